@@ -159,7 +159,7 @@ pub struct TlsCounts {
     pub closed: AtomicU64,
     /// Connections closed because the handshake took too long.
     pub too_slow: AtomicU64,
-    /// Connections closed because too many handshakes were under way.
+    /// Connections closed because too many handshakes were under way for too long.
     pub over_limit: AtomicU64,
     /// Connections closed because their client did too many handshakes.
     pub over_client_limit: AtomicU64,

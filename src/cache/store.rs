@@ -153,7 +153,7 @@ impl<A: Attachment> Store<A> {
             // is seen here, or it removes what is copied here.
             if !removals.since(sequence.removal, hash(&key)) && next.has_room(&key, &entry) {
                 let weight = entry.weight(&key);
-                next.cache.insert(key.to_vec().into(), entry);
+                next.put(key.to_vec().into(), entry);
                 next.keep_bound(weight);
             }
         }

@@ -3,14 +3,15 @@
 //! a stored answer.
 //!
 //! A slot is taken only once a whole ClientHello has come, so silent connections hold
-//! none.
+//! none. Where none is free, the handshake waits for one, within its deadline: many
+//! clients may connect at once after a restart.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use foldhash::quality::RandomState;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::OverLimit;
 use crate::clock::Moment;
@@ -19,7 +20,7 @@ use crate::sync::lock;
 
 /// Handshakes under way for each worker.
 const PER_WORKER: usize = 64;
-/// The part of all slots that one client may hold.
+/// The part of all slots that one client may hold, or wait for.
 const CLIENT_SHARE: usize = 8;
 /// Clients that are counted separately. Further ones are bounded by the slots alone.
 const MAX_CLIENTS: usize = 16_384;
@@ -27,7 +28,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// The handshakes that are under way, and who began some recently.
 pub(super) struct Handshakes {
-    under_way: AtomicUsize,
+    free: Arc<Semaphore>,
     slots: usize,
     clients: Mutex<ClientTable>,
 }
@@ -40,6 +41,7 @@ struct ClientTable {
 }
 
 struct ClientHandshakes {
+    /// Those that wait for a slot included.
     under_way: usize,
     /// When the ones begun so far would all be allowed at the rate (GCRA).
     paid_until: Moment,
@@ -50,37 +52,39 @@ pub(super) struct HandshakeSlot {
     all: Arc<Handshakes>,
     /// None if it is not counted for a client.
     client: Option<Client>,
+    /// None while it waits.
+    permit: Option<OwnedSemaphorePermit>,
 }
 
 impl Handshakes {
     pub(super) fn new(workers: usize) -> Arc<Self> {
         Arc::new(Self {
-            under_way: AtomicUsize::new(0),
+            free: Arc::new(Semaphore::new(PER_WORKER * workers)),
             slots: PER_WORKER * workers,
             clients: Mutex::default(),
         })
     }
 
-    /// Begins a handshake. `limit` is the client and how many it may begin per second;
-    /// none for a client without limits.
-    pub(super) fn begin(
+    /// Begins a handshake once there is a slot for it. `limit` is the client and how many
+    /// it may begin per second; none for a client without limits.
+    pub(super) async fn begin(
         self: &Arc<Self>,
         limit: Option<(Client, u32)>,
         now: Moment,
     ) -> Result<HandshakeSlot, OverLimit> {
-        let before = self.under_way.fetch_add(1, Relaxed);
         let mut slot = HandshakeSlot {
             all: self.clone(),
             client: None,
+            permit: None,
         };
-        if before >= self.slots {
-            return Err(OverLimit::Total);
-        }
         if let Some((client, per_second)) = limit {
             let most = (self.slots / CLIENT_SHARE).max(1);
             let is_counted = self.lock().begin(client, per_second, most, now)?;
             slot.client = is_counted.then_some(client);
         }
+        // The semaphore is never closed.
+        let permit = self.free.clone().acquire_owned().await;
+        slot.permit = Some(permit.map_err(|_closed| OverLimit::Total)?);
         Ok(slot)
     }
 
@@ -131,7 +135,7 @@ impl ClientTable {
 
 impl Drop for HandshakeSlot {
     fn drop(&mut self) {
-        self.all.under_way.fetch_sub(1, Relaxed);
+        drop(self.permit.take());
         if let Some(client) = self.client
             && let Some(entry) = self.all.lock().clients.get_mut(&client)
         {
@@ -142,6 +146,8 @@ impl Drop for HandshakeSlot {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
 
     const NOW: Moment = Moment::from_nanos(1_000_000_000_000);
@@ -150,12 +156,21 @@ mod tests {
         Some((Client::V4(n), 10))
     }
 
+    /// Begins a handshake; `None` if it has to wait.
+    fn begin(
+        all: &Arc<Handshakes>,
+        limit: Option<(Client, u32)>,
+        now: Moment,
+    ) -> Option<Result<HandshakeSlot, OverLimit>> {
+        all.begin(limit, now).now_or_never()
+    }
+
     #[test]
     fn a_client_may_begin_its_number_per_second() {
         let all = Handshakes::new(1);
         let begun = |after: u64, n| {
             let now = NOW + Duration::from_millis(after);
-            all.begin(client(n), now).is_ok()
+            begin(&all, client(n), now).unwrap().is_ok()
         };
         let count = |after, n| (0..20).filter(|_| begun(after, n)).count();
         assert_eq!(count(0, 1), 10, "at once");
@@ -164,9 +179,9 @@ mod tests {
         assert_eq!(count(100, 1), 1);
         assert_eq!(count(600, 1), 5);
         assert_eq!(count(9_000, 1), 10, "no more than a second's worth");
-        let unlimited = (0..100).filter(|_| all.begin(None, NOW).is_ok()).count();
-        assert_eq!(unlimited, 100);
-        assert_eq!(all.under_way.load(Relaxed), 0);
+        let unlimited = (0..100).filter(|_| begin(&all, None, NOW).unwrap().is_ok());
+        assert_eq!(unlimited.count(), 100);
+        assert_eq!(all.free.available_permits(), PER_WORKER);
     }
 
     #[test]
@@ -174,19 +189,45 @@ mod tests {
         let all = Handshakes::new(2);
         let many = |n| {
             let limit = Some((Client::V4(n), 1_000));
-            let begun = (0..20).map_while(|_| all.begin(limit, NOW).ok());
+            let begun = (0..20).map_while(|_| begin(&all, limit, NOW)?.ok());
             begun.collect::<Vec<_>>()
         };
-        let first = many(0);
+        let mut first = many(0);
         assert_eq!(first.len(), 16, "an eighth");
         let others: Vec<_> = (1..8).flat_map(many).collect();
         assert_eq!(others.len(), 7 * 16);
-        assert!(matches!(all.begin(client(9), NOW), Err(OverLimit::Total)));
-        assert!(matches!(all.begin(None, NOW), Err(OverLimit::Total)));
-        drop(first);
-        assert!(all.begin(client(9), NOW).is_ok());
-        drop(others);
-        assert_eq!(all.under_way.load(Relaxed), 0);
+        // The next ones wait, in their order.
+        let mut waiting = [client(9), None].map(|limit| Box::pin(all.begin(limit, NOW)));
+        for one in &mut waiting {
+            assert!(one.as_mut().now_or_never().is_none());
+        }
+        drop(first.pop());
+        let [one, other] = &mut waiting;
+        assert!(other.as_mut().now_or_never().is_none());
+        let slot = one.as_mut().now_or_never().unwrap();
+        assert!(slot.is_ok());
+        drop((slot, first, others, waiting));
+        assert_eq!(all.free.available_permits(), 2 * PER_WORKER);
+    }
+
+    #[test]
+    fn a_client_that_waits_is_bounded_too_and_may_give_up() {
+        let all = Handshakes::new(1);
+        let held: Vec<_> = (0..PER_WORKER)
+            .map(|_| begin(&all, None, NOW).unwrap())
+            .collect();
+        let limit = Some((Client::V4(1), 1_000));
+        let mut waiting: Vec<_> = (0..8).map(|_| Box::pin(all.begin(limit, NOW))).collect();
+        for one in &mut waiting {
+            assert!(one.as_mut().now_or_never().is_none());
+        }
+        let refused = begin(&all, limit, NOW).unwrap();
+        assert!(matches!(refused, Err(OverLimit::Client)));
+        drop(waiting);
+        assert!(begin(&all, limit, NOW).is_none(), "it waits again");
+        drop(held);
+        assert!(begin(&all, limit, NOW).unwrap().is_ok());
+        assert_eq!(all.free.available_permits(), PER_WORKER);
     }
 
     #[test]
@@ -194,12 +235,12 @@ mod tests {
         let all = Handshakes::new(1);
         let clients = u32::try_from(MAX_CLIENTS).unwrap();
         for n in 0..clients + 100 {
-            assert!(all.begin(client(n), NOW).is_ok(), "{n}");
+            assert!(begin(&all, client(n), NOW).unwrap().is_ok(), "{n}");
         }
         assert_eq!(all.lock().clients.len(), MAX_CLIENTS);
         let later = NOW + SECOND * 2;
-        let held = all.begin(client(0), later);
-        assert!(all.begin(client(clients + 1), later).is_ok());
+        let held = begin(&all, client(0), later);
+        assert!(begin(&all, client(clients + 1), later).unwrap().is_ok());
         assert_eq!(all.lock().clients.len(), 2, "one is under way, one is new");
         drop(held);
     }

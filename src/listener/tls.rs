@@ -47,7 +47,7 @@ impl Acceptor {
         deadline: Instant,
     ) {
         let counts = &self.totals.tls;
-        let handshake = self.handshake(transport, &server, &mut accepted);
+        let handshake = self.handshake(transport, &server, &mut accepted, deadline);
         let stream = match timeout_at(deadline, handshake).await {
             Ok(Ok(stream)) => stream,
             Ok(Err(why)) => {
@@ -82,6 +82,7 @@ impl Acceptor {
         transport: Transport,
         server: &TlsServer,
         accepted: &mut Accepted,
+        deadline: Instant,
     ) -> Result<TlsStream, NoTls> {
         let hello = LazyConfigAcceptor::new(HelloAcceptor::default(), transport);
         let drained = async {
@@ -103,10 +104,9 @@ impl Acceptor {
         let limit = limit.filter(|_| !settings.trust.contains(accepted.peer));
         let limit =
             limit.map(|limit| (Client::from(accepted.peer), limit.tls_handshakes_per_second));
-        let _slot = self
-            .handshakes
-            .begin(limit, self.clock.now())
-            .map_err(NoTls::Over)?;
+        let slot = self.handshakes.begin(limit, self.clock.now());
+        let slot = timeout_at(deadline, slot).await;
+        let _slot = slot.unwrap_or(Err(OverLimit::Total)).map_err(NoTls::Over)?;
         let bound_buffer = |connection: &mut rustls::ServerConnection| {
             connection.set_buffer_limit(Some(SEND_BUFFER));
         };

@@ -15,7 +15,7 @@ use crate::world::{BOUND, HANG, Listener, World};
 
 /// What becomes of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Then {
+pub(crate) enum Then {
     GoOn,
     Leave,
 }
@@ -167,6 +167,7 @@ impl Visit {
     fn judge(&mut self, question: &Question, answer: &Answer) {
         let status = answer.status.to_string();
         self.world.count("answers by status", status);
+        self.world.count("answers by transport", "Http1");
         if let Some(etag) = answer.head.field("etag") {
             self.etag = Some(etag.to_owned());
         }

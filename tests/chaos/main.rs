@@ -5,6 +5,7 @@
 //! connection. Nothing wrong is served, no key leaks, no budget is exceeded, and at
 //! the end all slots, connections, descriptors and threads are released.
 //!
+//! Clients use HTTP/1.1, HTTP/2 in cleartext and HTTP/2 over TLS, each a third of them.
 //! The gateway uses HTTP/1.1 and HTTP/2 towards the upstream, in turns. A run of
 //! 60 s or more fails unless a freeze, a connection cap, a silent connection and
 //! a stalled body have taken effect over both.
@@ -29,6 +30,8 @@ mod calm;
 mod check;
 
 mod crowd;
+
+mod crowd_http2;
 
 #[allow(dead_code, reason = "several targets share it, and each uses its part")]
 #[path = "../simulation/dice.rs"]
@@ -69,6 +72,9 @@ mod support;
 /// One server has both APIs.
 const SHAPE: support::Shape = support::Shape::Single;
 
+/// The operator's. Clients use all of them ([`TRANSPORTS`]).
+const TRANSPORT: Transport = Transport::Http1;
+
 mod world;
 
 use std::sync::Arc;
@@ -77,6 +83,7 @@ use std::time::Duration;
 use front::{Front, Sky};
 use operator::Operator;
 use process::Process;
+use support::Transport;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use world::World;
@@ -88,6 +95,8 @@ const SEED: u64 = 1;
 const ENOUGH: u64 = 60;
 /// Connections at once, about.
 const CLIENTS: u64 = 32;
+/// What they use, in turns.
+const TRANSPORTS: [Transport; 3] = [Transport::Http1, Transport::H2c, Transport::H2Tls];
 /// Front ends of the one upstream.
 const FRONTS: usize = 2;
 /// How much larger the process may have grown between the end of its warming up
@@ -97,6 +106,24 @@ const GROWTH: u64 = 64 << 20;
 
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
+}
+
+/// A client, until all is over.
+async fn live(world: Arc<World>, client: u64) {
+    match TRANSPORTS[(client % TRANSPORTS.len() as u64) as usize] {
+        Transport::Http1 => crowd::live(world, client).await,
+        transport @ (Transport::H2c | Transport::H2Tls) => {
+            crowd_http2::live(world, client, transport).await;
+        }
+    }
+}
+
+/// The transports over which nothing was answered.
+fn unanswered(world: &World) -> Vec<Transport> {
+    let answered = world.names("answers by transport");
+    let mut all = TRANSPORTS.to_vec();
+    all.retain(|transport| !answered.contains(&format!("{transport:?}")));
+    all
 }
 
 /// The one test of the target: it measures the whole process.
@@ -112,7 +139,7 @@ async fn every_request_ends_well_under_random_faults() {
 
     let mut clients = JoinSet::new();
     for client in 0..CLIENTS {
-        clients.spawn(crowd::live(world.clone(), client));
+        clients.spawn(live(world.clone(), client));
     }
     let began = Instant::now();
     let span = Duration::from_secs(seconds);
@@ -155,6 +182,7 @@ async fn every_request_ends_well_under_random_faults() {
     table.print();
 
     let effects = world.effects();
+    let unanswered = unanswered(&world);
     let violations = world.violations.into_inner().unwrap();
     assert!(
         violations.is_empty(),
@@ -162,6 +190,7 @@ async fn every_request_ends_well_under_random_faults() {
         violations.len(),
         violations.join("\n")
     );
+    assert!(unanswered.is_empty(), "no answers over {unanswered:?}");
     if seconds >= ENOUGH {
         let missing: Vec<_> = effects.iter().filter(|(_, count)| *count == 0).collect();
         assert!(missing.is_empty(), "not seen: {missing:?}");

@@ -5,12 +5,15 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use http::Version;
+use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
+use crate::CLIENTS;
 use crate::dice::Dice;
 use crate::faults::{FIRST_BYTE, SILENCE, WHOLE};
 use crate::front::Front;
 use crate::support::gateway::{SharedSource, Source, merge, shipped};
+use crate::support::transport::tls_listener;
 use crate::support::{Answer, Client, Gateway, Setup};
 use crate::world::{BOUND, Listener, SECRET, World};
 
@@ -33,6 +36,8 @@ pub(crate) struct Operator {
     halfway: bool,
     /// Whether the server has been ready.
     is_ready: bool,
+    /// The files of the certificate.
+    _certificate: TempDir,
 }
 
 impl Operator {
@@ -48,6 +53,8 @@ impl Operator {
         let (per_minute, per_second) = (1200, 60);
         merge(&mut config, &base(per_minute, per_second));
         merge(&mut config, &upstreams(&urls, 0, urls.len()));
+        let (tls, certificate) = tls_listener();
+        merge(&mut config, &tls);
         world.budget_from_now(per_minute, per_second);
         let source: SharedSource = Arc::new(Mutex::new(Source {
             config,
@@ -66,6 +73,7 @@ impl Operator {
             listener,
             halfway: false,
             is_ready: false,
+            _certificate: certificate,
         }
     }
 
@@ -180,10 +188,13 @@ impl Operator {
                 dice.between(2, 10),
                 dice.between(200, 2000)
             ),
-            5 => format!(
-                "server.max_connections = {}\n",
-                dice.pick(&[24, 16_384, 16_384])
-            ),
+            5 => {
+                let most = *dice.pick(&[24, 16_384, 16_384]);
+                if most < CLIENTS {
+                    self.world.turn_away();
+                }
+                format!("server.max_connections = {most}\n")
+            }
             6 => format!(
                 "answers.cache_status_key = {}\nanswers.server_timing = {}\n",
                 dice.percent(50),
@@ -390,6 +401,7 @@ pub(crate) fn key(number: u64) -> String {
 fn open(world: &World, gateway: &Gateway) -> Arc<Listener> {
     let listener = Arc::new(Listener {
         address: gateway.public,
+        tls: gateway.tls(),
         drained: OnceLock::new(),
     });
     world.listener.send_replace(Some(listener.clone()));

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -52,6 +53,7 @@ pub(crate) struct World {
     /// Whether the clients are to go.
     pub(crate) over: watch::Sender<bool>,
     pub(crate) violations: Mutex<Vec<String>>,
+    turns_away: AtomicBool,
     pub(crate) arrivals: Arrivals,
     counts: Mutex<BTreeMap<&'static str, BTreeMap<String, u64>>>,
     times: Mutex<Times>,
@@ -67,6 +69,8 @@ pub(crate) struct World {
 /// The public side of one server.
 pub(crate) struct Listener {
     pub(crate) address: SocketAddr,
+    /// Where it uses TLS.
+    pub(crate) tls: SocketAddr,
     /// When it began to drain.
     pub(crate) drained: OnceLock<Instant>,
 }
@@ -128,6 +132,7 @@ impl World {
             listener: watch::Sender::new(None),
             over: watch::Sender::new(false),
             violations: Mutex::default(),
+            turns_away: AtomicBool::new(false),
             arrivals: Arrivals::default(),
             counts: Mutex::default(),
             times: Mutex::default(),
@@ -181,6 +186,24 @@ impl World {
             .or_default()
             .entry(name.into())
             .or_default() += 1;
+    }
+
+    /// The names of a kind that were counted.
+    pub(crate) fn names(&self, kind: &str) -> Vec<String> {
+        let counts = self.counts.lock().unwrap();
+        let names = counts.get(kind).into_iter().flat_map(BTreeMap::keys);
+        names.cloned().collect()
+    }
+
+    /// From now on the gateway may have too few connections for all clients.
+    pub(crate) fn turn_away(&self) {
+        self.turns_away.store(true, SeqCst);
+    }
+
+    /// Whether it may have closed a connection because there were too many: over TLS
+    /// without an answer, and with one that is no HTTP/2 in cleartext.
+    pub(crate) fn may_turn_away(&self) -> bool {
+        self.turns_away.load(SeqCst)
     }
 
     /// A fault of this kind has taken effect on what came over this version.

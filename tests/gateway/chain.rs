@@ -32,7 +32,7 @@ const ORDINALS: u16 = 0;
 const RUNES: u16 = 1;
 
 /// Tests trigger probes.
-const RARELY: &str = "chain.tip.runes.every = \"1h\"\nchain.tip.ordinals.every = \"1h\"";
+pub(crate) const RARELY: &str = "chain.tip.runes.every = \"1h\"\nchain.tip.ordinals.every = \"1h\"";
 
 /// The statuses of both indexers.
 const STATUSES: [&str; 2] = ["/ordinals/v1/", "/runes/v1/"];

@@ -57,7 +57,7 @@ async fn a_token_has_its_own_limit_wherever_it_is_sent_from() {
         assert_eq!(answer.status, 200, "{}", way.0);
         assert_eq!(answer.must("ratelimit-policy"), "\"default\";q=3;w=3");
     }
-    let mut elsewhere = Client::connect_from([127, 0, 0, 2], gateway.public).await;
+    let mut elsewhere = gateway.client_from([127, 0, 0, 2]).await;
     let answer = with(&mut elsewhere, &one).await;
     assert_eq!(answer.status, 429);
     assert_eq!(answer.must("ratelimit"), "\"default\";r=0;t=1");

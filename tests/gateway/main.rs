@@ -22,6 +22,9 @@ mod support;
 /// One server has both APIs; `tests/split` has the same tests with two.
 const SHAPE: support::Shape = support::Shape::Single;
 
+/// Clients use HTTP/1.1; `tests/h2c` and `tests/h2_tls` have the same tests in HTTP/2.
+const TRANSPORT: support::Transport = support::Transport::Http1;
+
 mod listener;
 
 mod http2;

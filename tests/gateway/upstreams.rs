@@ -13,7 +13,7 @@ use ordgate::sandbox::{Api, Fault, FaultKind, Sandbox, Settings};
 use serde_json::Value;
 
 use crate::support::gateway::split;
-use crate::support::{Answer, Client, Gateway, SandboxServer, Setup, token, until, within};
+use crate::support::{Answer, Gateway, SandboxServer, Setup, token, until, within};
 
 /// Connections for each API, each from an address of its own.
 const CLIENTS: usize = 4;
@@ -219,7 +219,7 @@ async fn load(ground: &Ground, questions: Vec<(Api, Vec<String>)>) -> Vec<Outcom
     let mut clients = Vec::new();
     for (number, (api, targets)) in (1..).zip(questions) {
         let from = [127, 0, 1, number];
-        let client = Client::connect_from(from, ground.gateway.public).await;
+        let client = ground.gateway.client_from(from).await;
         clients.push((api, client, targets.into_iter()));
     }
     // In odd rounds all targets are cold.
@@ -383,7 +383,7 @@ async fn share(victim: Api, how: How) {
         // kept for others.
         for number in 0..demand {
             let from = [127, 0, 1, second * demand + number + 1];
-            let mut client = Client::connect_from(from, ground.gateway.public).await;
+            let mut client = ground.gateway.client_from(from).await;
             client
                 .send_request("GET", &wanted.next().unwrap(), &[])
                 .await;
@@ -391,7 +391,7 @@ async fn share(victim: Api, how: How) {
         }
         for number in 0..LEFT {
             let from = [127, 0, 2, second * LEFT + number + 1];
-            let mut client = Client::connect_from(from, ground.gateway.public).await;
+            let mut client = ground.gateway.client_from(from).await;
             let target = others.next().unwrap();
             ground.is_sound(&target, &client.get(&target).await);
         }

@@ -3,18 +3,9 @@
 
 mod methods;
 
-use crate::support::client::request;
 use crate::support::{BLOCK, BLOCK_CANONICAL, Gateway, TOKEN, TX, Upstream};
 
 const HASH: &str = "0000000000000000000320283a032748cef8227873ff4872689bf23f1cda83a5";
-
-/// Sends a request as raw bytes, since some targets are nothing that a client
-/// library would send.
-async fn get(gateway: &Gateway, target: &str) -> crate::support::Answer {
-    let mut client = gateway.client().await;
-    client.send(request("GET", target, &[])).await;
-    client.answer("GET").await
-}
 
 #[tokio::test]
 async fn an_invalid_parameter_is_refused_by_name() {
@@ -109,7 +100,7 @@ async fn an_invalid_parameter_is_refused_by_name() {
         ("ticker", ticker("or%gg")),
     ];
     for (parameter, target) in rows {
-        let answer = get(&gateway, &target).await;
+        let answer = gateway.get(&target).await;
         assert_eq!(answer.status, 400, "{target}: {}", answer.text());
         let problem = answer.problem();
         assert_eq!(problem["parameter"], parameter, "{target}: {problem}");
@@ -173,7 +164,7 @@ async fn unknown_paths_get_404() {
         "/purge",
         "/sandbox/examples",
     ] {
-        let answer = get(&gateway, target).await;
+        let answer = gateway.get(target).await;
         assert_eq!(answer.status, 404, "{target}");
         let problem = answer.problem();
         assert!(problem["error"].as_str().unwrap().contains("/openapi.json"));
@@ -267,7 +258,7 @@ async fn spellings_of_one_request_share_a_stored_response() {
             expected.push(line.to_owned());
             continue;
         };
-        let answer = get(&gateway, spelling).await;
+        let answer = gateway.get(spelling).await;
         assert_eq!(answer.status, 200, "{spelling}: {}", answer.text());
         assert_eq!(
             answer.json()["asked"],
@@ -304,13 +295,13 @@ async fn a_semicolon_in_a_string_is_encoded_and_in_a_tail_stays_as_it_is() {
     ] {
         expected.push(canonical);
         for spelling in spellings {
-            let answer = get(&gateway, spelling).await;
+            let answer = gateway.get(spelling).await;
             assert_eq!(answer.json()["asked"], canonical, "{spelling}");
             assert_eq!(upstream.targets(), expected, "{spelling}");
         }
     }
     for dots in ["/names/..;a", "/files/..;a/b", "/files/a/..%3b/b"] {
-        assert_eq!(get(&gateway, dots).await.status, 400, "{dots}");
+        assert_eq!(gateway.get(dots).await.status, 400, "{dots}");
     }
     assert_eq!(upstream.targets(), expected);
 }
@@ -330,12 +321,12 @@ async fn how_many_zeros_a_hash_begins_with_is_configured() {
             _ => format!("chain.hash_zeros = {zeros}"),
         };
         let gateway = Gateway::with(&upstream, &config);
-        let enough = get(&gateway, &block(&with_zeros(zeros))).await;
+        let enough = gateway.get(&block(&with_zeros(zeros))).await;
         assert_eq!(enough.status, 200, "{zeros}: {}", enough.text());
         if zeros > 0 {
             let few = with_zeros(zeros - 1);
             let asked = upstream.count();
-            let refused = get(&gateway, &block(&few)).await;
+            let refused = gateway.get(&block(&few)).await;
             assert_eq!(refused.status, 400, "{zeros}");
             let problem = refused.problem();
             assert_eq!(problem["parameter"], "block");
@@ -348,7 +339,7 @@ async fn how_many_zeros_a_hash_begins_with_is_configured() {
             assert_eq!(explained["next"]["does"], "refuse with 400");
             assert_eq!(upstream.count(), asked);
         }
-        let document = get(&gateway, "/openapi.json").await.json();
+        let document = gateway.get("/openapi.json").await.json();
         let path = &document["paths"]["/runes/v1/blocks/{block}/activity"];
         let schema = &path["get"]["parameters"][0]["schema"]["pattern"];
         assert_eq!(schema, pattern);
@@ -372,9 +363,9 @@ async fn a_route_may_refuse_unknown_parameters() {
             cache = { mode = "override", times = { 2xx = "5s" } }
             "#,
     );
-    assert_eq!(get(&gateway, "/a/abc").await.json()["asked"], "/b/abc/c");
+    assert_eq!(gateway.get("/a/abc").await.json()["asked"], "/b/abc/c");
     assert_eq!(
-        get(&gateway, "/a/abc?n=3").await.json()["asked"],
+        gateway.get("/a/abc?n=3").await.json()["asked"],
         "/b/abc/c?n=3"
     );
     for (target, parameter) in [
@@ -385,13 +376,13 @@ async fn a_route_may_refuse_unknown_parameters() {
         ("/a/ab1", "x"),
         ("/a/AB", "x"),
     ] {
-        let answer = get(&gateway, target).await;
+        let answer = gateway.get(target).await;
         assert_eq!(answer.status, 400, "{target}");
         assert_eq!(answer.problem()["parameter"], parameter, "{target}");
     }
     let head = gateway.request("HEAD", "/a/abc", &[]).await;
     assert_eq!(head.status, 405);
     assert_eq!(head.must("allow"), "GET, OPTIONS");
-    assert_eq!(get(&gateway, TOKEN).await.status, 404);
+    assert_eq!(gateway.get(TOKEN).await.status, 404);
     assert_eq!(upstream.targets(), ["/b/abc/c", "/b/abc/c?n=3"]);
 }

@@ -22,6 +22,8 @@ mod support;
 /// One server has both APIs.
 const SHAPE: support::Shape = support::Shape::Single;
 
+const TRANSPORT: support::Transport = support::Transport::Http1;
+
 pub(crate) use support::respect::ALL;
 
 mod connections;

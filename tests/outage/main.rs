@@ -42,6 +42,8 @@ mod support;
 /// One server has both APIs.
 const SHAPE: support::Shape = support::Shape::Single;
 
+const TRANSPORT: support::Transport = support::Transport::Http1;
+
 use front::Mood;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

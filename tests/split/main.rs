@@ -25,6 +25,8 @@ mod support;
 
 const SHAPE: support::Shape = support::Shape::Split;
 
+const TRANSPORT: support::Transport = support::Transport::Http1;
+
 #[path = "../gateway"]
 mod gateway {
     pub(crate) mod admin;

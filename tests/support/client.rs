@@ -1,5 +1,6 @@
-//! A raw HTTP/1.1 client: it sends the bytes it is given, and reads one response
-//! at a time by its framing.
+//! A client: in HTTP/1.1 one that sends the bytes it is given, and reads one response
+//! at a time by its framing; in HTTP/2 one that gives the responses in the order of
+//! their requests.
 
 use std::net::SocketAddr;
 
@@ -7,12 +8,19 @@ use serde_json::Value;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpSocket, TcpStream};
 
+use super::polite::PoliteClient;
+use super::transport::dial;
 use super::wire::{Head, Wire};
 use super::within;
 
 /// One connection.
 pub(crate) struct Client {
-    wire: Wire,
+    connection: Connection,
+}
+
+enum Connection {
+    Http1(Wire),
+    Http2(PoliteClient),
 }
 
 /// One answer.
@@ -25,28 +33,28 @@ pub(crate) struct Answer {
 }
 
 impl Client {
-    fn on(stream: TcpStream) -> Self {
+    /// A connection in HTTP/1.1.
+    pub(super) fn on(stream: TcpStream) -> Self {
         Self {
-            wire: Wire::new(stream),
+            connection: Connection::Http1(Wire::new(stream)),
         }
     }
 
+    /// Connects in HTTP/1.1. [`Gateway::client`](super::Gateway::client) connects as the
+    /// target says.
     pub(crate) async fn connect(address: SocketAddr) -> Self {
         let stream = within("connecting", TcpStream::connect(address)).await;
         let stream = stream.unwrap_or_else(|error| panic!("{address}: {error}"));
         Self::on(stream)
     }
 
-    /// Connects from another address of this machine, such as 127.0.0.2: as
+    /// Connects in HTTP/1.1 from another address of this machine, such as 127.0.0.2: as
     /// another client.
     pub(crate) async fn connect_from(from: [u8; 4], address: SocketAddr) -> Self {
-        let socket = TcpSocket::new_v4().unwrap();
-        socket.bind(SocketAddr::from((from, 0))).unwrap();
-        let stream = within("connecting", socket.connect(address)).await.unwrap();
-        Self::on(stream)
+        Self::on(dial(from, address).await.unwrap())
     }
 
-    /// Connects with a small receive buffer, so that the gateway soon notices that
+    /// Connects in HTTP/1.1 with a small receive buffer, so that the gateway soon notices that
     /// nothing is read.
     pub(crate) async fn connect_narrow(address: SocketAddr) -> Self {
         Self::connect_narrow_from([127, 0, 0, 1], address).await
@@ -61,27 +69,46 @@ impl Client {
         Self::on(stream)
     }
 
-    /// Sends exactly these bytes. A peer that has closed may refuse some; what it
-    /// sent before can still be read.
-    pub(crate) async fn send(&mut self, bytes: impl AsRef<[u8]>) {
-        let _ = within("sending", self.wire.send(bytes)).await;
+    /// The connection of a test that is about HTTP/1.1.
+    fn wire(&mut self) -> &mut Wire {
+        match &mut self.connection {
+            Connection::Http1(wire) => wire,
+            Connection::Http2(_) => panic!("this is HTTP/1.1: connect with Gateway::http1"),
+        }
     }
 
-    /// Closes the sending half.
+    /// Sends exactly these bytes; in HTTP/2 as a part of the last request's body. A peer
+    /// that has closed may refuse some; what it sent before can still be read.
+    pub(crate) async fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        match &mut self.connection {
+            Connection::Http1(wire) => {
+                let _ = within("sending", wire.send(bytes)).await;
+            }
+            Connection::Http2(client) => client.send_body(bytes.as_ref()).await,
+        }
+    }
+
+    /// Closes the sending half of a connection in HTTP/1.1.
     pub(crate) async fn finish(&mut self) {
-        within("finishing", self.wire.stream.shutdown())
+        within("finishing", self.wire().stream.shutdown())
             .await
             .unwrap();
     }
 
-    /// Sends a request without a body, with these fields beside Host.
+    /// Sends a request with these fields beside Host. Its body is what is sent next, as
+    /// long as its content-length says.
     pub(crate) async fn send_request(
         &mut self,
         method: &str,
         target: &str,
         fields: &[(&str, &str)],
     ) {
-        self.send(request(method, target, fields)).await;
+        match &mut self.connection {
+            Connection::Http1(wire) => {
+                let _ = within("sending", wire.send(request(method, target, fields))).await;
+            }
+            Connection::Http2(client) => client.send_request(method, target, fields).await,
+        }
     }
 
     /// Sends a request and reads its answer.
@@ -107,48 +134,141 @@ impl Client {
 
     /// Reads an answer; `None` where the connection ends before one is whole.
     pub(crate) async fn try_answer(&mut self, method: &str) -> Option<Answer> {
-        within("an answer", self.read(method)).await
+        within("an answer", async {
+            match &mut self.connection {
+                Connection::Http1(wire) => read(wire, method).await,
+                Connection::Http2(client) => client.answer().await,
+            }
+        })
+        .await
     }
 
-    /// Waits until the other end closes or resets the connection; returns what
-    /// came before.
+    /// Waits until the other end closes or resets the connection, in HTTP/1.1; returns
+    /// what came before.
     pub(crate) async fn rest(&mut self) -> Vec<u8> {
-        let whole = async { while self.wire.more().await {} };
+        let wire = self.wire();
+        let whole = async { while wire.more().await {} };
         within("the end of the connection", whole).await;
-        self.wire.take_held()
+        wire.take_held()
     }
 
-    /// Waits for at least this many bytes; returns all that have come.
+    /// Waits for at least this many bytes; returns all that have come. In HTTP/2 they
+    /// are a head as text, and data.
     pub(crate) async fn some(&mut self, length: usize) -> Vec<u8> {
-        let enough = async { while self.wire.held() < length && self.wire.more().await {} };
-        within("some bytes", enough).await;
-        self.wire.take_held()
+        let enough = async {
+            match &mut self.connection {
+                Connection::Http1(wire) => {
+                    while wire.held() < length && wire.more().await {}
+                    wire.take_held()
+                }
+                Connection::Http2(client) => {
+                    let mut came = Vec::new();
+                    while came.len() < length {
+                        match client.part().await {
+                            Ok(Some(part)) => came.extend(part),
+                            Ok(None) if client.is_waiting() => {}
+                            Ok(None) | Err(_) => break,
+                        }
+                    }
+                    came
+                }
+            }
+        };
+        within("some bytes", enough).await
     }
 
-    async fn read(&mut self, method: &str) -> Option<Answer> {
-        let Head { line, fields } = self.wire.head().await.ok()?;
-        let mut parts = line.splitn(3, ' ');
-        let version = parts.next().unwrap().to_owned();
-        let status = parts.next().unwrap().parse().unwrap();
-        let mut answer = Answer {
-            status,
-            version,
-            fields,
-            body: Vec::new(),
-        };
-        if method == "HEAD" || matches!(status, 100..=199 | 204 | 304) {
-            return Some(answer);
+    /// Waits for the end of an answer that may break off: the end of its connection in
+    /// HTTP/1.1, of its stream in HTTP/2.
+    pub(crate) async fn received(&mut self) -> Received {
+        if let Connection::Http2(client) = &mut self.connection {
+            let mut came = Vec::new();
+            let is_whole = within("the end of an answer", async {
+                loop {
+                    match client.part().await {
+                        Ok(Some(part)) => came.extend(part),
+                        end => return end.is_ok(),
+                    }
+                }
+            });
+            let is_whole = is_whole.await;
+            return Received::new(&came, is_whole);
         }
-        answer.body = if answer.field("transfer-encoding") == Some("chunked") {
-            self.wire.chunks().await.ok()?
-        } else if let Some(length) = answer.field("content-length") {
-            self.wire.exactly(length.parse().unwrap()).await.ok()?
-        } else {
-            while self.wire.more().await {}
-            self.wire.take_held()
-        };
-        Some(answer)
+        let came = self.rest().await;
+        let is_whole = is_whole(&came);
+        Received::new(&came, is_whole)
     }
+}
+
+/// What came of an answer.
+#[derive(Debug)]
+pub(crate) struct Received {
+    /// Its head and its body; in HTTP/1.1 as it was framed.
+    pub(crate) text: String,
+    /// Whether it has ended as its framing says.
+    pub(crate) is_whole: bool,
+}
+
+impl Received {
+    fn new(came: &[u8], is_whole: bool) -> Self {
+        Self {
+            text: String::from_utf8_lossy(came).into_owned(),
+            is_whole,
+        }
+    }
+
+    /// The status; `None` if no head came.
+    pub(crate) fn status(&self) -> Option<u16> {
+        let mut words = self.text.split_ascii_whitespace();
+        words.nth(1).map(|status| status.parse().unwrap())
+    }
+}
+
+/// Whether all of an answer in HTTP/1.1 has come.
+fn is_whole(came: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(came).to_ascii_lowercase();
+    let Some((head, body)) = text.split_once("\r\n\r\n") else {
+        return false;
+    };
+    let mut lines = head.split("\r\n");
+    let length = lines.find_map(|line| line.strip_prefix("content-length: "));
+    match length {
+        Some(length) => body.len() == length.parse::<usize>().unwrap(),
+        None => body.ends_with("0\r\n\r\n"),
+    }
+}
+
+impl From<PoliteClient> for Client {
+    fn from(client: PoliteClient) -> Self {
+        Self {
+            connection: Connection::Http2(client),
+        }
+    }
+}
+
+/// Reads the answer to a request of this method.
+async fn read(wire: &mut Wire, method: &str) -> Option<Answer> {
+    let Head { line, fields } = wire.head().await.ok()?;
+    let mut parts = line.splitn(3, ' ');
+    let version = parts.next().unwrap().to_owned();
+    let status = parts.next().unwrap().parse().unwrap();
+    let mut answer = Answer {
+        status,
+        version,
+        fields,
+        body: Vec::new(),
+    };
+    if method == "HEAD" || matches!(status, 100..=199 | 204 | 304) {
+        return Some(answer);
+    }
+    answer.body = if answer.field("transfer-encoding") == Some("chunked") {
+        wire.chunks().await.ok()?
+    } else if let Some(length) = answer.field("content-length") {
+        wire.exactly(length.parse().unwrap()).await.ok()?
+    } else {
+        while wire.more().await {}
+        wire.take_held()
+    };
+    Some(answer)
 }
 
 /// A request's bytes.

@@ -23,8 +23,10 @@ use ordgate::upstream::client::resolver::Resolver;
 use ordgate::upstream::keys::ApiKey;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
+use tempfile::TempDir;
 
-use super::{Answer, Client, SandboxServer, Shape, Upstream, within};
+use super::transport::tls_listener;
+use super::{Answer, Client, Endpoint, SandboxServer, Shape, Transport, Upstream, within};
 
 /// What a gateway is to be like.
 pub(crate) struct Setup {
@@ -208,6 +210,11 @@ impl Setup {
     }
 
     pub(crate) fn try_start(self) -> Result<Gateway, StartError> {
+        let certificate = (crate::TRANSPORT == Transport::H2Tls).then(|| {
+            let (listener, folder) = tls_listener();
+            merge(&mut self.source.lock().unwrap().config, &listener);
+            folder
+        });
         let source = self.source.lock().unwrap().clone();
         let fresh = source.fresh();
         let fresh = fresh.unwrap_or_else(|p| panic!("{p:#?}\n{}", source.config));
@@ -229,6 +236,7 @@ impl Setup {
             servers: self.servers,
             clock: self.clock,
             source: self.source,
+            _certificate: certificate,
         })
     }
 }
@@ -284,6 +292,8 @@ pub(crate) struct Gateway {
     servers: Vec<SandboxServer>,
     clock: Clock,
     source: SharedSource,
+    /// The files of its certificate, where clients use TLS.
+    _certificate: Option<TempDir>,
 }
 
 impl Gateway {
@@ -306,7 +316,36 @@ impl Gateway {
 
     /// A new connection to the public side.
     pub(crate) async fn client(&self) -> Client {
+        self.endpoint().client().await
+    }
+
+    /// A new connection to the public side from another address of this machine, such as
+    /// 127.0.0.2: as another client.
+    pub(crate) async fn client_from(&self, from: [u8; 4]) -> Client {
+        self.endpoint().client_from(from).await
+    }
+
+    /// A new connection in HTTP/1.1, whatever the target's transport: for tests about
+    /// its bytes, its framing and what becomes of its connections.
+    pub(crate) async fn http1(&self) -> Client {
         Client::connect(self.public).await
+    }
+
+    /// Where the target's clients connect, and how.
+    pub(crate) fn endpoint(&self) -> Endpoint {
+        let transport = crate::TRANSPORT;
+        let address = match transport {
+            Transport::Http1 | Transport::H2c => self.public,
+            Transport::H2Tls => self.tls(),
+        };
+        Endpoint { address, transport }
+    }
+
+    /// The listener with TLS.
+    pub(crate) fn tls(&self) -> SocketAddr {
+        let mut listeners = self.server().bound_listeners().into_iter();
+        let found = listeners.find(|listener| listener.settings.tls.is_some());
+        found.unwrap().address.tcp().unwrap()
     }
 
     /// A GET on a connection of its own.

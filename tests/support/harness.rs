@@ -15,6 +15,7 @@ pub(crate) mod respect;
 pub(crate) mod sandbox_server;
 pub(crate) mod socket;
 pub(crate) mod tls;
+pub(crate) mod transport;
 pub(crate) mod upstream;
 pub(crate) mod wire;
 
@@ -25,6 +26,7 @@ pub(crate) use client::{Answer, Client};
 pub(crate) use gateway::{Gateway, ROUTES, Setup, encoded};
 pub(crate) use process::Process;
 pub(crate) use sandbox_server::SandboxServer;
+pub(crate) use transport::{Endpoint, Transport};
 pub(crate) use upstream::{Gate, Reply, Turnstile, Upstream};
 
 /// How many servers the upstream is. Each test target sets `crate::SHAPE`.

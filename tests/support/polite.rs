@@ -1,29 +1,76 @@
 //! An HTTP/2 client that keeps to the rules: the `h2` crate's.
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use bytes::Bytes;
-use h2::client::SendRequest;
+use h2::client::{ResponseFuture, SendRequest};
+use h2::{RecvStream, SendStream};
 use http::Request;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, yield_now};
 
+use super::wire::Broken;
 use super::{Answer, within};
+
+/// Fields that a request in HTTP/2 must not have (RFC 9113 §8.2.2). They are left out.
+const HTTP1_ONLY: [&str; 4] = ["connection", "keep-alive", "proxy-connection", "upgrade"];
 
 /// One connection; it is closed when this is dropped.
 pub(crate) struct PoliteClient {
+    scheme: &'static str,
     send: SendRequest<Bytes>,
     connection: JoinHandle<Result<(), h2::Error>>,
+    /// The requests whose answers have not been read, in their order.
+    pending: VecDeque<Pending>,
+}
+
+/// A request whose answer has not been read to its end.
+struct Pending {
+    response: Reading,
+    /// What is left to send of its body.
+    body: Option<(SendStream<Bytes>, usize)>,
+}
+
+/// How far an answer was read.
+enum Reading {
+    Head(ResponseFuture),
+    Body(RecvStream),
+    /// The connection was closed before the request.
+    Closed,
 }
 
 impl PoliteClient {
     pub(crate) async fn connect(address: SocketAddr) -> Self {
         let stream = within("connecting", TcpStream::connect(address)).await;
-        let (send, connection) = h2::client::handshake(stream.unwrap()).await.unwrap();
+        Self::on(stream.unwrap(), "http").await
+    }
+
+    /// On this stream, for targets of this scheme.
+    pub(super) async fn on(
+        stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        scheme: &'static str,
+    ) -> Self {
+        let (send, connection) = h2::client::handshake(stream).await.unwrap();
         Self {
+            scheme,
             send,
             connection: tokio::spawn(connection),
+            pending: VecDeque::new(),
         }
+    }
+
+    fn head(&self, method: &str, target: &str, fields: &[(&str, &str)]) -> Request<()> {
+        let mut request = Request::builder()
+            .method(method)
+            .uri(format!("{}://localhost{target}", self.scheme));
+        for (name, value) in fields {
+            if !HTTP1_ONLY.contains(name) {
+                request = request.header(*name, *value);
+            }
+        }
+        request.body(()).unwrap()
     }
 
     /// Sends a request, and gives its answer once it is awaited.
@@ -34,37 +81,107 @@ impl PoliteClient {
         fields: &[(&str, &str)],
         body: &str,
     ) -> impl Future<Output = Result<Answer, h2::Error>> + use<> {
-        let mut request = Request::builder()
-            .method(method)
-            .uri(format!("http://localhost{target}"));
-        for (name, value) in fields {
-            request = request.header(*name, *value);
-        }
         self.send = self.send.clone().ready().await.unwrap();
-        let request = request.body(()).unwrap();
+        let request = self.head(method, target, fields);
         let (response, mut sending) = self.send.send_request(request, body.is_empty()).unwrap();
         if !body.is_empty() {
             sending.send_data(body.to_owned().into(), true).unwrap();
         }
-        async {
-            let response = response.await?;
-            let fields = response.headers().iter().map(|(name, value)| {
-                let value = String::from_utf8_lossy(value.as_bytes());
-                (name.to_string(), value.into_owned())
-            });
-            let mut answer = Answer {
-                status: response.status().as_u16(),
-                version: format!("{:?}", response.version()),
-                fields: fields.collect(),
-                body: Vec::new(),
-            };
-            let mut receiving = response.into_body();
-            while let Some(data) = receiving.data().await {
-                let data = data?;
-                answer.body.extend_from_slice(&data);
-                receiving.flow_control().release_capacity(data.len())?;
+        read(response)
+    }
+
+    /// Sends a request. [`send_body`](Self::send_body) sends its body, of which
+    /// content-length gives the length.
+    pub(super) async fn send_request(
+        &mut self,
+        method: &str,
+        target: &str,
+        fields: &[(&str, &str)],
+    ) {
+        let length = fields.iter().find(|(name, _)| *name == "content-length");
+        let length = length.map_or(0, |(_, length)| length.parse().unwrap());
+        let request = self.head(method, target, fields);
+        let (mut response, mut body) = (Reading::Closed, None);
+        if let Ok(ready) = self.send.clone().ready().await {
+            self.send = ready;
+            let sent = self.send.send_request(request, length == 0);
+            let (future, sending) =
+                sent.unwrap_or_else(|error| panic!("{method} {target}: {error}"));
+            response = Reading::Head(future);
+            body = (length > 0).then_some((sending, length));
+        }
+        self.pending.push_back(Pending { response, body });
+        // The connection's task writes it.
+        yield_now().await;
+    }
+
+    /// Sends a part of the last request's body. A stream that was reset takes none.
+    pub(super) async fn send_body(&mut self, bytes: &[u8]) {
+        let last = self.pending.back_mut().expect("a request comes first");
+        let Some((sending, left)) = &mut last.body else {
+            panic!("the request has no body, or is whole");
+        };
+        *left = left
+            .checked_sub(bytes.len())
+            .expect("within content-length");
+        let _ = sending.send_data(Bytes::copy_from_slice(bytes), *left == 0);
+        if *left == 0 {
+            last.body = None;
+        }
+        yield_now().await;
+    }
+
+    /// Reads the answer to the first request whose answer has not been read; `None` if
+    /// its stream or the connection ends before the answer is whole.
+    pub(super) async fn answer(&mut self) -> Option<Answer> {
+        let first = self.pending.pop_front().expect("a request comes first");
+        match first.response {
+            Reading::Head(response) => read(response).await.ok(),
+            Reading::Body(_) => panic!("a part of the answer has been read"),
+            Reading::Closed => None,
+        }
+    }
+
+    /// The next part of that answer: its head as text, then parts of its body. `None` at
+    /// its end, and an error if it ends before it is whole. After its end come the parts
+    /// of the next one.
+    pub(super) async fn part(&mut self) -> Result<Option<Vec<u8>>, Broken> {
+        let part = self.part_of_first().await;
+        if !matches!(part, Ok(Some(_))) {
+            self.pending.pop_front();
+        }
+        part
+    }
+
+    /// Whether an answer has not been read to its end.
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    async fn part_of_first(&mut self) -> Result<Option<Vec<u8>>, Broken> {
+        let first = self.pending.front_mut().expect("a request comes first");
+        match &mut first.response {
+            Reading::Head(response) => {
+                let (head, body) = response.await.map_err(broken)?.into_parts();
+                let mut text = format!("{:?} {}\r\n", head.version, head.status);
+                for (name, value) in &head.headers {
+                    let value = String::from_utf8_lossy(value.as_bytes());
+                    text.push_str(&format!("{name}: {value}\r\n"));
+                }
+                text.push_str("\r\n");
+                first.response = Reading::Body(body);
+                Ok(Some(text.into_bytes()))
             }
-            Ok(answer)
+            Reading::Body(body) => {
+                let Some(data) = body.data().await else {
+                    return Ok(None);
+                };
+                let data = data.map_err(broken)?;
+                let released = body.flow_control().release_capacity(data.len());
+                released.map_err(broken)?;
+                Ok(Some(data.to_vec()))
+            }
+            Reading::Closed => Err(Broken::Closed),
         }
     }
 
@@ -87,4 +204,29 @@ impl PoliteClient {
         drop(self.send);
         within("the end", self.connection).await.unwrap()
     }
+}
+
+async fn read(response: ResponseFuture) -> Result<Answer, h2::Error> {
+    let response = response.await?;
+    let fields = response.headers().iter().map(|(name, value)| {
+        let value = String::from_utf8_lossy(value.as_bytes());
+        (name.to_string(), value.into_owned())
+    });
+    let mut answer = Answer {
+        status: response.status().as_u16(),
+        version: format!("{:?}", response.version()),
+        fields: fields.collect(),
+        body: Vec::new(),
+    };
+    let mut receiving = response.into_body();
+    while let Some(data) = receiving.data().await {
+        let data = data?;
+        answer.body.extend_from_slice(&data);
+        receiving.flow_control().release_capacity(data.len())?;
+    }
+    Ok(answer)
+}
+
+fn broken(error: h2::Error) -> Broken {
+    Broken::Malformed(error.to_string())
 }

@@ -79,9 +79,27 @@ impl<A: Attachment> Store<A> {
             Op::Put(entry)
         });
         if let Some(Encoded::Body(body)) = &attached {
-            self.keep_bound(u32::try_from(body.len()).unwrap_or(u32::MAX));
+            let weight = u32::try_from(body.len()).unwrap_or(u32::MAX);
+            self.keep_bound(weight);
+            // A store of another size may have taken the entry over before.
+            if let Some(next) = self.next.get() {
+                next.weigh_again(key, slots);
+                next.keep_bound(weight);
+            }
         }
         attached
+    }
+
+    /// Makes moka weigh an entry to which a body was attached elsewhere.
+    fn weigh_again(&self, key: &Key, slots: &Arc<EncodingSlots>) {
+        let _put = self
+            .cache
+            .entry(key.as_bytes().into())
+            .and_compute_with(|entry| {
+                let entry = entry.map(moka::Entry::into_value);
+                let entry = entry.filter(|entry| entry.body_of(slots).is_some());
+                entry.map_or(Op::Nop, Op::Put)
+            });
     }
 
     /// Puts an entry under a key. Where it has taken over encoded bodies, others may

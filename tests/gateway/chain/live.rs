@@ -46,7 +46,8 @@ impl Scene {
             Reply::with(200, &fields, format!("{{\"token\":{{\"state\":{state}}}}}"))
         });
         let gateway = before(&upstream, OFTEN).await;
-        let client = gateway.client().await;
+        // Tens of thousands of requests, for which another transport only takes time.
+        let client = gateway.http1().await;
         Self {
             sandbox,
             upstream,

@@ -2,14 +2,13 @@
 
 use std::fs::Permissions;
 use std::io::Write;
-use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 
 use ordgate::client_tokens::token::NewToken;
 
 use super::{line, new, ways};
 use crate::support::respect::{ALL, ok, plain};
-use crate::support::{Client, Process, Reply, Setup, Upstream};
+use crate::support::{Client, Endpoint, Process, Reply, Setup, Transport, Upstream};
 
 #[tokio::test]
 async fn a_token_reaches_no_origin_and_other_credentials_do() {
@@ -94,9 +93,9 @@ impl Secrets {
     }
 
     /// Sends the tokens in every way, and returns all that comes back.
-    async fn send(&self, public: SocketAddr) -> Vec<u8> {
+    async fn send(&self, endpoint: Endpoint) -> Vec<u8> {
         let mut sent = Vec::new();
-        let mut client = Client::connect(public).await;
+        let mut client = endpoint.client().await;
         for token in [&self.known, &self.unknown] {
             for (name, value) in ways(token) {
                 for method in ["GET", "HEAD", "POST", "OPTIONS"] {
@@ -109,10 +108,15 @@ impl Secrets {
         let both = [(one.0, &*one.1), (other.0, &*other.1)];
         sent.extend(client.request("GET", "/a", &both).await.bytes());
         sent.extend(client.request("GET", "/bad", &both[..1]).await.bytes());
+        let (name, value) = &one;
+        let long = [(*name, &**value), ("x-long", &*"x".repeat(40_000))];
+        if endpoint.transport != Transport::Http1 {
+            sent.extend(client.request("GET", "/a", &long).await.bytes());
+            return sent;
+        }
         // A malformed head, and one that is too large.
         for more in ["bad field", &format!("x-long: {}", "x".repeat(70_000))] {
-            let mut client = Client::connect(public).await;
-            let (name, value) = &one;
+            let mut client = endpoint.client().await;
             let head = format!("GET /a HTTP/1.1\r\nhost: a\r\n{name}: {value}\r\n{more}\r\n\r\n");
             client.send(head).await;
             sent.extend(client.rest().await);
@@ -141,7 +145,11 @@ async fn a_token_is_in_no_answer_page_or_log() {
         let (process, public, admin) =
             Process::before(&upstream, &arguments, &[("ORDGATE_LOG", "trace")]);
         upstream.once("/bad", Reply::raw("garbage\r\n\r\n").close());
-        let mut sent = secrets.send(public).await;
+        let mut sent = Vec::new();
+        for transport in [Transport::Http1, Transport::H2c] {
+            let address = public;
+            sent.extend(secrets.send(Endpoint { address, transport }).await);
+        }
         for target in ["/metrics", "/status", "/healthz", "/explain?url=/a", "/no"] {
             sent.extend(Client::connect(admin).await.get(target).await.bytes());
         }

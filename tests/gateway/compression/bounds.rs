@@ -89,8 +89,8 @@ async fn compressed_bodies_stay_within_the_bound_of_the_cache() {
 async fn crowd(upstream: &Upstream) -> (Gateway, Client, Client) {
     let setup = Setup::before(upstream).config("limit.enabled = false");
     let gateway = setup.manual().start();
-    let greedy = Client::connect_from([127, 0, 0, 2], gateway.public).await;
-    let honest = Client::connect_from([127, 0, 0, 3], gateway.public).await;
+    let greedy = gateway.client_from([127, 0, 0, 2]).await;
+    let honest = gateway.client_from([127, 0, 0, 3]).await;
     (gateway, greedy, honest)
 }
 

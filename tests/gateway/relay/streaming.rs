@@ -22,7 +22,9 @@ fn chunked(gate: &Gate) -> Reply {
 async fn reads(client: &mut Client, wanted: &str) -> String {
     let mut came = String::new();
     while !came.contains(wanted) {
-        came.push_str(&text(&client.some(1).await));
+        let more = client.some(1).await;
+        assert!(!more.is_empty(), "{wanted} does not come: {came}");
+        came.push_str(&text(&more));
     }
     came
 }

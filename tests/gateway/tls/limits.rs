@@ -3,8 +3,8 @@
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::{handshakes, https, started};
-use crate::support::https::Certificates;
-use crate::support::{Setup, TOKEN, Upstream, within};
+use crate::support::https::{Certificates, HttpsClient};
+use crate::support::{Setup, TOKEN, Upstream, until, within};
 
 const HOSTILE: [u8; 4] = [127, 0, 0, 66];
 const HONEST: [u8; 4] = [127, 0, 0, 2];
@@ -42,6 +42,45 @@ async fn silent_connections_hold_no_slot() {
     );
 }
 
+/// As after a restart: far more than the slots. None is refused.
+#[tokio::test]
+async fn handshakes_beyond_the_slots_wait() {
+    let upstream = Upstream::start();
+    let (certificates, gateway) = started(&upstream, "[limit]\nenabled = false\n");
+    let address = https(&gateway);
+    let client = certificates.client();
+    let slots = 64 * gateway.figure("/workers");
+    let hello = hello(&client);
+    // So many hold all slots without finishing, and the next one waits for one of them.
+    let mut held = Vec::new();
+    for _ in 0..slots {
+        let mut stream = client.dial(address).await;
+        stream.write_all(&hello).await.unwrap();
+        let first = within("the ServerHello", stream.read_u8()).await;
+        first.unwrap();
+        held.push(stream);
+    }
+    let waits = client.get(address, "localhost", TOKEN);
+    let gives_up = async {
+        // On a machine that is slow, the first may be over already.
+        until("it has come", || gateway.connections() != slots).await;
+        drop(held);
+    };
+    let (seen, ()) = tokio::join!(waits, gives_up);
+    assert!(seen.unwrap().text.starts_with("HTTP/1.1 200"));
+    assert_eq!(handshakes(&gateway, "none", "over-limit").await, 0);
+}
+
+/// A ClientHello.
+fn hello(client: &HttpsClient) -> Vec<u8> {
+    let name = "localhost".try_into().unwrap();
+    let config = client.config.clone().into();
+    let mut connection = rustls::ClientConnection::new(config, name).unwrap();
+    let mut hello = Vec::new();
+    connection.write_tls(&mut hello).unwrap();
+    hello
+}
+
 /// A client that begins handshakes and does not finish them.
 #[tokio::test]
 async fn one_client_holds_an_eighth_of_the_slots() {
@@ -52,13 +91,8 @@ async fn one_client_holds_an_eighth_of_the_slots() {
     let mut held = Vec::new();
     for _ in 0..40 {
         // With the ClientHello alone.
-        let name = "localhost".try_into().unwrap();
-        let mut connection =
-            rustls::ClientConnection::new(hostile.config.clone().into(), name).unwrap();
-        let mut hello = Vec::new();
-        connection.write_tls(&mut hello).unwrap();
         let mut stream = hostile.dial(https(&gateway)).await;
-        stream.write_all(&hello).await.unwrap();
+        stream.write_all(&hello(&hostile)).await.unwrap();
         let mut first = [0; 1];
         // The ServerHello, or the end.
         if matches!(within("an answer", stream.read(&mut first)).await, Ok(1..)) {

@@ -13,7 +13,7 @@ use tokio::time::MissedTickBehavior;
 use super::{key, keyed, metric};
 use crate::chain::{is_status, reply};
 use crate::support::upstream::Seen;
-use crate::support::{Client, Gate, Gateway, Reply, Setup, Upstream, token};
+use crate::support::{Gate, Gateway, Reply, Setup, Upstream, token};
 
 /// The largest bounds that are ever configured.
 const MINUTE: usize = 30;
@@ -131,9 +131,9 @@ async fn demand(gateway: &Gateway, sandbox: &Sandbox, warm: &str) -> (usize, Vec
             1..=3 => format!("/runes/v1/blocks/{}/activity", tip - (number as u32 % 90)),
             _ => token(number),
         };
-        let (public, client_address) = (gateway.public, format!("198.51.100.{}", number % 7));
+        let (endpoint, client_address) = (gateway.endpoint(), format!("198.51.100.{}", number % 7));
         requests.push(tokio::spawn(async move {
-            let mut client = Client::connect(public).await;
+            let mut client = endpoint.client().await;
             let fields = [("x-forwarded-for", &*client_address)];
             (number, client.request("GET", &target, &fields).await)
         }));
@@ -298,7 +298,7 @@ async fn an_upstream_that_hangs_leaves_budget_to_another() {
     let block = |number: u8| format!("/runes/v1/blocks/{}/activity", 840_000 + u32::from(number));
     let mut hanging = Vec::new();
     for number in 1..=8 {
-        let mut client = Client::connect_from([127, 0, 0, 10 + number], gateway.public).await;
+        let mut client = gateway.client_from([127, 0, 0, 10 + number]).await;
         client.send_request("GET", &block(number), &[]).await;
         if number <= 6 {
             runes.until_requests(number.into()).await;

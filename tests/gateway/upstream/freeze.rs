@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use super::{key, metric, until_idle};
 use crate::respect::ALL;
-use crate::support::{Client, Gate, Gateway, Reply, Setup, Upstream, tls, token, until};
+use crate::support::{Gate, Gateway, Reply, Setup, Upstream, tls, token, until};
 
 const MINUTE: usize = 30;
 const SECOND: usize = 3;
@@ -37,7 +37,7 @@ async fn wanted(gateway: &Gateway, next: &mut usize) -> usize {
         *next += 1;
         let (from, target) = ([127, 0, 0, 10 + client], token(*next));
         async move {
-            let mut client = Client::connect_from(from, gateway.public).await;
+            let mut client = gateway.client_from(from).await;
             client.get(&target).await.status
         }
     });
@@ -319,7 +319,7 @@ async fn broken_off_requests_of_one_client_leave_budget_to_others() {
         for number in 0..24 {
             let target = format!("/slow/{number}");
             upstream.once(&target, slow.clone());
-            let mut client = Client::connect_from([127, 0, 0, 11], gateway.public).await;
+            let mut client = gateway.client_from([127, 0, 0, 11]).await;
             client.send_request(method, &target, &[]).await;
             let sent = timeout(
                 Duration::from_millis(50),
@@ -331,7 +331,7 @@ async fn broken_off_requests_of_one_client_leave_budget_to_others() {
                 break;
             }
         }
-        let mut client = Client::connect_from([127, 0, 0, 12], gateway.public).await;
+        let mut client = gateway.client_from([127, 0, 0, 12]).await;
         let answer = client.get("/quick").await;
         assert_eq!(answer.status, 200, "{method}: {:?}", upstream.targets());
         gate.open();

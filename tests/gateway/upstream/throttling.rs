@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use super::keyed;
-use crate::support::{
-    BLOCK, BLOCK_CANONICAL, Client, Gateway, Reply, Setup, TOKEN, Upstream, token,
-};
+use crate::support::{BLOCK, BLOCK_CANONICAL, Gateway, Reply, Setup, TOKEN, Upstream, token};
 
 #[tokio::test]
 async fn a_throttled_key_is_in_cooldown_until_the_date_in_retry_after() {
@@ -93,8 +91,8 @@ async fn the_budget_is_never_exceeded() {
         .start();
     let pending: Vec<_> = (0..100)
         .map(|number| {
-            let public = gateway.public;
-            tokio::spawn(async move { Client::connect(public).await.get(&token(number)).await })
+            let endpoint = gateway.endpoint();
+            tokio::spawn(async move { endpoint.client().await.get(&token(number)).await })
         })
         .collect();
     let mut served = 0;

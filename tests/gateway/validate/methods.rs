@@ -1,6 +1,5 @@
 //! Methods, preflights, and the OpenAPI document.
 
-use super::get;
 use crate::support::{BLOCK, Gateway, ROUTES, TOKEN, TX, Upstream};
 
 #[tokio::test]
@@ -76,7 +75,7 @@ async fn options_and_preflights_are_not_forwarded() {
 async fn the_document_describes_the_routes() {
     let upstream = Upstream::start();
     let gateway = Gateway::before(&upstream);
-    let answer = get(&gateway, "/openapi.json").await;
+    let answer = gateway.get("/openapi.json").await;
     assert_eq!(answer.status, 200);
     assert_eq!(answer.must("content-type"), "application/json");
     let document = answer.json();

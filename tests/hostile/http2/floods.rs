@@ -162,6 +162,12 @@ impl Flood {
         };
         let status = within("only the honest one is open", ended).await;
         assert_eq!(self.count(&status), 1, "{status}");
+        let written = async {
+            while !process.errors().contains("HTTP/2 frames") {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        within("the flood is logged", written).await;
         let logged = process.errors();
         let logged = logged.lines().filter(|line| line.contains("HTTP/2 frames"));
         let logged: Vec<_> = logged.collect();

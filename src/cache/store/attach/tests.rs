@@ -129,6 +129,34 @@ fn what_is_attached_counts_against_the_bound() {
 }
 
 #[test]
+fn what_is_attached_while_the_bound_changes_counts_against_the_new_one() {
+    let total = Arc::default();
+    let store = Store::<()>::new(1 << 20);
+    let (key, stored) = (key("/a"), stored(1000));
+    store.insert(key.clone(), stored.clone());
+    let slots = slots(&stored, Coding::Gzip);
+    // A reload has copied the entry, and its body is compressed for the old store.
+    let next = store.resized(2 << 20);
+    let bytes = || {
+        next.run_maintenance();
+        next.size().bytes
+    };
+    let before = bytes();
+    let attached = store.attach(&key, &slots, Coding::Gzip, body(5000, &total));
+    assert!(matches!(attached, Some(Encoded::Body(_))));
+    let grown = bytes() - before;
+    assert!((5000..5500).contains(&grown), "{grown}");
+    // Of an entry that the new store no longer has, nothing stays.
+    next.remove(&key);
+    let attached = store.attach(&key, &slots, Coding::Zstd, body(5000, &total));
+    assert!(
+        matches!(attached, Some(Encoded::Body(_))),
+        "the old one still has it"
+    );
+    assert_eq!((bytes(), next.size().entries), (0, 0));
+}
+
+#[test]
 fn an_encoded_body_that_does_not_fit_beside_the_body_is_not_worthwhile() {
     let total = Arc::default();
     let store = Store::<()>::new(80_000);
