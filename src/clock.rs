@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use governor::nanos::Nanos;
+use rustix::time::{ClockId, clock_gettime};
 use wall::Wall;
 
 /// A point on the process's monotonic clock, in nanoseconds. It never goes back,
@@ -145,6 +146,19 @@ impl Clock {
         match &self.source {
             Source::Machine(_) => SystemTime::now(),
             Source::Manual(_) => self.wall.corrected(self.now()),
+        }
+    }
+
+    /// The time since the machine was started, suspended time included. It can be
+    /// compared with that of another process; a [`Moment`] cannot.
+    pub fn since_boot(&self) -> Duration {
+        match &self.source {
+            Source::Machine(_) => {
+                let time = clock_gettime(ClockId::Boottime);
+                let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
+                Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or_default())
+            }
+            Source::Manual(elapsed) => Duration::from_nanos(elapsed.load(Ordering::Acquire)),
         }
     }
 

@@ -38,7 +38,6 @@ use crate::listener::{Acceptor, BoundListener, Current, Drain, ListenAddress};
 use crate::meter::Totals;
 use crate::reload::{ReloadResult, Reloads};
 use crate::sandbox::Sandbox;
-use crate::state_dir::OpenedState;
 use crate::supervisor::{InheritedSockets, Supervisor};
 use crate::sync::lock;
 use crate::tls::Tls;
@@ -99,7 +98,6 @@ impl Server {
         StartError::check_admin(admin_address, admin_token.as_ref())?;
         let (drain, draining) = watch::channel(false);
         let (stopped, stopping) = watch::channel(false);
-        let state = OpenedState::open(&config.state)?;
         let restart_settings = RestartSettings::of(&config);
         let (sandbox, sandbox_thread) = match options.sandbox {
             Some(sandbox) => threads::spawn_sandbox(sandbox, stopping.clone())?,
@@ -109,7 +107,7 @@ impl Server {
         let shared = SharedSettings::of(&config, admin_token);
         let worker_count = threads::worker_count(config.server.workers);
         let (runtime, connections) = (config.server.runtime, config.server.connections);
-        let first = gateway(config, &keys, &resolver, clock.clone(), None, state)?;
+        let first = gateway(config, &keys, &resolver, clock.clone(), None)?;
         let worker_runtimes = worker_runtimes(runtime, worker_count)?;
         let current: Current = Arc::new(ArcSwap::new(first.clone()));
         let acceptor = Acceptor::new(current.clone(), connections, worker_count);
@@ -266,6 +264,7 @@ impl Server {
                 tracing::error!("a helper thread has panicked");
             }
         }
+        self.first.upstreams.close_journal();
     }
 }
 

@@ -119,7 +119,21 @@ fn state_directory(gateway: &Gateway) -> Value {
     let Some(path) = state.path() else {
         return Value::Null;
     };
-    json!({ "path": path.display().to_string(), "status": state.name() })
+    json!({
+        "path": path.display().to_string(),
+        "status": state.name(),
+        "spend_journal": gateway.upstreams.journal_snapshot().map(|journal| json!({
+            "status": journal.state,
+            "error": journal.error,
+            "writes": journal.writes,
+            "errors": journal.errors,
+            "stalls": journal.stalls,
+            "unjournalled": journal.unjournalled,
+            "recovered_requests": journal.recovered,
+            "waiting_seconds": journal.waiting.as_secs_f64(),
+            "unknown_because": journal.unknown_because,
+        })),
+    })
 }
 
 /// What came of compressing stored bodies.

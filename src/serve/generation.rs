@@ -85,12 +85,18 @@ pub fn gateway(
     resolver: &Resolver,
     clock: Clock,
     stand_in: Option<&Arc<dyn UpstreamClient>>,
-    state: OpenedState,
 ) -> Result<Arc<Gateway>, StartError> {
-    let identity = Identity::new(state)?;
+    let identity = Identity::new(OpenedState::open(&config.state)?)?;
     let chain = Arc::new(Chain::new(&config.chain));
     let cache = Cache::new(config.cache_bytes, chain.clone());
-    let upstreams = Upstreams::new(&config.upstreams, keys, resolver, &clock, stand_in)?;
+    let upstreams = Upstreams::journalled(
+        &config.upstreams,
+        keys,
+        resolver,
+        &clock,
+        stand_in,
+        identity.state.directory(),
+    )?;
     let clients = client_policy(None, &config, &clock);
     let routes = Arc::new(config.routes.clone());
     let fill = Fill::new(

@@ -30,7 +30,7 @@ const MAX_BYTES: u64 = 4096;
 
 /// What the file says.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Format {
+pub(super) struct FormatFile {
     pub(super) salt: [u8; 16],
     /// Whether it was written just now.
     pub(super) is_new: bool,
@@ -48,10 +48,10 @@ enum Unreadable {
 ///
 /// # Errors
 /// Where another version has written it, or the file system refuses.
-pub(super) fn read(directory: &Path) -> Result<Option<Format>, StateDirError> {
+pub(super) fn read(directory: &Path) -> Result<Option<FormatFile>, StateDirError> {
     match known(directory)? {
         None => Ok(None),
-        Some(Ok(salt)) => Ok(Some(Format {
+        Some(Ok(salt)) => Ok(Some(FormatFile {
             salt,
             is_new: false,
         })),
@@ -103,7 +103,7 @@ fn known(directory: &Path) -> Result<Option<Result<[u8; 16], Unreadable>>, State
 ///
 /// # Errors
 /// Where the file system refuses, or there is no randomness.
-pub(super) fn create(directory: &Path) -> io::Result<Format> {
+pub(super) fn create(directory: &Path) -> io::Result<FormatFile> {
     let mut salt = [0; 16];
     SystemRandom::new()
         .fill(&mut salt)
@@ -115,7 +115,7 @@ pub(super) fn create(directory: &Path) -> io::Result<Format> {
     file.sync_all()?;
     fs::rename(&new, directory.join(FILE))?;
     File::open(directory)?.sync_all()?;
-    Ok(Format { salt, is_new: true })
+    Ok(FormatFile { salt, is_new: true })
 }
 
 fn text(salt: &[u8; 16]) -> String {
@@ -157,15 +157,16 @@ pub(super) fn parse_id(digits: &str) -> Option<[u8; 16]> {
     Some(number??.to_be_bytes())
 }
 
+/// A valid format of another version.
 #[cfg(test)]
-pub(super) mod tests {
-    use super::*;
+pub(super) fn of_version(version: u32) -> String {
+    let body = format!("ordgate state {version}\nwhatever\n");
+    format!("{body}check {}\n", check_of(&body))
+}
 
-    /// A valid format of another version.
-    pub(in crate::state_dir) fn of_version(version: u32) -> String {
-        let body = format!("ordgate state {version}\nwhatever\n");
-        format!("{body}check {}\n", check_of(&body))
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
 
     #[test]
     fn a_format_is_read_as_written() {

@@ -119,7 +119,7 @@ fn another_version_is_refused_and_a_damaged_format_is_written_anew() {
     assert!(opened.was_used(), "what was spent before is not known");
     assert_ne!(opened.salt, salt);
     drop(opened);
-    fs::write(&file, format::tests::of_version(2)).unwrap();
+    fs::write(&file, format::of_version(2)).unwrap();
     let text = refused(path);
     assert!(
         text.starts_with("its files have version 2, and this ordgate reads and writes version 1; name another directory, or delete"),

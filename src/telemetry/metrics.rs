@@ -1,6 +1,7 @@
 //! `/metrics`: all metrics as OpenMetrics text. They are read from the counters of
 //! the modules when `/metrics` is requested.
 
+mod state;
 mod tls;
 mod tokens;
 mod upstream;
@@ -67,6 +68,7 @@ impl Collector for Reading {
         tokens::encode(gateway, &mut to)?;
         reloads(self.reloads, &mut to)?;
         cache(gateway, &mut to)?;
+        state::encode(gateway, &mut to)?;
         compression(gateway, &mut to)?;
         tips(gateway, &mut to)?;
         let build = labels(&[("version", env!("CARGO_PKG_VERSION"))]);

@@ -14,6 +14,8 @@ mod rates;
 mod request_priority;
 mod reserve;
 pub(crate) mod shared_budget;
+pub(crate) mod spend_journal;
+mod spending;
 mod unreadable;
 
 pub(crate) use denied::Denied;

@@ -206,6 +206,9 @@ pub enum SetupError {
     /// TLS cannot be set up.
     #[error(transparent)]
     Tls(#[from] TlsError),
+    /// There is no thread for the spend journal.
+    #[error("the system refuses a thread for the spend journal: {0}")]
+    Journal(std::io::Error),
 }
 
 impl Settings {

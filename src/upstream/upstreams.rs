@@ -9,9 +9,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::admission::budgets::Budgets;
+use super::admission::spend_journal::{JournalSnapshot, SpendJournal};
 use super::keys::ApiKey;
 use super::{Settings, SetupError, Upstream, UpstreamClient};
 use crate::clock::Clock;
+use crate::state_dir::StateDir;
 use crate::upstream::client::resolver::Resolver;
 
 /// The provider's keys: shared ones, and those of upstreams with keys of their own.
@@ -59,7 +61,37 @@ impl Upstreams {
         clock: &Clock,
         substitute: Option<&Arc<dyn UpstreamClient>>,
     ) -> Result<Arc<Self>, SetupError> {
-        let budgets = Budgets::new();
+        Self::with_budgets(settings, keys, resolver, clock, substitute, &Budgets::new())
+    }
+
+    /// The same, where what the keys spend is kept in the state directory.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new), and if there is no thread for it.
+    pub(crate) fn journalled(
+        settings: &[Settings],
+        keys: &ProviderKeys,
+        resolver: &Resolver,
+        clock: &Clock,
+        substitute: Option<&Arc<dyn UpstreamClient>>,
+        directory: Option<&Arc<StateDir>>,
+    ) -> Result<Arc<Self>, SetupError> {
+        let Some(directory) = directory else {
+            return Self::new(settings, keys, resolver, clock, substitute);
+        };
+        let journal = SpendJournal::open(directory.clone(), clock.clone());
+        let budgets = Budgets::journalled(journal.map_err(SetupError::Journal)?);
+        Self::with_budgets(settings, keys, resolver, clock, substitute, &budgets)
+    }
+
+    fn with_budgets(
+        settings: &[Settings],
+        keys: &ProviderKeys,
+        resolver: &Resolver,
+        clock: &Clock,
+        substitute: Option<&Arc<dyn UpstreamClient>>,
+        budgets: &Arc<Budgets>,
+    ) -> Result<Arc<Self>, SetupError> {
         let new = |settings: &Settings| {
             let (settings, keys) = (settings.clone(), keys.of(settings).to_vec());
             let upstream = Upstream::new(
@@ -130,6 +162,18 @@ impl Upstreams {
         let is_gone = |old: &&Arc<Upstream>| self.named(old.name()).is_none();
         for gone in before.all.iter().filter(is_gone) {
             gone.retire();
+        }
+    }
+
+    /// The state of the spend journal, if there is one.
+    pub(crate) fn journal_snapshot(&self) -> Option<JournalSnapshot> {
+        Some(self.first().budgets().journal()?.snapshot())
+    }
+
+    /// Writes what is left to write of the spend journal, when nothing is sent any more.
+    pub(crate) fn close_journal(&self) {
+        if let Some(journal) = self.first().budgets().journal() {
+            journal.close();
         }
     }
 

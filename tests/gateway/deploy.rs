@@ -131,7 +131,13 @@ async fn dashboard_and_alerts_use_metrics_that_ordgate_has() {
     let tokens = closed.admin("/metrics").await;
     let (_certificates, secure) = super::tls::started(&answering, "");
     let secure = secure.admin("/metrics").await;
-    let exported = [metrics, failures, tokens, secure].map(|answer| answer.text().to_owned());
+    // A gateway with a state directory.
+    let directory = tempfile::tempdir().unwrap();
+    let state = format!("state.path = \"{}\"", directory.path().display());
+    let keeping = Setup::before(&answering).config(&state).start();
+    let keeping = keeping.admin("/metrics").await;
+    let exported =
+        [metrics, failures, tokens, secure, keeping].map(|answer| answer.text().to_owned());
     let exported = parse(&exported.concat());
     let dashboard: Value = serde_json::from_str(DASHBOARD).unwrap();
     let mut asked = String::new();

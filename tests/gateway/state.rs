@@ -1,5 +1,8 @@
 //! The state directory: where it comes from, and when it is refused.
 
+mod faults;
+mod kills;
+
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 

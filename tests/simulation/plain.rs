@@ -22,7 +22,6 @@ use ordgate::clock::Clock;
 use ordgate::config::Config;
 use ordgate::gateway::Gateway;
 use ordgate::serve;
-use ordgate::state_dir::OpenedState;
 use ordgate::upstream::client::resolver::Resolver;
 use ordgate::upstream::{Failure, ProviderKeys, StreamedAnswer, UpstreamClient};
 use ordgate::wire::body::BodyError;
@@ -273,7 +272,6 @@ impl Play {
             &Resolver::default(),
             clock.clone(),
             Some(&asked),
-            OpenedState::Off,
         )
         .unwrap();
         let mut play = Self {

@@ -13,7 +13,6 @@ use http::{HeaderValue, StatusCode};
 use ordgate::clock::Clock;
 use ordgate::config::Config;
 use ordgate::gateway::Gateway;
-use ordgate::state_dir::OpenedState;
 use ordgate::upstream::answer::Answer;
 use ordgate::upstream::client::resolver::Resolver;
 use ordgate::upstream::{Failure, ProviderKeys, UpstreamClient};
@@ -121,7 +120,6 @@ impl Play {
             &Resolver::default(),
             clock.clone(),
             Some(&asked),
-            OpenedState::Off,
         )
         .unwrap();
         let mut play = Self {

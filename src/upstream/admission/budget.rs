@@ -37,6 +37,7 @@ use sliding_window::SlidingWindow;
 use super::limit_report::ReportedLimit;
 use super::rates::Rates;
 use super::reserve::Reserve;
+use super::spending::{EarlierSpending, Spending};
 use crate::clock::Moment;
 
 /// How long a request counts against the second after its end: 5 ms longer than a
@@ -50,6 +51,10 @@ pub(crate) const SECOND_WINDOW: Duration = Duration::from_millis(1005);
 /// How long a request counts against the minute after its end. Clocks that differ
 /// by 750 ppm, and a tick of 4 ms, take 49 ms of the 50.
 const MINUTE_WINDOW: Duration = Duration::from_millis(60_050);
+
+/// How long a request of an earlier process may count.
+pub(crate) const LONGEST_WAIT: Duration =
+    Duration::from_nanos((MINUTE_WINDOW.as_nanos() + ARRIVAL_LIMIT.as_nanos()) as u64);
 
 /// A request that was given up reaches a running server within this time, or not
 /// at all.
@@ -67,6 +72,8 @@ pub(crate) struct Budget {
     given_up: VecDeque<Moment>,
     /// The earliest moment for the next request of each [pace](Reserve::pace).
     next_paced: [Moment; 2],
+    /// What the next process must know, where there is a state directory.
+    spending: Option<Spending>,
 }
 
 /// A request that was taken out of the budget.
@@ -101,7 +108,42 @@ impl Budget {
             ended: 0,
             given_up: VecDeque::new(),
             next_paced: Default::default(),
+            spending: None,
         }
+    }
+
+    /// A budget that begins with what earlier processes have spent, and keeps account
+    /// for the next one. A request that had not ended then counts from now.
+    pub(crate) fn after(rates: Rates, earlier: &EarlierSpending, now: Moment) -> Self {
+        let mut new = Self::new(rates);
+        for (end, requests) in &earlier.ended {
+            for _ in 0..*requests {
+                new.minute.end(*end);
+                new.second.end(*end);
+            }
+        }
+        for _ in 0..earlier.interrupted {
+            new.minute.in_flight += 1;
+            new.second.in_flight += 1;
+            new.sent += 1;
+            new.given_up.push_back(now + ARRIVAL_LIMIT);
+        }
+        if let Some(before) = earlier.unknown_before {
+            new.minute.block_after(before + ARRIVAL_LIMIT);
+            new.second.block_after(before + ARRIVAL_LIMIT);
+        }
+        new.spending = Some(Spending::after(earlier));
+        new
+    }
+
+    /// Requests taken so far.
+    pub(crate) const fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// What the next process must know, where there is a state directory.
+    pub(crate) fn spending(&self) -> Option<&Spending> {
+        self.spending.as_ref()
     }
 
     /// Changes the rates. Requests that were taken still count.
@@ -124,6 +166,9 @@ impl Budget {
         self.second.in_flight += 1;
         self.reported.take();
         self.sent += 1;
+        if let Some(spending) = &mut self.spending {
+            spending.take();
+        }
         if let Some(pace) = reserve.pace() {
             let reserved = self.minute.reserved(|limit| reserve.of_minute(limit));
             let interval = self.minute.pace_interval(now, reserved);
@@ -207,6 +252,9 @@ impl Budget {
         self.minute.end(end);
         self.second.end(end);
         self.ended += 1;
+        if let Some(spending) = &mut self.spending {
+            spending.end(end);
+        }
     }
 
     /// The limit per minute; `None` for any number.

@@ -15,6 +15,7 @@ use http::{HeaderValue, Uri};
 
 use super::queue::AdmissionQueue;
 use super::shared_budget::{BudgetHandle, SharedBudget};
+use super::spend_journal::SpendJournal;
 use crate::clock::Moment;
 use crate::sync::lock;
 
@@ -28,6 +29,8 @@ const MAX_BUDGETS: usize = 1024;
 #[derive(Default)]
 pub(crate) struct Budgets {
     records: Mutex<Vec<BudgetRecord>>,
+    /// Where what they spend is kept for the next process, if it is.
+    journal: Option<Arc<SpendJournal>>,
 }
 
 /// A budget that is in use, or was recently.
@@ -73,6 +76,19 @@ impl Budgets {
         Arc::default()
     }
 
+    /// No budgets; those to come are kept in a journal.
+    pub(crate) fn journalled(journal: Arc<SpendJournal>) -> Arc<Self> {
+        Arc::new(Self {
+            records: Mutex::default(),
+            journal: Some(journal),
+        })
+    }
+
+    /// Where what they spend is kept for the next process, if it is.
+    pub(crate) const fn journal(&self) -> Option<&Arc<SpendJournal>> {
+        self.journal.as_ref()
+    }
+
     /// An upstream's handle on the budget of `owner`. It has no effect on the budget
     /// before [`join`](BudgetHandle::join). `queue` is the upstream's.
     pub(crate) fn handle(
@@ -86,7 +102,15 @@ impl Budgets {
         let known = records.iter().find(|record| record.owner == *owner);
         let known = known.map(|record| record.budget.clone());
         let budget = known.unwrap_or_else(|| {
-            let budget = SharedBudget::new();
+            let budget = match &self.journal {
+                None => SharedBudget::new(),
+                Some(journal) => {
+                    let (entry, earlier) = journal.entry(owner);
+                    let budget = SharedBudget::journalled(entry, &earlier, now);
+                    journal.add(&budget);
+                    budget
+                }
+            };
             records.push(BudgetRecord {
                 owner: owner.clone(),
                 budget: budget.clone(),

@@ -22,12 +22,16 @@ use super::limit_report::ReportedLimit;
 use super::queue::AdmissionQueue;
 use super::rates::Rates;
 use super::reserve::Reserve;
+use super::spend_journal::JournalEntry;
+use super::spending::{EarlierSpending, PAGE};
 use crate::clock::Moment;
 use crate::sync::lock;
 
 /// A budget, and the upstreams that use it.
 pub(super) struct SharedBudget {
     state: Mutex<SharedState>,
+    /// Its place in the spend journal, if there is one.
+    entry: Option<JournalEntry>,
 }
 
 struct SharedState {
@@ -75,13 +79,54 @@ pub(crate) enum BudgetWait {
 impl SharedBudget {
     /// An unused budget, without limits until an upstream joins.
     pub(super) fn new() -> Arc<Self> {
+        Self::of(Budget::new(Rates::UNLIMITED), None)
+    }
+
+    /// A budget with a place in the spend journal, which begins with what earlier
+    /// processes have spent.
+    pub(super) fn journalled(
+        entry: JournalEntry,
+        earlier: &EarlierSpending,
+        now: Moment,
+    ) -> Arc<Self> {
+        let budget = Budget::after(Rates::UNLIMITED, earlier, now);
+        Self::of(budget, Some(entry))
+    }
+
+    fn of(budget: Budget, entry: Option<JournalEntry>) -> Arc<Self> {
+        let state = SharedState {
+            budget,
+            shares: Vec::new(),
+            next: 0,
+        };
         Arc::new(Self {
-            state: Mutex::new(SharedState {
-                budget: Budget::new(Rates::UNLIMITED),
-                shares: Vec::new(),
-                next: 0,
-            }),
+            state: Mutex::new(state),
+            entry,
         })
+    }
+
+    /// Its place in the spend journal, if there is one.
+    pub(super) const fn entry(&self) -> Option<&JournalEntry> {
+        self.entry.as_ref()
+    }
+
+    /// The number of the last request that was taken, and the page for the journal
+    /// with all of them; `None` without a journal.
+    pub(super) fn page(&self) -> Option<(u64, Box<[u8; PAGE]>)> {
+        let entry = self.entry.as_ref()?;
+        let state = self.state();
+        let page = state
+            .budget
+            .spending()?
+            .page(entry.name(), &entry.boot_id(), entry.stamp());
+        Some((state.budget.sent(), page))
+    }
+
+    /// Tells the journal of a change.
+    fn changed(&self, is_urgent: bool) {
+        if let Some(entry) = &self.entry {
+            entry.changed(is_urgent);
+        }
     }
 
     pub(super) fn handle(self: &Arc<Self>, queue: &Arc<AdmissionQueue>) -> Arc<BudgetHandle> {
@@ -149,6 +194,8 @@ impl BudgetHandle {
         if let Some(share) = state.share(self.number) {
             share.unanswered += 1;
         }
+        drop(state);
+        self.budget.changed(true);
         Ok(entry)
     }
 
@@ -170,6 +217,8 @@ impl BudgetHandle {
         state.budget.end(now);
         let is_slow = now.since(entry.taken_at()) >= Duration::from_secs(1);
         state.count_end(self.number, is_slow, now);
+        drop(state);
+        self.budget.changed(false);
     }
 
     /// Counts a request that was sent and then given up unanswered, where the server
@@ -178,6 +227,16 @@ impl BudgetHandle {
         let mut state = self.state();
         state.budget.give_up(now);
         state.count_end(self.number, true, now);
+        drop(state);
+        self.budget.changed(false);
+    }
+
+    /// Waits until the next process would count a request, if there is a spend journal.
+    /// No request may be sent before.
+    pub(crate) async fn journalled(&self, entry: BudgetEntry) {
+        if let Some(journal) = &self.budget.entry {
+            journal.written(entry.number()).await;
+        }
     }
 
     /// How many requests are left; `None` for any number.

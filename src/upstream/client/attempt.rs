@@ -125,6 +125,7 @@ impl Upstream {
     ) -> Result<(response::Parts, Incoming), Failure> {
         let mut request = self.request(target, permit.endpoint(), budget)?;
         let path = SendPath::of(&mut request, self.settings.connections.http2);
+        budget.journalled().await;
         permit.send(path.clone());
         // Several clients may wait for the answer: none of them ends the request.
         budget.detach_client();

@@ -301,6 +301,7 @@ impl Upstream {
         request.headers_mut().remove(&self.settings.keys.header);
         self.add_key(&budget, request.headers_mut());
         let path = SendPath::of(&mut request, self.settings.connections.http2);
+        budget.journalled().await;
         permit.send(path.clone());
         if is_streamed {
             permit.untimed();

@@ -53,6 +53,12 @@ impl BudgetPermit {
         self.key.name()
     }
 
+    /// Waits until the request would still count after a restart, if there is a state
+    /// directory. No request may be sent before.
+    pub(crate) async fn journalled(&self) {
+        self.key.budget.journalled(self.entry).await;
+    }
+
     /// The request is sent on this path. `given_up` are the requests to its endpoint
     /// that were given up.
     pub(crate) fn mark_sent(&mut self, path: SendPath, given_up: &Arc<GivenUpRequests>) {

@@ -27,6 +27,8 @@ pub(super) struct SlidingWindow {
     /// When the requests of the last `span` ended, oldest first. An unlimited
     /// window keeps the last [`REMEMBERED`] of all.
     ended: VecDeque<Moment>,
+    /// No request can be taken before this moment, where there is a limit.
+    blocked_until: Moment,
 }
 
 impl SlidingWindow {
@@ -36,7 +38,13 @@ impl SlidingWindow {
             span,
             in_flight: 0,
             ended: VecDeque::new(),
+            blocked_until: Moment::default(),
         }
+    }
+
+    /// Any number of requests may have ended before this moment.
+    pub(super) fn block_after(&mut self, moment: Moment) {
+        self.blocked_until = moment + self.span;
     }
 
     pub(super) fn set_rate(&mut self, rate: Rate) {
@@ -73,6 +81,9 @@ impl SlidingWindow {
     /// How many requests are left; `None` for any number.
     pub(super) fn remaining(&mut self, now: Moment) -> Option<usize> {
         let limit = self.limit?;
+        if self.blocked_until > now {
+            return Some(0);
+        }
         let span = self.span;
         while self.ended.pop_front_if(|end| *end + span <= now).is_some() {}
         Some(limit.saturating_sub(self.in_flight + self.ended.len()))
@@ -82,6 +93,9 @@ impl SlidingWindow {
     /// `None` where one can be taken now.
     pub(super) fn wait(&mut self, now: Moment, reserved: usize) -> Option<Duration> {
         let (remaining, limit) = (self.remaining(now)?, self.limit?);
+        if self.blocked_until > now {
+            return Some(self.blocked_until.since(now));
+        }
         // After the limit was lowered, more requests may count than it allows.
         let excess = (self.in_flight + self.ended.len()).saturating_sub(limit);
         let short = reserved.checked_sub(remaining)? + excess;
@@ -133,7 +147,9 @@ impl SlidingWindow {
     /// Whether a request is in flight or counts still.
     pub(super) fn is_in_use(&self, now: Moment) -> bool {
         let last = self.ended.back();
-        self.in_flight > 0 || last.is_some_and(|end| *end + self.span > now)
+        self.in_flight > 0
+            || self.blocked_until > now
+            || last.is_some_and(|end| *end + self.span > now)
     }
 }
 
