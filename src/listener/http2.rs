@@ -37,7 +37,7 @@ use super::establish::Accepted;
 use super::http1::{DRAIN_GRACE, LINGER};
 use super::socket::ClientStream;
 use super::watch::ConnectionTimeouts;
-use super::{Acceptor, Current, Settings};
+use super::{Acceptor, Current};
 use crate::clock::{Clock, Moment};
 use crate::gateway::{Gateway, Session};
 use crate::meter::{FrameFlood, Totals};
@@ -104,7 +104,7 @@ impl Acceptor {
             is_first: Cell::new(true),
         };
         let io = TokioIo::new(stream.share());
-        let mut http = pin!(builder(settings).serve_connection(io, service));
+        let mut http = pin!(builder(settings.max_head_bytes).serve_connection(io, service));
         let mut state = ConnectionState {
             stream,
             activity,
@@ -125,7 +125,7 @@ impl Acceptor {
 }
 
 /// hyper's server with ordgate's limits.
-fn builder(settings: &Settings) -> http2::Builder<InlineExecutor> {
+fn builder(max_head_bytes: usize) -> http2::Builder<InlineExecutor> {
     let mut http = http2::Builder::new(InlineExecutor);
     let streams = MAX_STREAMS as usize;
     http.timer(TokioTimer::new())
@@ -134,7 +134,7 @@ fn builder(settings: &Settings) -> http2::Builder<InlineExecutor> {
         .max_local_error_reset_streams(streams)
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
-        .max_header_list_size(u32::try_from(settings.max_head_bytes).unwrap_or(u32::MAX))
+        .max_header_list_size(u32::try_from(max_head_bytes).unwrap_or(u32::MAX))
         .max_send_buf_size(MAX_SEND_BUFFER)
         .keep_alive_interval(KEEP_ALIVE_INTERVAL)
         .keep_alive_timeout(KEEP_ALIVE_TIMEOUT);
@@ -215,6 +215,12 @@ impl<S: ClientStream, D: Future> ConnectionState<'_, S, D> {
                 }
                 if self.check_blocked(cx, &mut stream).is_ready() {
                     return Poll::Ready(());
+                }
+                if self.activity.half_closed_since().is_some() && stream.is_all_sent() {
+                    // The client has closed its side, and can request nothing more.
+                    drop(stream);
+                    self.close();
+                    continue;
                 }
             }
             if self.timer.as_mut().poll(cx).is_pending() {
@@ -416,3 +422,6 @@ impl<F: Future<Output = ()> + Send + Unpin + 'static> Executor<F> for InlineExec
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

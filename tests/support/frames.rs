@@ -4,6 +4,7 @@
 
 use std::net::SocketAddr;
 
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpSocket;
 
 use super::wire::Wire;
@@ -143,6 +144,11 @@ impl FrameClient {
     /// Sends bytes, and says whether they went out.
     pub(crate) async fn try_send(&mut self, bytes: &[u8]) -> bool {
         within("sending", self.wire.send(bytes)).await.is_ok()
+    }
+
+    /// Closes this side of the connection.
+    pub(crate) async fn finish(&mut self) {
+        let _gone = self.wire.stream.shutdown().await;
     }
 
     /// The next frame; `None` where the connection has ended.

@@ -241,6 +241,11 @@ impl<S: ClientStream> Http2Stream<S> {
         Poll::Pending
     }
 
+    /// Whether every response is written whole.
+    pub(super) fn is_all_sent(&self) -> bool {
+        self.guard.windows().open_streams() == 0 && self.corked.is_empty()
+    }
+
     /// Whether all is sent, and the client has yet to close its side.
     pub(super) fn is_shut_down(&self) -> bool {
         self.discarded.is_some()

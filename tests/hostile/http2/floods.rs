@@ -93,8 +93,13 @@ impl Flood {
             [ENHANCE_YOUR_CALM, PROTOCOL_ERROR].contains(&code),
             "{code}"
         );
-        let status = gateway.admin("/status").await.json();
-        assert_eq!(self.count(&status), 1, "{status}");
+        // It is counted right after the client can see the end.
+        let counted = async {
+            while self.count(&gateway.admin("/status").await.json()) != 1 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        within("the flood is counted", counted).await;
     }
 
     /// How many connections have ended for it.
@@ -157,6 +162,12 @@ impl Flood {
         };
         let status = within("only the honest one is open", ended).await;
         assert_eq!(self.count(&status), 1, "{status}");
+        let written = async {
+            while !process.errors().contains("HTTP/2 frames") {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        within("the flood is logged", written).await;
         let logged = process.errors();
         let logged = logged.lines().filter(|line| line.contains("HTTP/2 frames"));
         let logged: Vec<_> = logged.collect();
