@@ -194,9 +194,7 @@ impl StateDir {
             {
                 refusal::check_creatable(path)
             }
-            Err(_) | Ok(_) => {
-                refusal::check(path)
-            }
+            Err(_) | Ok(_) => refusal::check(path),
         }
     }
 

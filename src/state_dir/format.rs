@@ -50,9 +50,7 @@ enum Unreadable {
 pub(super) fn read(directory: &Path) -> Result<Option<FormatFile>, StateDirError> {
     match known(directory)? {
         None => Ok(None),
-        Some(Ok(salt)) => Ok(Some(FormatFile {
-            salt,
-        })),
+        Some(Ok(salt)) => Ok(Some(FormatFile { salt })),
         Some(Err(unreadable)) => {
             let file = directory.join(FILE);
             match unreadable {

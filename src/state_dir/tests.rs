@@ -118,7 +118,6 @@ fn a_damaged_format_is_written_anew_and_files_of_another_version_are_deleted() {
     let opened = StateDir::open(path).unwrap().unwrap();
     assert!(opened.was_used(), "what was spent before is not known");
     assert_ne!(opened.salt, salt);
-    drop(opened);
     let salt = opened.salt;
     fs::write(&file, format::of_version(2)).unwrap();
     let leftovers = [path.join("spent"), path.join("budget").join("a")];
@@ -128,11 +127,17 @@ fn a_damaged_format_is_written_anew_and_files_of_another_version_are_deleted() {
     }
     drop(opened);
     StateDir::check(path).unwrap();
-    assert!(leftovers.iter().all(|file| file.exists()), "a check changes nothing");
+    assert!(
+        leftovers.iter().all(|file| file.exists()),
+        "a check changes nothing"
+    );
     let opened = StateDir::open(path).unwrap().unwrap();
     assert!(opened.was_used(), "what was spent before is not known");
     assert_ne!(opened.salt, salt);
-    let mut left: Vec<_> = fs::read_dir(path).unwrap().map(|e| e.unwrap().file_name()).collect();
+    let mut left: Vec<_> = fs::read_dir(path)
+        .unwrap()
+        .map(|e| e.unwrap().file_name())
+        .collect();
     left.sort_unstable();
     assert_eq!(left, [format::FILE, LOCK]);
 }

@@ -90,7 +90,10 @@ async fn files_of_another_version_are_deleted_and_said() {
     assert_eq!(status(admin).await["status"], "open");
     assert!(!directory.path().join("other").exists());
     let errors = process.errors();
-    assert!(errors.contains("whose files have version 9 and not 1"), "{errors}");
+    assert!(
+        errors.contains("whose files have version 9 and not 1"),
+        "{errors}"
+    );
 }
 
 #[test]

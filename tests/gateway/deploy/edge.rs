@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
 use super::{example, ready};
-use crate::support::https::{Certificates, get_on};
+use crate::support::https::{Certificates, HttpsClient, get_on};
 use crate::support::{Client, Process, SandboxServer, within};
 
 const EDGE: &str = include_str!("../../../deploy/examples/edge.toml");
@@ -130,25 +130,27 @@ async fn the_example_of_an_edge_serves() {
     assert_eq!(answer.status(), 200);
     connection.abort();
 
-    // On the unix socket.
-    let socket = certificates.path("http.sock");
-    let stream = UnixStream::connect(&socket).await.unwrap();
-    assert!(get(stream, target).await.starts_with("HTTP/1.1 200 OK\r\n"));
-    assert_eq!(mode(&socket), 0o660);
-    let compressed = async {
-        loop {
-            let stream = UnixStream::connect(&socket).await.unwrap();
-            if get(stream, page)
-                .await
-                .contains("\r\ncontent-encoding: gzip\r\n")
-            {
-                break;
-            }
-        }
-    };
-    within("a compressed answer", compressed).await;
+    the_unix_socket_serves(&certificates.path("http.sock"), target, page).await;
+    only_the_trusted_proxy_is_served(&client, balanced, target).await;
 
-    // From the trusted proxy, and from anyone else.
+    // What the operator sees.
+    let status = Client::connect(admin).await.get("/status").await.json();
+    let listeners = status["listeners"].as_array().unwrap();
+    assert_eq!(listeners.len(), 3, "{status}");
+    assert_eq!(
+        status["client_tokens"]["busiest"][0]["name"], "partner",
+        "{status}"
+    );
+    let metrics = Client::connect(admin).await.get("/metrics").await;
+    assert!(metrics.text().contains("ordgate_tls_handshakes_total"));
+}
+
+/// From the trusted proxy, and from anyone else.
+async fn only_the_trusted_proxy_is_served(
+    client: &HttpsClient,
+    balanced: SocketAddr,
+    target: &str,
+) {
     let header = b"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n";
     let dial = async |from: [u8; 4]| {
         let mut stream = client.from(from).dial(balanced).await;
@@ -168,17 +170,24 @@ async fn the_example_of_an_edge_serves() {
         Err(_closed) => true,
     };
     assert!(refused);
+}
 
-    // What the operator sees.
-    let status = Client::connect(admin).await.get("/status").await.json();
-    let listeners = status["listeners"].as_array().unwrap();
-    assert_eq!(listeners.len(), 3, "{status}");
-    assert_eq!(
-        status["client_tokens"]["busiest"][0]["name"], "partner",
-        "{status}"
-    );
-    let metrics = Client::connect(admin).await.get("/metrics").await;
-    assert!(metrics.text().contains("ordgate_tls_handshakes_total"));
+async fn the_unix_socket_serves(socket: &Path, target: &str, page: &str) {
+    let stream = UnixStream::connect(socket).await.unwrap();
+    assert!(get(stream, target).await.starts_with("HTTP/1.1 200 OK\r\n"));
+    assert_eq!(mode(socket), 0o660);
+    let compressed = async {
+        loop {
+            let stream = UnixStream::connect(socket).await.unwrap();
+            if get(stream, page)
+                .await
+                .contains("\r\ncontent-encoding: gzip\r\n")
+            {
+                break;
+            }
+        }
+    };
+    within("a compressed answer", compressed).await;
 }
 
 fn mode(path: &Path) -> u32 {
