@@ -192,10 +192,7 @@ impl Admin {
                     ),
                 }
             }
-            "/explain" => match explain::answer(gateway, request.uri().query()) {
-                Ok(explained) => json_body(format!("{explained:#}\n")),
-                Err(wrong) => invalid(&wrong),
-            },
+            "/explain" => explain_elsewhere(gateway.clone(), request.uri().query()).await,
             "/purge" => {
                 let response = purge::answer(gateway, request, TIMEOUT).await;
                 if response.status() == StatusCode::OK {
@@ -286,6 +283,21 @@ impl Admin {
                     "Reloading has failed (see the log); the previous configuration stays in use";
                 problem(StatusCode::INTERNAL_SERVER_ERROR, detail, None)
             }
+        }
+    }
+}
+
+/// Explains a URL, on another thread: it looks on the disk too.
+async fn explain_elsewhere(gateway: Arc<Gateway>, query: Option<&str>) -> Response<Body> {
+    let query = query.map(str::to_owned);
+    let explained = move || explain::answer(&gateway, query.as_deref());
+    match tokio::task::spawn_blocking(explained).await {
+        Ok(Ok(explained)) => json_body(format!("{explained:#}\n")),
+        Ok(Err(wrong)) => invalid(&wrong),
+        Err(error) => {
+            tracing::error!(%error, "explaining a URL has failed");
+            let detail = "Explaining this URL has failed (see the log)";
+            problem(StatusCode::INTERNAL_SERVER_ERROR, detail, None)
         }
     }
 }

@@ -14,6 +14,7 @@
 
 pub(crate) mod finality;
 mod freshness;
+mod kept;
 pub(crate) mod ledger;
 pub(crate) mod live_checks;
 mod settings;
@@ -29,6 +30,7 @@ use crate::pages::Hash;
 use crate::sync::lock;
 use finality::FinalitySettings;
 pub(crate) use freshness::Freshness;
+pub(crate) use ledger::KnownBlocks;
 use ledger::{
     Epoch, ForkCheck, LedgerBounds, LedgerUpdate, Observation, ObservationResult, RequestStart,
 };

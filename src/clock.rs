@@ -19,7 +19,7 @@ use rustix::time::{ClockId, clock_gettime};
 use wall::Wall;
 
 /// A point on the process's monotonic clock, in nanoseconds. It never goes back,
-/// and lasts 584 years.
+/// and lasts 574 years.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment(u64);
 
@@ -29,12 +29,12 @@ impl Moment {
         Self(nanos)
     }
 
-    /// Nanoseconds since one day before the clock was made.
+    /// Nanoseconds since ten years before the clock was made.
     pub const fn nanos(self) -> u64 {
         self.0
     }
 
-    /// Whole milliseconds since one day before the clock was made.
+    /// Whole milliseconds since ten years before the clock was made.
     pub const fn millis(self) -> u64 {
         self.0 / 1_000_000
     }
@@ -78,9 +78,9 @@ impl governor::clock::Reference for Moment {
     }
 }
 
-/// The moment at which every clock begins: one day, so that "an hour ago" exists
-/// from the start.
-const DAY: u64 = 86_400_000_000_000;
+/// The moment at which every clock begins: ten years, so that "a month ago" exists from
+/// the start, when responses were received that an earlier run has stored.
+const START: u64 = 3650 * 86_400_000_000_000;
 
 /// A source of [`Moment`]s: the system's clock, or one that a test moves.
 #[derive(Clone, Debug)]
@@ -124,9 +124,9 @@ impl Clock {
     pub fn now(&self) -> Moment {
         match &self.source {
             Source::Machine(start) => {
-                Moment(DAY + nanos(Instant::now().saturating_duration_since(*start)))
+                Moment(START + nanos(Instant::now().saturating_duration_since(*start)))
             }
-            Source::Manual(elapsed) => Moment(DAY + elapsed.load(Ordering::Acquire)),
+            Source::Manual(elapsed) => Moment(START + elapsed.load(Ordering::Acquire)),
         }
     }
 

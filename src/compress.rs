@@ -12,7 +12,7 @@
 //! as configuration.
 
 mod encode;
-mod queue;
+pub(crate) mod queue;
 mod worker;
 
 use std::sync::Arc;

@@ -33,6 +33,7 @@ mod collapsed;
 mod content;
 pub mod failure_backoff;
 mod fork_search;
+mod from_disk;
 mod ingest;
 mod live_check;
 mod lookup;
@@ -55,12 +56,14 @@ use crate::cache::{Attached, Cache, StoredResponse};
 use crate::chain::Chain;
 use crate::clock::Clock;
 use crate::collapse::{Collapse, FetchError, Lead};
+use crate::disk::Disk;
 use crate::route::{Route, RouteTable};
 use crate::upstream::answer::Answer;
 use crate::upstream::{
     Failure, MissingRoutes, RequestPriority, TimedOut, UpstreamClient, Upstreams,
 };
 use failure_backoff::FailureBackoff;
+pub(crate) use from_disk::FromDisk;
 use live_check::CheckKeys;
 pub(crate) use lookup::LookupKey;
 pub(crate) use plan::Plan;
@@ -81,6 +84,8 @@ pub struct Fill {
     pub(crate) upstreams: Arc<Upstreams>,
     /// The clock.
     pub(crate) clock: Clock,
+    /// What is kept on disk, if anything.
+    pub(crate) disk: Option<Arc<Disk>>,
     /// Which routes' pages are cut from windows at present.
     window_support: WindowSupport,
     /// The keys that failed recently.
@@ -129,6 +134,7 @@ impl Fill {
         upstreams: Arc<Upstreams>,
         failures: failure_backoff::Settings,
         clock: Clock,
+        disk: Option<Arc<Disk>>,
     ) -> Arc<Self> {
         Arc::new(Self {
             failures: FailureBackoff::new(failures),
@@ -141,6 +147,7 @@ impl Fill {
             collapse: Collapse::new(),
             upstreams,
             clock,
+            disk,
         })
     }
 
@@ -153,6 +160,7 @@ impl Fill {
         chain: Arc<Chain>,
         upstreams: Arc<Upstreams>,
         failures: failure_backoff::Settings,
+        disk: Option<Arc<Disk>>,
     ) -> Arc<Self> {
         Arc::new(Self {
             failures: self.failures.after(failures),
@@ -165,6 +173,7 @@ impl Fill {
             collapse: self.collapse.clone(),
             upstreams,
             clock: self.clock.clone(),
+            disk,
         })
     }
 
@@ -245,7 +254,10 @@ impl Fill {
         }
         if let Some(stored) = self.cut_transaction(key, route) {
             self.keep_encodings(key, &stored);
+            let sequence = self.cache.store().sequence();
             self.cache.store().insert(key.clone(), stored.clone());
+            // The index by which it was cut is not kept.
+            self.keep_on_disk(key, &stored, sequence);
             return Ok(FillAnswer { stored, from });
         }
         if self.are_pages_cut(key.route())
@@ -275,6 +287,9 @@ impl Fill {
             self.keep_encodings(key, &stored);
             let is_stored =
                 lifetime.is_some() && self.cache.store().insert(key.clone(), stored.clone());
+            if is_stored {
+                self.keep_on_disk(key, &stored, sequence);
+            }
             return Ok(FillAnswer {
                 stored,
                 from: AnswerSource::Upstream { stored: is_stored },
@@ -299,6 +314,14 @@ impl Fill {
             }
         }
         answer
+    }
+
+    /// Keeps on disk what was just stored in memory, if it is worth it. Its fetch began at
+    /// a position.
+    fn keep_on_disk(&self, key: &Key, stored: &Arc<StoredResponse>, began: PurgeSequence) {
+        if let Some(disk) = &self.disk {
+            disk.keep(key, stored, began);
+        }
     }
 
     /// Takes over the encoded bodies of the response that a new one replaces, where

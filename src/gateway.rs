@@ -23,6 +23,7 @@
 
 mod clients;
 mod document;
+mod from_disk;
 mod miss;
 pub(crate) mod plain;
 mod request_context;

@@ -10,7 +10,8 @@ use crate::cache::StoredResponse;
 use crate::cache::key::Key;
 use crate::chain::TipNumber;
 use crate::chain::finality::Class;
-use crate::fill::Fill;
+use crate::fill::{Fill, FromDisk, LookupKey};
+use crate::identify::Client;
 use crate::route::canonical::{page as page_of, with_page};
 use crate::upstream::{Priority, RequestPriority};
 
@@ -43,16 +44,32 @@ pub(crate) fn refresh(fill: &Arc<Fill>, tip: TipNumber) {
     }
 }
 
-/// Fetches the window after a page that was just served, if the list continues
-/// and the page is not its first: the client probably reads on.
-pub(crate) fn next_window(fill: &Arc<Fill>, key: &Key, stored: &StoredResponse) {
+/// Fetches the window after a page that was just served to a client, if the list
+/// continues and the page is not its first: the client probably reads on.
+pub(crate) fn next_window(fill: &Arc<Fill>, key: &Key, stored: &StoredResponse, client: Client) {
     if !fill.chain.look_ahead().next_window {
         return;
     }
     let Some(next) = next(fill, key, stored) else {
         return;
     };
-    fill.refresh(&next, RequestPriority::own(Priority::LookAhead));
+    let priority = RequestPriority::own(Priority::LookAhead);
+    if fill.disk.is_none() {
+        fill.refresh(&next, priority);
+        return;
+    }
+    let fill = fill.clone();
+    tokio::spawn(async move {
+        let lookup = LookupKey {
+            key: next,
+            by_hash: None,
+        };
+        // It may be on disk: then it is in memory now.
+        match fill.recall_from_disk(&lookup, client).await {
+            FromDisk::Usable(_) => {}
+            FromDisk::Unchecked(_) | FromDisk::Nothing => fill.refresh(&lookup.key, priority),
+        }
+    });
 }
 
 fn next(fill: &Fill, key: &Key, stored: &StoredResponse) -> Option<Key> {

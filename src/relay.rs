@@ -41,12 +41,13 @@ use crate::cache::status::Forward;
 use crate::cache::targeted::TargetList;
 use crate::cache::variant::Variant;
 use crate::clock::Clock;
+use crate::disk::Disk;
 use crate::identify::{Client, TrustedProxies};
 use crate::respond::Responder;
 use crate::route::{Route, RouteTable};
 use crate::upstream::{Failure, MissingRoutes, RequestBody, Upstreams};
 use crate::wire::Body;
-pub(crate) use recall::{Recall, decide_plain, recall};
+pub(crate) use recall::{Recall, decide_plain, mark_as_from_disk, recall};
 use sent::ForwardedFields;
 pub use shared::{Announced, InProgress};
 pub use state::RelayState;
@@ -61,6 +62,8 @@ pub struct Relay {
     pub(crate) routes: Arc<RouteTable>,
     /// The cache.
     pub(crate) cache: Cache,
+    /// What is kept on disk, if anything.
+    pub(crate) disk: Option<Arc<Disk>>,
     /// What survives reloads.
     pub state: RelayState,
     /// The upstreams of the routes.
@@ -92,6 +95,19 @@ impl Relay {
         let route = self.routes.get(key.route());
         let number = route.map_or(0, |route| route.upstream.number);
         self.upstreams.client(number).max_wait() + Duration::from_secs(1)
+    }
+
+    /// Replaces the variants of a key, in memory and on disk.
+    fn amend(
+        &self,
+        key: &Key,
+        sequence: PurgeSequence,
+        change: impl FnOnce(&mut Vec<Arc<Variant>>),
+    ) {
+        let amended = self.cache.store().amend(key, sequence, change);
+        if let Some(disk) = &self.disk {
+            disk.keep_variants(key, amended);
+        }
     }
 
     /// The most bytes of a body that is stored.

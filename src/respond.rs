@@ -442,7 +442,9 @@ fn server_timing(outcome: Outcome, took: Duration) -> HeaderValue {
             let milliseconds = took.as_secs_f64() * 1000.0;
             format!("cache;desc={word}, upstream;dur={milliseconds:.1}")
         }
-        Outcome::Hit { .. } | Outcome::StaleIfError { .. } => format!("cache;desc={word}"),
+        Outcome::Hit { .. } | Outcome::FromDisk { .. } | Outcome::StaleIfError { .. } => {
+            format!("cache;desc={word}")
+        }
     };
     HeaderValue::try_from(text).unwrap_or(EMPTY)
 }

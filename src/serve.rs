@@ -43,6 +43,10 @@ use crate::sync::lock;
 use crate::tls::Tls;
 use crate::upstream::client::resolver::Resolver;
 
+/// How long the responses that wait to be written to disk may take at the end, even
+/// where `drain_timeout` is shorter.
+const LEAST_FLUSH: Duration = Duration::from_secs(2);
+
 /// What a server is made from.
 pub struct Options {
     /// The configuration and the secrets.
@@ -263,6 +267,10 @@ impl Server {
             if helper.join().is_err() {
                 tracing::error!("a helper thread has panicked");
             }
+        }
+        if let Some(disk) = &self.first.fill.disk {
+            disk.tier()
+                .close(self.shared.drain_timeout.get().max(LEAST_FLUSH));
         }
         self.first.upstreams.close_journal();
     }

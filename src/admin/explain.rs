@@ -121,6 +121,7 @@ fn explain_filled(
         .as_ref()
         .map(|judged| stored::response(gateway, route, key, judged, now));
     explained.insert("stored".into(), described.into());
+    explained.insert("on_disk".into(), on_disk(gateway, key));
     if route.chain.window.is_some() {
         let windows = stored::windows(gateway, route, key, now);
         explained.insert("pages".into(), windows);
@@ -131,6 +132,14 @@ fn explain_filled(
     }
     let decision = gateway.decide(route, &lookup, now);
     next::of_filled(gateway, &lookup, decision, judged.as_ref())
+}
+
+/// Whether a response is on disk, or a window that it is cut from, usable or not. `null` if none is kept there.
+fn on_disk(gateway: &Gateway, key: &Key) -> Value {
+    let disk = gateway.fill.disk.as_ref();
+    let windows = || gateway.fill.windows_of(key);
+    disk.map(|disk| disk.has(key) || windows().iter().any(|window| disk.has(window)))
+        .into()
 }
 
 /// A plain route.
@@ -148,6 +157,7 @@ fn explain_plain(
         Mode::Off | Mode::Override | Mode::Chain => Value::Null,
     };
     explained.insert("stored".into(), stored);
+    explained.insert("on_disk".into(), on_disk(gateway, key));
     next::of_plain(gateway, route, key, now)
 }
 

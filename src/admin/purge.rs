@@ -14,6 +14,7 @@
 mod meaning;
 mod selector;
 
+use std::io;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -65,9 +66,29 @@ pub(super) async fn answer(
     };
     let done = read.and_then(|selectors| purge(gateway, &selectors));
     match done {
-        Ok(purged) => json_body(purged.to_string()),
+        Ok(purged) => match make_durable(gateway).await {
+            Ok(()) => json_body(purged.to_string()),
+            Err(error) => problem(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                &format!(
+                    "It is purged, but this could not be recorded on disk ({error}): purge it again, or remove the state directory before the next start"
+                ),
+                None,
+            ),
+        },
         Err(wrong) => invalid(&wrong),
     }
+}
+
+/// Makes purges survive the machine's end, where responses are kept on disk. It waits for
+/// the disk, on another thread.
+async fn make_durable(gateway: &Gateway) -> io::Result<()> {
+    let Some(disk) = &gateway.fill.disk else {
+        return Ok(());
+    };
+    let tier = disk.tier().clone();
+    let synced = tokio::task::spawn_blocking(move || tier.sync_purges()).await;
+    synced.map_err(io::Error::other)?
 }
 
 async fn body(body: Incoming, timeout: Duration) -> Result<Bytes, Box<Response<Body>>> {

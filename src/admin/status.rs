@@ -119,6 +119,7 @@ fn state_directory(gateway: &Gateway) -> Value {
     let Some(path) = state.path() else {
         return Value::Null;
     };
+    let disk = gateway.fill.disk.as_ref();
     json!({
         "path": path.display().to_string(),
         "status": state.name(),
@@ -133,6 +134,7 @@ fn state_directory(gateway: &Gateway) -> Value {
             "waiting_seconds": journal.waiting.as_secs_f64(),
             "unknown_because": journal.unknown_because,
         })),
+        "answers": disk.map(|disk| disk.tier().snapshot()),
     })
 }
 

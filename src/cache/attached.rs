@@ -4,12 +4,23 @@
 
 use std::time::Duration;
 
+use super::metadata::ClientFreshness;
 use super::purge::BlockRange;
 use super::stored::{Attachment, Stored};
 use crate::chain::ChainStamp;
 use crate::chain::finality::Class;
 use crate::chain::live_checks::MOST_LIVE_TTLS;
 use crate::pages::Page;
+
+impl ClientFreshness {
+    /// The `cache-control` of a finality class.
+    pub(crate) fn of_class(class: Class, lifetime: Duration) -> Self {
+        match class {
+            Class::Final => Self::Immutable(lifetime),
+            Class::Recent | Class::Live | Class::Absent => Self::For(lifetime),
+        }
+    }
+}
 
 /// A stored response, with its chain stamp and page index where it has them.
 pub type StoredResponse = Stored<Attached>;

@@ -18,6 +18,11 @@ pub enum Outcome {
         /// served while a newer one is fetched.
         ttl: i64,
     },
+    /// From disk.
+    FromDisk {
+        /// Whole seconds of freshness left, below zero as for a hit.
+        ttl: i64,
+    },
     /// From the upstream.
     Forwarded {
         /// Why the request was forwarded.
@@ -38,14 +43,15 @@ pub enum Outcome {
 }
 
 /// The names of outcomes in logs and metrics.
-pub const OUTCOMES: [&str; 5] = ["hit", "stale", "miss", "collapsed", "bypass"];
+pub const OUTCOMES: [&str; 6] = ["hit", "stale", "miss", "collapsed", "bypass", "disk"];
 
 impl Outcome {
     /// The position of its name in [`OUTCOMES`].
     pub(crate) fn index(self) -> usize {
         match self {
             Self::Hit { ttl } if ttl >= 0 => 0,
-            Self::Hit { .. } | Self::StaleIfError { .. } => 1,
+            Self::FromDisk { ttl } if ttl >= 0 => 5,
+            Self::Hit { .. } | Self::FromDisk { .. } | Self::StaleIfError { .. } => 1,
             Self::Forwarded {
                 collapsed: true, ..
             } => 3,
@@ -76,6 +82,12 @@ impl Outcome {
             Self::Hit { ttl } => CacheStatus {
                 hit: true,
                 ttl: Some(ttl),
+                ..base
+            },
+            Self::FromDisk { ttl } => CacheStatus {
+                hit: true,
+                ttl: Some(ttl),
+                detail: Some("disk"),
                 ..base
             },
             Self::StaleIfError { ttl } => CacheStatus {
@@ -210,6 +222,12 @@ mod tests {
                 None,
                 Some("timeout"),
                 "ordgate; fwd=stale; collapsed; detail=timeout",
+            ),
+            (
+                Outcome::FromDisk { ttl: 7 },
+                None,
+                None,
+                "ordgate; hit; ttl=7; detail=disk",
             ),
             (
                 Outcome::StaleIfError { ttl: -4 },

@@ -85,7 +85,7 @@ pub(crate) struct PurgeSubject<'s> {
 
 impl Purge {
     /// Whether it matches a stored response.
-    fn matches(&self, subject: &PurgeSubject<'_>) -> bool {
+    pub(crate) fn matches(&self, subject: &PurgeSubject<'_>) -> bool {
         let of_route = |route: &u16| route_of(subject.key) == *route;
         match self {
             Self::All => true,
@@ -115,6 +115,15 @@ fn path_of(key: &[u8]) -> &str {
     target.split('?').next().unwrap_or(target)
 }
 
+/// Where purges and removals are recorded before they apply, so that they outlive the
+/// process.
+pub(crate) trait PurgeRecorder: Send + Sync {
+    /// Records a purge, which has this number.
+    fn purge(&self, number: u64, purge: &Purge);
+    /// Records the removal of a key, which has this number.
+    fn remove(&self, number: u64, key: &[u8]);
+}
+
 /// The purge records, by number.
 #[derive(Debug, Default)]
 pub(super) struct Purges {
@@ -132,6 +141,13 @@ impl Purges {
     /// The number of the last purge.
     pub(super) fn last(&self) -> u64 {
         self.last.load(Ordering::Acquire)
+    }
+
+    /// Continues with the number of the last purge of an earlier run.
+    pub(super) fn continue_at(&self, last: u64) {
+        let mut records = write(&self.records);
+        records.clear();
+        self.last.fetch_max(last, Ordering::Release);
     }
 
     /// Adds a purge, which applies once this returns. Returns its number.

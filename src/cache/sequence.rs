@@ -15,6 +15,16 @@ pub(crate) struct PurgeSequence {
 }
 
 impl PurgeSequence {
+    /// The number of the next removal.
+    pub(crate) const fn removal(self) -> u64 {
+        self.removal
+    }
+
+    /// The number of the last purge.
+    pub(crate) const fn purge(self) -> u64 {
+        self.purge
+    }
+
     /// The same position, but after a purge. Used by the fetch that itself
     /// caused the purge, so that its own answer is not affected.
     #[must_use]

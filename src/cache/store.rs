@@ -5,6 +5,8 @@
 //! time, so no caller may expect to read what it has just written.
 
 mod attach;
+mod promote;
+mod record;
 
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,13 +18,15 @@ use moka::ops::compute::Op;
 use moka::sync::Cache;
 
 use super::key::{Key, route_of};
-use super::purge::{Purge, PurgeSubject, Purges};
+use super::purge::{PurgeSubject, Purges};
 use super::removals::Removals;
 use super::sequence::{CheckedSequence, PurgeSequence};
 use super::stored::{Attachment, OVERHEAD, Stored};
 use super::variant::Variant;
 use crate::clock::Moment;
 use crate::sync::lock;
+pub(crate) use promote::Promoted;
+use record::Recorder;
 
 /// The variants of a target, newest last.
 pub(crate) type Variants = Arc<[Arc<Variant>]>;
@@ -89,6 +93,17 @@ fn weigh<A: Attachment>(key: &Box<[u8]>, entry: &Entry<A>) -> u32 {
     entry.weight(key)
 }
 
+/// What a key has after its variants were replaced.
+#[derive(Debug)]
+pub(crate) enum Amended {
+    /// What it had: the key was removed meanwhile.
+    Nothing,
+    /// No variants.
+    Empty,
+    /// These, which were checked against all purges and removals up to a position.
+    Variants(Variants, PurgeSequence),
+}
+
 /// Stored responses by key.
 pub struct Store<A> {
     cache: Cache<Box<[u8]>, Entry<A>, RandomState>,
@@ -97,6 +112,7 @@ pub struct Store<A> {
     pending: Arc<AtomicU64>,
     removals: Arc<Mutex<Removals>>,
     purges: Arc<Purges>,
+    recorder: Arc<Recorder>,
     /// The store that has replaced this one, if any.
     next: Arc<OnceLock<Self>>,
 }
@@ -109,6 +125,7 @@ impl<A> Clone for Store<A> {
             pending: self.pending.clone(),
             removals: self.removals.clone(),
             purges: self.purges.clone(),
+            recorder: self.recorder.clone(),
             next: self.next.clone(),
         }
     }
@@ -126,6 +143,7 @@ impl<A: Attachment> Store<A> {
             pending: Arc::default(),
             removals: Arc::default(),
             purges: Arc::default(),
+            recorder: Arc::default(),
             next: Arc::default(),
         }
     }
@@ -141,6 +159,7 @@ impl<A: Attachment> Store<A> {
         let next = Self {
             removals: self.removals.clone(),
             purges: self.purges.clone(),
+            recorder: self.recorder.clone(),
             ..Self::new(max_bytes)
         };
         let sequence = self.sequence();
@@ -228,13 +247,6 @@ impl<A: Attachment> Store<A> {
         since != self.purges.last() && matches()
     }
 
-    /// Purges. Once this returns, no request that begins later is answered with
-    /// a matching response, whether it is stored now or still being fetched.
-    /// Returns the purge's number.
-    pub fn purge(&self, purge: Purge) -> u64 {
-        self.purges.push(purge)
-    }
-
     /// Whether a purge since a position matches an answer whose fetch began
     /// there, apart from the purge `except` that the answer itself caused.
     pub(crate) fn fetch_was_purged(
@@ -308,22 +320,24 @@ impl<A: Attachment> Store<A> {
     }
 
     /// Replaces the variants of a key, atomically. Does nothing if the key was
-    /// removed or purged since `sequence`.
+    /// removed or purged since `sequence`. Returns what the key has then.
     pub(crate) fn amend(
         &self,
         key: &Key,
         sequence: PurgeSequence,
         change: impl FnOnce(&mut Vec<Arc<Variant>>),
-    ) {
+    ) -> Amended {
         let bytes = key.as_bytes();
         let mut weight = 0;
+        let mut amended = Amended::Nothing;
         self.cache.entry(bytes.into()).and_compute_with(|entry| {
             // A removal is recorded before it is done, and it waits for this key:
             // either it is seen here, or it removes what is stored here.
+            let checked = self.sequence();
             if self.is_removed(key, sequence) {
                 return Op::Nop;
             }
-            let last = self.purges.last();
+            let last = checked.purge;
             let entry = entry.map(moka::Entry::into_value);
             let entry = entry.filter(|entry| !self.entry_was_purged(bytes, entry));
             let mut variants = match entry {
@@ -335,17 +349,23 @@ impl<A: Attachment> Store<A> {
                 variants.drain(..variants.len() - MAX_VARIANTS);
             }
             if variants.is_empty() {
+                amended = Amended::Empty;
                 return Op::Remove;
             }
-            let checked = Arc::new(CheckedSequence::at(last));
-            let entry = Entry::Variants(variants.into(), checked);
+            let variants: Variants = variants.into();
+            let number = Arc::new(CheckedSequence::at(last));
+            let entry = Entry::Variants(variants.clone(), number);
             // A purge since the fetch began that matches any variant removes all.
             match self
                 .purges
                 .any_matches(&entry.purge_subject(bytes), sequence.purge, None)
             {
-                true => Op::Remove,
+                true => {
+                    amended = Amended::Empty;
+                    Op::Remove
+                }
                 false => {
+                    amended = Amended::Variants(variants, checked);
                     weight = entry.weight(bytes);
                     Op::Put(entry)
                 }
@@ -354,15 +374,7 @@ impl<A: Attachment> Store<A> {
         if weight > 0 {
             self.keep_bound(weight);
         }
-    }
-
-    /// Removes the entry of a key.
-    pub(crate) fn remove(&self, key: &Key) {
-        self.removals().push(hash(key.as_bytes()));
-        self.cache.invalidate(key.as_bytes());
-        if let Some(next) = self.next.get() {
-            next.remove(key);
-        }
+        amended
     }
 
     /// Makes moka keep its bound once enough was inserted. moka itself does so

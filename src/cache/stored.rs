@@ -76,7 +76,7 @@ pub(super) const OVERHEAD: usize = 480;
 
 impl<A: Attachment> Stored<A> {
     /// What a purge compares with this response, stored under `key`.
-    pub(super) fn purge_subject<'s>(&'s self, key: &'s [u8]) -> PurgeSubject<'s> {
+    pub(crate) fn purge_subject<'s>(&'s self, key: &'s [u8]) -> PurgeSubject<'s> {
         PurgeSubject {
             key,
             blocks: self.attached.blocks(),

@@ -29,6 +29,8 @@ pub struct Variant {
     pub(crate) reuse: reuse::StoredFacts,
     /// When it was received.
     pub(crate) received: SystemTime,
+    /// Whether its request had credentials. It is not kept on disk then.
+    pub(crate) is_personal: bool,
 }
 
 impl Variant {

@@ -24,6 +24,7 @@ mod epochs;
 mod fork_search;
 mod observe;
 mod reorgs;
+mod seed;
 mod status;
 mod tags;
 
@@ -42,6 +43,8 @@ pub(crate) use fork_search::ForkCheck;
 use fork_search::ForkSearch;
 pub(crate) use observe::{Observation, ObservationResult};
 use reorgs::Reorgs;
+use seed::Seed;
+pub(crate) use seed::{KnownBlocks, SeedCheck};
 use status::StatusPath;
 use tags::{TipTags, as_hash, bare};
 
@@ -87,6 +90,8 @@ pub(crate) struct Ledger {
     reorgs: Reorgs,
     /// The change of tip whose fork point is not known yet.
     fork_search: Option<ForkSearch>,
+    /// What became of the blocks that an earlier run knew.
+    seed: Seed,
     live_checks: LiveChecks,
     bounds: LedgerBounds,
 }
@@ -140,6 +145,7 @@ impl Ledger {
             epochs: Epochs::default(),
             reorgs: Reorgs::default(),
             fork_search: None,
+            seed: Seed::default(),
             live_checks: LiveChecks::default(),
             bounds,
         }
@@ -159,6 +165,11 @@ impl Ledger {
             tag: self.tags.current().map(digest),
             answers: self.epochs.answers(),
         }
+    }
+
+    /// A number that grows whenever something is learned.
+    pub(crate) const fn revision(&self) -> u64 {
+        self.revision
     }
 
     /// The present epoch.
@@ -273,6 +284,7 @@ impl Ledger {
         let answer = self.epochs.answers();
         let known = self.blocks.get_mut(block.height);
         if let Some(known) = known.filter(|known| known.hash == block.hash) {
+            let is_seen_again = std::mem::take(&mut known.is_seed);
             known.has_items |= has_items;
             if epoch == self.epochs.present() && known.epoch != epoch {
                 // Only where each answer bears the tip's hash can no change within an
@@ -282,6 +294,9 @@ impl Ledger {
                 }
                 known.epoch = epoch;
                 known.answer = answer;
+            }
+            if is_seen_again {
+                self.confirm_seed(block.height);
             }
             return;
         }
@@ -293,6 +308,7 @@ impl Ledger {
             answer,
             has_items,
             is_empty: false,
+            is_seed: false,
         };
         self.blocks.insert(block.height, known, self.bounds.blocks);
     }

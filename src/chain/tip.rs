@@ -41,6 +41,10 @@ pub(super) struct TipState {
     pub(super) probe_request: Notify,
     /// Whether the first probe has ended, or there are none.
     pub(super) first_probe: watch::Sender<bool>,
+    /// Whether the first check of an earlier run's blocks has ended, or there are none.
+    pub(super) seed_settled: watch::Sender<bool>,
+    /// Tells this state from those of other runs and indexers.
+    pub(super) number: u64,
     probes: AtomicU64,
     failures: AtomicU64,
     reorgs: AtomicU64,
@@ -92,6 +96,8 @@ impl TipState {
             fork_search: tokio::sync::Mutex::new(()),
             probe_request: Notify::new(),
             first_probe: watch::Sender::new(source.path.is_none()),
+            seed_settled: watch::Sender::new(true),
+            number: fastrand::u64(..),
             probes: AtomicU64::new(0),
             failures: AtomicU64::new(0),
             reorgs: AtomicU64::new(0),
@@ -219,6 +225,7 @@ impl Tip {
             );
         }
         self.first_probe.send_replace(true);
+        self.seed_settled.send_replace(true);
     }
 
     /// Counts and logs a reorg, if there was one.

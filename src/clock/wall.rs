@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
 
-use super::{DAY, Moment};
+use super::{Moment, START};
 
 #[derive(Debug)]
 pub(super) struct Wall {
@@ -61,7 +61,7 @@ impl Wall {
     /// The time at a moment with this correction; `began` where the system cannot
     /// represent it.
     fn time(&self, moment: Moment, correction: i128) -> SystemTime {
-        let time = i128::from(moment.0.saturating_sub(DAY)) + correction;
+        let time = i128::from(moment.0.saturating_sub(START)) + correction;
         let distance = u64::try_from(time.unsigned_abs()).unwrap_or(u64::MAX);
         let distance = Duration::from_nanos(distance);
         let time = match time >= 0 {
@@ -78,7 +78,7 @@ impl Wall {
             Ok(after) => of(after),
             Err(before) => -of(before.duration()),
         };
-        let to = since_began - i128::from(moment.0.saturating_sub(DAY));
+        let to = since_began - i128::from(moment.0.saturating_sub(START));
         let from = self.slew.load().at(moment);
         self.slew.store(Arc::new(Slew {
             from,

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::CompressionCounts;
 use super::encode::encode;
-use super::queue::{Job, Queue};
+use super::queue::{BODIES, Job, Queue};
 use crate::cache::encodings::{Encoded, EncodedBody};
 use crate::identify::Client;
 use crate::sync::lock;
@@ -30,10 +30,18 @@ pub(crate) struct Compressor {
     held: Arc<AtomicU64>,
 }
 
-#[derive(Default)]
 struct State {
     queue: Queue<Job>,
     has_thread: bool,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            queue: Queue::new(BODIES),
+            has_thread: false,
+        }
+    }
 }
 
 impl Compressor {
@@ -58,7 +66,7 @@ impl Compressor {
             Err(error) => {
                 tracing::warn!(%error, "no thread to compress with: bodies are sent as they are");
                 // The next body tries again.
-                let refused = std::mem::take(&mut state.queue);
+                let refused = std::mem::replace(&mut state.queue, Queue::new(BODIES));
                 drop(state);
                 drop(refused);
             }

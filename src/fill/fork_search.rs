@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::Fill;
 use crate::chain::TipNumber;
-use crate::chain::ledger::ForkCheck;
+use crate::chain::ledger::{ForkCheck, SeedCheck};
 use crate::collapse::WatchLevel;
 use crate::upstream::{Priority, RequestPriority};
 
@@ -24,10 +24,14 @@ impl Fill {
         let Some(_search) = self.chain.lock_fork_search(tip) else {
             return;
         };
-        if self.block_key(tip, 0).is_none() {
-            return;
+        if self.block_key(tip, 0).is_some() {
+            self.find_fork_point(tip).await;
+            self.check_seed(tip).await;
         }
-        let priority = RequestPriority::own(Priority::Revalidation);
+        self.chain.settle_seed(tip);
+    }
+
+    async fn find_fork_point(self: &Arc<Self>, tip: TipNumber) {
         loop {
             let height = match self.chain.next_fork_check(tip, self.clock.now()) {
                 ForkCheck::None => return,
@@ -37,21 +41,51 @@ impl Fill {
                     return;
                 }
             };
-            let Some((key, _)) = self.block_key(tip, height) else {
-                return;
-            };
-            if self.recent_failure(&key).is_some() {
+            if !self.check_block(tip, height).await {
                 self.chain.fork_check_failed(tip);
                 return;
             }
-            // The ledger has the result.
-            match self.exchange(&WatchLevel, &key, priority, true).await {
-                Ok(_) => self.failures.forget(&key),
-                Err(failure) => {
-                    self.failures.fail(&key, &failure, self.clock.now());
-                    self.chain.fork_check_failed(tip);
+        }
+    }
+
+    /// Requests the highest block that an earlier run knew, and lower ones while they
+    /// turn out to be orphaned.
+    async fn check_seed(self: &Arc<Self>, tip: TipNumber) {
+        loop {
+            match self.chain.next_seed_check(tip, self.clock.now()) {
+                SeedCheck::None => return,
+                SeedCheck::Orphaned(from) => {
+                    self.purge_from(tip, from);
                     return;
                 }
+                SeedCheck::At(height) => {
+                    if !self.check_block(tip, height).await {
+                        self.chain.seed_check_failed(tip);
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Requests a block, of which the ledger has the result then. Returns whether there
+    /// was an answer.
+    async fn check_block(self: &Arc<Self>, tip: TipNumber, height: u32) -> bool {
+        let Some((key, _)) = self.block_key(tip, height) else {
+            return false;
+        };
+        if self.recent_failure(&key).is_some() {
+            return false;
+        }
+        let priority = RequestPriority::own(Priority::Revalidation);
+        match self.exchange(&WatchLevel, &key, priority, true).await {
+            Ok(_) => {
+                self.failures.forget(&key);
+                true
+            }
+            Err(failure) => {
+                self.failures.fail(&key, &failure, self.clock.now());
+                false
             }
         }
     }

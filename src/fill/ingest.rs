@@ -2,7 +2,6 @@
 //! chain's ledger first, and stored with the finality class and the epoch that follow.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::StatusCode;
 
@@ -100,7 +99,7 @@ impl Fill {
             let class = self.class(content, update, tip);
             let stamp = ChainStamp::new(class, tip, heights, update.epoch);
             let stored = self.stored(answer, page, stamp, sequence);
-            return Ok(self.store(key, route, stored, sent));
+            return Ok(self.store(key, route, stored, sent, sequence));
         }
         Err(Failure::Unsettled)
     }
@@ -112,6 +111,7 @@ impl Fill {
         route: &Route,
         mut stored: StoredResponse,
         sent: Moment,
+        sequence: PurgeSequence,
     ) -> FillAnswer {
         let own = own_key(key, route, &stored);
         if !is_stored(stored.status) {
@@ -123,7 +123,10 @@ impl Fill {
         self.keep_encodings(&own, &stored);
         let stored = Arc::new(stored);
         self.note_transactions(&own, route, &stored);
-        let is_stored = self.cache.store().insert(own, stored.clone());
+        let is_stored = self.cache.store().insert(own.clone(), stored.clone());
+        if is_stored {
+            self.keep_on_disk(&own, &stored, sequence);
+        }
         FillAnswer {
             stored,
             from: AnswerSource::Upstream { stored: is_stored },
@@ -162,7 +165,7 @@ impl Fill {
         let now = self.clock.now();
         let lifetime = self.chain.client_lifetime(stamp.class, stamp.tip, now);
         let freshness = match is_stored(answer.status) {
-            true => client_freshness(stamp.class, lifetime),
+            true => ClientFreshness::of_class(stamp.class, lifetime),
             false => ClientFreshness::Nothing,
         };
         let stamp = stamp.with_client_lifetime(lifetime);
@@ -185,6 +188,7 @@ impl Fill {
 
     /// Stores a response as final whose blocks have become final since it was stored.
     pub(crate) fn store_as_final(&self, key: &Key, stored: &StoredResponse) -> Arc<StoredResponse> {
+        let sequence = self.cache.store().sequence();
         let stamp = stored.stamp().map(|stamp| {
             let (class, epoch) = (Class::Final, stamp.epoch());
             ChainStamp::new(class, stamp.tip, stamp.heights(), epoch)
@@ -193,7 +197,7 @@ impl Fill {
         let lifetime = self
             .chain
             .client_lifetime(Class::Final, tip, self.clock.now());
-        let freshness = client_freshness(Class::Final, lifetime);
+        let freshness = ClientFreshness::of_class(Class::Final, lifetime);
         let revalidated = Arc::new(StoredResponse {
             status: stored.status,
             body: stored.body.clone(),
@@ -210,11 +214,12 @@ impl Fill {
             },
         });
         self.cache.store().insert(key.clone(), revalidated.clone());
+        self.keep_on_disk(key, &revalidated, sequence);
         revalidated
     }
 
     /// Notes which transactions are in a window of their block.
-    fn note_transactions(&self, key: &Key, route: &Route, stored: &StoredResponse) {
+    pub(super) fn note_transactions(&self, key: &Key, route: &Route, stored: &StoredResponse) {
         let (Some(page), Some(size)) = (stored.page(), route.chain.window) else {
             return;
         };
@@ -235,14 +240,6 @@ impl Fill {
         };
         self.chain
             .note_transactions(location, page.runs().iter().map(|run| run.tx));
-    }
-}
-
-/// The `cache-control` of a class.
-pub(super) fn client_freshness(class: Class, lifetime: Duration) -> ClientFreshness {
-    match class {
-        Class::Final => ClientFreshness::Immutable(lifetime),
-        Class::Recent | Class::Live | Class::Absent => ClientFreshness::For(lifetime),
     }
 }
 

@@ -12,12 +12,11 @@ use std::sync::Arc;
 
 use http::StatusCode;
 
-use super::ingest::client_freshness;
 use super::windows::{List, NoWindows, Parts, refuses_list, window};
 use super::{Fill, FillAnswer, FillResult};
 use crate::cache::encodings::Encodings;
 use crate::cache::etag::etag;
-use crate::cache::metadata::Metadata;
+use crate::cache::metadata::{ClientFreshness, Metadata};
 use crate::cache::sequence::CheckedSequence;
 use crate::cache::{Attached, StoredResponse};
 use crate::chain::ChainStamp;
@@ -102,7 +101,7 @@ impl Fill {
     }
 
     /// Cuts a page from consistent windows, and stores it.
-    fn cut_and_store(
+    pub(super) fn cut_and_store(
         &self,
         list: &List<'_>,
         parts: &[Arc<StoredResponse>],
@@ -172,7 +171,7 @@ impl Fill {
             .reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)));
         let (class, tip) = (stamp.class, stamp.tip);
         let lifetime = self.chain.client_lifetime(class, tip, self.clock.now());
-        let freshness = client_freshness(class, lifetime);
+        let freshness = ClientFreshness::of_class(class, lifetime);
         let stamp = ChainStamp::new(class, tip, heights, epoch).with_client_lifetime(lifetime);
         Some(StoredResponse {
             status: least.status,

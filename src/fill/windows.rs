@@ -73,7 +73,7 @@ impl<'k> List<'k> {
 
     /// Whether a response stored for a window is one, or an answer that the upstream
     /// gives in place of any page.
-    fn is_usable(&self, part: &StoredResponse, offset: u64) -> bool {
+    pub(super) fn is_usable(&self, part: &StoredResponse, offset: u64) -> bool {
         match (part.page(), part.status == StatusCode::OK) {
             (Some(page), true) => check_window(page, offset, self.size).is_ok(),
             (None, is_ok) => !is_ok,
@@ -193,7 +193,7 @@ impl Fill {
 
     /// A window that is stored and fresh. What was stored in its place while the
     /// upstream gave no windows does not count.
-    fn fresh_window(&self, list: &List<'_>, offset: u64) -> Option<Arc<StoredResponse>> {
+    pub(super) fn fresh_window(&self, list: &List<'_>, offset: u64) -> Option<Arc<StoredResponse>> {
         let part = self.fresh(&list.window(offset)?);
         part.filter(|part| list.is_usable(part, offset))
     }

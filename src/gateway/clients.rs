@@ -214,7 +214,7 @@ fn check_origin(allowed: &[HeaderValue], fields: &HeaderMap) -> Result<(), Refus
 pub(super) const fn was_sent(outcome: Option<Outcome>, joined: bool) -> bool {
     match outcome {
         Some(Outcome::Forwarded { collapsed, .. }) => !collapsed,
-        Some(Outcome::Hit { .. }) => false,
+        Some(Outcome::Hit { .. } | Outcome::FromDisk { .. }) => false,
         Some(Outcome::StaleIfError { .. }) | None => !joined,
     }
 }

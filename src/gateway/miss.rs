@@ -1,5 +1,5 @@
 //! A miss: what memory cannot answer, on a route in mode `chain`, `override` or
-//! `off`. The fill fetches it. Where that fails, is over the client's limit, or
+//! `off`. The disk may have it ([`from_disk`](super::from_disk)); otherwise the fill fetches it. Where that fails, is over the client's limit, or
 //! takes too long, a stale response may answer.
 
 use std::time::Duration;
@@ -42,7 +42,7 @@ struct Fetched {
 
 impl Miss {
     /// The key of the client's request.
-    fn requested(&self) -> &Key {
+    pub(super) fn requested(&self) -> &Key {
         self.lookup.by_hash.as_ref().unwrap_or(&self.lookup.key)
     }
 
@@ -62,6 +62,9 @@ impl Gateway {
         fields: HeaderMap,
     ) -> Response<Body> {
         let arrived = Instant::now();
+        if let Some(judged) = self.recall_from_disk(&context, &mut miss).await {
+            return self.answer_from_disk(session, &context, &miss, judged, &fields);
+        }
         let (client, key) = (context.client(), &miss.lookup.key);
         let joins = !miss.bypasses() && self.fill.collapse.has(key.as_bytes());
         let admitted = self.clients.admit_miss(client, joins, self.clock.now());
@@ -85,7 +88,7 @@ impl Gateway {
             self.clients.refund_miss(client);
         }
         if let Ok(found) = &fetched.result {
-            look_ahead::next_window(&self.fill, &miss.lookup.key, &found.stored);
+            look_ahead::next_window(&self.fill, &miss.lookup.key, &found.stored, client);
         }
         let now = self.clock.now();
         session.activity.record(now);

@@ -79,7 +79,7 @@ impl Gateway {
         &self,
         session: &Session,
         context: RequestContext,
-        fetch: relay::Fetch,
+        mut fetch: relay::Fetch,
     ) -> Response<Body> {
         // Of the request's fields the response depends only on this one from here
         // on (CORS).
@@ -89,6 +89,21 @@ impl Gateway {
         };
         let route = self.route(&fetch.request.key);
         let is_typed = route.is_some_and(|route| route.headers == HeaderMode::Typed);
+        if let Some(answered) = self.recall_plain_from_disk(&context, &mut fetch).await {
+            let now = self.clock.now();
+            session.activity.record(now);
+            let own = context.for_response(&self.clients, &fields);
+            let (response, outcome) = match answered {
+                Ok((mut response, outcome)) => {
+                    if is_typed {
+                        self.responder.add_own_fields(response.headers_mut(), &own);
+                    }
+                    (response, Some(outcome))
+                }
+                Err(refusal) => (self.responder.refusal(&refusal, None, &own), None),
+            };
+            return self.finish(session, &context, outcome, None, response, now);
+        }
         let joins = fetch.joins(&self.relay);
         let admitted = self
             .clients

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use http::header::{CONTENT_ENCODING, HeaderName, HeaderValue};
+use http::header::{AUTHORIZATION, CONTENT_ENCODING, HeaderName, HeaderValue};
 use http::{HeaderMap, Method, StatusCode};
 
 use super::sent::is_overridden;
@@ -64,6 +64,7 @@ impl Fetch {
             nominated,
             reuse,
             received: times.received,
+            is_personal: self.request.fields.contains_key(AUTHORIZATION),
         };
         (variant, may_store)
     }
@@ -141,8 +142,7 @@ impl Fetch {
         let key = &self.request.key;
         let sent = &self.request.forwarded_fields(relay, route);
         let same = |v: &Arc<Variant>| v.nominated.matches(&v.secondary, sent);
-        let store = relay.cache.store();
-        store.amend(key, times.sequence, |variants| {
+        relay.amend(key, times.sequence, |variants| {
             let is_later = |v: &Arc<Variant>| same(v) && v.received > times.received;
             if !variants.iter().any(is_later) {
                 for old in variants
@@ -155,6 +155,11 @@ impl Fetch {
                 variants.push(variant.clone());
             }
         });
+    }
+
+    /// This request as one that validates what is stored for it.
+    pub(crate) fn for_refresh(&self) -> Self {
+        self.as_get(self.request.fields.clone())
     }
 
     /// This request as a GET with the given fields, whose answer may be stored.

@@ -101,6 +101,7 @@ impl Fetch {
             as_get.prepare_variant(relay, route, old.status, &fields, body, times)
         };
         let (mut new, may_store) = freshened(&self.request.fields);
+        new.is_personal |= old.is_personal;
         let own = new.secondary.clone();
         if new.nominated == old.nominated {
             // It continues to match the requests that it matched.
@@ -111,8 +112,7 @@ impl Fetch {
         // If only this request forbids storing, the stored response stays.
         let stays = !may_store && freshened(&HeaderMap::new()).1;
         let sent = &self.request.forwarded_fields(relay, route);
-        let (store, key) = (relay.cache.store(), &self.request.key);
-        store.amend(key, times.sequence, |variants| {
+        relay.amend(&self.request.key, times.sequence, |variants| {
             if stays {
                 return;
             }
@@ -190,8 +190,7 @@ impl Fetch {
             return;
         }
         let sent = &request.forwarded_fields(relay, route);
-        let store = relay.cache.store();
-        store.amend(&request.key, sequence, |variants| {
+        relay.amend(&request.key, sequence, |variants| {
             for variant in variants.iter_mut() {
                 if variant.nominated.matches(&variant.secondary, sent) {
                     *variant = Arc::new(self.after_head(relay, route, variant, fields, sequence));
@@ -222,7 +221,8 @@ impl Fetch {
             let as_get = self.as_get(self.request.fields.clone());
             let (status, body) = (variant.status, variant.body.clone());
             let new = as_get.prepare_variant(relay, route, status, &new_fields, body, times);
-            if let (new, true) = new {
+            if let (mut new, true) = new {
+                new.is_personal |= variant.is_personal;
                 new.encodings.adopt(&variant.encodings);
                 return new;
             }

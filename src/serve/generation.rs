@@ -28,6 +28,7 @@ use crate::client_tokens::TokenTable;
 use crate::clock::Clock;
 use crate::compress::{Compression, Compressor};
 use crate::config::Config;
+use crate::disk::{Disk, OpenError, Tier};
 use crate::fill::Fill;
 use crate::gateway::{ClientPolicy, Document, Gateway, Records};
 use crate::limit::Limit;
@@ -99,6 +100,8 @@ pub fn gateway(
     )?;
     let clients = client_policy(None, &config, &clock);
     let routes = Arc::new(config.routes.clone());
+    let tier = tier(&identity.state, &config, &clock);
+    let disk = tier.map(|tier| disk(&tier, &config, &upstreams, (&cache, &chain)));
     let fill = Fill::new(
         routes.clone(),
         cache.clone(),
@@ -106,6 +109,7 @@ pub fn gateway(
         upstreams,
         config.failure_backoff,
         clock,
+        disk,
     );
     let meter = Meter::new(routes.routes().len());
     let ongoing = relay::RelayState::new(&fill.upstreams);
@@ -170,12 +174,15 @@ pub(super) fn after(
     let clients = client_policy(Some(&before.clients), &config, &before.clock);
     let routes = Arc::new(config.routes.clone());
     let failure_backoff = config.failure_backoff;
+    let disk = (before.fill.disk.as_ref())
+        .map(|before| disk(before.tier(), &config, &upstreams, (&cache, &chain)));
     let fill = before.fill.after(
         routes.clone(),
         cache.clone(),
         chain,
         upstreams,
         failure_backoff,
+        disk,
     );
     let names = before.routes.routes();
     let places = routes.routes().iter();
@@ -191,6 +198,35 @@ pub(super) fn after(
     let compressor = before.compressor.clone();
     let gateway = assemble(config, clients, fill, ongoing, meter, compressor, identity);
     Ok((gateway, done))
+}
+
+/// Opens the stored responses of the state directory. A fault is no reason not to serve.
+fn tier(state: &OpenedState, config: &Config, clock: &Clock) -> Option<Arc<Tier>> {
+    let directory = state.directory()?;
+    let path = directory.path().join("answers");
+    let opened = directory
+        .subdirectory("answers")
+        .map_err(|error| OpenError::File { path, error })
+        .and_then(|path| Tier::open(&path, config.state.max_bytes, clock.clone()));
+    match opened {
+        Ok(tier) => Some(tier),
+        Err(error) => {
+            tracing::error!(%error, "responses are neither read from disk nor kept there");
+            None
+        }
+    }
+}
+
+/// The state on disk under a configuration.
+fn disk(
+    tier: &Arc<Tier>,
+    config: &Config,
+    upstreams: &Upstreams,
+    cache: (&Cache, &Arc<Chain>),
+) -> Arc<Disk> {
+    let (routes, targeted) = (&config.routes, config.targeted.as_ref());
+    let least = config.state.min_freshness;
+    Disk::new(tier, routes, upstreams, cache, targeted, least)
 }
 
 /// The numbers of the routes of a table that comes after another.
@@ -278,6 +314,7 @@ fn assemble(
         relay: Arc::new(Relay {
             routes: fill.routes.clone(),
             cache: fill.cache.clone(),
+            disk: fill.disk.clone(),
             state: ongoing,
             upstreams: fill.upstreams.clone(),
             wait_for_end: config.stale_wait,

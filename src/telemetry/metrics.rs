@@ -1,6 +1,7 @@
 //! `/metrics`: all metrics as OpenMetrics text. They are read from the counters of
 //! the modules when `/metrics` is requested.
 
+mod disk;
 mod state;
 mod tls;
 mod tokens;
@@ -66,6 +67,7 @@ impl Collector for Reading {
         tls::encode(gateway, &self.listeners, &mut to)?;
         limits(gateway, &mut to)?;
         tokens::encode(gateway, &mut to)?;
+        disk::encode(gateway, &mut to)?;
         reloads(self.reloads, &mut to)?;
         cache(gateway, &mut to)?;
         state::encode(gateway, &mut to)?;

@@ -125,7 +125,7 @@ pub(crate) fn block(block: impl std::fmt::Display) -> String {
     format!("/runes/v1/blocks/{block}/activity")
 }
 
-fn transaction(id: &str) -> String {
+pub(crate) fn transaction(id: &str) -> String {
     format!("/runes/v1/transactions/{id}/activity")
 }
 

@@ -1,7 +1,11 @@
 //! The state directory: where it comes from, and when it is refused.
 
+mod answer_faults;
+mod answer_kills;
+mod answers;
 mod faults;
 mod kills;
+mod reorgs;
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;

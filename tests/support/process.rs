@@ -98,6 +98,16 @@ impl Process {
         Self::spawn(command, names.as_slice())
     }
 
+    /// Starts the binary where a file can have so many blocks of 512 bytes: writes fail
+    /// halfway, as on a full disk.
+    pub(crate) fn start_on_full_disk(blocks: u32, arguments: &[&str]) -> Self {
+        let script = format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$0\" \"$@\"");
+        let mut command = Command::new("sh");
+        command.args(["-c", &script]).arg(BINARY).args(arguments);
+        command.stdin(Stdio::null()).stderr(Stdio::piped());
+        Self::spawn(command, &[])
+    }
+
     fn spawn(mut command: Command, variables: &[(&str, &OsStr)]) -> Self {
         for name in [
             "ORDGATE_API_KEYS",

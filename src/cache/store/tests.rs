@@ -8,6 +8,7 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use super::*;
 use crate::cache::encodings::Encodings;
 use crate::cache::metadata::{ClientFreshness, Metadata};
+use crate::cache::purge::Purge;
 use crate::cache::reuse;
 use crate::cache::vary::Nominated;
 
@@ -102,6 +103,7 @@ fn an_answer_requested_before_a_removal_is_not_stored_after_it() {
         let targets = crate::cache::targeted::TargetList::none();
         let heuristic = crate::cache::freshness::Heuristic::default();
         Arc::new(Variant {
+            is_personal: false,
             status: StatusCode::OK,
             body: Bytes::new(),
             encodings: Encodings::default(),

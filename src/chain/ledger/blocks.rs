@@ -26,6 +26,8 @@ pub(super) struct KnownBlock {
     pub(super) has_items: bool,
     /// Whether it is known to have none.
     pub(super) is_empty: bool,
+    /// Whether an earlier run knew it and it was not seen since.
+    pub(super) is_seed: bool,
 }
 
 impl Blocks {

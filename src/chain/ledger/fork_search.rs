@@ -71,6 +71,7 @@ impl Ledger {
     /// Begins a search, or extends the present one, after the tip has changed: for
     /// blocks up to a height, but for those that were seen in an epoch or later.
     pub(super) fn search_fork(&mut self, highest: u32, epoch: Epoch) {
+        self.expect_seed();
         let Some(last) = &self.status.last else {
             return;
         };

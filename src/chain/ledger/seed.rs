@@ -1,0 +1,279 @@
+//! Blocks that an earlier run of the process knew.
+//!
+//! The chain may have changed since. A block's hash commits to all blocks below it: so
+//! once one of these blocks is seen again, it and all of them below it still stand
+//! ([`Ledger::stands`]). Until then they prove nothing, but another block at the height
+//! of one is a reorg, like any other. The highest is requested first
+//! ([`Ledger::next_seed_check`]); after a reorg the highest of those that are left.
+
+use super::blocks::KnownBlock;
+use super::{Block, Change, Ledger, NO_EPOCH};
+use crate::clock::Moment;
+
+/// The most checks of a run. After a reorg each is further below the one before; so many
+/// go as deep as a search for the fork point.
+const MOST_CHECKS: u32 = 16;
+
+/// Blocks of an earlier run, and whether they have items.
+pub(crate) type KnownBlocks = Vec<(Block, bool)>;
+
+/// What became of the blocks of an earlier run.
+#[derive(Debug, Default)]
+pub(super) struct Seed {
+    /// The highest of them that was seen again.
+    stands: Option<u32>,
+    checks: u32,
+    last_check: Option<u32>,
+}
+
+/// The next step of the check of an earlier run's blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SeedCheck {
+    /// Request the block at this height.
+    At(u32),
+    /// None of the blocks from this height on still stands, or it is not known: what
+    /// names one is to be purged.
+    Orphaned(u32),
+    /// There is nothing to check, or nothing that can be checked now.
+    None,
+}
+
+impl Ledger {
+    /// Takes over the blocks of an earlier run, unless something is known already.
+    pub(crate) fn seed(&mut self, blocks: &KnownBlocks) {
+        if self.revision > 0 || self.blocks.len() > 0 {
+            return;
+        }
+        for (block, has_items) in blocks {
+            let known = KnownBlock {
+                hash: block.hash,
+                revision: 0,
+                epoch: NO_EPOCH,
+                // It is certain of no epoch.
+                answer: u64::MAX,
+                has_items: *has_items,
+                is_empty: false,
+                is_seed: true,
+            };
+            self.blocks.insert(block.height, known, self.bounds.blocks);
+        }
+    }
+
+    /// The blocks, for the next run; `None` while it is not known whether all are of one
+    /// chain, or while those of the run before are unchecked.
+    pub(crate) fn known_blocks(&self) -> Option<KnownBlocks> {
+        let is_open = self.fork_search.is_some() || self.seed_top().is_some();
+        let blocks = self.blocks.from(0).map(|(height, known)| {
+            let hash = known.hash;
+            (Block { height, hash }, known.has_items)
+        });
+        (!is_open).then(|| blocks.collect())
+    }
+
+    /// The height up to which the blocks of the earlier run are known to stand.
+    pub(crate) const fn stands(&self) -> Option<u32> {
+        self.seed.stands
+    }
+
+    /// Notes that a block of the earlier run was seen again.
+    pub(super) fn confirm_seed(&mut self, height: u32) {
+        self.seed.stands = self.seed.stands.max(Some(height));
+    }
+
+    /// The highest block of the earlier run that is not known to stand.
+    fn seed_top(&self) -> Option<u32> {
+        let above = self
+            .seed
+            .stands
+            .map_or(0, |stands| stands.saturating_add(1));
+        let mut open = self.blocks.from(above).rev();
+        open.find(|(_, known)| known.is_seed)
+            .map(|(height, _)| height)
+    }
+
+    /// The next block of the earlier run to check. To be called again after each check
+    /// that had an answer.
+    pub(crate) fn next_seed_check(&mut self, now: Moment) -> SeedCheck {
+        let Some((tip, _)) = self.tip() else {
+            return SeedCheck::None;
+        };
+        let unseen = self.blocks.below(tip.saturating_add(1)).rev();
+        let mut unseen = unseen.filter(|(_, known)| known.is_seed && known.has_items);
+        let next = unseen.next().map(|(height, _)| height);
+        drop(unseen);
+        // One that is seen again proves those below it.
+        let next = next.filter(|height| self.seed.stands.is_none_or(|stands| stands < *height));
+        // Where a check has changed nothing, another would not either: the upstream may
+        // be behind. A new tip may help.
+        let Some(height) = next.filter(|height| self.seed.last_check != Some(*height)) else {
+            return SeedCheck::None;
+        };
+        if self.seed.checks < MOST_CHECKS {
+            self.seed.checks += 1;
+            self.seed.last_check = Some(height);
+            return SeedCheck::At(height);
+        }
+        let lowest = self
+            .seed
+            .stands
+            .map_or(0, |stands| stands.saturating_add(1));
+        let change = Change {
+            begins_epoch: false,
+            orphaned: Some(lowest.saturating_add(self.bounds.margin)),
+        };
+        let from = self.apply(change, now);
+        self.revision += 1;
+        from.map_or(SeedCheck::None, SeedCheck::Orphaned)
+    }
+
+    /// The chain has changed: a check that was without effect may have one now.
+    pub(super) fn expect_seed(&mut self) {
+        self.seed.last_check = None;
+    }
+
+    /// The last check had no answer: it is to be tried again.
+    pub(crate) fn retry_seed_check(&mut self) {
+        if self.seed.last_check.take().is_some() {
+            self.seed.checks = self.seed.checks.saturating_sub(1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{LedgerBounds, Observation, ObservationResult};
+    use super::*;
+    use std::time::Duration;
+
+    const NOW: Moment = Moment::from_nanos(1 << 50);
+
+    fn block(height: u32, chain: u8) -> Block {
+        let mut hash = [chain; 32];
+        hash[..4].copy_from_slice(&height.to_le_bytes());
+        Block { height, hash }
+    }
+
+    /// A ledger after a run that knew blocks 100 to 140 of chain 1, whose upstream
+    /// reports a tip.
+    fn seeded(tip: Option<u32>) -> Ledger {
+        let mut ledger = Ledger::new(LedgerBounds {
+            blocks: 1000,
+            margin: 12,
+            write_time: Duration::ZERO,
+        });
+        let blocks: KnownBlocks = (100..=140).map(|height| (block(height, 1), true)).collect();
+        ledger.seed(&blocks);
+        if tip.is_some() {
+            ledger.status(ledger.start(), tip, None, NOW).unwrap();
+        }
+        ledger
+    }
+
+    /// The upstream answers with its block at a height.
+    fn answer(ledger: &mut Ledger, block: Block) -> Option<u32> {
+        let observation = Observation {
+            blocks: &[block],
+            ..Observation::default()
+        };
+        match ledger.observe(ledger.start(), observation, NOW) {
+            ObservationResult::Applied(update) => update.orphaned,
+            ObservationResult::Outdated => panic!("outdated"),
+        }
+    }
+
+    #[test]
+    fn one_check_shows_that_all_blocks_still_stand() {
+        let mut ledger = seeded(None);
+        assert_eq!(ledger.next_seed_check(NOW), SeedCheck::None, "no tip");
+        let mut ledger = {
+            ledger.status(ledger.start(), Some(150), None, NOW).unwrap();
+            ledger
+        };
+        assert_eq!(ledger.stands(), None);
+        assert_eq!(ledger.known_blocks(), None);
+        assert_eq!(ledger.next_seed_check(NOW), SeedCheck::At(140));
+        assert_eq!(answer(&mut ledger, block(140, 1)), None);
+        assert_eq!(ledger.next_seed_check(NOW), SeedCheck::None);
+        assert_eq!(ledger.stands(), Some(140));
+        assert_eq!(ledger.known_blocks().unwrap().len(), 41);
+    }
+
+    #[test]
+    fn a_reorg_while_it_was_down_is_found_and_what_is_left_is_checked() {
+        let mut ledger = seeded(Some(150));
+        assert_eq!(ledger.next_seed_check(NOW), SeedCheck::At(140));
+        // The fork is at 120: blocks above are others.
+        assert_eq!(answer(&mut ledger, block(140, 2)), Some(128));
+        assert_eq!(ledger.stands(), None);
+        assert_eq!(ledger.next_seed_check(NOW), SeedCheck::At(127));
+        assert_eq!(answer(&mut ledger, block(127, 2)), Some(115));
+        assert_eq!(ledger.next_seed_check(NOW), SeedCheck::At(114));
+        assert_eq!(answer(&mut ledger, block(114, 1)), None);
+        assert_eq!(ledger.next_seed_check(NOW), SeedCheck::None);
+        assert_eq!(ledger.stands(), Some(114));
+    }
+
+    #[test]
+    fn what_an_answer_shows_of_a_block_counts_for_those_below_it_only() {
+        let mut ledger = seeded(Some(150));
+        assert_eq!(answer(&mut ledger, block(110, 1)), None);
+        assert_eq!(ledger.stands(), Some(110));
+        assert_eq!(ledger.next_seed_check(NOW), SeedCheck::At(140));
+        assert_eq!(answer(&mut ledger, block(140, 2)), Some(128));
+        assert_eq!(ledger.stands(), Some(110), "it was seen in this run");
+    }
+
+    #[test]
+    fn a_check_without_effect_is_repeated_only_after_a_new_tip() {
+        let mut ledger = seeded(Some(120));
+        assert_eq!(
+            ledger.next_seed_check(NOW),
+            SeedCheck::At(120),
+            "at most the tip"
+        );
+        assert_eq!(ledger.next_seed_check(NOW), SeedCheck::None);
+        ledger.retry_seed_check();
+        assert_eq!(ledger.next_seed_check(NOW), SeedCheck::At(120));
+        assert_eq!(answer(&mut ledger, block(120, 1)), None);
+        assert_eq!(ledger.next_seed_check(NOW), SeedCheck::None);
+        assert_eq!(ledger.stands(), Some(120));
+        assert_eq!(ledger.known_blocks(), None, "those above are unchecked");
+    }
+
+    #[test]
+    fn after_many_checks_in_vain_no_block_stands() {
+        let mut ledger = Ledger::new(LedgerBounds {
+            blocks: 10_000,
+            margin: 2,
+            write_time: Duration::ZERO,
+        });
+        let blocks: KnownBlocks = (100..=900).map(|height| (block(height, 1), true)).collect();
+        ledger.seed(&blocks);
+        ledger.status(ledger.start(), Some(900), None, NOW).unwrap();
+        let mut checks = 0;
+        loop {
+            match ledger.next_seed_check(NOW) {
+                SeedCheck::At(height) => {
+                    checks += 1;
+                    answer(&mut ledger, block(height, 2)).unwrap();
+                }
+                SeedCheck::Orphaned(from) => {
+                    assert_eq!(from, 0);
+                    break;
+                }
+                SeedCheck::None => panic!("after {checks}"),
+            }
+        }
+        assert_eq!(checks, MOST_CHECKS);
+        assert_eq!(ledger.stands(), None);
+        assert_eq!(ledger.next_seed_check(NOW), SeedCheck::None);
+    }
+
+    #[test]
+    fn what_is_known_is_not_replaced() {
+        let mut ledger = seeded(Some(150));
+        answer(&mut ledger, block(140, 2));
+        ledger.seed(&vec![(block(130, 1), true)]);
+        assert_eq!(ledger.hash_at(130), None);
+    }
+}

@@ -1,0 +1,105 @@
+//! What is known of an indexer's chain, in a file: the hashes of its blocks.
+//!
+//! The next run checks with one request whether the highest of them still stands
+//! (`Ledger::seed`). Only then are answers that name them fresh. A file that is torn or
+//! damaged is as good as none: then nothing is known to stand.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::bytes::{Reader, put_record, take_record};
+use super::digest::MeaningDigest;
+use super::files::replace;
+use crate::chain::KnownBlocks;
+use crate::pages::Block;
+
+const HEAD: &[u8; 16] = b"ordgate-blocks-1";
+
+/// The most blocks of a file: the highest.
+const MOST: u32 = 16_384;
+
+/// The path of a tip's file.
+pub(super) fn path(directory: &Path, tip: MeaningDigest) -> PathBuf {
+    directory.join(format!("blocks-{}", tip.hex()))
+}
+
+/// Writes the blocks of a tip.
+pub(super) fn write(directory: &Path, tip: MeaningDigest, blocks: &KnownBlocks) -> io::Result<()> {
+    let mut content = HEAD.to_vec();
+    content.extend_from_slice(&tip.0);
+    let blocks = &blocks[blocks.len().saturating_sub(MOST as usize)..];
+    let count = u32::try_from(blocks.len()).unwrap_or(MOST);
+    content.extend_from_slice(&count.to_le_bytes());
+    for (block, has_items) in blocks {
+        content.extend_from_slice(&block.height.to_le_bytes());
+        content.extend_from_slice(&block.hash);
+        content.push(u8::from(*has_items));
+    }
+    let mut bytes = Vec::new();
+    put_record(&mut bytes, &content);
+    replace(&path(directory, tip), &bytes, false).map(drop)
+}
+
+/// The blocks of a tip; `Err` if the file cannot be read, `Ok(None)` without one.
+pub(super) fn read(directory: &Path, tip: MeaningDigest) -> io::Result<Option<KnownBlocks>> {
+    match std::fs::read(path(directory, tip)) {
+        Ok(bytes) => match parse(&bytes, tip) {
+            Some(blocks) => Ok(Some(blocks)),
+            None => Err(io::Error::other("it is torn or damaged")),
+        },
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn parse(bytes: &[u8], tip: MeaningDigest) -> Option<KnownBlocks> {
+    let mut whole = Reader(bytes);
+    let mut from = Reader(take_record(&mut whole)?);
+    if !whole.is_at_end() || from.array()? != *HEAD || from.array()? != tip.0 {
+        return None;
+    }
+    let count = from.u32().filter(|count| *count <= MOST)?;
+    let block = |_| {
+        let (height, hash) = (from.u32()?, from.array()?);
+        Some((Block { height, hash }, from.bool()?))
+    };
+    let blocks: Option<KnownBlocks> = (0..count).map(block).collect();
+    blocks.filter(|_| from.is_at_end())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_read_whole_or_not_at_all() {
+        let directory = tempfile::tempdir().unwrap();
+        let tip = MeaningDigest([1; 32]);
+        let block = |height: u8| Block {
+            height: height.into(),
+            hash: [height; 32],
+        };
+        let blocks = vec![(block(7), true), (block(9), false)];
+        assert_eq!(read(directory.path(), tip).unwrap(), None);
+        write(directory.path(), tip, &blocks).unwrap();
+        assert_eq!(read(directory.path(), tip).unwrap(), Some(blocks.clone()));
+        let whole = std::fs::read(path(directory.path(), tip)).unwrap();
+        assert_eq!(
+            parse(&whole, MeaningDigest([2; 32])),
+            None,
+            "of another tip"
+        );
+        for len in 0..whole.len() {
+            assert_eq!(parse(&whole[..len], tip), None);
+        }
+        for bit in 0..whole.len() * 8 {
+            let mut flipped = whole.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(parse(&flipped, tip), None);
+        }
+        std::fs::write(path(directory.path(), tip), &whole[1..]).unwrap();
+        assert!(read(directory.path(), tip).is_err());
+        write(directory.path(), tip, &blocks[1..].to_vec()).unwrap();
+        assert_eq!(read(directory.path(), tip).unwrap().unwrap().len(), 1);
+    }
+}

@@ -1,0 +1,273 @@
+//! The form in which stored responses are kept on disk.
+//!
+//! ```text
+//! version, log, purge, removal     what it was checked against
+//! route, target                    what it answers, compared when it is read
+//! kind                             one response, or the variants of a target
+//! ...
+//! body                             compressed with zstd where that makes it smaller
+//! ```
+//!
+//! Times are milliseconds of the disk's clock ([`super::time`]). Decoding is total:
+//! any bytes give a response or `None`. The engine has checked a value's checksum
+//! before; what is checked here is only that a value has a meaning.
+
+use bytes::Bytes;
+use http::{HeaderValue, StatusCode};
+
+use super::bytes::{Reader, put_bytes};
+use super::digest::MeaningDigest;
+use super::purge_log::{Checked, LogId};
+use super::variants::{self, KeptVariant};
+use crate::cache::metadata::ClientFreshness;
+use crate::chain::finality::Class;
+use std::time::Duration;
+
+/// Grows with each change of the form. Values of another version are absent.
+const VERSION: u8 = 1;
+
+/// The level of compression: a final answer of 10 kB takes some 50 µs.
+const LEVEL: i32 = 3;
+
+/// The longest body that is kept: what a damaged length may allocate at most.
+pub(super) const MOST_BODY: usize = 64 << 20;
+
+const ONE: u8 = 0;
+const VARIANTS: u8 = 1;
+
+/// What a value answers, and what it was checked against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Head<'v> {
+    pub(super) checked: Checked,
+    pub(super) route: MeaningDigest,
+    pub(super) target: &'v str,
+}
+
+/// What is kept under a key.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Kept {
+    /// A response of a route in mode `chain` or `override`.
+    One(Box<KeptResponse>),
+    /// The responses of a target of a route in mode `respect`.
+    Variants(Vec<KeptVariant>),
+}
+
+/// A response of a route in mode `chain` or `override`.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct KeptResponse {
+    pub(super) status: StatusCode,
+    pub(super) content_type: HeaderValue,
+    pub(super) client_freshness: ClientFreshness,
+    pub(super) etag: HeaderValue,
+    /// When it was received.
+    pub(super) received: u64,
+    pub(super) lifetime: Duration,
+    pub(super) took: Duration,
+    /// Whether its body may be encoded for clients.
+    pub(super) is_encodable: bool,
+    pub(super) stamp: Option<KeptStamp>,
+    pub(super) body: Bytes,
+}
+
+/// The chain stamp of a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct KeptStamp {
+    /// The state of the tip by which it was stored: its epoch means something only
+    /// there.
+    pub(super) state: u64,
+    pub(super) epoch: u64,
+    pub(super) class: Class,
+    pub(super) heights: Option<(u32, u32)>,
+}
+
+/// The value of a stored response.
+pub(super) fn encode(head: Head<'_>, kept: &Kept) -> Vec<u8> {
+    let mut out = vec![VERSION];
+    out.extend_from_slice(&head.checked.log.0);
+    out.extend_from_slice(&head.checked.purge.to_le_bytes());
+    out.extend_from_slice(&head.checked.removal.to_le_bytes());
+    out.extend_from_slice(&head.route.0);
+    put_bytes(&mut out, head.target.as_bytes());
+    match kept {
+        Kept::One(one) => {
+            out.push(ONE);
+            one.write(&mut out);
+        }
+        Kept::Variants(variants) => {
+            out.push(VARIANTS);
+            variants::write(variants, &mut out);
+        }
+    }
+    out
+}
+
+/// The head of a value, and the rest of it.
+pub(super) fn decode_head(value: &[u8]) -> Option<(Head<'_>, Reader<'_>)> {
+    let mut from = Reader(value);
+    if from.u8()? != VERSION {
+        return None;
+    }
+    let checked = Checked {
+        log: LogId(from.array()?),
+        purge: from.u64()?,
+        removal: from.u64()?,
+    };
+    let head = Head {
+        checked,
+        route: MeaningDigest(from.array()?),
+        target: from.text()?,
+    };
+    Some((head, from))
+}
+
+/// What is kept, after its head.
+pub(super) fn decode_rest(mut from: Reader<'_>) -> Option<Kept> {
+    let kept = match from.u8()? {
+        ONE => Kept::One(Box::new(KeptResponse::read(&mut from)?)),
+        VARIANTS => Kept::Variants(variants::read(&mut from)?),
+        _ => return None,
+    };
+    from.is_at_end().then_some(kept)
+}
+
+/// Decodes any bytes: for the fuzz target.
+pub fn decode_any(value: &[u8]) -> bool {
+    let decoded = decode_head(value).and_then(|(head, rest)| Some((head, decode_rest(rest)?)));
+    let Some((head, kept)) = decoded else {
+        return false;
+    };
+    // What was decoded means the same when it is written again.
+    let again = encode(head, &kept);
+    let same = decode_head(&again).and_then(|(_, rest)| decode_rest(rest));
+    assert!(same == Some(kept), "a value changes its meaning");
+    true
+}
+
+impl KeptResponse {
+    fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.status.as_u16().to_le_bytes());
+        put_bytes(out, self.content_type.as_bytes());
+        let (kind, span) = match self.client_freshness {
+            ClientFreshness::Nothing => (0, Duration::ZERO),
+            ClientFreshness::For(span) => (1, span),
+            ClientFreshness::Immutable(span) => (2, span),
+        };
+        out.push(kind);
+        put_span(out, span);
+        put_bytes(out, self.etag.as_bytes());
+        out.extend_from_slice(&self.received.to_le_bytes());
+        put_span(out, self.lifetime);
+        put_span(out, self.took);
+        out.push(u8::from(self.is_encodable));
+        match &self.stamp {
+            None => out.push(0),
+            Some(stamp) => {
+                out.push(1);
+                stamp.write(out);
+            }
+        }
+        put_body(out, &self.body);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Option<Self> {
+        Some(Self {
+            status: StatusCode::from_u16(from.u16()?).ok()?,
+            content_type: HeaderValue::from_bytes(from.bytes()?).ok()?,
+            client_freshness: match (from.u8()?, span(from)?) {
+                (0, Duration::ZERO) => ClientFreshness::Nothing,
+                (1, span) => ClientFreshness::For(span),
+                (2, span) => ClientFreshness::Immutable(span),
+                _ => return None,
+            },
+            etag: HeaderValue::from_bytes(from.bytes()?).ok()?,
+            received: from.u64()?,
+            lifetime: span(from)?,
+            took: span(from)?,
+            is_encodable: from.bool()?,
+            stamp: match from.bool()? {
+                true => Some(KeptStamp::read(from)?),
+                false => None,
+            },
+            body: body(from)?,
+        })
+    }
+}
+
+impl KeptStamp {
+    fn write(self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.state.to_le_bytes());
+        out.extend_from_slice(&self.epoch.to_le_bytes());
+        out.push(match self.class {
+            Class::Absent => 0,
+            Class::Live => 1,
+            Class::Recent => 2,
+            Class::Final => 3,
+        });
+        out.push(u8::from(self.heights.is_some()));
+        let (lowest, highest) = self.heights.unwrap_or_default();
+        out.extend_from_slice(&lowest.to_le_bytes());
+        out.extend_from_slice(&highest.to_le_bytes());
+    }
+
+    fn read(from: &mut Reader<'_>) -> Option<Self> {
+        let (state, epoch) = (from.u64()?, from.u64()?);
+        let class = match from.u8()? {
+            0 => Class::Absent,
+            1 => Class::Live,
+            2 => Class::Recent,
+            3 => Class::Final,
+            _ => return None,
+        };
+        let has_heights = from.bool()?;
+        let heights = (from.u32()?, from.u32()?);
+        if heights.0 > heights.1 || !has_heights && heights != (0, 0) {
+            return None;
+        }
+        Some(Self {
+            state,
+            epoch,
+            class,
+            heights: has_heights.then_some(heights),
+        })
+    }
+}
+
+/// Writes a span in milliseconds.
+pub(super) fn put_span(out: &mut Vec<u8>, span: Duration) {
+    let millis = u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+    out.extend_from_slice(&millis.to_le_bytes());
+}
+
+/// Reads a span.
+pub(super) fn span(from: &mut Reader<'_>) -> Option<Duration> {
+    from.u64().map(Duration::from_millis)
+}
+
+/// Writes a body: its length, and itself, compressed where that makes it smaller.
+pub(super) fn put_body(out: &mut Vec<u8>, body: &[u8]) {
+    let compressed = zstd::bulk::compress(body, LEVEL);
+    let compressed = compressed.ok().filter(|small| small.len() < body.len());
+    let len = u32::try_from(body.len()).unwrap_or(u32::MAX);
+    out.extend_from_slice(&len.to_le_bytes());
+    out.push(u8::from(compressed.is_some()));
+    put_bytes(out, compressed.as_deref().unwrap_or(body));
+}
+
+/// Reads a body.
+pub(super) fn body(from: &mut Reader<'_>) -> Option<Bytes> {
+    let len = usize::try_from(from.u32()?).ok()?;
+    let is_compressed = from.bool()?;
+    let bytes = from.bytes()?;
+    if len > MOST_BODY {
+        return None;
+    }
+    let body = match is_compressed {
+        true => zstd::bulk::decompress(bytes, len).ok()?,
+        false => bytes.to_vec(),
+    };
+    // A boxed slice has no spare capacity, which the store's bound would not count.
+    (body.len() == len).then(|| body.into_boxed_slice().into())
+}
+
+#[cfg(test)]
+mod tests;

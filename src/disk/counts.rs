@@ -1,0 +1,68 @@
+//! What the tier has done, for `/status` and `/metrics`.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use serde::Serialize;
+
+/// Counts since the start.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    pub(super) hits: AtomicU64,
+    pub(super) misses: AtomicU64,
+    pub(super) unchecked: AtomicU64,
+    pub(super) outdated: AtomicU64,
+    pub(super) discarded: AtomicU64,
+    pub(super) skipped: AtomicU64,
+    pub(super) late: AtomicU64,
+    pub(super) written: AtomicU64,
+    pub(super) dropped: AtomicU64,
+    pub(super) errors: AtomicU64,
+}
+
+/// The tier as `/status` shows it.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct DiskSnapshot {
+    /// Bytes of the files.
+    pub(crate) bytes: u64,
+    /// Their bound.
+    pub(crate) max_bytes: u64,
+    /// Stored values.
+    pub(crate) entries: u64,
+    /// The values that were there at the start.
+    pub(crate) recovered: u64,
+    /// Reads that found a response.
+    pub(crate) hits: u64,
+    /// Reads that found none.
+    pub(crate) misses: u64,
+    /// Reads that found a response whose blocks are not known to stand.
+    pub(crate) unchecked: u64,
+    /// Reads that found a response which was purged, or whose age is unknown.
+    pub(crate) outdated: u64,
+    /// Reads that found a value of another form, or of another route.
+    pub(crate) discarded: u64,
+    /// Requests that went on without a read, because too many waited.
+    pub(crate) skipped: u64,
+    /// Requests that went on before their read had ended.
+    pub(crate) late: u64,
+    /// Values written.
+    pub(crate) written: u64,
+    /// Responses that were not written: the queue was full, or the tier paused.
+    pub(crate) dropped: u64,
+    /// Values that were evicted.
+    pub(crate) evicted: u64,
+    /// Responses that wait to be written.
+    pub(crate) queued: u64,
+    /// Faults of the disk.
+    pub(crate) errors: u64,
+    /// Whether the tier pauses after a fault.
+    pub(crate) paused: bool,
+    /// The number of the last recorded purge.
+    pub(crate) last_purge: u64,
+    /// Bytes of the purge log.
+    pub(crate) purge_log_bytes: u64,
+}
+
+pub(super) fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Relaxed);
+}

@@ -1,0 +1,168 @@
+//! The file of the purge log.
+//!
+//! ```text
+//! head     version, the log's id, and from where on its records are complete
+//! record   ...
+//! mark     the last numbers; the next record overwrites it
+//! ```
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+
+use super::record::Record;
+use super::{LogId, Records};
+use crate::disk::bytes::{Reader, put_record, take_record};
+use crate::disk::files::replace;
+
+const HEAD: &[u8; 16] = b"ordgate-purges-1";
+const MARK: &[u8; 16] = b"ordgate-log-ends";
+
+/// An open log.
+#[derive(Debug)]
+pub(super) struct LogFile {
+    file: File,
+    /// Where the mark begins.
+    end: u64,
+    len: u64,
+}
+
+impl LogFile {
+    /// Writes a new file in place of the one there is, and makes it durable.
+    pub(super) fn create(path: &Path, id: LogId, records: &Records) -> io::Result<Self> {
+        let (bytes, end) = to_bytes(id, records);
+        let file = replace(path, &bytes, true)?;
+        Ok(Self {
+            file,
+            end,
+            len: bytes.len() as u64,
+        })
+    }
+
+    /// Appends a record. `records` has it already.
+    pub(super) fn append(&mut self, record: &[u8], records: &Records) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        put_record(&mut bytes, record);
+        let end = self.end + bytes.len() as u64;
+        put_mark(&mut bytes, records);
+        self.file.write_all_at(&bytes, self.end)?;
+        self.len = self.end + bytes.len() as u64;
+        self.end = end;
+        Ok(())
+    }
+
+    /// Another handle of the file.
+    pub(super) fn handle(&self) -> io::Result<File> {
+        self.file.try_clone()
+    }
+
+    /// Whether this is the file at a path.
+    pub(super) fn is_at(&self, path: &Path) -> bool {
+        let own = self.file.metadata();
+        let there = std::fs::metadata(path);
+        own.is_ok_and(|own| {
+            there.is_ok_and(|there| (own.ino(), own.dev()) == (there.ino(), there.dev()))
+        })
+    }
+
+    /// Makes the file unreadable.
+    pub(super) fn empty(self) -> io::Result<()> {
+        self.file.set_len(0)?;
+        self.file.sync_data()
+    }
+
+    /// Replaces the handle.
+    #[cfg(test)]
+    pub(super) fn set_handle(&mut self, file: File) {
+        self.file = file;
+    }
+
+    pub(super) const fn len(&self) -> u64 {
+        self.len
+    }
+}
+
+/// A whole file, and where its mark begins.
+fn to_bytes(id: LogId, records: &Records) -> (Vec<u8>, u64) {
+    let mut bytes = Vec::new();
+    let mut head = HEAD.to_vec();
+    head.extend_from_slice(&id.0);
+    head.extend_from_slice(&records.purges_from.to_le_bytes());
+    head.extend_from_slice(&records.removals_from.to_le_bytes());
+    put_record(&mut bytes, &head);
+    for record in records.iter() {
+        put_record(&mut bytes, &record.to_bytes());
+    }
+    let end = bytes.len() as u64;
+    put_mark(&mut bytes, records);
+    (bytes, end)
+}
+
+fn put_mark(out: &mut Vec<u8>, records: &Records) {
+    let mut mark = MARK.to_vec();
+    mark.extend_from_slice(&records.last_purge.to_le_bytes());
+    mark.extend_from_slice(&records.next_removal.to_le_bytes());
+    put_record(out, &mark);
+}
+
+/// Reads any bytes: for the fuzz target.
+pub(in crate::disk) fn parse_any(bytes: &[u8]) -> bool {
+    let Ok((id, records)) = parse(bytes) else {
+        return false;
+    };
+    // What was read means the same when it is written again.
+    let again = parse(&to_bytes(id, &records).0);
+    let is_same = again.is_ok_and(|(same, again)| {
+        same == id && again.purges == records.purges && again.removals == records.removals
+    });
+    assert!(is_same, "a log changes its meaning");
+    true
+}
+
+/// Reads a file, or says what is wrong with it.
+pub(super) fn parse(bytes: &[u8]) -> Result<(LogId, Records), &'static str> {
+    const TORN: &str = "it is torn or damaged";
+    let mut from = Reader(bytes);
+    let head = take_record(&mut from).ok_or(TORN)?;
+    let (id, mut records) = read_head(head).ok_or("it is of another version")?;
+    loop {
+        let content = take_record(&mut from).ok_or(TORN)?;
+        if let Some((last_purge, next_removal)) = read_mark(content) {
+            if !from.is_at_end() || last_purge < records.last_purge {
+                return Err(TORN);
+            }
+            records.last_purge = last_purge;
+            records.next_removal = next_removal;
+            return Ok((id, records));
+        }
+        let record = Record::read(content);
+        records.apply(record.ok_or("it has a record of another version")?);
+    }
+}
+
+fn read_head(content: &[u8]) -> Option<(LogId, Records)> {
+    let mut from = Reader(content);
+    if from.array()? != *HEAD {
+        return None;
+    }
+    let id = LogId(from.array()?);
+    let (purges_from, removals_from) = (from.u64()?, from.u64()?);
+    let records = Records {
+        purges_from,
+        last_purge: purges_from,
+        removals_from,
+        next_removal: removals_from,
+        ..Records::default()
+    };
+    from.is_at_end().then_some((id, records))
+}
+
+fn read_mark(content: &[u8]) -> Option<(u64, u64)> {
+    let mut from = Reader(content);
+    if from.array()? != *MARK {
+        return None;
+    }
+    let numbers = (from.u64()?, from.u64()?);
+    from.is_at_end().then_some(numbers)
+}

@@ -1,0 +1,264 @@
+//! Reads: requests wait for what a few threads read.
+//!
+//! The reads of one key are one read. The queue is bounded, for each client as well, and
+//! clients take turns in it. A request that finds no room, or waits for too long, goes on
+//! as if nothing were stored.
+
+use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use super::counts::count;
+use super::{Disk, Tier};
+use crate::cache::StoredResponse;
+use crate::cache::key::Key;
+use crate::compress::queue::{Bounds, Queue};
+use crate::identify::Client;
+
+/// The threads that read. They wait for the disk most of the time.
+pub(super) const THREADS: usize = 4;
+
+/// How long a request waits for a read.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The most reads that wait.
+const BOUNDS: Bounds = Bounds {
+    all: 8192,
+    of_client: 1024,
+};
+use crate::sync::lock;
+
+/// What was read for a key.
+#[derive(Clone, Debug)]
+pub(crate) enum Loaded {
+    /// Nothing that may be used.
+    Absent,
+    /// A response, which is in memory again if its blocks stand.
+    Response {
+        /// The response.
+        stored: Arc<StoredResponse>,
+        /// Whether the blocks that it names are known to stand. If not, it is stale.
+        stands: bool,
+    },
+    /// The variants of a target, which are in memory again.
+    Variants,
+}
+
+impl Loaded {
+    /// Whether there is something.
+    pub(crate) const fn is_some(&self) -> bool {
+        !matches!(self, Self::Absent)
+    }
+}
+
+/// A read that waits or is under way, by a configuration.
+struct Slot<D> {
+    disk: D,
+    key: Key,
+    /// The client that wanted it first.
+    client: Client,
+    is_taken: AtomicBool,
+    loaded: watch::Sender<Option<Loaded>>,
+}
+
+/// The reads.
+pub(super) struct Reads<D> {
+    state: Mutex<State<D>>,
+    added: Condvar,
+}
+
+struct State<D> {
+    queue: Queue<Arc<Slot<D>>>,
+    slots: HashMap<Key, Arc<Slot<D>>>,
+    is_closed: bool,
+}
+
+impl<D: Clone> Reads<D> {
+    pub(super) fn new() -> Self {
+        Self {
+            state: Mutex::new(State {
+                queue: Queue::new(BOUNDS),
+                slots: HashMap::new(),
+                is_closed: false,
+            }),
+            added: Condvar::new(),
+        }
+    }
+
+    /// The read of a key, which waits in its client's turn; `None` if there is no room.
+    fn join(&self, disk: &D, key: &Key, client: Client) -> Option<Arc<Slot<D>>> {
+        let mut state = self.state();
+        if let Some(slot) = state.slots.get(key).cloned() {
+            // In this client's turn as well, whichever comes first; but one key does not
+            // fill the queue.
+            let has_room = state.queue.len() < BOUNDS.all / 2;
+            if has_room && slot.client != client && !slot.is_taken.load(Relaxed) {
+                let _in_its_turn = state.queue.push(client, slot.clone());
+            }
+            return Some(slot);
+        }
+        let slot = Arc::new(Slot {
+            disk: disk.clone(),
+            key: key.clone(),
+            client,
+            is_taken: AtomicBool::new(false),
+            loaded: watch::Sender::new(None),
+        });
+        if state.is_closed || state.queue.push(client, slot.clone()).is_err() {
+            return None;
+        }
+        state.slots.insert(key.clone(), slot.clone());
+        self.added.notify_one();
+        Some(slot)
+    }
+
+    /// The next read; `None` once it is closed.
+    fn next(&self) -> Option<Arc<Slot<D>>> {
+        let mut state = self.state();
+        loop {
+            if state.is_closed {
+                return None;
+            }
+            while let Some(slot) = state.queue.pop() {
+                if !slot.is_taken.swap(true, Relaxed) {
+                    return Some(slot);
+                }
+            }
+            let waited = self.added.wait(state);
+            state = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn finish(&self, slot: &Slot<D>, loaded: Loaded) {
+        self.state().slots.remove(&slot.key);
+        slot.loaded.send_replace(Some(loaded));
+    }
+
+    /// Ends the threads. Requests that wait go on as if nothing were stored.
+    pub(super) fn close(&self) {
+        let mut state = self.state();
+        state.is_closed = true;
+        let waiting = std::mem::take(&mut state.slots);
+        drop(state);
+        for slot in waiting.into_values() {
+            slot.loaded.send_replace(Some(Loaded::Absent));
+        }
+        self.added.notify_all();
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<D>> {
+        lock(&self.state)
+    }
+}
+
+impl Tier {
+    /// Reads what is kept for a key.
+    pub(super) async fn load(&self, disk: &Arc<Disk>, key: &Key, client: Client) -> Loaded {
+        if !self.reading.is_good() {
+            return Loaded::Absent;
+        }
+        let Some(slot) = self.reads.join(disk, key, client) else {
+            count(&self.counts.skipped);
+            return Loaded::Absent;
+        };
+        let mut loaded = slot.loaded.subscribe();
+        let read = timeout(PATIENCE, loaded.wait_for(Option::is_some)).await;
+        match read {
+            Ok(Ok(loaded)) => loaded.clone().unwrap_or(Loaded::Absent),
+            Ok(Err(_closed)) => Loaded::Absent,
+            Err(_elapsed) => {
+                count(&self.counts.late);
+                Loaded::Absent
+            }
+        }
+    }
+
+    /// Reads until the tier is closed.
+    pub(super) fn run_reader(&self) {
+        while let Some(slot) = self.reads.next() {
+            let loaded = match self.reading.is_good() {
+                true => slot.disk.read(&slot.key),
+                false => Loaded::Absent,
+            };
+            self.reads.finish(&slot, loaded);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOSTILE: Client = Client::V4(1);
+    const HONEST: Client = Client::V4(2);
+
+    fn key(target: u32) -> Key {
+        let mut key = Key::begin(1);
+        key.buffer()
+            .extend_from_slice(target.to_string().as_bytes());
+        key
+    }
+
+    /// The targets that are read next.
+    fn next(reads: &Reads<()>, count: usize) -> Vec<String> {
+        let mut targets = Vec::new();
+        for _ in 0..count {
+            let slot = reads.next().unwrap();
+            targets.push(slot.key.target().to_owned());
+            reads.finish(&slot, Loaded::Absent);
+        }
+        targets
+    }
+
+    #[test]
+    fn the_reads_of_one_key_are_one() {
+        let reads = Reads::new();
+        let first = reads.join(&(), &key(7), HOSTILE).unwrap();
+        for n in 0..10_000 {
+            let joined = reads.join(&(), &key(7), Client::V4(n)).unwrap();
+            assert!(Arc::ptr_eq(&joined, &first));
+        }
+        reads.join(&(), &key(8), HONEST).unwrap();
+        let mut read = next(&reads, 2);
+        read.sort_unstable();
+        assert_eq!(read, ["7", "8"]);
+        reads.close();
+        assert!(reads.next().is_none(), "nothing is read twice");
+    }
+
+    #[test]
+    fn no_client_delays_another_or_fills_the_queue() {
+        let reads = Reads::new();
+        let flood = 0..10_000;
+        let taken = flood.filter(|n| reads.join(&(), &key(*n), HOSTILE).is_some());
+        assert_eq!(taken.count(), BOUNDS.of_client);
+        reads.join(&(), &key(20_000), HONEST).unwrap();
+        // What the other waits for already is read in its own turn as well.
+        reads.join(&(), &key(900), HONEST).unwrap();
+        let read = next(&reads, 4);
+        assert_eq!(read, ["0", "20000", "1", "900"]);
+    }
+
+    #[test]
+    fn the_queue_is_bounded_for_all_clients_together() {
+        let reads = Reads::new();
+        let each = (0..20_000).map(|n| reads.join(&(), &key(n), Client::V4(n)));
+        assert_eq!(each.flatten().count(), BOUNDS.all);
+    }
+
+    #[tokio::test]
+    async fn whoever_waits_when_it_is_closed_goes_on() {
+        let reads = Reads::new();
+        let slot = reads.join(&(), &key(1), HONEST).unwrap();
+        let mut loaded = slot.loaded.subscribe();
+        reads.close();
+        let loaded = loaded.wait_for(Option::is_some).await.unwrap().clone();
+        assert!(matches!(loaded, Some(Loaded::Absent)));
+        assert!(reads.join(&(), &key(2), HONEST).is_none());
+    }
+}

@@ -1,0 +1,289 @@
+//! The tier: its files, its threads, and what survives reloads.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+use std::{fmt, io, thread};
+
+use super::counts::{Counts, DiskSnapshot, count};
+use super::engine::{Engine, Recovered};
+use super::health::Health;
+use super::names::Names;
+use super::purge_log::{Begun, Checked, PurgeLog};
+use super::reads::{self, Reads};
+use super::time::DiskClock;
+use super::upkeep::{Upkeep, read_time};
+use super::writes::Writes;
+use super::{Disk, chain_file};
+use crate::clock::{Clock, Moment};
+use crate::sync::lock;
+
+/// The state on disk.
+pub struct Tier {
+    pub(super) directory: PathBuf,
+    max_bytes: u64,
+    recovered: u64,
+    pub(super) engine: Engine,
+    pub(super) log: PurgeLog,
+    pub(super) clock: DiskClock,
+    machine: Clock,
+    /// When it was opened.
+    opened: Moment,
+    /// Whether responses can be read.
+    pub(super) reading: Health,
+    /// Whether anything can be written.
+    pub(super) writing: Health,
+    pub(super) counts: Counts,
+    pub(super) reads: Reads<Arc<Disk>>,
+    pub(super) writes: Writes,
+    pub(super) names: Mutex<Names>,
+    upkeep: Mutex<Upkeep>,
+}
+
+/// What of the bytes is for everything but stored responses: the purge log, while it is
+/// written anew twice, what is known of the chain, and what keys have spent.
+const RESERVED: u64 = 3 * super::purge_log::MOST_BYTES;
+
+/// Why the tier cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// A file cannot be read or written.
+    #[error("{path}: {error}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// The engine cannot be opened.
+    #[error(transparent)]
+    Engine(#[from] super::engine::EngineError),
+}
+
+impl fmt::Debug for Tier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tier")
+            .field("directory", &self.directory)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Tier {
+    /// Opens what is in a directory, of at most `max_bytes`, and starts the threads.
+    ///
+    /// # Errors
+    /// If that is not possible. The directory is not used then.
+    pub fn open(directory: &Path, max_bytes: u64, clock: Clock) -> Result<Arc<Self>, OpenError> {
+        let in_file = |name: &str| {
+            let path = directory.join(name);
+            move |error| OpenError::File { path, error }
+        };
+        let room = max_bytes.saturating_sub(RESERVED);
+        let (engine, found) = Engine::open(&directory.join(RESPONSES), room)?;
+        report(&found);
+        let recovered = found.entries;
+        let log = PurgeLog::open(&directory.join(PURGES));
+        let (log, begun) = log.map_err(in_file(PURGES))?;
+        match begun {
+            Begun::Unreadable(why) => tracing::warn!(
+                entries = recovered,
+                "the purge log on disk cannot be read, since {why}: all responses that were stored on disk are discarded"
+            ),
+            Begun::New if recovered > 0 => tracing::warn!(
+                entries = recovered,
+                "there is no purge log on disk: all responses that were stored on disk are discarded"
+            ),
+            Begun::Continued | Begun::New => {}
+        }
+        let disk_clock = DiskClock::after(read_time(&directory.join(TIME)), clock.clone());
+        if disk_clock.was_set_back() {
+            tracing::warn!(
+                "the time of day is before that of the last run: what was stored on disk and is fresh for a time is discarded"
+            );
+        }
+        let tier = Arc::new(Self {
+            directory: directory.to_owned(),
+            max_bytes,
+            recovered,
+            engine,
+            log,
+            clock: disk_clock,
+            opened: clock.now(),
+            reading: Health::new("reading", clock.clone()),
+            writing: Health::new("writing", clock.clone()),
+            machine: clock,
+            counts: Counts::default(),
+            reads: Reads::new(),
+            writes: Writes::new(),
+            names: Mutex::default(),
+            upkeep: Mutex::default(),
+        });
+        tier.start_threads().map_err(in_file(""))?;
+        tracing::info!(
+            directory = %directory.display(),
+            entries = recovered,
+            bytes = tier.engine.bytes(),
+            "stored responses are kept on disk"
+        );
+        Ok(tier)
+    }
+
+    fn start_threads(self: &Arc<Self>) -> io::Result<()> {
+        let spawn = |name: &str, work: fn(&Self)| {
+            let tier = self.clone();
+            let thread = thread::Builder::new().name(format!("ordgate-{name}"));
+            thread.spawn(move || work(&tier)).map(drop)
+        };
+        let started = (0..reads::THREADS)
+            .try_for_each(|_| spawn("disk-read", Self::run_reader))
+            .and_then(|()| spawn("disk-write", Self::run_writer));
+        if started.is_err() {
+            self.reads.close();
+        }
+        started
+    }
+
+    /// Uses a configuration from now on. What an earlier run knew of its tips is read.
+    pub(super) fn begin(self: &Arc<Self>, disk: &Arc<Disk>) {
+        self.learn(&disk.routes, &disk.tips);
+        for (tip, digest) in (0..).zip(&disk.tips) {
+            let is_new = disk
+                .chain
+                .state_number(tip)
+                .is_some_and(|number| self.upkeep().seeded.insert(number));
+            if !is_new {
+                continue;
+            }
+            match chain_file::read(&self.directory, *digest) {
+                Ok(Some(blocks)) => disk.chain.seed(tip, &blocks),
+                Ok(None) => {}
+                Err(error) => tracing::warn!(
+                    %error,
+                    "what an earlier run knew of the chain cannot be read: what it stored counts as stale"
+                ),
+            }
+        }
+        let mut upkeep = self.upkeep();
+        upkeep.current = Arc::downgrade(disk);
+        let is_first = !std::mem::replace(&mut upkeep.records_purges, true);
+        drop(upkeep);
+        if is_first {
+            let position = self.log.position();
+            disk.cache.store().record(self.clone(), position);
+        }
+        self.forget_routes(disk);
+    }
+
+    /// What is stored now was checked against; `None` if nothing can be kept.
+    pub(super) fn checked(&self, purge: u64, removal: u64) -> Option<Checked> {
+        let log = self.log.id()?;
+        Some(Checked {
+            log,
+            purge,
+            removal,
+        })
+    }
+
+    /// Whether memory has, or had, something newer for a key than the disk.
+    pub(super) fn is_replaced(&self, key: &[u8; 16]) -> bool {
+        self.writes.is_replaced(key)
+    }
+
+    pub(super) fn now(&self) -> Moment {
+        self.machine.now()
+    }
+
+    /// The time since a moment.
+    pub(super) fn age(&self, since: Moment) -> Duration {
+        self.now().since(since)
+    }
+
+    /// The time since the tier was opened.
+    pub(crate) fn since_opened(&self) -> Duration {
+        self.age(self.opened)
+    }
+
+    /// Whether something is kept under a key of a route, for `/explain`.
+    pub(super) fn has(&self, key: &[u8; 16]) -> bool {
+        self.reading.is_good() && matches!(self.engine.get(key), Ok(Some(_)))
+    }
+
+    /// Makes all purges so far survive the machine's end. It waits for the disk.
+    ///
+    /// # Errors
+    /// If that fails: what was purged may come back after a restart.
+    pub(crate) fn sync_purges(&self) -> io::Result<()> {
+        self.log.sync().inspect_err(|error| {
+            count(&self.counts.errors);
+            self.writing
+                .fail("purges cannot be recorded on disk", error);
+        })
+    }
+
+    /// Writes what waits, for at most this long, and ends the threads.
+    pub fn close(&self, patience: Duration) {
+        self.reads.close();
+        let until = tokio::time::Instant::now() + patience;
+        if !self.writes.close(until) {
+            tracing::warn!(
+                responses = self.writes.len(),
+                "not all responses could be written to disk in time"
+            );
+        }
+    }
+
+    /// A snapshot for `/status`.
+    pub(crate) fn snapshot(&self) -> DiskSnapshot {
+        let counts = &self.counts;
+        let read = |counter: &std::sync::atomic::AtomicU64| counter.load(Relaxed);
+        DiskSnapshot {
+            bytes: self.engine.bytes(),
+            max_bytes: self.max_bytes,
+            entries: self.engine.entries(),
+            recovered: self.recovered,
+            hits: read(&counts.hits),
+            misses: read(&counts.misses),
+            unchecked: read(&counts.unchecked),
+            outdated: read(&counts.outdated),
+            discarded: read(&counts.discarded) + self.engine.unreadable(),
+            skipped: read(&counts.skipped),
+            late: read(&counts.late),
+            written: read(&counts.written),
+            dropped: read(&counts.dropped),
+            evicted: self.engine.evicted(),
+            queued: self.writes.len() as u64,
+            errors: read(&counts.errors),
+            paused: self.reading.is_failing() || self.writing.is_failing(),
+            last_purge: self.log.position().0,
+            purge_log_bytes: self.log.len(),
+        }
+    }
+
+    pub(super) fn upkeep(&self) -> MutexGuard<'_, Upkeep> {
+        lock(&self.upkeep)
+    }
+}
+
+/// Logs what was found of which nothing can be used.
+fn report(found: &Recovered) {
+    if found.discarded > 0 {
+        tracing::warn!(
+            files = found.discarded,
+            of_another_version = found.other_version,
+            "files of responses on disk were deleted, since they cannot be read"
+        );
+    }
+    if let Some(name) = &found.foreign_name {
+        tracing::warn!(
+            files = found.foreign,
+            name,
+            "the state directory has files that are not ordgate's: they are left alone"
+        );
+    }
+}
+
+/// The names of the files.
+const RESPONSES: &str = "responses";
+const PURGES: &str = "purges";
+pub(super) const TIME: &str = "time";

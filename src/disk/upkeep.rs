@@ -1,0 +1,136 @@
+//! What the writer thread does beside writing: it makes purges durable, writes what is
+//! known of the chain and the time, and tries again what has failed.
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::path::Path;
+use std::sync::Weak;
+use std::time::Duration;
+
+use super::bytes::{Reader, put_record, take_record};
+use super::counts::count;
+use super::digest::MeaningDigest;
+use super::files::replace;
+use super::tier::{TIME, Tier};
+use super::{Disk, chain_file};
+use crate::clock::Moment;
+
+/// How often the time is written.
+const TIME_EVERY: Duration = Duration::from_secs(5);
+
+/// What was known of a tip when its file was written.
+struct Written {
+    /// The number of the tip's state.
+    state: u64,
+    revision: u64,
+    tip: Option<u32>,
+    at: Moment,
+}
+
+impl Written {
+    /// Whether the file need not be written again: no block is new, and lower blocks that
+    /// answers have mentioned since can wait.
+    fn is_recent(&self, known: &Self) -> bool {
+        let is_same = (self.state, self.tip) == (known.state, known.tip);
+        let can_wait = known.at < self.at + BLOCKS_EVERY;
+        is_same && (self.revision == known.revision || can_wait)
+    }
+}
+
+/// How often the blocks of a tip are written, where none is new.
+const BLOCKS_EVERY: Duration = Duration::from_secs(30);
+
+/// What the writer thread looks after.
+#[derive(Default)]
+pub(super) struct Upkeep {
+    pub(super) current: Weak<Disk>,
+    /// Whether purges are recorded.
+    pub(super) records_purges: bool,
+    /// The states of tips that were seeded.
+    pub(super) seeded: HashSet<u64>,
+    /// What was known of each tip when its file was written.
+    written: HashMap<MeaningDigest, Written>,
+    /// Whether the purge log has records that are not durable yet.
+    synced: (u64, u64),
+    /// When the time was last written.
+    time_written: Moment,
+}
+
+impl Tier {
+    /// What is to be done every second: makes purges durable, writes what is known of the
+    /// chain and the time, and tries again what has failed.
+    pub(super) fn tick(&self) {
+        if !self.writing.is_good() {
+            return;
+        }
+        if let Err(error) = self.try_tick() {
+            count(&self.counts.errors);
+            self.writing
+                .fail("the state directory cannot be written", &error);
+        }
+    }
+
+    /// The same for the last time, when all is written.
+    pub(super) fn last_tick(&self) {
+        let mut upkeep = self.upkeep();
+        upkeep.time_written = Moment::default();
+        upkeep.written.clear();
+        drop(upkeep);
+        self.tick();
+    }
+
+    fn try_tick(&self) -> io::Result<()> {
+        if self.log.maintain()? {
+            tracing::warn!(
+                "a new purge log begins: all responses that were stored on disk are discarded"
+            );
+        }
+        let mut upkeep = self.upkeep();
+        let position = self.log.position();
+        if upkeep.synced != position {
+            self.log.sync()?;
+            upkeep.synced = position;
+        }
+        let now = self.now();
+        if upkeep.time_written + TIME_EVERY <= now {
+            self.write_time()?;
+            upkeep.time_written = now;
+        }
+        let Some(disk) = upkeep.current.upgrade() else {
+            return Ok(());
+        };
+        for (tip, digest) in (0..).zip(&disk.tips) {
+            let Some(number) = disk.chain.state_number(tip) else {
+                continue;
+            };
+            let known = Written {
+                state: number,
+                revision: disk.chain.revision(tip),
+                tip: disk.chain.tip_height(tip),
+                at: now,
+            };
+            let before = upkeep.written.get(digest);
+            if known.revision == 0 || before.is_some_and(|before| before.is_recent(&known)) {
+                continue;
+            }
+            if let Some(blocks) = disk.chain.known_blocks(tip) {
+                chain_file::write(&self.directory, *digest, &blocks)?;
+                upkeep.written.insert(*digest, known);
+            }
+        }
+        Ok(())
+    }
+
+    fn write_time(&self) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        put_record(&mut bytes, &self.clock.now().millis.to_le_bytes());
+        replace(&self.directory.join(TIME), &bytes, false).map(drop)
+    }
+}
+
+/// The time that the last run had reached; 0 if that is not known.
+pub(super) fn read_time(path: &Path) -> u64 {
+    let bytes = std::fs::read(path).unwrap_or_default();
+    let time = take_record(&mut Reader(&bytes)).and_then(|content| Reader(content).u64());
+    time.unwrap_or(0)
+}

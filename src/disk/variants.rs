@@ -1,0 +1,185 @@
+//! The variants of a target, of a route in mode `respect`, as they are kept on disk.
+//!
+//! What decides their reuse follows from their fields, and is not kept itself: a
+//! variant for which it would not follow ([`KeptVariant::of`]) is not kept. Nor is one
+//! that was answered to a client with credentials, or that restricts who may have it.
+
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, SET_COOKIE};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+
+use super::bytes::{Reader, put_bytes};
+use super::codec::{MOST_BODY, body, put_body, put_span, span};
+use super::time::DiskTime;
+use crate::cache::directives::Scope;
+use crate::cache::encodings::Encodings;
+use crate::cache::reuse::StoredFacts;
+use crate::cache::targeted::TargetList;
+use crate::cache::variant::Variant;
+use crate::cache::vary::{Nominated, SecondaryKey};
+
+/// The most variants and the most fields that are decoded: more than are stored.
+const MOST: u16 = 4096;
+
+/// A stored response of a route in mode `respect`.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct KeptVariant {
+    pub(super) status: StatusCode,
+    pub(super) fields: HeaderMap,
+    pub(super) nominated: Nominated,
+    pub(super) secondary: SecondaryKey,
+    /// When it was received.
+    pub(super) received: u64,
+    /// Its age when it was received.
+    pub(super) initial_age: Duration,
+    pub(super) is_encodable: bool,
+    pub(super) body: Bytes,
+}
+
+impl KeptVariant {
+    /// A variant as it is kept, if it may be and is fresh for longer than
+    /// `min_freshness`.
+    pub(super) fn of(
+        variant: &Variant,
+        targets: &TargetList,
+        min_freshness: Duration,
+        (now, time): (SystemTime, DiskTime),
+    ) -> Option<Self> {
+        let facts = &variant.reuse;
+        let directives = facts.directives();
+        let lifetime = facts.lifetime().duration;
+        let left = lifetime.saturating_sub(facts.aging().current_age(now));
+        let is_for_one = variant.is_personal
+            || variant.fields.contains_key(SET_COOKIE)
+            || variant.fields.contains_key(AUTHORIZATION)
+            || directives.private != Scope::Absent
+            || directives.no_store;
+        if is_for_one
+            || left <= min_freshness
+            || directives.no_cache != Scope::Absent
+            || variant.body.len() > MOST_BODY
+        {
+            return None;
+        }
+        let (initial_age, received) = facts.aging().parts();
+        let kept = Self {
+            status: variant.status,
+            fields: variant.fields.clone(),
+            nominated: variant.nominated.clone(),
+            secondary: variant.secondary.clone(),
+            received: time.of_wall(received),
+            initial_age,
+            is_encodable: variant.encodings.are_allowed(),
+            body: variant.body.clone(),
+        };
+        // As it will be read, in this very moment.
+        let again = kept.facts(targets, received);
+        let same = again.directives() == directives && again.lifetime() == facts.lifetime();
+        same.then_some(kept)
+    }
+
+    fn facts(&self, targets: &TargetList, received: SystemTime) -> StoredFacts {
+        StoredFacts::restored(
+            self.status,
+            &self.fields,
+            targets,
+            self.initial_age,
+            received,
+        )
+    }
+
+    /// The variant as it is stored in memory; `None` if it is from the future, so that
+    /// its age is not known.
+    pub(super) fn restore(self, targets: &TargetList, time: DiskTime) -> Option<Variant> {
+        let received = time.wall_of(self.received)?;
+        Some(Variant {
+            reuse: self.facts(targets, received),
+            status: self.status,
+            fields: self.fields,
+            body: self.body,
+            encodings: Encodings::allowed(self.is_encodable),
+            nominated: self.nominated,
+            secondary: self.secondary,
+            received,
+            is_personal: false,
+        })
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.status.as_u16().to_le_bytes());
+        let count = u16::try_from(self.fields.len()).unwrap_or(u16::MAX);
+        out.extend_from_slice(&count.to_le_bytes());
+        for (name, value) in &self.fields {
+            put_bytes(out, name.as_str().as_bytes());
+            put_bytes(out, value.as_bytes());
+        }
+        match &self.nominated {
+            Nominated::Everything => out.push(0),
+            Nominated::Fields(names) => {
+                out.push(1);
+                let count = u16::try_from(names.len()).unwrap_or(u16::MAX);
+                out.extend_from_slice(&count.to_le_bytes());
+                for name in names {
+                    put_bytes(out, name.as_str().as_bytes());
+                }
+            }
+        }
+        put_bytes(out, self.secondary.as_bytes());
+        out.extend_from_slice(&self.received.to_le_bytes());
+        put_span(out, self.initial_age);
+        out.push(u8::from(self.is_encodable));
+        put_body(out, &self.body);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Option<Self> {
+        let status = StatusCode::from_u16(from.u16()?).ok()?;
+        let mut fields = HeaderMap::new();
+        for _ in 0..count(from)? {
+            let name = name(from)?;
+            let value = HeaderValue::from_bytes(from.bytes()?).ok()?;
+            fields.try_append(name, value).ok()?;
+        }
+        let nominated = match from.bool()? {
+            false => Nominated::Everything,
+            true => {
+                let names = (0..count(from)?).map(|_| name(from));
+                Nominated::Fields(names.collect::<Option<_>>()?)
+            }
+        };
+        Some(Self {
+            status,
+            fields,
+            nominated,
+            secondary: SecondaryKey::from_bytes(from.bytes()?),
+            received: from.u64()?,
+            initial_age: span(from)?,
+            is_encodable: from.bool()?,
+            body: body(from)?,
+        })
+    }
+}
+
+fn name(from: &mut Reader<'_>) -> Option<HeaderName> {
+    let bytes = from.bytes()?;
+    let name = HeaderName::from_bytes(bytes).ok()?;
+    // Written in lower case.
+    (name.as_str().as_bytes() == bytes).then_some(name)
+}
+
+fn count(from: &mut Reader<'_>) -> Option<u16> {
+    from.u16().filter(|count| *count <= MOST)
+}
+
+pub(super) fn write(variants: &[KeptVariant], out: &mut Vec<u8>) {
+    let count = u16::try_from(variants.len()).unwrap_or(u16::MAX);
+    out.extend_from_slice(&count.to_le_bytes());
+    for variant in variants {
+        variant.write(out);
+    }
+}
+
+pub(super) fn read(from: &mut Reader<'_>) -> Option<Vec<KeptVariant>> {
+    (0..count(from)?).map(|_| KeptVariant::read(from)).collect()
+}

@@ -1,0 +1,106 @@
+//! Answers from disk, before a fetch. What is found is in memory again, and nobody is
+//! asked for it.
+//!
+//! Of a list, the windows are kept and not the pages: a page is cut from them here, with
+//! what memory has of them.
+
+use std::sync::Arc;
+
+use super::windows::{List, Parts};
+use super::{FIRST_PROBE, Fill, LookupKey};
+use crate::cache::StoredResponse;
+use crate::cache::policy::Mode;
+use crate::disk::{Disk, Loaded};
+use crate::identify::Client;
+use crate::pages::windows;
+use crate::route::Route;
+use crate::upstream::{Priority, RequestPriority};
+
+/// What the disk has for a client's request.
+pub(crate) enum FromDisk {
+    /// A response, as good as one from memory.
+    Usable(Arc<StoredResponse>),
+    /// A response that names blocks which are not known to stand. It is stale.
+    Unchecked(Arc<StoredResponse>),
+    /// Nothing.
+    Nothing,
+}
+
+impl Fill {
+    /// What the disk has for a client's request that memory cannot answer.
+    pub(crate) async fn recall_from_disk(&self, lookup: &LookupKey, client: Client) -> FromDisk {
+        let (Some(disk), Some(route)) = (&self.disk, self.route(&lookup.key)) else {
+            return FromDisk::Nothing;
+        };
+        if route.cache.mode == Mode::Chain {
+            // Just after the start: one request shows whether what is there is fresh.
+            self.chain.seed_settled(route.cache.tip, FIRST_PROBE).await;
+        }
+        match disk.load(&lookup.key, client).await {
+            Loaded::Response { stored, stands } if self.is_answer(lookup, &stored) => {
+                self.note_transactions(&lookup.key, route, &stored);
+                usable(stored, stands)
+            }
+            Loaded::Response { .. } | Loaded::Absent | Loaded::Variants => {
+                let cut = self.cut_from_disk(disk, lookup, route, client).await;
+                cut.unwrap_or(FromDisk::Nothing)
+            }
+        }
+    }
+
+    /// A page that is cut from windows, some of which are on disk.
+    async fn cut_from_disk(
+        &self,
+        disk: &Arc<Disk>,
+        lookup: &LookupKey,
+        route: &Route,
+        client: Client,
+    ) -> Option<FromDisk> {
+        let priority = RequestPriority::own(Priority::Miss);
+        let list = List::of(&lookup.key, route, priority)?;
+        if route.cache.mode != Mode::Chain || !self.are_pages_cut(route.number) {
+            return None;
+        }
+        let (mut parts, mut total) = (Parts::new(), None);
+        let (mut is_from_disk, mut all_stand) = (false, true);
+        for offset in windows(list.offset, list.limit, list.size) {
+            if total.is_some_and(|total| total <= offset) {
+                break;
+            }
+            let part = match self.fresh_window(&list, offset) {
+                Some(part) => part,
+                None => {
+                    let key = list.window(offset)?;
+                    let Loaded::Response { stored, stands } = disk.load(&key, client).await else {
+                        return None;
+                    };
+                    self.note_transactions(&key, route, &stored);
+                    is_from_disk = true;
+                    all_stand &= stands;
+                    stored
+                }
+            };
+            let page = part.page().filter(|_| list.is_usable(&part, offset))?;
+            if !page.is_empty() {
+                total = Some(page.total);
+            }
+            parts.push(part);
+        }
+        if !is_from_disk {
+            return None;
+        }
+        let stored = match all_stand {
+            true => self.cut_and_store(&list, &parts),
+            false => self.cut_page(&list, &parts),
+        };
+        let stored = stored.filter(|stored| self.is_answer(lookup, stored))?;
+        Some(usable(stored, all_stand))
+    }
+}
+
+fn usable(stored: Arc<StoredResponse>, stands: bool) -> FromDisk {
+    match stands {
+        true => FromDisk::Usable(stored),
+        false => FromDisk::Unchecked(stored),
+    }
+}

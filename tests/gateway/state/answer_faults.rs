@@ -1,0 +1,179 @@
+//! Faults of the disk: damaged files, a directory that is removed, a file system that is
+//! full. None is an error for a client, and none makes an answer wrong.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use super::answers::{Ground, TIMED, figure, is_from_disk, until_written};
+use crate::support::upstream::usual_body;
+use crate::support::{Client, Gateway, Process, Upstream, until};
+
+/// All files below a directory.
+pub(super) fn files(directory: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => found.extend(files(&path)),
+            false => found.push(path),
+        }
+    }
+    found.sort();
+    found
+}
+
+fn copy(from: &Path, to: &Path) {
+    let _before = fs::remove_dir_all(to);
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        let target = to.join(path.file_name().unwrap());
+        match path.is_dir() {
+            true => copy(&path, &target),
+            false => drop(fs::copy(&path, &target).unwrap()),
+        }
+    }
+}
+
+async fn serves(gateway: &Gateway, what: &str) {
+    for name in ["a", "b"] {
+        let target = format!("/timed/{name}");
+        let answer = gateway.get(&target).await;
+        assert_eq!(answer.status, 200, "{what}");
+        assert_eq!(answer.text(), usual_body(&target), "{what}");
+    }
+}
+
+#[tokio::test]
+async fn damaged_files_give_no_wrong_and_no_purged_answer() {
+    let mut ground = Ground::routes(TIMED);
+    let gateway = ground.start().await;
+    gateway.get("/timed/a").await;
+    gateway.get("/timed/purged").await;
+    until_written(&gateway, 2).await;
+    gateway.purge("url=/timed/purged").await;
+    gateway.get("/timed/b").await;
+    gateway.end().await;
+    let saved = tempfile::tempdir().unwrap();
+    copy(ground.directory.path(), saved.path());
+    let names = files(&saved.path().join("answers"));
+    assert!(names.len() >= 3, "{names:?}");
+    for path in names {
+        let name = path.strip_prefix(saved.path()).unwrap();
+        let len = fs::metadata(&path).unwrap().len();
+        for damage in 0..4 {
+            let what = format!("{} of {len} bytes, damage {damage}", name.display());
+            // A directory of its own each time: nothing of the last one is in it.
+            ground.directory = tempfile::tempdir().unwrap();
+            copy(saved.path(), ground.directory.path());
+            let at = ground.directory.path().join(name);
+            match damage {
+                0 => File::options()
+                    .write(true)
+                    .open(&at)
+                    .unwrap()
+                    .set_len(len / 2)
+                    .unwrap(),
+                1 => File::options()
+                    .write(true)
+                    .open(&at)
+                    .unwrap()
+                    .set_len(0)
+                    .unwrap(),
+                2 => fs::remove_file(&at).unwrap(),
+                _ => {
+                    let mut bytes = fs::read(&at).unwrap();
+                    for byte in bytes.iter_mut().step_by(97) {
+                        *byte ^= 0x10;
+                    }
+                    fs::write(&at, bytes).unwrap();
+                }
+            }
+            let gateway = ground.start().await;
+            serves(&gateway, &what).await;
+            let purged = gateway.get("/timed/purged").await;
+            assert!(!is_from_disk(&purged), "{what}");
+            gateway.end().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_directory_that_is_removed_while_it_is_used_is_no_error() {
+    let ground = Ground::routes(TIMED);
+    let gateway = ground.start().await;
+    serves(&gateway, "before").await;
+    until_written(&gateway, 2).await;
+    fs::remove_dir_all(ground.directory.path().join("answers")).unwrap();
+    serves(&gateway, "after").await;
+    // It says so if the purge cannot be recorded.
+    let purged = gateway.purge("all").await.status;
+    assert!([200, 500].contains(&purged), "{purged}");
+    serves(&gateway, "after a purge").await;
+    gateway.end().await;
+    let gateway = ground.start().await;
+    serves(&gateway, "after a restart").await;
+}
+
+#[tokio::test]
+async fn a_second_process_serves_without() {
+    let ground = Ground::routes(TIMED);
+    let gateway = ground.start().await;
+    gateway.get("/timed/a").await;
+    let second = ground.start().await;
+    let answer = second.get("/timed/a").await;
+    assert!(!is_from_disk(&answer));
+    assert_eq!(
+        second.status()["state_directory"]["answers"],
+        serde_json::Value::Null
+    );
+    drop(second);
+    let gateway = ground.restart(gateway).await;
+    assert!(is_from_disk(&gateway.get("/timed/a").await));
+    assert_eq!(figure(&gateway, "hits"), 1);
+}
+
+#[tokio::test]
+async fn a_full_disk_pauses_the_tier_and_is_no_error() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = directory.path().join("proxy.toml");
+    fs::write(&config, TIMED).unwrap();
+    let upstream = Upstream::start();
+    let at = |name: &str| directory.path().join(name).display().to_string();
+    let (state, config, urls) = (at("state"), at("proxy.toml"), upstream.flags());
+    let mut arguments = vec!["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
+    arguments.extend(["--state", &state, "--config", &config]);
+    arguments.extend(urls.iter().map(String::as_str));
+    let process = Process::start_on_full_disk(32, &arguments);
+    let (public, admin) = process.ready();
+    let mut client = Client::connect(public).await;
+    for n in 0..300 {
+        let target = format!("/timed/{n}-{}", fastrand::u128(..));
+        assert_eq!(client.get(&target).await.text(), usual_body(&target));
+    }
+    until("the fault is logged", || {
+        process
+            .errors()
+            .contains("stored responses cannot be written to disk")
+    })
+    .await;
+    let mut operator = Client::connect(admin).await;
+    let status = operator.get("/status").await;
+    let answers = status.json()["state_directory"]["answers"].clone();
+    assert_eq!(answers["paused"], true, "{answers}");
+    assert!(answers["errors"].as_u64() > Some(0), "{answers}");
+    assert!(
+        operator
+            .get("/metrics")
+            .await
+            .text()
+            .contains("ordgate_disk_paused{} 1")
+    );
+    assert_eq!(client.get("/timed/still").await.status, 200);
+    assert_eq!(
+        operator.request("POST", "/purge?all", &[]).await.status,
+        200
+    );
+    let log = process.errors();
+    assert_eq!(log.matches("cannot be written to disk").count(), 1, "{log}");
+}

@@ -1,0 +1,255 @@
+//! Kills at random moments, under load and purges, with reorgs, damaged files and another
+//! configuration in between. Whatever happens, an answer is what the upstream says at
+//! the time, and never older than the last purge.
+//!
+//! `ORDGATE_KILLS` is the number of kills.
+
+use std::fs::{self, File};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+
+use ordgate::sandbox::{Sandbox, Settings};
+use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+
+use super::answer_faults::files;
+use super::answers::TIMED;
+use crate::chain::{block, reply};
+use crate::support::gateway::shipped_routes;
+use crate::support::{Process, Reply, Upstream, within};
+
+/// The names of the route `timed`.
+const NAMES: usize = 40;
+
+/// What is true, and what was acknowledged.
+struct Model {
+    sandbox: Sandbox,
+    /// The version that the upstream has of each name. An answer begins with the part of
+    /// its target that another meaning of the route changes.
+    versions: Vec<AtomicU64>,
+    /// The least version that may be answered: an older one was purged.
+    least: Vec<AtomicU64>,
+}
+
+impl Model {
+    fn upstream(self: &Arc<Self>) -> Upstream {
+        let (upstream, model) = (Upstream::start(), self.clone());
+        upstream.usually(move |seen| {
+            let target = seen.target();
+            match target.rsplit_once("/timed/") {
+                Some((prefix, name)) => {
+                    let version = model.versions[name.parse::<usize>().unwrap()].load(SeqCst);
+                    let padding = "x".repeat(1000);
+                    Reply::json(format!("\"{prefix} {name} {version} {padding}\""))
+                }
+                None => reply(&model.sandbox, &target),
+            }
+        });
+        upstream
+    }
+
+    async fn get(&self, public: SocketAddr, prefix: &str, name: usize) {
+        let least = self.least[name].load(SeqCst);
+        let target = format!("/timed/{name}");
+        let Some(answer) = ask(public, "GET", &target).await else {
+            return;
+        };
+        assert_eq!(answer.status, 200, "{target}: {}", answer.head);
+        let text = String::from_utf8(answer.body).unwrap();
+        let mut parts = text.trim_matches('"').split(' ');
+        assert_eq!(parts.next(), Some(prefix), "of another route: {target}");
+        assert_eq!(parts.next(), Some(&*name.to_string()), "{target}");
+        let version: u64 = parts.next().unwrap().parse().unwrap();
+        let head = answer.head;
+        assert!(
+            least <= version,
+            "{target}: {version} was purged, {least} not: {head}"
+        );
+        assert!(version <= self.versions[name].load(SeqCst));
+    }
+
+    async fn get_block(&self, public: SocketAddr, height: u32) {
+        let target = block(height);
+        let Some(answer) = ask(public, "GET", &target).await else {
+            return;
+        };
+        assert_eq!(answer.status, 200, "{target}: {}", answer.head);
+        let (no_fields, get) = (http::HeaderMap::new(), http::Method::GET);
+        let truth = self.sandbox.answer(&get, &target, &no_fields);
+        let is_stale = answer.head.contains("detail=stale-if-error");
+        assert!(
+            is_stale || answer.body == truth.body,
+            "{target}: {}",
+            answer.head
+        );
+    }
+
+    /// Requests, and purges where the operator's address is given.
+    async fn load(
+        self: Arc<Self>,
+        public: SocketAddr,
+        admin: Option<SocketAddr>,
+        is_other: bool,
+        mut random: fastrand::Rng,
+    ) {
+        let tip = self.sandbox.tip().height;
+        let prefix = if is_other { "/other" } else { "" };
+        for _ in 0..random.usize(30..120) {
+            let name = random.usize(..NAMES);
+            match (random.u8(..10), admin) {
+                (0, Some(admin)) => self.purge(admin, name).await,
+                (1 | 2, _) => self.get_block(public, tip - random.u32(..40)).await,
+                _ => self.get(public, prefix, name).await,
+            }
+        }
+    }
+
+    async fn purge(&self, admin: SocketAddr, name: usize) {
+        let next = self.versions[name].fetch_add(1, SeqCst) + 1;
+        let target = format!("/purge?url=/timed/{name}");
+        if let Some(answer) = ask(admin, "POST", &target).await {
+            assert_eq!(answer.status, 200, "{}", answer.head);
+            self.least[name].fetch_max(next, SeqCst);
+        }
+    }
+}
+
+/// A whole answer.
+struct Whole {
+    status: u16,
+    head: String,
+    body: Vec<u8>,
+}
+
+/// Asks on a connection of its own; `None` where the process was killed before the
+/// answer was whole.
+async fn ask(address: SocketAddr, method: &str, target: &str) -> Option<Whole> {
+    let exchange = async {
+        let mut stream = TcpStream::connect(address).await.ok()?;
+        let fields = "host: localhost\r\nconnection: close\r\ncontent-length: 0";
+        let request = format!("{method} {target} HTTP/1.1\r\n{fields}\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.ok()?;
+        let mut bytes = Vec::new();
+        stream.read_to_end(&mut bytes).await.ok()?;
+        let end = bytes.windows(4).position(|four| four == b"\r\n\r\n")?;
+        let body = bytes.split_off(end + 4);
+        let head = String::from_utf8(bytes).unwrap();
+        let length = head
+            .split("content-length: ")
+            .nth(1)?
+            .split("\r\n")
+            .next()?;
+        let status = head.split(' ').nth(1)?.parse().unwrap();
+        let is_whole = body.len() == length.parse::<usize>().unwrap();
+        is_whole.then_some(Whole { status, head, body })
+    };
+    within("an answer, or its end", exchange).await
+}
+
+/// The configuration; every fourth run has another meaning of the route.
+fn configuration(is_other: bool) -> String {
+    let fast = "[upstream]\nrequests_per_minute = 1000000\nrequests_per_second = 1000000\n[chain.tip.runes]\nevery = \"1s\"\n[chain.tip.ordinals]\nevery = \"1s\"\n";
+    let timed = match is_other {
+        true => TIMED.replace(
+            "/timed/{name}\"",
+            "/timed/{name}\"\nupstream_path = \"/other/timed/{name}\"",
+        ),
+        false => TIMED.to_owned(),
+    };
+    format!("{fast}{}{timed}", shipped_routes())
+}
+
+/// Damages a file of the answers.
+fn damage(directory: &std::path::Path, random: &mut fastrand::Rng) {
+    let files = files(&directory.join("answers"));
+    let path = &files[random.usize(..files.len())];
+    let len = fs::metadata(path).unwrap().len();
+    match random.u8(..3) {
+        0 => {
+            let file = File::options().write(true).open(path).unwrap();
+            file.set_len(len.saturating_sub(random.u64(1..200)))
+                .unwrap();
+        }
+        1 if len > 0 => {
+            let mut bytes = fs::read(path).unwrap();
+            let at = random.usize(..bytes.len());
+            bytes[at] ^= 1 << random.u8(..8);
+            fs::write(path, bytes).unwrap();
+        }
+        _ => {}
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kills_lose_no_purge_and_make_no_answer_wrong() {
+    let kills = std::env::var("ORDGATE_KILLS").ok();
+    let kills = kills.and_then(|kills| kills.parse().ok()).unwrap_or(20);
+    let seed = std::env::var("ORDGATE_SEED")
+        .ok()
+        .and_then(|seed| seed.parse().ok());
+    let seed = seed.unwrap_or_else(|| fastrand::u64(..));
+    eprintln!("ORDGATE_SEED={seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let directory = tempfile::tempdir().unwrap();
+    let state = directory.path().join("state");
+    let model = Arc::new(Model {
+        sandbox: Sandbox::new(Settings::default()),
+        versions: (0..NAMES).map(|_| AtomicU64::new(1)).collect(),
+        least: (0..NAMES).map(|_| AtomicU64::new(1)).collect(),
+    });
+    let upstream = model.upstream();
+    let mut from_disk = 0;
+    for kill in 0..kills {
+        let is_other = kill % 4 == 3;
+        let config = directory.path().join("proxy.toml");
+        fs::write(&config, configuration(is_other)).unwrap();
+        let flags = [
+            "--state",
+            state.to_str().unwrap(),
+            "--config",
+            config.to_str().unwrap(),
+        ];
+        let (process, public, admin) = Process::before(&upstream, &flags, &[]);
+        let mut load = JoinSet::new();
+        for worker in 0..3 {
+            let random = fastrand::Rng::with_seed(random.u64(..));
+            let purges = (worker == 0).then_some(admin);
+            load.spawn(model.clone().load(public, purges, is_other, random));
+        }
+        let pause = Duration::from_millis(random.u64(5..600));
+        let _ended = tokio::time::timeout(pause, async {
+            while let Some(ended) = load.join_next().await {
+                ended.unwrap();
+            }
+        })
+        .await;
+        let status = ask(admin, "GET", "/status").await.unwrap();
+        let status: Value = serde_json::from_slice(&status.body).unwrap();
+        let hits = status["state_directory"]["answers"]["hits"].as_u64();
+        from_disk += hits.unwrap_or_else(|| panic!("run {kill}: {status}"));
+        process.signal(rustix::process::Signal::KILL);
+        let left = process.wait();
+        assert!(
+            !left.errors.contains("panicked"),
+            "run {kill}: {}",
+            left.errors
+        );
+        while let Some(ended) = load.join_next().await {
+            ended.unwrap_or_else(|error| panic!("run {kill}: {error}"));
+        }
+        if random.u8(..3) == 0 {
+            damage(&state, &mut random);
+        }
+        match random.u8(..4) {
+            0 => drop(model.sandbox.reorg(random.u32(1..10))),
+            1 => model.sandbox.advance(random.u32(1..5)),
+            _ => {}
+        }
+    }
+    assert!(from_disk > 0, "nothing was ever read from disk");
+}

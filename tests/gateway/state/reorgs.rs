@@ -1,0 +1,130 @@
+//! What answers on disk are worth while the chain may have changed.
+
+use ordgate::sandbox::{Sandbox, Settings};
+
+use super::answers::{Ground, figure, is_from_disk};
+use crate::chain::{block, is_status};
+use crate::support::{Gateway, Reply, until};
+
+/// The first check of blocks has ended.
+async fn until_checked(ground: &Ground, gateway: &Gateway, requests: usize) {
+    until("the block was checked", || {
+        ground.requests().len() > requests
+    })
+    .await;
+    for tip in [0, 1] {
+        gateway.check_blocks(tip).await;
+    }
+}
+
+#[tokio::test]
+async fn a_reorg_while_it_was_down_shows_no_orphaned_block() {
+    let sandbox = Sandbox::new(Settings::default());
+    let ground = Ground::chain(&sandbox);
+    let gateway = ground.start().await;
+    let tip = sandbox.tip().height;
+    // Final, and orphaned by what follows; and far below it. The highest that is left is
+    // requested, to check it.
+    let (orphaned, checked, below) = (block(tip - 8), block(tip - 80), block(tip - 90));
+    for target in [&orphaned, &checked, &below, &block(tip)] {
+        gateway.get(target).await;
+    }
+    gateway.end().await;
+    sandbox.reorg(10);
+    let before = ground.requests().len();
+    let gateway = ground.start().await;
+    until_checked(&ground, &gateway, before).await;
+    let truth = sandbox.answer(&http::Method::GET, &orphaned, &http::HeaderMap::new());
+    let answer = gateway.get(&orphaned).await;
+    assert!(!is_from_disk(&answer), "{}", answer.must("cache-status"));
+    assert!(answer.body == truth.body, "it is of the new chain");
+    let answer = gateway.get(&below).await;
+    assert!(is_from_disk(&answer), "{}", answer.must("cache-status"));
+}
+
+#[tokio::test]
+async fn without_an_upstream_final_answers_are_served_and_marked() {
+    let sandbox = Sandbox::new(Settings::default());
+    let ground = Ground::chain(&sandbox);
+    let gateway = ground.start().await;
+    let tip = sandbox.tip().height;
+    let targets = [
+        block(tip - 30),
+        format!("{}?limit=3&offset=2", block(tip - 30)),
+    ];
+    let mut first = Vec::new();
+    for target in &targets {
+        first.push(gateway.get(target).await);
+    }
+    gateway.end().await;
+    ground.upstream.always(Reply::nothing().reset());
+    let gateway = ground.start().await;
+    for (target, first) in targets.iter().zip(&first) {
+        let answer = gateway.get(target).await;
+        assert_eq!(answer.status, 200, "{target}");
+        assert_eq!(answer.body, first.body);
+        let status = answer.must("cache-status");
+        assert!(status.ends_with("detail=stale-if-error"), "{status}");
+    }
+    assert!(figure(&gateway, "unchecked") >= 2);
+    // It comes back.
+    let own = sandbox.clone();
+    ground
+        .upstream
+        .usually(move |seen| crate::chain::reply(&own, &seen.target()));
+    until("the upstream is used again", || {
+        gateway.status()["upstream"]["breaker"]["state"] == "closed"
+    })
+    .await;
+    for tip in [0, 1] {
+        gateway.probe(tip).await;
+        gateway.check_blocks(tip).await;
+    }
+    let answer = gateway.get(&targets[0]).await;
+    assert_eq!(answer.body, first[0].body);
+}
+
+#[tokio::test]
+async fn a_reorg_that_was_seen_is_not_forgotten() {
+    let sandbox = Sandbox::new(Settings::default());
+    let ground = Ground::chain(&sandbox);
+    let gateway = ground.start().await;
+    let tip = sandbox.tip().height;
+    let (orphaned, below) = (block(tip - 2), block(tip - 80));
+    for target in [&orphaned, &below] {
+        gateway.get(target).await;
+    }
+    sandbox.reorg(4);
+    for tip in [0, 1] {
+        gateway.probe(tip).await;
+        gateway.check_blocks(tip).await;
+    }
+    let gateway = ground.restart(gateway).await;
+    let truth = sandbox.answer(&http::Method::GET, &orphaned, &http::HeaderMap::new());
+    let answer = gateway.get(&orphaned).await;
+    assert!(answer.body == truth.body, "it is of the new chain");
+    assert!(is_from_disk(&gateway.get(&below).await));
+}
+
+#[tokio::test]
+async fn new_blocks_while_it_was_down_change_nothing() {
+    let sandbox = Sandbox::new(Settings::default());
+    let ground = Ground::chain(&sandbox);
+    let gateway = ground.start().await;
+    let tip = sandbox.tip().height;
+    // Recent; they become final meanwhile. The first is requested, to check it.
+    let (checked, target) = (block(tip - 1), block(tip - 3));
+    gateway.get(&checked).await;
+    gateway.get(&target).await;
+    gateway.end().await;
+    sandbox.advance(20);
+    let before = ground.requests().len();
+    let gateway = ground.start().await;
+    until_checked(&ground, &gateway, before).await;
+    let answer = gateway.get(&target).await;
+    assert!(is_from_disk(&answer), "{}", answer.must("cache-status"));
+    assert!(answer.must("cache-control").contains("immutable"));
+    let asked = ground.requests().split_off(before);
+    assert_eq!(asked.len(), 1, "one block is checked: {asked:?}");
+    assert!(!is_status(&asked[0]));
+}
