@@ -3,7 +3,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::SystemTime;
+use std::thread;
+use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
 use tokio::runtime::Handle;
@@ -18,6 +19,9 @@ use crate::listener::{
 use crate::meter::TlsCounts;
 use crate::sync::lock;
 use crate::tls::{Tls, TlsServer};
+
+/// How long a reload waits at most for the sockets of closed listeners to be closed.
+const MAX_CLOSING: Duration = Duration::from_secs(1);
 
 /// The public listeners that are open now.
 pub(super) struct Listeners {
@@ -37,6 +41,8 @@ struct OpenListener {
     listener: Arc<Listener>,
     /// Removes the file of a unix socket.
     file: Option<SocketFile>,
+    /// Its accept loops that have not ended.
+    accepting: Arc<AtomicUsize>,
 }
 
 /// A change of the listeners that is known to succeed, but for file descriptors.
@@ -137,14 +143,17 @@ impl Listeners {
             })?;
             handles.push(another);
         }
+        let of_listener = Arc::default();
         for (worker, socket) in self.workers.iter().zip(handles) {
-            self.accept(worker, socket, &listener, backlog, &bound);
+            let accepting = AcceptLoop::begin([&self.accepting, &of_listener]);
+            self.accept(worker, socket, &listener, (backlog, accepting), &bound);
         }
         self.lock().push(OpenListener {
             settings,
             bound,
             listener,
             file,
+            accepting: of_listener,
         });
         Ok(())
     }
@@ -154,11 +163,9 @@ impl Listeners {
         worker: &Handle,
         socket: ListeningSocket,
         listener: &Arc<Listener>,
-        backlog: Backlog,
+        (backlog, accepting): (Backlog, AcceptLoop),
         bound: &ListenAddress,
     ) {
-        self.accepting.fetch_add(1, SeqCst);
-        let accepting = AcceptLoop(self.accepting.clone());
         let accept = self
             .acceptor
             .clone()
@@ -203,12 +210,13 @@ impl Listeners {
     }
 
     /// Opens, changes and closes listeners. Connections of closed ones finish their
-    /// requests.
+    /// requests. Waits until their sockets are closed, so it must not run on a worker.
     ///
     /// # Errors
     /// The listeners that could not be opened.
     pub(super) fn apply(&self, change: ListenerChange) -> Vec<StartError> {
         let mut wanted: Vec<_> = change.wanted.iter().collect();
+        let mut closed = Vec::new();
         self.lock().retain_mut(|open| {
             let at = wanted
                 .iter()
@@ -221,6 +229,7 @@ impl Listeners {
                 None => {
                     tracing::info!("{} is closed", open.bound);
                     open.listener.drain.send_replace(true);
+                    closed.push(open.accepting.clone());
                     false
                 }
             }
@@ -230,7 +239,15 @@ impl Listeners {
             tracing::info!("{} is open", socket.address);
             self.add(loaded, socket)
         });
-        added.filter_map(Result::err).collect()
+        let failed = added.filter_map(Result::err).collect();
+        // The next reload may open the same address.
+        for _ in 0..MAX_CLOSING.as_millis() {
+            if closed.iter().all(|accepting| accepting.load(SeqCst) == 0) {
+                break;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        failed
     }
 
     /// Closes all. Requests under way finish.
@@ -289,11 +306,23 @@ impl OpenListener {
     }
 }
 
-/// An accept loop, until it is dropped.
-struct AcceptLoop(Arc<AtomicUsize>);
+/// An accept loop, until it is dropped: it counts among those of its listener and among all.
+struct AcceptLoop([Arc<AtomicUsize>; 2]);
+
+impl AcceptLoop {
+    fn begin(counts: [&Arc<AtomicUsize>; 2]) -> Self {
+        let count = |count: &Arc<AtomicUsize>| {
+            count.fetch_add(1, SeqCst);
+            count.clone()
+        };
+        Self(counts.map(count))
+    }
+}
 
 impl Drop for AcceptLoop {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, SeqCst);
+        for count in &self.0 {
+            count.fetch_sub(1, SeqCst);
+        }
     }
 }

@@ -171,6 +171,24 @@ async fn a_reload_opens_and_closes_listeners_and_leaves_the_others_alone() {
     assert_eq!(get(&other, TOKEN).await.status, 200);
 }
 
+/// A regression: the next reload found the port still in use.
+#[tokio::test]
+async fn an_address_that_a_reload_has_closed_can_be_opened_by_the_next() {
+    let upstream = Upstream::start();
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = free.local_addr().unwrap();
+    drop(free);
+    let gateway = Setup::before(&upstream).start();
+    let listener = format!("listener = [{{ address = \"{address}\" }}]");
+    for _ in 0..10 {
+        for config in [&*listener, ""] {
+            let reloaded = gateway.reload(config).await;
+            assert_eq!(reloaded.status, 200, "{}", reloaded.text());
+        }
+        assert!(std::net::TcpStream::connect(address).is_err());
+    }
+}
+
 #[tokio::test]
 async fn listeners_stay_open_for_the_drain_delay() {
     let upstream = Upstream::start();
