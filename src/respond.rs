@@ -234,18 +234,7 @@ impl Responder {
         }
         self.allow_origin(&mut fields, context);
         set_policy(&mut fields, context);
-        if unchanged {
-            // RFC 9110 §15.4.5: a 304 does not describe the content.
-            fields.remove(CONTENT_TYPE);
-            fields.remove(CONTENT_ENCODING);
-            if is_http2 {
-                fields.remove(CONTENT_LENGTH);
-            }
-        }
-        if !is_ok {
-            // The ETag is of the body, and an error's body is not revalidated.
-            fields.remove(ETAG);
-        }
+        remove_inapplicable(&mut fields, unchanged, is_ok);
         if context.permit.is_none() && self.limit_policy.is_some() {
             fields.remove(RATELIMIT);
         }
@@ -407,6 +396,21 @@ impl Responder {
             }
         }
         response
+    }
+}
+
+/// Removes the fields that a 304, or an error, does not have.
+#[inline]
+fn remove_inapplicable(fields: &mut HeaderMap, unchanged: bool, is_ok: bool) {
+    if unchanged {
+        // RFC 9110 §15.4.5: a 304 does not describe the content.
+        for name in [CONTENT_TYPE, CONTENT_ENCODING, CONTENT_LENGTH] {
+            fields.remove(name);
+        }
+    }
+    if !is_ok {
+        // The ETag is of the body, and an error's body is not revalidated.
+        fields.remove(ETAG);
     }
 }
 
