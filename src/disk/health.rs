@@ -13,7 +13,7 @@ use crate::clock::Clock;
 pub(super) const PAUSE: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
-pub(super) struct Health {
+pub(super) struct DiskHealth {
     clock: Clock,
     /// What it is about, for the log.
     what: &'static str,
@@ -23,7 +23,7 @@ pub(super) struct Health {
     is_failing: AtomicBool,
 }
 
-impl Health {
+impl DiskHealth {
     pub(super) fn new(what: &'static str, clock: Clock) -> Self {
         Self {
             clock,
@@ -73,7 +73,7 @@ mod tests {
     #[test]
     fn a_fault_pauses_the_tier_until_a_use_succeeds() {
         let clock = Clock::manual();
-        let health = Health::new("writing", clock.clone());
+        let health = DiskHealth::new("writing", clock.clone());
         assert!(health.is_good() && !health.is_failing());
         health.fail("writing failed", &"no space");
         assert!(!health.is_good() && health.is_failing());

@@ -8,7 +8,7 @@ use std::{fmt, io, thread};
 
 use super::counts::{Counts, DiskSnapshot, count};
 use super::engine::{Engine, Recovered};
-use super::health::Health;
+use super::health::DiskHealth;
 use super::names::Names;
 use super::purge_log::{Begun, Checked, PurgeLog};
 use super::reads::{self, Reads};
@@ -31,9 +31,9 @@ pub struct Tier {
     /// When it was opened.
     opened: Moment,
     /// Whether responses can be read.
-    pub(super) reading: Health,
+    pub(super) reading: DiskHealth,
     /// Whether anything can be written.
-    pub(super) writing: Health,
+    pub(super) writing: DiskHealth,
     pub(super) counts: Counts,
     pub(super) reads: Reads<Arc<Disk>>,
     pub(super) writes: Writes,
@@ -110,8 +110,8 @@ impl Tier {
             log,
             clock: disk_clock,
             opened: clock.now(),
-            reading: Health::new("reading", clock.clone()),
-            writing: Health::new("writing", clock.clone()),
+            reading: DiskHealth::new("reading", clock.clone()),
+            writing: DiskHealth::new("writing", clock.clone()),
             machine: clock,
             counts: Counts::default(),
             reads: Reads::new(),

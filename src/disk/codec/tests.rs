@@ -1,3 +1,5 @@
+//! Values are decoded as they were encoded, and anything else gives nothing.
+
 use http::HeaderMap;
 use http::header::{HeaderName, VARY};
 use proptest::prelude::*;

@@ -1,3 +1,5 @@
+//! The purge log: what it forgets, and what is absent because of it.
+
 use std::fs;
 
 use super::*;
