@@ -118,8 +118,8 @@ impl Budget {
         let mut new = Self::new(rates);
         for (end, requests) in &earlier.ended {
             for _ in 0..*requests {
-                new.minute.end(*end);
-                new.second.end(*end);
+                new.minute.count_earlier(*end);
+                new.second.count_earlier(*end);
             }
         }
         for _ in 0..earlier.interrupted {

@@ -146,9 +146,7 @@ async fn ask(address: SocketAddr, method: &str, target: &str) -> Option<Whole> {
             .next()?;
         let status = head.split(' ').nth(1)?.parse().unwrap();
         let is_whole = body.len() == length.parse::<usize>().unwrap();
-        // After a kill the budget may have to be waited for (`state::kills`).
-        let is_answer = is_whole && status != 503;
-        is_answer.then_some(Whole { status, head, body })
+        is_whole.then_some(Whole { status, head, body })
     };
     within("an answer, or its end", exchange).await
 }

@@ -27,6 +27,8 @@ pub(super) struct SlidingWindow {
     /// When the requests of the last `span` ended, oldest first. An unlimited
     /// window keeps the last [`REMEMBERED`] of all.
     ended: VecDeque<Moment>,
+    /// Whether ends were dropped that may count, while there was no limit.
+    has_dropped: bool,
     /// No request can be taken before this moment, where there is a limit.
     blocked_until: Moment,
 }
@@ -38,6 +40,7 @@ impl SlidingWindow {
             span,
             in_flight: 0,
             ended: VecDeque::new(),
+            has_dropped: false,
             blocked_until: Moment::default(),
         }
     }
@@ -51,7 +54,7 @@ impl SlidingWindow {
         let before = std::mem::replace(&mut self.limit, limit(rate));
         match (before, self.limit) {
             // The ends that were dropped are no later than the oldest one kept.
-            (None, Some(limit)) if self.ended.len() >= REMEMBERED => {
+            (None, Some(limit)) if std::mem::take(&mut self.has_dropped) => {
                 let first = self.ended.front().copied().unwrap_or_default();
                 while self.ended.len() < limit {
                     self.ended.push_front(first);
@@ -68,6 +71,7 @@ impl SlidingWindow {
     /// Drops the ends that an unlimited window does not keep.
     fn drop_surplus(&mut self) {
         let surplus = self.ended.len().saturating_sub(REMEMBERED);
+        self.has_dropped |= surplus > 0;
         self.ended.drain(..surplus);
     }
 
@@ -133,6 +137,12 @@ impl SlidingWindow {
             longest = longest.max(step * nth / requests);
         }
         longest
+    }
+
+    /// Counts the end of a request of an earlier process. None is dropped before the
+    /// limit is known.
+    pub(super) fn count_earlier(&mut self, end: Moment) {
+        self.ended.push_back(end);
     }
 
     /// Counts the end of a request.

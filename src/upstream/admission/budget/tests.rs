@@ -99,6 +99,20 @@ fn a_later_limit_counts_earlier_requests() {
     }
 }
 
+/// A regression: more than a thousand requests of an earlier process took any limit.
+#[test]
+fn earlier_requests_count_one_by_one() {
+    let earlier = EarlierSpending {
+        ended: vec![(at(0), 2_000)],
+        ..EarlierSpending::default()
+    };
+    let mut budget = Budget::after(Rates::UNLIMITED, &earlier, at(10));
+    budget.set_rates(Rates::of(5_000, 0));
+    assert_eq!(budget.remaining(at(10)), Some(3_000));
+    budget.set_rates(Rates::of(1_000, 0));
+    assert_eq!(budget.remaining(at(10)), Some(0));
+}
+
 /// How many requests are taken in each of `spans` spans of ten seconds, where one
 /// is attempted every 20 ms.
 fn taken(budget: &mut Budget, reserve: Reserve, from: u64, spans: usize) -> Vec<usize> {
