@@ -338,7 +338,13 @@ impl<S: ClientStream, D: Future> ConnectionState<'_, S, D> {
         if self.phase == Phase::Closing {
             return TimerAction::Close;
         }
-        if let Some((_, deadline)) = stream.blocked() {
+        if let Some((since, deadline)) = stream.blocked() {
+            // A client that has closed its side, or has gone, can enlarge no window.
+            let is_lost = activity.half_closed_since().is_some() && stream.is_stuck();
+            // The end of a body needs no window, and may follow at once.
+            if is_lost && left(since, DRAIN_GRACE).is_zero() {
+                return TimerAction::Close;
+            }
             return match deadline.since(now) {
                 Duration::ZERO => TimerAction::Reset,
                 left => TimerAction::Keep(left.min(BLOCKED_CHECK)),

@@ -246,6 +246,11 @@ impl<S: ClientStream> Http2Stream<S> {
         self.guard.windows().open_streams() == 0 && self.corked.is_empty()
     }
 
+    /// Whether nothing more can be sent before the client enlarges a window.
+    pub(super) fn is_stuck(&self) -> bool {
+        self.guard.windows().are_exhausted() && self.corked.is_empty()
+    }
+
     /// Whether all is sent, and the client has yet to close its side.
     pub(super) fn is_shut_down(&self) -> bool {
         self.discarded.is_some()

@@ -213,6 +213,14 @@ impl SendWindows {
         }
     }
 
+    /// Whether no response can go on before the client enlarges a window.
+    pub(super) fn are_exhausted(&self) -> bool {
+        let is_exhausted = |stream: &Stream| {
+            stream.begun && (stream.window.size <= 0 || self.connection.size <= 0)
+        };
+        !self.streams.is_empty() && self.streams.iter().all(is_exhausted)
+    }
+
     /// Since when a stream has been blocked, and the earliest deadline.
     pub(super) fn blocked(&self) -> Option<(Moment, Moment)> {
         if self.begun == 0 {
@@ -291,6 +299,23 @@ mod tests {
         assert_eq!(deadline(&windows), None);
         windows.set_initial(0, &|| at(52));
         assert_eq!(deadline(&windows), Some(at(81)), "it has taken nothing");
+    }
+
+    #[test]
+    fn responses_are_stuck_once_each_waits_for_a_window() {
+        let mut windows = exhausted();
+        assert!(windows.are_exhausted());
+        windows.request(3);
+        assert!(!windows.are_exhausted(), "a response has not begun");
+        windows.begin_response(3, &|| at(5));
+        assert!(!windows.are_exhausted(), "it has a window");
+        windows.data(3, 65_535, &|| at(5));
+        assert!(windows.are_exhausted());
+        windows.enlarge(1, 10, &|| at(6));
+        assert!(!windows.are_exhausted());
+        windows.end(1);
+        windows.end(3);
+        assert!(!windows.are_exhausted(), "there is none");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Clients that have closed their side of an HTTP/2 connection, or have gone.
 
-use crate::support::frames::{FrameClient, Outcome, request};
+use crate::support::frames::{self, FrameClient, Outcome, request};
 use crate::support::{Gate, Gateway, Reply, TOKEN, Upstream, until};
 
 #[tokio::test]
@@ -47,5 +47,21 @@ async fn a_client_that_closes_between_requests_ends_its_connection() {
     assert!(matches!(outcome, Outcome::Status(200, _)), "{outcome:?}");
     client.finish().await;
     client.end().await;
+    until("it is closed", || gateway.connections() == 0).await;
+}
+
+/// A regression: such a connection stayed for `write_timeout`, and delayed a drain.
+#[tokio::test]
+async fn a_client_that_has_gone_amid_an_answer_ends_its_connection() {
+    let upstream = Upstream::start();
+    upstream.always(Reply::json(&format!("\"{}\"", "x".repeat(100_000))));
+    let gateway = Gateway::with(
+        &upstream,
+        "server = { half_closed_timeout = \"1d\", write_timeout = \"1d\" }",
+    );
+    let mut client = FrameClient::connect(gateway.public).await;
+    client.send(&request(1, TOKEN, &[])).await;
+    client.next_of(frames::DATA).await.unwrap();
+    client.finish().await;
     until("it is closed", || gateway.connections() == 0).await;
 }
