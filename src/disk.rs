@@ -24,7 +24,7 @@
 //! - No fault of the disk is an error for a client: the tier pauses ([`health`]).
 //!
 //! Deliberately absent: the form of the files ([`engine`]), and which requests are looked
-//! up here (`fill::from_disk`, `gateway::plain`).
+//! up here (`fill::from_disk`, `gateway::from_disk`).
 
 mod bytes;
 mod chain_file;

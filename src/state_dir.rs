@@ -10,6 +10,7 @@
 //! | `format` | version, salt |
 //! | `lock` | nothing; the process that uses the directory holds a lock on it |
 //! | `spent` | what each API key has spent (`upstream::admission::spend_journal`) |
+//! | `answers/` | stored responses, purges and known blocks (`disk`) |
 //!
 //! Invariants: a directory that others can write is refused, since its content
 //! decides what clients are answered. Nothing in it contains an API key or a client

@@ -134,7 +134,8 @@ fn explain_filled(
     next::of_filled(gateway, &lookup, decision, judged.as_ref())
 }
 
-/// Whether a response is on disk, or a window that it is cut from, usable or not. `null` if none is kept there.
+/// Whether a response is on disk, or a window that it is cut from, usable or not. `null`
+/// if none is kept there.
 fn on_disk(gateway: &Gateway, key: &Key) -> Value {
     let disk = gateway.fill.disk.as_ref();
     let windows = || gateway.fill.windows_of(key);

@@ -1,5 +1,5 @@
-//! Answers from disk, before a fetch. What is found is in memory again, and nobody is
-//! asked for it.
+//! Answers from disk, before a fetch. What is found is in memory again, and nothing is
+//! fetched.
 //!
 //! Of a list, the windows are kept and not the pages: a page is cut from them here, with
 //! what memory has of them.

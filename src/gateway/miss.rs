@@ -1,6 +1,7 @@
 //! A miss: what memory cannot answer, on a route in mode `chain`, `override` or
-//! `off`. The disk may have it ([`from_disk`](super::from_disk)); otherwise the fill fetches it. Where that fails, is over the client's limit, or
-//! takes too long, a stale response may answer.
+//! `off`. The disk may have it ([`from_disk`](super::from_disk)); otherwise the fill
+//! fetches it. Where that fails, is over the client's limit, or takes too long, a stale
+//! response may answer.
 
 use std::time::Duration;
 
