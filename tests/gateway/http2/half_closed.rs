@@ -54,7 +54,7 @@ async fn a_client_that_closes_between_requests_ends_its_connection() {
 #[tokio::test]
 async fn a_client_that_has_gone_amid_an_answer_ends_its_connection() {
     let upstream = Upstream::start();
-    upstream.always(Reply::json(&format!("\"{}\"", "x".repeat(100_000))));
+    upstream.always(Reply::json(format!("\"{}\"", "x".repeat(100_000))));
     let gateway = Gateway::with(
         &upstream,
         "server = { half_closed_timeout = \"1d\", write_timeout = \"1d\" }",
