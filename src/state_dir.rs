@@ -114,6 +114,9 @@ impl OpenedState {
     }
 }
 
+/// The name of the journal of what was spent.
+pub(crate) const SPENT: &str = "spent";
+
 /// Identifies the time since the machine was started.
 pub type BootId = [u8; 16];
 

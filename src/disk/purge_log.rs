@@ -72,7 +72,10 @@ pub(super) struct Checked {
 #[derive(Debug)]
 pub(super) struct PurgeLog {
     path: PathBuf,
+    /// Held while the file is written.
     state: Mutex<State>,
+    /// Never held while the file is written.
+    summary: Mutex<Summary>,
 }
 
 #[derive(Debug)]
@@ -81,6 +84,17 @@ struct State {
     file: Option<LogFile>,
     id: LogId,
     records: Records,
+}
+
+/// What is asked by those who must not wait for the disk. It follows the state.
+#[derive(Clone, Copy, Debug)]
+struct Summary {
+    /// The log's id; `None` while it cannot be written.
+    id: Option<LogId>,
+    /// The number of the last purge, and that of the next removal.
+    position: (u64, u64),
+    /// The length of the file.
+    len: u64,
 }
 
 /// What is remembered.
@@ -140,6 +154,7 @@ impl PurgeLog {
         };
         let log = Self {
             path: path.to_owned(),
+            summary: Mutex::new(state.summary()),
             state: Mutex::new(state),
         };
         Ok((log, begun))
@@ -158,14 +173,12 @@ impl PurgeLog {
 
     /// The number of the last purge, and that of the next removal.
     pub(super) fn position(&self) -> (u64, u64) {
-        let state = self.state();
-        (state.records.last_purge, state.records.next_removal)
+        lock(&self.summary).position
     }
 
     /// The log's id; `None` while it cannot be written, so that nothing may be kept.
     pub(super) fn id(&self) -> Option<LogId> {
-        let state = self.state();
-        state.file.as_ref().map(|_| state.id)
+        lock(&self.summary).id
     }
 
     /// Writes a purge. Returns whether the log can still be used.
@@ -182,15 +195,17 @@ impl PurgeLog {
         let mut state = self.state();
         let bytes = record.to_bytes();
         state.records.apply(record);
+        self.show(&state);
         let State { file, records, .. } = &mut *state;
         let Some(open) = file else {
             return false;
         };
         if let Err(error) = open.append(&bytes, records) {
             tracing::error!(%error, "a purge cannot be recorded: all that is stored on disk is discarded");
-            state.discard(&self.path);
+            state.discard(self);
             return false;
         }
+        self.show(&state);
         true
     }
 
@@ -216,7 +231,7 @@ impl PurgeLog {
         let mut state = self.state();
         let is_intact = state.file.as_ref().is_some_and(|f| f.is_at(&self.path));
         if !is_intact {
-            state.discard(&self.path);
+            state.discard(self);
             let id = LogId::random()?;
             let (last_purge, next_removal) = (state.records.last_purge, state.records.next_removal);
             state.records = Records {
@@ -229,10 +244,12 @@ impl PurgeLog {
             };
             state.file = Some(LogFile::create(&self.path, id, &state.records)?);
             state.id = id;
+            self.show(&state);
             return Ok(true);
         }
         if state.file.as_ref().is_some_and(|f| f.len() > MOST_BYTES) {
             state.file = Some(LogFile::create(&self.path, state.id, &state.records)?);
+            self.show(&state);
         }
         Ok(false)
     }
@@ -240,12 +257,12 @@ impl PurgeLog {
     /// Makes all that was kept so far absent. A new log begins with the next
     /// [`maintain`](Self::maintain).
     pub(super) fn discard(&self) {
-        self.state().discard(&self.path);
+        self.state().discard(self);
     }
 
     /// The length of the file.
     pub(super) fn len(&self) -> u64 {
-        self.state().file.as_ref().map_or(0, LogFile::len)
+        lock(&self.summary).len
     }
 
     /// Whether what was kept under a key is of this log and was not removed since. To be
@@ -284,6 +301,11 @@ impl PurgeLog {
         state.id == checked.log && !since.any(|(_, purge)| purge.matches(route, tip, &subject))
     }
 
+    /// Brings the summary up to date, while the state is locked.
+    fn show(&self, state: &State) {
+        *lock(&self.summary) = state.summary();
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         // Each operation on it leaves it consistent.
         lock(&self.state)
@@ -291,9 +313,21 @@ impl PurgeLog {
 }
 
 impl State {
+    fn summary(&self) -> Summary {
+        Summary {
+            id: self.file.as_ref().map(|_| self.id),
+            position: (self.records.last_purge, self.records.next_removal),
+            len: self.file.as_ref().map_or(0, LogFile::len),
+        }
+    }
+
     /// Makes the file unreadable, so that no later run believes it.
-    fn discard(&mut self, path: &Path) {
-        let emptied = self.file.take().map(|open| open.empty());
+    fn discard(&mut self, log: &PurgeLog) {
+        let path = &log.path;
+        let open = self.file.take();
+        // From now on nothing is kept.
+        log.show(self);
+        let emptied = open.map(LogFile::empty);
         let removed = std::fs::remove_file(path);
         let is_gone = matches!(emptied, Some(Ok(())))
             || removed.is_ok()

@@ -40,13 +40,16 @@ impl DiskClock {
     pub(super) fn after(reached: u64, clock: Clock) -> Self {
         let now = millis(clock.wall(clock.now()));
         let behind = Duration::from_millis(reached.saturating_sub(now));
+        // The last run may have received something after it had written its time.
+        let tolerated = u64::try_from(TOLERANCE.as_millis()).unwrap_or(u64::MAX);
+        let (ahead, unknown_until) = match behind > TOLERANCE {
+            true => (behind + TOLERANCE, reached.saturating_add(tolerated)),
+            false => (behind, 0),
+        };
         Self {
             clock,
-            ahead: behind,
-            unknown_until: match behind > TOLERANCE {
-                true => reached,
-                false => 0,
-            },
+            ahead,
+            unknown_until,
         }
     }
 
@@ -151,6 +154,9 @@ mod tests {
         let now = disk.now();
         assert!(now.millis >= reached);
         assert!(!now.knows_age_of(reached - 1));
+        // Received after the time was last written.
+        assert!(!now.knows_age_of(reached + 5000));
+        assert!(now.millis >= reached + 5000);
         let age = |time| clock.now().since(disk.now().moment_of(time).unwrap());
         assert!(age(reached - 5000) >= Duration::from_secs(5));
         clock.advance(HOUR);

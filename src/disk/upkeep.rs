@@ -84,6 +84,8 @@ impl Tier {
             tracing::warn!(
                 "a new purge log begins: all responses that were stored on disk are discarded"
             );
+            // All on disk is absent, so nothing there is older than what memory had.
+            self.writes.forget_lost();
         }
         let mut upkeep = self.upkeep();
         let position = self.log.position();

@@ -2,12 +2,14 @@
 //!
 //! What decides their reuse follows from their fields, and is not kept itself: a
 //! variant for which it would not follow ([`KeptVariant::of`]) is not kept. Nor is one
-//! that was answered to a client with credentials, or that restricts who may have it.
+//! that was answered to a client with credentials, or that restricts who may have it,
+//! or whose `Vary` names a field that may have a secret: values of such fields are part
+//! of what is kept.
 
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, SET_COOKIE};
+use http::header::{AUTHORIZATION, ORIGIN, SET_COOKIE, USER_AGENT};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use super::bytes::{Reader, put_bytes};
@@ -54,6 +56,7 @@ impl KeptVariant {
         let is_for_one = variant.is_personal
             || variant.fields.contains_key(SET_COOKIE)
             || variant.fields.contains_key(AUTHORIZATION)
+            || !is_without_secrets(&variant.nominated)
             || directives.private != Scope::Absent
             || directives.no_store;
         if is_for_one
@@ -161,6 +164,19 @@ impl KeptVariant {
     }
 }
 
+/// Whether the values of all nominated fields may be written to disk: they say what a
+/// client prefers or is, and not who it is.
+fn is_without_secrets(nominated: &Nominated) -> bool {
+    let Nominated::Fields(names) = nominated else {
+        return true;
+    };
+    names.iter().all(|name| {
+        let known = *name == ORIGIN || *name == USER_AGENT;
+        let begins = |with| name.as_str().starts_with(with);
+        known || begins("accept") || begins("sec-ch-ua")
+    })
+}
+
 fn name(from: &mut Reader<'_>) -> Option<HeaderName> {
     let bytes = from.bytes()?;
     let name = HeaderName::from_bytes(bytes).ok()?;
@@ -182,4 +198,25 @@ pub(super) fn write(variants: &[KeptVariant], out: &mut Vec<u8>) {
 
 pub(super) fn read(from: &mut Reader<'_>) -> Option<Vec<KeptVariant>> {
     (0..count(from)?).map(|_| KeptVariant::read(from)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use http::header::VARY;
+
+    use super::*;
+
+    #[test]
+    fn fields_that_may_have_secrets_are_not_written() {
+        let is_kept = |vary| {
+            let mut fields = HeaderMap::new();
+            fields.insert(VARY, HeaderValue::from_static(vary));
+            is_without_secrets(&Nominated::of(&fields))
+        };
+        assert!(is_kept("accept, Accept-Language, origin, user-agent"));
+        assert!(is_kept("sec-ch-ua-platform"));
+        for secret in ["cookie", "authorization", "x-api-key", "accept, Cookie"] {
+            assert!(!is_kept(secret), "{secret}");
+        }
+    }
 }

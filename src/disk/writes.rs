@@ -208,6 +208,11 @@ impl Writes {
         }
     }
 
+    /// Forgets the keys whose writes were lost, where no value on disk counts any more.
+    pub(super) fn forget_lost(&self) {
+        self.state().replaced.retain(|_, one| one.queued > 0);
+    }
+
     /// Whether memory has, or had, something newer for a key than the disk.
     pub(super) fn is_replaced(&self, key: &[u8; 16]) -> bool {
         self.state().replaced.contains_key(key)
@@ -344,5 +349,24 @@ impl Tier {
                 self.writing.fail(what, &error);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lost_writes_are_forgotten_and_those_that_wait_are_not() {
+        let writes = Writes::new();
+        let (lost, waiting) = ([1; 16], [2; 16]);
+        for (key, queued) in [(lost, 0), (waiting, 1)] {
+            let is_lost = true;
+            let replacement = Replacement { queued, is_lost };
+            writes.state().replaced.insert(key, replacement);
+        }
+        writes.forget_lost();
+        assert!(!writes.is_replaced(&lost));
+        assert!(writes.is_replaced(&waiting));
     }
 }

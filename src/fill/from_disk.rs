@@ -37,7 +37,11 @@ impl Fill {
             self.chain.seed_settled(route.cache.tip, FIRST_PROBE).await;
         }
         match disk.load(&lookup.key, client).await {
-            Loaded::Response { stored, stands } if self.is_answer(lookup, &stored) => {
+            // The read may have begun, for another request, before a purge.
+            Loaded::Response { stored, stands }
+                if self.is_answer(lookup, &stored)
+                    && !self.cache.store().response_was_purged(&lookup.key, &stored) =>
+            {
                 self.note_transactions(&lookup.key, route, &stored);
                 usable(stored, stands)
             }

@@ -35,7 +35,9 @@ impl Gateway {
             FromDisk::Nothing => return None,
             FromDisk::Unchecked(stored) => {
                 // It was fresh before the start, as far as is known.
-                let by = disk.tier().since_opened();
+                let age = self.clock.now().since(stored.received);
+                let expired = age.saturating_sub(stored.lifetime);
+                let by = disk.tier().since_opened().max(expired);
                 let is_usable = by < policy.stale_if_error;
                 let freshness = Freshness::Stale { by };
                 is_usable.then_some(JudgedResponse { stored, freshness })

@@ -8,7 +8,8 @@
 //!
 //! The last line is a digest of the others. A damaged file is written anew, with
 //! another salt: what is in the directory is not found by its name any more, and so
-//! counts as lost. What another version has written is deleted: it cannot be read, and
+//! counts as lost. The journal of what was spent is deleted then: it would seem whole,
+//! and to know nothing of any key. What another version has written is deleted: it cannot be read, and
 //! would take room that nothing accounts for.
 
 use std::fs::{self, File};
@@ -18,7 +19,7 @@ use std::path::Path;
 use aws_lc_rs::digest::{SHA256, digest};
 use aws_lc_rs::rand::{SecureRandom, SystemRandom};
 
-use super::{StateDirError, file_options};
+use super::{SPENT, StateDirError, file_options};
 
 /// The version of everything in the directory.
 pub(super) const VERSION: u32 = 1;
@@ -65,7 +66,7 @@ pub(super) fn read(directory: &Path) -> Result<Option<FormatFile>, StateDirError
             }
             let emptied = match unreadable {
                 Unreadable::Version(_) => empty(directory),
-                Unreadable::Damaged => Ok(()),
+                Unreadable::Damaged => forget_spent(directory),
             };
             let created = emptied.and_then(|()| create(directory));
             created
@@ -90,6 +91,15 @@ fn empty(directory: &Path) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Deletes the journal of what was spent, whose pages have names under the lost salt.
+/// Where there is none although the directory was used, the spending is unknown.
+fn forget_spent(directory: &Path) -> io::Result<()> {
+    match fs::remove_file(directory.join(SPENT)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
 }
 
 fn known(directory: &Path) -> Result<Option<Result<[u8; 16], Unreadable>>, StateDirError> {

@@ -114,10 +114,13 @@ fn a_damaged_format_is_written_anew_and_files_of_another_version_are_deleted() {
     let file = path.join(format::FILE);
     let text = fs::read_to_string(&file).unwrap();
     fs::write(&file, &text[..text.len() / 2]).unwrap();
+    fs::write(path.join(SPENT), "pages with names under the lost salt").unwrap();
     StateDir::check(path).unwrap();
+    assert!(path.join(SPENT).exists(), "a check changes nothing");
     let opened = StateDir::open(path).unwrap().unwrap();
     assert!(opened.was_used(), "what was spent before is not known");
     assert_ne!(opened.salt, salt);
+    assert!(!path.join(SPENT).exists(), "it would seem to know the keys");
     let salt = opened.salt;
     fs::write(&file, format::of_version(2)).unwrap();
     let leftovers = [path.join("spent"), path.join("budget").join("a")];

@@ -254,3 +254,21 @@ fn the_seeds_of_the_fuzz_target_are_a_log_and_a_torn_one() {
     let torn = include_bytes!("../../../fuzz/corpus/purge_log/torn");
     assert!(!parse_any(torn));
 }
+
+#[test]
+fn nobody_waits_for_the_disk_to_ask_where_the_log_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("purges");
+    let (log, _) = PurgeLog::open(&path).unwrap();
+    log.remove(4, KEY);
+    // As it is held while the disk hangs.
+    let state = log.state();
+    assert_eq!(log.id(), Some(state.id));
+    assert_eq!(log.position(), (0, 5));
+    assert_eq!(log.len(), state.file.as_ref().unwrap().len());
+    drop(state);
+    log.discard();
+    assert_eq!((log.id(), log.len()), (None, 0));
+    log.remove(5, KEY);
+    assert_eq!(log.position(), (0, 6), "the numbers continue");
+}

@@ -248,8 +248,12 @@ impl SpendJournal {
             self.health.writes.fetch_add(1, Relaxed);
             entry.written.send_replace(number);
         }
-        if everything {
+        let is_due = self.books().header_is_due;
+        if everything || is_due {
             self.write_header(open, false)?;
+        }
+        if is_due {
+            self.books().header_is_due = false;
         }
         Ok(())
     }

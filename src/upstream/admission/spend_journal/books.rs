@@ -32,6 +32,8 @@ pub(super) struct Books {
     pub(super) budgets: Vec<Weak<SharedBudget>>,
     /// Whether a budget has no page.
     pub(super) is_full: bool,
+    /// Whether the file's header does not say so yet.
+    pub(super) header_is_due: bool,
 }
 
 impl Books {
@@ -63,11 +65,14 @@ impl Books {
             },
         };
         let is_unknown = books.unknown.is_some_and(|(_, before)| before == at.now);
+        // The pages need not say it: an earlier start may have ended before it wrote them.
+        let header_unknown_before = books.unknown_before();
         for (slot, page) in (1..).zip(pages) {
             let read = spending::read(page, boot, at);
             books.slots.push(None);
             match read {
-                Ok((name, earlier)) => {
+                Ok((name, mut earlier)) => {
+                    earlier.unknown_before = earlier.unknown_before.max(header_unknown_before);
                     books.slots[slot - 1] = Some(name);
                     let earlier = match is_unknown {
                         true => EarlierSpending::unknown_before(at.now),
@@ -150,6 +155,7 @@ impl Books {
         if let Some(found) = found {
             self.slots[found] = Some(name);
         } else {
+            self.header_is_due |= !self.is_full;
             self.is_full = true;
         }
         (found.map(|found| found + 1), earlier)

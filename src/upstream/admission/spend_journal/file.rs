@@ -13,11 +13,11 @@ use std::time::Duration;
 use aws_lc_rs::digest::{SHA256, digest};
 use rustix::fs::{FallocateFlags, fallocate};
 
-use crate::state_dir::{BootId, StateDir, file_options};
+use crate::state_dir::{self, BootId, StateDir, file_options};
 use crate::upstream::admission::spending::PAGE;
 
 /// The file's name, and its name while it is created.
-pub(super) const NAME: &str = "spent";
+pub(super) const NAME: &str = state_dir::SPENT;
 const NEW: &str = "spent.new";
 /// Budgets that have a page.
 pub(super) const SLOTS: usize = 255;

@@ -252,6 +252,24 @@ fn after_an_error_that_has_passed_nothing_is_unknown() {
 }
 
 #[test]
+fn what_is_not_known_is_not_known_to_the_start_after_the_next_either() {
+    let directory = tempfile::tempdir().unwrap();
+    let clock = Clock::manual();
+    let first = Process::start(directory.path(), &clock);
+    first_write(&first, "one");
+    let mut file = first.journal.file();
+    first.journal.fail(&mut file, &removed());
+    drop(file);
+    first.kill();
+    // This one ends before it has written a page.
+    Process::start(directory.path(), &clock).kill();
+    let third = Process::start(directory.path(), &clock);
+    assert_eq!(third.left("one"), Some(0));
+    clock.advance(LONGEST);
+    assert_eq!(third.left("one"), Some(60));
+}
+
+#[test]
 fn a_file_that_is_removed_is_written_anew() {
     let directory = tempfile::tempdir().unwrap();
     let clock = Clock::manual();
@@ -304,10 +322,12 @@ fn there_are_pages_for_many_keys_and_beyond_them_the_next_start_waits() {
     assert!(!first.journal.books().is_full);
     let more = handles(&first, file::SLOTS..file::SLOTS + 1);
     assert!(first.journal.books().is_full);
+    first.journal.write();
     drop((held, more));
     first.kill();
     // Pages of keys that are gone are used again, when nothing counts any more.
     let second = Process::start(directory.path(), &clock);
+    assert!(second.journal.books().unknown_before().is_some());
     clock.advance(LONGEST);
     let _held = handles(&second, 1000..1000 + file::SLOTS);
     assert!(!second.journal.books().is_full);
