@@ -318,7 +318,9 @@ async fn goaway_after_every_fifty_requests_fails_no_request() {
         let status = upstream_status(&gateway).await;
         let endpoint = &status["endpoints"][0];
         assert_eq!(endpoint["breaker"]["state"], "closed", "{name}: {status}");
-        assert_eq!(endpoint["failed"] == 0, retries == 0, "{name}: {status}");
+        // Whether a reset overtakes an answer depends on when each is read.
+        let may_fail = retries > 0;
+        assert!(may_fail || endpoint["failed"] == 0, "{name}: {status}");
         assert!(upstream.connections() >= 12, "{name}");
     }
 }
