@@ -170,8 +170,9 @@ async fn haproxy_reports_its_clients_in_both_versions() {
     }
     let upstream = Upstream::start();
     let (_gateway, proxied) = start(&upstream, "limit = { requests_per_minute = 1, burst = 2 }");
+    // On an address of its own: no other test can take the port meanwhile.
     let free = || {
-        let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = std::net::TcpListener::bind("127.0.0.77:0").unwrap();
         socket.local_addr().unwrap()
     };
     let (one, other) = (free(), free());
