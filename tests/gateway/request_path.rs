@@ -19,7 +19,8 @@ pub(crate) mod purge;
 pub(crate) mod relay;
 pub(crate) mod reload;
 pub(crate) mod respect;
-/// All but what measures the upstream's speed (`concurrency`) or counts its requests for
+/// All but what is about the upstream's HTTP/2 connections (`http2`: it opens more client
+/// connections than one client may do handshakes), measures its speed (`concurrency`) or counts its requests for
 /// minutes of the test's clock (`freeze`, `connection_caps`), for which the client's
 /// transport only takes time.
 pub(crate) mod upstream {
@@ -33,7 +34,6 @@ pub(crate) mod upstream {
     pub(crate) mod faults;
     pub(crate) mod forwarding;
     pub(crate) mod hedging;
-    pub(crate) mod http2;
     pub(crate) mod key_quarantine;
     pub(crate) mod name_resolution;
     mod operator_view;
