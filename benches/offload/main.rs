@@ -5,7 +5,8 @@
 //! the same seed whose chain changes at the same moments (`history`): a block
 //! each four seconds, some with reorgs. `--seconds`, `--rate` and `--seed` make
 //! it another; `--subject` (again and again) chooses. With `--walk` it is a
-//! large block instead, walked page by page.
+//! large block instead, walked page by page; with `--restart`, what is final
+//! before and after a kill -9.
 //!
 //! Every answer is judged by its bytes (`judge`). Times are those of a real
 //! clock, so the figures of two runs differ a little; the trace does not.
@@ -34,6 +35,7 @@ mod judge;
 mod oracle;
 mod ordgate_config;
 mod play;
+mod restart;
 mod subject;
 mod trace;
 mod walk;
@@ -61,6 +63,9 @@ struct Flags {
     /// Walk a block of 40,000 items instead.
     #[arg(long)]
     walk: bool,
+    /// Kill ordgate and start it again with what it kept on disk instead.
+    #[arg(long, conflicts_with = "walk")]
+    restart: bool,
     /// What cargo passes to every bench.
     #[arg(long, hide = true)]
     bench: bool,
@@ -81,6 +86,9 @@ fn main() -> Result<()> {
         .build()?;
     let lines = if flags.walk {
         runtime.block_on(walk::walk(flags.seed))?
+    } else if flags.restart {
+        let length = Duration::from_secs(flags.seconds);
+        runtime.block_on(restart::restart(flags.seed, length, flags.rate))?
     } else {
         runtime.block_on(day(&flags))?
     };

@@ -115,6 +115,14 @@ impl Subject {
         Ok(subject)
     }
 
+    /// Ends it at once: kill -9.
+    pub(crate) fn kill(mut self) -> Result<()> {
+        let child = self.child.as_mut().context("nothing was started")?;
+        child.kill()?;
+        child.wait()?;
+        Ok(())
+    }
+
     fn nginx(upstream: SocketAddr, cache: &str) -> Result<Option<Self>> {
         // The port may be taken between its being found and nginx's binding it.
         for _ in 0..3 {

@@ -25,20 +25,21 @@ struct Written {
     revision: u64,
     tip: Option<u32>,
     at: Moment,
+    /// The number of blocks that were written.
+    blocks: usize,
 }
 
 impl Written {
     /// Whether the file need not be written again: no block is new, and lower blocks that
-    /// answers have mentioned since can wait.
+    /// answers have mentioned since can wait: half a millisecond for each block in the file,
+    /// so that at most 80 kB a second are written. Until then a kill loses which height
+    /// their hashes have, and responses to requests by hash are not found on disk.
     fn is_recent(&self, known: &Self) -> bool {
         let is_same = (self.state, self.tip) == (known.state, known.tip);
-        let can_wait = known.at < self.at + BLOCKS_EVERY;
+        let can_wait = known.at < self.at + Duration::from_millis(self.blocks as u64 / 2);
         is_same && (self.revision == known.revision || can_wait)
     }
 }
-
-/// How often the blocks of a tip are written, where none is new.
-const BLOCKS_EVERY: Duration = Duration::from_secs(30);
 
 /// What the writer thread looks after.
 #[derive(Default)]
@@ -110,6 +111,7 @@ impl Tier {
                 revision: disk.chain.revision(tip),
                 tip: disk.chain.tip_height(tip),
                 at: now,
+                blocks: 0,
             };
             let before = upkeep.written.get(digest);
             if known.revision == 0 || before.is_some_and(|before| before.is_recent(&known)) {
@@ -117,7 +119,8 @@ impl Tier {
             }
             if let Some(blocks) = disk.chain.known_blocks(tip) {
                 chain_file::write(&self.directory, *digest, &blocks)?;
-                upkeep.written.insert(*digest, known);
+                let blocks = blocks.len();
+                upkeep.written.insert(*digest, Written { blocks, ..known });
             }
         }
         Ok(())
