@@ -22,7 +22,7 @@ pub use table::{RouteMatch, RouteTable, TableError};
 pub(crate) use template::PathTemplate;
 pub(crate) use template::parameter_names;
 
-use crate::cache::policy::Policy;
+use crate::cache::policy::{Mode, Policy};
 use crate::validate::ParameterType;
 
 /// One route, as configured and checked.

@@ -88,7 +88,10 @@ fn purges_match_what_was_checked_before_them_now_and_after_a_restart() {
         assert_eq!(begun, Begun::New);
         let before = checked(&log);
         assert!(is_there(&log, before));
-        assert!(matches!(log.purge(1, LoggedPurge::new(&purge, route, tip)), Written::Recorded));
+        assert!(matches!(
+            log.purge(1, LoggedPurge::new(&purge, route, tip)),
+            Written::Recorded
+        ));
         let after = checked(&log);
         for log in [log, open(&path), open(&path)] {
             assert_eq!(is_there(&log, before), !matches, "{purge:?}");
@@ -142,7 +145,7 @@ fn what_is_older_than_the_oldest_record_is_absent() {
     assert!(is_there(&log, before));
     log.purge(most + 1, other());
     let removed = |number: u64| {
-        let mut key = [0; 16];
+        let mut key = [7; 16];
         key[..8].copy_from_slice(&number.to_le_bytes());
         key
     };
@@ -153,7 +156,10 @@ fn what_is_older_than_the_oldest_record_is_absent() {
         let (_, next) = log.position();
         let most = MOST_REMOVALS as u64;
         for number in next..next + most {
-            assert!(matches!(log.remove(number, removed(number)), Written::Recorded));
+            assert!(matches!(
+                log.remove(number, removed(number)),
+                Written::Recorded
+            ));
         }
         log.remove(next + most, NO_KEY);
         assert!(is_there(&log, before), "no key is no removal");
