@@ -61,6 +61,8 @@ pub(crate) struct DiskSnapshot {
     pub(crate) last_purge: u64,
     /// Bytes of the purge log.
     pub(crate) purge_log_bytes: u64,
+    /// Purges and removals that the next process could lack, if this one ended now.
+    pub(crate) unrecorded_purges: u64,
 }
 
 /// What is not used for a while, after a fault.

@@ -4,9 +4,8 @@
 use std::collections::HashMap;
 use std::sync::MutexGuard;
 
-use super::counts::count;
 use super::digest::MeaningDigest;
-use super::purge_log::{LoggedPurge, NO_KEY, Written};
+use super::purge_log::{LoggedPurge, NO_KEY};
 use super::tier::Tier;
 use super::{Disk, RouteOnDisk};
 use crate::cache::key::{route_of, target_of};
@@ -55,16 +54,7 @@ impl Tier {
             self.names().routes.insert(NEW, *new);
             disk.cache.store().purge(Purge::Route(NEW));
         }
-        self.note(self.log.set_routes(present));
-    }
-
-    /// Notes what became of a record. That the log was lost before is no new fault.
-    fn note(&self, written: Written) {
-        if let Written::Lost(error) = written {
-            count(&self.counts.errors);
-            self.logging
-                .fail("purges cannot be recorded on disk", &error);
-        }
+        self.log.set_routes(present);
     }
 
     fn names(&self) -> MutexGuard<'_, Names> {
@@ -75,14 +65,14 @@ impl Tier {
 impl PurgeRecorder for Tier {
     fn purge(&self, number: u64, purge: &Purge) {
         let logged = self.names().logged(purge);
-        self.note(self.log.purge(number, logged));
+        self.log.purge(number, logged);
     }
 
     fn remove(&self, number: u64, key: &[u8]) {
         let digest = self.names().routes.get(&route_of(key)).copied();
         // Every number is recorded, even of a route that nothing is kept for.
         let key = digest.map_or(NO_KEY, |digest| digest.key_of(target_of(key)));
-        self.note(self.log.remove(number, key));
+        self.log.remove(number, key);
     }
 }
 

@@ -13,7 +13,7 @@ use super::names::Names;
 use super::purge_log::{Begun, Checked, PurgeLog};
 use super::reads::{self, Reads};
 use super::time::DiskClock;
-use super::upkeep::{Upkeep, read_time};
+use super::upkeep::{Current, read_time};
 use super::writes::{TICK, Writes};
 use super::{Disk, chain_file};
 use crate::clock::{Clock, Moment};
@@ -36,11 +36,13 @@ pub struct Tier {
     pub(super) writing: DiskHealth,
     /// Whether the purge log and the other small files can be written.
     pub(super) logging: DiskHealth,
+    /// Whether what was removed can be removed from disk.
+    pub(super) removing: DiskHealth,
     pub(super) counts: Counts,
     pub(super) reads: Reads<Arc<Disk>>,
     pub(super) writes: Writes,
     pub(super) names: Mutex<Names>,
-    upkeep: Mutex<Upkeep>,
+    current: Mutex<Current>,
 }
 
 /// What of the bytes is for everything but stored responses: the purge log, while it is
@@ -115,12 +117,13 @@ impl Tier {
             reading: DiskHealth::new("reading", MAX_PAUSE, clock.clone()),
             writing: DiskHealth::new("writing", MAX_PAUSE, clock.clone()),
             logging: DiskHealth::new("purges", TICK, clock.clone()),
+            removing: DiskHealth::new("removals", TICK, clock.clone()),
             machine: clock,
             counts: Counts::default(),
             reads: Reads::new(),
             writes: Writes::new(),
             names: Mutex::default(),
-            upkeep: Mutex::default(),
+            current: Mutex::default(),
         });
         tier.start_threads().map_err(in_file(""))?;
         tracing::info!(
@@ -140,9 +143,11 @@ impl Tier {
         };
         let started = (0..reads::THREADS)
             .try_for_each(|_| spawn("disk-read", Self::run_reader))
+            .and_then(|()| spawn("purge-log", Self::run_log))
             .and_then(|()| spawn("disk-write", Self::run_writer));
         if started.is_err() {
             self.reads.close();
+            self.log.close();
         }
         started
     }
@@ -154,7 +159,7 @@ impl Tier {
             let is_new = disk
                 .chain
                 .state_number(tip)
-                .is_some_and(|number| self.upkeep().seeded.insert(number));
+                .is_some_and(|number| self.current().seeded.insert(number));
             if !is_new {
                 continue;
             }
@@ -167,10 +172,10 @@ impl Tier {
                 ),
             }
         }
-        let mut upkeep = self.upkeep();
-        upkeep.current = Arc::downgrade(disk);
-        let is_first = !std::mem::replace(&mut upkeep.records_purges, true);
-        drop(upkeep);
+        let mut current = self.current();
+        current.disk = Arc::downgrade(disk);
+        let is_first = !std::mem::replace(&mut current.records_purges, true);
+        drop(current);
         if is_first {
             let position = self.log.position();
             disk.cache.store().record(self.clone(), position);
@@ -232,6 +237,7 @@ impl Tier {
                 "not all responses could be written to disk in time"
             );
         }
+        self.log.close();
     }
 
     /// A snapshot for `/status`.
@@ -262,11 +268,12 @@ impl Tier {
             },
             last_purge: self.log.position().0,
             purge_log_bytes: self.log.len(),
+            unrecorded_purges: self.log.unrecorded(),
         }
     }
 
-    pub(super) fn upkeep(&self) -> MutexGuard<'_, Upkeep> {
-        lock(&self.upkeep)
+    pub(super) fn current(&self) -> MutexGuard<'_, Current> {
+        lock(&self.current)
     }
 }
 

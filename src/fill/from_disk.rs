@@ -10,7 +10,7 @@ use super::windows::{List, Parts};
 use super::{FIRST_PROBE, Fill, LookupKey};
 use crate::cache::StoredResponse;
 use crate::cache::policy::Mode;
-use crate::disk::{Disk, Loaded};
+use crate::disk::{Disk, Loaded, ReadDeadline};
 use crate::identify::Client;
 use crate::pages::windows;
 use crate::route::Route;
@@ -36,7 +36,8 @@ impl Fill {
             // Just after the start: one request shows whether what is there is fresh.
             self.chain.seed_settled(route.cache.tip, FIRST_PROBE).await;
         }
-        match disk.load(&lookup.key, client).await {
+        let deadline = disk.read_deadline();
+        match disk.load(&lookup.key, client, deadline).await {
             // The read may have begun, for another request, before a purge.
             Loaded::Response { stored, stands }
                 if self.is_answer(lookup, &stored)
@@ -46,7 +47,9 @@ impl Fill {
                 usable(stored, stands)
             }
             Loaded::Response { .. } | Loaded::Absent | Loaded::Variants => {
-                let cut = self.cut_from_disk(disk, lookup, route, client).await;
+                let cut = self
+                    .cut_from_disk(disk, lookup, route, (client, deadline))
+                    .await;
                 cut.unwrap_or(FromDisk::Nothing)
             }
         }
@@ -58,7 +61,7 @@ impl Fill {
         disk: &Arc<Disk>,
         lookup: &LookupKey,
         route: &Route,
-        client: Client,
+        (client, deadline): (Client, ReadDeadline),
     ) -> Option<FromDisk> {
         let priority = RequestPriority::own(Priority::Miss);
         let list = List::of(&lookup.key, route, priority)?;
@@ -75,7 +78,8 @@ impl Fill {
                 Some(part) => part,
                 None => {
                     let key = list.window(offset)?;
-                    let Loaded::Response { stored, stands } = disk.load(&key, client).await else {
+                    let loaded = disk.load(&key, client, deadline).await;
+                    let Loaded::Response { stored, stands } = loaded else {
                         return None;
                     };
                     self.note_transactions(&key, route, &stored);

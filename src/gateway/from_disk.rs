@@ -100,7 +100,8 @@ impl Gateway {
             return None;
         }
         let client = context.client();
-        let loaded = disk.load(&request.key, client).await;
+        let deadline = disk.read_deadline();
+        let loaded = disk.load(&request.key, client, deadline).await;
         if !loaded.is_some() {
             return None;
         }

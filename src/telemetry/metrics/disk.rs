@@ -44,6 +44,11 @@ pub(super) fn encode(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
             .map(|(what, is_paused)| (what, f64::from(u8::from(is_paused)))),
         ),
     )?;
+    to.gauge(
+        "ordgate_disk_unrecorded_purges",
+        "Purges and removals that the next process could lack if this one ended now: they wait to be written, or the purge log can neither be written nor removed",
+        one(now.unrecorded_purges as f64),
+    )?;
     to.counter(
         "ordgate_disk_reads",
         "Responses that memory did not have, by what the disk had: a usable one; none; one whose blocks are not known to stand; one that was purged or whose age is unknown; one of another form or route; no read, because too many waited; no result in time",

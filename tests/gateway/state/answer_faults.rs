@@ -107,9 +107,9 @@ async fn a_directory_that_is_removed_while_it_is_used_is_no_error() {
     until_written(&gateway, 2).await;
     fs::remove_dir_all(ground.directory.path().join("answers")).unwrap();
     serves(&gateway, "after").await;
-    // It says so if the purge cannot be recorded.
-    let purged = gateway.purge("all").await.status;
-    assert!([200, 500].contains(&purged), "{purged}");
+    assert_eq!(gateway.purge("all").await.status, 500, "it is not recorded");
+    let paused = || gateway.status()["state_directory"]["answers"]["paused"]["purges"] == true;
+    until("the fault is shown", paused).await;
     serves(&gateway, "after a purge").await;
     gateway.end().await;
     let gateway = ground.start().await;

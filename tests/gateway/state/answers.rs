@@ -282,6 +282,25 @@ async fn an_unsafe_method_invalidates_what_is_on_disk() {
 }
 
 #[tokio::test]
+async fn an_unsafe_method_is_answered_once_its_removals_are_in_the_file() {
+    let ground = Ground::routes(ALL);
+    ground
+        .upstream
+        .always(ok(&["cache-control: max-age=600"], "one"));
+    let gateway = ground.start().await;
+    let path = ground.directory.path().join("answers/purges");
+    // The file ends with a mark that has the number of the next removal.
+    let marks = |bytes: &[u8]| bytes[bytes.len() - 40..].to_vec();
+    let mut before = marks(&fs::read(&path).unwrap());
+    for _ in 0..100 {
+        gateway.request("POST", "/a", &[]).await;
+        let after = marks(&fs::read(&path).unwrap());
+        assert_ne!(before, after);
+        before = after;
+    }
+}
+
+#[tokio::test]
 async fn a_purge_outlives_the_process() {
     let ground = Ground::routes(TIMED);
     let gateway = ground.start().await;
