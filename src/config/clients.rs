@@ -58,7 +58,8 @@ keys! {
             example("\"/etc/ordgate/client-tokens\""), shown();
         /// Whether requests without a valid token get 401.
         ///
-        /// CORS preflights and /openapi.json need none.
+        /// /openapi.json needs none, nor do CORS preflights, except on routes with
+        /// methods = ["*"].
         require_token: bool = Flag => false, shown();
     }
 }

@@ -4,6 +4,7 @@
 mod curl;
 mod leak;
 mod origins;
+mod private;
 
 use ordgate::client_tokens::token::{self, NewToken};
 
@@ -260,21 +261,6 @@ async fn a_required_token_is_required_of_all_that_reaches_the_upstream() {
     let reloaded = gateway.reload("clients.require_token = false").await;
     assert_eq!(reloaded.status, 200);
     assert_eq!(gateway.get(TOKEN).await.status, 200);
-}
-
-#[tokio::test]
-async fn where_a_token_is_required_no_other_cache_may_keep_an_answer() {
-    let upstream = Upstream::start();
-    let known = new();
-    let open = Gateway::before(&upstream);
-    let setup = Setup::before(&upstream).config(REQUIRED);
-    let closed = setup.client_tokens(&line("known", &known, "")).start();
-    let control = open.get(TOKEN).await.must("cache-control").to_owned();
-    let expected = control.replace("public, ", "private, ");
-    assert_ne!(control, expected);
-    for _ in 0..2 {
-        assert_eq!(ask(&closed, &known).await.must("cache-control"), expected);
-    }
 }
 
 #[tokio::test]
