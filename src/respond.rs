@@ -418,11 +418,15 @@ fn remove_inapplicable(fields: &mut HeaderMap, unchanged: bool, is_ok: bool) {
     }
 }
 
-/// Sets the limit of a client whose token has one of its own.
+/// Sets the limit of a client whose token has one of its own, and what is left of it:
+/// there may be no other limits.
 #[inline]
 fn set_policy(fields: &mut HeaderMap, context: &ResponseContext<'_>) {
     if let Some(policy) = context.token.and_then(|client| client.policy.as_ref()) {
         fields.insert(RATELIMIT_POLICY, policy.clone());
+        if let Some(permit) = context.permit {
+            fields.insert(RATELIMIT, permit.field());
+        }
     }
 }
 
