@@ -30,11 +30,20 @@ fn a_private_response_permits_nothing_to_shared_caches() {
         (&[], "private"),
         (&["public, max-age=60"], "private, max-age=60"),
         (&["max-age=60, PUBLIC ,S-MaxAge=90"], "private, max-age=60"),
-        (&["s-maxage =\"90\"", "public", "no-cache"], "private, no-cache"),
-        (&["private=\"set-cookie, age\", max-age=5"], "private, max-age=5"),
+        (
+            &["s-maxage =\"90\"", "public", "no-cache"],
+            "private, no-cache",
+        ),
+        (
+            &["private=\"set-cookie, age\", max-age=5"],
+            "private, max-age=5",
+        ),
         (&["private, immutable"], "private, immutable"),
         (&["no-store"], "private, no-store"),
-        (&["ext=\"public, s-maxage=1\""], "private, ext=\"public, s-maxage=1\""),
+        (
+            &["ext=\"public, s-maxage=1\""],
+            "private, ext=\"public, s-maxage=1\"",
+        ),
         (&["ext=\"a, public, s-maxage=1"], "private, ext=\"a"),
     ];
     for (lines, expected) in rows {
