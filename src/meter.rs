@@ -120,7 +120,7 @@ pub enum FrameFlood {
     Settings,
     /// DATA without content.
     EmptyData,
-    /// PRIORITY, WINDOW_UPDATE and unknown frames.
+    /// PRIORITY, WINDOW_UPDATE, unknown frames, and HEADERS that GOAWAY has excluded.
     Control,
     /// CONTINUATION.
     Continuations,

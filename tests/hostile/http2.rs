@@ -2,6 +2,7 @@
 //! never end. Each ends its own connection.
 
 mod floods;
+mod goaway;
 
 use std::time::Duration;
 

@@ -1,6 +1,7 @@
 //! Judges the frames of a connection as they pass: floods, slow header blocks, and
 //! the windows that a client does not open.
 
+use super::MAX_STREAMS;
 use super::frames::{FrameHead, FrameScanner, FrameSink, flag, kind};
 use super::rates::{Counted, FrameFlood, FrameRates};
 use super::windows::SendWindows;
@@ -11,6 +12,9 @@ use crate::listener::watch::ConnectionTimeouts;
 const PREFACE: usize = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".len();
 /// SETTINGS_INITIAL_WINDOW_SIZE (RFC 9113 §6.5.2).
 const INITIAL_WINDOW_SIZE: u16 = 4;
+/// The most streams whose response has not ended. Those beyond [`MAX_STREAMS`] are
+/// refused with RST_STREAM, which is late where many requests are read at once.
+const MAX_OPEN_STREAMS: usize = 2 * MAX_STREAMS as usize;
 /// Error codes (RFC 9113 §7).
 const PROTOCOL_ERROR: u32 = 1;
 const ENHANCE_YOUR_CALM: u32 = 0xb;
@@ -157,7 +161,13 @@ impl FrameSink for Received<'_> {
         match head.kind {
             kind::HEADERS => {
                 state.in_header_block = true;
-                state.windows.request(head.stream);
+                if !state.windows.request(head.stream) {
+                    state.count(Counted::Control);
+                }
+                if state.windows.open_streams() > MAX_OPEN_STREAMS {
+                    let flood = FrameFault::Flood(FrameFlood::Resets);
+                    state.fault.get_or_insert(flood);
+                }
             }
             kind::DATA => {
                 if head.length == 0 && !head.has(flag::END_STREAM) {
@@ -238,9 +248,11 @@ impl FrameSink for Sent<'_> {
     }
 
     fn item(&mut self, head: &FrameHead, item: &[u8]) {
-        let is_goaway = head.kind == kind::GOAWAY;
-        if is_goaway && item.get(4..).map(number) == Some(ENHANCE_YOUR_CALM) {
-            self.state.flood_of_h2.get_or_insert(FrameFlood::Other);
+        if let (kind::GOAWAY, Some((last, code))) = (head.kind, item.split_at_checked(4)) {
+            self.state.windows.go_away(number(last));
+            if number(code) == ENHANCE_YOUR_CALM {
+                self.state.flood_of_h2.get_or_insert(FrameFlood::Other);
+            }
         }
     }
 

@@ -25,7 +25,7 @@ const MAX_SETTINGS: u32 = 50;
 /// DATA without content that does not end its stream, in a period (CVE-2019-9518).
 const MAX_EMPTY_DATA: u32 = 100;
 /// Frames that only steer the connection (PRIORITY, WINDOW_UPDATE and unknown
-/// ones), in a period.
+/// ones), and HEADERS that GOAWAY has excluded, in a period.
 const MAX_CONTROL: u32 = 1000;
 /// How many more of them each DATA frame that is sent allows: a client may
 /// acknowledge each in the windows of its stream and of the connection.
