@@ -230,7 +230,7 @@ impl FrameSink for Sent<'_> {
             }
             kind::HEADERS => state.windows.begin_response(head.stream, &now),
             kind::DATA => {
-                state.rates.sent_data();
+                state.rates.sent_data(head.length);
                 state.windows.data(head.stream, head.length, &now);
                 if head.has(flag::END_STREAM) {
                     state.windows.end(head.stream);
