@@ -56,6 +56,8 @@ struct GuardState {
     in_sent_block: bool,
     /// Whether a frame has been received.
     has_begun: bool,
+    /// The last initial window in SETTINGS that are incomplete.
+    initial_window: Option<u32>,
     fault: Option<FrameFault>,
     /// A flood that h2 has found.
     flood_of_h2: Option<FrameFlood>,
@@ -82,6 +84,7 @@ impl FrameGuard {
                 has_request: false,
                 in_sent_block: false,
                 has_begun: false,
+                initial_window: None,
                 fault: None,
                 flood_of_h2: None,
             },
@@ -191,8 +194,9 @@ impl FrameSink for Received<'_> {
             (kind::SETTINGS, [high, low, value @ ..])
                 if u16::from_be_bytes([*high, *low]) == INITIAL_WINDOW_SIZE =>
             {
-                // h2 refuses more than 2^31 - 1.
-                state.windows.set_initial(number(value), &|| now);
+                // The last one applies, as in h2: to apply each would walk all streams
+                // for six bytes.
+                state.initial_window = Some(number(value));
             }
             (kind::WINDOW_UPDATE, by) => state.windows.enlarge(head.stream, number(by), &|| now),
             // Only padding.
@@ -206,6 +210,10 @@ impl FrameSink for Received<'_> {
     }
 
     fn end(&mut self, head: &FrameHead) {
+        if let Some(size) = self.state.initial_window.take() {
+            // h2 refuses more than 2^31 - 1.
+            self.state.windows.set_initial(size, &|| self.now);
+        }
         let is_block = matches!(head.kind, kind::HEADERS | kind::CONTINUATION);
         if is_block && head.has(flag::END_HEADERS) {
             self.state.in_header_block = false;
@@ -264,4 +272,59 @@ fn number(bytes: &[u8]) -> u32 {
     bytes
         .iter()
         .fold(0, |number, byte| number << 8 | u32::from(*byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const TIMES: ConnectionTimeouts = ConnectionTimeouts {
+        header_timeout: Duration::from_secs(10),
+        idle_timeout: Duration::from_secs(60),
+        half_closed_timeout: Duration::from_secs(10),
+        write_timeout: Duration::from_secs(30),
+        min_send_rate: 1000,
+    };
+
+    fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+        let head = FrameHead {
+            length: u32::try_from(payload.len()).unwrap(),
+            kind,
+            flags,
+            stream,
+        };
+        [&head.encode(), payload].concat()
+    }
+
+    /// An initial window, as an entry of SETTINGS.
+    fn initial(size: u32) -> Vec<u8> {
+        [&INITIAL_WINDOW_SIZE.to_be_bytes()[..], &size.to_be_bytes()].concat()
+    }
+
+    #[test]
+    fn of_several_initial_windows_in_settings_the_last_applies() {
+        let clock = Clock::machine();
+        let now = clock.now();
+        let mut guard = FrameGuard::new(TIMES, &clock);
+        guard.receive(&[0; PREFACE], now);
+        guard.receive(&frame(kind::SETTINGS, 0, 0, &[]), now);
+        guard.receive(&frame(kind::HEADERS, flag::END_HEADERS, 1, &[]), now);
+        guard.send(&frame(kind::HEADERS, flag::END_HEADERS, 1, &[]));
+        let is_blocked = |guard: &FrameGuard| guard.windows().blocked().is_some();
+        let settings = |last| {
+            let entries = [initial(0), initial(9)].concat().repeat(1000);
+            frame(kind::SETTINGS, 0, 0, &[entries, initial(last)].concat())
+        };
+        for (last, expected) in [(65_535, false), (0, true), (7, false)] {
+            let before = is_blocked(&guard);
+            for byte in settings(last) {
+                assert_eq!(is_blocked(&guard), before, "within SETTINGS");
+                guard.receive(&[byte], now);
+            }
+            assert_eq!(is_blocked(&guard), expected, "{last}");
+        }
+        assert_eq!(guard.fault(), None);
+    }
 }
