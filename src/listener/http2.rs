@@ -293,7 +293,7 @@ impl<S: ClientStream, D: Future> ConnectionState<'_, S, D> {
         since: Moment,
         deadline: Moment,
     ) -> Poll<()> {
-        let mut held = self.buffers.buffers();
+        let (responses, mut held) = self.buffers.buffers();
         held.push(SendBuffer {
             end: Arc::as_ptr(&self.buffers).addr(),
             bytes: stream.held(),
@@ -308,11 +308,10 @@ impl<S: ClientStream, D: Future> ConnectionState<'_, S, D> {
                 .set_stalled(&held, now, &self.activity, cx.waker());
             // The bound of a client spares its last connection, for a single answer
             // may exceed it. This one holds several.
-            let bytes = |held: &[SendBuffer]| held.iter().map(|one| one.bytes).sum::<u64>();
-            let largest = held.iter().map(|one| one.bytes).max().unwrap_or(0);
-            let is_over = self.client_bound.is_some_and(|bound| {
-                self.unsent.is_of_client() && bytes(&held) > bound.max(largest)
-            });
+            let bytes: u64 = held.iter().map(|one| one.bytes).sum();
+            let is_over = responses > 1
+                && self.unsent.is_of_client()
+                && self.client_bound.is_some_and(|bound| bytes > bound);
             self.registered = Some(held);
             if is_over && !self.activity.is_reset_requested() {
                 self.unsent.count_closed();
