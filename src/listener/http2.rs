@@ -25,6 +25,7 @@ use arc_swap::Cache;
 use body::{HeldBuffers, Http2Body, Http2Response};
 use bytes::Bytes;
 use http::{Method, Request, Response};
+use guard::{FrameFault, NO_ERROR};
 use hyper::body::Incoming;
 use hyper::rt::Executor;
 use hyper::server::conn::http2;
@@ -200,7 +201,7 @@ impl<S: ClientStream, D: Future> ConnectionState<'_, S, D> {
                 // h2 waits without bound for a client that it has sent GOAWAY to.
                 if has_ended || self.stream.lock().is_shut_down() {
                     // The client has caused the error; GOAWAY reports it where possible.
-                    self.close();
+                    self.close(None);
                 }
             }
             let stream = self.stream.share();
@@ -219,7 +220,7 @@ impl<S: ClientStream, D: Future> ConnectionState<'_, S, D> {
                 if self.activity.half_closed_since().is_some() && stream.is_all_sent() {
                     // The client has closed its side, and can request nothing more.
                     drop(stream);
-                    self.close();
+                    self.close(None);
                     continue;
                 }
             }
@@ -232,7 +233,11 @@ impl<S: ClientStream, D: Future> ConnectionState<'_, S, D> {
                     drop(stream);
                     self.drain(http.as_mut());
                 }
-                TimerAction::Close => return Poll::Ready(()),
+                TimerAction::Close if self.phase == Phase::Closing => return Poll::Ready(()),
+                TimerAction::Close => {
+                    drop(stream);
+                    self.close(Some(NO_ERROR));
+                }
                 TimerAction::Reset => {
                     self.totals.too_slow.fetch_add(1, Relaxed);
                     stream.reset_on_close();
@@ -249,8 +254,9 @@ impl<S: ClientStream, D: Future> ConnectionState<'_, S, D> {
         self.set_timer(DRAIN_GRACE);
     }
 
-    /// Writes what is left, with GOAWAY where the guard ends the connection.
-    fn close(&mut self) {
+    /// Writes what is left. GOAWAY has this code, or that of what the guard ends the
+    /// connection for.
+    fn close(&mut self, code: Option<u32>) {
         self.phase = Phase::Closing;
         self.unsent.clear_stalled();
         let stream = self.stream.share();
@@ -258,7 +264,10 @@ impl<S: ClientStream, D: Future> ConnectionState<'_, S, D> {
         if let Some(flood) = stream.guard().flood() {
             self.count_flood(flood);
         }
-        stream.send_goaway();
+        let fault = stream.guard().fault().map(FrameFault::code);
+        if let Some(code) = fault.or(code) {
+            stream.send_goaway(code);
+        }
         self.set_timer(LINGER);
     }
 
@@ -384,6 +393,8 @@ enum TimerAction {
     Keep(Duration),
     /// Send GOAWAY: the connection is idle.
     Drain,
+    /// Send GOAWAY with the last stream, and close. h2 sends it only to a client that has
+    /// answered its PING; without it none may retry a request (RFC 9113 §6.8).
     Close,
     /// Reset: the client reads its responses too slowly.
     Reset,

@@ -16,6 +16,7 @@ const INITIAL_WINDOW_SIZE: u16 = 4;
 /// refused with RST_STREAM, which is late where many requests are read at once.
 const MAX_OPEN_STREAMS: usize = 2 * MAX_STREAMS as usize;
 /// Error codes (RFC 9113 §7).
+pub(super) const NO_ERROR: u32 = 0;
 const PROTOCOL_ERROR: u32 = 1;
 const ENHANCE_YOUR_CALM: u32 = 0xb;
 
@@ -29,7 +30,7 @@ pub(super) enum FrameFault {
 
 impl FrameFault {
     /// The code of GOAWAY.
-    fn code(self) -> u32 {
+    pub(super) fn code(self) -> u32 {
         match self {
             Self::Flood(_) => ENHANCE_YOUR_CALM,
             Self::NoSettings => PROTOCOL_ERROR,
@@ -133,9 +134,8 @@ impl FrameGuard {
         &self.state.windows
     }
 
-    /// GOAWAY (RFC 9113 §6.8) for a fault, where it may be sent now.
-    pub(super) fn goaway(&self) -> Option<Vec<u8>> {
-        let code = self.state.fault?.code().to_be_bytes();
+    /// GOAWAY (RFC 9113 §6.8) with the last stream, where it may be sent now.
+    pub(super) fn goaway(&self, code: u32) -> Option<Vec<u8>> {
         let head = FrameHead {
             length: 8,
             kind: kind::GOAWAY,
@@ -144,7 +144,7 @@ impl FrameGuard {
         };
         let last = self.state.windows.last_stream().to_be_bytes();
         let may_send = self.sent.is_between_frames() && !self.state.in_sent_block;
-        may_send.then(|| [&head.encode()[..], &last, &code].concat())
+        may_send.then(|| [&head.encode()[..], &last, &code.to_be_bytes()].concat())
     }
 }
 

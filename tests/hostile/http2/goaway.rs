@@ -8,7 +8,7 @@ use super::{HONEST, HOSTILE, WINDOW, stream};
 use crate::support::frames::{
     ACK, DATA, END_HEADERS, END_STREAM, FrameClient, GOAWAY, HEADERS, PING, frame, request,
 };
-use crate::support::{BLOCK, Client, Gate, Process, Reply, TOKEN, Upstream};
+use crate::support::{BLOCK, Client, Gate, Gateway, Process, Reply, TOKEN, Upstream, until};
 
 const ENHANCE_YOUR_CALM: u32 = 11;
 /// How many HEADERS a client sends at most: far more than the others' memory.
@@ -70,4 +70,34 @@ async fn headers_after_goaway_are_a_flood() {
     let left = process.wait();
     assert_eq!(left.code(), Some(0), "{}", left.errors);
     assert!(left.errors.contains("control"), "{}", left.errors);
+}
+
+/// A client that is far away answers the PING of a drain late, or never. A regression:
+/// it got no last stream, and could not retry a request that came too late.
+#[tokio::test]
+async fn the_last_stream_is_told_without_an_answer_to_ping() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::with(&upstream, "server.drain_timeout = \"60s\"");
+    let mut client = FrameClient::connect_from(HONEST, gateway.public, &[]).await;
+    client.send(&request(1, TOKEN, &[])).await;
+    client.next_of(DATA).await.unwrap();
+    gateway.server().drain();
+    assert_eq!(goaway(&mut client).await, (0x7fff_ffff, 0));
+    assert_eq!(goaway(&mut client).await, (1, 0));
+    assert_eq!(client.end().await, None);
+    drop(client);
+    until("it is closed", || gateway.connections() == 0).await;
+}
+
+#[tokio::test]
+async fn a_head_that_is_late_ends_with_goaway() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::with(&upstream, "server.header_timeout = \"1s\"");
+    let mut client = FrameClient::connect_from(HONEST, gateway.public, &[]).await;
+    client.send(&request(1, TOKEN, &[])).await;
+    client.next_of(DATA).await.unwrap();
+    // A part of a frame's head.
+    client.send(&[0, 0, 5]).await;
+    assert_eq!(goaway(&mut client).await, (1, 0));
+    assert_eq!(client.end().await, None);
 }
