@@ -124,7 +124,8 @@ pub enum FrameFlood {
     Control,
     /// CONTINUATION.
     Continuations,
-    /// What h2 itself bounds, such as streams that it must reset for errors.
+    /// What h2 itself bounds: streams with errors, of which a connection may have 100 in
+    /// its life, and small or incomplete frames.
     Other,
 }
 

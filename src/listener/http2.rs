@@ -272,13 +272,27 @@ impl<S: ClientStream, D: Future> ConnectionState<'_, S, D> {
     }
 
     fn count_flood(&self, flood: FrameFlood) {
-        if self.totals.http2.count_flood(flood, self.clock.now()) {
-            tracing::warn!(
-                client = %self.peer,
-                kind = flood.name(),
-                "a client's connection was closed, because it sent, or caused, too many HTTP/2 frames of this kind; others are logged a minute later at the earliest"
-            );
+        if !self.totals.http2.count_flood(flood, self.clock.now()) {
+            return;
         }
+        let what = match flood {
+            FrameFlood::Other => {
+                "over 100 of its requests had errors or were refused since it began, or it sent too many small or incomplete HTTP/2 frames"
+            }
+            FrameFlood::Resets
+            | FrameFlood::Pings
+            | FrameFlood::Settings
+            | FrameFlood::EmptyData
+            | FrameFlood::Control
+            | FrameFlood::Continuations => {
+                "it sent, or caused, too many HTTP/2 frames of this kind"
+            }
+        };
+        tracing::warn!(
+            client = %self.peer,
+            kind = flood.name(),
+            "a client's connection was closed, because {what}; others are logged a minute later at the earliest"
+        );
     }
 
     /// Registers what a blocked connection holds. Ready where it must be reset.
