@@ -4,7 +4,9 @@
 //! h2 itself refuses connection-specific fields, upper-case names, wrong
 //! pseudo-header fields and a wrong content-length (RFC 9113 §8.1.1, §8.2, §8.3). It
 //! accepts a host that differs from `:authority`, several hosts, userinfo,
-//! whitespace around a value, and a path that does not begin with a slash.
+//! whitespace around a value, and a path that does not begin with a slash. A fragment in
+//! `:path`, which HTTP/1.1 refuses, cannot be seen here: h2 has dropped it, so neither
+//! the cache key, nor the upstream, nor a log has it.
 
 use http::header::{COOKIE, HOST};
 use http::uri::{Authority, Scheme};
