@@ -323,7 +323,10 @@ async fn the_access_log_has_a_line_for_each_request() {
     let targets = upstream.targets().concat();
     assert!(!targets.contains('#'), "{targets}");
     let all = |field: &str| -> Vec<_> { lines.iter().map(|line| line[field].clone()).collect() };
-    assert_eq!(all("cache"), ["miss", "hit", "refused", "hit", "hit", "miss"]);
+    assert_eq!(
+        all("cache"),
+        ["miss", "hit", "refused", "hit", "hit", "miss"]
+    );
     assert_eq!(all("version"), ["1.1", "1.1", "1.1", "1.0", "2", "2"]);
     for (line, id) in lines.iter().zip(ids) {
         assert_eq!(line["request_id"], *id, "{line}");

@@ -109,11 +109,7 @@ pub(super) struct HeldPiece {
 }
 
 impl HeldPiece {
-    fn new(
-        piece: Piece,
-        buffers: &Arc<HeldBuffers>,
-        streamed: Option<&Arc<StreamedBody>>,
-    ) -> Self {
+    fn new(piece: Piece, buffers: &Arc<HeldBuffers>, streamed: Option<&Arc<StreamedBody>>) -> Self {
         let bytes = piece.remaining() as u64;
         let held = match streamed {
             Some(body) => {

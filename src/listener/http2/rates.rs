@@ -179,7 +179,13 @@ mod tests {
     fn data_that_is_sent_allows_window_updates() {
         let rows = [
             ("small frames", 500, 100, 0, 3000),
-            ("large frames, read in steps of 1 KiB", 500, 16 * 1024, 0, 11_000),
+            (
+                "large frames, read in steps of 1 KiB",
+                500,
+                16 * 1024,
+                0,
+                11_000,
+            ),
             ("acknowledged later", 500, 16 * 1024, 5000, 11_000),
             ("at most", 1 << 20, 16 * 1024, 0, (1 << 20) + 1000),
         ];
