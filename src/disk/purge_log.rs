@@ -53,7 +53,7 @@ use crate::sync::{lock, read, write};
 pub(super) const MOST_BYTES: u64 = 4 << 20;
 const REMOVED: &str = "the purge log was removed";
 /// How long an answer waits for its record to be written.
-const PATIENCE: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// The id of a log. Another log knows nothing of the purges of this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::answers::{Ground, TIMED, figure, is_from_disk, until_written};
 use crate::support::respect::{ALL, ok};
 use crate::support::upstream::usual_body;
-use crate::support::{Client, Gateway, Process, Upstream, until};
+use crate::support::{Client, Gateway, Process, Upstream, until, within};
 
 /// All files below a directory.
 pub(super) fn files(directory: &Path) -> Vec<PathBuf> {
@@ -131,16 +131,22 @@ async fn requests_do_not_keep_the_disk_from_being_tried_again() {
     let paused = || gateway.status()["state_directory"]["answers"]["paused"]["purges"].clone();
     until("the fault is seen", || paused() == true).await;
     fs::rename(&away, &answers).unwrap();
-    // Each is a removal that cannot be recorded while the log is lost.
-    for _ in 0..70 {
-        gateway.request("POST", "/b", &[]).await;
-        gateway.advance(500);
-    }
-    until("the log begins anew", || paused() == false).await;
-    gateway.get("/c").await;
-    until_written(&gateway, 2).await;
+    // Each POST is a removal that cannot be recorded while the log is lost.
+    let is_kept = async {
+        let mut number = 0;
+        while figure(&gateway, "written") < 2 {
+            gateway.request("POST", "/b", &[]).await;
+            gateway.get(&format!("/c/{number}")).await;
+            gateway.advance(20);
+            number += 1;
+        }
+        number
+    };
+    let kept = within("responses are kept again", is_kept).await;
     let gateway = ground.restart(gateway).await;
-    assert!(is_from_disk(&gateway.get("/c").await));
+    assert!(is_from_disk(
+        &gateway.get(&format!("/c/{}", kept - 1)).await
+    ));
 }
 
 #[tokio::test]
