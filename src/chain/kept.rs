@@ -159,7 +159,12 @@ mod tests {
         assert_eq!(chain.standing_blocks(0, 99), None);
         learn(&chain, 101, 100);
         let (first, depth) = (chain.epoch(0), chain.finality().final_depth);
-        let standing = |are_final| Some(StandingBlocks { epoch: first, are_final });
+        let standing = |are_final| {
+            Some(StandingBlocks {
+                epoch: first,
+                are_final,
+            })
+        };
         let deep = 101 - depth;
         assert_eq!(chain.standing_blocks(0, 99), standing(false));
         assert_eq!(chain.standing_blocks(0, deep), standing(true));

@@ -120,11 +120,13 @@ mod tests {
         let store = Store::new(1 << 20);
         let (old, new) = (stored("old"), stored("new"));
         let before = store.sequence();
-        let promote = |stored: &Arc<Stored<()>>| {
-            match store.promote(&key("/a"), Promoted::One(stored.clone()), before) {
-                Some(Promoted::One(usable)) => usable.body.clone(),
-                Some(Promoted::Variants(_)) | None => panic!("it may be used"),
-            }
+        let promote = |stored: &Arc<Stored<()>>| match store.promote(
+            &key("/a"),
+            Promoted::One(stored.clone()),
+            before,
+        ) {
+            Some(Promoted::One(usable)) => usable.body.clone(),
+            Some(Promoted::Variants(_)) | None => panic!("it may be used"),
         };
         assert_eq!(promote(&old), "old");
         assert_eq!(store.get(&key("/a")).unwrap().body, "old");

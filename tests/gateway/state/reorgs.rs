@@ -163,10 +163,12 @@ async fn while_the_blocks_below_a_new_tip_are_unchecked_recent_answers_are_stale
     sandbox.reorg(4);
     sandbox.advance(1);
     let own = sandbox.clone();
-    ground.upstream.usually(move |seen| match is_status(&seen.target()) {
-        true => reply(&own, &seen.target()),
-        false => Reply::nothing().reset(),
-    });
+    ground
+        .upstream
+        .usually(move |seen| match is_status(&seen.target()) {
+            true => reply(&own, &seen.target()),
+            false => Reply::nothing().reset(),
+        });
     for tip in [0, 1] {
         gateway.probe(tip).await;
         gateway.check_blocks(tip).await;
