@@ -57,13 +57,16 @@ impl Tier {
     /// What is to be done every second: makes purges durable, writes what is known of the
     /// chain and the time, and tries again what has failed.
     pub(super) fn tick(&self) {
-        if !self.writing.is_good() {
+        if !self.logging.is_good() {
             return;
         }
-        if let Err(error) = self.try_tick() {
-            count(&self.counts.errors);
-            self.writing
-                .fail("the state directory cannot be written", &error);
+        match self.try_tick() {
+            Ok(()) => self.logging.succeed(),
+            Err(error) => {
+                count(&self.counts.errors);
+                self.logging
+                    .fail("the state directory cannot be written", &error);
+            }
         }
     }
 
