@@ -124,7 +124,11 @@ impl Records {
                     }
                 }
             }
-            Record::CarriedOut(done) => self.carried_out = done,
+            Record::CarriedOut(done) => {
+                let own = &mut self.carried_out;
+                own.purge = own.purge.max(done.purge);
+                own.removal = own.removal.max(done.removal);
+            }
         }
     }
 
