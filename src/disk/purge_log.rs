@@ -218,7 +218,7 @@ impl PurgeLog {
         let _first = self.thread.set(std::thread::current());
         loop {
             let is_closed = self.is_closed.load(Relaxed);
-            if let Err(error) = self.write_queued(&mut self.file()) {
+            if let Err(error) = self.flush() {
                 fails(&error);
             }
             if is_closed {
@@ -238,6 +238,16 @@ impl PurgeLog {
         if let Some(thread) = self.thread.get() {
             thread.unpark();
         }
+    }
+
+    /// Writes what waits to be written. It waits for the disk. To be called before anything
+    /// is written that was checked against these records: the next run gives their numbers
+    /// to others, if they are lost.
+    ///
+    /// # Errors
+    /// If that fails.
+    pub(super) fn flush(&self) -> io::Result<()> {
+        self.write_queued(&mut self.file())
     }
 
     /// Writes what waits to be written.

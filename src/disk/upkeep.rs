@@ -67,11 +67,20 @@ pub(super) struct Upkeep {
 impl Tier {
     /// Writes to the purge log, until it is closed.
     pub(super) fn run_log(&self) {
-        self.log.run(|error| {
-            count(&self.counts.errors);
-            self.logging
-                .fail("purges cannot be recorded on disk", error);
-        });
+        self.log.run(|error| self.log_fails(error));
+    }
+
+    /// Writes the purges and removals so far to their log.
+    pub(super) fn flush_log(&self) {
+        if let Err(error) = self.log.flush() {
+            self.log_fails(&error);
+        }
+    }
+
+    fn log_fails(&self, error: &io::Error) {
+        count(&self.counts.errors);
+        self.logging
+            .fail("purges cannot be recorded on disk", error);
     }
 
     /// What is to be done every second: makes purges durable, writes what is known of the
@@ -140,6 +149,8 @@ impl Tier {
                 continue;
             }
             if let Some(blocks) = disk.chain.known_blocks(tip) {
+                // With the purge of those that they have replaced.
+                self.log.flush()?;
                 chain_file::write(&self.directory, *digest, &blocks)?;
                 upkeep.written.insert(*digest, known);
             }

@@ -330,6 +330,8 @@ impl Tier {
             self.writes.settle(writes, false);
             return;
         }
+        // Before what was checked against them. If it fails, nothing may be kept.
+        self.flush_log();
         let (mut values, mut gone) = (Vec::new(), Vec::new());
         let most = self.engine.max_value_bytes();
         for write in writes {
