@@ -87,7 +87,8 @@ pub fn gateway(
     clock: Clock,
     stand_in: Option<&Arc<dyn UpstreamClient>>,
 ) -> Result<Arc<Gateway>, StartError> {
-    let identity = Identity::new(OpenedState::open(&config.state)?)?;
+    let state = OpenedState::open(&config.state, config.server.drain_timeout)?;
+    let identity = Identity::new(state)?;
     let chain = Arc::new(Chain::new(&config.chain));
     let cache = Cache::new(config.cache_bytes, chain.clone());
     let upstreams = Upstreams::journalled(
@@ -96,7 +97,7 @@ pub fn gateway(
         resolver,
         &clock,
         stand_in,
-        identity.state.directory(),
+        &identity.state,
     )?;
     let clients = client_policy(None, &config, &clock);
     let routes = Arc::new(config.routes.clone());
