@@ -223,7 +223,7 @@ pub struct Acceptor {
     next_connection: AtomicU64,
     rejections: Rejections,
     clients: Arc<ClientConnections>,
-    handshakes: Arc<Handshakes>,
+    handshakes: Handshakes,
 }
 
 /// How new connections are served.
