@@ -92,8 +92,10 @@ impl Acceptor {
             match self.count_client(client, &accepted.settings) {
                 Ok(counted) => accepted.counted = counted,
                 Err(limit) => {
+                    let (settings, protocol) = (&accepted.settings, &accepted.protocol);
+                    let stream = ReadAhead::new(early, stream);
                     return self
-                        .reject(stream, limit, &accepted.settings, &accepted.protocol)
+                        .reject(stream, (client, limit), settings, protocol)
                         .await;
                 }
             }

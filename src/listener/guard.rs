@@ -67,7 +67,7 @@ enum Protocol {
 }
 
 /// The line that a client's first bytes begin with in HTTP/2 (RFC 9113 §3.4).
-const HTTP2_PREFACE_LINE: &[u8] = b"PRI * HTTP/2.0\r\n";
+pub(super) const HTTP2_PREFACE_LINE: &[u8] = b"PRI * HTTP/2.0\r\n";
 
 impl<S> GuardedStream<S> {
     /// Guards a connection that has just been accepted.
