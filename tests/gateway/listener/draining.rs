@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 use tokio::sync::oneshot;
-use tokio::task::yield_now;
+use tokio::task::{JoinSet, yield_now};
 
 use super::HALF;
 use super::half_closed::is_whole;
@@ -144,17 +144,17 @@ async fn draining_answers_queued_connections_with_a_proxy_header_and_tls() {
     let listener = certificates.listener(&["localhost"], "proxy_protocol = true");
     let (gateway, address) = with_listener(&upstream, &listener);
     let client = certificates.client();
+    let mut handshakes = JoinSet::new();
     let begin = async {
         let mut stream = client.dial(address).await;
         stream.write_all(PROXY_HEADER.as_bytes()).await.unwrap();
         let client = client.clone();
-        let handshake = tokio::spawn(async move { client.secure(stream, "localhost").await });
+        handshakes.spawn(async move { client.secure(stream, "localhost").await });
         // The ClientHello is sent.
         yield_now().await;
-        handshake
     };
-    let handshake = drain_with_queued(&gateway, begin).await;
-    let stream = within("the handshake", handshake).await.unwrap();
+    drain_with_queued(&gateway, begin).await;
+    let stream = handshakes.join_next().await.unwrap().unwrap();
     let seen = get_on(stream.unwrap(), TOKEN).await.unwrap();
     assert!(seen.text.starts_with("HTTP/1.1 200"), "{}", seen.text);
 }
