@@ -199,7 +199,7 @@ impl Gateway {
             return Err(Refusal::Head(fault));
         }
         check_head(session, request)?;
-        self.clients.check_token(&context.from, request.headers())?;
+        self.clients.check_token(&context.from)?;
         let uri = request.uri();
         let Some(found) = self.routes.find(uri.path()) else {
             return self.document(request, context);

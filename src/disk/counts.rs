@@ -55,12 +55,23 @@ pub(crate) struct DiskSnapshot {
     pub(crate) queued: u64,
     /// Faults of the disk.
     pub(crate) errors: u64,
-    /// Whether the tier pauses after a fault.
-    pub(crate) paused: bool,
+    /// What is not used for a while, after a fault.
+    pub(crate) paused: DiskPauses,
     /// The number of the last recorded purge.
     pub(crate) last_purge: u64,
     /// Bytes of the purge log.
     pub(crate) purge_log_bytes: u64,
+}
+
+/// What is not used for a while, after a fault.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct DiskPauses {
+    /// Reading responses.
+    pub(crate) reading: bool,
+    /// Writing responses.
+    pub(crate) writing: bool,
+    /// The purge log, without which nothing on disk is used, and the other small files.
+    pub(crate) purges: bool,
 }
 
 pub(super) fn count(counter: &AtomicU64) {

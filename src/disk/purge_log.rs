@@ -48,6 +48,9 @@ pub(super) const MOST_BYTES: u64 = 4 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LogId(pub(super) [u8; 16]);
 
+/// Stands for a key that nothing is kept under.
+pub(super) const NO_KEY: [u8; 16] = [0; 16];
+
 impl LogId {
     fn random() -> io::Result<Self> {
         let mut bytes = [0; 16];
@@ -127,6 +130,17 @@ pub(super) enum Begun {
     Unreadable(&'static str),
 }
 
+/// What became of a record.
+#[derive(Debug)]
+pub(super) enum Written {
+    /// It is in the file.
+    Recorded,
+    /// It cannot be written, for this reason: the log was discarded.
+    Lost(io::Error),
+    /// The log was discarded before.
+    LostBefore,
+}
+
 impl PurgeLog {
     /// Opens the log, or begins a new one.
     ///
@@ -166,8 +180,8 @@ impl PurgeLog {
         self.state().records.routes.clone()
     }
 
-    /// Writes which routes there are. Returns whether the log can still be used.
-    pub(super) fn set_routes(&self, routes: Vec<MeaningDigest>) -> bool {
+    /// Writes which routes there are.
+    pub(super) fn set_routes(&self, routes: Vec<MeaningDigest>) -> Written {
         self.write(Record::Routes(routes))
     }
 
@@ -181,32 +195,32 @@ impl PurgeLog {
         lock(&self.summary).id
     }
 
-    /// Writes a purge. Returns whether the log can still be used.
-    pub(super) fn purge(&self, number: u64, purge: LoggedPurge) -> bool {
+    /// Writes a purge.
+    pub(super) fn purge(&self, number: u64, purge: LoggedPurge) -> Written {
         self.write(Record::Purge(number, purge))
     }
 
-    /// Writes the removal of a key. Returns whether the log can still be used.
-    pub(super) fn remove(&self, number: u64, key: [u8; 16]) -> bool {
+    /// Writes the removal of a key.
+    pub(super) fn remove(&self, number: u64, key: [u8; 16]) -> Written {
         self.write(Record::Removal(number, key))
     }
 
-    fn write(&self, record: Record) -> bool {
+    fn write(&self, record: Record) -> Written {
         let mut state = self.state();
         let bytes = record.to_bytes();
         state.records.apply(record);
         self.show(&state);
         let State { file, records, .. } = &mut *state;
         let Some(open) = file else {
-            return false;
+            return Written::LostBefore;
         };
         if let Err(error) = open.append(&bytes, records) {
             tracing::error!(%error, "a purge cannot be recorded: all that is stored on disk is discarded");
             state.discard(self);
-            return false;
+            return Written::Lost(error);
         }
         self.show(&state);
-        true
+        Written::Recorded
     }
 
     /// Makes the records of the file survive the machine's end.
@@ -248,8 +262,8 @@ impl PurgeLog {
             return Ok(true);
         }
         if state.file.as_ref().is_some_and(|f| f.len() > MOST_BYTES) {
-            state.file = Some(LogFile::create(&self.path, state.id, &state.records)?);
-            self.show(&state);
+            let created = LogFile::create(&self.path, state.id, &state.records);
+            state.change_file(self, created)?;
         }
         Ok(false)
     }
@@ -321,6 +335,22 @@ impl State {
         }
     }
 
+    /// Goes on with a file that was written anew. Where that has failed, it may be in
+    /// place all the same; then the open one is none that a later run reads.
+    fn change_file(&mut self, log: &PurgeLog, created: io::Result<LogFile>) -> io::Result<()> {
+        let is_open_in_place = || self.file.as_ref().is_some_and(|f| f.is_at(&log.path));
+        match created {
+            Ok(file) => self.file = Some(file),
+            Err(error) if is_open_in_place() => return Err(error),
+            Err(error) => {
+                self.discard(log);
+                return Err(error);
+            }
+        }
+        log.show(self);
+        Ok(())
+    }
+
     /// Makes the file unreadable, so that no later run believes it.
     fn discard(&mut self, log: &PurgeLog) {
         let path = &log.path;
@@ -358,6 +388,9 @@ impl Records {
             Record::Routes(routes) => self.routes = routes,
             Record::Removal(number, key) => {
                 self.next_removal = number.saturating_add(1);
+                if key == NO_KEY {
+                    return;
+                }
                 self.removals.insert(key, number);
                 self.removed.push_back((number, key));
                 if self.removed.len() > MOST_REMOVALS

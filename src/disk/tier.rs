@@ -6,15 +6,15 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use std::{fmt, io, thread};
 
-use super::counts::{Counts, DiskSnapshot, count};
+use super::counts::{Counts, DiskPauses, DiskSnapshot, count};
 use super::engine::{Engine, Recovered};
-use super::health::DiskHealth;
+use super::health::{DiskHealth, MAX_PAUSE};
 use super::names::Names;
 use super::purge_log::{Begun, Checked, PurgeLog};
 use super::reads::{self, Reads};
-use super::time::DiskClock;
-use super::upkeep::{Upkeep, read_time};
-use super::writes::Writes;
+use super::time::{DiskClock, Reached};
+use super::upkeep::Upkeep;
+use super::writes::{TICK, Writes};
 use super::{Disk, chain_file};
 use crate::clock::{Clock, Moment};
 use crate::sync::lock;
@@ -32,8 +32,10 @@ pub struct Tier {
     opened: Moment,
     /// Whether responses can be read.
     pub(super) reading: DiskHealth,
-    /// Whether anything can be written.
+    /// Whether responses can be written.
     pub(super) writing: DiskHealth,
+    /// Whether the purge log and the other small files can be written.
+    pub(super) logging: DiskHealth,
     pub(super) counts: Counts,
     pub(super) reads: Reads<Arc<Disk>>,
     pub(super) writes: Writes,
@@ -96,11 +98,10 @@ impl Tier {
             ),
             Begun::Continued | Begun::New => {}
         }
-        let disk_clock = DiskClock::after(read_time(&directory.join(TIME)), clock.clone());
-        if disk_clock.was_set_back() {
-            tracing::warn!(
-                "the time of day is before that of the last run: what was stored on disk and is fresh for a time is discarded"
-            );
+        let reached = Reached::read(&directory.join(TIME));
+        let (disk_clock, why) = DiskClock::after(reached, recovered > 0, clock.clone());
+        if let Some(why) = why {
+            tracing::warn!("{why}: what was stored on disk and is fresh for a time is discarded");
         }
         let tier = Arc::new(Self {
             directory: directory.to_owned(),
@@ -110,8 +111,9 @@ impl Tier {
             log,
             clock: disk_clock,
             opened: clock.now(),
-            reading: DiskHealth::new("reading", clock.clone()),
-            writing: DiskHealth::new("writing", clock.clone()),
+            reading: DiskHealth::new("reading", MAX_PAUSE, clock.clone()),
+            writing: DiskHealth::new("writing", MAX_PAUSE, clock.clone()),
+            logging: DiskHealth::new("purges", TICK, clock.clone()),
             machine: clock,
             counts: Counts::default(),
             reads: Reads::new(),
@@ -214,11 +216,9 @@ impl Tier {
     /// # Errors
     /// If that fails: what was purged may come back after a restart.
     pub(crate) fn sync_purges(&self) -> io::Result<()> {
-        self.log.sync().inspect_err(|error| {
-            count(&self.counts.errors);
-            self.writing
-                .fail("purges cannot be recorded on disk", error);
-        })
+        self.log
+            .sync()
+            .inspect_err(|_error| count(&self.counts.errors))
     }
 
     /// Writes what waits, for at most this long, and ends the threads.
@@ -254,7 +254,11 @@ impl Tier {
             evicted: self.engine.evicted(),
             queued: self.writes.len() as u64,
             errors: read(&counts.errors),
-            paused: self.reading.is_failing() || self.writing.is_failing(),
+            paused: DiskPauses {
+                reading: !self.reading.is_good(),
+                writing: !self.writing.is_good(),
+                purges: !self.logging.is_good(),
+            },
             last_purge: self.log.position().0,
             purge_log_bytes: self.log.len(),
         }

@@ -27,7 +27,7 @@ const BATCH: usize = 256;
 /// The most keys that are remembered as replaced.
 const MOST_REPLACED: usize = 65_536;
 /// How often the thread does what is periodic, if there is nothing to write.
-const TICK: Duration = Duration::from_secs(1);
+pub(super) const TICK: Duration = Duration::from_secs(1);
 
 /// What was stored in memory for a key.
 pub(super) enum ToKeep {

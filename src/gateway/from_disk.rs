@@ -81,7 +81,7 @@ impl Gateway {
         session.activity.record(now);
         let outcome = Outcome::FromDisk { ttl: judged.ttl() };
         let for_response = context.for_response(&self.clients, fields);
-        let response = self.render(judged, miss.requested(), outcome, &for_response, now);
+        let response = self.render_miss(judged, miss, outcome, &for_response, now);
         self.finish(session, context, Some(outcome), None, response, now)
     }
 

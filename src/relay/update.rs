@@ -163,8 +163,11 @@ impl Fetch {
                 if !upstream.shares_origin_with(origin) {
                     continue;
                 }
-                let mut key = Key::begin(other.number);
                 let own = upstream.target_of(&target);
+                if !other.may_have_stored(own) {
+                    continue;
+                }
+                let mut key = Key::begin(other.number);
                 key.buffer().extend_from_slice(own.as_bytes());
                 relay.cache.store().remove(&key);
             }

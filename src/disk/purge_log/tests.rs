@@ -88,7 +88,10 @@ fn purges_match_what_was_checked_before_them_now_and_after_a_restart() {
         assert_eq!(begun, Begun::New);
         let before = checked(&log);
         assert!(is_there(&log, before));
-        assert!(log.purge(1, LoggedPurge::new(&purge, route, tip)));
+        assert!(matches!(
+            log.purge(1, LoggedPurge::new(&purge, route, tip)),
+            Written::Recorded
+        ));
         let after = checked(&log);
         for log in [log, open(&path), open(&path)] {
             assert_eq!(is_there(&log, before), !matches, "{purge:?}");
@@ -105,7 +108,7 @@ fn the_routes_are_those_that_were_set_last() {
     let (log, _) = PurgeLog::open(&path).unwrap();
     assert_eq!(log.routes(), []);
     for routes in [vec![ONE, TWO], vec![TWO]] {
-        assert!(log.set_routes(routes.clone()));
+        assert!(matches!(log.set_routes(routes.clone()), Written::Recorded));
         assert_eq!(log.routes(), routes);
     }
     assert_eq!(open(&path).routes(), [TWO]);
@@ -117,9 +120,9 @@ fn a_removed_key_is_absent_until_it_is_stored_again() {
     let path = directory.path().join("purges");
     let (log, _) = PurgeLog::open(&path).unwrap();
     let before = checked(&log);
-    assert!(log.remove(0, [9; 16]));
+    assert!(matches!(log.remove(0, [9; 16]), Written::Recorded));
     assert!(is_there(&log, before), "another key");
-    assert!(log.remove(1, KEY));
+    assert!(matches!(log.remove(1, KEY), Written::Recorded));
     let after = checked(&log);
     for log in [log, open(&path)] {
         assert!(!is_there(&log, before));
@@ -137,12 +140,12 @@ fn what_is_older_than_the_oldest_record_is_absent() {
     let other = || LoggedPurge::new(&Purge::Route(1), Some(TWO), None);
     let most = MOST_PURGES as u64;
     for number in 1..=most {
-        assert!(log.purge(number, other()));
+        assert!(matches!(log.purge(number, other()), Written::Recorded));
     }
     assert!(is_there(&log, before));
     log.purge(most + 1, other());
     let removed = |number: u64| {
-        let mut key = [0; 16];
+        let mut key = [7; 16];
         key[..8].copy_from_slice(&number.to_le_bytes());
         key
     };
@@ -153,10 +156,14 @@ fn what_is_older_than_the_oldest_record_is_absent() {
         let (_, next) = log.position();
         let most = MOST_REMOVALS as u64;
         for number in next..next + most {
-            assert!(log.remove(number, removed(number)));
+            assert!(matches!(
+                log.remove(number, removed(number)),
+                Written::Recorded
+            ));
         }
-        assert!(is_there(&log, before));
-        log.remove(next + most, removed(next + most));
+        log.remove(next + most, NO_KEY);
+        assert!(is_there(&log, before), "no key is no removal");
+        log.remove(next + most + 1, removed(next + most));
         assert!(!is_there(&log, before));
         assert!(is_there(&log, checked(&log)));
     }
@@ -217,7 +224,9 @@ fn where_a_purge_cannot_be_written_all_is_absent_until_it_can() {
     // A handle that cannot be written stands for a device that cannot.
     let broken = fs::File::open(&path).unwrap();
     log.state().file.as_mut().unwrap().set_handle(broken);
-    assert!(!log.purge(1, LoggedPurge::new(&Purge::Route(1), Some(TWO), None)));
+    let purge = |number| log.purge(number, LoggedPurge::new(&Purge::All, None, None));
+    assert!(matches!(purge(1), Written::Lost(_)));
+    assert!(matches!(purge(2), Written::LostBefore), "one fault");
     assert_eq!(log.id(), None);
     assert!(!is_there(&log, before));
     assert!(log.sync().is_err());
@@ -245,6 +254,26 @@ fn a_log_that_has_grown_is_written_anew() {
         assert_eq!(log.position(), (0, number + 1));
         assert!(!is_there(&log, before) && is_there(&log, checked(&log)));
     }
+}
+
+#[test]
+fn a_purge_is_not_written_to_a_file_that_was_replaced() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("purges");
+    let (log, _) = PurgeLog::open(&path).unwrap();
+    let before = checked(&log);
+    let failed = || Err(io::Error::other("it is not durable"));
+    let mut state = log.state();
+    assert!(state.change_file(&log, failed()).is_err());
+    drop(state);
+    assert!(is_there(&log, before), "nothing was replaced");
+    let mut state = log.state();
+    drop(LogFile::create(&path, state.id, &state.records).unwrap());
+    assert!(state.change_file(&log, failed()).is_err());
+    drop(state);
+    assert_eq!(log.id(), None);
+    assert!(log.sync().is_err(), "no purge is acknowledged");
+    assert!(!path.exists(), "no later run reads it");
 }
 
 #[test]

@@ -33,8 +33,16 @@ pub(super) fn encode(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
     )?;
     to.gauge(
         "ordgate_disk_paused",
-        "Whether the disk is not used for a while, after a fault",
-        one(f64::from(u8::from(now.paused))),
+        "Whether the disk is not used for a while, after a fault: for reading responses, for writing them, or for purges, without which nothing on disk is used",
+        by(
+            "what",
+            [
+                ("reading", now.paused.reading),
+                ("writing", now.paused.writing),
+                ("purges", now.paused.purges),
+            ]
+            .map(|(what, is_paused)| (what, f64::from(u8::from(is_paused)))),
+        ),
     )?;
     to.counter(
         "ordgate_disk_reads",

@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use super::answers::{Ground, TIMED, figure, is_from_disk, until_written};
+use crate::support::respect::{ALL, ok};
 use crate::support::upstream::usual_body;
 use crate::support::{Client, Gateway, Process, Upstream, until};
 
@@ -116,6 +117,33 @@ async fn a_directory_that_is_removed_while_it_is_used_is_no_error() {
 }
 
 #[tokio::test]
+async fn requests_do_not_keep_the_disk_from_being_tried_again() {
+    let ground = Ground::routes(ALL);
+    ground
+        .upstream
+        .always(ok(&["cache-control: max-age=600"], "one"));
+    let gateway = ground.start().await;
+    gateway.get("/a").await;
+    until_written(&gateway, 1).await;
+    let answers = ground.directory.path().join("answers");
+    let away = ground.directory.path().join("away");
+    fs::rename(&answers, &away).unwrap();
+    let paused = || gateway.status()["state_directory"]["answers"]["paused"]["purges"].clone();
+    until("the fault is seen", || paused() == true).await;
+    fs::rename(&away, &answers).unwrap();
+    // Each is a removal that cannot be recorded while the log is lost.
+    for _ in 0..70 {
+        gateway.request("POST", "/b", &[]).await;
+        gateway.advance(500);
+    }
+    until("the log begins anew", || paused() == false).await;
+    gateway.get("/c").await;
+    until_written(&gateway, 2).await;
+    let gateway = ground.restart(gateway).await;
+    assert!(is_from_disk(&gateway.get("/c").await));
+}
+
+#[tokio::test]
 async fn a_second_process_serves_without() {
     let ground = Ground::routes(TIMED);
     let gateway = ground.start().await;
@@ -160,14 +188,14 @@ async fn a_full_disk_pauses_the_tier_and_is_no_error() {
     let mut operator = Client::connect(admin).await;
     let status = operator.get("/status").await;
     let answers = status.json()["state_directory"]["answers"].clone();
-    assert_eq!(answers["paused"], true, "{answers}");
+    assert_eq!(answers["paused"]["writing"], true, "{answers}");
     assert!(answers["errors"].as_u64() > Some(0), "{answers}");
     assert!(
         operator
             .get("/metrics")
             .await
             .text()
-            .contains("ordgate_disk_paused{} 1")
+            .contains("ordgate_disk_paused{what=\"writing\"} 1")
     );
     assert_eq!(client.get("/timed/still").await.status, 200);
     assert_eq!(
