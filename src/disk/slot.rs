@@ -92,8 +92,10 @@ struct Slot {
 /// Where the tier is from, and what makes a configuration's state of it.
 struct Source {
     tier: Arc<LateTier>,
-    make: Box<dyn Fn(&Arc<Tier>) -> Arc<Disk> + Send + Sync>,
+    make: Make,
 }
+
+type Make = Box<dyn Fn(&Arc<Tier>) -> Arc<Disk> + Send + Sync>;
 
 impl DiskSlot {
     /// That of a configuration, for which `make` makes it.
