@@ -17,6 +17,7 @@ use super::counts::count;
 use super::{Disk, Tier};
 use crate::cache::StoredResponse;
 use crate::cache::key::Key;
+use crate::cache::sequence::PurgeSequence;
 use crate::compress::queue::{Bounds, Queue};
 use crate::identify::Client;
 
@@ -44,6 +45,8 @@ pub(crate) enum Loaded {
         stored: Arc<StoredResponse>,
         /// Whether the blocks that it names are known to stand. If not, it is stale.
         stands: bool,
+        /// The purges and removals that it was checked against.
+        checked: PurgeSequence,
     },
     /// The variants of a target, which are in memory again.
     Variants,

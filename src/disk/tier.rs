@@ -12,8 +12,8 @@ use super::health::{DiskHealth, MAX_PAUSE};
 use super::names::Names;
 use super::purge_log::{Begun, Checked, PurgeLog};
 use super::reads::{self, Reads};
-use super::time::DiskClock;
-use super::upkeep::{Upkeep, read_time};
+use super::time::{DiskClock, Reached};
+use super::upkeep::Upkeep;
 use super::writes::{TICK, Writes};
 use super::{Disk, chain_file};
 use crate::clock::{Clock, Moment};
@@ -98,11 +98,10 @@ impl Tier {
             ),
             Begun::Continued | Begun::New => {}
         }
-        let disk_clock = DiskClock::after(read_time(&directory.join(TIME)), clock.clone());
-        if disk_clock.was_set_back() {
-            tracing::warn!(
-                "the time of day is before that of the last run: what was stored on disk and is fresh for a time is discarded"
-            );
+        let reached = Reached::read(&directory.join(TIME));
+        let (disk_clock, why) = DiskClock::after(reached, recovered > 0, clock.clone());
+        if let Some(why) = why {
+            tracing::warn!("{why}: what was stored on disk and is fresh for a time is discarded");
         }
         let tier = Arc::new(Self {
             directory: directory.to_owned(),

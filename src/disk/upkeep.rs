@@ -3,14 +3,11 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io;
-use std::path::Path;
 use std::sync::Weak;
 use std::time::Duration;
 
-use super::bytes::{Reader, put_record, take_record};
 use super::counts::count;
 use super::digest::MeaningDigest;
-use super::files::replace;
 use super::tier::{TIME, Tier};
 use super::{Disk, chain_file};
 use crate::clock::Moment;
@@ -98,7 +95,10 @@ impl Tier {
         }
         let now = self.now();
         if upkeep.time_written + TIME_EVERY <= now {
-            self.write_time()?;
+            // The first time, the clock may have been set anew.
+            let durable = upkeep.time_written == Moment::default();
+            let reached = self.clock.reached();
+            reached.write(&self.directory.join(TIME), durable)?;
             upkeep.time_written = now;
         }
         let Some(disk) = upkeep.current.upgrade() else {
@@ -125,17 +125,4 @@ impl Tier {
         }
         Ok(())
     }
-
-    fn write_time(&self) -> io::Result<()> {
-        let mut bytes = Vec::new();
-        put_record(&mut bytes, &self.clock.now().millis.to_le_bytes());
-        replace(&self.directory.join(TIME), &bytes, false).map(drop)
-    }
-}
-
-/// The time that the last run had reached; 0 if that is not known.
-pub(super) fn read_time(path: &Path) -> u64 {
-    let bytes = std::fs::read(path).unwrap_or_default();
-    let time = take_record(&mut Reader(&bytes)).and_then(|content| Reader(content).u64());
-    time.unwrap_or(0)
 }

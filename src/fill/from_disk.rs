@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::windows::{List, Parts};
 use super::{FIRST_PROBE, Fill, LookupKey};
 use crate::cache::StoredResponse;
+use crate::cache::key::Key;
 use crate::cache::policy::Mode;
 use crate::disk::{Disk, Loaded};
 use crate::identify::Client;
@@ -36,20 +37,38 @@ impl Fill {
             // Just after the start: one request shows whether what is there is fresh.
             self.chain.seed_settled(route.cache.tip, FIRST_PROBE).await;
         }
-        match disk.load(&lookup.key, client).await {
-            // The read may have begun, for another request, before a purge.
-            Loaded::Response { stored, stands }
-                if self.is_answer(lookup, &stored)
-                    && !self.cache.store().response_was_purged(&lookup.key, &stored) =>
-            {
-                self.note_transactions(&lookup.key, route, &stored);
-                usable(stored, stands)
-            }
-            Loaded::Response { .. } | Loaded::Absent | Loaded::Variants => {
+        let loaded = self.load(disk, &lookup.key, route, client).await;
+        match loaded.filter(|(stored, _)| self.is_answer(lookup, stored)) {
+            Some((stored, stands)) => usable(stored, stands),
+            None => {
                 let cut = self.cut_from_disk(disk, lookup, route, client).await;
                 cut.unwrap_or(FromDisk::Nothing)
             }
         }
+    }
+
+    /// The response that the disk has for a key, and whether its blocks are known to
+    /// stand.
+    async fn load(
+        &self,
+        disk: &Arc<Disk>,
+        key: &Key,
+        route: &Route,
+        client: Client,
+    ) -> Option<(Arc<StoredResponse>, bool)> {
+        let Loaded::Response {
+            stored,
+            stands,
+            checked,
+        } = disk.load(key, client).await
+        else {
+            return None;
+        };
+        if !self.cache.store().still_holds(key, &stored, checked) {
+            return None;
+        }
+        self.note_transactions(key, route, &stored);
+        Some((stored, stands))
     }
 
     /// A page that is cut from windows, some of which are on disk.
@@ -75,10 +94,7 @@ impl Fill {
                 Some(part) => part,
                 None => {
                     let key = list.window(offset)?;
-                    let Loaded::Response { stored, stands } = disk.load(&key, client).await else {
-                        return None;
-                    };
-                    self.note_transactions(&key, route, &stored);
+                    let (stored, stands) = self.load(disk, &key, route, client).await?;
                     is_from_disk = true;
                     all_stand &= stands;
                     stored

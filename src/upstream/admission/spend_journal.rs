@@ -228,7 +228,14 @@ impl SpendJournal {
             None if self.directory.was_removed() => return Err(removed()),
             None => file.insert(SpendFile::create(&self.directory, &self.header(true))?),
         };
-        let budgets = self.books().live();
+        let (budgets, is_due) = {
+            let mut books = self.books();
+            (books.live(), books.header_is_due)
+        };
+        if is_due && !everything {
+            // Before a request of a budget without a page is sent.
+            self.write_header(open, false)?;
+        }
         for budget in &budgets {
             let Some(entry) = budget.entry() else {
                 continue;
@@ -248,8 +255,8 @@ impl SpendJournal {
             self.health.writes.fetch_add(1, Relaxed);
             entry.written.send_replace(number);
         }
-        let is_due = self.books().header_is_due;
-        if everything || is_due {
+        if everything {
+            // It says that the pages are complete.
             self.write_header(open, false)?;
         }
         if is_due {
@@ -337,11 +344,15 @@ impl JournalEntry {
         }
     }
 
-    /// Waits until the request of this number is journalled, or the journal fails.
+    /// Waits until the request of this number is journalled, or the journal fails. Where
+    /// the budget has no page, the file says so then.
     pub(super) async fn written(&self, number: u64) {
         let health = &self.journal.health;
-        if self.slot.is_none() || health.is_failing() {
+        let is_failing = health.is_failing();
+        if is_failing || self.slot.is_none() {
             health.unjournalled.fetch_add(1, Relaxed);
+        }
+        if is_failing {
             return;
         }
         let mut written = self.written.subscribe();
@@ -350,7 +361,8 @@ impl JournalEntry {
             Ok(_written) => {}
             Err(_elapsed) => {
                 health.stall();
-                health.unjournalled.fetch_add(1, Relaxed);
+                let is_new = u64::from(self.slot.is_some());
+                health.unjournalled.fetch_add(is_new, Relaxed);
             }
         }
     }

@@ -304,8 +304,8 @@ fn a_directory_that_is_removed_is_not_written_anew() {
     assert!(!path.exists());
 }
 
-#[test]
-fn there_are_pages_for_many_keys_and_beyond_them_the_next_start_waits() {
+#[tokio::test]
+async fn there_are_pages_for_many_keys_and_beyond_them_the_next_start_waits() {
     let directory = tempfile::tempdir().unwrap();
     let clock = Clock::manual();
     let first = Process::start(directory.path(), &clock);
@@ -322,7 +322,13 @@ fn there_are_pages_for_many_keys_and_beyond_them_the_next_start_waits() {
     assert!(!first.journal.books().is_full);
     let more = handles(&first, file::SLOTS..file::SLOTS + 1);
     assert!(first.journal.books().is_full);
+    // A request of a budget without a page waits until the file says that there is one.
+    let entry = first.take(&more[0]);
+    let mut waits = Box::pin(more[0].journalled(entry));
+    assert_eq!(waits.as_mut().now_or_never(), None);
     first.journal.write();
+    assert_eq!(waits.now_or_never(), Some(()));
+    assert_eq!(first.journal.snapshot().unjournalled, 1);
     drop((held, more));
     first.kill();
     // Pages of keys that are gone are used again, when nothing counts any more.
