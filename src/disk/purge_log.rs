@@ -253,8 +253,8 @@ impl PurgeLog {
     /// Writes what waits to be written.
     ///
     /// # Errors
-    /// If that fails, or a record is missing. Then the file is removed, and no later call
-    /// is an error: without a file, nothing that was kept can be used.
+    /// If that fails. Then the file is removed, and no later call is an error: without a
+    /// file, nothing that was kept can be used.
     fn write_queued(&self, file: &mut Option<LogFile>) -> io::Result<()> {
         let mut state = write(&self.state);
         let Some(open) = file else {
@@ -267,8 +267,7 @@ impl PurgeLog {
         };
         if state.standing == Standing::Lost {
             drop(state);
-            self.discard_file(file)?;
-            return Err(io::Error::other("a record is missing"));
+            return self.discard_file(file);
         }
         let (queued, pushed) = state.take_queued();
         let mark = file::mark(&state.records);
@@ -403,8 +402,8 @@ impl PurgeLog {
 
     /// Makes all that was kept so far absent: at once here, and soon for later runs. A new
     /// log begins with the next [`maintain`](Self::maintain).
-    pub(super) fn discard(&self) {
-        self.lose(&"too many responses could not be written");
+    pub(super) fn discard(&self, why: &dyn Display) {
+        self.lose(why);
         self.wake();
     }
 

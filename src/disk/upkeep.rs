@@ -6,19 +6,23 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
 use std::io;
 use std::sync::Weak;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use super::codec::decode_head;
 use super::counts::count;
 use super::digest::MeaningDigest;
 use super::engine::EngineError;
+use super::files::bytes_of;
 use super::health::DiskHealth;
 use super::purge_log::Due;
 use super::tier::{TIME, Tier};
 use super::{Disk, chain_file};
+use crate::chain::KnownBlocks;
 use crate::clock::Moment;
 
-/// How often the time is written.
+/// How often the time is written, and what was written to disk is made durable: so that
+/// a full file has little left to be made durable.
 const TIME_EVERY: Duration = Duration::from_secs(5);
 
 /// What was known of a tip when its file was written.
@@ -51,6 +55,8 @@ pub(super) struct Current {
     pub(super) records_purges: bool,
     /// The states of tips that were seeded.
     pub(super) seeded: HashSet<u64>,
+    /// Whether the files of former tips were removed.
+    pub(super) is_tidy: bool,
 }
 
 /// What the writer thread looks after.
@@ -113,11 +119,19 @@ impl Tier {
     }
 
     fn try_tick(&self, upkeep: &mut Upkeep) -> io::Result<()> {
+        let before = self.log.len();
         if self.log.maintain()? {
             tracing::warn!(
                 "a new purge log begins: all responses that were stored on disk are discarded"
             );
+        } else if self.log.len() < before {
+            let now = self.now().nanos();
+            self.counts.last_compaction.store(now, Relaxed);
         }
+        let disk = self.current().disk.upgrade();
+        // Before the log is made durable: a file with blocks of the new chain is never there
+        // without the purge that their reorg has caused.
+        let to_write = (disk.as_deref()).map_or_else(Vec::new, |disk| self.blocks(disk, upkeep));
         let position = self.log.position();
         if upkeep.synced != position {
             self.log.sync()?;
@@ -130,32 +144,45 @@ impl Tier {
             let reached = self.clock.reached();
             reached.write(&self.directory.join(TIME), durable)?;
             upkeep.time_written = now;
+            if let Err(error) = self.engine.sync() {
+                count(&self.counts.errors);
+                let what = "stored responses cannot be written to disk";
+                self.writing.fail(what, &error);
+            }
+            let others = bytes_of(&self.directory)?;
+            self.counts.other_bytes.store(others, Relaxed);
         }
-        let Some(disk) = self.current().disk.upgrade() else {
-            return Ok(());
-        };
-        for (tip, digest) in (0..).zip(&disk.tips) {
-            let Some(number) = disk.chain.state_number(tip) else {
-                continue;
-            };
+        if let Some(disk) = disk {
+            let is_tidy = std::mem::replace(&mut self.current().is_tidy, true);
+            if !is_tidy && let Err(error) = chain_file::tidy(&self.directory, &disk.tips) {
+                self.current().is_tidy = false;
+                return Err(error);
+            }
+        }
+        for (digest, known, blocks) in to_write {
+            chain_file::write(&self.directory, digest, &blocks)?;
+            upkeep.written.insert(digest, known);
+        }
+        Ok(())
+    }
+
+    /// The blocks of each tip that are to be written.
+    fn blocks(&self, disk: &Disk, upkeep: &Upkeep) -> Vec<(MeaningDigest, Written, KnownBlocks)> {
+        let tips = (0..).zip(&disk.tips);
+        let blocks = tips.filter_map(|(tip, digest)| {
             let known = Written {
-                state: number,
+                state: disk.chain.state_number(tip)?,
                 revision: disk.chain.revision(tip),
                 tip: disk.chain.tip_height(tip),
-                at: now,
+                at: self.now(),
             };
             let before = upkeep.written.get(digest);
             if known.revision == 0 || before.is_some_and(|before| before.is_recent(&known)) {
-                continue;
+                return None;
             }
-            if let Some(blocks) = disk.chain.known_blocks(tip) {
-                // With the purge of those that they have replaced.
-                self.log.flush()?;
-                chain_file::write(&self.directory, *digest, &blocks)?;
-                upkeep.written.insert(*digest, known);
-            }
-        }
-        Ok(())
+            Some((*digest, known, disk.chain.known_blocks(tip)?))
+        });
+        blocks.collect()
     }
 
     /// Removes from disk what was removed or purged by its key, and what is older than

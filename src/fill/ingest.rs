@@ -134,15 +134,17 @@ impl Fill {
         }
     }
 
-    /// Purges whatever mentions a block at a height or above, and waits until this is
-    /// recorded; answers with the purge's number.
+    /// Purges whatever mentions a block at a height or above, which the chain has
+    /// reported as orphaned, and waits until this is recorded; answers with the purge's
+    /// number.
     pub(crate) async fn purge_from(&self, tip: TipNumber, height: u32) -> u64 {
         let number = self.cache.store().purge(Purge::Heights {
             tip: Some(tip),
             from: height,
             to: u32::MAX,
         });
-        if let Some(disk) = &self.disk {
+        self.chain.purged(tip);
+        if let Some(disk) = self.disk.get() {
             disk.recorded().await;
         }
         number

@@ -145,7 +145,7 @@ impl Fetch {
         sequence: PurgeSequence,
     ) {
         let invalidates = self.invalidate(relay, route, status, fields);
-        if let Some(disk) = relay.disk.as_ref().filter(|_| invalidates) {
+        if let Some(disk) = relay.disk.get().filter(|_| invalidates) {
             disk.recorded().await;
         }
         let is_head = self.request.method == Method::HEAD && status == StatusCode::OK;
