@@ -18,6 +18,7 @@
 //! is done where a record cannot be written: at once in memory, and on disk as soon as
 //! that is possible.
 
+mod checked;
 mod file;
 mod record;
 mod records;
@@ -32,9 +33,9 @@ use std::sync::{Mutex, MutexGuard, OnceLock, RwLock};
 use std::thread::Thread;
 use std::time::Duration;
 
-use aws_lc_rs::rand::{SecureRandom, SystemRandom};
 use tokio::sync::watch;
 
+pub(super) use self::checked::{Checked, LogId, NO_KEY};
 use self::file::LogFile;
 pub(super) use self::file::parse_any;
 pub(super) use self::record::LoggedPurge;
@@ -54,33 +55,6 @@ pub(super) const MOST_BYTES: u64 = 4 << 20;
 const REMOVED: &str = "the purge log was removed";
 /// How long an answer waits for its record to be written.
 const PATIENCE: Duration = Duration::from_secs(3);
-
-/// The id of a log. Another log knows nothing of the purges of this one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct LogId(pub(super) [u8; 16]);
-
-/// Stands for a key that nothing is kept under.
-pub(super) const NO_KEY: [u8; 16] = [0; 16];
-
-impl LogId {
-    fn random() -> io::Result<Self> {
-        let mut bytes = [0; 16];
-        SystemRandom::new()
-            .fill(&mut bytes)
-            .map_err(|_unspecified| io::Error::other("no source of randomness"))?;
-        Ok(Self(bytes))
-    }
-}
-
-/// The purges and removals that something was checked against.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Checked {
-    pub(super) log: LogId,
-    /// The number of the last purge.
-    pub(super) purge: u64,
-    /// The number of the next removal.
-    pub(super) removal: u64,
-}
 
 /// The log.
 #[derive(Debug)]

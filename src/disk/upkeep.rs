@@ -265,7 +265,7 @@ mod tests {
     #[tokio::test]
     async fn removals_and_purges_of_keys_remove_what_they_name_and_nothing_else() {
         let directory = tempfile::tempdir().unwrap();
-        let tier = Tier::open(directory.path(), 64 << 20, Clock::manual()).unwrap();
+        let tier = Tier::open(directory.path(), 64 << 20, 0, Clock::manual()).unwrap();
         let route = RouteOnDisk {
             digest: DIGEST,
             mode: Mode::Respect,

@@ -400,7 +400,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_older_than_a_lost_write_is_removed() {
         let directory = tempfile::tempdir().unwrap();
-        let tier = Tier::open(directory.path(), 64 << 20, Clock::manual()).unwrap();
+        let tier = Tier::open(directory.path(), 64 << 20, 0, Clock::manual()).unwrap();
         let (lost, other) = ([1; 16], [2; 16]);
         let values = [lost, other].map(|key| (key, b"older".to_vec()));
         tier.engine.put_batch(&values).unwrap();
