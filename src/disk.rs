@@ -38,6 +38,7 @@ mod names;
 mod purge_log;
 mod reads;
 mod restore;
+mod slot;
 mod tier;
 mod time;
 mod upkeep;
@@ -52,6 +53,7 @@ use http::HeaderName;
 
 use digest::{MeaningDigest, of_route, of_tip};
 pub(crate) use reads::Loaded;
+pub(crate) use slot::{DiskSlot, LateTier};
 pub use tier::{OpenError, Tier};
 
 use crate::cache::Cache;

@@ -83,7 +83,7 @@ pub(super) async fn answer(
 /// Makes purges survive the machine's end, where responses are kept on disk. It waits for
 /// the disk, on another thread.
 async fn make_durable(gateway: &Gateway) -> io::Result<()> {
-    let Some(disk) = &gateway.fill.disk else {
+    let Some(disk) = gateway.fill.disk.get() else {
         return Ok(());
     };
     let tier = disk.tier().clone();

@@ -119,7 +119,7 @@ fn state_directory(gateway: &Gateway) -> Value {
     let Some(path) = state.path() else {
         return Value::Null;
     };
-    let disk = gateway.fill.disk.as_ref();
+    let disk = gateway.fill.disk.get();
     json!({
         "path": path.display().to_string(),
         "status": state.name(),

@@ -29,9 +29,19 @@ impl Chain {
     }
 
     /// The blocks that are known of a tip, for the next run; `None` while it is not known
-    /// whether they are of one chain.
+    /// whether they are of one chain, or while a reorg of them has purged nothing yet: a
+    /// process that is killed then must find the blocks of before.
     pub(crate) fn known_blocks(&self, tip: TipNumber) -> Option<KnownBlocks> {
-        self.tip_at(tip)?.ledger().known_blocks()
+        let tip = self.tip_at(tip)?;
+        let ledger = tip.ledger();
+        tip.is_purged().then(|| ledger.known_blocks()).flatten()
+    }
+
+    /// Notes that what names the orphaned blocks that were reported was purged.
+    pub(crate) fn purged(&self, tip: TipNumber) {
+        if let Some(tip) = self.tip_at(tip) {
+            tip.note_purged();
+        }
     }
 
     /// A number that grows with what is known of a tip.
@@ -71,10 +81,13 @@ impl Chain {
         let check = ledger.next_seed_check(now);
         tip.publish(&ledger);
         let epoch = ledger.epoch();
+        let orphaned = match check {
+            SeedCheck::Orphaned(from) => Some(from),
+            SeedCheck::At(_) | SeedCheck::None => None,
+        };
+        tip.note_orphaned(orphaned);
         drop(ledger);
-        if let SeedCheck::Orphaned(from) = check {
-            tip.report_reorg(Some(from), epoch);
-        }
+        tip.report_reorg(orphaned, epoch);
         check
     }
 
@@ -109,7 +122,7 @@ impl Chain {
 mod tests {
     use super::*;
     use crate::chain::finality::FinalitySettings;
-    use crate::chain::ledger::Observation;
+    use crate::chain::ledger::{ForkCheck, Observation};
     use crate::chain::{LookAhead, Settings, TipSource};
     use crate::pages::Block;
 
@@ -119,6 +132,23 @@ mod tests {
         let mut hash = [1; 32];
         hash[..4].copy_from_slice(&height.to_be_bytes());
         Block { height, hash }
+    }
+
+    fn chain() -> Chain {
+        Chain::new(&Settings {
+            times: FinalitySettings::default(),
+            index_blocks: 100,
+            hash_zeros: 8,
+            look_ahead: LookAhead::default(),
+            tips: vec![TipSource {
+                name: "runes".into(),
+                path: Some("/".into()),
+                height: "block_height".into(),
+                every: Duration::from_secs(5),
+                upstream: 0,
+                upstream_name: "default".into(),
+            }],
+        })
     }
 
     /// The upstream has a tip, and answers with it and a block.
@@ -140,21 +170,31 @@ mod tests {
     }
 
     #[test]
+    fn blocks_are_not_for_the_next_run_before_their_reorg_has_purged() {
+        let chain = chain();
+        learn(&chain, 101, 100);
+        assert!(chain.known_blocks(0).is_some());
+        let start = chain.request_start(0).unwrap();
+        let other = Block {
+            height: 100,
+            hash: [9; 32],
+        };
+        let observation = Observation {
+            blocks: &[other],
+            ..Observation::default()
+        };
+        chain.apply_answer(0, start, NOW, observation, NOW);
+        // Without a status there is no search for the fork point.
+        assert_eq!(chain.known_blocks(0), None);
+        chain.purged(0);
+        learn(&chain, 101, 101);
+        while let ForkCheck::At(_) = chain.next_fork_check(0, NOW) {}
+        assert!(chain.known_blocks(0).is_some());
+    }
+
+    #[test]
     fn blocks_of_an_earlier_run_stand_as_long_as_a_later_epoch_is_linked() {
-        let chain = Chain::new(&Settings {
-            times: FinalitySettings::default(),
-            index_blocks: 100,
-            hash_zeros: 8,
-            look_ahead: LookAhead::default(),
-            tips: vec![TipSource {
-                name: "runes".into(),
-                path: Some("/".into()),
-                height: "block_height".into(),
-                every: Duration::from_secs(5),
-                upstream: 0,
-                upstream_name: "default".into(),
-            }],
-        });
+        let chain = chain();
         chain.seed(0, &(80..=100).map(|height| (block(height), true)).collect());
         assert_eq!(chain.standing_blocks(0, 99), None);
         learn(&chain, 101, 100);

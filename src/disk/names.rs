@@ -59,7 +59,7 @@ impl Tier {
     }
 
     /// Notes what became of a record. That the log was lost before is no new fault.
-    fn note(&self, written: Written) {
+    pub(super) fn note(&self, written: Written) {
         if let Written::Lost(error) = written {
             count(&self.counts.errors);
             self.logging

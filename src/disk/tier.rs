@@ -10,12 +10,14 @@ use super::counts::{Counts, DiskPauses, DiskSnapshot, count};
 use super::engine::{Engine, Recovered};
 use super::health::{DiskHealth, MAX_PAUSE};
 use super::names::Names;
-use super::purge_log::{Begun, Checked, PurgeLog};
+use super::purge_log::{Begun, Checked, LoggedPurge, NO_KEY, PurgeLog};
 use super::reads::{self, Reads};
 use super::time::{DiskClock, Reached};
 use super::upkeep::Upkeep;
 use super::writes::{TICK, Writes};
 use super::{Disk, chain_file};
+use crate::cache::purge::Purge;
+use crate::cache::sequence::PurgeSequence;
 use crate::clock::{Clock, Moment};
 use crate::sync::lock;
 
@@ -44,8 +46,12 @@ pub struct Tier {
 }
 
 /// What of the bytes is for everything but stored responses: the purge log, while it is
-/// written anew twice, what is known of the chain, and what keys have spent.
-const RESERVED: u64 = 3 * super::purge_log::MOST_BYTES;
+/// written anew twice; what is known of the chain, each file while it is written anew; and
+/// what keys have spent, the same.
+const fn reserved(tips: usize) -> u64 {
+    let files = tips as u64 + chain_file::MOST_FORMER as u64;
+    3 * super::purge_log::MOST_BYTES + 2 * files * chain_file::MOST_BYTES + (2 << 20)
+}
 
 /// Why the tier cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -72,16 +78,22 @@ impl fmt::Debug for Tier {
 }
 
 impl Tier {
-    /// Opens what is in a directory, of at most `max_bytes`, and starts the threads.
+    /// Opens what is in a directory, of at most `max_bytes`, and starts the threads. `tips`
+    /// is the number of tips whose blocks are kept.
     ///
     /// # Errors
     /// If that is not possible. The directory is not used then.
-    pub fn open(directory: &Path, max_bytes: u64, clock: Clock) -> Result<Arc<Self>, OpenError> {
+    pub fn open(
+        directory: &Path,
+        max_bytes: u64,
+        tips: usize,
+        clock: Clock,
+    ) -> Result<Arc<Self>, OpenError> {
         let in_file = |name: &str| {
             let path = directory.join(name);
             move |error| OpenError::File { path, error }
         };
-        let room = max_bytes.saturating_sub(RESERVED);
+        let room = max_bytes.saturating_sub(reserved(tips));
         let (engine, found) = Engine::open(&directory.join(RESPONSES), room)?;
         report(&found);
         let recovered = found.entries;
@@ -168,13 +180,30 @@ impl Tier {
         }
         let mut upkeep = self.upkeep();
         upkeep.current = Arc::downgrade(disk);
+        upkeep.is_tidy = false;
         let is_first = !std::mem::replace(&mut upkeep.records_purges, true);
         drop(upkeep);
         if is_first {
             let position = self.log.position();
-            disk.cache.store().record(self.clone(), position);
+            if disk.cache.store().record(self.clone(), position) {
+                self.discard_all(disk.cache.store().sequence());
+            }
         }
         self.forget_routes(disk);
+    }
+
+    /// Makes all that was stored so far absent: the tier was opened late, and a purge or
+    /// removal before may have meant it. The log goes on from their numbers.
+    fn discard_all(&self, position: PurgeSequence) {
+        tracing::warn!(
+            "there were purges before responses on disk could be used: all that were stored there are discarded"
+        );
+        let all = LoggedPurge::new(&Purge::All, None, None);
+        self.note(self.log.purge(position.purge(), all));
+        if let Some(last) = position.removal().checked_sub(1) {
+            self.note(self.log.remove(last, NO_KEY));
+        }
+        self.log.discard();
     }
 
     /// What is stored now was checked against; `None` if nothing can be kept.
@@ -237,8 +266,12 @@ impl Tier {
     pub(crate) fn snapshot(&self) -> DiskSnapshot {
         let counts = &self.counts;
         let read = |counter: &std::sync::atomic::AtomicU64| counter.load(Relaxed);
+        let ago = |at: &std::sync::atomic::AtomicU64| {
+            let at = Moment::from_nanos(read(at));
+            (at > Moment::default()).then(|| self.age(at).as_secs())
+        };
         DiskSnapshot {
-            bytes: self.engine.bytes(),
+            bytes: self.engine.bytes() + read(&counts.other_bytes),
             max_bytes: self.max_bytes,
             entries: self.engine.entries(),
             recovered: self.recovered,
@@ -252,6 +285,8 @@ impl Tier {
             written: read(&counts.written),
             dropped: read(&counts.dropped),
             evicted: self.engine.evicted(),
+            last_eviction_seconds_ago: ago(&counts.last_eviction),
+            last_compaction_seconds_ago: ago(&counts.last_compaction),
             queued: self.writes.len() as u64,
             errors: read(&counts.errors),
             paused: DiskPauses {

@@ -4,15 +4,19 @@
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::Weak;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use super::counts::count;
 use super::digest::MeaningDigest;
+use super::files::bytes_of;
 use super::tier::{TIME, Tier};
 use super::{Disk, chain_file};
+use crate::chain::KnownBlocks;
 use crate::clock::Moment;
 
-/// How often the time is written.
+/// How often the time is written, and what was written to disk is made durable: so that
+/// a full file has little left to be made durable.
 const TIME_EVERY: Duration = Duration::from_secs(5);
 
 /// What was known of a tip when its file was written.
@@ -51,6 +55,8 @@ pub(super) struct Upkeep {
     synced: (u64, u64),
     /// When the time was last written.
     time_written: Moment,
+    /// Whether the files of former tips were removed.
+    pub(super) is_tidy: bool,
 }
 
 impl Tier {
@@ -80,14 +86,22 @@ impl Tier {
     }
 
     fn try_tick(&self) -> io::Result<()> {
+        let before = self.log.len();
         if self.log.maintain()? {
             tracing::warn!(
                 "a new purge log begins: all responses that were stored on disk are discarded"
             );
             // All on disk is absent, so nothing there is older than what memory had.
             self.writes.forget_lost();
+        } else if self.log.len() < before {
+            let now = self.now().nanos();
+            self.counts.last_compaction.store(now, Relaxed);
         }
         let mut upkeep = self.upkeep();
+        let disk = upkeep.current.upgrade();
+        // Before the log is made durable: a file with blocks of the new chain is never there
+        // without the purge that their reorg has caused.
+        let to_write = (disk.as_deref()).map_or_else(Vec::new, |disk| self.blocks(disk, &upkeep));
         let position = self.log.position();
         if upkeep.synced != position {
             self.log.sync()?;
@@ -100,29 +114,43 @@ impl Tier {
             let reached = self.clock.reached();
             reached.write(&self.directory.join(TIME), durable)?;
             upkeep.time_written = now;
+            if let Err(error) = self.engine.sync() {
+                count(&self.counts.errors);
+                let what = "stored responses cannot be written to disk";
+                self.writing.fail(what, &error);
+            }
+            let others = bytes_of(&self.directory)?;
+            self.counts.other_bytes.store(others, Relaxed);
         }
-        let Some(disk) = upkeep.current.upgrade() else {
-            return Ok(());
-        };
-        for (tip, digest) in (0..).zip(&disk.tips) {
-            let Some(number) = disk.chain.state_number(tip) else {
-                continue;
-            };
+        if let Some(disk) = disk
+            && !upkeep.is_tidy
+        {
+            chain_file::tidy(&self.directory, &disk.tips)?;
+            upkeep.is_tidy = true;
+        }
+        for (digest, known, blocks) in to_write {
+            chain_file::write(&self.directory, digest, &blocks)?;
+            upkeep.written.insert(digest, known);
+        }
+        Ok(())
+    }
+
+    /// The blocks of each tip that are to be written.
+    fn blocks(&self, disk: &Disk, upkeep: &Upkeep) -> Vec<(MeaningDigest, Written, KnownBlocks)> {
+        let tips = (0..).zip(&disk.tips);
+        let blocks = tips.filter_map(|(tip, digest)| {
             let known = Written {
-                state: number,
+                state: disk.chain.state_number(tip)?,
                 revision: disk.chain.revision(tip),
                 tip: disk.chain.tip_height(tip),
-                at: now,
+                at: self.now(),
             };
             let before = upkeep.written.get(digest);
             if known.revision == 0 || before.is_some_and(|before| before.is_recent(&known)) {
-                continue;
+                return None;
             }
-            if let Some(blocks) = disk.chain.known_blocks(tip) {
-                chain_file::write(&self.directory, *digest, &blocks)?;
-                upkeep.written.insert(*digest, known);
-            }
-        }
-        Ok(())
+            Some((*digest, known, disk.chain.known_blocks(tip)?))
+        });
+        blocks.collect()
     }
 }

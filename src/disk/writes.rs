@@ -5,6 +5,7 @@
 //! so that nothing older comes back.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -333,12 +334,17 @@ impl Tier {
             }
         }
         let count_of = values.len() as u64;
+        let evicted = self.engine.evicted();
         let written = written.and_then(|()| self.engine.put_batch(&values));
+        if self.engine.evicted() > evicted {
+            let now = self.now().nanos();
+            self.counts.last_eviction.store(now, Relaxed);
+        }
         match written {
             Ok(()) => {
                 self.writing.succeed();
                 let counter = &self.counts.written;
-                counter.fetch_add(count_of, std::sync::atomic::Ordering::Relaxed);
+                counter.fetch_add(count_of, Relaxed);
                 self.writes.settle(writes, true);
             }
             Err(error) => {

@@ -30,7 +30,7 @@ pub(crate) enum FromDisk {
 impl Fill {
     /// What the disk has for a client's request that memory cannot answer.
     pub(crate) async fn recall_from_disk(&self, lookup: &LookupKey, client: Client) -> FromDisk {
-        let (Some(disk), Some(route)) = (&self.disk, self.route(&lookup.key)) else {
+        let (Some(disk), Some(route)) = (self.disk.get(), self.route(&lookup.key)) else {
             return FromDisk::Nothing;
         };
         if route.cache.mode == Mode::Chain {

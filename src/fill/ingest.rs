@@ -133,14 +133,16 @@ impl Fill {
         }
     }
 
-    /// Purges whatever mentions a block at a height or above; answers with the
-    /// purge's number.
+    /// Purges whatever mentions a block at a height or above, which the chain has
+    /// reported as orphaned; answers with the purge's number.
     pub(crate) fn purge_from(&self, tip: TipNumber, height: u32) -> u64 {
-        self.cache.store().purge(Purge::Heights {
+        let number = self.cache.store().purge(Purge::Heights {
             tip: Some(tip),
             from: height,
             to: u32::MAX,
-        })
+        });
+        self.chain.purged(tip);
+        number
     }
 
     fn class(&self, content: Content, update: LedgerUpdate, tip: TipNumber) -> Class {

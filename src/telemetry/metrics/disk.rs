@@ -7,7 +7,16 @@ use crate::gateway::Gateway;
 
 /// Writes them; without a state directory, none.
 pub(super) fn encode(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
-    let Some(disk) = &gateway.fill.disk else {
+    if gateway.state.path().is_none() {
+        return Ok(());
+    }
+    let disk = gateway.fill.disk.get();
+    to.gauge(
+        "ordgate_disk_open",
+        "Whether responses are read from disk and kept there",
+        one(f64::from(u8::from(disk.is_some()))),
+    )?;
+    let Some(disk) = disk else {
         return Ok(());
     };
     let now = disk.tier().snapshot();

@@ -113,6 +113,11 @@ impl SpendJournal {
         let opened = SpendFile::open(&directory);
         let health = Health::default();
         let (books, file) = match opened {
+            // The next page of a key says what is spent from now on.
+            Ok(_) if directory.was_shared() => {
+                let shared = "another process has spent without the journal";
+                (Books::unknown(shared, stamp), None)
+            }
             Ok(Some((file, bytes))) => {
                 // One that is not whole is created anew.
                 let file = Some(file).filter(|_| bytes.len() as u64 >= file::BYTES);
@@ -155,6 +160,8 @@ impl SpendJournal {
                 *file = Some(created);
             }),
         };
+        // The file says it from now on.
+        let begun = begun.and_then(|()| self.directory.forget_shared());
         if let Err(error) = begun {
             self.fail(&mut file, &error);
         }
@@ -213,12 +220,15 @@ impl SpendJournal {
     /// Writes the pages of the budgets that have changed.
     fn write(&self) {
         let mut file = self.file();
-        let was_failing = self.health.is_failing();
-        let written = self.write_to(&mut file, was_failing);
-        match written {
-            Ok(()) if was_failing => self.health.recover(),
-            Ok(()) => {}
-            Err(error) => self.fail(&mut file, &error),
+        let mut was_failing = self.health.is_failing();
+        loop {
+            match self.write_to(&mut file, was_failing) {
+                Err(error) => return self.fail(&mut file, &error),
+                Ok(()) if was_failing => return self.health.recover(),
+                // It took too long, and requests were sent meanwhile: now with them.
+                Ok(()) if self.health.is_failing() => was_failing = true,
+                Ok(()) => return,
+            }
         }
     }
 

@@ -4,6 +4,8 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
+use ordgate::clock::Clock;
+
 use super::answers::{Ground, TIMED, figure, is_from_disk, until_written};
 use crate::support::respect::{ALL, ok};
 use crate::support::upstream::usual_body;
@@ -59,6 +61,14 @@ async fn damaged_files_give_no_wrong_and_no_purged_answer() {
     copy(ground.directory.path(), saved.path());
     let names = files(&saved.path().join("answers"));
     assert!(names.len() >= 3, "{names:?}");
+    // Without damage, both are there.
+    ground.directory = tempfile::tempdir().unwrap();
+    copy(saved.path(), ground.directory.path());
+    let gateway = ground.start().await;
+    for target in ["/timed/a", "/timed/b"] {
+        assert!(is_from_disk(&gateway.get(target).await), "{target}");
+    }
+    gateway.end().await;
     for path in names {
         let name = path.strip_prefix(saved.path()).unwrap();
         let len = fs::metadata(&path).unwrap().len();
@@ -97,6 +107,72 @@ async fn damaged_files_give_no_wrong_and_no_purged_answer() {
             gateway.end().await;
         }
     }
+}
+
+#[tokio::test]
+async fn what_cannot_be_opened_at_the_start_is_opened_later() {
+    for purges in [false, true] {
+        let ground = Ground::routes(TIMED);
+        let gateway = ground.start().await;
+        serves(&gateway, "before").await;
+        gateway.end().await;
+        let at = |name: &str| ground.directory.path().join(name);
+        let (answers, aside) = (at("answers"), at("aside"));
+        fs::rename(&answers, &aside).unwrap();
+        fs::write(&answers, "in its place").unwrap();
+        let clock = Clock::manual();
+        let gateway = ground.setup().clock(&clock).start();
+        let is_open = async || {
+            let metrics = gateway.admin("/metrics").await;
+            metrics.text().contains("\nordgate_disk_open{} 1")
+        };
+        // By the manual clock, the machine was restarted: what was spent is not known.
+        gateway.advance(62_000);
+        gateway.maintain();
+        assert!(!is_from_disk(&gateway.get("/timed/a").await));
+        assert!(!is_open().await);
+        if purges {
+            assert_eq!(gateway.purge("url=/timed/b").await.status, 200);
+        }
+        fs::remove_file(&answers).unwrap();
+        fs::rename(&aside, &answers).unwrap();
+        gateway.maintain();
+        assert!(!is_open().await, "a moment after the last attempt");
+        gateway.advance(30_000);
+        gateway.maintain();
+        assert!(is_open().await);
+        // What was purged meanwhile is not recorded.
+        let answer = gateway.get("/timed/b").await;
+        assert_eq!(is_from_disk(&answer), !purges);
+        until("purges are recorded", || {
+            figure(&gateway, "purge_log_bytes") > 0
+        })
+        .await;
+        gateway.get("/timed/c").await;
+        until_written(&gateway, 1).await;
+        gateway.end().await;
+        let gateway = ground.setup().clock(&clock).start();
+        assert!(is_from_disk(&gateway.get("/timed/c").await));
+    }
+}
+
+#[tokio::test]
+async fn files_of_former_tips_are_removed() {
+    let ground = Ground::routes(TIMED);
+    let gateway = ground.start().await;
+    gateway.end().await;
+    let answers = ground.directory.path().join("answers");
+    for former in 0..9 {
+        fs::write(answers.join(format!("blocks-{former}")), "former").unwrap();
+    }
+    let gateway = ground.start().await;
+    let is_former = |path: &PathBuf| fs::read(path).unwrap_or_default() == b"former";
+    until("few are left", || {
+        files(&answers).into_iter().filter(is_former).count() == 4
+    })
+    .await;
+    until("they are counted", || figure(&gateway, "bytes") >= 4 * 6).await;
+    gateway.end().await;
 }
 
 #[tokio::test]

@@ -263,6 +263,24 @@ fn all_bytes(directory: PathBuf) -> Vec<u8> {
 }
 
 #[tokio::test]
+async fn a_client_that_forbids_a_fetch_gets_what_is_on_disk() {
+    let ground = Ground::routes(ALL);
+    ground
+        .upstream
+        .always(ok(&["cache-control: max-age=600"], "one"));
+    let gateway = ground.start().await;
+    gateway.get("/a").await;
+    let gateway = ground.restart(gateway).await;
+    let only = [("cache-control", "only-if-cached")];
+    let answer = gateway.request("GET", "/a", &only).await;
+    assert_eq!(answer.text(), "one");
+    assert!(is_from_disk(&answer), "{}", answer.must("cache-status"));
+    let absent = gateway.request("GET", "/b", &only).await;
+    assert_eq!(absent.status, 504);
+    assert_eq!(ground.upstream.count(), 1, "nothing was fetched");
+}
+
+#[tokio::test]
 async fn an_unsafe_method_invalidates_what_is_on_disk() {
     let ground = Ground::routes(ALL);
     ground
