@@ -40,9 +40,9 @@ use self::file::LogFile;
 pub(super) use self::file::parse_any;
 pub(super) use self::record::LoggedPurge;
 use self::record::Record;
-use self::records::Records;
+use self::records::PurgeRecords;
 pub(super) use self::records::{CarriedOut, Due};
-use self::state::{Progress, Standing, State};
+use self::state::{LogProgress, LogStanding, State};
 use super::bytes::put_record;
 use super::digest::MeaningDigest;
 use crate::cache::key::Key;
@@ -64,7 +64,7 @@ pub(super) struct PurgeLog {
     state: RwLock<State>,
     /// Locked while the file is written. `None` while there is none to write to.
     file: Mutex<Option<LogFile>>,
-    progress: watch::Sender<Progress>,
+    progress: watch::Sender<LogProgress>,
     /// Whether what an earlier run may believe cannot be removed.
     is_stuck: AtomicBool,
     thread: OnceLock<Thread>,
@@ -98,14 +98,14 @@ impl PurgeLog {
         };
         let (id, records) = match known {
             Some(known) => known,
-            None => (LogId::random()?, Records::default()),
+            None => (LogId::random()?, PurgeRecords::default()),
         };
         // Without what is no longer remembered, and with room for what comes.
         let file = LogFile::create(path, file::to_bytes(id, &records))?;
         let log = Self {
             path: path.to_owned(),
             state: RwLock::new(State {
-                standing: Standing::Recording(id),
+                standing: LogStanding::Recording(id),
                 records,
                 queued: Vec::new(),
                 pushed: 0,
@@ -126,7 +126,7 @@ impl PurgeLog {
         read(&self.state).records.routes.clone()
     }
 
-    /// Records which routes there are.
+    /// PurgeRecords which routes there are.
     pub(super) fn set_routes(&self, routes: Vec<MeaningDigest>) {
         self.push(Record::Routes(routes));
     }
@@ -142,12 +142,12 @@ impl PurgeLog {
         read(&self.state).id()
     }
 
-    /// Records a purge.
+    /// PurgeRecords a purge.
     pub(super) fn purge(&self, number: u64, purge: LoggedPurge) {
         self.push(Record::Purge(number, purge));
     }
 
-    /// Records the removal of a key.
+    /// PurgeRecords the removal of a key.
     pub(super) fn remove(&self, number: u64, key: [u8; 16]) {
         self.push(Record::Removal(number, key));
     }
@@ -239,7 +239,7 @@ impl PurgeLog {
             }
             return Ok(());
         };
-        if state.standing == Standing::Lost {
+        if state.standing == LogStanding::Lost {
             drop(state);
             return self.discard_file(file);
         }
@@ -302,7 +302,7 @@ impl PurgeLog {
             self.lose(&REMOVED);
         }
         let standing = read(&self.state).standing;
-        let Standing::Recording(id) = standing else {
+        let LogStanding::Recording(id) = standing else {
             self.discard_file(&mut file)?;
             self.begin(&mut file)?;
             return Ok(true);
@@ -335,17 +335,17 @@ impl PurgeLog {
         let mut state = write(&self.state);
         let records = &mut state.records;
         let numbers = (records.last_purge, records.next_removal);
-        *records = Records::begin(numbers, std::mem::take(&mut records.routes));
+        *records = PurgeRecords::begin(numbers, std::mem::take(&mut records.routes));
         let bytes = file::to_bytes(id, records);
         let (_lost, pushed) = state.take_queued();
-        state.standing = Standing::Beginning;
+        state.standing = LogStanding::Beginning;
         drop(state);
         let created = LogFile::create(&self.path, bytes);
         let mut state = write(&self.state);
-        if created.is_ok() && state.standing == Standing::Beginning {
-            state.standing = Standing::Recording(id);
+        if created.is_ok() && state.standing == LogStanding::Beginning {
+            state.standing = LogStanding::Recording(id);
         } else {
-            state.standing = Standing::Lost;
+            state.standing = LogStanding::Lost;
         }
         drop(state);
         self.change_file(file, created, pushed)
@@ -440,7 +440,7 @@ impl PurgeLog {
         read(&self.state).records.due()
     }
 
-    /// Records that nothing is on disk any more to which they apply.
+    /// PurgeRecords that nothing is on disk any more to which they apply.
     pub(super) fn have_carried_out(&self, done: CarriedOut) {
         self.push(Record::CarriedOut(done));
     }

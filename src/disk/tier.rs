@@ -13,7 +13,7 @@ use super::names::Names;
 use super::purge_log::{Begun, Checked, LoggedPurge, NO_KEY, PurgeLog};
 use super::reads::{self, Reads};
 use super::time::{DiskClock, Reached};
-use super::upkeep::Current;
+use super::upkeep::CurrentDisk;
 use super::writes::{TICK, Writes};
 use super::{Disk, chain_file};
 use crate::cache::purge::Purge;
@@ -44,7 +44,7 @@ pub struct Tier {
     pub(super) reads: Reads<Arc<Disk>>,
     pub(super) writes: Writes,
     pub(super) names: Mutex<Names>,
-    current: Mutex<Current>,
+    current: Mutex<CurrentDisk>,
 }
 
 /// What of the bytes is for everything but stored responses: the purge log, while it is
@@ -306,7 +306,7 @@ impl Tier {
         }
     }
 
-    pub(super) fn current(&self) -> MutexGuard<'_, Current> {
+    pub(super) fn current(&self) -> MutexGuard<'_, CurrentDisk> {
         lock(&self.current)
     }
 }

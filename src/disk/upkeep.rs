@@ -49,7 +49,7 @@ const BLOCKS_EVERY: Duration = Duration::from_secs(30);
 
 /// What is used now. Never locked by anyone who waits for the disk.
 #[derive(Default)]
-pub(super) struct Current {
+pub(super) struct CurrentDisk {
     pub(super) disk: Weak<Disk>,
     /// Whether purges are recorded.
     pub(super) records_purges: bool,

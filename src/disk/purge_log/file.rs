@@ -12,7 +12,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 use super::record::Record;
-use super::records::Records;
+use super::records::PurgeRecords;
 use super::{LogId, MOST_BYTES};
 use crate::disk::bytes::{Reader, put_record, take_record};
 use crate::disk::files::replace;
@@ -87,7 +87,7 @@ impl LogFile {
 }
 
 /// A whole file, and where its mark begins.
-pub(super) fn to_bytes(id: LogId, records: &Records) -> (Vec<u8>, u64) {
+pub(super) fn to_bytes(id: LogId, records: &PurgeRecords) -> (Vec<u8>, u64) {
     let mut bytes = Vec::new();
     let mut head = HEAD.to_vec();
     head.extend_from_slice(&id.0);
@@ -103,7 +103,7 @@ pub(super) fn to_bytes(id: LogId, records: &Records) -> (Vec<u8>, u64) {
 }
 
 /// The mark after these records.
-pub(super) fn mark(records: &Records) -> Vec<u8> {
+pub(super) fn mark(records: &PurgeRecords) -> Vec<u8> {
     let mut mark = MARK.to_vec();
     mark.extend_from_slice(&records.last_purge.to_le_bytes());
     mark.extend_from_slice(&records.next_removal.to_le_bytes());
@@ -127,7 +127,7 @@ pub(in crate::disk) fn parse_any(bytes: &[u8]) -> bool {
 }
 
 /// Reads a file, or says what is wrong with it.
-pub(super) fn parse(bytes: &[u8]) -> Result<(LogId, Records), &'static str> {
+pub(super) fn parse(bytes: &[u8]) -> Result<(LogId, PurgeRecords), &'static str> {
     const TORN: &str = "it is torn or damaged";
     let mut from = Reader(bytes);
     let head = take_record(&mut from).ok_or(TORN)?;
@@ -147,14 +147,14 @@ pub(super) fn parse(bytes: &[u8]) -> Result<(LogId, Records), &'static str> {
     }
 }
 
-fn read_head(content: &[u8]) -> Option<(LogId, Records)> {
+fn read_head(content: &[u8]) -> Option<(LogId, PurgeRecords)> {
     let mut from = Reader(content);
     if from.array()? != *HEAD {
         return None;
     }
     let id = LogId(from.array()?);
     let from_where = (from.u64()?, from.u64()?);
-    let records = Records::begin(from_where, Vec::new());
+    let records = PurgeRecords::begin(from_where, Vec::new());
     from.is_at_end().then_some((id, records))
 }
 

@@ -19,7 +19,7 @@ pub(super) const MOST_REMOVALS: usize = 16_384;
 
 /// What is remembered.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Records {
+pub(super) struct PurgeRecords {
     /// Ascending.
     pub(super) purges: VecDeque<(u64, LoggedPurge)>,
     /// What is on disk and was last checked before this purge is absent.
@@ -67,7 +67,7 @@ impl Due {
     }
 }
 
-impl Records {
+impl PurgeRecords {
     /// None that are remembered: all before is absent.
     pub(super) fn begin(
         (last_purge, next_removal): (u64, u64),

@@ -1,7 +1,7 @@
 //! What is known of the log in memory.
 
 use super::LogId;
-use super::records::Records;
+use super::records::PurgeRecords;
 
 /// The most bytes of records that wait to be written.
 const MOST_QUEUED: usize = 2 << 20;
@@ -9,9 +9,9 @@ const MOST_QUEUED: usize = 2 << 20;
 /// What is known in memory.
 #[derive(Debug)]
 pub(super) struct State {
-    pub(super) standing: Standing,
-    pub(super) records: Records,
-    /// Records that are not in the file yet.
+    pub(super) standing: LogStanding,
+    pub(super) records: PurgeRecords,
+    /// PurgeRecords that are not in the file yet.
     pub(super) queued: Vec<u8>,
     /// How many records there have been.
     pub(super) pushed: u64,
@@ -20,7 +20,7 @@ pub(super) struct State {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum LogStanding {
     /// The file has all records but those that are queued.
     Recording(LogId),
     /// A record is missing. Nothing that is on disk may be used.
@@ -31,7 +31,7 @@ pub(super) enum Standing {
 
 /// How far the file is.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Progress {
+pub(super) struct LogProgress {
     /// The records that no later run can lack.
     pub(super) recorded: u64,
     /// Whether nobody waits: the disk has taken too long.
@@ -41,8 +41,8 @@ pub(super) struct Progress {
 impl State {
     pub(super) fn id(&self) -> Option<LogId> {
         match self.standing {
-            Standing::Recording(id) => Some(id),
-            Standing::Lost | Standing::Beginning => None,
+            LogStanding::Recording(id) => Some(id),
+            LogStanding::Lost | LogStanding::Beginning => None,
         }
     }
 
@@ -50,7 +50,7 @@ impl State {
     pub(super) fn push(&mut self, bytes: &[u8]) -> bool {
         self.pushed += 1;
         let is_lost = self.queued.len() + bytes.len() > MOST_QUEUED && self.lose();
-        if self.standing != Standing::Lost {
+        if self.standing != LogStanding::Lost {
             self.queued.extend_from_slice(bytes);
         }
         is_lost
@@ -65,6 +65,6 @@ impl State {
     /// whether that is new.
     pub(super) fn lose(&mut self) -> bool {
         self.queued = Vec::new();
-        std::mem::replace(&mut self.standing, Standing::Lost) != Standing::Lost
+        std::mem::replace(&mut self.standing, LogStanding::Lost) != LogStanding::Lost
     }
 }
