@@ -16,6 +16,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use bytes::Bytes;
 use tokio::io::{AsyncRead, ReadBuf};
 use write::PendingWrite;
 
@@ -37,7 +38,7 @@ pub(super) struct GuardedStream<S> {
     clock: Clock,
     times: ConnectionTimeouts,
     /// What is left of the [`replacement`] to pass, once a head has been refused.
-    refused: Option<Vec<u8>>,
+    refused: Option<Bytes>,
     /// Whether the client has closed its side and hyper does not know it yet.
     eof_withheld: bool,
     /// Whether the socket accepts no more bytes.
@@ -182,8 +183,7 @@ impl<S> GuardedStream<S> {
             return Some(Poll::Pending);
         }
         let count = rest.len().min(buf.remaining());
-        buf.put_slice(&rest[..count]);
-        rest.drain(..count);
+        buf.put_slice(&rest.split_to(count));
         self.buffered = Vec::new();
         Some(Poll::Ready(Ok(())))
     }

@@ -300,7 +300,7 @@ mod tests {
     fn of_two_that_bind_at_once_one_has_the_path() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("http.sock");
-        for round in 0..100 {
+        for round in 0..500 {
             // What a killed process leaves behind.
             drop(UnixListener::bind(&path).unwrap());
             let barrier = Barrier::new(2);

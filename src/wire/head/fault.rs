@@ -1,5 +1,6 @@
 //! Why a request is refused before hyper parses it, and what hyper gets in its place.
 
+use bytes::Bytes;
 use http::{Method, Uri};
 
 /// What is wrong with a message's framing. The gateway refuses the message and
@@ -103,7 +104,7 @@ const MAX_ORIGIN: usize = 256;
 
 /// The head that replaces a refused message, which begins with these bytes. It has the
 /// message's origin: a page may then read the answer, if its origin is listed.
-pub(crate) fn replacement(refused: &[u8]) -> Vec<u8> {
+pub(crate) fn replacement(refused: &[u8]) -> Bytes {
     // RFC 9112 §2.2: an empty line before the request line is ignored.
     let begins = refused
         .iter()
@@ -113,10 +114,11 @@ pub(crate) fn replacement(refused: &[u8]) -> Vec<u8> {
         true => REFUSED_HEAD_OF_HEAD,
         false => REFUSED_HEAD,
     };
-    match origin(refused) {
+    let head = match origin(refused) {
         Some(origin) => [head, b"origin: ", origin, b"\r\n\r\n"].concat(),
         None => [head, b"\r\n"].concat(),
-    }
+    };
+    head.into()
 }
 
 /// The value of the only Origin line of a head. It is compared with the listed origins, and
@@ -181,6 +183,6 @@ mod tests {
         // Empty lines before the request line are none of its end.
         let replaced = replacement(b"\r\n\r\nHEAD / HTTP/1.1\nOrigin: a\r\n\r\n");
         let expected = b"HEAD * HTTP/1.1\r\nhost: -\r\nconnection: close\r\norigin: a\r\n\r\n";
-        assert_eq!(replaced, expected);
+        assert_eq!(*replaced, *expected);
     }
 }
