@@ -1,7 +1,7 @@
 //! The purge log: what it forgets, and what is absent because of it.
 
 use std::fs;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 
 use super::records::{MOST_PURGES, MOST_REMOVALS};
 use super::*;
@@ -407,6 +407,20 @@ fn run(path: &Path) -> (Arc<PurgeLog>, std::thread::JoinHandle<()>) {
     (log, thread)
 }
 
+/// Holds the file, as it is held while the disk hangs, until the sender is dropped.
+fn hang(log: &Arc<PurgeLog>) -> mpsc::Sender<()> {
+    let (release, released) = mpsc::channel();
+    let (hold, is_held) = mpsc::channel();
+    let log = log.clone();
+    std::thread::spawn(move || {
+        let _file = log.file();
+        hold.send(()).unwrap();
+        let _dropped = released.recv();
+    });
+    is_held.recv().unwrap();
+    release
+}
+
 #[tokio::test]
 async fn answers_wait_until_their_purge_is_in_the_file() {
     let directory = tempfile::tempdir().unwrap();
@@ -435,8 +449,7 @@ async fn nobody_waits_for_a_disk_that_hangs() {
     let path = directory.path().join("purges");
     let (log, thread) = run(&path);
     let before = checked(&log);
-    // As it is held while the disk hangs.
-    let hung = log.file();
+    let release = hang(&log);
     assert_eq!(log.position(), (0, 0));
     assert!(is_there(&log, before) && log.may_keep(before, &KEY));
     log.set_routes(vec![ONE]);
@@ -453,15 +466,14 @@ async fn nobody_waits_for_a_disk_that_hangs() {
     assert!(!log.recorded().await);
     assert_eq!(begin.elapsed(), PATIENCE, "only the first waits");
     assert!(log.unrecorded() >= 4);
-    drop(hung);
+    drop(release);
     log.close();
     thread.join().unwrap();
     assert_eq!(log.unrecorded(), 0);
     assert!(log.recorded().await);
     assert_eq!(open(&path).position(), (1, 2));
     // A record is missing: that is known at once, whatever the disk does.
-    let hung = log.file();
+    let _release = hang(&log);
     log.discard(&"it is a test");
     assert_eq!(log.id(), None);
-    drop(hung);
 }
