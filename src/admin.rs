@@ -225,14 +225,11 @@ impl Admin {
                 tip.name, tip.upstream
             ));
         }
-        let journal = gateway.upstreams.journal_snapshot();
-        if let Some((journal, reason)) = journal.as_ref().and_then(|journal| {
-            let reason = journal.unknown_because?;
-            Some((journal, reason))
-        }) {
+        let unknown = gateway.upstreams.unknown_spending(gateway.clock.now());
+        if let Some((waiting, reason)) = unknown {
             why.push_str(&format!(
                 "API keys with a limit a minute are not used for {} s more: what they had spent before the start is not known, since {reason}\n",
-                journal.waiting.as_secs() + 1
+                waiting.as_secs() + 1
             ));
         }
         let mut response = typed("text/plain; charset=utf-8", why.into());

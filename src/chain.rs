@@ -198,6 +198,7 @@ impl Chain {
         let update = ledger.status(start, height, tag, now);
         tip.publish(&ledger);
         if let Some(update) = update {
+            tip.note_orphaned(update.orphaned);
             tip.report_reorg(update.orphaned, update.epoch);
             tip.confirm(sent);
         }
@@ -230,6 +231,9 @@ impl Chain {
         ledger.set_tip_lost(tip.lost_at(now));
         let result = ledger.observe(start, observation, now);
         tip.publish(&ledger);
+        if let ObservationResult::Applied(update) = result {
+            tip.note_orphaned(update.orphaned);
+        }
         drop(ledger);
         if let ObservationResult::Applied(update) = result {
             tip.report_reorg(update.orphaned, update.epoch);
@@ -255,10 +259,13 @@ impl Chain {
         let check = ledger.next_fork_check(now);
         tip.publish(&ledger);
         let epoch = ledger.epoch();
+        let orphaned = match check {
+            ForkCheck::Orphaned(from) => Some(from),
+            ForkCheck::At(_) | ForkCheck::None => None,
+        };
+        tip.note_orphaned(orphaned);
         drop(ledger);
-        if let ForkCheck::Orphaned(from) = check {
-            tip.report_reorg(Some(from), epoch);
-        }
+        tip.report_reorg(orphaned, epoch);
         check
     }
 

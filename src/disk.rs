@@ -19,8 +19,9 @@
 //!   chain by which it was stored, or after a block of an earlier run was seen again
 //!   ([`chain_file`], `Chain::standing_blocks`).
 //! - Nothing is fresher after a restart than before it ([`time`]).
-//! - No request waits for a write, and for a read only briefly; no client delays
-//!   another's reads ([`reads`], [`writes`]).
+//! - No thread that serves requests waits for the disk. No request waits for a write, but
+//!   for the record of what it invalidates, and for that and for reads only briefly; no
+//!   client delays another's reads ([`reads`], [`writes`]).
 //! - No fault of the disk is an error for a client: the tier pauses ([`health`]).
 //!
 //! Deliberately absent: the form of the files ([`engine`]), and which requests are looked
@@ -38,6 +39,7 @@ mod names;
 mod purge_log;
 mod reads;
 mod restore;
+mod slot;
 mod tier;
 mod time;
 mod upkeep;
@@ -51,7 +53,8 @@ use std::time::Duration;
 use http::HeaderName;
 
 use digest::{MeaningDigest, of_route, of_tip};
-pub(crate) use reads::Loaded;
+pub(crate) use reads::{Loaded, ReadDeadline};
+pub(crate) use slot::{DiskSlot, LateTier};
 pub use tier::{OpenError, Tier};
 
 use crate::cache::Cache;
@@ -149,6 +152,12 @@ impl Disk {
         &self.tier
     }
 
+    /// Waits, briefly, until all purges and removals so far would outlive the process. If
+    /// the disk takes too long, whoever has caused them is answered all the same.
+    pub(crate) async fn recorded(&self) {
+        let _in_time = self.tier.log.recorded().await;
+    }
+
     /// Keeps a response that was just stored, whose fetch began at a position, if it is
     /// worth it. Never waits.
     pub(crate) fn keep(
@@ -219,11 +228,21 @@ impl Disk {
         route.is_some_and(|route| self.tier.has(&route.digest.key_of(key.target())))
     }
 
-    /// What is kept for a key. Waits for a reader thread, briefly.
-    pub(crate) async fn load(self: &Arc<Self>, key: &Key, client: Client) -> Loaded {
+    /// Until when a request waits for its reads that begins to wait now.
+    pub(crate) fn read_deadline(&self) -> ReadDeadline {
+        self.tier.read_deadline()
+    }
+
+    /// What is kept for a key. Waits for a reader thread, until the deadline at most.
+    pub(crate) async fn load(
+        self: &Arc<Self>,
+        key: &Key,
+        client: Client,
+        deadline: ReadDeadline,
+    ) -> Loaded {
         let is_stored = |route: &RouteOnDisk| route.mode != Mode::Off;
         match self.routes.get(&key.route()).is_some_and(is_stored) {
-            true => self.tier.load(self, key, client).await,
+            true => self.tier.load(self, key, client, deadline).await,
             false => Loaded::Absent,
         }
     }

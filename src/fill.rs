@@ -56,7 +56,7 @@ use crate::cache::{Attached, Cache, StoredResponse};
 use crate::chain::Chain;
 use crate::clock::Clock;
 use crate::collapse::{Collapse, FetchError, Lead};
-use crate::disk::Disk;
+use crate::disk::DiskSlot;
 use crate::route::{Route, RouteTable};
 use crate::upstream::answer::Answer;
 use crate::upstream::{
@@ -85,7 +85,7 @@ pub struct Fill {
     /// The clock.
     pub(crate) clock: Clock,
     /// What is kept on disk, if anything.
-    pub(crate) disk: Option<Arc<Disk>>,
+    pub(crate) disk: DiskSlot,
     /// Which routes' pages are cut from windows at present.
     window_support: WindowSupport,
     /// The keys that failed recently.
@@ -134,7 +134,7 @@ impl Fill {
         upstreams: Arc<Upstreams>,
         failures: failure_backoff::Settings,
         clock: Clock,
-        disk: Option<Arc<Disk>>,
+        disk: DiskSlot,
     ) -> Arc<Self> {
         Arc::new(Self {
             failures: FailureBackoff::new(failures),
@@ -160,7 +160,7 @@ impl Fill {
         chain: Arc<Chain>,
         upstreams: Arc<Upstreams>,
         failures: failure_backoff::Settings,
-        disk: Option<Arc<Disk>>,
+        disk: DiskSlot,
     ) -> Arc<Self> {
         Arc::new(Self {
             failures: self.failures.after(failures),
@@ -319,7 +319,7 @@ impl Fill {
     /// Keeps on disk what was just stored in memory, if it is worth it. Its fetch began at
     /// a position.
     fn keep_on_disk(&self, key: &Key, stored: &Arc<StoredResponse>, began: PurgeSequence) {
-        if let Some(disk) = &self.disk {
+        if let Some(disk) = self.disk.get() {
             disk.keep(key, stored, began);
         }
     }

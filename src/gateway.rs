@@ -199,7 +199,7 @@ impl Gateway {
             return Err(Refusal::Head(fault));
         }
         check_head(session, request)?;
-        self.clients.check_token(&context.from, request.headers())?;
+        self.clients.check_token(&context.from)?;
         let uri = request.uri();
         let Some(found) = self.routes.find(uri.path()) else {
             return self.document(request, context);
@@ -405,6 +405,7 @@ impl Gateway {
     /// Periodic maintenance: forgets clients whose limits are whole again, and
     /// removes stored responses that are purged or too stale to be served.
     pub fn maintain(&self) {
+        self.fill.disk.open();
         if let Some(limit) = self.limit() {
             let clients = limit.prune() as u64;
             self.meter().totals.clients.store(clients, Relaxed);

@@ -31,7 +31,7 @@ use arc_swap::ArcSwap;
 use client_connections::{ClientConnections, CountedConnection};
 use establish::Accepted;
 use handshakes::Handshakes;
-use rejection::Rejections;
+use rejection::{PreparedRefusal, Rejections};
 use serde::Serialize;
 use socket::ClientSocket;
 pub use socket::ListeningSocket;
@@ -223,7 +223,7 @@ pub struct Acceptor {
     next_connection: AtomicU64,
     rejections: Rejections,
     clients: Arc<ClientConnections>,
-    handshakes: Arc<Handshakes>,
+    handshakes: Handshakes,
 }
 
 /// How new connections are served.
@@ -233,9 +233,9 @@ struct ConnectionSettings {
     /// client.
     trust: TrustedProxies,
     /// Prepared 503 for connections over `max_connections`.
-    over_total: Vec<u8>,
+    over_total: PreparedRefusal,
     /// Prepared 429 for connections over a client's limit.
-    over_client: Vec<u8>,
+    over_client: PreparedRefusal,
 }
 
 /// The limit that a connection exceeds.
@@ -346,13 +346,18 @@ impl Acceptor {
                 tokio::spawn(async move { acceptor.serve(socket, accepted).await });
             }
             Err(limit) => {
+                let rejected = (peer, limit);
                 tokio::spawn(async move {
                     match socket {
                         ClientSocket::Tcp(stream) => {
-                            acceptor.reject(stream, limit, &settings, &protocol).await;
+                            acceptor
+                                .reject(stream, rejected, &settings, &protocol)
+                                .await;
                         }
                         ClientSocket::Unix(stream) => {
-                            acceptor.reject(stream, limit, &settings, &protocol).await;
+                            acceptor
+                                .reject(stream, rejected, &settings, &protocol)
+                                .await;
                         }
                     }
                 });

@@ -54,7 +54,7 @@ pub(crate) fn next_window(fill: &Arc<Fill>, key: &Key, stored: &StoredResponse, 
         return;
     };
     let priority = RequestPriority::own(Priority::LookAhead);
-    if fill.disk.is_none() {
+    if fill.disk.get().is_none() {
         fill.refresh(&next, priority);
         return;
     }

@@ -120,11 +120,12 @@ pub enum FrameFlood {
     Settings,
     /// DATA without content.
     EmptyData,
-    /// PRIORITY, WINDOW_UPDATE and unknown frames.
+    /// PRIORITY, WINDOW_UPDATE, unknown frames, and HEADERS that GOAWAY has excluded.
     Control,
     /// CONTINUATION.
     Continuations,
-    /// What h2 itself bounds, such as streams that it must reset for errors.
+    /// What h2 itself bounds: streams with errors, of which a connection may have 100 in
+    /// its life, and small or incomplete frames.
     Other,
 }
 

@@ -176,7 +176,7 @@ pub async fn probe(fill: &Arc<Fill>, tip: u16) -> ProbeOutcome {
     match chain.apply_status(tip, start, sent, height, answer.etag.as_deref(), now) {
         Some(update) => {
             if let Some(from) = update.orphaned {
-                fill.purge_from(tip, from);
+                fill.purge_from(tip, from).await;
             }
         }
         None if height.is_none() => return ProbeOutcome::Failed,

@@ -210,7 +210,7 @@ impl Refusal {
                 | Failure::RequestBody(BodyFault::NoRoom),
             ) => Some(1),
             Self::Upstream(
-                Failure::Spent { retry_after }
+                Failure::Spent { retry_after, .. }
                 | Failure::BreakerOpen { retry_after }
                 | Failure::Throttled { retry_after }
                 | Failure::Excess {

@@ -41,7 +41,7 @@ use crate::cache::status::Forward;
 use crate::cache::targeted::TargetList;
 use crate::cache::variant::Variant;
 use crate::clock::Clock;
-use crate::disk::Disk;
+use crate::disk::DiskSlot;
 use crate::identify::{Client, TrustedProxies};
 use crate::respond::Responder;
 use crate::route::{Route, RouteTable};
@@ -63,7 +63,7 @@ pub struct Relay {
     /// The cache.
     pub(crate) cache: Cache,
     /// What is kept on disk, if anything.
-    pub(crate) disk: Option<Arc<Disk>>,
+    pub(crate) disk: DiskSlot,
     /// What survives reloads.
     pub state: RelayState,
     /// The upstreams of the routes.
@@ -105,7 +105,7 @@ impl Relay {
         change: impl FnOnce(&mut Vec<Arc<Variant>>),
     ) {
         let amended = self.cache.store().amend(key, sequence, change);
-        if let Some(disk) = &self.disk {
+        if let Some(disk) = self.disk.get() {
             disk.keep_variants(key, amended);
         }
     }

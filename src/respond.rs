@@ -23,6 +23,7 @@ use serde::Serialize;
 use crate::cache::StoredResponse;
 use crate::cache::coding::Coding;
 use crate::cache::date;
+use crate::cache::directives::make_private;
 use crate::cache::encodings::{EncodedBody, Encodings};
 use crate::cache::etag::{encoded_etag, none_match_fails};
 use crate::cache::key::Key;
@@ -264,6 +265,9 @@ impl Responder {
         fields.remove(VARY);
         self.add_constant(fields);
         self.vary_by_coding(fields);
+        if self.is_private {
+            make_private(fields);
+        }
         self.set_variable(fields, context);
         for line in vary {
             fields.append(VARY, line);
@@ -414,23 +418,15 @@ fn remove_inapplicable(fields: &mut HeaderMap, unchanged: bool, is_ok: bool) {
     }
 }
 
-/// Sets the limit of a client whose token has one of its own.
+/// Sets the limit of a client whose token has one of its own, and what is left of it:
+/// there may be no other limits.
 #[inline]
 fn set_policy(fields: &mut HeaderMap, context: &ResponseContext<'_>) {
     if let Some(policy) = context.token.and_then(|client| client.policy.as_ref()) {
         fields.insert(RATELIMIT_POLICY, policy.clone());
-    }
-}
-
-/// Forbids other caches than the client's own to store a response (RFC 9111 §5.2.2.7).
-fn make_private(fields: &mut HeaderMap) {
-    let control = fields
-        .get(CACHE_CONTROL)
-        .and_then(|value| value.to_str().ok());
-    let private = control.and_then(|text| text.strip_prefix("public, "));
-    let private = private.and_then(|rest| HeaderValue::try_from(format!("private, {rest}")).ok());
-    if let Some(private) = private {
-        fields.insert(CACHE_CONTROL, private);
+        if let Some(permit) = context.permit {
+            fields.insert(RATELIMIT, permit.field());
+        }
     }
 }
 

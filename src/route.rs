@@ -22,7 +22,7 @@ pub use table::{RouteMatch, RouteTable, TableError};
 pub(crate) use template::PathTemplate;
 pub(crate) use template::parameter_names;
 
-use crate::cache::policy::Policy;
+use crate::cache::policy::{Mode, Policy};
 use crate::validate::ParameterType;
 
 /// One route, as configured and checked.
@@ -206,6 +206,11 @@ impl ResponseSchema {
 }
 
 impl Route {
+    /// Whether a response may be stored for a canonical target.
+    pub(crate) fn may_have_stored(&self, target: &str) -> bool {
+        self.cache.mode != Mode::Off && self.upstream.path.may_make(canonical::path(target))
+    }
+
     /// Whether responses stored under `before`, a route of this name before a
     /// reload, are valid for this one: the same request gets the same response,
     /// stored in the same way. Bounds and defaults of parameters may differ, since

@@ -268,7 +268,7 @@ impl Server {
                 tracing::error!("a helper thread has panicked");
             }
         }
-        if let Some(disk) = &self.first.fill.disk {
+        if let Some(disk) = self.current.load().fill.disk.get() {
             disk.tier()
                 .close(self.shared.drain_timeout.get().max(LEAST_FLUSH));
         }

@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `format` | version, salt |
 //! | `lock` | nothing; the process that uses the directory holds a lock on it |
+//! | `shared` | nothing; another process has spent beside the one with the lock, and its spending is not known |
 //! | `spent` | what each API key has spent (`upstream::admission::spend_journal`) |
 //! | `answers/` | stored responses, purges and known blocks (`disk`) |
 //!
@@ -25,6 +26,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use aws_lc_rs::hmac;
@@ -58,20 +60,24 @@ pub enum OpenedState {
 }
 
 impl OpenedState {
-    /// Opens the configured directory, if there is one. Logs what the operator should
-    /// know.
+    /// Opens the configured directory, if there is one. Waits at most for `patience` for
+    /// another process that uses it: it may be about to end. Logs what the operator
+    /// should know.
     ///
     /// # Errors
     /// Why it cannot be used.
-    pub fn open(settings: &Settings) -> Result<Self, StateDirError> {
+    pub fn open(settings: &Settings, patience: Duration) -> Result<Self, StateDirError> {
         let Some(path) = &settings.path else {
             return Ok(Self::Off);
         };
-        let Some(directory) = StateDir::open(path)? else {
+        let Some(directory) = StateDir::open_within(path, patience, thread::sleep)? else {
             tracing::error!(
                 path = %path.display(),
-                "another process uses the state directory: this one keeps nothing on disk until it is restarted, and does not know what the other one spends. Stop the other process, or give each a directory of its own"
+                "another process uses the state directory: this one keeps nothing on disk until it is restarted, and does not know what the other one spends, so it does not use API keys with a limit a minute for a minute. Stop the other process, or give each a directory of its own"
             );
+            if let Err(error) = File::create(path.join(SHARED)) {
+                tracing::error!(%error, "the next process cannot be told what this one spends");
+            }
             return Ok(Self::InUse(path.as_path().into()));
         };
         if directory.boot_id.is_none() {
@@ -129,10 +135,16 @@ pub struct StateDir {
     salt: [u8; 16],
     boot_id: Option<BootId>,
     was_used: bool,
+    was_shared: bool,
 }
 
 /// The file that is locked.
 const LOCK: &str = "lock";
+/// The file of a process that spends without the lock.
+const SHARED: &str = "shared";
+/// How long another process is waited for, and how often it is looked whether it has ended.
+const MOST_PATIENCE: Duration = Duration::from_secs(5);
+const ATTEMPT_EVERY: Duration = Duration::from_millis(50);
 /// Only the user of the process has access to what it creates.
 const DIRECTORY_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
@@ -181,7 +193,25 @@ impl StateDir {
             salt: format.salt,
             boot_id: boot_id(),
             was_used,
+            was_shared: fs::exists(path.join(SHARED)).map_err(failed)?,
         }))
+    }
+
+    /// The same, after a wait for another process that uses it, if it ends in time.
+    fn open_within(
+        path: &Path,
+        patience: Duration,
+        mut wait: impl FnMut(Duration),
+    ) -> Result<Option<Self>, StateDirError> {
+        let mut left = patience.min(MOST_PATIENCE);
+        loop {
+            let opened = Self::open(path)?;
+            if opened.is_some() || left.is_zero() {
+                return Ok(opened);
+            }
+            wait(ATTEMPT_EVERY);
+            left = left.saturating_sub(ATTEMPT_EVERY);
+        }
     }
 
     /// Whether [`open`](Self::open) would refuse a directory. Nothing is created.
@@ -216,6 +246,23 @@ impl StateDir {
     /// Whether a process has used the directory before.
     pub fn was_used(&self) -> bool {
         self.was_used
+    }
+
+    /// Whether a process has spent beside the one that used the directory before, since
+    /// [`forget_shared`](Self::forget_shared) was called.
+    pub fn was_shared(&self) -> bool {
+        self.was_shared
+    }
+
+    /// Forgets that, when it is known from elsewhere.
+    ///
+    /// # Errors
+    /// Where the file system refuses.
+    pub fn forget_shared(&self) -> io::Result<()> {
+        match fs::remove_file(self.path.join(SHARED)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            Ok(()) | Err(_) => Ok(()),
+        }
     }
 
     /// The name of something in this directory, from which it cannot be guessed.

@@ -3,9 +3,10 @@
 //!
 //! A connection registers here only once its socket accepts no more bytes of its
 //! answer, so an answer that is written at once is never registered. A connection
-//! counts with its whole buffers (one in HTTP/1.1, one for each stream in HTTP/2),
-//! not with the part that is still unsent, since a buffer is freed as a whole. A buffer that several connections are sending, such
-//! as a stored response, counts once; it is identified by its end address.
+//! counts with its whole buffers (one in HTTP/1.1, one or two for each stream in HTTP/2),
+//! not with the part that is still unsent, since a buffer is freed as a whole. A buffer
+//! that several connections are sending, such as a stored response, counts once; it is
+//! identified by its end address.
 //!
 //! Over a bound, connections are reset: over a client's bound, that client's; over
 //! the total, those of the client with the most bytes × time stalled. Of a client's

@@ -1,10 +1,11 @@
 //! HTTP on client connections: the scan of heads, the activity of a
-//! connection, the body type of answers, and the names of fields that the `http`
+//! connection, the body type of answers, origins, and the names of fields that the `http`
 //! crate does not define.
 
 pub mod activity;
 pub mod body;
 pub mod head;
+pub(crate) mod origin;
 pub mod stream;
 
 pub use body::Body;

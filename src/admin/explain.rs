@@ -137,7 +137,7 @@ fn explain_filled(
 /// Whether a response is on disk, or a window that it is cut from, usable or not. `null`
 /// if none is kept there.
 fn on_disk(gateway: &Gateway, key: &Key) -> Value {
-    let disk = gateway.fill.disk.as_ref();
+    let disk = gateway.fill.disk.get();
     let windows = || gateway.fill.windows_of(key);
     disk.map(|disk| disk.has(key) || windows().iter().any(|window| disk.has(window)))
         .into()

@@ -38,6 +38,9 @@ use crate::wire::Body;
 
 /// The most bytes of a request body.
 const MOST_BODY: usize = 64 * 1024;
+/// How long the answer waits for the disk.
+const DISK_PATIENCE: Duration = Duration::from_secs(10);
+
 /// Purges what a request names, and answers with what was purged. `timeout` is
 /// how long its body may take to arrive.
 pub(super) async fn answer(
@@ -83,12 +86,15 @@ pub(super) async fn answer(
 /// Makes purges survive the machine's end, where responses are kept on disk. It waits for
 /// the disk, on another thread.
 async fn make_durable(gateway: &Gateway) -> io::Result<()> {
-    let Some(disk) = &gateway.fill.disk else {
+    let Some(disk) = gateway.fill.disk.get() else {
         return Ok(());
     };
     let tier = disk.tier().clone();
-    let synced = tokio::task::spawn_blocking(move || tier.sync_purges()).await;
-    synced.map_err(io::Error::other)?
+    let synced = tokio::task::spawn_blocking(move || tier.sync_purges());
+    match tokio::time::timeout(DISK_PATIENCE, synced).await {
+        Ok(synced) => synced.map_err(io::Error::other)?,
+        Err(elapsed) => Err(io::Error::new(io::ErrorKind::TimedOut, elapsed)),
+    }
 }
 
 async fn body(body: Incoming, timeout: Duration) -> Result<Bytes, Box<Response<Body>>> {

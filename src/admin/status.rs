@@ -119,7 +119,7 @@ fn state_directory(gateway: &Gateway) -> Value {
     let Some(path) = state.path() else {
         return Value::Null;
     };
-    let disk = gateway.fill.disk.as_ref();
+    let disk = gateway.fill.disk.get();
     json!({
         "path": path.display().to_string(),
         "status": state.name(),
@@ -187,7 +187,7 @@ fn client_tokens(gateway: &Gateway) -> Value {
     if !tokens.is_enabled() {
         return Value::Null;
     }
-    let now = gateway.clock.wall(gateway.clock.now());
+    let now = gateway.clock.system_time();
     let rows = clients.busiest(MOST_TOKEN_ROWS).into_iter();
     let rows = rows.map(|(name, client)| {
         let count = client.count();

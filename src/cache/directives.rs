@@ -11,9 +11,10 @@
 
 use std::{borrow::Cow, time::Duration};
 
+use bytes::Bytes;
 use http::{
     HeaderMap,
-    header::{self, HeaderName},
+    header::{self, HeaderName, HeaderValue},
 };
 
 use super::{
@@ -236,6 +237,26 @@ impl ResponseDirectives {
             _ => {}
         }
     }
+}
+
+/// Forbids shared caches to store a response (§5.2.2.7): adds `private`, and removes
+/// what permits it to them. Other directives stay.
+pub(crate) fn make_private(fields: &mut HeaderMap) {
+    const REMOVED: [&[u8]; 3] = [b"private", b"public", b"s-maxage"];
+    let mut line = b"private".to_vec();
+    for value in fields.get_all(header::CACHE_CONTROL) {
+        for member in members(value.as_bytes()) {
+            let name = member.text.split(|&byte| byte == b'=').next();
+            let name = name.map(trim).unwrap_or_default();
+            if !REMOVED.iter().any(|own| name.eq_ignore_ascii_case(own)) {
+                line.extend_from_slice(b", ");
+                line.extend_from_slice(member.text);
+            }
+        }
+    }
+    let private = HeaderValue::from_maybe_shared(Bytes::from(line));
+    let private = private.unwrap_or(HeaderValue::from_static("private"));
+    fields.insert(header::CACHE_CONTROL, private);
 }
 
 /// The argument of a directive.

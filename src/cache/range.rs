@@ -17,7 +17,7 @@ use http::{
 use super::{
     date,
     list::{plain, trim},
-    validator::{EntityTag, strong_date},
+    validator::{EntityTag, Representation, strong_date},
 };
 
 /// A request with more ranges than this gets the whole body.
@@ -71,8 +71,7 @@ pub enum Selection {
 pub fn select(
     method: &Method,
     request: &HeaderMap,
-    status: StatusCode,
-    stored: &HeaderMap,
+    stored: &Representation<'_>,
     length: u64,
 ) -> Selection {
     let mut lines = request.get_all(header::RANGE).iter();
@@ -80,7 +79,7 @@ pub fn select(
         return Selection::Whole;
     };
     // §14.2: ranges apply to GET, and only where the response would be 200.
-    if lines.next().is_some() || *method != Method::GET || status != StatusCode::OK {
+    if lines.next().is_some() || *method != Method::GET || stored.status != StatusCode::OK {
         return Selection::Whole;
     }
     match parse(line.as_bytes()) {
@@ -92,7 +91,7 @@ pub fn select(
 /// §13.1.5: whether `If-Range` is absent, or names the stored response by a
 /// strong validator.
 #[must_use]
-pub fn if_range_holds(request: &HeaderMap, stored: &HeaderMap) -> bool {
+pub fn if_range_holds(request: &HeaderMap, stored: &Representation<'_>) -> bool {
     let mut lines = request.get_all(header::IF_RANGE).iter();
     let Some(line) = lines.next() else {
         return true;
@@ -102,13 +101,16 @@ pub fn if_range_holds(request: &HeaderMap, stored: &HeaderMap) -> bool {
         return false;
     }
     if value.iter().take(3).any(|&byte| byte == b'"') {
-        let (Some(asked), Some(own)) = (EntityTag::parse(value), EntityTag::of(stored)) else {
+        let (Some(asked), Some(own)) = (EntityTag::parse(value), EntityTag::of(stored.headers))
+        else {
             return false;
         };
         return asked.equals_strongly(&own);
     }
-    // The date must match exactly, and be a strong validator.
-    date::parse(value).is_some_and(|asked| strong_date(stored) == Some(asked))
+    // The date must match exactly, and be a strong validator. It is the same for all
+    // codings, so the client's part may be of another one than these bytes.
+    !stored.is_encoded
+        && date::parse(value).is_some_and(|asked| strong_date(stored.headers) == Some(asked))
 }
 
 /// A requested range (§14.1.2).

@@ -11,9 +11,9 @@ use crate::clock::Moment;
 /// What is known of the blocks that a response names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StandingBlocks {
-    /// The present epoch.
+    /// The epoch in which they stood.
     pub(crate) epoch: Epoch,
-    /// Whether all of them are final.
+    /// Whether all of them are final, and still stand.
     pub(crate) are_final: bool,
 }
 
@@ -29,9 +29,19 @@ impl Chain {
     }
 
     /// The blocks that are known of a tip, for the next run; `None` while it is not known
-    /// whether they are of one chain.
+    /// whether they are of one chain, or while a reorg of them has purged nothing yet: a
+    /// process that is killed then must find the blocks of before.
     pub(crate) fn known_blocks(&self, tip: TipNumber) -> Option<KnownBlocks> {
-        self.tip_at(tip)?.ledger().known_blocks()
+        let tip = self.tip_at(tip)?;
+        let ledger = tip.ledger();
+        tip.is_purged().then(|| ledger.known_blocks()).flatten()
+    }
+
+    /// Notes that what names the orphaned blocks that were reported was purged.
+    pub(crate) fn purged(&self, tip: TipNumber) {
+        if let Some(tip) = self.tip_at(tip) {
+            tip.note_purged();
+        }
     }
 
     /// A number that grows with what is known of a tip.
@@ -46,16 +56,18 @@ impl Chain {
     }
 
     /// What is known of the blocks up to a height that a response names which an earlier
-    /// run has stored; `None` while it is not known whether they still stand.
+    /// run has stored; `None` while it is not known whether they stood in any epoch of
+    /// this run.
     pub(crate) fn standing_blocks(&self, tip: TipNumber, highest: u32) -> Option<StandingBlocks> {
         let tip = self.tip_at(tip)?;
         let ledger = tip.ledger();
         let certain_tip = ledger.tip().filter(|(_, certain)| *certain);
         let certain_tip = certain_tip.map(|(height, _)| height);
-        let stands = ledger.stands().is_some_and(|stands| highest <= stands);
-        stands.then(|| StandingBlocks {
-            epoch: ledger.epoch(),
-            are_final: is_deep(highest, certain_tip, self.finality.final_depth),
+        let (_, epoch) = ledger.stands().filter(|(height, _)| highest <= *height)?;
+        let is_deep = is_deep(highest, certain_tip, self.finality.final_depth);
+        Some(StandingBlocks {
+            epoch,
+            are_final: is_deep && ledger.is_linked(epoch, highest),
         })
     }
 
@@ -69,10 +81,13 @@ impl Chain {
         let check = ledger.next_seed_check(now);
         tip.publish(&ledger);
         let epoch = ledger.epoch();
+        let orphaned = match check {
+            SeedCheck::Orphaned(from) => Some(from),
+            SeedCheck::At(_) | SeedCheck::None => None,
+        };
+        tip.note_orphaned(orphaned);
         drop(ledger);
-        if let SeedCheck::Orphaned(from) = check {
-            tip.report_reorg(Some(from), epoch);
-        }
+        tip.report_reorg(orphaned, epoch);
         check
     }
 
@@ -100,5 +115,108 @@ impl Chain {
                 let _in_time = tokio::time::timeout(patience, ended).await;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chain::finality::FinalitySettings;
+    use crate::chain::ledger::Observation;
+    use crate::chain::{LookAhead, Settings, TipSource};
+    use crate::pages::Block;
+
+    const NOW: Moment = Moment::from_nanos(1 << 50);
+
+    fn block(height: u32) -> Block {
+        let mut hash = [1; 32];
+        hash[..4].copy_from_slice(&height.to_be_bytes());
+        Block { height, hash }
+    }
+
+    fn chain() -> Chain {
+        Chain::new(&Settings {
+            times: FinalitySettings::default(),
+            index_blocks: 100,
+            hash_zeros: 8,
+            look_ahead: LookAhead::default(),
+            tips: vec![TipSource {
+                name: "runes".into(),
+                path: Some("/".into()),
+                height: "block_height".into(),
+                every: Duration::from_secs(5),
+                upstream: 0,
+                upstream_name: "default".into(),
+            }],
+        })
+    }
+
+    /// The upstream has a tip, and answers with it and a block.
+    fn learn(chain: &Chain, tip: u32, seen: u32) {
+        let tag = crate::pages::hex(&block(tip).hash);
+        let status = || {
+            let start = chain.request_start(0).unwrap();
+            chain.apply_status(0, start, NOW, Some(tip), Some(tag.as_bytes()), NOW);
+        };
+        status();
+        let start = chain.request_start(0).unwrap();
+        let observation = Observation {
+            blocks: &[block(seen)],
+            etag: Some(tag.as_bytes()),
+            ..Observation::default()
+        };
+        chain.apply_answer(0, start, NOW, observation, NOW);
+        status();
+    }
+
+    #[test]
+    fn blocks_are_not_for_the_next_run_before_their_reorg_has_purged() {
+        let chain = chain();
+        // Without a status there is no search for the fork point.
+        let learn = |block| {
+            let start = chain.request_start(0).unwrap();
+            let observation = Observation {
+                blocks: &[block],
+                ..Observation::default()
+            };
+            chain.apply_answer(0, start, NOW, observation, NOW);
+        };
+        learn(block(100));
+        assert_eq!(chain.known_blocks(0).unwrap().len(), 1);
+        let height = 100;
+        learn(Block {
+            height,
+            hash: [9; 32],
+        });
+        assert_eq!(chain.known_blocks(0), None);
+        chain.purged(0);
+        assert_eq!(chain.known_blocks(0).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn blocks_of_an_earlier_run_stand_as_long_as_a_later_epoch_is_linked() {
+        let chain = chain();
+        chain.seed(0, &(80..=100).map(|height| (block(height), true)).collect());
+        assert_eq!(chain.standing_blocks(0, 99), None);
+        learn(&chain, 101, 100);
+        let (first, depth) = (chain.epoch(0), chain.finality().final_depth);
+        let standing = |are_final| {
+            Some(StandingBlocks {
+                epoch: first,
+                are_final,
+            })
+        };
+        let deep = 101 - depth;
+        assert_eq!(chain.standing_blocks(0, 99), standing(false));
+        assert_eq!(chain.standing_blocks(0, deep), standing(true));
+        // A new tip, and nothing of the blocks below it: as it may be after a reorg.
+        let tag = crate::pages::hex(&block(130).hash);
+        let start = chain.request_start(0).unwrap();
+        chain.apply_status(0, start, NOW, Some(130), Some(tag.as_bytes()), NOW);
+        assert!(chain.epoch(0) > first);
+        assert_eq!(chain.standing_blocks(0, 99), standing(false));
+        // A block that was seen before is seen again.
+        learn(&chain, 130, 101);
+        assert_eq!(chain.standing_blocks(0, 99), standing(true));
     }
 }

@@ -284,7 +284,7 @@ impl Ledger {
         let answer = self.epochs.answers();
         let known = self.blocks.get_mut(block.height);
         if let Some(known) = known.filter(|known| known.hash == block.hash) {
-            let is_seen_again = std::mem::take(&mut known.is_seed);
+            let is_seed = known.is_seed;
             known.has_items |= has_items;
             if epoch == self.epochs.present() && known.epoch != epoch {
                 // Only where each answer bears the tip's hash can no change within an
@@ -295,8 +295,8 @@ impl Ledger {
                 known.epoch = epoch;
                 known.answer = answer;
             }
-            if is_seen_again {
-                self.confirm_seed(block.height);
+            if is_seed {
+                self.confirm_seed(block.height, epoch);
             }
             return;
         }

@@ -133,14 +133,14 @@ fn check_listeners(config: &Config) -> Result<()> {
     let addresses: Vec<_> = listeners.iter().map(|one| &one.address).collect();
     let admin = ListenAddress::Tcp(config.admin.listen);
     for (at, address) in addresses.iter().enumerate() {
-        if address.conflicts_with(&admin) {
-            bail!("--listen and --admin are both {address}; each needs a port of its own");
+        if address.overlaps(&admin) {
+            bail!("--listen is {address} and --admin is {admin}; each needs a port of its own");
         }
-        if addresses[..at]
-            .iter()
-            .any(|other| other.conflicts_with(address))
-        {
-            bail!("two listeners are both {address}; each needs an address of its own");
+        let mut others = addresses[..at].iter();
+        if let Some(other) = others.find(|other| other.conflicts_with(address)) {
+            bail!(
+                "a listener is on {other} and another one on {address}; each needs an address of its own"
+            );
         }
     }
     Ok(())

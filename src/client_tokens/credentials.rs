@@ -2,8 +2,11 @@
 //!
 //! What begins with `og_` in `authorization: Bearer` or `x-api-key` is a client token,
 //! valid or not. It ends here: it is removed from the request before anything else
-//! reads the fields, so it cannot reach an origin, a cache key or a log. Other
-//! credentials are the origin's and stay as they are.
+//! reads the fields, so it cannot reach an origin, a cache key or a log. The same holds
+//! for a value that has a token in another form ([`mod@misplaced`]), which counts as
+//! malformed. Other credentials are the origin's and stay as they are.
+
+mod misplaced;
 
 use std::hint::black_box;
 use std::sync::Mutex;
@@ -14,6 +17,7 @@ use zeroize::Zeroizing;
 
 use super::token::{LENGTH, PREFIX};
 use super::{TokenFault, TokenIndex, TokenTable};
+use misplaced::has_token;
 
 /// `x-api-key`, where clients of the API send their key.
 const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
@@ -91,19 +95,20 @@ pub fn take(
     // One pass over the few fields of a request costs less than two look-ups by name.
     for (name, value) in &*fields {
         if *name == AUTHORIZATION {
-            let token = bearer(value);
-            presented.authorization.count(token);
-            presented.add(token);
+            presented.add(bearer(value), value, |presented| {
+                &mut presented.authorization
+            });
         } else if *name == X_API_KEY {
-            let token = token(value.as_bytes());
-            presented.key.count(token);
-            presented.add(token);
+            presented.add(token(value.as_bytes()), value, |presented| {
+                &mut presented.key
+            });
         }
     }
-    let text = presented.token?;
-    let found = match presented.is_conflict {
-        true => Err(TokenFault::Conflicting),
-        false => memo.find(table, text),
+    let found = match presented.token {
+        _ if presented.is_misplaced => Err(TokenFault::Malformed),
+        None => return None,
+        Some(_) if presented.is_conflict => Err(TokenFault::Conflicting),
+        Some(text) => memo.find(table, text),
     };
     let (authorization, key) = (presented.authorization, presented.key);
     if authorization.tokens > 0 {
@@ -125,35 +130,35 @@ struct Presented<'f> {
     token: Option<&'f [u8]>,
     /// Whether there is another one.
     is_conflict: bool,
+    /// Whether there is one in a form that is not taken.
+    is_misplaced: bool,
     authorization: FieldValues,
     key: FieldValues,
 }
 
-/// How many values of a field are tokens, and how many are not.
+/// How many values of a field are tokens or have one, and how many do not.
 #[derive(Clone, Copy, Default)]
 struct FieldValues {
     tokens: usize,
     others: usize,
 }
 
-impl FieldValues {
-    #[inline]
-    fn count(&mut self, token: Option<&[u8]>) {
-        match token {
-            Some(_) => self.tokens += 1,
-            None => self.others += 1,
-        }
-    }
-}
-
 impl<'f> Presented<'f> {
+    /// Adds a value of a field, and the token that it is.
     #[inline]
-    fn add(&mut self, token: Option<&'f [u8]>) {
+    fn add(
+        &mut self,
+        token: Option<&'f [u8]>,
+        value: &HeaderValue,
+        field: impl FnOnce(&mut Self) -> &mut FieldValues,
+    ) {
         match (token, self.token) {
             (Some(token), Some(other)) => self.is_conflict |= token != other,
             (Some(_), None) => self.token = token,
-            (None, _) => {}
+            (None, _) if has_token(value) => self.is_misplaced = true,
+            (None, _) => return field(self).others += 1,
         }
+        field(self).tokens += 1;
     }
 }
 
@@ -175,7 +180,7 @@ fn token(text: &[u8]) -> Option<&[u8]> {
     text.starts_with(PREFIX).then_some(text)
 }
 
-/// Removes the values of a field that are tokens.
+/// Removes the values of a field that are tokens or have one.
 #[inline]
 fn remove(
     fields: &mut HeaderMap,
@@ -191,8 +196,8 @@ fn remove(
 
 #[cold]
 fn keep_others(fields: &mut HeaderMap, name: &HeaderName, is_token: impl Fn(&HeaderValue) -> bool) {
-    let others = fields.get_all(name).iter().filter(|value| !is_token(value));
-    let others: Vec<_> = others.cloned().collect();
+    let mut others: Vec<_> = fields.get_all(name).iter().cloned().collect();
+    others.retain(|value| !is_token(value) && !has_token(value));
     fields.remove(name);
     for other in others {
         fields.append(name, other);
@@ -240,7 +245,6 @@ mod tests {
         let unknown = &**token::generate().unwrap().text;
         let table = table(&[one, other]);
         let bearer = |token: &str| format!("Bearer {token}");
-        let basic = format!("authorization: Basic {one}");
         let (ok, fault) = (|n| Some(Ok(TokenIndex(n))), |fault| Some(Err(fault)));
         let rows = [
             (vec![], None, vec![]),
@@ -302,9 +306,9 @@ mod tests {
                 vec!["authorization: Bearer abc"],
             ),
             (
-                vec![("authorization", format!("Basic {one}"))],
+                vec![("authorization", "og_".to_owned())],
                 None,
-                vec![&*basic],
+                vec!["authorization: og_"],
             ),
             (
                 vec![("authorization", "Bearer".to_owned())],
@@ -339,6 +343,21 @@ mod tests {
                 ],
                 ok(0),
                 vec!["authorization: Basic YTpi"],
+            ),
+            // A token in another form.
+            (
+                vec![("authorization", format!("Basic {one}"))],
+                fault(TokenFault::Malformed),
+                vec![],
+            ),
+            (
+                vec![
+                    ("x-api-key", bearer(one)),
+                    ("x-api-key", "abc".to_owned()),
+                    ("authorization", bearer(one)),
+                ],
+                fault(TokenFault::Malformed),
+                vec!["x-api-key: abc"],
             ),
         ];
         let rows = rows.map(|(sent, found, left)| {

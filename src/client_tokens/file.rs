@@ -6,6 +6,9 @@
 //! partner  90cc…07 requests_per_minute=600 burst=50 expires=2027-01-31
 //! ```
 //!
+//! The limits of a line apply even where `limit.enabled` is false. A line with
+//! `requests_per_minute` alone has that burst, where that of `[limit]` is larger.
+//!
 //! Several lines with one name are tokens of one client, so they must have the same
 //! settings, apart from when each expires. Problems are reported with line and column
 //! and without what is there, since it may be a token that was put there by mistake.
@@ -16,10 +19,10 @@ use std::num::NonZeroU32;
 use std::time::SystemTime;
 
 use http::HeaderValue;
-use http::Uri;
 
 use super::date;
 use super::token::{Digest, PREFIX};
+use crate::wire::origin;
 
 /// The most tokens of a file.
 pub const MAX_TOKENS: usize = 10_000;
@@ -267,9 +270,14 @@ fn options_of(options: &[(usize, &str)]) -> Result<(TokenSettings, Option<System
                 .is_none(),
             "burst" => settings.burst.replace(rate(value, key, at)?).is_none(),
             "origins" => {
-                let origins = value.split(',').map(origin).collect::<Option<Box<[_]>>>();
-                let origins = origins.ok_or_else(|| {
-                    wrong("origins must be origins without a path, separated by commas, such as https://app.example,https://b.example:8443")
+                let origins = value.split(',').map(origin::parse).collect();
+                let origins: Result<Box<[_]>, _> = origins;
+                let origins = origins.map_err(|reason| {
+                    let allowed = "origins must be origins without a path, separated by commas, such as https://app.example,https://b.example:8443";
+                    match reason {
+                        "" => wrong(allowed),
+                        reason => wrong(&format!("{allowed}: {reason}")),
+                    }
                 })?;
                 settings.origins.replace(origins).is_none()
             }
@@ -295,18 +303,6 @@ fn rate(text: &str, key: &str, at: usize) -> Result<NonZeroU32, Fault> {
         .ok()
         .filter(|rate: &NonZeroU32| is_plain && rate.get() <= MAX_RATE);
     number.ok_or_else(|| (at, format!("{key} must be a number from 1 to {MAX_RATE}")))
-}
-
-/// An origin as browsers write it (RFC 6454 §6.2).
-fn origin(text: &str) -> Option<HeaderValue> {
-    let uri: Uri = text.parse().ok()?;
-    let is_bare = uri.scheme().is_some() && uri.path() == "/" && !text.ends_with('/');
-    let is_bare = is_bare
-        && uri.query().is_none()
-        && uri.authority().is_some_and(|a| !a.as_str().contains('@'));
-    let is_lower = !text.bytes().any(|byte| byte.is_ascii_uppercase());
-    let value = HeaderValue::from_str(text).ok()?;
-    (is_bare && is_lower).then_some(value)
 }
 
 #[cfg(test)]

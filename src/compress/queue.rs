@@ -67,7 +67,7 @@ impl<J> Queue<J> {
 
     /// Adds a job, or returns it if there is no room for it.
     pub(crate) fn push(&mut self, client: Client, job: J) -> Result<(), J> {
-        let of_client = self.of_clients.get(&client).map_or(0, VecDeque::len);
+        let of_client = self.of_client(client);
         if self.len >= self.bounds.all || of_client >= self.bounds.of_client {
             return Err(job);
         }
@@ -77,6 +77,28 @@ impl<J> Queue<J> {
         self.of_clients.entry(client).or_default().push_back(job);
         self.len += 1;
         Ok(())
+    }
+
+    /// The same where a full queue makes room: the client that has the most jobs loses
+    /// its newest one, if it still has as many as this client then. Returns the job for
+    /// which there is no room.
+    pub(super) fn push_fairly(&mut self, client: Client, job: J) -> Option<J> {
+        let of_client = self.of_client(client);
+        let mut displaced = None;
+        if self.len >= self.bounds.all && of_client < self.bounds.of_client {
+            let longest = self.of_clients.values_mut().max_by_key(|jobs| jobs.len());
+            let longest = longest.filter(|jobs| jobs.len() > of_client + 1);
+            displaced = longest.and_then(VecDeque::pop_back);
+            self.len -= usize::from(displaced.is_some());
+        }
+        match self.push(client, job) {
+            Ok(()) => displaced,
+            Err(job) => Some(job),
+        }
+    }
+
+    fn of_client(&self, client: Client) -> usize {
+        self.of_clients.get(&client).map_or(0, VecDeque::len)
     }
 
     /// The next job: the oldest of the client whose turn it is.
@@ -106,10 +128,12 @@ mod tests {
     fn clients_take_turns_and_none_fills_the_queue() {
         let (greedy, honest) = (Client::V4(1), Client::V4(2));
         let mut queue = Queue::new(BODIES);
-        let taken = (0..1000).filter(|n| queue.push(greedy, *n).is_ok()).count();
+        let taken = (0..1000)
+            .filter(|n| queue.push_fairly(greedy, *n).is_none())
+            .count();
         assert_eq!(taken, BODIES.of_client);
-        assert_eq!(queue.push(honest, 5000), Ok(()));
-        assert_eq!(queue.push(honest, 5001), Ok(()));
+        assert_eq!(queue.push_fairly(honest, 5000), None);
+        assert_eq!(queue.push_fairly(honest, 5001), None);
         let order: Vec<_> = std::iter::from_fn(|| queue.pop()).collect();
         assert_eq!(order[..4], [0, 5000, 1, 5001]);
         assert_eq!(order.len(), BODIES.of_client + 2);
@@ -120,11 +144,46 @@ mod tests {
     fn the_queue_is_bounded_for_all_clients_together() {
         let mut queue = Queue::new(BODIES);
         let clients = (0..1000).map(Client::V4);
-        let taken = clients.filter(|client| queue.push(*client, ()).is_ok());
+        let taken = clients.filter(|client| queue.push_fairly(*client, ()).is_none());
         assert_eq!(taken.count(), BODIES.all);
-        assert_eq!(queue.push(Client::V4(0), ()), Err(()));
+        assert_eq!(queue.push_fairly(Client::V4(0), ()), Some(()));
         assert!(queue.pop().is_some());
-        assert_eq!(queue.push(Client::V4(0), ()), Ok(()));
+        assert_eq!(queue.push_fairly(Client::V4(0), ()), None);
         assert_eq!(std::iter::from_fn(|| queue.pop()).count(), BODIES.all);
+    }
+
+    #[test]
+    fn clients_that_fill_the_queue_make_room_for_those_with_fewer_jobs() {
+        let mut queue = Queue::new(Bounds {
+            all: 12,
+            of_client: 4,
+        });
+        for job in 0..12 {
+            assert_eq!(queue.push_fairly(Client::V4(job / 4), job), None);
+        }
+        let honest = Client::V4(9);
+        for job in 100..103 {
+            let displaced = queue.push_fairly(honest, job).unwrap();
+            assert_eq!(displaced % 4, 3, "the newest of one that has the most");
+        }
+        // All have three now: the next would only take the place of another.
+        for (client, job) in [(honest, 103), (Client::V4(0), 104)] {
+            assert_eq!(queue.push_fairly(client, job), Some(job));
+        }
+        // One more client gets its share, but not that of others.
+        let (late, mut displaced) = (Client::V4(10), Vec::new());
+        displaced.extend((200..202).map(|job| queue.push_fairly(late, job).unwrap()));
+        assert_eq!(queue.push_fairly(late, 202), Some(202));
+        assert!(
+            displaced.iter().all(|job| *job == 102 || job % 4 == 2),
+            "{displaced:?}"
+        );
+        assert_eq!(queue.len(), 12);
+        let left: Vec<_> = std::iter::from_fn(|| queue.pop()).collect();
+        assert_eq!(left.len(), 12);
+        for job in [0, 1, 4, 5, 8, 9, 100, 101, 200, 201] {
+            assert!(left.contains(&job), "{left:?}");
+        }
+        assert_eq!((queue.len(), queue.of_clients.len()), (0, 0));
     }
 }

@@ -1,6 +1,8 @@
 //! The thread that compresses. It is started when there is a body to compress, and
 //! ends when there has been none for a while.
 
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -8,8 +10,9 @@ use std::thread;
 use std::time::Duration;
 
 use super::CompressionCounts;
-use super::encode::encode;
+use super::encode::{Effort, encode};
 use super::queue::{BODIES, Job, Queue};
+use crate::cache::coding::Coding;
 use crate::cache::encodings::{Encoded, EncodedBody};
 use crate::identify::Client;
 use crate::sync::lock;
@@ -21,18 +24,27 @@ const NICENESS: i32 = 10;
 const LINGER: Duration = Duration::from_secs(1);
 
 /// Compresses stored bodies, one at a time.
-#[derive(Default)]
 pub(crate) struct Compressor {
     state: Mutex<State>,
     added: Condvar,
     counts: CompressionCounts,
     /// The bytes of all encoded bodies in memory.
     held: Arc<AtomicU64>,
+    encode: Encode,
 }
+
+/// Encodes a body. Another one in tests.
+type Encode = fn(&[u8], Coding, Effort) -> io::Result<Vec<u8>>;
 
 struct State {
     queue: Queue<Job>,
     has_thread: bool,
+}
+
+impl Default for Compressor {
+    fn default() -> Self {
+        Self::with(encode)
+    }
 }
 
 impl Default for State {
@@ -45,16 +57,28 @@ impl Default for State {
 }
 
 impl Compressor {
+    fn with(encode: Encode) -> Self {
+        Self {
+            state: Mutex::default(),
+            added: Condvar::default(),
+            counts: CompressionCounts::default(),
+            held: Arc::default(),
+            encode,
+        }
+    }
+
     /// Has a body compressed, if there is room in the queue. Never waits.
     pub(super) fn submit(self: &Arc<Self>, job: Job, client: Client) {
-        let coding = job.coding;
         let mut state = self.state();
-        if let Err(refused) = state.queue.push(client, job) {
-            drop(state);
-            drop(refused);
-            self.counts.skipped[coding.index()].fetch_add(1, Relaxed);
-            return;
+        let refused = state.queue.push_fairly(client, job);
+        self.wake(state);
+        if let Some(refused) = refused {
+            self.counts.skipped[refused.coding.index()].fetch_add(1, Relaxed);
         }
+    }
+
+    /// Has the thread look at the queue. Starts it where there is none.
+    fn wake(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
         if state.has_thread {
             self.added.notify_one();
             return;
@@ -117,7 +141,10 @@ impl Compressor {
             self.counts.overtaken[at].fetch_add(1, Relaxed);
             return;
         };
-        let encoded = match encode(&body, job.coding, job.effort) {
+        let encode = || (self.encode)(&body, job.coding, job.effort);
+        // A codec that panics on a body would do so each time.
+        let panicked = |_payload| Err(io::Error::other("the codec panicked"));
+        let encoded = match catch_unwind(AssertUnwindSafe(encode)).unwrap_or_else(panicked) {
             Ok(encoded) if encoded.len() < body.len() => {
                 let bytes = encoded.into_boxed_slice();
                 Encoded::Body(Arc::new(EncodedBody::new(bytes, &self.held)))
@@ -166,3 +193,6 @@ impl Drop for Worker {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,17 +4,17 @@
 use std::net::IpAddr;
 use std::num::NonZeroU32;
 
-use http::Uri;
 use ipnet::IpNet;
 
 use super::containers::{list, table};
 use super::key::keys;
 use super::kinds::{
-    Choice, Flag, ParsedText, STRING, choice, count, integer, optional, size, text, when,
+    Choice, Flag, ParsedText, STRING, choice, count, integer, optional, size, text,
 };
 use super::problem::{FileSpan, Path};
 use crate::cache::coding::Coding;
 use crate::identify::TrustedProxies;
+use crate::wire::origin;
 use crate::{client_tokens, compress, limit, listener, respond};
 
 const NETWORK: ParsedText<IpNet> = text(
@@ -29,11 +29,10 @@ const NETWORK: ParsedText<IpNet> = text(
 
 const ORIGIN: ParsedText<String> = text(
     "an origin without a path, such as \"https://app.example\"",
-    "^[A-Za-z][A-Za-z0-9+.-]*://[^/?#]+$",
-    |text| {
-        let uri: Uri = text.parse().map_err(|_no_uri| String::new())?;
-        let is_bare = uri.scheme().is_some() && uri.authority().is_some() && uri.path() == "/";
-        when(is_bare && !text.ends_with('/'), text)
+    "^[a-z][a-z0-9+.-]*://[^/?#@A-Z]+$",
+    |text| match origin::parse(text) {
+        Ok(_) => Ok(text.to_owned()),
+        Err(reason) => Err(reason.to_owned()),
     },
 );
 
@@ -58,7 +57,8 @@ keys! {
             example("\"/etc/ordgate/client-tokens\""), shown();
         /// Whether requests without a valid token get 401.
         ///
-        /// CORS preflights and /openapi.json need none.
+        /// /openapi.json needs none, nor do CORS preflights, except on routes with
+        /// methods = ["*"].
         require_token: bool = Flag => false, shown();
     }
 }
@@ -103,6 +103,8 @@ keys! {
     /// token file, whose lines may have other numbers of requests.
     pub(super) struct LimitKeys {
         /// Whether the limits on clients apply.
+        ///
+        /// Limits that a line of the token file sets apply in any case.
         enabled: bool = Flag => true, shown();
         /// The requests per minute that each client may send. Further ones get 429
         /// with retry-after.

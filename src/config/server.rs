@@ -333,6 +333,9 @@ impl TlsKeys {
     }
 }
 
+/// The key of the admin listener's address.
+const ADMIN_LISTEN: &str = "admin.listen";
+
 /// The listeners of `[[listener]]` tables. Reports addresses and names that are there
 /// twice, the admin listener's included.
 pub(super) fn listeners(
@@ -350,20 +353,28 @@ pub(super) fn listeners(
     let mut taken: Vec<(ListenAddress, &str, Option<FileSpan>)> = Vec::new();
     if !admin.listen.is_wrong {
         let address = ListenAddress::Tcp(*admin.listen);
-        taken.push((address, "admin.listen", admin.listen.at.clone()));
+        taken.push((address, ADMIN_LISTEN, admin.listen.at.clone()));
     }
     let mut check = |address: &ListenAddress, key: &'static str, at: Option<FileSpan>| {
         let mut known = taken.iter();
-        if let Some((_, other, before)) = known.find(|known| known.0.conflicts_with(address)) {
+        let conflict = known.find(|(known, key, _)| match *key {
+            ADMIN_LISTEN => known.overlaps(address),
+            _ => known.conflicts_with(address),
+        });
+        if let Some((known, other, before)) = conflict {
             let later = at.clone().into_iter().chain(before.clone());
             let later = later.max_by_key(|span| span.start);
             let part = match address {
                 ListenAddress::Tcp(_) => "port",
                 ListenAddress::Unix(_) => "path",
             };
+            let what = match known == address {
+                true => format!("{key} and {other} are both {address}"),
+                false => format!("{key} is {address}, which overlaps with {other}, {known}"),
+            };
             root.problem_whole(
                 &later.unwrap_or_default(),
-                format!("{key} and {other} are both {address}; each needs a {part} of its own"),
+                format!("{what}; each needs a {part} of its own"),
             );
         }
         taken.push((address.clone(), key, at));

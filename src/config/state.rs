@@ -25,7 +25,7 @@ keys! {
         path: Option<String> = optional(DIRECTORY) => None,
             example("\"/var/lib/ordgate\""), shown();
         /// The most bytes of all files in the directory. A change needs a restart.
-        max_bytes: u64 = size(16 << 20..=1 << 44) => 1 << 30, shown();
+        max_bytes: u64 = size(32 << 20..=1 << 44) => 1 << 30, shown();
         /// Answers that are fresh for a shorter time are not kept on disk.
         min_freshness: Duration = time(Duration::ZERO, YEAR) => seconds(60);
     }

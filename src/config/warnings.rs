@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Config;
 use crate::cache::policy::Mode;
-use crate::route::{HeaderMode, Route};
+use crate::route::{HeaderMode, Methods, Route};
 use crate::units;
 use crate::upstream::MIN_SHARED_SLOTS;
 use crate::upstream::{DEFAULT, ProviderKeys, Settings};
@@ -25,6 +25,9 @@ impl Config {
                 "clients.require_token is true and clients.token_file has no tokens: every request gets 401; make one with ordgate token new NAME"
                     .to_owned(),
             );
+        }
+        if self.tokens.required {
+            self.warn_of_exact_routes(&mut warnings);
         }
         let server = &self.server.connections;
         if let Some(client) = server.per_client {
@@ -48,6 +51,22 @@ impl Config {
         }
         self.warn_of_rates(keys, &mut warnings);
         warnings
+    }
+
+    /// Warns of routes that pass everything on, where a token is required.
+    fn warn_of_exact_routes(&self, warnings: &mut Vec<String>) {
+        let routes = self.routes.routes().iter();
+        for route in routes.filter(|route| route.headers == HeaderMode::All) {
+            let name = &route.name;
+            warnings.push(format!(
+                "clients.require_token is true, and answers of the route \"{name}\" keep the origin's cache-control (headers = \"all\"): a cache in front of ordgate may give public ones to clients without a token; let the origin send private"
+            ));
+            if route.request.methods == Methods::Any {
+                warnings.push(format!(
+                    "clients.require_token is true, and the route \"{name}\" passes OPTIONS on (methods = [\"*\"]): CORS preflights have no token and get 401, so pages of other origins cannot use it; list its methods"
+                ));
+            }
+        }
     }
 
     fn warn_of_upstream(

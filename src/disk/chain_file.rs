@@ -23,6 +23,30 @@ pub(super) fn path(directory: &Path, tip: MeaningDigest) -> PathBuf {
     directory.join(format!("blocks-{}", tip.hex()))
 }
 
+/// The most bytes of a file.
+pub(super) const MOST_BYTES: u64 = MOST as u64 * 37 + 128;
+
+/// The files that are kept of tips which are not configured: they may be again.
+pub(super) const MOST_FORMER: usize = 4;
+
+/// Removes the files of tips that are not configured, but for the newest.
+pub(super) fn tidy(directory: &Path, tips: &[MeaningDigest]) -> io::Result<()> {
+    let present: Vec<_> = tips.iter().map(|tip| path(directory, *tip)).collect();
+    let mut former = Vec::new();
+    for entry in std::fs::read_dir(directory)? {
+        let entry = entry?;
+        let is_ours = entry.file_name().as_encoded_bytes().starts_with(b"blocks-");
+        if is_ours && !present.contains(&entry.path()) {
+            former.push((entry.metadata()?.modified()?, entry.path()));
+        }
+    }
+    former.sort_unstable();
+    former.truncate(former.len().saturating_sub(MOST_FORMER));
+    former
+        .iter()
+        .try_for_each(|(_, path)| std::fs::remove_file(path))
+}
+
 /// Writes the blocks of a tip.
 pub(super) fn write(directory: &Path, tip: MeaningDigest, blocks: &KnownBlocks) -> io::Result<()> {
     let mut content = HEAD.to_vec();
@@ -70,6 +94,32 @@ fn parse(bytes: &[u8], tip: MeaningDigest) -> Option<KnownBlocks> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_files_of_former_tips_are_few() {
+        let directory = tempfile::tempdir().unwrap();
+        let blocks: KnownBlocks = (0..MOST)
+            .map(|height| {
+                let mut hash = [1; 32];
+                hash[..4].copy_from_slice(&height.to_le_bytes());
+                (Block { height, hash }, true)
+            })
+            .collect();
+        let tip = |number: u8| MeaningDigest([number; 32]);
+        for number in 0..12 {
+            write(directory.path(), tip(number), &blocks).unwrap();
+            let file = std::fs::File::open(path(directory.path(), tip(number))).unwrap();
+            assert!(file.metadata().unwrap().len() <= MOST_BYTES);
+            let at = std::time::UNIX_EPOCH + std::time::Duration::from_secs(number.into());
+            file.set_modified(at).unwrap();
+        }
+        std::fs::write(directory.path().join("purges"), "").unwrap();
+        tidy(directory.path(), &[tip(0), tip(9)]).unwrap();
+        let is_there = |number: &u8| path(directory.path(), tip(*number)).exists();
+        let left: Vec<_> = (0..12).filter(is_there).collect();
+        assert_eq!(left, [0, 7, 8, 9, 10, 11]);
+        assert!(directory.path().join("purges").exists());
+    }
 
     #[test]
     fn blocks_are_read_whole_or_not_at_all() {

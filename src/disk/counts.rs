@@ -18,6 +18,12 @@ pub(super) struct Counts {
     pub(super) written: AtomicU64,
     pub(super) dropped: AtomicU64,
     pub(super) errors: AtomicU64,
+    /// Bytes of the files that have no responses.
+    pub(super) other_bytes: AtomicU64,
+    /// When responses were last evicted, and the purge log was last written anew because
+    /// it was long, in nanoseconds; 0 for never.
+    pub(super) last_eviction: AtomicU64,
+    pub(super) last_compaction: AtomicU64,
 }
 
 /// The tier as `/status` shows it.
@@ -51,16 +57,33 @@ pub(crate) struct DiskSnapshot {
     pub(crate) dropped: u64,
     /// Values that were evicted.
     pub(crate) evicted: u64,
+    /// Seconds since the last eviction.
+    pub(crate) last_eviction_seconds_ago: Option<u64>,
+    /// Seconds since the purge log was last written anew because it was long.
+    pub(crate) last_compaction_seconds_ago: Option<u64>,
     /// Responses that wait to be written.
     pub(crate) queued: u64,
     /// Faults of the disk.
     pub(crate) errors: u64,
-    /// Whether the tier pauses after a fault.
-    pub(crate) paused: bool,
+    /// What is not used for a while, after a fault.
+    pub(crate) paused: DiskPauses,
     /// The number of the last recorded purge.
     pub(crate) last_purge: u64,
     /// Bytes of the purge log.
     pub(crate) purge_log_bytes: u64,
+    /// Purges and removals that the next process could lack, if this one ended now.
+    pub(crate) unrecorded_purges: u64,
+}
+
+/// What is not used for a while, after a fault.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct DiskPauses {
+    /// Reading responses.
+    pub(crate) reading: bool,
+    /// Writing responses.
+    pub(crate) writing: bool,
+    /// The purge log, without which nothing on disk is used, and the other small files.
+    pub(crate) purges: bool,
 }
 
 pub(super) fn count(counter: &AtomicU64) {

@@ -14,7 +14,7 @@
 //!   [`Engine::unreadable`].
 //! - What [`Engine::put_batch`] has written survives a kill of the process when it
 //!   returns, and a crash of the machine once [`Engine::sync`] has returned. A removal
-//!   survives both when [`Engine::remove`] returns.
+//!   survives both when [`Engine::remove_batch`] returns.
 //! - The files take at most `max_bytes`, at every moment.
 //! - In memory, an entry takes 12 bytes, and about 40 in the segment that is written
 //!   to. A segment has at most one record for each KiB of its size, so the index never
@@ -291,13 +291,23 @@ impl Engine {
         self.writer().put_batch(self, batch)
     }
 
-    /// Removes what is under a key. When this returns, it is gone for good.
+    /// Removes what is under a key, as [`Engine::remove_batch`] does.
+    ///
+    /// # Errors
+    ///
+    /// The same.
+    pub fn remove(&self, key: &EntryKey) -> Result<(), EngineError> {
+        self.remove_batch(std::slice::from_ref(key))
+    }
+
+    /// Removes what is under keys. When this returns, it is gone for good, and what was
+    /// put before survives a crash of the machine.
     ///
     /// # Errors
     ///
     /// The files cannot be written: it is absent, but may be back after a restart.
-    pub fn remove(&self, key: &EntryKey) -> Result<(), EngineError> {
-        self.writer().remove(self, key)
+    pub fn remove_batch(&self, keys: &[EntryKey]) -> Result<(), EngineError> {
+        self.writer().remove_batch(self, keys)
     }
 
     /// Waits until what was put survives a crash of the machine.

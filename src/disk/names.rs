@@ -4,9 +4,8 @@
 use std::collections::HashMap;
 use std::sync::MutexGuard;
 
-use super::counts::count;
 use super::digest::MeaningDigest;
-use super::purge_log::LoggedPurge;
+use super::purge_log::{LoggedPurge, NO_KEY};
 use super::tier::Tier;
 use super::{Disk, RouteOnDisk};
 use crate::cache::key::{route_of, target_of};
@@ -55,11 +54,7 @@ impl Tier {
             self.names().routes.insert(NEW, *new);
             disk.cache.store().purge(Purge::Route(NEW));
         }
-        if !self.log.set_routes(present) {
-            count(&self.counts.errors);
-            self.writing
-                .fail("purges cannot be recorded on disk", &"see above");
-        }
+        self.log.set_routes(present);
     }
 
     fn names(&self) -> MutexGuard<'_, Names> {
@@ -70,22 +65,14 @@ impl Tier {
 impl PurgeRecorder for Tier {
     fn purge(&self, number: u64, purge: &Purge) {
         let logged = self.names().logged(purge);
-        if !self.log.purge(number, logged) {
-            count(&self.counts.errors);
-            self.writing
-                .fail("purges cannot be recorded on disk", &"see above");
-        }
+        self.log.purge(number, logged);
     }
 
     fn remove(&self, number: u64, key: &[u8]) {
         let digest = self.names().routes.get(&route_of(key)).copied();
         // Every number is recorded, even of a route that nothing is kept for.
-        let key = digest.map_or([0; 16], |digest| digest.key_of(target_of(key)));
-        if !self.log.remove(number, key) {
-            count(&self.counts.errors);
-            self.writing
-                .fail("purges cannot be recorded on disk", &"see above");
-        }
+        let key = digest.map_or(NO_KEY, |digest| digest.key_of(target_of(key)));
+        self.log.remove(number, key);
     }
 }
 

@@ -1,10 +1,12 @@
 //! The purge log: all purges and removals, so that none is forgotten when the process
 //! ends.
 //!
-//! A record is written to the file before the purge applies in memory. So a process that
-//! is killed has lost no purge that anyone has seen, and [`PurgeLog::sync`] makes it
-//! survive the machine's end as well. Purges and removals have the numbers that they
-//! have in memory; the numbers continue in the next run.
+//! A record applies in memory at once, and a thread of its own writes it to the file. The
+//! answer to whoever has caused it waits for that ([`PurgeLog::recorded`]). So a process
+//! that is killed has lost no purge that was acknowledged; [`PurgeLog::sync`] makes them
+//! survive the machine's end as well. No thread that serves requests waits for the disk.
+//! Purges and removals have the numbers that they have in memory; the numbers continue in
+//! the next run.
 //!
 //! What is kept on disk bears the log's id and the numbers that it was checked against
 //! ([`Checked`]). It is absent if the log has a later record that matches, or no longer
@@ -13,107 +15,60 @@
 //! The file is a head, records, and a mark at the end that each record overwrites. A
 //! file without its mark is torn: a record may be missing. Then, and where anything in
 //! it cannot be read, a new log begins, and all that was kept before is absent. The same
-//! is done where a record cannot be written.
+//! is done where a record cannot be written: at once in memory, and on disk as soon as
+//! that is possible.
 
+mod checked;
 mod file;
 mod record;
+mod records;
+mod state;
 
-use std::collections::{HashMap, VecDeque};
+use std::fmt::Display;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Mutex, MutexGuard, OnceLock, RwLock};
+use std::thread::Thread;
+use std::time::Duration;
 
-use aws_lc_rs::rand::{SecureRandom, SystemRandom};
+use tokio::sync::watch;
 
+pub(super) use self::checked::{Checked, LogId, NO_KEY};
 use self::file::LogFile;
 pub(super) use self::file::parse_any;
 pub(super) use self::record::LoggedPurge;
 use self::record::Record;
+use self::records::PurgeRecords;
+pub(super) use self::records::{CarriedOut, Due};
+use self::state::{LogProgress, LogStanding, State};
+use super::bytes::put_record;
 use super::digest::MeaningDigest;
 use crate::cache::key::Key;
 use crate::cache::purge::PurgeSubject;
-use crate::sync::lock;
+use crate::sync::{lock, read, write};
 
-/// The most purges that are remembered. What was last checked before the oldest of
-/// them is absent.
-const MOST_PURGES: usize = 4096;
-/// The most bytes of the remembered purges.
-const MOST_PURGE_BYTES: usize = 1 << 20;
-/// The most removed keys that are remembered; the same applies.
-const MOST_REMOVALS: usize = 16_384;
-/// The file is written anew once it is this long: much of it is forgotten then.
+/// The file is written anew once it is this long: much of it is forgotten then. It is
+/// never twice as long.
 pub(super) const MOST_BYTES: u64 = 4 << 20;
-
-/// The id of a log. Another log knows nothing of the purges of this one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct LogId(pub(super) [u8; 16]);
-
-impl LogId {
-    fn random() -> io::Result<Self> {
-        let mut bytes = [0; 16];
-        SystemRandom::new()
-            .fill(&mut bytes)
-            .map_err(|_unspecified| io::Error::other("no source of randomness"))?;
-        Ok(Self(bytes))
-    }
-}
-
-/// The purges and removals that something was checked against.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Checked {
-    pub(super) log: LogId,
-    /// The number of the last purge.
-    pub(super) purge: u64,
-    /// The number of the next removal.
-    pub(super) removal: u64,
-}
+const REMOVED: &str = "the purge log was removed";
+/// How long an answer waits for its record to be written.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// The log.
 #[derive(Debug)]
 pub(super) struct PurgeLog {
     path: PathBuf,
-    /// Held while the file is written.
-    state: Mutex<State>,
-    /// Never held while the file is written.
-    summary: Mutex<Summary>,
-}
-
-#[derive(Debug)]
-struct State {
-    /// The file, unless a record could not be written to it.
-    file: Option<LogFile>,
-    id: LogId,
-    records: Records,
-}
-
-/// What is asked by those who must not wait for the disk. It follows the state.
-#[derive(Clone, Copy, Debug)]
-struct Summary {
-    /// The log's id; `None` while it cannot be written.
-    id: Option<LogId>,
-    /// The number of the last purge, and that of the next removal.
-    position: (u64, u64),
-    /// The length of the file.
-    len: u64,
-}
-
-/// What is remembered.
-#[derive(Debug, Default)]
-struct Records {
-    /// Ascending.
-    purges: VecDeque<(u64, LoggedPurge)>,
-    /// What was last checked before this purge is absent.
-    purges_from: u64,
-    last_purge: u64,
-    purge_bytes: usize,
-    /// The last removal of each key.
-    removals: HashMap<[u8; 16], u64>,
-    /// The same, ascending; with removals that a later one of the same key replaced.
-    removed: VecDeque<(u64, [u8; 16])>,
-    removals_from: u64,
-    next_removal: u64,
-    /// The routes that there were last.
-    routes: Vec<MeaningDigest>,
+    /// Never locked by anyone who waits for the disk.
+    state: RwLock<State>,
+    /// Locked while the file is written. `None` while there is none to write to.
+    file: Mutex<Option<LogFile>>,
+    progress: watch::Sender<LogProgress>,
+    /// Whether what an earlier run may believe cannot be removed.
+    is_stuck: AtomicBool,
+    thread: OnceLock<Thread>,
+    is_closed: AtomicBool,
 }
 
 /// How a log began.
@@ -143,19 +98,24 @@ impl PurgeLog {
         };
         let (id, records) = match known {
             Some(known) => known,
-            None => (LogId::random()?, Records::default()),
+            None => (LogId::random()?, PurgeRecords::default()),
         };
         // Without what is no longer remembered, and with room for what comes.
-        let file = LogFile::create(path, id, &records)?;
-        let state = State {
-            file: Some(file),
-            id,
-            records,
-        };
+        let file = LogFile::create(path, file::to_bytes(id, &records))?;
         let log = Self {
             path: path.to_owned(),
-            summary: Mutex::new(state.summary()),
-            state: Mutex::new(state),
+            state: RwLock::new(State {
+                standing: LogStanding::Recording(id),
+                records,
+                queued: Vec::new(),
+                pushed: 0,
+                len: file.len(),
+            }),
+            file: Mutex::new(Some(file)),
+            progress: watch::Sender::default(),
+            is_stuck: AtomicBool::new(false),
+            thread: OnceLock::new(),
+            is_closed: AtomicBool::new(false),
         };
         Ok((log, begun))
     }
@@ -163,121 +123,326 @@ impl PurgeLog {
     /// The routes that there were when [`set_routes`](Self::set_routes) was last called,
     /// by any run.
     pub(super) fn routes(&self) -> Vec<MeaningDigest> {
-        self.state().records.routes.clone()
+        read(&self.state).records.routes.clone()
     }
 
-    /// Writes which routes there are. Returns whether the log can still be used.
-    pub(super) fn set_routes(&self, routes: Vec<MeaningDigest>) -> bool {
-        self.write(Record::Routes(routes))
+    /// PurgeRecords which routes there are.
+    pub(super) fn set_routes(&self, routes: Vec<MeaningDigest>) {
+        self.push(Record::Routes(routes));
     }
 
     /// The number of the last purge, and that of the next removal.
     pub(super) fn position(&self) -> (u64, u64) {
-        lock(&self.summary).position
+        let state = read(&self.state);
+        (state.records.last_purge, state.records.next_removal)
     }
 
-    /// The log's id; `None` while it cannot be written, so that nothing may be kept.
+    /// The log's id; `None` while a record is missing, so that nothing may be kept.
     pub(super) fn id(&self) -> Option<LogId> {
-        lock(&self.summary).id
+        read(&self.state).id()
     }
 
-    /// Writes a purge. Returns whether the log can still be used.
-    pub(super) fn purge(&self, number: u64, purge: LoggedPurge) -> bool {
-        self.write(Record::Purge(number, purge))
+    /// PurgeRecords a purge.
+    pub(super) fn purge(&self, number: u64, purge: LoggedPurge) {
+        self.push(Record::Purge(number, purge));
     }
 
-    /// Writes the removal of a key. Returns whether the log can still be used.
-    pub(super) fn remove(&self, number: u64, key: [u8; 16]) -> bool {
-        self.write(Record::Removal(number, key))
+    /// PurgeRecords the removal of a key.
+    pub(super) fn remove(&self, number: u64, key: [u8; 16]) {
+        self.push(Record::Removal(number, key));
     }
 
-    fn write(&self, record: Record) -> bool {
-        let mut state = self.state();
-        let bytes = record.to_bytes();
+    fn push(&self, record: Record) {
+        let mut bytes = Vec::new();
+        put_record(&mut bytes, &record.to_bytes());
+        let mut state = write(&self.state);
         state.records.apply(record);
-        self.show(&state);
-        let State { file, records, .. } = &mut *state;
-        let Some(open) = file else {
-            return false;
-        };
-        if let Err(error) = open.append(&bytes, records) {
-            tracing::error!(%error, "a purge cannot be recorded: all that is stored on disk is discarded");
-            state.discard(self);
-            return false;
+        let is_lost = state.push(&bytes);
+        drop(state);
+        if is_lost {
+            report_lost(&"too many records wait to be written");
         }
-        self.show(&state);
-        true
+        self.wake();
     }
 
-    /// Makes the records of the file survive the machine's end.
+    /// Waits, briefly, until all records so far are in the file, or all that was kept
+    /// before them is gone. Returns whether they are.
+    pub(super) async fn recorded(&self) -> bool {
+        let pushed = read(&self.state).pushed;
+        let mut progress = self.progress.subscribe();
+        let waited = progress.wait_for(|at| pushed <= at.recorded || at.is_late);
+        match tokio::time::timeout(PATIENCE, waited).await {
+            Ok(at) => at.is_ok_and(|at| pushed <= at.recorded),
+            Err(_elapsed) => {
+                self.progress.send_modify(|at| at.is_late = true);
+                false
+            }
+        }
+    }
+
+    /// How many records a later run could lack.
+    pub(super) fn unrecorded(&self) -> u64 {
+        let pushed = read(&self.state).pushed;
+        pushed.saturating_sub(self.progress.borrow().recorded)
+    }
+
+    /// Writes what waits to be written, until the log is closed. `fails` is called with
+    /// each fault.
+    pub(super) fn run(&self, fails: impl Fn(&io::Error)) {
+        let _first = self.thread.set(std::thread::current());
+        loop {
+            let is_closed = self.is_closed.load(Relaxed);
+            if let Err(error) = self.flush() {
+                fails(&error);
+            }
+            if is_closed {
+                return;
+            }
+            std::thread::park();
+        }
+    }
+
+    /// Has [`run`](Self::run) end once all is written.
+    pub(super) fn close(&self) {
+        self.is_closed.store(true, Relaxed);
+        self.wake();
+    }
+
+    fn wake(&self) {
+        if let Some(thread) = self.thread.get() {
+            thread.unpark();
+        }
+    }
+
+    /// Writes what waits to be written. It waits for the disk. To be called before anything
+    /// is written that was checked against these records: the next run gives their numbers
+    /// to others, if they are lost.
+    ///
+    /// # Errors
+    /// If that fails.
+    pub(super) fn flush(&self) -> io::Result<()> {
+        self.write_queued(&mut self.file())
+    }
+
+    /// Writes what waits to be written.
+    ///
+    /// # Errors
+    /// If that fails. Then the file is removed, and no later call is an error: without a
+    /// file, nothing that was kept can be used.
+    fn write_queued(&self, file: &mut Option<LogFile>) -> io::Result<()> {
+        let mut state = write(&self.state);
+        let Some(open) = file else {
+            let pushed = state.pushed;
+            drop(state);
+            if !self.is_stuck.load(Relaxed) {
+                self.have_recorded(pushed);
+            }
+            return Ok(());
+        };
+        if state.standing == LogStanding::Lost {
+            drop(state);
+            return self.discard_file(file);
+        }
+        let (queued, pushed) = state.take_queued();
+        let mark = file::mark(&state.records);
+        drop(state);
+        if let Err(error) = open.append(&queued, &mark) {
+            self.lose(&error);
+            self.discard_file(file)?;
+            return Err(error);
+        }
+        write(&self.state).len = open.len();
+        self.have_recorded(pushed);
+        Ok(())
+    }
+
+    fn have_recorded(&self, pushed: u64) {
+        self.progress.send_if_modified(|at| {
+            let is_new = at.recorded < pushed || at.is_late;
+            at.recorded = at.recorded.max(pushed);
+            at.is_late = false;
+            is_new
+        });
+    }
+
+    /// Makes the records so far survive the machine's end. It waits for the disk.
     ///
     /// # Errors
     /// If that fails, or a record could not be written.
     pub(super) fn sync(&self) -> io::Result<()> {
-        let file = match &self.state().file {
-            Some(open) => open.handle()?,
-            None => return Err(io::Error::other("the purge log cannot be written")),
+        let mut file = self.file();
+        self.write_queued(&mut file)?;
+        let Some(open) = &*file else {
+            return Err(io::Error::other("the purge log cannot be written"));
         };
-        // Not under the lock: purges go on meanwhile.
-        file.sync_data()
+        if !open.is_at(&self.path) {
+            self.lose(&REMOVED);
+            return Err(io::Error::other(REMOVED));
+        }
+        let handle = open.handle()?;
+        // Not under the lock: records are written meanwhile.
+        drop(file);
+        handle.sync_data().inspect_err(|error| {
+            // What was written may be lost, though a later attempt may succeed.
+            self.lose(error);
+            self.wake();
+        })
     }
 
-    /// Begins a new log where a record could not be written, or the file is no longer
-    /// there; writes it anew where it has become long. Returns whether a new one began.
+    /// Begins a new log where a record is missing, or the file is no longer there; writes
+    /// it anew where it has become long. Returns whether a new one began. It waits for the
+    /// disk.
     ///
     /// # Errors
-    /// If the new one cannot be written.
+    /// If the file cannot be written.
     pub(super) fn maintain(&self) -> io::Result<bool> {
-        let mut state = self.state();
-        let is_intact = state.file.as_ref().is_some_and(|f| f.is_at(&self.path));
-        if !is_intact {
-            state.discard(self);
-            let id = LogId::random()?;
-            let (last_purge, next_removal) = (state.records.last_purge, state.records.next_removal);
-            state.records = Records {
-                last_purge,
-                purges_from: last_purge,
-                next_removal,
-                removals_from: next_removal,
-                routes: std::mem::take(&mut state.records.routes),
-                ..Records::default()
-            };
-            state.file = Some(LogFile::create(&self.path, id, &state.records)?);
-            state.id = id;
-            self.show(&state);
+        let mut file = self.file();
+        self.write_queued(&mut file)?;
+        if file.as_ref().is_some_and(|open| !open.is_at(&self.path)) {
+            self.lose(&REMOVED);
+        }
+        let standing = read(&self.state).standing;
+        let LogStanding::Recording(id) = standing else {
+            self.discard_file(&mut file)?;
+            self.begin(&mut file)?;
             return Ok(true);
+        };
+        let Some(open) = file.as_mut().filter(|open| open.len() > MOST_BYTES) else {
+            return Ok(false);
+        };
+        let mut state = write(&self.state);
+        let bytes = file::to_bytes(id, &state.records);
+        // They are among the records.
+        let (queued, pushed) = state.take_queued();
+        let mark = file::mark(&state.records);
+        drop(state);
+        let created = LogFile::create(&self.path, bytes);
+        // Otherwise the new file may be in place, though that is no longer certain.
+        if let Err(error) = &created
+            && open.is_at(&self.path)
+            && open.append(&queued, &mark).is_ok()
+        {
+            self.have_recorded(pushed);
+            return Err(io::Error::new(error.kind(), error.to_string()));
         }
-        if state.file.as_ref().is_some_and(|f| f.len() > MOST_BYTES) {
-            state.file = Some(LogFile::create(&self.path, state.id, &state.records)?);
-            self.show(&state);
-        }
+        self.change_file(&mut file, created, pushed)?;
         Ok(false)
     }
 
-    /// Makes all that was kept so far absent. A new log begins with the next
-    /// [`maintain`](Self::maintain).
-    pub(super) fn discard(&self) {
-        self.state().discard(self);
+    /// Begins a new log.
+    fn begin(&self, file: &mut Option<LogFile>) -> io::Result<()> {
+        let id = LogId::random()?;
+        let mut state = write(&self.state);
+        let records = &mut state.records;
+        let numbers = (records.last_purge, records.next_removal);
+        *records = PurgeRecords::begin(numbers, std::mem::take(&mut records.routes));
+        let bytes = file::to_bytes(id, records);
+        let (_lost, pushed) = state.take_queued();
+        state.standing = LogStanding::Beginning;
+        drop(state);
+        let created = LogFile::create(&self.path, bytes);
+        let mut state = write(&self.state);
+        if created.is_ok() && state.standing == LogStanding::Beginning {
+            state.standing = LogStanding::Recording(id);
+        } else {
+            state.standing = LogStanding::Lost;
+        }
+        drop(state);
+        self.change_file(file, created, pushed)
+    }
+
+    /// Goes on with a file that was written anew, with all records up to a number. Where
+    /// that has failed, what waited to be written is in no file.
+    fn change_file(
+        &self,
+        file: &mut Option<LogFile>,
+        created: io::Result<LogFile>,
+        pushed: u64,
+    ) -> io::Result<()> {
+        match created {
+            Ok(new) => {
+                write(&self.state).len = new.len();
+                *file = Some(new);
+                self.have_recorded(pushed);
+                Ok(())
+            }
+            Err(error) => {
+                self.lose(&error);
+                self.discard_file(file)?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Makes all that was kept so far absent: at once here, and soon for later runs. A new
+    /// log begins with the next [`maintain`](Self::maintain).
+    pub(super) fn discard(&self, why: &dyn Display) {
+        self.lose(why);
+        self.wake();
+    }
+
+    fn lose(&self, why: &dyn Display) {
+        let is_new = write(&self.state).lose();
+        if is_new {
+            report_lost(why);
+        }
+    }
+
+    /// Makes the file unreadable, so that no later run believes it.
+    fn discard_file(&self, file: &mut Option<LogFile>) -> io::Result<()> {
+        let pushed = read(&self.state).pushed;
+        let emptied = file.take().map(LogFile::empty);
+        let removed = match std::fs::remove_file(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            removed => removed,
+        };
+        write(&self.state).len = 0;
+        match removed {
+            Err(error) if !matches!(emptied, Some(Ok(()))) => {
+                if !self.is_stuck.swap(true, Relaxed) {
+                    tracing::error!(
+                        %error,
+                        path = %self.path.display(),
+                        "the purge log cannot be removed: remove it before ordgate is started again, or what was purged may be served"
+                    );
+                }
+                Err(error)
+            }
+            Ok(()) | Err(_) => {
+                self.is_stuck.store(false, Relaxed);
+                self.have_recorded(pushed);
+                Ok(())
+            }
+        }
     }
 
     /// The length of the file.
     pub(super) fn len(&self) -> u64 {
-        lock(&self.summary).len
+        read(&self.state).len
     }
 
     /// Whether what was kept under a key is of this log and was not removed since. To be
     /// called before what takes longer.
     pub(super) fn may_hold(&self, checked: Checked, key: &[u8; 16]) -> bool {
-        let state = self.state();
-        let records = &state.records;
-        let removed = records.removals.get(key);
-        state.file.is_some()
-            && checked.log == state.id
-            && records.purges_from <= checked.purge
-            && checked.purge <= records.last_purge
-            && records.removals_from <= checked.removal
-            && checked.removal <= records.next_removal
-            && removed.is_none_or(|number| *number < checked.removal)
+        let state = read(&self.state);
+        state.id() == Some(checked.log) && state.records.may_hold(checked, key)
+    }
+
+    /// Whether the same holds for what is to be kept from now on.
+    pub(super) fn may_keep(&self, checked: Checked, key: &[u8; 16]) -> bool {
+        let state = read(&self.state);
+        state.id() == Some(checked.log) && state.records.may_keep(checked, key)
+    }
+
+    /// The purges and removals of keys that are to be carried out, and up to where they
+    /// are.
+    pub(super) fn due(&self) -> (Vec<([u8; 16], Due)>, CarriedOut) {
+        read(&self.state).records.due()
+    }
+
+    /// PurgeRecords that nothing is on disk any more to which they apply.
+    pub(super) fn have_carried_out(&self, done: CarriedOut) {
+        self.push(Record::CarriedOut(done));
     }
 
     /// Whether no purge since it was checked matches what was kept for a target of a
@@ -295,92 +460,23 @@ impl PurgeLog {
             key: key.as_bytes(),
             ..subject
         };
-        let state = self.state();
+        let state = read(&self.state);
         let since = state.records.purges.iter().rev();
         let mut since = since.take_while(|(number, _)| checked.purge < *number);
-        state.id == checked.log && !since.any(|(_, purge)| purge.matches(route, tip, &subject))
+        state.id() == Some(checked.log)
+            && !since.any(|(_, purge)| purge.matches(route, tip, &subject))
     }
 
-    /// Brings the summary up to date, while the state is locked.
-    fn show(&self, state: &State) {
-        *lock(&self.summary) = state.summary();
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        // Each operation on it leaves it consistent.
-        lock(&self.state)
+    fn file(&self) -> MutexGuard<'_, Option<LogFile>> {
+        lock(&self.file)
     }
 }
 
-impl State {
-    fn summary(&self) -> Summary {
-        Summary {
-            id: self.file.as_ref().map(|_| self.id),
-            position: (self.records.last_purge, self.records.next_removal),
-            len: self.file.as_ref().map_or(0, LogFile::len),
-        }
-    }
-
-    /// Makes the file unreadable, so that no later run believes it.
-    fn discard(&mut self, log: &PurgeLog) {
-        let path = &log.path;
-        let open = self.file.take();
-        // From now on nothing is kept.
-        log.show(self);
-        let emptied = open.map(LogFile::empty);
-        let removed = std::fs::remove_file(path);
-        let is_gone = matches!(emptied, Some(Ok(())))
-            || removed.is_ok()
-            || removed.is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
-        if !is_gone {
-            tracing::error!(
-                path = %path.display(),
-                "the purge log cannot be removed: remove it before ordgate is started again, or what was purged may be served"
-            );
-        }
-    }
-}
-
-impl Records {
-    fn apply(&mut self, record: Record) {
-        match record {
-            Record::Purge(number, purge) => {
-                self.last_purge = number;
-                self.purge_bytes += purge.weight();
-                self.purges.push_back((number, purge));
-                while (self.purges.len() > MOST_PURGES || self.purge_bytes > MOST_PURGE_BYTES)
-                    && let Some((forgotten, purge)) = self.purges.pop_front()
-                {
-                    self.purge_bytes -= purge.weight();
-                    self.purges_from = forgotten;
-                }
-            }
-            Record::Routes(routes) => self.routes = routes,
-            Record::Removal(number, key) => {
-                self.next_removal = number.saturating_add(1);
-                self.removals.insert(key, number);
-                self.removed.push_back((number, key));
-                if self.removed.len() > MOST_REMOVALS
-                    && let Some((forgotten, key)) = self.removed.pop_front()
-                    && self.removals.get(&key) == Some(&forgotten)
-                {
-                    self.removals.remove(&key);
-                    self.removals_from = forgotten.saturating_add(1);
-                }
-            }
-        }
-    }
-
-    /// All records, in no order that matters.
-    fn iter(&self) -> impl Iterator<Item = Record> {
-        let purges = self.purges.iter();
-        let purges = purges.map(|(number, purge)| Record::Purge(*number, purge.clone()));
-        let removals = self.removed.iter();
-        let removals = removals.filter(|(number, key)| self.removals.get(key) == Some(number));
-        let routes = std::iter::once(Record::Routes(self.routes.clone()));
-        let removals = removals.map(|(number, key)| Record::Removal(*number, *key));
-        routes.chain(purges).chain(removals)
-    }
+fn report_lost(why: &dyn Display) {
+    tracing::error!(
+        %why,
+        "purges cannot be recorded on disk: all that is stored there is discarded"
+    );
 }
 
 #[cfg(test)]

@@ -5,26 +5,46 @@
 //! as if nothing were stored.
 
 use std::collections::HashMap;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use super::counts::count;
 use super::{Disk, Tier};
 use crate::cache::StoredResponse;
 use crate::cache::key::Key;
+use crate::cache::sequence::PurgeSequence;
 use crate::compress::queue::{Bounds, Queue};
 use crate::identify::Client;
 
 /// The threads that read. They wait for the disk most of the time.
 pub(super) const THREADS: usize = 4;
 
-/// How long a request waits for a read.
+/// How long a request waits for its reads.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Until when a request waits for all its reads together.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReadDeadline {
+    until: Instant,
+    /// The reads that had ended when it began to wait.
+    ended: u64,
+}
+
+/// What came of waiting for a read.
+#[derive(Debug)]
+enum Waited {
+    Loaded(Loaded),
+    /// Nothing in time. If no other read has ended meanwhile either, the disk hangs;
+    /// otherwise there are only many.
+    Late {
+        hangs: bool,
+    },
+}
 
 /// The most reads that wait.
 const BOUNDS: Bounds = Bounds {
@@ -44,6 +64,8 @@ pub(crate) enum Loaded {
         stored: Arc<StoredResponse>,
         /// Whether the blocks that it names are known to stand. If not, it is stale.
         stands: bool,
+        /// The purges and removals that it was checked against.
+        checked: PurgeSequence,
     },
     /// The variants of a target, which are in memory again.
     Variants,
@@ -70,6 +92,8 @@ struct Slot<D> {
 pub(super) struct Reads<D> {
     state: Mutex<State<D>>,
     added: Condvar,
+    /// How many have ended.
+    ended: AtomicU64,
 }
 
 struct State<D> {
@@ -87,6 +111,7 @@ impl<D: Clone> Reads<D> {
                 is_closed: false,
             }),
             added: Condvar::new(),
+            ended: AtomicU64::new(0),
         }
     }
 
@@ -136,7 +161,28 @@ impl<D: Clone> Reads<D> {
 
     fn finish(&self, slot: &Slot<D>, loaded: Loaded) {
         self.state().slots.remove(&slot.key);
+        self.ended.fetch_add(1, Relaxed);
         slot.loaded.send_replace(Some(loaded));
+    }
+
+    /// Waits for a read.
+    async fn wait(&self, slot: &Slot<D>, deadline: ReadDeadline) -> Waited {
+        let mut loaded = slot.loaded.subscribe();
+        match timeout_at(deadline.until, loaded.wait_for(Option::is_some)).await {
+            Ok(Ok(loaded)) => Waited::Loaded(loaded.clone().unwrap_or(Loaded::Absent)),
+            Ok(Err(_closed)) => Waited::Loaded(Loaded::Absent),
+            Err(_elapsed) => Waited::Late {
+                hangs: self.ended.load(Relaxed) == deadline.ended,
+            },
+        }
+    }
+
+    /// Until when a request waits that begins to wait now.
+    fn deadline(&self) -> ReadDeadline {
+        ReadDeadline {
+            until: Instant::now() + PATIENCE,
+            ended: self.ended.load(Relaxed),
+        }
     }
 
     /// Ends the threads. Requests that wait go on as if nothing were stored.
@@ -157,8 +203,19 @@ impl<D: Clone> Reads<D> {
 }
 
 impl Tier {
-    /// Reads what is kept for a key.
-    pub(super) async fn load(&self, disk: &Arc<Disk>, key: &Key, client: Client) -> Loaded {
+    /// Until when a request waits that begins to wait now.
+    pub(super) fn read_deadline(&self) -> ReadDeadline {
+        self.reads.deadline()
+    }
+
+    /// Reads what is kept for a key, until a deadline at most.
+    pub(super) async fn load(
+        &self,
+        disk: &Arc<Disk>,
+        key: &Key,
+        client: Client,
+        deadline: ReadDeadline,
+    ) -> Loaded {
         if !self.reading.is_good() {
             return Loaded::Absent;
         }
@@ -166,13 +223,14 @@ impl Tier {
             count(&self.counts.skipped);
             return Loaded::Absent;
         };
-        let mut loaded = slot.loaded.subscribe();
-        let read = timeout(PATIENCE, loaded.wait_for(Option::is_some)).await;
-        match read {
-            Ok(Ok(loaded)) => loaded.clone().unwrap_or(Loaded::Absent),
-            Ok(Err(_closed)) => Loaded::Absent,
-            Err(_elapsed) => {
+        match self.reads.wait(&slot, deadline).await {
+            Waited::Loaded(loaded) => loaded,
+            Waited::Late { hangs } => {
                 count(&self.counts.late);
+                if hangs {
+                    let what = "stored responses cannot be read from disk";
+                    self.reading.fail(what, &"no read has ended in time");
+                }
                 Loaded::Absent
             }
         }
@@ -260,5 +318,34 @@ mod tests {
         let loaded = loaded.wait_for(Option::is_some).await.unwrap().clone();
         assert!(matches!(loaded, Some(Loaded::Absent)));
         assert!(reads.join(&(), &key(2), HONEST).is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn reads_that_take_too_long_are_a_fault_if_none_ends() {
+        let reads = Reads::new();
+        let one = reads.join(&(), &key(1), HONEST).unwrap();
+        let other = reads.join(&(), &key(2), HONEST).unwrap();
+        let (begin, deadline) = (Instant::now(), reads.deadline());
+        let waited = reads.wait(&one, deadline).await;
+        assert!(matches!(waited, Waited::Late { hangs: true }), "{waited:?}");
+        assert_eq!(begin.elapsed(), PATIENCE);
+        // All reads of a request have one deadline.
+        let waited = reads.wait(&other, deadline).await;
+        assert!(matches!(waited, Waited::Late { hangs: true }), "{waited:?}");
+        assert_eq!(begin.elapsed(), PATIENCE);
+        // Others end.
+        let deadline = reads.deadline();
+        reads.finish(&other, Loaded::Absent);
+        let waited = reads.wait(&one, deadline).await;
+        assert!(
+            matches!(waited, Waited::Late { hangs: false }),
+            "{waited:?}"
+        );
+        reads.finish(&one, Loaded::Variants);
+        let waited = reads.wait(&one, reads.deadline()).await;
+        assert!(
+            matches!(waited, Waited::Loaded(Loaded::Variants)),
+            "{waited:?}"
+        );
     }
 }

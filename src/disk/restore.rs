@@ -45,11 +45,11 @@ impl Disk {
         };
         let counts = &self.tier.counts;
         let own = route.digest.key_of(key.target());
-        if let Some(loaded) = self.in_memory(*route, key) {
-            return loaded;
-        }
         // Before the purge log is read: what is purged later, memory sees.
         let now = self.cache.store().sequence();
+        if let Some(loaded) = self.in_memory(*route, key, now) {
+            return loaded;
+        }
         let value = match self.tier.engine.get(&own) {
             Ok(value) => value,
             Err(error) => {
@@ -76,14 +76,17 @@ impl Disk {
 
     /// What memory has for a key since it was looked up there: another read may have just
     /// ended.
-    fn in_memory(&self, route: RouteOnDisk, key: &Key) -> Option<Loaded> {
+    fn in_memory(&self, route: RouteOnDisk, key: &Key, now: PurgeSequence) -> Option<Loaded> {
         let store = self.cache.store();
         match route.mode {
             Mode::Respect => store.variants(key).map(|_| Loaded::Variants),
             Mode::Off | Mode::Override | Mode::Chain => {
                 let stored = store.get(key)?;
-                let stands = true;
-                Some(Loaded::Response { stored, stands })
+                Some(Loaded::Response {
+                    stored,
+                    stands: true,
+                    checked: now,
+                })
             }
         }
     }
@@ -110,14 +113,21 @@ impl Disk {
                     None => (self.timed_response(route, *kept, now, time)).map(|one| (one, true)),
                 }
                 .ok_or(Unusable::Outdated)?;
-                let stored = Arc::new(stored);
                 let subject = stored.purge_subject(key.as_bytes());
-                let is_usable = self.holds(route, head.checked, key, subject)
-                    && (!stands || self.promote(key, Promoted::One(stored.clone()), now));
-                match is_usable {
-                    true => Ok(Loaded::Response { stored, stands }),
-                    false => Err(Unusable::Outdated),
-                }
+                let holds = self.holds(route, head.checked, key, subject);
+                let read = holds.then(|| Promoted::One(Arc::new(stored)));
+                let usable = match stands {
+                    true => read.and_then(|read| self.promote(key, read, now)),
+                    false => read,
+                };
+                let Some(Promoted::One(stored)) = usable else {
+                    return Err(Unusable::Outdated);
+                };
+                Ok(Loaded::Response {
+                    stored,
+                    stands,
+                    checked: now,
+                })
             }
             Kept::Variants(kept) => {
                 let variants = self.variants(route, kept, time).ok_or(Unusable::Outdated)?;
@@ -126,12 +136,10 @@ impl Disk {
                     blocks: None,
                     bodies: variants.iter().map(|variant| &*variant.body).collect(),
                 };
-                let is_usable = self.holds(route, head.checked, key, subject)
-                    && self.promote(key, Promoted::Variants(variants.clone()), now);
-                match is_usable {
-                    true => Ok(Loaded::Variants),
-                    false => Err(Unusable::Outdated),
-                }
+                let holds = self.holds(route, head.checked, key, subject);
+                let read = Promoted::Variants(variants.into());
+                let usable = holds.then(|| self.promote(key, read, now)).flatten();
+                usable.map(|_| Loaded::Variants).ok_or(Unusable::Outdated)
             }
         }
     }
@@ -147,7 +155,12 @@ impl Disk {
         self.tier.log.holds(checked, names, key.target(), subject)
     }
 
-    fn promote(&self, key: &Key, promoted: Promoted<Attached>, now: PurgeSequence) -> bool {
+    fn promote(
+        &self,
+        key: &Key,
+        promoted: Promoted<Attached>,
+        now: PurgeSequence,
+    ) -> Option<Promoted<Attached>> {
         self.cache.store().promote(key, promoted, now)
     }
 

@@ -6,16 +6,18 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use std::{fmt, io, thread};
 
-use super::counts::{Counts, DiskSnapshot, count};
+use super::counts::{Counts, DiskPauses, DiskSnapshot, count};
 use super::engine::{Engine, Recovered};
-use super::health::DiskHealth;
+use super::health::{DiskHealth, MAX_PAUSE};
 use super::names::Names;
-use super::purge_log::{Begun, Checked, PurgeLog};
+use super::purge_log::{Begun, Checked, LoggedPurge, NO_KEY, PurgeLog};
 use super::reads::{self, Reads};
-use super::time::DiskClock;
-use super::upkeep::{Upkeep, read_time};
-use super::writes::Writes;
+use super::time::{DiskClock, Reached};
+use super::upkeep::CurrentDisk;
+use super::writes::{TICK, Writes};
 use super::{Disk, chain_file};
+use crate::cache::purge::Purge;
+use crate::cache::sequence::PurgeSequence;
 use crate::clock::{Clock, Moment};
 use crate::sync::lock;
 
@@ -32,18 +34,26 @@ pub struct Tier {
     opened: Moment,
     /// Whether responses can be read.
     pub(super) reading: DiskHealth,
-    /// Whether anything can be written.
+    /// Whether responses can be written.
     pub(super) writing: DiskHealth,
+    /// Whether the purge log and the other small files can be written.
+    pub(super) logging: DiskHealth,
+    /// Whether what was removed can be removed from disk.
+    pub(super) removing: DiskHealth,
     pub(super) counts: Counts,
     pub(super) reads: Reads<Arc<Disk>>,
     pub(super) writes: Writes,
     pub(super) names: Mutex<Names>,
-    upkeep: Mutex<Upkeep>,
+    current: Mutex<CurrentDisk>,
 }
 
 /// What of the bytes is for everything but stored responses: the purge log, while it is
-/// written anew twice, what is known of the chain, and what keys have spent.
-const RESERVED: u64 = 3 * super::purge_log::MOST_BYTES;
+/// written anew twice; what is known of the chain, each file while it is written anew; and
+/// what keys have spent, the same.
+const fn reserved(tips: usize) -> u64 {
+    let files = tips as u64 + chain_file::MOST_FORMER as u64;
+    3 * super::purge_log::MOST_BYTES + 2 * files * chain_file::MOST_BYTES + (2 << 20)
+}
 
 /// Why the tier cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -70,16 +80,22 @@ impl fmt::Debug for Tier {
 }
 
 impl Tier {
-    /// Opens what is in a directory, of at most `max_bytes`, and starts the threads.
+    /// Opens what is in a directory, of at most `max_bytes`, and starts the threads. `tips`
+    /// is the number of tips whose blocks are kept.
     ///
     /// # Errors
     /// If that is not possible. The directory is not used then.
-    pub fn open(directory: &Path, max_bytes: u64, clock: Clock) -> Result<Arc<Self>, OpenError> {
+    pub fn open(
+        directory: &Path,
+        max_bytes: u64,
+        tips: usize,
+        clock: Clock,
+    ) -> Result<Arc<Self>, OpenError> {
         let in_file = |name: &str| {
             let path = directory.join(name);
             move |error| OpenError::File { path, error }
         };
-        let room = max_bytes.saturating_sub(RESERVED);
+        let room = max_bytes.saturating_sub(reserved(tips));
         let (engine, found) = Engine::open(&directory.join(RESPONSES), room)?;
         report(&found);
         let recovered = found.entries;
@@ -96,11 +112,10 @@ impl Tier {
             ),
             Begun::Continued | Begun::New => {}
         }
-        let disk_clock = DiskClock::after(read_time(&directory.join(TIME)), clock.clone());
-        if disk_clock.was_set_back() {
-            tracing::warn!(
-                "the time of day is before that of the last run: what was stored on disk and is fresh for a time is discarded"
-            );
+        let reached = Reached::read(&directory.join(TIME));
+        let (disk_clock, why) = DiskClock::after(reached, recovered > 0, clock.clone());
+        if let Some(why) = why {
+            tracing::warn!("{why}: what was stored on disk and is fresh for a time is discarded");
         }
         let tier = Arc::new(Self {
             directory: directory.to_owned(),
@@ -110,14 +125,16 @@ impl Tier {
             log,
             clock: disk_clock,
             opened: clock.now(),
-            reading: DiskHealth::new("reading", clock.clone()),
-            writing: DiskHealth::new("writing", clock.clone()),
+            reading: DiskHealth::new("reading", MAX_PAUSE, clock.clone()),
+            writing: DiskHealth::new("writing", MAX_PAUSE, clock.clone()),
+            logging: DiskHealth::new("purges", TICK, clock.clone()),
+            removing: DiskHealth::new("removals", TICK, clock.clone()),
             machine: clock,
             counts: Counts::default(),
             reads: Reads::new(),
             writes: Writes::new(),
             names: Mutex::default(),
-            upkeep: Mutex::default(),
+            current: Mutex::default(),
         });
         tier.start_threads().map_err(in_file(""))?;
         tracing::info!(
@@ -137,9 +154,11 @@ impl Tier {
         };
         let started = (0..reads::THREADS)
             .try_for_each(|_| spawn("disk-read", Self::run_reader))
+            .and_then(|()| spawn("purge-log", Self::run_log))
             .and_then(|()| spawn("disk-write", Self::run_writer));
         if started.is_err() {
             self.reads.close();
+            self.log.close();
         }
         started
     }
@@ -151,7 +170,7 @@ impl Tier {
             let is_new = disk
                 .chain
                 .state_number(tip)
-                .is_some_and(|number| self.upkeep().seeded.insert(number));
+                .is_some_and(|number| self.current().seeded.insert(number));
             if !is_new {
                 continue;
             }
@@ -164,15 +183,32 @@ impl Tier {
                 ),
             }
         }
-        let mut upkeep = self.upkeep();
-        upkeep.current = Arc::downgrade(disk);
-        let is_first = !std::mem::replace(&mut upkeep.records_purges, true);
-        drop(upkeep);
+        let mut current = self.current();
+        current.disk = Arc::downgrade(disk);
+        current.is_tidy = false;
+        let is_first = !std::mem::replace(&mut current.records_purges, true);
+        drop(current);
         if is_first {
             let position = self.log.position();
-            disk.cache.store().record(self.clone(), position);
+            if disk.cache.store().record(self.clone(), position) {
+                self.discard_all(disk.cache.store().sequence());
+            }
         }
         self.forget_routes(disk);
+    }
+
+    /// Makes all that was stored so far absent: the tier was opened late, and a purge or
+    /// removal before may have meant it. The log goes on from their numbers.
+    fn discard_all(&self, position: PurgeSequence) {
+        tracing::warn!(
+            "there were purges before responses on disk could be used: all that were stored there are discarded"
+        );
+        let all = LoggedPurge::new(&Purge::All, None, None);
+        self.log.purge(position.purge(), all);
+        if let Some(last) = position.removal().checked_sub(1) {
+            self.log.remove(last, NO_KEY);
+        }
+        self.log.discard(&"they may have been purged");
     }
 
     /// What is stored now was checked against; `None` if nothing can be kept.
@@ -214,11 +250,9 @@ impl Tier {
     /// # Errors
     /// If that fails: what was purged may come back after a restart.
     pub(crate) fn sync_purges(&self) -> io::Result<()> {
-        self.log.sync().inspect_err(|error| {
-            count(&self.counts.errors);
-            self.writing
-                .fail("purges cannot be recorded on disk", error);
-        })
+        self.log
+            .sync()
+            .inspect_err(|_error| count(&self.counts.errors))
     }
 
     /// Writes what waits, for at most this long, and ends the threads.
@@ -231,14 +265,19 @@ impl Tier {
                 "not all responses could be written to disk in time"
             );
         }
+        self.log.close();
     }
 
     /// A snapshot for `/status`.
     pub(crate) fn snapshot(&self) -> DiskSnapshot {
         let counts = &self.counts;
         let read = |counter: &std::sync::atomic::AtomicU64| counter.load(Relaxed);
+        let ago = |at: &std::sync::atomic::AtomicU64| {
+            let at = Moment::from_nanos(read(at));
+            (at > Moment::default()).then(|| self.age(at).as_secs())
+        };
         DiskSnapshot {
-            bytes: self.engine.bytes(),
+            bytes: self.engine.bytes() + read(&counts.other_bytes),
             max_bytes: self.max_bytes,
             entries: self.engine.entries(),
             recovered: self.recovered,
@@ -252,16 +291,23 @@ impl Tier {
             written: read(&counts.written),
             dropped: read(&counts.dropped),
             evicted: self.engine.evicted(),
+            last_eviction_seconds_ago: ago(&counts.last_eviction),
+            last_compaction_seconds_ago: ago(&counts.last_compaction),
             queued: self.writes.len() as u64,
             errors: read(&counts.errors),
-            paused: self.reading.is_failing() || self.writing.is_failing(),
+            paused: DiskPauses {
+                reading: !self.reading.is_good(),
+                writing: !self.writing.is_good(),
+                purges: !self.logging.is_good(),
+            },
             last_purge: self.log.position().0,
             purge_log_bytes: self.log.len(),
+            unrecorded_purges: self.log.unrecorded(),
         }
     }
 
-    pub(super) fn upkeep(&self) -> MutexGuard<'_, Upkeep> {
-        lock(&self.upkeep)
+    pub(super) fn current(&self) -> MutexGuard<'_, CurrentDisk> {
+        lock(&self.current)
     }
 }
 

@@ -2,12 +2,16 @@
 //!
 //! It is the time of day, or more where the time of day was set back since the last
 //! run: the time that was reached is kept in a file. So a response is never fresher
-//! after a restart than it was before. While the time of day is behind, the time
-//! between the runs is not known; what depends on the time alone (modes `override`
-//! and `respect`) is absent then.
+//! after a restart than it was before. Where the time of day was set back, or the file
+//! cannot be read, the time between the runs is not known; what was stored before and
+//! depends on the time alone (modes `override` and `respect`) is absent from then on.
 
+use std::io;
+use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use super::bytes::{Reader, put_record, take_record};
+use super::files::replace;
 use crate::clock::{Clock, Moment};
 
 /// By how much the time of day may be behind without being set back: the file of the
@@ -25,6 +29,39 @@ pub(super) struct DiskClock {
     unknown_until: u64,
 }
 
+/// What the clock of a run had reached, in milliseconds, as its file has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Reached {
+    /// The time of day.
+    wall: u64,
+    /// By how much the disk's clock was ahead of it.
+    ahead: u64,
+    /// See [`DiskClock`].
+    unknown_until: u64,
+}
+
+impl Reached {
+    /// Reads the file; `None` where it is missing, torn or damaged.
+    pub(super) fn read(path: &Path) -> Option<Self> {
+        let bytes = std::fs::read(path).ok()?;
+        let mut content = Reader(take_record(&mut Reader(&bytes))?);
+        let (wall, ahead, unknown_until) = (content.u64()?, content.u64()?, content.u64()?);
+        content.is_at_end().then_some(Self {
+            wall,
+            ahead,
+            unknown_until,
+        })
+    }
+
+    /// Writes the file.
+    pub(super) fn write(self, path: &Path, durable: bool) -> io::Result<()> {
+        let numbers = [self.wall, self.ahead, self.unknown_until];
+        let mut bytes = Vec::new();
+        put_record(&mut bytes, &numbers.map(u64::to_le_bytes).concat());
+        replace(path, &bytes, durable).map(drop)
+    }
+}
+
 /// A moment on the disk's clock.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DiskTime {
@@ -36,26 +73,50 @@ pub(super) struct DiskTime {
 }
 
 impl DiskClock {
-    /// The clock after the last run had reached a time.
-    pub(super) fn after(reached: u64, clock: Clock) -> Self {
+    /// The clock after the last run, which had reached a time, if that is known, and has
+    /// left entries or none. Also returns why their age is unknown, if it is since now.
+    pub(super) fn after(
+        reached: Option<Reached>,
+        has_entries: bool,
+        clock: Clock,
+    ) -> (Self, Option<&'static str>) {
         let now = millis(clock.wall(clock.now()));
-        let behind = Duration::from_millis(reached.saturating_sub(now));
-        // The last run may have received something after it had written its time.
         let tolerated = u64::try_from(TOLERANCE.as_millis()).unwrap_or(u64::MAX);
-        let (ahead, unknown_until) = match behind > TOLERANCE {
-            true => (behind + TOLERANCE, reached.saturating_add(tolerated)),
-            false => (behind, 0),
+        let (ahead, unknown_until, why) = match reached {
+            None if has_entries => (0, now, Some("the time of the last run cannot be read")),
+            None => (0, 0, None),
+            Some(last) => {
+                let behind = last.wall.saturating_sub(now);
+                let ahead = last.ahead.saturating_add(behind);
+                match behind > tolerated {
+                    // The last run may have received something after it had written its
+                    // time.
+                    true => {
+                        let ahead = ahead.saturating_add(tolerated);
+                        let why = "the time of day is before that of the last run";
+                        (ahead, now.saturating_add(ahead), Some(why))
+                    }
+                    false => (ahead, last.unknown_until, None),
+                }
+            }
         };
-        Self {
+        let ahead = Duration::from_millis(ahead);
+        let own = Self {
             clock,
             ahead,
             unknown_until,
-        }
+        };
+        (own, why)
     }
 
-    /// Whether the time of day was set back since the last run.
-    pub(super) const fn was_set_back(&self) -> bool {
-        self.unknown_until > 0
+    /// What it has reached, for the next run.
+    pub(super) fn reached(&self) -> Reached {
+        let now = self.now();
+        Reached {
+            wall: millis(now.wall),
+            ahead: u64::try_from(self.ahead.as_millis()).unwrap_or(u64::MAX),
+            unknown_until: self.unknown_until,
+        }
     }
 
     pub(super) fn now(&self) -> DiskTime {
@@ -121,11 +182,12 @@ mod tests {
     #[test]
     fn ages_survive_a_restart() {
         let clock = Clock::manual();
-        let now = DiskClock::after(0, clock.clone()).now();
-        let received = now.of(clock.now());
+        let first = first_run(&clock);
+        let received = first.now().of(clock.now());
+        let reached = first.reached();
         clock.advance(HOUR);
-        let later = DiskClock::after(now.millis, clock.clone());
-        assert!(!later.was_set_back());
+        let (later, why) = DiskClock::after(Some(reached), true, clock.clone());
+        assert_eq!(why, None);
         let moment = later.now().moment_of(received).unwrap();
         assert_eq!(clock.now().since(moment).as_secs(), 3600);
         let wall = later.now().wall_of(received).unwrap();
@@ -136,7 +198,7 @@ mod tests {
     #[test]
     fn an_age_of_weeks_is_a_moment() {
         let clock = Clock::manual();
-        let now = DiskClock::after(0, clock.clone()).now();
+        let now = first_run(&clock).now();
         let weeks = HOUR * 24 * 40;
         let received = now.millis - u64::try_from(weeks.as_millis()).unwrap();
         let moment = now.moment_of(received).unwrap();
@@ -149,8 +211,13 @@ mod tests {
         let wall = clock.wall(clock.now());
         // The run before had been an hour ahead, and received something then.
         let reached = millis(wall + HOUR);
-        let disk = DiskClock::after(reached, clock.clone());
-        assert!(disk.was_set_back());
+        let last = Reached {
+            wall: reached,
+            ahead: 0,
+            unknown_until: 0,
+        };
+        let (disk, why) = DiskClock::after(Some(last), true, clock.clone());
+        assert_eq!(why, Some("the time of day is before that of the last run"));
         let now = disk.now();
         assert!(now.millis >= reached);
         assert!(!now.knows_age_of(reached - 1));
@@ -161,12 +228,62 @@ mod tests {
         assert!(age(reached - 5000) >= Duration::from_secs(5));
         clock.advance(HOUR);
         assert!(age(reached - 5000) >= HOUR);
+        let stored = disk.now().millis;
+        assert!(disk.now().knows_age_of(stored));
+        // The next runs know the age of what this one has stored, and of nothing older.
+        let mut disk = disk;
+        for run in 1..=3 {
+            let before = disk.now().millis;
+            clock.advance(HOUR);
+            let (next, why) = DiskClock::after(Some(disk.reached()), true, clock.clone());
+            assert_eq!(why, None, "run {run}");
+            let now = next.now();
+            assert_eq!(now.millis - before, 3_600_000);
+            assert!(now.knows_age_of(stored), "run {run}");
+            assert!(!now.knows_age_of(reached + 5000), "run {run}");
+            disk = next;
+        }
+    }
+
+    #[test]
+    fn without_the_time_of_the_last_run_no_age_is_known() {
+        let clock = Clock::manual();
+        let stored = first_run(&clock).now().millis;
+        let (_, why) = DiskClock::after(None, false, clock.clone());
+        assert_eq!(why, None, "nothing was stored");
+        let (disk, why) = DiskClock::after(None, true, clock.clone());
+        assert_eq!(why, Some("the time of the last run cannot be read"));
+        assert!(!disk.now().knows_age_of(stored));
+        clock.advance(Duration::from_secs(1));
         assert!(disk.now().knows_age_of(disk.now().millis));
+        let (next, why) = DiskClock::after(Some(disk.reached()), true, clock);
+        assert!(why.is_none() && !next.now().knows_age_of(stored));
+    }
+
+    #[test]
+    fn the_file_is_read_whole_or_not_at_all() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("time");
+        assert_eq!(Reached::read(&path), None);
+        let reached = first_run(&Clock::manual()).reached();
+        for durable in [false, true] {
+            reached.write(&path, durable).unwrap();
+            assert_eq!(Reached::read(&path), Some(reached));
+        }
+        let whole = std::fs::read(&path).unwrap();
+        for len in 0..whole.len() {
+            std::fs::write(&path, &whole[..len]).unwrap();
+            assert_eq!(Reached::read(&path), None);
+        }
+    }
+
+    fn first_run(clock: &Clock) -> DiskClock {
+        DiskClock::after(None, false, clock.clone()).0
     }
 
     #[test]
     fn what_is_from_the_future_has_no_age() {
-        let now = DiskClock::after(0, Clock::manual()).now();
+        let now = first_run(&Clock::manual()).now();
         assert_eq!(now.moment_of(now.millis + 1), None);
         assert_eq!(now.wall_of(now.millis + 1), None);
     }

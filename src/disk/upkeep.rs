@@ -1,21 +1,28 @@
 //! What the writer thread does beside writing: it makes purges durable, writes what is
-//! known of the chain and the time, and tries again what has failed.
+//! known of the chain and the time, removes what was removed in memory, and tries again
+//! what has failed.
 
 use std::collections::{HashMap, HashSet};
+use std::fmt::Display;
 use std::io;
-use std::path::Path;
 use std::sync::Weak;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use super::bytes::{Reader, put_record, take_record};
+use super::codec::decode_head;
 use super::counts::count;
 use super::digest::MeaningDigest;
-use super::files::replace;
+use super::engine::EngineError;
+use super::files::bytes_of;
+use super::health::DiskHealth;
+use super::purge_log::Due;
 use super::tier::{TIME, Tier};
 use super::{Disk, chain_file};
+use crate::chain::KnownBlocks;
 use crate::clock::Moment;
 
-/// How often the time is written.
+/// How often the time is written, and what was written to disk is made durable: so that
+/// a full file has little left to be made durable.
 const TIME_EVERY: Duration = Duration::from_secs(5);
 
 /// What was known of a tip when its file was written.
@@ -41,54 +48,91 @@ impl Written {
     }
 }
 
-/// What the writer thread looks after.
+/// What is used now. Never locked by anyone who waits for the disk.
 #[derive(Default)]
-pub(super) struct Upkeep {
-    pub(super) current: Weak<Disk>,
+pub(super) struct CurrentDisk {
+    pub(super) disk: Weak<Disk>,
     /// Whether purges are recorded.
     pub(super) records_purges: bool,
     /// The states of tips that were seeded.
     pub(super) seeded: HashSet<u64>,
+    /// Whether the files of former tips were removed.
+    pub(super) is_tidy: bool,
+}
+
+/// What the writer thread looks after.
+#[derive(Default)]
+pub(super) struct Upkeep {
     /// What was known of each tip when its file was written.
     written: HashMap<MeaningDigest, Written>,
-    /// Whether the purge log has records that are not durable yet.
+    /// The position of the purge log up to which it is durable.
     synced: (u64, u64),
     /// When the time was last written.
     time_written: Moment,
 }
 
 impl Tier {
+    /// Writes to the purge log, until it is closed.
+    pub(super) fn run_log(&self) {
+        self.log.run(|error| self.log_fails(error));
+    }
+
+    /// Writes the purges and removals so far to their log.
+    pub(super) fn flush_log(&self) {
+        if let Err(error) = self.log.flush() {
+            self.log_fails(&error);
+        }
+    }
+
+    fn log_fails(&self, error: &io::Error) {
+        count(&self.counts.errors);
+        self.logging
+            .fail("purges cannot be recorded on disk", error);
+    }
+
     /// What is to be done every second: makes purges durable, writes what is known of the
-    /// chain and the time, and tries again what has failed.
-    pub(super) fn tick(&self) {
-        if !self.writing.is_good() {
-            return;
+    /// chain and the time, removes what was removed, and tries again what has failed.
+    pub(super) fn tick(&self, upkeep: &mut Upkeep) {
+        if self.logging.is_good() {
+            let what = "the state directory cannot be written";
+            self.note(&self.logging, what, self.try_tick(upkeep));
         }
-        if let Err(error) = self.try_tick() {
-            count(&self.counts.errors);
-            self.writing
-                .fail("the state directory cannot be written", &error);
+        if self.removing.is_good() {
+            let what = "stored responses cannot be removed from disk";
+            self.note(&self.removing, what, self.carry_out());
         }
     }
 
-    /// The same for the last time, when all is written.
+    /// The same for the last time, when all is written, whatever has failed before.
     pub(super) fn last_tick(&self) {
-        let mut upkeep = self.upkeep();
-        upkeep.time_written = Moment::default();
-        upkeep.written.clear();
-        drop(upkeep);
-        self.tick();
+        let what = "the state directory cannot be written";
+        self.note(&self.logging, what, self.try_tick(&mut Upkeep::default()));
     }
 
-    fn try_tick(&self) -> io::Result<()> {
+    fn note<E: Display>(&self, health: &DiskHealth, what: &str, done: Result<(), E>) {
+        match done {
+            Ok(()) => health.succeed(),
+            Err(error) => {
+                count(&self.counts.errors);
+                health.fail(what, &error);
+            }
+        }
+    }
+
+    fn try_tick(&self, upkeep: &mut Upkeep) -> io::Result<()> {
+        let before = self.log.len();
         if self.log.maintain()? {
             tracing::warn!(
                 "a new purge log begins: all responses that were stored on disk are discarded"
             );
-            // All on disk is absent, so nothing there is older than what memory had.
-            self.writes.forget_lost();
+        } else if self.log.len() < before {
+            let now = self.now().nanos();
+            self.counts.last_compaction.store(now, Relaxed);
         }
-        let mut upkeep = self.upkeep();
+        let disk = self.current().disk.upgrade();
+        // Before the log is made durable: a file with blocks of the new chain is never there
+        // without the purge that their reorg has caused.
+        let to_write = (disk.as_deref()).map_or_else(Vec::new, |disk| self.blocks(disk, upkeep));
         let position = self.log.position();
         if upkeep.synced != position {
             self.log.sync()?;
@@ -96,46 +140,177 @@ impl Tier {
         }
         let now = self.now();
         if upkeep.time_written + TIME_EVERY <= now {
-            self.write_time()?;
+            // The first time, the clock may have been set anew.
+            let durable = upkeep.time_written == Moment::default();
+            let reached = self.clock.reached();
+            reached.write(&self.directory.join(TIME), durable)?;
             upkeep.time_written = now;
+            if let Err(error) = self.engine.sync() {
+                count(&self.counts.errors);
+                let what = "stored responses cannot be written to disk";
+                self.writing.fail(what, &error);
+            }
+            let others = bytes_of(&self.directory)?;
+            self.counts.other_bytes.store(others, Relaxed);
         }
-        let Some(disk) = upkeep.current.upgrade() else {
-            return Ok(());
-        };
-        for (tip, digest) in (0..).zip(&disk.tips) {
-            let Some(number) = disk.chain.state_number(tip) else {
-                continue;
-            };
-            let known = Written {
-                state: number,
-                revision: disk.chain.revision(tip),
-                tip: disk.chain.tip_height(tip),
-                at: now,
-                blocks: 0,
-            };
-            let before = upkeep.written.get(digest);
-            if known.revision == 0 || before.is_some_and(|before| before.is_recent(&known)) {
-                continue;
+        if let Some(disk) = disk {
+            let is_tidy = std::mem::replace(&mut self.current().is_tidy, true);
+            if !is_tidy && let Err(error) = chain_file::tidy(&self.directory, &disk.tips) {
+                self.current().is_tidy = false;
+                return Err(error);
             }
-            if let Some(blocks) = disk.chain.known_blocks(tip) {
-                chain_file::write(&self.directory, *digest, &blocks)?;
-                let blocks = blocks.len();
-                upkeep.written.insert(*digest, Written { blocks, ..known });
-            }
+        }
+        for (digest, known, blocks) in to_write {
+            chain_file::write(&self.directory, digest, &blocks)?;
+            upkeep.written.insert(digest, known);
         }
         Ok(())
     }
 
-    fn write_time(&self) -> io::Result<()> {
-        let mut bytes = Vec::new();
-        put_record(&mut bytes, &self.clock.now().millis.to_le_bytes());
-        replace(&self.directory.join(TIME), &bytes, false).map(drop)
+    /// The blocks of each tip that are to be written.
+    fn blocks(&self, disk: &Disk, upkeep: &Upkeep) -> Vec<(MeaningDigest, Written, KnownBlocks)> {
+        let tips = (0..).zip(&disk.tips);
+        let blocks = tips.filter_map(|(tip, digest)| {
+            let mut known = Written {
+                state: disk.chain.state_number(tip)?,
+                revision: disk.chain.revision(tip),
+                tip: disk.chain.tip_height(tip),
+                at: self.now(),
+                blocks: 0,
+            };
+            let before = upkeep.written.get(digest);
+            if known.revision == 0 || before.is_some_and(|before| before.is_recent(&known)) {
+                return None;
+            }
+            let blocks = disk.chain.known_blocks(tip)?;
+            known.blocks = blocks.len();
+            Some((*digest, known, blocks))
+        });
+        blocks.collect()
+    }
+
+    /// Removes from disk what was removed or purged by its key, and what is older than
+    /// what memory has had. Then neither need be remembered.
+    pub(super) fn carry_out(&self) -> Result<(), EngineError> {
+        let (due, done) = self.log.due();
+        let lost = self.writes.lost();
+        let mut keys = lost.clone();
+        keys.extend(due.iter().filter_map(|(key, due)| self.outdated(key, *due)));
+        if keys.is_empty() && due.is_empty() {
+            return Ok(());
+        }
+        self.engine.remove_batch(&keys)?;
+        self.writes.forget_lost(&lost);
+        if !due.is_empty() {
+            self.log.have_carried_out(done);
+        }
+        Ok(())
+    }
+
+    /// A key, if what is kept under it is not newer than a purge or a removal.
+    fn outdated(&self, key: &[u8; 16], due: Due) -> Option<[u8; 16]> {
+        let is_newer = |value: &[u8]| {
+            let head = decode_head(value);
+            head.is_some_and(|(head, _)| !due.applies_to(head.checked))
+        };
+        match self.engine.get(key) {
+            Ok(None) => None,
+            Ok(Some(value)) if is_newer(&value) => None,
+            // What cannot be read may be removed as well.
+            Ok(Some(_)) | Err(_) => Some(*key),
+        }
     }
 }
 
-/// The time that the last run had reached; 0 if that is not known.
-pub(super) fn read_time(path: &Path) -> u64 {
-    let bytes = std::fs::read(path).unwrap_or_default();
-    let time = take_record(&mut Reader(&bytes)).and_then(|content| Reader(content).u64());
-    time.unwrap_or(0)
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::key::Key;
+    use crate::cache::policy::Mode;
+    use crate::cache::purge::{Purge, PurgeRecorder};
+    use crate::clock::Clock;
+    use crate::disk::RouteOnDisk;
+    use crate::disk::codec::{Head, Kept, encode};
+    use crate::disk::purge_log::Checked;
+
+    const ROUTE: u16 = 1;
+    const DIGEST: MeaningDigest = MeaningDigest([5; 32]);
+
+    fn key(target: &str) -> Key {
+        let mut key = Key::begin(ROUTE);
+        key.buffer().extend_from_slice(target.as_bytes());
+        key
+    }
+
+    fn checked(tier: &Tier) -> Checked {
+        let (purge, removal) = tier.log.position();
+        tier.checked(purge, removal).unwrap()
+    }
+
+    /// Keeps something for a target. Returns what it was checked against.
+    fn keep(tier: &Tier, target: &str) -> Checked {
+        let checked = checked(tier);
+        let head = Head {
+            checked,
+            route: DIGEST,
+            target,
+        };
+        let value = encode(head, &Kept::Variants(Vec::new()));
+        tier.engine
+            .put_batch(&[(DIGEST.key_of(target), value)])
+            .unwrap();
+        checked
+    }
+
+    fn has(tier: &Tier, target: &str) -> bool {
+        tier.engine.get(&DIGEST.key_of(target)).unwrap().is_some()
+    }
+
+    #[tokio::test]
+    async fn removals_and_purges_of_keys_remove_what_they_name_and_nothing_else() {
+        let directory = tempfile::tempdir().unwrap();
+        let tier = Tier::open(directory.path(), 64 << 20, 0, Clock::manual()).unwrap();
+        let route = RouteOnDisk {
+            digest: DIGEST,
+            mode: Mode::Respect,
+            tip: 0,
+            tip_digest: None,
+        };
+        tier.learn(&HashMap::from([(ROUTE, route)]), &[]);
+        let other = keep(&tier, "/other");
+        for target in ["/removed", "/purged", "/again"] {
+            keep(&tier, target);
+        }
+        tier.remove(0, key("/removed").as_bytes());
+        tier.remove(1, key("/again").as_bytes());
+        keep(&tier, "/again");
+        let purge = |target: &str| Purge::Target {
+            route: ROUTE,
+            target: target.into(),
+        };
+        tier.purge(1, &purge("/purged"));
+        tier.carry_out().unwrap();
+        let targets = ["/removed", "/purged", "/again", "/other"];
+        assert_eq!(
+            targets.map(|target| has(&tier, target)),
+            [false, false, true, true]
+        );
+        // More than are remembered.
+        for number in 2..40_000 {
+            tier.remove(number, key(&format!("/{number}")).as_bytes());
+            if number % 4000 == 0 {
+                tier.carry_out().unwrap();
+            }
+        }
+        for number in 2..10_000 {
+            tier.purge(number, &purge(&format!("/{number}")));
+            if number % 1000 == 0 {
+                tier.carry_out().unwrap();
+            }
+        }
+        tier.carry_out().unwrap();
+        assert!(tier.log.may_hold(other, &DIGEST.key_of("/other")));
+        assert!(has(&tier, "/other"));
+        tier.close(Duration::from_secs(30));
+    }
 }

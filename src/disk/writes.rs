@@ -5,6 +5,7 @@
 //! so that nothing older comes back.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use tokio::time::Instant;
 use super::codec::{Head, Kept, KeptResponse, KeptStamp, encode};
 use super::counts::count;
 use super::purge_log::Checked;
+use super::upkeep::Upkeep;
 use super::variants::KeptVariant;
 use super::{Disk, RouteOnDisk, Tier};
 use crate::cache::StoredResponse;
@@ -27,7 +29,7 @@ const BATCH: usize = 256;
 /// The most keys that are remembered as replaced.
 const MOST_REPLACED: usize = 65_536;
 /// How often the thread does what is periodic, if there is nothing to write.
-const TICK: Duration = Duration::from_secs(1);
+pub(super) const TICK: Duration = Duration::from_secs(1);
 
 /// What was stored in memory for a key.
 pub(super) enum ToKeep {
@@ -208,9 +210,21 @@ impl Writes {
         }
     }
 
-    /// Forgets the keys whose writes were lost, where no value on disk counts any more.
-    pub(super) fn forget_lost(&self) {
-        self.state().replaced.retain(|_, one| one.queued > 0);
+    /// The keys whose writes were lost.
+    pub(super) fn lost(&self) -> Vec<[u8; 16]> {
+        let state = self.state();
+        let lost = state.replaced.iter().filter(|(_, one)| one.queued == 0);
+        lost.map(|(key, _)| *key).collect()
+    }
+
+    /// Forgets keys whose writes were lost, since they have no value on disk any more.
+    pub(super) fn forget_lost(&self, keys: &[[u8; 16]]) {
+        let mut state = self.state();
+        for key in keys {
+            if state.replaced.get(key).is_some_and(|one| one.queued == 0) {
+                state.replaced.remove(key);
+            }
+        }
     }
 
     /// Whether memory has, or had, something newer for a key than the disk.
@@ -288,20 +302,20 @@ impl Tier {
             Pushed::Dropped => count(&self.counts.dropped),
             Pushed::Lost => {
                 count(&self.counts.dropped);
-                self.log.discard();
+                self.log.discard(&"too many responses could not be written");
             }
         }
     }
 
     /// Writes until the tier is closed and all is written.
     pub(super) fn run_writer(&self) {
-        let mut last = Instant::now();
-        self.tick();
+        let (mut last, mut upkeep) = (Instant::now(), Upkeep::default());
+        self.tick(&mut upkeep);
         while let Some(writes) = self.writes.next() {
             self.write(&writes);
             if last.elapsed() >= TICK {
                 last = Instant::now();
-                self.tick();
+                self.tick(&mut upkeep);
             }
         }
         self.last_tick();
@@ -317,28 +331,39 @@ impl Tier {
             self.writes.settle(writes, false);
             return;
         }
-        let mut values = Vec::new();
-        let mut written = Ok(());
+        // Before what was checked against them. If it fails, nothing may be kept.
+        self.flush_log();
+        let (mut values, mut gone) = (Vec::new(), Vec::new());
+        let most = self.engine.max_value_bytes();
         for write in writes {
-            match write.value() {
-                Some(value) if value.len() <= self.engine.max_value_bytes() => {
-                    values.push((write.key, value));
-                }
+            // Or it was removed or purged meanwhile: then nothing older may stay either.
+            let may_keep = |_: &Vec<u8>| self.log.may_keep(write.checked, &write.key);
+            match write.value().filter(may_keep) {
+                Some(value) if value.len() <= most => values.push((write.key, value)),
                 too_long => {
                     too_long.iter().for_each(|_| count(&self.counts.dropped));
                     // What comes before in the same batch is not removed by it.
                     values.retain(|(key, _)| *key != write.key);
-                    written = written.and_then(|()| self.engine.remove(&write.key));
+                    gone.push(write.key);
                 }
             }
         }
         let count_of = values.len() as u64;
-        let written = written.and_then(|()| self.engine.put_batch(&values));
+        let removed = match gone.is_empty() {
+            true => Ok(()),
+            false => self.engine.remove_batch(&gone),
+        };
+        let evicted = self.engine.evicted();
+        let written = removed.and_then(|()| self.engine.put_batch(&values));
+        if self.engine.evicted() > evicted {
+            let now = self.now().nanos();
+            self.counts.last_eviction.store(now, Relaxed);
+        }
         match written {
             Ok(()) => {
                 self.writing.succeed();
                 let counter = &self.counts.written;
-                counter.fetch_add(count_of, std::sync::atomic::Ordering::Relaxed);
+                counter.fetch_add(count_of, Relaxed);
                 self.writes.settle(writes, true);
             }
             Err(error) => {
@@ -355,6 +380,7 @@ impl Tier {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::Clock;
 
     #[test]
     fn lost_writes_are_forgotten_and_those_that_wait_are_not() {
@@ -365,8 +391,28 @@ mod tests {
             let replacement = Replacement { queued, is_lost };
             writes.state().replaced.insert(key, replacement);
         }
-        writes.forget_lost();
+        assert_eq!(writes.lost(), [lost]);
+        writes.forget_lost(&[lost, waiting]);
         assert!(!writes.is_replaced(&lost));
         assert!(writes.is_replaced(&waiting));
+    }
+
+    #[tokio::test]
+    async fn what_is_older_than_a_lost_write_is_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let tier = Tier::open(directory.path(), 64 << 20, 0, Clock::manual()).unwrap();
+        let (lost, other) = ([1; 16], [2; 16]);
+        let values = [lost, other].map(|key| (key, b"older".to_vec()));
+        tier.engine.put_batch(&values).unwrap();
+        let replacement = Replacement {
+            queued: 0,
+            is_lost: true,
+        };
+        tier.writes.state().replaced.insert(lost, replacement);
+        tier.carry_out().unwrap();
+        assert_eq!(tier.engine.get(&lost).unwrap(), None);
+        assert!(tier.engine.get(&other).unwrap().is_some());
+        assert!(!tier.is_replaced(&lost), "it need not be remembered");
+        tier.close(Duration::from_secs(30));
     }
 }

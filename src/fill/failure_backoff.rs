@@ -226,7 +226,10 @@ mod tests {
         let backoff = backoff();
         let retry_after = Duration::from_secs(9);
         for failure in [
-            Failure::Spent { retry_after },
+            Failure::Spent {
+                retry_after,
+                unknown_because: None,
+            },
             Failure::Throttled { retry_after },
             Failure::BreakerOpen { retry_after },
             Failure::KeyRefused(http::StatusCode::FORBIDDEN),

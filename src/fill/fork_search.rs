@@ -37,7 +37,7 @@ impl Fill {
                 ForkCheck::None => return,
                 ForkCheck::At(height) => height,
                 ForkCheck::Orphaned(from) => {
-                    self.purge_from(tip, from);
+                    self.purge_from(tip, from).await;
                     return;
                 }
             };
@@ -55,7 +55,7 @@ impl Fill {
             match self.chain.next_seed_check(tip, self.clock.now()) {
                 SeedCheck::None => return,
                 SeedCheck::Orphaned(from) => {
-                    self.purge_from(tip, from);
+                    self.purge_from(tip, from).await;
                     return;
                 }
                 SeedCheck::At(height) => {

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use super::windows::{List, Parts};
 use super::{FIRST_PROBE, Fill, LookupKey};
 use crate::cache::StoredResponse;
+use crate::cache::key::Key;
 use crate::cache::policy::Mode;
-use crate::disk::{Disk, Loaded};
+use crate::disk::{Disk, Loaded, ReadDeadline};
 use crate::identify::Client;
 use crate::pages::windows;
 use crate::route::Route;
@@ -29,27 +30,46 @@ pub(crate) enum FromDisk {
 impl Fill {
     /// What the disk has for a client's request that memory cannot answer.
     pub(crate) async fn recall_from_disk(&self, lookup: &LookupKey, client: Client) -> FromDisk {
-        let (Some(disk), Some(route)) = (&self.disk, self.route(&lookup.key)) else {
+        let (Some(disk), Some(route)) = (self.disk.get(), self.route(&lookup.key)) else {
             return FromDisk::Nothing;
         };
         if route.cache.mode == Mode::Chain {
             // Just after the start: one request shows whether what is there is fresh.
             self.chain.seed_settled(route.cache.tip, FIRST_PROBE).await;
         }
-        match disk.load(&lookup.key, client).await {
-            // The read may have begun, for another request, before a purge.
-            Loaded::Response { stored, stands }
-                if self.is_answer(lookup, &stored)
-                    && !self.cache.store().response_was_purged(&lookup.key, &stored) =>
-            {
-                self.note_transactions(&lookup.key, route, &stored);
-                usable(stored, stands)
-            }
-            Loaded::Response { .. } | Loaded::Absent | Loaded::Variants => {
-                let cut = self.cut_from_disk(disk, lookup, route, client).await;
+        let from = (client, disk.read_deadline());
+        let loaded = self.load(disk, &lookup.key, route, from).await;
+        match loaded.filter(|(stored, _)| self.is_answer(lookup, stored)) {
+            Some((stored, stands)) => usable(stored, stands),
+            None => {
+                let cut = self.cut_from_disk(disk, lookup, route, from).await;
                 cut.unwrap_or(FromDisk::Nothing)
             }
         }
+    }
+
+    /// The response that the disk has for a key, and whether its blocks are known to
+    /// stand.
+    async fn load(
+        &self,
+        disk: &Arc<Disk>,
+        key: &Key,
+        route: &Route,
+        (client, deadline): (Client, ReadDeadline),
+    ) -> Option<(Arc<StoredResponse>, bool)> {
+        let Loaded::Response {
+            stored,
+            stands,
+            checked,
+        } = disk.load(key, client, deadline).await
+        else {
+            return None;
+        };
+        if !self.cache.store().still_holds(key, &stored, checked) {
+            return None;
+        }
+        self.note_transactions(key, route, &stored);
+        Some((stored, stands))
     }
 
     /// A page that is cut from windows, some of which are on disk.
@@ -58,7 +78,7 @@ impl Fill {
         disk: &Arc<Disk>,
         lookup: &LookupKey,
         route: &Route,
-        client: Client,
+        from: (Client, ReadDeadline),
     ) -> Option<FromDisk> {
         let priority = RequestPriority::own(Priority::Miss);
         let list = List::of(&lookup.key, route, priority)?;
@@ -75,10 +95,7 @@ impl Fill {
                 Some(part) => part,
                 None => {
                     let key = list.window(offset)?;
-                    let Loaded::Response { stored, stands } = disk.load(&key, client).await else {
-                        return None;
-                    };
-                    self.note_transactions(&key, route, &stored);
+                    let (stored, stands) = self.load(disk, &key, route, from).await?;
                     is_from_disk = true;
                     all_stand &= stands;
                     stored

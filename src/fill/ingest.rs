@@ -82,9 +82,10 @@ impl Fill {
             let ObservationResult::Applied(update) = result else {
                 continue;
             };
-            let sequence = match update.orphaned.map(|from| self.purge_from(tip, from)) {
-                // This answer caused that purge; it must not match any other.
-                Some(own) => {
+            let sequence = match update.orphaned {
+                Some(from) => {
+                    let own = self.purge_from(tip, from).await;
+                    // This answer caused that purge; it must not match any other.
                     match self
                         .cache
                         .store()
@@ -133,14 +134,20 @@ impl Fill {
         }
     }
 
-    /// Purges whatever mentions a block at a height or above; answers with the
-    /// purge's number.
-    pub(crate) fn purge_from(&self, tip: TipNumber, height: u32) -> u64 {
-        self.cache.store().purge(Purge::Heights {
+    /// Purges whatever mentions a block at a height or above, which the chain has
+    /// reported as orphaned, and waits until this is recorded; answers with the purge's
+    /// number.
+    pub(crate) async fn purge_from(&self, tip: TipNumber, height: u32) -> u64 {
+        let number = self.cache.store().purge(Purge::Heights {
             tip: Some(tip),
             from: height,
             to: u32::MAX,
-        })
+        });
+        self.chain.purged(tip);
+        if let Some(disk) = self.disk.get() {
+            disk.recorded().await;
+        }
+        number
     }
 
     fn class(&self, content: Content, update: LedgerUpdate, tip: TipNumber) -> Class {

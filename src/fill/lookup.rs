@@ -4,6 +4,7 @@
 use super::Fill;
 use crate::cache::StoredResponse;
 use crate::cache::key::Key;
+use crate::cache::policy::Mode;
 use crate::pages::Page;
 use crate::route::Route;
 use crate::route::canonical::{BlockReference, block, with_segment};
@@ -67,6 +68,18 @@ impl Fill {
                 by_height.as_ref() == Some(&lookup.key)
             }
         }
+    }
+}
+
+impl Fill {
+    /// The key under which the response to a client's request is stored.
+    pub(crate) fn stored_key(&self, requested: &Key, stored: &StoredResponse) -> Key {
+        let route = self.route(requested);
+        let route = route.filter(|route| route.cache.mode == Mode::Chain);
+        route.map_or_else(
+            || requested.clone(),
+            |route| own_key(requested, route, stored),
+        )
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
+use http::HeaderMap;
 use http::header::ORIGIN;
-use http::{HeaderMap, HeaderValue};
 
 use crate::cache::outcome::Outcome;
 use crate::client_tokens::credentials::{self, TokenMemo};
@@ -42,6 +42,9 @@ pub(super) enum Credentials {
     Valid(NameIndex),
     /// One that is not valid. The request counts against its address.
     Invalid(TokenFault),
+    /// A valid one that is for pages of other origins. The request counts against its
+    /// address: otherwise any page could use up what its owner may send.
+    OtherOrigin,
 }
 
 impl ClientPolicy {
@@ -53,27 +56,42 @@ impl ClientPolicy {
         peer: IpAddr,
         memo: &TokenMemo,
         fields: &mut HeaderMap,
-        (clock, now): (&Clock, Moment),
+        clock: &Clock,
     ) -> IdentifiedClient {
         let mut credentials = Credentials::Absent;
         if self.tokens.is_enabled()
             && let Some(found) = credentials::take(&self.tokens, memo, fields)
         {
-            let owner = found.and_then(|token| self.tokens.owner(token, || clock.wall(now)));
-            match owner {
-                Ok((name, number)) => {
+            // By the system's clock itself: after the machine was suspended, the time of
+            // responses stays behind for a while.
+            let owner = found.and_then(|token| self.tokens.owner(token, || clock.system_time()));
+            credentials = match owner {
+                Ok((name, number)) if self.is_for_origin(name, fields) => {
                     return IdentifiedClient {
                         client: Client::Token(number),
                         credentials: Credentials::Valid(name),
                     };
                 }
-                Err(fault) => credentials = Credentials::Invalid(fault),
-            }
+                Ok(_) => Credentials::OtherOrigin,
+                Err(fault) => Credentials::Invalid(fault),
+            };
         }
         IdentifiedClient {
             client: self.trust.client(peer, fields),
             credentials,
         }
+    }
+
+    /// Whether a token is for the page that sends a request. A request without `origin`
+    /// is not a page's, or is a page's to its own origin.
+    #[inline]
+    fn is_for_origin(&self, name: NameIndex, fields: &HeaderMap) -> bool {
+        let client = self.token_clients.get(name);
+        let Some(allowed) = client.and_then(|client| client.origins.as_deref()) else {
+            return true;
+        };
+        let mut origins = fields.get_all(ORIGIN).iter();
+        origins.all(|origin| allowed.contains(origin))
     }
 
     /// Counts a request. One with an invalid token counts against its address, so that
@@ -96,23 +114,13 @@ impl ClientPolicy {
         }
     }
 
-    /// Refuses an invalid token, and a page's request whose token is not for its origin.
+    /// Refuses an invalid token, and one that is for pages of other origins.
     #[inline]
-    pub(super) fn check_token(
-        &self,
-        from: &IdentifiedClient,
-        fields: &HeaderMap,
-    ) -> Result<(), Refusal> {
+    pub(super) fn check_token(&self, from: &IdentifiedClient) -> Result<(), Refusal> {
         match from.credentials {
-            Credentials::Absent => Ok(()),
-            Credentials::Valid(_) => {
-                let client = self.token_client(from);
-                match client.and_then(|client| client.origins.as_deref()) {
-                    Some(origins) => check_origin(origins, fields),
-                    None => Ok(()),
-                }
-            }
+            Credentials::Absent | Credentials::Valid(_) => Ok(()),
             Credentials::Invalid(fault) => Err(self.refuse_token(fault)),
+            Credentials::OtherOrigin => Err(Refusal::TokenOrigin),
         }
     }
 
@@ -136,7 +144,7 @@ impl ClientPolicy {
     pub(super) fn token_client(&self, from: &IdentifiedClient) -> Option<&TokenClient> {
         match from.credentials {
             Credentials::Valid(name) => self.token_clients.get(name),
-            Credentials::Absent | Credentials::Invalid(_) => None,
+            Credentials::Absent | Credentials::Invalid(_) | Credentials::OtherOrigin => None,
         }
     }
 
@@ -196,16 +204,6 @@ impl ClientPolicy {
         if let Some(limit) = &self.limit {
             limit.refused().count(is_stale);
         }
-    }
-}
-
-/// Refuses a page of another origin than these. A request without `origin` is not a
-/// page's, or is a page's to its own origin.
-fn check_origin(allowed: &[HeaderValue], fields: &HeaderMap) -> Result<(), Refusal> {
-    let mut origins = fields.get_all(ORIGIN).iter();
-    match origins.all(|origin| allowed.contains(origin)) {
-        true => Ok(()),
-        false => Err(Refusal::TokenOrigin),
     }
 }
 

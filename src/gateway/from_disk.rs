@@ -7,6 +7,7 @@ use super::miss::Miss;
 use super::{Gateway, RequestContext, Session};
 use crate::cache::JudgedResponse;
 use crate::cache::decision::Decision;
+use crate::cache::directives::RequestDirectives;
 use crate::cache::outcome::Outcome;
 use crate::cache::policy::Mode;
 use crate::cache::reuse::Reuse;
@@ -28,7 +29,7 @@ impl Gateway {
     ) -> Option<JudgedResponse> {
         // What memory has is newer.
         let may_be_there = miss.why == Forward::UriMiss && miss.stale.is_none();
-        let disk = self.fill.disk.as_ref().filter(|_| may_be_there)?;
+        let disk = self.fill.disk.get().filter(|_| may_be_there)?;
         let policy = &self.route(&miss.lookup.key)?.cache;
         let lookup = &miss.lookup;
         let stale = match self.fill.recall_from_disk(lookup, context.client()).await {
@@ -81,7 +82,7 @@ impl Gateway {
         session.activity.record(now);
         let outcome = Outcome::FromDisk { ttl: judged.ttl() };
         let for_response = context.for_response(&self.clients, fields);
-        let response = self.render(judged, miss.requested(), outcome, &for_response, now);
+        let response = self.render_miss(judged, miss, outcome, &for_response, now);
         self.finish(session, context, Some(outcome), None, response, now)
     }
 
@@ -93,16 +94,18 @@ impl Gateway {
         context: &RequestContext,
         fetch: &mut relay::Fetch,
     ) -> Option<Result<(Response<Body>, Outcome), Refusal>> {
-        let disk = self.relay.disk.as_ref()?;
+        let disk = self.relay.disk.get()?;
         let request = &fetch.request;
         let route = self.route(&request.key)?;
         if fetch.why != Forward::UriMiss || route.cache.mode != Mode::Respect {
             return None;
         }
         let client = context.client();
-        let loaded = disk.load(&request.key, client).await;
+        let deadline = disk.read_deadline();
+        let loaded = disk.load(&request.key, client, deadline).await;
         if !loaded.is_some() {
-            return None;
+            let directives = RequestDirectives::of(&request.fields);
+            return (directives.only_if_cached).then_some(Err(Refusal::OnlyIfCached));
         }
         let (method, fields, key) = (&request.method, &request.fields, &request.key);
         let from = (request.peer, client);

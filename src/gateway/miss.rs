@@ -263,7 +263,7 @@ impl Gateway {
                     // It was made of stored responses.
                     AnswerSource::Memory => Outcome::Hit { ttl: judged.ttl() },
                 };
-                let response = self.render(judged, miss.requested(), outcome, fields, now);
+                let response = self.render_miss(judged, miss, outcome, fields, now);
                 (response, outcome)
             }
             // RFC 5861 §4.
@@ -286,7 +286,20 @@ impl Gateway {
     ) -> (Response<Body>, Outcome) {
         let ttl = stale.ttl();
         let outcome = Outcome::StaleIfError { ttl };
-        let response = self.render(stale, miss.requested(), outcome, fields, now);
+        let response = self.render_miss(stale, miss, outcome, fields, now);
         (response, outcome)
+    }
+    /// Renders the response to a miss.
+    pub(super) fn render_miss(
+        &self,
+        judged: JudgedResponse,
+        miss: &Miss,
+        outcome: Outcome,
+        fields: &ResponseContext<'_>,
+        now: Moment,
+    ) -> Response<Body> {
+        // Its compressed body is looked for under the key by which it is stored.
+        let key = self.fill.stored_key(miss.requested(), &judged.stored);
+        self.render(judged, &key, outcome, fields, now)
     }
 }

@@ -9,6 +9,7 @@ use super::{Gateway, NextStep, RequestContext, Session};
 use crate::cache::key::Key;
 use crate::cache::outcome::Outcome;
 use crate::cache::policy::Mode;
+use crate::cache::reuse::applies;
 use crate::cache::status::Forward;
 use crate::clock::Moment;
 use crate::refusal::Refusal;
@@ -69,6 +70,16 @@ impl Gateway {
             }
             Recall::Forward { why, chosen } => {
                 Ok(NextStep::Relay(Box::new(fetch(key, why, chosen))))
+            }
+            // Perhaps the disk has it.
+            Recall::OnlyIfCached
+                if self.relay.disk.get().is_some()
+                    && route.cache.mode == Mode::Respect
+                    && applies(method, fields).is_ok()
+                    && self.relay.cache.variants(&key).is_none() =>
+            {
+                let fetch = fetch(key, Forward::UriMiss, None);
+                Ok(NextStep::Relay(Box::new(fetch)))
             }
             Recall::OnlyIfCached => Err(Refusal::OnlyIfCached),
         }

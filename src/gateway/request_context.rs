@@ -101,11 +101,10 @@ impl RequestContext {
         now: Moment,
     ) -> Self {
         let fields = request.headers_mut();
-        let time = (&gateway.clock, now);
         let clients = &gateway.clients;
         Self {
             began: now,
-            from: clients.identify(session.peer, &session.token, fields, time),
+            from: clients.identify(session.peer, &session.token, fields, &gateway.clock),
             method: request.method().clone(),
             version: request.version(),
             request_id: gateway.request_id(session.connection, session.count_request()),

@@ -14,7 +14,7 @@ use governor::{Quota, RateLimiter};
 use http::HeaderValue;
 
 use super::{RequestAllowance, Settings, TooManyRequests, ceil, policy};
-use crate::client_tokens::{NameIndex, TokenFault, TokenName, TokenTable};
+use crate::client_tokens::{NameIndex, TokenFault, TokenName, TokenSettings, TokenTable};
 use crate::clock::{Clock, Moment};
 
 /// The most clients with tokens that `/status` and `/metrics` list.
@@ -30,7 +30,7 @@ pub struct TokenClient {
     pub origins: Option<Box<[HeaderValue]>>,
     /// The value of `ratelimit-policy`, where its limit is not that of other clients.
     pub policy: Option<HeaderValue>,
-    /// `None` where limits are disabled.
+    /// `None` where limits are disabled, and its name has none of its own.
     limit: Option<TokenLimit>,
     usage: Arc<TokenUsage>,
 }
@@ -90,7 +90,7 @@ impl TokenClient {
         allowance
     }
 
-    /// Requests per minute, and at once; `None` where limits are disabled.
+    /// Requests per minute, and at once; `None` without a limit.
     pub fn quota(&self) -> Option<(u32, NonZeroU32)> {
         let quota = self.limit.as_ref()?.quota;
         let each = quota.replenish_interval().as_secs_f64();
@@ -134,7 +134,9 @@ impl TokenClients {
     pub fn next(&self, table: &TokenTable, settings: &Settings, clock: &Clock) -> Self {
         let mut before: Vec<_> = self.clients.iter().collect();
         before.sort_unstable_by_key(|client| client.number);
-        let default = settings.enabled.then(|| quota(settings, None, None));
+        let default = settings
+            .enabled
+            .then(|| quota(settings, &TokenSettings::default()));
         let client = |(new, number): (&TokenName, u32)| {
             let known = before.binary_search_by_key(&number, |client| client.number);
             let known = known.ok().map(|at| before[at]);
@@ -142,7 +144,11 @@ impl TokenClients {
                 name,
                 settings: own,
             } = new;
-            let quota = default.map(|_| quota(settings, own.requests_per_minute, own.burst));
+            let has_own = own.requests_per_minute.is_some() || own.burst.is_some();
+            let quota = match has_own {
+                true => Some(quota(settings, own)),
+                false => default,
+            };
             let bucket = |quota| {
                 let same = known.and_then(|known| known.limit.as_ref());
                 match same.filter(|same| same.quota == quota) {
@@ -235,9 +241,15 @@ impl TokenClients {
     }
 }
 
-fn quota(settings: &Settings, per_minute: Option<NonZeroU32>, burst: Option<NonZeroU32>) -> Quota {
-    let per_minute = per_minute.unwrap_or(settings.requests_per_minute);
-    Quota::per_minute(per_minute).allow_burst(burst.unwrap_or(settings.burst))
+/// The limit of a name with these settings. One with fewer requests per minute of its
+/// own may not send more at once, unless it has a burst of its own too.
+fn quota(settings: &Settings, own: &TokenSettings) -> Quota {
+    let per_minute = own
+        .requests_per_minute
+        .unwrap_or(settings.requests_per_minute);
+    let most = own.requests_per_minute.unwrap_or(NonZeroU32::MAX);
+    let burst = own.burst.unwrap_or(settings.burst.min(most));
+    Quota::per_minute(per_minute).allow_burst(burst)
 }
 
 #[cfg(test)]
@@ -332,12 +344,36 @@ mod tests {
         let third_table = table(&second_table, &line("a", 4, "burst=3"));
         let third = second.next(&third_table, &limit(true), &clock);
         assert_eq!(admit(&third, 0, &clock), Some(2));
-        let last = third.next(&third_table, &limit(false), &clock);
+        let last_table = table(&third_table, &line("a", 4, ""));
+        let last = third.next(&last_table, &limit(false), &clock);
         let client = last.get(NameIndex(0)).unwrap();
         for _ in 0..9 {
             assert_eq!(client.admit(clock.now()), Ok(None));
         }
         assert_eq!((client.quota(), client.policy.clone()), (None, None));
         assert_eq!(last.sum(), count(14, 2));
+    }
+
+    #[test]
+    fn limits_of_a_line_apply_whatever_the_others_are() {
+        let clock = Clock::manual();
+        for (own, enabled, disabled) in [
+            ("", Some((60, 2)), None),
+            // No more at once than in a minute.
+            ("requests_per_minute=1", Some((1, 1)), Some((1, 1))),
+            ("requests_per_minute=600", Some((600, 2)), Some((600, 2))),
+            ("requests_per_minute=1 burst=9", Some((1, 9)), Some((1, 9))),
+            ("burst=90", Some((60, 90)), Some((60, 90))),
+        ] {
+            let table = table(&TokenTable::default(), &line("a", 1, own));
+            for (is_enabled, expected) in [(true, enabled), (false, disabled)] {
+                let clients = TokenClients::default().next(&table, &limit(is_enabled), &clock);
+                let client = clients.get(NameIndex(0)).unwrap();
+                let quota = client.quota().map(|(n, burst)| (n, burst.get()));
+                assert_eq!(quota, expected, "{own} {is_enabled}");
+                let has_policy = expected.is_some_and(|quota| !is_enabled || quota != (60, 2));
+                assert_eq!(client.policy.is_some(), has_policy, "{own} {is_enabled}");
+            }
+        }
     }
 }

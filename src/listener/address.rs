@@ -1,7 +1,7 @@
 //! Where a listener listens: a TCP address, or a unix socket.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -30,11 +30,38 @@ impl ListenAddress {
         }
     }
 
-    /// Whether two listeners cannot have these addresses. Port 0 takes a free port
-    /// each time.
-    pub fn conflicts_with(&self, other: &Self) -> bool {
-        self == other && self.tcp().is_none_or(|address| address.port() != 0)
+    /// Whether sockets on these addresses would accept the same connections. Port 0
+    /// takes a free port each time.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Tcp(one), Self::Tcp(other)) => {
+                one.port() != 0 && one.port() == other.port() && overlap(one.ip(), other.ip())
+            }
+            _ => self == other,
+        }
     }
+
+    /// Whether two listeners cannot have these addresses.
+    pub fn conflicts_with(&self, other: &Self) -> bool {
+        self.overlaps(other) && !self.leaves_ipv4_to(other) && !other.leaves_ipv4_to(self)
+    }
+
+    /// Whether this is `[::]` and the other one is `0.0.0.0`, with the same port. Then this
+    /// one is for IPv6 only; otherwise `[::]` is for IPv4 too.
+    pub(crate) fn leaves_ipv4_to(&self, other: &Self) -> bool {
+        let is_any = |address: &SocketAddr| address.ip().is_unspecified();
+        self.overlaps(other)
+            && self.tcp().is_some_and(|one| one.is_ipv6() && is_any(&one))
+            && other.tcp().is_some_and(|one| one.is_ipv4() && is_any(&one))
+    }
+}
+
+/// Whether two addresses of this machine have one in common. `[::]` has all.
+fn overlap(one: IpAddr, other: IpAddr) -> bool {
+    let [one, other] = [one, other].map(|address| address.to_canonical());
+    let has =
+        |one: IpAddr, other: IpAddr| one.is_unspecified() && (one.is_ipv6() || other.is_ipv4());
+    one == other || has(one, other) || has(other, one)
 }
 
 impl From<SocketAddr> for ListenAddress {
@@ -102,20 +129,35 @@ mod tests {
     }
 
     #[test]
-    fn two_listeners_may_share_port_0_only() {
+    fn which_addresses_two_listeners_cannot_have() {
         let of = |text: &str| text.parse::<ListenAddress>().unwrap();
         for (one, other, conflict) in [
             ("127.0.0.1:80", "127.0.0.1:80", true),
             ("127.0.0.1:80", "127.0.0.2:80", false),
             ("127.0.0.1:0", "127.0.0.1:0", false),
+            ("0.0.0.0:80", "127.0.0.1:80", true),
+            ("0.0.0.0:80", "127.0.0.1:81", false),
+            ("0.0.0.0:0", "127.0.0.1:0", false),
+            ("0.0.0.0:80", "[::1]:80", false),
+            ("127.0.0.1:80", "[::1]:80", false),
+            ("[::]:80", "[::1]:80", true),
+            ("[::]:80", "127.0.0.1:80", true),
+            ("[::ffff:127.0.0.1]:80", "127.0.0.1:80", true),
             ("unix:/a", "unix:/a", true),
             ("unix:/a", "unix:/b", false),
+            ("unix:/a", "127.0.0.1:80", false),
         ] {
-            assert_eq!(
-                of(one).conflicts_with(&of(other)),
-                conflict,
-                "{one} {other}"
-            );
+            for (one, other) in [(one, other), (other, one)].map(|(a, b)| (of(a), of(b))) {
+                assert_eq!(one.conflicts_with(&other), conflict, "{one} {other}");
+                assert_eq!(one.overlaps(&other), conflict, "{one} {other}");
+                assert!(!one.leaves_ipv4_to(&other), "{one} {other}");
+            }
         }
+        // One for each family.
+        let (one, other) = (of("[::]:80"), of("0.0.0.0:80"));
+        assert!(one.overlaps(&other) && other.overlaps(&one));
+        assert!(!one.conflicts_with(&other) && !other.conflicts_with(&one));
+        assert!(one.leaves_ipv4_to(&other) && !other.leaves_ipv4_to(&one));
+        assert!(!one.leaves_ipv4_to(&of("0.0.0.0:81")));
     }
 }

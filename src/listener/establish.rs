@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::client_connections::CountedConnection;
+use super::http1::DRAIN_GRACE;
 use super::proxy_header::{self, MAX_HEADER, ProxyHeaderError};
 use super::socket::{ClientSocket, ClientStream, ReadAhead};
 use super::{Acceptor, ConnectionSettings, Drain, ListenerProtocol, OpenConnection};
@@ -27,6 +28,16 @@ pub(super) struct Accepted {
     /// Ends with the connection.
     pub(super) open: OpenConnection,
     pub(super) counted: Option<CountedConnection>,
+}
+
+impl Accepted {
+    /// Waits until the listener has closed, and a little longer: what is on its way then
+    /// is still served.
+    pub(super) async fn drained(&mut self) {
+        // The listener never reopens, and nothing else ends it.
+        let _ = self.drain.wait_for(|drain| *drain).await;
+        sleep(DRAIN_GRACE).await;
+    }
 }
 
 impl Acceptor {
@@ -56,10 +67,10 @@ impl Acceptor {
         }
         let deadline = Instant::now() + TIMEOUT;
         let read = read_proxy_header(&mut stream);
-        let drained = accepted.drain.wait_for(|drain| *drain);
         let read = tokio::select! {
+            biased;
             read = timeout_at(deadline, read) => read,
-            _ = drained => return,
+            () = accepted.drained() => return,
         };
         let (client, early) = match read {
             Ok(Ok(read)) => read,
@@ -81,8 +92,10 @@ impl Acceptor {
             match self.count_client(client, &accepted.settings) {
                 Ok(counted) => accepted.counted = counted,
                 Err(limit) => {
+                    let (settings, protocol) = (&accepted.settings, &accepted.protocol);
+                    let stream = ReadAhead::new(early, stream);
                     return self
-                        .reject(stream, limit, &accepted.settings, &accepted.protocol)
+                        .reject(stream, (client, limit), settings, protocol)
                         .await;
                 }
             }

@@ -16,6 +16,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use bytes::Bytes;
 use tokio::io::{AsyncRead, ReadBuf};
 use write::PendingWrite;
 
@@ -37,7 +38,7 @@ pub(super) struct GuardedStream<S> {
     clock: Clock,
     times: ConnectionTimeouts,
     /// What is left of the [`replacement`] to pass, once a head has been refused.
-    refused: Option<&'static [u8]>,
+    refused: Option<Bytes>,
     /// Whether the client has closed its side and hyper does not know it yet.
     eof_withheld: bool,
     /// Whether the socket accepts no more bytes.
@@ -67,7 +68,7 @@ enum Protocol {
 }
 
 /// The line that a client's first bytes begin with in HTTP/2 (RFC 9113 §3.4).
-const HTTP2_PREFACE_LINE: &[u8] = b"PRI * HTTP/2.0\r\n";
+pub(super) const HTTP2_PREFACE_LINE: &[u8] = b"PRI * HTTP/2.0\r\n";
 
 impl<S> GuardedStream<S> {
     /// Guards a connection that has just been accepted.
@@ -182,9 +183,7 @@ impl<S> GuardedStream<S> {
             return Some(Poll::Pending);
         }
         let count = rest.len().min(buf.remaining());
-        let (passed, left) = rest.split_at(count);
-        buf.put_slice(passed);
-        *rest = left;
+        buf.put_slice(&rest.split_to(count));
         self.buffered = Vec::new();
         Some(Poll::Ready(Ok(())))
     }

@@ -1,145 +1,90 @@
-//! Limits on TLS handshakes: how many are under way, in total and per client, and how
-//! many a client may begin per second. A handshake takes a hundred times the CPU time of
-//! a stored answer.
+//! Limits on TLS handshakes: how many are computed at a time, and how many a client may
+//! begin per second. A handshake takes a hundred times the CPU time of a stored answer.
 //!
-//! A slot is taken only once a whole ClientHello has come, so silent connections hold
-//! none. Where none is free, the handshake waits for one, within its deadline: many
-//! clients may connect at once after a restart.
+//! A slot is taken only once a whole ClientHello has come, and given back before anything
+//! is awaited from the client: no client can keep one. Where none is free, the handshake
+//! waits for one, within its deadline: many clients may connect at once after a restart.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use foldhash::quality::RandomState;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::OverLimit;
 use crate::clock::Moment;
 use crate::identify::Client;
 use crate::sync::lock;
 
-/// Handshakes under way for each worker.
+/// Handshakes that are computed at a time, for each worker.
 const PER_WORKER: usize = 64;
-/// The part of all slots that one client may hold, or wait for.
-const CLIENT_SHARE: usize = 8;
 /// Clients that are counted separately. Further ones are bounded by the slots alone.
 const MAX_CLIENTS: usize = 16_384;
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The handshakes that are under way, and who began some recently.
+/// The slots, and who began handshakes recently.
 pub(super) struct Handshakes {
-    free: Arc<Semaphore>,
-    slots: usize,
+    free: Semaphore,
     clients: Mutex<ClientTable>,
 }
 
 #[derive(Default)]
 struct ClientTable {
-    clients: HashMap<Client, ClientHandshakes, RandomState>,
+    /// When the handshakes that each has begun would all be allowed at its rate (GCRA).
+    paid_until: HashMap<Client, Moment, RandomState>,
     /// When entries that are no longer needed may be looked for again.
     next_prune: Moment,
 }
 
-struct ClientHandshakes {
-    /// Those that wait for a slot included.
-    under_way: usize,
-    /// When the ones begun so far would all be allowed at the rate (GCRA).
-    paid_until: Moment,
-}
-
-/// A handshake under way, until it is dropped.
-pub(super) struct HandshakeSlot {
-    all: Arc<Handshakes>,
-    /// None if it is not counted for a client.
-    client: Option<Client>,
-    /// None while it waits.
-    permit: Option<OwnedSemaphorePermit>,
-}
-
 impl Handshakes {
-    pub(super) fn new(workers: usize) -> Arc<Self> {
-        Arc::new(Self {
-            free: Arc::new(Semaphore::new(PER_WORKER * workers)),
-            slots: PER_WORKER * workers,
+    pub(super) fn new(workers: usize) -> Self {
+        Self {
+            free: Semaphore::new(PER_WORKER * workers),
             clients: Mutex::default(),
-        })
+        }
     }
 
     /// Begins a handshake once there is a slot for it. `limit` is the client and how many
     /// it may begin per second; none for a client without limits.
     pub(super) async fn begin(
-        self: &Arc<Self>,
+        &self,
         limit: Option<(Client, u32)>,
         now: Moment,
-    ) -> Result<HandshakeSlot, OverLimit> {
-        let mut slot = HandshakeSlot {
-            all: self.clone(),
-            client: None,
-            permit: None,
-        };
+    ) -> Result<SemaphorePermit<'_>, OverLimit> {
         if let Some((client, per_second)) = limit {
-            let most = (self.slots / CLIENT_SHARE).max(1);
-            let is_counted = self.lock().begin(client, per_second, most, now)?;
-            slot.client = is_counted.then_some(client);
+            lock(&self.clients).begin(client, per_second, now)?;
         }
         // The semaphore is never closed.
-        let permit = self.free.clone().acquire_owned().await;
-        slot.permit = Some(permit.map_err(|_closed| OverLimit::Total)?);
-        Ok(slot)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, ClientTable> {
-        lock(&self.clients)
+        let slot = self.free.acquire().await;
+        slot.map_err(|_closed| OverLimit::Total)
     }
 }
 
 impl ClientTable {
-    /// Counts a handshake of a client; `false` if the table is full of others.
-    fn begin(
-        &mut self,
-        client: Client,
-        per_second: u32,
-        most: usize,
-        now: Moment,
-    ) -> Result<bool, OverLimit> {
-        if !self.clients.contains_key(&client) && self.clients.len() >= MAX_CLIENTS {
+    /// Counts a handshake of a client, unless the table is full of others.
+    fn begin(&mut self, client: Client, per_second: u32, now: Moment) -> Result<(), OverLimit> {
+        if !self.paid_until.contains_key(&client) && self.paid_until.len() >= MAX_CLIENTS {
             self.prune(now);
-            if self.clients.len() >= MAX_CLIENTS {
-                return Ok(false);
+            if self.paid_until.len() >= MAX_CLIENTS {
+                return Ok(());
             }
         }
-        let entry = self.clients.entry(client).or_insert(ClientHandshakes {
-            under_way: 0,
-            paid_until: now,
-        });
-        let begins = entry.paid_until.max(now);
-        let paid_until = begins + SECOND / per_second.max(1);
+        let before = self.paid_until.entry(client).or_insert(now);
+        let paid_until = now.max(*before) + SECOND / per_second.max(1);
         // A second's worth may come at once.
-        if entry.under_way >= most || paid_until.since(now) > SECOND {
+        if paid_until.since(now) > SECOND {
             return Err(OverLimit::Client);
         }
-        entry.under_way += 1;
-        entry.paid_until = paid_until;
-        Ok(true)
+        *before = paid_until;
+        Ok(())
     }
 
     /// Removes entries without effect, at most once a second: it looks at all.
     fn prune(&mut self, now: Moment) {
         if now >= self.next_prune {
             self.next_prune = now + SECOND;
-            self.clients
-                .retain(|_, entry| entry.under_way > 0 || entry.paid_until > now);
-        }
-    }
-}
-
-impl Drop for HandshakeSlot {
-    fn drop(&mut self) {
-        drop(self.permit.take());
-        if let Some(client) = self.client
-            && let Some(entry) = self.all.lock().clients.get_mut(&client)
-        {
-            entry.under_way = entry.under_way.saturating_sub(1);
+            self.paid_until.retain(|_, paid_until| *paid_until > now);
         }
     }
 }
@@ -158,10 +103,10 @@ mod tests {
 
     /// Begins a handshake; `None` if it has to wait.
     fn begin(
-        all: &Arc<Handshakes>,
+        all: &Handshakes,
         limit: Option<(Client, u32)>,
         now: Moment,
-    ) -> Option<Result<HandshakeSlot, OverLimit>> {
+    ) -> Option<Result<SemaphorePermit<'_>, OverLimit>> {
         all.begin(limit, now).now_or_never()
     }
 
@@ -185,49 +130,22 @@ mod tests {
     }
 
     #[test]
-    fn slots_are_bounded_in_total_and_for_each_client() {
+    fn handshakes_beyond_the_slots_wait_in_their_order() {
         let all = Handshakes::new(2);
-        let many = |n| {
-            let limit = Some((Client::V4(n), 1_000));
-            let begun = (0..20).map_while(|_| begin(&all, limit, NOW)?.ok());
-            begun.collect::<Vec<_>>()
-        };
-        let mut first = many(0);
-        assert_eq!(first.len(), 16, "an eighth");
-        let others: Vec<_> = (1..8).flat_map(many).collect();
-        assert_eq!(others.len(), 7 * 16);
-        // The next ones wait, in their order.
+        let mut held: Vec<_> = (0..2 * PER_WORKER)
+            .map(|_| begin(&all, None, NOW).unwrap().ok().unwrap())
+            .collect();
         let mut waiting = [client(9), None].map(|limit| Box::pin(all.begin(limit, NOW)));
         for one in &mut waiting {
             assert!(one.as_mut().now_or_never().is_none());
         }
-        drop(first.pop());
+        drop(held.pop());
         let [one, other] = &mut waiting;
         assert!(other.as_mut().now_or_never().is_none());
         let slot = one.as_mut().now_or_never().unwrap();
         assert!(slot.is_ok());
-        drop((slot, first, others, waiting));
+        drop((slot, held, waiting));
         assert_eq!(all.free.available_permits(), 2 * PER_WORKER);
-    }
-
-    #[test]
-    fn a_client_that_waits_is_bounded_too_and_may_give_up() {
-        let all = Handshakes::new(1);
-        let held: Vec<_> = (0..PER_WORKER)
-            .map(|_| begin(&all, None, NOW).unwrap())
-            .collect();
-        let limit = Some((Client::V4(1), 1_000));
-        let mut waiting: Vec<_> = (0..8).map(|_| Box::pin(all.begin(limit, NOW))).collect();
-        for one in &mut waiting {
-            assert!(one.as_mut().now_or_never().is_none());
-        }
-        let refused = begin(&all, limit, NOW).unwrap();
-        assert!(matches!(refused, Err(OverLimit::Client)));
-        drop(waiting);
-        assert!(begin(&all, limit, NOW).is_none(), "it waits again");
-        drop(held);
-        assert!(begin(&all, limit, NOW).unwrap().is_ok());
-        assert_eq!(all.free.available_permits(), PER_WORKER);
     }
 
     #[test]
@@ -237,11 +155,9 @@ mod tests {
         for n in 0..clients + 100 {
             assert!(begin(&all, client(n), NOW).unwrap().is_ok(), "{n}");
         }
-        assert_eq!(all.lock().clients.len(), MAX_CLIENTS);
+        assert_eq!(lock(&all.clients).paid_until.len(), MAX_CLIENTS);
         let later = NOW + SECOND * 2;
-        let held = begin(&all, client(0), later);
         assert!(begin(&all, client(clients + 1), later).unwrap().is_ok());
-        assert_eq!(all.lock().clients.len(), 2, "one is under way, one is new");
-        drop(held);
+        assert_eq!(lock(&all.clients).paid_until.len(), 1, "the new one");
     }
 }

@@ -24,6 +24,7 @@ use std::time::Duration;
 use arc_swap::Cache;
 use body::{HeldBuffers, Http2Body, Http2Response};
 use bytes::Bytes;
+use guard::{FrameFault, NO_ERROR};
 use http::{Method, Request, Response};
 use hyper::body::Incoming;
 use hyper::rt::Executor;
@@ -200,7 +201,7 @@ impl<S: ClientStream, D: Future> ConnectionState<'_, S, D> {
                 // h2 waits without bound for a client that it has sent GOAWAY to.
                 if has_ended || self.stream.lock().is_shut_down() {
                     // The client has caused the error; GOAWAY reports it where possible.
-                    self.close();
+                    self.close(None);
                 }
             }
             let stream = self.stream.share();
@@ -219,7 +220,7 @@ impl<S: ClientStream, D: Future> ConnectionState<'_, S, D> {
                 if self.activity.half_closed_since().is_some() && stream.is_all_sent() {
                     // The client has closed its side, and can request nothing more.
                     drop(stream);
-                    self.close();
+                    self.close(None);
                     continue;
                 }
             }
@@ -232,7 +233,11 @@ impl<S: ClientStream, D: Future> ConnectionState<'_, S, D> {
                     drop(stream);
                     self.drain(http.as_mut());
                 }
-                TimerAction::Close => return Poll::Ready(()),
+                TimerAction::Close if self.phase == Phase::Closing => return Poll::Ready(()),
+                TimerAction::Close => {
+                    drop(stream);
+                    self.close(Some(NO_ERROR));
+                }
                 TimerAction::Reset => {
                     self.totals.too_slow.fetch_add(1, Relaxed);
                     stream.reset_on_close();
@@ -249,8 +254,9 @@ impl<S: ClientStream, D: Future> ConnectionState<'_, S, D> {
         self.set_timer(DRAIN_GRACE);
     }
 
-    /// Writes what is left, with GOAWAY where the guard ends the connection.
-    fn close(&mut self) {
+    /// Writes what is left. GOAWAY has this code, or that of what the guard ends the
+    /// connection for.
+    fn close(&mut self, code: Option<u32>) {
         self.phase = Phase::Closing;
         self.unsent.clear_stalled();
         let stream = self.stream.share();
@@ -258,18 +264,35 @@ impl<S: ClientStream, D: Future> ConnectionState<'_, S, D> {
         if let Some(flood) = stream.guard().flood() {
             self.count_flood(flood);
         }
-        stream.send_goaway();
+        let fault = stream.guard().fault().map(FrameFault::code);
+        if let Some(code) = fault.or(code) {
+            stream.send_goaway(code);
+        }
         self.set_timer(LINGER);
     }
 
     fn count_flood(&self, flood: FrameFlood) {
-        if self.totals.http2.count_flood(flood, self.clock.now()) {
-            tracing::warn!(
-                client = %self.peer,
-                kind = flood.name(),
-                "a client's connection was closed, because it sent, or caused, too many HTTP/2 frames of this kind; others are logged a minute later at the earliest"
-            );
+        if !self.totals.http2.count_flood(flood, self.clock.now()) {
+            return;
         }
+        let what = match flood {
+            FrameFlood::Other => {
+                "over 100 of its requests had errors or were refused since it began, or it sent too many small or incomplete HTTP/2 frames"
+            }
+            FrameFlood::Resets
+            | FrameFlood::Pings
+            | FrameFlood::Settings
+            | FrameFlood::EmptyData
+            | FrameFlood::Control
+            | FrameFlood::Continuations => {
+                "it sent, or caused, too many HTTP/2 frames of this kind"
+            }
+        };
+        tracing::warn!(
+            client = %self.peer,
+            kind = flood.name(),
+            "a client's connection was closed, because {what}; others are logged a minute later at the earliest"
+        );
     }
 
     /// Registers what a blocked connection holds. Ready where it must be reset.
@@ -293,7 +316,7 @@ impl<S: ClientStream, D: Future> ConnectionState<'_, S, D> {
         since: Moment,
         deadline: Moment,
     ) -> Poll<()> {
-        let mut held = self.buffers.buffers();
+        let (responses, mut held) = self.buffers.buffers();
         held.push(SendBuffer {
             end: Arc::as_ptr(&self.buffers).addr(),
             bytes: stream.held(),
@@ -308,11 +331,10 @@ impl<S: ClientStream, D: Future> ConnectionState<'_, S, D> {
                 .set_stalled(&held, now, &self.activity, cx.waker());
             // The bound of a client spares its last connection, for a single answer
             // may exceed it. This one holds several.
-            let bytes = |held: &[SendBuffer]| held.iter().map(|one| one.bytes).sum::<u64>();
-            let largest = held.iter().map(|one| one.bytes).max().unwrap_or(0);
-            let is_over = self.client_bound.is_some_and(|bound| {
-                self.unsent.is_of_client() && bytes(&held) > bound.max(largest)
-            });
+            let bytes: u64 = held.iter().map(|one| one.bytes).sum();
+            let is_over = responses > 1
+                && self.unsent.is_of_client()
+                && self.client_bound.is_some_and(|bound| bytes > bound);
             self.registered = Some(held);
             if is_over && !self.activity.is_reset_requested() {
                 self.unsent.count_closed();
@@ -385,6 +407,8 @@ enum TimerAction {
     Keep(Duration),
     /// Send GOAWAY: the connection is idle.
     Drain,
+    /// Send GOAWAY with the last stream, and close. h2 sends it only to a client that has
+    /// answered its PING; without it none may retry a request (RFC 9113 §6.8).
     Close,
     /// Reset: the client reads its responses too slowly.
     Reset,

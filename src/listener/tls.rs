@@ -9,11 +9,11 @@ use std::task::{Context, Poll, ready};
 use rustls::server::Acceptor as HelloAcceptor;
 use rustls::{HandshakeKind, ProtocolVersion};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::task::yield_now;
+use tokio::time::{Instant, timeout_at};
 use tokio_rustls::LazyConfigAcceptor;
 
 use super::establish::Accepted;
-use super::http1::DRAIN_GRACE;
 use super::socket::{ClientStream, ReadAhead, StreamControl};
 use super::{Acceptor, OverLimit};
 use crate::identify::Client;
@@ -85,15 +85,10 @@ impl Acceptor {
         deadline: Instant,
     ) -> Result<TlsStream, NoTls> {
         let hello = LazyConfigAcceptor::new(HelloAcceptor::default(), transport);
-        let drained = async {
-            // The listener closes. A ClientHello on its way still counts.
-            if accepted.drain.wait_for(|drain| *drain).await.is_ok() {
-                sleep(DRAIN_GRACE).await;
-            }
-        };
         let start = tokio::select! {
+            biased;
             start = hello => start,
-            () = drained => return Err(NoTls::Closed),
+            () = accepted.drained() => return Err(NoTls::Closed),
         };
         let start = start.map_err(|error| match error.kind() == io::ErrorKind::InvalidData {
             true => NoTls::Failed(error),
@@ -106,12 +101,16 @@ impl Acceptor {
             limit.map(|limit| (Client::from(accepted.peer), limit.tls_handshakes_per_second));
         let slot = self.handshakes.begin(limit, self.clock.now());
         let slot = timeout_at(deadline, slot).await;
-        let _slot = slot.unwrap_or(Err(OverLimit::Total)).map_err(NoTls::Over)?;
+        let slot = slot.unwrap_or(Err(OverLimit::Total)).map_err(NoTls::Over)?;
         let bound_buffer = |connection: &mut rustls::ServerConnection| {
             connection.set_buffer_limit(Some(SEND_BUFFER));
         };
-        let finished = start.into_stream_with(server.config(), bound_buffer).await;
-        finished.map(TlsStream).map_err(NoTls::Failed)
+        // This agrees on the keys and signs, which is nearly all of the work.
+        let handshake = start.into_stream_with(server.config(), bound_buffer);
+        // The worker's other tasks run before the slot is free for another handshake.
+        yield_now().await;
+        drop(slot);
+        handshake.await.map(TlsStream).map_err(NoTls::Failed)
     }
 }
 

@@ -62,6 +62,7 @@ fn each_refusal_has_its_status_and_fields() {
         (
             Refusal::Upstream(Failure::Spent {
                 retry_after: Duration::from_millis(1200),
+                unknown_because: None,
             }),
             503,
             "proxy-status: ordgate; error=connection_limit_reached, retry-after: 2",

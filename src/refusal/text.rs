@@ -35,6 +35,12 @@ impl Refusal {
             Self::Loop => "This request has already passed through this gateway, according to its via field: upstream.url, or a proxy behind it, leads back here; the operator must change that".to_owned(),
             Self::TooManyConnections => "Too many connections; try again in 1 s".to_owned(),
             Self::TooManyClientConnections => "You have more connections open than one client may have; close some, or try again in 1 s".to_owned(),
+            Self::Upstream(Failure::Spent {
+                unknown_because: Some(reason),
+                ..
+            }) => format!(
+                "What was spent of this gateway's budget of upstream requests before its start is not known, since {reason}: it counts as spent; try again when retry-after says"
+            ),
             Self::Upstream(failure) => upstream(failure).to_owned(),
         }
     }

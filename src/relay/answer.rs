@@ -46,7 +46,8 @@ impl Fetch {
             Ok(length) => length,
             Err(failure) => return fails(failure),
         };
-        self.update_others(relay, route, status, &fields, times.sequence);
+        self.update_others(relay, route, status, &fields, times.sequence)
+            .await;
         // RFC 9110 §6.6.1: a response without a date gets that of its receipt.
         fields
             .entry(DATE)

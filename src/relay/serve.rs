@@ -74,7 +74,7 @@ pub(super) fn serve(
             Body::default(),
         ),
         validator::PreconditionResult::Full | validator::PreconditionResult::Forward => {
-            match range::select(method, fields, variant.status, &variant.fields, length) {
+            match range::select(method, fields, &representation, length) {
                 Selection::Whole => whole(),
                 Selection::One(span) => (
                     StatusCode::PARTIAL_CONTENT,

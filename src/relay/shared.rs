@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use http::Method;
-use http::header::{AUTHORIZATION, CACHE_CONTROL, COOKIE, RANGE};
+use http::header::{ACCEPT_ENCODING, AUTHORIZATION, CACHE_CONTROL, COOKIE, RANGE};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
@@ -158,6 +158,10 @@ impl Fetch {
         self.to_validate = choose(&relay, &self.request.key, &sent).ok();
         self.request.method = Method::GET;
         self.request.fields.remove(CACHE_CONTROL);
+        if route.headers == HeaderMode::Typed {
+            // Its answer goes to no client, so it is no request for a coding.
+            self.request.fields.remove(ACCEPT_ENCODING);
+        }
         let key = self.key_with_variant(&relay, route, None);
         if let Some(lead) = relay.state.fetching.lead(&key) {
             Arc::new(self).lead(relay, lead, None).await;

@@ -134,8 +134,9 @@ impl Fetch {
         (new, may_store)
     }
 
-    /// Applies an answer to stored responses of other requests.
-    pub(super) fn update_others(
+    /// Applies an answer to stored responses of other requests. What is invalidated is
+    /// recorded before this returns.
+    pub(super) async fn update_others(
         &self,
         relay: &Relay,
         route: &Route,
@@ -143,7 +144,10 @@ impl Fetch {
         fields: &HeaderMap,
         sequence: PurgeSequence,
     ) {
-        self.invalidate(relay, route, status, fields);
+        let invalidates = self.invalidate(relay, route, status, fields);
+        if let Some(disk) = relay.disk.get().filter(|_| invalidates) {
+            disk.recorded().await;
+        }
         let is_head = self.request.method == Method::HEAD && status == StatusCode::OK;
         if is_head && route.cache.mode == Mode::Respect {
             self.apply_head(relay, route, fields, sequence);
@@ -151,24 +155,36 @@ impl Fetch {
     }
 
     /// Removes what an unsafe method invalidates (§4.4), on all routes to the
-    /// same origin.
-    fn invalidate(&self, relay: &Relay, route: &Route, status: StatusCode, fields: &HeaderMap) {
+    /// same origin. Returns whether that may be anything.
+    fn invalidate(
+        &self,
+        relay: &Relay,
+        route: &Route,
+        status: StatusCode,
+        fields: &HeaderMap,
+    ) -> bool {
         let origin = relay.upstreams.get(route.upstream.number);
         let Ok(target) = origin.uri(self.request.key.target()) else {
-            return;
+            return false;
         };
+        let mut invalidates = false;
         for target in invalidate::targets(&self.request.method, &target, status, fields) {
             for other in relay.routes.routes() {
                 let upstream = relay.upstreams.get(other.upstream.number);
                 if !upstream.shares_origin_with(origin) {
                     continue;
                 }
-                let mut key = Key::begin(other.number);
                 let own = upstream.target_of(&target);
+                if !other.may_have_stored(own) {
+                    continue;
+                }
+                let mut key = Key::begin(other.number);
                 key.buffer().extend_from_slice(own.as_bytes());
                 relay.cache.store().remove(&key);
+                invalidates = true;
             }
         }
+        invalidates
     }
 
     /// Applies the answer to a HEAD to the stored responses that match it

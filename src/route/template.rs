@@ -126,6 +126,23 @@ impl PathTemplate {
             .checked_sub(1)
     }
 
+    /// Whether values of its parameters may make it a path.
+    pub(crate) fn may_make(&self, path: &str) -> bool {
+        let mut rest = path;
+        for part in &self.0 {
+            let after = match part {
+                PathPart::Literal(text) => rest.strip_prefix(&**text),
+                PathPart::Param(_) => rest.get(rest.find('/').unwrap_or(rest.len())..),
+                PathPart::Tail => Some(""),
+            };
+            match after {
+                Some(after) => rest = after,
+                None => return false,
+            }
+        }
+        rest.is_empty()
+    }
+
     /// The template as text, with the names of these parameters.
     pub(crate) fn print(&self, params: &[Parameter]) -> String {
         let piece = |piece: &PathPart| match piece {

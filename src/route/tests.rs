@@ -99,6 +99,10 @@ fn key(target: &str) -> Result<String, String> {
     let table = table();
     let found = table.find(path).ok_or("no route")?;
     let key = found.route.canonical(&found.captures, query);
+    if let Ok(key) = &key {
+        let path = canonical::path(key.target());
+        assert!(found.route.upstream.path.may_make(path), "{target}");
+    }
     key.map(|key| key.target().to_owned())
         .map_err(|why| why.to_string())
 }
@@ -241,6 +245,36 @@ fn a_tail_matches_the_rest_of_the_path_unchanged() {
         assert_eq!(&*found.route.name, name, "{path}");
         let key = found.route.canonical(&found.captures, query).unwrap();
         assert_eq!(key.target(), target);
+    }
+}
+
+#[test]
+fn responses_are_stored_only_for_paths_that_a_route_makes() {
+    for (template, path, expected) in [
+        ("/a/{x}/b", "/a/1/b", true),
+        ("/a/{x}/b", "/a/1%2F2/b", true),
+        ("/a/{x}/b", "/a/1/2/b", false),
+        ("/a/{x}/b", "/a/1/b/", false),
+        ("/a/{x}/b", "/a/1", false),
+        ("/a/{x}", "/a/1", true),
+        ("/a/{x}", "/a/1/2", false),
+        ("/a/{x}", "/b/1", false),
+        ("/a", "/a", true),
+        ("/a", "/a/1", false),
+        ("/a/{rest:*}", "/a/", true),
+        ("/a/{rest:*}", "/a/1/2", true),
+        ("/a/{rest:*}", "/a", false),
+        ("/{rest:*}", "/", true),
+    ] {
+        let names = parameter_names(template).unwrap();
+        let made = PathTemplate::new(template, &names).unwrap();
+        assert_eq!(made.may_make(path), expected, "{template} and {path}");
+        let mut route = route("one", template, vec![], vec![]);
+        let target = format!("{path}?x=/a/1/b");
+        for (mode, may) in [(Mode::Respect, expected), (Mode::Off, false)] {
+            route.cache.mode = mode;
+            assert_eq!(route.may_have_stored(&target), may, "{template}, {target}");
+        }
     }
 }
 

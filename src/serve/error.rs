@@ -38,6 +38,9 @@ pub enum StartError {
     /// There is no public listener.
     #[error("there is no listener: set server.listen, or add a [[listener]]")]
     NoListener,
+    /// A reload would open a listener while the process stops.
+    #[error("{0} is not opened: the process is stopping")]
+    Stopping(ListenAddress),
     /// Certificates cannot be used.
     #[error("{}", .0.join("\n"))]
     Certificates(Vec<String>),

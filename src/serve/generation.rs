@@ -28,7 +28,7 @@ use crate::client_tokens::TokenTable;
 use crate::clock::Clock;
 use crate::compress::{Compression, Compressor};
 use crate::config::Config;
-use crate::disk::{Disk, OpenError, Tier};
+use crate::disk::{Disk, DiskSlot, LateTier};
 use crate::fill::Fill;
 use crate::gateway::{ClientPolicy, Document, Gateway, Records};
 use crate::limit::Limit;
@@ -87,7 +87,8 @@ pub fn gateway(
     clock: Clock,
     stand_in: Option<&Arc<dyn UpstreamClient>>,
 ) -> Result<Arc<Gateway>, StartError> {
-    let identity = Identity::new(OpenedState::open(&config.state)?)?;
+    let state = OpenedState::open(&config.state, config.server.drain_timeout)?;
+    let identity = Identity::new(state)?;
     let chain = Arc::new(Chain::new(&config.chain));
     let cache = Cache::new(config.cache_bytes, chain.clone());
     let upstreams = Upstreams::journalled(
@@ -96,12 +97,21 @@ pub fn gateway(
         resolver,
         &clock,
         stand_in,
-        identity.state.directory(),
+        &identity.state,
     )?;
     let clients = client_policy(None, &config, &clock);
     let routes = Arc::new(config.routes.clone());
-    let tier = tier(&identity.state, &config, &clock);
-    let disk = tier.map(|tier| disk(&tier, &config, &upstreams, (&cache, &chain)));
+    let tier = (identity.state.directory()).map(|directory| {
+        let (most, tips) = (config.state.max_bytes, config.chain.tips.len());
+        LateTier::new(directory.clone(), most, tips, clock.clone())
+    });
+    let disk = disk(
+        tier.as_ref(),
+        &config,
+        &routes,
+        &upstreams,
+        (&cache, &chain),
+    );
     let fill = Fill::new(
         routes.clone(),
         cache.clone(),
@@ -174,8 +184,8 @@ pub(super) fn after(
     let clients = client_policy(Some(&before.clients), &config, &before.clock);
     let routes = Arc::new(config.routes.clone());
     let failure_backoff = config.failure_backoff;
-    let disk = (before.fill.disk.as_ref())
-        .map(|before| disk(before.tier(), &config, &upstreams, (&cache, &chain)));
+    let tier = before.fill.disk.tier();
+    let disk = disk(tier, &config, &routes, &upstreams, (&cache, &chain));
     let fill = before.fill.after(
         routes.clone(),
         cache.clone(),
@@ -200,33 +210,25 @@ pub(super) fn after(
     Ok((gateway, done))
 }
 
-/// Opens the stored responses of the state directory. A fault is no reason not to serve.
-fn tier(state: &OpenedState, config: &Config, clock: &Clock) -> Option<Arc<Tier>> {
-    let directory = state.directory()?;
-    let path = directory.path().join("answers");
-    let opened = directory
-        .subdirectory("answers")
-        .map_err(|error| OpenError::File { path, error })
-        .and_then(|path| Tier::open(&path, config.state.max_bytes, clock.clone()));
-    match opened {
-        Ok(tier) => Some(tier),
-        Err(error) => {
-            tracing::error!(%error, "responses are neither read from disk nor kept there");
-            None
-        }
-    }
-}
-
-/// The state on disk under a configuration.
+/// The state on disk under a configuration, as soon as it can be opened; never without a
+/// tier.
 fn disk(
-    tier: &Arc<Tier>,
+    tier: Option<&Arc<LateTier>>,
     config: &Config,
-    upstreams: &Upstreams,
-    cache: (&Cache, &Arc<Chain>),
-) -> Arc<Disk> {
-    let (routes, targeted) = (&config.routes, config.targeted.as_ref());
-    let least = config.state.min_freshness;
-    Disk::new(tier, routes, upstreams, cache, targeted, least)
+    routes: &Arc<RouteTable>,
+    upstreams: &Arc<Upstreams>,
+    (cache, chain): (&Cache, &Arc<Chain>),
+) -> DiskSlot {
+    let Some(tier) = tier else {
+        return DiskSlot::default();
+    };
+    let (routes, upstreams) = (routes.clone(), upstreams.clone());
+    let (cache, chain) = (cache.clone(), chain.clone());
+    let (targeted, least) = (config.targeted.clone(), config.state.min_freshness);
+    DiskSlot::new(tier.clone(), move |tier| {
+        let cache = (&cache, &chain);
+        Disk::new(tier, &routes, &upstreams, cache, targeted.as_ref(), least)
+    })
 }
 
 /// The numbers of the routes of a table that comes after another.

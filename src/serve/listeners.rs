@@ -21,7 +21,7 @@ use crate::sync::lock;
 use crate::tls::{Tls, TlsServer};
 
 /// How long a reload waits at most for the sockets of closed listeners to be closed.
-const MAX_CLOSING: Duration = Duration::from_secs(1);
+const MAX_CLOSING: Duration = Duration::from_secs(5);
 
 /// The public listeners that are open now.
 pub(super) struct Listeners {
@@ -31,13 +31,22 @@ pub(super) struct Listeners {
     workers: Vec<Handle>,
     /// Accept loops that have not ended.
     accepting: Arc<AtomicUsize>,
-    open: Mutex<Vec<OpenListener>>,
+    open: Mutex<OpenListeners>,
+}
+
+#[derive(Default)]
+struct OpenListeners {
+    listeners: Vec<OpenListener>,
+    /// Whether all are closed, and none can be opened any more.
+    is_draining: bool,
 }
 
 /// A listener that is open.
 struct OpenListener {
     settings: ListenerSettings,
     bound: ListenAddress,
+    is_ipv6_only: bool,
+    backlog: Backlog,
     listener: Arc<Listener>,
     /// Removes the file of a unix socket.
     file: Option<SocketFile>,
@@ -45,10 +54,14 @@ struct OpenListener {
     accepting: Arc<AtomicUsize>,
 }
 
-/// A change of the listeners that is known to succeed, but for file descriptors.
+/// A change of the listeners that is known to succeed, but for file descriptors and for
+/// `deferred`.
 pub(super) struct ListenerChange {
     wanted: Vec<LoadedListener>,
     added: Vec<(LoadedListener, BoundSocket)>,
+    /// New ones whose addresses overlap with some that this change closes: they can be
+    /// bound only after that.
+    deferred: Vec<LoadedListener>,
 }
 
 /// The settings of a listener, with its certificates.
@@ -56,6 +69,8 @@ pub(super) struct ListenerChange {
 pub(super) struct LoadedListener {
     pub(super) settings: ListenerSettings,
     tls: Option<Arc<TlsServer>>,
+    /// Whether `[::]` leaves IPv4 to another listener.
+    is_ipv6_only: bool,
 }
 
 impl LoadedListener {
@@ -70,7 +85,10 @@ impl LoadedListener {
         now: SystemTime,
     ) -> Result<Vec<Self>, StartError> {
         let mut problems = Vec::new();
+        let addresses: Vec<_> = all.iter().map(|one| one.address.clone()).collect();
         let load = |settings: ListenerSettings| {
+            let mut others = addresses.iter();
+            let is_ipv6_only = others.any(|other| settings.address.leaves_ipv4_to(other));
             let server = settings
                 .tls
                 .as_ref()
@@ -79,13 +97,23 @@ impl LoadedListener {
                 problems.extend(found);
                 None
             });
-            Self { settings, tls }
+            Self {
+                settings,
+                tls,
+                is_ipv6_only,
+            }
         };
         let all = all.into_iter().map(load).collect();
         match problems.is_empty() {
             true => Ok(all),
             false => Err(StartError::Certificates(problems)),
         }
+    }
+
+    /// Binds its address.
+    pub(super) fn bind(&self) -> Result<BoundSocket, StartError> {
+        let settings = &self.settings;
+        bind(&settings.address, settings.mode, self.is_ipv6_only)
     }
 }
 
@@ -117,15 +145,23 @@ impl Listeners {
     /// Accepts from a socket.
     ///
     /// # Errors
-    /// Where there are no more file descriptors.
+    /// Where there are no more file descriptors, or the process stops.
     fn add(&self, loaded: LoadedListener, socket: BoundSocket) -> Result<(), StartError> {
-        let LoadedListener { settings, tls } = loaded;
+        let LoadedListener {
+            settings,
+            tls,
+            is_ipv6_only,
+        } = loaded;
         let BoundSocket {
             socket,
             address: bound,
             file,
             backlog,
         } = socket;
+        let mut open = self.lock();
+        if open.is_draining {
+            return Err(StartError::Stopping(bound));
+        }
         let listener = Arc::new(Listener {
             protocol: ArcSwap::from_pointee(ListenerProtocol::of(&settings, tls)),
             drain: watch::Sender::new(false),
@@ -148,9 +184,11 @@ impl Listeners {
             let accepting = AcceptLoop::begin([&self.accepting, &of_listener]);
             self.accept(worker, socket, &listener, (backlog, accepting), &bound);
         }
-        self.lock().push(OpenListener {
+        open.listeners.push(OpenListener {
             settings,
             bound,
+            is_ipv6_only,
+            backlog,
             listener,
             file,
             accepting: of_listener,
@@ -189,72 +227,114 @@ impl Listeners {
         wanted: Vec<ListenerSettings>,
         now: SystemTime,
     ) -> Result<ListenerChange, StartError> {
-        let in_use: Vec<_> = self.lock().iter().filter_map(OpenListener::tls).collect();
-        let wanted = LoadedListener::load(wanted, &self.tls, &in_use, now)?;
+        let wanted = LoadedListener::load(wanted, &self.tls, &self.certificates(), now)?;
         let open = self.lock();
+        let mut closed: Vec<_> = open.listeners.iter().collect();
+        let mut new = wanted.clone();
         // Several may have the same address with port 0: each stands for another.
-        let mut kept: Vec<_> = open.iter().map(|open| &open.settings.address).collect();
-        let new = wanted.iter().filter(|wanted| {
-            let at = kept
-                .iter()
-                .position(|address| **address == wanted.settings.address);
-            at.map(|at| kept.swap_remove(at)).is_none()
+        new.retain(|new| {
+            let at = closed.iter().position(|open| open.is(new));
+            at.map(|at| closed.swap_remove(at)).is_none()
         });
-        let bind = |new: &LoadedListener| {
-            let socket = bind(&new.settings.address, new.settings.mode)?;
-            Ok((new.clone(), socket))
-        };
-        let added = new.map(bind).collect::<Result<_, StartError>>()?;
+        let is_deferred = |new: &LoadedListener| closed.iter().any(|open| open.blocks(new));
+        let (deferred, new): (Vec<_>, Vec<_>) = new.into_iter().partition(is_deferred);
+        let added = new.into_iter().map(|new| {
+            let socket = new.bind()?;
+            Ok((new, socket))
+        });
+        let added = added.collect::<Result<_, StartError>>()?;
         drop(open);
-        Ok(ListenerChange { wanted, added })
+        Ok(ListenerChange {
+            wanted,
+            added,
+            deferred,
+        })
     }
 
     /// Opens, changes and closes listeners. Connections of closed ones finish their
     /// requests. Waits until their sockets are closed, so it must not run on a worker.
-    ///
-    /// # Errors
-    /// The listeners that could not be opened.
-    pub(super) fn apply(&self, change: ListenerChange) -> Vec<StartError> {
-        let mut wanted: Vec<_> = change.wanted.iter().collect();
-        let mut closed = Vec::new();
-        self.lock().retain_mut(|open| {
-            let at = wanted
-                .iter()
-                .position(|wanted| wanted.settings.address == open.settings.address);
-            match at.map(|at| wanted.remove(at)) {
-                Some(wanted) => {
-                    open.change(wanted);
-                    true
-                }
-                None => {
-                    tracing::info!("{} is closed", open.bound);
-                    open.listener.drain.send_replace(true);
-                    closed.push(open.accepting.clone());
-                    false
-                }
-            }
-        });
-        let added = change.added.into_iter();
-        let added = added.map(|(loaded, socket)| {
-            tracing::info!("{} is open", socket.address);
-            self.add(loaded, socket)
-        });
-        let failed = added.filter_map(Result::err).collect();
+    /// Returns what the operator must know, such as listeners that could not be opened.
+    pub(super) fn apply(&self, change: ListenerChange) -> Vec<String> {
+        let mut notes = Vec::new();
+        let closed = self.close_all_but(&change.wanted);
+        for (loaded, socket) in change.added {
+            let failed = self.open(loaded, socket).err();
+            notes.extend(failed.map(|error| error.to_string()));
+        }
         // The next reload may open the same address.
         for _ in 0..MAX_CLOSING.as_millis() {
-            if closed.iter().all(|accepting| accepting.load(SeqCst) == 0) {
+            if closed.iter().all(OpenListener::is_closed) {
                 break;
             }
             thread::sleep(Duration::from_millis(1));
         }
-        failed
+        for new in change.deferred {
+            let bound = new.bind();
+            let opened = bound.and_then(|socket| self.open(new.clone(), socket));
+            let Err(error) = opened else { continue };
+            notes.push(error.to_string());
+            for old in closed.iter().filter(|old| old.blocks(&new)) {
+                let reopened = self.reopen(old);
+                notes.push(match reopened {
+                    Ok(()) => format!("{} stays open instead", old.bound),
+                    Err(error) => error.to_string(),
+                });
+            }
+        }
+        let inherited = closed.iter().filter(|old| old.backlog == Backlog::Shared);
+        notes.extend(inherited.map(|old| {
+            format!(
+                "{} is not served any more, but the supervisor keeps its socket open: connections to it get no answer until the supervisor closes it",
+                old.bound
+            )
+        }));
+        notes
     }
 
-    /// Closes all. Requests under way finish.
-    pub(super) fn drain(&self) {
-        for open in self.lock().iter() {
-            open.listener.drain.send_replace(true);
+    /// Changes the listeners that stay, and closes the others.
+    fn close_all_but(&self, wanted: &[LoadedListener]) -> Vec<OpenListener> {
+        let mut wanted: Vec<_> = wanted.iter().collect();
+        let mut open = self.lock();
+        let mut closed = Vec::new();
+        for mut listener in std::mem::take(&mut open.listeners) {
+            match wanted.iter().position(|wanted| listener.is(wanted)) {
+                Some(at) => {
+                    listener.change(wanted.remove(at));
+                    open.listeners.push(listener);
+                }
+                None => {
+                    tracing::info!("{} is closed", listener.bound);
+                    listener.close();
+                    closed.push(listener);
+                }
+            }
         }
+        closed
+    }
+
+    fn open(&self, loaded: LoadedListener, socket: BoundSocket) -> Result<(), StartError> {
+        let address = socket.address.clone();
+        self.add(loaded, socket)?;
+        tracing::info!("{address} is open");
+        Ok(())
+    }
+
+    /// Opens a listener again that was closed.
+    fn reopen(&self, old: &OpenListener) -> Result<(), StartError> {
+        let socket = bind(&old.bound, old.settings.mode, old.is_ipv6_only)?;
+        let loaded = LoadedListener {
+            settings: old.settings.clone(),
+            tls: old.tls(),
+            is_ipv6_only: old.is_ipv6_only,
+        };
+        self.open(loaded, socket)
+    }
+
+    /// Closes all, for good. Requests under way finish.
+    pub(super) fn drain(&self) {
+        let mut open = self.lock();
+        open.is_draining = true;
+        open.listeners.iter_mut().for_each(OpenListener::close);
     }
 
     /// Whether no loop accepts any more.
@@ -265,7 +345,7 @@ impl Listeners {
     /// The address of each, how it is configured, and its certificates.
     pub(super) fn bound(&self, now: SystemTime) -> Vec<BoundListener> {
         let open = self.lock();
-        let each = open.iter().map(|open| BoundListener {
+        let each = open.listeners.iter().map(|open| BoundListener {
             address: open.bound.clone(),
             settings: open.settings.clone(),
             certificates: open.tls().map_or_else(Vec::new, |tls| tls.status(now)),
@@ -276,11 +356,17 @@ impl Listeners {
     /// Replaces the certificates whose files have changed, and logs those that expire
     /// soon. Reads files.
     pub(super) fn maintain_certificates(&self, counts: &TlsCounts, now: SystemTime) {
-        let servers: Vec<_> = self.lock().iter().filter_map(OpenListener::tls).collect();
-        self.tls.maintain(&servers, counts, now);
+        self.tls.maintain(&self.certificates(), counts, now);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<OpenListener>> {
+    /// The certificates in use.
+    fn certificates(&self) -> Vec<Arc<TlsServer>> {
+        let open = self.lock();
+        let servers = open.listeners.iter().filter_map(OpenListener::tls);
+        servers.collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, OpenListeners> {
         lock(&self.open)
     }
 }
@@ -290,10 +376,37 @@ impl OpenListener {
         self.listener.protocol.load().tls.clone()
     }
 
+    /// Whether this is the listener that is wanted, though its other settings may change.
+    fn is(&self, wanted: &LoadedListener) -> bool {
+        // What an inherited socket accepts was decided by the supervisor.
+        let is_same_socket =
+            self.backlog == Backlog::Shared || self.is_ipv6_only == wanted.is_ipv6_only;
+        self.settings.address == wanted.settings.address && is_same_socket
+    }
+
+    /// Whether another one can be bound only after this one is closed. An inherited socket
+    /// stays open even then.
+    fn blocks(&self, new: &LoadedListener) -> bool {
+        self.backlog == Backlog::Ours && self.bound.overlaps(&new.settings.address)
+    }
+
+    /// Accepts no more connections.
+    fn close(&mut self) {
+        // Before the socket is closed.
+        self.file = None;
+        self.listener.drain.send_replace(true);
+    }
+
+    /// Whether its socket is closed.
+    fn is_closed(&self) -> bool {
+        self.accepting.load(SeqCst) == 0
+    }
+
     fn change(&mut self, wanted: &LoadedListener) {
         let LoadedListener {
             settings: wanted,
             tls,
+            is_ipv6_only: _,
         } = wanted;
         let protocol = ListenerProtocol::of(wanted, tls.clone());
         self.listener.protocol.store(Arc::new(protocol));

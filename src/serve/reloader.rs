@@ -143,8 +143,7 @@ impl Reloader {
         self.current.store(gateway.clone());
         self.acceptor.apply(shared.server.connections);
         self.shared.set(&shared, admin_token);
-        let failed = self.listeners.apply(listeners);
-        notes.extend(failed.iter().map(ToString::to_string));
+        notes.extend(self.listeners.apply(listeners));
         report.notes.extend(notes);
         self.changed.send_replace(());
         before.cache.store().retire();

@@ -1,11 +1,13 @@
 //! Listening sockets: bound here, or inherited from the supervisor.
 
-use std::fs::{self, Permissions};
+use std::fs::{self, File, Permissions, TryLockError};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
@@ -21,13 +23,18 @@ const BACKLOG: i32 = 4096;
 /// kernel empties it.
 const UNSENT_LOW_WATERMARK: u32 = 64 * 1024;
 
+/// How often, and with which pauses, the lock of a directory is tried.
+const LOCK_ATTEMPTS: u32 = 200;
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
+
 /// A socket that listens.
 pub(super) struct BoundSocket {
+    /// The file of a unix socket that this process has made. It is dropped before the
+    /// socket.
+    pub(super) file: Option<SocketFile>,
     pub(super) socket: ListeningSocket,
     /// Where it listens; the port is never 0.
     pub(super) address: ListenAddress,
-    /// The file of a unix socket that this process has made.
-    pub(super) file: Option<SocketFile>,
     /// Whether connections that wait on it are left to the next process.
     pub(super) backlog: Backlog,
 }
@@ -42,14 +49,15 @@ pub(super) fn open(
     if listeners.is_empty() {
         return Err(StartError::NoListener);
     }
-    let listeners = listeners.iter().map(|loaded| &loaded.settings);
-    let names: Vec<_> = listeners.clone().map(|one| one.name.as_deref()).collect();
+    let names = listeners.iter().map(|one| one.settings.name.as_deref());
+    let names: Vec<_> = names.collect();
     let (mut passed, passed_admin) = inherited.assign(&names)?;
     let mut public = Vec::new();
-    for (settings, passed) in listeners.zip(&mut passed) {
+    for (loaded, passed) in listeners.iter().zip(&mut passed) {
+        let settings = &loaded.settings;
         public.push(match passed.take() {
             Some(socket) => inherit(&settings.key(), &settings.address, socket)?,
-            None => bind(&settings.address, settings.mode)?,
+            None => loaded.bind()?,
         });
     }
     let admin = match passed_admin {
@@ -97,11 +105,16 @@ fn inherit(
     })
 }
 
-/// Binds an address. A unix socket's file gets these permissions.
-pub(super) fn bind(address: &ListenAddress, mode: u32) -> Result<BoundSocket, StartError> {
+/// Binds an address. A unix socket's file gets these permissions; `[::]` is for IPv6 only,
+/// or for IPv4 too.
+pub(super) fn bind(
+    address: &ListenAddress,
+    mode: u32,
+    is_ipv6_only: bool,
+) -> Result<BoundSocket, StartError> {
     let (socket, address, file) = match address {
         ListenAddress::Tcp(address) => {
-            let (socket, address) = bind_tcp(*address)?;
+            let (socket, address) = bind_family(*address, is_ipv6_only)?;
             (
                 ListeningSocket::Tcp(socket),
                 ListenAddress::Tcp(address),
@@ -130,6 +143,13 @@ pub(super) fn bind(address: &ListenAddress, mode: u32) -> Result<BoundSocket, St
 /// # Errors
 /// Where the address is in use or not this machine's.
 pub fn bind_tcp(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {
+    bind_family(address, false)
+}
+
+fn bind_family(
+    address: SocketAddr,
+    is_ipv6_only: bool,
+) -> Result<(TcpListener, SocketAddr), StartError> {
     let open = || -> io::Result<(TcpListener, SocketAddr)> {
         let socket = Socket::new(
             Domain::for_address(address),
@@ -139,6 +159,9 @@ pub fn bind_tcp(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartE
         // Otherwise a restart fails until connections of the last run have left
         // TIME_WAIT.
         socket.set_reuse_address(true)?;
+        if address.is_ipv6() && address.ip().is_unspecified() {
+            socket.set_only_v6(is_ipv6_only)?;
+        }
         bound_kernel_buffer(SockRef::from(&socket));
         socket.bind(&address.into())?;
         socket.listen(BACKLOG)?;
@@ -151,6 +174,7 @@ pub fn bind_tcp(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartE
 }
 
 fn bind_unix(path: &Path, mode: u32) -> io::Result<(UnixListener, SocketFile)> {
+    let _lock = lock_directory(path)?;
     remove_stale(path)?;
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.bind(&SockAddr::unix(path)?)?;
@@ -164,6 +188,24 @@ fn bind_unix(path: &Path, mode: u32) -> io::Result<(UnixListener, SocketFile)> {
     socket.listen(BACKLOG)?;
     socket.set_nonblocking(true)?;
     Ok((socket.into(), file))
+}
+
+/// Locks the directory of a unix socket. A process that starts at the same time could
+/// otherwise take this one's socket, which is bound and does not listen yet, for a stale one.
+fn lock_directory(path: &Path) -> io::Result<File> {
+    let parent = path.parent().filter(|parent| *parent != Path::new(""));
+    let directory = File::open(parent.unwrap_or(Path::new(".")))?;
+    for _ in 0..LOCK_ATTEMPTS {
+        match directory.try_lock() {
+            Ok(()) => return Ok(directory),
+            Err(TryLockError::WouldBlock) => thread::sleep(LOCK_PAUSE),
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+    }
+    Err(io::Error::new(
+        io::ErrorKind::ResourceBusy,
+        "another process holds a lock of its directory",
+    ))
 }
 
 /// Removes the file of a unix socket that nobody listens on: what a process leaves
@@ -198,7 +240,9 @@ fn remove_stale(path: &Path) -> io::Result<()> {
     }
 }
 
-/// The file of a unix socket, which is removed when this is dropped.
+/// The file of a unix socket, which is removed when this is dropped. That must be before the
+/// socket is closed: afterwards another process may replace the file, and the new one may
+/// have the same inode number.
 pub(super) struct SocketFile {
     path: PathBuf,
     /// Its device and inode numbers.
@@ -241,4 +285,49 @@ fn bound_kernel_buffer(socket: SockRef<'_>) {
     }
     #[cfg(not(any(target_os = "android", target_os = "linux")))]
     drop(socket);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+    use std::sync::Barrier;
+
+    use super::*;
+
+    /// A regression: each of two processes took the other's socket, which did not listen
+    /// yet, for a stale one, and removed its file.
+    #[test]
+    fn of_two_that_bind_at_once_one_has_the_path() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("http.sock");
+        for round in 0..500 {
+            // What a killed process leaves behind.
+            drop(UnixListener::bind(&path).unwrap());
+            let barrier = Barrier::new(2);
+            let bind = || {
+                barrier.wait();
+                bind_unix(&path, 0o600)
+            };
+            let bound = thread::scope(|scope| {
+                let other = scope.spawn(bind);
+                [bind(), other.join().unwrap()]
+            });
+            let bound: Vec<_> = bound.into_iter().filter_map(Result::ok).collect();
+            assert_eq!(bound.len(), 1, "round {round}");
+            assert!(UnixStream::connect(&path).is_ok(), "round {round}");
+            let (socket, file) = bound.into_iter().next().unwrap();
+            drop(file);
+            assert!(!path.exists());
+            drop(socket);
+        }
+    }
+
+    #[test]
+    fn a_directory_that_stays_locked_is_an_error() {
+        let directory = tempfile::tempdir().unwrap();
+        let lock = File::open(directory.path()).unwrap();
+        lock.lock().unwrap();
+        let refused = bind_unix(&directory.path().join("http.sock"), 0o600);
+        assert_eq!(refused.err().unwrap().kind(), io::ErrorKind::ResourceBusy);
+    }
 }

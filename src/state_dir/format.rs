@@ -7,10 +7,10 @@
 //! ```
 //!
 //! The last line is a digest of the others. A damaged file is written anew, with
-//! another salt: what is in the directory is not found by its name any more, and so
-//! counts as lost. The journal of what was spent is deleted then: it would seem whole,
-//! and to know nothing of any key. What another version has written is deleted: it cannot be read, and
-//! would take room that nothing accounts for.
+//! another salt. The journal of what was spent is deleted then: its pages have names under
+//! the lost salt, so it would seem whole, and to know nothing of any key. Stored answers
+//! have names without a salt and are still served. What another version has written is
+//! deleted: it cannot be read, and would take room that nothing accounts for.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -61,7 +61,7 @@ pub(super) fn read(directory: &Path) -> Result<Option<FormatFile>, StateDirError
                 ),
                 Unreadable::Damaged => tracing::error!(
                     file = %file.display(),
-                    "the state directory's format file is damaged and was written anew: API keys are not used until what was spent before counts no more, a minute, and stored answers are fetched again"
+                    "the state directory's format file is damaged and was written anew: API keys are not used until what was spent before counts no more, a minute"
                 ),
             }
             let emptied = match unreadable {

@@ -50,6 +50,37 @@ fn a_second_process_gets_none() {
 }
 
 #[test]
+fn a_process_that_is_about_to_end_is_waited_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let settings = Settings {
+        path: Some(directory.path().into()),
+        max_bytes: 1 << 30,
+        min_freshness: Duration::ZERO,
+    };
+    let path = directory.path();
+    let mut first = StateDir::open(path).unwrap();
+    let beside = OpenedState::open(&settings, Duration::ZERO).unwrap();
+    assert_eq!(beside.name(), "in use by another process");
+    let (mut waited, patience) = (Duration::ZERO, Duration::from_secs(3600));
+    let opened = StateDir::open_within(path, patience, |time| waited += time).unwrap();
+    assert!(opened.is_none());
+    assert_eq!(waited, MOST_PATIENCE);
+    let mut waits = 0;
+    let ends = |_| {
+        waits += 1;
+        first = first.take().filter(|_| waits < 3);
+    };
+    let second = StateDir::open_within(path, patience, ends)
+        .unwrap()
+        .unwrap();
+    assert_eq!(waits, 3);
+    assert!(second.was_shared());
+    second.forget_shared().unwrap();
+    second.forget_shared().unwrap();
+    assert!(!fs::exists(path.join(SHARED)).unwrap());
+}
+
+#[test]
 fn what_is_no_directory_is_refused() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let expected = "it is a file; allowed is a directory, which need not exist";

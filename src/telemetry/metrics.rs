@@ -359,7 +359,7 @@ fn one<T>(value: T) -> Cells<T> {
 }
 
 /// A cell for each value of a label.
-fn by<const N: usize>(label: &str, values: [(&str, u64); N]) -> Cells<u64> {
+fn by<T, const N: usize>(label: &str, values: [(&str, T); N]) -> Cells<T> {
     let cells = values.map(|(value, n)| (labels(&[(label, value)]), n));
     cells.into()
 }

@@ -27,7 +27,15 @@ impl Upstream {
         admitted.map_err(|denied| {
             self.counters.count_denied(denied);
             self.count_over_share(priority, denied);
-            denied.into()
+            let mut failure = denied.into();
+            if let Failure::Spent {
+                unknown_because, ..
+            } = &mut failure
+            {
+                let unknown = self.budgets().unknown_spending(self.clock.now());
+                *unknown_because = unknown.map(|(_, reason)| reason);
+            }
+            failure
         })
     }
 
@@ -85,7 +93,10 @@ impl Upstream {
 impl From<Denied> for Failure {
     fn from(denied: Denied) -> Self {
         match (denied, denied.budget_after()) {
-            (_, Some(retry_after)) => Self::Spent { retry_after },
+            (_, Some(retry_after)) => Self::Spent {
+                retry_after,
+                unknown_because: None,
+            },
             (Denied::BreakerOpen(retry_after), None) => Self::BreakerOpen { retry_after },
             (Denied::KeyRefused(status), None) => Self::KeyRefused(status),
             (_, None) => Self::TooManyInFlight,

@@ -19,6 +19,8 @@ pub enum Failure {
     Spent {
         /// When there is budget again.
         retry_after: Duration,
+        /// Why it is not known what was spent before the start, if that is why.
+        unknown_because: Option<&'static str>,
     },
     /// Not sent: the limit of requests in flight is reached.
     TooManyInFlight,
@@ -231,7 +233,7 @@ impl Failure {
             tracing::debug!("the upstream answers 410 Gone");
         } else if let Self::RequestBody(fault) = self {
             tracing::debug!(target_path = target, %fault, "a request is given up");
-        } else if let Self::Spent { retry_after } = self {
+        } else if let Self::Spent { retry_after, .. } = self {
             tracing::debug!(?retry_after, "the upstream budget is spent");
         } else if let Self::Excess { .. } = self {
             // The failures of its endpoint are logged, and the limit has fallen.

@@ -7,13 +7,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::admission::budgets::Budgets;
 use super::admission::spend_journal::{JournalSnapshot, SpendJournal};
 use super::keys::ApiKey;
 use super::{Settings, SetupError, Upstream, UpstreamClient};
-use crate::clock::Clock;
-use crate::state_dir::StateDir;
+use crate::clock::{Clock, Moment};
+use crate::state_dir::OpenedState;
 use crate::upstream::client::resolver::Resolver;
 
 /// The provider's keys: shared ones, and those of upstreams with keys of their own.
@@ -64,7 +65,8 @@ impl Upstreams {
         Self::with_budgets(settings, keys, resolver, clock, substitute, &Budgets::new())
     }
 
-    /// The same, where what the keys spend is kept in the state directory.
+    /// The same, where what the keys spend is kept in the state directory. What the
+    /// process spends that uses it instead is not known.
     ///
     /// # Errors
     /// As [`new`](Self::new), and if there is no thread for it.
@@ -74,13 +76,16 @@ impl Upstreams {
         resolver: &Resolver,
         clock: &Clock,
         substitute: Option<&Arc<dyn UpstreamClient>>,
-        directory: Option<&Arc<StateDir>>,
+        state: &OpenedState,
     ) -> Result<Arc<Self>, SetupError> {
-        let Some(directory) = directory else {
-            return Self::new(settings, keys, resolver, clock, substitute);
+        let budgets = match state {
+            OpenedState::Off => Budgets::new(),
+            OpenedState::InUse(_) => Budgets::beside_another_process(clock.now()),
+            OpenedState::Open(directory) => {
+                let journal = SpendJournal::open(directory.clone(), clock.clone());
+                Budgets::journalled(journal.map_err(SetupError::Journal)?)
+            }
         };
-        let journal = SpendJournal::open(directory.clone(), clock.clone());
-        let budgets = Budgets::journalled(journal.map_err(SetupError::Journal)?);
         Self::with_budgets(settings, keys, resolver, clock, substitute, &budgets)
     }
 
@@ -168,6 +173,12 @@ impl Upstreams {
     /// The state of the spend journal, if there is one.
     pub(crate) fn journal_snapshot(&self) -> Option<JournalSnapshot> {
         Some(self.first().budgets().journal()?.snapshot())
+    }
+
+    /// How long keys with a limit a minute are not used because their spending before the
+    /// start is not known, and why it is not; `None` where it is known.
+    pub(crate) fn unknown_spending(&self, now: Moment) -> Option<(Duration, &'static str)> {
+        self.first().budgets().unknown_spending(now)
     }
 
     /// Writes what is left to write of the spend journal, when nothing is sent any more.

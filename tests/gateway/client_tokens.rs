@@ -4,6 +4,9 @@
 mod curl;
 mod leak;
 mod origins;
+mod private;
+
+use std::time::Duration;
 
 use ordgate::client_tokens::token::{self, NewToken};
 
@@ -98,6 +101,29 @@ async fn a_token_has_its_own_limit_wherever_it_is_sent_from() {
     ];
     assert_eq!(rows.iter().map(row).collect::<Vec<_>>(), expected);
     assert_eq!(status["client_tokens"]["requests"], 26);
+}
+
+#[tokio::test]
+async fn limits_of_a_token_apply_where_others_have_none() {
+    let upstream = Upstream::start();
+    let (limited, free) = (new(), new());
+    let lines = line("limited", &limited, "requests_per_minute=2") + &line("free", &free, "");
+    let setup = Setup::before(&upstream).config("limit.enabled = false");
+    let gateway = setup.manual().client_tokens(&lines).start();
+    for left in [1, 0] {
+        let answer = ask(&gateway, &limited).await;
+        assert_eq!(answer.status, 200);
+        assert_eq!(answer.must("ratelimit-policy"), "\"default\";q=2;w=60");
+        let expected = format!("\"default\";r={left};t={}", 30 * (2 - left));
+        assert_eq!(answer.must("ratelimit"), expected);
+    }
+    let answer = ask(&gateway, &limited).await;
+    assert_eq!((answer.status, answer.must("retry-after")), (429, "30"));
+    assert_eq!(answer.must("ratelimit"), "\"default\";r=0;t=30");
+    for answer in [ask(&gateway, &free).await, gateway.get(TOKEN).await] {
+        assert_eq!((answer.status, answer.field("ratelimit")), (200, None));
+        assert_eq!(answer.field("ratelimit-policy"), None);
+    }
 }
 
 #[tokio::test]
@@ -263,21 +289,6 @@ async fn a_required_token_is_required_of_all_that_reaches_the_upstream() {
 }
 
 #[tokio::test]
-async fn where_a_token_is_required_no_other_cache_may_keep_an_answer() {
-    let upstream = Upstream::start();
-    let known = new();
-    let open = Gateway::before(&upstream);
-    let setup = Setup::before(&upstream).config(REQUIRED);
-    let closed = setup.client_tokens(&line("known", &known, "")).start();
-    let control = open.get(TOKEN).await.must("cache-control").to_owned();
-    let expected = control.replace("public, ", "private, ");
-    assert_ne!(control, expected);
-    for _ in 0..2 {
-        assert_eq!(ask(&closed, &known).await.must("cache-control"), expected);
-    }
-}
-
-#[tokio::test]
 async fn guessing_is_limited_by_address() {
     let upstream = Upstream::start();
     let known = new();
@@ -382,25 +393,50 @@ async fn a_token_is_rotated_and_revoked_by_reloads() {
     assert_eq!(before["client_tokens"]["names"], 2);
 }
 
+/// The setting of a token that expires so many seconds from now.
+fn expires(gateway: &Gateway, seconds: i64) -> String {
+    // `Sun, 22 Nov 2026 16:29:20 GMT`
+    let date = gateway.date(seconds);
+    let parts: Vec<_> = date
+        .split([' ', ','])
+        .filter(|part| !part.is_empty())
+        .collect();
+    let months = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec";
+    let month = months.split(' ').position(|month| month == parts[2]);
+    let month = month.unwrap() + 1;
+    format!("expires={}-{month:02}-{}T{}Z", parts[3], parts[1], parts[4])
+}
+
+#[tokio::test]
+async fn a_token_expires_as_soon_as_the_systems_clock_says_so() {
+    let upstream = Upstream::start();
+    let token = new();
+    let gateway = Setup::before(&upstream).manual().client_tokens("").start();
+    let lines = line("web", &token, &expires(&gateway, 3600));
+    assert_eq!(gateway.reload_client_tokens(&lines).await.status, 200);
+    let mut kept = gateway.client().await;
+    let day = Duration::from_secs(24 * 3600);
+    let valid = || gateway.figure("/client_tokens/busiest/0/valid_tokens");
+    assert_eq!((with(&mut kept, &token).await.status, valid()), (200, 1));
+    // The machine was suspended for a day: responses become as old little by little.
+    let began = gateway.wall();
+    gateway.set_wall(began + day);
+    assert!(gateway.wall() < began + day);
+    let answer = with(&mut kept, &token).await;
+    assert_eq!((answer.status, valid()), (401, 0));
+    assert!(answer.must("www-authenticate").contains("has expired"));
+    // That was a mistake.
+    gateway.set_wall(began);
+    assert_eq!((with(&mut kept, &token).await.status, valid()), (200, 1));
+}
+
 #[tokio::test]
 async fn a_token_expires_by_the_wall_clock() {
     let upstream = Upstream::start();
     let (first, second) = (new(), new());
     let setup = Setup::before(&upstream).manual();
     let gateway = setup.client_tokens("").start();
-    // `Sun, 22 Nov 2026 16:29:20 GMT`
-    let date = gateway.date(60);
-    let parts: Vec<_> = date
-        .split([' ', ','])
-        .filter(|part| !part.is_empty())
-        .collect();
-    let months = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec";
-    let month = months
-        .split(' ')
-        .position(|month| month == parts[2])
-        .unwrap()
-        + 1;
-    let expires = format!("expires={}-{month:02}-{}T{}Z", parts[3], parts[1], parts[4]);
+    let expires = expires(&gateway, 60);
     let lines = line("web", &first, &expires) + &line("web", &second, "");
     assert_eq!(gateway.reload_client_tokens(&lines).await.status, 200);
     let mut kept = gateway.client().await;

@@ -6,6 +6,7 @@ mod draining;
 mod half_closed;
 mod malformed;
 mod proxy_protocol;
+mod rebinding;
 
 use half_closed::is_whole;
 

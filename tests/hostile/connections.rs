@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering::SeqCst;
 
+use crate::support::frames::{self, FrameClient, Outcome};
 use crate::support::{Client, Gateway, Reply, Setup, TOKEN, Upstream, token, until};
 
 /// Where the hostile client comes from, and the honest one.
@@ -56,6 +57,86 @@ async fn one_client_holds_no_more_than_its_connections() {
         20 - MOST
     );
     assert!(metrics.text().contains(&line), "{}", metrics.text());
+}
+
+/// A regression: connections that a client did not close after their answer left none for the
+/// answers to others.
+#[tokio::test]
+async fn refused_connections_of_one_client_do_not_take_the_answers_of_others() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::with(&upstream, "limit.connections = 1");
+    let mut held = Vec::new();
+    for _ in 0..300 {
+        held.push(Client::connect_from(HOSTILE, gateway.public).await);
+    }
+    until("all but one are refused", || {
+        gateway.figure("/connections/turned_away_client") == 299
+    })
+    .await;
+    let mut honest = Client::connect_from(HONEST, gateway.public).await;
+    assert_eq!(honest.get(TOKEN).await.status, 200);
+    let mut second = Client::connect_from(HONEST, gateway.public).await;
+    second.send_request("GET", TOKEN, &[]).await;
+    let answer = second.try_answer("GET").await.expect("an answer");
+    assert_eq!(answer.status, 429);
+}
+
+/// The stream and the code of a GOAWAY that answers the first request.
+async fn refused_in_http2(mut client: FrameClient) -> (u32, u32) {
+    client.send(&frames::request(1, TOKEN, &[])).await;
+    let goaway = client.next_of(frames::GOAWAY).await.expect("GOAWAY");
+    let number = |at: usize| u32::from_be_bytes(goaway.payload[at..at + 4].try_into().unwrap());
+    let text = String::from_utf8_lossy(&goaway.payload[8..]);
+    assert!(text.contains("connections"), "{text}");
+    assert_eq!(client.next().await, None, "the connection ends");
+    (number(0), number(4))
+}
+
+/// A regression: the answer was in HTTP/1.1.
+#[tokio::test]
+async fn connections_in_http2_over_a_limit_get_goaway() {
+    const NO_ERROR: u32 = 0;
+    const ENHANCE_YOUR_CALM: u32 = 11;
+    let upstream = Upstream::start();
+    let gateway = Setup::before(&upstream)
+        .config("limit.connections = 1\nserver.max_connections = 2")
+        .config("listener = [{ address = \"127.0.0.1:0\", proxy_protocol = true }]")
+        .config("clients.trusted_proxies = [\"127.0.0.9\"]")
+        .start();
+    let connect = async |from| FrameClient::connect_from(from, gateway.public, &[]).await;
+    let mut first = connect(HOSTILE).await;
+    first.send(&frames::request(1, TOKEN, &[])).await;
+    assert!(matches!(first.outcome(1).await, Outcome::Status(200, _)));
+    let refused = refused_in_http2(connect(HOSTILE).await).await;
+    assert_eq!(refused, (0, ENHANCE_YOUR_CALM));
+    // In pieces, and behind a PROXY header.
+    let mut slow = FrameClient::silent(HOSTILE, gateway.public).await;
+    for byte in &frames::PREFACE[..4] {
+        slow.send(&[*byte]).await;
+    }
+    slow.send(&frames::PREFACE[4..]).await;
+    slow.send(&frames::frame(frames::SETTINGS, 0, 0, &[])).await;
+    assert_eq!(refused_in_http2(slow).await, (0, ENHANCE_YOUR_CALM));
+    let proxied = gateway.server().listeners().last().unwrap().tcp().unwrap();
+    let mut behind = FrameClient::silent([127, 0, 0, 9], proxied).await;
+    let header = b"PROXY TCP4 127.0.0.66 127.0.0.1 40000 80\r\n";
+    let first_bytes = [&header[..], frames::PREFACE].concat();
+    behind.send(&first_bytes).await;
+    behind
+        .send(&frames::frame(frames::SETTINGS, 0, 0, &[]))
+        .await;
+    assert_eq!(refused_in_http2(behind).await, (0, ENHANCE_YOUR_CALM));
+    // Over the limit of all clients.
+    let mut honest = Client::connect_from(HONEST, gateway.public).await;
+    assert_eq!(honest.get(TOKEN).await.status, 200);
+    let refused = refused_in_http2(connect([127, 0, 0, 3]).await).await;
+    assert_eq!(refused, (0, NO_ERROR));
+    // In HTTP/1.1, whether or not a request comes first.
+    for request in ["", "PRI", "GET / HTTP/1.1\r\nhost: a\r\n\r\n"] {
+        let mut client = Client::connect_from([127, 0, 0, 3], gateway.public).await;
+        client.send(request).await;
+        assert_eq!(client.answer("GET").await.status, 503, "{request:?}");
+    }
 }
 
 #[tokio::test]

@@ -2,6 +2,8 @@
 //! never end. Each ends its own connection.
 
 mod floods;
+mod goaway;
+mod streamed;
 
 use std::time::Duration;
 
@@ -99,6 +101,36 @@ async fn a_client_that_reads_slowly_and_steadily_gets_all() {
             .send(&frame(WINDOW_UPDATE, 0, 1, &[0, 0, 0, 100]))
             .await;
     }
+}
+
+/// As Go's client does, which reads faster than any bound on WINDOW_UPDATE alone. A
+/// regression: above 4 MB a second this was a flood.
+#[tokio::test]
+async fn a_client_may_acknowledge_each_step_that_it_reads() {
+    const LENGTH: usize = 16 << 20;
+    const STEP: u32 = 4 * 1024;
+    let upstream = Upstream::start();
+    upstream.always(Reply::json(vec![b'x'; LENGTH]));
+    // In one second of the gateway's clock.
+    let gateway = respect::plain(&upstream).manual().start();
+    let mut client = FrameClient::connect_from(HONEST, gateway.public, &[]).await;
+    client.send(&request(1, "/", &[])).await;
+    let mut taken = 0;
+    loop {
+        let data = client.next_of(DATA).await.unwrap();
+        taken += data.payload.len();
+        if data.flags & END_STREAM != 0 {
+            break;
+        }
+        let left = u32::try_from(data.payload.len()).unwrap();
+        let steps = (0..left).step_by(STEP as usize);
+        let updates = steps.flat_map(|at| {
+            let step = STEP.min(left - at).to_be_bytes();
+            [1, 0].map(|stream| frame(WINDOW_UPDATE, 0, stream, &step))
+        });
+        client.send(&updates.collect::<Vec<_>>().concat()).await;
+    }
+    assert_eq!(taken, LENGTH);
 }
 
 #[tokio::test]

@@ -106,7 +106,10 @@ pub(crate) fn request(stream: u32, target: &str, fields: &[(&str, &str)]) -> Vec
 impl FrameClient {
     /// Connects, and sends nothing.
     pub(crate) async fn silent(from: [u8; 4], address: SocketAddr) -> Self {
-        let socket = TcpSocket::new_v4().unwrap();
+        Self::over(TcpSocket::new_v4().unwrap(), from, address).await
+    }
+
+    async fn over(socket: TcpSocket, from: [u8; 4], address: SocketAddr) -> Self {
         socket.bind(SocketAddr::from((from, 0))).unwrap();
         let stream = within("connecting", socket.connect(address)).await.unwrap();
         Self {
@@ -120,7 +123,23 @@ impl FrameClient {
         address: SocketAddr,
         settings: &[(u16, u32)],
     ) -> Self {
-        let mut client = Self::silent(from, address).await;
+        Self::silent(from, address).await.begin(settings).await
+    }
+
+    /// The same with a small receive buffer.
+    pub(crate) async fn narrow(
+        from: [u8; 4],
+        address: SocketAddr,
+        settings: &[(u16, u32)],
+    ) -> Self {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(4096).unwrap();
+        let client = Self::over(socket, from, address).await;
+        client.begin(settings).await
+    }
+
+    /// Sends the preface.
+    async fn begin(mut self, settings: &[(u16, u32)]) -> Self {
         // SETTINGS_HEADER_TABLE_SIZE
         let settings = [&[(1, 0)], settings].concat();
         let settings: Vec<_> = settings
@@ -128,8 +147,8 @@ impl FrameClient {
             .flat_map(|(id, n)| setting(*id, *n))
             .collect();
         let first = [PREFACE, &frame(SETTINGS, 0, 0, &settings)].concat();
-        client.send(&first).await;
-        client
+        self.send(&first).await;
+        self
     }
 
     pub(crate) async fn connect(address: SocketAddr) -> Self {

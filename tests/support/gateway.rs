@@ -437,6 +437,11 @@ impl Gateway {
         probe::probe(&self.server().first_gateway().fill, tip).await
     }
 
+    /// Does what is done periodically.
+    pub(crate) fn maintain(&self) {
+        self.server().current_gateway().maintain();
+    }
+
     /// Checks the blocks that a new tip has left unproven.
     pub(crate) async fn check_blocks(&self, tip: u16) {
         self.server()

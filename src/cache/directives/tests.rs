@@ -24,6 +24,36 @@ fn request(lines: &[&str]) -> RequestDirectives {
     RequestDirectives::of(&headers(header::CACHE_CONTROL, lines))
 }
 
+#[test]
+fn a_private_response_permits_nothing_to_shared_caches() {
+    let rows: &[(&[&str], &str)] = &[
+        (&[], "private"),
+        (&["public, max-age=60"], "private, max-age=60"),
+        (&["max-age=60, PUBLIC ,S-MaxAge=90"], "private, max-age=60"),
+        (
+            &["s-maxage =\"90\"", "public", "no-cache"],
+            "private, no-cache",
+        ),
+        (
+            &["private=\"set-cookie, age\", max-age=5"],
+            "private, max-age=5",
+        ),
+        (&["private, immutable"], "private, immutable"),
+        (&["no-store"], "private, no-store"),
+        (
+            &["ext=\"public, s-maxage=1\""],
+            "private, ext=\"public, s-maxage=1\"",
+        ),
+        (&["ext=\"a, public, s-maxage=1"], "private, ext=\"a"),
+    ];
+    for (lines, expected) in rows {
+        let mut fields = headers(header::CACHE_CONTROL, lines);
+        make_private(&mut fields);
+        let all: Vec<_> = fields.get_all(header::CACHE_CONTROL).iter().collect();
+        assert_eq!(all, [expected], "{lines:?}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 

@@ -1,5 +1,7 @@
 //! Tables of `range`. Sections are of RFC 9110 where no other is named.
 
+use std::time::SystemTime;
+
 use http::header::HeaderName;
 use proptest::prelude::{ProptestConfig, prop_assert, prop_assert_eq, proptest};
 
@@ -18,14 +20,21 @@ fn span(first: u64, last: u64) -> ByteRange {
     ByteRange { first, last }
 }
 
+/// A response with these fields.
+fn stored(status: StatusCode, headers: &HeaderMap, is_encoded: bool) -> Representation<'_> {
+    Representation {
+        status,
+        headers,
+        received: SystemTime::UNIX_EPOCH,
+        is_encoded,
+    }
+}
+
 fn asked(range: &str, length: u64) -> Selection {
-    select(
-        &Method::GET,
-        &headers(&[(header::RANGE, range)]),
-        StatusCode::OK,
-        &HeaderMap::new(),
-        length,
-    )
+    let request = headers(&[(header::RANGE, range)]);
+    let none = HeaderMap::new();
+    let stored = stored(StatusCode::OK, &none, true);
+    select(&Method::GET, &request, &stored, length)
 }
 
 #[test]
@@ -84,53 +93,49 @@ fn satisfiable_ranges_are_selected() {
 
 #[test]
 fn ranges_are_for_get_of_a_200() {
-    let request = headers(&[(header::RANGE, "bytes=0-1")]);
     let none = HeaderMap::new();
-    assert_eq!(
-        select(&Method::HEAD, &request, StatusCode::OK, &none, 9),
-        Selection::Whole,
-        "§14.2"
-    );
-    assert_eq!(
-        select(&Method::GET, &request, StatusCode::NOT_FOUND, &none, 9),
-        Selection::Whole,
-        "§14.2"
-    );
+    let once = headers(&[(header::RANGE, "bytes=0-1")]);
     let twice = headers(&[(header::RANGE, "bytes=0-1"), (header::RANGE, "bytes=2-3")]);
-    assert_eq!(
-        select(&Method::GET, &twice, StatusCode::OK, &none, 9),
-        Selection::Whole,
-        "§5.3"
-    );
+    for (method, request, status, section) in [
+        (Method::HEAD, &once, StatusCode::OK, "§14.2"),
+        (Method::GET, &once, StatusCode::NOT_FOUND, "§14.2"),
+        (Method::GET, &twice, StatusCode::OK, "§5.3"),
+    ] {
+        let found = select(&method, request, &stored(status, &none, false), 9);
+        assert_eq!(found, Selection::Whole, "{section}");
+    }
 }
 
 #[test]
 fn if_range_needs_a_strong_validator_that_matches() {
     const MONDAY: &str = "Mon, 01 Jan 2024 00:00:00 GMT";
     const TUESDAY: &str = "Tue, 02 Jan 2024 00:00:00 GMT";
+    // `coded`: whether it holds where the body may be sent in codings.
     let table = r#"
-        stored                                | if-range | holds | section
-        etag: "a"                             | "a"      | true  | §13.1.5
-        etag: "a"                             | "b"      | false | §13.1.5
-        etag: W/"a"                           | W/"a"    | false | §13.1.5, strong comparison
-        etag: "a"                             | W/"a"    | false | §13.1.5, strong comparison
-        etag: "a"                             | a        | false | §13.1.5, neither
-                                              | "a"      | false | §13.1.5
-        last-modified: MONDAY & date: TUESDAY | MONDAY   | true  | §13.1.5
-        last-modified: MONDAY & date: TUESDAY | TUESDAY  | false | §13.1.5, exactly
-        last-modified: MONDAY & date: MONDAY  | MONDAY   | false | §8.8.2.2, weak
-        last-modified: MONDAY                 | MONDAY   | false | §8.8.2.2, weak
+        stored                                | if-range | holds | coded | section
+        etag: "a"                             | "a"      | true  | true  | §13.1.5
+        etag: "a"                             | "b"      | false | false | §13.1.5
+        etag: W/"a"                           | W/"a"    | false | false | §13.1.5, strong comparison
+        etag: "a"                             | W/"a"    | false | false | §13.1.5, strong comparison
+        etag: "a"                             | a        | false | false | §13.1.5, neither
+                                              | "a"      | false | false | §13.1.5
+        last-modified: MONDAY & date: TUESDAY | MONDAY   | true  | false | §13.1.5
+        last-modified: MONDAY & date: TUESDAY | TUESDAY  | false | false | §13.1.5, exactly
+        last-modified: MONDAY & date: MONDAY  | MONDAY   | false | false | §8.8.2.2, weak
+        last-modified: MONDAY                 | MONDAY   | false | false | §8.8.2.2, weak
     "#;
     let dated = |text: &str| text.replace("MONDAY", MONDAY).replace("TUESDAY", TUESDAY);
-    for [stored, value, holds, section] in rows(table) {
-        let holds = holds == "true";
-        let case = format!("{stored} | {value}: {section}");
+    for [kept, value, holds, coded, section] in rows(table) {
+        let case = format!("{kept} | {value}: {section}");
         let value = &dated(value);
         let request = headers(&[(header::RANGE, "bytes=0-1"), (header::IF_RANGE, value)]);
-        let stored = fields(&dated(stored));
-        assert_eq!(if_range_holds(&request, &stored), holds, "{case}");
-        let selection = select(&Method::GET, &request, StatusCode::OK, &stored, 9);
-        assert_eq!(selection == Selection::One(span(0, 1)), holds, "{case}");
+        let kept = fields(&dated(kept));
+        for (is_encoded, holds) in [(false, holds == "true"), (true, coded == "true")] {
+            let stored = stored(StatusCode::OK, &kept, is_encoded);
+            assert_eq!(if_range_holds(&request, &stored), holds, "{case}");
+            let selection = select(&Method::GET, &request, &stored, 9);
+            assert_eq!(selection == Selection::One(span(0, 1)), holds, "{case}");
+        }
     }
 }
 

@@ -22,12 +22,19 @@ impl Recorder {
 
 impl<A: Attachment> Store<A> {
     /// Records purges and removals from now on. Their numbers follow those of an earlier
-    /// run: the last purge, and the next removal.
-    pub(crate) fn record(&self, recorder: Arc<dyn PurgeRecorder>, (last, next): (u64, u64)) {
+    /// run: the last purge, and the next removal. Returns whether there were any before,
+    /// which are not recorded.
+    pub(crate) fn record(
+        &self,
+        recorder: Arc<dyn PurgeRecorder>,
+        (last, next): (u64, u64),
+    ) -> bool {
         let mut own = self.recorder.lock();
+        let before = self.sequence();
         self.purges.continue_at(last);
         self.removals().continue_at(next);
         *own = Some(recorder);
+        before.purge > 0 || before.removal > 0
     }
 
     /// Purges. Once this returns, no request that begins later is answered with

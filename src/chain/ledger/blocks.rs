@@ -26,7 +26,7 @@ pub(super) struct KnownBlock {
     pub(super) has_items: bool,
     /// Whether it is known to have none.
     pub(super) is_empty: bool,
-    /// Whether an earlier run knew it and it was not seen since.
+    /// Whether an earlier run knew it.
     pub(super) is_seed: bool,
 }
 

@@ -1,13 +1,13 @@
 //! Blocks that an earlier run of the process knew.
 //!
 //! The chain may have changed since. A block's hash commits to all blocks below it: so
-//! once one of these blocks is seen again, it and all of them below it still stand
-//! ([`Ledger::stands`]). Until then they prove nothing, but another block at the height
-//! of one is a reorg, like any other. The highest is requested first
+//! once one of these blocks is seen again, it and all of them below it stand in the epoch
+//! in which it was seen ([`Ledger::stands`]). Until then they prove nothing, but another
+//! block at the height of one is a reorg, like any other. The highest is requested first
 //! ([`Ledger::next_seed_check`]); after a reorg the highest of those that are left.
 
 use super::blocks::KnownBlock;
-use super::{Block, Change, Ledger, NO_EPOCH};
+use super::{Block, Change, Epoch, Ledger, NO_EPOCH};
 use crate::clock::Moment;
 
 /// The most checks of a run. After a reorg each is further below the one before; so many
@@ -20,8 +20,8 @@ pub(crate) type KnownBlocks = Vec<(Block, bool)>;
 /// What became of the blocks of an earlier run.
 #[derive(Debug, Default)]
 pub(super) struct Seed {
-    /// The highest of them that was seen again.
-    stands: Option<u32>,
+    /// The highest of them that was seen again, and the last epoch in which it was.
+    stands: Option<(u32, Epoch)>,
     checks: u32,
     last_check: Option<u32>,
 }
@@ -62,7 +62,10 @@ impl Ledger {
     /// The blocks, for the next run; `None` while it is not known whether all are of one
     /// chain, or while those of the run before are unchecked.
     pub(crate) fn known_blocks(&self) -> Option<KnownBlocks> {
-        let is_open = self.fork_search.is_some() || self.seed_top().is_some();
+        // Those above say what answers of earlier runs were of, which would seem to stand in
+        // the next run if it knew other blocks above.
+        let mut above = self.blocks.from(self.first_open());
+        let is_open = self.fork_search.is_some() || above.any(|(_, known)| known.is_seed);
         let blocks = self.blocks.from(0).map(|(height, known)| {
             let hash = known.hash;
             (Block { height, hash }, known.has_items)
@@ -70,25 +73,38 @@ impl Ledger {
         (!is_open).then(|| blocks.collect())
     }
 
-    /// The height up to which the blocks of the earlier run are known to stand.
-    pub(crate) const fn stands(&self) -> Option<u32> {
+    /// The height up to which the blocks of the earlier run are known to stand, and the
+    /// epoch in which they did. Whether they still do is that epoch's question
+    /// ([`Ledger::is_linked`]), as for an answer of it.
+    pub(crate) const fn stands(&self) -> Option<(u32, Epoch)> {
         self.seed.stands
     }
 
-    /// Notes that a block of the earlier run was seen again.
-    pub(super) fn confirm_seed(&mut self, height: u32) {
-        self.seed.stands = self.seed.stands.max(Some(height));
+    /// Notes that a block of the earlier run was seen in an epoch.
+    pub(super) fn confirm_seed(&mut self, height: u32, epoch: Epoch) {
+        let seen = (height, epoch);
+        let says_more = self.seed.stands.is_none_or(|known| {
+            // One that was orphaned since says nothing of the present chain.
+            let is_known = self.blocks.get(known.0).is_some_and(|block| block.is_seed);
+            known <= seen || !is_known
+        });
+        if epoch != NO_EPOCH && says_more {
+            self.seed.stands = Some(seen);
+        }
     }
 
-    /// The highest block of the earlier run that is not known to stand.
-    fn seed_top(&self) -> Option<u32> {
-        let above = self
-            .seed
-            .stands
-            .map_or(0, |stands| stands.saturating_add(1));
-        let mut open = self.blocks.from(above).rev();
-        open.find(|(_, known)| known.is_seed)
-            .map(|(height, _)| height)
+    /// The first height above those that are known to stand.
+    fn first_open(&self) -> u32 {
+        let stands = self.seed.stands;
+        stands.map_or(0, |(height, _)| height.saturating_add(1))
+    }
+
+    /// The heights of the earlier run's blocks that can be checked and are not known to
+    /// stand, ascending. One that is seen again proves those below it.
+    fn unseen(&self) -> impl DoubleEndedIterator<Item = u32> {
+        let open = self.blocks.from(self.first_open());
+        let open = open.filter(|(_, known)| known.is_seed && known.has_items);
+        open.map(|(height, _)| height)
     }
 
     /// The next block of the earlier run to check. To be called again after each check
@@ -97,12 +113,7 @@ impl Ledger {
         let Some((tip, _)) = self.tip() else {
             return SeedCheck::None;
         };
-        let unseen = self.blocks.below(tip.saturating_add(1)).rev();
-        let mut unseen = unseen.filter(|(_, known)| known.is_seed && known.has_items);
-        let next = unseen.next().map(|(height, _)| height);
-        drop(unseen);
-        // One that is seen again proves those below it.
-        let next = next.filter(|height| self.seed.stands.is_none_or(|stands| stands < *height));
+        let next = self.unseen().rev().find(|height| *height <= tip);
         // Where a check has changed nothing, another would not either: the upstream may
         // be behind. A new tip may help.
         let Some(height) = next.filter(|height| self.seed.last_check != Some(*height)) else {
@@ -113,13 +124,9 @@ impl Ledger {
             self.seed.last_check = Some(height);
             return SeedCheck::At(height);
         }
-        let lowest = self
-            .seed
-            .stands
-            .map_or(0, |stands| stands.saturating_add(1));
         let change = Change {
             begins_epoch: false,
-            orphaned: Some(lowest.saturating_add(self.bounds.margin)),
+            orphaned: Some(self.first_open().saturating_add(self.bounds.margin)),
         };
         let from = self.apply(change, now);
         self.revision += 1;
@@ -181,6 +188,10 @@ mod tests {
         }
     }
 
+    fn stands(ledger: &Ledger) -> Option<u32> {
+        ledger.stands().map(|(height, _)| height)
+    }
+
     #[test]
     fn one_check_shows_that_all_blocks_still_stand() {
         let mut ledger = seeded(None);
@@ -194,7 +205,7 @@ mod tests {
         assert_eq!(ledger.next_seed_check(NOW), SeedCheck::At(140));
         assert_eq!(answer(&mut ledger, block(140, 1)), None);
         assert_eq!(ledger.next_seed_check(NOW), SeedCheck::None);
-        assert_eq!(ledger.stands(), Some(140));
+        assert_eq!(stands(&ledger), Some(140));
         assert_eq!(ledger.known_blocks().unwrap().len(), 41);
     }
 
@@ -210,17 +221,17 @@ mod tests {
         assert_eq!(ledger.next_seed_check(NOW), SeedCheck::At(114));
         assert_eq!(answer(&mut ledger, block(114, 1)), None);
         assert_eq!(ledger.next_seed_check(NOW), SeedCheck::None);
-        assert_eq!(ledger.stands(), Some(114));
+        assert_eq!(stands(&ledger), Some(114));
     }
 
     #[test]
     fn what_an_answer_shows_of_a_block_counts_for_those_below_it_only() {
         let mut ledger = seeded(Some(150));
         assert_eq!(answer(&mut ledger, block(110, 1)), None);
-        assert_eq!(ledger.stands(), Some(110));
+        assert_eq!(stands(&ledger), Some(110));
         assert_eq!(ledger.next_seed_check(NOW), SeedCheck::At(140));
         assert_eq!(answer(&mut ledger, block(140, 2)), Some(128));
-        assert_eq!(ledger.stands(), Some(110), "it was seen in this run");
+        assert_eq!(stands(&ledger), Some(110), "it was seen in this run");
     }
 
     #[test]
@@ -236,7 +247,7 @@ mod tests {
         assert_eq!(ledger.next_seed_check(NOW), SeedCheck::At(120));
         assert_eq!(answer(&mut ledger, block(120, 1)), None);
         assert_eq!(ledger.next_seed_check(NOW), SeedCheck::None);
-        assert_eq!(ledger.stands(), Some(120));
+        assert_eq!(stands(&ledger), Some(120));
         assert_eq!(ledger.known_blocks(), None, "those above are unchecked");
     }
 
@@ -267,6 +278,56 @@ mod tests {
         assert_eq!(checks, MOST_CHECKS);
         assert_eq!(ledger.stands(), None);
         assert_eq!(ledger.next_seed_check(NOW), SeedCheck::None);
+    }
+
+    #[test]
+    fn blocks_stand_in_the_epoch_in_which_one_was_seen() {
+        let mut ledger = seeded(Some(150));
+        let first = ledger.epoch();
+        assert_eq!(answer(&mut ledger, block(140, 1)), None);
+        assert_eq!(ledger.stands(), Some((140, first)));
+        ledger.status(ledger.start(), Some(151), None, NOW).unwrap();
+        assert_eq!(ledger.stands(), Some((140, first)), "unchecked since");
+        let lower = block(120, 1);
+        assert_eq!(answer(&mut ledger, lower), None);
+        assert_eq!(ledger.stands(), Some((140, first)));
+        assert_eq!(answer(&mut ledger, block(140, 1)), None);
+        assert_eq!(ledger.stands(), Some((140, first + 1)));
+        // Where it is orphaned, a lower one that is seen says more.
+        assert_eq!(answer(&mut ledger, block(139, 2)), Some(127));
+        assert_eq!(answer(&mut ledger, lower), None);
+        let last = ledger.epoch();
+        assert!(last > first + 1);
+        assert_eq!(ledger.stands(), Some((120, last)));
+    }
+
+    #[test]
+    fn an_answer_of_no_certain_epoch_confirms_nothing() {
+        let mut ledger = seeded(Some(150));
+        let start = ledger.start();
+        ledger.status(ledger.start(), Some(151), None, NOW).unwrap();
+        let observation = Observation {
+            blocks: &[block(140, 1)],
+            etag: Some(b"another"),
+            ..Observation::default()
+        };
+        ledger.observe(start, observation, NOW);
+        assert_eq!(ledger.stands(), None);
+        assert_eq!(ledger.next_seed_check(NOW), SeedCheck::At(140));
+    }
+
+    #[test]
+    fn blocks_are_not_for_the_next_run_while_one_of_the_run_before_is_unseen() {
+        let mut ledger = Ledger::new(seeded(None).bounds);
+        // The second as a status records the tip: it cannot be requested.
+        ledger.seed(&vec![(block(140, 1), true), (block(141, 1), false)]);
+        ledger.status(ledger.start(), Some(150), None, NOW).unwrap();
+        assert_eq!(ledger.next_seed_check(NOW), SeedCheck::At(140));
+        assert_eq!(answer(&mut ledger, block(140, 1)), None);
+        // It may have been orphaned, and an answer of an earlier run may name it.
+        assert_eq!(ledger.known_blocks(), None);
+        assert_eq!(answer(&mut ledger, block(141, 1)), None);
+        assert_eq!(ledger.known_blocks().unwrap().len(), 2);
     }
 
     #[test]

@@ -105,10 +105,10 @@ fn problems_have_line_and_column_and_not_what_is_there() {
         ),
         (
             &format!("web {A} origins=https://u@a"),
-            "f:1:70: origins must be",
+            "f:1:70: origins must be origins without a path, separated by commas, such as https://app.example,https://b.example:8443: write it without the user",
         ),
         (
-            &format!("web {A} origins=https://A.example"),
+            &format!("web {A} origins=https://a,https://b.example:443"),
             "f:1:70: origins must be",
         ),
         (

@@ -142,6 +142,8 @@ fn the_schema_rejects_the_types_and_bounds_that_the_reader_rejects() {
         "clients.require_token = \"yes\"",
         "answers.cors_origins = [\"app.example\"]",
         "answers.cors_origins = [\"https://app.example/\"]",
+        "answers.cors_origins = [\"https://App.example\"]",
+        "answers.cors_origins = [\"https://user@app.example\"]",
         "limit.connections = 0",
         "limit.burst = \"many\"",
         "limit.max_callers = 0",

@@ -120,3 +120,23 @@ fn a_required_token_without_any_is_warned_of() {
     config.tokens.tokens = TokenFile::parse(&line).unwrap().into();
     assert_eq!(config.warnings(&ProviderKeys::default()), [""; 0]);
 }
+
+#[test]
+fn routes_that_pass_all_are_warned_of_where_a_token_is_required() {
+    let with = |required: bool, methods: &str| {
+        let text = format!(
+            "clients = {{ token_file = \"/a\", require_token = {required} }}\n[[route]]\nname = \"open\"\npath = \"/{{rest:*}}\"\nmethods = [{methods}]\nheaders = \"all\"\n"
+        );
+        let mut config = read(&text);
+        let line = format!("web {:064}", 0);
+        config.tokens.tokens = TokenFile::parse(&line).unwrap().into();
+        config.warnings(&ProviderKeys::default())
+    };
+    assert_eq!(with(false, "\"*\""), [""; 0]);
+    let listed = with(true, "\"GET\"");
+    assert_eq!(listed.len(), 1, "{listed:?}");
+    assert!(listed[0].contains("\"open\" keep the origin's cache-control"));
+    let any = with(true, "\"*\"");
+    assert_eq!(any.len(), 2, "{any:?}");
+    assert!(any[1].contains("\"open\" passes OPTIONS on"), "{any:?}");
+}

@@ -14,6 +14,9 @@ use super::{EngineError, Recovered, Segments};
 /// kill; more are damaged, and reading them all would take too long.
 const MOST_SCANS: u64 = 4;
 
+/// A file, or a part of it, cannot be read.
+const EIO: i32 = rustix::io::Errno::IO.raw_os_error();
+
 /// How far the sequence numbers skip ahead: past those of entries that were lost.
 const SEQUENCE_SKIP: u64 = 1 << 20;
 
@@ -74,7 +77,10 @@ pub(super) fn recover(directory: &Path) -> Result<(Segments, Writer, Recovered),
                 }
                 segments.push_front(segment);
             }
-            Err(Unusable::Io(error)) => return Err(EngineError::new("read", &file, error)),
+            // Where a sector is bad, that of one file says nothing of the others.
+            Err(Unusable::Io(error)) if error.raw_os_error() != Some(EIO) => {
+                return Err(EngineError::new("read", &file, error));
+            }
             Err(reason) => {
                 if !matches!(reason, Unusable::Empty) {
                     recovered.discarded += 1;
@@ -134,6 +140,8 @@ fn read(
     is_open: bool,
     recovered: &mut Recovered,
 ) -> Result<(Segment, Vec<u32>), Unusable> {
+    #[cfg(test)]
+    super::tests::bad_sector::check(number)?;
     let mut segment = Segment::open(file, number, is_open)?;
     if !is_open && segment.load()? {
         return Ok((segment, Vec::new()));

@@ -15,6 +15,27 @@ use proptest::prelude::{Strategy, any, prop_oneof, proptest};
 use super::segment::PREAMBLE;
 use super::{Engine, EngineError, EntryKey, Recovered};
 
+/// A segment that cannot be read, by this thread.
+pub(super) mod bad_sector {
+    use std::cell::Cell;
+    use std::io;
+
+    thread_local! {
+        static SEGMENT: Cell<Option<u64>> = const { Cell::new(None) };
+    }
+
+    pub(in crate::disk::engine) fn set(segment: Option<u64>) {
+        SEGMENT.set(segment);
+    }
+
+    pub(in crate::disk::engine) fn check(segment: u64) -> io::Result<()> {
+        match SEGMENT.get() == Some(segment) {
+            true => Err(rustix::io::Errno::IO.into()),
+            false => Ok(()),
+        }
+    }
+}
+
 const SMALL: u64 = Engine::LEAST_BYTES;
 
 /// The key of a number; as good as random.

@@ -78,12 +78,18 @@ impl Writer {
         self.append(engine, pending)
     }
 
-    pub(super) fn remove(&mut self, engine: &Engine, key: &EntryKey) -> Result<(), EngineError> {
-        let fingerprint = fingerprint(key);
-        for segment in engine.write().iter_mut() {
-            let removed = segment.index.remove(fingerprint);
-            self.to_erase
-                .extend(removed.map(|offset| Place::new(segment, offset)));
+    pub(super) fn remove_batch(
+        &mut self,
+        engine: &Engine,
+        keys: &[EntryKey],
+    ) -> Result<(), EngineError> {
+        for key in keys {
+            let fingerprint = fingerprint(key);
+            for segment in engine.write().iter_mut() {
+                let removed = segment.index.remove(fingerprint);
+                self.to_erase
+                    .extend(removed.map(|offset| Place::new(segment, offset)));
+            }
         }
         self.sync(engine)
     }

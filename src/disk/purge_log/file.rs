@@ -12,7 +12,8 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 use super::record::Record;
-use super::{LogId, Records};
+use super::records::PurgeRecords;
+use super::{LogId, MOST_BYTES};
 use crate::disk::bytes::{Reader, put_record, take_record};
 use crate::disk::files::replace;
 
@@ -30,8 +31,7 @@ pub(super) struct LogFile {
 
 impl LogFile {
     /// Writes a new file in place of the one there is, and makes it durable.
-    pub(super) fn create(path: &Path, id: LogId, records: &Records) -> io::Result<Self> {
-        let (bytes, end) = to_bytes(id, records);
+    pub(super) fn create(path: &Path, (bytes, end): (Vec<u8>, u64)) -> io::Result<Self> {
         let file = replace(path, &bytes, true)?;
         Ok(Self {
             file,
@@ -40,15 +40,18 @@ impl LogFile {
         })
     }
 
-    /// Appends a record. `records` has it already.
-    pub(super) fn append(&mut self, record: &[u8], records: &Records) -> io::Result<()> {
-        let mut bytes = Vec::new();
-        put_record(&mut bytes, record);
-        let end = self.end + bytes.len() as u64;
-        put_mark(&mut bytes, records);
-        self.file.write_all_at(&bytes, self.end)?;
-        self.len = self.end + bytes.len() as u64;
-        self.end = end;
+    /// Appends records, if any, and the mark after them.
+    pub(super) fn append(&mut self, records: &[u8], mark: &[u8]) -> io::Result<()> {
+        if records.is_empty() {
+            return Ok(());
+        }
+        if self.len + records.len() as u64 > 2 * MOST_BYTES {
+            return Err(io::Error::other("the file is too long"));
+        }
+        self.file
+            .write_all_at(&[records, mark].concat(), self.end)?;
+        self.end += records.len() as u64;
+        self.len = self.end + mark.len() as u64;
         Ok(())
     }
 
@@ -84,7 +87,7 @@ impl LogFile {
 }
 
 /// A whole file, and where its mark begins.
-fn to_bytes(id: LogId, records: &Records) -> (Vec<u8>, u64) {
+pub(super) fn to_bytes(id: LogId, records: &PurgeRecords) -> (Vec<u8>, u64) {
     let mut bytes = Vec::new();
     let mut head = HEAD.to_vec();
     head.extend_from_slice(&id.0);
@@ -95,15 +98,18 @@ fn to_bytes(id: LogId, records: &Records) -> (Vec<u8>, u64) {
         put_record(&mut bytes, &record.to_bytes());
     }
     let end = bytes.len() as u64;
-    put_mark(&mut bytes, records);
+    bytes.extend_from_slice(&mark(records));
     (bytes, end)
 }
 
-fn put_mark(out: &mut Vec<u8>, records: &Records) {
+/// The mark after these records.
+pub(super) fn mark(records: &PurgeRecords) -> Vec<u8> {
     let mut mark = MARK.to_vec();
     mark.extend_from_slice(&records.last_purge.to_le_bytes());
     mark.extend_from_slice(&records.next_removal.to_le_bytes());
-    put_record(out, &mark);
+    let mut bytes = Vec::new();
+    put_record(&mut bytes, &mark);
+    bytes
 }
 
 /// Reads any bytes: for the fuzz target.
@@ -121,7 +127,7 @@ pub(in crate::disk) fn parse_any(bytes: &[u8]) -> bool {
 }
 
 /// Reads a file, or says what is wrong with it.
-pub(super) fn parse(bytes: &[u8]) -> Result<(LogId, Records), &'static str> {
+pub(super) fn parse(bytes: &[u8]) -> Result<(LogId, PurgeRecords), &'static str> {
     const TORN: &str = "it is torn or damaged";
     let mut from = Reader(bytes);
     let head = take_record(&mut from).ok_or(TORN)?;
@@ -141,20 +147,14 @@ pub(super) fn parse(bytes: &[u8]) -> Result<(LogId, Records), &'static str> {
     }
 }
 
-fn read_head(content: &[u8]) -> Option<(LogId, Records)> {
+fn read_head(content: &[u8]) -> Option<(LogId, PurgeRecords)> {
     let mut from = Reader(content);
     if from.array()? != *HEAD {
         return None;
     }
     let id = LogId(from.array()?);
-    let (purges_from, removals_from) = (from.u64()?, from.u64()?);
-    let records = Records {
-        purges_from,
-        last_purge: purges_from,
-        removals_from,
-        next_removal: removals_from,
-        ..Records::default()
-    };
+    let from_where = (from.u64()?, from.u64()?);
+    let records = PurgeRecords::begin(from_where, Vec::new());
     from.is_at_end().then_some((id, records))
 }
 

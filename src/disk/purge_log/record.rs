@@ -1,5 +1,6 @@
 //! The records of the purge log.
 
+use super::records::CarriedOut;
 use crate::cache::purge::{Purge, PurgeSubject};
 use crate::disk::bytes::{Reader, put_bytes};
 use crate::disk::digest::MeaningDigest;
@@ -44,6 +45,14 @@ impl LoggedPurge {
     ) -> bool {
         let is_of_tip = self.tip.is_none() || tip.is_none() || self.tip == tip;
         self.route.is_none_or(|own| own == route) && is_of_tip && self.purge.matches(subject)
+    }
+
+    /// The key under which all that it matches is kept, if that is one.
+    pub(super) fn key(&self) -> Option<[u8; 16]> {
+        match (&self.purge, self.route) {
+            (Purge::Target { target, .. }, Some(route)) => Some(route.key_of(target)),
+            _ => None,
+        }
     }
 
     /// The bytes that it takes, in memory and in the file.
@@ -137,11 +146,14 @@ pub(super) enum Record {
     Removal(u64, [u8; 16]),
     /// The routes that there are from now on.
     Routes(Vec<MeaningDigest>),
+    /// What is carried out.
+    CarriedOut(CarriedOut),
 }
 
 const PURGE: u8 = 1;
 const REMOVAL: u8 = 2;
 const ROUTES: u8 = 3;
+const CARRIED_OUT: u8 = 4;
 
 impl Record {
     pub(super) fn to_bytes(&self) -> Vec<u8> {
@@ -164,6 +176,11 @@ impl Record {
                     .iter()
                     .for_each(|route| out.extend_from_slice(&route.0));
             }
+            Self::CarriedOut(done) => {
+                out.push(CARRIED_OUT);
+                out.extend_from_slice(&done.purge.to_le_bytes());
+                out.extend_from_slice(&done.removal.to_le_bytes());
+            }
         }
         out
     }
@@ -180,6 +197,10 @@ impl Record {
                 let routes = (0..count).map(|_| from.array().map(MeaningDigest));
                 Self::Routes(routes.collect::<Option<_>>()?)
             }
+            CARRIED_OUT => Self::CarriedOut(CarriedOut {
+                purge: number,
+                removal: from.u64()?,
+            }),
             _ => return None,
         };
         from.is_at_end().then_some(record)

@@ -1,7 +1,9 @@
 //! The purge log: what it forgets, and what is absent because of it.
 
 use std::fs;
+use std::sync::{Arc, mpsc};
 
+use super::records::{MOST_PURGES, MOST_REMOVALS};
 use super::*;
 use crate::cache::purge::{BlockRange, Purge};
 
@@ -14,6 +16,17 @@ fn open(path: &Path) -> PurgeLog {
     let (log, begun) = PurgeLog::open(path).unwrap();
     assert_eq!(begun, Begun::Continued);
     log
+}
+
+/// Writes what waits, as the log's thread does.
+fn written(log: &PurgeLog) {
+    log.write_queued(&mut log.file()).unwrap();
+}
+
+/// A handle that cannot be written stands for a device that cannot.
+fn break_file(log: &PurgeLog) {
+    let broken = fs::File::open(&log.path).unwrap();
+    log.file().as_mut().unwrap().set_handle(broken);
 }
 
 fn checked(log: &PurgeLog) -> Checked {
@@ -88,7 +101,8 @@ fn purges_match_what_was_checked_before_them_now_and_after_a_restart() {
         assert_eq!(begun, Begun::New);
         let before = checked(&log);
         assert!(is_there(&log, before));
-        assert!(log.purge(1, LoggedPurge::new(&purge, route, tip)));
+        log.purge(1, LoggedPurge::new(&purge, route, tip));
+        written(&log);
         let after = checked(&log);
         for log in [log, open(&path), open(&path)] {
             assert_eq!(is_there(&log, before), !matches, "{purge:?}");
@@ -105,7 +119,8 @@ fn the_routes_are_those_that_were_set_last() {
     let (log, _) = PurgeLog::open(&path).unwrap();
     assert_eq!(log.routes(), []);
     for routes in [vec![ONE, TWO], vec![TWO]] {
-        assert!(log.set_routes(routes.clone()));
+        log.set_routes(routes.clone());
+        written(&log);
         assert_eq!(log.routes(), routes);
     }
     assert_eq!(open(&path).routes(), [TWO]);
@@ -117,9 +132,11 @@ fn a_removed_key_is_absent_until_it_is_stored_again() {
     let path = directory.path().join("purges");
     let (log, _) = PurgeLog::open(&path).unwrap();
     let before = checked(&log);
-    assert!(log.remove(0, [9; 16]));
+    log.remove(0, [9; 16]);
+    written(&log);
     assert!(is_there(&log, before), "another key");
-    assert!(log.remove(1, KEY));
+    log.remove(1, KEY);
+    written(&log);
     let after = checked(&log);
     for log in [log, open(&path)] {
         assert!(!is_there(&log, before));
@@ -129,7 +146,7 @@ fn a_removed_key_is_absent_until_it_is_stored_again() {
 }
 
 #[test]
-fn what_is_older_than_the_oldest_record_is_absent() {
+fn what_is_older_than_a_forgotten_purge_is_absent() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("purges");
     let (log, _) = PurgeLog::open(&path).unwrap();
@@ -137,28 +154,63 @@ fn what_is_older_than_the_oldest_record_is_absent() {
     let other = || LoggedPurge::new(&Purge::Route(1), Some(TWO), None);
     let most = MOST_PURGES as u64;
     for number in 1..=most {
-        assert!(log.purge(number, other()));
+        log.purge(number, other());
     }
-    assert!(is_there(&log, before));
+    assert!(is_there(&log, before) && log.may_keep(before, &KEY));
     log.purge(most + 1, other());
+    written(&log);
+    for log in [log, open(&path)] {
+        assert!(!is_there(&log, before) && !log.may_keep(before, &KEY));
+        assert!(is_there(&log, checked(&log)));
+    }
+}
+
+#[test]
+fn what_is_carried_out_is_forgotten_without_consequences() {
+    let target = |number: u64| Purge::Target {
+        route: 1,
+        target: number.to_string().into(),
+    };
     let removed = |number: u64| {
-        let mut key = [0; 16];
+        let mut key = [7; 16];
         key[..8].copy_from_slice(&number.to_le_bytes());
         key
     };
-    for log in [log, open(&path)] {
-        assert!(!is_there(&log, before));
-        let before = checked(&log);
-        assert!(is_there(&log, before));
-        let (_, next) = log.position();
-        let most = MOST_REMOVALS as u64;
-        for number in next..next + most {
-            assert!(log.remove(number, removed(number)));
+    let (purges, removals) = (MOST_PURGES as u64, MOST_REMOVALS as u64);
+    for is_carried_out in [true, false] {
+        for most in [(purges, 0), (0, removals)] {
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join("purges");
+            let (log, _) = PurgeLog::open(&path).unwrap();
+            let before = checked(&log);
+            for number in 1..=most.0 {
+                log.purge(number, LoggedPurge::new(&target(number), Some(TWO), None));
+            }
+            for number in 0..most.1 {
+                log.remove(number, removed(number));
+            }
+            let (due, done) = log.due();
+            assert_eq!(due.len() as u64, most.0 + most.1);
+            assert!(due.iter().all(|(_, due)| due.applies_to(before)));
+            assert!(!due.iter().any(|(_, due)| due.applies_to(checked(&log))));
+            if is_carried_out {
+                log.have_carried_out(done);
+                assert!(log.due().0.is_empty());
+            }
+            assert!(is_there(&log, before) && log.may_keep(before, &KEY));
+            // One more of each: the first is forgotten.
+            log.purge(most.0 + 1, LoggedPurge::new(&target(0), Some(TWO), None));
+            log.remove(most.1, NO_KEY);
+            assert!(is_there(&log, before) || most.0 > 0, "no key is no removal");
+            log.remove(most.1 + 1, [8; 16]);
+            written(&log);
+            assert!(!log.may_keep(before, &KEY), "it is not removed later");
+            for log in [log, open(&path), open(&path)] {
+                assert_eq!(is_there(&log, before), is_carried_out, "{most:?}");
+                assert!(is_there(&log, checked(&log)));
+                assert_eq!(log.due().0.len() == 2, is_carried_out);
+            }
         }
-        assert!(is_there(&log, before));
-        log.remove(next + most, removed(next + most));
-        assert!(!is_there(&log, before));
-        assert!(is_there(&log, checked(&log)));
     }
 }
 
@@ -172,7 +224,9 @@ fn every_damage_of_the_file_makes_all_absent() {
         log.purge(number, LoggedPurge::new(&purge, route, tip));
     }
     log.remove(0, KEY);
+    log.have_carried_out(log.due().1);
     let after = checked(&log);
+    written(&log);
     drop(log);
     let whole = fs::read(&path).unwrap();
     for len in 0..whole.len() {
@@ -214,17 +268,78 @@ fn where_a_purge_cannot_be_written_all_is_absent_until_it_can() {
     let path = directory.path().join("purges");
     let (log, _) = PurgeLog::open(&path).unwrap();
     let before = checked(&log);
-    // A handle that cannot be written stands for a device that cannot.
-    let broken = fs::File::open(&path).unwrap();
-    log.state().file.as_mut().unwrap().set_handle(broken);
-    assert!(!log.purge(1, LoggedPurge::new(&Purge::Route(1), Some(TWO), None)));
+    break_file(&log);
+    log.purge(1, LoggedPurge::new(&Purge::Route(1), Some(TWO), None));
+    let write = || log.write_queued(&mut log.file());
+    assert!(write().is_err());
     assert_eq!(log.id(), None);
     assert!(!is_there(&log, before));
     assert!(log.sync().is_err());
     assert!(!path.exists(), "no later run believes it");
+    log.purge(2, LoggedPurge::new(&Purge::Route(1), Some(TWO), None));
+    assert!(write().is_ok(), "one fault");
+    assert_eq!(log.unrecorded(), 0);
     assert!(log.maintain().unwrap());
     assert!(!is_there(&log, before));
+    assert!(is_there(&log, checked(&log)));
     assert!(is_there(&open(&path), checked(&log)));
+}
+
+#[test]
+fn a_file_that_cannot_be_removed_is_removed_later() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("purges");
+    let (log, _) = PurgeLog::open(&path).unwrap();
+    break_file(&log);
+    // A directory in its place stands for a file system that has become read-only.
+    fs::remove_file(&path).unwrap();
+    fs::create_dir(&path).unwrap();
+    log.purge(1, LoggedPurge::new(&Purge::All, None, None));
+    assert!(log.write_queued(&mut log.file()).is_err());
+    assert_eq!((log.id(), log.unrecorded()), (None, 1));
+    assert!(log.maintain().is_err());
+    log.purge(2, LoggedPurge::new(&Purge::All, None, None));
+    written(&log);
+    assert_eq!(log.unrecorded(), 2, "the old file may be back");
+    fs::remove_dir(&path).unwrap();
+    assert!(log.maintain().unwrap());
+    assert_eq!(log.unrecorded(), 0);
+    assert!(is_there(&open(&path), checked(&log)));
+}
+
+#[test]
+fn where_too_much_waits_to_be_written_all_is_absent() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("purges");
+    let (log, _) = PurgeLog::open(&path).unwrap();
+    let before = checked(&log);
+    let mut number = 0;
+    while log.id().is_some() {
+        assert!(is_there(&log, before));
+        log.remove(number, [8; 16]);
+        number += 1;
+    }
+    assert!(read(&log.state).queued.is_empty());
+    assert!(!is_there(&log, before));
+    written(&log);
+    assert!(!path.exists());
+    assert!(log.maintain().unwrap());
+    assert_eq!(log.position(), (0, number), "the numbers continue");
+}
+
+#[test]
+fn what_is_recorded_while_a_new_file_is_written_is_in_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("purges");
+    let (log, _) = PurgeLog::open(&path).unwrap();
+    log.discard(&"it is a test");
+    assert!(log.maintain().unwrap());
+    let before = checked(&log);
+    log.remove(0, KEY);
+    written(&log);
+    for log in [log, open(&path)] {
+        assert!(!is_there(&log, before));
+    }
 }
 
 #[test]
@@ -237,14 +352,43 @@ fn a_log_that_has_grown_is_written_anew() {
     while log.len() <= MOST_BYTES {
         log.remove(number, [8; 16]);
         number += 1;
+        if number % 1000 == 0 {
+            written(&log);
+        }
     }
+    // While there is no room for another file, the one that there is goes on.
+    let new = path.with_extension("new");
+    fs::create_dir(&new).unwrap();
+    log.remove(number, [9; 16]);
+    number += 1;
+    assert!(log.maintain().is_err());
+    assert!(is_there(&log, before) && log.len() > MOST_BYTES);
+    fs::remove_dir(&new).unwrap();
+    log.remove(number, [9; 16]);
+    number += 1;
     assert!(!log.maintain().unwrap());
     assert!(log.len() < MOST_BYTES / 2, "{}", log.len());
     log.remove(number, KEY);
+    written(&log);
     for log in [log, open(&path)] {
         assert_eq!(log.position(), (0, number + 1));
         assert!(!is_there(&log, before) && is_there(&log, checked(&log)));
     }
+}
+
+#[test]
+fn a_purge_is_not_written_to_a_file_that_may_have_been_replaced() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("purges");
+    let (log, _) = PurgeLog::open(&path).unwrap();
+    let bytes = file::to_bytes(log.id().unwrap(), &read(&log.state).records);
+    // It is in place, but its directory could not be made durable.
+    drop(LogFile::create(&path, bytes).unwrap());
+    let failed = Err(io::Error::other("it is not durable"));
+    assert!(log.change_file(&mut log.file(), failed, 0).is_err());
+    assert_eq!(log.id(), None);
+    assert!(log.sync().is_err(), "no purge is acknowledged");
+    assert!(!path.exists(), "no later run reads it");
 }
 
 #[test]
@@ -255,20 +399,81 @@ fn the_seeds_of_the_fuzz_target_are_a_log_and_a_torn_one() {
     assert!(!parse_any(torn));
 }
 
-#[test]
-fn nobody_waits_for_the_disk_to_ask_where_the_log_is() {
+/// A log, and the thread that writes it.
+fn run(path: &Path) -> (Arc<PurgeLog>, std::thread::JoinHandle<()>) {
+    let log = Arc::new(PurgeLog::open(path).unwrap().0);
+    let own = log.clone();
+    let thread = std::thread::spawn(move || own.run(|error| panic!("{error}")));
+    (log, thread)
+}
+
+/// Holds the file, as it is held while the disk hangs, until the sender is dropped.
+fn hang(log: &Arc<PurgeLog>) -> mpsc::Sender<()> {
+    let (release, released) = mpsc::channel();
+    let (hold, is_held) = mpsc::channel();
+    let log = log.clone();
+    std::thread::spawn(move || {
+        let _file = log.file();
+        hold.send(()).unwrap();
+        let _dropped = released.recv();
+    });
+    is_held.recv().unwrap();
+    release
+}
+
+#[tokio::test]
+async fn answers_wait_until_their_purge_is_in_the_file() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("purges");
-    let (log, _) = PurgeLog::open(&path).unwrap();
-    log.remove(4, KEY);
-    // As it is held while the disk hangs.
-    let state = log.state();
-    assert_eq!(log.id(), Some(state.id));
-    assert_eq!(log.position(), (0, 5));
-    assert_eq!(log.len(), state.file.as_ref().unwrap().len());
-    drop(state);
-    log.discard();
-    assert_eq!((log.id(), log.len()), (None, 0));
-    log.remove(5, KEY);
-    assert_eq!(log.position(), (0, 6), "the numbers continue");
+    let (log, thread) = run(&path);
+    let before = checked(&log);
+    assert!(log.recorded().await, "nothing waits to be written");
+    for number in 0..1000 {
+        log.remove(number, KEY);
+        assert!(log.recorded().await);
+        // Of a process that is killed now.
+        let (_, records) = file::parse(&fs::read(&path).unwrap()).unwrap();
+        assert_eq!(records.next_removal, number + 1);
+    }
+    log.remove(1000, [8; 16]);
+    log.close();
+    thread.join().unwrap();
+    let log = open(&path);
+    assert_eq!(log.position(), (0, 1001), "the last is written as well");
+    assert!(!is_there(&log, before));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_for_a_disk_that_hangs() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("purges");
+    let (log, thread) = run(&path);
+    let before = checked(&log);
+    let release = hang(&log);
+    assert_eq!(log.position(), (0, 0));
+    assert!(is_there(&log, before) && log.may_keep(before, &KEY));
+    log.set_routes(vec![ONE]);
+    log.purge(1, LoggedPurge::new(&Purge::Route(1), Some(TWO), None));
+    log.remove(0, KEY);
+    log.have_carried_out(log.due().1);
+    assert_eq!(log.routes(), [ONE]);
+    assert!(!is_there(&log, before), "they apply at once");
+    assert_eq!(log.position(), (1, 1));
+    let begin = tokio::time::Instant::now();
+    assert!(!log.recorded().await);
+    assert_eq!(begin.elapsed(), PATIENCE);
+    log.remove(1, KEY);
+    assert!(!log.recorded().await);
+    assert_eq!(begin.elapsed(), PATIENCE, "only the first waits");
+    assert!(log.unrecorded() >= 4);
+    drop(release);
+    log.close();
+    thread.join().unwrap();
+    assert_eq!(log.unrecorded(), 0);
+    assert!(log.recorded().await);
+    assert_eq!(open(&path).position(), (1, 2));
+    // A record is missing: that is known at once, whatever the disk does.
+    let _release = hang(&log);
+    log.discard(&"it is a test");
+    assert_eq!(log.id(), None);
 }

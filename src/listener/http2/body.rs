@@ -4,7 +4,8 @@
 use std::cmp::Reverse;
 use std::convert::Infallible;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::{Context, Poll};
 
 use bytes::Buf;
@@ -19,19 +20,51 @@ use crate::wire::body::{BodyError, Piece};
 use crate::wire::stream::BodyStream;
 use crate::wire::{Body, RATELIMIT, X_REQUEST_ID};
 
-/// Smaller pieces do not register: a connection's 100 streams hold at most 100 KiB
-/// of them, and a hit on a small body costs nothing then.
+/// Smaller bodies that are complete do not register: a connection's 100 streams hold at
+/// most 100 KiB of them, and a hit on a small body costs nothing then.
 const MIN_REGISTERED: usize = 1024;
+/// About what h2 keeps for a piece of a body beside its bytes.
+const PIECE_COST: u64 = 256;
 
 /// The buffers that the responses of a connection hold.
 #[derive(Default)]
 pub(super) struct HeldBuffers(Mutex<Vec<Held>>);
 
-/// A buffer that a response holds.
+/// What a response holds.
 enum Held {
-    Piece(SendBuffer),
-    /// A body that still arrives from the upstream, and grows.
-    Stream(Arc<BodyStream>),
+    /// A body that was complete.
+    Whole(SendBuffer),
+    /// A body that comes from the upstream in pieces.
+    Streamed(Arc<StreamedBody>),
+}
+
+/// A body that comes in pieces.
+struct StreamedBody {
+    /// What has arrived and was not taken, or is kept to be stored.
+    stream: Weak<BodyStream>,
+    /// The cost of the body until its end was taken, and of the pieces that were taken
+    /// until h2 has sent them.
+    taken: AtomicU64,
+}
+
+impl StreamedBody {
+    /// A piece that is kept to be stored counts twice.
+    fn buffers(&self) -> impl Iterator<Item = SendBuffer> {
+        let stream = self.stream.upgrade().map(|stream| stream.held());
+        let taken = (std::ptr::from_ref(self).addr(), self.taken.load(Relaxed));
+        let buffers = stream.into_iter().chain([taken]);
+        buffers.map(|(end, bytes)| SendBuffer { end, bytes })
+    }
+}
+
+impl Held {
+    fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Whole(one), Self::Whole(other)) => one == other,
+            (Self::Streamed(one), Self::Streamed(other)) => Arc::ptr_eq(one, other),
+            (Self::Whole(_), Self::Streamed(_)) | (Self::Streamed(_), Self::Whole(_)) => false,
+        }
+    }
 }
 
 impl HeldBuffers {
@@ -39,26 +72,31 @@ impl HeldBuffers {
         lock(&self.0)
     }
 
-    /// All of them, each once.
-    pub(super) fn buffers(&self) -> Vec<SendBuffer> {
+    /// How many responses hold any, and all of them, each once.
+    pub(super) fn buffers(&self) -> (usize, Vec<SendBuffer>) {
         let list = self.list();
-        let buffers = list.iter().map(|held| match held {
-            Held::Piece(buffer) => *buffer,
-            Held::Stream(stream) => {
-                let (end, bytes) = stream.held();
-                SendBuffer { end, bytes }
+        let mut buffers = Vec::with_capacity(list.len());
+        for held in list.iter() {
+            match held {
+                Held::Whole(buffer) => buffers.push(*buffer),
+                Held::Streamed(body) => buffers.extend(body.buffers()),
             }
-        });
-        let mut buffers: Vec<_> = buffers.filter(|buffer| buffer.bytes > 0).collect();
-        // Streams that send the same stored response share it.
+        }
+        // Streams that send the same response share it.
         buffers.sort_unstable_by_key(|buffer| (buffer.end, Reverse(buffer.bytes)));
         buffers.dedup_by_key(|buffer| buffer.end);
-        buffers
+        (list.len(), buffers)
     }
 
-    fn remove(&self, is_it: impl Fn(&Held) -> bool) {
+    /// So many bytes of a response are sent, or dropped.
+    fn release(&self, held: &Held, bytes: u64) {
+        if let Held::Streamed(body) = held
+            && body.taken.fetch_sub(bytes, Relaxed) > bytes
+        {
+            return;
+        }
         let mut list = self.list();
-        if let Some(at) = list.iter().rposition(is_it) {
+        if let Some(at) = list.iter().rposition(|other| other.is(held)) {
             list.swap_remove(at);
         }
     }
@@ -67,28 +105,34 @@ impl HeldBuffers {
 /// A piece of a body, which is registered until it is dropped.
 pub(super) struct HeldPiece {
     piece: Piece,
-    held: Option<(Arc<HeldBuffers>, SendBuffer)>,
+    held: Option<(Arc<HeldBuffers>, Held, u64)>,
 }
 
 impl HeldPiece {
-    fn new(piece: Piece, buffers: &Arc<HeldBuffers>) -> Self {
-        let is_registered = piece.remaining() >= MIN_REGISTERED;
-        let held = is_registered.then(|| {
-            let buffer = SendBuffer {
-                end: piece.chunk().as_ptr_range().end.addr(),
-                bytes: piece.remaining() as u64,
-            };
-            buffers.list().push(Held::Piece(buffer));
-            (buffers.clone(), buffer)
-        });
+    fn new(piece: Piece, buffers: &Arc<HeldBuffers>, streamed: Option<&Arc<StreamedBody>>) -> Self {
+        let bytes = piece.remaining() as u64;
+        let held = match streamed {
+            Some(body) => {
+                let bytes = bytes + PIECE_COST;
+                body.taken.fetch_add(bytes, Relaxed);
+                Some((buffers.clone(), Held::Streamed(body.clone()), bytes))
+            }
+            None if piece.remaining() >= MIN_REGISTERED => {
+                let end = piece.chunk().as_ptr_range().end.addr();
+                let buffer = SendBuffer { end, bytes };
+                buffers.list().push(Held::Whole(buffer));
+                Some((buffers.clone(), Held::Whole(buffer), bytes))
+            }
+            None => None,
+        };
         Self { piece, held }
     }
 }
 
 impl Drop for HeldPiece {
     fn drop(&mut self) {
-        if let Some((buffers, buffer)) = self.held.take() {
-            buffers.remove(|held| matches!(held, Held::Piece(other) if *other == buffer));
+        if let Some((buffers, held, bytes)) = &self.held {
+            buffers.release(held, *bytes);
         }
     }
 }
@@ -111,31 +155,33 @@ impl Buf for HeldPiece {
 pub(super) struct Http2Body {
     body: Body,
     buffers: Arc<HeldBuffers>,
-    stream: Option<Arc<BodyStream>>,
+    streamed: Option<Arc<StreamedBody>>,
 }
 
 impl Http2Body {
     fn new(body: Body, buffers: Arc<HeldBuffers>) -> Self {
-        let stream = match &body {
-            Body::Streamed(reader) => Some(reader.stream().clone()),
+        let streamed = match &body {
+            Body::Streamed(reader) => Some(Arc::new(StreamedBody {
+                stream: Arc::downgrade(reader.stream()),
+                taken: AtomicU64::new(PIECE_COST),
+            })),
             Body::Whole(_) | Body::Lent(_) => None,
         };
-        if let Some(stream) = &stream {
-            buffers.list().push(Held::Stream(stream.clone()));
+        if let Some(body) = &streamed {
+            buffers.list().push(Held::Streamed(body.clone()));
         }
         Self {
             body,
             buffers,
-            stream,
+            streamed,
         }
     }
 }
 
 impl Drop for Http2Body {
     fn drop(&mut self) {
-        if let Some(stream) = &self.stream {
-            self.buffers
-                .remove(|held| matches!(held, Held::Stream(other) if Arc::ptr_eq(other, stream)));
+        if let Some(body) = self.streamed.take() {
+            self.buffers.release(&Held::Streamed(body), PIECE_COST);
         }
     }
 }
@@ -148,9 +194,14 @@ impl http_body::Body for Http2Body {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<HeldPiece>, BodyError>>> {
-        let Self { body, buffers, .. } = self.get_mut();
+        let Self {
+            body,
+            buffers,
+            streamed,
+        } = self.get_mut();
         let frame = Pin::new(body).poll_frame(cx);
-        frame.map_ok(|frame| frame.map_data(|piece| HeldPiece::new(piece, buffers)))
+        let hold = |piece| HeldPiece::new(piece, buffers, streamed.as_ref());
+        frame.map_ok(|frame| frame.map_data(hold))
     }
 
     fn is_end_stream(&self) -> bool {

@@ -1,6 +1,7 @@
 //! Judges the frames of a connection as they pass: floods, slow header blocks, and
 //! the windows that a client does not open.
 
+use super::MAX_STREAMS;
 use super::frames::{FrameHead, FrameScanner, FrameSink, flag, kind};
 use super::rates::{Counted, FrameFlood, FrameRates};
 use super::windows::SendWindows;
@@ -11,7 +12,11 @@ use crate::listener::watch::ConnectionTimeouts;
 const PREFACE: usize = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".len();
 /// SETTINGS_INITIAL_WINDOW_SIZE (RFC 9113 §6.5.2).
 const INITIAL_WINDOW_SIZE: u16 = 4;
+/// The most streams whose response has not ended. Those beyond [`MAX_STREAMS`] are
+/// refused with RST_STREAM, which is late where many requests are read at once.
+const MAX_OPEN_STREAMS: usize = 2 * MAX_STREAMS as usize;
 /// Error codes (RFC 9113 §7).
+pub(super) const NO_ERROR: u32 = 0;
 const PROTOCOL_ERROR: u32 = 1;
 const ENHANCE_YOUR_CALM: u32 = 0xb;
 
@@ -25,7 +30,7 @@ pub(super) enum FrameFault {
 
 impl FrameFault {
     /// The code of GOAWAY.
-    fn code(self) -> u32 {
+    pub(super) fn code(self) -> u32 {
         match self {
             Self::Flood(_) => ENHANCE_YOUR_CALM,
             Self::NoSettings => PROTOCOL_ERROR,
@@ -52,6 +57,8 @@ struct GuardState {
     in_sent_block: bool,
     /// Whether a frame has been received.
     has_begun: bool,
+    /// The last initial window in SETTINGS that are incomplete.
+    initial_window: Option<u32>,
     fault: Option<FrameFault>,
     /// A flood that h2 has found.
     flood_of_h2: Option<FrameFlood>,
@@ -78,6 +85,7 @@ impl FrameGuard {
                 has_request: false,
                 in_sent_block: false,
                 has_begun: false,
+                initial_window: None,
                 fault: None,
                 flood_of_h2: None,
             },
@@ -126,9 +134,8 @@ impl FrameGuard {
         &self.state.windows
     }
 
-    /// GOAWAY (RFC 9113 §6.8) for a fault, where it may be sent now.
-    pub(super) fn goaway(&self) -> Option<Vec<u8>> {
-        let code = self.state.fault?.code().to_be_bytes();
+    /// GOAWAY (RFC 9113 §6.8) with the last stream, where it may be sent now.
+    pub(super) fn goaway(&self, code: u32) -> Option<Vec<u8>> {
         let head = FrameHead {
             length: 8,
             kind: kind::GOAWAY,
@@ -137,7 +144,7 @@ impl FrameGuard {
         };
         let last = self.state.windows.last_stream().to_be_bytes();
         let may_send = self.sent.is_between_frames() && !self.state.in_sent_block;
-        may_send.then(|| [&head.encode()[..], &last, &code].concat())
+        may_send.then(|| [&head.encode()[..], &last, &code.to_be_bytes()].concat())
     }
 }
 
@@ -157,7 +164,13 @@ impl FrameSink for Received<'_> {
         match head.kind {
             kind::HEADERS => {
                 state.in_header_block = true;
-                state.windows.request(head.stream);
+                if !state.windows.request(head.stream) {
+                    state.count(Counted::Control);
+                }
+                if state.windows.open_streams() > MAX_OPEN_STREAMS {
+                    let flood = FrameFault::Flood(FrameFlood::Resets);
+                    state.fault.get_or_insert(flood);
+                }
             }
             kind::DATA => {
                 if head.length == 0 && !head.has(flag::END_STREAM) {
@@ -181,8 +194,9 @@ impl FrameSink for Received<'_> {
             (kind::SETTINGS, [high, low, value @ ..])
                 if u16::from_be_bytes([*high, *low]) == INITIAL_WINDOW_SIZE =>
             {
-                // h2 refuses more than 2^31 - 1.
-                state.windows.set_initial(number(value), &|| now);
+                // The last one applies, as in h2: to apply each would walk all streams
+                // for six bytes.
+                state.initial_window = Some(number(value));
             }
             (kind::WINDOW_UPDATE, by) => state.windows.enlarge(head.stream, number(by), &|| now),
             // Only padding.
@@ -196,6 +210,10 @@ impl FrameSink for Received<'_> {
     }
 
     fn end(&mut self, head: &FrameHead) {
+        if let Some(size) = self.state.initial_window.take() {
+            // h2 refuses more than 2^31 - 1.
+            self.state.windows.set_initial(size, &|| self.now);
+        }
         let is_block = matches!(head.kind, kind::HEADERS | kind::CONTINUATION);
         if is_block && head.has(flag::END_HEADERS) {
             self.state.in_header_block = false;
@@ -220,7 +238,7 @@ impl FrameSink for Sent<'_> {
             }
             kind::HEADERS => state.windows.begin_response(head.stream, &now),
             kind::DATA => {
-                state.rates.sent_data();
+                state.rates.sent_data(head.length);
                 state.windows.data(head.stream, head.length, &now);
                 if head.has(flag::END_STREAM) {
                     state.windows.end(head.stream);
@@ -238,9 +256,11 @@ impl FrameSink for Sent<'_> {
     }
 
     fn item(&mut self, head: &FrameHead, item: &[u8]) {
-        let is_goaway = head.kind == kind::GOAWAY;
-        if is_goaway && item.get(4..).map(number) == Some(ENHANCE_YOUR_CALM) {
-            self.state.flood_of_h2.get_or_insert(FrameFlood::Other);
+        if let (kind::GOAWAY, Some((last, code))) = (head.kind, item.split_at_checked(4)) {
+            self.state.windows.go_away(number(last));
+            if number(code) == ENHANCE_YOUR_CALM {
+                self.state.flood_of_h2.get_or_insert(FrameFlood::Other);
+            }
         }
     }
 
@@ -252,4 +272,59 @@ fn number(bytes: &[u8]) -> u32 {
     bytes
         .iter()
         .fold(0, |number, byte| number << 8 | u32::from(*byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const TIMES: ConnectionTimeouts = ConnectionTimeouts {
+        header_timeout: Duration::from_secs(10),
+        idle_timeout: Duration::from_secs(60),
+        half_closed_timeout: Duration::from_secs(10),
+        write_timeout: Duration::from_secs(30),
+        min_send_rate: 1000,
+    };
+
+    fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+        let head = FrameHead {
+            length: u32::try_from(payload.len()).unwrap(),
+            kind,
+            flags,
+            stream,
+        };
+        [&head.encode(), payload].concat()
+    }
+
+    /// An initial window, as an entry of SETTINGS.
+    fn initial(size: u32) -> Vec<u8> {
+        [&INITIAL_WINDOW_SIZE.to_be_bytes()[..], &size.to_be_bytes()].concat()
+    }
+
+    #[test]
+    fn of_several_initial_windows_in_settings_the_last_applies() {
+        let clock = Clock::machine();
+        let now = clock.now();
+        let mut guard = FrameGuard::new(TIMES, &clock);
+        guard.receive(&[0; PREFACE], now);
+        guard.receive(&frame(kind::SETTINGS, 0, 0, &[]), now);
+        guard.receive(&frame(kind::HEADERS, flag::END_HEADERS, 1, &[]), now);
+        guard.send(&frame(kind::HEADERS, flag::END_HEADERS, 1, &[]));
+        let is_blocked = |guard: &FrameGuard| guard.windows().blocked().is_some();
+        let settings = |last| {
+            let entries = [initial(0), initial(9)].concat().repeat(1000);
+            frame(kind::SETTINGS, 0, 0, &[entries, initial(last)].concat())
+        };
+        for (last, expected) in [(65_535, false), (0, true), (7, false)] {
+            let before = is_blocked(&guard);
+            for byte in settings(last) {
+                assert_eq!(is_blocked(&guard), before, "within SETTINGS");
+                guard.receive(&[byte], now);
+            }
+            assert_eq!(is_blocked(&guard), expected, "{last}");
+        }
+        assert_eq!(guard.fault(), None);
+    }
 }

@@ -25,11 +25,15 @@ const MAX_SETTINGS: u32 = 50;
 /// DATA without content that does not end its stream, in a period (CVE-2019-9518).
 const MAX_EMPTY_DATA: u32 = 100;
 /// Frames that only steer the connection (PRIORITY, WINDOW_UPDATE and unknown
-/// ones), in a period.
+/// ones), and HEADERS that GOAWAY has excluded, in a period.
 const MAX_CONTROL: u32 = 1000;
-/// How many more of them each DATA frame that is sent allows: a client may
-/// acknowledge each in the windows of its stream and of the connection.
+/// How many more of them each DATA frame that is sent allows, and after how many of
+/// its bytes another: a client may acknowledge each few KiB that it reads in the windows
+/// of its stream and of the connection, also long after they were sent.
 const CONTROL_PER_DATA: u32 = 4;
+const DATA_PER_CONTROL: u32 = 1024;
+/// The most that are allowed so at a time.
+const MAX_CONTROL_CREDIT: u32 = 1 << 20;
 /// CONTINUATION in one header block (CVE-2024-27316).
 const MAX_CONTINUATIONS: u32 = 16;
 
@@ -53,7 +57,8 @@ pub(super) struct FrameRates {
     settings: u32,
     empty_data: u32,
     control: u32,
-    data_sent: u32,
+    /// How many of these the DATA that was sent still allows.
+    control_credit: u32,
     resets_total: u32,
     continuations: u32,
 }
@@ -67,7 +72,7 @@ impl FrameRates {
             settings: 0,
             empty_data: 0,
             control: 0,
-            data_sent: 0,
+            control_credit: 0,
             resets_total: 0,
             continuations: 0,
         }
@@ -77,6 +82,7 @@ impl FrameRates {
     pub(super) fn advance(&mut self, now: Moment) {
         if now.since(self.since) >= PERIOD {
             *self = Self {
+                control_credit: self.control_credit,
                 resets_total: self.resets_total,
                 continuations: self.continuations,
                 ..Self::new(now)
@@ -98,8 +104,11 @@ impl FrameRates {
             Counted::Settings => (&mut self.settings, MAX_SETTINGS, FrameFlood::Settings),
             Counted::EmptyData => (&mut self.empty_data, MAX_EMPTY_DATA, FrameFlood::EmptyData),
             Counted::Control => {
-                let bound = MAX_CONTROL.saturating_add(self.data_sent * CONTROL_PER_DATA);
-                (&mut self.control, bound, FrameFlood::Control)
+                if let Some(left) = self.control_credit.checked_sub(1) {
+                    self.control_credit = left;
+                    return Ok(());
+                }
+                (&mut self.control, MAX_CONTROL, FrameFlood::Control)
             }
             Counted::Continuation => (
                 &mut self.continuations,
@@ -119,9 +128,10 @@ impl FrameRates {
         self.continuations = 0;
     }
 
-    /// A DATA frame is sent.
-    pub(super) fn sent_data(&mut self) {
-        self.data_sent = self.data_sent.saturating_add(1).min(1 << 24);
+    /// A DATA frame of so many bytes is sent.
+    pub(super) fn sent_data(&mut self, length: u32) {
+        let allowed = CONTROL_PER_DATA + length / DATA_PER_CONTROL;
+        self.control_credit = (self.control_credit + allowed).min(MAX_CONTROL_CREDIT);
     }
 }
 
@@ -167,14 +177,27 @@ mod tests {
 
     #[test]
     fn data_that_is_sent_allows_window_updates() {
-        let mut rates = FrameRates::new(at(0));
-        for _ in 0..500 {
-            rates.sent_data();
+        let rows = [
+            ("small frames", 500, 100, 0, 3000),
+            (
+                "large frames, read in steps of 1 KiB",
+                500,
+                16 * 1024,
+                0,
+                11_000,
+            ),
+            ("acknowledged later", 500, 16 * 1024, 5000, 11_000),
+            ("at most", 1 << 20, 16 * 1024, 0, (1 << 20) + 1000),
+        ];
+        for (name, frames, length, later, expected) in rows {
+            let mut rates = FrameRates::new(at(0));
+            for _ in 0..frames {
+                rates.sent_data(length);
+            }
+            rates.advance(at(later));
+            let passed = (0..).find(|_| rates.count(Counted::Control).is_err());
+            assert_eq!(passed, Some(expected), "{name}");
         }
-        for nth in 0..3000 {
-            assert_eq!(rates.count(Counted::Control), Ok(()), "{nth}");
-        }
-        assert_eq!(rates.count(Counted::Control), Err(FrameFlood::Control));
     }
 
     #[test]

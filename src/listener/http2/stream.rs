@@ -118,9 +118,9 @@ impl<S: ClientStream> Http2Stream<S> {
         self.io.reset_on_close();
     }
 
-    /// Adds GOAWAY for a fault to what is sent, where that is possible.
-    pub(super) fn send_goaway(&mut self) {
-        if let Some(goaway) = self.guard.goaway() {
+    /// Adds GOAWAY to what is sent, where that is possible.
+    pub(super) fn send_goaway(&mut self, code: u32) {
+        if let Some(goaway) = self.guard.goaway(code) {
             self.corked.extend_from_slice(&goaway);
         }
     }

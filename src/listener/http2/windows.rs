@@ -111,6 +111,8 @@ pub(super) struct SendWindows {
     begun: usize,
     /// The highest stream so far.
     last: u32,
+    /// The highest stream that is served: that of the last GOAWAY.
+    served: u32,
 }
 
 impl SendWindows {
@@ -122,6 +124,7 @@ impl SendWindows {
             streams: Vec::new(),
             begun: 0,
             last: 0,
+            served: u32::MAX,
         }
     }
 
@@ -140,16 +143,28 @@ impl SendWindows {
         self.last
     }
 
-    /// The client has sent HEADERS.
-    pub(super) fn request(&mut self, id: u32) {
+    /// The client has sent HEADERS. `false` if they are ignored because of GOAWAY.
+    pub(super) fn request(&mut self, id: u32) -> bool {
         // Others are trailers, or errors that h2 finds.
-        if id > self.last {
+        if id > self.last && id <= self.served {
             self.last = id;
             self.streams.push(Stream {
                 id,
                 window: Window::new(self.initial),
                 begun: false,
             });
+        }
+        id <= self.served
+    }
+
+    /// GOAWAY is sent: h2 ignores higher streams, and never ends them (RFC 9113 §6.8).
+    pub(super) fn go_away(&mut self, last: u32) {
+        self.served = last;
+        self.last = self.last.min(last);
+        while let Some(id) = self.streams.last().map(|stream| stream.id)
+            && id > last
+        {
+            self.end(id);
         }
     }
 
@@ -330,6 +345,25 @@ mod tests {
         assert_eq!(deadline(&windows), Some(at(30)), "of the first");
         windows.end(1);
         assert_eq!(deadline(&windows), None);
+    }
+
+    #[test]
+    fn goaway_ends_the_streams_above_its_own() {
+        let mut windows = exhausted();
+        assert!(windows.request(3) && windows.request(5));
+        windows.begin_response(5, &|| at(1));
+        windows.go_away(0x7fff_ffff);
+        assert!(windows.request(7), "the first GOAWAY excludes none");
+        windows.go_away(3);
+        assert_eq!((windows.open_streams(), windows.last_stream()), (2, 3));
+        assert!(windows.request(3), "trailers");
+        for id in [5, 7, 9] {
+            assert!(!windows.request(id), "{id}");
+        }
+        assert_eq!((windows.open_streams(), windows.last_stream()), (2, 3));
+        windows.end(1);
+        windows.end(3);
+        assert_eq!((deadline(&windows), windows.is_sending()), (None, false));
     }
 
     #[test]

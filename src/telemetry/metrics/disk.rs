@@ -7,7 +7,16 @@ use crate::gateway::Gateway;
 
 /// Writes them; without a state directory, none.
 pub(super) fn encode(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
-    let Some(disk) = &gateway.fill.disk else {
+    if gateway.state.path().is_none() {
+        return Ok(());
+    }
+    let disk = gateway.fill.disk.get();
+    to.gauge(
+        "ordgate_disk_open",
+        "Whether responses are read from disk and kept there",
+        one(f64::from(u8::from(disk.is_some()))),
+    )?;
+    let Some(disk) = disk else {
         return Ok(());
     };
     let now = disk.tier().snapshot();
@@ -33,8 +42,21 @@ pub(super) fn encode(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
     )?;
     to.gauge(
         "ordgate_disk_paused",
-        "Whether the disk is not used for a while, after a fault",
-        one(f64::from(u8::from(now.paused))),
+        "Whether the disk is not used for a while, after a fault: for reading responses, for writing them, or for purges, without which nothing on disk is used",
+        by(
+            "what",
+            [
+                ("reading", now.paused.reading),
+                ("writing", now.paused.writing),
+                ("purges", now.paused.purges),
+            ]
+            .map(|(what, is_paused)| (what, f64::from(u8::from(is_paused)))),
+        ),
+    )?;
+    to.gauge(
+        "ordgate_disk_unrecorded_purges",
+        "Purges and removals that the next process could lack if this one ended now: they wait to be written, or the purge log can neither be written nor removed",
+        one(now.unrecorded_purges as f64),
     )?;
     to.counter(
         "ordgate_disk_reads",

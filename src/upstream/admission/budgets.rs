@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use http::{HeaderValue, Uri};
 
+use super::budget::LONGEST_WAIT;
 use super::queue::AdmissionQueue;
 use super::shared_budget::{BudgetHandle, SharedBudget};
 use super::spend_journal::SpendJournal;
@@ -31,6 +32,8 @@ pub(crate) struct Budgets {
     records: Mutex<Vec<BudgetRecord>>,
     /// Where what they spend is kept for the next process, if it is.
     journal: Option<Arc<SpendJournal>>,
+    /// When the process began beside another, whose spending is not known.
+    beside_another: Option<Moment>,
 }
 
 /// A budget that is in use, or was recently.
@@ -79,9 +82,30 @@ impl Budgets {
     /// No budgets; those to come are kept in a journal.
     pub(crate) fn journalled(journal: Arc<SpendJournal>) -> Arc<Self> {
         Arc::new(Self {
-            records: Mutex::default(),
             journal: Some(journal),
+            ..Self::default()
         })
+    }
+
+    /// No budgets; those to come begin as spent, since another process may have used
+    /// the keys up to now.
+    pub(crate) fn beside_another_process(now: Moment) -> Arc<Self> {
+        Arc::new(Self {
+            beside_another: Some(now),
+            ..Self::default()
+        })
+    }
+
+    /// How long keys with a limit a minute are not used because their spending before the
+    /// start is not known, and why it is not; `None` where it is known.
+    pub(crate) fn unknown_spending(&self, now: Moment) -> Option<(Duration, &'static str)> {
+        if let Some(began) = self.beside_another {
+            let waiting = (began + LONGEST_WAIT).since(now);
+            let why = "another process uses the state directory";
+            return (!waiting.is_zero()).then_some((waiting, why));
+        }
+        let journal = self.journal.as_ref()?.snapshot();
+        Some((journal.waiting, journal.unknown_because?))
     }
 
     /// Where what they spend is kept for the next process, if it is.
@@ -102,9 +126,10 @@ impl Budgets {
         let known = records.iter().find(|record| record.owner == *owner);
         let known = known.map(|record| record.budget.clone());
         let budget = known.unwrap_or_else(|| {
-            let budget = match &self.journal {
-                None => SharedBudget::new(),
-                Some(journal) => {
+            let budget = match (&self.journal, self.beside_another) {
+                (None, None) => SharedBudget::new(),
+                (None, Some(began)) => SharedBudget::unknown_before(began, now),
+                (Some(journal), _) => {
                     let (entry, earlier) = journal.entry(owner);
                     let budget = SharedBudget::journalled(entry, &earlier, now);
                     journal.add(&budget);

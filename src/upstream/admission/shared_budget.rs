@@ -82,6 +82,12 @@ impl SharedBudget {
         Self::of(Budget::new(Rates::UNLIMITED), None)
     }
 
+    /// A budget of which any number of requests may have been sent before a moment.
+    pub(super) fn unknown_before(moment: Moment, now: Moment) -> Arc<Self> {
+        let earlier = EarlierSpending::unknown_before(moment);
+        Self::of(Budget::after(Rates::UNLIMITED, &earlier, now), None)
+    }
+
     /// A budget with a place in the spend journal, which begins with what earlier
     /// processes have spent.
     pub(super) fn journalled(

@@ -113,6 +113,11 @@ impl SpendJournal {
         let opened = SpendFile::open(&directory);
         let health = Health::default();
         let (books, file) = match opened {
+            // The next page of a key says what is spent from now on.
+            Ok(_) if directory.was_shared() => {
+                let shared = "another process has spent without the journal";
+                (Books::unknown(shared, stamp), None)
+            }
             Ok(Some((file, bytes))) => {
                 // One that is not whole is created anew.
                 let file = Some(file).filter(|_| bytes.len() as u64 >= file::BYTES);
@@ -155,6 +160,8 @@ impl SpendJournal {
                 *file = Some(created);
             }),
         };
+        // The file says it from now on.
+        let begun = begun.and_then(|()| self.directory.forget_shared());
         if let Err(error) = begun {
             self.fail(&mut file, &error);
         }
@@ -213,12 +220,15 @@ impl SpendJournal {
     /// Writes the pages of the budgets that have changed.
     fn write(&self) {
         let mut file = self.file();
-        let was_failing = self.health.is_failing();
-        let written = self.write_to(&mut file, was_failing);
-        match written {
-            Ok(()) if was_failing => self.health.recover(),
-            Ok(()) => {}
-            Err(error) => self.fail(&mut file, &error),
+        let mut was_failing = self.health.is_failing();
+        loop {
+            match self.write_to(&mut file, was_failing) {
+                Err(error) => return self.fail(&mut file, &error),
+                Ok(()) if was_failing => return self.health.recover(),
+                // It took too long, and requests were sent meanwhile: now with them.
+                Ok(()) if self.health.is_failing() => was_failing = true,
+                Ok(()) => return,
+            }
         }
     }
 
@@ -228,7 +238,14 @@ impl SpendJournal {
             None if self.directory.was_removed() => return Err(removed()),
             None => file.insert(SpendFile::create(&self.directory, &self.header(true))?),
         };
-        let budgets = self.books().live();
+        let (budgets, is_due) = {
+            let mut books = self.books();
+            (books.live(), books.header_is_due)
+        };
+        if is_due && !everything {
+            // Before a request of a budget without a page is sent.
+            self.write_header(open, false)?;
+        }
         for budget in &budgets {
             let Some(entry) = budget.entry() else {
                 continue;
@@ -248,8 +265,8 @@ impl SpendJournal {
             self.health.writes.fetch_add(1, Relaxed);
             entry.written.send_replace(number);
         }
-        let is_due = self.books().header_is_due;
-        if everything || is_due {
+        if everything {
+            // It says that the pages are complete.
             self.write_header(open, false)?;
         }
         if is_due {
@@ -337,11 +354,15 @@ impl JournalEntry {
         }
     }
 
-    /// Waits until the request of this number is journalled, or the journal fails.
+    /// Waits until the request of this number is journalled, or the journal fails. Where
+    /// the budget has no page, the file says so then.
     pub(super) async fn written(&self, number: u64) {
         let health = &self.journal.health;
-        if self.slot.is_none() || health.is_failing() {
+        let is_failing = health.is_failing();
+        if is_failing || self.slot.is_none() {
             health.unjournalled.fetch_add(1, Relaxed);
+        }
+        if is_failing {
             return;
         }
         let mut written = self.written.subscribe();
@@ -350,7 +371,8 @@ impl JournalEntry {
             Ok(_written) => {}
             Err(_elapsed) => {
                 health.stall();
-                health.unjournalled.fetch_add(1, Relaxed);
+                let is_new = u64::from(self.slot.is_some());
+                health.unjournalled.fetch_add(is_new, Relaxed);
             }
         }
     }

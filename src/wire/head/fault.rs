@@ -1,5 +1,6 @@
 //! Why a request is refused before hyper parses it, and what hyper gets in its place.
 
+use bytes::Bytes;
 use http::{Method, Uri};
 
 /// What is wrong with a message's framing. The gateway refuses the message and
@@ -92,25 +93,96 @@ pub(crate) const REFUSED: &str = "ORDGATE-REFUSED";
 /// The head that the listener's guard gives to hyper in place of a refused one,
 /// so that the refusal is answered like every other request: as problem+json,
 /// with CORS fields, logged and counted.
-const REFUSED_HEAD: &[u8] = b"ORDGATE-REFUSED / HTTP/1.1\r\nhost: -\r\nconnection: close\r\n\r\n";
+const REFUSED_HEAD: &[u8] = b"ORDGATE-REFUSED / HTTP/1.1\r\nhost: -\r\nconnection: close\r\n";
 
 /// The same in place of a refused HEAD, whose answer has no content (RFC 9110 §9.3.2).
 /// No route has its target.
-const REFUSED_HEAD_OF_HEAD: &[u8] = b"HEAD * HTTP/1.1\r\nhost: -\r\nconnection: close\r\n\r\n";
+const REFUSED_HEAD_OF_HEAD: &[u8] = b"HEAD * HTTP/1.1\r\nhost: -\r\nconnection: close\r\n";
 
-/// The head that replaces a refused message, which begins with these bytes.
-pub(crate) fn replacement(refused: &[u8]) -> &'static [u8] {
+/// The longest origin that a replacement takes over.
+const MAX_ORIGIN: usize = 256;
+
+/// The head that replaces a refused message, which begins with these bytes. It has the
+/// message's origin: a page may then read the answer, if its origin is listed.
+pub(crate) fn replacement(refused: &[u8]) -> Bytes {
     // RFC 9112 §2.2: an empty line before the request line is ignored.
     let begins = refused
         .iter()
         .position(|byte| !matches!(byte, b'\r' | b'\n'));
-    match refused[begins.unwrap_or(0)..].starts_with(b"HEAD ") {
+    let refused = &refused[begins.unwrap_or(0)..];
+    let head = match refused.starts_with(b"HEAD ") {
         true => REFUSED_HEAD_OF_HEAD,
         false => REFUSED_HEAD,
-    }
+    };
+    let head = match origin(refused) {
+        Some(origin) => [head, b"origin: ", origin, b"\r\n\r\n"].concat(),
+        None => [head, b"\r\n"].concat(),
+    };
+    head.into()
+}
+
+/// The value of the only Origin line of a head. It is compared with the listed origins, and
+/// used for nothing else.
+fn origin(head: &[u8]) -> Option<&[u8]> {
+    let lines = head.split(|byte| *byte == b'\n');
+    let lines = lines.map(<[u8]>::trim_ascii_end);
+    let mut values = lines
+        .take_while(|line| !line.is_empty())
+        .filter_map(|line| {
+            let (name, value) = line.split_at_checked(b"origin:".len())?;
+            name.eq_ignore_ascii_case(b"origin:").then_some(value)
+        });
+    let value = values.next()?.trim_ascii();
+    let is_origin =
+        (1..=MAX_ORIGIN).contains(&value.len()) && value.iter().all(u8::is_ascii_graphic);
+    (is_origin && values.next().is_none()).then_some(value)
 }
 
 /// Whether a request may be one of [`replacement`]s.
 pub(crate) fn is_replacement(method: &Method, target: &Uri) -> bool {
     method.as_str() == REFUSED || *method == Method::HEAD && target.path() == "*"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_origin_of_a_refused_head() {
+        let long = |length: usize| format!("GET / HTTP/1.1\norigin:{}\r\n", "o".repeat(length));
+        let rows: [(&str, Option<&str>); 12] = [
+            (
+                "GET / HTTP/1.1\nOrigin: https://a.example\r\n",
+                Some("https://a.example"),
+            ),
+            (
+                "GET / HTTP/1.1\r\norigin:\thttps://a.example \r\nx",
+                Some("https://a.example"),
+            ),
+            (
+                "GET / HTTP/1.1\r\norigin: null\r\n\r\norigin: b\r\n",
+                Some("null"),
+            ),
+            (&long(MAX_ORIGIN), Some(&"o".repeat(MAX_ORIGIN))),
+            (&long(MAX_ORIGIN + 1), None),
+            ("GET / HTTP/1.1\r\norigin: a\r\nOrigin: a\r\n", None),
+            ("GET / HTTP/1.1\r\norigin: a b\r\n", None),
+            ("GET / HTTP/1.1\r\norigin: a\rb\r\n", None),
+            ("GET / HTTP/1.1\r\norigin: \r\n", None),
+            ("GET / HTTP/1.1\r\n\r\norigin: a\r\n", None),
+            ("GET / HTTP/1.1\r\nx-origin: a\r\n", None),
+            ("", None),
+        ];
+        for (head, expected) in rows {
+            assert_eq!(
+                origin(head.as_bytes()),
+                expected.map(str::as_bytes),
+                "{head:?}"
+            );
+        }
+        // Empty lines before the request line are none of its end.
+        let replaced = replacement(b"\r\n\r\nHEAD / HTTP/1.1\nOrigin: a\r\n\r\n");
+        let expected = b"HEAD * HTTP/1.1\r\nhost: -\r\nconnection: close\r\norigin: a\r\n\r\n";
+        assert_eq!(*replaced, *expected);
+    }
 }

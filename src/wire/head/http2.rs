@@ -4,7 +4,9 @@
 //! h2 itself refuses connection-specific fields, upper-case names, wrong
 //! pseudo-header fields and a wrong content-length (RFC 9113 §8.1.1, §8.2, §8.3). It
 //! accepts a host that differs from `:authority`, several hosts, userinfo,
-//! whitespace around a value, and a path that does not begin with a slash.
+//! whitespace around a value, and a path that does not begin with a slash. A fragment in
+//! `:path`, which HTTP/1.1 refuses, cannot be seen here: h2 has dropped it, so neither
+//! the cache key, nor the upstream, nor a log has it.
 
 use http::header::{COOKIE, HOST};
 use http::uri::{Authority, Scheme};
@@ -24,9 +26,6 @@ pub(crate) fn normalize<B>(request: &mut Request<B>, bounds: HeadBounds) -> Resu
     if target > bounds.target {
         return Err(HeadFault::TargetTooLong);
     }
-    if fields.len() > bounds.fields {
-        return Err(HeadFault::HeadTooLarge);
-    }
     let (mut host, mut cookies) = (None, 0);
     for (name, value) in fields {
         // RFC 9113 §8.2.1.
@@ -37,6 +36,10 @@ pub(crate) fn normalize<B>(request: &mut Request<B>, bounds: HeadBounds) -> Resu
         if name == HOST && (host.replace(value).is_some() || !is_authority(value.as_bytes())) {
             return Err(HeadFault::HostInvalid);
         }
+    }
+    // Browsers split Cookie into many fields (RFC 9113 §8.2.3): they count as one.
+    if fields.len() - cookies.saturating_sub(1) > bounds.fields {
+        return Err(HeadFault::HeadTooLarge);
     }
     match (uri.authority(), host) {
         (None, None) => return Err(HeadFault::HostMissing),
@@ -201,5 +204,23 @@ mod tests {
         assert_eq!(normalize(&mut request, BOUNDS), Ok(()));
         let cookies: Vec<_> = request.headers().get_all(COOKIE).iter().collect();
         assert_eq!(cookies, ["a=1; b=2; c=3"]);
+    }
+
+    #[test]
+    fn cookie_crumbs_count_as_one_field() {
+        let rows = [
+            (4, 20, Ok(())),
+            (5, 20, Err(HeadFault::HeadTooLarge)),
+            (5, 1, Err(HeadFault::HeadTooLarge)),
+            (5, 0, Ok(())),
+            (6, 0, Err(HeadFault::HeadTooLarge)),
+        ];
+        for (others, crumbs, expected) in rows {
+            let mut fields = vec![("a", "1"); others];
+            fields.extend(vec![("cookie", "b=2"); crumbs]);
+            let mut request = request("a", "/", &fields);
+            let result = normalize(&mut request, BOUNDS);
+            assert_eq!(result, expected, "{others} and {crumbs}");
+        }
     }
 }

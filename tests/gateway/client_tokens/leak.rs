@@ -1,4 +1,5 @@
-//! A client token ends at ordgate: it is in no upstream request, answer, page or log.
+//! A client token ends at ordgate: it is in no upstream request, answer, page, log or
+//! file.
 
 use std::fs::Permissions;
 use std::io::Write;
@@ -41,6 +42,97 @@ async fn a_token_reaches_no_origin_and_other_credentials_do() {
         if let Some(seen) = seen.get(before) {
             assert!(!seen.text().contains("og_"), "{}", seen.text());
             assert_eq!(seen.field(own.0).as_deref(), Some(own.1));
+        }
+    }
+}
+
+/// Fields with a token in a form that ordgate does not take.
+fn misplaced(token: &NewToken) -> Vec<(&'static str, String)> {
+    let text = &**token.text;
+    let base64 = |text: &str| {
+        let digits: Vec<_> = ('A'..='Z').chain('a'..='z').chain('0'..='9').collect();
+        let bits = |chunk: &[u8]| {
+            chunk
+                .iter()
+                .fold(0, |bits, byte| bits << 8 | usize::from(*byte))
+        };
+        // Of a multiple of three bytes, without `+` and `/`: a token is ASCII, and 6 bits
+        // of it that are 62 or 63 would need a byte above 127 or `>`, `?`, `~`.
+        let quads = text.as_bytes().chunks(3).flat_map(|chunk| {
+            let bits = bits(chunk);
+            [18, 12, 6, 0].map(|by| digits[bits >> by & 63])
+        });
+        quads.collect::<String>()
+    };
+    vec![
+        ("authorization", text.to_owned()),
+        ("authorization", format!("Token {text}")),
+        ("authorization", format!("Bearer\t{text}")),
+        ("authorization", format!("Bearer \"{text}\"")),
+        ("authorization", format!("Basic {text}")),
+        (
+            "authorization",
+            format!("Basic {}", base64(&format!("{text}::"))),
+        ),
+        (
+            "authorization",
+            format!("basic  {}", base64(&format!("u:{text}"))),
+        ),
+        ("x-api-key", format!("Bearer {text}")),
+        ("x-api-key", format!("key={text}")),
+    ]
+}
+
+#[tokio::test]
+async fn a_token_in_another_form_is_refused() {
+    let upstream = Upstream::start();
+    let (known, unknown) = (new(), new());
+    for required in [false, true] {
+        let setup = plain(&upstream).config(&format!("clients.require_token = {required}"));
+        let gateway = setup.client_tokens(&line("known", &known, "")).start();
+        for (name, value) in misplaced(&known).into_iter().chain(misplaced(&unknown)) {
+            for own in [("accept", "*/*"), ("x-api-key", "the-origins")] {
+                let fields = [(name, &*value), own];
+                let answer = gateway.request("POST", "/a", &fields).await;
+                assert_eq!(answer.status, 401, "{name}: {value}");
+                let why = answer.must("www-authenticate");
+                assert!(why.contains("The token is malformed"), "{name}: {value}");
+            }
+            // Beside a valid one too.
+            let mut fields = vec![(name, &*value)];
+            let valid = ways(&known);
+            let other = valid.iter().find(|way| way.0 != name).unwrap();
+            fields.push((other.0, &*other.1));
+            assert_eq!(gateway.request("GET", "/a", &fields).await.status, 401);
+        }
+    }
+    assert_eq!(upstream.count(), 0);
+}
+
+#[tokio::test]
+async fn a_token_in_a_requests_trailers_reaches_no_origin() {
+    let upstream = Upstream::start();
+    let known = new();
+    let gateway = plain(&upstream)
+        .client_tokens(&line("known", &known, ""))
+        .start();
+    for (name, value) in ways(&known).into_iter().chain(misplaced(&known)) {
+        let mut client = gateway.http1().await;
+        client
+            .send(format!(
+                "POST /a HTTP/1.1\r\nhost: a\r\ntrailer: {name}\r\ntransfer-encoding: chunked\r\n\r\n\
+                 4\r\nbody\r\n0\r\n{name}: {value}\r\n\r\n"
+            ))
+            .await;
+        assert_eq!(client.answer("POST").await.status, 200, "{name}: {value}");
+    }
+    let seen = upstream.seen();
+    assert_eq!(seen.len(), 11);
+    for seen in seen {
+        assert!(seen.whole && seen.length == 4, "{}", seen.text());
+        for bytes in [&seen.raw, &seen.body] {
+            let text = String::from_utf8_lossy(bytes);
+            assert!(!text.contains(&known.text[3..20]), "{text}");
         }
     }
 }
@@ -97,7 +189,7 @@ impl Secrets {
         let mut sent = Vec::new();
         let mut client = endpoint.client().await;
         for token in [&self.known, &self.unknown] {
-            for (name, value) in ways(token) {
+            for (name, value) in ways(token).into_iter().chain(misplaced(token)) {
                 for method in ["GET", "HEAD", "POST", "OPTIONS"] {
                     let fields = [(name, &*value), ("origin", "https://a.example")];
                     sent.extend(client.request(method, "/a", &fields).await.bytes());
@@ -126,8 +218,9 @@ impl Secrets {
 }
 
 #[tokio::test]
-async fn a_token_is_in_no_answer_page_or_log() {
+async fn a_token_is_in_no_answer_page_log_or_file() {
     let upstream = Upstream::start();
+    upstream.always(ok(&["cache-control: max-age=600"], "x"));
     let secrets = Secrets::new();
     let mut tokens = tempfile::NamedTempFile::new().unwrap();
     let known = line("known", &secrets.known, "");
@@ -141,7 +234,9 @@ async fn a_token_is_in_no_answer_page_or_log() {
         file.write_all(text.as_bytes()).unwrap();
         let config = file.path().display().to_string();
         let before = upstream.count();
-        let arguments = ["--config", &config];
+        let state = tempfile::tempdir().unwrap();
+        let path = state.path().display().to_string();
+        let arguments = ["--config", &config, "--state", &path];
         let (process, public, admin) =
             Process::before(&upstream, &arguments, &[("ORDGATE_LOG", "trace")]);
         upstream.once("/bad", Reply::raw("garbage\r\n\r\n").close());
@@ -159,6 +254,22 @@ async fn a_token_is_in_no_answer_page_or_log() {
         secrets.search("an answer", &sent);
         secrets.search("standard output", left.out.as_bytes());
         secrets.search("standard error", left.errors.as_bytes());
+        let mut files = 0;
+        let mut directories = vec![state.path().to_owned()];
+        while let Some(directory) = directories.pop() {
+            for entry in std::fs::read_dir(directory).unwrap() {
+                let path = entry.unwrap().path();
+                secrets.search("a name on disk", path.as_os_str().as_encoded_bytes());
+                match path.is_dir() {
+                    true => directories.push(path),
+                    false => {
+                        secrets.search(&path.display().to_string(), &std::fs::read(&path).unwrap());
+                        files += 1;
+                    }
+                }
+            }
+        }
+        assert!(files > 2, "{files} files");
         let log = left.errors.to_lowercase();
         assert!(log.contains("trace"), "the log says all");
         assert!(log.contains("token:known"), "the access log has the name");

@@ -2,7 +2,7 @@
 
 use http::Method;
 
-use super::{line, new, ways};
+use super::{line, manual, new, ways};
 use crate::support::{Answer, Gateway, Reply, Setup, TOKEN, Upstream, token as ticker};
 
 const A: &str = "https://a.example";
@@ -95,8 +95,9 @@ async fn a_token_with_origins_is_for_their_pages() {
     // The origins of the configuration; origin; token; status; allowed origin
     let rows = [
         ("", Some(A), &listed, 200, Some(A)),
-        ("", Some(B), &listed, 403, None),
-        ("", Some("null"), &listed, 403, None),
+        // The refusal does not depend on the token's origins, as for an invalid token.
+        ("", Some(B), &listed, 403, Some("*")),
+        ("", Some("null"), &listed, 403, Some("*")),
         ("", None, &listed, 200, None),
         ("", Some(B), &free, 200, Some("*")),
         // Both lists must have it.
@@ -109,6 +110,7 @@ async fn a_token_with_origins_is_for_their_pages() {
             None,
         ),
         ("\"https://a.example\"", Some(B), &free, 200, None),
+        ("\"https://a.example\"", Some(B), &listed, 403, None),
         ("\"https://a.example\"", Some(A), &free, 200, Some(A)),
     ];
     for (global, origin, token, status, expected) in rows {
@@ -123,14 +125,14 @@ async fn a_token_with_origins_is_for_their_pages() {
             let answer = gateway.request("GET", TOKEN, &fields).await;
             assert_eq!(answer.status, status, "{global} {origin:?}");
             assert_eq!(allowed(&answer), expected, "{global} {origin:?}");
-            let is_listed = !global.is_empty() || std::ptr::eq(token, &listed);
+            let is_listed = !global.is_empty() || status == 200 && std::ptr::eq(token, &listed);
             assert_eq!(varies_by_origin(&answer), is_listed, "{global} {origin:?}");
         }
     }
 }
 
 #[tokio::test]
-async fn a_page_of_another_origin_spends_nothing() {
+async fn a_page_of_another_origin_reaches_no_upstream() {
     let upstream = Upstream::start();
     let token = new();
     let routes = "[[route]]\nname = \"any\"\npath = \"/{rest:*}\"\nmethods = [\"*\"]\nheaders = \"all\"\ncache.mode = \"off\"\n";
@@ -146,4 +148,24 @@ async fn a_page_of_another_origin_spends_nothing() {
         assert_eq!(answer.must("content-type"), "application/problem+json");
     }
     assert_eq!(upstream.count(), 0);
+}
+
+#[tokio::test]
+async fn a_page_of_another_origin_spends_nothing_of_the_tokens() {
+    let upstream = Upstream::start();
+    let token = new();
+    let lines = line("web", &token, "origins=https://a.example");
+    let gateway = manual(&upstream).client_tokens(&lines).start();
+    let [(name, value), _] = ways(&token);
+    // A visitor of another site, whose page has the token from this one's source.
+    let mut visitor = gateway.client_from([127, 0, 0, 2]).await;
+    for status in [403, 403, 403, 429] {
+        let fields = [(name, &*value), ("origin", B)];
+        let answer = visitor.request("GET", TOKEN, &fields).await;
+        assert_eq!(answer.status, status);
+    }
+    let fields = [(name, &*value), ("origin", A)];
+    let answer = visitor.request("GET", TOKEN, &fields).await;
+    assert_eq!(answer.must("ratelimit"), "\"default\";r=2;t=1");
+    assert_eq!(gateway.figure("/client_tokens/busiest/0/requests"), 1);
 }

@@ -131,3 +131,98 @@ async fn a_client_that_wants_everything_compressed_delays_no_other() {
         "the queue was full: {turns}"
     );
 }
+
+#[tokio::test]
+async fn eight_greedy_clients_leave_room_for_another() {
+    const SLOW: [&str; 2] = ["br", "gzip"];
+    let upstream = upstream(100_000);
+    let setup = Setup::before(&upstream).config("limit.enabled = false\nserver.workers = 2");
+    let gateway = setup.manual().start();
+    let brotli = [("accept-encoding", "br")];
+    let mut honest = gateway.client_from([127, 0, 0, 3]).await;
+    honest.request("HEAD", TOKEN, &brotli).await;
+    // The second request for a coding has the body compressed.
+    for _request in 0..2 {
+        let greedy = (0..8_u8).map(async |client| {
+            let mut greedy = gateway.client_from([127, 0, 0, 10 + client]).await;
+            for number in 0..25 {
+                let target = token(usize::from(client) * 25 + number);
+                for coding in SLOW {
+                    let fields = [("accept-encoding", coding)];
+                    let answer = greedy.request("HEAD", &target, &fields).await;
+                    assert_eq!(answer.status, 200, "it gets its answers too");
+                }
+            }
+        });
+        futures_util::future::join_all(greedy).await;
+    }
+    let waiting = gateway.figure("/compression/waiting");
+    assert!((200..=256).contains(&waiting), "{waiting}");
+    let ended = || runs(&gateway) - count(&gateway, "skipped");
+    let before = ended();
+    honest.request("HEAD", TOKEN, &brotli).await;
+    // Its turn comes after one of each other client, and the one that was under way.
+    until("its turn has come", || ended() >= before + 12).await;
+    let answer = honest.request("GET", TOKEN, &brotli).await;
+    assert_eq!(answer.must("content-encoding"), "br");
+    assert_eq!(decoded(&answer), text(100_000).as_bytes());
+    // What waits is not compressed any more.
+    gateway.purge("all").await;
+}
+
+/// What may happen while a body is compressed.
+const MEANWHILE: [&str; 5] = [
+    "replaced",
+    "purged",
+    "cache.max_bytes = \"32MiB\"",
+    "answers.compression.codings = [\"gzip\"]",
+    "answers.compression.enabled = false",
+];
+
+#[tokio::test]
+async fn what_happens_while_a_body_is_compressed_makes_no_answer_wrong() {
+    for change in MEANWHILE {
+        let upstream = upstream(1_000_000);
+        let gateway = Setup::before(&upstream).manual().start();
+        let brotli = [("accept-encoding", "br, gzip;q=0.5")];
+        gateway.get(TOKEN).await;
+        for _request in 0..2 {
+            gateway.request("HEAD", TOKEN, &brotli).await;
+        }
+        until("it is begun", || {
+            gateway.figure("/compression/waiting") == 0
+        })
+        .await;
+        let mut expected = text(1_000_000);
+        match change {
+            "replaced" | "purged" => {
+                expected = text(900_000);
+                upstream.always(Reply::json(&expected));
+                match change {
+                    "purged" => assert_eq!(gateway.purge("all").await.status, 200),
+                    _ => gateway.advance(11_000),
+                }
+            }
+            settings => assert_eq!(gateway.reload(settings).await.status, 200),
+        }
+        for _request in 0..2 {
+            let answer = gateway.request("GET", TOKEN, &brotli).await;
+            assert_eq!(decoded(&answer), expected.as_bytes(), "{change}");
+        }
+        let ended = || count(&gateway, "made") + count(&gateway, "overtaken") > 0;
+        until("the run has ended", ended).await;
+        let answer = gateway.request("GET", TOKEN, &brotli).await;
+        assert_eq!(decoded(&answer), expected.as_bytes(), "{change}");
+        if change.contains("enabled") {
+            assert_eq!(answer.field("content-encoding"), None);
+        }
+        let held = gateway.figure("/compression/bytes");
+        assert!(gateway.figure("/cache/bytes") >= held, "{change}");
+        assert_eq!(gateway.purge("all").await.status, 200);
+        let is_idle = || {
+            gateway.entries();
+            gateway.figure("/compression/bytes") == 0
+        };
+        until("its memory is free", is_idle).await;
+    }
+}

@@ -1,8 +1,8 @@
 //! Compression on routes whose answers follow the origin's fields.
 
 use super::{compress, count, decoded, text};
-use crate::support::Upstream;
 use crate::support::respect::{ok, plain, typed};
+use crate::support::{Upstream, until};
 
 const JSON: &str = "content-type: application/json";
 const GZIP: [(&str, &str); 1] = [("accept-encoding", "gzip")];
@@ -146,4 +146,81 @@ async fn an_exact_cache_alters_nothing() {
     let known = [("if-none-match", "\"one-gzip\"")];
     assert_eq!(gateway.request("GET", "/a", &known).await.status, 200);
     assert_eq!(gateway.figure("/compression/codings/gzip/made"), 0);
+}
+
+#[tokio::test]
+async fn a_part_in_a_coding_is_not_continued_by_date() {
+    let upstream = Upstream::start();
+    let gateway = typed(&upstream);
+    let modified = gateway.date(-3600);
+    let dates = [
+        format!("date: {}", gateway.date(0)),
+        format!("last-modified: {modified}"),
+    ];
+    let fields = [JSON, "cache-control: max-age=600", &dates[0], &dates[1]];
+    upstream.once(ORDI, ok(&fields, &text(8000)));
+    gateway.get(ORDI).await;
+    compress(&gateway, ORDI, "gzip").await;
+    let whole = gateway.request("GET", ORDI, &GZIP).await;
+    assert_eq!(whole.must("content-encoding"), "gzip");
+    assert_eq!(whole.must("last-modified"), modified);
+    // The connection breaks in the middle, and the client goes on from there. The date
+    // does not say in which coding its part is.
+    let range = [GZIP[0], ("range", "bytes=100-"), ("if-range", &*modified)];
+    let rest = gateway.request("GET", ORDI, &range).await;
+    assert_eq!((rest.status, rest.field("content-range")), (200, None));
+    assert_eq!(decoded(&rest), text(8000).as_bytes());
+    // A range that continues nothing is one of the body as it is.
+    let part = gateway.request("GET", ORDI, &range[..2]).await;
+    assert_eq!((part.status, part.field("content-encoding")), (206, None));
+    assert_eq!(part.body, &text(8000).as_bytes()[100..]);
+    assert_eq!(upstream.count(), 1);
+}
+
+#[tokio::test]
+async fn conditions_and_the_method_come_before_a_range() {
+    let upstream = Upstream::start();
+    let gateway = typed(&upstream);
+    let fields = [JSON, "cache-control: max-age=600", "etag: \"one\""];
+    upstream.once(ORDI, ok(&fields, &text(8000)));
+    gateway.get(ORDI).await;
+    compress(&gateway, ORDI, "gzip").await;
+    let range = ("range", "bytes=0-9");
+    for known in ["\"one-gzip\"", "\"one\""] {
+        let fields = [GZIP[0], range, ("if-none-match", known)];
+        let same = gateway.request("GET", ORDI, &fields).await;
+        assert_eq!((same.status, same.must("etag")), (304, "\"one\""));
+    }
+    let fields = [GZIP[0], range, ("if-none-match", "\"two-gzip\"")];
+    let part = gateway.request("GET", ORDI, &fields).await;
+    assert_eq!((part.status, part.body.len()), (206, 10));
+    let head = gateway.request("HEAD", ORDI, &[GZIP[0], range]).await;
+    assert_eq!((head.status, head.must("etag")), (200, "\"one\""));
+    assert_eq!(head.number("content-length"), text(8000).len() as u64);
+    assert_eq!(head.field("content-range"), None);
+    assert_eq!(upstream.count(), 1);
+}
+
+#[tokio::test]
+async fn a_background_validation_is_no_request_for_a_coding() {
+    let upstream = Upstream::start();
+    let gateway = typed(&upstream);
+    let control = "cache-control: max-age=10, stale-while-revalidate=60";
+    let fields = [JSON, control, "etag: \"one\""];
+    upstream.once(ORDI, ok(&fields, &text(8000)));
+    gateway.get(ORDI).await;
+    gateway.advance(15_000);
+    let fresh = format!("etag: \"one\"\r\n{control}\r\n");
+    upstream.once(ORDI, crate::support::Reply::with(304, &fresh, ""));
+    let stale = gateway.request("GET", ORDI, &GZIP).await;
+    assert!(stale.must("cache-status").ends_with("hit; ttl=-5"));
+    upstream.until_requests(2).await;
+    until("it is validated", || gateway.relayed() == 0).await;
+    assert_eq!(gateway.get(ORDI).await.number("age"), 0);
+    // One after it in the same queue is compressed: that is all.
+    let other = [JSON, "cache-control: max-age=600"];
+    upstream.once("/tokens/last", ok(&other, &text(8000)));
+    gateway.get("/tokens/last").await;
+    compress(&gateway, "/tokens/last", "zstd").await;
+    assert_eq!(count(&gateway, "made"), 1, "it was requested once");
 }

@@ -73,6 +73,10 @@ fn files(certificates: &Certificates, sandbox: &SandboxServer) -> tempfile::Name
                 "\"/etc/ordgate/client-tokens",
                 format!("\"{}", path("client-tokens")),
             ),
+            (
+                "\"/var/lib/ordgate\"",
+                format!("\"{}\"", certificates.path("state").display()),
+            ),
             ("[\"10.0.0.0/28\"]", "[\"127.0.0.7\"]".to_owned()),
             (
                 "\nlisten = \"127.0.0.1:9090\"",
@@ -141,6 +145,8 @@ async fn the_example_of_an_edge_serves() {
         status["client_tokens"]["busiest"][0]["name"], "partner",
         "{status}"
     );
+    let directory = certificates.path("state").display().to_string();
+    assert_eq!(status["state_directory"]["path"], directory, "{status}");
     let metrics = Client::connect(admin).await.get("/metrics").await;
     assert!(metrics.text().contains("ordgate_tls_handshakes_total"));
 }

@@ -208,3 +208,34 @@ async fn a_bad_request_waits_for_a_good_one_before_it() {
     assert_eq!(client.answer("GET").await.status, 200);
     assert_eq!(client.answer("GET").await.status, 400);
 }
+
+/// A regression: pages of listed origins could not read these answers.
+#[tokio::test]
+async fn the_answer_to_a_malformed_head_allows_a_listed_origin() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::with(
+        &upstream,
+        "answers.cors_origins = [\"https://a.example\"]\nserver.header_timeout = \"50ms\"",
+    );
+    let a = "Origin: https://a.example\r\n";
+    for (status, head, allowed) in [
+        (400, format!("GET / HTTP/1.1\n{a}\r\n"), true),
+        (400, format!("GET / HTTP/1.1\r\n{a}\r\n"), true),
+        (400, format!("GET / HTTP/1.1\r\nx y: z\r\n{a}{REST}"), true),
+        (408, format!("GET / HTTP/1.1\r\n{a}x: "), true),
+        (400, format!("GET / HTTP/1.1\r\n{a}{a}\r\n"), false),
+        (
+            400,
+            "GET / HTTP/1.1\r\norigin: https://b.example\r\n\r\n".to_owned(),
+            false,
+        ),
+    ] {
+        let mut client = gateway.http1().await;
+        client.send(&head).await;
+        let answer = client.answer("GET").await;
+        assert_eq!(answer.status, status, "{head:?}");
+        let origin = answer.field("access-control-allow-origin");
+        assert_eq!(origin, allowed.then_some("https://a.example"), "{head:?}");
+        assert_eq!(answer.must("vary"), "origin");
+    }
+}

@@ -4,9 +4,12 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
+use ordgate::clock::Clock;
+
 use super::answers::{Ground, TIMED, figure, is_from_disk, until_written};
+use crate::support::respect::{ALL, ok};
 use crate::support::upstream::usual_body;
-use crate::support::{Client, Gateway, Process, Upstream, until};
+use crate::support::{Client, Gateway, Process, Upstream, until, within};
 
 /// All files below a directory.
 pub(super) fn files(directory: &Path) -> Vec<PathBuf> {
@@ -58,6 +61,14 @@ async fn damaged_files_give_no_wrong_and_no_purged_answer() {
     copy(ground.directory.path(), saved.path());
     let names = files(&saved.path().join("answers"));
     assert!(names.len() >= 3, "{names:?}");
+    // Without damage, both are there.
+    ground.directory = tempfile::tempdir().unwrap();
+    copy(saved.path(), ground.directory.path());
+    let gateway = ground.start().await;
+    for target in ["/timed/a", "/timed/b"] {
+        assert!(is_from_disk(&gateway.get(target).await), "{target}");
+    }
+    gateway.end().await;
     for path in names {
         let name = path.strip_prefix(saved.path()).unwrap();
         let len = fs::metadata(&path).unwrap().len();
@@ -99,6 +110,72 @@ async fn damaged_files_give_no_wrong_and_no_purged_answer() {
 }
 
 #[tokio::test]
+async fn what_cannot_be_opened_at_the_start_is_opened_later() {
+    for purges in [false, true] {
+        let ground = Ground::routes(TIMED);
+        let gateway = ground.start().await;
+        serves(&gateway, "before").await;
+        gateway.end().await;
+        let at = |name: &str| ground.directory.path().join(name);
+        let (answers, aside) = (at("answers"), at("aside"));
+        fs::rename(&answers, &aside).unwrap();
+        fs::write(&answers, "in its place").unwrap();
+        let clock = Clock::manual();
+        let gateway = ground.setup().clock(&clock).start();
+        let is_open = async || {
+            let metrics = gateway.admin("/metrics").await;
+            metrics.text().contains("\nordgate_disk_open{} 1")
+        };
+        // By the manual clock, the machine was restarted: what was spent is not known.
+        gateway.advance(62_000);
+        gateway.maintain();
+        assert!(!is_from_disk(&gateway.get("/timed/a").await));
+        assert!(!is_open().await);
+        if purges {
+            assert_eq!(gateway.purge("url=/timed/b").await.status, 200);
+        }
+        fs::remove_file(&answers).unwrap();
+        fs::rename(&aside, &answers).unwrap();
+        gateway.maintain();
+        assert!(!is_open().await, "a moment after the last attempt");
+        gateway.advance(30_000);
+        gateway.maintain();
+        assert!(is_open().await);
+        // What was purged meanwhile is not recorded.
+        let answer = gateway.get("/timed/b").await;
+        assert_eq!(is_from_disk(&answer), !purges);
+        until("purges are recorded", || {
+            figure(&gateway, "purge_log_bytes") > 0
+        })
+        .await;
+        gateway.get("/timed/c").await;
+        until_written(&gateway, 1).await;
+        gateway.end().await;
+        let gateway = ground.setup().clock(&clock).start();
+        assert!(is_from_disk(&gateway.get("/timed/c").await));
+    }
+}
+
+#[tokio::test]
+async fn files_of_former_tips_are_removed() {
+    let ground = Ground::routes(TIMED);
+    let gateway = ground.start().await;
+    gateway.end().await;
+    let answers = ground.directory.path().join("answers");
+    for former in 0..9 {
+        fs::write(answers.join(format!("blocks-{former}")), "former").unwrap();
+    }
+    let gateway = ground.start().await;
+    let is_former = |path: &PathBuf| fs::read(path).unwrap_or_default() == b"former";
+    until("few are left", || {
+        files(&answers).into_iter().filter(is_former).count() == 4
+    })
+    .await;
+    until("they are counted", || figure(&gateway, "bytes") >= 4 * 6).await;
+    gateway.end().await;
+}
+
+#[tokio::test]
 async fn a_directory_that_is_removed_while_it_is_used_is_no_error() {
     let ground = Ground::routes(TIMED);
     let gateway = ground.start().await;
@@ -106,13 +183,46 @@ async fn a_directory_that_is_removed_while_it_is_used_is_no_error() {
     until_written(&gateway, 2).await;
     fs::remove_dir_all(ground.directory.path().join("answers")).unwrap();
     serves(&gateway, "after").await;
-    // It says so if the purge cannot be recorded.
-    let purged = gateway.purge("all").await.status;
-    assert!([200, 500].contains(&purged), "{purged}");
+    assert_eq!(gateway.purge("all").await.status, 500, "it is not recorded");
+    let paused = || gateway.status()["state_directory"]["answers"]["paused"]["purges"] == true;
+    until("the fault is shown", paused).await;
     serves(&gateway, "after a purge").await;
     gateway.end().await;
     let gateway = ground.start().await;
     serves(&gateway, "after a restart").await;
+}
+
+#[tokio::test]
+async fn requests_do_not_keep_the_disk_from_being_tried_again() {
+    let ground = Ground::routes(ALL);
+    ground
+        .upstream
+        .always(ok(&["cache-control: max-age=600"], "one"));
+    let gateway = ground.start().await;
+    gateway.get("/a").await;
+    until_written(&gateway, 1).await;
+    let answers = ground.directory.path().join("answers");
+    let away = ground.directory.path().join("away");
+    fs::rename(&answers, &away).unwrap();
+    let paused = || gateway.status()["state_directory"]["answers"]["paused"]["purges"].clone();
+    until("the fault is seen", || paused() == true).await;
+    fs::rename(&away, &answers).unwrap();
+    // Each POST is a removal that cannot be recorded while the log is lost.
+    let is_kept = async {
+        let mut number = 0;
+        while figure(&gateway, "written") < 2 {
+            gateway.request("POST", "/b", &[]).await;
+            gateway.get(&format!("/c/{number}")).await;
+            gateway.advance(20);
+            number += 1;
+        }
+        number
+    };
+    let kept = within("responses are kept again", is_kept).await;
+    let gateway = ground.restart(gateway).await;
+    assert!(is_from_disk(
+        &gateway.get(&format!("/c/{}", kept - 1)).await
+    ));
 }
 
 #[tokio::test]
@@ -160,14 +270,14 @@ async fn a_full_disk_pauses_the_tier_and_is_no_error() {
     let mut operator = Client::connect(admin).await;
     let status = operator.get("/status").await;
     let answers = status.json()["state_directory"]["answers"].clone();
-    assert_eq!(answers["paused"], true, "{answers}");
+    assert_eq!(answers["paused"]["writing"], true, "{answers}");
     assert!(answers["errors"].as_u64() > Some(0), "{answers}");
     assert!(
         operator
             .get("/metrics")
             .await
             .text()
-            .contains("ordgate_disk_paused{} 1")
+            .contains("ordgate_disk_paused{what=\"writing\"} 1")
     );
     assert_eq!(client.get("/timed/still").await.status, 200);
     assert_eq!(

@@ -1,4 +1,4 @@
-//! Kills at random moments, under load and purges, with reorgs, damaged files and another
+//! Kills at random moments, under load, purges and invalidations, with reorgs, damaged files and another
 //! configuration in between. Whatever happens, an answer is what the upstream says at
 //! the time, and never older than the last purge.
 //!
@@ -21,19 +21,37 @@ use super::answer_faults::files;
 use super::answers::TIMED;
 use crate::chain::{block, reply};
 use crate::support::gateway::shipped_routes;
+use crate::support::respect::{all_below, ok};
 use crate::support::{Process, Reply, Upstream, within};
 
-/// The names of the route `timed`.
+/// The names of the routes `timed` and `posted`.
 const NAMES: usize = 40;
 
 /// What is true, and what was acknowledged.
 struct Model {
     sandbox: Sandbox,
-    /// The version that the upstream has of each name. An answer begins with the part of
-    /// its target that another meaning of the route changes.
-    versions: Vec<AtomicU64>,
-    /// The least version that may be answered: an older one was purged.
+    /// Of the route `timed`. An answer begins with the part of its target that another
+    /// meaning of the route changes.
+    timed: Versions,
+    /// Of the route `posted`.
+    posted: Versions,
+}
+
+struct Versions {
+    /// The version that the upstream has of each name.
+    now: Vec<AtomicU64>,
+    /// The least version that may be answered: an older one was purged or invalidated.
     least: Vec<AtomicU64>,
+}
+
+impl Default for Versions {
+    fn default() -> Self {
+        let first = || (0..NAMES).map(|_| AtomicU64::new(1)).collect();
+        Self {
+            now: first(),
+            least: first(),
+        }
+    }
 }
 
 impl Model {
@@ -41,21 +59,33 @@ impl Model {
         let (upstream, model) = (Upstream::start(), self.clone());
         upstream.usually(move |seen| {
             let target = seen.target();
-            match target.rsplit_once("/timed/") {
-                Some((prefix, name)) => {
-                    let version = model.versions[name.parse::<usize>().unwrap()].load(SeqCst);
-                    let padding = "x".repeat(1000);
-                    Reply::json(format!("\"{prefix} {name} {version} {padding}\""))
-                }
+            let body = |versions: &Versions, prefix: &str, name: &str| {
+                let version = versions.now[name.parse::<usize>().unwrap()].load(SeqCst);
+                format!("\"{prefix} {name} {version} {}\"", "x".repeat(1000))
+            };
+            if let Some((prefix, name)) = target.rsplit_once("/timed/") {
+                return Reply::json(body(&model.timed, prefix, name));
+            }
+            match target.strip_prefix("/posted/") {
+                Some(name) => ok(
+                    &["cache-control: max-age=600"],
+                    &body(&model.posted, "", name),
+                ),
                 None => reply(&model.sandbox, &target),
             }
         });
         upstream
     }
 
-    async fn get(&self, public: SocketAddr, prefix: &str, name: usize) {
-        let least = self.least[name].load(SeqCst);
-        let target = format!("/timed/{name}");
+    async fn get(
+        &self,
+        public: SocketAddr,
+        (path, versions): (&str, &Versions),
+        prefix: &str,
+        name: usize,
+    ) {
+        let least = versions.least[name].load(SeqCst);
+        let target = format!("{path}{name}");
         let Some(answer) = ask(public, "GET", &target).await else {
             return;
         };
@@ -70,7 +100,7 @@ impl Model {
             least <= version,
             "{target}: {version} was purged, {least} not: {head}"
         );
-        assert!(version <= self.versions[name].load(SeqCst));
+        assert!(version <= versions.now[name].load(SeqCst));
     }
 
     async fn get_block(&self, public: SocketAddr, height: u32) {
@@ -104,17 +134,31 @@ impl Model {
             match (random.u8(..10), admin) {
                 (0, Some(admin)) => self.purge(admin, name).await,
                 (1 | 2, _) => self.get_block(public, tip - random.u32(..40)).await,
-                _ => self.get(public, prefix, name).await,
+                // One client alone, so that an answer is of a known version.
+                (3, Some(_)) => self.post(public, name).await,
+                (4 | 5, _) => self.get(public, ("/posted/", &self.posted), "", name).await,
+                _ => {
+                    let timed = ("/timed/", &self.timed);
+                    self.get(public, timed, prefix, name).await;
+                }
             }
         }
     }
 
     async fn purge(&self, admin: SocketAddr, name: usize) {
-        let next = self.versions[name].fetch_add(1, SeqCst) + 1;
+        let next = self.timed.now[name].fetch_add(1, SeqCst) + 1;
         let target = format!("/purge?url=/timed/{name}");
         if let Some(answer) = ask(admin, "POST", &target).await {
             assert_eq!(answer.status, 200, "{}", answer.head);
-            self.least[name].fetch_max(next, SeqCst);
+            self.timed.least[name].fetch_max(next, SeqCst);
+        }
+    }
+
+    async fn post(&self, public: SocketAddr, name: usize) {
+        let next = self.posted.now[name].fetch_add(1, SeqCst) + 1;
+        if let Some(answer) = ask(public, "POST", &format!("/posted/{name}")).await {
+            assert_eq!(answer.status, 200, "{}", answer.head);
+            self.posted.least[name].fetch_max(next, SeqCst);
         }
     }
 }
@@ -161,7 +205,8 @@ fn configuration(is_other: bool) -> String {
         ),
         false => TIMED.to_owned(),
     };
-    format!("{fast}{}{timed}", shipped_routes())
+    let posted = all_below("posted");
+    format!("{fast}{}{timed}{posted}", shipped_routes())
 }
 
 /// Damages a file of the answers.
@@ -199,8 +244,8 @@ async fn kills_lose_no_purge_and_make_no_answer_wrong() {
     let state = directory.path().join("state");
     let model = Arc::new(Model {
         sandbox: Sandbox::new(Settings::default()),
-        versions: (0..NAMES).map(|_| AtomicU64::new(1)).collect(),
-        least: (0..NAMES).map(|_| AtomicU64::new(1)).collect(),
+        timed: Versions::default(),
+        posted: Versions::default(),
     });
     let upstream = model.upstream();
     let mut from_disk = 0;

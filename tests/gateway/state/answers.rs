@@ -263,6 +263,24 @@ fn all_bytes(directory: PathBuf) -> Vec<u8> {
 }
 
 #[tokio::test]
+async fn a_client_that_forbids_a_fetch_gets_what_is_on_disk() {
+    let ground = Ground::routes(ALL);
+    ground
+        .upstream
+        .always(ok(&["cache-control: max-age=600"], "one"));
+    let gateway = ground.start().await;
+    gateway.get("/a").await;
+    let gateway = ground.restart(gateway).await;
+    let only = [("cache-control", "only-if-cached")];
+    let answer = gateway.request("GET", "/a", &only).await;
+    assert_eq!(answer.text(), "one");
+    assert!(is_from_disk(&answer), "{}", answer.must("cache-status"));
+    let absent = gateway.request("GET", "/b", &only).await;
+    assert_eq!(absent.status, 504);
+    assert_eq!(ground.upstream.count(), 1, "nothing was fetched");
+}
+
+#[tokio::test]
 async fn an_unsafe_method_invalidates_what_is_on_disk() {
     let ground = Ground::routes(ALL);
     ground
@@ -279,6 +297,25 @@ async fn an_unsafe_method_invalidates_what_is_on_disk() {
     let gateway = ground.restart(gateway).await;
     assert_eq!(gateway.get("/a").await.text(), "two");
     assert_eq!(gateway.get("/b").await.text(), "one");
+}
+
+#[tokio::test]
+async fn an_unsafe_method_is_answered_once_its_removals_are_in_the_file() {
+    let ground = Ground::routes(ALL);
+    ground
+        .upstream
+        .always(ok(&["cache-control: max-age=600"], "one"));
+    let gateway = ground.start().await;
+    let path = ground.directory.path().join("answers/purges");
+    // The file ends with a mark that has the number of the next removal.
+    let marks = |bytes: &[u8]| bytes[bytes.len() - 40..].to_vec();
+    let mut before = marks(&fs::read(&path).unwrap());
+    for _ in 0..100 {
+        gateway.request("POST", "/a", &[]).await;
+        let after = marks(&fs::read(&path).unwrap());
+        assert_ne!(before, after);
+        before = after;
+    }
 }
 
 #[tokio::test]

@@ -183,6 +183,32 @@ fn a_directory_of_another_user_is_refused() {
 }
 
 #[tokio::test]
+async fn neither_a_process_beside_another_nor_the_next_one_spends_what_it_does_not_know() {
+    let upstream = Upstream::start();
+    let directory = tempfile::tempdir().unwrap();
+    let state = directory.path().display().to_string();
+    let first = started(&upstream, &state, None);
+    answers(first.1).await;
+    let second = started(&upstream, &state, None);
+    let refused = async |public: SocketAddr, because: &str| {
+        let answer = Client::connect(public).await.get("/any").await;
+        assert_eq!(answer.status, 503, "{answer:?}");
+        assert!(answer.text().contains(because), "{}", answer.text());
+        let retry_after: u64 = answer.must("retry-after").parse().unwrap();
+        assert!((30..=62).contains(&retry_after), "{retry_after}");
+    };
+    refused(second.1, "another process uses the state directory").await;
+    drop((first, second));
+    let third = started(&upstream, &state, None);
+    refused(third.1, "another process has spent without the journal").await;
+    assert_eq!(upstream.count(), 1);
+    drop(third);
+    // What the third knows is in the journal.
+    let fourth = started(&upstream, &state, None);
+    refused(fourth.1, "an earlier start did not know it").await;
+}
+
+#[tokio::test]
 async fn a_damaged_journal_is_waited_out_and_readyz_says_so() {
     let upstream = Upstream::start();
     let directory = tempfile::tempdir().unwrap();

@@ -3,7 +3,7 @@
 use ordgate::sandbox::{Sandbox, Settings};
 
 use super::answers::{Ground, figure, is_from_disk};
-use crate::chain::{block, is_status};
+use crate::chain::{block, is_status, reply};
 use crate::support::{Gateway, Reply, until};
 
 /// The first check of blocks has ended.
@@ -71,7 +71,7 @@ async fn without_an_upstream_final_answers_are_served_and_marked() {
     let own = sandbox.clone();
     ground
         .upstream
-        .usually(move |seen| crate::chain::reply(&own, &seen.target()));
+        .usually(move |seen| reply(&own, &seen.target()));
     until("the upstream is used again", || {
         gateway.status()["upstream"]["breaker"]["state"] == "closed"
     })
@@ -127,4 +127,38 @@ async fn new_blocks_while_it_was_down_change_nothing() {
     let asked = ground.requests().split_off(before);
     assert_eq!(asked.len(), 1, "one block is checked: {asked:?}");
     assert!(!is_status(&asked[0]));
+}
+
+#[tokio::test]
+async fn while_the_blocks_below_a_new_tip_are_unchecked_recent_answers_are_stale() {
+    let sandbox = Sandbox::new(Settings::default());
+    let ground = Ground::chain(&sandbox);
+    let gateway = ground.start().await;
+    let tip = sandbox.tip().height;
+    let (checked, orphaned) = (block(tip), block(tip - 2));
+    for target in [&checked, &orphaned] {
+        gateway.get(target).await;
+    }
+    let gateway = ground.restart(gateway).await;
+    // The status has shown that the tip is the same.
+    for tip in [0, 1] {
+        gateway.check_blocks(tip).await;
+    }
+    // A reorg of which the status shows a new height alone; the block below cannot be had.
+    sandbox.reorg(4);
+    sandbox.advance(1);
+    let own = sandbox.clone();
+    ground
+        .upstream
+        .usually(move |seen| match is_status(&seen.target()) {
+            true => reply(&own, &seen.target()),
+            false => Reply::nothing().reset(),
+        });
+    for tip in [0, 1] {
+        gateway.probe(tip).await;
+        gateway.check_blocks(tip).await;
+    }
+    let answer = gateway.get(&orphaned).await;
+    let status = answer.must("cache-status");
+    assert!(status.ends_with("detail=stale-if-error"), "{status}");
 }

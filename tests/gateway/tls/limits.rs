@@ -4,7 +4,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::{handshakes, https, started};
 use crate::support::https::{Certificates, HttpsClient};
-use crate::support::{Setup, TOKEN, Upstream, until, within};
+use crate::support::{Setup, TOKEN, Upstream, within};
 
 const HOSTILE: [u8; 4] = [127, 0, 0, 66];
 const HONEST: [u8; 4] = [127, 0, 0, 2];
@@ -42,35 +42,6 @@ async fn silent_connections_hold_no_slot() {
     );
 }
 
-/// As after a restart: far more than the slots. None is refused.
-#[tokio::test]
-async fn handshakes_beyond_the_slots_wait() {
-    let upstream = Upstream::start();
-    let (certificates, gateway) = started(&upstream, "[limit]\nenabled = false\n");
-    let address = https(&gateway);
-    let client = certificates.client();
-    let slots = 64 * gateway.figure("/workers");
-    let hello = hello(&client);
-    // So many hold all slots without finishing, and the next one waits for one of them.
-    let mut held = Vec::new();
-    for _ in 0..slots {
-        let mut stream = client.dial(address).await;
-        stream.write_all(&hello).await.unwrap();
-        let first = within("the ServerHello", stream.read_u8()).await;
-        first.unwrap();
-        held.push(stream);
-    }
-    let waits = client.get(address, "localhost", TOKEN);
-    let gives_up = async {
-        // On a machine that is slow, the first may be over already.
-        until("it has come", || gateway.connections() != slots).await;
-        drop(held);
-    };
-    let (seen, ()) = tokio::join!(waits, gives_up);
-    assert!(seen.unwrap().text.starts_with("HTTP/1.1 200"));
-    assert_eq!(handshakes(&gateway, "none", "over-limit").await, 0);
-}
-
 /// A ClientHello.
 fn hello(client: &HttpsClient) -> Vec<u8> {
     let name = "localhost".try_into().unwrap();
@@ -81,31 +52,56 @@ fn hello(client: &HttpsClient) -> Vec<u8> {
     hello
 }
 
-/// A client that begins handshakes and does not finish them.
+/// A regression: clients that began handshakes and did not finish them held all slots, so
+/// nobody else's handshake began.
 #[tokio::test]
-async fn one_client_holds_an_eighth_of_the_slots() {
+async fn unfinished_handshakes_hold_no_slot() {
+    const CLIENTS: u8 = 8;
+    const EACH: usize = 16;
     let upstream = Upstream::start();
-    let more = "[limit]\ntls_handshakes_per_second = 1000\n";
+    let more = "[limit]\nconnections = 16\ntls_handshakes_per_second = 1000\n";
     let (certificates, gateway) = started(&upstream, more);
-    let hostile = certificates.client().from(HOSTILE);
+    let address = https(&gateway);
+    let client = certificates.client();
+    let hello = hello(&client);
     let mut held = Vec::new();
-    for _ in 0..40 {
-        // With the ClientHello alone.
-        let mut stream = hostile.dial(https(&gateway)).await;
-        stream.write_all(&hello(&hostile)).await.unwrap();
-        let mut first = [0; 1];
-        // The ServerHello, or the end.
-        if matches!(within("an answer", stream.read(&mut first)).await, Ok(1..)) {
+    for _ in 0..EACH {
+        for number in 0..CLIENTS {
+            let mut stream = client.from([127, 0, 1, number]).dial(address).await;
+            stream.write_all(&hello).await.unwrap();
+            let first = within("the ServerHello", stream.read_u8()).await;
+            first.expect("each handshake begins");
             held.push(stream);
         }
     }
-    assert_eq!(held.len(), 8);
-    assert_eq!(handshakes(&gateway, "none", "over-client-limit").await, 32);
     let honest = certificates.client().from(HONEST);
-    for _ in 0..20 {
-        let seen = honest.get(https(&gateway), "localhost", TOKEN).await;
-        assert!(seen.unwrap().text.starts_with("HTTP/1.1 200"));
+    let seen = honest.get(address, "localhost", TOKEN).await;
+    assert!(seen.unwrap().text.starts_with("HTTP/1.1 200"));
+    for limit in ["over-limit", "over-client-limit"] {
+        assert_eq!(handshakes(&gateway, "none", limit).await, 0, "{limit}");
     }
+}
+
+/// What bounds the handshakes that one client leaves unfinished.
+#[tokio::test]
+async fn unfinished_handshakes_count_as_connections() {
+    const MOST: usize = 4;
+    let upstream = Upstream::start();
+    let more = "[limit]\nconnections = 4\ntls_handshakes_per_second = 1000\n";
+    let (certificates, gateway) = started(&upstream, more);
+    let hostile = certificates.client().from(HOSTILE);
+    let hello = hello(&hostile);
+    let mut begun = Vec::new();
+    for _ in 0..MOST + 1 {
+        let mut stream = hostile.dial(https(&gateway)).await;
+        // The one over the limit may be closed already.
+        let _ = stream.write_all(&hello).await;
+        let first = within("the ServerHello, or the end", stream.read_u8()).await;
+        begun.push((first.is_ok(), stream));
+    }
+    let begun: Vec<_> = begun.iter().map(|(is_begun, _)| *is_begun).collect();
+    assert_eq!(begun, [true, true, true, true, false]);
+    assert_eq!(gateway.figure("/connections/turned_away_client"), 1);
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use crate::support::frames::{
     CONTINUATION, DATA, END_HEADERS, END_STREAM, FrameClient, HEADERS, Outcome, PADDED, PING,
     PRIORITY, RST_STREAM, SETTINGS, WINDOW_UPDATE, block, frame, get, request,
 };
-use crate::support::{Client, Process, Setup, TOKEN, Upstream, within};
+use crate::support::{Client, Process, Setup, TOKEN, Upstream, until, within};
 
 /// Error codes (RFC 9113 §7).
 const PROTOCOL_ERROR: u32 = 1;
@@ -230,6 +230,29 @@ async fn cve_2025_8671_resets_that_are_provoked() {
     let mut flood = Flood::new(&["other", "resets"], 100, next);
     flood.is_reset = true;
     flood.check().await;
+}
+
+/// The client is slow enough for the bound on each second. h2 has one for the life of a
+/// connection.
+#[tokio::test]
+async fn errors_of_a_connections_streams_in_its_life() {
+    let upstream = Upstream::start();
+    let gateway = Setup::before(&upstream).config(LIMITS).manual().start();
+    let mut client = FrameClient::connect_from(HOSTILE, gateway.public, &[]).await;
+    let malformed = |nth| request(stream(nth), TOKEN, &[("content-length", "4")]);
+    for nth in 0..100 {
+        client.send(&malformed(nth)).await;
+        let outcome = client.outcome(stream(nth)).await;
+        assert_eq!(outcome, Outcome::Reset(PROTOCOL_ERROR), "{nth}");
+        gateway.advance(20);
+    }
+    client.send(&malformed(100)).await;
+    assert_eq!(client.end().await, Some(ENHANCE_YOUR_CALM));
+    until("it is counted", || {
+        gateway.figure("/connections/http2/floods/other") == 1
+    })
+    .await;
+    assert_eq!(gateway.get(TOKEN).await.status, 200);
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use super::{SMALL, allocated, has, key, open, put, value};
+use super::{SMALL, allocated, bad_sector, has, key, open, put, value};
 
 fn files(directory: &Path) -> Vec<PathBuf> {
     let mut files: Vec<_> = fs::read_dir(directory)
@@ -52,6 +52,27 @@ pub(super) fn hurt(directory: &Path, random: &mut fastrand::Rng) {
             }
         }
     }
+}
+
+#[test]
+fn a_segment_that_cannot_be_read_is_lost_and_no_other() {
+    let directory = tempfile::tempdir().unwrap();
+    let (engine, _) = open(directory.path(), SMALL);
+    (0..100).for_each(|number| put(&engine, number));
+    let stored = engine.entries();
+    drop(engine);
+    let first = &files(directory.path())[0];
+    let number = first.file_stem().unwrap().to_str().unwrap();
+    bad_sector::set(u64::from_str_radix(number, 16).ok());
+    let (engine, recovered) = open(directory.path(), SMALL);
+    bad_sector::set(None);
+    assert_eq!(recovered.discarded, 1);
+    let left = engine.entries();
+    assert!(0 < left && left < stored, "{left} of {stored}");
+    drop(engine);
+    // Where it can be read again, what it has may be older than what was stored since.
+    let (engine, recovered) = open(directory.path(), SMALL);
+    assert_eq!((recovered.discarded, engine.entries()), (0, left));
 }
 
 #[test]

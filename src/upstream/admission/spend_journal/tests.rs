@@ -14,12 +14,16 @@ use crate::upstream::admission::queue::AdmissionQueue;
 use crate::upstream::admission::shared_budget::{BudgetDemand, BudgetHandle};
 use crate::upstream::admission::{Rates, Reserve, spending};
 
-/// An error that every write gets, if it is set.
+/// An error that every write gets, if it is set, and what happens during the next one.
 #[derive(Clone, Default)]
-pub(super) struct Fault(Arc<AtomicI32>);
+pub(super) struct Fault(Arc<AtomicI32>, Arc<Mutex<Option<During>>>);
+
+type During = Box<dyn FnOnce() + Send>;
 
 impl Fault {
     pub(super) fn check(&self) -> io::Result<()> {
+        let during = self.1.lock().unwrap().take();
+        during.into_iter().for_each(|during| during());
         match self.0.load(Relaxed) {
             0 => Ok(()),
             number => Err(io::Error::from_raw_os_error(number)),
@@ -270,6 +274,30 @@ fn what_is_not_known_is_not_known_to_the_start_after_the_next_either() {
 }
 
 #[test]
+fn what_is_sent_while_a_write_hangs_is_written_as_soon_as_it_returns() {
+    let directory = tempfile::tempdir().unwrap();
+    let clock = Clock::manual();
+    let first = Process::start(directory.path(), &clock);
+    let budget = first.budget("one");
+    first.journal.write();
+    first.take(&budget);
+    let (journal, sent) = (first.journal.clone(), budget.clone());
+    let now = clock.now();
+    let hangs: During = Box::new(move || {
+        journal.health.stall();
+        sent.take(now, Reserve::Nothing).unwrap();
+    });
+    let fault = first.journal.file().as_ref().unwrap().fault.clone();
+    *fault.1.lock().unwrap() = Some(hangs);
+    first.journal.write();
+    assert_eq!(first.state(), "written");
+    drop(budget);
+    first.kill();
+    let second = Process::start(directory.path(), &clock);
+    assert_eq!(second.left("one"), Some(58));
+}
+
+#[test]
 fn a_file_that_is_removed_is_written_anew() {
     let directory = tempfile::tempdir().unwrap();
     let clock = Clock::manual();
@@ -304,8 +332,8 @@ fn a_directory_that_is_removed_is_not_written_anew() {
     assert!(!path.exists());
 }
 
-#[test]
-fn there_are_pages_for_many_keys_and_beyond_them_the_next_start_waits() {
+#[tokio::test]
+async fn there_are_pages_for_many_keys_and_beyond_them_the_next_start_waits() {
     let directory = tempfile::tempdir().unwrap();
     let clock = Clock::manual();
     let first = Process::start(directory.path(), &clock);
@@ -322,7 +350,13 @@ fn there_are_pages_for_many_keys_and_beyond_them_the_next_start_waits() {
     assert!(!first.journal.books().is_full);
     let more = handles(&first, file::SLOTS..file::SLOTS + 1);
     assert!(first.journal.books().is_full);
+    // A request of a budget without a page waits until the file says that there is one.
+    let entry = first.take(&more[0]);
+    let mut waits = Box::pin(more[0].journalled(entry));
+    assert_eq!(waits.as_mut().now_or_never(), None);
     first.journal.write();
+    assert_eq!(waits.now_or_never(), Some(()));
+    assert_eq!(first.journal.snapshot().unjournalled, 1);
     drop((held, more));
     first.kill();
     // Pages of keys that are gone are used again, when nothing counts any more.

@@ -93,6 +93,11 @@ async fn section_8_malformed_requests() {
             Status(200),
         ),
         (
+            "§8.2.3 more crumbs of a cookie than fields are allowed",
+            with(&[("cookie", "a=1"); 150]),
+            Status(200),
+        ),
+        (
             "§8.3 an unknown pseudo-header field",
             raw(&[method, scheme, authority, path, (":x", "1")]),
             PROTOCOL,

@@ -1,0 +1,126 @@
+//! Responses that stream from the upstream to a client that does not read them.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::{HONEST, HOSTILE, WINDOW, stream};
+use crate::support::frames::{DATA, FrameClient, HEADERS, WINDOW_UPDATE, frame, request};
+use crate::support::{Gate, Gateway, Reply, Setup, Upstream, respect, within};
+
+const KIB: u64 = 1024;
+
+/// A client may hold 1 MiB.
+fn setup(upstream: &Upstream) -> Setup {
+    respect::plain(upstream).config("limit.unsent_bytes = \"1MiB\"\ncache.max_bytes = \"64MiB\"")
+}
+
+/// 200 with a body in chunks, which has yet to begin.
+fn chunked(cache_control: &str) -> Reply {
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ntransfer-encoding: chunked\r\n";
+    Reply::raw(format!("{head}cache-control: {cache_control}\r\n\r\n"))
+}
+
+fn chunk(length: usize) -> String {
+    format!("{length:x}\r\n{}\r\n", "x".repeat(length))
+}
+
+/// Waits until the figures of `/status` are so: the bytes that are held, and how many
+/// connections were reset for them.
+async fn until_held(gateway: &Gateway, what: &str, holds: impl Fn(u64, u64) -> bool) -> u64 {
+    let number = |value: &Value| value.as_u64().unwrap();
+    let wait = async {
+        loop {
+            let status = gateway.admin("/status").await.json();
+            let bytes = number(&status["unsent"]["bytes"]);
+            if holds(bytes, number(&status["connections"]["reset_unsent"])) {
+                return bytes;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    within(what, wait).await
+}
+
+/// Each counts with what it has buffered, and its upstream does not go on sending.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn streamed_responses_that_are_not_read_count_and_wait() {
+    let upstream = Upstream::start();
+    upstream.always(chunked("no-store").endless(chunk(16 * KIB as usize)));
+    let gateway = setup(&upstream).start();
+    let mut client = FrameClient::connect_from(HOSTILE, gateway.public, &[(WINDOW, 0)]).await;
+    for nth in 0..4 {
+        let target = format!("/{nth}");
+        client.send(&request(stream(nth), &target, &[])).await;
+        client.next_of(HEADERS).await.unwrap();
+        let streams = u64::from(nth) + 1;
+        let least = |bytes, _| bytes >= streams * 64 * KIB;
+        let held = until_held(&gateway, "it counts", least).await;
+        assert!(held <= streams * 128 * KIB, "{held} of {streams}");
+    }
+    // Another client gets the same responses meanwhile.
+    let mut honest = FrameClient::connect_from(HONEST, gateway.public, &[]).await;
+    honest.send(&request(1, "/0", &[])).await;
+    honest.next_of(DATA).await.unwrap();
+    drop(honest);
+    // More than its bound: the connection is closed, and all is free.
+    for nth in 4..20 {
+        let target = format!("/{nth}");
+        client.send(&request(stream(nth), &target, &[])).await;
+    }
+    client.end().await;
+    let closed = |bytes, reset| (bytes, reset) == (0, 1);
+    until_held(&gateway, "nothing is held", closed).await;
+}
+
+/// A regression: it counted as its stream and as its first piece, two buffers of one
+/// response.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_single_response_may_exceed_the_bound_while_it_streams() {
+    const LENGTH: usize = 3 << 20;
+    let upstream = Upstream::start();
+    let gate = Gate::new();
+    let body = [chunk(LENGTH / 2), chunk(LENGTH / 2)].concat();
+    let open = Gate::new();
+    open.open();
+    upstream.always(
+        chunked("max-age=600")
+            .then(&open, body)
+            .then(&gate, "0\r\n\r\n"),
+    );
+    let gateway = setup(&upstream).start();
+    let mut client = FrameClient::connect_from(HOSTILE, gateway.public, &[(WINDOW, 0)]).await;
+    client.send(&request(1, "/0", &[])).await;
+    let all = |bytes, _| bytes >= LENGTH as u64;
+    until_held(&gateway, "all of it is held", all).await;
+    assert!(client.is_alive().await, "it is one response");
+    client.send(&request(3, "/1", &[])).await;
+    client.end().await;
+    let closed = |bytes, reset| (bytes, reset) == (0, 1);
+    until_held(&gateway, "nothing is held", closed).await;
+}
+
+/// The socket is not read, but its windows are open: h2 then buffers all of a small
+/// response. A regression: pieces of less than 1 KiB did not count.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn small_pieces_that_are_not_read_count() {
+    const OPEN: u32 = 0x7fff_ffff;
+    let upstream = Upstream::start();
+    let gate = Gate::new();
+    gate.open();
+    let body = [chunk(100).repeat(600), "0\r\n\r\n".to_owned()].concat();
+    upstream.always(chunked("no-store").then(&gate, body));
+    let gateway = setup(&upstream).start();
+    let mut client = FrameClient::narrow(HOSTILE, gateway.public, &[(WINDOW, OPEN)]).await;
+    let window = (OPEN - 65_535).to_be_bytes();
+    client.send(&frame(WINDOW_UPDATE, 0, 0, &window)).await;
+    for nth in 0..60 {
+        let target = format!("/{nth}");
+        client.send(&request(stream(nth), &target, &[])).await;
+    }
+    let closed = |bytes, reset| (bytes, reset) == (0, 1);
+    until_held(&gateway, "the connection is closed", closed).await;
+    let mut honest = FrameClient::connect_from(HONEST, gateway.public, &[]).await;
+    honest.send(&request(1, "/0", &[])).await;
+    honest.next_of(DATA).await.unwrap();
+}
