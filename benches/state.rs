@@ -85,7 +85,9 @@ async fn measure(gib: u64, place: &Path) -> Result<()> {
         began.elapsed().as_secs(),
         process.account().await?
     );
-    println!("| start | ready ms | first answer ms | resident MB | hit from disk µs, median | p99 | found |");
+    println!(
+        "| start | ready ms | first answer ms | resident MB | hit from disk µs, median | p99 | found |"
+    );
     println!("|---|--:|--:|--:|--:|--:|--:|");
     for start in 1..=STARTS {
         // New misses, so that the kill comes amid writes.
@@ -169,12 +171,17 @@ fn client() -> Client {
 /// Requests the n-th answer and compares it with what the upstream says.
 async fn get(client: &Client, address: SocketAddr, n: u64) -> Result<()> {
     let (status, body) = fetch(client, format!("http://{address}/{n}").parse()?).await?;
-    ensure!(status == 200 && body == body_of(n), "/{n}: {status}, or a wrong body");
+    ensure!(
+        status == 200 && body == body_of(n),
+        "/{n}: {status}, or a wrong body"
+    );
     Ok(())
 }
 
 async fn fetch(client: &Client, uri: Uri) -> Result<(u16, Bytes)> {
-    let response = client.request(Request::get(uri).body(Empty::new())?).await?;
+    let response = client
+        .request(Request::get(uri).body(Empty::new())?)
+        .await?;
     let status = response.status().as_u16();
     Ok((status, response.into_body().collect().await?.to_bytes()))
 }
@@ -285,10 +292,19 @@ impl Process {
         let mut line = String::new();
         stdout.read_line(&mut line)?;
         let mut addresses = line.split("http://").skip(1).map(|rest| {
-            let address: String = rest.chars().take_while(|c| c.is_ascii_digit() || ".:".contains(*c)).collect();
-            address.parse::<SocketAddr>().with_context(|| format!("ordgate is not ready: {line:?}"))
+            let address: String = rest
+                .chars()
+                .take_while(|c| c.is_ascii_digit() || ".:".contains(*c))
+                .collect();
+            address
+                .parse::<SocketAddr>()
+                .with_context(|| format!("ordgate is not ready: {line:?}"))
         });
-        let mut next = || addresses.next().with_context(|| format!("ordgate is not ready: {line:?}"))?;
+        let mut next = || {
+            addresses
+                .next()
+                .with_context(|| format!("ordgate is not ready: {line:?}"))?
+        };
         let (address, admin) = (next()?, next()?);
         Ok(Self {
             child,
@@ -332,7 +348,9 @@ impl Process {
     /// Bytes of memory of its own, which the page cache's are not.
     fn resident(&self) -> Result<u64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("RssAnon:"));
         let kib = line.and_then(|line| line.split_whitespace().next());
         Ok(kib.context("no RssAnon")?.parse::<u64>()? << 10)
     }

@@ -60,7 +60,8 @@ pub(crate) async fn restart(seed: u64, length: Duration, rate: f64) -> Result<Ve
             finals.iter().filter(|is_final| **is_final).count(),
             trace.requests.len()
         ),
-        "| start                  | ready ms | upstream | blocks | txs | tip and block checks |".to_owned(),
+        "| start                  | ready ms | upstream | blocks | txs | tip and block checks |"
+            .to_owned(),
         "|---|--:|--:|--:|--:|--:|".to_owned(),
     ];
     let mut asked = Vec::new();
@@ -95,9 +96,14 @@ pub(crate) async fn restart(seed: u64, length: Duration, rate: f64) -> Result<Ve
 fn with_state(upstream: SocketAddr, directory: &TempDir) -> Result<String> {
     let path = directory.path().join("state");
     fs::create_dir(&path)?;
-    let path = path.to_str().context("the temporary directory's name is no UTF-8")?;
+    let path = path
+        .to_str()
+        .context("the temporary directory's name is no UTF-8")?;
     let mut config: Table = ordgate_config::text(upstream, Some(FRESH), None)?.parse()?;
-    config.insert("state".to_owned(), Table::from_iter([("path".to_owned(), path.into())]).into());
+    config.insert(
+        "state".to_owned(),
+        Table::from_iter([("path".to_owned(), path.into())]).into(),
+    );
     Ok(toml::to_string(&config)?)
 }
 
