@@ -23,7 +23,7 @@ impl Chain {
     pub(crate) fn seed(&self, tip: TipNumber, blocks: &KnownBlocks) {
         if let Some(tip) = self.tip_at(tip) {
             tip.ledger().seed(blocks);
-            let is_checked = blocks.is_empty() || tip.source.path.is_none();
+            let is_checked = blocks.blocks.is_empty() || tip.source.path.is_none();
             tip.seed_settled.send_replace(is_checked);
         }
     }
@@ -34,7 +34,8 @@ impl Chain {
     pub(crate) fn known_blocks(&self, tip: TipNumber) -> Option<KnownBlocks> {
         let tip = self.tip_at(tip)?;
         let ledger = tip.ledger();
-        tip.is_purged().then(|| ledger.known_blocks()).flatten()
+        let known = || ledger.known_blocks(tip.number);
+        tip.is_purged().then(known).flatten()
     }
 
     /// Notes that what names the orphaned blocks that were reported was purged.
@@ -56,14 +57,19 @@ impl Chain {
     }
 
     /// What is known of the blocks up to a height that a response names which an earlier
-    /// run has stored; `None` while it is not known whether they stood in any epoch of
-    /// this run.
-    pub(crate) fn standing_blocks(&self, tip: TipNumber, highest: u32) -> Option<StandingBlocks> {
+    /// run has stored, by the number of that run's state; `None` while it is not known
+    /// whether they stood in any epoch of this run.
+    pub(crate) fn standing_blocks(
+        &self,
+        tip: TipNumber,
+        state: u64,
+        highest: u32,
+    ) -> Option<StandingBlocks> {
         let tip = self.tip_at(tip)?;
         let ledger = tip.ledger();
         let certain_tip = ledger.tip().filter(|(_, certain)| *certain);
         let certain_tip = certain_tip.map(|(height, _)| height);
-        let (_, epoch) = ledger.stands().filter(|(height, _)| highest <= *height)?;
+        let epoch = ledger.stood(state, highest)?;
         let is_deep = is_deep(highest, certain_tip, self.finality.final_depth);
         Some(StandingBlocks {
             epoch,
@@ -123,7 +129,7 @@ mod tests {
     use super::*;
     use crate::chain::finality::FinalitySettings;
     use crate::chain::ledger::Observation;
-    use crate::chain::{LookAhead, Settings, TipSource};
+    use crate::chain::{KnownRun, LookAhead, Settings, TipSource};
     use crate::pages::Block;
 
     const NOW: Moment = Moment::from_nanos(1 << 50);
@@ -182,7 +188,7 @@ mod tests {
             chain.apply_answer(0, start, NOW, observation, NOW);
         };
         learn(block(100));
-        assert_eq!(chain.known_blocks(0).unwrap().len(), 1);
+        assert_eq!(chain.known_blocks(0).unwrap().blocks.len(), 1);
         let height = 100;
         learn(Block {
             height,
@@ -190,14 +196,22 @@ mod tests {
         });
         assert_eq!(chain.known_blocks(0), None);
         chain.purged(0);
-        assert_eq!(chain.known_blocks(0).unwrap().len(), 1);
+        assert_eq!(chain.known_blocks(0).unwrap().blocks.len(), 1);
     }
 
     #[test]
     fn blocks_of_an_earlier_run_stand_as_long_as_a_later_epoch_is_linked() {
         let chain = chain();
-        chain.seed(0, &(80..=100).map(|height| (block(height), true)).collect());
-        assert_eq!(chain.standing_blocks(0, 99), None);
+        let run = KnownRun {
+            state: 1,
+            up_to: u32::MAX,
+        };
+        let earlier = KnownBlocks {
+            blocks: (80..=100).map(|height| (block(height), true)).collect(),
+            runs: vec![run],
+        };
+        chain.seed(0, &earlier);
+        assert_eq!(chain.standing_blocks(0, 1, 99), None);
         learn(&chain, 101, 100);
         let (first, depth) = (chain.epoch(0), chain.finality().final_depth);
         let standing = |are_final| {
@@ -207,16 +221,16 @@ mod tests {
             })
         };
         let deep = 101 - depth;
-        assert_eq!(chain.standing_blocks(0, 99), standing(false));
-        assert_eq!(chain.standing_blocks(0, deep), standing(true));
+        assert_eq!(chain.standing_blocks(0, 1, 99), standing(false));
+        assert_eq!(chain.standing_blocks(0, 1, deep), standing(true));
         // A new tip, and nothing of the blocks below it: as it may be after a reorg.
         let tag = crate::pages::hex(&block(130).hash);
         let start = chain.request_start(0).unwrap();
         chain.apply_status(0, start, NOW, Some(130), Some(tag.as_bytes()), NOW);
         assert!(chain.epoch(0) > first);
-        assert_eq!(chain.standing_blocks(0, 99), standing(false));
+        assert_eq!(chain.standing_blocks(0, 1, 99), standing(false));
         // A block that was seen before is seen again.
         learn(&chain, 130, 101);
-        assert_eq!(chain.standing_blocks(0, 99), standing(true));
+        assert_eq!(chain.standing_blocks(0, 1, 99), standing(true));
     }
 }

@@ -44,7 +44,7 @@ use fork_search::ForkSearch;
 pub(crate) use observe::{Observation, ObservationResult};
 use reorgs::Reorgs;
 use seed::Seed;
-pub(crate) use seed::{KnownBlocks, SeedCheck};
+pub(crate) use seed::{KnownBlocks, KnownRun, MOST_RUNS, SeedCheck};
 use status::StatusPath;
 use tags::{TipTags, as_hash, bare};
 

@@ -1,4 +1,5 @@
-//! What is known of an indexer's chain, in a file: the hashes of its blocks.
+//! What is known of an indexer's chain, in a file: the hashes of its blocks, and the runs
+//! of the process whose answers name them.
 //!
 //! The next run checks with one request whether the highest of them still stands
 //! (`Ledger::seed`). Only then are answers that name them fresh. A file that is torn or
@@ -10,10 +11,10 @@ use std::path::{Path, PathBuf};
 use super::bytes::{Reader, put_record, take_record};
 use super::digest::MeaningDigest;
 use super::files::replace;
-use crate::chain::KnownBlocks;
+use crate::chain::{KnownBlocks, KnownRun, MOST_RUNS};
 use crate::pages::Block;
 
-const HEAD: &[u8; 16] = b"ordgate-blocks-1";
+const HEAD: &[u8; 16] = b"ordgate-blocks-2";
 
 /// The most blocks of a file: the highest.
 const MOST: u32 = 16_384;
@@ -24,7 +25,7 @@ pub(super) fn path(directory: &Path, tip: MeaningDigest) -> PathBuf {
 }
 
 /// The most bytes of a file.
-pub(super) const MOST_BYTES: u64 = MOST as u64 * 37 + 128;
+pub(super) const MOST_BYTES: u64 = MOST as u64 * 37 + MOST_RUNS as u64 * 12 + 128;
 
 /// The files that are kept of tips which are not configured: they may be again.
 pub(super) const MOST_FORMER: usize = 4;
@@ -48,9 +49,16 @@ pub(super) fn tidy(directory: &Path, tips: &[MeaningDigest]) -> io::Result<()> {
 }
 
 /// Writes the blocks of a tip.
-pub(super) fn write(directory: &Path, tip: MeaningDigest, blocks: &KnownBlocks) -> io::Result<()> {
+pub(super) fn write(directory: &Path, tip: MeaningDigest, known: &KnownBlocks) -> io::Result<()> {
     let mut content = HEAD.to_vec();
     content.extend_from_slice(&tip.0);
+    let runs = &known.runs[known.runs.len().saturating_sub(MOST_RUNS)..];
+    content.extend_from_slice(&(runs.len() as u32).to_le_bytes());
+    for run in runs {
+        content.extend_from_slice(&run.state.to_le_bytes());
+        content.extend_from_slice(&run.up_to.to_le_bytes());
+    }
+    let blocks = &known.blocks;
     let blocks = &blocks[blocks.len().saturating_sub(MOST as usize)..];
     let count = u32::try_from(blocks.len()).unwrap_or(MOST);
     content.extend_from_slice(&count.to_le_bytes());
@@ -82,32 +90,45 @@ fn parse(bytes: &[u8], tip: MeaningDigest) -> Option<KnownBlocks> {
     if !whole.is_at_end() || from.array()? != *HEAD || from.array()? != tip.0 {
         return None;
     }
+    let count = from.u32().filter(|count| *count as usize <= MOST_RUNS)?;
+    let run = |_| {
+        let (state, up_to) = (from.u64()?, from.u32()?);
+        Some(KnownRun { state, up_to })
+    };
+    let runs: Vec<_> = (0..count).map(run).collect::<Option<_>>()?;
     let count = from.u32().filter(|count| *count <= MOST)?;
     let block = |_| {
         let (height, hash) = (from.u32()?, from.array()?);
         Some((Block { height, hash }, from.bool()?))
     };
-    let blocks: Option<KnownBlocks> = (0..count).map(block).collect();
-    blocks.filter(|_| from.is_at_end())
+    let blocks: Vec<_> = (0..count).map(block).collect::<Option<_>>()?;
+    from.is_at_end().then_some(KnownBlocks { blocks, runs })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const RUN: KnownRun = KnownRun {
+        state: 3,
+        up_to: 840_000,
+    };
+
     #[test]
     fn the_files_of_former_tips_are_few() {
         let directory = tempfile::tempdir().unwrap();
-        let blocks: KnownBlocks = (0..MOST)
-            .map(|height| {
-                let mut hash = [1; 32];
-                hash[..4].copy_from_slice(&height.to_le_bytes());
-                (Block { height, hash }, true)
-            })
-            .collect();
+        let blocks = (0..MOST).map(|height| {
+            let mut hash = [1; 32];
+            hash[..4].copy_from_slice(&height.to_le_bytes());
+            (Block { height, hash }, true)
+        });
+        let known = KnownBlocks {
+            blocks: blocks.collect(),
+            runs: vec![RUN; MOST_RUNS],
+        };
         let tip = |number: u8| MeaningDigest([number; 32]);
         for number in 0..12 {
-            write(directory.path(), tip(number), &blocks).unwrap();
+            write(directory.path(), tip(number), &known).unwrap();
             let file = std::fs::File::open(path(directory.path(), tip(number))).unwrap();
             assert!(file.metadata().unwrap().len() <= MOST_BYTES);
             let at = std::time::UNIX_EPOCH + std::time::Duration::from_secs(number.into());
@@ -129,10 +150,13 @@ mod tests {
             height: height.into(),
             hash: [height; 32],
         };
-        let blocks = vec![(block(7), true), (block(9), false)];
+        let mut known = KnownBlocks {
+            blocks: vec![(block(7), true), (block(9), false)],
+            runs: vec![RUN],
+        };
         assert_eq!(read(directory.path(), tip).unwrap(), None);
-        write(directory.path(), tip, &blocks).unwrap();
-        assert_eq!(read(directory.path(), tip).unwrap(), Some(blocks.clone()));
+        write(directory.path(), tip, &known).unwrap();
+        assert_eq!(read(directory.path(), tip).unwrap(), Some(known.clone()));
         let whole = std::fs::read(path(directory.path(), tip)).unwrap();
         assert_eq!(
             parse(&whole, MeaningDigest([2; 32])),
@@ -149,7 +173,8 @@ mod tests {
         }
         std::fs::write(path(directory.path(), tip), &whole[1..]).unwrap();
         assert!(read(directory.path(), tip).is_err());
-        write(directory.path(), tip, &blocks[1..].to_vec()).unwrap();
-        assert_eq!(read(directory.path(), tip).unwrap().unwrap().len(), 1);
+        known.blocks.pop();
+        write(directory.path(), tip, &known).unwrap();
+        assert_eq!(read(directory.path(), tip).unwrap(), Some(known));
     }
 }

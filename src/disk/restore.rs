@@ -197,7 +197,10 @@ impl Disk {
         let is_of_this_run = chain.state_number(tip) == Some(stamp.state);
         let (class, epoch, stands) = match is_of_this_run {
             true => (stamp.class, stamp.epoch, true),
-            false => match (chain.standing_blocks(tip, highest), stamp.class) {
+            false => match (
+                chain.standing_blocks(tip, stamp.state, highest),
+                stamp.class,
+            ) {
                 (Some(blocks), _) if blocks.are_final => (Class::Final, blocks.epoch, true),
                 (Some(blocks), class) => (class, blocks.epoch, true),
                 (None, class) => (class, NO_EPOCH, false),

@@ -183,7 +183,7 @@ impl Tier {
                 return None;
             }
             let blocks = disk.chain.known_blocks(tip)?;
-            known.blocks = blocks.len();
+            known.blocks = blocks.blocks.len();
             Some((*digest, known, blocks))
         });
         blocks.collect()

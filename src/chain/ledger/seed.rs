@@ -2,7 +2,7 @@
 //!
 //! The chain may have changed since. A block's hash commits to all blocks below it: so
 //! once one of these blocks is seen again, it and all of them below it stand in the epoch
-//! in which it was seen ([`Ledger::stands`]). Until then they prove nothing, but another
+//! in which it was seen ([`Ledger::stood`]). Until then they prove nothing, but another
 //! block at the height of one is a reorg, like any other. The highest is requested first
 //! ([`Ledger::next_seed_check`]); after a reorg the highest of those that are left.
 
@@ -14,14 +14,36 @@ use crate::clock::Moment;
 /// go as deep as a search for the fork point.
 const MOST_CHECKS: u32 = 16;
 
-/// Blocks of an earlier run, and whether they have items.
-pub(crate) type KnownBlocks = Vec<(Block, bool)>;
+/// The most runs whose answers are vouched for. What older ones stored is fetched again.
+pub(crate) const MOST_RUNS: usize = 64;
+
+/// What one run of the process leaves to the next.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct KnownBlocks {
+    /// Blocks of one chain, and whether they have items.
+    pub(crate) blocks: Vec<(Block, bool)>,
+    /// The runs whose answers name blocks of that chain, the oldest first.
+    pub(crate) runs: Vec<KnownRun>,
+}
+
+/// A run of the process whose answers name blocks of a chain.
+///
+/// Blocks of a later run prove nothing for an answer above: it may name one that was
+/// replaced while no process was there to see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KnownRun {
+    /// The number of its state (`Chain::state_number`).
+    pub(crate) state: u64,
+    /// The height up to which that is known.
+    pub(crate) up_to: u32,
+}
 
 /// What became of the blocks of an earlier run.
 #[derive(Debug, Default)]
 pub(super) struct Seed {
     /// The highest of them that was seen again, and the last epoch in which it was.
     stands: Option<(u32, Epoch)>,
+    runs: Vec<KnownRun>,
     checks: u32,
     last_check: Option<u32>,
 }
@@ -40,11 +62,12 @@ pub(crate) enum SeedCheck {
 
 impl Ledger {
     /// Takes over the blocks of an earlier run, unless something is known already.
-    pub(crate) fn seed(&mut self, blocks: &KnownBlocks) {
+    pub(crate) fn seed(&mut self, known: &KnownBlocks) {
         if self.revision > 0 || self.blocks.len() > 0 {
             return;
         }
-        for (block, has_items) in blocks {
+        self.seed.runs.clone_from(&known.runs);
+        for (block, has_items) in &known.blocks {
             let known = KnownBlock {
                 hash: block.hash,
                 revision: 0,
@@ -59,25 +82,49 @@ impl Ledger {
         }
     }
 
-    /// The blocks, for the next run; `None` while it is not known whether all are of one
-    /// chain, or while those of the run before are unchecked.
-    pub(crate) fn known_blocks(&self) -> Option<KnownBlocks> {
-        // Those above say what answers of earlier runs were of, which would seem to stand in
-        // the next run if it knew other blocks above.
-        let mut above = self.blocks.from(self.first_open());
-        let is_open = self.fork_search.is_some() || above.any(|(_, known)| known.is_seed);
-        let blocks = self.blocks.from(0).map(|(height, known)| {
+    /// The blocks, for the next run, and the runs that they speak for: this one by the
+    /// number of its state, and earlier ones as far as their blocks were seen to stand.
+    /// `None` while it is not known whether all are of one chain, or while blocks of an
+    /// earlier run are still to be checked.
+    pub(crate) fn known_blocks(&self, state: u64) -> Option<KnownBlocks> {
+        if self.fork_search.is_some() || self.unseen().next().is_some() {
+            return None;
+        }
+        // A block that was not seen again and cannot be checked is of no use.
+        let open = self.first_open();
+        let blocks = self.blocks.from(0);
+        let blocks = blocks.filter(|(height, known)| !known.is_seed || *height < open);
+        let blocks = blocks.map(|(height, known)| {
             let hash = known.hash;
             (Block { height, hash }, known.has_items)
         });
-        (!is_open).then(|| blocks.collect())
+        let own = KnownRun {
+            state,
+            up_to: u32::MAX,
+        };
+        let earlier = self.seed.runs.iter().rev().take(MOST_RUNS - 1).rev();
+        let earlier = earlier.filter_map(|run| self.run(run.state));
+        Some(KnownBlocks {
+            blocks: blocks.collect(),
+            runs: earlier.chain([own]).collect(),
+        })
     }
 
-    /// The height up to which the blocks of the earlier run are known to stand, and the
-    /// epoch in which they did. Whether they still do is that epoch's question
-    /// ([`Ledger::is_linked`]), as for an answer of it.
-    pub(crate) const fn stands(&self) -> Option<(u32, Epoch)> {
-        self.seed.stands
+    /// An earlier run, and the height up to which its answers name blocks that are known
+    /// to stand.
+    fn run(&self, state: u64) -> Option<KnownRun> {
+        let (height, _) = self.seed.stands?;
+        let run = self.seed.runs.iter().find(|run| run.state == state)?;
+        let up_to = run.up_to.min(height);
+        Some(KnownRun { state, up_to })
+    }
+
+    /// The epoch of this run in which the blocks up to a height stood that an answer of an
+    /// earlier run names, where that is known. Whether they still do is that epoch's
+    /// question ([`Ledger::is_linked`]), as for an answer of it.
+    pub(crate) fn stood(&self, state: u64, highest: u32) -> Option<Epoch> {
+        let run = self.run(state).filter(|run| highest <= run.up_to);
+        run.and(self.seed.stands).map(|(_, epoch)| epoch)
     }
 
     /// Notes that a block of the earlier run was seen in an epoch.
@@ -160,6 +207,18 @@ mod tests {
         Block { height, hash }
     }
 
+    const fn run(state: u64, up_to: u32) -> KnownRun {
+        KnownRun { state, up_to }
+    }
+
+    /// What run 1 leaves to the next.
+    fn known(blocks: impl IntoIterator<Item = (Block, bool)>) -> KnownBlocks {
+        KnownBlocks {
+            blocks: blocks.into_iter().collect(),
+            runs: vec![run(1, u32::MAX)],
+        }
+    }
+
     /// A ledger after a run that knew blocks 100 to 140 of chain 1, whose upstream
     /// reports a tip.
     fn seeded(tip: Option<u32>) -> Ledger {
@@ -168,8 +227,7 @@ mod tests {
             margin: 12,
             write_time: Duration::ZERO,
         });
-        let blocks: KnownBlocks = (100..=140).map(|height| (block(height, 1), true)).collect();
-        ledger.seed(&blocks);
+        ledger.seed(&known((100..=140).map(|height| (block(height, 1), true))));
         if tip.is_some() {
             ledger.status(ledger.start(), tip, None, NOW).unwrap();
         }
@@ -189,7 +247,7 @@ mod tests {
     }
 
     fn stands(ledger: &Ledger) -> Option<u32> {
-        ledger.stands().map(|(height, _)| height)
+        ledger.seed.stands.map(|(height, _)| height)
     }
 
     #[test]
@@ -200,13 +258,13 @@ mod tests {
             ledger.status(ledger.start(), Some(150), None, NOW).unwrap();
             ledger
         };
-        assert_eq!(ledger.stands(), None);
-        assert_eq!(ledger.known_blocks(), None);
+        assert_eq!(ledger.seed.stands, None);
+        assert_eq!(ledger.known_blocks(2), None);
         assert_eq!(ledger.next_seed_check(NOW), SeedCheck::At(140));
         assert_eq!(answer(&mut ledger, block(140, 1)), None);
         assert_eq!(ledger.next_seed_check(NOW), SeedCheck::None);
         assert_eq!(stands(&ledger), Some(140));
-        assert_eq!(ledger.known_blocks().unwrap().len(), 41);
+        assert_eq!(ledger.known_blocks(2).unwrap().blocks.len(), 41);
     }
 
     #[test]
@@ -215,7 +273,7 @@ mod tests {
         assert_eq!(ledger.next_seed_check(NOW), SeedCheck::At(140));
         // The fork is at 120: blocks above are others.
         assert_eq!(answer(&mut ledger, block(140, 2)), Some(128));
-        assert_eq!(ledger.stands(), None);
+        assert_eq!(ledger.seed.stands, None);
         assert_eq!(ledger.next_seed_check(NOW), SeedCheck::At(127));
         assert_eq!(answer(&mut ledger, block(127, 2)), Some(115));
         assert_eq!(ledger.next_seed_check(NOW), SeedCheck::At(114));
@@ -248,7 +306,7 @@ mod tests {
         assert_eq!(answer(&mut ledger, block(120, 1)), None);
         assert_eq!(ledger.next_seed_check(NOW), SeedCheck::None);
         assert_eq!(stands(&ledger), Some(120));
-        assert_eq!(ledger.known_blocks(), None, "those above are unchecked");
+        assert_eq!(ledger.known_blocks(2), None, "those above are unchecked");
     }
 
     #[test]
@@ -258,8 +316,7 @@ mod tests {
             margin: 2,
             write_time: Duration::ZERO,
         });
-        let blocks: KnownBlocks = (100..=900).map(|height| (block(height, 1), true)).collect();
-        ledger.seed(&blocks);
+        ledger.seed(&known((100..=900).map(|height| (block(height, 1), true))));
         ledger.status(ledger.start(), Some(900), None, NOW).unwrap();
         let mut checks = 0;
         loop {
@@ -276,7 +333,7 @@ mod tests {
             }
         }
         assert_eq!(checks, MOST_CHECKS);
-        assert_eq!(ledger.stands(), None);
+        assert_eq!(ledger.seed.stands, None);
         assert_eq!(ledger.next_seed_check(NOW), SeedCheck::None);
     }
 
@@ -285,20 +342,20 @@ mod tests {
         let mut ledger = seeded(Some(150));
         let first = ledger.epoch();
         assert_eq!(answer(&mut ledger, block(140, 1)), None);
-        assert_eq!(ledger.stands(), Some((140, first)));
+        assert_eq!(ledger.seed.stands, Some((140, first)));
         ledger.status(ledger.start(), Some(151), None, NOW).unwrap();
-        assert_eq!(ledger.stands(), Some((140, first)), "unchecked since");
+        assert_eq!(ledger.seed.stands, Some((140, first)), "unchecked since");
         let lower = block(120, 1);
         assert_eq!(answer(&mut ledger, lower), None);
-        assert_eq!(ledger.stands(), Some((140, first)));
+        assert_eq!(ledger.seed.stands, Some((140, first)));
         assert_eq!(answer(&mut ledger, block(140, 1)), None);
-        assert_eq!(ledger.stands(), Some((140, first + 1)));
+        assert_eq!(ledger.seed.stands, Some((140, first + 1)));
         // Where it is orphaned, a lower one that is seen says more.
         assert_eq!(answer(&mut ledger, block(139, 2)), Some(127));
         assert_eq!(answer(&mut ledger, lower), None);
         let last = ledger.epoch();
         assert!(last > first + 1);
-        assert_eq!(ledger.stands(), Some((120, last)));
+        assert_eq!(ledger.seed.stands, Some((120, last)));
     }
 
     #[test]
@@ -312,29 +369,66 @@ mod tests {
             ..Observation::default()
         };
         ledger.observe(start, observation, NOW);
-        assert_eq!(ledger.stands(), None);
+        assert_eq!(ledger.seed.stands, None);
         assert_eq!(ledger.next_seed_check(NOW), SeedCheck::At(140));
     }
 
     #[test]
-    fn blocks_are_not_for_the_next_run_while_one_of_the_run_before_is_unseen() {
+    fn a_block_that_cannot_be_checked_does_not_keep_the_others_from_the_next_run() {
         let mut ledger = Ledger::new(seeded(None).bounds);
         // The second as a status records the tip: it cannot be requested.
-        ledger.seed(&vec![(block(140, 1), true), (block(141, 1), false)]);
+        ledger.seed(&known([(block(140, 1), true), (block(141, 1), false)]));
         ledger.status(ledger.start(), Some(150), None, NOW).unwrap();
+        assert_eq!(ledger.known_blocks(2), None);
         assert_eq!(ledger.next_seed_check(NOW), SeedCheck::At(140));
         assert_eq!(answer(&mut ledger, block(140, 1)), None);
-        // It may have been orphaned, and an answer of an earlier run may name it.
-        assert_eq!(ledger.known_blocks(), None);
-        assert_eq!(answer(&mut ledger, block(141, 1)), None);
-        assert_eq!(ledger.known_blocks().unwrap().len(), 2);
+        assert_eq!(answer(&mut ledger, block(145, 1)), None);
+        let next = ledger.known_blocks(2).unwrap();
+        let heights: Vec<_> = next.blocks.iter().map(|(block, _)| block.height).collect();
+        assert_eq!(heights, [140, 145]);
+        assert_eq!(next.runs, [run(1, 140), run(2, u32::MAX)]);
+    }
+
+    #[test]
+    fn blocks_of_a_later_run_prove_nothing_for_answers_above_those_that_were_seen() {
+        let mut ledger = seeded(Some(150));
+        assert_eq!(answer(&mut ledger, block(140, 1)), None);
+        // Run 1 knew no block 141, though an answer of it may name one.
+        assert_eq!(answer(&mut ledger, block(145, 1)), None);
+        assert_eq!(ledger.stood(1, 141), None);
+        let mut next = Ledger::new(ledger.bounds);
+        next.seed(&ledger.known_blocks(2).unwrap());
+        next.status(next.start(), Some(150), None, NOW).unwrap();
+        assert_eq!(answer(&mut next, block(145, 1)), None);
+        let epoch = Some(next.epoch());
+        assert_eq!((next.stood(1, 140), next.stood(1, 141)), (epoch, None));
+        assert_eq!((next.stood(2, 145), next.stood(2, 146)), (epoch, None));
+        assert_eq!(
+            next.stood(3, 100),
+            None,
+            "a run that the file does not name"
+        );
+    }
+
+    #[test]
+    fn the_runs_that_are_spoken_for_are_bounded() {
+        let mut ledger = seeded(Some(150));
+        for state in 2..200 {
+            assert_eq!(answer(&mut ledger, block(140, 1)), None);
+            let known = ledger.known_blocks(state).unwrap();
+            assert!(known.runs.len() <= MOST_RUNS);
+            assert_eq!(known.runs.last(), Some(&run(state, u32::MAX)));
+            ledger = Ledger::new(ledger.bounds);
+            ledger.seed(&known);
+            ledger.status(ledger.start(), Some(150), None, NOW).unwrap();
+        }
     }
 
     #[test]
     fn what_is_known_is_not_replaced() {
         let mut ledger = seeded(Some(150));
         answer(&mut ledger, block(140, 2));
-        ledger.seed(&vec![(block(130, 1), true)]);
+        ledger.seed(&known([(block(130, 1), true)]));
         assert_eq!(ledger.hash_at(130), None);
     }
 }
