@@ -405,7 +405,6 @@ impl Gateway {
     /// Periodic maintenance: forgets clients whose limits are whole again, and
     /// removes stored responses that are purged or too stale to be served.
     pub fn maintain(&self) {
-        self.fill.disk.open();
         if let Some(limit) = self.limit() {
             let clients = limit.prune() as u64;
             self.meter().totals.clients.store(clients, Relaxed);
@@ -416,6 +415,13 @@ impl Gateway {
                 policy.stale_while_revalidate.max(policy.stale_if_error)
             })
         });
+        // Last, since it waits for the disk.
+        self.fill.disk.open();
+        if self.cache.store().has_purged()
+            && let Err(error) = self.fill.disk.forget()
+        {
+            tracing::debug!(%error, "what was purged may be on disk");
+        }
     }
 }
 

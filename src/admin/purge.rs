@@ -86,13 +86,13 @@ pub(super) async fn answer(
 /// Makes purges survive the machine's end, where responses are kept on disk. It waits for
 /// the disk, on another thread.
 async fn make_durable(gateway: &Gateway) -> io::Result<()> {
-    let Some(disk) = gateway.fill.disk.get() else {
-        return Ok(());
-    };
-    let tier = disk.tier().clone();
-    let synced = tokio::task::spawn_blocking(move || tier.sync_purges());
-    match tokio::time::timeout(DISK_PATIENCE, synced).await {
-        Ok(synced) => synced.map_err(io::Error::other)?,
+    let slot = gateway.fill.disk.clone();
+    let recorded = tokio::task::spawn_blocking(move || match slot.get() {
+        Some(disk) => disk.tier().sync_purges(),
+        None => slot.forget(),
+    });
+    match tokio::time::timeout(DISK_PATIENCE, recorded).await {
+        Ok(recorded) => recorded.map_err(io::Error::other)?,
         Err(elapsed) => Err(io::Error::new(io::ErrorKind::TimedOut, elapsed)),
     }
 }

@@ -22,9 +22,8 @@ impl Chain {
     /// before one is seen again.
     pub(crate) fn seed(&self, tip: TipNumber, blocks: &KnownBlocks) {
         if let Some(tip) = self.tip_at(tip) {
-            tip.ledger().seed(blocks);
-            let is_checked = blocks.blocks.is_empty() || tip.source.path.is_none();
-            tip.seed_settled.send_replace(is_checked);
+            let is_open = tip.ledger().seed(blocks) && tip.source.path.is_some();
+            tip.seed_settled.send_replace(!is_open);
         }
     }
 

@@ -3,7 +3,9 @@
 //!
 //! The next run checks with one request whether the highest of them still stands
 //! (`Ledger::seed`). Only then are answers that name them fresh. A file that is torn or
-//! damaged is as good as none: then nothing is known to stand.
+//! damaged is as good as none: then nothing is known to stand. The file may be older than a
+//! reorg: it says which purges it knew of, and the next run cuts it off at the lowest
+//! height of those that came later.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -48,10 +50,16 @@ pub(super) fn tidy(directory: &Path, tips: &[MeaningDigest]) -> io::Result<()> {
         .try_for_each(|(_, path)| std::fs::remove_file(path))
 }
 
-/// Writes the blocks of a tip.
-pub(super) fn write(directory: &Path, tip: MeaningDigest, known: &KnownBlocks) -> io::Result<()> {
+/// Writes the blocks of a tip, and the number of the last purge before they were
+/// collected.
+pub(super) fn write(
+    directory: &Path,
+    tip: MeaningDigest,
+    (known, purge): (&KnownBlocks, u64),
+) -> io::Result<()> {
     let mut content = HEAD.to_vec();
     content.extend_from_slice(&tip.0);
+    content.extend_from_slice(&purge.to_le_bytes());
     let runs = &known.runs[known.runs.len().saturating_sub(MOST_RUNS)..];
     content.extend_from_slice(&(runs.len() as u32).to_le_bytes());
     for run in runs {
@@ -72,8 +80,8 @@ pub(super) fn write(directory: &Path, tip: MeaningDigest, known: &KnownBlocks) -
     replace(&path(directory, tip), &bytes, false).map(drop)
 }
 
-/// The blocks of a tip; `Err` if the file cannot be read, `Ok(None)` without one.
-pub(super) fn read(directory: &Path, tip: MeaningDigest) -> io::Result<Option<KnownBlocks>> {
+/// What was written; `Err` if the file cannot be read, `Ok(None)` without one.
+pub(super) fn read(directory: &Path, tip: MeaningDigest) -> io::Result<Option<(KnownBlocks, u64)>> {
     match std::fs::read(path(directory, tip)) {
         Ok(bytes) => match parse(&bytes, tip) {
             Some(blocks) => Ok(Some(blocks)),
@@ -84,12 +92,13 @@ pub(super) fn read(directory: &Path, tip: MeaningDigest) -> io::Result<Option<Kn
     }
 }
 
-fn parse(bytes: &[u8], tip: MeaningDigest) -> Option<KnownBlocks> {
+fn parse(bytes: &[u8], tip: MeaningDigest) -> Option<(KnownBlocks, u64)> {
     let mut whole = Reader(bytes);
     let mut from = Reader(take_record(&mut whole)?);
     if !whole.is_at_end() || from.array()? != *HEAD || from.array()? != tip.0 {
         return None;
     }
+    let purge = from.u64()?;
     let count = from.u32().filter(|count| *count as usize <= MOST_RUNS)?;
     let run = |_| {
         let (state, up_to) = (from.u64()?, from.u32()?);
@@ -102,7 +111,8 @@ fn parse(bytes: &[u8], tip: MeaningDigest) -> Option<KnownBlocks> {
         Some((Block { height, hash }, from.bool()?))
     };
     let blocks: Vec<_> = (0..count).map(block).collect::<Option<_>>()?;
-    from.is_at_end().then_some(KnownBlocks { blocks, runs })
+    let known = KnownBlocks { blocks, runs };
+    from.is_at_end().then_some((known, purge))
 }
 
 #[cfg(test)]
@@ -128,7 +138,7 @@ mod tests {
         };
         let tip = |number: u8| MeaningDigest([number; 32]);
         for number in 0..12 {
-            write(directory.path(), tip(number), &known).unwrap();
+            write(directory.path(), tip(number), (&known, 0)).unwrap();
             let file = std::fs::File::open(path(directory.path(), tip(number))).unwrap();
             assert!(file.metadata().unwrap().len() <= MOST_BYTES);
             let at = std::time::UNIX_EPOCH + std::time::Duration::from_secs(number.into());
@@ -155,8 +165,11 @@ mod tests {
             runs: vec![RUN],
         };
         assert_eq!(read(directory.path(), tip).unwrap(), None);
-        write(directory.path(), tip, &known).unwrap();
-        assert_eq!(read(directory.path(), tip).unwrap(), Some(known.clone()));
+        write(directory.path(), tip, (&known, 5)).unwrap();
+        assert_eq!(
+            read(directory.path(), tip).unwrap(),
+            Some((known.clone(), 5))
+        );
         let whole = std::fs::read(path(directory.path(), tip)).unwrap();
         assert_eq!(
             parse(&whole, MeaningDigest([2; 32])),
@@ -174,7 +187,7 @@ mod tests {
         std::fs::write(path(directory.path(), tip), &whole[1..]).unwrap();
         assert!(read(directory.path(), tip).is_err());
         known.blocks.pop();
-        write(directory.path(), tip, &known).unwrap();
-        assert_eq!(read(directory.path(), tip).unwrap(), Some(known));
+        write(directory.path(), tip, (&known, 5)).unwrap();
+        assert_eq!(read(directory.path(), tip).unwrap(), Some((known, 5)));
     }
 }

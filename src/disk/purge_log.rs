@@ -131,6 +131,11 @@ impl PurgeLog {
         self.push(Record::Routes(routes));
     }
 
+    /// The lowest height of a tip that was purged after a purge: 0 if that is forgotten.
+    pub(super) fn reorg_since(&self, purge: u64, tip: MeaningDigest) -> Option<u32> {
+        read(&self.state).records.reorg_since(purge, tip)
+    }
+
     /// The number of the last purge, and that of the next removal.
     pub(super) fn position(&self) -> (u64, u64) {
         let state = read(&self.state);

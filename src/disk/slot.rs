@@ -3,7 +3,9 @@
 
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
+use std::{fs, io};
 
+use super::tier::PURGES;
 use super::{Disk, OpenError, Tier};
 use crate::clock::{Clock, Moment};
 use crate::state_dir::StateDir;
@@ -28,6 +30,8 @@ pub(crate) struct LateTier {
 struct Attempts {
     opened: Option<Arc<Tier>>,
     last: Option<Moment>,
+    /// Whether what an earlier run has stored is absent for the next one.
+    is_forgotten: bool,
 }
 
 impl LateTier {
@@ -67,6 +71,25 @@ impl LateTier {
             }
         }
         attempts.opened.clone()
+    }
+
+    /// Removes the purge log of an earlier run, unless this one records its purges there.
+    /// Without it, all that is stored is absent.
+    fn forget(&self) -> io::Result<()> {
+        let mut attempts = lock(&self.attempts);
+        if attempts.opened.is_some() || attempts.is_forgotten {
+            return Ok(());
+        }
+        let log = self.directory.path().join(ANSWERS).join(PURGES);
+        match fs::remove_file(log) {
+            Ok(()) => tracing::warn!(
+                "a purge could not be recorded, since responses on disk cannot be used: all that were stored there are discarded"
+            ),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        attempts.is_forgotten = true;
+        Ok(())
     }
 
     fn open(&self) -> Result<Arc<Tier>, OpenError> {
@@ -125,6 +148,13 @@ impl DiskSlot {
         {
             self.0.disk.get_or_init(|| make(&tier));
         }
+    }
+
+    /// While it cannot be opened, purges are not recorded: this makes what an earlier run
+    /// has stored absent. It waits for the disk.
+    pub(crate) fn forget(&self) -> io::Result<()> {
+        let missing = self.0.source.as_ref().filter(|_| self.get().is_none());
+        missing.map_or(Ok(()), |source| source.tier.forget())
     }
 
     /// Where the tier is from, for the next configuration.

@@ -175,7 +175,12 @@ impl Tier {
                 continue;
             }
             match chain_file::read(&self.directory, *digest) {
-                Ok(Some(blocks)) => disk.chain.seed(tip, &blocks),
+                Ok(Some((mut known, purge))) => {
+                    // An answer of a later chain may be there, of whose blocks the file
+                    // knows those of before.
+                    known.cut_off(self.log.reorg_since(purge, *digest));
+                    disk.chain.seed(tip, &known);
+                }
                 Ok(None) => {}
                 Err(error) => tracing::warn!(
                     %error,
@@ -331,5 +336,5 @@ fn report(found: &Recovered) {
 
 /// The names of the files.
 const RESPONSES: &str = "responses";
-const PURGES: &str = "purges";
+pub(super) const PURGES: &str = "purges";
 pub(super) const TIME: &str = "time";

@@ -130,6 +130,8 @@ impl Tier {
             self.counts.last_compaction.store(now, Relaxed);
         }
         let disk = self.current().disk.upgrade();
+        // Before the blocks: a purge that comes meanwhile counts as one that they may not know.
+        let (purge, _) = self.log.position();
         // Before the log is made durable: a file with blocks of the new chain is never there
         // without the purge that their reorg has caused.
         let to_write = (disk.as_deref()).map_or_else(Vec::new, |disk| self.blocks(disk, upkeep));
@@ -161,7 +163,7 @@ impl Tier {
             }
         }
         for (digest, known, blocks) in to_write {
-            chain_file::write(&self.directory, digest, &blocks)?;
+            chain_file::write(&self.directory, digest, (&blocks, purge))?;
             upkeep.written.insert(digest, known);
         }
         Ok(())

@@ -144,11 +144,9 @@ impl TokenClients {
                 name,
                 settings: own,
             } = new;
-            let has_own = own.requests_per_minute.is_some() || own.burst.is_some();
-            let quota = match has_own {
-                true => Some(quota(settings, own)),
-                false => default,
-            };
+            // A burst alone says nothing where nothing else is limited.
+            let is_limited = settings.enabled || own.requests_per_minute.is_some();
+            let quota = is_limited.then(|| quota(settings, own));
             let bucket = |quota| {
                 let same = known.and_then(|known| known.limit.as_ref());
                 match same.filter(|same| same.quota == quota) {
@@ -363,7 +361,7 @@ mod tests {
             ("requests_per_minute=1", Some((1, 1)), Some((1, 1))),
             ("requests_per_minute=600", Some((600, 2)), Some((600, 2))),
             ("requests_per_minute=1 burst=9", Some((1, 9)), Some((1, 9))),
-            ("burst=90", Some((60, 90)), Some((60, 90))),
+            ("burst=90", Some((60, 90)), None),
         ] {
             let table = table(&TokenTable::default(), &line("a", 1, own));
             for (is_enabled, expected) in [(true, enabled), (false, disabled)] {

@@ -35,7 +35,7 @@ impl ListenAddress {
     pub fn overlaps(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Tcp(one), Self::Tcp(other)) => {
-                one.port() != 0 && one.port() == other.port() && overlap(one.ip(), other.ip())
+                one.port() != 0 && one.port() == other.port() && overlap(*one, *other)
             }
             _ => self == other,
         }
@@ -56,12 +56,18 @@ impl ListenAddress {
     }
 }
 
-/// Whether two addresses of this machine have one in common. `[::]` has all.
-fn overlap(one: IpAddr, other: IpAddr) -> bool {
-    let [one, other] = [one, other].map(|address| address.to_canonical());
+/// Whether two addresses of this machine have one in common. `[::]` has all. The same
+/// link-local address on two links is two.
+fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
+    let scope = |address: SocketAddr| match address {
+        SocketAddr::V6(address) => address.scope_id(),
+        SocketAddr::V4(_) => 0,
+    };
+    let is_same_link = scope(one) == scope(other) || scope(one) == 0 || scope(other) == 0;
+    let [one, other] = [one, other].map(|address| address.ip().to_canonical());
     let has =
         |one: IpAddr, other: IpAddr| one.is_unspecified() && (one.is_ipv6() || other.is_ipv4());
-    one == other || has(one, other) || has(other, one)
+    (one == other && is_same_link) || has(one, other) || has(other, one)
 }
 
 impl From<SocketAddr> for ListenAddress {
@@ -141,6 +147,9 @@ mod tests {
             ("0.0.0.0:80", "[::1]:80", false),
             ("127.0.0.1:80", "[::1]:80", false),
             ("[::]:80", "[::1]:80", true),
+            ("[fe80::1%2]:80", "[fe80::1%3]:80", false),
+            ("[fe80::1%2]:80", "[fe80::1]:80", true),
+            ("[::]:80", "[fe80::1%3]:80", true),
             ("[::]:80", "127.0.0.1:80", true),
             ("[::ffff:127.0.0.1]:80", "127.0.0.1:80", true),
             ("unix:/a", "unix:/a", true),

@@ -30,11 +30,17 @@ impl<A: Attachment> Store<A> {
         (last, next): (u64, u64),
     ) -> bool {
         let mut own = self.recorder.lock();
-        let before = self.sequence();
+        let has_purged = self.has_purged();
         self.purges.continue_at(last);
         self.removals().continue_at(next);
         *own = Some(recorder);
-        before.purge > 0 || before.removal > 0
+        has_purged
+    }
+
+    /// Whether there were any purges or removals.
+    pub(crate) fn has_purged(&self) -> bool {
+        let position = self.sequence();
+        position.purge > 0 || position.removal > 0
     }
 
     /// Purges. Once this returns, no request that begins later is answered with

@@ -26,6 +26,14 @@ pub(crate) struct KnownBlocks {
     pub(crate) runs: Vec<KnownRun>,
 }
 
+impl KnownBlocks {
+    /// Leaves out the blocks at a height and above.
+    pub(crate) fn cut_off(&mut self, height: Option<u32>) {
+        let stays = |(block, _): &(Block, bool)| height.is_none_or(|height| block.height < height);
+        self.blocks.retain(stays);
+    }
+}
+
 /// A run of the process whose answers name blocks of a chain.
 ///
 /// Blocks of a later run prove nothing for an answer above: it may name one that was
@@ -61,10 +69,11 @@ pub(crate) enum SeedCheck {
 }
 
 impl Ledger {
-    /// Takes over the blocks of an earlier run, unless something is known already.
-    pub(crate) fn seed(&mut self, known: &KnownBlocks) {
+    /// Takes over the blocks of an earlier run, unless something is known already. Returns
+    /// whether there are any to check.
+    pub(crate) fn seed(&mut self, known: &KnownBlocks) -> bool {
         if self.revision > 0 || self.blocks.len() > 0 {
-            return;
+            return false;
         }
         self.seed.runs.clone_from(&known.runs);
         for (block, has_items) in &known.blocks {
@@ -80,6 +89,7 @@ impl Ledger {
             };
             self.blocks.insert(block.height, known, self.bounds.blocks);
         }
+        !known.blocks.is_empty()
     }
 
     /// The blocks, for the next run, and the runs that they speak for: this one by the
@@ -408,6 +418,22 @@ mod tests {
             None,
             "a run that the file does not name"
         );
+    }
+
+    #[test]
+    fn blocks_that_were_cut_off_prove_nothing() {
+        let mut cut = known((100..=140).map(|height| (block(height, 1), true)));
+        cut.cut_off(None);
+        assert_eq!(cut.blocks.len(), 41);
+        cut.cut_off(Some(130));
+        let mut ledger = Ledger::new(seeded(None).bounds);
+        ledger.seed(&cut);
+        ledger.status(ledger.start(), Some(150), None, NOW).unwrap();
+        assert_eq!(ledger.next_seed_check(NOW), SeedCheck::At(129));
+        assert_eq!(answer(&mut ledger, block(140, 1)), None);
+        assert_eq!(answer(&mut ledger, block(129, 1)), None);
+        let epoch = Some(ledger.epoch());
+        assert_eq!((ledger.stood(1, 129), ledger.stood(1, 130)), (epoch, None));
     }
 
     #[test]

@@ -55,6 +55,14 @@ impl LoggedPurge {
         }
     }
 
+    /// The lowest height of a tip that it matches, if it is a purge of heights.
+    pub(super) fn lowest_of(&self, tip: MeaningDigest) -> Option<u32> {
+        match self.purge {
+            Purge::Heights { from, .. } if self.tip.is_none_or(|own| own == tip) => Some(from),
+            _ => None,
+        }
+    }
+
     /// The bytes that it takes, in memory and in the file.
     pub(super) fn weight(&self) -> usize {
         let text = match &self.purge {

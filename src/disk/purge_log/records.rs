@@ -167,6 +167,15 @@ impl PurgeRecords {
             && self.may_hold(checked, key)
     }
 
+    /// The lowest height of a tip that was purged after a purge: 0 if that is forgotten.
+    pub(super) fn reorg_since(&self, purge: u64, tip: MeaningDigest) -> Option<u32> {
+        if purge < self.purges_from || self.last_purge < purge {
+            return Some(0);
+        }
+        let later = self.purges.iter().filter(|(number, _)| purge < *number);
+        later.filter_map(|(_, later)| later.lowest_of(tip)).min()
+    }
+
     /// The purges and removals of keys that are to be carried out, and up to where they
     /// are.
     pub(super) fn due(&self) -> (Vec<([u8; 16], Due)>, CarriedOut) {

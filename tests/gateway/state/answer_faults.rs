@@ -132,7 +132,11 @@ async fn what_cannot_be_opened_at_the_start_is_opened_later() {
         assert!(!is_from_disk(&gateway.get("/timed/a").await));
         assert!(!is_open().await);
         if purges {
-            assert_eq!(gateway.purge("url=/timed/b").await.status, 200);
+            let unrecorded = gateway.purge("url=/timed/b").await;
+            assert_eq!(
+                unrecorded.status, 500,
+                "nothing can be said of what is there"
+            );
         }
         fs::remove_file(&answers).unwrap();
         fs::rename(&aside, &answers).unwrap();
@@ -153,6 +157,30 @@ async fn what_cannot_be_opened_at_the_start_is_opened_later() {
         gateway.end().await;
         let gateway = ground.setup().clock(&clock).start();
         assert!(is_from_disk(&gateway.get("/timed/c").await));
+    }
+}
+
+#[tokio::test]
+async fn a_purge_while_the_disk_cannot_be_used_counts_for_the_next_process() {
+    for (purges, kept) in [(false, true), (true, false)] {
+        let ground = Ground::routes(TIMED);
+        let gateway = ground.start().await;
+        serves(&gateway, "before").await;
+        gateway.end().await;
+        let at = |name: &str| ground.directory.path().join("answers").join(name);
+        fs::rename(at("responses"), at("aside")).unwrap();
+        fs::write(at("responses"), "in its place").unwrap();
+        let gateway = ground.start().await;
+        assert!(!is_from_disk(&gateway.get("/timed/a").await));
+        if purges {
+            assert_eq!(gateway.purge("url=/timed/b").await.status, 200);
+        }
+        gateway.end().await;
+        fs::remove_file(at("responses")).unwrap();
+        fs::rename(at("aside"), at("responses")).unwrap();
+        let gateway = ground.start().await;
+        assert_eq!(is_from_disk(&gateway.get("/timed/b").await), kept);
+        gateway.end().await;
     }
 }
 
