@@ -57,10 +57,11 @@ impl LoggedPurge {
 
     /// The lowest height of a tip that it matches, if it is a purge of heights.
     pub(super) fn lowest_of(&self, tip: MeaningDigest) -> Option<u32> {
-        match self.purge {
-            Purge::Heights { from, .. } if self.tip.is_none_or(|own| own == tip) => Some(from),
-            _ => None,
-        }
+        let Purge::Heights { from, .. } = self.purge else {
+            return None;
+        };
+        let is_of_tip = self.tip.is_none_or(|own| own == tip);
+        is_of_tip.then_some(from)
     }
 
     /// The bytes that it takes, in memory and in the file.
