@@ -66,6 +66,8 @@ pub struct Admin {
     pub listeners: Box<dyn Fn(SystemTime) -> Vec<BoundListener> + Send + Sync>,
     /// The number of worker threads.
     pub workers: usize,
+    /// The name of this replica, if there are several.
+    pub replica_name: Option<String>,
     /// The source of the configuration.
     pub config: String,
     /// When the process began to serve.

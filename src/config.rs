@@ -24,6 +24,7 @@ mod problem;
 mod routes;
 mod schema;
 mod server;
+mod shared;
 mod shipped;
 mod state;
 mod text;
@@ -36,6 +37,7 @@ use http::{HeaderName, Uri};
 pub use problem::ConfigProblem;
 pub use schema::schema;
 pub use server::{AdminSettings, Runtime, ServerSettings};
+pub use shared::{ReplicaOverrides, ReplicaSettings, replica_count, replica_name};
 pub use shipped::shipped_text;
 use toml::de::DeTable;
 pub use upstream::{UrlOverrides, base_url, is_name as is_upstream_name};
@@ -48,6 +50,7 @@ use crate::fill::failure_backoff;
 use crate::identify::TrustedProxies;
 use crate::listener::ListenerSettings;
 use crate::route::{HeaderMode, RouteTable};
+use crate::shared::engine::server::EngineUrl;
 use crate::upstream::DEFAULT;
 use crate::{access_log, client_tokens, limit, listener, respond, telemetry};
 
@@ -88,6 +91,10 @@ pub struct Config {
     pub targeted: Option<HeaderName>,
     /// What is kept on disk.
     pub state: crate::state_dir::Settings,
+    /// What several replicas share, if there are several.
+    pub shared: Option<ReplicaSettings>,
+    /// The engine that they share it through, if there is one.
+    pub engine: Option<EngineUrl>,
     /// Cache mode `chain`.
     pub chain: crate::chain::Settings,
     /// How each upstream is called; routes and tips have their numbers. Upstreams
@@ -120,12 +127,12 @@ impl Config {
     /// # Errors
     /// Everything that is wrong with the file.
     pub fn parse(file: &str, text: &str) -> Result<Self, Vec<ConfigProblem>> {
-        Self::parse_with(file, text, &[])
+        Self::parse_with(file, text, &[], &ReplicaOverrides::default())
     }
 
     /// Reads a file's text as [`parse`](Self::parse) does. The base URLs of
     /// `overrides` replace those of the file; an upstream that only they name is
-    /// otherwise like the default one.
+    /// otherwise like the default one. Values of `shared` take precedence, too.
     ///
     /// # Errors
     /// Everything that is wrong with the file.
@@ -133,6 +140,7 @@ impl Config {
         file: &str,
         text: &str,
         overrides: &UrlOverrides,
+        shared: &ReplicaOverrides,
     ) -> Result<Self, Vec<ConfigProblem>> {
         let problems = Problems::new(file, text);
         let (root, errors) = DeTable::parse_recoverable(text);
@@ -145,7 +153,7 @@ impl Config {
         }
         let path = Path::root(&problems);
         let file = File::read(&path, &root.span(), root.get_ref());
-        let mut config = Self::of_file(file, &path, overrides);
+        let mut config = Self::of_file(file, &path, overrides, shared);
         if !problems.is_empty() {
             return Err(problems.into_list());
         }
@@ -153,7 +161,12 @@ impl Config {
         Ok(config)
     }
 
-    fn of_file(mut file: File, root: &Path<'_>, overrides: &UrlOverrides) -> Self {
+    fn of_file(
+        mut file: File,
+        root: &Path<'_>,
+        overrides: &UrlOverrides,
+        shared: &ReplicaOverrides,
+    ) -> Self {
         let listeners = std::mem::take(&mut file.listener.value);
         let listeners = server::listeners(listeners, root, &mut file.server, &file.admin);
         let nowhere = FileSpan::default();
@@ -183,6 +196,8 @@ impl Config {
                 settings.passes_all = true;
             }
         }
+        let engine = shared.engine.clone();
+        let shared = shared::settings(file.shared, &root.key("shared"), shared, &upstreams);
         let cache_at = file.cache.at_or(&nowhere).clone();
         let failure_backoff = file.cache.value.failures(&root.key("cache"), &cache_at);
         let tokens = file.clients.value.tokens(&root.key("clients"));
@@ -205,6 +220,8 @@ impl Config {
             failure_backoff,
             targeted: file.cache.value.targeted_field.value,
             state: file.state.settings(),
+            shared,
+            engine,
             chain: crate::chain::Settings {
                 tips: tips.sources,
                 ..chain
@@ -231,15 +248,19 @@ impl Config {
         settings.map_or(DEFAULT, |settings| &settings.name)
     }
 
-    /// Sets the URL of all upstreams to this one, if one is given.
-    pub fn set_all_upstream_urls(&mut self, url: Option<&Uri>) {
+    /// Makes a sandbox the upstream in place of all others, if one is given.
+    pub fn use_sandbox(&mut self, sandbox: Option<&SandboxUpstream>) {
         for settings in &mut self.upstreams {
-            if let Some(url) = url {
+            if let Some((url, content)) = sandbox {
                 settings.endpoints.urls = vec![url.clone()];
+                settings.endpoints.content = Some(content.clone());
             }
         }
     }
 }
+
+/// A sandbox: its URL, and what all its answers follow from.
+pub type SandboxUpstream = (Uri, Box<str>);
 
 /// The routes of the shipped file, for a file that has none.
 fn shipped_routes(

@@ -14,7 +14,7 @@
 //!
 //! - What was purged is never served again, and a purge is never forgotten
 //!   ([`purge_log`]).
-//! - What was stored for another meaning of a route is absent ([`digest`]).
+//! - What was stored for another meaning of a route is absent ([`portable::digest`](crate::portable::digest)).
 //! - What names blocks is fresh only while they are known to stand: in the state of the
 //!   chain by which it was stored, or after a block of an earlier run was seen again
 //!   ([`chain_file`], `Chain::standing_blocks`).
@@ -27,11 +27,9 @@
 //! Deliberately absent: the form of the files ([`engine`]), and which requests are looked
 //! up here (`fill::from_disk`, `gateway::from_disk`).
 
-mod bytes;
+mod backlog;
 mod chain_file;
-pub mod codec;
 mod counts;
-mod digest;
 pub mod engine;
 mod files;
 mod health;
@@ -43,7 +41,6 @@ mod slot;
 mod tier;
 mod time;
 mod upkeep;
-mod variants;
 mod writes;
 
 use std::collections::HashMap;
@@ -52,7 +49,6 @@ use std::time::Duration;
 
 use http::HeaderName;
 
-use digest::{MeaningDigest, of_route, of_tip};
 pub(crate) use reads::{Loaded, ReadDeadline};
 pub(crate) use slot::{DiskSlot, LateTier};
 pub use tier::{OpenError, Tier};
@@ -67,6 +63,8 @@ use crate::cache::targeted::TargetList;
 use crate::chain::finality::Class;
 use crate::chain::{Chain, TipNumber};
 use crate::identify::Client;
+use crate::portable::codec;
+use crate::portable::digest::{MeaningDigest, of_route, of_tip};
 use crate::route::{Route, RouteTable};
 use crate::upstream::Upstreams;
 use writes::{ToKeep, Write};
@@ -74,6 +72,11 @@ use writes::{ToKeep, Write};
 /// Reads any bytes as a purge log: for the fuzz target.
 pub fn parse_purge_log(bytes: &[u8]) -> bool {
     purge_log::parse_any(bytes)
+}
+
+/// Decodes any bytes as a stored value: for the fuzz target.
+pub fn decode_value(bytes: &[u8]) -> bool {
+    codec::decode_any::<purge_log::Checked>(bytes)
 }
 
 /// The state on disk as one configuration uses it.
@@ -99,8 +102,7 @@ struct RouteOnDisk {
 }
 
 impl Disk {
-    /// The state on disk under a configuration. From now on purges are recorded by the
-    /// names that routes and tips have in it.
+    /// The state on disk under a configuration, to be used after [`Tier::begin`].
     pub(crate) fn new(
         tier: &Arc<Tier>,
         table: &RouteTable,
@@ -134,7 +136,7 @@ impl Disk {
             };
             (route.number, on_disk)
         };
-        let disk = Arc::new(Self {
+        Arc::new(Self {
             tier: tier.clone(),
             routes: table.routes().iter().map(route).collect(),
             tips,
@@ -142,9 +144,7 @@ impl Disk {
             chain: chain.clone(),
             targets: TargetList::new(targeted.cloned()),
             min_freshness,
-        });
-        tier.begin(&disk);
-        disk
+        })
     }
 
     /// The tier.
@@ -152,10 +152,10 @@ impl Disk {
         &self.tier
     }
 
-    /// Waits, briefly, until all purges and removals so far would outlive the process. If
-    /// the disk takes too long, whoever has caused them is answered all the same.
-    pub(crate) async fn recorded(&self) {
-        let _in_time = self.tier.log.recorded().await;
+    /// The number that a purge has in the log. Numbers in memory begin anew with each
+    /// process.
+    pub(crate) fn logged_number(&self, purge: u64) -> u64 {
+        self.tier.logged((purge, 0)).0
     }
 
     /// Keeps a response that was just stored, whose fetch began at a position, if it is

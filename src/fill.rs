@@ -196,7 +196,8 @@ impl Fill {
     pub(crate) fn longest_wait(&self, key: &Key) -> Duration {
         // The leader has deadlines of its own; the last second is for a leader whose
         // runtime has stopped.
-        self.upstream_of(key).max_wait() + FIRST_PROBE + Duration::from_secs(1)
+        let disk = self.disk.longest_wait();
+        self.upstream_of(key).max_wait() + FIRST_PROBE + disk + Duration::from_secs(1)
     }
 
     /// The client of the upstream of a key's route.

@@ -67,6 +67,7 @@ use crate::refusal::Refusal;
 use crate::relay::{self, Relay};
 use crate::respond::{RequestId, Responder, ResponseContext};
 use crate::route::{HeaderMode, Methods, Route, RouteTable};
+use crate::shared::Shared;
 use crate::state_dir::OpenedState;
 use crate::upstream::{Priority, RequestPriority, Upstreams};
 use crate::wire::Body;
@@ -98,6 +99,8 @@ pub struct Gateway {
     pub(crate) compressor: Arc<Compressor>,
     /// The state directory.
     pub(crate) state: OpenedState,
+    /// What replicas share through an engine, if there is one.
+    pub(crate) shared: Option<Arc<Shared>>,
     /// What is recorded of each request.
     pub(crate) records: Records,
     /// ordgate's own documents on the public listener.
@@ -415,13 +418,7 @@ impl Gateway {
                 policy.stale_while_revalidate.max(policy.stale_if_error)
             })
         });
-        // Last, since it waits for the disk.
-        self.fill.disk.open();
-        if self.cache.store().has_purged()
-            && let Err(error) = self.fill.disk.forget()
-        {
-            tracing::debug!(%error, "what was purged may be on disk");
-        }
+        self.fill.disk.maintain();
     }
 }
 

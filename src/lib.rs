@@ -11,7 +11,7 @@
 //! |---|---|
 //! | basics | [`clock`], [`sync`], [`units`], [`wire`] |
 //! | rules | [`cache`]`::{list, date, delta, directives, targeted, status, coding, hop, freshness, invalidate, vary, reuse, storable, validator, freshen, range, key, policy, etag, outcome}`, [`pages`], [`chain`]`::{finality, live_checks, ledger, transaction_index}`, [`identify`], [`client_tokens`], [`validate`], [`route`] |
-//! | state | [`state_dir`], [`limit`], [`chain`], [`cache`], [`compress`], [`collapse`], [`upstream`]`::{failure, latency, connection, admission, endpoint, keys}`, [`upstream`], [`unsent`], [`meter`], [`disk`]`::{engine}`, [`disk`] |
+//! | state | [`state_dir`], [`limit`], [`chain`], [`cache`], [`compress`], [`collapse`], [`upstream`]`::{failure, latency, connection, admission, endpoint, keys}`, [`upstream`], [`unsent`], [`meter`], [`portable`], [`shared`]`::{allowance, engine}`, [`shared`], [`disk`]`::{engine}`, [`disk`] |
 //! | request path | [`refusal`], [`respond`], [`access_log`], [`relay`], [`fill`], [`look_ahead`], [`probe`], [`gateway`] |
 //! | I/O | [`secrets`], [`tls`], [`listener`], [`supervisor`], [`reload`], [`telemetry`], [`admin`], [`openapi`], [`sandbox`], [`config`], [`serve`] |
 //!
@@ -52,6 +52,7 @@ pub mod look_ahead;
 pub mod meter;
 pub mod openapi;
 pub mod pages;
+pub mod portable;
 pub mod probe;
 pub mod refusal;
 pub mod relay;
@@ -61,6 +62,7 @@ pub mod route;
 pub mod sandbox;
 pub mod secrets;
 pub mod serve;
+pub mod shared;
 pub mod state_dir;
 pub mod supervisor;
 pub mod sync;

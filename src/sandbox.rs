@@ -135,6 +135,14 @@ impl Sandbox {
         }
     }
 
+    /// What all answers follow from, but for the changes made to the chain.
+    #[must_use]
+    pub fn content(&self) -> String {
+        let settings = &self.inner.settings;
+        let (seed, lowest) = (settings.seed, settings.start_height);
+        format!("sandbox {seed} {lowest} {}", settings.largest_block)
+    }
+
     /// Paths that have content on the current chain.
     #[must_use]
     pub fn examples(&self) -> Examples {

@@ -3,7 +3,8 @@
 //! Each worker is a thread with a runtime of its own, or all share one
 //! (`server.runtime`); `listeners` accepts connections on them. A further thread
 //! runs the admin listener, probes and maintenance (`control`). `generation` makes
-//! gateways, `reloader` replaces one by the next.
+//! gateways, `reloader` replaces one by the next. `take_over` waits for another process
+//! that uses the state directory.
 
 mod control;
 mod error;
@@ -11,6 +12,7 @@ mod generation;
 mod listeners;
 mod reloader;
 mod sockets;
+mod take_over;
 mod threads;
 
 use std::net::SocketAddr;
@@ -89,11 +91,8 @@ impl Server {
     /// # Errors
     /// Where a socket, a thread or the upstream's setup fails; nothing runs then.
     pub fn start(options: Options) -> Result<Self, StartError> {
-        let LoadedConfig {
-            mut config,
-            keys,
-            admin_token,
-        } = options.loaded;
+        let (mut config, keys) = (options.loaded.config, options.loaded.keys);
+        let admin_token = options.loaded.admin_token;
         let (clock, resolver) = (options.clock, options.resolver);
         (config.warnings(&keys).iter()).for_each(|warning| tracing::warn!("{warning}"));
         let (tls, configured) = load_listeners(&config, options.sandbox.is_some(), &clock)?;
@@ -107,7 +106,7 @@ impl Server {
             Some(sandbox) => threads::spawn_sandbox(sandbox, stopping.clone())?,
             None => (None, None),
         };
-        config.set_all_upstream_urls(sandbox.as_ref());
+        config.use_sandbox(sandbox.as_ref());
         let shared = SharedSettings::of(&config, admin_token);
         let worker_count = threads::worker_count(config.server.workers);
         let (runtime, connections) = (config.server.runtime, config.server.connections);
@@ -131,8 +130,7 @@ impl Server {
             shared: shared.clone(),
             changed,
         };
-        let reload = Box::new(move || reloader.reload());
-        let reloads = Arc::new(Reloads::new(reload, clock.clone(), options.supervisor));
+        let reloads = Arc::new(reloader.reloads(clock.clone(), options.supervisor));
         let control = threads::current_thread()?;
         let mut server = Self {
             first,
@@ -155,21 +153,40 @@ impl Server {
             reloads,
             listeners: Box::new(move |now| listeners.bound(now)),
             workers: worker_count,
+            replica_name: shared.replica_name.clone(),
             config: options.config_name,
             since: server.first.clock.now(),
             drain: draining.clone(),
         });
         let open = server.listeners.clone();
+        take_over::spawn(server.current.clone(), stopping.clone())?;
         let work = control::run(admin_socket, admin, open, clock, changes, stopping);
-        let control = threads::spawn("control", control, work)?;
-        server.helpers.push(control);
+        (server.helpers).push(threads::spawn("control", control, work)?);
         server.start_workers(worker_runtimes, &draining)?;
         server.listeners.add_all(configured, public)?;
         server.maintain_certificates();
         Ok(server)
     }
 
+    /// Begins to report to the engine, if replicas share one.
+    fn start_sharing(&mut self) -> Result<(), StartError> {
+        let Some(shared) = self.first.shared.clone() else {
+            return Ok(());
+        };
+        let mut stop = self.stopped.subscribe();
+        let work = async move {
+            tokio::select! {
+                () = shared.run() => {}
+                _ = stop.wait_for(|stop| *stop) => {}
+            }
+        };
+        let thread = threads::spawn("shared", threads::current_thread()?, work)?;
+        self.helpers.push(thread);
+        Ok(())
+    }
+
     fn start_workers(&mut self, runtimes: Vec<Tokio>, drain: &Drain) -> Result<(), StartError> {
+        self.start_sharing()?;
         for runtime in runtimes {
             let worker = Worker {
                 totals: self.first.meter().totals.clone(),
@@ -286,6 +303,8 @@ struct SharedSettings {
     hosts: Arc<ArcSwap<Vec<String>>>,
     /// Whether `/readyz` fails until each tip has been known once.
     ready_needs_tips: Arc<AtomicBool>,
+    /// The name of this replica, if there are several. A reload does not change it.
+    replica_name: Option<String>,
 }
 
 impl SharedSettings {
@@ -296,6 +315,7 @@ impl SharedSettings {
             drain_delay: SharedDuration::new(config.server.drain_delay),
             hosts: Arc::new(ArcSwap::from_pointee(config.admin.hosts.clone())),
             ready_needs_tips: Arc::new(AtomicBool::new(config.admin.ready_needs_tips)),
+            replica_name: config.shared.as_ref().map(|replica| replica.name_or_host()),
         }
     }
 

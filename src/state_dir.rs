@@ -9,7 +9,8 @@
 //! |---|---|
 //! | `format` | version, salt |
 //! | `lock` | nothing; the process that uses the directory holds a lock on it |
-//! | `shared` | nothing; another process has spent beside the one with the lock, and its spending is not known |
+//! | `shared` | the names of processes that have spent beside the one with the lock, whose spending is not known |
+//! | `purged` | nothing; such a process has purged, and `answers/` does not have it |
 //! | `spent` | what each API key has spent (`upstream::admission::spend_journal`) |
 //! | `answers/` | stored responses, purges and known blocks (`disk`) |
 //!
@@ -17,6 +18,7 @@
 //! decides what clients are answered. Nothing in it contains an API key or a client
 //! token.
 
+mod beside;
 mod error;
 mod format;
 mod refusal;
@@ -25,11 +27,12 @@ use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
 use aws_lc_rs::hmac;
+use beside::Beside;
 pub use error::StateDirError;
 use serde::Serialize;
 
@@ -48,15 +51,16 @@ pub struct Settings {
     pub min_freshness: Duration,
 }
 
-/// The state directory of this process.
-#[derive(Clone, Debug)]
-pub enum OpenedState {
-    /// None is configured.
-    Off,
-    /// Another process uses it, so this one runs without.
-    InUse(Arc<Path>),
-    /// This process uses it.
-    Open(Arc<StateDir>),
+/// The state directory of this process, if one is configured and once this process uses it.
+#[derive(Clone, Debug, Default)]
+pub struct OpenedState(Option<Arc<Configured>>);
+
+#[derive(Debug)]
+struct Configured {
+    path: PathBuf,
+    opened: OnceLock<Arc<StateDir>>,
+    /// Where another process has used it at the start.
+    beside: Option<Beside>,
 }
 
 impl OpenedState {
@@ -68,42 +72,93 @@ impl OpenedState {
     /// Why it cannot be used.
     pub fn open(settings: &Settings, patience: Duration) -> Result<Self, StateDirError> {
         let Some(path) = &settings.path else {
-            return Ok(Self::Off);
+            return Ok(Self::default());
         };
-        let Some(directory) = StateDir::open_within(path, patience, thread::sleep)? else {
+        let opened = StateDir::open_within(path, patience, thread::sleep)?;
+        let mut beside = None;
+        if let Some(directory) = &opened {
+            directory.warn();
+        } else {
             tracing::error!(
                 path = %path.display(),
-                "another process uses the state directory: this one keeps nothing on disk until it is restarted, and does not know what the other one spends, so it does not use API keys with a limit a minute for a minute. Stop the other process, or give each a directory of its own"
+                "another process uses the state directory: this one keeps nothing on disk until that one has ended. It does not know what that one spends, so it does not use API keys with a limit a minute for a minute, unless that one ends before. Give each process a directory of its own if both are to stay"
             );
-            if let Err(error) = File::create(path.join(SHARED)) {
+            let own = Beside::new(path).map_err(|error| StateDirError::access(path, error))?;
+            if let Err(error) = own.mark_spending() {
                 tracing::error!(%error, "the next process cannot be told what this one spends");
             }
-            return Ok(Self::InUse(path.as_path().into()));
-        };
-        if directory.boot_id.is_none() {
-            tracing::warn!(
-                file = BOOT_ID,
-                "the boot id cannot be read: after each start, API keys are not used until what was spent before counts no more, a minute"
-            );
+            beside = Some(own);
         }
-        Ok(Self::Open(Arc::new(directory)))
+        Ok(Self(Some(Arc::new(Configured {
+            path: path.clone(),
+            opened: opened.map_or_else(OnceLock::new, |opened| Arc::new(opened).into()),
+            beside,
+        }))))
+    }
+
+    /// Opens the directory where another process has used it at the start, if that one has
+    /// ended; [`set`](Self::set) must follow. `None` if that one still runs, or if nothing
+    /// is to be opened. It waits for the disk.
+    ///
+    /// # Errors
+    /// Why it cannot be used.
+    pub(crate) fn open_late(&self) -> Result<Option<Arc<StateDir>>, StateDirError> {
+        let Some((configured, beside)) = self.missing() else {
+            return Ok(None);
+        };
+        let path = &configured.path;
+        let failed = |error| StateDirError::access(path, error);
+        // Where someone has removed the directory, the other process may still run.
+        if !fs::exists(path.join(LOCK)).map_err(failed)? {
+            return Ok(None);
+        }
+        let opened = StateDir::open_beside(path, Some(beside))?;
+        if opened.is_none() {
+            beside.mark_spending().map_err(failed)?;
+        }
+        Ok(opened.map(Arc::new))
+    }
+
+    /// This process uses the directory from now on.
+    pub(crate) fn set(&self, opened: Arc<StateDir>) {
+        if let Some((configured, _)) = self.missing() {
+            opened.warn();
+            let _was_missing = configured.opened.set(opened);
+        }
+    }
+
+    /// Whether another process has used it at the start, and no attempt to open it has
+    /// succeeded since.
+    pub(crate) fn is_missing(&self) -> bool {
+        self.missing().is_some()
+    }
+
+    fn missing(&self) -> Option<(&Configured, &Beside)> {
+        let configured = self.0.as_deref()?;
+        let is_missing = configured.opened.get().is_none();
+        Some((
+            configured,
+            configured.beside.as_ref().filter(|_| is_missing)?,
+        ))
+    }
+
+    /// Says to those that use the directory next that what is stored in it may have been
+    /// purged by this process, which does not use it.
+    ///
+    /// # Errors
+    /// Where the file system refuses.
+    pub(crate) fn mark_purged(&self) -> io::Result<()> {
+        self.path().map_or(Ok(()), beside::mark_purged)
     }
 
     /// The directory, if this process uses one.
     pub fn directory(&self) -> Option<&Arc<StateDir>> {
-        match self {
-            Self::Open(directory) => Some(directory),
-            Self::Off | Self::InUse(_) => None,
-        }
+        self.0.as_ref()?.opened.get()
     }
 
     /// Its path, if one is configured.
     pub fn path(&self) -> Option<&Path> {
-        match self {
-            Self::Open(directory) => Some(&directory.path),
-            Self::InUse(path) => Some(path),
-            Self::Off => None,
-        }
+        Some(&self.0.as_ref()?.path)
     }
 
     /// The names of the states, as `/status` and metrics have them.
@@ -112,10 +167,10 @@ impl OpenedState {
     /// One of [`NAMES`](Self::NAMES).
     pub fn name(&self) -> &'static str {
         let [off, in_use, open] = Self::NAMES;
-        match self {
-            Self::Off => off,
-            Self::InUse(_) => in_use,
-            Self::Open(_) => open,
+        match (&self.0, self.directory()) {
+            (None, _) => off,
+            (Some(_), None) => in_use,
+            (Some(_), Some(_)) => open,
         }
     }
 }
@@ -136,12 +191,11 @@ pub struct StateDir {
     boot_id: Option<BootId>,
     was_used: bool,
     was_shared: bool,
+    was_beside: bool,
 }
 
 /// The file that is locked.
 const LOCK: &str = "lock";
-/// The file of a process that spends without the lock.
-const SHARED: &str = "shared";
 /// How long another process is waited for, and how often it is looked whether it has ended.
 const MOST_PATIENCE: Duration = Duration::from_secs(5);
 const ATTEMPT_EVERY: Duration = Duration::from_millis(50);
@@ -158,6 +212,11 @@ impl StateDir {
     /// # Errors
     /// Why it cannot be used.
     pub fn open(path: &Path) -> Result<Option<Self>, StateDirError> {
+        Self::open_beside(path, None)
+    }
+
+    /// The same for a process that has run beside another, if it has.
+    fn open_beside(path: &Path, beside: Option<&Beside>) -> Result<Option<Self>, StateDirError> {
         let created = DirBuilder::new().mode(DIRECTORY_MODE).create(path);
         if let Err(error) = created
             && error.kind() != io::ErrorKind::AlreadyExists
@@ -187,13 +246,19 @@ impl StateDir {
             Some(known) => (known, true),
             None => (format::create(path).map_err(failed)?, false),
         };
+        let was_shared = match beside {
+            // A new directory says nothing of what was spent beside this process.
+            Some(own) => !was_used || own.have_others_spent().map_err(failed)?,
+            None => fs::exists(path.join(beside::SHARED)).map_err(failed)?,
+        };
         Ok(Some(Self {
             path: path.into(),
             lock,
             salt: format.salt,
             boot_id: boot_id(),
             was_used,
-            was_shared: fs::exists(path.join(SHARED)).map_err(failed)?,
+            was_shared,
+            was_beside: beside.is_some(),
         }))
     }
 
@@ -248,20 +313,43 @@ impl StateDir {
         self.was_used
     }
 
-    /// Whether a process has spent beside the one that used the directory before, since
-    /// [`forget_shared`](Self::forget_shared) was called.
+    /// Whether a process other than this one has spent beside the one that used the
+    /// directory before, since [`forget_shared`](Self::forget_shared) was called.
     pub fn was_shared(&self) -> bool {
         self.was_shared
     }
 
-    /// Forgets that, when it is known from elsewhere.
+    /// Whether this process has run beside the one that used the directory before.
+    pub(crate) fn was_beside(&self) -> bool {
+        self.was_beside
+    }
+
+    /// Forgets what was spent beside, when it is known from elsewhere.
     ///
     /// # Errors
     /// Where the file system refuses.
     pub fn forget_shared(&self) -> io::Result<()> {
-        match fs::remove_file(self.path.join(SHARED)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            Ok(()) | Err(_) => Ok(()),
+        beside::forget_spending(&self.path)
+    }
+
+    /// Whether a process that has not used the directory has purged, since
+    /// [`forget_purged`](Self::forget_purged) was called.
+    pub(crate) fn was_purged(&self) -> io::Result<bool> {
+        beside::has_purged(&self.path)
+    }
+
+    /// Forgets that, when what was stored is absent.
+    pub(crate) fn forget_purged(&self) -> io::Result<()> {
+        beside::forget_purged(&self.path)
+    }
+
+    /// Logs what the operator should know.
+    fn warn(&self) {
+        if self.boot_id.is_none() {
+            tracing::warn!(
+                file = BOOT_ID,
+                "the boot id cannot be read: after each start, API keys are not used until what was spent before counts no more, a minute"
+            );
         }
     }
 

@@ -21,7 +21,7 @@
 //! Deliberately absent: what is stored of an answer (`cache`), and what a client
 //! is answered when a request fails (`refusal`).
 
-mod admission;
+pub(crate) mod admission;
 mod admit;
 pub mod answer;
 pub mod client;
@@ -31,7 +31,7 @@ pub mod endpoint;
 mod failover;
 pub(crate) mod failure;
 pub mod keys;
-mod latency;
+pub(crate) mod latency;
 mod missing_routes;
 mod reload;
 mod settings;
@@ -42,10 +42,11 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use admission::UnreadableFields;
+pub(crate) use admission::allowance::{AllowanceSnapshot, Limits};
 use admission::budgets::{BudgetOwner, Budgets};
 pub use admission::queue::AdmissionQueue;
 pub(crate) use admission::{ClientUsage, MIN_SHARED_SLOTS};
-pub use admission::{Priority, Rate, Rates, RequestPriority};
+pub use admission::{Priority, Rate, Rates, Replicas, RequestPriority};
 use answer::Answer;
 pub use client::forward::{BodyPermit, StreamedAnswer};
 pub use client::key_search::{KeyEchoed, SearchedBody};
@@ -270,6 +271,11 @@ impl Upstream {
     /// The budgets that its requests count in.
     pub(crate) fn budgets(&self) -> &Arc<Budgets> {
         self.keys.budgets()
+    }
+
+    /// Takes over the cooldowns of a process that has just ended.
+    pub(crate) fn restore_cooldowns(&self) {
+        self.keys.restore_cooldowns();
     }
 
     /// The state of each key.

@@ -4,5 +4,5 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| {
-    ordgate::disk::codec::decode_any(input);
+    ordgate::disk::decode_value(input);
 });

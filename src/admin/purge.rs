@@ -87,10 +87,7 @@ pub(super) async fn answer(
 /// the disk, on another thread.
 async fn make_durable(gateway: &Gateway) -> io::Result<()> {
     let slot = gateway.fill.disk.clone();
-    let recorded = tokio::task::spawn_blocking(move || match slot.get() {
-        Some(disk) => disk.tier().sync_purges(),
-        None => slot.forget(),
-    });
+    let recorded = tokio::task::spawn_blocking(move || slot.sync_purges());
     match tokio::time::timeout(DISK_PATIENCE, recorded).await {
         Ok(recorded) => recorded.map_err(io::Error::other)?,
         Err(elapsed) => Err(io::Error::new(io::ErrorKind::TimedOut, elapsed)),
@@ -120,6 +117,10 @@ fn purge(gateway: &Gateway, selectors: &[Selector]) -> Result<Value, Invalid> {
     let routes = &gateway.routes;
     let meanings: Result<Vec<_>, _> = selectors.iter().map(|s| meaning(s, routes)).collect();
     let (store, chain) = (gateway.cache.store(), &gateway.fill.chain);
+    let number = || {
+        let (number, disk) = (store.purges(), gateway.fill.disk.get());
+        disk.map_or(number, |disk| disk.logged_number(number))
+    };
     let mut purged = Vec::new();
     for (selector, meaning) in selectors.iter().zip(meanings?) {
         let means = carry_out(meaning, routes, chain, store);
@@ -127,12 +128,12 @@ fn purge(gateway: &Gateway, selectors: &[Selector]) -> Result<Value, Invalid> {
         tracing::info!(
             by = selector.kind(),
             what = %selector.value(),
-            number = store.purges(),
+            number = number(),
             "purged"
         );
         purged.push(json!({ "by": selector.kind(), "what": selector.value(), "means": means }));
     }
-    Ok(json!({ "purged": purged, "number": store.purges() }))
+    Ok(json!({ "purged": purged, "number": number() }))
 }
 
 /// Purges, and returns what was purged.

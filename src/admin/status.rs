@@ -1,5 +1,8 @@
 //! `/status`: the state of the gateway as JSON. Keys are named, never shown.
 
+mod engine;
+mod shared;
+
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
@@ -86,6 +89,7 @@ pub(super) fn status(admin: &Admin, gateway: &Gateway) -> Value {
         "misses_limited": misses_limited(gateway),
         "client_tokens": client_tokens(gateway),
         "state_directory": state_directory(gateway),
+        "shared": shared::shared(admin, gateway),
         "cache": { "entries": size.entries, "bytes": size.bytes, "max_bytes": size.max_bytes },
         "compression": compression(gateway),
         "chain": {

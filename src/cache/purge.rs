@@ -143,13 +143,6 @@ impl Purges {
         self.last.load(Ordering::Acquire)
     }
 
-    /// Continues with the number of the last purge of an earlier run.
-    pub(super) fn continue_at(&self, last: u64) {
-        let mut records = write(&self.records);
-        records.clear();
-        self.last.fetch_max(last, Ordering::Release);
-    }
-
     /// Adds a purge, which applies once this returns. Returns its number.
     pub(super) fn push(&self, purge: Purge) -> u64 {
         let mut records = write(&self.records);

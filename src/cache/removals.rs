@@ -20,12 +20,6 @@ impl Removals {
         self.next
     }
 
-    /// Continues with the number of the next removal of an earlier run.
-    pub(super) fn continue_at(&mut self, next: u64) {
-        self.next = self.next.max(next);
-        self.recent.clear();
-    }
-
     /// Adds a key, by its hash.
     pub(super) fn push(&mut self, hash: u64) {
         self.recent.push_back((self.next, hash));

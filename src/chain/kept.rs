@@ -19,12 +19,22 @@ pub(crate) struct StandingBlocks {
 
 impl Chain {
     /// Takes over the blocks that an earlier run knew of a tip. Nothing is known of them
-    /// before one is seen again.
-    pub(crate) fn seed(&self, tip: TipNumber, blocks: &KnownBlocks) {
-        if let Some(tip) = self.tip_at(tip) {
-            let is_open = tip.ledger().seed(blocks) && tip.source.path.is_some();
-            tip.seed_settled.send_replace(!is_open);
-        }
+    /// before one is seen again. Returns the height from which on they were replaced, if
+    /// that is known already: what names a block from there on is to be purged, and then
+    /// [`purged`](Self::purged) to be called.
+    pub(crate) fn seed(&self, tip: TipNumber, blocks: &KnownBlocks) -> Option<u32> {
+        let tip = self.tip_at(tip)?;
+        let mut ledger = tip.ledger();
+        // Later, nobody waits for the next probe.
+        let is_first = ledger.revision() == 0;
+        let orphaned = ledger.seed(blocks);
+        let epoch = ledger.epoch();
+        tip.note_orphaned(orphaned);
+        drop(ledger);
+        let is_open = is_first && !blocks.blocks.is_empty() && tip.source.path.is_some();
+        tip.seed_settled.send_replace(!is_open);
+        tip.report_reorg(orphaned, epoch);
+        orphaned
     }
 
     /// The blocks that are known of a tip, for the next run; `None` while it is not known

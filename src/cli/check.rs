@@ -32,7 +32,8 @@ pub(super) fn check(flags: &ServeFlags, all: bool) -> Result<ExitCode> {
     let mut served = config.clone();
     if flags.sandbox {
         // The sandbox's port is known only once it runs.
-        served.set_all_upstream_urls(Some(&Uri::from_static("http://127.0.0.1:1")));
+        let sandbox = (Uri::from_static("http://127.0.0.1:1"), Box::default());
+        served.use_sandbox(Some(&sandbox));
     }
     let mut warnings = served.warnings(&keys);
     warnings.extend(unused_key_variables(&config));

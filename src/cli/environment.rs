@@ -6,15 +6,16 @@ use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use http::Uri;
 use ordgate::admin::Token;
 use ordgate::client_tokens::file::MAX_BYTES;
 use ordgate::client_tokens::{self, TokenFile};
-use ordgate::config::{self, Config, UrlOverrides, base_url};
+use ordgate::config::{self, Config, ReplicaOverrides, UrlOverrides, base_url};
 use ordgate::listener::ListenAddress;
 use ordgate::secrets::{self, Secret};
 use ordgate::serve::LoadedConfig;
+use ordgate::shared::engine::server::EngineUrl;
 use ordgate::upstream::keys::ApiKey;
 use ordgate::upstream::{self, ProviderKeys};
 
@@ -112,6 +113,34 @@ fn set_state_path(config: &mut Config, flag: Option<&Path>) -> Result<()> {
         *path = Some(first.into());
     }
     Ok(())
+}
+
+/// What replicas share, as far as environment variables say it.
+fn shared_overrides() -> Result<ReplicaOverrides> {
+    let mut overrides = ReplicaOverrides::default();
+    if let Some(text) = variable("ORDGATE_SHARED_REPLICAS")? {
+        let Some(count) = config::replica_count(text.trim()) else {
+            bail!(
+                "ORDGATE_SHARED_REPLICAS is {text:?}; allowed is a number from 1 to 10000, or nothing"
+            );
+        };
+        overrides.replicas = Some(count);
+    }
+    if let Some(text) = variable("ORDGATE_SHARED_NAME")? {
+        let Some(name) = config::replica_name(text.trim()) else {
+            bail!(
+                "ORDGATE_SHARED_NAME is {text:?}; allowed are 1 to 64 printable characters of ASCII without commas, or nothing"
+            );
+        };
+        overrides.name = Some(name);
+    }
+    let url = secrets::variable("ORDGATE_SHARED_URL")?;
+    if let Some(url) = url.filter(|url| !url.trim().is_empty()) {
+        let parsed = EngineUrl::parse(url.trim());
+        let engine = parsed.map_err(|problem| anyhow!("ORDGATE_SHARED_URL: {problem}"))?;
+        overrides.engine = Some(engine);
+    }
+    Ok(overrides)
 }
 
 /// A path in an environment variable. An empty one counts as not set.
@@ -247,7 +276,7 @@ pub(super) fn load(path: Option<&Path>, urls: &UrlOverrides) -> Result<(Config, 
             (name, text)
         }
     };
-    let parsed = Config::parse_with(&name, &text, urls);
+    let parsed = Config::parse_with(&name, &text, urls, &shared_overrides()?);
     let config = parsed.map_err(|problems| {
         let lines = problems.iter().map(ToString::to_string);
         Invalid(lines.collect())

@@ -66,7 +66,7 @@ impl<J> Queue<J> {
     }
 
     /// Adds a job, or returns it if there is no room for it.
-    pub(crate) fn push(&mut self, client: Client, job: J) -> Result<(), J> {
+    fn push(&mut self, client: Client, job: J) -> Result<(), J> {
         let of_client = self.of_client(client);
         if self.len >= self.bounds.all || of_client >= self.bounds.of_client {
             return Err(job);
@@ -82,7 +82,7 @@ impl<J> Queue<J> {
     /// The same where a full queue makes room: the client that has the most jobs loses
     /// its newest one, if it still has as many as this client then. Returns the job for
     /// which there is no room.
-    pub(super) fn push_fairly(&mut self, client: Client, job: J) -> Option<J> {
+    pub(crate) fn push_fairly(&mut self, client: Client, job: J) -> Option<J> {
         let of_client = self.of_client(client);
         let mut displaced = None;
         if self.len >= self.bounds.all && of_client < self.bounds.of_client {

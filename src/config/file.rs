@@ -3,12 +3,13 @@
 use super::cache::CacheKeys;
 use super::chain::ChainKeys;
 use super::clients::{AnswersKeys, ClientsKeys, LimitKeys};
-use super::containers::{NamedTable, named, table, tables};
+use super::containers::{NamedTable, named, optional_table, table, tables};
 use super::key::keys;
 use super::log::LogKeys;
 use super::problem::FileSpan;
 use super::routes::RouteKeys;
 use super::server::{AdminKeys, ListenerKeys, ServerKeys};
+use super::shared::SharedKeys;
 use super::state::StateKeys;
 use super::upstream::{self, UpstreamKeys};
 use crate::upstream::DEFAULT;
@@ -25,6 +26,7 @@ keys! {
         limit: LimitKeys = table() => LimitKeys::defaults();
         cache: CacheKeys = table() => CacheKeys::defaults();
         state: StateKeys = table() => StateKeys::defaults();
+        shared: Option<SharedKeys> = optional_table() => None;
         chain: ChainKeys = table() => ChainKeys::defaults();
         upstream: UpstreamKeys = table() => UpstreamKeys::defaults();
         /// More upstreams, for APIs that have servers of their own: [upstreams.NAME].

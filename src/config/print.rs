@@ -70,6 +70,9 @@ impl Config {
         if !listeners.is_empty() {
             file.insert("listener".to_owned(), listeners.into());
         }
+        if let Some(shared) = &self.shared {
+            file.insert("shared".to_owned(), Value::try_from(shared)?);
+        }
         let (default, named) = self.upstream_values(keys)?;
         if let Some(default) = default {
             file.insert("upstream".to_owned(), default.into());

@@ -299,6 +299,7 @@ impl UpstreamKeys {
             passes_all: false,
             endpoints: EndpointSettings {
                 urls: self.url.value,
+                content: None,
                 max_lag: *self.max_lag,
                 return_after: *self.return_after,
             },

@@ -50,6 +50,7 @@ impl Config {
             self.warn_of_upstream(number, settings, with_keys, &mut warnings);
         }
         self.warn_of_rates(keys, &mut warnings);
+        self.warn_of_replicas(keys, &mut warnings);
         warnings
     }
 
@@ -105,6 +106,11 @@ impl Config {
         }
         let probes = self.probes_each_minute(number);
         let budget = settings.rates(with_keys).per_minute.limit();
+        let replicas = self
+            .shared
+            .as_ref()
+            .map_or(1, |shared| shared.replicas.get());
+        let budget = budget.map(|budget| budget / replicas);
         if let Some(budget) = budget.filter(|budget| probes > budget / 4) {
             warnings.push(format!(
                 "the tips are read {probes} times a minute, and at most a quarter of {}, {budget}, is kept for that: when the budget is spent, tip probes fail; make chain.tip.*.every longer",
@@ -132,6 +138,31 @@ impl Config {
                 other.table()
             )
         }));
+    }
+
+    /// Warns of what replicas lose.
+    fn warn_of_replicas(&self, keys: &ProviderKeys, warnings: &mut Vec<String>) {
+        let Some(shared) = &self.shared else {
+            return;
+        };
+        if self.state.path.is_none() {
+            warnings.push(
+                "[shared] without a state directory: nothing is sent to the upstream for 61 s after each start, because what the replica before has spent is not known; set state.path"
+                    .to_owned(),
+            );
+        }
+        let replicas = shared.replicas;
+        for upstream in &self.upstreams {
+            let has_keys = upstream.sends_keys(!keys.of(upstream).is_empty());
+            warnings.extend(shared.lost_parts(upstream, has_keys).into_iter().map(
+                |(key, limit, lost)| {
+                    format!(
+                        "{key} is {limit}, and each of the {replicas} replicas has {}: {lost} are not used; a multiple of {replicas} is used whole",
+                        limit / replicas
+                    )
+                },
+            ));
+        }
     }
 
     /// How many requests a minute an upstream gets for the tips that routes use.

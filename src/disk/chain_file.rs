@@ -10,11 +10,11 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::bytes::{Reader, put_record, take_record};
-use super::digest::MeaningDigest;
 use super::files::replace;
 use crate::chain::{KnownBlocks, KnownRun, MOST_RUNS};
 use crate::pages::Block;
+use crate::portable::bytes::{Reader, put_record, take_record};
+use crate::portable::digest::MeaningDigest;
 
 const HEAD: &[u8; 16] = b"ordgate-blocks-2";
 

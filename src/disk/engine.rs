@@ -19,7 +19,8 @@
 //! - In memory, an entry takes 12 bytes, and about 40 in the segment that is written
 //!   to. A segment has at most one record for each KiB of its size, so the index never
 //!   takes more than 1.2 % of `max_bytes` and the part for the newest segment.
-//! - No file, however damaged, makes it panic or keeps it from opening.
+//! - No file, however damaged, makes it panic or keeps it from opening. A segment with a
+//!   bad sector where a record is to be marked as gone is deleted, if it can be.
 //!
 //! Keys must be as good as random in their first eight bytes, as digests are.
 //!
@@ -197,7 +198,8 @@ pub struct Engine {
     writer: Mutex<Writer>,
     /// How many entries were evicted since the engine was opened.
     evicted: AtomicU64,
-    /// How many values were found damaged since the engine was opened.
+    /// How many values were found damaged, or dropped with a segment that was, since the
+    /// engine was opened.
     unreadable: AtomicU64,
 }
 
@@ -319,6 +321,12 @@ impl Engine {
         self.writer().sync(self)
     }
 
+    /// Whether all that was put survives a crash of the machine.
+    #[cfg(test)]
+    pub(super) fn is_durable(&self) -> bool {
+        self.writer().unsynced.is_empty()
+    }
+
     /// Bytes that the files take, in whole blocks.
     pub fn bytes(&self) -> u64 {
         self.read().iter().map(Segment::disk_bytes).sum()
@@ -335,7 +343,8 @@ impl Engine {
         self.evicted.load(Relaxed)
     }
 
-    /// How many values were found damaged since the engine was opened.
+    /// How many values were found damaged, or dropped with a segment that was, since the
+    /// engine was opened.
     pub fn unreadable(&self) -> u64 {
         self.unreadable.load(Relaxed)
     }

@@ -1,28 +1,20 @@
-//! What the numbers of routes and tips mean, for the purge log. Their numbers are valid in
-//! this process alone.
+//! Records purges and removals in the purge log, with digests in place of the numbers of
+//! routes and tips.
 
 use std::collections::HashMap;
 use std::sync::MutexGuard;
 
-use super::digest::MeaningDigest;
-use super::purge_log::{LoggedPurge, NO_KEY};
+use super::purge_log::NO_KEY;
 use super::tier::Tier;
 use super::{Disk, RouteOnDisk};
 use crate::cache::key::{route_of, target_of};
 use crate::cache::purge::{Purge, PurgeRecorder};
+use crate::portable::digest::MeaningDigest;
+use crate::portable::names::Names;
 use crate::sync::lock;
 
 /// A number that no route has: it stands for one that was not there last.
 const NEW: u16 = u16::MAX;
-
-/// What the numbers of routes and tips mean.
-#[derive(Default)]
-pub(super) struct Names {
-    /// A number means the same for as long as the process runs.
-    routes: HashMap<u16, MeaningDigest>,
-    /// `None` where a number has meant several tips.
-    tips: Vec<Option<MeaningDigest>>,
-}
 
 impl Tier {
     /// Learns what the numbers of routes and tips mean.
@@ -57,6 +49,11 @@ impl Tier {
         self.log.set_routes(present);
     }
 
+    /// Whether the route of a key is known.
+    pub(super) fn knows_route_of(&self, key: &[u8]) -> bool {
+        self.names().routes.contains_key(&route_of(key))
+    }
+
     fn names(&self) -> MutexGuard<'_, Names> {
         lock(&self.names)
     }
@@ -65,6 +62,7 @@ impl Tier {
 impl PurgeRecorder for Tier {
     fn purge(&self, number: u64, purge: &Purge) {
         let logged = self.names().logged(purge);
+        let (number, _) = self.logged((number, 0));
         self.log.purge(number, logged);
     }
 
@@ -72,27 +70,7 @@ impl PurgeRecorder for Tier {
         let digest = self.names().routes.get(&route_of(key)).copied();
         // Every number is recorded, even of a route that nothing is kept for.
         let key = digest.map_or(NO_KEY, |digest| digest.key_of(target_of(key)));
+        let (_, number) = self.logged((0, number));
         self.log.remove(number, key);
-    }
-}
-
-impl Names {
-    fn logged(&self, purge: &Purge) -> LoggedPurge {
-        let (route, tip) = match purge {
-            Purge::All | Purge::Text(_) => (None, None),
-            Purge::Heights { tip, .. } => {
-                let tip = tip.and_then(|tip| self.tips.get(usize::from(tip)).copied());
-                (None, tip.flatten())
-            }
-            Purge::Route(route)
-            | Purge::Target { route, .. }
-            | Purge::Segment { route, .. }
-            | Purge::Path { route, .. } => match self.routes.get(route) {
-                Some(digest) => (Some(*digest), None),
-                // No route of the process has it.
-                None => return LoggedPurge::new(&Purge::All, None, None),
-            },
-        };
-        LoggedPurge::new(purge, route, tip)
     }
 }

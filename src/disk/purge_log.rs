@@ -14,14 +14,17 @@
 //!
 //! The file is a head, records, and a mark at the end that each record overwrites. A
 //! file without its mark is torn: a record may be missing. Then, and where anything in
-//! it cannot be read, a new log begins, and all that was kept before is absent. The same
-//! is done where a record cannot be written: at once in memory, and on disk as soon as
-//! that is possible.
+//! it cannot be read, a new log begins, and all that was kept before is absent.
+//!
+//! Where a record cannot be written, the file is removed at once, so that no later run
+//! believes it. This run still knows all records: it goes on with what is kept, and
+//! writes the file anew as soon as that is possible.
 
 mod checked;
 mod file;
 mod record;
 mod records;
+mod rewrite;
 mod state;
 
 use std::fmt::Display;
@@ -38,23 +41,22 @@ use tokio::sync::watch;
 pub(super) use self::checked::{Checked, LogId, NO_KEY};
 use self::file::LogFile;
 pub(super) use self::file::parse_any;
-pub(super) use self::record::LoggedPurge;
 use self::record::Record;
 use self::records::PurgeRecords;
 pub(super) use self::records::{CarriedOut, Due};
 use self::state::{LogProgress, LogStanding, State};
-use super::bytes::put_record;
-use super::digest::MeaningDigest;
 use crate::cache::key::Key;
 use crate::cache::purge::PurgeSubject;
+use crate::portable::bytes::put_record;
+use crate::portable::digest::MeaningDigest;
+use crate::portable::purge::LoggedPurge;
 use crate::sync::{lock, read, write};
 
 /// The file is written anew once it is this long: much of it is forgotten then. It is
 /// never twice as long.
 pub(super) const MOST_BYTES: u64 = 4 << 20;
-const REMOVED: &str = "the purge log was removed";
 /// How long an answer waits for its record to be written.
-const PATIENCE: Duration = Duration::from_secs(3);
+pub(super) const PATIENCE: Duration = Duration::from_secs(3);
 
 /// The log.
 #[derive(Debug)]
@@ -67,6 +69,8 @@ pub(super) struct PurgeLog {
     progress: watch::Sender<LogProgress>,
     /// Whether what an earlier run may believe cannot be removed.
     is_stuck: AtomicBool,
+    /// Whether the log says that there is no file.
+    is_reported: AtomicBool,
     thread: OnceLock<Thread>,
     is_closed: AtomicBool,
 }
@@ -106,14 +110,17 @@ impl PurgeLog {
             path: path.to_owned(),
             state: RwLock::new(State {
                 standing: LogStanding::Recording(id),
+                durable: (records.last_purge, records.next_removal),
                 records,
                 queued: Vec::new(),
+                is_behind: false,
                 pushed: 0,
                 len: file.len(),
             }),
             file: Mutex::new(Some(file)),
             progress: watch::Sender::default(),
             is_stuck: AtomicBool::new(false),
+            is_reported: AtomicBool::new(false),
             thread: OnceLock::new(),
             is_closed: AtomicBool::new(false),
         };
@@ -126,7 +133,7 @@ impl PurgeLog {
         read(&self.state).records.routes.clone()
     }
 
-    /// PurgeRecords which routes there are.
+    /// Records which routes there are.
     pub(super) fn set_routes(&self, routes: Vec<MeaningDigest>) {
         self.push(Record::Routes(routes));
     }
@@ -138,21 +145,20 @@ impl PurgeLog {
 
     /// The number of the last purge, and that of the next removal.
     pub(super) fn position(&self) -> (u64, u64) {
-        let state = read(&self.state);
-        (state.records.last_purge, state.records.next_removal)
+        read(&self.state).position()
     }
 
-    /// The log's id; `None` while a record is missing, so that nothing may be kept.
+    /// The log's id; `None` while nothing may be kept.
     pub(super) fn id(&self) -> Option<LogId> {
         read(&self.state).id()
     }
 
-    /// PurgeRecords a purge.
+    /// Records a purge.
     pub(super) fn purge(&self, number: u64, purge: LoggedPurge) {
         self.push(Record::Purge(number, purge));
     }
 
-    /// PurgeRecords the removal of a key.
+    /// Records the removal of a key.
     pub(super) fn remove(&self, number: u64, key: [u8; 16]) {
         self.push(Record::Removal(number, key));
     }
@@ -162,11 +168,8 @@ impl PurgeLog {
         put_record(&mut bytes, &record.to_bytes());
         let mut state = write(&self.state);
         state.records.apply(record);
-        let is_lost = state.push(&bytes);
+        state.push(&bytes);
         drop(state);
-        if is_lost {
-            report_lost(&"too many records wait to be written");
-        }
         self.wake();
     }
 
@@ -219,13 +222,28 @@ impl PurgeLog {
         }
     }
 
-    /// Writes what waits to be written. It waits for the disk. To be called before anything
-    /// is written that was checked against these records: the next run gives their numbers
-    /// to others, if they are lost.
+    /// Writes what waits to be written, and makes it survive the machine's end. It waits
+    /// for the disk. To be called before anything is written that was checked against
+    /// these records: the next run gives their numbers to others, if they are lost.
+    ///
+    /// # Errors
+    /// If that fails. Then either there is no file that a later run could believe, or
+    /// nothing may be kept.
+    pub(super) fn make_durable(&self) -> io::Result<()> {
+        let state = read(&self.state);
+        let is_done = state.queued.is_empty() && state.durable == state.position();
+        drop(state);
+        match is_done {
+            true => Ok(()),
+            false => self.sync_file().map(drop),
+        }
+    }
+
+    /// Writes what waits to be written. It waits for the disk.
     ///
     /// # Errors
     /// If that fails.
-    pub(super) fn flush(&self) -> io::Result<()> {
+    fn flush(&self) -> io::Result<()> {
         self.write_queued(&mut self.file())
     }
 
@@ -233,11 +251,11 @@ impl PurgeLog {
     ///
     /// # Errors
     /// If that fails. Then the file is removed, and no later call is an error: without a
-    /// file, nothing that was kept can be used.
+    /// file, no later run uses what is kept.
     fn write_queued(&self, file: &mut Option<LogFile>) -> io::Result<()> {
         let mut state = write(&self.state);
         let Some(open) = file else {
-            let pushed = state.pushed;
+            let (_in_memory, pushed) = state.take_queued();
             drop(state);
             if !self.is_stuck.load(Relaxed) {
                 self.have_recorded(pushed);
@@ -248,11 +266,15 @@ impl PurgeLog {
             drop(state);
             return self.discard_file(file);
         }
+        if state.is_behind {
+            drop(state);
+            return self.write_anew(file);
+        }
         let (queued, pushed) = state.take_queued();
         let mark = file::mark(&state.records);
         drop(state);
         if let Err(error) = open.append(&queued, &mark) {
-            self.lose(&error);
+            self.report(&error);
             self.discard_file(file)?;
             return Err(error);
         }
@@ -275,108 +297,66 @@ impl PurgeLog {
     /// # Errors
     /// If that fails, or a record could not be written.
     pub(super) fn sync(&self) -> io::Result<()> {
-        let mut file = self.file();
-        self.write_queued(&mut file)?;
-        let Some(open) = &*file else {
-            return Err(io::Error::other("the purge log cannot be written"));
-        };
-        if !open.is_at(&self.path) {
-            self.lose(&REMOVED);
-            return Err(io::Error::other(REMOVED));
+        match self.sync_file()? {
+            true => Ok(()),
+            false => Err(io::Error::other("the purge log cannot be written")),
         }
+    }
+
+    /// The same, but that there is no file is no error. Returns whether there is one.
+    fn sync_file(&self) -> io::Result<bool> {
+        let mut file = self.file();
+        let position = read(&self.state).position();
+        self.write_queued(&mut file)?;
+        self.replace_if_removed(&mut file)?;
+        let Some(open) = &*file else {
+            return Ok(false);
+        };
         let handle = open.handle()?;
         // Not under the lock: records are written meanwhile.
         drop(file);
-        handle.sync_data().inspect_err(|error| {
+        if let Err(error) = handle.sync_data() {
             // What was written may be lost, though a later attempt may succeed.
-            self.lose(error);
-            self.wake();
-        })
+            self.report(&error);
+            write(&self.state).fall_behind();
+            self.write_anew(&mut self.file())?;
+        }
+        self.have_synced(position);
+        Ok(true)
     }
 
-    /// Begins a new log where a record is missing, or the file is no longer there; writes
-    /// it anew where it has become long. Returns whether a new one began. It waits for the
-    /// disk.
+    fn have_synced(&self, position: (u64, u64)) {
+        let mut state = write(&self.state);
+        let (purge, removal) = state.durable;
+        state.durable = (purge.max(position.0), removal.max(position.1));
+    }
+
+    /// Begins a new log where nothing that was kept may be used; writes it anew where it
+    /// could not be written, or has become long. Returns whether a new one began. It waits
+    /// for the disk.
     ///
     /// # Errors
     /// If the file cannot be written.
     pub(super) fn maintain(&self) -> io::Result<bool> {
         let mut file = self.file();
         self.write_queued(&mut file)?;
-        if file.as_ref().is_some_and(|open| !open.is_at(&self.path)) {
-            self.lose(&REMOVED);
-        }
-        let standing = read(&self.state).standing;
-        let LogStanding::Recording(id) = standing else {
+        self.replace_if_removed(&mut file)?;
+        if read(&self.state).standing == LogStanding::Lost {
             self.discard_file(&mut file)?;
             self.begin(&mut file)?;
             return Ok(true);
-        };
-        let Some(open) = file.as_mut().filter(|open| open.len() > MOST_BYTES) else {
-            return Ok(false);
-        };
-        let mut state = write(&self.state);
-        let bytes = file::to_bytes(id, &state.records);
-        // They are among the records.
-        let (queued, pushed) = state.take_queued();
-        let mark = file::mark(&state.records);
-        drop(state);
-        let created = LogFile::create(&self.path, bytes);
-        // Otherwise the new file may be in place, though that is no longer certain.
-        if let Err(error) = &created
-            && open.is_at(&self.path)
-            && open.append(&queued, &mark).is_ok()
-        {
-            self.have_recorded(pushed);
-            return Err(io::Error::new(error.kind(), error.to_string()));
         }
-        self.change_file(&mut file, created, pushed)?;
+        match &*file {
+            None => {
+                // One that could not be removed.
+                self.discard_file(&mut file)?;
+                self.write_anew(&mut file)?;
+                tracing::info!("the purge log is written anew, with all that was purged");
+            }
+            Some(open) if open.len() > MOST_BYTES => self.write_anew(&mut file)?,
+            Some(_) => {}
+        }
         Ok(false)
-    }
-
-    /// Begins a new log.
-    fn begin(&self, file: &mut Option<LogFile>) -> io::Result<()> {
-        let id = LogId::random()?;
-        let mut state = write(&self.state);
-        let records = &mut state.records;
-        let numbers = (records.last_purge, records.next_removal);
-        *records = PurgeRecords::begin(numbers, std::mem::take(&mut records.routes));
-        let bytes = file::to_bytes(id, records);
-        let (_lost, pushed) = state.take_queued();
-        state.standing = LogStanding::Beginning;
-        drop(state);
-        let created = LogFile::create(&self.path, bytes);
-        let mut state = write(&self.state);
-        if created.is_ok() && state.standing == LogStanding::Beginning {
-            state.standing = LogStanding::Recording(id);
-        } else {
-            state.standing = LogStanding::Lost;
-        }
-        drop(state);
-        self.change_file(file, created, pushed)
-    }
-
-    /// Goes on with a file that was written anew, with all records up to a number. Where
-    /// that has failed, what waited to be written is in no file.
-    fn change_file(
-        &self,
-        file: &mut Option<LogFile>,
-        created: io::Result<LogFile>,
-        pushed: u64,
-    ) -> io::Result<()> {
-        match created {
-            Ok(new) => {
-                write(&self.state).len = new.len();
-                *file = Some(new);
-                self.have_recorded(pushed);
-                Ok(())
-            }
-            Err(error) => {
-                self.lose(&error);
-                self.discard_file(file)?;
-                Err(error)
-            }
-        }
     }
 
     /// Makes all that was kept so far absent: at once here, and soon for later runs. A new
@@ -387,37 +367,8 @@ impl PurgeLog {
     }
 
     fn lose(&self, why: &dyn Display) {
-        let is_new = write(&self.state).lose();
-        if is_new {
-            report_lost(why);
-        }
-    }
-
-    /// Makes the file unreadable, so that no later run believes it.
-    fn discard_file(&self, file: &mut Option<LogFile>) -> io::Result<()> {
-        let pushed = read(&self.state).pushed;
-        let emptied = file.take().map(LogFile::empty);
-        let removed = match std::fs::remove_file(&self.path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            removed => removed,
-        };
-        write(&self.state).len = 0;
-        match removed {
-            Err(error) if !matches!(emptied, Some(Ok(()))) => {
-                if !self.is_stuck.swap(true, Relaxed) {
-                    tracing::error!(
-                        %error,
-                        path = %self.path.display(),
-                        "the purge log cannot be removed: remove it before ordgate is started again, or what was purged may be served"
-                    );
-                }
-                Err(error)
-            }
-            Ok(()) | Err(_) => {
-                self.is_stuck.store(false, Relaxed);
-                self.have_recorded(pushed);
-                Ok(())
-            }
+        if write(&self.state).lose() {
+            tracing::error!(%why, "all that is stored on disk is discarded");
         }
     }
 
@@ -433,10 +384,12 @@ impl PurgeLog {
         state.id() == Some(checked.log) && state.records.may_hold(checked, key)
     }
 
-    /// Whether the same holds for what is to be kept from now on.
+    /// Whether the same holds for what is to be kept from now on, and a later run finds all
+    /// records that it was checked against, or no file.
     pub(super) fn may_keep(&self, checked: Checked, key: &[u8; 16]) -> bool {
         let state = read(&self.state);
-        state.id() == Some(checked.log) && state.records.may_keep(checked, key)
+        let is_of_log = state.id() == Some(checked.log) && !self.is_stuck.load(Relaxed);
+        is_of_log && state.records.may_keep(checked, key)
     }
 
     /// The purges and removals of keys that are to be carried out, and up to where they
@@ -445,7 +398,7 @@ impl PurgeLog {
         read(&self.state).records.due()
     }
 
-    /// PurgeRecords that nothing is on disk any more to which they apply.
+    /// Records that nothing is on disk any more to which they apply.
     pub(super) fn have_carried_out(&self, done: CarriedOut) {
         self.push(Record::CarriedOut(done));
     }
@@ -475,13 +428,6 @@ impl PurgeLog {
     fn file(&self) -> MutexGuard<'_, Option<LogFile>> {
         lock(&self.file)
     }
-}
-
-fn report_lost(why: &dyn Display) {
-    tracing::error!(
-        %why,
-        "purges cannot be recorded on disk: all that is stored there is discarded"
-    );
 }
 
 #[cfg(test)]

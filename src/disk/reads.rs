@@ -1,12 +1,13 @@
 //! Reads: requests wait for what a few threads read.
 //!
 //! The reads of one key are one read. The queue is bounded, for each client as well, and
-//! clients take turns in it. A request that finds no room, or waits for too long, goes on
-//! as if nothing were stored.
+//! clients take turns in it. In a full queue, a client with few reads takes the place of
+//! one with many. A request that finds no room, or waits for too long, goes on as if
+//! nothing were stored.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -20,12 +21,13 @@ use crate::cache::key::Key;
 use crate::cache::sequence::PurgeSequence;
 use crate::compress::queue::{Bounds, Queue};
 use crate::identify::Client;
+use crate::sync::lock;
 
 /// The threads that read. They wait for the disk most of the time.
 pub(super) const THREADS: usize = 4;
 
 /// How long a request waits for its reads.
-const PATIENCE: Duration = Duration::from_secs(1);
+pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Until when a request waits for all its reads together.
 #[derive(Clone, Copy, Debug)]
@@ -51,7 +53,10 @@ const BOUNDS: Bounds = Bounds {
     all: 8192,
     of_client: 1024,
 };
-use crate::sync::lock;
+
+/// In how many clients' turns one read waits at most, so that one key does not fill the
+/// queue.
+const MOST_TURNS: usize = 16;
 
 /// What was read for a key.
 #[derive(Clone, Debug)]
@@ -85,6 +90,8 @@ struct Slot<D> {
     /// The client that wanted it first.
     client: Client,
     is_taken: AtomicBool,
+    /// In how many clients' turns it waits.
+    turns: AtomicUsize,
     loaded: watch::Sender<Option<Loaded>>,
 }
 
@@ -100,6 +107,23 @@ struct State<D> {
     queue: Queue<Arc<Slot<D>>>,
     slots: HashMap<Key, Arc<Slot<D>>>,
     is_closed: bool,
+}
+
+impl<D> State<D> {
+    /// Lets a read wait in a client's turn, if there is room. In a full queue, the client
+    /// with the most reads loses its newest one.
+    fn enqueue(&mut self, client: Client, slot: &Arc<Slot<D>>) -> bool {
+        slot.turns.fetch_add(1, Relaxed);
+        let displaced = self.queue.push_fairly(client, slot.clone());
+        if let Some(displaced) = &displaced
+            && displaced.turns.fetch_sub(1, Relaxed) == 1
+            && !displaced.is_taken.load(Relaxed)
+        {
+            self.slots.remove(&displaced.key);
+            displaced.loaded.send_replace(Some(Loaded::Absent));
+        }
+        displaced.is_none_or(|displaced| !Arc::ptr_eq(&displaced, slot))
+    }
 }
 
 impl<D: Clone> Reads<D> {
@@ -119,11 +143,10 @@ impl<D: Clone> Reads<D> {
     fn join(&self, disk: &D, key: &Key, client: Client) -> Option<Arc<Slot<D>>> {
         let mut state = self.state();
         if let Some(slot) = state.slots.get(key).cloned() {
-            // In this client's turn as well, whichever comes first; but one key does not
-            // fill the queue.
-            let has_room = state.queue.len() < BOUNDS.all / 2;
-            if has_room && slot.client != client && !slot.is_taken.load(Relaxed) {
-                let _in_its_turn = state.queue.push(client, slot.clone());
+            // In this client's turn as well, whichever comes first.
+            let may_wait = slot.turns.load(Relaxed) < MOST_TURNS;
+            if may_wait && slot.client != client && !slot.is_taken.load(Relaxed) {
+                let _in_its_turn = state.enqueue(client, &slot);
             }
             return Some(slot);
         }
@@ -132,9 +155,10 @@ impl<D: Clone> Reads<D> {
             key: key.clone(),
             client,
             is_taken: AtomicBool::new(false),
+            turns: AtomicUsize::new(0),
             loaded: watch::Sender::new(None),
         });
-        if state.is_closed || state.queue.push(client, slot.clone()).is_err() {
+        if state.is_closed || !state.enqueue(client, &slot) {
             return None;
         }
         state.slots.insert(key.clone(), slot.clone());
@@ -300,6 +324,33 @@ mod tests {
         reads.join(&(), &key(900), HONEST).unwrap();
         let read = next(&reads, 4);
         assert_eq!(read, ["0", "20000", "1", "900"]);
+    }
+
+    #[tokio::test]
+    async fn clients_that_fill_the_queue_make_room_for_one_with_few_reads() {
+        let reads = Reads::new();
+        let hostile = (10..10 + BOUNDS.all / BOUNDS.of_client).map(|n| Client::V4(n as u32));
+        let mut targets = 0..;
+        for client in hostile {
+            for target in targets.by_ref().take(BOUNDS.of_client) {
+                assert!(reads.join(&(), &key(target), client).is_some());
+            }
+        }
+        let all: Vec<_> = reads.state().slots.values().cloned().collect();
+        let of_honest = reads.join(&(), &key(20_000), HONEST).unwrap();
+        // Also in its own turn, behind another's thousand reads.
+        reads.join(&(), &key(500), HONEST).unwrap();
+        assert!(reads.join(&(), &key(30_000), Client::V4(10)).is_none());
+        let read = next(&reads, 18);
+        assert_eq!([&*read[8], &*read[17]], ["20000", "500"]);
+        assert!(of_honest.loaded.borrow().is_some());
+        // Two others were displaced; who waits for them goes on.
+        next(&reads, BOUNDS.all - 1 - 18);
+        assert!(reads.state().slots.is_empty());
+        for slot in all {
+            let waited = reads.wait(&slot, reads.deadline()).await;
+            assert!(matches!(waited, Waited::Loaded(_)), "{waited:?}");
+        }
     }
 
     #[test]

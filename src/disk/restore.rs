@@ -8,12 +8,10 @@ use std::sync::Arc;
 
 use http::StatusCode;
 
-use super::codec::{Kept, KeptResponse, KeptStamp, decode_head, decode_rest};
 use super::counts::count;
 use super::purge_log::Checked;
 use super::reads::Loaded;
 use super::time::DiskTime;
-use super::variants::KeptVariant;
 use super::{Disk, RouteOnDisk};
 use crate::cache::encodings::Encodings;
 use crate::cache::key::Key;
@@ -28,6 +26,8 @@ use crate::chain::ChainStamp;
 use crate::chain::finality::Class;
 use crate::chain::ledger::NO_EPOCH;
 use crate::pages::Page;
+use crate::portable::codec::{Kept, KeptResponse, KeptStamp, decode_head, decode_rest};
+use crate::portable::variants::KeptVariant;
 
 /// Why a value is not used.
 enum Unusable {
@@ -98,7 +98,7 @@ impl Disk {
         value: &[u8],
         now: PurgeSequence,
     ) -> Result<Loaded, Unusable> {
-        let (head, rest) = decode_head(value).ok_or(Unusable::Foreign)?;
+        let (head, rest) = decode_head::<Checked>(value).ok_or(Unusable::Foreign)?;
         if head.route != route.digest || head.target != key.target() {
             return Err(Unusable::Foreign);
         }
@@ -231,7 +231,10 @@ impl Disk {
         let known = kept.into_iter();
         let known = known.filter(|one| time.knows_age_of(one.received));
         let variants: Vec<_> = known
-            .filter_map(|one| one.restore(&self.targets, time))
+            .filter_map(|one| {
+                let received = time.wall_of(one.received)?;
+                Some(one.restore(&self.targets, received))
+            })
             .map(Arc::new)
             .collect();
         (route.mode == Mode::Respect && !variants.is_empty()).then_some(variants)

@@ -9,16 +9,15 @@ use std::{fmt, io, thread};
 use super::counts::{Counts, DiskPauses, DiskSnapshot, count};
 use super::engine::{Engine, Recovered};
 use super::health::{DiskHealth, MAX_PAUSE};
-use super::names::Names;
-use super::purge_log::{Begun, Checked, LoggedPurge, NO_KEY, PurgeLog};
+use super::purge_log::{Begun, Checked, NO_KEY, PurgeLog};
 use super::reads::{self, Reads};
 use super::time::{DiskClock, Reached};
 use super::upkeep::CurrentDisk;
 use super::writes::{TICK, Writes};
 use super::{Disk, chain_file};
-use crate::cache::purge::Purge;
-use crate::cache::sequence::PurgeSequence;
+use crate::cache::purge::{Purge, PurgeRecorder};
 use crate::clock::{Clock, Moment};
+use crate::portable::names::Names;
 use crate::sync::lock;
 
 /// The state on disk.
@@ -28,6 +27,9 @@ pub struct Tier {
     recovered: u64,
     pub(super) engine: Engine,
     pub(super) log: PurgeLog,
+    /// The log's position when it was opened. Numbers of purges and removals in memory
+    /// begin anew with each process; in the log they go on from there.
+    begun_at: (u64, u64),
     pub(super) clock: DiskClock,
     machine: Clock,
     /// When it was opened.
@@ -122,6 +124,7 @@ impl Tier {
             max_bytes,
             recovered,
             engine,
+            begun_at: log.position(),
             log,
             clock: disk_clock,
             opened: clock.now(),
@@ -163,9 +166,9 @@ impl Tier {
         started
     }
 
-    /// Uses a configuration from now on. What an earlier run knew of its tips is read.
+    /// Uses a configuration from now on, whose names are known. What an earlier run knew of
+    /// its tips is read.
     pub(super) fn begin(self: &Arc<Self>, disk: &Arc<Disk>) {
-        self.learn(&disk.routes, &disk.tips);
         for (tip, digest) in (0..).zip(&disk.tips) {
             let is_new = disk
                 .chain
@@ -179,7 +182,16 @@ impl Tier {
                     // An answer of a later chain may be there, of whose blocks the file
                     // knows those of before.
                     known.cut_off(self.log.reorg_since(purge, *digest));
-                    disk.chain.seed(tip, &known);
+                    if let Some(from) = disk.chain.seed(tip, &known) {
+                        let (tip_of, to) = (Some(tip), u32::MAX);
+                        let store = disk.cache.store();
+                        store.purge(Purge::Heights {
+                            tip: tip_of,
+                            from,
+                            to,
+                        });
+                        disk.chain.purged(tip);
+                    }
                 }
                 Ok(None) => {}
                 Err(error) => tracing::warn!(
@@ -191,34 +203,38 @@ impl Tier {
         let mut current = self.current();
         current.disk = Arc::downgrade(disk);
         current.is_tidy = false;
-        let is_first = !std::mem::replace(&mut current.records_purges, true);
         drop(current);
-        if is_first {
-            let position = self.log.position();
-            if disk.cache.store().record(self.clone(), position) {
-                self.discard_all(disk.cache.store().sequence());
-            }
-        }
         self.forget_routes(disk);
     }
 
-    /// Makes all that was stored so far absent: the tier was opened late, and a purge or
-    /// removal before may have meant it. The log goes on from their numbers.
-    fn discard_all(&self, position: PurgeSequence) {
-        tracing::warn!(
-            "there were purges before responses on disk could be used: all that were stored there are discarded"
-        );
-        let all = LoggedPurge::new(&Purge::All, None, None);
-        self.log.purge(position.purge(), all);
-        if let Some(last) = position.removal().checked_sub(1) {
+    /// Makes all that was stored so far absent: not all purges and removals up to a
+    /// position in memory are known. The log goes on from their numbers.
+    pub(super) fn discard_before(&self, (purge, removal): (u64, u64)) {
+        if purge > 0 {
+            self.purge(purge, &Purge::All);
+        }
+        if let Some(last) = removal.checked_sub(1) {
+            let (_, last) = self.logged((0, last));
             self.log.remove(last, NO_KEY);
         }
-        self.log.discard(&"they may have been purged");
+        self.log
+            .discard(&"too much was purged before it could be recorded");
     }
 
-    /// What is stored now was checked against; `None` if nothing can be kept.
+    /// The numbers of a purge and a removal in memory, as they are in the log.
+    pub(super) fn logged(&self, (purge, removal): (u64, u64)) -> (u64, u64) {
+        let begun = self.begun_at;
+        (
+            begun.0.saturating_add(purge),
+            begun.1.saturating_add(removal),
+        )
+    }
+
+    /// What is stored now was checked against, by numbers in memory; `None` if nothing can
+    /// be kept.
     pub(super) fn checked(&self, purge: u64, removal: u64) -> Option<Checked> {
         let log = self.log.id()?;
+        let (purge, removal) = self.logged((purge, removal));
         Some(Checked {
             log,
             purge,
@@ -248,6 +264,12 @@ impl Tier {
     /// Whether something is kept under a key of a route, for `/explain`.
     pub(super) fn has(&self, key: &[u8; 16]) -> bool {
         self.reading.is_good() && matches!(self.engine.get(key), Ok(Some(_)))
+    }
+
+    /// Waits, briefly, until all purges and removals so far would outlive the process. If
+    /// the disk takes too long, whoever has caused them is answered all the same.
+    pub(super) async fn recorded(&self) {
+        let _in_time = self.log.recorded().await;
     }
 
     /// Makes all purges so far survive the machine's end. It waits for the disk.

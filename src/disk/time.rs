@@ -10,9 +10,9 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::bytes::{Reader, put_record, take_record};
 use super::files::replace;
 use crate::clock::{Clock, Moment};
+use crate::portable::bytes::{Reader, put_record, take_record};
 
 /// By how much the time of day may be behind without being set back: the file of the
 /// time is written every few seconds, and clocks are adjusted.

@@ -9,17 +9,17 @@ use std::sync::Weak;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use super::codec::decode_head;
 use super::counts::count;
-use super::digest::MeaningDigest;
 use super::engine::EngineError;
 use super::files::bytes_of;
 use super::health::DiskHealth;
-use super::purge_log::Due;
+use super::purge_log::{Checked, Due};
 use super::tier::{TIME, Tier};
 use super::{Disk, chain_file};
 use crate::chain::KnownBlocks;
 use crate::clock::Moment;
+use crate::portable::codec::decode_head;
+use crate::portable::digest::MeaningDigest;
 
 /// How often the time is written, and what was written to disk is made durable: so that
 /// a full file has little left to be made durable.
@@ -52,8 +52,6 @@ impl Written {
 #[derive(Default)]
 pub(super) struct CurrentDisk {
     pub(super) disk: Weak<Disk>,
-    /// Whether purges are recorded.
-    pub(super) records_purges: bool,
     /// The states of tips that were seeded.
     pub(super) seeded: HashSet<u64>,
     /// Whether the files of former tips were removed.
@@ -65,8 +63,6 @@ pub(super) struct CurrentDisk {
 pub(super) struct Upkeep {
     /// What was known of each tip when its file was written.
     written: HashMap<MeaningDigest, Written>,
-    /// The position of the purge log up to which it is durable.
-    synced: (u64, u64),
     /// When the time was last written.
     time_written: Moment,
 }
@@ -77,11 +73,14 @@ impl Tier {
         self.log.run(|error| self.log_fails(error));
     }
 
-    /// Writes the purges and removals so far to their log.
-    pub(super) fn flush_log(&self) {
-        if let Err(error) = self.log.flush() {
-            self.log_fails(&error);
+    /// Makes the purges and removals so far survive the machine's end. Returns whether
+    /// what was checked against them may be kept.
+    pub(super) fn make_purges_durable(&self) -> bool {
+        let made = self.log.make_durable();
+        if let Err(error) = &made {
+            self.log_fails(error);
         }
+        made.is_ok()
     }
 
     fn log_fails(&self, error: &io::Error) {
@@ -135,11 +134,7 @@ impl Tier {
         // Before the log is made durable: a file with blocks of the new chain is never there
         // without the purge that their reorg has caused.
         let to_write = (disk.as_deref()).map_or_else(Vec::new, |disk| self.blocks(disk, upkeep));
-        let position = self.log.position();
-        if upkeep.synced != position {
-            self.log.sync()?;
-            upkeep.synced = position;
-        }
+        self.log.make_durable()?;
         let now = self.now();
         if upkeep.time_written + TIME_EVERY <= now {
             // The first time, the clock may have been set anew.
@@ -212,7 +207,7 @@ impl Tier {
     /// A key, if what is kept under it is not newer than a purge or a removal.
     fn outdated(&self, key: &[u8; 16], due: Due) -> Option<[u8; 16]> {
         let is_newer = |value: &[u8]| {
-            let head = decode_head(value);
+            let head = decode_head::<Checked>(value);
             head.is_some_and(|(head, _)| !due.applies_to(head.checked))
         };
         match self.engine.get(key) {
@@ -232,8 +227,7 @@ mod tests {
     use crate::cache::purge::{Purge, PurgeRecorder};
     use crate::clock::Clock;
     use crate::disk::RouteOnDisk;
-    use crate::disk::codec::{Head, Kept, encode};
-    use crate::disk::purge_log::Checked;
+    use crate::portable::codec::{Head, Kept, encode};
 
     const ROUTE: u16 = 1;
     const DIGEST: MeaningDigest = MeaningDigest([5; 32]);
@@ -257,7 +251,7 @@ mod tests {
             route: DIGEST,
             target,
         };
-        let value = encode(head, &Kept::Variants(Vec::new()));
+        let value = encode(&head, &Kept::Variants(Vec::new()));
         tier.engine
             .put_batch(&[(DIGEST.key_of(target), value)])
             .unwrap();
@@ -313,6 +307,23 @@ mod tests {
         tier.carry_out().unwrap();
         assert!(tier.log.may_hold(other, &DIGEST.key_of("/other")));
         assert!(has(&tier, "/other"));
+        tier.close(Duration::from_secs(30));
+    }
+
+    #[tokio::test]
+    async fn what_was_written_is_made_durable_every_few_seconds() {
+        let directory = tempfile::tempdir().unwrap();
+        let clock = Clock::manual();
+        let tier = Tier::open(directory.path(), 64 << 20, 0, clock.clone()).unwrap();
+        // Whatever the writer thread does meanwhile.
+        let mut upkeep = Upkeep::default();
+        tier.tick(&mut upkeep);
+        for _ in 0..3 {
+            keep(&tier, "/a");
+            clock.advance(TIME_EVERY);
+            tier.tick(&mut upkeep);
+            assert!(tier.engine.is_durable());
+        }
         tier.close(Duration::from_secs(30));
     }
 }

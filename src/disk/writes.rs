@@ -11,14 +11,14 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::codec::{Head, Kept, KeptResponse, KeptStamp, encode};
 use super::counts::count;
 use super::purge_log::Checked;
 use super::upkeep::Upkeep;
-use super::variants::KeptVariant;
 use super::{Disk, RouteOnDisk, Tier};
 use crate::cache::StoredResponse;
 use crate::cache::store::Variants;
+use crate::portable::codec::{Head, Kept, KeptResponse, KeptStamp, encode};
+use crate::portable::variants::KeptVariant;
 use crate::sync::lock;
 
 /// The most responses that wait to be written, and the most bytes of their bodies.
@@ -76,7 +76,9 @@ impl Write {
                 let (targets, least) = (&self.disk.targets, self.disk.min_freshness);
                 let each = variants.iter();
                 let kept: Vec<_> = each
-                    .filter_map(|variant| KeptVariant::of(variant, targets, least, (wall, time)))
+                    .filter_map(|variant| {
+                        KeptVariant::of(variant, targets, least, wall, |at| time.of_wall(at))
+                    })
                     .collect();
                 if kept.is_empty() {
                     return None;
@@ -90,7 +92,7 @@ impl Write {
             route: self.route.digest,
             target: &self.target,
         };
-        Some(encode(head, &kept))
+        Some(encode(&head, &kept))
     }
 }
 
@@ -326,13 +328,12 @@ impl Tier {
         if writes.is_empty() {
             return;
         }
-        if !self.writing.is_good() {
+        // Purges before what was checked against them.
+        if !self.writing.is_good() || !self.make_purges_durable() {
             writes.iter().for_each(|_| count(&self.counts.dropped));
             self.writes.settle(writes, false);
             return;
         }
-        // Before what was checked against them. If it fails, nothing may be kept.
-        self.flush_log();
         let (mut values, mut gone) = (Vec::new(), Vec::new());
         let most = self.engine.max_value_bytes();
         for write in writes {

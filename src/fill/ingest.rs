@@ -144,9 +144,7 @@ impl Fill {
             to: u32::MAX,
         });
         self.chain.purged(tip);
-        if let Some(disk) = self.disk.get() {
-            disk.recorded().await;
-        }
+        self.disk.recorded().await;
         number
     }
 

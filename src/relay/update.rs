@@ -145,8 +145,8 @@ impl Fetch {
         sequence: PurgeSequence,
     ) {
         let invalidates = self.invalidate(relay, route, status, fields);
-        if let Some(disk) = relay.disk.get().filter(|_| invalidates) {
-            disk.recorded().await;
+        if invalidates {
+            relay.disk.recorded().await;
         }
         let is_head = self.request.method == Method::HEAD && status == StatusCode::OK;
         if is_head && route.cache.mode == Mode::Respect {

@@ -12,6 +12,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use aws_lc_rs::rand::{SecureRandom, SystemRandom};
 use bytes::Bytes;
@@ -39,10 +40,14 @@ use crate::probe;
 use crate::relay::{self, Relay};
 use crate::reload::ReloadReport;
 use crate::respond::Responder;
-use crate::route::{Route, RouteTable};
+use crate::route::{HeaderMode, Route, RouteTable};
+use crate::shared::{self, Shared};
 use crate::state_dir::OpenedState;
 use crate::upstream::client::resolver::Resolver;
 use crate::upstream::{MissingRoutes, ProviderKeys, UpstreamClient, Upstreams};
+
+/// What a request may take beside the upstream's time-outs.
+const LAST_CLEANUP: Duration = Duration::from_secs(2);
 
 /// What tells this process from others; it survives reloads.
 struct Identity {
@@ -53,6 +58,8 @@ struct Identity {
     pseudonym: Arc<str>,
     /// What it keeps on disk.
     state: OpenedState,
+    /// What it shares with other replicas.
+    shared: Option<Arc<Shared>>,
 }
 
 impl Identity {
@@ -61,6 +68,7 @@ impl Identity {
             seed: random()?,
             pseudonym: format!("ordgate-{:016x}", random()?).into(),
             state,
+            shared: None,
         })
     }
 }
@@ -88,7 +96,7 @@ pub fn gateway(
     stand_in: Option<&Arc<dyn UpstreamClient>>,
 ) -> Result<Arc<Gateway>, StartError> {
     let state = OpenedState::open(&config.state, config.server.drain_timeout)?;
-    let identity = Identity::new(state)?;
+    let mut identity = Identity::new(state)?;
     let chain = Arc::new(Chain::new(&config.chain));
     let cache = Cache::new(config.cache_bytes, chain.clone());
     let upstreams = Upstreams::journalled(
@@ -98,13 +106,18 @@ pub fn gateway(
         &clock,
         stand_in,
         &identity.state,
+        config.shared.as_ref().map(|shared| shared.replicas()),
     )?;
+    identity.shared = shared(&config, &upstreams, &clock)?;
     let clients = client_policy(None, &config, &clock);
     let routes = Arc::new(config.routes.clone());
-    let tier = (identity.state.directory()).map(|directory| {
+    let tier = identity.state.path().map(|_| {
         let (most, tips) = (config.state.max_bytes, config.chain.tips.len());
-        LateTier::new(directory.clone(), most, tips, clock.clone())
+        LateTier::new(identity.state.clone(), most, tips, clock.clone())
     });
+    if let Some(tier) = &tier {
+        cache.store().record(tier.clone());
+    }
     let disk = disk(
         tier.as_ref(),
         &config,
@@ -204,10 +217,51 @@ pub(super) fn after(
         seed: before.seed,
         pseudonym: before.relay.pseudonym.clone(),
         state: before.state.clone(),
+        shared: before.shared.clone(),
     };
+    if let (Some(shared), Some(replica)) = (&before.shared, &config.shared) {
+        shared.reconfigure(replica.timeout, longest_request(&config));
+    }
     let compressor = before.compressor.clone();
     let gateway = assemble(config, clients, fill, ongoing, meter, compressor, identity);
     Ok((gateway, done))
+}
+
+/// What replicas share through an engine, if one is configured.
+fn shared(
+    config: &Config,
+    upstreams: &Upstreams,
+    clock: &Clock,
+) -> Result<Option<Arc<Shared>>, StartError> {
+    let (Some(url), Some(replica)) = (&config.engine, &config.shared) else {
+        return Ok(None);
+    };
+    let settings = shared::Settings {
+        url: url.clone(),
+        prefix: replica.prefix.clone(),
+        name: replica.name_or_host(),
+        timeout: replica.timeout,
+    };
+    let process = u128::from(random()?) << 64 | u128::from(random()?);
+    let longest = longest_request(config);
+    let shared = Shared::new(&settings, process, upstreams, longest, clock);
+    Ok(Some(shared))
+}
+
+/// How long a request can be unanswered, from its permit to the head of the response.
+fn longest_request(config: &Config) -> Duration {
+    let routes = config.routes.routes();
+    let longest = config.upstreams.iter().zip(0..).map(|(upstream, number)| {
+        let sends_bodies = routes
+            .iter()
+            .any(|route| route.upstream.number == number && route.headers == HeaderMode::All);
+        let upload = match sends_bodies {
+            true => upstream.request_body.timeout,
+            false => Duration::ZERO,
+        };
+        upstream.timeouts.first_byte + upload
+    });
+    longest.max().unwrap_or_default() + LAST_CLEANUP
 }
 
 /// The state on disk under a configuration, as soon as it can be opened; never without a
@@ -345,6 +399,7 @@ fn assemble(
         responder: respond,
         compressor,
         state: identity.state,
+        shared: identity.shared,
         routes: fill.routes.clone(),
         clock: fill.clock.clone(),
         seed: identity.seed,
@@ -373,3 +428,6 @@ fn status_paths(gateway: &Gateway, tips: &[u16]) -> Vec<Box<str>> {
         false => used,
     }
 }
+
+#[cfg(test)]
+mod tests;

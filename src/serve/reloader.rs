@@ -13,15 +13,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use http::Uri;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::{Listeners, SharedSettings, StartError, generation};
 use crate::admin::Token;
-use crate::config::{Config, Runtime, SHIPPED_NAME};
+use crate::clock::Clock;
+use crate::config::{Config, ReplicaSettings, Runtime, SHIPPED_NAME, SandboxUpstream};
 use crate::listener::{Acceptor, Current};
-use crate::reload::ReloadResult;
+use crate::reload::{ReloadResult, Reloads};
+use crate::supervisor::Supervisor;
 use crate::telemetry;
 use crate::units;
 use crate::upstream::ProviderKeys;
@@ -48,6 +49,7 @@ pub(super) struct RestartSettings {
     log: telemetry::Settings,
     state_path: Option<PathBuf>,
     state_bytes: u64,
+    replicas: Option<ReplicaSettings>,
 }
 
 impl RestartSettings {
@@ -59,6 +61,7 @@ impl RestartSettings {
             log: config.log.clone(),
             state_path: config.state.path.clone(),
             state_bytes: config.state.max_bytes,
+            replicas: config.shared.clone(),
         }
     }
 
@@ -86,6 +89,14 @@ impl RestartSettings {
             json!(units::format_size(self.state_bytes)),
             json!(units::format_size(other.state_bytes)),
         );
+        let replicas = |of: &Self| json!(of.replicas.as_ref().map(|shared| shared.replicas));
+        compare("shared.replicas", replicas(self), replicas(&other));
+        let name = |of: &Self| json!(of.replicas.as_ref().and_then(|shared| shared.name.clone()));
+        compare("shared.name", name(self), name(&other));
+        let floor = |of: &Self| json!(of.replicas.as_ref().map(|shared| shared.floor));
+        compare("shared.floor", floor(self), floor(&other));
+        let prefix = |of: &Self| json!(of.replicas.as_ref().map(|shared| shared.prefix.clone()));
+        compare("shared.prefix", prefix(self), prefix(&other));
         compare("log.level", json!(self.log.level), json!(other.log.level));
         compare(
             "log.format",
@@ -103,8 +114,8 @@ pub(super) struct Reloader {
     pub(super) restart_settings: RestartSettings,
     /// The address that the admin listener is bound to.
     pub(super) admin: SocketAddr,
-    /// The sandbox's URL, where it is the upstream.
-    pub(super) sandbox: Option<Uri>,
+    /// The sandbox, where it is the upstream.
+    pub(super) sandbox: Option<SandboxUpstream>,
     /// Resolves the upstreams' names.
     pub(super) resolver: Resolver,
     pub(super) current: Current,
@@ -116,14 +127,19 @@ pub(super) struct Reloader {
 }
 
 impl Reloader {
+    /// The reloads, one at a time.
+    pub(super) fn reloads(self, clock: Clock, supervisor: Supervisor) -> Reloads {
+        Reloads::new(Box::new(move || self.reload()), clock, supervisor)
+    }
+
     /// Reloads. Must not run twice at the same time.
-    pub(super) fn reload(&self) -> ReloadResult {
+    fn reload(&self) -> ReloadResult {
         let LoadedConfig {
             mut config,
             keys,
             admin_token,
         } = (self.load)()?;
-        config.set_all_upstream_urls(self.sandbox.as_ref());
+        config.use_sandbox(self.sandbox.as_ref());
         StartError::check_admin(self.admin, admin_token.as_ref())
             .map_err(|why| vec![why.to_string()])?;
         let mut notes = self.restart_settings.differences(&config);

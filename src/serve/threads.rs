@@ -4,14 +4,13 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::thread::JoinHandle;
 
-use http::Uri;
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 
 use super::StartError;
 use super::sockets::bind_tcp;
-use crate::config::base_url;
+use crate::config::{SandboxUpstream, base_url};
 use crate::sandbox::{self, Sandbox};
 
 /// The configured number of workers; 0 stands for one per core.
@@ -59,11 +58,12 @@ pub(super) fn spawn(
     })
 }
 
-/// Starts the sandbox on a free port. Returns its URL.
+/// Starts the sandbox on a free port. Returns its URL and content.
 pub(super) fn spawn_sandbox(
     sandbox: Sandbox,
     mut stop: watch::Receiver<bool>,
-) -> Result<(Option<Uri>, Option<JoinHandle<()>>), StartError> {
+) -> Result<(Option<SandboxUpstream>, Option<JoinHandle<()>>), StartError> {
+    let content = sandbox.content().into();
     let (socket, address) = bind_tcp(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
     let serve = async move {
         match TcpListener::from_std(socket) {
@@ -75,5 +75,6 @@ pub(super) fn spawn_sandbox(
         }
     };
     let thread = spawn("sandbox", current_thread()?, serve)?;
-    Ok((base_url(&format!("http://{address}")), Some(thread)))
+    let url = base_url(&format!("http://{address}"));
+    Ok((url.map(|url| (url, content)), Some(thread)))
 }

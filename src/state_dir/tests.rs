@@ -61,6 +61,7 @@ fn a_process_that_is_about_to_end_is_waited_for() {
     let mut first = StateDir::open(path).unwrap();
     let beside = OpenedState::open(&settings, Duration::ZERO).unwrap();
     assert_eq!(beside.name(), "in use by another process");
+    assert!(beside.open_late().unwrap().is_none());
     let (mut waited, patience) = (Duration::ZERO, Duration::from_secs(3600));
     let opened = StateDir::open_within(path, patience, |time| waited += time).unwrap();
     assert!(opened.is_none());
@@ -77,7 +78,52 @@ fn a_process_that_is_about_to_end_is_waited_for() {
     assert!(second.was_shared());
     second.forget_shared().unwrap();
     second.forget_shared().unwrap();
-    assert!(!fs::exists(path.join(SHARED)).unwrap());
+    let shared = path.join(beside::SHARED);
+    assert!(!fs::exists(&shared).unwrap());
+    // What still spends beside says so again.
+    assert!(beside.open_late().unwrap().is_none());
+    assert!(fs::exists(&shared).unwrap());
+    beside.mark_purged().unwrap();
+    assert!(second.was_purged().unwrap());
+    second.forget_purged().unwrap();
+    assert!(!second.was_purged().unwrap());
+}
+
+#[test]
+fn a_process_beside_another_uses_the_directory_once_that_has_ended() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let settings = Settings {
+        path: Some(path.into()),
+        max_bytes: 1 << 30,
+        min_freshness: Duration::ZERO,
+    };
+    let beside = || OpenedState::open(&settings, Duration::ZERO).unwrap();
+    let first = StateDir::open(path).unwrap();
+    let second = beside();
+    assert!(second.directory().is_none());
+    drop(first);
+    let opened = second.open_late().unwrap().unwrap();
+    assert!(!opened.was_shared(), "nobody else has spent");
+    assert!(opened.was_beside());
+    opened.forget_shared().unwrap();
+    second.set(opened);
+    assert_eq!(second.name(), "open");
+    assert!(second.open_late().unwrap().is_none());
+    // One of two that were beside it does not know what the other has spent.
+    let (third, fourth) = (beside(), beside());
+    drop(second);
+    let opened = third.open_late().unwrap().unwrap();
+    assert!(opened.was_shared());
+    third.set(opened);
+    drop(third);
+    // Nor is anything known where the directory was removed meanwhile.
+    fs::remove_dir_all(path).unwrap();
+    assert!(fourth.open_late().unwrap().is_none());
+    fs::create_dir(path).unwrap();
+    fs::write(path.join(LOCK), "").unwrap();
+    let opened = fourth.open_late().unwrap().unwrap();
+    assert!(!opened.was_used() && opened.was_shared());
 }
 
 #[test]

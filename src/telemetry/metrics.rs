@@ -2,6 +2,8 @@
 //! the modules when `/metrics` is requested.
 
 mod disk;
+mod engine;
+mod shared;
 mod state;
 mod tls;
 mod tokens;
@@ -71,6 +73,8 @@ impl Collector for Reading {
         reloads(self.reloads, &mut to)?;
         cache(gateway, &mut to)?;
         state::encode(gateway, &mut to)?;
+        shared::encode(gateway, &mut to)?;
+        engine::encode(gateway, &mut to)?;
         compression(gateway, &mut to)?;
         tips(gateway, &mut to)?;
         let build = labels(&[("version", env!("CARGO_PKG_VERSION"))]);

@@ -305,7 +305,10 @@ fn a_reload_keeps_what_it_has_already_loaded() {
     assert!(load(&[], expired).is_err(), "at start it is refused");
     let in_use = [server];
     let again = load(&in_use, expired).unwrap();
-    assert_eq!(status(&again, expired).0, ["first.example".into()]);
+    assert_eq!(
+        status(&again, expired).0,
+        [Box::<str>::from("first.example")]
+    );
     // Another one that has expired is refused.
     files.write((&second.0, &second.1));
     let refused = load(&in_use, expired).unwrap_err().join(" ");

@@ -4,6 +4,7 @@
 //! Deliberately absent: which key a request carries (`upstream::keys`), and which
 //! endpoint it goes to (`upstream::endpoint`).
 
+pub(crate) mod allowance;
 pub(crate) mod budget;
 pub(crate) mod budgets;
 mod denied;
@@ -13,11 +14,13 @@ pub(crate) mod queue;
 mod rates;
 mod request_priority;
 mod reserve;
+pub(crate) mod restrictions;
 pub(crate) mod shared_budget;
 pub(crate) mod spend_journal;
 mod spending;
 mod unreadable;
 
+pub use allowance::Replicas;
 pub(crate) use denied::Denied;
 pub(crate) use fair_order::{ClientUsage, MIN_SHARED_SLOTS};
 pub use rates::{Rate, Rates};

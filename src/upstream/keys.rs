@@ -19,7 +19,7 @@ use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 pub use api_key::{ApiKey, BadKeys};
-pub(crate) use budget_permit::BudgetPermit;
+pub(crate) use budget_permit::{BudgetPermit, Late};
 pub(super) use key_check::{RefusalCause, RefusalCheck};
 pub(crate) use key_patterns::KeyPatterns;
 use pool::{KeyAtHost, KeyPool, KeyState, PooledKey};
@@ -87,7 +87,7 @@ impl Keys {
         let now = self.clock.now();
         let mut pool = write(&self.pool);
         let handle = |owner: &BudgetOwner| self.budgets.handle(owner, &self.queue, now);
-        let next = pool.next(keys, server, handle, now);
+        let next = pool.next(&self.upstream, keys, server, handle, now);
         let terms = BudgetDemand {
             rates,
             probes: self.probes.load(Ordering::Relaxed),
@@ -159,6 +159,13 @@ impl Keys {
         pool.clone()
     }
 
+    /// Takes over the cooldowns of a process that has just ended.
+    pub(crate) fn restore_cooldowns(&self) {
+        for pooled in &self.pool().keys {
+            pooled.restore_cooldowns();
+        }
+    }
+
     /// Sets the number of tip probes a minute.
     pub(crate) fn set_probes(&self, probes: u32) {
         self.probes.store(probes, Ordering::Relaxed);
@@ -210,6 +217,7 @@ impl Keys {
                         key: pooled.clone(),
                         at_host: at_host.clone(),
                         entry,
+                        reserve,
                         client: request.client,
                         unanswered: Some(Unanswered::new(at_host)),
                         sent: None,
@@ -297,6 +305,7 @@ impl Keys {
                 name: pooled.name().to_owned(),
                 remaining: pooled.budget.remaining(now),
                 per_minute: pooled.budget.per_minute(),
+                allowance: pooled.budget.allowance(),
                 hosts: hosts.collect(),
             }
         };

@@ -69,6 +69,10 @@ pub struct EndpointSettings {
         skip_serializing_if = "Vec::is_empty"
     )]
     pub urls: Vec<Uri>,
+    /// What all answers follow from, where it is known: for a sandbox, whose URL differs
+    /// from start to start.
+    #[serde(skip)]
+    pub content: Option<Box<str>>,
     /// By how many blocks an endpoint may lag behind another and still be used.
     pub max_lag: u32,
     /// How long a preferred endpoint must be healthy before it is used again.

@@ -6,16 +6,22 @@
 //! key is shared by all upstreams that it is sent to.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::admission::Replicas;
+use super::admission::budget::LONGEST_WAIT;
 use super::admission::budgets::Budgets;
 use super::admission::spend_journal::{JournalSnapshot, SpendJournal};
 use super::keys::ApiKey;
 use super::{Settings, SetupError, Upstream, UpstreamClient};
 use crate::clock::{Clock, Moment};
-use crate::state_dir::OpenedState;
+use crate::state_dir::{OpenedState, StateDir};
 use crate::upstream::client::resolver::Resolver;
+
+/// Why the spending of other processes is not known.
+const NO_DIRECTORY: &str = "replicas share the budgets, and this one has no state directory";
 
 /// The provider's keys: shared ones, and those of upstreams with keys of their own.
 #[derive(Clone, Debug, Default)]
@@ -65,8 +71,10 @@ impl Upstreams {
         Self::with_budgets(settings, keys, resolver, clock, substitute, &Budgets::new())
     }
 
-    /// The same, where what the keys spend is kept in the state directory. What the
-    /// process spends that uses it instead is not known.
+    /// The same, where what the keys spend is kept in the state directory. While another
+    /// process uses it, what that one spends is not known. With `replicas`, budgets are
+    /// shared by them, and what the process before has spent is known from the directory
+    /// alone.
     ///
     /// # Errors
     /// As [`new`](Self::new), and if there is no thread for it.
@@ -77,14 +85,27 @@ impl Upstreams {
         clock: &Clock,
         substitute: Option<&Arc<dyn UpstreamClient>>,
         state: &OpenedState,
+        replicas: Option<Replicas>,
     ) -> Result<Arc<Self>, SetupError> {
-        let budgets = match state {
-            OpenedState::Off => Budgets::new(),
-            OpenedState::InUse(_) => Budgets::beside_another_process(clock.now()),
-            OpenedState::Open(directory) => {
-                let journal = SpendJournal::open(directory.clone(), clock.clone());
+        let budgets = match state.directory() {
+            Some(directory) => {
+                let is_shared = replicas.is_some();
+                let journal = SpendJournal::open(directory.clone(), clock.clone(), is_shared);
                 Budgets::journalled(journal.map_err(SetupError::Journal)?)
             }
+            None if state.is_missing() => Budgets::beside_another_process(clock.now()),
+            None if replicas.is_none() => Budgets::new(),
+            None => {
+                tracing::warn!(
+                    seconds = LONGEST_WAIT.as_secs() + 1,
+                    "what the API keys had spent before the start is not known, since {NO_DIRECTORY}: keys with a limit are not used until it counts no more"
+                );
+                Budgets::unknown_before(clock.now(), NO_DIRECTORY)
+            }
+        };
+        let budgets = match replicas {
+            Some(replicas) => budgets.shared(replicas, clock.clone()),
+            None => budgets,
         };
         Self::with_budgets(settings, keys, resolver, clock, substitute, &budgets)
     }
@@ -170,9 +191,32 @@ impl Upstreams {
         }
     }
 
+    /// Keeps what the keys spend in a state directory that another process has used until
+    /// now.
+    ///
+    /// # Errors
+    /// If there is no thread for it.
+    pub(crate) fn begin_journal(&self, directory: Arc<StateDir>, clock: Clock) -> io::Result<()> {
+        self.first().budgets().begin_journal(directory, clock)?;
+        for upstream in &self.all {
+            upstream.restore_cooldowns();
+        }
+        Ok(())
+    }
+
     /// The state of the spend journal, if there is one.
     pub(crate) fn journal_snapshot(&self) -> Option<JournalSnapshot> {
         Some(self.first().budgets().journal()?.snapshot())
+    }
+
+    /// The budgets of all keys.
+    pub(crate) fn budgets(&self) -> &Arc<Budgets> {
+        self.first().budgets()
+    }
+
+    /// The replicas that share the budgets, if there are several.
+    pub(crate) fn replicas(&self) -> Option<Replicas> {
+        self.first().budgets().replicas()
     }
 
     /// How long keys with a limit a minute are not used because their spending before the

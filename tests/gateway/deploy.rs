@@ -2,6 +2,7 @@
 //! has, and each example configuration serves what it describes.
 
 mod edge;
+mod replicas;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -57,6 +58,12 @@ fn parse(metrics: &str) -> Metrics {
     outcomes.extend(OUTCOMES.map(str::to_owned));
     let classes = requests.get_mut("class").unwrap();
     classes.extend((1..=5).map(|class| format!("{class}xx")));
+    // Only an engine that has answered has a round trip.
+    let round_trip = exported.entry("ordgate_shared_round_trip_seconds".to_owned());
+    let quantiles = ["0.5", "0.99"].map(str::to_owned);
+    round_trip
+        .or_default()
+        .insert("quantile".to_owned(), quantiles.into());
     exported
 }
 
@@ -136,8 +143,22 @@ async fn dashboard_and_alerts_use_metrics_that_ordgate_has() {
     let state = format!("state.path = \"{}\"", directory.path().display());
     let keeping = Setup::before(&answering).config(&state).start();
     let keeping = keeping.admin("/metrics").await;
-    let exported =
-        [metrics, failures, tokens, secure, keeping].map(|answer| answer.text().to_owned());
+    // One of several replicas.
+    let replica = Setup::before(&answering)
+        .config("shared.replicas = 2")
+        .engine("redis://127.0.0.1:1")
+        .start();
+    let replica = within("the replica reports", async {
+        loop {
+            let metrics = replica.admin("/metrics").await;
+            if metrics.text().contains("ordgate_shared_floor_mode{") {
+                return metrics;
+            }
+        }
+    });
+    let replica = replica.await;
+    let all = [metrics, failures, tokens, secure, keeping, replica];
+    let exported = all.map(|answer| answer.text().to_owned());
     let exported = parse(&exported.concat());
     let dashboard: Value = serde_json::from_str(DASHBOARD).unwrap();
     let mut asked = String::new();

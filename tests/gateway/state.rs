@@ -3,16 +3,22 @@
 mod answer_faults;
 mod answer_kills;
 mod answers;
+mod cooldowns;
 mod faults;
 mod kills;
 mod reorgs;
+mod replicas;
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 
+use answers::is_from_disk;
+use ordgate::sandbox::{Sandbox, Settings};
+use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::support::{Client, Process};
+use crate::chain::block;
+use crate::support::{Client, Process, within};
 
 async fn status(admin: std::net::SocketAddr) -> Value {
     let answer = Client::connect(admin).await.get("/status").await;
@@ -59,7 +65,7 @@ async fn a_flag_overrides_a_variable_and_that_the_file_and_that_systemd() {
 }
 
 #[tokio::test]
-async fn a_second_process_says_so_and_runs_without() {
+async fn a_second_process_says_so_and_runs_without_until_the_first_has_ended() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().display().to_string();
     let flags = ["--sandbox", "--state", &*path];
@@ -70,9 +76,35 @@ async fn a_second_process_says_so_and_runs_without() {
     let errors = second.errors();
     let expected = "another process uses the state directory: this one keeps nothing on disk";
     assert!(errors.contains(expected), "{errors}");
-    drop((first, second));
+    drop(first);
+    within("it uses the directory", async {
+        while status(admin).await["answers"].is_null() {}
+    })
+    .await;
+    let told = status(admin).await;
+    assert_eq!(told["status"], "open", "{told}");
+    assert_eq!(told["spend_journal"]["status"], "written", "{told}");
+    assert!(second.errors().contains("has ended: this one uses it now"));
+    assert!(told["answers"]["entries"].is_u64(), "{told}");
+    drop(second);
     let (_third, _, admin) = Process::serve(&flags, &[]);
     assert_eq!(status(admin).await["status"], "open");
+}
+
+#[tokio::test]
+async fn answers_of_the_sandbox_outlive_a_restart() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().display().to_string();
+    let sandbox = Sandbox::new(Settings::default());
+    let target = block(sandbox.tip().height - 20);
+    for is_stored in [false, true] {
+        let (process, public, _) = Process::serve(&["--sandbox", "--state", &path], &[]);
+        let answer = Client::connect(public).await.get(&target).await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+        assert_eq!(is_from_disk(&answer), is_stored, "{answer:?}");
+        process.signal(Signal::TERM);
+        assert_eq!(process.wait().code(), Some(0));
+    }
 }
 
 #[tokio::test]

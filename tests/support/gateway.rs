@@ -13,7 +13,7 @@ use ordgate::admin::Token;
 use ordgate::cache::date;
 use ordgate::client_tokens::TokenFile;
 use ordgate::clock::Clock;
-use ordgate::config::{Config, ConfigProblem};
+use ordgate::config::ConfigProblem;
 use ordgate::probe::{self, ProbeOutcome};
 use ordgate::sandbox::{Api, Sandbox};
 use ordgate::serve::{LoadedConfig, Options, Server, StartError};
@@ -49,6 +49,8 @@ pub(crate) struct Source {
     pub(crate) token: Option<Token>,
     /// The content of the token file, where the configuration names one.
     pub(crate) client_tokens: String,
+    /// The URL of the engine that replicas share; empty for none.
+    pub(crate) engine: String,
 }
 
 /// A source that a test may change while the gateway runs.
@@ -56,7 +58,7 @@ pub(crate) type SharedSource = Arc<Mutex<Source>>;
 
 impl Source {
     fn fresh(&self) -> Result<LoadedConfig, Vec<String>> {
-        let config = Config::parse("test.toml", &self.config.to_string());
+        let config = view::parse(&self.config.to_string(), &self.engine);
         let lines = |problems: Vec<ConfigProblem>| -> Vec<String> {
             problems.iter().map(ToString::to_string).collect()
         };

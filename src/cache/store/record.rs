@@ -21,26 +21,9 @@ impl Recorder {
 }
 
 impl<A: Attachment> Store<A> {
-    /// Records purges and removals from now on. Their numbers follow those of an earlier
-    /// run: the last purge, and the next removal. Returns whether there were any before,
-    /// which are not recorded.
-    pub(crate) fn record(
-        &self,
-        recorder: Arc<dyn PurgeRecorder>,
-        (last, next): (u64, u64),
-    ) -> bool {
-        let mut own = self.recorder.lock();
-        let has_purged = self.has_purged();
-        self.purges.continue_at(last);
-        self.removals().continue_at(next);
-        *own = Some(recorder);
-        has_purged
-    }
-
-    /// Whether there were any purges or removals.
-    pub(crate) fn has_purged(&self) -> bool {
-        let position = self.sequence();
-        position.purge > 0 || position.removal > 0
+    /// Records purges and removals from now on. To be called before there are any.
+    pub(crate) fn record(&self, recorder: Arc<dyn PurgeRecorder>) {
+        *self.recorder.lock() = Some(recorder);
     }
 
     /// Purges. Once this returns, no request that begins later is answered with

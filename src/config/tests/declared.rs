@@ -91,8 +91,11 @@ fn every_declared_key_is_documented_and_has_a_default_or_an_example() {
                 assert_eq!(set.iter().find(is_about), None, "{path}");
             }
         }
-        // A tip of another name needs a path.
-        let stands_alone = !path.starts_with("chain.tip.name.") || path.ends_with(".path");
+        // A tip of another name needs a path, and [shared] the number of replicas.
+        let needs_another = [("chain.tip.name.", ".path"), ("shared.", ".replicas")];
+        let mut needs_another = needs_another.iter();
+        let stands_alone =
+            !needs_another.any(|(table, key)| path.starts_with(table) && !path.ends_with(key));
         if let Some(example) = key.example
             && stands_alone
         {

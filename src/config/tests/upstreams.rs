@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{asked, printed, read, warnings};
 use crate::cache::policy::Mode;
-use crate::config::{Config, base_url};
+use crate::config::{Config, ReplicaOverrides, base_url};
 
 #[test]
 fn base_urls_may_be_one_or_a_list() {
@@ -173,7 +173,7 @@ fn a_named_upstream_inherits_what_it_does_not_set() {
         ("default".into(), vec![url(7)]),
         ("ordinals".into(), vec![url(8)]),
     ];
-    let config = Config::parse_with("p", text, &overrides).unwrap();
+    let config = Config::parse_with("p", text, &overrides, &ReplicaOverrides::default()).unwrap();
     let urls = config
         .upstreams
         .iter()
@@ -189,7 +189,12 @@ fn a_named_upstream_inherits_what_it_does_not_set() {
     );
     // An upstream that only it names.
     let overrides = [("runes".into(), vec![url(9)])];
-    let config = Config::parse_with("p", "upstream.url = \"http://127.0.0.1:1\"\n", &overrides);
+    let config = Config::parse_with(
+        "p",
+        "upstream.url = \"http://127.0.0.1:1\"\n",
+        &overrides,
+        &ReplicaOverrides::default(),
+    );
     let config = config.unwrap();
     assert_eq!(
         config.upstream_name(config.routes.routes()[1].upstream.number),

@@ -140,3 +140,28 @@ fn routes_that_pass_all_are_warned_of_where_a_token_is_required() {
     assert_eq!(any.len(), 2, "{any:?}");
     assert!(any[1].contains("\"open\" passes OPTIONS on"), "{any:?}");
 }
+
+#[test]
+fn what_replicas_lose_is_warned_of() {
+    let start = "a state directory";
+    let with_state = "state.path = \"/s\"\nshared.replicas = ";
+    for (text, expected) in [
+        ("shared.replicas = 2\n".to_owned(), vec![start]),
+        (format!("{with_state}2\n"), vec![]),
+        (
+            format!("{with_state}3\nupstream.requests_per_second = 5\n"),
+            vec!["requests_per_second is 5, and each of the 3 replicas has 1: 2 are not used"],
+        ),
+        // A part of the budget has fewer requests for the probes of the tips.
+        (
+            format!("{with_state}4\nupstream.requests_per_minute = 320\n"),
+            vec!["24 times a minute, and at most a quarter of"],
+        ),
+    ] {
+        let warnings = warnings(&text);
+        assert_eq!(warnings.len(), expected.len(), "{text} {warnings:?}");
+        for (warning, part) in warnings.iter().zip(expected) {
+            assert!(warning.contains(part), "{warning}");
+        }
+    }
+}

@@ -15,7 +15,7 @@ use super::{EngineError, Recovered, Segments};
 const MOST_SCANS: u64 = 4;
 
 /// A file, or a part of it, cannot be read.
-const EIO: i32 = rustix::io::Errno::IO.raw_os_error();
+pub(super) const EIO: i32 = rustix::io::Errno::IO.raw_os_error();
 
 /// How far the sequence numbers skip ahead: past those of entries that were lost.
 const SEQUENCE_SKIP: u64 = 1 << 20;
@@ -141,7 +141,7 @@ fn read(
     recovered: &mut Recovered,
 ) -> Result<(Segment, Vec<u32>), Unusable> {
     #[cfg(test)]
-    super::tests::bad_sector::check(number)?;
+    super::tests::bad_sector::check_read(number)?;
     let mut segment = Segment::open(file, number, is_open)?;
     if !is_open && segment.load()? {
         return Ok((segment, Vec::new()));

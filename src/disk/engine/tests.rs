@@ -15,21 +15,43 @@ use proptest::prelude::{Strategy, any, prop_oneof, proptest};
 use super::segment::PREAMBLE;
 use super::{Engine, EngineError, EntryKey, Recovered};
 
-/// A segment that cannot be read, by this thread.
+/// Segments that cannot be read, written or made durable, by this thread.
 pub(super) mod bad_sector {
-    use std::cell::Cell;
+    use std::cell::RefCell;
     use std::io;
 
     thread_local! {
-        static SEGMENT: Cell<Option<u64>> = const { Cell::new(None) };
+        static READ: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+        static WRITE: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+        static SYNC: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
     }
 
-    pub(in crate::disk::engine) fn set(segment: Option<u64>) {
-        SEGMENT.set(segment);
+    pub(in crate::disk::engine) fn set_read(segments: &[u64]) {
+        READ.set(segments.to_vec());
     }
 
-    pub(in crate::disk::engine) fn check(segment: u64) -> io::Result<()> {
-        match SEGMENT.get() == Some(segment) {
+    pub(in crate::disk::engine) fn set_write(segments: &[u64]) {
+        WRITE.set(segments.to_vec());
+    }
+
+    pub(in crate::disk::engine) fn set_sync(segments: &[u64]) {
+        SYNC.set(segments.to_vec());
+    }
+
+    pub(in crate::disk::engine) fn check_read(segment: u64) -> io::Result<()> {
+        result(READ.with_borrow(|bad| bad.contains(&segment)))
+    }
+
+    pub(in crate::disk::engine) fn check_write(segment: u64) -> io::Result<()> {
+        result(WRITE.with_borrow(|bad| bad.contains(&segment)))
+    }
+
+    pub(in crate::disk::engine) fn check_sync(segment: u64) -> io::Result<()> {
+        result(SYNC.with_borrow(|bad| bad.contains(&segment)))
+    }
+
+    fn result(is_bad: bool) -> io::Result<()> {
+        match is_bad {
             true => Err(rustix::io::Errno::IO.into()),
             false => Ok(()),
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::record;
-use super::recover::{path, sync_directory};
+use super::recover::{EIO, path, sync_directory};
 use super::segment::{self, Segment};
 use super::{Engine, EngineError, EntryKey, fingerprint};
 
@@ -96,10 +96,18 @@ impl Writer {
 
     pub(super) fn sync(&mut self, engine: &Engine) -> Result<(), EngineError> {
         self.erase(engine)?;
-        while let Some((segment, file)) = self.unsynced.last() {
-            file.sync_data()
-                .map_err(|error| engine.error("sync", *segment, error))?;
-            self.unsynced.pop();
+        self.sync_below(engine, u64::MAX)
+    }
+
+    /// Waits until what was written to segments with lower numbers survives a crash.
+    fn sync_below(&mut self, engine: &Engine, number: u64) -> Result<(), EngineError> {
+        let is_below = |(segment, _): &&(u64, Arc<File>)| *segment < number;
+        while let Some((segment, file)) = self.unsynced.iter().find(is_below).cloned() {
+            match sync_data(segment, &file) {
+                Ok(()) => self.unsynced.retain(|(noted, _)| *noted != segment),
+                // What was written may be lost, though a later attempt may succeed.
+                Err(error) => self.give_up(engine, segment, ("sync", error))?,
+            }
         }
         Ok(())
     }
@@ -108,12 +116,45 @@ impl Writer {
     /// older record counts, so does the one that replaced it.
     fn erase(&mut self, engine: &Engine) -> Result<(), EngineError> {
         while let Some(place) = self.to_erase.front() {
-            Segment::erase(&place.file, place.offset)
-                .map_err(|error| engine.error("write", place.segment, error))?;
             let (segment, file) = (place.segment, place.file.clone());
-            self.to_erase.pop_front();
-            self.note_unsynced(segment, file);
+            match erase(place) {
+                Ok(()) => {
+                    self.to_erase.pop_front();
+                    self.note_unsynced(segment, file);
+                }
+                Err(error) => self.give_up(engine, segment, ("write", error))?,
+            }
         }
+        Ok(())
+    }
+
+    /// Deletes a segment that has a bad sector: one must not keep the others from being
+    /// written. After any other error it is tried again. Records in older segments that
+    /// this one's have replaced are gone for good before it is.
+    fn give_up(
+        &mut self,
+        engine: &Engine,
+        number: u64,
+        (action, error): (&'static str, std::io::Error),
+    ) -> Result<(), EngineError> {
+        if error.raw_os_error() != Some(EIO) {
+            return Err(engine.error(action, number, error));
+        }
+        let places = std::mem::take(&mut self.to_erase).into_iter();
+        let (older, others): (Vec<_>, Vec<_>) = places.partition(|place| place.segment < number);
+        self.to_erase = older.into();
+        let erased = self.erase(engine);
+        self.to_erase.extend(others);
+        erased?;
+        self.sync_below(engine, number)?;
+        engine.drop_segment(number)?;
+        self.to_erase.retain(|place| place.segment != number);
+        self.unsynced.retain(|(noted, _)| *noted != number);
+        tracing::error!(
+            %error,
+            segment = number,
+            "cannot {action} a file of stored responses: it was deleted, with all that was stored in it"
+        );
         Ok(())
     }
 
@@ -151,6 +192,9 @@ impl Writer {
             self.has_remains = true;
             // Done again before the next write, if it fails now.
             let _retried = self.remove_remains(engine);
+            if error.raw_os_error() == Some(EIO) {
+                self.give_up(engine, segment, ("write", rustix::io::Errno::IO.into()))?;
+            }
             return Err(engine.error("write", segment, error));
         }
         self.note_unsynced(segment, file);
@@ -234,9 +278,12 @@ impl Writer {
             return Ok(());
         }
         self.has_remains = true;
-        file.write_all_at(&stored, end)
-            .and_then(|()| file.sync_data())
-            .map_err(|error| engine.error("write", number, error))?;
+        if let Err(error) = file
+            .write_all_at(&stored, end)
+            .and_then(|()| sync_data(number, &file))
+        {
+            return self.give_up(engine, number, ("write", error));
+        }
         let (open, full) = (
             path(&engine.directory, number, true),
             path(&engine.directory, number, false),
@@ -273,6 +320,21 @@ impl Engine {
         EngineError::new(action, &path(&self.directory, segment, false), error)
     }
 
+    /// Deletes a segment, whose values count as unreadable from then on.
+    fn drop_segment(&self, number: u64) -> Result<(), EngineError> {
+        for is_open in [true, false] {
+            delete(&self.directory, (number, is_open))?;
+        }
+        sync_directory(&self.directory)?;
+        let mut segments = self.write();
+        if let Some(at) = segments.iter().position(|one| one.number == number) {
+            let dropped = segments.remove(at);
+            let dropped = dropped.map_or(0, |segment| segment.index.live() as u64);
+            self.unreadable.fetch_add(dropped, Relaxed);
+        }
+        Ok(())
+    }
+
     /// Deletes the oldest segments until there is room for this many bytes more, and
     /// until there are no more segments than that. A segment whose file cannot be
     /// deleted stays.
@@ -306,4 +368,18 @@ fn delete(directory: &Path, (number, is_open): (u64, bool)) -> Result<(), Engine
         }
         _ => Ok(()),
     }
+}
+
+/// Marks a record as gone.
+fn erase(place: &Place) -> std::io::Result<()> {
+    #[cfg(test)]
+    super::tests::bad_sector::check_write(place.segment)?;
+    Segment::erase(&place.file, place.offset)
+}
+
+fn sync_data(segment: u64, file: &File) -> std::io::Result<()> {
+    #[cfg(test)]
+    super::tests::bad_sector::check_sync(segment)?;
+    let _only_in_tests = segment;
+    file.sync_data()
 }

@@ -14,8 +14,8 @@ use std::path::Path;
 use super::record::Record;
 use super::records::PurgeRecords;
 use super::{LogId, MOST_BYTES};
-use crate::disk::bytes::{Reader, put_record, take_record};
 use crate::disk::files::replace;
+use crate::portable::bytes::{Reader, put_record, take_record};
 
 const HEAD: &[u8; 16] = b"ordgate-purges-1";
 const MARK: &[u8; 16] = b"ordgate-log-ends";

@@ -6,9 +6,10 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::record::{LoggedPurge, Record};
+use super::record::Record;
 use super::{Checked, NO_KEY};
-use crate::disk::digest::MeaningDigest;
+use crate::portable::digest::MeaningDigest;
+use crate::portable::purge::LoggedPurge;
 
 /// The most purges that are remembered.
 pub(super) const MOST_PURGES: usize = 4096;

@@ -11,19 +11,24 @@ const MOST_QUEUED: usize = 2 << 20;
 pub(super) struct State {
     pub(super) standing: LogStanding,
     pub(super) records: PurgeRecords,
-    /// PurgeRecords that are not in the file yet.
+    /// Records that are not in the file yet.
     pub(super) queued: Vec<u8>,
+    /// Whether there is no file, or it lacks records that are not queued either: then it
+    /// is to be written anew.
+    pub(super) is_behind: bool,
     /// How many records there have been.
     pub(super) pushed: u64,
     /// The length of the file.
     pub(super) len: u64,
+    /// The numbers up to which the file survives the machine's end.
+    pub(super) durable: (u64, u64),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LogStanding {
-    /// The file has all records but those that are queued.
+    /// All records are in memory, and there is a file with them or none at all.
     Recording(LogId),
-    /// A record is missing. Nothing that is on disk may be used.
+    /// Nothing that is on disk may be used.
     Lost,
     /// A new file is being written.
     Beginning,
@@ -46,14 +51,26 @@ impl State {
         }
     }
 
-    /// Has a record written. Returns whether it is the first that cannot be.
-    pub(super) fn push(&mut self, bytes: &[u8]) -> bool {
+    /// The number of the last purge, and that of the next removal.
+    pub(super) fn position(&self) -> (u64, u64) {
+        (self.records.last_purge, self.records.next_removal)
+    }
+
+    /// Has a record written. Where too many wait, the file is written anew instead.
+    pub(super) fn push(&mut self, bytes: &[u8]) {
         self.pushed += 1;
-        let is_lost = self.queued.len() + bytes.len() > MOST_QUEUED && self.lose();
-        if self.standing != LogStanding::Lost {
+        if self.queued.len() + bytes.len() > MOST_QUEUED {
+            self.fall_behind();
+        }
+        if !self.is_behind && self.standing != LogStanding::Lost {
             self.queued.extend_from_slice(bytes);
         }
-        is_lost
+    }
+
+    /// The file lacks records from now on.
+    pub(super) fn fall_behind(&mut self) {
+        self.queued = Vec::new();
+        self.is_behind = true;
     }
 
     /// What waits to be written, and the number of the last record.

@@ -1,5 +1,7 @@
 //! The purge log: what it forgets, and what is absent because of it.
 
+mod faults;
+
 use std::fs;
 use std::sync::{Arc, mpsc};
 
@@ -21,12 +23,6 @@ fn open(path: &Path) -> PurgeLog {
 /// Writes what waits, as the log's thread does.
 fn written(log: &PurgeLog) {
     log.write_queued(&mut log.file()).unwrap();
-}
-
-/// A handle that cannot be written stands for a device that cannot.
-fn break_file(log: &PurgeLog) {
-    let broken = fs::File::open(&log.path).unwrap();
-    log.file().as_mut().unwrap().set_handle(broken);
 }
 
 fn checked(log: &PurgeLog) -> Checked {
@@ -247,87 +243,6 @@ fn every_damage_of_the_file_makes_all_absent() {
 }
 
 #[test]
-fn a_file_that_was_removed_is_begun_anew() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("purges");
-    let (log, _) = PurgeLog::open(&path).unwrap();
-    log.purge(1, LoggedPurge::new(&Purge::All, None, None));
-    let before = checked(&log);
-    assert!(!log.maintain().unwrap());
-    assert!(is_there(&log, before));
-    fs::remove_file(&path).unwrap();
-    assert!(log.maintain().unwrap());
-    assert!(!is_there(&log, before));
-    assert_eq!(log.position(), (1, 0), "the numbers continue");
-    assert!(is_there(&open(&path), checked(&log)));
-}
-
-#[test]
-fn where_a_purge_cannot_be_written_all_is_absent_until_it_can() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("purges");
-    let (log, _) = PurgeLog::open(&path).unwrap();
-    let before = checked(&log);
-    break_file(&log);
-    log.purge(1, LoggedPurge::new(&Purge::Route(1), Some(TWO), None));
-    let write = || log.write_queued(&mut log.file());
-    assert!(write().is_err());
-    assert_eq!(log.id(), None);
-    assert!(!is_there(&log, before));
-    assert!(log.sync().is_err());
-    assert!(!path.exists(), "no later run believes it");
-    log.purge(2, LoggedPurge::new(&Purge::Route(1), Some(TWO), None));
-    assert!(write().is_ok(), "one fault");
-    assert_eq!(log.unrecorded(), 0);
-    assert!(log.maintain().unwrap());
-    assert!(!is_there(&log, before));
-    assert!(is_there(&log, checked(&log)));
-    assert!(is_there(&open(&path), checked(&log)));
-}
-
-#[test]
-fn a_file_that_cannot_be_removed_is_removed_later() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("purges");
-    let (log, _) = PurgeLog::open(&path).unwrap();
-    break_file(&log);
-    // A directory in its place stands for a file system that has become read-only.
-    fs::remove_file(&path).unwrap();
-    fs::create_dir(&path).unwrap();
-    log.purge(1, LoggedPurge::new(&Purge::All, None, None));
-    assert!(log.write_queued(&mut log.file()).is_err());
-    assert_eq!((log.id(), log.unrecorded()), (None, 1));
-    assert!(log.maintain().is_err());
-    log.purge(2, LoggedPurge::new(&Purge::All, None, None));
-    written(&log);
-    assert_eq!(log.unrecorded(), 2, "the old file may be back");
-    fs::remove_dir(&path).unwrap();
-    assert!(log.maintain().unwrap());
-    assert_eq!(log.unrecorded(), 0);
-    assert!(is_there(&open(&path), checked(&log)));
-}
-
-#[test]
-fn where_too_much_waits_to_be_written_all_is_absent() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("purges");
-    let (log, _) = PurgeLog::open(&path).unwrap();
-    let before = checked(&log);
-    let mut number = 0;
-    while log.id().is_some() {
-        assert!(is_there(&log, before));
-        log.remove(number, [8; 16]);
-        number += 1;
-    }
-    assert!(read(&log.state).queued.is_empty());
-    assert!(!is_there(&log, before));
-    written(&log);
-    assert!(!path.exists());
-    assert!(log.maintain().unwrap());
-    assert_eq!(log.position(), (0, number), "the numbers continue");
-}
-
-#[test]
 fn what_is_recorded_while_a_new_file_is_written_is_in_it() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("purges");
@@ -374,21 +289,6 @@ fn a_log_that_has_grown_is_written_anew() {
         assert_eq!(log.position(), (0, number + 1));
         assert!(!is_there(&log, before) && is_there(&log, checked(&log)));
     }
-}
-
-#[test]
-fn a_purge_is_not_written_to_a_file_that_may_have_been_replaced() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("purges");
-    let (log, _) = PurgeLog::open(&path).unwrap();
-    let bytes = file::to_bytes(log.id().unwrap(), &read(&log.state).records);
-    // It is in place, but its directory could not be made durable.
-    drop(LogFile::create(&path, bytes).unwrap());
-    let failed = Err(io::Error::other("it is not durable"));
-    assert!(log.change_file(&mut log.file(), failed, 0).is_err());
-    assert_eq!(log.id(), None);
-    assert!(log.sync().is_err(), "no purge is acknowledged");
-    assert!(!path.exists(), "no later run reads it");
 }
 
 #[test]

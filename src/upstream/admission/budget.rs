@@ -34,9 +34,11 @@ use std::time::Duration;
 use reported_limits::{ReportContext, ReportedLimits};
 use sliding_window::SlidingWindow;
 
+use super::allowance::{Limits, WindowCounts};
 use super::limit_report::ReportedLimit;
 use super::rates::Rates;
 use super::reserve::Reserve;
+use super::restrictions::LimitInForce;
 use super::spending::{EarlierSpending, Spending};
 use crate::clock::Moment;
 
@@ -83,6 +85,8 @@ pub(crate) struct BudgetEntry {
     sent: u64,
     ended: u64,
     taken_at: Moment,
+    /// The same as the time since the boot of the machine, if replicas share the budget.
+    since_boot: Option<Duration>,
 }
 
 impl BudgetEntry {
@@ -95,14 +99,24 @@ impl BudgetEntry {
     pub(super) const fn taken_at(self) -> Moment {
         self.taken_at
     }
+
+    /// The time since boot when it was taken, if replicas share the budget.
+    pub(super) const fn since_boot(self) -> Option<Duration> {
+        self.since_boot
+    }
+
+    pub(super) const fn taken_since_boot(self, since_boot: Option<Duration>) -> Self {
+        Self { since_boot, ..self }
+    }
 }
 
 impl Budget {
     /// An unused budget.
     pub(crate) fn new(rates: Rates) -> Self {
+        let limits = Limits::from(rates);
         Self {
-            minute: SlidingWindow::new(rates.per_minute, MINUTE_WINDOW),
-            second: SlidingWindow::new(rates.per_second, SECOND_WINDOW),
+            minute: SlidingWindow::new(limits.per_minute, MINUTE_WINDOW),
+            second: SlidingWindow::new(limits.per_second, SECOND_WINDOW),
             reported: ReportedLimits::default(),
             sent: 0,
             ended: 0,
@@ -116,24 +130,28 @@ impl Budget {
     /// for the next one. A request that had not ended then counts from now.
     pub(crate) fn after(rates: Rates, earlier: &EarlierSpending, now: Moment) -> Self {
         let mut new = Self::new(rates);
-        for (end, requests) in &earlier.ended {
-            for _ in 0..*requests {
-                new.minute.count_earlier(*end);
-                new.second.count_earlier(*end);
-            }
+        new.add_earlier(earlier, now);
+        new
+    }
+
+    /// Counts what a process has spent that has just ended, beside what this one has. What
+    /// was unknown until now is what `earlier` does not know.
+    pub(crate) fn add_earlier(&mut self, earlier: &EarlierSpending, now: Moment) {
+        self.end_given_up(now);
+        let unknown_before = earlier.unknown_before.map(|before| before + ARRIVAL_LIMIT);
+        for window in [&mut self.minute, &mut self.second] {
+            window.count_earlier(&earlier.ended);
+            window.block_after(unknown_before);
         }
         for _ in 0..earlier.interrupted {
-            new.minute.in_flight += 1;
-            new.second.in_flight += 1;
-            new.sent += 1;
-            new.given_up.push_back(now + ARRIVAL_LIMIT);
+            self.minute.in_flight += 1;
+            self.second.in_flight += 1;
+            self.sent += 1;
+            self.given_up.push_back(now + ARRIVAL_LIMIT);
         }
-        if let Some(before) = earlier.unknown_before {
-            new.minute.block_after(before + ARRIVAL_LIMIT);
-            new.second.block_after(before + ARRIVAL_LIMIT);
-        }
-        new.spending = Some(Spending::after(earlier));
-        new
+        let restrictions = &earlier.restrictions;
+        self.reported.add_earlier(&restrictions.limits, now);
+        self.spending.get_or_insert_default().add_earlier(earlier);
     }
 
     /// Requests taken so far.
@@ -146,10 +164,25 @@ impl Budget {
         self.spending.as_ref()
     }
 
-    /// Changes the rates. Requests that were taken still count.
-    pub(crate) fn set_rates(&mut self, rates: Rates) {
-        self.minute.set_rate(rates.per_minute);
-        self.second.set_rate(rates.per_second);
+    /// The reported limits in force.
+    pub(crate) fn limits_in_force(&self) -> &[LimitInForce] {
+        self.reported.in_force()
+    }
+
+    /// Changes the limits, which may be zero. Requests that were taken still count.
+    pub(crate) fn set_limits(&mut self, limits: Limits) {
+        self.minute.set_limit(limits.per_minute);
+        self.second.set_limit(limits.per_second);
+    }
+
+    /// How many requests count against the minute and the second, those in flight
+    /// included. Where there is no limit, not all of them are known.
+    pub(crate) fn counted(&mut self, now: Moment) -> WindowCounts {
+        self.end_given_up(now);
+        WindowCounts {
+            minute: self.minute.counted(now),
+            second: self.second.counted(now),
+        }
     }
 
     /// Takes a request, as long as `reserve` is left. [`end`](Self::end) or
@@ -179,6 +212,7 @@ impl Budget {
             sent: self.sent,
             ended: self.ended,
             taken_at: now,
+            since_boot: None,
         })
     }
 

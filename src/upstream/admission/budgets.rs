@@ -7,17 +7,21 @@
 //! A budget outlives reloads, and its last upstream by an hour, so that a key that
 //! is withdrawn and configured again does not start with an unused budget.
 
-use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
+use std::{fmt, io};
 
+use aws_lc_rs::hmac;
 use http::{HeaderValue, Uri};
 
+use super::allowance::Replicas;
 use super::budget::LONGEST_WAIT;
 use super::queue::AdmissionQueue;
-use super::shared_budget::{BudgetHandle, SharedBudget};
+use super::shared_budget::{BudgetHandle, SharedBudget, Sharing};
 use super::spend_journal::SpendJournal;
-use crate::clock::Moment;
+use super::spending::EarlierSpending;
+use crate::clock::{Clock, Moment};
+use crate::state_dir::StateDir;
 use crate::sync::lock;
 
 /// How long an unused budget is remembered: far longer than a window.
@@ -26,14 +30,23 @@ pub(crate) const REMEMBERED: Duration = Duration::from_hours(1);
 /// which nothing was used within a minute.
 const MAX_BUDGETS: usize = 1024;
 
+/// Why the spending of other processes is not known.
+const BESIDE_ANOTHER: &str = "another process uses the state directory";
+
+/// The bytes of a budget's name among replicas.
+const SHARED_NAME: usize = 16;
+
 /// The budgets of all keys. A process has one of these.
 #[derive(Default)]
 pub(crate) struct Budgets {
     records: Mutex<Vec<BudgetRecord>>,
-    /// Where what they spend is kept for the next process, if it is.
-    journal: Option<Arc<SpendJournal>>,
-    /// When the process began beside another, whose spending is not known.
-    beside_another: Option<Moment>,
+    /// Where what they spend is kept for the next process, if it is, and once this process
+    /// uses it.
+    journal: OnceLock<Arc<SpendJournal>>,
+    /// Before which moment other processes' spending is not known, and why not.
+    unknown: Option<(Moment, &'static str)>,
+    /// How replicas share them, if they do.
+    sharing: Option<Sharing>,
 }
 
 /// A budget that is in use, or was recently.
@@ -62,6 +75,24 @@ impl BudgetOwner {
         let port = url.port_u16().unwrap_or(default);
         Self::Server(format!("{host}:{port}").into())
     }
+
+    /// The name of its budget among replicas: the same in each replica with this prefix,
+    /// and nothing can be learned of the key from it. The key itself is the key of the
+    /// digest: any other secret could be changed, and would split the budget in two.
+    pub(crate) fn shared_name(&self, prefix: &str) -> String {
+        let (secret, server): (&[u8], &str) = match self {
+            Self::Key(value) => (value.as_bytes(), ""),
+            Self::Server(server) => (b"server", server),
+        };
+        let mut message = hmac::Context::with_key(&hmac::Key::new(hmac::HMAC_SHA256, secret));
+        for part in ["ordgate budget 1", prefix, server] {
+            message.update(&(part.len() as u64).to_le_bytes());
+            message.update(part.as_bytes());
+        }
+        let tag = message.sign();
+        let digest = tag.as_ref().iter().take(SHARED_NAME);
+        digest.map(|byte| format!("{byte:02x}")).collect()
+    }
 }
 
 impl fmt::Debug for BudgetOwner {
@@ -82,35 +113,95 @@ impl Budgets {
     /// No budgets; those to come are kept in a journal.
     pub(crate) fn journalled(journal: Arc<SpendJournal>) -> Arc<Self> {
         Arc::new(Self {
-            journal: Some(journal),
+            journal: journal.into(),
             ..Self::default()
         })
     }
 
-    /// No budgets; those to come begin as spent, since another process may have used
-    /// the keys up to now.
+    /// No budgets; those to come begin as spent, since another process may have used the
+    /// keys up to now.
     pub(crate) fn beside_another_process(now: Moment) -> Arc<Self> {
+        Self::unknown_before(now, BESIDE_ANOTHER)
+    }
+
+    /// The same, where processes may have used the keys for another reason.
+    pub(crate) fn unknown_before(now: Moment, why: &'static str) -> Arc<Self> {
         Arc::new(Self {
-            beside_another: Some(now),
+            unknown: Some((now, why)),
             ..Self::default()
+        })
+    }
+
+    /// The same budgets, shared by replicas. None is in use yet.
+    pub(crate) fn shared(self: Arc<Self>, replicas: Replicas, clock: Clock) -> Arc<Self> {
+        Arc::new(Self {
+            records: Mutex::default(),
+            journal: self.journal.clone(),
+            unknown: self.unknown,
+            sharing: Some(Sharing { replicas, clock }),
         })
     }
 
     /// How long keys with a limit a minute are not used because their spending before the
     /// start is not known, and why it is not; `None` where it is known.
     pub(crate) fn unknown_spending(&self, now: Moment) -> Option<(Duration, &'static str)> {
-        if let Some(began) = self.beside_another {
-            let waiting = (began + LONGEST_WAIT).since(now);
-            let why = "another process uses the state directory";
-            return (!waiting.is_zero()).then_some((waiting, why));
+        let of_journal = self.journal().and_then(|journal| {
+            let journal = journal.snapshot();
+            Some((journal.waiting, journal.unknown_because?))
+        });
+        // One that has ended says what it has spent itself, not what another replica has
+        // in whose place this one has come.
+        let is_known = self.journal().is_some() && self.sharing.is_none();
+        let own = self.unknown.filter(|_| !is_known).map(|(before, why)| {
+            let waiting = (before + LONGEST_WAIT).since(now);
+            (waiting, why)
+        });
+        let own = own.filter(|(waiting, _)| !waiting.is_zero());
+        of_journal
+            .into_iter()
+            .chain(own)
+            .max_by_key(|(waiting, _)| *waiting)
+    }
+
+    /// Keeps them in the journal of a directory that another process has used until now.
+    /// What that one has spent, as far as it is known, counts beside what this one has.
+    ///
+    /// # Errors
+    /// If there is no thread for it.
+    pub(crate) fn begin_journal(&self, directory: Arc<StateDir>, clock: Clock) -> io::Result<()> {
+        let journal = SpendJournal::open(directory, clock.clone(), self.sharing.is_some())?;
+        self.adopt_journal(&journal, clock.now());
+        Ok(())
+    }
+
+    pub(super) fn adopt_journal(&self, journal: &Arc<SpendJournal>, now: Moment) {
+        let records = lock(&self.records);
+        let _had_none = self.journal.set(journal.clone());
+        // Both were replicas, and this one had a predecessor of its own.
+        let unknown = self.unknown.filter(|_| self.sharing.is_some());
+        for record in &*records {
+            let (entry, mut earlier) = journal.entry(&record.owner);
+            let own = unknown.map(|(before, _)| before);
+            earlier.unknown_before = earlier.unknown_before.max(own);
+            record.budget.begin_journal(entry, &earlier, now);
+            journal.add(&record.budget);
         }
-        let journal = self.journal.as_ref()?.snapshot();
-        Some((journal.waiting, journal.unknown_because?))
+        let budgets: Vec<_> = records.iter().map(|record| record.budget.clone()).collect();
+        drop(records);
+        journal.has_all();
+        for budget in budgets {
+            budget.wake_but(None);
+        }
+    }
+
+    /// The replicas that share them, if there are several.
+    pub(crate) fn replicas(&self) -> Option<Replicas> {
+        Some(self.sharing.as_ref()?.replicas)
     }
 
     /// Where what they spend is kept for the next process, if it is.
-    pub(crate) const fn journal(&self) -> Option<&Arc<SpendJournal>> {
-        self.journal.as_ref()
+    pub(crate) fn journal(&self) -> Option<&Arc<SpendJournal>> {
+        self.journal.get()
     }
 
     /// An upstream's handle on the budget of `owner`. It has no effect on the budget
@@ -126,12 +217,19 @@ impl Budgets {
         let known = records.iter().find(|record| record.owner == *owner);
         let known = known.map(|record| record.budget.clone());
         let budget = known.unwrap_or_else(|| {
-            let budget = match (&self.journal, self.beside_another) {
-                (None, None) => SharedBudget::new(),
-                (None, Some(began)) => SharedBudget::unknown_before(began, now),
-                (Some(journal), _) => {
+            let sharing = self.sharing.as_ref();
+            let budget = match self.journal() {
+                None => {
+                    let unknown_before = self.unknown.map(|(before, _)| before);
+                    let earlier = EarlierSpending {
+                        unknown_before,
+                        ..EarlierSpending::default()
+                    };
+                    SharedBudget::new(None, &earlier, sharing, now)
+                }
+                Some(journal) => {
                     let (entry, earlier) = journal.entry(owner);
-                    let budget = SharedBudget::journalled(entry, &earlier, now);
+                    let budget = SharedBudget::new(Some(entry), &earlier, sharing, now);
                     journal.add(&budget);
                     budget
                 }
@@ -144,6 +242,15 @@ impl Budgets {
             budget
         });
         budget.handle(queue)
+    }
+
+    /// The budgets of all keys, each with its owner.
+    pub(crate) fn all(&self) -> Vec<(BudgetOwner, Arc<SharedBudget>)> {
+        let records = lock(&self.records);
+        let records = records.iter();
+        records
+            .map(|record| (record.owner.clone(), record.budget.clone()))
+            .collect()
     }
 
     /// How many budgets are remembered.

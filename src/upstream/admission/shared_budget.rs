@@ -10,32 +10,50 @@
 //! others hang (`SharedState::max_unanswered_of`). A request that is given up, or
 //! takes a second or longer, counts as unanswered for a further second's window.
 //!
+//! Where replicas share the budget, the rates are those of all of them, and the limits
+//! are this process's allowance. It is looked at whenever a request is taken: after a
+//! pause of the process no timer has noticed yet that a grant is over.
+//!
 //! Deliberately absent: what a server reports about a key, which applies to one
-//! upstream (`upstream::keys`).
+//! upstream (`upstream::keys`); and who grants a part of the budget (`shared`).
+
+mod sharing;
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::Duration;
 
+pub(super) use sharing::Sharing;
+
+use super::allowance::{Allowance, Limits};
 use super::budget::{ARRIVAL_LIMIT, Budget, BudgetEntry, SECOND_WINDOW};
 use super::limit_report::ReportedLimit;
 use super::queue::AdmissionQueue;
 use super::rates::Rates;
 use super::reserve::Reserve;
+use super::restrictions::{HostCooldown, HostName, Restrictions};
 use super::spend_journal::JournalEntry;
 use super::spending::{EarlierSpending, PAGE};
-use crate::clock::Moment;
+use crate::clock::{Clock, Moment};
 use crate::sync::lock;
 
 /// A budget, and the upstreams that use it.
-pub(super) struct SharedBudget {
+pub(crate) struct SharedBudget {
     state: Mutex<SharedState>,
-    /// Its place in the spend journal, if there is one.
-    entry: Option<JournalEntry>,
+    /// Its place in the spend journal, if there is one, and once this process uses it.
+    entry: OnceLock<JournalEntry>,
+    /// The clock of its allowance, if replicas share it.
+    clock: Option<Clock>,
 }
 
 struct SharedState {
     budget: Budget,
+    /// The cooldowns; the limits are the budget's.
+    restrictions: Restrictions,
+    /// The rates of the key.
+    total: Limits,
+    /// The part of them that this process may use, if replicas share the budget.
+    allowance: Option<Allowance>,
     shares: Vec<UpstreamShare>,
     /// The number of the next share.
     next: u64,
@@ -77,60 +95,68 @@ pub(crate) enum BudgetWait {
 }
 
 impl SharedBudget {
-    /// An unused budget, without limits until an upstream joins.
-    pub(super) fn new() -> Arc<Self> {
-        Self::of(Budget::new(Rates::UNLIMITED), None)
-    }
-
-    /// A budget of which any number of requests may have been sent before a moment.
-    pub(super) fn unknown_before(moment: Moment, now: Moment) -> Arc<Self> {
-        let earlier = EarlierSpending::unknown_before(moment);
-        Self::of(Budget::after(Rates::UNLIMITED, &earlier, now), None)
-    }
-
-    /// A budget with a place in the spend journal, which begins with what earlier
-    /// processes have spent.
-    pub(super) fn journalled(
-        entry: JournalEntry,
+    /// A budget without limits until an upstream joins. It begins with what earlier
+    /// processes have spent, if that is known or may be anything.
+    pub(super) fn new(
+        entry: Option<JournalEntry>,
         earlier: &EarlierSpending,
+        sharing: Option<&Sharing>,
         now: Moment,
     ) -> Arc<Self> {
-        let budget = Budget::after(Rates::UNLIMITED, earlier, now);
-        Self::of(budget, Some(entry))
-    }
-
-    fn of(budget: Budget, entry: Option<JournalEntry>) -> Arc<Self> {
         let state = SharedState {
-            budget,
+            budget: match entry.is_none() && *earlier == EarlierSpending::default() {
+                true => Budget::new(Rates::UNLIMITED),
+                false => Budget::after(Rates::UNLIMITED, earlier, now),
+            },
+            total: Limits::default(),
+            allowance: sharing.map(|sharing| Allowance::new(sharing.replicas)),
+            restrictions: earlier.restrictions.clone(),
             shares: Vec::new(),
             next: 0,
         };
         Arc::new(Self {
             state: Mutex::new(state),
-            entry,
+            entry: entry.map_or_else(OnceLock::new, OnceLock::from),
+            clock: sharing.map(|sharing| sharing.clock.clone()),
         })
     }
 
+    /// Gives a budget a place in the spend journal, which another process has used until
+    /// now. What that one has spent counts from now on.
+    pub(super) fn begin_journal(
+        &self,
+        entry: JournalEntry,
+        earlier: &EarlierSpending,
+        now: Moment,
+    ) {
+        let mut state = self.state();
+        state.budget.add_earlier(earlier, now);
+        state.restrictions.add_earlier(&earlier.restrictions, now);
+        let _had_none = self.entry.set(entry);
+    }
+
     /// Its place in the spend journal, if there is one.
-    pub(super) const fn entry(&self) -> Option<&JournalEntry> {
-        self.entry.as_ref()
+    pub(super) fn entry(&self) -> Option<&JournalEntry> {
+        self.entry.get()
     }
 
     /// The number of the last request that was taken, and the page for the journal
     /// with all of them; `None` without a journal.
     pub(super) fn page(&self) -> Option<(u64, Box<[u8; PAGE]>)> {
-        let entry = self.entry.as_ref()?;
+        let entry = self.entry()?;
         let state = self.state();
-        let page = state
-            .budget
-            .spending()?
-            .page(entry.name(), &entry.boot_id(), entry.stamp());
+        let restrictions = Restrictions {
+            cooldowns: state.restrictions.cooldowns.clone(),
+            limits: state.budget.limits_in_force().to_vec(),
+        };
+        let spending = state.budget.spending()?;
+        let page = spending.page(&restrictions, entry.name(), &entry.boot_id(), entry.stamp());
         Some((state.budget.sent(), page))
     }
 
     /// Tells the journal of a change.
     fn changed(&self, is_urgent: bool) {
-        if let Some(entry) = &self.entry {
+        if let Some(entry) = self.entry() {
             entry.changed(is_urgent);
         }
     }
@@ -153,13 +179,38 @@ impl SharedBudget {
         })
     }
 
+    /// Wakes the queues of all upstreams that share this budget, but for the share of this
+    /// number.
+    pub(super) fn wake_but(&self, number: Option<u64>) {
+        let queues: Vec<_> = {
+            let state = self.state();
+            let others = state.shares.iter();
+            let others = others.filter(|share| Some(share.number) != number);
+            others.map(|share| share.queue.clone()).collect()
+        };
+        for queue in queues.iter().filter_map(Weak::upgrade) {
+            queue.wake();
+        }
+    }
+
     /// Whether a request is in flight, or counts against the minute still.
     pub(super) fn is_in_use(&self, now: Moment) -> bool {
         self.state().budget.is_in_use(now)
     }
 
+    /// The state, with a grant that is over removed.
     fn state(&self) -> MutexGuard<'_, SharedState> {
-        lock(&self.state)
+        let mut state = lock(&self.state);
+        if let (Some(clock), Some(allowance)) = (&self.clock, &mut state.allowance)
+            && allowance.end_grant(|| clock.since_boot())
+        {
+            state.apply_limits(Some(clock.since_boot()));
+        }
+        state
+    }
+
+    fn since_boot(&self) -> Option<Duration> {
+        self.clock.as_ref().map(Clock::since_boot)
     }
 }
 
@@ -192,11 +243,17 @@ impl BudgetHandle {
     /// Where too little is left for a request with this reserve.
     pub(crate) fn take(&self, now: Moment, reserve: Reserve) -> Result<BudgetEntry, BudgetWait> {
         let mut state = self.state();
+        // Before the request is taken: its permit must not seem younger than it is.
+        let since_boot = self.budget.since_boot();
         if let Some(wait) = state.wait(self.number, now, reserve) {
             return Err(wait);
         }
         let reserve = reserve.with_probes(state.probes());
         let entry = state.budget.take(now, reserve).map_err(BudgetWait::For)?;
+        let entry = entry.taken_since_boot(since_boot);
+        if let (Some(allowance), Some(since_boot)) = (&mut state.allowance, since_boot) {
+            allowance.take(since_boot);
+        }
         if let Some(share) = state.share(self.number) {
             share.unanswered += 1;
         }
@@ -214,7 +271,25 @@ impl BudgetHandle {
     /// Applies the limits reported in the answer to a request that has not ended
     /// yet.
     pub(crate) fn apply_report(&self, limits: &[ReportedLimit], entry: BudgetEntry, now: Moment) {
-        self.state().budget.apply_report(limits, entry, now);
+        let mut state = self.state();
+        match state.allowance {
+            None => state.budget.apply_report(limits, entry, now),
+            Some(_) => {
+                let parts: Vec<_> = limits.iter().map(|limit| state.part_of(*limit)).collect();
+                state.budget.apply_report(&parts, entry, now);
+            }
+        }
+    }
+
+    /// The cooldown of the key at a host, of an earlier process or of this one.
+    pub(crate) fn cooldown_at(&self, host: HostName) -> Option<HostCooldown> {
+        self.state().restrictions.at(host).copied()
+    }
+
+    /// Lets the next process know of a cooldown.
+    pub(crate) fn set_cooldown(&self, cooldown: HostCooldown, now: Moment) {
+        self.state().restrictions.set(cooldown, now);
+        self.budget.changed(true);
     }
 
     /// Counts the end of a request that was answered, or never sent.
@@ -240,7 +315,7 @@ impl BudgetHandle {
     /// Waits until the next process would count a request, if there is a spend journal.
     /// No request may be sent before.
     pub(crate) async fn journalled(&self, entry: BudgetEntry) {
-        if let Some(journal) = &self.budget.entry {
+        if let Some(journal) = self.budget.entry() {
             journal.written(entry.number()).await;
         }
     }
@@ -271,15 +346,7 @@ impl BudgetHandle {
 
     /// Wakes the queues of the other upstreams that share this budget.
     pub(crate) fn wake_others(&self) {
-        let others: Vec<_> = {
-            let state = self.state();
-            let others = state.shares.iter();
-            let others = others.filter(|share| share.number != self.number);
-            others.map(|share| share.queue.clone()).collect()
-        };
-        for queue in others.iter().filter_map(Weak::upgrade) {
-            queue.wake();
-        }
+        self.budget.wake_but(Some(self.number));
     }
 
     fn update(&self, update: impl FnOnce(&mut UpstreamShare)) {
@@ -287,7 +354,7 @@ impl BudgetHandle {
         if let Some(share) = state.share(self.number) {
             update(share);
         }
-        state.apply_demands();
+        state.apply_demands(self.budget.since_boot());
     }
 
     fn state(&self) -> MutexGuard<'_, SharedState> {
@@ -299,7 +366,7 @@ impl Drop for BudgetHandle {
     fn drop(&mut self) {
         let mut state = self.state();
         state.shares.retain(|share| share.number != self.number);
-        state.apply_demands();
+        state.apply_demands(self.budget.since_boot());
         drop(state);
         self.wake_others();
     }
@@ -312,12 +379,22 @@ impl SharedState {
 
     /// Applies the strictest of the rates. Where no upstream has joined, the last
     /// rates stay in force.
-    fn apply_demands(&mut self) {
+    fn apply_demands(&mut self, since_boot: Option<Duration>) {
         let demands = self.shares.iter().filter_map(|share| share.demand);
         let rates = demands.map(|demand| demand.rates).reduce(Rates::stricter);
         if let Some(rates) = rates {
-            self.budget.set_rates(rates);
+            self.total = rates.into();
+            self.apply_limits(since_boot);
         }
+    }
+
+    /// Applies the rates, or this process's part of them.
+    fn apply_limits(&mut self, since_boot: Option<Duration>) {
+        let limits = match (&self.allowance, since_boot) {
+            (Some(allowance), Some(since_boot)) => allowance.limits(self.total, since_boot),
+            _ => self.total,
+        };
+        self.budget.set_limits(limits);
     }
 
     /// The tip probes a minute of all upstreams.
@@ -400,3 +477,6 @@ impl UpstreamShare {
         while self.slow.pop_front_if(|until| *until <= now).is_some() {}
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -24,7 +24,7 @@ mod health;
 
 use std::io;
 use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -59,6 +59,9 @@ pub(crate) struct SpendJournal {
     file: Mutex<Option<SpendFile>>,
     wake: Arc<Wake>,
     health: Health,
+    /// Whether what this process has spent without the directory is still said there, and
+    /// need not be once all budgets are written.
+    said_beside: AtomicBool,
 }
 
 /// A budget's place in the journal.
@@ -91,11 +94,16 @@ struct WakeState {
 
 impl SpendJournal {
     /// Reads what earlier processes have left in a directory, and starts the thread.
+    /// `is_shared` is whether replicas share the budgets.
     ///
     /// # Errors
     /// Where there is no thread.
-    pub(crate) fn open(directory: Arc<StateDir>, clock: Clock) -> io::Result<Arc<Self>> {
-        let journal = Arc::new(Self::read(directory, clock));
+    pub(crate) fn open(
+        directory: Arc<StateDir>,
+        clock: Clock,
+        is_shared: bool,
+    ) -> io::Result<Arc<Self>> {
+        let journal = Arc::new(Self::read(directory, clock, is_shared));
         let (own, wake) = (Arc::downgrade(&journal), journal.wake.clone());
         let thread = std::thread::Builder::new().name("ordgate-journal".to_owned());
         thread.spawn(move || run(&own, &wake))?;
@@ -103,7 +111,7 @@ impl SpendJournal {
     }
 
     /// The same without the thread.
-    fn read(directory: Arc<StateDir>, clock: Clock) -> Self {
+    fn read(directory: Arc<StateDir>, clock: Clock, is_shared: bool) -> Self {
         let boot = directory.boot_id();
         let since_boot = clock.since_boot();
         let stamp = Stamp {
@@ -112,7 +120,7 @@ impl SpendJournal {
         };
         let opened = SpendFile::open(&directory);
         let health = Health::default();
-        let (books, file) = match opened {
+        let (mut books, file) = match opened {
             // The next page of a key says what is spent from now on.
             Ok(_) if directory.was_shared() => {
                 let shared = "another process has spent without the journal";
@@ -133,6 +141,9 @@ impl SpendJournal {
                 (Books::unknown("the journal cannot be read", stamp), None)
             }
         };
+        if is_shared {
+            books.share(stamp.now);
+        }
         books.log(directory.path(), stamp.now);
         let journal = Self {
             directory,
@@ -141,6 +152,7 @@ impl SpendJournal {
             file: Mutex::new(file),
             wake: Arc::default(),
             health,
+            said_beside: AtomicBool::new(false),
         };
         journal.begin();
         journal
@@ -160,8 +172,12 @@ impl SpendJournal {
                 *file = Some(created);
             }),
         };
-        // The file says it from now on.
-        let begun = begun.and_then(|()| self.directory.forget_shared());
+        let begun = begun.and_then(|()| match self.directory.was_beside() {
+            // The file does not have what this process has spent.
+            true => Ok(()),
+            // The file says it from now on.
+            false => self.directory.forget_shared(),
+        });
         if let Err(error) = begun {
             self.fail(&mut file, &error);
         }
@@ -193,6 +209,12 @@ impl SpendJournal {
     /// The budget of an entry is in use from now on.
     pub(super) fn add(&self, budget: &Arc<SharedBudget>) {
         self.books().budgets.push(Arc::downgrade(budget));
+        self.wake.wake(true);
+    }
+
+    /// All budgets of a process that has run beside another are in use now.
+    pub(super) fn has_all(&self) {
+        self.said_beside.store(true, Release);
         self.wake.wake(true);
     }
 
@@ -238,6 +260,8 @@ impl SpendJournal {
             None if self.directory.was_removed() => return Err(removed()),
             None => file.insert(SpendFile::create(&self.directory, &self.header(true))?),
         };
+        // Before the budgets: all of them are there then.
+        let says_beside = self.said_beside.load(Acquire);
         let (budgets, is_due) = {
             let mut books = self.books();
             (books.live(), books.header_is_due)
@@ -271,6 +295,10 @@ impl SpendJournal {
         }
         if is_due {
             self.books().header_is_due = false;
+        }
+        if says_beside {
+            self.directory.forget_shared()?;
+            self.said_beside.store(false, Relaxed);
         }
         Ok(())
     }

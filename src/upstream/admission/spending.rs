@@ -2,7 +2,8 @@
 //! times are arguments.
 //!
 //! It is a page of fixed size, whatever the limits: how many requests are in flight,
-//! and how many have ended in each tenth of a second of the last minute. Times in it
+//! how many have ended in each tenth of a second of the last minute, and what the provider
+//! has asked for ([`Restrictions`]). Times in it
 //! are relative to the moment of writing, which it has as the time since the boot of
 //! the machine, suspended time included.
 //!
@@ -15,6 +16,7 @@ use std::time::Duration;
 
 use aws_lc_rs::digest::{SHA256, digest};
 
+use super::restrictions::{self, Restrictions};
 use crate::clock::Moment;
 use crate::state_dir::BootId;
 
@@ -26,11 +28,15 @@ const STEP: Duration = Duration::from_millis(100);
 /// Steps that are kept: 64 s, more than the longest window.
 const STEPS: usize = 640;
 /// The first bytes of a page; the last is the version of what follows.
-const MAGIC: [u8; 8] = *b"ordspnt1";
+const MAGIC: [u8; 8] = *b"ordspnt2";
+/// The version before, without restrictions.
+const MAGIC_1: [u8; 8] = *b"ordspnt1";
 /// Before the counts: see [`Spending::page`].
 const HEAD: usize = 80;
-/// The end of the counts, where the digest begins.
-const BODY: usize = HEAD + 4 * STEPS;
+/// The end of the counts.
+const COUNTED: usize = HEAD + 4 * STEPS;
+/// The end of the restrictions, where the digest begins.
+const BODY: usize = COUNTED + restrictions::BYTES;
 const DIGEST: usize = 16;
 /// Stands for "never".
 const NEVER: u64 = u64::MAX;
@@ -67,6 +73,8 @@ pub(crate) struct EarlierSpending {
     pub(crate) ended: Vec<(Moment, u64)>,
     /// Any number of requests may have been sent before this moment.
     pub(crate) unknown_before: Option<Moment>,
+    /// What providers have asked for.
+    pub(crate) restrictions: Restrictions,
 }
 
 /// Why a page says nothing.
@@ -89,25 +97,41 @@ impl EarlierSpending {
         }
     }
 
+    /// Nothing is known of what was spent before a moment.
+    pub(crate) fn forget_spending(&mut self, moment: Moment) {
+        let restrictions = std::mem::take(&mut self.restrictions);
+        *self = Self {
+            restrictions,
+            ..Self::unknown_before(moment)
+        };
+    }
+
     /// How many requests are counted.
     pub(crate) fn requests(&self) -> u64 {
         self.interrupted + self.ended.iter().map(|(_, requests)| requests).sum::<u64>()
     }
 }
 
-impl Spending {
-    /// That of a budget that begins with what earlier processes have spent.
-    pub(crate) fn after(earlier: &EarlierSpending) -> Self {
-        let mut spending = Self {
-            in_flight: earlier.interrupted,
+impl Default for Spending {
+    fn default() -> Self {
+        Self {
+            in_flight: 0,
             ended: Box::new([0; STEPS]),
             newest: 0,
-            unknown_before: earlier.unknown_before,
-        };
-        for (moment, requests) in &earlier.ended {
-            spending.count(*moment, *requests);
+            unknown_before: None,
         }
-        spending
+    }
+}
+
+impl Spending {
+    /// Counts what earlier processes have spent as well. What was unknown until now is
+    /// what they do not know.
+    pub(crate) fn add_earlier(&mut self, earlier: &EarlierSpending) {
+        self.in_flight += earlier.interrupted;
+        self.unknown_before = earlier.unknown_before;
+        for (moment, requests) in &earlier.ended {
+            self.count(*moment, *requests);
+        }
     }
 
     /// Counts a request that is about to be sent.
@@ -142,9 +166,15 @@ impl Spending {
     ///  0  magic            8  name         24  boot id      40  time since boot
     /// 48  age of the newest step's beginning   56  in flight
     /// 64  age of unknown_before, or never      72  0
-    /// 80  ended requests by step, the newest first         2640  digest
+    /// 80  ended requests by step, the newest first       2640  restrictions   3920  digest
     /// ```
-    pub(crate) fn page(&self, name: &[u8; 16], boot: &BootId, at: Stamp) -> Box<[u8; PAGE]> {
+    pub(crate) fn page(
+        &self,
+        restrictions: &Restrictions,
+        name: &[u8; 16],
+        boot: &BootId,
+        at: Stamp,
+    ) -> Box<[u8; PAGE]> {
         let mut page = Box::new([0; PAGE]);
         let age = |moment: Moment| nanos(at.now.since(moment));
         page[..8].copy_from_slice(&MAGIC);
@@ -159,13 +189,14 @@ impl Spending {
         for (place, number) in page[40..72].chunks_exact_mut(8).zip(numbers) {
             place.copy_from_slice(&number.to_le_bytes());
         }
-        for (back, place) in (0..).zip(page[HEAD..BODY].chunks_exact_mut(4)) {
+        for (back, place) in (0..).zip(page[HEAD..COUNTED].chunks_exact_mut(4)) {
             let count = match self.newest.checked_sub(back) {
                 Some(step) => self.ended[index(step)],
                 None => 0,
             };
             place.copy_from_slice(&count.to_le_bytes());
         }
+        restrictions.write(&mut page[COUNTED..BODY], at.now);
         let digest = digest_of(&page[..BODY]);
         page[BODY..BODY + DIGEST].copy_from_slice(&digest);
         page
@@ -184,14 +215,7 @@ pub(crate) fn read(
     if page.iter().all(|byte| *byte == 0) {
         return Err(Unreadable::Empty);
     }
-    if page.len() != PAGE
-        || page[..8] != MAGIC
-        || page[BODY..BODY + DIGEST] != digest_of(&page[..BODY])
-    {
-        return Err(Unreadable::Damaged);
-    }
-    let mut name = [0; 16];
-    name.copy_from_slice(&page[8..24]);
+    let body = body(page).ok_or(Unreadable::Damaged)?;
     let written = Duration::from_nanos(number(page, 40));
     // A time before that of writing is that of another time namespace.
     let since_written = at.since_boot.checked_sub(written);
@@ -205,7 +229,7 @@ pub(crate) fn read(
     let mut ended = Vec::new();
     for (back, count) in (0..STEPS as u64)
         .rev()
-        .zip(page[HEAD..BODY].rchunks_exact(4))
+        .zip(page[HEAD..COUNTED].rchunks_exact(4))
     {
         let requests = count
             .iter()
@@ -219,13 +243,51 @@ pub(crate) fn read(
     }
     let unknown_before = number(page, 64);
     Ok((
-        name,
+        name_in(page),
         EarlierSpending {
             interrupted: number(page, 56).min(MOST),
             ended,
             unknown_before: (unknown_before != NEVER).then(|| ago(unknown_before)),
+            restrictions: restrictions_in(body, since_written, at.now),
         },
     ))
+}
+
+/// The name in a page that another boot has left, and what providers had asked for. How
+/// long ago is not known.
+pub(crate) fn read_of_other_boot(page: &[u8], now: Moment) -> Option<([u8; 16], Restrictions)> {
+    let restrictions = restrictions_in(body(page)?, Duration::ZERO, now);
+    Some((name_in(page), restrictions))
+}
+
+/// What a whole page's digest is of.
+fn body(page: &[u8]) -> Option<&[u8]> {
+    let end = match page.get(..8)? {
+        magic if magic == MAGIC => BODY,
+        magic if magic == MAGIC_1 => COUNTED,
+        _ => return None,
+    };
+    let digest = page.get(end..end + DIGEST)?;
+    (page.len() == PAGE && *digest == digest_of(&page[..end])).then(|| &page[..end])
+}
+
+fn name_in(page: &[u8]) -> [u8; 16] {
+    let mut name = [0; 16];
+    name.copy_from_slice(&page[8..24]);
+    name
+}
+
+fn restrictions_in(body: &[u8], since_written: Duration, now: Moment) -> Restrictions {
+    match body.get(COUNTED..BODY) {
+        Some(part) => Restrictions::read(part, since_written, now),
+        None => Restrictions::default(),
+    }
+}
+
+/// How long ago a page was written that was [`read`].
+pub(crate) fn age(page: &[u8], at: Stamp) -> Duration {
+    let written = Duration::from_nanos(number(page, 40));
+    at.since_boot.saturating_sub(written)
 }
 
 fn number(page: &[u8], at: usize) -> u64 {
@@ -253,6 +315,17 @@ fn beginning(step: u64) -> Moment {
 
 fn index(step: u64) -> usize {
     usize::try_from(step % STEPS as u64).unwrap_or(0)
+}
+
+/// A page with other bytes, whole again.
+#[cfg(test)]
+pub(crate) fn changed(page: &[u8], change: impl FnOnce(&mut [u8])) -> Vec<u8> {
+    let mut page = page.to_vec();
+    change(&mut page);
+    let end = if page[..8] == MAGIC { BODY } else { COUNTED };
+    let digest = digest_of(&page[..end]);
+    page[end..end + DIGEST].copy_from_slice(&digest);
+    page
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use http::header::{ACCEPT, ACCEPT_ENCODING, IF_RANGE, RANGE, USER_AGENT, VIA};
 use http::{HeaderMap, HeaderValue, StatusCode, response};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
 use super::cause::{self, is_settled};
 use super::{RequestBody, no_body, response_body};
@@ -17,7 +17,7 @@ use crate::upstream::connection::{Connection, SendPath};
 use crate::upstream::counters::SendReason;
 use crate::upstream::endpoint::{Endpoint, EndpointPermit};
 use crate::upstream::failure::{Cause, Failure, TimedOut};
-use crate::upstream::keys::BudgetPermit;
+use crate::upstream::keys::{BudgetPermit, Late};
 
 /// A canonical request that is sent.
 #[derive(Clone, Copy)]
@@ -125,14 +125,16 @@ impl Upstream {
     ) -> Result<(response::Parts, Incoming), Failure> {
         let mut request = self.request(target, permit.endpoint(), budget)?;
         let path = SendPath::of(&mut request, self.settings.connections.http2);
-        budget.journalled().await;
+        budget.ready(self.settings.admission.queue_timeout).await?;
         permit.send(path.clone());
         // Several clients may wait for the answer: none of them ends the request.
         budget.detach_client();
         budget.mark_sent(path, permit.endpoint().given_up());
         self.counters.send(reason);
         let sent = self.pools.request(request);
-        let head = timeout(self.settings.timeouts.first_byte, sent).await;
+        let head = budget
+            .in_time(self.settings.timeouts.first_byte, sent)
+            .await;
         match &head {
             Ok(Ok(_)) => budget.mark_answered(),
             Ok(Err(error)) if is_settled(error, permit.has_ended()) => budget.mark_resolved(),
@@ -141,7 +143,7 @@ impl Upstream {
         let response = match head {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => return Err(self.failure(permit, target, &error)),
-            Err(_elapsed) => return Err(Failure::TimedOut(TimedOut::FirstByte)),
+            Err(Late) => return Err(Failure::TimedOut(TimedOut::FirstByte)),
         };
         permit.begin_response(response.status());
         Ok(response.into_parts())

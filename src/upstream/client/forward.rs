@@ -7,7 +7,7 @@ use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, Method, Request, Response, StatusCode, response};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
 use super::attempt::Failed;
 use super::attempts::Attempts;
@@ -21,7 +21,7 @@ use crate::upstream::connection::SendPath;
 use crate::upstream::counters::SendReason;
 use crate::upstream::endpoint::breaker::BreakerState;
 use crate::upstream::endpoint::{Endpoint, EndpointPermit, InFlightSlot};
-use crate::upstream::keys::BudgetPermit;
+use crate::upstream::keys::{BudgetPermit, Late};
 use crate::upstream::{Failure, RequestPriority, SearchedBody, TimedOut, Upstream};
 
 /// A response whose body has not been read. It contains no API key.
@@ -301,7 +301,7 @@ impl Upstream {
         request.headers_mut().remove(&self.settings.keys.header);
         self.add_key(&budget, request.headers_mut());
         let path = SendPath::of(&mut request, self.settings.connections.http2);
-        budget.journalled().await;
+        budget.ready(self.settings.admission.queue_timeout).await?;
         permit.send(path.clone());
         if is_streamed {
             permit.untimed();
@@ -310,7 +310,7 @@ impl Upstream {
         self.counters.send(reason);
         let mut sent = connection.request(request);
         let response = loop {
-            let head = timeout(self.settings.timeouts.first_byte, &mut sent);
+            let head = budget.in_time(self.settings.timeouts.first_byte, &mut sent);
             let head = head.await;
             match &head {
                 Ok(Ok(_)) => budget.mark_answered(),
@@ -329,8 +329,8 @@ impl Upstream {
                     return Err(Failure::RequestBody(fault));
                 }
                 // A long body may take its time as long as it makes progress.
-                Err(_elapsed) if upload.is_some_and(|upload| upload.makes_progress()) => {}
-                Err(_elapsed) => {
+                Err(Late) if upload.is_some_and(|upload| upload.makes_progress()) => {}
+                Err(Late) => {
                     budget.detach_client();
                     return Err(Failure::TimedOut(TimedOut::FirstByte));
                 }

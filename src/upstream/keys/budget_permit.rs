@@ -1,10 +1,14 @@
 //! The permission to send one request with a key, and what its answer means for the
 //! key.
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use http::{HeaderValue, StatusCode};
+use tokio::time::{Instant, timeout};
 
 use super::suspension::Suspension;
 use super::{KeyAtHost, KeyState, Keys, PooledKey, Unanswered};
@@ -13,7 +17,7 @@ use crate::identify::Client;
 use crate::units;
 use crate::upstream::admission::budget::BudgetEntry;
 use crate::upstream::admission::limit_report::{LimitReport, ReportedLimit};
-use crate::upstream::admission::{Denied, Priority, RequestPriority};
+use crate::upstream::admission::{Denied, Priority, RequestPriority, Reserve};
 use crate::upstream::connection::SendPath;
 use crate::upstream::connection::given_up::{GivenUpRequest, GivenUpRequests, Gone};
 
@@ -25,6 +29,8 @@ pub(crate) struct BudgetPermit {
     /// The key at the host that the request goes to.
     pub(super) at_host: Arc<KeyAtHost>,
     pub(super) entry: BudgetEntry,
+    /// What it had to leave of the budget.
+    pub(super) reserve: Reserve,
     /// The client that gives up the request if this is dropped unanswered.
     pub(super) client: Option<Client>,
     /// Counts the request as unanswered; `None` once it is answered.
@@ -34,6 +40,10 @@ pub(crate) struct BudgetPermit {
     /// Whether the budget has counted the end of the request.
     pub(super) has_ended: bool,
 }
+
+/// A request has no result in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Late;
 
 /// A request that was sent.
 pub(super) struct SentRequest {
@@ -53,10 +63,64 @@ impl BudgetPermit {
         self.key.name()
     }
 
-    /// Waits until the request would still count after a restart, if there is a state
-    /// directory. No request may be sent before.
-    pub(crate) async fn journalled(&self) {
-        self.key.budget.journalled(self.entry).await;
+    /// Waits until the request may be sent: until it would still count after a restart,
+    /// if there is a state directory. Where replicas share the budget, a request that was
+    /// taken too long ago is given back and taken again, as soon as that is possible
+    /// within `patience`: the process was stopped meanwhile, and others may have been
+    /// granted what it held.
+    ///
+    /// # Errors
+    /// Why it cannot be taken again.
+    pub(crate) async fn ready(&mut self, patience: Duration) -> Result<(), Denied> {
+        let deadline = Instant::now() + patience;
+        loop {
+            self.key.budget.journalled(self.entry).await;
+            if self.key.budget.is_current(self.entry, Duration::ZERO) {
+                return Ok(());
+            }
+            self.take_again(deadline).await?;
+        }
+    }
+
+    /// Takes the request out of the budget again, waiting for that until a deadline.
+    async fn take_again(&mut self, deadline: Instant) -> Result<(), Denied> {
+        loop {
+            match self.take_next(self.reserve) {
+                Ok(entry) => {
+                    (self.entry, self.has_ended) = (entry, false);
+                    return Ok(());
+                }
+                Err(Denied::SpentFor(wait)) if Instant::now() + wait < deadline => {
+                    tokio::time::sleep(wait).await;
+                }
+                Err(denied) => return Err(denied),
+            }
+        }
+    }
+
+    /// The result of a request that was marked as sent, if there is one within `time`.
+    /// Where replicas share the budget, it is not written later than that, even if the
+    /// machine was suspended while it waited for a connection.
+    ///
+    /// # Errors
+    /// If there is none in time.
+    pub(crate) async fn in_time<T>(
+        &self,
+        time: Duration,
+        request: impl Future<Output = T>,
+    ) -> Result<T, Late> {
+        let mut request = pin!(request);
+        let result = poll_fn(|context| {
+            let is_written = || {
+                let path = self.sent.as_ref().map(|sent| &sent.path);
+                path.is_some_and(|path| path.connection().is_some())
+            };
+            match self.key.budget.is_current(self.entry, time) || is_written() {
+                true => request.as_mut().poll(context).map(Ok),
+                false => Poll::Ready(Err(Late)),
+            }
+        });
+        timeout(time, result).await.unwrap_or(Err(Late))
     }
 
     /// The request is sent on this path. `given_up` are the requests to its endpoint
@@ -143,6 +207,7 @@ impl BudgetPermit {
         let is_new = state.suspension.is_none();
         if is_new || self.is_trial(&state) {
             state.suspension = Some(Suspension::quota_spent(lasts, now));
+            self.key.keep_cooldown(&self.at_host, &state, now);
         }
         drop(state);
         if is_new {
@@ -178,6 +243,9 @@ impl BudgetPermit {
         });
         let pause = state.unusable_for(now);
         let is_new = !was_quarantined && state.suspension != before;
+        if is_new {
+            self.key.keep_cooldown(&self.at_host, &state, now);
+        }
         drop(state);
         let (key, pause) = (self.name(), units::format(pause));
         if is_new {
@@ -199,36 +267,39 @@ impl BudgetPermit {
     /// # Errors
     /// Why the key cannot be used now.
     pub(crate) fn renew(&mut self, priority: Priority) -> Result<Self, Denied> {
-        let (now, reserve) = (
-            self.keys.clock.now(),
-            self.keys.reserve(RequestPriority::own(priority)),
-        );
-        let (pooled, at_host) = (self.key.clone(), self.at_host.clone());
-        let mut state = at_host.state();
+        let reserve = self.keys.reserve(RequestPriority::own(priority));
+        let entry = self.take_next(reserve)?;
+        Ok(Self {
+            keys: self.keys.clone(),
+            key: self.key.clone(),
+            at_host: self.at_host.clone(),
+            entry,
+            reserve,
+            client: None,
+            unanswered: Some(Unanswered::new(&self.at_host)),
+            sent: None,
+            has_ended: false,
+        })
+    }
+
+    /// Ends this request, and takes another out of the budget of the same key. It takes
+    /// over the key's trial.
+    fn take_next(&mut self, reserve: Reserve) -> Result<BudgetEntry, Denied> {
+        let now = self.keys.clock.now();
+        let mut state = self.at_host.state();
         if !std::mem::replace(&mut self.has_ended, true) {
-            pooled.budget.end(self.entry, now);
+            self.key.budget.end(self.entry, now);
         }
         let cooldown = state.cooldown_until.since(now);
         if !cooldown.is_zero() {
             return Err(Denied::SpentFor(cooldown));
         }
-        let entry = pooled.budget.take(now, reserve)?;
-        let unanswered = Some(Unanswered::new(&at_host));
+        let entry = self.key.budget.take(now, reserve)?;
         let is_trial = self.is_trial(&state);
         if let Some(suspension) = state.suspension.as_mut().filter(|_| is_trial) {
             suspension.begin_trial(entry.number());
         }
-        drop(state);
-        Ok(Self {
-            keys: self.keys.clone(),
-            key: pooled,
-            at_host,
-            entry,
-            client: None,
-            unanswered,
-            sent: None,
-            has_ended: false,
-        })
+        Ok(entry)
     }
 
     /// The upstream has accepted the key: ends its suspension if this was the trial.
@@ -238,6 +309,8 @@ impl BudgetPermit {
         let is_back = self.is_trial(&state);
         if is_back {
             state.suspension = None;
+            let now = self.keys.clock.now();
+            self.key.keep_cooldown(&self.at_host, &state, now);
         }
         drop(state);
         if is_back {
@@ -264,9 +337,10 @@ impl BudgetPermit {
 
     /// The upstream accepts no request for this time (429).
     pub(crate) fn start_cooldown(&self, time: Duration) {
-        let until = self.keys.clock.now() + time;
+        let now = self.keys.clock.now();
         let mut state = self.at_host.state();
-        state.cooldown_until = state.cooldown_until.max(until);
+        state.cooldown_until = state.cooldown_until.max(now + time);
+        self.key.keep_cooldown(&self.at_host, &state, now);
     }
 }
 
@@ -284,6 +358,7 @@ impl Drop for BudgetPermit {
         let is_trial = self.is_trial(&state);
         if let Some(suspension) = state.suspension.as_mut().filter(|_| is_trial) {
             suspension.end_trial_without_result(now);
+            self.key.keep_cooldown(&self.at_host, &state, now);
         }
         drop(state);
         self.keys.queue.wake();

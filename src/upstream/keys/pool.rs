@@ -14,6 +14,7 @@ use crate::clock::Moment;
 use crate::sync::lock;
 use crate::upstream::admission::budget::BudgetEntry;
 use crate::upstream::admission::budgets::{BudgetOwner, REMEMBERED};
+use crate::upstream::admission::restrictions::{HostCooldown, HostName};
 use crate::upstream::admission::shared_budget::{BudgetHandle, BudgetWait};
 use crate::upstream::admission::{Denied, Reserve};
 use crate::upstream::endpoint::Host;
@@ -36,6 +37,8 @@ const MAX_WITHDRAWN: usize = 1024;
 pub(super) struct PooledKey {
     pub(super) key: Option<ApiKey>,
     pub(super) owner: BudgetOwner,
+    /// The name of the upstream.
+    upstream: Box<str>,
     pub(super) budget: Arc<BudgetHandle>,
     pub(super) hosts: Arc<Mutex<Vec<Arc<KeyAtHost>>>>,
 }
@@ -43,6 +46,8 @@ pub(super) struct PooledKey {
 /// A key at one host of the upstream.
 pub(super) struct KeyAtHost {
     pub(super) host: Host,
+    /// Its name for the next process.
+    name: HostName,
     pub(super) state: Mutex<KeyState>,
     /// Unanswered requests, and those of them that were given up and may still
     /// arrive.
@@ -78,9 +83,10 @@ impl KeyPool {
         present.chain(before).take(MAX_WITHDRAWN).collect()
     }
 
-    /// The pool after a reload. `handle` makes a handle on a budget.
+    /// The pool of an upstream after a reload. `handle` makes a handle on a budget.
     pub(super) fn next(
         &self,
+        upstream: &str,
         keys: Vec<ApiKey>,
         server: BudgetOwner,
         handle: impl Fn(&BudgetOwner) -> Arc<BudgetHandle>,
@@ -96,6 +102,7 @@ impl KeyPool {
             Arc::new(PooledKey {
                 key,
                 owner,
+                upstream: upstream.into(),
                 budget,
                 hosts,
             })
@@ -122,6 +129,15 @@ impl KeyPool {
 }
 
 impl KeyState {
+    /// Takes over the cooldown of an earlier process, where it lasts longer.
+    fn restore(&mut self, earlier: HostCooldown) {
+        self.cooldown_until = self.cooldown_until.max(earlier.until);
+        if let Some(until) = earlier.quota_spent_until {
+            let spent = Suspension::quota_spent_until(until);
+            self.suspension.get_or_insert(spent);
+        }
+    }
+
     /// Whether the upstream has refused the key, which is not in service again yet.
     pub(super) fn is_quarantined(&self) -> bool {
         let reason = self.suspension.map(|suspension| suspension.reason);
@@ -187,6 +203,27 @@ impl PooledKey {
         }
     }
 
+    /// Takes over the cooldowns of a process that has just ended.
+    pub(super) fn restore_cooldowns(&self) {
+        for at_host in self.hosts().iter() {
+            let mut state = at_host.state();
+            if let Some(cooldown) = self.budget.cooldown_at(at_host.name) {
+                state.restore(cooldown);
+            }
+        }
+    }
+
+    /// Lets the next process know of the cooldown at a host, and of a quota that is spent.
+    pub(super) fn keep_cooldown(&self, at_host: &KeyAtHost, state: &KeyState, now: Moment) {
+        let suspension = state.suspension.as_ref();
+        let cooldown = HostCooldown {
+            host: at_host.name,
+            until: state.cooldown_until,
+            quota_spent_until: suspension.and_then(Suspension::quota_ends),
+        };
+        self.budget.set_cooldown(cooldown, now);
+    }
+
     pub(super) fn name(&self) -> &str {
         self.key.as_ref().map_or("none", ApiKey::name)
     }
@@ -201,9 +238,15 @@ impl PooledKey {
         if let Some(known) = at_hosts.iter().find(|at_host| at_host.host == *host) {
             return known.clone();
         }
+        let name = HostName::new(&self.upstream, host);
+        let mut state = KeyState::default();
+        if let Some(cooldown) = self.budget.cooldown_at(name) {
+            state.restore(cooldown);
+        }
         let at_host = Arc::new(KeyAtHost {
             host: host.clone(),
-            state: Mutex::default(),
+            name,
+            state: Mutex::new(state),
             unanswered: AtomicUsize::new(0),
             given_up: AtomicUsize::new(0),
         });

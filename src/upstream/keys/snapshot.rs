@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::suspension::SuspensionReason;
+use crate::upstream::admission::allowance::AllowanceSnapshot;
 use crate::upstream::endpoint::Host;
 
 /// The state of a key.
@@ -14,6 +15,8 @@ pub(crate) struct KeySnapshot {
     pub(crate) remaining: Option<usize>,
     /// The limit per minute; `None` for any number.
     pub(crate) per_minute: Option<usize>,
+    /// The part of the budget that this process may use, if replicas share it.
+    pub(crate) allowance: Option<AllowanceSnapshot>,
     /// Its state at each host of the upstream.
     pub(crate) hosts: Vec<(Host, KeySnapshotAtHost)>,
 }

@@ -45,6 +45,19 @@ impl Suspension {
         Self::new(SuspensionReason::QuotaSpent, lasts.min(MAX_WAIT), now)
     }
 
+    /// The quota is exhausted until a moment, as an earlier process has known it.
+    pub(crate) fn quota_spent_until(until: Moment) -> Self {
+        Self::new(SuspensionReason::QuotaSpent, Duration::ZERO, until)
+    }
+
+    /// When a trial may begin after the quota was exhausted; `None` for a refused key.
+    pub(crate) fn quota_ends(&self) -> Option<Moment> {
+        match self.reason {
+            SuspensionReason::QuotaSpent => Some(self.until),
+            SuspensionReason::Refused(_) => None,
+        }
+    }
+
     /// The first quarantine of a refused key.
     pub(crate) fn refused(status: StatusCode, now: Moment) -> Self {
         Self::new(SuspensionReason::Refused(status), QUARANTINE, now)

@@ -3,13 +3,14 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use ordgate::clock::Clock;
 
 use super::answers::{Ground, TIMED, figure, is_from_disk, until_written};
 use crate::support::respect::{ALL, ok};
 use crate::support::upstream::usual_body;
-use crate::support::{Client, Gateway, Process, Upstream, until, within};
+use crate::support::{Client, Gateway, Process, Reply, Upstream, until, within};
 
 /// All files below a directory.
 pub(super) fn files(directory: &Path) -> Vec<PathBuf> {
@@ -109,28 +110,65 @@ async fn damaged_files_give_no_wrong_and_no_purged_answer() {
     }
 }
 
+/// What an earlier run has stored, which cannot be opened until it is put back.
+struct Aside {
+    place: PathBuf,
+    aside: PathBuf,
+}
+
+impl Aside {
+    fn put(ground: &Ground) -> Self {
+        Self::put_one(ground, "answers")
+    }
+
+    fn put_one(ground: &Ground, name: &str) -> Self {
+        let at = |name: &str| ground.directory.path().join(name);
+        let (place, aside) = (at(name), at("aside"));
+        fs::rename(&place, &aside).unwrap();
+        fs::write(&place, "in its place").unwrap();
+        Self { place, aside }
+    }
+
+    fn put_back(&self) {
+        fs::remove_file(&self.place).unwrap();
+        fs::rename(&self.aside, &self.place).unwrap();
+    }
+}
+
+async fn is_open(gateway: &Gateway) -> bool {
+    let metrics = gateway.admin("/metrics").await;
+    metrics.text().contains("\nordgate_disk_open{} 1")
+}
+
+/// Has it tried again to open what is on disk, until it is open.
+async fn until_open(gateway: &Gateway) {
+    gateway.advance(30_000);
+    gateway.maintain();
+    let opened = async {
+        while !is_open(gateway).await {
+            tokio::task::yield_now().await;
+        }
+    };
+    within("it is opened", opened).await;
+}
+
 #[tokio::test]
 async fn what_cannot_be_opened_at_the_start_is_opened_later() {
     for purges in [false, true] {
         let ground = Ground::routes(TIMED);
         let gateway = ground.start().await;
         serves(&gateway, "before").await;
+        gateway.get("/timed/c").await;
         gateway.end().await;
-        let at = |name: &str| ground.directory.path().join(name);
-        let (answers, aside) = (at("answers"), at("aside"));
-        fs::rename(&answers, &aside).unwrap();
-        fs::write(&answers, "in its place").unwrap();
+        let aside = Aside::put(&ground);
         let clock = Clock::manual();
         let gateway = ground.setup().clock(&clock).start();
-        let is_open = async || {
-            let metrics = gateway.admin("/metrics").await;
-            metrics.text().contains("\nordgate_disk_open{} 1")
-        };
         // By the manual clock, the machine was restarted: what was spent is not known.
         gateway.advance(62_000);
         gateway.maintain();
         assert!(!is_from_disk(&gateway.get("/timed/a").await));
-        assert!(!is_open().await);
+        gateway.get("/timed/memory").await;
+        assert!(!is_open(&gateway).await);
         if purges {
             let unrecorded = gateway.purge("url=/timed/b").await;
             assert_eq!(
@@ -138,25 +176,93 @@ async fn what_cannot_be_opened_at_the_start_is_opened_later() {
                 "nothing can be said of what is there"
             );
         }
-        fs::remove_file(&answers).unwrap();
-        fs::rename(&aside, &answers).unwrap();
-        gateway.maintain();
-        assert!(!is_open().await, "a moment after the last attempt");
-        gateway.advance(30_000);
-        gateway.maintain();
-        assert!(is_open().await);
-        // What was purged meanwhile is not recorded.
-        let answer = gateway.get("/timed/b").await;
-        assert_eq!(is_from_disk(&answer), !purges);
-        until("purges are recorded", || {
-            figure(&gateway, "purge_log_bytes") > 0
-        })
-        .await;
-        gateway.get("/timed/c").await;
-        until_written(&gateway, 1).await;
+        aside.put_back();
+        if !purges {
+            gateway.maintain();
+            assert!(!is_open(&gateway).await, "a moment after the last attempt");
+        }
+        until_open(&gateway).await;
+        // The purge is recorded now, and nothing else is absent.
+        assert_eq!(is_from_disk(&gateway.get("/timed/b").await), !purges);
+        assert!(is_from_disk(&gateway.get("/timed/c").await));
+        let before = ground.requests().len();
+        gateway.get("/timed/memory").await;
+        assert_eq!(ground.requests().len(), before, "memory keeps what it had");
+        assert_eq!(gateway.purge("url=/timed/c").await.status, 200);
+        gateway.get("/timed/d").await;
+        until_written(&gateway, 1 + u64::from(purges)).await;
         gateway.end().await;
         let gateway = ground.setup().clock(&clock).start();
-        assert!(is_from_disk(&gateway.get("/timed/c").await));
+        assert!(is_from_disk(&gateway.get("/timed/d").await));
+        assert!(is_from_disk(&gateway.get("/timed/b").await));
+        assert!(!is_from_disk(&gateway.get("/timed/c").await));
+    }
+}
+
+#[tokio::test]
+async fn a_purge_from_before_it_is_opened_counts_for_the_next_process() {
+    let ground = Ground::routes(ALL);
+    let stored = ok(&["cache-control: max-age=600"], "one");
+    ground.upstream.always(stored);
+    let gateway = ground.start().await;
+    for target in ["/a", "/b", "/c", "/d"] {
+        gateway.get(target).await;
+    }
+    gateway.end().await;
+    let aside = Aside::put(&ground);
+    let clock = Clock::manual();
+    let gateway = ground.setup().clock(&clock).start();
+    gateway.advance(62_000);
+    gateway.request("POST", "/b", &[]).await;
+    gateway.purge("url=/c").await;
+    aside.put_back();
+    until_open(&gateway).await;
+    gateway.purge("url=/d").await;
+    gateway.end().await;
+    let gateway = ground.setup().clock(&clock).start();
+    for (target, kept) in [("/a", true), ("/b", false), ("/c", false), ("/d", false)] {
+        assert_eq!(is_from_disk(&gateway.get(target).await), kept, "{target}");
+    }
+}
+
+#[tokio::test]
+async fn nobody_waits_for_a_disk_that_hangs_as_it_is_opened() {
+    let ground = Ground::routes(TIMED);
+    let gateway = ground.start().await;
+    serves(&gateway, "before").await;
+    gateway.end().await;
+    let aside = Aside::put(&ground);
+    let clock = Clock::manual();
+    let gateway = ground.setup().clock(&clock).start();
+    gateway.advance(62_000);
+    // Whoever opens a pipe waits until somebody writes to it.
+    let log = aside.aside.join("purges");
+    let known = fs::read(&log).unwrap();
+    fs::remove_file(&log).unwrap();
+    let made = std::process::Command::new("mkfifo").arg(&log).status();
+    assert!(made.unwrap().success());
+    aside.put_back();
+    let log = aside.place.join("purges");
+    gateway.advance(30_000);
+    gateway.maintain();
+    gateway.maintain();
+    assert_eq!(gateway.reload_as_it_is().await.status, 200);
+    gateway.maintain();
+    serves(&gateway, "while it hangs").await;
+    assert!(!is_open(&gateway).await);
+    assert_eq!(gateway.purge("url=/timed/b").await.status, 500);
+    tokio::task::spawn_blocking(move || fs::write(log, known).unwrap())
+        .await
+        .unwrap();
+    // By the newest configuration, and with what was purged.
+    until_open(&gateway).await;
+    gateway.get("/timed/c").await;
+    until_written(&gateway, 1).await;
+    gateway.end().await;
+    let gateway = ground.setup().clock(&clock).start();
+    for (name, kept) in [("a", true), ("b", false), ("c", true)] {
+        let answer = gateway.get(&format!("/timed/{name}")).await;
+        assert_eq!(is_from_disk(&answer), kept, "{name}");
     }
 }
 
@@ -167,17 +273,14 @@ async fn a_purge_while_the_disk_cannot_be_used_counts_for_the_next_process() {
         let gateway = ground.start().await;
         serves(&gateway, "before").await;
         gateway.end().await;
-        let at = |name: &str| ground.directory.path().join("answers").join(name);
-        fs::rename(at("responses"), at("aside")).unwrap();
-        fs::write(at("responses"), "in its place").unwrap();
+        let aside = Aside::put_one(&ground, "answers/responses");
         let gateway = ground.start().await;
         assert!(!is_from_disk(&gateway.get("/timed/a").await));
         if purges {
             assert_eq!(gateway.purge("url=/timed/b").await.status, 200);
         }
         gateway.end().await;
-        fs::remove_file(at("responses")).unwrap();
-        fs::rename(at("aside"), at("responses")).unwrap();
+        aside.put_back();
         let gateway = ground.start().await;
         assert_eq!(is_from_disk(&gateway.get("/timed/b").await), kept);
         gateway.end().await;
@@ -185,22 +288,51 @@ async fn a_purge_while_the_disk_cannot_be_used_counts_for_the_next_process() {
 }
 
 #[tokio::test]
-async fn files_of_former_tips_are_removed() {
+async fn what_a_post_removes_while_the_disk_cannot_be_used_is_not_believed_once_it_is_answered() {
+    let ground = Ground::routes(ALL);
+    let stored = ok(&["cache-control: max-age=600"], "one");
+    ground.upstream.always(stored);
+    let gateway = ground.start().await;
+    gateway.get("/a").await;
+    gateway.end().await;
+    Aside::put_one(&ground, "answers/responses");
+    let log = ground.directory.path().join("answers/purges");
+    let gateway = ground.start().await;
+    assert!(log.exists());
+    gateway.request("POST", "/a", &[]).await;
+    // Already now: the process may be killed next.
+    assert!(!log.exists());
+}
+
+#[tokio::test]
+async fn the_time_of_the_last_eviction_is_told() {
     let ground = Ground::routes(TIMED);
-    let gateway = ground.start().await;
-    gateway.end().await;
-    let answers = ground.directory.path().join("answers");
-    for former in 0..9 {
-        fs::write(answers.join(format!("blocks-{former}")), "former").unwrap();
-    }
-    let gateway = ground.start().await;
-    let is_former = |path: &PathBuf| fs::read(path).unwrap_or_default() == b"former";
-    until("few are left", || {
-        files(&answers).into_iter().filter(is_former).count() == 4
-    })
-    .await;
-    until("they are counted", || figure(&gateway, "bytes") >= 4 * 6).await;
-    gateway.end().await;
+    let random = Mutex::new(fastrand::Rng::with_seed(1));
+    ground.upstream.usually(move |_| {
+        let mut random = random.lock().unwrap();
+        // It can hardly be compressed.
+        let text: String = (0..1 << 15).map(|_| random.alphanumeric()).collect();
+        Reply::json(format!("\"{text}\""))
+    });
+    let setup = ground.setup().config("state.max_bytes = \"32MiB\"");
+    let gateway = setup.clock(&Clock::manual()).start();
+    let last =
+        || gateway.status()["state_directory"]["answers"]["last_eviction_seconds_ago"].clone();
+    assert_eq!(gateway.get("/timed/first").await.status, 200);
+    until_written(&gateway, 1).await;
+    assert_eq!(last(), serde_json::Value::Null);
+    let evicts = async {
+        let mut written = 1;
+        while last().is_null() {
+            written += 1;
+            gateway.get(&format!("/timed/{written}")).await;
+            until_written(&gateway, written).await;
+        }
+    };
+    within("something is evicted", evicts).await;
+    assert_eq!(last(), 0);
+    gateway.advance(7_000);
+    assert_eq!(last(), 7);
 }
 
 #[tokio::test]
@@ -218,6 +350,19 @@ async fn a_directory_that_is_removed_while_it_is_used_is_no_error() {
     gateway.end().await;
     let gateway = ground.start().await;
     serves(&gateway, "after a restart").await;
+}
+
+#[tokio::test]
+async fn a_purge_log_that_is_removed_while_it_is_used_is_written_anew() {
+    let ground = Ground::routes(TIMED);
+    let gateway = ground.start().await;
+    serves(&gateway, "before").await;
+    until_written(&gateway, 2).await;
+    fs::remove_file(ground.directory.path().join("answers/purges")).unwrap();
+    assert_eq!(gateway.purge("url=/timed/b").await.status, 200);
+    let gateway = ground.restart(gateway).await;
+    assert!(is_from_disk(&gateway.get("/timed/a").await));
+    assert!(!is_from_disk(&gateway.get("/timed/b").await));
 }
 
 #[tokio::test]
@@ -254,21 +399,45 @@ async fn requests_do_not_keep_the_disk_from_being_tried_again() {
 }
 
 #[tokio::test]
-async fn a_second_process_serves_without() {
+async fn a_second_process_serves_without_until_the_first_has_ended() {
+    for purges in [false, true] {
+        let ground = Ground::routes(TIMED);
+        let gateway = ground.start().await;
+        serves(&gateway, "before").await;
+        until_written(&gateway, 2).await;
+        let second = ground.start().await;
+        let answers = || second.status()["state_directory"]["answers"].clone();
+        assert!(!is_from_disk(&second.get("/timed/a").await));
+        assert_eq!(answers(), serde_json::Value::Null);
+        if purges {
+            // The first knows nothing of it.
+            assert_eq!(second.purge("url=/timed/b").await.status, 200);
+        }
+        gateway.end().await;
+        until("the directory is used", || !answers().is_null()).await;
+        assert_eq!(is_from_disk(&second.get("/timed/b").await), !purges);
+        until("purges are recorded", || {
+            figure(&second, "purge_log_bytes") > 0
+        })
+        .await;
+        second.get("/timed/c").await;
+        until_written(&second, 1).await;
+        let gateway = ground.restart(second).await;
+        assert!(is_from_disk(&gateway.get("/timed/c").await));
+    }
+}
+
+#[tokio::test]
+async fn a_purge_beside_a_process_with_the_directory_counts_for_the_next_one() {
     let ground = Ground::routes(TIMED);
     let gateway = ground.start().await;
-    gateway.get("/timed/a").await;
+    serves(&gateway, "before").await;
+    until_written(&gateway, 2).await;
     let second = ground.start().await;
-    let answer = second.get("/timed/a").await;
-    assert!(!is_from_disk(&answer));
-    assert_eq!(
-        second.status()["state_directory"]["answers"],
-        serde_json::Value::Null
-    );
-    drop(second);
+    assert_eq!(second.purge("url=/timed/b").await.status, 200);
+    second.end().await;
     let gateway = ground.restart(gateway).await;
-    assert!(is_from_disk(&gateway.get("/timed/a").await));
-    assert_eq!(figure(&gateway, "hits"), 1);
+    assert!(!is_from_disk(&gateway.get("/timed/b").await));
 }
 
 #[tokio::test]

@@ -5,6 +5,8 @@ use std::fs;
 use std::net::SocketAddr;
 use std::process::Command;
 
+use rustix::process::Signal;
+
 use crate::support::{Client, Process, Upstream, within};
 
 /// Waits until a metric has a value.
@@ -33,17 +35,25 @@ const CONFIG: &str = r#"
 "#;
 
 /// Starts the binary before an upstream, with this state directory.
-fn started(
+pub(super) fn started(
     upstream: &Upstream,
     state: &str,
     before: Option<&str>,
 ) -> (Process, SocketAddr, SocketAddr, tempfile::NamedTempFile) {
+    started_with(upstream, state, before, "")
+}
+
+/// The same with more settings of the upstream.
+fn started_with(
+    upstream: &Upstream,
+    state: &str,
+    before: Option<&str>,
+    settings: &str,
+) -> (Process, SocketAddr, SocketAddr, tempfile::NamedTempFile) {
     let file = tempfile::NamedTempFile::new().unwrap();
-    fs::write(
-        file.path(),
-        format!("{CONFIG}\n[upstream]\nurl = \"{}\"\n", upstream.url()),
-    )
-    .unwrap();
+    let url = upstream.url();
+    let config = format!("{CONFIG}\n[upstream]\nurl = \"{url}\"\n{settings}");
+    fs::write(file.path(), config).unwrap();
     let path = file.path().display().to_string();
     let arguments = [
         "serve",
@@ -152,7 +162,14 @@ fn a_directory_mounted_read_only_is_refused() {
     let state = directory.path().display().to_string();
     let script = format!("mount -t tmpfs -o ro,mode=700 none {state}");
     for command in ["check", "serve"] {
-        let arguments = [command, "--sandbox", "--state", &state];
+        let arguments = [
+            command,
+            "--sandbox",
+            "--state",
+            &state,
+            "--listen",
+            "127.0.0.1:0",
+        ];
         let left = Process::start_mounted(&script, &arguments, &[]).wait();
         assert_eq!(left.code(), Some(2), "{}", left.errors);
         let expected = format!(
@@ -198,7 +215,8 @@ async fn neither_a_process_beside_another_nor_the_next_one_spends_what_it_does_n
         assert!((30..=62).contains(&retry_after), "{retry_after}");
     };
     refused(second.1, "another process uses the state directory").await;
-    drop((first, second));
+    // In this order: the second must not use the directory before its end.
+    drop((second, first));
     let third = started(&upstream, &state, None);
     refused(third.1, "another process has spent without the journal").await;
     assert_eq!(upstream.count(), 1);
@@ -206,6 +224,37 @@ async fn neither_a_process_beside_another_nor_the_next_one_spends_what_it_does_n
     // What the third knows is in the journal.
     let fourth = started(&upstream, &state, None);
     refused(fourth.1, "an earlier start did not know it").await;
+}
+
+#[tokio::test]
+async fn a_process_beside_another_spends_what_that_has_left_once_that_is_killed() {
+    let upstream = Upstream::start();
+    let directory = tempfile::tempdir().unwrap();
+    let state = directory.path().display().to_string();
+    let few = "requests_per_minute = 5\nqueue_timeout = \"10ms\"\n";
+    let start = || started_with(&upstream, &state, None, few);
+    let first = start();
+    for _ in 0..3 {
+        answers(first.1).await;
+    }
+    let second = start();
+    first.0.signal(Signal::KILL);
+    drop(first);
+    until(second.2, "ordgate_state_directory{status=\"open\"} 1.0").await;
+    let statuses = async |public: SocketAddr| {
+        let mut client = Client::connect(public).await;
+        let mut statuses = Vec::new();
+        for _ in 0..4 {
+            statuses.push(client.get("/any").await.status);
+        }
+        statuses
+    };
+    assert_eq!(statuses(second.1).await, [200, 200, 503, 503]);
+    second.0.signal(Signal::KILL);
+    drop(second);
+    let third = start();
+    assert_eq!(statuses(third.1).await, [503; 4]);
+    assert_eq!(upstream.count(), 5);
 }
 
 #[tokio::test]

@@ -1,7 +1,8 @@
 //! A process is killed and started again under a flood of misses: the upstreams count
 //! by their own clock, and never more than the budget.
 //!
-//! More kills, with the usual budget and longer lives:
+//! In CI this lasts for more than a minute. More kills, with the usual budget and longer
+//! lives:
 //!
 //!     ORDGATE_KILLS=50 cargo test --test gateway state::kills -- --nocapture
 
@@ -17,7 +18,7 @@ use tokio::time::Instant;
 use crate::support::{Process, Reply, Turnstile, Upstream};
 
 /// An upstream that answers after 0 to 300 ms.
-fn counting(seed: u64) -> Upstream {
+pub(super) fn counting(seed: u64) -> Upstream {
     let upstream = Upstream::start();
     let random = Mutex::new(fastrand::Rng::with_seed(seed));
     upstream.usually(move |_| {
@@ -32,7 +33,7 @@ fn counting(seed: u64) -> Upstream {
 }
 
 /// The most requests that arrived within any span of this length.
-fn busiest(upstream: &Upstream, seconds: u64) -> usize {
+pub(super) fn busiest(upstream: &Upstream, seconds: u64) -> usize {
     let arrived: Vec<_> = upstream.seen().iter().map(|seen| seen.at).collect();
     let from = |at: usize| {
         let end = arrived[at] + Duration::from_secs(seconds);
@@ -42,7 +43,7 @@ fn busiest(upstream: &Upstream, seconds: u64) -> usize {
 }
 
 /// Requests on one connection, each for something else, until it ends.
-async fn flood(address: SocketAddr, prefix: &'static str, seed: u64) {
+pub(super) async fn flood(address: SocketAddr, prefix: &'static str, seed: u64) {
     let Ok(mut stream) = TcpStream::connect(address).await else {
         return;
     };
@@ -99,6 +100,9 @@ async fn killed_and_started_again_under_a_flood_no_window_is_exceeded() {
         Some(_) => (60, 10, 6000),
         None => (20, 4, 900),
     };
+    // In CI for more than a minute, so that the windows before and after its end count too.
+    let is_long = by_hand.is_none() && std::env::var_os("ORDGATE_CI").is_some();
+    let least = Duration::from_secs(if is_long { 70 } else { 0 });
     let (first, other) = (counting(1), counting(2));
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("proxy.toml");
@@ -112,7 +116,9 @@ async fn killed_and_started_again_under_a_flood_no_window_is_exceeded() {
     ];
     let mut random = fastrand::Rng::with_seed(kills);
     let began = Instant::now();
-    for kill in 0..kills {
+    let mut kill = 0;
+    while kill < kills || began.elapsed() < least {
+        kill += 1;
         let (process, public, _) = Process::serve(&["--config", &file, "--state", &state], &keys);
         let clients = (0..8).map(|client| {
             let prefix = if client % 2 == 0 { "first" } else { "other" };
@@ -132,11 +138,12 @@ async fn killed_and_started_again_under_a_flood_no_window_is_exceeded() {
         let [minute, second] = [60, 1].map(|seconds| busiest(&upstream, seconds));
         let all = upstream.count();
         eprintln!(
-            "{name}: {kills} kills in {took:.1?}, {all} requests, at most {minute} in 60 s and {second} in 1 s"
+            "{name}: {kill} kills in {took:.1?}, {all} requests, at most {minute} in 60 s and {second} in 1 s"
         );
         assert!(minute <= per_minute, "{name}: {minute} in a minute");
         assert!(second <= per_second, "{name}: {second} in a second");
         // The journal costs little: much of the first minute's budget was used.
         assert!(all * 4 > per_minute, "{name}: {all} requests");
+        assert!(!is_long || all > per_minute, "{name}: {all} requests");
     }
 }

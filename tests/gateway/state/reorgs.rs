@@ -1,8 +1,12 @@
 //! What answers on disk are worth while the chain may have changed.
 
+use std::fs;
+use std::path::PathBuf;
+
 use ordgate::sandbox::{Sandbox, Settings};
 
-use super::answers::{Ground, figure, is_from_disk};
+use super::answer_faults::files;
+use super::answers::{Ground, TIMED, figure, is_from_disk};
 use crate::chain::{block, is_status, reply};
 use crate::support::{Gateway, Reply, until};
 
@@ -161,4 +165,23 @@ async fn while_the_blocks_below_a_new_tip_are_unchecked_recent_answers_are_stale
     let answer = gateway.get(&orphaned).await;
     let status = answer.must("cache-status");
     assert!(status.ends_with("detail=stale-if-error"), "{status}");
+}
+
+#[tokio::test]
+async fn files_of_former_tips_are_removed() {
+    let ground = Ground::routes(TIMED);
+    let gateway = ground.start().await;
+    gateway.end().await;
+    let answers = ground.directory.path().join("answers");
+    for former in 0..9 {
+        fs::write(answers.join(format!("blocks-{former}")), "former").unwrap();
+    }
+    let gateway = ground.start().await;
+    let is_former = |path: &PathBuf| fs::read(path).unwrap_or_default() == b"former";
+    until("few are left", || {
+        files(&answers).into_iter().filter(is_former).count() == 4
+    })
+    .await;
+    until("they are counted", || figure(&gateway, "bytes") >= 4 * 6).await;
+    gateway.end().await;
 }

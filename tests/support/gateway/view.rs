@@ -4,10 +4,12 @@
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 
+use ordgate::config::{Config, ConfigProblem, ReplicaOverrides};
+use ordgate::shared::engine::server::EngineUrl;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::Gateway;
+use super::{Gateway, Setup};
 use crate::support::{Client, PATIENCE, until};
 
 /// A tip of the chain in `/status`.
@@ -22,6 +24,24 @@ pub(crate) struct Tip {
     pub(crate) failures: u64,
     pub(crate) reorgs: u64,
     pub(crate) trouble: Option<String>,
+}
+
+/// Reads a configuration, for replicas with this engine if it is not empty.
+pub(super) fn parse(config: &str, engine: &str) -> Result<Config, Vec<ConfigProblem>> {
+    let engine = (!engine.is_empty()).then(|| EngineUrl::parse(engine).unwrap());
+    let shared = ReplicaOverrides {
+        engine,
+        ..ReplicaOverrides::default()
+    };
+    Config::parse_with("test.toml", config, &[], &shared)
+}
+
+impl Setup {
+    /// With this engine, which replicas share.
+    pub(crate) fn engine(self, url: &str) -> Self {
+        url.clone_into(&mut self.source.lock().unwrap().engine);
+        self
+    }
 }
 
 impl Gateway {

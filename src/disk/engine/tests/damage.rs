@@ -63,9 +63,9 @@ fn a_segment_that_cannot_be_read_is_lost_and_no_other() {
     drop(engine);
     let first = &files(directory.path())[0];
     let number = first.file_stem().unwrap().to_str().unwrap();
-    bad_sector::set(u64::from_str_radix(number, 16).ok());
+    bad_sector::set_read(&[u64::from_str_radix(number, 16).unwrap()]);
     let (engine, recovered) = open(directory.path(), SMALL);
-    bad_sector::set(None);
+    bad_sector::set_read(&[]);
     assert_eq!(recovered.discarded, 1);
     let left = engine.entries();
     assert!(0 < left && left < stored, "{left} of {stored}");
@@ -73,6 +73,78 @@ fn a_segment_that_cannot_be_read_is_lost_and_no_other() {
     // Where it can be read again, what it has may be older than what was stored since.
     let (engine, recovered) = open(directory.path(), SMALL);
     assert_eq!((recovered.discarded, engine.entries()), (0, left));
+}
+
+/// The numbers of the segments.
+fn segments(directory: &Path) -> Vec<u64> {
+    let number = |path: PathBuf| {
+        let name = path.file_stem().unwrap().to_str().unwrap();
+        u64::from_str_radix(name, 16).unwrap()
+    };
+    files(directory).into_iter().map(number).collect()
+}
+
+#[test]
+fn a_segment_that_cannot_be_written_is_dropped_and_no_other() {
+    for set_bad in [bad_sector::set_write, bad_sector::set_sync] {
+        let directory = tempfile::tempdir().unwrap();
+        let (engine, _) = open(directory.path(), 16 * SMALL);
+        (0..400).for_each(|number| put(&engine, number));
+        engine.sync().unwrap();
+        let numbers = segments(directory.path());
+        assert!(numbers.len() > 5, "{numbers:?}");
+        // One in the middle, one before it, and the one that is written to.
+        let bad = [numbers[3], numbers[1], numbers[numbers.len() - 1]];
+        set_bad(&bad);
+        // Each segment has some of them.
+        let removed = || (0..400).step_by(5);
+        removed().for_each(|number| engine.remove(&key(number)).unwrap());
+        let left = segments(directory.path());
+        assert!(bad.iter().all(|bad| !left.contains(bad)), "{left:?}");
+        assert_eq!(left.len(), numbers.len() - bad.len());
+        let entries = engine.entries();
+        assert!(entries > 100 && engine.unreadable() > 30, "{entries}");
+        assert!(
+            (320..=400).contains(&(entries + engine.unreadable())),
+            "all are counted"
+        );
+        // What was replaced in a bad segment is not back either, and it goes on.
+        (1_000..1_040).for_each(|number| put(&engine, number));
+        set_bad(&[]);
+        drop(engine);
+        let (engine, _) = open(directory.path(), 16 * SMALL);
+        assert!(removed().all(|number| !has(&engine, number)));
+        assert!((1_000..1_040).all(|number| has(&engine, number)));
+        assert!(engine.entries() >= entries);
+    }
+}
+
+#[test]
+fn a_record_is_not_back_when_the_one_that_replaced_it_is_dropped() {
+    let directory = tempfile::tempdir().unwrap();
+    let (engine, _) = open(directory.path(), 16 * SMALL);
+    (0..100).for_each(|number| put(&engine, number));
+    let older = segments(directory.path());
+    assert!(older.len() > 2, "{older:?}");
+    // The older ones cannot be marked, nor can their files be deleted.
+    bad_sector::set_write(&older);
+    let away = directory.path().with_extension("away");
+    fs::rename(directory.path(), &away).unwrap();
+    fs::write(directory.path(), "in its place").unwrap();
+    assert!(engine.put_batch(&[(key(1), b"newer".to_vec())]).is_err());
+    fs::remove_file(directory.path()).unwrap();
+    fs::rename(&away, directory.path()).unwrap();
+    bad_sector::set_write(&[*older.last().unwrap()]);
+    engine.remove(&key(99)).unwrap();
+    bad_sector::set_write(&[]);
+    assert!(!segments(directory.path()).contains(older.last().unwrap()));
+    drop(engine);
+    let (engine, _) = open(directory.path(), 16 * SMALL);
+    assert_eq!(
+        engine.get(&key(1)).unwrap(),
+        None,
+        "neither the older nor the newer"
+    );
 }
 
 #[test]

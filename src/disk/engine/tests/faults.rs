@@ -189,3 +189,72 @@ fn writes_to_a_full_disk() {
     let file = fs::metadata(Path::new(&directory).join("0000000000000000.open")).unwrap();
     assert!(file.len() <= LIMIT);
 }
+
+/// Whether this machine lets a test mount a file system of its own.
+fn can_mount() -> bool {
+    let tried = Command::new("unshare").args(["-rm", "true"]).status();
+    let can = tried.is_ok_and(|status| status.success());
+    if !can {
+        eprintln!("not run: it needs `unshare -rm`");
+    }
+    can
+}
+
+/// With a file system of its own, the test runs in another process.
+#[test]
+fn a_full_file_system_is_an_error_and_what_is_stored_stays() {
+    if let Some(directory) = std::env::var_os(DIRECTORY) {
+        return fill(directory.as_ref());
+    }
+    if !can_mount() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let script = r#"mount -t tmpfs -o size=256k none "$0" && exec "$@""#;
+    let name =
+        "disk::engine::tests::faults::a_full_file_system_is_an_error_and_what_is_stored_stays";
+    let output = Command::new("unshare")
+        .args(["-rm", "sh", "-c", script])
+        .arg(directory.path())
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "--nocapture", "--test-threads=1", name])
+        .env(DIRECTORY, directory.path())
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && text.contains("1 passed"),
+        "{text}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+/// Writes more than the file system has room for, which is less than the engine's bound.
+fn fill(directory: &Path) {
+    let at = |name: &str| directory.join(name);
+    fs::write(at("filler"), vec![1; 100 << 10]).unwrap();
+    let (engine, _) = open(&at("engine"), SMALL);
+    let (mut stored, mut refusals) = (Vec::new(), 0);
+    for number in 0..400 {
+        match engine.put_batch(&[(key(number), value(number))]) {
+            Ok(()) => stored.push(number),
+            Err(EngineError::Full { .. }) => refusals += 1,
+            Err(other) => panic!("{other}"),
+        }
+    }
+    assert!(refusals > 100 && stored.len() > 20, "{refusals} {stored:?}");
+    assert!(stored.iter().all(|number| has(&engine, *number)));
+    // What is removed needs no room.
+    let removed = stored.remove(1);
+    engine.remove(&key(removed)).unwrap();
+    drop(engine);
+    let (engine, recovered) = open(&at("engine"), SMALL);
+    assert_eq!(recovered.discarded, 0);
+    assert!(stored.iter().all(|number| has(&engine, *number)) && !has(&engine, removed));
+    fs::remove_file(at("filler")).unwrap();
+    (1_000..1_020).for_each(|number| put(&engine, number));
+    drop(engine);
+    let (engine, _) = open(&at("engine"), SMALL);
+    assert!((1_000..1_020).all(|number| has(&engine, number)));
+    assert!(!has(&engine, removed));
+}

@@ -18,27 +18,16 @@ use std::time::Duration;
 use crate::clock::Moment;
 use crate::upstream::admission::limit_report::{LimitWindow, ReportedLimit};
 use crate::upstream::admission::reserve::Reserve;
+use crate::upstream::admission::restrictions::{self, LimitInForce};
 
 /// At most this many limits are in force. Beyond that, the one with the most
 /// requests left is dropped.
-const MAX_LIMITS: usize = 8;
+const MAX_LIMITS: usize = restrictions::LIMITS;
 
 /// The reported limits in force. None of them outlasts a stricter one.
 #[derive(Debug, Default)]
 pub(super) struct ReportedLimits {
     limits: Vec<LimitInForce>,
-}
-
-#[derive(Debug)]
-struct LimitInForce {
-    window: LimitWindow,
-    remaining: u64,
-    /// What was left when the window was first reported; reserves are parts of it.
-    initial: u64,
-    until: Moment,
-    end_is_known: bool,
-    /// Requests sent when it was reported.
-    sent_when_reported: u64,
 }
 
 impl LimitInForce {
@@ -89,13 +78,30 @@ impl ReportedLimits {
             end_is_known: limit.end_is_known,
             sent_when_reported: context.sent,
         };
+        self.add(new);
+    }
+
+    /// Adds those that an earlier process was told of.
+    pub(super) fn add_earlier(&mut self, earlier: &[LimitInForce], now: Moment) {
+        self.remove_ended(now);
+        for limit in earlier {
+            self.add(*limit);
+        }
+    }
+
+    /// Those in force.
+    pub(super) fn in_force(&self) -> &[LimitInForce] {
+        &self.limits
+    }
+
+    fn add(&mut self, new: LimitInForce) {
         if self.limits.iter().any(|known| known.covers(&new)) {
             return;
         }
-        let mut initial = remaining;
+        let mut initial = new.initial;
         self.limits.retain(|known| {
             let is_covered = new.covers(known);
-            if is_covered && known.window == limit.window {
+            if is_covered && known.window == new.window {
                 initial = initial.max(known.initial);
             }
             !is_covered

@@ -5,7 +5,6 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::clock::Moment;
-use crate::upstream::admission::rates::Rate;
 
 /// An unlimited window keeps this many ends of requests, since a reload may
 /// introduce a limit, which applies to earlier requests too.
@@ -34,9 +33,9 @@ pub(super) struct SlidingWindow {
 }
 
 impl SlidingWindow {
-    pub(super) fn new(rate: Rate, span: Duration) -> Self {
+    pub(super) fn new(limit: Option<usize>, span: Duration) -> Self {
         Self {
-            limit: limit(rate),
+            limit,
             span,
             in_flight: 0,
             ended: VecDeque::new(),
@@ -45,13 +44,13 @@ impl SlidingWindow {
         }
     }
 
-    /// Any number of requests may have ended before this moment.
-    pub(super) fn block_after(&mut self, moment: Moment) {
-        self.blocked_until = moment + self.span;
+    /// Any number of requests may have ended before this moment, if there is one.
+    pub(super) fn block_after(&mut self, moment: Option<Moment>) {
+        self.blocked_until = moment.map_or_else(Moment::default, |moment| moment + self.span);
     }
 
-    pub(super) fn set_rate(&mut self, rate: Rate) {
-        let before = std::mem::replace(&mut self.limit, limit(rate));
+    pub(super) fn set_limit(&mut self, limit: Option<usize>) {
+        let before = std::mem::replace(&mut self.limit, limit);
         match (before, self.limit) {
             // The ends that were dropped are no later than the oldest one kept.
             (None, Some(limit)) if std::mem::take(&mut self.has_dropped) => {
@@ -88,9 +87,15 @@ impl SlidingWindow {
         if self.blocked_until > now {
             return Some(0);
         }
+        Some(limit.saturating_sub(self.counted(now)))
+    }
+
+    /// How many requests count: those in flight, and those that have ended within the
+    /// span. Where there is no limit, not all of them are known.
+    pub(super) fn counted(&mut self, now: Moment) -> usize {
         let span = self.span;
         while self.ended.pop_front_if(|end| *end + span <= now).is_some() {}
-        Some(limit.saturating_sub(self.in_flight + self.ended.len()))
+        self.in_flight + self.ended.len()
     }
 
     /// The time until a request can be taken that leaves `reserved` requests;
@@ -139,10 +144,13 @@ impl SlidingWindow {
         longest
     }
 
-    /// Counts the end of a request of an earlier process. None is dropped before the
-    /// limit is known.
-    pub(super) fn count_earlier(&mut self, end: Moment) {
-        self.ended.push_back(end);
+    /// Counts the ends of requests of an earlier process. None is dropped before the limit
+    /// is known.
+    pub(super) fn count_earlier(&mut self, ended: &[(Moment, u64)]) {
+        for (end, requests) in ended {
+            self.ended.extend((0..*requests).map(|_| *end));
+        }
+        self.ended.make_contiguous().sort_unstable();
     }
 
     /// Counts the end of a request.
@@ -163,17 +171,13 @@ impl SlidingWindow {
     }
 }
 
-fn limit(rate: Rate) -> Option<usize> {
-    rate.limit().map(|limit| limit as usize)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn an_unlimited_window_keeps_a_bounded_number_of_ends() {
-        let mut window = SlidingWindow::new(Rate::Unlimited, Duration::from_secs(60));
+        let mut window = SlidingWindow::new(None, Duration::from_secs(60));
         for _ in 0..2 * REMEMBERED {
             window.in_flight += 1;
             window.end(Moment::default());

@@ -62,10 +62,10 @@ fn requests_stay_counted_when_the_rates_change() {
         assert_eq!(take(&mut budget, at(millis), Reserve::Nothing), Ok(()));
         budget.end(at(millis));
     }
-    budget.set_rates(Rates::of(2, 10));
+    budget.set_limits(Rates::of(2, 10).into());
     let wait = Duration::from_millis(60_050 + 20 - 40);
     assert_eq!(take(&mut budget, at(40), Reserve::Nothing), Err(wait));
-    budget.set_rates(Rates::of(5, 10));
+    budget.set_limits(Rates::of(5, 10).into());
     assert_eq!(take(&mut budget, at(40), Reserve::Nothing), Ok(()));
     assert_eq!(budget.remaining(at(40)), Some(0));
 }
@@ -86,7 +86,7 @@ fn a_later_limit_counts_earlier_requests() {
             budget.end(at(millis));
             assert_eq!(budget.remaining(at(millis)), None);
         }
-        budget.set_rates(Rates::of(limit, 0));
+        budget.set_limits(Rates::of(limit, 0).into());
         assert_eq!(
             budget.remaining(at(10_000)),
             Some(at_once),
@@ -94,7 +94,7 @@ fn a_later_limit_counts_earlier_requests() {
         );
         assert_eq!(budget.remaining(at(60_050)), Some(later), "{sent} {limit}");
         assert_eq!(budget.remaining(at(70_050)), Some(limit as usize));
-        budget.set_rates(Rates::of(0, 0));
+        budget.set_limits(Rates::of(0, 0).into());
         assert_eq!(budget.wait(at(70_050), Reserve::Half), None);
     }
 }
@@ -107,9 +107,9 @@ fn earlier_requests_count_one_by_one() {
         ..EarlierSpending::default()
     };
     let mut budget = Budget::after(Rates::UNLIMITED, &earlier, at(10));
-    budget.set_rates(Rates::of(5_000, 0));
+    budget.set_limits(Rates::of(5_000, 0).into());
     assert_eq!(budget.remaining(at(10)), Some(3_000));
-    budget.set_rates(Rates::of(1_000, 0));
+    budget.set_limits(Rates::of(1_000, 0).into());
     assert_eq!(budget.remaining(at(10)), Some(0));
 }
 

@@ -44,6 +44,43 @@ fn taken(handle: &BudgetHandle, now: Moment) -> usize {
 }
 
 #[test]
+fn replicas_name_a_budget_alike_and_show_nothing_of_the_key() {
+    let name = owner("s3cret").shared_name("ordgate");
+    // HMAC-SHA256 with the key, of each text after its length; the first 16 bytes.
+    assert_eq!(name, "b68c9a9d3d853c7e27a1e3ece699f311");
+    assert_ne!(name, owner("s3cret").shared_name("other"));
+    assert_ne!(name, owner("s3cret2").shared_name("ordgate"));
+    let server = BudgetOwner::Server("s3cret".into());
+    assert_ne!(name, server.shared_name("ordgate"));
+    let other = BudgetOwner::Server("other".into());
+    assert_ne!(server.shared_name("ordgate"), other.shared_name("ordgate"));
+}
+
+#[test]
+fn a_replica_without_a_state_directory_waits_a_window_out() {
+    let clock = Clock::manual();
+    let replicas = Replicas {
+        count: 2.try_into().unwrap(),
+        floor_percent: 100,
+    };
+    let budgets = Budgets::unknown_before(clock.now(), "it is so").shared(replicas, clock.clone());
+    let queue = AdmissionQueue::new(10, clock.clone());
+    let handle = budgets.handle(&owner("a-key"), &queue, clock.now());
+    handle.join(demand(60, 8));
+    assert_eq!(taken(&handle, clock.now()), 0);
+    let unknown = budgets.unknown_spending(clock.now());
+    assert_eq!(unknown, Some((LONGEST_WAIT, "it is so")));
+    clock.advance(LONGEST_WAIT);
+    assert_eq!(budgets.unknown_spending(clock.now()), None);
+    assert_eq!(taken(&handle, clock.now()), 4, "half of 8");
+    // A key that a reload adds is as old as the process.
+    let added = budgets.handle(&owner("other"), &queue, clock.now());
+    added.join(demand(60, 8));
+    assert_eq!(taken(&added, clock.now()), 4);
+    assert_eq!(budgets.all().len(), 2);
+}
+
+#[test]
 fn without_a_key_the_budget_belongs_to_host_and_port() {
     for (url, expected) in [
         ("http://127.0.0.1:3999/runes", "127.0.0.1:3999"),

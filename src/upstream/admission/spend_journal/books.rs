@@ -10,10 +10,16 @@ use super::file::{BYTES, FileHeader, SLOTS};
 use crate::clock::Moment;
 use crate::state_dir::BootId;
 use crate::upstream::admission::budget::LONGEST_WAIT;
+use crate::upstream::admission::restrictions::Restrictions;
 use crate::upstream::admission::shared_budget::SharedBudget;
 use crate::upstream::admission::spending::{self, EarlierSpending, PAGE, Stamp, Unreadable};
 
 type Name = [u8; 16];
+
+/// Why the spending of other processes is not known.
+const UNUSED: &str =
+    "replicas share the budgets, and none has used this state directory in the last minute";
+const NEW_KEY: &str = "replicas share the budgets, and an API key is new in this state directory";
 
 /// The content of the journal.
 #[derive(Default)]
@@ -26,6 +32,10 @@ pub(super) struct Books {
     unknown: Option<(&'static str, Moment)>,
     /// When it was read.
     read_at: Moment,
+    /// When a page was written last.
+    last_written: Option<Moment>,
+    /// Whether replicas share the budgets.
+    is_shared: bool,
     /// Pages that say nothing and are to be cleared.
     pub(super) useless: Vec<usize>,
     /// The budgets in use, and some that were.
@@ -72,16 +82,17 @@ impl Books {
             books.slots.push(None);
             match read {
                 Ok((name, mut earlier)) => {
+                    let written = at.now.before(spending::age(page, at));
+                    books.last_written = books.last_written.max(Some(written));
                     earlier.unknown_before = earlier.unknown_before.max(header_unknown_before);
                     books.slots[slot - 1] = Some(name);
-                    let earlier = match is_unknown {
-                        true => EarlierSpending::unknown_before(at.now),
-                        false => earlier,
-                    };
+                    if is_unknown {
+                        earlier.forget_spending(at.now);
+                    }
                     books.earlier.insert(name, earlier);
                 }
                 Err(Unreadable::Empty) => {}
-                Err(Unreadable::OtherBoot) => books.useless.push(slot),
+                Err(Unreadable::OtherBoot) => books.add_of_other_boot(slot, page, at.now),
                 Err(Unreadable::Damaged) => {
                     books.useless.push(slot);
                     books.unknown = Some(("a page of the journal is damaged", at.now));
@@ -92,6 +103,38 @@ impl Books {
             books.unknown = Some(("the journal is torn", at.now));
         }
         books
+    }
+
+    /// Takes over what providers had asked for before the machine was restarted.
+    fn add_of_other_boot(&mut self, slot: usize, page: &[u8], now: Moment) {
+        let read = spending::read_of_other_boot(page, now);
+        let read = read.filter(|(_, restrictions)| *restrictions != Restrictions::default());
+        let Some((name, restrictions)) = read else {
+            return self.useless.push(slot);
+        };
+        // The page stays until it is written anew.
+        self.slots[slot - 1] = Some(name);
+        let earlier = EarlierSpending {
+            unknown_before: self.unknown_before(),
+            restrictions,
+            ..EarlierSpending::default()
+        };
+        self.earlier.insert(name, earlier);
+    }
+
+    /// Replicas share the budgets: this process may have come in place of one with
+    /// another directory. Only what a process has written here a short time ago says what
+    /// was spent in its place.
+    pub(super) fn share(&mut self, now: Moment) {
+        (self.is_shared, self.read_at) = (true, now);
+        let is_recent = |written| now.since(written) < LONGEST_WAIT;
+        if self.last_written.is_some_and(is_recent) {
+            return;
+        }
+        self.unknown = Some((UNUSED, now));
+        for earlier in self.earlier.values_mut() {
+            earlier.forget_spending(now);
+        }
     }
 
     /// Says in the log what was found.
@@ -142,6 +185,11 @@ impl Books {
 
     /// The page of a budget, and what earlier processes have spent of it.
     pub(super) fn assign(&mut self, name: Name, now: Moment) -> (Option<usize>, EarlierSpending) {
+        let is_known =
+            self.earlier.contains_key(&name) || self.unknown_before() >= Some(self.read_at);
+        if self.is_shared && !is_known && now.since(self.read_at) < LONGEST_WAIT {
+            self.unknown = Some((NEW_KEY, self.read_at));
+        }
         let unknown_before = self.unknown_before();
         let absent = EarlierSpending {
             unknown_before,

@@ -1,5 +1,8 @@
 //! The journal with real files.
 
+mod beside;
+mod cooldowns;
+
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::AtomicI32;
@@ -12,7 +15,7 @@ use crate::upstream::admission::budget::BudgetEntry;
 use crate::upstream::admission::budgets::Budgets;
 use crate::upstream::admission::queue::AdmissionQueue;
 use crate::upstream::admission::shared_budget::{BudgetDemand, BudgetHandle};
-use crate::upstream::admission::{Rates, Reserve, spending};
+use crate::upstream::admission::{Rates, Replicas, Reserve, spending};
 
 /// An error that every write gets, if it is set, and what happens during the next one.
 #[derive(Clone, Default)]
@@ -43,8 +46,12 @@ const ENOSPC: i32 = 28;
 
 impl Process {
     fn start(path: &Path, clock: &Clock) -> Self {
+        Self::start_as(path, clock, false)
+    }
+
+    fn start_as(path: &Path, clock: &Clock, is_shared: bool) -> Self {
         let directory = StateDir::open(path).unwrap().unwrap();
-        let journal = SpendJournal::read(Arc::new(directory), clock.clone());
+        let journal = SpendJournal::read(Arc::new(directory), clock.clone(), is_shared);
         let journal = Arc::new(journal);
         Self {
             budgets: Budgets::journalled(journal.clone()),
@@ -55,14 +62,7 @@ impl Process {
 
     /// The budget of a key: 60 a minute, 5 a second.
     fn budget(&self, key: &'static str) -> Arc<BudgetHandle> {
-        let owner = BudgetOwner::Key(HeaderValue::from_static(key));
-        let queue = AdmissionQueue::new(10, self.clock.clone());
-        let handle = self.budgets.handle(&owner, &queue, self.clock.now());
-        handle.join(BudgetDemand {
-            rates: Rates::of(60, 5),
-            probes: 0,
-        });
-        handle
+        handle(&self.budgets, &self.clock, key)
     }
 
     fn left(&self, key: &'static str) -> Option<usize> {
@@ -86,6 +86,17 @@ impl Process {
     fn kill(self) {
         drop(self);
     }
+}
+
+fn handle(budgets: &Budgets, clock: &Clock, key: &'static str) -> Arc<BudgetHandle> {
+    let owner = BudgetOwner::Key(HeaderValue::from_static(key));
+    let queue = AdmissionQueue::new(10, clock.clone());
+    let handle = budgets.handle(&owner, &queue, clock.now());
+    handle.join(BudgetDemand {
+        rates: Rates::of(60, 5),
+        probes: 0,
+    });
+    handle
 }
 
 fn millis(millis: u64) -> Duration {
@@ -136,6 +147,51 @@ fn a_key_that_is_absent_for_a_while_keeps_its_spending() {
     let third = Process::start(directory.path(), &clock);
     first_write(&third, "other");
     assert_eq!(third.left("one"), Some(59));
+}
+
+#[test]
+fn replicas_know_only_what_was_spent_in_their_own_place() {
+    let directory = tempfile::tempdir().unwrap();
+    let clock = Clock::manual();
+    let start = || Process::start_as(directory.path(), &clock, true);
+    let why = |process: &Process| process.journal.snapshot().unknown_because;
+    // A new directory: the replica before may have had another.
+    let first = start();
+    assert!(why(&first).unwrap().contains("this state directory"));
+    assert_eq!(first.left("one"), Some(0));
+    clock.advance(millis(61_050));
+    assert_eq!((first.left("one"), why(&first)), (Some(60), None));
+    first_write(&first, "one");
+    first.kill();
+    // Soon afterwards, its page says all; nothing says it of other keys.
+    clock.advance(millis(61_049));
+    let second = start();
+    assert_eq!((second.left("one"), why(&second)), (Some(59), None));
+    assert_eq!(second.left("new"), Some(0));
+    assert!(why(&second).unwrap().contains("is new"));
+    clock.advance(millis(61_050));
+    assert_eq!(second.left("new"), Some(60));
+    second.journal.write();
+    second.kill();
+    // Later, others may have run in its place.
+    clock.advance(millis(61_050));
+    let third = start();
+    assert!(why(&third).unwrap().contains("in the last minute"));
+    assert_eq!(third.left("one"), Some(0));
+    assert_eq!(third.left("new"), Some(0));
+    third.journal.write();
+    third.kill();
+    // Another start does not wait anew.
+    clock.advance(millis(30_000));
+    let fourth = start();
+    assert_eq!(fourth.left("one"), Some(0));
+    clock.advance(millis(31_050));
+    assert_eq!(fourth.left("one"), Some(60));
+    // Alone, an ordgate knows that nobody else has spent anything.
+    fourth.kill();
+    clock.advance(millis(600_000));
+    let alone = Process::start(directory.path(), &clock);
+    assert_eq!(alone.left("one"), Some(60));
 }
 
 /// Uses a key once.
@@ -374,7 +430,7 @@ async fn a_request_waits_until_the_thread_has_written_it() {
     let directory = tempfile::tempdir().unwrap();
     let clock = Clock::machine();
     let state = Arc::new(StateDir::open(directory.path()).unwrap().unwrap());
-    let journal = SpendJournal::open(state.clone(), clock.clone()).unwrap();
+    let journal = SpendJournal::open(state.clone(), clock.clone(), false).unwrap();
     let process = Process {
         budgets: Budgets::journalled(journal.clone()),
         journal,

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::upstream::admission::budget::Budget;
+use crate::upstream::admission::restrictions::{HostCooldown, HostName};
 use crate::upstream::admission::{Rates, Reserve};
 
 const NAME: [u8; 16] = [3; 16];
@@ -29,13 +30,13 @@ fn read_at(page: &[u8], millis: u64, process: u64) -> EarlierSpending {
 
 #[test]
 fn a_page_has_requests_in_flight_and_those_that_have_ended() {
-    let mut spending = Spending::after(&EarlierSpending::default());
+    let mut spending = Spending::default();
     for at in [1000, 1040, 1260, 1270] {
         spending.take();
         spending.end(moment(at, 0));
     }
     spending.take();
-    let page = spending.page(&NAME, &BOOT, stamp(1300, 0));
+    let page = spending.page(&Restrictions::default(), &NAME, &BOOT, stamp(1300, 0));
     let (name, _) = read(&*page, Some(&BOOT), stamp(1300, 0)).unwrap();
     assert_eq!(name, NAME);
     let found = read_at(&*page, 5000, 1);
@@ -61,14 +62,14 @@ fn a_page_has_requests_in_flight_and_those_that_have_ended() {
 
 #[test]
 fn time_in_which_the_machine_sleeps_is_no_reason_to_forget() {
-    let mut spending = Spending::after(&EarlierSpending::default());
+    let mut spending = Spending::default();
     spending.take();
     spending.end(moment(1000, 0));
     // It slept for an hour before the page was written: its age is not known better.
     let hour = Duration::from_hours(1);
     let mut at = stamp(2000, 0);
     at.since_boot += hour;
-    let page = spending.page(&NAME, &BOOT, at);
+    let page = spending.page(&Restrictions::default(), &NAME, &BOOT, at);
     let mut later = stamp(3000, 1);
     later.since_boot += hour;
     let found = read(&*page, Some(&BOOT), later).unwrap().1;
@@ -81,7 +82,7 @@ fn time_in_which_the_machine_sleeps_is_no_reason_to_forget() {
 
 #[test]
 fn a_page_that_cannot_be_trusted_says_nothing() {
-    let page = Spending::after(&EarlierSpending::default()).page(&NAME, &BOOT, stamp(1000, 0));
+    let page = Spending::default().page(&Restrictions::default(), &NAME, &BOOT, stamp(1000, 0));
     let of = |page: &[u8], boot: Option<&BootId>, millis| {
         read(page, boot, stamp(millis, 0)).map(|(name, _)| name)
     };
@@ -106,9 +107,9 @@ fn a_page_that_cannot_be_trusted_says_nothing() {
         assert_eq!(found, Err(Unreadable::Damaged), "{at}");
     }
     // A torn page: the end of the one before.
-    let mut spent = Spending::after(&EarlierSpending::default());
+    let mut spent = Spending::default();
     spent.take();
-    let next = spent.page(&NAME, &BOOT, stamp(1001, 0));
+    let next = spent.page(&Restrictions::default(), &NAME, &BOOT, stamp(1001, 0));
     for at in [42, 57, 512, BODY + 1] {
         let mut torn = next.clone();
         torn[at..].copy_from_slice(&page[at..]);
@@ -131,7 +132,7 @@ fn an_unknown_past_is_waited_out_once() {
     assert_eq!(wait(&mut budget, moment(1000, 0)), Some(whole));
     // A process that starts meanwhile does not begin anew.
     let page = budget.spending().unwrap();
-    let page = page.page(&NAME, &BOOT, stamp(11_000, 0));
+    let page = page.page(&Restrictions::default(), &NAME, &BOOT, stamp(11_000, 0));
     let found = read_at(&*page, 31_000, 1);
     let mut budget = Budget::after(rates, &found, moment(31_000, 1));
     let left = Duration::from_millis(31_050);
@@ -180,7 +181,7 @@ proptest! {
         let rates = Rates::of(12, 4);
         let (mut now, mut process) = (1000, 0);
         let mut budget = Budget::after(rates, &EarlierSpending::default(), moment(now, 0));
-        let mut page = budget.spending().unwrap().page(&NAME, &BOOT, stamp(now, 0));
+        let mut page = budget.spending().unwrap().page(&Restrictions::default(), &NAME, &BOOT, stamp(now, 0));
         // When each request that is in flight was sent; when others were counted.
         let (mut in_flight, mut counted) = (VecDeque::new(), Vec::new());
         for (pause, step) in steps {
@@ -191,7 +192,7 @@ proptest! {
                         in_flight.push_back(now);
                     }
                     // Before anything is sent.
-                    page = budget.spending().unwrap().page(&NAME, &BOOT, stamp(now, process));
+                    page = budget.spending().unwrap().page(&Restrictions::default(), &NAME, &BOOT, stamp(now, process));
                 }
                 Step::Answer => {
                     if let Some(sent) = in_flight.pop_front() {
@@ -200,7 +201,7 @@ proptest! {
                     }
                 }
                 Step::Write => {
-                    page = budget.spending().unwrap().page(&NAME, &BOOT, stamp(now, process));
+                    page = budget.spending().unwrap().page(&Restrictions::default(), &NAME, &BOOT, stamp(now, process));
                 }
                 Step::Kill(pause) => {
                     now += pause;
@@ -210,7 +211,7 @@ proptest! {
                     counted.extend(in_flight.drain(..).map(|sent: u64| sent.max(late)));
                     let found = read_at(&*page, now, process);
                     budget = Budget::after(rates, &found, moment(now, process));
-                    page = budget.spending().unwrap().page(&NAME, &BOOT, stamp(now, process));
+                    page = budget.spending().unwrap().page(&Restrictions::default(), &NAME, &BOOT, stamp(now, process));
                 }
             }
         }
@@ -246,11 +247,45 @@ proptest! {
                 Step::Answer | Step::Write | Step::Kill(_) => {}
             }
         }
-        let page = budget.spending().unwrap().page(&NAME, &BOOT, stamp(now, 0));
+        let page = budget.spending().unwrap().page(&Restrictions::default(), &NAME, &BOOT, stamp(now, 0));
         let found = read_at(&*page, now, 1);
         let mut next = Budget::after(rates, &found, moment(now, 1));
         let later = moment(now + 61_200, 1);
         prop_assert_eq!(next.wait(later, Reserve::Nothing), None);
         prop_assert_eq!(next.remaining(later), Some(12));
+    }
+}
+
+#[test]
+fn a_page_has_what_providers_have_asked_for() {
+    let cooldown = HostCooldown {
+        host: HostName::new("an-upstream", "a-host"),
+        until: moment(41_000, 0),
+        quota_spent_until: None,
+    };
+    let mut asked = Restrictions::default();
+    asked.set(cooldown, moment(1000, 0));
+    let mut spending = Spending::default();
+    spending.take();
+    let page = spending.page(&asked, &NAME, &BOOT, stamp(1000, 0));
+    let found = read_at(&*page, 11_000, 1).restrictions;
+    let until = moment(41_000, 1);
+    assert_eq!(found.cooldowns, [HostCooldown { until, ..cooldown }]);
+    // A page of the version before has none.
+    let old = changed(&*page, |page| {
+        page[..8].copy_from_slice(&MAGIC_1);
+        page[COUNTED..].fill(0);
+    });
+    let found = read_at(&old, 11_000, 1);
+    assert_eq!(found.interrupted, 1);
+    assert_eq!(found.restrictions, Restrictions::default());
+    for at in 0..BODY + DIGEST {
+        let mut damaged = page.clone();
+        damaged[at] ^= 1;
+        assert!(
+            read(&*damaged, Some(&BOOT), stamp(2000, 1)).is_err(),
+            "{at}"
+        );
+        assert_eq!(read_of_other_boot(&*damaged, moment(2000, 1)), None, "{at}");
     }
 }

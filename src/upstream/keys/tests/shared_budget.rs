@@ -159,3 +159,73 @@ async fn more_budget_at_one_upstream_wakes_requests_at_another() {
     other.retire();
     assert_eq!(waiting.await.unwrap(), at_once);
 }
+
+/// A process that is stopped between the permit and the request may not send it: others
+/// may have been granted what it held.
+#[tokio::test(start_paused = true)]
+async fn a_replica_takes_a_request_again_before_it_sends_it_late() {
+    let clock = Clock::manual();
+    let replicas = crate::upstream::Replicas {
+        count: 2.try_into().unwrap(),
+        floor_percent: 100,
+    };
+    let budgets = Budgets::new().shared(replicas, clock.clone());
+    let keys = upstream("a-key", server(), Rates::of(20, 4), &budgets, &clock);
+    let patience = Duration::from_secs(5);
+    let mut first = keys.permit(Priority::Miss);
+    let mut second = keys.permit(Priority::Miss);
+    clock.advance(Duration::from_secs(2));
+    assert_eq!(first.ready(patience).await, Ok(()));
+    assert_eq!(keys.left(), Some(8), "it is the same request");
+    clock.advance(Duration::from_millis(1));
+    // Given back, it counts until a window later; there is no room for another then.
+    assert_eq!(first.ready(Duration::ZERO).await, Err(spent_for(1_005)));
+    drop(first);
+    assert_eq!(keys.left(), Some(8), "it is given back once");
+    clock.advance(Duration::from_millis(1_005));
+    assert_eq!(second.ready(patience).await, Ok(()));
+    assert_eq!(keys.left(), Some(7), "it counts twice");
+    // Without other replicas a late request is sent.
+    let alone = super::keys("a-key", 20, 4, &clock);
+    let mut late = alone.permit(Priority::Miss);
+    clock.advance(Duration::from_secs(600));
+    assert_eq!(late.ready(Duration::ZERO).await, Ok(()));
+    assert_eq!(alone.left(), Some(19));
+}
+
+/// A request that waits for a connection while the machine is suspended is not written.
+#[tokio::test(start_paused = true)]
+async fn a_replica_writes_no_request_that_has_waited_too_long_for_a_connection() {
+    let clock = Clock::manual();
+    let replicas = crate::upstream::Replicas {
+        count: 2.try_into().unwrap(),
+        floor_percent: 100,
+    };
+    let budgets = Budgets::new().shared(replicas, clock.clone());
+    let keys = upstream("a-key", server(), Rates::of(20, 4), &budgets, &clock);
+    let permit = keys.permit(Priority::Miss);
+    let time = Duration::from_secs(60);
+    let mut polls = 0;
+    let request = std::future::poll_fn(|context| {
+        polls += 1;
+        if polls == 3 {
+            return std::task::Poll::Ready("written");
+        }
+        clock.advance(Duration::from_secs(31));
+        context.waker().wake_by_ref();
+        std::task::Poll::Pending
+    });
+    assert_eq!(permit.in_time(time, request).await, Ok("written"));
+    let mut polls = 0;
+    let request = std::future::poll_fn(|context| {
+        polls += 1;
+        if polls > 5 {
+            return std::task::Poll::Ready("written");
+        }
+        clock.advance(Duration::from_secs(1));
+        context.waker().wake_by_ref();
+        std::task::Poll::Pending
+    });
+    // 62 s have passed since it was taken, by the clock that is never suspended.
+    assert_eq!(permit.in_time(time, request).await, Err(Late));
+}

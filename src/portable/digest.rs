@@ -1,15 +1,15 @@
 //! Digests of what routes and tips mean.
 //!
-//! The numbers of routes and tips are valid within one process. On disk a route is
+//! The numbers of routes and tips are valid within one process. Elsewhere a route is
 //! named by the digest of all that its stored responses depend on: with another path,
 //! mode or upstream it has another digest, and finds nothing of what was stored
-//! before. The text that is digested needs to be the same only from one start to the
-//! next: where it differs, what was stored is absent.
+//! before. Where the text that is digested differs from one version to the next, what
+//! was stored is absent.
 
 use std::fmt;
 
 use aws_lc_rs::digest::{SHA256, digest};
-use http::HeaderName;
+use http::{HeaderName, Uri};
 
 use crate::cache::policy::Mode;
 use crate::chain::TipSource;
@@ -19,7 +19,7 @@ use crate::validate::ParameterType;
 
 /// The digest of what a route, or a tip, means.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct MeaningDigest(pub(super) [u8; 32]);
+pub(crate) struct MeaningDigest(pub(crate) [u8; 32]);
 
 impl fmt::Debug for MeaningDigest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -35,13 +35,13 @@ impl MeaningDigest {
     }
 
     /// Its first half, in hexadecimal.
-    pub(super) fn hex(self) -> String {
+    pub(crate) fn hex(self) -> String {
         let half = self.0[..16].iter();
         half.map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// The engine's key of a target of a route.
-    pub(super) fn key_of(self, target: &str) -> [u8; 16] {
+    /// The key of a target of a route.
+    pub(crate) fn key_of(self, target: &str) -> [u8; 16] {
         let mut whole = Vec::with_capacity(self.0.len() + target.len());
         whole.extend_from_slice(&self.0);
         whole.extend_from_slice(target.as_bytes());
@@ -52,14 +52,18 @@ impl MeaningDigest {
 }
 
 /// The part of an upstream's meaning that its answers depend on: its name, and its
-/// preferred URL. The other URLs are of the same API, so that adding or removing one
-/// changes no answer.
+/// preferred URL or what its answers follow from. The other URLs are of the same API, so
+/// that adding or removing one changes no answer.
 fn upstream(settings: &Settings) -> (&str, String) {
-    let url = settings.endpoints.urls.first();
-    (
-        &settings.name,
-        url.map_or_else(String::new, ToString::to_string),
-    )
+    let endpoints = &settings.endpoints;
+    let preferred = match &endpoints.content {
+        Some(content) => content.to_string(),
+        None => endpoints
+            .urls
+            .first()
+            .map_or_else(String::new, Uri::to_string),
+    };
+    (&settings.name, preferred)
 }
 
 /// The digest of a tip.

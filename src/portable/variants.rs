@@ -1,4 +1,5 @@
-//! The variants of a target, of a route in mode `respect`, as they are kept on disk.
+//! The variants of a target, of a route in mode `respect`, as they are kept outside the
+//! process.
 //!
 //! What decides their reuse follows from their fields, and is not kept itself: a
 //! variant for which it would not follow ([`KeptVariant::of`]) is not kept. Nor is one
@@ -14,7 +15,6 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use super::bytes::{Reader, put_bytes};
 use super::codec::{MOST_BODY, body, put_body, put_span, span};
-use super::time::DiskTime;
 use crate::cache::directives::Scope;
 use crate::cache::encodings::Encodings;
 use crate::cache::reuse::StoredFacts;
@@ -27,27 +27,28 @@ const MOST: u16 = 4096;
 
 /// A stored response of a route in mode `respect`.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct KeptVariant {
-    pub(super) status: StatusCode,
-    pub(super) fields: HeaderMap,
-    pub(super) nominated: Nominated,
-    pub(super) secondary: SecondaryKey,
+pub(crate) struct KeptVariant {
+    pub(crate) status: StatusCode,
+    pub(crate) fields: HeaderMap,
+    pub(crate) nominated: Nominated,
+    pub(crate) secondary: SecondaryKey,
     /// When it was received.
-    pub(super) received: u64,
+    pub(crate) received: u64,
     /// Its age when it was received.
-    pub(super) initial_age: Duration,
-    pub(super) is_encodable: bool,
-    pub(super) body: Bytes,
+    pub(crate) initial_age: Duration,
+    pub(crate) is_encodable: bool,
+    pub(crate) body: Bytes,
 }
 
 impl KeptVariant {
     /// A variant as it is kept, if it may be and is fresh for longer than
-    /// `min_freshness`.
-    pub(super) fn of(
+    /// `min_freshness`. `time_of` gives times by the clock of whoever keeps it.
+    pub(crate) fn of(
         variant: &Variant,
         targets: &TargetList,
         min_freshness: Duration,
-        (now, time): (SystemTime, DiskTime),
+        now: SystemTime,
+        time_of: impl Fn(SystemTime) -> u64,
     ) -> Option<Self> {
         let facts = &variant.reuse;
         let directives = facts.directives();
@@ -72,7 +73,7 @@ impl KeptVariant {
             fields: variant.fields.clone(),
             nominated: variant.nominated.clone(),
             secondary: variant.secondary.clone(),
-            received: time.of_wall(received),
+            received: time_of(received),
             initial_age,
             is_encodable: variant.encodings.are_allowed(),
             body: variant.body.clone(),
@@ -93,11 +94,10 @@ impl KeptVariant {
         )
     }
 
-    /// The variant as it is stored in memory; `None` if it is from the future, so that
-    /// its age is not known.
-    pub(super) fn restore(self, targets: &TargetList, time: DiskTime) -> Option<Variant> {
-        let received = time.wall_of(self.received)?;
-        Some(Variant {
+    /// The variant as it is stored in memory, given when it was received by the clock of
+    /// this process.
+    pub(crate) fn restore(self, targets: &TargetList, received: SystemTime) -> Variant {
+        Variant {
             reuse: self.facts(targets, received),
             status: self.status,
             fields: self.fields,
@@ -107,7 +107,7 @@ impl KeptVariant {
             secondary: self.secondary,
             received,
             is_personal: false,
-        })
+        }
     }
 
     fn write(&self, out: &mut Vec<u8>) {
@@ -164,7 +164,7 @@ impl KeptVariant {
     }
 }
 
-/// Whether the values of all nominated fields may be written to disk: they say what a
+/// Whether the values of all nominated fields may be kept: they say what a
 /// client prefers or is, and not who it is.
 fn is_without_secrets(nominated: &Nominated) -> bool {
     let Nominated::Fields(names) = nominated else {
@@ -188,7 +188,7 @@ fn count(from: &mut Reader<'_>) -> Option<u16> {
     from.u16().filter(|count| *count <= MOST)
 }
 
-pub(super) fn write(variants: &[KeptVariant], out: &mut Vec<u8>) {
+pub(crate) fn write(variants: &[KeptVariant], out: &mut Vec<u8>) {
     let count = u16::try_from(variants.len()).unwrap_or(u16::MAX);
     out.extend_from_slice(&count.to_le_bytes());
     for variant in variants {
@@ -196,7 +196,7 @@ pub(super) fn write(variants: &[KeptVariant], out: &mut Vec<u8>) {
     }
 }
 
-pub(super) fn read(from: &mut Reader<'_>) -> Option<Vec<KeptVariant>> {
+pub(crate) fn read(from: &mut Reader<'_>) -> Option<Vec<KeptVariant>> {
     (0..count(from)?).map(|_| KeptVariant::read(from)).collect()
 }
 

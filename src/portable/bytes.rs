@@ -1,4 +1,4 @@
-//! Reading and writing the bytes of files: numbers, texts and checked records.
+//! Reading and writing bytes of files and records: numbers, texts and checked records.
 //!
 //! Nothing here trusts what it reads: any bytes give a value or `None`.
 
@@ -6,38 +6,38 @@ use aws_lc_rs::digest::{SHA256, digest};
 
 /// What is left to read.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Reader<'b>(pub(super) &'b [u8]);
+pub(crate) struct Reader<'b>(pub(crate) &'b [u8]);
 
 impl<'b> Reader<'b> {
     /// The next bytes, if there are so many.
-    pub(super) fn take(&mut self, len: usize) -> Option<&'b [u8]> {
+    pub(crate) fn take(&mut self, len: usize) -> Option<&'b [u8]> {
         let (taken, rest) = self.0.split_at_checked(len)?;
         self.0 = rest;
         Some(taken)
     }
 
     /// The next bytes, as an array.
-    pub(super) fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+    pub(crate) fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
         self.take(N)?.try_into().ok()
     }
 
-    pub(super) fn u8(&mut self) -> Option<u8> {
+    pub(crate) fn u8(&mut self) -> Option<u8> {
         self.array::<1>().map(|[byte]| byte)
     }
 
-    pub(super) fn u16(&mut self) -> Option<u16> {
+    pub(crate) fn u16(&mut self) -> Option<u16> {
         self.array().map(u16::from_le_bytes)
     }
 
-    pub(super) fn u32(&mut self) -> Option<u32> {
+    pub(crate) fn u32(&mut self) -> Option<u32> {
         self.array().map(u32::from_le_bytes)
     }
 
-    pub(super) fn u64(&mut self) -> Option<u64> {
+    pub(crate) fn u64(&mut self) -> Option<u64> {
         self.array().map(u64::from_le_bytes)
     }
 
-    pub(super) fn bool(&mut self) -> Option<bool> {
+    pub(crate) fn bool(&mut self) -> Option<bool> {
         match self.u8()? {
             0 => Some(false),
             1 => Some(true),
@@ -46,25 +46,25 @@ impl<'b> Reader<'b> {
     }
 
     /// Bytes that their length precedes.
-    pub(super) fn bytes(&mut self) -> Option<&'b [u8]> {
+    pub(crate) fn bytes(&mut self) -> Option<&'b [u8]> {
         let len = usize::try_from(self.u32()?).ok()?;
         self.take(len)
     }
 
     /// A text that its length precedes.
-    pub(super) fn text(&mut self) -> Option<&'b str> {
+    pub(crate) fn text(&mut self) -> Option<&'b str> {
         std::str::from_utf8(self.bytes()?).ok()
     }
 
     /// Whether all was read.
-    pub(super) const fn is_at_end(&self) -> bool {
+    pub(crate) const fn is_at_end(&self) -> bool {
         self.0.is_empty()
     }
 }
 
 /// Writes bytes and, before them, their length. What is longer than a u32 can say is
 /// never written: bodies and records are bounded.
-pub(super) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
     out.extend_from_slice(&len.to_le_bytes());
     out.extend_from_slice(bytes);
@@ -74,7 +74,7 @@ pub(super) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
 const SUM: usize = 8;
 
 /// Writes a record: its length, its checksum and its content.
-pub(super) fn put_record(out: &mut Vec<u8>, content: &[u8]) {
+pub(crate) fn put_record(out: &mut Vec<u8>, content: &[u8]) {
     let len = u32::try_from(content.len()).unwrap_or(u32::MAX);
     out.extend_from_slice(&len.to_le_bytes());
     out.extend_from_slice(&sum(content));
@@ -82,7 +82,7 @@ pub(super) fn put_record(out: &mut Vec<u8>, content: &[u8]) {
 }
 
 /// The content of the next record; `None` if it is torn or its checksum is wrong.
-pub(super) fn take_record<'b>(from: &mut Reader<'b>) -> Option<&'b [u8]> {
+pub(crate) fn take_record<'b>(from: &mut Reader<'b>) -> Option<&'b [u8]> {
     let len = usize::try_from(from.u32()?).ok()?;
     let expected: [u8; SUM] = from.array()?;
     let content = from.take(len)?;

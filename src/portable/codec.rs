@@ -1,23 +1,21 @@
-//! The form in which stored responses are kept on disk.
+//! The form in which stored responses are kept outside the process.
 //!
 //! ```text
-//! version, log, purge, removal     what it was checked against
+//! version, position                what it was checked against
 //! route, target                    what it answers, compared when it is read
 //! kind                             one response, or the variants of a target
 //! ...
 //! body                             compressed with zstd where that makes it smaller
 //! ```
 //!
-//! Times are milliseconds of the disk's clock ([`super::time`]). Decoding is total:
-//! any bytes give a response or `None`. The engine has checked a value's checksum
-//! before; what is checked here is only that a value has a meaning.
+//! The position, and the clock of the times, are those of whoever keeps it. Decoding is
+//! total: any bytes give a response or `None`. The value's checksum was checked before; what is checked here is only that a value has a meaning.
 
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode};
 
 use super::bytes::{Reader, put_bytes};
 use super::digest::MeaningDigest;
-use super::purge_log::{Checked, LogId};
 use super::variants::{self, KeptVariant};
 use crate::cache::metadata::ClientFreshness;
 use crate::chain::finality::Class;
@@ -30,22 +28,29 @@ const VERSION: u8 = 1;
 const LEVEL: i32 = 3;
 
 /// The longest body that is kept: what a damaged length may allocate at most.
-pub(super) const MOST_BODY: usize = 64 << 20;
+pub(crate) const MOST_BODY: usize = 64 << 20;
 
 const ONE: u8 = 0;
 const VARIANTS: u8 = 1;
 
+/// The purges and removals that a value was checked against, as whoever keeps it counts
+/// them.
+pub(crate) trait CheckedPosition: Sized {
+    fn write(&self, out: &mut Vec<u8>);
+    fn read(from: &mut Reader<'_>) -> Option<Self>;
+}
+
 /// What a value answers, and what it was checked against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Head<'v> {
-    pub(super) checked: Checked,
-    pub(super) route: MeaningDigest,
-    pub(super) target: &'v str,
+pub(crate) struct Head<'v, C> {
+    pub(crate) checked: C,
+    pub(crate) route: MeaningDigest,
+    pub(crate) target: &'v str,
 }
 
 /// What is kept under a key.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Kept {
+pub(crate) enum Kept {
     /// A response of a route in mode `chain` or `override`.
     One(Box<KeptResponse>),
     /// The responses of a target of a route in mode `respect`.
@@ -54,38 +59,36 @@ pub(super) enum Kept {
 
 /// A response of a route in mode `chain` or `override`.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct KeptResponse {
-    pub(super) status: StatusCode,
-    pub(super) content_type: HeaderValue,
-    pub(super) client_freshness: ClientFreshness,
-    pub(super) etag: HeaderValue,
+pub(crate) struct KeptResponse {
+    pub(crate) status: StatusCode,
+    pub(crate) content_type: HeaderValue,
+    pub(crate) client_freshness: ClientFreshness,
+    pub(crate) etag: HeaderValue,
     /// When it was received.
-    pub(super) received: u64,
-    pub(super) lifetime: Duration,
-    pub(super) took: Duration,
+    pub(crate) received: u64,
+    pub(crate) lifetime: Duration,
+    pub(crate) took: Duration,
     /// Whether its body may be encoded for clients.
-    pub(super) is_encodable: bool,
-    pub(super) stamp: Option<KeptStamp>,
-    pub(super) body: Bytes,
+    pub(crate) is_encodable: bool,
+    pub(crate) stamp: Option<KeptStamp>,
+    pub(crate) body: Bytes,
 }
 
 /// The chain stamp of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct KeptStamp {
+pub(crate) struct KeptStamp {
     /// The state of the tip by which it was stored: its epoch means something only
     /// there.
-    pub(super) state: u64,
-    pub(super) epoch: u64,
-    pub(super) class: Class,
-    pub(super) heights: Option<(u32, u32)>,
+    pub(crate) state: u64,
+    pub(crate) epoch: u64,
+    pub(crate) class: Class,
+    pub(crate) heights: Option<(u32, u32)>,
 }
 
 /// The value of a stored response.
-pub(super) fn encode(head: Head<'_>, kept: &Kept) -> Vec<u8> {
+pub(crate) fn encode<C: CheckedPosition>(head: &Head<'_, C>, kept: &Kept) -> Vec<u8> {
     let mut out = vec![VERSION];
-    out.extend_from_slice(&head.checked.log.0);
-    out.extend_from_slice(&head.checked.purge.to_le_bytes());
-    out.extend_from_slice(&head.checked.removal.to_le_bytes());
+    head.checked.write(&mut out);
     out.extend_from_slice(&head.route.0);
     put_bytes(&mut out, head.target.as_bytes());
     match kept {
@@ -102,18 +105,13 @@ pub(super) fn encode(head: Head<'_>, kept: &Kept) -> Vec<u8> {
 }
 
 /// The head of a value, and the rest of it.
-pub(super) fn decode_head(value: &[u8]) -> Option<(Head<'_>, Reader<'_>)> {
+pub(crate) fn decode_head<C: CheckedPosition>(value: &[u8]) -> Option<(Head<'_, C>, Reader<'_>)> {
     let mut from = Reader(value);
     if from.u8()? != VERSION {
         return None;
     }
-    let checked = Checked {
-        log: LogId(from.array()?),
-        purge: from.u64()?,
-        removal: from.u64()?,
-    };
     let head = Head {
-        checked,
+        checked: C::read(&mut from)?,
         route: MeaningDigest(from.array()?),
         target: from.text()?,
     };
@@ -121,7 +119,7 @@ pub(super) fn decode_head(value: &[u8]) -> Option<(Head<'_>, Reader<'_>)> {
 }
 
 /// What is kept, after its head.
-pub(super) fn decode_rest(mut from: Reader<'_>) -> Option<Kept> {
+pub(crate) fn decode_rest(mut from: Reader<'_>) -> Option<Kept> {
     let kept = match from.u8()? {
         ONE => Kept::One(Box::new(KeptResponse::read(&mut from)?)),
         VARIANTS => Kept::Variants(variants::read(&mut from)?),
@@ -131,14 +129,14 @@ pub(super) fn decode_rest(mut from: Reader<'_>) -> Option<Kept> {
 }
 
 /// Decodes any bytes: for the fuzz target.
-pub fn decode_any(value: &[u8]) -> bool {
-    let decoded = decode_head(value).and_then(|(head, rest)| Some((head, decode_rest(rest)?)));
+pub(crate) fn decode_any<C: CheckedPosition>(value: &[u8]) -> bool {
+    let decoded = decode_head::<C>(value).and_then(|(head, rest)| Some((head, decode_rest(rest)?)));
     let Some((head, kept)) = decoded else {
         return false;
     };
     // What was decoded means the same when it is written again.
-    let again = encode(head, &kept);
-    let same = decode_head(&again).and_then(|(_, rest)| decode_rest(rest));
+    let again = encode(&head, &kept);
+    let same = decode_head::<C>(&again).and_then(|(_, rest)| decode_rest(rest));
     assert!(same == Some(kept), "a value changes its meaning");
     true
 }
@@ -233,18 +231,18 @@ impl KeptStamp {
 }
 
 /// Writes a span in milliseconds.
-pub(super) fn put_span(out: &mut Vec<u8>, span: Duration) {
+pub(crate) fn put_span(out: &mut Vec<u8>, span: Duration) {
     let millis = u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
     out.extend_from_slice(&millis.to_le_bytes());
 }
 
 /// Reads a span.
-pub(super) fn span(from: &mut Reader<'_>) -> Option<Duration> {
+pub(crate) fn span(from: &mut Reader<'_>) -> Option<Duration> {
     from.u64().map(Duration::from_millis)
 }
 
 /// Writes a body: its length, and itself, compressed where that makes it smaller.
-pub(super) fn put_body(out: &mut Vec<u8>, body: &[u8]) {
+pub(crate) fn put_body(out: &mut Vec<u8>, body: &[u8]) {
     let compressed = zstd::bulk::compress(body, LEVEL);
     let compressed = compressed.ok().filter(|small| small.len() < body.len());
     let len = u32::try_from(body.len()).unwrap_or(u32::MAX);
@@ -254,7 +252,7 @@ pub(super) fn put_body(out: &mut Vec<u8>, body: &[u8]) {
 }
 
 /// Reads a body.
-pub(super) fn body(from: &mut Reader<'_>) -> Option<Bytes> {
+pub(crate) fn body(from: &mut Reader<'_>) -> Option<Bytes> {
     let len = usize::try_from(from.u32()?).ok()?;
     let is_compressed = from.bool()?;
     let bytes = from.bytes()?;

@@ -1,0 +1,60 @@
+//! The engine that replicas share, in `/status`.
+
+use serde_json::{Value, json};
+
+use crate::shared::allowance::RequestCounts;
+use crate::shared::engine::SharedError;
+use crate::shared::engine::server::EngineSnapshot;
+use crate::shared::{KeptSnapshot, Shared};
+
+/// The engine, and what it says of each budget. `null` if there is none.
+pub(super) fn engine(shared: Option<&Shared>) -> Value {
+    let Some(shared) = shared.map(Shared::snapshot) else {
+        return Value::Null;
+    };
+    let Some(engine) = &shared.engine else {
+        return json!({ "status": "not asked yet" });
+    };
+    let budgets = shared.budgets.iter().map(budget);
+    let round_trip = engine
+        .round_trip
+        .map(|[median, slow]| json!({ "p50": median.as_secs_f64(), "p99": slow.as_secs_f64() }));
+    let errors = SharedError::KINDS.iter().zip(engine.errors);
+    let errors: serde_json::Map<_, _> = errors
+        .map(|(kind, errors)| ((*kind).to_owned(), errors.into()))
+        .collect();
+    json!({
+        "status": status(engine),
+        "last_error": engine.last_error.as_ref().map(ToString::to_string),
+        "errors": errors,
+        "round_trip_seconds": round_trip,
+        "budgets": budgets.collect::<Vec<_>>(),
+    })
+}
+
+fn status(engine: &EngineSnapshot) -> &'static str {
+    match (engine.is_up, engine.is_absent) {
+        (true, _) => "answers",
+        (false, false) => "does not answer",
+        (false, true) => "does not answer: it is tried now and then",
+    }
+}
+
+fn budget(budget: &KeptSnapshot) -> Value {
+    let counts =
+        |counts: RequestCounts| json!({ "minute": counts.minute, "second": counts.second });
+    let [following, most] = budget.copies;
+    json!({
+        "budget": budget.digest,
+        "floor_only": budget.is_floor_only,
+        "followed_seconds": budget.followed.map(|followed| followed.as_secs()),
+        "raised_after_seconds": budget.silence.as_secs(),
+        "generations": budget.generations,
+        "majority": budget.majority,
+        "copies": { "following": following, "most": most },
+        "wanted_by_all": counts(budget.wants),
+        "granted_at_most": counts(budget.pool),
+        "processes": budget.names.iter().map(|name| &**name).collect::<Vec<_>>(),
+        "name_twice": budget.has_name_twice(),
+    })
+}

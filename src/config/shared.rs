@@ -1,0 +1,237 @@
+//! `[shared]`: what several replicas share.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use rustix::system::uname;
+use serde::Serialize;
+
+use super::key::{Setting, keys};
+use super::kinds::{MILLI, ParsedText, integer, optional, seconds, text, time, when};
+use super::problem::{FileSpan, Path};
+use crate::shared::engine::server::EngineUrl;
+use crate::upstream::{Rate, Replicas, Settings};
+
+/// The most replicas.
+const MOST: u64 = 10_000;
+/// The part of each budget in percent that needs no engine.
+const DEFAULT_FLOOR: u8 = 50;
+/// The longest name, in bytes.
+const LONGEST_NAME: usize = 64;
+
+/// What several replicas share, if there are several.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ReplicaSettings {
+    /// The most replicas that run at once.
+    pub replicas: NonZeroU32,
+    /// The name of this one, for people; the host's name if there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The part of each budget in percent that is divided among the replicas and needs no
+    /// engine.
+    pub floor: u8,
+    /// What the engine's keys begin with.
+    pub prefix: String,
+    /// How long the engine may take to answer.
+    #[serde(serialize_with = "crate::units::serialize")]
+    pub timeout: Duration,
+}
+
+/// The values of environment variables, which take precedence over the file.
+#[derive(Clone, Debug, Default)]
+pub struct ReplicaOverrides {
+    /// The most replicas that run at once.
+    pub replicas: Option<NonZeroU32>,
+    /// The name of this one.
+    pub name: Option<String>,
+    /// The engine that grants the rest of the budgets.
+    pub engine: Option<EngineUrl>,
+}
+
+const PREFIX: ParsedText<String> = text(
+    "1 to 32 letters, digits, dots, hyphens and underscores",
+    "^[A-Za-z0-9._-]{1,32}$",
+    |text| {
+        let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+        when(
+            (1..=32).contains(&text.len()) && text.bytes().all(is_allowed),
+            text,
+        )
+    },
+);
+
+const NAME: ParsedText<String> = text(
+    "1 to 64 printable characters of ASCII without commas",
+    "^[!-+\\--~]([ -+\\--~]{0,62}[!-+\\--~])?$",
+    |text| replica_name(text).ok_or_else(String::new),
+);
+
+/// The name of a replica, if it may be one.
+pub fn replica_name(text: &str) -> Option<String> {
+    let is_allowed = |byte: u8| (b' '..=b'~').contains(&byte) && byte != b',';
+    let is_name = !text.is_empty()
+        && text.len() <= LONGEST_NAME
+        && text.trim() == text
+        && text.bytes().all(is_allowed);
+    is_name.then(|| text.to_owned())
+}
+
+/// The number of replicas that a text is, if there may be so many.
+pub fn replica_count(text: &str) -> Option<NonZeroU32> {
+    let count: u32 = text.parse().ok()?;
+    NonZeroU32::new(count).filter(|count| u64::from(count.get()) <= MOST)
+}
+
+keys! {
+    /// What several ordgates share that use the same API keys, for example behind a load
+    /// balancer. Without this table, an ordgate uses its API keys alone.
+    ///
+    /// Each replica has the same part of each key's budget: requests_per_minute and
+    /// requests_per_second divided by `replicas`, rounded down. Their requests together
+    /// never exceed the budget. Clients' limits are not shared: a client whose requests
+    /// the load balancer spreads over all replicas may send as many to each of them.
+    ///
+    /// A replica that starts does not know what the one had spent that it replaces. It sends
+    /// nothing to the upstream for 61 s, unless the last process with its state directory ran
+    /// in the last minute. Each replica needs a state directory of its own for that.
+    pub(super) struct SharedKeys {
+        /// The most replicas that run at the same time, those included that overlap while
+        /// they are replaced.
+        ///
+        /// Every replica must have the same value. To add replicas, raise it everywhere
+        /// first; to remove some, stop them first. ORDGATE_SHARED_REPLICAS takes precedence
+        /// over this key. A change needs a restart.
+        replicas: Option<u64> = optional(integer(1..=MOST)) => None, example("3");
+        /// The name of this replica on /status. Without it, the host's name is used.
+        ///
+        /// ORDGATE_SHARED_NAME takes precedence over this key. A change needs a restart.
+        name: Option<String> = optional(NAME) => None, example("\"ordgate-0\"");
+        /// The part of each budget, in percent, that is divided among the replicas and that
+        /// each may use at any time. The engine grants the rest to those that need it.
+        ///
+        /// Every replica must have the same value. Without ORDGATE_SHARED_URL, the default is
+        /// 100. With 0, a replica sends nothing to the upstream while the engine does not
+        /// answer. A change needs a restart.
+        floor: Option<u64> = optional(integer(0..=100)) => None, example("50");
+        /// What the names of all keys in the engine begin with. Replicas with the same prefix
+        /// share their budgets. Without it, it is `ordgate`. A change needs a restart.
+        prefix: Option<String> = optional(PREFIX) => None, example("\"ordgate\"");
+        /// How long the engine may take to answer. A later answer is ignored. Without this key,
+        /// it is 20 ms.
+        timeout: Option<Duration> = optional(time(MILLI, seconds(1))) => None, example("\"20ms\"");
+    }
+}
+
+impl ReplicaSettings {
+    /// Its name, or that of the host where it can be one.
+    pub fn name_or_host(&self) -> String {
+        let host = || replica_name(&uname().nodename().to_string_lossy());
+        let name = self.name.clone().or_else(host);
+        name.unwrap_or_else(|| "unnamed".to_owned())
+    }
+
+    /// How budgets are shared.
+    pub fn replicas(&self) -> Replicas {
+        Replicas {
+            count: self.replicas,
+            floor_percent: self.floor,
+        }
+    }
+}
+
+/// The settings, if replicas are configured.
+pub(super) fn settings(
+    table: Setting<Option<SharedKeys>>,
+    path: &Path<'_>,
+    overrides: &ReplicaOverrides,
+    upstreams: &[Settings],
+) -> Option<ReplicaSettings> {
+    let nowhere = FileSpan::default();
+    let at = table.at_or(&nowhere).clone();
+    let keys = match (table.value, overrides.replicas) {
+        (Some(keys), _) => keys,
+        (None, None) if overrides.engine.is_none() => return None,
+        (None, _) => <SharedKeys as super::key::KeyTable>::defaults(),
+    };
+    let (at, source) = match overrides.replicas {
+        Some(_) => (at, "ORDGATE_SHARED_REPLICAS".to_owned()),
+        None => (
+            keys.replicas.at_or(&at).clone(),
+            path.key("replicas").name().to_owned(),
+        ),
+    };
+    let count = keys
+        .replicas
+        .value
+        .and_then(|count| u32::try_from(count).ok());
+    let replicas = overrides.replicas.or(count.and_then(NonZeroU32::new));
+    let Some(replicas) = replicas else {
+        if !keys.replicas.is_wrong {
+            path.key("replicas").problem(
+                &at,
+                "is missing: the most replicas that run at the same time; set it, or ORDGATE_SHARED_REPLICAS",
+            );
+        }
+        return None;
+    };
+    let settings = ReplicaSettings {
+        replicas,
+        name: overrides.name.clone().or(keys.name.value),
+        floor: match (keys.floor.value, &overrides.engine) {
+            (Some(percent), _) => u8::try_from(percent).unwrap_or(100),
+            (None, Some(_)) => DEFAULT_FLOOR,
+            (None, None) => 100,
+        },
+        prefix: keys.prefix.value.unwrap_or_else(|| "ordgate".to_owned()),
+        timeout: keys.timeout.value.unwrap_or(20 * MILLI),
+    };
+    // Rates of requests with an API key are no looser.
+    if let Some((key, limit)) = upstreams
+        .iter()
+        .find_map(|upstream| settings.without_part(upstream, false))
+    {
+        path.problem_whole(
+            &at,
+            format!(
+                "{source} is {replicas}, and {key} is {limit}: each replica's floor would be 0 requests: lower shared.replicas, or raise that limit or shared.floor"
+            ),
+        );
+    }
+    Some(settings)
+}
+
+impl ReplicaSettings {
+    /// The rate of an upstream of which a replica has no floor, if there is one though
+    /// there is to be a floor: its key and limit.
+    fn without_part(&self, upstream: &Settings, has_keys: bool) -> Option<(String, u32)> {
+        let rates = upstream.rates(has_keys);
+        let rates = [
+            ("requests_per_minute", rates.per_minute),
+            ("requests_per_second", rates.per_second),
+        ];
+        let limit = |(key, rate): (&str, Rate)| Some((upstream.key(key), rate.limit()?));
+        let mut limits = rates.into_iter().filter_map(limit);
+        let floors = |limit: u32| u64::from(limit) * u64::from(self.floor) / 100;
+        limits.find(|(_, limit)| self.floor > 0 && floors(*limit) < u64::from(self.replicas.get()))
+    }
+
+    /// The rates of an upstream of which more than a quarter is lost because each
+    /// replica's part is rounded down: key, limit, and what is lost.
+    pub(super) fn lost_parts(
+        &self,
+        upstream: &Settings,
+        has_keys: bool,
+    ) -> Vec<(String, u32, u32)> {
+        let rates = upstream.rates(has_keys);
+        let rates = [
+            ("requests_per_minute", rates.per_minute),
+            ("requests_per_second", rates.per_second),
+        ];
+        let lost = |(key, rate): (&str, Rate)| {
+            let limit = rate.limit()?;
+            let lost = limit % self.replicas;
+            (lost > limit / 4).then(|| (upstream.key(key), limit, lost))
+        };
+        rates.into_iter().filter_map(lost).collect()
+    }
+}

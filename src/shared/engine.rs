@@ -1,0 +1,62 @@
+//! The engine: a server of Valkey or Redis that all replicas reach, or a cluster.
+//!
+//! Each use of it has a small interface here. Behind it are a real server ([`server`]),
+//! and for simulations the same scripts in Rust ([`model`]). No request of a client
+//! depends on an answer: every call has a time-out, and a failed one has a plain reason.
+
+mod breaker;
+pub mod model;
+pub mod server;
+
+use std::pin::Pin;
+
+use super::allowance::{Reply, Report};
+
+/// The script that counts one report.
+pub const REPORT: &str = include_str!("engine/scripts/report.lua");
+
+/// What an interface of the engine returns.
+pub type EngineFuture<'t, T> = Pin<Box<dyn Future<Output = Result<T, SharedError>> + Send + 't>>;
+
+/// Keeps account of what all processes may use of each budget.
+pub trait Allowances: Send + Sync {
+    /// Counts a report about the budget with this name, which is the key in the engine.
+    fn report<'t>(&'t self, budget: &'t str, report: &'t Report) -> EngineFuture<'t, Reply>;
+}
+
+/// Why the engine gave no answer that can be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SharedError {
+    /// No answer came in time.
+    #[error("no answer within shared.timeout")]
+    Late,
+    /// It was not asked, since it did not answer lately.
+    #[error("not asked, since it has not answered lately")]
+    Absent,
+    /// There is no connection.
+    #[error("no connection: {0}")]
+    Connection(Box<str>),
+    /// It has answered with an error.
+    #[error("the engine refuses: {0}")]
+    Refused(Box<str>),
+    /// The answer is not what the script returns.
+    #[error("the answer is not one of ordgate's script")]
+    Unreadable,
+}
+
+impl SharedError {
+    /// All kinds, as metrics name them.
+    pub const KINDS: [&'static str; 5] =
+        ["timeout", "absent", "connection", "refused", "unreadable"];
+
+    /// The place of its kind in [`KINDS`](Self::KINDS).
+    pub const fn kind(&self) -> usize {
+        match self {
+            Self::Late => 0,
+            Self::Absent => 1,
+            Self::Connection(_) => 2,
+            Self::Refused(_) => 3,
+            Self::Unreadable => 4,
+        }
+    }
+}
