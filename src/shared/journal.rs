@@ -39,13 +39,16 @@ mod word;
 
 #[cfg(test)]
 mod model;
+#[cfg(test)]
+mod proof;
+#[cfg(test)]
+mod tests;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
 pub(crate) use local::PurgesOnDisk;
-pub(crate) use machine::JournalCounts;
 use machine::{JournalEffect, JournalMachine};
 pub(crate) use position::JournalPosition;
 pub(crate) use record::{JournalRecord, RecordUid};
