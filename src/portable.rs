@@ -9,4 +9,5 @@ pub(crate) mod codec;
 pub(crate) mod digest;
 pub(crate) mod names;
 pub(crate) mod purge;
+pub(crate) mod restore;
 pub(crate) mod variants;
