@@ -35,7 +35,7 @@ use ledger::{
     Epoch, ForkCheck, LedgerBounds, LedgerUpdate, Observation, ObservationResult, RequestStart,
 };
 pub(crate) use ledger::{KnownBlocks, KnownRun, MOST_RUNS};
-pub(crate) use replicas::{MarkedEpoch, TipMark};
+pub(crate) use ledger::TipMark;
 pub use settings::{LookAhead, Settings, TipSource};
 pub(crate) use stamp::ChainStamp;
 pub(crate) use tip::TipSnapshot;

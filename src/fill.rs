@@ -60,7 +60,7 @@ use crate::clock::Clock;
 use crate::collapse::{Collapse, FetchError, Lead};
 use crate::disk::DiskSlot;
 use crate::route::{Route, RouteTable};
-use crate::shared::SharedTier;
+use crate::shared::{Shared, SharedTier};
 use crate::upstream::answer::Answer;
 use crate::upstream::{
     Failure, MissingRoutes, RequestPriority, TimedOut, UpstreamClient, Upstreams,
@@ -90,8 +90,10 @@ pub struct Fill {
     pub(crate) clock: Clock,
     /// What is kept on disk, if anything.
     pub(crate) disk: DiskSlot,
-    /// What replicas keep for each other, if anything.
-    pub(crate) shared: Option<Arc<SharedTier>>,
+    /// What replicas share through an engine, if there is one.
+    pub(crate) shared: Option<Arc<Shared>>,
+    /// What they keep for each other in it.
+    pub(crate) tier: Option<Arc<SharedTier>>,
     /// Which routes' pages are cut from windows at present.
     window_support: WindowSupport,
     /// The keys that failed recently.
@@ -107,8 +109,10 @@ pub struct Fill {
 pub(crate) struct LowerTiers {
     /// What is kept on disk, if anything.
     pub(crate) disk: DiskSlot,
-    /// What replicas keep for each other, if anything.
-    pub(crate) shared: Option<Arc<SharedTier>>,
+    /// What replicas share through an engine, if there is one.
+    pub(crate) shared: Option<Arc<Shared>>,
+    /// What they keep for each other in it.
+    pub(crate) tier: Option<Arc<SharedTier>>,
 }
 
 /// What a leader gives to all who wait.
@@ -166,6 +170,7 @@ impl Fill {
             clock,
             disk: lower.disk,
             shared: lower.shared,
+            tier: lower.tier,
         })
     }
 
@@ -193,6 +198,7 @@ impl Fill {
             clock: self.clock.clone(),
             disk: lower.disk,
             shared: lower.shared,
+            tier: lower.tier,
         })
     }
 
@@ -216,8 +222,8 @@ impl Fill {
         // The leader has deadlines of its own; the last second is for a leader whose
         // runtime has stopped.
         let disk = self.disk.longest_wait();
-        let shared = self.shared.as_ref().map(|shared| shared.longest_wait());
-        let lower = disk + shared.unwrap_or_default();
+        let tier = self.tier.as_ref().map(|tier| tier.longest_wait());
+        let lower = disk + tier.unwrap_or_default();
         self.upstream_of(key).max_wait() + FIRST_PROBE + lower + Duration::from_secs(1)
     }
 

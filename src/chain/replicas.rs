@@ -2,7 +2,7 @@
 
 use super::finality::is_deep;
 use super::ledger::Epoch;
-pub(crate) use super::ledger::{MarkedEpoch, TipMark};
+use super::ledger::{MarkedEpoch, TipMark};
 use super::{Chain, TipNumber};
 
 impl Chain {

@@ -10,7 +10,7 @@ use super::counts::count;
 use super::purge_log::Checked;
 use super::reads::Loaded;
 use super::time::DiskTime;
-use super::{Disk, RouteOnDisk};
+use super::{Disk, RouteMeaning};
 use crate::cache::key::Key;
 use crate::cache::policy::Mode;
 use crate::cache::purge::PurgeSubject;
@@ -71,7 +71,7 @@ impl Disk {
 
     /// What memory has for a key since it was looked up there: another read may have just
     /// ended.
-    fn in_memory(&self, route: RouteOnDisk, key: &Key, now: PurgeSequence) -> Option<Loaded> {
+    fn in_memory(&self, route: RouteMeaning, key: &Key, now: PurgeSequence) -> Option<Loaded> {
         let store = self.cache.store();
         match route.mode {
             Mode::Respect => store.variants(key).map(|_| Loaded::Variants),
@@ -88,7 +88,7 @@ impl Disk {
 
     fn restore(
         &self,
-        route: RouteOnDisk,
+        route: RouteMeaning,
         (key, own): (&Key, &[u8; 16]),
         value: &[u8],
         now: PurgeSequence,
@@ -141,7 +141,7 @@ impl Disk {
 
     fn holds(
         &self,
-        route: RouteOnDisk,
+        route: RouteMeaning,
         checked: Checked,
         key: &Key,
         subject: PurgeSubject<'_>,
@@ -162,7 +162,7 @@ impl Disk {
     /// A response of a route in mode `override`.
     fn timed_response(
         &self,
-        route: RouteOnDisk,
+        route: RouteMeaning,
         kept: KeptResponse,
         now: PurgeSequence,
         time: DiskTime,
@@ -178,7 +178,7 @@ impl Disk {
     /// known to stand.
     fn chain_response(
         &self,
-        route: RouteOnDisk,
+        route: RouteMeaning,
         kept: KeptResponse,
         stamp: KeptStamp,
         now: PurgeSequence,
@@ -227,7 +227,7 @@ impl Disk {
     /// The variants of a target of a route in mode `respect`.
     fn variants(
         &self,
-        route: RouteOnDisk,
+        route: RouteMeaning,
         kept: Vec<KeptVariant>,
         time: DiskTime,
     ) -> Option<Vec<Arc<Variant>>> {

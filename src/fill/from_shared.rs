@@ -24,7 +24,7 @@ impl Fill {
         route: &Route,
         fetch: impl Future<Output = FillResult> + Send,
     ) -> FillResult {
-        let Some(shared) = &self.shared else {
+        let Some(tier) = &self.tier else {
             return fetch.await;
         };
         if route.cache.mode == Mode::Chain {
@@ -32,7 +32,7 @@ impl Fill {
             self.chain.first_probe(route.cache.tip, FIRST_PROBE).await;
         }
         let own_of = |stored: &StoredResponse| self.stored_key(key, stored);
-        let ticket = match shared.look_up(key, &own_of).await {
+        let ticket = match tier.look_up(key, &own_of).await {
             SharedAnswer::Have {
                 own,
                 stored,
@@ -68,7 +68,7 @@ impl Fill {
         key: &Key,
     ) -> Option<Result<Option<PeekedEntry>, String>> {
         let own_of = |stored: &StoredResponse| self.stored_key(key, stored);
-        let peeked = self.shared.as_ref()?.peek(key, &own_of).await;
+        let peeked = self.tier.as_ref()?.peek(key, &own_of).await;
         Some(peeked.map_err(|error| error.to_string()))
     }
 }

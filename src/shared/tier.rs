@@ -36,72 +36,37 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::HeaderName;
-
-pub(crate) use counts::TierSnapshot;
-pub(crate) use link::TierLink;
+pub(crate) use link::{CONNECTIONS, TierLink};
 pub(crate) use look_up::SharedAnswer;
-pub(crate) use ticket::FillTicket;
 pub(crate) use usable::PeekedEntry;
 
 use super::engine::entries::EntryName;
 use crate::cache::Cache;
 use crate::cache::key::Key;
 use crate::cache::policy::Mode;
-use crate::chain::{Chain, TipNumber};
-use crate::portable::digest::{MeaningDigest, of_route, of_tip};
-use crate::route::{Route, RouteTable};
-use crate::upstream::Upstreams;
+use crate::chain::Chain;
+use crate::portable::meanings::{Meanings, RouteMeaning};
 
 /// The second tier as one configuration uses it.
 pub(crate) struct SharedTier {
     link: Arc<TierLink>,
-    routes: HashMap<u16, SharedRoute>,
+    routes: HashMap<u16, RouteMeaning>,
     cache: Cache,
     chain: Arc<Chain>,
-}
-
-/// A route, as far as its shared responses are concerned.
-#[derive(Clone, Copy, Debug)]
-struct SharedRoute {
-    digest: MeaningDigest,
-    mode: Mode,
-    tip: TipNumber,
-    tip_digest: Option<MeaningDigest>,
 }
 
 impl SharedTier {
     /// The tier under a configuration.
     pub(crate) fn new(
         link: &Arc<TierLink>,
-        table: &RouteTable,
-        upstreams: &Upstreams,
+        meanings: &Meanings,
         (cache, chain): (&Cache, &Arc<Chain>),
-        targeted: Option<&HeaderName>,
     ) -> Arc<Self> {
-        let depth = chain.finality().final_depth;
-        let route = |route: &Route| {
-            let mode = route.cache.mode;
-            if !matches!(mode, Mode::Chain | Mode::Override) {
-                return None;
-            }
-            let source = chain.source(route.cache.tip);
-            let source = source.filter(|_| mode == Mode::Chain);
-            let tip_digest =
-                source.map(|tip| of_tip(tip, upstreams.get(tip.upstream).settings()));
-            let settings = upstreams.get(route.upstream.number).settings();
-            let tip = tip_digest.map(|tip| (tip, depth));
-            let shared = SharedRoute {
-                digest: of_route(route, settings, tip, targeted),
-                mode,
-                tip: route.cache.tip,
-                tip_digest,
-            };
-            Some((route.number, shared))
-        };
+        let routes = meanings.routes.iter();
+        let routes = routes.filter(|(_, route)| matches!(route.mode, Mode::Chain | Mode::Override));
         Arc::new(Self {
             link: link.clone(),
-            routes: table.routes().iter().filter_map(route).collect(),
+            routes: routes.map(|(number, route)| (*number, *route)).collect(),
             cache: cache.clone(),
             chain: chain.clone(),
         })
@@ -112,11 +77,11 @@ impl SharedTier {
         self.link.longest_wait()
     }
 
-    fn route(&self, key: &Key) -> Option<SharedRoute> {
+    fn route(&self, key: &Key) -> Option<RouteMeaning> {
         self.routes.get(&key.route()).copied()
     }
 
-    fn name(&self, route: SharedRoute, key: &Key) -> EntryName {
+    fn name(&self, route: RouteMeaning, key: &Key) -> EntryName {
         EntryName::new(self.link.prefix(), route.digest.key_of(key.target()))
     }
 }

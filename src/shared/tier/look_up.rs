@@ -9,10 +9,11 @@ use super::counts::count;
 use super::puts::PutJob;
 use super::ticket::FillTicket;
 use super::usable::{EngineTime, PeekedEntry};
-use super::{SharedRoute, SharedTier, value};
+use super::{SharedTier, value};
 use crate::cache::StoredResponse;
 use crate::cache::key::Key;
 use crate::cache::sequence::PurgeSequence;
+use crate::portable::meanings::RouteMeaning;
 use crate::shared::engine::SharedError;
 use crate::shared::engine::entries::{FillToken, FoundEntry, LookUp};
 
@@ -171,7 +172,7 @@ impl SharedTier {
 
     fn peeked(
         &self,
-        route: SharedRoute,
+        route: RouteMeaning,
         key: &Key,
         found: &[u8],
         time: EngineTime,

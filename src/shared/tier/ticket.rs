@@ -6,11 +6,12 @@ use super::counts::count;
 use super::puts::{PutJob, ToPut};
 use super::usable::EngineTime;
 use super::value::{MOST_PLAIN, SharedPosition};
-use super::{SharedRoute, SharedTier};
+use super::SharedTier;
 use crate::cache::StoredResponse;
 use crate::cache::key::Key;
 use crate::cache::policy::Mode;
 use crate::chain::finality::Class;
+use crate::portable::meanings::RouteMeaning;
 use crate::shared::engine::entries::{EntryName, FillToken};
 use crate::shared::journal::JournalPosition;
 
@@ -18,7 +19,7 @@ use crate::shared::journal::JournalPosition;
 /// lock is given up.
 pub(crate) struct FillTicket {
     tier: Arc<SharedTier>,
-    route: SharedRoute,
+    route: RouteMeaning,
     token: FillToken,
     /// Whether the lock is to be given up.
     is_locked: bool,
@@ -31,7 +32,7 @@ pub(crate) struct FillTicket {
 impl FillTicket {
     pub(super) fn new(
         tier: Arc<SharedTier>,
-        route: SharedRoute,
+        route: RouteMeaning,
         (token, is_locked): (FillToken, bool),
         (position, time): (JournalPosition, EngineTime),
         name: EntryName,

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::value::{self, SharedPosition};
-use super::{SharedRoute, SharedTier};
+use super::SharedTier;
 use crate::cache::StoredResponse;
 use crate::cache::key::Key;
 use crate::cache::policy::Mode;
@@ -23,6 +23,7 @@ use crate::chain::finality::Class;
 use crate::chain::{Chain, Freshness, TipMark, TipNumber};
 use crate::clock::Moment;
 use crate::portable::codec::KeptStamp;
+use crate::portable::meanings::RouteMeaning;
 use crate::portable::restore::{RestoredStamp, Restoring};
 
 /// Why a value is not used.
@@ -133,7 +134,7 @@ impl SharedTier {
     /// which key it is stored in memory.
     pub(super) fn restore(
         &self,
-        route: SharedRoute,
+        route: RouteMeaning,
         key: &Key,
         found: &[u8],
         time: EngineTime,
@@ -170,7 +171,7 @@ impl SharedTier {
             let subject = stored.purge_subject(key.as_bytes());
             self.link.journal().holds(journal, names, key.target(), subject)
         };
-        if !self.link.journal().is_heard(now) || !holds(key) || own != *key && !holds(&own) {
+        if !self.link.journal().is_heard() || !holds(key) || own != *key && !holds(&own) {
             return Err(Unusable::Purged);
         }
         if let Freshness::Stale { .. } = self.cache.judge(&stored, now) {

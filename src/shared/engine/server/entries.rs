@@ -55,8 +55,9 @@ impl SharedEntries for RedisEntries {
     fn give_up<'t>(&'t self, name: &'t EntryName, token: FillToken) -> EngineFuture<'t, bool> {
         Box::pin(async move {
             let arguments = [token.text().into_bytes()];
-            let answer = self.engine.run(&self.give_up, &[&name.lock], &arguments);
-            is_one(&answer.await?)
+            let keys = [&*name.lock];
+            let answer = self.engine.run(&self.give_up, &keys, &arguments).await?;
+            is_one(&answer)
         })
     }
 }
