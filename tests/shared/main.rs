@@ -13,11 +13,15 @@
 
 mod client;
 
+mod entry_scripts;
+
 mod replicas;
 
 mod scripts;
 
 mod servers;
+
+mod tier;
 
 mod tls;
 

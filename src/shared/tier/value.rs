@@ -31,20 +31,27 @@ pub(super) struct SharedPosition {
 impl CheckedPosition for SharedPosition {
     fn write(&self, out: &mut Vec<u8>) {
         self.journal.write(out);
-        let (height, hash) = self.mark.map_or((0, [0; 32]), |mark| (mark.height, mark.hash));
-        out.push(u8::from(self.mark.is_some()));
+        let (kind, height, tag) = match self.mark {
+            None => (0, 0, [0; 32]),
+            Some(mark) => (1 + u8::from(mark.is_hash), mark.height, mark.tag),
+        };
+        out.push(kind);
         out.extend_from_slice(&height.to_le_bytes());
-        out.extend_from_slice(&hash);
+        out.extend_from_slice(&tag);
     }
 
     fn read(from: &mut Reader<'_>) -> Option<Self> {
         let journal = JournalPosition::read(from)?;
-        let has_mark = from.bool()?;
-        let (height, hash) = (from.u32()?, from.array()?);
-        if !has_mark && (height, hash) != (0, [0; 32]) {
-            return None;
-        }
-        let mark = has_mark.then_some(TipMark { height, hash });
+        let (kind, height, tag) = (from.u8()?, from.u32()?, from.array()?);
+        let mark = match kind {
+            0 if (height, tag) == (0, [0; 32]) => None,
+            1 | 2 => Some(TipMark {
+                height,
+                tag,
+                is_hash: kind == 2,
+            }),
+            _ => return None,
+        };
         Some(Self { journal, mark })
     }
 }

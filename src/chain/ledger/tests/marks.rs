@@ -5,7 +5,8 @@ use super::*;
 fn mark(height: u32, branch: u8) -> TipMark {
     TipMark {
         height,
-        hash: id(height, branch),
+        tag: id(height, branch),
+        is_hash: true,
     }
 }
 
@@ -40,11 +41,28 @@ fn the_mark_is_that_of_the_present_epoch_with_a_certain_tip() {
     // An answer names a higher block than the tip's tag.
     test.answer(&[block(102, 0)], &tag(101, 0));
     assert_eq!(test.0.mark_of(test.0.epoch()), None);
-    // Tags that are no hashes.
+    // Tags of resources.
     let mut test = TestLedger::new();
     test.status(100, "\"a\"");
-    test.answer(&[block(97, 0)], "\"a\"");
+    test.answer(&[block(97, 0)], "\"b\"");
     assert_eq!(test.0.mark_of(1), None);
+}
+
+#[test]
+fn a_tag_that_is_no_hash_marks_the_present_tip_and_no_block() {
+    let tagged = |tag: &str| {
+        let mut test = TestLedger::new();
+        test.status(100, tag);
+        test.answer(&[block(97, 0)], tag);
+        test
+    };
+    let mark = tagged("\"a\"").0.mark_of(1).unwrap();
+    assert_eq!((mark.height, mark.is_hash), (100, false));
+    let mut test = tagged("\"a\"");
+    assert_eq!(test.0.marked_epoch(mark), marked(1, true));
+    assert_eq!(tagged("\"b\"").0.marked_epoch(mark), None);
+    test.status(101, "\"b\"");
+    assert_eq!(test.0.marked_epoch(mark), None);
 }
 
 #[test]
