@@ -17,6 +17,7 @@ mod freshness;
 mod kept;
 pub(crate) mod ledger;
 pub(crate) mod live_checks;
+mod replicas;
 mod settings;
 mod stamp;
 mod tip;
@@ -34,6 +35,7 @@ use ledger::{
     Epoch, ForkCheck, LedgerBounds, LedgerUpdate, Observation, ObservationResult, RequestStart,
 };
 pub(crate) use ledger::{KnownBlocks, KnownRun, MOST_RUNS};
+pub(crate) use ledger::TipMark;
 pub use settings::{LookAhead, Settings, TipSource};
 pub(crate) use stamp::ChainStamp;
 pub(crate) use tip::TipSnapshot;

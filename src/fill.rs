@@ -4,7 +4,8 @@
 //! answer             waits for the answer that is under way, or begins it:
 //!   lead_answer      a task; answers all that wait, from memory or by
 //!     make_answer    the route's mode: fetch_and_store, or
-//!       exchange     in mode `chain`, one shared request: fetch_and_ingest
+//!       exchange     in mode `chain`, one collapsed request: fetch_and_ingest
+//!         share_or_fetch   unless another replica has the response
 //!         send       the request to the upstream
 //! ```
 //!
@@ -34,6 +35,7 @@ mod content;
 pub mod failure_backoff;
 mod fork_search;
 mod from_disk;
+mod from_shared;
 mod ingest;
 mod live_check;
 mod lookup;
@@ -58,11 +60,12 @@ use crate::clock::Clock;
 use crate::collapse::{Collapse, FetchError, Lead};
 use crate::disk::DiskSlot;
 use crate::route::{Route, RouteTable};
-use crate::shared::Shared;
+use crate::shared::{Shared, SharedTier};
 use crate::upstream::answer::Answer;
 use crate::upstream::{
     Failure, MissingRoutes, RequestPriority, TimedOut, UpstreamClient, Upstreams,
 };
+use collapsed::ExchangeFrom;
 use failure_backoff::FailureBackoff;
 pub(crate) use from_disk::FromDisk;
 use live_check::CheckKeys;
@@ -89,6 +92,8 @@ pub struct Fill {
     pub(crate) disk: DiskSlot,
     /// What replicas share through an engine, if there is one.
     pub(crate) shared: Option<Arc<Shared>>,
+    /// What they keep for each other in it.
+    pub(crate) tier: Option<Arc<SharedTier>>,
     /// Which routes' pages are cut from windows at present.
     window_support: WindowSupport,
     /// The keys that failed recently.
@@ -97,6 +102,17 @@ pub struct Fill {
     missing_routes: MissingRoutes,
     /// The keys of live checks.
     check_keys: CheckKeys,
+}
+
+/// Where responses are looked up that memory does not have.
+#[derive(Default)]
+pub(crate) struct LowerTiers {
+    /// What is kept on disk, if anything.
+    pub(crate) disk: DiskSlot,
+    /// What replicas share through an engine, if there is one.
+    pub(crate) shared: Option<Arc<Shared>>,
+    /// What they keep for each other in it.
+    pub(crate) tier: Option<Arc<SharedTier>>,
 }
 
 /// What a leader gives to all who wait.
@@ -116,6 +132,8 @@ pub struct FillAnswer {
 pub(crate) enum AnswerSource {
     /// Stored responses, though it may have been cut from them only now.
     Memory,
+    /// Another replica, by way of the engine.
+    Shared,
     /// An upstream request.
     Upstream {
         /// Whether the answer was stored.
@@ -137,7 +155,7 @@ impl Fill {
         upstreams: Arc<Upstreams>,
         failures: failure_backoff::Settings,
         clock: Clock,
-        (disk, shared): (DiskSlot, Option<Arc<Shared>>),
+        lower: LowerTiers,
     ) -> Arc<Self> {
         Arc::new(Self {
             failures: FailureBackoff::new(failures),
@@ -150,8 +168,9 @@ impl Fill {
             collapse: Collapse::new(),
             upstreams,
             clock,
-            disk,
-            shared,
+            disk: lower.disk,
+            shared: lower.shared,
+            tier: lower.tier,
         })
     }
 
@@ -164,7 +183,7 @@ impl Fill {
         chain: Arc<Chain>,
         upstreams: Arc<Upstreams>,
         failures: failure_backoff::Settings,
-        disk: DiskSlot,
+        lower: LowerTiers,
     ) -> Arc<Self> {
         Arc::new(Self {
             failures: self.failures.after(failures),
@@ -177,8 +196,9 @@ impl Fill {
             collapse: self.collapse.clone(),
             upstreams,
             clock: self.clock.clone(),
-            disk,
-            shared: self.shared.clone(),
+            disk: lower.disk,
+            shared: lower.shared,
+            tier: lower.tier,
         })
     }
 
@@ -202,7 +222,9 @@ impl Fill {
         // The leader has deadlines of its own; the last second is for a leader whose
         // runtime has stopped.
         let disk = self.disk.longest_wait();
-        self.upstream_of(key).max_wait() + FIRST_PROBE + disk + Duration::from_secs(1)
+        let tier = self.tier.as_ref().map(|tier| tier.longest_wait());
+        let lower = disk + tier.unwrap_or_default();
+        self.upstream_of(key).max_wait() + FIRST_PROBE + lower + Duration::from_secs(1)
     }
 
     /// The client of the upstream of a key's route.
@@ -234,7 +256,10 @@ impl Fill {
         match route.cache.mode == Mode::Chain {
             true => self.make_chain_answer(lead, key, route, priority).await,
             // Mode `override`: `off` is fetched unshared, and `respect` by `relay`.
-            false => self.fetch_and_store(key, &route.cache, priority).await,
+            false => {
+                let fetch = self.fetch_and_store(key, &route.cache, priority);
+                self.share_or_fetch(key, route, fetch).await
+            }
         }
     }
 
@@ -271,7 +296,8 @@ impl Fill {
         {
             return self.answer_page(lead, &list).await;
         }
-        self.exchange(lead, key, priority, false).await
+        self.exchange(lead, key, priority, ExchangeFrom::Anywhere)
+            .await
     }
 
     /// Requests a key from the upstream, and stores the answer for the lifetime of its

@@ -10,4 +10,5 @@ pub(crate) mod digest;
 pub(crate) mod meanings;
 pub(crate) mod names;
 pub(crate) mod purge;
+pub(crate) mod restore;
 pub(crate) mod variants;

@@ -438,7 +438,10 @@ fn server_timing(outcome: Outcome, took: Duration) -> HeaderValue {
             let milliseconds = took.as_secs_f64() * 1000.0;
             format!("cache;desc={word}, upstream;dur={milliseconds:.1}")
         }
-        Outcome::Hit { .. } | Outcome::FromDisk { .. } | Outcome::StaleIfError { .. } => {
+        Outcome::Hit { .. }
+        | Outcome::FromDisk { .. }
+        | Outcome::FromShared { .. }
+        | Outcome::StaleIfError { .. } => {
             format!("cache;desc={word}")
         }
     };

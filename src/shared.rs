@@ -3,7 +3,7 @@
 //! A provider counts the requests of a key, whichever replica sends them. So the replicas
 //! share each budget: [`allowance`] says how much of it one process may use, [`engine`]
 //! keeps account of what all of them may use, and the keeper reports. What one replica
-//! purges, all purge ([`journal`]). Without the engine each process has its floor and
+//! purges, all purge ([`journal`]), and what one has fetched, all may use ([`tier`]). Without the engine each process has its floor and
 //! purges alone, and nothing waits for it: no request of a client asks the engine, and the
 //! server is ready without it.
 //!
@@ -14,16 +14,20 @@ pub mod allowance;
 pub mod engine;
 pub(crate) mod journal;
 mod keeper;
+mod tier;
 
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use allowance::ProcessId;
-use engine::server::{EngineSnapshot, EngineUrl, RedisEngine};
+use engine::entries::SharedEntries;
+use engine::server::{EngineSnapshot, EngineUrl, RedisEngine, RedisEntries};
 use journal::Journal;
 pub use journal::JournalReport;
 use keeper::Keeper;
 pub use keeper::KeptSnapshot;
+use tier::TierLink;
+pub(crate) use tier::{PeekedEntry, SharedAnswer, SharedTier};
 
 use crate::clock::Clock;
 use crate::state_dir::OpenedState;
@@ -46,6 +50,8 @@ pub struct Settings {
     pub name: String,
     /// How long it may take to answer.
     pub timeout: Duration,
+    /// How long a request waits for another replica's fetch.
+    pub fill_wait: Duration,
 }
 
 /// What this process shares with other replicas.
@@ -56,6 +62,7 @@ pub struct Shared {
     engines: OnceLock<Engines>,
     keeper: Keeper,
     journal: Arc<Journal>,
+    tier: Arc<TierLink>,
     clock: Clock,
 }
 
@@ -65,6 +72,7 @@ struct Engines {
     journal: Arc<RedisEngine>,
     /// Says when there are new records.
     announcer: Arc<RedisEngine>,
+    responses: [Arc<RedisEngine>; tier::CONNECTIONS],
 }
 
 /// What replicas share, as `/status` and metrics show it.
@@ -98,23 +106,28 @@ impl Shared {
             clock.clone(),
         );
         keeper.set_longest(longest);
+        let tier = TierLink::new(prefix, journal.clone(), clock.clone());
+        tier.set_waits(settings.fill_wait, settings.timeout);
         Arc::new(Self {
             url: settings.url.clone(),
             timeout: Mutex::new(settings.timeout),
             engines: OnceLock::new(),
             keeper,
             journal,
+            tier,
             clock: clock.clone(),
         })
     }
 
     /// Applies what a reload has changed.
-    pub fn reconfigure(&self, timeout: Duration, longest: Duration) {
+    pub fn reconfigure(&self, (timeout, fill_wait): (Duration, Duration), longest: Duration) {
         self.keeper.set_longest(longest);
+        self.tier.set_waits(fill_wait, timeout);
         *lock(&self.timeout) = timeout;
         if let Some(engines) = self.engines.get() {
             let all = [&engines.budgets, &engines.journal, &engines.announcer];
-            all.iter().for_each(|engine| engine.set_timeout(timeout));
+            let all = all.into_iter().chain(&engines.responses);
+            all.for_each(|engine| engine.set_timeout(timeout));
         }
     }
 
@@ -125,10 +138,16 @@ impl Shared {
             budgets: new(),
             journal: new(),
             announcer: new(),
+            responses: std::array::from_fn(|_| new()),
         });
+        self.tier.open(engines.responses.clone().map(|engine| {
+            let entries: Arc<dyn SharedEntries> = Arc::new(RedisEntries::new(engine));
+            entries
+        }));
         tokio::join!(
             self.keeper.run(&*engines.budgets),
-            self.journal.run(&engines.journal, &engines.announcer)
+            self.journal.run(&engines.journal, &engines.announcer),
+            self.tier.run()
         );
     }
 
@@ -138,6 +157,11 @@ impl Shared {
         if let Some(engines) = self.engines.get() {
             self.journal.leave(&engines.journal).await;
         }
+    }
+
+    /// What replicas keep for each other.
+    pub(crate) fn tier(&self) -> &Arc<TierLink> {
+        &self.tier
     }
 
     /// The journal.

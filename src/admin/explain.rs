@@ -13,6 +13,7 @@ mod stored;
 
 use http::Uri;
 use serde_json::{Map, Value, json};
+use tokio::runtime::Handle;
 
 use self::next::Next;
 use super::query::{paths, public_target, value};
@@ -25,6 +26,9 @@ use crate::pages::hex;
 use crate::route::Route;
 use crate::route::canonical::{BlockReference, block};
 use crate::validate::Invalid;
+
+/// The most keys that are looked up in the engine.
+const MOST_PEEKED: usize = 8;
 
 /// What is known of the URL in a query.
 pub(super) fn answer(gateway: &Gateway, query: Option<&str>) -> Result<Value, Invalid> {
@@ -122,6 +126,7 @@ fn explain_filled(
         .map(|judged| stored::response(gateway, route, key, judged, now));
     explained.insert("stored".into(), described.into());
     explained.insert("on_disk".into(), on_disk(gateway, key));
+    explained.insert("shared".into(), in_shared_tier(gateway, key));
     if route.chain.window.is_some() {
         let windows = stored::windows(gateway, route, key, now);
         explained.insert("pages".into(), windows);
@@ -141,6 +146,33 @@ fn on_disk(gateway: &Gateway, key: &Key) -> Value {
     let windows = || gateway.fill.windows_of(key);
     disk.map(|disk| disk.has(key) || windows().iter().any(|window| disk.has(window)))
         .into()
+}
+
+/// What other replicas have for a key, or for the windows that it is cut from. `null`
+/// without an engine. It waits for the engine.
+fn in_shared_tier(gateway: &Gateway, key: &Key) -> Value {
+    let windows = gateway.fill.windows_of(key);
+    let cut = gateway.fill.are_pages_cut(key.route()) && !windows.is_empty();
+    let keys = match cut {
+        true => windows,
+        false => vec![key.clone()],
+    };
+    // A page is cut from a few windows; each takes a call.
+    let each = keys.iter().take(MOST_PEEKED).map(|key| {
+        let peeked = Handle::current().block_on(gateway.fill.peek_shared(key))?;
+        Some(match peeked {
+            Err(why) => json!({ "key": key.target(), "error": why }),
+            Ok(None) => json!({ "key": key.target(), "present": false }),
+            Ok(Some(entry)) => json!({
+                "key": key.target(),
+                "present": true,
+                "age_seconds": entry.age.map(|age| age.as_secs_f64()),
+                "usable": entry.unusable.is_none(),
+                "unusable_because": entry.unusable,
+            }),
+        })
+    });
+    each.collect::<Option<Vec<_>>>().into()
 }
 
 /// A plain route.

@@ -2,6 +2,7 @@
 
 mod engine;
 mod shared;
+mod shared_tier;
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;

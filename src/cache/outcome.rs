@@ -23,6 +23,11 @@ pub enum Outcome {
         /// Whole seconds of freshness left, below zero as for a hit.
         ttl: i64,
     },
+    /// From another replica, by way of the engine.
+    FromShared {
+        /// Whole seconds of freshness left, below zero as for a hit.
+        ttl: i64,
+    },
     /// From the upstream.
     Forwarded {
         /// Why the request was forwarded.
@@ -43,7 +48,15 @@ pub enum Outcome {
 }
 
 /// The names of outcomes in logs and metrics.
-pub const OUTCOMES: [&str; 6] = ["hit", "stale", "miss", "collapsed", "bypass", "disk"];
+pub const OUTCOMES: [&str; 7] = [
+    "hit",
+    "stale",
+    "miss",
+    "collapsed",
+    "bypass",
+    "disk",
+    "shared",
+];
 
 impl Outcome {
     /// The position of its name in [`OUTCOMES`].
@@ -51,7 +64,11 @@ impl Outcome {
         match self {
             Self::Hit { ttl } if ttl >= 0 => 0,
             Self::FromDisk { ttl } if ttl >= 0 => 5,
-            Self::Hit { .. } | Self::FromDisk { .. } | Self::StaleIfError { .. } => 1,
+            Self::FromShared { ttl } if ttl >= 0 => 6,
+            Self::Hit { .. }
+            | Self::FromDisk { .. }
+            | Self::FromShared { .. }
+            | Self::StaleIfError { .. } => 1,
             Self::Forwarded {
                 collapsed: true, ..
             } => 3,
@@ -88,6 +105,12 @@ impl Outcome {
                 hit: true,
                 ttl: Some(ttl),
                 detail: Some("disk"),
+                ..base
+            },
+            Self::FromShared { ttl } => CacheStatus {
+                hit: true,
+                ttl: Some(ttl),
+                detail: Some("shared"),
                 ..base
             },
             Self::StaleIfError { ttl } => CacheStatus {
@@ -228,6 +251,12 @@ mod tests {
                 None,
                 None,
                 "ordgate; hit; ttl=7; detail=disk",
+            ),
+            (
+                Outcome::FromShared { ttl: 7 },
+                None,
+                None,
+                "ordgate; hit; ttl=7; detail=shared",
             ),
             (
                 Outcome::StaleIfError { ttl: -4 },

@@ -22,6 +22,7 @@
 mod blocks;
 mod epochs;
 mod fork_search;
+mod marks;
 mod observe;
 mod reorgs;
 mod seed;
@@ -41,6 +42,7 @@ use epochs::Epochs;
 pub(crate) use epochs::{Epoch, NO_EPOCH};
 pub(crate) use fork_search::ForkCheck;
 use fork_search::ForkSearch;
+pub(crate) use marks::{MarkedEpoch, TipMark};
 pub(crate) use observe::{Observation, ObservationResult};
 use reorgs::Reorgs;
 use seed::Seed;

@@ -35,6 +35,9 @@ pub struct ReplicaSettings {
     /// How long the engine may take to answer.
     #[serde(serialize_with = "crate::units::serialize")]
     pub timeout: Duration,
+    /// How long a request waits while another replica fetches the same response.
+    #[serde(serialize_with = "crate::units::serialize")]
+    pub fill_wait: Duration,
 }
 
 /// The values of environment variables, which take precedence over the file.
@@ -119,6 +122,10 @@ keys! {
         /// How long the engine may take to answer. A later answer is ignored. Without this key,
         /// it is 20 ms.
         timeout: Option<Duration> = optional(time(MILLI, seconds(1))) => None, example("\"20ms\"");
+        /// How long a request waits while another replica fetches the same response. Then it is
+        /// fetched here as well. Without this key, it is 2 s; with 0, replicas do not wait for
+        /// each other's fetches.
+        fill_wait: Option<Duration> = optional(time(Duration::ZERO, seconds(30))) => None, example("\"2s\"");
     }
 }
 
@@ -184,6 +191,7 @@ pub(super) fn settings(
         },
         prefix: keys.prefix.value.unwrap_or_else(|| "ordgate".to_owned()),
         timeout: keys.timeout.value.unwrap_or(20 * MILLI),
+        fill_wait: keys.fill_wait.value.unwrap_or(seconds(2)),
     };
     // Rates of requests with an API key are no looser.
     if let Some((key, limit)) = upstreams

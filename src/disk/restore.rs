@@ -6,27 +6,22 @@
 
 use std::sync::Arc;
 
-use http::StatusCode;
-
 use super::counts::count;
 use super::purge_log::Checked;
 use super::reads::Loaded;
 use super::time::DiskTime;
 use super::{Disk, RouteMeaning};
-use crate::cache::encodings::Encodings;
 use crate::cache::key::Key;
-use crate::cache::metadata::{ClientFreshness, Metadata};
 use crate::cache::policy::Mode;
 use crate::cache::purge::PurgeSubject;
-use crate::cache::sequence::{CheckedSequence, PurgeSequence};
+use crate::cache::sequence::PurgeSequence;
 use crate::cache::store::Promoted;
 use crate::cache::variant::Variant;
 use crate::cache::{Attached, StoredResponse};
-use crate::chain::ChainStamp;
 use crate::chain::finality::Class;
 use crate::chain::ledger::NO_EPOCH;
-use crate::pages::Page;
 use crate::portable::codec::{Kept, KeptResponse, KeptStamp, decode_head, decode_rest};
+use crate::portable::restore::{RestoredStamp, Restoring};
 use crate::portable::variants::KeptVariant;
 
 /// Why a value is not used.
@@ -175,8 +170,8 @@ impl Disk {
         if route.mode != Mode::Override || !time.knows_age_of(kept.received) {
             return None;
         }
-        let freshness = kept.client_freshness;
-        stored(kept, freshness, Attached::default(), now, time)
+        let at = self.restoring(&kept, now, time)?;
+        Some(kept.restore_timed(at))
     }
 
     /// A response of a route in mode `chain`, and whether the blocks that it names are
@@ -184,7 +179,7 @@ impl Disk {
     fn chain_response(
         &self,
         route: RouteMeaning,
-        mut kept: KeptResponse,
+        kept: KeptResponse,
         stamp: KeptStamp,
         now: PurgeSequence,
         time: DiskTime,
@@ -206,19 +201,27 @@ impl Disk {
                 (None, class) => (class, NO_EPOCH, false),
             },
         };
-        kept.lifetime = kept.lifetime.min(chain.finality().lifetime(class));
-        let lifetime = chain.client_lifetime(class, tip, self.tier.now());
-        let stamp = ChainStamp::new(class, tip, stamp.heights, epoch);
-        let page = match kept.status == StatusCode::OK {
-            true => Page::read(&kept.body),
-            false => None,
+        let at = self.restoring(&kept, now, time)?;
+        let stamp = RestoredStamp {
+            tip,
+            class,
+            epoch,
+            heights: stamp.heights,
         };
-        let attached = Attached {
-            stamp: Some(stamp.with_client_lifetime(lifetime)),
-            page,
-        };
-        let freshness = ClientFreshness::of_class(class, lifetime);
-        Some((stored(kept, freshness, attached, now, time)?, stands))
+        Some((kept.restore_of_chain(chain, stamp, at), stands))
+    }
+
+    fn restoring(
+        &self,
+        kept: &KeptResponse,
+        sequence: PurgeSequence,
+        time: DiskTime,
+    ) -> Option<Restoring> {
+        Some(Restoring {
+            received: time.moment_of(kept.received)?,
+            now: self.tier.now(),
+            sequence,
+        })
     }
 
     /// The variants of a target of a route in mode `respect`.
@@ -239,25 +242,4 @@ impl Disk {
             .collect();
         (route.mode == Mode::Respect && !variants.is_empty()).then_some(variants)
     }
-}
-
-fn stored(
-    kept: KeptResponse,
-    freshness: ClientFreshness,
-    attached: Attached,
-    now: PurgeSequence,
-    time: DiskTime,
-) -> Option<StoredResponse> {
-    Some(StoredResponse {
-        status: kept.status,
-        etag: kept.etag,
-        metadata: Metadata::of(kept.content_type, freshness),
-        received: time.moment_of(kept.received)?,
-        lifetime: kept.lifetime,
-        took: kept.took,
-        body: kept.body,
-        encodings: Encodings::allowed(kept.is_encodable),
-        checked: CheckedSequence::at(now.purge()),
-        attached,
-    })
 }

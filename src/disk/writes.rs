@@ -108,18 +108,8 @@ impl Disk {
                 heights: stamp.heights(),
             }),
         };
-        Some(KeptResponse {
-            status: stored.status,
-            content_type: stored.metadata.content_type.clone(),
-            client_freshness: stored.metadata.client_freshness,
-            etag: stored.etag.clone(),
-            received: self.tier.clock.now().of(stored.received),
-            lifetime: stored.lifetime,
-            took: stored.took,
-            is_encodable: stored.encodings.are_allowed(),
-            stamp,
-            body: stored.body.clone(),
-        })
+        let received = self.tier.clock.now().of(stored.received);
+        Some(KeptResponse::of(stored, received, stamp))
     }
 }
 

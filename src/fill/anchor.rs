@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use super::collapsed::ExchangeFrom;
 use super::{Fill, FillResult};
 use crate::cache::StoredResponse;
 use crate::cache::key::Key;
@@ -39,7 +40,10 @@ impl Fill {
         };
         // The ledger has the result. If there is none, the key itself is requested, and
         // fails for the same reason.
-        match self.exchange(lead, &anchor, priority, true).await {
+        match self
+            .exchange(lead, &anchor, priority, ExchangeFrom::UpstreamAnew)
+            .await
+        {
             Err(failure) if failure.is_of_all() => Err(failure),
             Ok(_) | Err(_) => Ok(true),
         }

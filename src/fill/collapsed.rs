@@ -17,6 +17,17 @@ use crate::chain::ledger::Epoch;
 use crate::collapse::{Below, ClientLevel, ExchangeLevel, Lead, Wait};
 use crate::upstream::{Failure, RequestPriority};
 
+/// Where the response of an exchange may be from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ExchangeFrom {
+    /// Memory if it is fresh there, another replica, or the upstream.
+    Anywhere,
+    /// Memory if it is fresh there, or the upstream.
+    Upstream,
+    /// The upstream: what is stored is in doubt.
+    UpstreamAnew,
+}
+
 impl Fill {
     /// The answer to a client's request that memory does not have, and whether
     /// another client's fetch gave it. Fails when the wait is over, or at once where
@@ -108,26 +119,30 @@ impl Fill {
 
     /// Requests a key of a route in mode `chain` from the upstream, or waits for the
     /// request that is under way: for an answer that is made of it. The exchange
-    /// waits for no other fetch. What is stored and fresh is used, unless the key is
-    /// to be fetched `anew`.
+    /// waits for no other fetch.
     pub(super) async fn exchange(
         self: &Arc<Self>,
         waiter: &impl Below<ExchangeLevel>,
         key: &Key,
         priority: RequestPriority,
-        anew: bool,
+        from: ExchangeFrom,
     ) -> FillResult {
         let since = self.epoch(key);
         let wait = Wait::until(Instant::now() + self.longest_wait(key));
         for attempt in 0..MOST_ATTEMPTS {
             let (fill, own) = (self.clone(), key.clone());
             let lead = async move |lead: Lead<FillResult, ExchangeLevel>| {
-                let found = match fill.fresh(&own).filter(|_| !anew) {
-                    Some(stored) => Ok(FillAnswer {
+                let anew = from == ExchangeFrom::UpstreamAnew;
+                let fetch = fill.fetch_and_ingest(&own, priority);
+                let found = match (fill.fresh(&own).filter(|_| !anew), fill.route(&own)) {
+                    (Some(stored), _) => Ok(FillAnswer {
                         stored,
                         from: AnswerSource::Memory,
                     }),
-                    None => fill.fetch_and_ingest(&own, priority).await,
+                    (None, Some(route)) if from == ExchangeFrom::Anywhere => {
+                        fill.share_or_fetch(&own, route, fetch).await
+                    }
+                    (None, _) => fetch.await,
                 };
                 lead.finish(found);
             };

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use super::Fill;
+use super::collapsed::ExchangeFrom;
 use crate::chain::TipNumber;
 use crate::chain::ledger::{ForkCheck, SeedCheck};
 use crate::collapse::WatchLevel;
@@ -78,7 +79,10 @@ impl Fill {
             return false;
         }
         let priority = RequestPriority::own(Priority::Revalidation);
-        match self.exchange(&WatchLevel, &key, priority, true).await {
+        match self
+            .exchange(&WatchLevel, &key, priority, ExchangeFrom::UpstreamAnew)
+            .await
+        {
             Ok(_) => {
                 self.failures.forget(&key);
                 true

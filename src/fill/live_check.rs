@@ -12,6 +12,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use super::collapsed::ExchangeFrom;
 use super::{AnswerSource, Fill, FillAnswer, FillResult};
 use crate::cache::StoredResponse;
 use crate::cache::key::Key;
@@ -67,7 +68,10 @@ impl Fill {
         if let Some(mut keys) = self.check_keys.of(tip) {
             keys.present = Some(chosen.clone());
         }
-        let found = self.exchange(lead, &chosen, priority, false).await;
+        // What another replica has says nothing of the present.
+        let found = self
+            .exchange(lead, &chosen, priority, ExchangeFrom::Upstream)
+            .await;
         if let Some(mut keys) = self.check_keys.of(tip)
             && keys.present.as_ref() == Some(&chosen)
         {

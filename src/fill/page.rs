@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use http::StatusCode;
 
+use super::collapsed::ExchangeFrom;
 use super::windows::{List, NoWindows, Parts, refuses_list, window};
 use super::{Fill, FillAnswer, FillResult};
 use crate::cache::encodings::Encodings;
@@ -38,7 +39,8 @@ impl Fill {
             ControlFlow::Break(found) => return found,
             ControlFlow::Continue(refused) => refused,
         };
-        let found = self.exchange(lead, list.key, list.priority, false).await?;
+        let found = self.exchange(lead, list.key, list.priority, ExchangeFrom::Anywhere)
+            .await?;
         // The page is answered, so the window was refused for itself.
         if let Some(why) = refused.filter(|_| found.stored.status == StatusCode::OK) {
             self.suspend_windows(list, &why);

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use http::StatusCode;
 
+use super::collapsed::ExchangeFrom;
 use super::{AnswerSource, Fill, FillAnswer, FillResult};
 use crate::cache::StoredResponse;
 use crate::cache::key::Key;
@@ -158,9 +159,12 @@ impl Fill {
             if let Err(why) = list.check(&found.stored, offset) {
                 return Ok(Err(why));
             }
-            if found.from != AnswerSource::Memory {
-                from = found.from;
-            }
+            from = match (from, found.from) {
+                (_, AnswerSource::Memory) => from,
+                // The upstream was asked for a part of it.
+                (AnswerSource::Upstream { .. }, AnswerSource::Shared) => from,
+                (_, found) => found,
+            };
             parts.push(found.stored);
         }
         self.window_support.resume(list.key.route());
@@ -226,7 +230,11 @@ impl Fill {
         };
         let stored = self.fresh(&key);
         let anew = anew || stored.is_some_and(|part| !list.is_usable(&part, offset));
-        self.exchange(lead, &key, list.priority, anew).await
+        let from = match anew {
+            true => ExchangeFrom::UpstreamAnew,
+            false => ExchangeFrom::Anywhere,
+        };
+        self.exchange(lead, &key, list.priority, from).await
     }
 }
 

@@ -212,7 +212,7 @@ impl ClientPolicy {
 pub(super) const fn was_sent(outcome: Option<Outcome>, joined: bool) -> bool {
     match outcome {
         Some(Outcome::Forwarded { collapsed, .. }) => !collapsed,
-        Some(Outcome::Hit { .. } | Outcome::FromDisk { .. }) => false,
+        Some(Outcome::Hit { .. } | Outcome::FromDisk { .. } | Outcome::FromShared { .. }) => false,
         Some(Outcome::StaleIfError { .. }) | None => !joined,
     }
 }

@@ -78,14 +78,14 @@ impl Gateway {
         let priority = self.priority(&context, &miss);
         let stale = miss.stale.take();
         let fetched = self.fetch(&miss, stale, arrived, priority).await;
-        let is_from_memory = matches!(
+        let is_from_tier = matches!(
             &fetched.result,
             Ok(FillAnswer {
-                from: AnswerSource::Memory,
+                from: AnswerSource::Memory | AnswerSource::Shared,
                 ..
             })
         );
-        if is_counted && (fetched.collapsed || is_from_memory) {
+        if is_counted && (fetched.collapsed || is_from_tier) {
             self.clients.refund_miss(client);
         }
         if let Ok(found) = &fetched.result {
@@ -262,6 +262,7 @@ impl Gateway {
                     }
                     // It was made of stored responses.
                     AnswerSource::Memory => Outcome::Hit { ttl: judged.ttl() },
+                    AnswerSource::Shared => Outcome::FromShared { ttl: judged.ttl() },
                 };
                 let response = self.render_miss(judged, miss, outcome, fields, now);
                 (response, outcome)

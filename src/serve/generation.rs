@@ -30,7 +30,7 @@ use crate::clock::Clock;
 use crate::compress::{Compression, Compressor};
 use crate::config::Config;
 use crate::disk::{Disk, DiskSlot, LateTier};
-use crate::fill::Fill;
+use crate::fill::{Fill, LowerTiers};
 use crate::gateway::{ClientPolicy, Document, Gateway, Records};
 use crate::limit::Limit;
 use crate::limit::tokens::TokenClients;
@@ -42,7 +42,7 @@ use crate::relay::{self, Relay};
 use crate::reload::ReloadReport;
 use crate::respond::Responder;
 use crate::route::{HeaderMode, Route, RouteTable};
-use crate::shared::{self, Shared};
+use crate::shared::{self, Shared, SharedTier};
 use crate::state_dir::OpenedState;
 use crate::upstream::client::resolver::Resolver;
 use crate::upstream::{MissingRoutes, ProviderKeys, UpstreamClient, Upstreams};
@@ -126,6 +126,12 @@ pub fn gateway(
         &upstreams,
         (&cache, &chain),
     );
+    let meanings = Meanings::of(&routes, &upstreams, &chain, config.targeted.as_ref());
+    let lower = LowerTiers {
+        disk,
+        shared: identity.shared.clone(),
+        tier: shared_tier(identity.shared.as_ref(), &meanings, (&cache, &chain)),
+    };
     let fill = Fill::new(
         routes.clone(),
         cache.clone(),
@@ -133,10 +139,10 @@ pub fn gateway(
         upstreams,
         config.failure_backoff,
         clock,
-        (disk, identity.shared.clone()),
+        lower,
     );
     if let Some(shared) = &identity.shared {
-        learn(shared, &fill, config.targeted.as_ref());
+        learn(shared, &fill, &meanings);
     }
     let meter = Meter::new(routes.routes().len());
     let ongoing = relay::RelayState::new(&fill.upstreams);
@@ -203,16 +209,22 @@ pub(super) fn after(
     let failure_backoff = config.failure_backoff;
     let tier = before.fill.disk.tier();
     let disk = disk(tier, &config, &routes, &upstreams, (&cache, &chain));
+    let meanings = Meanings::of(&routes, &upstreams, &chain, config.targeted.as_ref());
+    let lower = LowerTiers {
+        disk,
+        shared: before.shared.clone(),
+        tier: shared_tier(before.shared.as_ref(), &meanings, (&cache, &chain)),
+    };
     let fill = before.fill.after(
         routes.clone(),
         cache.clone(),
         chain,
         upstreams,
         failure_backoff,
-        disk,
+        lower,
     );
     if let Some(shared) = &before.shared {
-        learn(shared, &fill, config.targeted.as_ref());
+        learn(shared, &fill, &meanings);
     }
     let names = before.routes.routes();
     let places = routes.routes().iter();
@@ -227,7 +239,8 @@ pub(super) fn after(
         shared: before.shared.clone(),
     };
     if let (Some(shared), Some(replica)) = (&before.shared, &config.shared) {
-        shared.reconfigure(replica.timeout, longest_request(&config));
+        let waits = (replica.timeout, replica.fill_wait);
+        shared.reconfigure(waits, longest_request(&config));
     }
     let compressor = before.compressor.clone();
     let gateway = assemble(config, clients, fill, ongoing, meter, compressor, identity);
@@ -248,6 +261,7 @@ fn shared(
         prefix: replica.prefix.clone(),
         name: replica.name_or_host(),
         timeout: replica.timeout,
+        fill_wait: replica.fill_wait,
     };
     let process = u128::from(random()?) << 64 | u128::from(random()?);
     let longest = longest_request(config);
@@ -256,10 +270,18 @@ fn shared(
 }
 
 /// Has purges of other replicas apply under a configuration.
-fn learn(shared: &Shared, fill: &Fill, targeted: Option<&HeaderName>) {
-    let meanings = Meanings::of(&fill.routes, &fill.upstreams, &fill.chain, targeted);
+fn learn(shared: &Shared, fill: &Fill, meanings: &Meanings) {
     let disk = Arc::new(fill.disk.clone());
-    shared.journal().learn(&meanings, &fill.cache, disk);
+    shared.journal().learn(meanings, &fill.cache, disk);
+}
+
+/// What replicas keep for each other under a configuration.
+fn shared_tier(
+    shared: Option<&Arc<Shared>>,
+    meanings: &Meanings,
+    of: (&Cache, &Arc<Chain>),
+) -> Option<Arc<SharedTier>> {
+    shared.map(|shared| SharedTier::new(shared.tier(), meanings, of))
 }
 
 /// How long a request can be unanswered, from its permit to the head of the response.

@@ -5,6 +5,7 @@
 //! depends on an answer: every call has a time-out, and a failed one has a plain reason.
 
 mod breaker;
+pub mod entries;
 pub mod model;
 pub mod server;
 

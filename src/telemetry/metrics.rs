@@ -4,6 +4,7 @@
 mod disk;
 mod engine;
 mod shared;
+mod shared_tier;
 mod state;
 mod tls;
 mod tokens;
@@ -75,6 +76,7 @@ impl Collector for Reading {
         state::encode(gateway, &mut to)?;
         shared::encode(gateway, &mut to)?;
         engine::encode(gateway, &mut to)?;
+        shared_tier::encode(gateway, &mut to)?;
         compression(gateway, &mut to)?;
         tips(gateway, &mut to)?;
         let build = labels(&[("version", env!("CARGO_PKG_VERSION"))]);

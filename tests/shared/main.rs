@@ -13,6 +13,8 @@
 
 mod client;
 
+mod entry_scripts;
+
 mod replicas;
 
 mod scripts;
@@ -20,6 +22,8 @@ mod scripts;
 mod servers;
 
 mod storm;
+
+mod tier;
 
 mod tls;
 

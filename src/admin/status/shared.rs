@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::engine;
+use super::{engine, shared_tier};
 use crate::admin::Admin;
 use crate::gateway::Gateway;
 use crate::upstream::{AllowanceSnapshot, Limits};
@@ -29,6 +29,7 @@ pub(super) fn shared(admin: &Admin, gateway: &Gateway) -> Value {
         "keys": keys.collect::<Vec<_>>(),
         "engine": engine::engine(gateway.shared.as_deref()),
         "journal": engine::journal(gateway.shared.as_deref()),
+        "responses": shared_tier::responses(gateway.shared.as_deref()),
         "client_limits": "not shared: each replica limits its clients on its own",
     })
 }

@@ -9,6 +9,7 @@
 //!
 //! Invariant: no error, log line or `Debug` output has the password.
 
+mod entries;
 mod url;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,6 +21,7 @@ use redis::cluster_async::ClusterConnection;
 use redis::{Cmd, ErrorKind, RedisError, RedisResult, Script, ServerErrorKind, Value};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
+pub use entries::RedisEntries;
 pub use url::EngineUrl;
 
 use super::breaker::{Admitted, EngineBreaker};

@@ -1,0 +1,32 @@
+//! What of the chain means the same in another replica.
+
+use super::finality::is_deep;
+use super::ledger::Epoch;
+use super::ledger::{MarkedEpoch, TipMark};
+use super::{Chain, TipNumber};
+
+impl Chain {
+    /// The tip of an epoch, if it is the present one and its tip is known for certain.
+    pub(crate) fn mark_of(&self, tip: TipNumber, epoch: Epoch) -> Option<TipMark> {
+        self.tip_at(tip)?.ledger().mark_of(epoch)
+    }
+
+    /// The epoch in which an answer was valid that another replica got when its tip was
+    /// this one, and that names no block above `highest`; `None` if that is not known.
+    pub(crate) fn marked_epoch(
+        &self,
+        tip: TipNumber,
+        mark: TipMark,
+        highest: Option<u32>,
+    ) -> Option<MarkedEpoch> {
+        let is_below = highest.is_none_or(|highest| highest <= mark.height);
+        let tip = self.tip_at(tip).filter(|_| is_below)?;
+        tip.ledger().marked_epoch(mark)
+    }
+
+    /// Whether all blocks up to a height are final by the tip that is known here.
+    pub(crate) fn is_final(&self, tip: TipNumber, highest: u32) -> bool {
+        let height = self.tip_height(tip);
+        is_deep(highest, height, self.finality.final_depth)
+    }
+}

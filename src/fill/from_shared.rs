@@ -1,0 +1,74 @@
+//! Responses of other replicas, before a fetch, and what is fetched for them
+//! ([`SharedTier`](crate::shared::SharedTier)).
+//!
+//! A block's response is looked up under the key by which it is requested. If that has
+//! the block's hash, what is fetched is stored under the height as well, so that it is
+//! found by both.
+
+use std::future::Future;
+
+use super::lookup::own_key;
+use super::{AnswerSource, FIRST_PROBE, Fill, FillAnswer, FillResult};
+use crate::cache::StoredResponse;
+use crate::cache::key::Key;
+use crate::cache::policy::Mode;
+use crate::route::Route;
+use crate::shared::{PeekedEntry, SharedAnswer};
+
+impl Fill {
+    /// What another replica has for a key, which is in memory from then on; or what
+    /// `fetch` gives, which is stored for the others.
+    pub(super) async fn share_or_fetch(
+        &self,
+        key: &Key,
+        route: &Route,
+        fetch: impl Future<Output = FillResult> + Send,
+    ) -> FillResult {
+        let Some(tier) = &self.tier else {
+            return fetch.await;
+        };
+        if route.cache.mode == Mode::Chain {
+            // Without a tip, little of what others have can be used.
+            self.chain.first_probe(route.cache.tip, FIRST_PROBE).await;
+        }
+        let own_of = |stored: &StoredResponse| self.stored_key(key, stored);
+        let ticket = match tier.look_up(key, &own_of).await {
+            SharedAnswer::Have {
+                own,
+                stored,
+                sequence,
+            } => {
+                self.keep_encodings(&own, &stored);
+                self.note_transactions(&own, route, &stored);
+                if self.cache.store().insert(own.clone(), stored.clone()) {
+                    self.keep_on_disk(&own, &stored, sequence);
+                }
+                return Ok(FillAnswer {
+                    // Its blocks may have become final.
+                    stored: self.fresh(&own).unwrap_or(stored),
+                    from: AnswerSource::Shared,
+                });
+            }
+            SharedAnswer::Fetch(ticket) => ticket,
+        };
+        let found = fetch.await;
+        if let (Some(ticket), Ok(found)) = (ticket, &found)
+            && found.from == (AnswerSource::Upstream { stored: true })
+        {
+            let own = own_key(key, route, &found.stored);
+            ticket.put(key, &own, &found.stored);
+        }
+        found
+    }
+
+    /// What other replicas have for a key, for `/explain`; or why that is not known.
+    /// `None` if there is no engine.
+    pub(crate) async fn peek_shared(
+        &self,
+        key: &Key,
+    ) -> Option<Result<Option<PeekedEntry>, String>> {
+        let own_of = |stored: &StoredResponse| self.stored_key(key, stored);
+        let peeked = self.tier.as_ref()?.peek(key, &own_of).await;
+        Some(peeked.map_err(|error| error.to_string()))
+    }
+}

@@ -1,0 +1,160 @@
+//! What the second tier keeps across reloads: its connections, its queues and its counts.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use super::counts::{TierCounts, TierSnapshot, count};
+use super::puts::{PutJob, PutQueue};
+use crate::clock::{Clock, Moment};
+use crate::shared::engine::entries::{EntryName, SharedEntries};
+use crate::shared::journal::Journal;
+
+/// The connections: two, so that one long value does not delay all others.
+pub(crate) const CONNECTIONS: usize = 2;
+
+/// The most look-ups of a process that wait for another replica's fetch, since each of
+/// them makes calls. More go on without the lock.
+const MOST_FOLLOWERS: usize = 64;
+
+/// How much longer a lock lasts than others wait for it: a leader that was killed delays
+/// requests only once.
+const LOCK_MARGIN: Duration = Duration::from_secs(1);
+
+/// What the second tier keeps across reloads.
+pub(crate) struct TierLink {
+    prefix: String,
+    engines: OnceLock<[Arc<dyn SharedEntries>; CONNECTIONS]>,
+    journal: Arc<Journal>,
+    /// How long others wait for a fetch, in milliseconds; 0 if fetches are not locked.
+    fill_wait: AtomicU64,
+    /// How long a call may take, in milliseconds.
+    timeout: AtomicU64,
+    followers: Semaphore,
+    queues: [PutQueue; CONNECTIONS],
+    /// The bytes of all queues.
+    waiting: AtomicUsize,
+    counts: TierCounts,
+    clock: Clock,
+}
+
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+impl TierLink {
+    /// A link that leads nowhere yet. Its keys begin with `prefix`.
+    pub(crate) fn new(prefix: &str, journal: Arc<Journal>, clock: Clock) -> Arc<Self> {
+        Arc::new(Self {
+            prefix: prefix.to_owned(),
+            engines: OnceLock::new(),
+            journal,
+            fill_wait: AtomicU64::new(0),
+            timeout: AtomicU64::new(0),
+            followers: Semaphore::new(MOST_FOLLOWERS),
+            queues: std::array::from_fn(|_| PutQueue::new()),
+            waiting: AtomicUsize::new(0),
+            counts: TierCounts::default(),
+            clock,
+        })
+    }
+
+    /// Sets how long others wait for a fetch, and how long a call may take.
+    pub(crate) fn set_waits(&self, fill_wait: Duration, timeout: Duration) {
+        self.fill_wait.store(millis(fill_wait), Relaxed);
+        self.timeout.store(millis(timeout), Relaxed);
+    }
+
+    /// Uses these engines from now on.
+    pub(crate) fn open(&self, engines: [Arc<dyn SharedEntries>; CONNECTIONS]) {
+        // The first ones stay.
+        let _is_first = self.engines.set(engines);
+    }
+
+    /// Stores what is in the queues until it is dropped; for ever without an engine.
+    pub(crate) async fn run(&self) {
+        let Some([one, other]) = self.engines.get() else {
+            return std::future::pending().await;
+        };
+        let run = |at: usize, engine| {
+            let engine: &Arc<dyn SharedEntries> = engine;
+            self.queues[at].run(&**engine, &self.waiting, &self.counts, &self.clock)
+        };
+        let ((), ()) = futures_util::future::join(run(0, one), run(1, other)).await;
+    }
+
+    pub(super) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    pub(super) fn journal(&self) -> &Journal {
+        &self.journal
+    }
+
+    pub(super) const fn counts(&self) -> &TierCounts {
+        &self.counts
+    }
+
+    pub(super) fn now(&self) -> Moment {
+        self.clock.now()
+    }
+
+    /// Whether responses are looked up now: not while the journal is not heard.
+    pub(super) fn is_used(&self) -> bool {
+        self.engines.get().is_some() && self.journal.is_heard()
+    }
+
+    /// The connection for an entry.
+    pub(super) fn engine(&self, name: &EntryName) -> Option<&dyn SharedEntries> {
+        let engines = self.engines.get()?;
+        Some(&*engines[connection_of(name)])
+    }
+
+    pub(super) fn fill_wait(&self) -> Duration {
+        Duration::from_millis(self.fill_wait.load(Relaxed))
+    }
+
+    /// How long a lock lasts, in milliseconds; 0 if fetches are not locked.
+    pub(super) fn lock_ms(&self) -> u64 {
+        match self.fill_wait() {
+            Duration::ZERO => 0,
+            wait => millis(wait + LOCK_MARGIN),
+        }
+    }
+
+    /// The longest time that a look-up may take: the wait, and one call before its end.
+    pub(super) fn longest_wait(&self) -> Duration {
+        let call = Duration::from_millis(self.timeout.load(Relaxed));
+        self.fill_wait() + call * 5
+    }
+
+    /// A place among those that wait for another replica's fetch.
+    pub(super) fn follow(&self) -> Option<SemaphorePermit<'_>> {
+        self.followers.try_acquire().ok()
+    }
+
+    /// Adds a job to the queue of its connection. Returns whether there was room.
+    pub(super) fn submit(&self, job: PutJob) -> bool {
+        let is_put = matches!(job, PutJob::Put(_));
+        let queue = &self.queues[connection_of(job.name())];
+        let has_room = queue.push(job, &self.waiting);
+        if is_put && !has_room {
+            count(&self.counts.dropped);
+        }
+        has_room
+    }
+
+    /// The tier now.
+    pub(crate) fn snapshot(&self) -> TierSnapshot {
+        let queued: usize = self.queues.iter().map(PutQueue::len).sum();
+        self.counts.snapshot(self.is_used(), queued as u64)
+    }
+}
+
+/// The number of the connection for an entry, by the last digit of its digest.
+fn connection_of(name: &EntryName) -> usize {
+    let digest = name.value.trim_end_matches('}');
+    usize::from(digest.bytes().last().unwrap_or_default()) % CONNECTIONS
+}

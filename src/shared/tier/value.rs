@@ -1,0 +1,90 @@
+//! The form of a value in the engine.
+//!
+//! It is a record with a checksum ([`put_record`]); in it the response as it is kept
+//! anywhere ([`codec`](crate::portable::codec)), with the position in the journal and the
+//! tip at which it was fetched. Its time is that of the engine's clock, in milliseconds.
+
+use crate::cache::StoredResponse;
+use crate::chain::TipMark;
+use crate::portable::bytes::{Reader, put_record, take_record};
+use crate::portable::codec::{
+    CheckedPosition, Head, Kept, KeptResponse, KeptStamp, decode_head, decode_rest, encode,
+};
+use crate::shared::journal::JournalPosition;
+
+/// The longest value. A longer one would delay all others on its connection.
+pub(super) const MOST_VALUE: usize = 1 << 20;
+
+/// The longest body of a value before it is compressed: what takes this process some
+/// milliseconds to compress, and a reader to index.
+pub(super) const MOST_PLAIN: usize = 8 << 20;
+
+/// What a shared response was checked against, and the tip by which it was fetched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SharedPosition {
+    /// The records of the journal that it was checked against.
+    pub(super) journal: JournalPosition,
+    /// The tip by which it was fetched, where that is known.
+    pub(super) mark: Option<TipMark>,
+}
+
+impl CheckedPosition for SharedPosition {
+    fn write(&self, out: &mut Vec<u8>) {
+        self.journal.write(out);
+        let (kind, height, tag) = match self.mark {
+            None => (0, 0, [0; 32]),
+            Some(mark) => (1 + u8::from(mark.is_hash), mark.height, mark.tag),
+        };
+        out.push(kind);
+        out.extend_from_slice(&height.to_le_bytes());
+        out.extend_from_slice(&tag);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Option<Self> {
+        let journal = JournalPosition::read(from)?;
+        let (kind, height, tag) = (from.u8()?, from.u32()?, from.array()?);
+        let mark = match kind {
+            0 if (height, tag) == (0, [0; 32]) => None,
+            1 | 2 => Some(TipMark {
+                height,
+                tag,
+                is_hash: kind == 2,
+            }),
+            _ => return None,
+        };
+        Some(Self { journal, mark })
+    }
+}
+
+/// The value of a response that was received at a time of the engine.
+pub(super) fn write(
+    head: &Head<'_, SharedPosition>,
+    stored: &StoredResponse,
+    received_ms: u64,
+) -> Vec<u8> {
+    // The numbers of its epoch and its state mean nothing in another process.
+    let stamp = stored.stamp().map(|stamp| KeptStamp {
+        state: 0,
+        epoch: 0,
+        class: stamp.class,
+        heights: stamp.heights(),
+    });
+    let kept = KeptResponse::of(stored, received_ms, stamp);
+    let mut value = Vec::new();
+    put_record(&mut value, &encode(head, &Kept::One(Box::new(kept))));
+    value
+}
+
+/// Reads a value: any bytes give a response or `None`.
+pub(super) fn read(value: &[u8]) -> Option<(Head<'_, SharedPosition>, KeptResponse)> {
+    if value.len() > MOST_VALUE {
+        return None;
+    }
+    let mut record = Reader(value);
+    let content = take_record(&mut record).filter(|_| record.is_at_end())?;
+    let (head, rest) = decode_head::<SharedPosition>(content)?;
+    match decode_rest(rest)? {
+        Kept::One(kept) if kept.body.len() <= MOST_PLAIN => Some((head, *kept)),
+        Kept::One(_) | Kept::Variants(_) => None,
+    }
+}
