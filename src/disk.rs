@@ -60,12 +60,13 @@ use crate::cache::policy::Mode;
 use crate::cache::sequence::PurgeSequence;
 use crate::cache::store::Amended;
 use crate::cache::targeted::TargetList;
+use crate::chain::Chain;
 use crate::chain::finality::Class;
-use crate::chain::{Chain, TipNumber};
 use crate::identify::Client;
 use crate::portable::codec;
-use crate::portable::digest::{MeaningDigest, of_route, of_tip};
-use crate::route::{Route, RouteTable};
+use crate::portable::digest::MeaningDigest;
+use crate::portable::meanings::{Meanings, RouteMeaning};
+use crate::route::RouteTable;
 use crate::upstream::Upstreams;
 use writes::{ToKeep, Write};
 
@@ -82,7 +83,7 @@ pub fn decode_value(bytes: &[u8]) -> bool {
 /// The state on disk as one configuration uses it.
 pub(crate) struct Disk {
     tier: Arc<Tier>,
-    routes: HashMap<u16, RouteOnDisk>,
+    routes: HashMap<u16, RouteMeaning>,
     /// The tips, by their numbers.
     tips: Vec<MeaningDigest>,
     cache: Cache,
@@ -90,15 +91,6 @@ pub(crate) struct Disk {
     targets: TargetList,
     /// Responses whose freshness goes by time are kept if more than this of it is left.
     min_freshness: Duration,
-}
-
-/// A route, as far as its stored responses are concerned.
-#[derive(Clone, Copy, Debug)]
-struct RouteOnDisk {
-    digest: MeaningDigest,
-    mode: Mode,
-    tip: TipNumber,
-    tip_digest: Option<MeaningDigest>,
 }
 
 impl Disk {
@@ -111,35 +103,11 @@ impl Disk {
         targeted: Option<&HeaderName>,
         min_freshness: Duration,
     ) -> Arc<Self> {
-        let sources = (0..).map_while(|tip| chain.source(tip));
-        let tips: Vec<_> = sources
-            .map(|source| of_tip(source, upstreams.get(source.upstream).settings()))
-            .collect();
-        let depth = chain.finality().final_depth;
-        let route = |route: &Route| {
-            let cache = &route.cache;
-            let tip_digest = match cache.mode {
-                Mode::Chain => tips.get(usize::from(cache.tip)).copied(),
-                Mode::Off | Mode::Override | Mode::Respect => None,
-            };
-            let settings = upstreams.get(route.upstream.number).settings();
-            let on_disk = RouteOnDisk {
-                digest: of_route(
-                    route,
-                    settings,
-                    tip_digest.map(|tip| (tip, depth)),
-                    targeted,
-                ),
-                mode: cache.mode,
-                tip: cache.tip,
-                tip_digest,
-            };
-            (route.number, on_disk)
-        };
+        let meanings = Meanings::of(table, upstreams, chain, targeted);
         Arc::new(Self {
             tier: tier.clone(),
-            routes: table.routes().iter().map(route).collect(),
-            tips,
+            routes: meanings.routes,
+            tips: meanings.tips,
             cache: cache.clone(),
             chain: chain.clone(),
             targets: TargetList::new(targeted.cloned()),
@@ -204,7 +172,7 @@ impl Disk {
 
     fn submit(
         self: &Arc<Self>,
-        route: RouteOnDisk,
+        route: RouteMeaning,
         key: &Key,
         to_keep: ToKeep,
         (purge, removal): (u64, u64),
@@ -240,7 +208,7 @@ impl Disk {
         client: Client,
         deadline: ReadDeadline,
     ) -> Loaded {
-        let is_stored = |route: &RouteOnDisk| route.mode != Mode::Off;
+        let is_stored = |route: &RouteMeaning| route.mode != Mode::Off;
         match self.routes.get(&key.route()).is_some_and(is_stored) {
             true => self.tier.load(self, key, client, deadline).await,
             false => Loaded::Absent,

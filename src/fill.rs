@@ -58,6 +58,7 @@ use crate::clock::Clock;
 use crate::collapse::{Collapse, FetchError, Lead};
 use crate::disk::DiskSlot;
 use crate::route::{Route, RouteTable};
+use crate::shared::Shared;
 use crate::upstream::answer::Answer;
 use crate::upstream::{
     Failure, MissingRoutes, RequestPriority, TimedOut, UpstreamClient, Upstreams,
@@ -86,6 +87,8 @@ pub struct Fill {
     pub(crate) clock: Clock,
     /// What is kept on disk, if anything.
     pub(crate) disk: DiskSlot,
+    /// What replicas share through an engine, if there is one.
+    pub(crate) shared: Option<Arc<Shared>>,
     /// Which routes' pages are cut from windows at present.
     window_support: WindowSupport,
     /// The keys that failed recently.
@@ -134,7 +137,7 @@ impl Fill {
         upstreams: Arc<Upstreams>,
         failures: failure_backoff::Settings,
         clock: Clock,
-        disk: DiskSlot,
+        (disk, shared): (DiskSlot, Option<Arc<Shared>>),
     ) -> Arc<Self> {
         Arc::new(Self {
             failures: FailureBackoff::new(failures),
@@ -148,6 +151,7 @@ impl Fill {
             upstreams,
             clock,
             disk,
+            shared,
         })
     }
 
@@ -174,6 +178,7 @@ impl Fill {
             upstreams,
             clock: self.clock.clone(),
             disk,
+            shared: self.shared.clone(),
         })
     }
 

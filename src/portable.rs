@@ -7,6 +7,7 @@
 pub(crate) mod bytes;
 pub(crate) mod codec;
 pub(crate) mod digest;
+pub(crate) mod meanings;
 pub(crate) mod names;
 pub(crate) mod purge;
 pub(crate) mod variants;

@@ -179,6 +179,7 @@ impl Server {
                 () = shared.run() => {}
                 _ = stop.wait_for(|stop| *stop) => {}
             }
+            shared.leave().await;
         };
         let thread = threads::spawn("shared", threads::current_thread()?, work)?;
         self.helpers.push(thread);

@@ -2,12 +2,17 @@
 //!
 //! A provider counts the requests of a key, whichever replica sends them. So the replicas
 //! share each budget: [`allowance`] says how much of it one process may use, [`engine`]
-//! keeps account of what all of them may use, and the keeper reports. Without the engine
-//! each process has its floor, and nothing waits for it: no request of a client asks the
-//! engine, and the server is ready without it.
+//! keeps account of what all of them may use, and the keeper reports. What one replica
+//! purges, all purge ([`journal`]). Without the engine each process has its floor and
+//! purges alone, and nothing waits for it: no request of a client asks the engine, and the
+//! server is ready without it.
+//!
+//! Each use of the engine has a connection and a breaker of its own, so that a flood of
+//! one does not stop another.
 
 pub mod allowance;
 pub mod engine;
+pub(crate) mod journal;
 mod keeper;
 
 use std::sync::{Arc, Mutex, OnceLock};
@@ -15,10 +20,13 @@ use std::time::Duration;
 
 use allowance::ProcessId;
 use engine::server::{EngineSnapshot, EngineUrl, RedisEngine};
+use journal::Journal;
+pub use journal::JournalReport;
 use keeper::Keeper;
 pub use keeper::KeptSnapshot;
 
 use crate::clock::Clock;
+use crate::state_dir::OpenedState;
 use crate::sync::lock;
 use crate::upstream::Upstreams;
 
@@ -40,9 +48,18 @@ pub struct Shared {
     url: EngineUrl,
     timeout: Mutex<Duration>,
     /// Made by [`run`](Self::run).
-    engine: OnceLock<Arc<RedisEngine>>,
+    engines: OnceLock<Engines>,
     keeper: Keeper,
+    journal: Arc<Journal>,
     clock: Clock,
+}
+
+/// The engine, once for each use.
+struct Engines {
+    budgets: Arc<RedisEngine>,
+    journal: Arc<RedisEngine>,
+    /// Says when there are new records.
+    announcer: Arc<RedisEngine>,
 }
 
 /// What replicas share, as `/status` and metrics show it.
@@ -52,6 +69,8 @@ pub struct SharedSnapshot {
     pub engine: Option<EngineSnapshot>,
     /// The budgets that were reported.
     pub budgets: Vec<KeptSnapshot>,
+    /// The journal.
+    pub journal: JournalReport,
 }
 
 impl Shared {
@@ -62,8 +81,10 @@ impl Shared {
         process: u128,
         upstreams: &Upstreams,
         longest: Duration,
-        clock: &Clock,
+        (state, clock): (&OpenedState, &Clock),
     ) -> Arc<Self> {
+        let (prefix, name) = (&settings.prefix, &settings.name);
+        let journal = Journal::new(prefix, name, ProcessId(process), state, clock);
         let keeper = Keeper::new(
             &settings.prefix,
             &settings.name,
@@ -75,8 +96,9 @@ impl Shared {
         Arc::new(Self {
             url: settings.url.clone(),
             timeout: Mutex::new(settings.timeout),
-            engine: OnceLock::new(),
+            engines: OnceLock::new(),
             keeper,
+            journal,
             clock: clock.clone(),
         })
     }
@@ -85,23 +107,45 @@ impl Shared {
     pub fn reconfigure(&self, timeout: Duration, longest: Duration) {
         self.keeper.set_longest(longest);
         *lock(&self.timeout) = timeout;
-        if let Some(engine) = self.engine.get() {
-            engine.set_timeout(timeout);
+        if let Some(engines) = self.engines.get() {
+            let all = [&engines.budgets, &engines.journal, &engines.announcer];
+            all.iter().for_each(|engine| engine.set_timeout(timeout));
         }
     }
 
-    /// Reports to the engine until it is dropped.
+    /// Reports to the engine until it is dropped, and follows the journal.
     pub async fn run(&self) {
         let new = || RedisEngine::new(self.url.clone(), *lock(&self.timeout), self.clock.clone());
-        let engine = self.engine.get_or_init(new);
-        self.keeper.run(&**engine).await;
+        let engines = self.engines.get_or_init(|| Engines {
+            budgets: new(),
+            journal: new(),
+            announcer: new(),
+        });
+        tokio::join!(
+            self.keeper.run(&*engines.budgets),
+            self.journal.run(&engines.journal, &engines.announcer)
+        );
+    }
+
+    /// Says to the other replicas that this process is about to end. [`run`](Self::run)
+    /// must have been dropped.
+    pub async fn leave(&self) {
+        if let Some(engines) = self.engines.get() {
+            self.journal.leave(&engines.journal).await;
+        }
+    }
+
+    /// The journal.
+    pub(crate) fn journal(&self) -> &Arc<Journal> {
+        &self.journal
     }
 
     /// The state now.
     pub fn snapshot(&self) -> SharedSnapshot {
         SharedSnapshot {
-            engine: self.engine.get().map(|engine| engine.snapshot()),
+            engine: (self.engines.get()).map(|engines| engines.budgets.snapshot()),
             budgets: self.keeper.snapshot(),
+            journal: self.journal.report(),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::MutexGuard;
 
 use super::purge_log::NO_KEY;
 use super::tier::Tier;
-use super::{Disk, RouteOnDisk};
+use super::{Disk, RouteMeaning};
 use crate::cache::key::{route_of, target_of};
 use crate::cache::purge::{Purge, PurgeRecorder};
 use crate::portable::digest::MeaningDigest;
@@ -18,18 +18,9 @@ const NEW: u16 = u16::MAX;
 
 impl Tier {
     /// Learns what the numbers of routes and tips mean.
-    pub(super) fn learn(&self, routes: &HashMap<u16, RouteOnDisk>, tips: &[MeaningDigest]) {
-        let mut names = self.names();
-        for (number, route) in routes {
-            names.routes.insert(*number, route.digest);
-        }
-        for (at, tip) in tips.iter().enumerate() {
-            match names.tips.get_mut(at) {
-                Some(known) if *known != Some(*tip) => *known = None,
-                Some(_) => {}
-                None => names.tips.push(Some(*tip)),
-            }
-        }
+    pub(super) fn learn(&self, routes: &HashMap<u16, RouteMeaning>, tips: &[MeaningDigest]) {
+        let digests = routes.iter().map(|(number, route)| (*number, route.digest));
+        self.names().learn(digests, tips);
     }
 
     /// Purges what was kept for routes that were not there last: they have been there

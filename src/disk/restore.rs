@@ -12,7 +12,7 @@ use super::counts::count;
 use super::purge_log::Checked;
 use super::reads::Loaded;
 use super::time::DiskTime;
-use super::{Disk, RouteOnDisk};
+use super::{Disk, RouteMeaning};
 use crate::cache::encodings::Encodings;
 use crate::cache::key::Key;
 use crate::cache::metadata::{ClientFreshness, Metadata};
@@ -76,7 +76,7 @@ impl Disk {
 
     /// What memory has for a key since it was looked up there: another read may have just
     /// ended.
-    fn in_memory(&self, route: RouteOnDisk, key: &Key, now: PurgeSequence) -> Option<Loaded> {
+    fn in_memory(&self, route: RouteMeaning, key: &Key, now: PurgeSequence) -> Option<Loaded> {
         let store = self.cache.store();
         match route.mode {
             Mode::Respect => store.variants(key).map(|_| Loaded::Variants),
@@ -93,7 +93,7 @@ impl Disk {
 
     fn restore(
         &self,
-        route: RouteOnDisk,
+        route: RouteMeaning,
         (key, own): (&Key, &[u8; 16]),
         value: &[u8],
         now: PurgeSequence,
@@ -146,7 +146,7 @@ impl Disk {
 
     fn holds(
         &self,
-        route: RouteOnDisk,
+        route: RouteMeaning,
         checked: Checked,
         key: &Key,
         subject: PurgeSubject<'_>,
@@ -167,7 +167,7 @@ impl Disk {
     /// A response of a route in mode `override`.
     fn timed_response(
         &self,
-        route: RouteOnDisk,
+        route: RouteMeaning,
         kept: KeptResponse,
         now: PurgeSequence,
         time: DiskTime,
@@ -183,7 +183,7 @@ impl Disk {
     /// known to stand.
     fn chain_response(
         &self,
-        route: RouteOnDisk,
+        route: RouteMeaning,
         mut kept: KeptResponse,
         stamp: KeptStamp,
         now: PurgeSequence,
@@ -224,7 +224,7 @@ impl Disk {
     /// The variants of a target of a route in mode `respect`.
     fn variants(
         &self,
-        route: RouteOnDisk,
+        route: RouteMeaning,
         kept: Vec<KeptVariant>,
         time: DiskTime,
     ) -> Option<Vec<Arc<Variant>>> {

@@ -17,6 +17,7 @@ use super::tier::PURGES;
 use super::{Disk, OpenError, Tier};
 use crate::cache::purge::{Purge, PurgeRecorder};
 use crate::clock::{Clock, Moment};
+use crate::shared::journal::PurgesOnDisk;
 use crate::state_dir::{OpenedState, StateDir};
 use crate::sync::lock;
 
@@ -337,6 +338,12 @@ fn remove_log(directory: &StateDir) -> io::Result<()> {
         answers => answers?.sync_all()?,
     }
     removed
+}
+
+impl PurgesOnDisk for DiskSlot {
+    fn sync_purges(&self) -> io::Result<()> {
+        Self::sync_purges(self)
+    }
 }
 
 /// The state on disk of one configuration, if there is any, and once it could be opened.

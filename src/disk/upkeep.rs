@@ -226,7 +226,7 @@ mod tests {
     use crate::cache::policy::Mode;
     use crate::cache::purge::{Purge, PurgeRecorder};
     use crate::clock::Clock;
-    use crate::disk::RouteOnDisk;
+    use crate::disk::RouteMeaning;
     use crate::portable::codec::{Head, Kept, encode};
 
     const ROUTE: u16 = 1;
@@ -266,7 +266,7 @@ mod tests {
     async fn removals_and_purges_of_keys_remove_what_they_name_and_nothing_else() {
         let directory = tempfile::tempdir().unwrap();
         let tier = Tier::open(directory.path(), 64 << 20, 0, Clock::manual()).unwrap();
-        let route = RouteOnDisk {
+        let route = RouteMeaning {
             digest: DIGEST,
             mode: Mode::Respect,
             tip: 0,

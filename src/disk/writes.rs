@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::counts::count;
 use super::purge_log::Checked;
 use super::upkeep::Upkeep;
-use super::{Disk, RouteOnDisk, Tier};
+use super::{Disk, RouteMeaning, Tier};
 use crate::cache::StoredResponse;
 use crate::cache::store::Variants;
 use crate::portable::codec::{Head, Kept, KeptResponse, KeptStamp, encode};
@@ -44,7 +44,7 @@ pub(super) struct Write {
     pub(super) disk: Arc<Disk>,
     /// The engine's key.
     pub(super) key: [u8; 16],
-    pub(super) route: RouteOnDisk,
+    pub(super) route: RouteMeaning,
     pub(super) target: Box<str>,
     pub(super) checked: Checked,
     pub(super) to_keep: ToKeep,
@@ -98,7 +98,7 @@ impl Write {
 
 impl Disk {
     /// A response as it is kept.
-    fn kept(&self, route: RouteOnDisk, stored: &StoredResponse) -> Option<KeptResponse> {
+    fn kept(&self, route: RouteMeaning, stored: &StoredResponse) -> Option<KeptResponse> {
         let stamp = match stored.stamp() {
             None => None,
             Some(stamp) => Some(KeptStamp {

@@ -135,14 +135,18 @@ impl Fill {
     }
 
     /// Purges whatever mentions a block at a height or above, which the chain has
-    /// reported as orphaned, and waits until this is recorded; answers with the purge's
-    /// number.
+    /// reported as orphaned, here and in all replicas, and waits until this is recorded;
+    /// answers with the purge's number.
     pub(crate) async fn purge_from(&self, tip: TipNumber, height: u32) -> u64 {
-        let number = self.cache.store().purge(Purge::Heights {
+        let purge = Purge::Heights {
             tip: Some(tip),
             from: height,
             to: u32::MAX,
-        });
+        };
+        let number = self.cache.store().purge(purge.clone());
+        if let Some(shared) = &self.shared {
+            shared.journal().append_purges(&[purge]);
+        }
         self.chain.purged(tip);
         self.disk.recorded().await;
         number

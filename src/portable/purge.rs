@@ -46,6 +46,35 @@ impl LoggedPurge {
         self.route.is_none_or(|own| own == route) && is_of_tip && self.purge.matches(subject)
     }
 
+    /// A purge of its whole route, or of everything where it has none: it matches more, and
+    /// is short.
+    pub(crate) fn of_whole_route(&self) -> Self {
+        let purge = match self.route {
+            Some(_) => Purge::Route(0),
+            None => Purge::All,
+        };
+        Self::new(&purge, self.route, None)
+    }
+
+    /// The purge in this process, where its route and its tip have these numbers.
+    pub(crate) fn with_numbers(&self, route: u16, tip: Option<u16>) -> Purge {
+        let mut purge = self.purge.clone();
+        match &mut purge {
+            Purge::All | Purge::Text(_) => {}
+            Purge::Heights { tip: own, .. } => *own = tip,
+            Purge::Route(own)
+            | Purge::Target { route: own, .. }
+            | Purge::Segment { route: own, .. }
+            | Purge::Path { route: own, .. } => *own = route,
+        }
+        purge
+    }
+
+    /// Whether it is a purge of heights.
+    pub(crate) fn is_of_heights(&self) -> bool {
+        matches!(self.purge, Purge::Heights { .. })
+    }
+
     /// The key under which all that it matches is kept, if that is one.
     pub(crate) fn key(&self) -> Option<[u8; 16]> {
         match (&self.purge, self.route) {

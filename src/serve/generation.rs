@@ -36,6 +36,7 @@ use crate::limit::Limit;
 use crate::limit::tokens::TokenClients;
 use crate::meter::Meter;
 use crate::openapi;
+use crate::portable::meanings::Meanings;
 use crate::probe;
 use crate::relay::{self, Relay};
 use crate::reload::ReloadReport;
@@ -108,7 +109,7 @@ pub fn gateway(
         &identity.state,
         config.shared.as_ref().map(|shared| shared.replicas()),
     )?;
-    identity.shared = shared(&config, &upstreams, &clock)?;
+    identity.shared = shared(&config, &upstreams, (&identity.state, &clock))?;
     let clients = client_policy(None, &config, &clock);
     let routes = Arc::new(config.routes.clone());
     let tier = identity.state.path().map(|_| {
@@ -132,8 +133,11 @@ pub fn gateway(
         upstreams,
         config.failure_backoff,
         clock,
-        disk,
+        (disk, identity.shared.clone()),
     );
+    if let Some(shared) = &identity.shared {
+        learn(shared, &fill, config.targeted.as_ref());
+    }
     let meter = Meter::new(routes.routes().len());
     let ongoing = relay::RelayState::new(&fill.upstreams);
     let compressor = Arc::default();
@@ -207,6 +211,9 @@ pub(super) fn after(
         failure_backoff,
         disk,
     );
+    if let Some(shared) = &before.shared {
+        learn(shared, &fill, config.targeted.as_ref());
+    }
     let names = before.routes.routes();
     let places = routes.routes().iter();
     let places = places.map(|route| names.iter().position(|old| old.name == route.name));
@@ -231,7 +238,7 @@ pub(super) fn after(
 fn shared(
     config: &Config,
     upstreams: &Upstreams,
-    clock: &Clock,
+    (state, clock): (&OpenedState, &Clock),
 ) -> Result<Option<Arc<Shared>>, StartError> {
     let (Some(url), Some(replica)) = (&config.engine, &config.shared) else {
         return Ok(None);
@@ -244,8 +251,15 @@ fn shared(
     };
     let process = u128::from(random()?) << 64 | u128::from(random()?);
     let longest = longest_request(config);
-    let shared = Shared::new(&settings, process, upstreams, longest, clock);
+    let shared = Shared::new(&settings, process, upstreams, longest, (state, clock));
     Ok(Some(shared))
+}
+
+/// Has purges of other replicas apply under a configuration.
+fn learn(shared: &Shared, fill: &Fill, targeted: Option<&HeaderName>) {
+    let meanings = Meanings::of(&fill.routes, &fill.upstreams, &fill.chain, targeted);
+    let disk = Arc::new(fill.disk.clone());
+    shared.journal().learn(&meanings, &fill.cache, disk);
 }
 
 /// How long a request can be unanswered, from its permit to the head of the response.

@@ -18,6 +18,51 @@ pub const REPORT: &str = include_str!("engine/scripts/report.lua");
 /// What an interface of the engine returns.
 pub type EngineFuture<'t, T> = Pin<Box<dyn Future<Output = Result<T, SharedError>> + Send + 't>>;
 
+/// What a script returns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EngineValue {
+    /// Nothing, or false.
+    Nothing,
+    /// A whole number.
+    Number(i64),
+    /// A text, or any bytes.
+    Bytes(Vec<u8>),
+    /// Several values.
+    List(Vec<Self>),
+}
+
+impl EngineValue {
+    /// The values, if it is a list.
+    pub fn list(&self) -> Option<&[Self]> {
+        match self {
+            Self::List(list) => Some(list),
+            Self::Nothing | Self::Number(_) | Self::Bytes(_) => None,
+        }
+    }
+
+    /// The bytes, if it has some.
+    pub fn bytes(&self) -> Option<&[u8]> {
+        match self {
+            Self::Bytes(bytes) => Some(bytes),
+            Self::Nothing | Self::Number(_) | Self::List(_) => None,
+        }
+    }
+
+    /// The text, if it is one.
+    pub fn text(&self) -> Option<&str> {
+        std::str::from_utf8(self.bytes()?).ok()
+    }
+
+    /// The number, if it is one that is not negative, also as a text.
+    pub fn number(&self) -> Option<u64> {
+        match self {
+            Self::Number(number) => u64::try_from(*number).ok(),
+            Self::Bytes(_) => self.text()?.parse().ok(),
+            Self::Nothing | Self::List(_) => None,
+        }
+    }
+}
+
 /// Keeps account of what all processes may use of each budget.
 pub trait Allowances: Send + Sync {
     /// Counts a report about the budget with this name, which is the key in the engine.

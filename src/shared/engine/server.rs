@@ -23,7 +23,7 @@ use tokio::sync::watch;
 pub use url::EngineUrl;
 
 use super::breaker::{Admitted, EngineBreaker};
-use super::{Allowances, EngineFuture, REPORT, SharedError};
+use super::{Allowances, EngineFuture, EngineValue, REPORT, SharedError};
 use crate::clock::{Clock, Moment};
 use crate::shared::allowance::{Reply, Report};
 use crate::sync::lock;
@@ -42,15 +42,23 @@ pub struct RedisEngine {
     breaker: Mutex<EngineBreaker>,
     /// How long a call may take, in milliseconds.
     timeout: AtomicU64,
-    report: ScriptText,
+    report: EngineScript,
     clock: Clock,
     record: Mutex<EngineRecord>,
 }
 
 /// A script, and the name by which the server knows it.
-struct ScriptText {
+pub(crate) struct EngineScript {
     code: &'static str,
     hash: Box<str>,
+}
+
+impl EngineScript {
+    /// A script of this text.
+    pub(crate) fn new(code: &'static str) -> Self {
+        let hash = Script::new(code).get_hash().into();
+        Self { code, hash }
+    }
 }
 
 enum Link {
@@ -107,17 +115,13 @@ impl RedisEngine {
     /// # Panics
     /// Outside of a tokio runtime.
     pub fn new(url: EngineUrl, timeout: Duration, clock: Clock) -> Arc<Self> {
-        let script = |code| ScriptText {
-            code,
-            hash: Script::new(code).get_hash().into(),
-        };
         let new = Self {
             url,
             runtime: Handle::current(),
             link: watch::Sender::new(Link::None),
             breaker: Mutex::default(),
             timeout: AtomicU64::default(),
-            report: script(REPORT),
+            report: EngineScript::new(REPORT),
             clock,
             record: Mutex::default(),
         };
@@ -145,20 +149,52 @@ impl RedisEngine {
         }
     }
 
-    /// Runs a script on one key.
-    async fn run(
+    /// Runs a script on keys, which must all be of one slot of a cluster. Arguments and
+    /// answers may be any bytes.
+    pub(crate) async fn run(
         &self,
-        script: &ScriptText,
-        key: &str,
-        arguments: &[String],
+        script: &EngineScript,
+        keys: &[&str],
+        arguments: &[Vec<u8>],
+    ) -> Result<EngineValue, SharedError> {
+        let timeout = Duration::from_millis(self.timeout.load(Ordering::Relaxed));
+        let answer = self.within(timeout, self.evaluate(script, keys, arguments));
+        self.read(answer.await?)
+    }
+
+    /// Waits until a stream has an entry after this one, for at most `block`. Returns
+    /// whether it has one. The connection is used for nothing else meanwhile.
+    pub(crate) async fn wait_for_entry(
+        &self,
+        stream: &str,
+        after: &str,
+        block: Duration,
+    ) -> Result<bool, SharedError> {
+        let mut command = redis::cmd("XREAD");
+        command.arg("BLOCK").arg(block.as_millis() as u64);
+        command.arg("COUNT").arg(1).arg("STREAMS");
+        command.arg(stream).arg(after);
+        let exchange = async {
+            let (number, mut connection) = self.connection().await?;
+            let answer = connection.send(&command).await;
+            answer.map_err(|error| self.failed(number, &error))
+        };
+        // The server may end the wait late.
+        let answer = self.within(block + CONNECT_TIMEOUT, exchange).await?;
+        Ok(!matches!(answer, Value::Nil))
+    }
+
+    /// Makes a call, unless the breaker is open, and notes its fate.
+    async fn within(
+        &self,
+        timeout: Duration,
+        exchange: impl Future<Output = Result<Value, SharedError>>,
     ) -> Result<Value, SharedError> {
         let began = self.clock.now();
         let Some(call) = lock(&self.breaker).admit(began) else {
             self.count(&SharedError::Absent);
             return Err(SharedError::Absent);
         };
-        let timeout = Duration::from_millis(self.timeout.load(Ordering::Relaxed));
-        let exchange = self.exchange(script, key, arguments);
         let answer = match tokio::time::timeout(timeout, exchange).await {
             Ok(answer) => answer,
             Err(_) => Err(self.reason()),
@@ -167,16 +203,26 @@ impl RedisEngine {
         answer
     }
 
-    async fn exchange(
+    fn read(&self, answer: Value) -> Result<EngineValue, SharedError> {
+        value(answer).ok_or_else(|| self.unreadable())
+    }
+
+    /// Notes that an answer is not what the script returns.
+    pub(crate) fn unreadable(&self) -> SharedError {
+        self.count(&SharedError::Unreadable);
+        SharedError::Unreadable
+    }
+
+    async fn evaluate(
         &self,
-        script: &ScriptText,
-        key: &str,
-        arguments: &[String],
+        script: &EngineScript,
+        keys: &[&str],
+        arguments: &[Vec<u8>],
     ) -> Result<Value, SharedError> {
         let (number, mut connection) = self.connection().await?;
         let command = |name: &str, script: &str| {
             let mut command = redis::cmd(name);
-            command.arg(script).arg(1).arg(key).arg(arguments);
+            command.arg(script).arg(keys.len()).arg(keys).arg(arguments);
             command
         };
         let mut answer = connection.send(&command("EVALSHA", &script.hash)).await;
@@ -185,12 +231,16 @@ impl RedisEngine {
             // The server keeps it from now on.
             answer = connection.send(&command("EVAL", script.code)).await;
         }
-        answer.map_err(|error| {
-            if ends_connection(&error) {
-                self.disconnect(Some(number));
-            }
-            in_words(&error)
-        })
+        answer.map_err(|error| self.failed(number, &error))
+    }
+
+    /// The error in words. The connection with this number is given up if another may do
+    /// better.
+    fn failed(&self, number: u64, error: &RedisError) -> SharedError {
+        if ends_connection(error) {
+            self.disconnect(Some(number));
+        }
+        in_words(error)
     }
 
     /// Why there was no answer in time.
@@ -310,20 +360,33 @@ impl RedisEngine {
 impl Allowances for RedisEngine {
     fn report<'t>(&'t self, budget: &'t str, report: &'t Report) -> EngineFuture<'t, Reply> {
         Box::pin(async move {
-            let arguments = report.arguments();
-            let answer = self.run(&self.report, budget, &arguments).await?;
-            let reply = texts(answer).and_then(|fields| Reply::read(&fields));
-            reply.ok_or_else(|| {
-                self.count(&SharedError::Unreadable);
-                SharedError::Unreadable
-            })
+            let arguments = report.arguments().into_iter().map(String::into_bytes);
+            let arguments: Vec<_> = arguments.collect();
+            let answer = self.run(&self.report, &[budget], &arguments).await?;
+            let reply = texts(&answer).and_then(|fields| Reply::read(&fields));
+            reply.ok_or_else(|| self.unreadable())
         })
     }
 }
 
 /// A list of texts.
-fn texts(answer: Value) -> Option<Vec<String>> {
-    redis::from_redis_value(answer).ok()
+fn texts(answer: &EngineValue) -> Option<Vec<&str>> {
+    answer.list()?.iter().map(EngineValue::text).collect()
+}
+
+/// An answer without the crate's types; `None` if it is of another kind.
+fn value(answer: Value) -> Option<EngineValue> {
+    Some(match answer {
+        Value::Nil => EngineValue::Nothing,
+        Value::Int(number) => EngineValue::Number(number),
+        Value::BulkString(bytes) => EngineValue::Bytes(bytes),
+        Value::SimpleString(text) => EngineValue::Bytes(text.into_bytes()),
+        Value::Okay => EngineValue::Bytes(b"OK".to_vec()),
+        Value::Array(list) => {
+            EngineValue::List(list.into_iter().map(value).collect::<Option<_>>()?)
+        }
+        _ => return None,
+    })
 }
 
 /// Whether another connection may do better: this one is broken, or leads to a server

@@ -1,0 +1,112 @@
+-- Hears a process that follows the journal: notes how far it has applied it, appends its
+-- records, and replies with those that it has not read. The rules and their reasons are in
+-- `shared/journal.rs`; `shared/journal/model.rs` is the same in Rust, and a test
+-- compares them.
+--
+-- KEYS[1]: a hash with the fields
+--   generation  a name that no other state of the journal ever has, 32 hexadecimal digits
+--   life        run id and replication id of the server that began it
+--   count       the number of the last record
+--   p:PROCESS   beat, the last record that the process has applied, name
+-- KEYS[2]: the stream of records: the ids are 1-0, 2-0 and so on, the fields u (uid) and
+--   r (content)
+-- KEYS[3]: a sorted set of the uids that were appended, by number
+--
+-- ARGV: process, name, beat, the generation that it follows (or empty), the last record
+-- that it has read and the last that it has applied there, nonce, list (0 or 1), leave (0
+-- or 1), the number of rows to remove, a process and a beat for each of them, then uid and
+-- content of each record to append.
+--
+-- Nothing depends on the server's clock: the time only makes names differ. A copy refuses
+-- the script, since it writes.
+
+local MOST, MOST_UIDS, AT_ONCE = 4096, 16384, 64
+
+local key, stream, uids = KEYS[1], KEYS[2], KEYS[3]
+local process, name, beat = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local followed, read, applied = ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
+local nonce, is_list, leaves = ARGV[7], ARGV[8] == '1', ARGV[9] == '1'
+
+local function number_of(id)
+  return tonumber(string.match(id, '^%d+'))
+end
+
+local function beat_of(row)
+  return tonumber(string.match(row, '^%d+'))
+end
+
+-- Another life of the server may have lost records, and so has one that has fewer than a
+-- process has applied, or whose keys do not fit each other: the journal begins anew.
+local info = redis.call('INFO', 'server', 'replication')
+local life = string.match(info, 'run_id:(%w+)')
+  .. '-' .. string.match(info, 'master_replid:(%w+)')
+local stored = redis.call('HMGET', key, 'generation', 'life', 'count')
+local generation, count = stored[1], tonumber(stored[3] or '0')
+local newest = redis.call('XREVRANGE', stream, '+', '-', 'COUNT', 1)
+local last = newest[1] and number_of(newest[1][1]) or 0
+if not generation or stored[2] ~= life or last ~= count
+  or (followed == generation and applied > count) then
+  local time = redis.call('TIME')
+  generation = nonce .. string.format('%010x%06x', tonumber(time[1]), tonumber(time[2]))
+  count = 0
+  redis.call('DEL', key, stream, uids)
+  redis.call('HSET', key, 'generation', generation, 'life', life, 'count', 0)
+end
+if followed ~= generation then
+  read, applied = 0, 0
+end
+
+-- The rows. A word that was overtaken by a later one changes none.
+local at = 11
+for _ = 1, tonumber(ARGV[10]) do
+  local silent = redis.call('HGET', key, 'p:' .. ARGV[at])
+  if silent and beat_of(silent) == tonumber(ARGV[at + 1]) then
+    redis.call('HDEL', key, 'p:' .. ARGV[at])
+  end
+  at = at + 2
+end
+local own = redis.call('HGET', key, 'p:' .. process)
+if not own or beat_of(own) < beat then
+  if leaves then
+    redis.call('HDEL', key, 'p:' .. process)
+  else
+    local row = string.format('%d,%d,%s', beat, applied, name)
+    redis.call('HSET', key, 'p:' .. process, row)
+  end
+end
+
+local before = count
+for record = at, #ARGV - 1, 2 do
+  if redis.call('ZADD', uids, 'NX', count + 1, ARGV[record]) == 1 then
+    count = count + 1
+    redis.call('XADD', stream, 'MAXLEN', MOST, string.format('%d-0', count),
+      'u', ARGV[record], 'r', ARGV[record + 1])
+  end
+end
+if count > before then
+  redis.call('HSET', key, 'count', string.format('%d', count))
+  redis.call('ZREMRANGEBYRANK', uids, 0, -(MOST_UIDS + 1))
+end
+for _, each in ipairs(KEYS) do
+  redis.call('EXPIRE', each, 86400)
+end
+
+local records = {}
+local from = string.format('%d-0', read + 1)
+for _, entry in ipairs(redis.call('XRANGE', stream, from, '+', 'COUNT', AT_ONCE)) do
+  records[#records + 1] = { number_of(entry[1]), entry[2][2], entry[2][4] }
+end
+
+local rows = false
+if is_list then
+  rows = {}
+  local all = redis.call('HGETALL', key)
+  for field = 1, #all, 2 do
+    local id = string.match(all[field], '^p:(.*)$')
+    if id then
+      rows[#rows + 1] = { id, all[field + 1] }
+    end
+  end
+  table.sort(rows, function(one, other) return one[1] < other[1] end)
+end
+return { generation, count, count - redis.call('XLEN', stream) + 1, records, rows }

@@ -1,0 +1,294 @@
+//! The journal: what one replica purges, all replicas purge.
+//!
+//! It is one stream of numbered records in the engine, which each replica reads from where
+//! it stands. So delivery and catch-up are the same. A replica sends *words* to the engine
+//! ([`word`]), several a second: each one says how far the replica has applied the
+//! journal, appends its own records, and returns those that it has not read. A second
+//! connection waits for new records, so that the next word is sent at once; correctness
+//! does not depend on it.
+//!
+//! Invariants, each with a rule ([`rules`]) without which the simulation in `proof` fails:
+//!
+//! - A replica that says it has applied a record has purged what it matches: effects are
+//!   in force before the next word is made.
+//! - Each purge reaches each replica sooner or later, or the replica has purged
+//!   everything. Records are kept until they are read back; after the engine has lost
+//!   records (another run id, fewer records than were applied), the journal begins a new
+//!   *generation*, which is read from its beginning, and to which all replicas send their
+//!   remembered purges again. What is not remembered any more purges everything.
+//! - A record's uid is appended once in a generation, however often it is sent.
+//! - What was fetched while the journal was at a position, and stored elsewhere, is used
+//!   only if all later records are known and none matches ([`Journal::holds`]).
+//!
+//! No request of a client waits for the journal. Without the engine, records wait here
+//! ([`machine::MOST_WAITING`]), and the replica goes on as a standalone ordgate.
+//!
+//! Not covered: two engines that both have replicas for longer than the history of a
+//! replica lasts (a split), and an engine that answers with records that nobody has sent.
+
+mod file;
+mod follow;
+pub(super) mod history;
+mod local;
+mod machine;
+mod others;
+pub(crate) mod position;
+pub(crate) mod record;
+mod rules;
+mod word;
+
+#[cfg(test)]
+mod model;
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, RwLock};
+use std::time::Duration;
+
+pub(crate) use local::PurgesOnDisk;
+pub(crate) use machine::JournalCounts;
+use machine::{JournalEffect, JournalMachine};
+pub(crate) use position::JournalPosition;
+pub(crate) use record::{JournalRecord, RecordUid};
+use tokio::sync::{Notify, watch};
+
+use self::file::PositionFile;
+use self::local::LocalPurges;
+use super::allowance::ProcessId;
+use super::engine::SharedError;
+use super::engine::server::EngineScript;
+use crate::cache::Cache;
+use crate::cache::key::Key;
+use crate::cache::purge::{Purge, PurgeSubject};
+use crate::clock::Clock;
+use crate::portable::digest::MeaningDigest;
+use crate::portable::meanings::Meanings;
+use crate::state_dir::OpenedState;
+use crate::sync::{lock, read, write};
+
+/// The script that hears a word.
+const WORD: &str = include_str!("engine/scripts/word.lua");
+
+/// A replica whose last word with all records was sent before is deaf: it does not know
+/// whether something was purged.
+pub(crate) const HEARD_WITHIN: Duration = Duration::from_millis(500);
+
+/// How long the answer to a purge waits for other replicas.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// The journal of this process. It survives reloads.
+pub(crate) struct Journal {
+    keys: [String; 3],
+    script: EngineScript,
+    machine: RwLock<JournalMachine>,
+    local: Mutex<LocalPurges>,
+    state: OpenedState,
+    clock: Clock,
+    /// Has the next word sent at once.
+    wake: Notify,
+    /// How many wait for other replicas.
+    waiting: AtomicUsize,
+    /// Whether new records are announced.
+    is_announced: AtomicBool,
+    /// Why the last word was not answered, if it was not; changes with each word.
+    last_failure: watch::Sender<Option<SharedError>>,
+}
+
+/// Which replicas have applied a purge.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Reached {
+    /// The names of other replicas that have.
+    pub(crate) applied: Vec<Arc<str>>,
+    /// The names of those that have not, as far as is known.
+    pub(crate) not_reached: Vec<Arc<str>>,
+    /// Why the engine does not have the purge yet; it is sent as soon as it answers.
+    pub(crate) engine: Option<String>,
+}
+
+/// The journal as `/status` and metrics show it.
+#[derive(Clone, Debug)]
+pub struct JournalReport {
+    /// The generation, in hexadecimal, before the first reply `None`.
+    pub generation: Option<String>,
+    /// The last record that was applied.
+    pub applied: u64,
+    /// The last record that the engine has.
+    pub tail: u64,
+    /// How long ago all records were known last.
+    pub heard: Option<Duration>,
+    /// Whether that is recent enough.
+    pub is_heard: bool,
+    /// How many own records wait for the engine.
+    pub waiting: usize,
+    /// Own records that the engine has, those of others, and those that are not known.
+    pub records: [u64; 3],
+    /// How often records were missed.
+    pub gaps: u64,
+    /// How often the journal has begun anew.
+    pub generations: u64,
+    /// The other replicas: name, last record applied, how long silent, and whether they
+    /// count as reachable.
+    pub replicas: Vec<(Arc<str>, u64, Duration, bool)>,
+}
+
+/// Counts one who waits, for as long as it exists.
+struct Waiter<'j>(&'j Journal);
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Journal {
+    /// The journal of this process under a prefix. An earlier run may have left its
+    /// position in the state directory.
+    pub(crate) fn new(
+        prefix: &str,
+        name: &str,
+        process: ProcessId,
+        state: &OpenedState,
+        clock: &Clock,
+    ) -> Arc<Self> {
+        let directory = state.directory();
+        let file = directory.map_or(PositionFile::None, |directory| {
+            file::read(directory.path(), clock.system_time())
+        });
+        let (saved, owed) = match file {
+            PositionFile::None => (None, Vec::new()),
+            PositionFile::Saved(saved) => (Some(saved), Vec::new()),
+            PositionFile::Unreadable => {
+                let why = "it cannot be read how far the last run had followed the journal";
+                (None, vec![JournalEffect::PurgeEverything(why)])
+            }
+        };
+        let tag = format!("{{{prefix}:j}}");
+        let machine = JournalMachine::new(process, name.into(), saved, clock.since_boot());
+        Arc::new(Self {
+            keys: [tag.clone(), format!("{tag}:s"), format!("{tag}:u")],
+            script: EngineScript::new(WORD),
+            machine: RwLock::new(machine),
+            local: Mutex::new(LocalPurges::owing(owed)),
+            state: state.clone(),
+            clock: clock.clone(),
+            wake: Notify::new(),
+            waiting: AtomicUsize::new(0),
+            is_announced: AtomicBool::new(false),
+            last_failure: watch::Sender::new(Some(SharedError::Absent)),
+        })
+    }
+
+    /// Uses a configuration from now on: purges of others apply to its cache.
+    pub(crate) fn learn(&self, meanings: &Meanings, cache: &Cache, disk: Arc<dyn PurgesOnDisk>) {
+        lock(&self.local).learn(meanings, cache, disk);
+    }
+
+    /// For what is fetched from now on and stored elsewhere; `None` while the journal is
+    /// not [heard](Self::is_heard).
+    pub(crate) fn position(&self) -> Option<JournalPosition> {
+        let machine = read(&self.machine);
+        self.hears(&machine).then(|| machine.position()).flatten()
+    }
+
+    /// Whether all records were known at some time within the last [`HEARD_WITHIN`].
+    pub(crate) fn is_heard(&self) -> bool {
+        self.hears(&read(&self.machine))
+    }
+
+    fn hears(&self, machine: &JournalMachine) -> bool {
+        let heard = machine.heard(self.clock.since_boot());
+        heard.is_some_and(|ago| ago <= HEARD_WITHIN)
+    }
+
+    /// Whether what was fetched at a position, for a target of a route, was not purged
+    /// since, as far as is known here. `names` are those of the route and its tip. The
+    /// subject's key is replaced.
+    pub(crate) fn holds(
+        &self,
+        at: JournalPosition,
+        (route, tip): (MeaningDigest, Option<MeaningDigest>),
+        target: &str,
+        subject: PurgeSubject<'_>,
+    ) -> bool {
+        let mut key = Key::begin(0);
+        key.buffer().extend_from_slice(target.as_bytes());
+        let subject = PurgeSubject {
+            key: key.as_bytes(),
+            ..subject
+        };
+        let machine = read(&self.machine);
+        let since = machine.since(at);
+        since.is_some_and(|mut since| {
+            !since.any(|record| match record {
+                JournalRecord::Purge(purge) => purge.matches(route, tip, &subject),
+                JournalRecord::Unknown => false,
+            })
+        })
+    }
+
+    /// Adds a record for all replicas. It is sent at once, and again until the engine has
+    /// it. What it means must be in force here.
+    pub(crate) fn append(&self, record: JournalRecord) -> RecordUid {
+        let uid = write(&self.machine).append(record);
+        self.wake.notify_one();
+        uid
+    }
+
+    /// Adds purges that are in force here. Returns the last one.
+    pub(crate) fn append_purges(&self, purges: &[Purge]) -> Option<RecordUid> {
+        let local = lock(&self.local);
+        let logged: Vec<_> = purges.iter().map(|purge| local.logged(purge)).collect();
+        drop(local);
+        let appended = logged.into_iter().map(JournalRecord::Purge);
+        appended.map(|record| self.append(record)).last()
+    }
+
+    /// Waits, briefly, until all replicas that are there have applied this record and all
+    /// earlier ones of this process.
+    pub(crate) async fn reached(&self, uid: RecordUid) -> Reached {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let _waiter = Waiter(self);
+        self.wake.notify_one();
+        let mut words = self.last_failure.subscribe();
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            let reach = read(&self.machine).reach(uid);
+            let is_done = reach.is_recorded && reach.waiting.is_empty();
+            let changed = tokio::time::timeout_at(deadline, words.changed());
+            if is_done || !matches!(changed.await, Ok(Ok(()))) {
+                let reach = read(&self.machine).reach(uid);
+                let failure = self.last_failure.borrow().clone();
+                let late = || "it has not taken the purge in time".to_owned();
+                let why = || failure.map_or_else(late, |failure| failure.to_string());
+                return Reached {
+                    applied: reach.applied,
+                    not_reached: [reach.waiting, reach.silent].concat(),
+                    engine: (!reach.is_recorded).then(why),
+                };
+            }
+        }
+    }
+
+    /// The state now.
+    pub(crate) fn report(&self) -> JournalReport {
+        let now = self.clock.since_boot();
+        let machine = read(&self.machine);
+        let (position, counts) = (machine.position(), machine.counts());
+        let (tail, waiting) = machine.lengths();
+        let replicas = machine.others().iter().map(|other| {
+            let is_there = other.silent <= others::SILENT;
+            (other.name.clone(), other.applied, other.silent, is_there)
+        });
+        JournalReport {
+            generation: position.map(|position| position.generation.hex()),
+            applied: position.map_or(0, |position| position.record),
+            tail,
+            heard: machine.heard(now),
+            is_heard: self.hears(&machine),
+            waiting,
+            records: [counts.sent, counts.received, counts.unknown],
+            gaps: counts.gaps,
+            generations: counts.generations,
+            replicas: replicas.collect(),
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! The position in the journal, in a file of the state directory: what is stored on disk
+//! was checked against all records up to it.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use super::machine::SavedPosition;
+use super::position::JournalPosition;
+use crate::portable::bytes::{Reader, put_record, take_record};
+use crate::portable::codec::CheckedPosition;
+use crate::state_dir::file_options;
+
+const HEAD: &[u8; 17] = b"ordgate-journal-1";
+
+/// The name of the file.
+const FILE: &str = "journal";
+
+/// What the file says.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum PositionFile {
+    /// There is none: no earlier run has followed a journal.
+    None,
+    Saved(SavedPosition),
+    /// It cannot be read: what was stored may have been purged since.
+    Unreadable,
+}
+
+/// Its path.
+pub(super) fn path(directory: &Path) -> PathBuf {
+    directory.join(FILE)
+}
+
+/// Reads the file. `now` is the time of day.
+pub(super) fn read(directory: &Path, now: SystemTime) -> PositionFile {
+    match fs::read(path(directory)) {
+        Ok(bytes) => parse(&bytes, now).map_or(PositionFile::Unreadable, PositionFile::Saved),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => PositionFile::None,
+        Err(_) => PositionFile::Unreadable,
+    }
+}
+
+fn parse(bytes: &[u8], now: SystemTime) -> Option<SavedPosition> {
+    let mut whole = Reader(bytes);
+    let mut from = Reader(take_record(&mut whole)?);
+    if from.array()? != *HEAD {
+        return None;
+    }
+    let position = JournalPosition::read(&mut from)?;
+    let written = SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(from.u64()?))?;
+    // The clock was set back: how old it is, is not known.
+    let age = now.duration_since(written).unwrap_or(Duration::MAX);
+    (from.is_at_end() && whole.is_at_end()).then_some(SavedPosition { position, age })
+}
+
+/// Writes the file in place of the one that is there. It waits for the disk.
+pub(super) fn write(
+    directory: &Path,
+    position: JournalPosition,
+    known_at: SystemTime,
+) -> io::Result<()> {
+    let mut content = HEAD.to_vec();
+    position.write(&mut content);
+    let since = known_at.duration_since(SystemTime::UNIX_EPOCH);
+    let millis = since.unwrap_or_default().as_millis();
+    let millis = u64::try_from(millis).unwrap_or(u64::MAX);
+    content.extend_from_slice(&millis.to_le_bytes());
+    let mut bytes = Vec::new();
+    put_record(&mut bytes, &content);
+    let new = directory.join("journal.new");
+    let mut options = file_options();
+    let mut file: File = options.write(true).create(true).truncate(true).open(&new)?;
+    file.write_all(&bytes)?;
+    file.sync_data()?;
+    fs::rename(&new, path(directory))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::position::Generation;
+    use super::*;
+
+    #[test]
+    fn a_position_is_read_with_its_age_and_a_damaged_file_is_unreadable() {
+        let directory = tempfile::tempdir().unwrap();
+        let directory = directory.path();
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000);
+        assert_eq!(read(directory, now), PositionFile::None);
+        let position = JournalPosition {
+            generation: Generation([3; 16]),
+            record: 77,
+        };
+        write(directory, position, now).unwrap();
+        let read_later = |seconds| read(directory, now + Duration::from_secs(seconds));
+        let saved = |age| PositionFile::Saved(SavedPosition { position, age });
+        assert_eq!(read_later(5), saved(Duration::from_secs(5)));
+        let before = now - Duration::from_secs(5);
+        assert_eq!(read(directory, before), saved(Duration::MAX));
+        let bytes = fs::read(path(directory)).unwrap();
+        for len in 0..bytes.len() {
+            fs::write(path(directory), &bytes[..len]).unwrap();
+            assert_eq!(read_later(5), PositionFile::Unreadable, "{len}");
+        }
+    }
+}

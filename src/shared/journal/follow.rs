@@ -1,0 +1,165 @@
+//! Sends words to the engine, and saves the position.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::word::WordReply;
+use super::{Journal, file};
+use crate::clock::Moment;
+use crate::shared::engine::SharedError;
+use crate::shared::engine::server::RedisEngine;
+use crate::sync::{lock, read, write};
+
+/// The time between two words while new records are announced, and while they are not.
+const ROUND: Duration = Duration::from_millis(200);
+const UNANNOUNCED_ROUND: Duration = Duration::from_millis(50);
+/// The same while somebody waits for other replicas.
+const WAITING_ROUND: Duration = Duration::from_millis(10);
+/// The pause after a word that was not answered.
+const AFTER_FAILURE: Duration = Duration::from_millis(50);
+
+/// How long the engine holds the call that waits for new records.
+const BLOCK: Duration = Duration::from_millis(400);
+/// The pause after records were announced, and after such a call has failed.
+const AFTER_RECORDS: Duration = Duration::from_millis(5);
+const AFTER_BROKEN: Duration = Duration::from_millis(100);
+
+/// How often the position is saved, and how often if it has not changed.
+const SAVE_EVERY: Duration = Duration::from_secs(1);
+const SAVE_UNCHANGED: Duration = Duration::from_secs(10);
+
+/// How many words are sent at most before the process ends.
+const LAST_WORDS: usize = 4;
+
+impl Journal {
+    /// Follows the journal until it is dropped. `announcer` is the engine by a connection
+    /// of its own.
+    pub(in crate::shared) async fn run(&self, engine: &RedisEngine, announcer: &RedisEngine) {
+        tokio::join!(
+            self.send_words(engine),
+            self.await_records(announcer),
+            self.save_positions()
+        );
+    }
+
+    /// Sends what waits, and removes the row of this process, which is about to end.
+    pub(in crate::shared) async fn leave(&self, engine: &RedisEngine) {
+        for _ in 0..LAST_WORDS {
+            let left = self.exchange(engine, false, true).await;
+            if left.is_err() || !read(&self.machine).has_more() {
+                return;
+            }
+        }
+    }
+
+    async fn send_words(&self, engine: &RedisEngine) {
+        loop {
+            let waits = self.waiting.load(Ordering::Relaxed) > 0;
+            let pause = match self.exchange(engine, waits, false).await {
+                Err(_) => {
+                    tokio::time::sleep(AFTER_FAILURE).await;
+                    continue;
+                }
+                // What was read is acknowledged at once.
+                Ok(true) => Duration::ZERO,
+                Ok(false) if self.waiting.load(Ordering::Relaxed) > 0 => WAITING_ROUND,
+                Ok(false) => match self.is_announced.load(Ordering::Relaxed) {
+                    true => ROUND,
+                    false => UNANNOUNCED_ROUND,
+                },
+            };
+            let _whichever = tokio::time::timeout(pause, self.wake.notified()).await;
+        }
+    }
+
+    /// One word and its reply, whose effects are in force then. Returns whether another
+    /// word should follow at once.
+    async fn exchange(
+        &self,
+        engine: &RedisEngine,
+        list: bool,
+        leave: bool,
+    ) -> Result<bool, SharedError> {
+        let word = write(&self.machine).word(self.clock.since_boot(), list, leave);
+        let keys = [&*self.keys[0], &*self.keys[1], &*self.keys[2]];
+        let answer = engine.run(&self.script, &keys, &word.arguments()).await;
+        let reply =
+            answer.and_then(|value| WordReply::read(&value).ok_or_else(|| engine.unreadable()));
+        let mut machine = write(&self.machine);
+        let (failure, done) = match reply {
+            Ok(reply) => {
+                let before = machine.position();
+                let effects = machine.answered(self.clock.since_boot(), word.beat, reply);
+                // Under the lock: whoever sees the new position sees what it means.
+                let local = lock(&self.local);
+                effects.into_iter().for_each(|effect| local.apply(effect));
+                (None, Ok(machine.position() != before || machine.has_more()))
+            }
+            Err(error) => {
+                machine.lost(word.beat);
+                (Some(error.clone()), Err(error))
+            }
+        };
+        drop(machine);
+        self.last_failure.send_replace(failure);
+        done
+    }
+
+    /// Has a word sent as soon as the stream has a new record.
+    async fn await_records(&self, announcer: &RedisEngine) {
+        loop {
+            let position = read(&self.machine).read_up_to();
+            let after = format!("{position}-0");
+            let waited = announcer.wait_for_entry(&self.keys[1], &after, BLOCK).await;
+            self.is_announced.store(waited.is_ok(), Ordering::Relaxed);
+            let pause = match waited {
+                Ok(false) => continue,
+                Ok(true) => {
+                    self.wake.notify_one();
+                    AFTER_RECORDS
+                }
+                Err(_) => AFTER_BROKEN,
+            };
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    async fn save_positions(&self) {
+        let mut last = None;
+        loop {
+            tokio::time::sleep(SAVE_EVERY).await;
+            let (position, heard) = {
+                let machine = read(&self.machine);
+                (
+                    machine.position_to_save(),
+                    machine.heard(self.clock.since_boot()),
+                )
+            };
+            let now = self.clock.now();
+            let is_same = |(saved, at): &(_, Moment)| {
+                Some(*saved) == position && now.since(*at) < SAVE_UNCHANGED
+            };
+            let directory = self.state.directory().cloned();
+            let (Some(position), Some(directory)) = (position, directory) else {
+                continue;
+            };
+            let is_current = heard.is_some_and(|ago| ago < SAVE_EVERY);
+            if last.as_ref().is_some_and(is_same) || !is_current {
+                continue;
+            }
+            let (disk, wall) = (lock(&self.local).disk.clone(), self.clock.system_time());
+            let saved = tokio::task::spawn_blocking(move || {
+                // First what was applied, then that it was.
+                disk.map_or(Ok(()), |disk| disk.sync_purges())?;
+                file::write(directory.path(), position, wall)
+            });
+            match saved.await {
+                Ok(Ok(())) => last = Some((position, now)),
+                Ok(Err(error)) => {
+                    tracing::debug!(%error, "the position in the journal cannot be saved");
+                }
+                Err(_ended) => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,429 @@
+//! The state of one process that follows the journal. Pure: `now` is an argument, no
+//! message is sent here, and purges are returned to be carried out.
+//!
+//! What is returned by [`JournalMachine::answered`] must be in force before the next word
+//! is made: that word says so.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::history::{History, SeenRecords};
+use super::others::{OtherReplicas, Reach};
+use super::position::{JournalPosition, RecordNumber};
+use super::record::{JournalRecord, RecordUid};
+use super::rules::{JournalRule, has};
+use super::word::{Followed, MOST_AT_ONCE, Word, WordReply};
+use crate::shared::allowance::ProcessId;
+
+/// The most own records that wait for the engine. With more, one purge of everything takes
+/// their place.
+pub(crate) const MOST_WAITING: usize = 1024;
+
+/// Whoever has not heard the journal for longer purges everything when it begins anew.
+/// Others remember their records for longer, unless there are very many.
+pub(crate) const DEAF: Duration = Duration::from_secs(600);
+
+/// How often all rows are asked for, if nothing waits for them.
+const LIST_EVERY: Duration = Duration::from_secs(1);
+
+/// The most bytes of records in one word.
+const MOST_WORD: usize = 64 << 10;
+
+/// What is to be done, in this order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum JournalEffect {
+    /// Everything is to be purged, for this reason: something was missed.
+    PurgeEverything(&'static str),
+    /// A record of another process is to be applied.
+    Apply(JournalRecord),
+}
+
+/// What an earlier run had applied, and how long ago it knew that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SavedPosition {
+    pub(crate) position: JournalPosition,
+    pub(crate) age: Duration,
+}
+
+/// How often what has happened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct JournalCounts {
+    /// Records of this process that the engine has.
+    pub(crate) sent: u64,
+    /// Records of others that were applied.
+    pub(crate) received: u64,
+    /// Records that this version does not know.
+    pub(crate) unknown: u64,
+    /// How often records were missed.
+    pub(crate) gaps: u64,
+    /// How often the journal has begun anew.
+    pub(crate) generations: u64,
+}
+
+/// A process that follows the journal.
+#[derive(Debug)]
+pub(crate) struct JournalMachine {
+    process: ProcessId,
+    name: Arc<str>,
+    beat: u64,
+    made: u64,
+    followed: Option<Followed>,
+    tail: RecordNumber,
+    /// When all records were known last: the send of the word that was answered so.
+    contact: Option<Duration>,
+    /// The same, in this run.
+    heard: Option<Duration>,
+    history: History,
+    seen: SeenRecords,
+    /// Own records that were not read in the journal yet, oldest first.
+    outbox: VecDeque<WaitingRecord>,
+    /// Records of an earlier generation that this one may lack.
+    again: VecDeque<WaitingRecord>,
+    others: OtherReplicas,
+    listed: Option<Duration>,
+    pending: Option<PendingWord>,
+    counts: JournalCounts,
+}
+
+#[derive(Clone, Debug)]
+struct WaitingRecord {
+    uid: RecordUid,
+    record: JournalRecord,
+    encoded: Arc<[u8]>,
+    /// Whether a word with it was answered in this generation.
+    is_sent: bool,
+}
+
+/// A word that was not answered yet.
+#[derive(Debug)]
+struct PendingWord {
+    beat: u64,
+    began: Duration,
+    records: Vec<RecordUid>,
+}
+
+impl JournalMachine {
+    /// A process that starts now, after an earlier run if one had followed the journal.
+    pub(crate) fn new(
+        process: ProcessId,
+        name: Arc<str>,
+        saved: Option<SavedPosition>,
+        now: Duration,
+    ) -> Self {
+        let followed = saved.map(|saved| Followed {
+            generation: saved.position.generation,
+            // All that the engine has is read, for the history.
+            read: 0,
+            applied: saved.position.record,
+        });
+        Self {
+            process,
+            name,
+            beat: 0,
+            made: 0,
+            followed,
+            tail: 0,
+            contact: saved.and_then(|saved| now.checked_sub(saved.age)),
+            heard: None,
+            history: History::default(),
+            seen: SeenRecords::default(),
+            outbox: VecDeque::new(),
+            again: VecDeque::new(),
+            others: OtherReplicas::default(),
+            listed: None,
+            pending: None,
+            counts: JournalCounts::default(),
+        }
+    }
+
+    /// Adds a record of this process, which has applied it.
+    pub(crate) fn append(&mut self, record: JournalRecord) -> RecordUid {
+        if self.outbox.len() >= MOST_WAITING {
+            self.outbox.clear();
+            self.push_own(JournalRecord::purge_all());
+        }
+        self.push_own(record)
+    }
+
+    fn push_own(&mut self, record: JournalRecord) -> RecordUid {
+        self.made += 1;
+        let uid = RecordUid {
+            process: self.process,
+            number: self.made,
+        };
+        self.seen.insert(uid);
+        self.outbox.push_back(WaitingRecord {
+            uid,
+            encoded: record.encode(),
+            record,
+            is_sent: false,
+        });
+        uid
+    }
+
+    /// The next word. Until it is answered or [`lost`](Self::lost), there must be no other.
+    pub(crate) fn word(&mut self, now: Duration, list: bool, leave: bool) -> Word {
+        self.beat += 1;
+        // Those of an earlier generation come first, so that the order stays.
+        let waiting = self.again.iter().chain(&self.outbox);
+        let mut bytes = 0;
+        let records = waiting
+            .filter(|waiting| !waiting.is_sent)
+            .take_while(|next| {
+                bytes += next.encoded.len();
+                bytes <= MOST_WORD
+            });
+        let records = records.take(MOST_AT_ONCE);
+        let records: Vec<_> = records
+            .map(|waiting| (waiting.uid, waiting.encoded.clone()))
+            .collect();
+        let is_time = |listed| now.saturating_sub(listed) >= LIST_EVERY;
+        self.pending = Some(PendingWord {
+            beat: self.beat,
+            began: now,
+            records: records.iter().map(|(uid, _)| *uid).collect(),
+        });
+        Word {
+            process: self.process,
+            name: self.name.clone(),
+            beat: self.beat,
+            followed: self.followed,
+            list: list || self.listed.is_none_or(is_time),
+            leave,
+            forget: self.others.forgotten(),
+            records,
+        }
+    }
+
+    /// The word with this number was not answered, as far as is known.
+    pub(crate) fn lost(&mut self, beat: u64) {
+        self.pending.take_if(|pending| pending.beat == beat);
+    }
+
+    /// Applies the reply to the word with this number. Returns what is to be done before
+    /// the next word.
+    pub(crate) fn answered(
+        &mut self,
+        now: Duration,
+        beat: u64,
+        reply: WordReply,
+    ) -> Vec<JournalEffect> {
+        let Some(pending) = self.pending.take_if(|pending| pending.beat == beat) else {
+            return Vec::new();
+        };
+        let mut effects = Vec::new();
+        let mut followed = self.follow(now, &reply, &mut effects);
+        self.tail = reply.tail;
+        self.confirm(&pending.records);
+        if reply.first > followed.applied + 1 {
+            self.counts.gaps += 1;
+            if has(JournalRule::GapPurgesEverything) {
+                effects.push(JournalEffect::PurgeEverything(
+                    "the journal no longer has all records that this replica has not applied",
+                ));
+            }
+            followed.applied = reply.first - 1;
+        }
+        if reply.first > followed.read + 1 {
+            self.history.begin(reply.first - 1);
+            followed.read = reply.first - 1;
+        }
+        for (number, uid, content) in reply.records {
+            // A number that is left out would be a fault of the engine: what was there is
+            // not known.
+            if number != followed.read + 1 {
+                continue;
+            }
+            followed.read = number;
+            let effect = self.read_record(uid, &content, number > followed.applied);
+            effects.extend(effect);
+            followed.applied = followed.applied.max(number);
+        }
+        self.followed = Some(followed);
+        if let Some(rows) = reply.rows {
+            let since = self
+                .listed
+                .map_or(Duration::ZERO, |at| now.saturating_sub(at));
+            self.listed = Some(now);
+            let rows = rows.into_iter().filter(|row| row.process != self.process);
+            self.others.listed(followed.generation, rows, since);
+        }
+        if followed.read == self.tail {
+            self.heard = Some(pending.began);
+            self.contact = self.heard;
+        }
+        effects
+    }
+
+    /// What is followed after this reply: the same, or a new generation.
+    fn follow(
+        &mut self,
+        now: Duration,
+        reply: &WordReply,
+        effects: &mut Vec<JournalEffect>,
+    ) -> Followed {
+        let before = self.followed;
+        if let Some(followed) = before
+            && followed.generation == reply.generation
+        {
+            return followed;
+        }
+        let mut missed = None;
+        if before.is_some() {
+            self.counts.generations += 1;
+            let is_recent = |contact| now.saturating_sub(contact) <= DEAF;
+            if !self.contact.is_some_and(is_recent) && has(JournalRule::DeafPurgesEverything) {
+                missed = Some(
+                    "the journal has begun anew, and this replica had not heard it for too long",
+                );
+            }
+        }
+        if reply.first > 1 && has(JournalRule::GapPurgesEverything) {
+            missed = Some("the journal no longer has its first records");
+        }
+        effects.extend(missed.map(JournalEffect::PurgeEverything));
+        let floor = match (before, has(JournalRule::ReadFromBeginning)) {
+            (Some(_), false) => reply.tail,
+            _ => reply.first - 1,
+        };
+        let known = self.history.begin(floor);
+        self.send_again(known);
+        let skips = before.is_none() && !has(JournalRule::FirstContactApplies);
+        Followed {
+            generation: reply.generation,
+            read: floor,
+            applied: if skips { reply.tail } else { floor },
+        }
+    }
+
+    /// What a generation had is sent to the next one, which may lack it.
+    fn send_again(&mut self, known: VecDeque<(RecordUid, JournalRecord)>) {
+        for waiting in self.outbox.iter_mut().chain(&mut self.again) {
+            waiting.is_sent = false;
+        }
+        if !has(JournalRule::SentAgain) {
+            return;
+        }
+        let known = known
+            .into_iter()
+            .filter(|(_, record)| record.outlives_generations());
+        self.again.extend(known.map(|(uid, record)| WaitingRecord {
+            uid,
+            encoded: record.encode(),
+            record,
+            is_sent: false,
+        }));
+        // They are of the history, which is not longer.
+        let excess = self
+            .again
+            .len()
+            .saturating_sub(super::history::MOST_RECORDS);
+        drop(self.again.drain(..excess));
+    }
+
+    /// The engine has these records.
+    fn confirm(&mut self, records: &[RecordUid]) {
+        for waiting in self.outbox.iter_mut().chain(&mut self.again) {
+            waiting.is_sent |= records.contains(&waiting.uid);
+        }
+        if !has(JournalRule::KeptUntilRead) {
+            self.outbox.retain(|waiting| !waiting.is_sent);
+        }
+    }
+
+    fn read_record(
+        &mut self,
+        uid: RecordUid,
+        content: &[u8],
+        is_later: bool,
+    ) -> Option<JournalEffect> {
+        let record = JournalRecord::decode(content);
+        let waiting = self.outbox.len();
+        self.outbox.retain(|waiting| waiting.uid != uid);
+        self.counts.sent += (waiting - self.outbox.len()) as u64;
+        self.again.retain(|waiting| waiting.uid != uid);
+        let is_new = self.seen.insert(uid);
+        self.history.push(uid, record.clone());
+        if record == JournalRecord::Unknown {
+            self.counts.unknown += 1;
+            return None;
+        }
+        let applies = is_new && is_later;
+        self.counts.received += u64::from(applies);
+        applies.then_some(JournalEffect::Apply(record))
+    }
+
+    /// Whether there is more to read, or to send, than one word could.
+    pub(crate) fn has_more(&self) -> bool {
+        let is_behind = self
+            .followed
+            .is_some_and(|followed| followed.read < self.tail);
+        let mut waiting = self.outbox.iter().chain(&self.again);
+        is_behind || waiting.any(|waiting| !waiting.is_sent)
+    }
+
+    /// Where this process stands.
+    pub(crate) fn position(&self) -> Option<JournalPosition> {
+        let followed = self.followed?;
+        Some(JournalPosition {
+            generation: followed.generation,
+            record: followed.applied,
+        })
+    }
+
+    /// The last record that was read.
+    pub(crate) fn read_up_to(&self) -> RecordNumber {
+        self.followed.map_or(0, |followed| followed.read)
+    }
+
+    /// The position, as soon as all that an earlier run had not applied was applied.
+    pub(crate) fn position_to_save(&self) -> Option<JournalPosition> {
+        self.contact
+            .and(self.position())
+            .filter(|_| self.heard.is_some())
+    }
+
+    /// How long ago a word was sent whose answer showed that all records are known.
+    pub(crate) fn heard(&self, now: Duration) -> Option<Duration> {
+        Some(now.saturating_sub(self.heard?))
+    }
+
+    /// The records that may concern what was fetched at a position, newest first, those
+    /// included that the engine does not have yet; `None` if not all are known.
+    pub(crate) fn since(
+        &self,
+        at: JournalPosition,
+    ) -> Option<impl Iterator<Item = &JournalRecord>> {
+        let followed = self.followed?;
+        let is_same = followed.generation == at.generation;
+        let later = self.history.since(at.record).filter(|_| is_same)?;
+        let own = self.outbox.iter().map(|waiting| &waiting.record);
+        Some(later.chain(own))
+    }
+
+    /// Which replicas have applied a record.
+    pub(crate) fn reach(&self, uid: RecordUid) -> Reach {
+        let number = self.history.number_of(uid);
+        let generation = self.followed.map(|followed| followed.generation);
+        self.others.reach(generation.zip(number))
+    }
+
+    /// Its last record, and how many are waiting for the engine.
+    pub(crate) fn lengths(&self) -> (RecordNumber, usize) {
+        (self.tail, self.outbox.len() + self.again.len())
+    }
+
+    /// All other replicas.
+    pub(crate) const fn others(&self) -> &OtherReplicas {
+        &self.others
+    }
+
+    /// How often what has happened.
+    pub(crate) const fn counts(&self) -> JournalCounts {
+        self.counts
+    }
+}
+
+/// The rows of other processes, by their ids.
+pub(super) type ByProcess<T> = BTreeMap<ProcessId, T>;

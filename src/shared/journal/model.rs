@@ -1,0 +1,118 @@
+//! The script `word.lua` in Rust, for simulations. A differential test runs both.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use crate::shared::allowance::ProcessId;
+use crate::shared::journal::history::MOST_RECORDS;
+use crate::shared::journal::position::{Generation, RecordNumber};
+use crate::shared::journal::record::RecordUid;
+use crate::shared::journal::rules::{JournalRule, has};
+use crate::shared::journal::word::{MOST_AT_ONCE, ReplicaRow, Word, WordReply};
+
+/// How many uids are remembered.
+const MOST_UIDS: usize = 16_384;
+
+/// The journal in the engine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ModelJournal {
+    pub(crate) generation: Generation,
+    /// The run id and replication id of the server that began it.
+    pub(crate) life: Arc<str>,
+    /// The number of the last record.
+    pub(crate) count: RecordNumber,
+    pub(crate) records: VecDeque<(RecordUid, Vec<u8>)>,
+    /// Oldest first.
+    pub(crate) uids: VecDeque<RecordUid>,
+    /// Beat, applied record and name.
+    pub(crate) rows: BTreeMap<ProcessId, (u64, RecordNumber, Arc<str>)>,
+}
+
+/// Hears a process. `time` is that of the server, in microseconds.
+pub(crate) fn word(
+    stored: &mut Option<ModelJournal>,
+    (life, time): (&str, u64),
+    word: &Word,
+) -> WordReply {
+    let journal = current(stored, (life, time), word);
+    let followed = word.followed;
+    let followed = followed.filter(|followed| followed.generation == journal.generation);
+    let (read, applied) = followed.map_or((0, 0), |followed| (followed.read, followed.applied));
+    for (process, beat) in &word.forget {
+        if journal.rows.get(process).is_some_and(|row| row.0 == *beat) {
+            journal.rows.remove(process);
+        }
+    }
+    let own = journal.rows.get(&word.process);
+    if own.is_none_or(|own| own.0 < word.beat) {
+        match word.leave {
+            true => drop(journal.rows.remove(&word.process)),
+            false => {
+                let row = (word.beat, applied, word.name.clone());
+                journal.rows.insert(word.process, row);
+            }
+        }
+    }
+    for (uid, record) in &word.records {
+        if !journal.uids.contains(uid) {
+            journal.count += 1;
+            journal.uids.push_back(*uid);
+            journal.records.push_back((*uid, record.to_vec()));
+        }
+    }
+    let excess = |have: usize, most: usize| 0..have.saturating_sub(most);
+    drop(journal.uids.drain(excess(journal.uids.len(), MOST_UIDS)));
+    drop(
+        journal
+            .records
+            .drain(excess(journal.records.len(), MOST_RECORDS)),
+    );
+    let first = journal.count - journal.records.len() as u64 + 1;
+    let numbered = (first..).zip(&journal.records);
+    let later = numbered.filter(|(number, _)| *number > read);
+    let records = later.take(MOST_AT_ONCE);
+    let row = |(process, (beat, applied, name)): (&ProcessId, &(u64, u64, Arc<str>))| ReplicaRow {
+        process: *process,
+        beat: *beat,
+        applied: *applied,
+        name: name.clone(),
+    };
+    WordReply {
+        generation: journal.generation,
+        tail: journal.count,
+        first,
+        records: records
+            .map(|(number, (uid, record))| (number, *uid, record.clone()))
+            .collect(),
+        rows: word.list.then(|| journal.rows.iter().map(row).collect()),
+    }
+}
+
+fn current<'t>(
+    stored: &'t mut Option<ModelJournal>,
+    (life, time): (&str, u64),
+    word: &Word,
+) -> &'t mut ModelJournal {
+    let is_current = |journal: &ModelJournal| {
+        let knows_more = word.followed.is_some_and(|followed| {
+            followed.generation == journal.generation && followed.applied > journal.count
+        });
+        let is_of_life = *journal.life == *life || !has(JournalRule::LifeOfEngine);
+        is_of_life && !(knows_more && has(JournalRule::LostRecordsBeginAnew))
+    };
+    let current = stored.take().filter(is_current);
+    let begin = || {
+        let seconds = u128::from(time / 1_000_000);
+        let micros = u128::from(time % 1_000_000);
+        let name = u128::from(word.nonce()) << 64 | seconds << 24 | micros;
+        ModelJournal {
+            generation: Generation(name.to_be_bytes()),
+            life: life.into(),
+            count: 0,
+            records: VecDeque::new(),
+            uids: VecDeque::new(),
+            rows: BTreeMap::new(),
+        }
+    };
+    stored.insert(current.unwrap_or_else(begin))
+}

@@ -1,0 +1,57 @@
+//! The rules that make every purge reach every replica, each with a name, so that the
+//! proof can leave one out and show what happens. The product has them all.
+
+/// A rule of the journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum JournalRule {
+    /// J1: another run id or replication id of the engine begins a new generation.
+    LifeOfEngine,
+    /// J2: so does an engine that has fewer records than a process has applied.
+    LostRecordsBeginAnew,
+    /// J3: the records of a process are kept until it has read them in the journal, not
+    /// only until a word was answered.
+    KeptUntilRead,
+    /// J4: in a new generation, all remembered purges are sent again.
+    SentAgain,
+    /// J5: a new generation is read from its beginning.
+    ReadFromBeginning,
+    /// J6: a process for which records were trimmed purges everything.
+    GapPurgesEverything,
+    /// J7: so does one that has heard nothing for so long that others may have forgotten
+    /// what they would have to send again.
+    DeafPurgesEverything,
+    /// J8: how far others have applied an earlier generation says nothing about this one.
+    AppliedInGeneration,
+    /// J9: a process that has not heard the journal before applies all that is in it: it
+    /// may have fetched something before.
+    FirstContactApplies,
+}
+
+/// Whether a rule is in force.
+#[cfg(not(test))]
+pub(crate) const fn has(_: JournalRule) -> bool {
+    true
+}
+
+#[cfg(test)]
+pub(crate) use left_out::{has, leave_out};
+
+#[cfg(test)]
+mod left_out {
+    use std::cell::Cell;
+
+    use super::JournalRule;
+
+    thread_local! {
+        static LEFT_OUT: Cell<Option<JournalRule>> = const { Cell::new(None) };
+    }
+
+    pub(crate) fn has(rule: JournalRule) -> bool {
+        LEFT_OUT.get() != Some(rule)
+    }
+
+    /// Leaves out this rule, and no other, on this thread.
+    pub(crate) fn leave_out(rule: Option<JournalRule>) {
+        LEFT_OUT.set(rule);
+    }
+}

@@ -1,0 +1,147 @@
+//! A word of a process to the engine, and the reply (`engine/scripts/word.lua`).
+
+use std::sync::Arc;
+
+use super::position::{Generation, RecordNumber};
+use super::record::RecordUid;
+use crate::shared::allowance::ProcessId;
+use crate::shared::engine::EngineValue;
+
+/// The most records of one reply, and of one word.
+pub(crate) const MOST_AT_ONCE: usize = 64;
+
+/// What a process reports, and what it adds to the journal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Word {
+    /// The process.
+    pub(crate) process: ProcessId,
+    /// Its name, for people.
+    pub(crate) name: Arc<str>,
+    /// Its number among the words of this process.
+    pub(crate) beat: u64,
+    /// What the process follows; `None` before its first reply.
+    pub(crate) followed: Option<Followed>,
+    /// Whether the reply is to list all rows.
+    pub(crate) list: bool,
+    /// Whether the process is about to end: its row is removed.
+    pub(crate) leave: bool,
+    /// Rows of silent processes to remove, each with its last beat.
+    pub(crate) forget: Vec<(ProcessId, u64)>,
+    /// Records to append, if the journal does not have them.
+    pub(crate) records: Vec<(RecordUid, Arc<[u8]>)>,
+}
+
+/// The generation that a process follows, and how far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Followed {
+    /// The generation.
+    pub(crate) generation: Generation,
+    /// The last record that was read.
+    pub(crate) read: RecordNumber,
+    /// The last record that is in force: after a restart, more may be than was read.
+    pub(crate) applied: RecordNumber,
+}
+
+impl Word {
+    /// A part of the name of a generation that this word begins; the time is the other.
+    pub(crate) fn nonce(&self) -> u64 {
+        let process = self.process.0;
+        (process >> 64) as u64 ^ process as u64 ^ self.beat
+    }
+
+    /// The arguments of the script.
+    pub(crate) fn arguments(&self) -> Vec<Vec<u8>> {
+        let followed = self.followed;
+        let generation = followed.map(|followed| followed.generation.hex());
+        let numbers = followed.map_or([0; 2], |followed| [followed.read, followed.applied]);
+        let mut all: Vec<Vec<u8>> = vec![
+            self.process.hex().into(),
+            self.name.as_bytes().into(),
+            self.beat.to_string().into(),
+            generation.unwrap_or_default().into(),
+            numbers[0].to_string().into(),
+            numbers[1].to_string().into(),
+            format!("{:016x}", self.nonce()).into(),
+            u8::from(self.list).to_string().into(),
+            u8::from(self.leave).to_string().into(),
+            self.forget.len().to_string().into(),
+        ];
+        for (process, beat) in &self.forget {
+            all.push(process.hex().into());
+            all.push(beat.to_string().into());
+        }
+        for (uid, record) in &self.records {
+            all.push(uid.text().into());
+            all.push(record.to_vec());
+        }
+        all
+    }
+}
+
+/// The engine's reply to a word.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct WordReply {
+    /// The present generation.
+    pub(crate) generation: Generation,
+    /// The number of its last record.
+    pub(crate) tail: RecordNumber,
+    /// The number of the first record that the engine still has; one more than the last if
+    /// there is none.
+    pub(crate) first: RecordNumber,
+    /// The next records after what was read, or from the beginning if another generation
+    /// was followed; with number, uid and content.
+    pub(crate) records: Vec<(RecordNumber, RecordUid, Vec<u8>)>,
+    /// All rows, where the word asked for them.
+    pub(crate) rows: Option<Vec<ReplicaRow>>,
+}
+
+/// The row of a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ReplicaRow {
+    /// The process.
+    pub(crate) process: ProcessId,
+    /// The number of its last word.
+    pub(crate) beat: u64,
+    /// The last record of the generation that it has applied.
+    pub(crate) applied: RecordNumber,
+    /// Its name.
+    pub(crate) name: Arc<str>,
+}
+
+impl WordReply {
+    /// Reads the reply of the script; `None` if it is not one.
+    pub(crate) fn read(reply: &EngineValue) -> Option<Self> {
+        let [generation, tail, first, records, rows] = reply.list()? else {
+            return None;
+        };
+        let records = records.list()?.iter().map(|record| {
+            let [number, uid, content] = record.list()? else {
+                return None;
+            };
+            let uid = RecordUid::parse(uid.text()?)?;
+            Some((number.number()?, uid, content.bytes()?.to_vec()))
+        });
+        let row = |row: &EngineValue| {
+            let [process, row] = row.list()? else {
+                return None;
+            };
+            let mut fields = row.text()?.splitn(3, ',');
+            Some(ReplicaRow {
+                process: ProcessId(u128::from_str_radix(process.text()?, 16).ok()?),
+                beat: fields.next()?.parse().ok()?,
+                applied: fields.next()?.parse().ok()?,
+                name: fields.next()?.into(),
+            })
+        };
+        Some(Self {
+            generation: Generation::parse(generation.text()?)?,
+            tail: tail.number()?,
+            first: first.number()?,
+            records: records.collect::<Option<_>>()?,
+            rows: match rows {
+                EngineValue::Nothing => None,
+                rows => Some(rows.list()?.iter().map(row).collect::<Option<_>>()?),
+            },
+        })
+    }
+}
