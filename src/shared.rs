@@ -3,7 +3,7 @@
 //! A provider counts the requests of a key, whichever replica sends them. So the replicas
 //! share each budget: [`allowance`] says how much of it one process may use, [`engine`]
 //! keeps account of what all of them may use, and the keeper reports. What one replica
-//! purges, all purge ([`journal`]). Without the engine each process has its floor and
+//! purges, all purge ([`journal`]). One of them probes each tip for all ([`tip`]). Without the engine each process has its floor and
 //! purges alone, and nothing waits for it: no request of a client asks the engine, and the
 //! server is ready without it.
 //!
@@ -14,7 +14,9 @@ pub mod allowance;
 pub mod engine;
 pub(crate) mod journal;
 mod keeper;
+pub(crate) mod tip;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -24,6 +26,8 @@ use journal::Journal;
 pub use journal::JournalReport;
 use keeper::Keeper;
 pub use keeper::KeptSnapshot;
+use tip::TipLeases;
+pub use tip::TipShare;
 
 use crate::clock::Clock;
 use crate::state_dir::OpenedState;
@@ -51,6 +55,7 @@ pub struct Shared {
     engines: OnceLock<Engines>,
     keeper: Keeper,
     journal: Arc<Journal>,
+    tips: Arc<TipLeases>,
     clock: Clock,
 }
 
@@ -71,6 +76,8 @@ pub struct SharedSnapshot {
     pub budgets: Vec<KeptSnapshot>,
     /// The journal.
     pub journal: JournalReport,
+    /// What this replica does for each tip, by its name.
+    pub tips: BTreeMap<Box<str>, TipShare>,
 }
 
 impl Shared {
@@ -99,6 +106,7 @@ impl Shared {
             engines: OnceLock::new(),
             keeper,
             journal,
+            tips: TipLeases::new(settings, ProcessId(process), clock),
             clock: clock.clone(),
         })
     }
@@ -107,6 +115,7 @@ impl Shared {
     pub fn reconfigure(&self, timeout: Duration, longest: Duration) {
         self.keeper.set_longest(longest);
         *lock(&self.timeout) = timeout;
+        self.tips.set_timeout(timeout);
         if let Some(engines) = self.engines.get() {
             let all = [&engines.budgets, &engines.journal, &engines.announcer];
             all.iter().for_each(|engine| engine.set_timeout(timeout));
@@ -140,12 +149,18 @@ impl Shared {
         &self.journal
     }
 
+    /// Who probes each tip.
+    pub(crate) fn tips(&self) -> &Arc<TipLeases> {
+        &self.tips
+    }
+
     /// The state now.
     pub fn snapshot(&self) -> SharedSnapshot {
         SharedSnapshot {
             engine: (self.engines.get()).map(|engines| engines.budgets.snapshot()),
             budgets: self.keeper.snapshot(),
             journal: self.journal.report(),
+            tips: self.tips.shares(),
         }
     }
 }

@@ -8,14 +8,14 @@
 
 use std::time::Duration;
 
-use super::{SOONEST, pause, soonest};
+use super::{ProbeOutcome, SOONEST, failures_after, pause, soonest};
 use crate::clock::Moment;
 
 /// The longest time from one call to the engine to the next: so much later than the
 /// holder, all know of a new tip.
-const LONGEST_ROUND: Duration = Duration::from_millis(500);
-/// The time while a probe is requested.
-const SHORTEST_ROUND: Duration = Duration::from_millis(100);
+pub(super) const LONGEST_ROUND: Duration = Duration::from_millis(500);
+/// The shortest, while a probe is requested.
+pub(super) const SHORTEST_ROUND: Duration = Duration::from_millis(100);
 
 /// How a replica stands to the lease of a tip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,15 +42,17 @@ pub(super) struct ProbeTurn {
     every: Duration,
     /// From 0 to 1: which of the followers is first.
     rank: f64,
-    /// When this replica sent its last probe, and how many in a row have failed.
+    /// When this replica sent its last probe, whether that has failed, and how many in a
+    /// row have.
     attempted: Option<Moment>,
+    has_failed: bool,
     failures: u32,
     /// When the request was sent whose answer confirmed the tip last, at the earliest.
     confirmed: Option<Moment>,
     /// When the last observation or answer came that confirmed it.
     heard: Option<Moment>,
-    /// Since when a probe is requested that has not been sent.
-    requested: Option<Moment>,
+    /// When a probe was first requested that has not been sent, and when last.
+    requested: Option<[Moment; 2]>,
     /// How many requested probes were sent in a row.
     early: u32,
 }
@@ -62,6 +64,7 @@ impl ProbeTurn {
             every,
             rank: rank.clamp(0.0, 1.0),
             attempted: None,
+            has_failed: false,
             failures: 0,
             confirmed: None,
             heard: None,
@@ -73,12 +76,13 @@ impl ProbeTurn {
     /// Whether this replica would hold the lease: not while its own probes fail, which
     /// may work elsewhere.
     pub(super) const fn claims(&self) -> bool {
-        self.failures == 0
+        !self.has_failed
     }
 
     /// A new tip is suspected.
     pub(super) fn request(&mut self, now: Moment) {
-        self.requested.get_or_insert(now);
+        let [_, last] = self.requested.get_or_insert([now, now]);
+        *last = now;
     }
 
     /// The answer to a request confirmed the tip, which was sent at this moment or later.
@@ -88,7 +92,7 @@ impl ProbeTurn {
         }
         self.confirmed = Some(sent);
         self.heard = Some(now);
-        self.requested = self.requested.filter(|requested| sent < *requested);
+        self.fulfil(sent);
         let is_long_ago = |at: Moment| now.since(at) >= self.every;
         if self.requested.is_none() && self.attempted.is_none_or(is_long_ago) {
             self.early = 0;
@@ -96,21 +100,26 @@ impl ProbeTurn {
     }
 
     /// A probe was sent at this moment, and has ended.
-    pub(super) fn probed(&mut self, sent: Moment, failures: u32) {
+    pub(super) fn probed(&mut self, sent: Moment, outcome: ProbeOutcome) {
         self.attempted = Some(sent);
-        self.failures = failures;
-        self.requested = self.requested.filter(|requested| sent < *requested);
+        self.has_failed = outcome != ProbeOutcome::Learned;
+        self.failures = failures_after(self.failures, outcome);
+        self.fulfil(sent);
     }
 
-    /// The number of probes in a row that have failed.
-    pub(super) const fn failures(&self) -> u32 {
-        self.failures
+    /// The tip is known that was there at this moment.
+    fn fulfil(&mut self, sent: Moment) {
+        self.requested = match self.requested {
+            Some([_, last]) if last <= sent => None,
+            Some([first, last]) if first <= sent => Some([last, last]),
+            requested => requested,
+        };
     }
 
     /// What to do now.
     pub(super) fn next(&mut self, role: ProbeRole, now: Moment) -> ProbeStep {
         let usual = self.usual(role);
-        let requested = self.requested.map(|requested| self.early(role, requested));
+        let requested = self.requested.map(|[first, _]| self.early(role, first));
         if requested.is_some_and(|due| due <= now) {
             self.early = self.early.saturating_add(1);
             return ProbeStep::Probe;
@@ -156,6 +165,7 @@ impl ProbeTurn {
 
 #[cfg(test)]
 mod tests {
+    use ProbeOutcome::{Failed, Learned, NotSent};
     use ProbeRole::{Follower, Prober};
     use ProbeStep::{Probe, Wait};
 
@@ -181,7 +191,7 @@ mod tests {
         for role in [Prober, Follower] {
             assert_eq!(turn.next(role, at(0)), Probe, "nothing is known");
         }
-        turn.probed(at(0), 0);
+        turn.probed(at(0), Learned);
         turn.confirm(at(0), at(100));
         for (role, now, expected) in [
             (Prober, 100, wait(500)),
@@ -206,22 +216,27 @@ mod tests {
     #[test]
     fn failed_probes_become_rarer_and_the_lease_is_left_to_others() {
         let mut turn = turn();
-        turn.probed(at(0), 1);
+        turn.probed(at(0), Failed);
         assert!(!turn.claims());
         assert_eq!(turn.next(Prober, at(3_999)), wait(1));
-        turn.probed(at(4_000), 2);
+        turn.probed(at(4_000), Failed);
         assert_eq!(turn.next(Prober, at(11_999)), wait(1));
         assert_eq!(turn.next(Prober, at(12_000)), Probe);
-        turn.probed(at(12_000), 0);
+        turn.probed(at(12_000), Learned);
         assert!(turn.claims());
         assert_eq!(turn.next(Prober, at(15_999)), wait(1));
+        // One that was not sent is no sign of trouble with the indexer.
+        turn.probed(at(16_000), NotSent);
+        assert!(!turn.claims());
+        assert_eq!(turn.next(Prober, at(19_999)), wait(1));
+        assert_eq!(turn.next(Prober, at(20_000)), Probe);
     }
 
     #[test]
     fn a_requested_probe_is_sent_if_no_observation_comes_soon() {
         let begin = |requested| {
             let mut turn = turn();
-            turn.probed(at(0), 0);
+            turn.probed(at(0), Learned);
             turn.confirm(at(0), at(0));
             turn.request(at(requested));
             turn
@@ -245,7 +260,13 @@ mod tests {
         let mut followed = begin(1_000);
         followed.confirm(at(1_000), at(1_200));
         assert_eq!(followed.next(Follower, at(1_450)), wait(500));
-        other.probed(at(1_000), 0);
+        // One that comes between two requests is not late enough for the second.
+        let mut followed = begin(1_000);
+        followed.request(at(1_300));
+        followed.confirm(at(1_100), at(1_200));
+        assert_eq!(followed.next(Follower, at(1_400)), wait(100));
+        assert_eq!(followed.next(Follower, at(1_675)), Probe);
+        other.probed(at(1_000), Learned);
         assert_eq!(other.next(Prober, at(1_001)), wait(500), "once");
     }
 
@@ -253,7 +274,7 @@ mod tests {
     fn requested_probes_become_rarer() {
         let mut turn = turn();
         let (mut now, mut pauses) = (0, Vec::new());
-        turn.probed(at(0), 0);
+        turn.probed(at(0), Learned);
         turn.confirm(at(0), at(0));
         for _ in 0..6 {
             turn.request(at(now));
@@ -262,7 +283,7 @@ mod tests {
                 now += 10;
             }
             pauses.push(now - begun);
-            turn.probed(at(now), 0);
+            turn.probed(at(now), Learned);
             turn.confirm(at(now), at(now));
         }
         assert_eq!(pauses, [250, 500, 1000, 2000, 4000, 4000]);
@@ -281,6 +302,9 @@ mod tests {
             now
         });
         assert_eq!(due, [6_000, 6_300, 6_900]);
-        assert!(due.iter().all(|due| Duration::from_millis(*due) < EVERY * 2));
+        assert!(
+            due.iter()
+                .all(|due| Duration::from_millis(*due) < EVERY * 2)
+        );
     }
 }

@@ -142,6 +142,13 @@ impl TipName {
     }
 }
 
+impl CallTime {
+    /// The id of the observation that is reported with it.
+    pub(crate) const fn id(&self) -> u64 {
+        self.millis
+    }
+}
+
 impl TipNews {
     fn read(answer: &EngineValue) -> Option<Self> {
         let fields = answer.list()?;
@@ -209,11 +216,7 @@ fn leave_arguments(process: ProcessId) -> Vec<Vec<u8>> {
 }
 
 impl TipLeases {
-    pub(crate) fn new(
-        settings: &super::Settings,
-        process: ProcessId,
-        clock: &Clock,
-    ) -> Arc<Self> {
+    pub(crate) fn new(settings: &super::Settings, process: ProcessId, clock: &Clock) -> Arc<Self> {
         Arc::new(Self {
             prefix: settings.prefix.as_str().into(),
             process,

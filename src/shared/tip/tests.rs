@@ -155,7 +155,10 @@ async fn one_replica_holds_the_lease_until_it_leaves() {
     assert_eq!(turn(&two, &name, true).await, TipTurn::Own);
     let keys = server.call(&["KEYS", "*"]);
     let keys: Vec<_> = keys.list().iter().map(Answer::text).collect();
-    assert!(keys.iter().all(|key| key.starts_with("{test:t:")), "{keys:?}");
+    assert!(
+        keys.iter().all(|key| key.starts_with("{test:t:")),
+        "{keys:?}"
+    );
     assert!(keys.iter().all(|key| !key.contains("secret")), "{keys:?}");
 }
 
@@ -172,19 +175,28 @@ async fn an_observation_is_as_old_as_the_call_before_its_probe() {
     let second = two.ask(&name, true).await.unwrap();
     // The probe takes a while, and so does its report.
     tokio::time::sleep(Duration::from_millis(60)).await;
-    one.report(&name, &first.call, 840_000, Some(b"\"\xff\"")).await.unwrap();
+    one.report(&name, &first.call, 840_000, Some(b"\"\xff\""))
+        .await
+        .unwrap();
     let seen = two.ask(&name, true).await.unwrap().sighting.unwrap();
-    assert_eq!((seen.height, seen.tag.as_deref()), (840_000, Some(&b"\"\xff\""[..])));
+    assert_eq!(
+        (seen.height, seen.tag.as_deref()),
+        (840_000, Some(&b"\"\xff\""[..]))
+    );
     assert!(seen.age >= Duration::from_millis(60), "{seen:?}");
     // One that follows may have probed as well.
-    two.report(&name, &second.call, 840_001, None).await.unwrap();
+    two.report(&name, &second.call, 840_001, None)
+        .await
+        .unwrap();
     let seen = one.ask(&name, true).await.unwrap().sighting.unwrap();
     assert_eq!((seen.height, seen.tag), (840_001, None));
     // An older one comes late, and one with a tag that is too long not at all.
     one.report(&name, &first.call, 840_000, None).await.unwrap();
     let last = one.ask(&name, true).await.unwrap();
     let long = vec![b'x'; MOST_TAG_BYTES + 1];
-    one.report(&name, &last.call, 840_002, Some(&long)).await.unwrap();
+    one.report(&name, &last.call, 840_002, Some(&long))
+        .await
+        .unwrap();
     assert_eq!(last.sighting.unwrap().height, 840_001);
     let seen = one.ask(&name, true).await.unwrap().sighting.unwrap();
     assert_eq!(seen.height, 840_001);
@@ -218,7 +230,9 @@ async fn a_restarted_engine_takes_no_observation_from_before() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     assert_eq!(again.unwrap().turn, TipTurn::Free, "its leases are gone");
-    one.report(&name, &before.call, 840_000, None).await.unwrap();
+    one.report(&name, &before.call, 840_000, None)
+        .await
+        .unwrap();
     assert_eq!(one.ask(&name, true).await.unwrap().sighting, None);
 }
 
