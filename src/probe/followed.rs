@@ -38,6 +38,7 @@ pub(super) async fn watch(fill: Arc<Fill>, tip: u16, source: TipSource, leases: 
         name: None,
         seen: None,
         answered: Moment::default(),
+        is_answered: true,
         began: Instant::now(),
     };
     loop {
@@ -62,6 +63,8 @@ struct FollowedTip {
     seen: Option<u64>,
     /// When the request was sent whose answer confirmed the tip last.
     answered: Moment,
+    /// Whether the engine has answered the last call.
+    is_answered: bool,
     /// Probes go by tokio's clock, as all timers do.
     began: Instant,
 }
@@ -123,9 +126,20 @@ impl FollowedTip {
         let news = self.leases.ask(&name, self.turn.claims()).await;
         let turn = news.as_ref().ok().map(|news| news.turn);
         self.leases.note_turn(&self.source.name, turn);
-        let Ok(news) = news else {
-            return (ProbeRole::Prober, None);
+        let news = match news {
+            Ok(news) => news,
+            Err(error) => {
+                if std::mem::take(&mut self.is_answered) {
+                    let tip = &*self.source.name;
+                    tracing::warn!(tip, %error, "the engine cannot be asked who probes this tip: this replica probes it for itself");
+                }
+                return (ProbeRole::Prober, None);
+            }
         };
+        if !std::mem::replace(&mut self.is_answered, true) {
+            let tip = &*self.source.name;
+            tracing::info!(tip, "the engine can be asked again who probes this tip");
+        }
         if let Some(sighting) = news.sighting
             && self.seen != Some(sighting.id)
         {

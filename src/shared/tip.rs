@@ -43,7 +43,7 @@ const LEASE_MARGIN: Duration = Duration::from_millis(100);
 
 /// The longest tag of a status that others get to know. A hash in quotation marks has 66
 /// bytes.
-pub(crate) const MOST_TAG_BYTES: usize = 256;
+const MOST_TAG_BYTES: usize = 256;
 
 /// What an age is rounded up by: times are whole milliseconds, and two clocks may differ by
 /// 100 ppm for ten seconds.
@@ -170,7 +170,7 @@ impl TipNews {
                 height: u32::try_from(height.number()?).ok()?,
                 tag: match tag.bytes()?.split_first() {
                     None => None,
-                    Some((b't', tag)) => Some(tag.to_vec()),
+                    Some((b't', tag)) if may_be_tag(tag) => Some(tag.to_vec()),
                     Some(_) => return None,
                 },
             }),
@@ -182,6 +182,12 @@ impl TipNews {
             sighting,
         })
     }
+}
+
+/// Whether a tag can be that of a response: it is printable, and not too long.
+fn may_be_tag(tag: &[u8]) -> bool {
+    let is_printable = |byte: &u8| *byte >= b' ' && *byte != 0x7f;
+    tag.len() <= MOST_TAG_BYTES && tag.iter().all(is_printable)
 }
 
 /// The arguments of the script.
@@ -283,7 +289,7 @@ impl TipLeases {
         height: u32,
         tag: Option<&[u8]>,
     ) -> Result<(), SharedError> {
-        if tag.is_some_and(|tag| tag.len() > MOST_TAG_BYTES) {
+        if tag.is_some_and(|tag| !may_be_tag(tag)) {
             return Ok(());
         }
         let arguments = report_arguments(self.process, call, height, tag);

@@ -19,6 +19,8 @@ mod scripts;
 
 mod servers;
 
+mod tips;
+
 mod tls;
 
 #[allow(

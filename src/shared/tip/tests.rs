@@ -251,6 +251,8 @@ fn what_the_script_never_returns_is_not_read() {
         list(&["own", "life", "5", "4", "1", "4294967296", ""]),
         list(&["own", "life", "5", "4", "1", "840000", "x"]),
         list(&["own", "life", "5", "4", "1", "840000", "", ""]),
+        list(&["own", "life", "5", "4", "1", "840000", "t\r\nx: y"]),
+        list(&["own", "life", "5", "4", "1", "840000", &"t".repeat(258)]),
         EngineValue::Nothing,
         bytes("own"),
     ] {

@@ -5,7 +5,7 @@ use std::fmt;
 use super::{Metrics, by, labels, one};
 use crate::gateway::Gateway;
 use crate::shared::engine::SharedError;
-use crate::shared::{KeptSnapshot, Shared};
+use crate::shared::{KeptSnapshot, Shared, SharedSnapshot};
 
 /// Writes them; without an engine, none.
 pub(super) fn encode(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
@@ -38,7 +38,25 @@ pub(super) fn encode(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
             std::array::from_fn::<_, 5, _>(|kind| (SharedError::KINDS[kind], errors[kind])),
         ),
     )?;
+    tips(&shared, to)?;
     budgets(&shared.budgets, to)
+}
+
+fn tips(shared: &SharedSnapshot, to: &mut Metrics<'_>) -> fmt::Result {
+    let tips = shared.tips.iter();
+    let holders = tips.map(|(tip, share)| (labels(&[("tip", &**tip)]), truth(share.is_holder)));
+    to.gauge(
+        "ordgate_shared_tip_holder",
+        "Whether this replica probes the tip for all that use the same endpoint",
+        holders.collect(),
+    )?;
+    let tips = shared.tips.iter();
+    let followed = tips.map(|(tip, share)| (labels(&[("tip", &**tip)]), share.followed));
+    to.counter(
+        "ordgate_shared_tip_followed",
+        "Probes of other replicas whose outcome was applied here",
+        followed.collect(),
+    )
 }
 
 fn budgets(budgets: &[KeptSnapshot], to: &mut Metrics<'_>) -> fmt::Result {
