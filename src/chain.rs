@@ -31,11 +31,11 @@ use crate::pages::Hash;
 use crate::sync::lock;
 use finality::FinalitySettings;
 pub(crate) use freshness::Freshness;
+pub(crate) use ledger::TipMark;
 use ledger::{
     Epoch, ForkCheck, LedgerBounds, LedgerUpdate, Observation, ObservationResult, RequestStart,
 };
 pub(crate) use ledger::{KnownBlocks, KnownRun, MOST_RUNS};
-pub(crate) use ledger::TipMark;
 pub use settings::{LookAhead, Settings, TipSource};
 pub(crate) use stamp::ChainStamp;
 pub(crate) use tip::TipSnapshot;
@@ -185,8 +185,21 @@ impl Chain {
         tag: Option<&[u8]>,
         now: Moment,
     ) -> Option<LedgerUpdate> {
+        self.tip_at(tip)?.count_probe();
+        self.apply_followed(tip, start, sent, height, tag, now)
+    }
+
+    /// Applies a status that another replica has requested at `sent` or later.
+    pub(crate) fn apply_followed(
+        &self,
+        tip: TipNumber,
+        start: RequestStart,
+        sent: Moment,
+        height: Option<u32>,
+        tag: Option<&[u8]>,
+        now: Moment,
+    ) -> Option<LedgerUpdate> {
         let tip = self.tip_at(tip)?;
-        tip.count_probe();
         let mut ledger = tip.ledger();
         if height.is_none() && !ledger.has_status() {
             drop(ledger);

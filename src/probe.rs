@@ -7,8 +7,13 @@
 //!
 //! After a change of tip the fork point is searched, so that a reorg is seen however
 //! deep it is (`Fill::search_fork_point`).
+//!
+//! Where replicas share an engine, one of them probes for all ([`followed`]).
 
+mod followed;
 pub mod standby;
+mod starts;
+mod turn;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,8 +21,11 @@ use std::time::Duration;
 use http::StatusCode;
 use serde_json::Value;
 
+use crate::chain::ledger::RequestStart;
+use crate::clock::Moment;
 use crate::fill::Fill;
 use crate::look_ahead;
+use crate::shared::tip::TipLeases;
 use crate::upstream::{Failure, Priority, RequestPriority};
 
 /// The shortest time from a probe to one that was requested, at first.
@@ -28,11 +36,14 @@ const MOST_BACKOFF: Duration = Duration::from_secs(60);
 /// The shortest timeout of a probe.
 const MIN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Probes a tip until the task is cancelled.
-pub async fn watch(fill: Arc<Fill>, tip: u16) {
+/// Probes a tip until the task is cancelled, or follows the probes of another replica.
+pub(crate) async fn watch(fill: Arc<Fill>, tip: u16, leases: Option<Arc<TipLeases>>) {
     let Some(source) = fill.chain.source(tip).cloned() else {
         return;
     };
+    if let Some(leases) = leases {
+        return followed::watch(fill, tip, source, leases).await;
+    }
     // After a reload the tip may be known already. (With a manual clock, the time until
     // the next probe does not pass.)
     let until_due = fill.chain.until_next_probe(tip, fill.clock.now());
@@ -45,9 +56,7 @@ pub async fn watch(fill: Arc<Fill>, tip: u16) {
         let began = tokio::time::Instant::now();
         let probed = probe(&fill, tip).await;
         if probed == ProbeOutcome::Learned {
-            // Probes continue during the search.
-            let fill = fill.clone();
-            tokio::spawn(async move { fill.search_fork_point(tip).await });
+            search_fork_point(&fill, tip);
         }
         failures = failures_after(failures, probed);
         let mut due = began + pause(failures, source.every);
@@ -70,6 +79,12 @@ pub async fn watch(fill: Arc<Fill>, tip: u16) {
             due = tokio::time::Instant::now() + until_due;
         }
     }
+}
+
+/// Searches for the fork point, while probes continue.
+fn search_fork_point(fill: &Arc<Fill>, tip: u16) {
+    let fill = fill.clone();
+    tokio::spawn(async move { fill.search_fork_point(tip).await });
 }
 
 /// The number of probes in a row that have failed.
@@ -120,14 +135,31 @@ pub enum ProbeOutcome {
     NotSent,
 }
 
+/// A status that an indexer has reported.
+struct ReportedStatus {
+    /// Taken before the request was sent.
+    start: RequestStart,
+    /// When it was sent, at the earliest.
+    sent: Moment,
+    /// The number of the endpoint.
+    endpoint: u16,
+    height: Option<u32>,
+    tag: Option<Vec<u8>>,
+}
+
 /// Sends one probe.
 pub async fn probe(fill: &Arc<Fill>, tip: u16) -> ProbeOutcome {
+    send(fill, tip).await.0
+}
+
+/// Sends one probe. Returns the status as well, if there was one that can be used.
+async fn send(fill: &Arc<Fill>, tip: u16) -> (ProbeOutcome, Option<ReportedStatus>) {
     let chain = &fill.chain;
     let Some(source) = chain.source(tip) else {
-        return ProbeOutcome::Failed;
+        return (ProbeOutcome::Failed, None);
     };
     let (Some(path), Some(start)) = (&source.path, chain.request_start(tip)) else {
-        return ProbeOutcome::Failed;
+        return (ProbeOutcome::Failed, None);
     };
     let epoch = chain.epoch(tip);
     let sent = fill.clock.now();
@@ -151,14 +183,14 @@ pub async fn probe(fill: &Arc<Fill>, tip: u16) -> ProbeOutcome {
         Ok(answer) => answer,
         Err((outcome, why)) => {
             chain.probe_failed(tip, why);
-            return outcome;
+            return (outcome, None);
         }
     };
     let height = match height(&answer.body, &source.height) {
         Ok(height) => height,
         Err(why) => {
             chain.probe_failed(tip, format!("{path} answers, but {why}"));
-            return ProbeOutcome::Failed;
+            return (ProbeOutcome::Failed, None);
         }
     };
     if let Some(height) = height
@@ -169,11 +201,33 @@ pub async fn probe(fill: &Arc<Fill>, tip: u16) -> ProbeOutcome {
             tip,
             format!("{path} reports height {height}, which is above any height that the chain can have now"),
         );
-        return ProbeOutcome::Failed;
+        return (ProbeOutcome::Failed, None);
     }
-    chain.set_status_endpoint(tip, answer.endpoint);
-    let now = fill.clock.now();
-    match chain.apply_status(tip, start, sent, height, answer.etag.as_deref(), now) {
+    let status = ReportedStatus {
+        start,
+        sent,
+        endpoint: answer.endpoint,
+        height,
+        tag: answer.etag.map(|tag| tag.to_vec()),
+    };
+    let outcome = apply(fill, tip, &status, true).await;
+    if chain.epoch(tip) != epoch {
+        look_ahead::refresh(fill, tip);
+    }
+    (outcome, Some(status))
+}
+
+/// Applies a status that this replica has requested, or another one.
+async fn apply(fill: &Arc<Fill>, tip: u16, status: &ReportedStatus, is_own: bool) -> ProbeOutcome {
+    let (chain, now) = (&fill.chain, fill.clock.now());
+    chain.set_status_endpoint(tip, status.endpoint);
+    let (start, sent, height) = (status.start, status.sent, status.height);
+    let tag = status.tag.as_deref();
+    let update = match is_own {
+        true => chain.apply_status(tip, start, sent, height, tag, now),
+        false => chain.apply_followed(tip, start, sent, height, tag, now),
+    };
+    match update {
         Some(update) => {
             if let Some(from) = update.orphaned {
                 fill.purge_from(tip, from).await;
@@ -182,9 +236,6 @@ pub async fn probe(fill: &Arc<Fill>, tip: u16) -> ProbeOutcome {
         None if height.is_none() => return ProbeOutcome::Failed,
         // A higher block was seen meanwhile.
         None => chain.request_probe(tip),
-    }
-    if chain.epoch(tip) != epoch {
-        look_ahead::refresh(fill, tip);
     }
     ProbeOutcome::Learned
 }

@@ -3,7 +3,8 @@
 //! A provider counts the requests of a key, whichever replica sends them. So the replicas
 //! share each budget: [`allowance`] says how much of it one process may use, [`engine`]
 //! keeps account of what all of them may use, and the keeper reports. What one replica
-//! purges, all purge ([`journal`]), and what one has fetched, all may use ([`tier`]). Without the engine each process has its floor and
+//! purges, all purge ([`journal`]), what one has fetched, all may use ([`tier`]), and one
+//! probes each tip for all ([`tip`]). Without the engine each process has its floor and
 //! purges alone, and nothing waits for it: no request of a client asks the engine, and the
 //! server is ready without it.
 //!
@@ -15,7 +16,9 @@ pub mod engine;
 pub(crate) mod journal;
 mod keeper;
 mod tier;
+pub(crate) mod tip;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -28,6 +31,8 @@ use keeper::Keeper;
 pub use keeper::KeptSnapshot;
 use tier::TierLink;
 pub(crate) use tier::{PeekedEntry, SharedAnswer, SharedTier};
+use tip::TipLeases;
+pub use tip::TipShare;
 
 use crate::clock::Clock;
 use crate::state_dir::OpenedState;
@@ -63,6 +68,7 @@ pub struct Shared {
     keeper: Keeper,
     journal: Arc<Journal>,
     tier: Arc<TierLink>,
+    tips: Arc<TipLeases>,
     clock: Clock,
 }
 
@@ -84,6 +90,8 @@ pub struct SharedSnapshot {
     pub budgets: Vec<KeptSnapshot>,
     /// The journal.
     pub journal: JournalReport,
+    /// What this replica does for each tip, by its name.
+    pub tips: BTreeMap<Box<str>, TipShare>,
 }
 
 impl Shared {
@@ -115,6 +123,7 @@ impl Shared {
             keeper,
             journal,
             tier,
+            tips: TipLeases::new(settings, ProcessId(process), clock),
             clock: clock.clone(),
         })
     }
@@ -124,6 +133,7 @@ impl Shared {
         self.keeper.set_longest(longest);
         self.tier.set_waits(fill_wait, timeout);
         *lock(&self.timeout) = timeout;
+        self.tips.set_timeout(timeout);
         if let Some(engines) = self.engines.get() {
             let all = [&engines.budgets, &engines.journal, &engines.announcer];
             let all = all.into_iter().chain(&engines.responses);
@@ -169,12 +179,18 @@ impl Shared {
         &self.journal
     }
 
+    /// Who probes each tip.
+    pub(crate) fn tips(&self) -> &Arc<TipLeases> {
+        &self.tips
+    }
+
     /// The state now.
     pub fn snapshot(&self) -> SharedSnapshot {
         SharedSnapshot {
             engine: (self.engines.get()).map(|engines| engines.budgets.snapshot()),
             budgets: self.keeper.snapshot(),
             journal: self.journal.report(),
+            tips: self.tips.shares(),
         }
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::Config;
 use crate::cache::policy::Mode;
 use crate::route::{HeaderMode, Methods, Route};
+use crate::shared::engine::server::EngineUrl;
 use crate::units;
 use crate::upstream::MIN_SHARED_SLOTS;
 use crate::upstream::{DEFAULT, ProviderKeys, Settings};
@@ -150,6 +151,16 @@ impl Config {
                 "[shared] without a state directory: nothing is sent to the upstream for 61 s after each start, because what the replica before has spent is not known; set state.path"
                     .to_owned(),
             );
+        }
+        if self.engine.as_ref().is_some_and(EngineUrl::is_exposed) {
+            warnings.push(
+                "ORDGATE_SHARED_URL is redis:// to another machine: what replicas share can be read and changed on the way, and the password be read; use rediss://, or a socket in the file system (unix://)"
+                    .to_owned(),
+            );
+        }
+        if self.engine.is_some() {
+            // The engine grants what the floors leave.
+            return;
         }
         let replicas = shared.replicas;
         for upstream in &self.upstreams {

@@ -57,6 +57,10 @@ pub(super) async fn run(
         () = probe_tips(current.clone(), changes) => {}
         _ = stop.wait_for(|stop| *stop) => {}
     }
+    // The engine's connection for it is driven by this runtime.
+    if let Some(shared) = &current.load_full().shared {
+        shared.tips().close().await;
+    }
 }
 
 /// Does the work at intervals, each time on a new thread: it reads the whole store, or
@@ -95,7 +99,8 @@ async fn probe_tips(current: Current, mut changes: watch::Receiver<()>) {
         let mut probes = JoinSet::new();
         let gateway = current.load_full();
         for tip in gateway.tips() {
-            probes.spawn(probe::watch(gateway.fill.clone(), tip));
+            let leases = gateway.shared.as_ref().map(|shared| shared.tips().clone());
+            probes.spawn(probe::watch(gateway.fill.clone(), tip, leases));
         }
         for (number, upstream) in gateway.upstreams.iter() {
             if upstream.settings().endpoints.urls.len() > 1 {

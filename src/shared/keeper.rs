@@ -5,12 +5,14 @@
 //! A budget is locked while it is counted and the allowance changes, so that no request
 //! is taken in between; it is not locked while the engine is asked.
 
+mod longest;
+
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use longest::LongestRequest;
 
 use super::allowance::{
     CountedReport, Demand, Machine, ProcessId, Reply, Report, RequestCounts, Settings, silence,
@@ -34,8 +36,8 @@ pub(crate) struct Keeper {
     process: ProcessId,
     budgets: Arc<Budgets>,
     clock: Clock,
-    /// How long a request can be in flight, in milliseconds.
-    longest: AtomicU64,
+    /// How long a request can be in flight.
+    longest: Mutex<LongestRequest>,
     /// By the budget's digest. None is removed: a process never begins its sequence
     /// numbers again.
     kept: Mutex<BTreeMap<String, Arc<Mutex<KeptBudget>>>>,
@@ -55,6 +57,13 @@ struct KeptBudget {
     /// The names of all processes in the last list.
     names: Vec<Arc<str>>,
     is_answered: bool,
+}
+
+/// What people should know of an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Change {
+    Better(&'static str),
+    Worse(String),
 }
 
 /// A budget as `/status` and metrics show it.
@@ -104,15 +113,14 @@ impl Keeper {
             process,
             budgets,
             clock,
-            longest: AtomicU64::default(),
+            longest: Mutex::default(),
             kept: Mutex::default(),
         }
     }
 
-    /// Sets how long a request can be in flight.
+    /// Sets how long a request that begins from now on can be in flight.
     pub(crate) fn set_longest(&self, longest: Duration) {
-        let millis = u64::try_from(longest.as_millis()).unwrap_or(u64::MAX);
-        self.longest.store(millis, Ordering::Relaxed);
+        lock(&self.longest).set(longest, self.clock.now());
     }
 
     /// Reports until it is dropped.
@@ -166,7 +174,7 @@ impl Keeper {
         budget: &SharedBudget,
         kept: &Mutex<KeptBudget>,
     ) {
-        let longest = Duration::from_millis(self.longest.load(Ordering::Relaxed));
+        let longest = lock(&self.longest).at(self.clock.now());
         let silence = silence(LONGEST_WAIT, longest);
         let report = budget.update_grant(self.clock.now(), |in_use, since_boot| {
             let mut kept = lock(kept);
@@ -183,8 +191,10 @@ impl Keeper {
             let changed = kept.apply(report.sequence, answer, since_boot);
             (kept.grant(), changed)
         });
-        if let Some(Some(change)) = changed {
-            tracing::warn!(budget = key, "{change}");
+        match changed.flatten() {
+            None => {}
+            Some(Change::Better(change)) => tracing::info!(budget = key, "{change}"),
+            Some(Change::Worse(change)) => tracing::warn!(budget = key, "{change}"),
         }
     }
 
@@ -266,7 +276,7 @@ impl KeptBudget {
         sequence: u64,
         answer: Result<Reply, SharedError>,
         since_boot: Duration,
-    ) -> Option<String> {
+    ) -> Option<Change> {
         let was_answered = std::mem::replace(&mut self.is_answered, answer.is_ok());
         let reply = match answer {
             Ok(reply) => reply,
@@ -274,19 +284,20 @@ impl KeptBudget {
                 self.machine.lost(sequence);
                 let change = "the engine cannot be used; this replica uses its floor only when \
                               its grant ends";
-                return was_answered.then(|| format!("{change}: {error}"));
+                return was_answered.then(|| Change::Worse(format!("{change}: {error}")));
             }
         };
         let had_majority = self.machine.last().is_none_or(|last| last.majority);
-        let mut change = None;
+        let mut change = (!was_answered).then_some(Change::Better("the engine answers again"));
+        let worse = |text: &str| Some(Change::Worse(text.to_owned()));
         if let Reply::Counted(counted) = &reply {
             if had_majority && !counted.majority {
-                change = Some("most of the engine's copies do not follow it: nothing is granted");
+                change = worse("most of the engine's copies do not follow it: nothing is granted");
             }
             if self.generation.as_ref() != Some(&counted.generation) {
                 if self.generation.is_some() {
                     self.generations += 1;
-                    change = Some(
+                    change = worse(
                         "the engine has begun anew: nothing more is granted until this replica \
                          has followed it for long enough",
                     );
@@ -299,7 +310,7 @@ impl KeptBudget {
             }
         }
         self.machine.reply(since_boot, sequence, reply);
-        change.map(str::to_owned)
+        change
     }
 
     fn grant(&self) -> Grant {

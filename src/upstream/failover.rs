@@ -4,6 +4,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, MutexGuard};
 
+use http::Uri;
 use tokio::sync::watch;
 
 use super::Upstream;
@@ -96,6 +97,19 @@ impl Upstream {
     /// Takes in a height that a standby has reported.
     pub fn record_standby_height(&self, at: usize, path: &str, height: u32) {
         self.record_height(at, path, height);
+    }
+
+    /// The endpoint that requests go to: its number, in the order of preference, and its
+    /// URL.
+    pub(crate) fn selected_endpoint(&self) -> (u16, &Uri) {
+        let at = self.select_endpoint();
+        (at as u16, &self.settings.endpoints.urls[at])
+    }
+
+    /// Takes in a height that an endpoint has reported to another replica. Returns whether
+    /// it is plausible.
+    pub(crate) fn record_followed_height(&self, at: u16, path: &str, height: u32) -> bool {
+        self.record_height(usize::from(at), path, height)
     }
 
     /// The endpoints besides the selected one, by their indexes.

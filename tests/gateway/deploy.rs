@@ -145,13 +145,15 @@ async fn dashboard_and_alerts_use_metrics_that_ordgate_has() {
     let keeping = keeping.admin("/metrics").await;
     // One of several replicas.
     let replica = Setup::before(&answering)
+        .chain()
         .config("shared.replicas = 2")
         .engine("redis://127.0.0.1:1")
         .start();
     let replica = within("the replica reports", async {
         loop {
             let metrics = replica.admin("/metrics").await;
-            if metrics.text().contains("ordgate_shared_floor_mode{") {
+            let parts = ["ordgate_shared_floor_mode{", "ordgate_shared_tip_holder{"];
+            if parts.iter().all(|part| metrics.text().contains(part)) {
                 return metrics;
             }
         }

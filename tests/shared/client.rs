@@ -1,5 +1,7 @@
 //! The client with real servers: what it connects to, and what it says when it cannot.
 
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,8 +54,8 @@ impl Reporter {
         self.engine.report(BUDGET, &report).await
     }
 
-    /// Reports until one is counted; after each failure, the longest pause of the
-    /// breaker passes.
+    /// Reports until one is counted; after each failure, more than the longest pause of
+    /// the breaker passes.
     async fn counted_again(&mut self) {
         for _ in 0..60 {
             match self.report().await {
@@ -131,6 +133,55 @@ async fn user_password_and_database_are_used_and_a_wrong_password_is_not_repeate
     }
 }
 
+fn line(lines: &mut impl BufRead) -> Option<String> {
+    let mut line = String::new();
+    lines.read_line(&mut line).ok().filter(|read| *read > 0)?;
+    Some(line.trim_end().to_owned())
+}
+
+/// A server that knows no command, and says so as Redis does: with the first arguments.
+fn quoting_server() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut lines = BufReader::new(stream.unwrap());
+            let mut answers = Vec::new();
+            while let Some(head) = line(&mut lines) {
+                let words = 0..head[1..].parse().unwrap();
+                let words = words.filter_map(|_: usize| line(&mut lines).and(line(&mut lines)));
+                let words: Vec<_> = words.collect();
+                let (command, arguments) = words.split_first().unwrap();
+                let quoted = arguments.join("' '");
+                answers.push(format!(
+                    "-ERR unknown command '{command}', with args beginning with: '{quoted}'\r\n"
+                ));
+                if lines.buffer().is_empty() {
+                    let answer = answers.drain(..).collect::<String>();
+                    lines.get_mut().write_all(answer.as_bytes()).unwrap();
+                }
+            }
+        }
+    });
+    port
+}
+
+#[tokio::test]
+async fn the_password_is_not_in_an_error_though_the_server_repeats_it() {
+    let port = quoting_server();
+    for (user, words) in [
+        ("ordgate:s3cret@", "authentication failed"),
+        (":s3cret@", "authentication failed"),
+        ("", "unknown command"),
+    ] {
+        let mut reporter = Reporter::new(&format!("redis://{user}127.0.0.1:{port}"));
+        let text = refused(reporter.report().await);
+        assert!(text.contains(words), "{user} {text}");
+        let snapshot = format!("{:?}", reporter.engine.snapshot());
+        assert!(!snapshot.contains("s3cret"), "{snapshot}");
+    }
+}
+
 #[tokio::test]
 async fn a_socket_in_the_file_system_is_reached() {
     if !is_installed() {
@@ -155,13 +206,15 @@ async fn a_stopped_server_is_not_waited_for_any_more_until_it_answers() {
     server.stop();
     for _ in 0..5 {
         assert_eq!(reporter.report().await, Err(SharedError::Late));
+        reporter.clock.advance(Duration::from_millis(200));
     }
+    assert_eq!(reporter.report().await, Err(SharedError::Late), "1 s of it");
     for _ in 0..3 {
         assert_eq!(reporter.report().await, Err(SharedError::Absent));
     }
     let snapshot = reporter.engine.snapshot();
     assert!(snapshot.is_absent && !snapshot.is_up);
-    assert_eq!(snapshot.errors[..2], [5, 3]);
+    assert_eq!(snapshot.errors[..2], [6, 3]);
     assert_eq!(snapshot.last_error, Some(SharedError::Late));
     reporter.clock.advance(Duration::from_millis(250));
     assert_eq!(reporter.report().await, Err(SharedError::Late), "one trial");

@@ -25,6 +25,8 @@ mod storm;
 
 mod tier;
 
+mod tips;
+
 mod tls;
 
 #[allow(

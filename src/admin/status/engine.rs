@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::shared::allowance::RequestCounts;
 use crate::shared::engine::SharedError;
 use crate::shared::engine::server::EngineSnapshot;
-use crate::shared::{JournalReport, KeptSnapshot, Shared};
+use crate::shared::{JournalReport, KeptSnapshot, Shared, TipShare};
 
 /// The engine, and what it says of each budget. `null` if there is none.
 pub(super) fn engine(shared: Option<&Shared>) -> Value {
@@ -16,6 +16,8 @@ pub(super) fn engine(shared: Option<&Shared>) -> Value {
         return json!({ "status": "not asked yet" });
     };
     let budgets = shared.budgets.iter().map(budget);
+    let tips = shared.tips.iter();
+    let tips = tips.map(|(name, share)| (name.to_string(), tip(share)));
     let round_trip = engine
         .round_trip
         .map(|[median, slow]| json!({ "p50": median.as_secs_f64(), "p99": slow.as_secs_f64() }));
@@ -29,6 +31,7 @@ pub(super) fn engine(shared: Option<&Shared>) -> Value {
         "errors": errors,
         "round_trip_seconds": round_trip,
         "budgets": budgets.collect::<Vec<_>>(),
+        "tips": tips.collect::<serde_json::Map<_, _>>(),
     })
 }
 
@@ -71,9 +74,20 @@ pub(super) fn journal(shared: Option<&Shared>) -> Value {
     })
 }
 
+fn tip(share: &TipShare) -> Value {
+    let probes = match (share.is_holder, share.is_follower) {
+        (true, _) => "this replica",
+        (false, true) => "another replica",
+        (false, false) => "each replica for itself",
+    };
+    json!({ "probed_by": probes, "followed": share.followed })
+}
+
 fn status(engine: &EngineSnapshot) -> &'static str {
     match (engine.is_up, engine.is_absent) {
         (true, _) => "answers",
+        // No key has a limit.
+        (false, false) if engine.last_error.is_none() => "not asked yet",
         (false, false) => "does not answer",
         (false, true) => "does not answer: it is tried now and then",
     }

@@ -3,6 +3,7 @@
 use super::{keys, read, warnings};
 use crate::client_tokens::TokenFile;
 use crate::config::Config;
+use crate::shared::engine::server::EngineUrl;
 use crate::upstream::ProviderKeys;
 
 #[test]
@@ -163,5 +164,25 @@ fn what_replicas_lose_is_warned_of() {
         for (warning, part) in warnings.iter().zip(expected) {
             assert!(warning.contains(part), "{warning}");
         }
+    }
+}
+
+/// With an engine, what the floors leave is granted: nothing of a budget is lost.
+#[test]
+fn an_engine_on_the_way_to_which_all_can_be_read_is_warned_of() {
+    let text = "state.path = \"/s\"\nshared.replicas = 3\nupstream.requests_per_second = 20\nshared.floor = 50\n";
+    for (url, is_warned) in [
+        ("redis://127.0.0.1", false),
+        ("unix:///run/valkey.sock", false),
+        ("rediss://:word@engine.internal", false),
+        ("redis://:word@engine.internal", true),
+        ("redis://127.0.0.1,redis://10.0.0.1", true),
+    ] {
+        let mut config = read(&format!("{text}upstream.requests_per_minute = 301\n"));
+        config.engine = Some(EngineUrl::parse(url).unwrap());
+        let warnings = config.warnings(&ProviderKeys::default());
+        assert_eq!(warnings.len(), usize::from(is_warned), "{url} {warnings:?}");
+        let mut each = warnings.iter();
+        assert!(each.all(|text| text.contains("rediss://") && !text.contains("word@")));
     }
 }

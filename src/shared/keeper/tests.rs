@@ -16,6 +16,31 @@ use std::time::Duration;
 use servers::{Server, is_installed, wait_for};
 use world::{Q, REPLICAS, START, World};
 
+/// A failure is reported once, also the first one of all, and so is its end.
+#[test]
+fn failures_and_their_end_are_reported_once() {
+    let settings = super::Settings {
+        process: super::ProcessId(1),
+        name: "one".into(),
+        floor: super::RequestCounts::ZERO,
+        total: super::RequestCounts::ZERO,
+        reserve: super::RequestCounts::ZERO,
+        silence: Duration::ZERO,
+    };
+    let mut kept = super::KeptBudget::new(settings);
+    let mut apply = |answer| match kept.apply(0, answer, Duration::ZERO) {
+        Some(super::Change::Worse(text)) => text,
+        Some(super::Change::Better(text)) => format!("better: {text}"),
+        None => String::new(),
+    };
+    let (late, answered) = (|| Err(super::SharedError::Late), || Ok(super::Reply::Stale));
+    assert!(apply(late()).contains("no answer within"), "the first one");
+    assert_eq!(apply(late()), "");
+    assert_eq!(apply(answered()), "better: the engine answers again");
+    assert_eq!(apply(answered()), "");
+    assert!(apply(late()).contains("no answer within"));
+}
+
 #[tokio::test]
 async fn even_load_uses_the_budget() {
     if !is_installed() {

@@ -61,8 +61,7 @@ pub(crate) struct TierSnapshot {
 impl TierCounts {
     pub(super) fn snapshot(&self, is_used: bool, queued: u64) -> TierSnapshot {
         let read = |counter: &AtomicU64| counter.load(Relaxed);
-        let unusable =
-            std::array::from_fn(|at| (Unusable::REASONS[at], read(&self.unusable[at])));
+        let unusable = std::array::from_fn(|at| (Unusable::REASONS[at], read(&self.unusable[at])));
         TierSnapshot {
             is_used,
             hits: read(&self.hits),

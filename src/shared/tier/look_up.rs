@@ -94,7 +94,13 @@ impl SharedTier {
             };
             let ticket = |is_leader| {
                 let tier = self.clone();
-                FillTicket::new(tier, route, (token, is_leader), (position, time), name.clone())
+                FillTicket::new(
+                    tier,
+                    route,
+                    (token, is_leader),
+                    (position, time),
+                    name.clone(),
+                )
             };
             match reply.found {
                 FoundEntry::Have { id, value } => {

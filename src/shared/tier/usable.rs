@@ -13,8 +13,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::value::{self, SharedPosition};
 use super::SharedTier;
+use super::value::{self, SharedPosition};
 use crate::cache::StoredResponse;
 use crate::cache::key::Key;
 use crate::cache::policy::Mode;
@@ -112,9 +112,7 @@ pub(super) fn stamp_here(
 ) -> Option<RestoredStamp> {
     let highest = stamp.heights.map(|(_, highest)| highest);
     let epoch = match stamp.class {
-        Class::Final => chain
-            .is_final(tip, highest?)
-            .then_some(chain.epoch(tip))?,
+        Class::Final => chain.is_final(tip, highest?).then_some(chain.epoch(tip))?,
         Class::Recent => chain.marked_epoch(tip, mark?, Some(highest?))?.epoch,
         Class::Live | Class::Absent => {
             let marked = chain.marked_epoch(tip, mark?, highest)?;
@@ -169,7 +167,9 @@ impl SharedTier {
         let names = (route.digest, route.tip_digest);
         let holds = |key: &Key| {
             let subject = stored.purge_subject(key.as_bytes());
-            self.link.journal().holds(journal, names, key.target(), subject)
+            self.link
+                .journal()
+                .holds(journal, names, key.target(), subject)
         };
         if !self.link.journal().is_heard() || !holds(key) || own != *key && !holds(&own) {
             return Err(Unusable::Purged);

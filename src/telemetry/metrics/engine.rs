@@ -5,7 +5,7 @@ use std::fmt;
 use super::{Metrics, by, labels, one};
 use crate::gateway::Gateway;
 use crate::shared::engine::SharedError;
-use crate::shared::{JournalReport, KeptSnapshot, Shared};
+use crate::shared::{JournalReport, KeptSnapshot, Shared, SharedSnapshot};
 
 /// Writes them; without an engine, none.
 pub(super) fn encode(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
@@ -39,6 +39,7 @@ pub(super) fn encode(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
         ),
     )?;
     journal(&shared.journal, to)?;
+    tips(&shared, to)?;
     budgets(&shared.budgets, to)
 }
 
@@ -84,6 +85,23 @@ fn journal(journal: &JournalReport, to: &mut Metrics<'_>) -> fmt::Result {
         "ordgate_shared_journal_generations",
         "How often the journal has begun anew: the engine was restarted, failed over or emptied",
         one(journal.generations),
+    )
+}
+
+fn tips(shared: &SharedSnapshot, to: &mut Metrics<'_>) -> fmt::Result {
+    let tips = shared.tips.iter();
+    let holders = tips.map(|(tip, share)| (labels(&[("tip", &**tip)]), truth(share.is_holder)));
+    to.gauge(
+        "ordgate_shared_tip_holder",
+        "Whether this replica probes the tip for all that use the same endpoint",
+        holders.collect(),
+    )?;
+    let tips = shared.tips.iter();
+    let followed = tips.map(|(tip, share)| (labels(&[("tip", &**tip)]), share.followed));
+    to.counter(
+        "ordgate_shared_tip_followed",
+        "Probes of other replicas whose outcome was applied here",
+        followed.collect(),
     )
 }
 

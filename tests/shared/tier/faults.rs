@@ -66,7 +66,11 @@ async fn a_lock_that_is_left_behind_expires() {
     assert_eq!(gateways[1].get(TOKEN).await.status, 200);
     assert_eq!(upstream.count(), 2);
     let now = responses(&gateways[1]).await;
-    assert_eq!((&now["followed"], &now["led"]), (&1.into(), &1.into()), "{now:#}");
+    assert_eq!(
+        (&now["followed"], &now["led"]),
+        (&1.into(), &1.into()),
+        "{now:#}"
+    );
     eprintln!("it leads after {:?}", began.elapsed());
 }
 

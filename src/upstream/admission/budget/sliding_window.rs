@@ -26,10 +26,18 @@ pub(super) struct SlidingWindow {
     /// When the requests of the last `span` ended, oldest first. An unlimited
     /// window keeps the last [`REMEMBERED`] of all.
     ended: VecDeque<Moment>,
-    /// Whether ends were dropped that may count, while there was no limit.
-    has_dropped: bool,
+    /// The ends that were dropped while there was no limit.
+    dropped: DroppedEnds,
     /// No request can be taken before this moment, where there is a limit.
     blocked_until: Moment,
+}
+
+/// Ends of requests that are not kept one by one. All of them count until the last one
+/// leaves the window.
+#[derive(Debug, Default)]
+struct DroppedEnds {
+    requests: usize,
+    last: Moment,
 }
 
 impl SlidingWindow {
@@ -39,7 +47,7 @@ impl SlidingWindow {
             span,
             in_flight: 0,
             ended: VecDeque::new(),
-            has_dropped: false,
+            dropped: DroppedEnds::default(),
             blocked_until: Moment::default(),
         }
     }
@@ -50,28 +58,23 @@ impl SlidingWindow {
     }
 
     pub(super) fn set_limit(&mut self, limit: Option<usize>) {
-        let before = std::mem::replace(&mut self.limit, limit);
-        match (before, self.limit) {
-            // The ends that were dropped are no later than the oldest one kept.
-            (None, Some(limit)) if std::mem::take(&mut self.has_dropped) => {
-                let first = self.ended.front().copied().unwrap_or_default();
-                while self.ended.len() < limit {
-                    self.ended.push_front(first);
-                }
-            }
-            (_, None) => {
-                self.drop_surplus();
-                self.ended.shrink_to(REMEMBERED);
-            }
-            (_, Some(_)) => {}
+        self.limit = limit;
+        if limit.is_none() {
+            self.drop_surplus();
+            self.ended.shrink_to(REMEMBERED);
         }
     }
 
     /// Drops the ends that an unlimited window does not keep.
     fn drop_surplus(&mut self) {
         let surplus = self.ended.len().saturating_sub(REMEMBERED);
-        self.has_dropped |= surplus > 0;
-        self.ended.drain(..surplus);
+        for end in self.ended.drain(..surplus) {
+            if self.dropped.last + self.span <= end {
+                self.dropped.requests = 0;
+            }
+            self.dropped.requests = self.dropped.requests.saturating_add(1);
+            self.dropped.last = self.dropped.last.max(end);
+        }
     }
 
     /// The size of a reserve, which `of` computes from the limit; 0 where there is
@@ -91,11 +94,20 @@ impl SlidingWindow {
     }
 
     /// How many requests count: those in flight, and those that have ended within the
-    /// span. Where there is no limit, not all of them are known.
+    /// span. After a time without a limit, it may be more, and is never less.
     pub(super) fn counted(&mut self, now: Moment) -> usize {
         let span = self.span;
         while self.ended.pop_front_if(|end| *end + span <= now).is_some() {}
-        self.in_flight + self.ended.len()
+        if self.dropped.last + span <= now {
+            self.dropped.requests = 0;
+        }
+        self.known()
+    }
+
+    /// The requests that counted when the window was looked at last.
+    fn known(&self) -> usize {
+        let known = self.in_flight + self.ended.len();
+        known.saturating_add(self.dropped.requests)
     }
 
     /// The time until a request can be taken that leaves `reserved` requests;
@@ -106,10 +118,14 @@ impl SlidingWindow {
             return Some(self.blocked_until.since(now));
         }
         // After the limit was lowered, more requests may count than it allows.
-        let excess = (self.in_flight + self.ended.len()).saturating_sub(limit);
-        let short = reserved.checked_sub(remaining)? + excess;
+        let excess = self.known().saturating_sub(limit);
+        let short = reserved.checked_sub(remaining)?.saturating_add(excess);
         // This many requests, and one more, must leave the window.
-        Some(match self.ended.get(short) {
+        let last = match short.checked_sub(self.dropped.requests) {
+            Some(after) => self.ended.get(after),
+            None => Some(&self.dropped.last),
+        };
+        Some(match last {
             Some(last) => (*last + self.span).since(now),
             // A request in flight must end first, and then counts for the span.
             None => self.span,
@@ -137,8 +153,12 @@ impl SlidingWindow {
         let mut longest = Duration::ZERO;
         for nth in 1..=STEPS {
             let until = now + step * (nth - 1);
-            let freed = self.ended.partition_point(|end| *end + self.span <= until);
-            let requests = u32::try_from(spare + freed + 1).unwrap_or(u32::MAX);
+            let mut freed = self.ended.partition_point(|end| *end + self.span <= until);
+            if self.dropped.last + self.span <= until {
+                freed = freed.saturating_add(self.dropped.requests);
+            }
+            let requests = spare.saturating_add(freed).saturating_add(1);
+            let requests = u32::try_from(requests).unwrap_or(u32::MAX);
             longest = longest.max(step * nth / requests);
         }
         longest
@@ -183,5 +203,36 @@ mod tests {
             window.end(Moment::default());
         }
         assert_eq!(window.ended.len(), REMEMBERED);
+    }
+
+    /// A replica's limit is its floor at first, and is raised later: what it had sent
+    /// without a limit counts all the same.
+    #[test]
+    fn what_was_sent_without_a_limit_counts_under_each_later_one() {
+        let (start, span) = (Moment::from_nanos(1 << 50), Duration::from_secs(60));
+        let at = |millis| start + Duration::from_millis(millis);
+        let mut window = SlidingWindow::new(None, span);
+        for nth in 0..5_000 {
+            window.in_flight += 1;
+            window.end(at(nth));
+        }
+        for (limit, remaining) in [(100, 0), (4_999, 0), (5_100, 100), (10, 0)] {
+            window.set_limit(Some(limit));
+            assert_eq!(window.remaining(at(5_000)), Some(remaining), "{limit}");
+            assert_eq!(window.counted(at(5_000)), 5_000, "{limit}");
+        }
+        // The 3,976 that are not known one by one leave with the last of them.
+        window.set_limit(Some(2_000));
+        assert_eq!(
+            window.wait(at(5_000), 0),
+            Some(at(3_975 + 60_000).since(at(5_000)))
+        );
+        assert_eq!(window.remaining(at(63_974)), Some(0));
+        assert_eq!(window.remaining(at(63_975)), Some(2_000 - 1_024));
+        assert_eq!(window.remaining(at(70_000)), Some(2_000));
+        // Nothing of that is left for the next time without a limit.
+        window.set_limit(None);
+        window.set_limit(Some(7));
+        assert_eq!(window.remaining(at(70_000)), Some(7));
     }
 }

@@ -75,8 +75,8 @@ fn a_later_limit_counts_earlier_requests() {
     for (sent, limit, at_once, later) in [
         (100, 300, 200, 280),
         (100, 50, 0, 30),
-        // Beyond the remembered ends, the others count as the oldest of these.
-        (2_000, 3_000, 0, 2_980),
+        // Beyond the remembered ends, the others count as the last of them.
+        (2_000, 3_000, 1_000, 2_980),
         (2_000, 1_000, 0, 980),
     ] {
         let mut budget = budget(0, 0);

@@ -172,6 +172,47 @@ fn a_reported_limit_is_that_of_all_replicas() {
     assert_eq!(replica.handle.remaining(now), Some(3));
 }
 
+/// What is granted now does not say how much of an hour or a day is this replica's.
+#[test]
+fn of_a_long_limit_each_replica_has_the_same_part() {
+    for (window, expected) in [
+        (LimitWindow::Second, 40),
+        (LimitWindow::Minute, 30),
+        (LimitWindow::Hour, 20),
+        (LimitWindow::Day, 20),
+        (LimitWindow::Month, 20),
+        (LimitWindow::Unnamed, 20),
+    ] {
+        let replica = Replica::start();
+        replica.grant(20, 6, 3);
+        let limit = ReportedLimit {
+            window,
+            remaining: 40,
+            valid_for: Duration::from_secs(30),
+            end_is_known: true,
+        };
+        let part = replica.budget.state().part_of(limit);
+        assert_eq!(part.remaining, expected, "{window:?}");
+    }
+}
+
+#[test]
+fn lowered_rates_lower_what_was_granted() {
+    let replica = Replica::start();
+    replica.grant(30, 6, 3);
+    assert_eq!(replica.handle.per_minute(), Some(40));
+    for (rates, limits) in [
+        (Rates::of(12, 3), (12, 3)),
+        (Rates::of(20, 8), (20, 8)),
+        (Rates::of(400, 80), (130, 26)),
+    ] {
+        replica.handle.join(BudgetDemand { rates, probes: 0 });
+        let state = replica.budget.state();
+        let found = (state.budget.per_minute(), state.budget.per_second());
+        assert_eq!(found, (Some(limits.0), Some(limits.1)), "{rates:?}");
+    }
+}
+
 #[test]
 fn a_permit_grows_old_by_the_clock_that_is_never_suspended() {
     let replica = Replica::start();
