@@ -36,6 +36,8 @@ pub(super) struct Fleet {
     pub(super) reached_all: AtomicUsize,
     before_calm: AtomicUsize,
     pub(super) answers: AtomicUsize,
+    /// The answer to the last purge.
+    pub(super) last_purge: Mutex<Value>,
     pub(super) over: AtomicBool,
     /// What went wrong, if anything.
     wrong: Mutex<Vec<String>>,
@@ -131,6 +133,7 @@ impl Fleet {
             reached_all: AtomicUsize::new(0),
             before_calm: AtomicUsize::new(0),
             answers: AtomicUsize::new(0),
+            last_purge: Mutex::default(),
             over: AtomicBool::new(false),
             wrong: Mutex::default(),
         }
@@ -259,7 +262,8 @@ impl Fleet {
             let body: Value = serde_json::from_slice(&body).unwrap();
             let applied = body["replicas"]["applied"].as_array();
             let applied = applied.unwrap_or_else(|| panic!("{body}"));
-            let mut reached: BTreeMap<_, _> = NAMES.map(|name| (name, false)).into();
+            let own = |name: &'static str| (name, name == replica.name);
+            let mut reached: BTreeMap<_, _> = NAMES.map(own).into();
             for name in applied.iter().filter_map(Value::as_str) {
                 if let Some(reached) = reached.get_mut(name) {
                     *reached = true;
@@ -271,6 +275,7 @@ impl Fleet {
             if reached.values().all(|reached| *reached) {
                 self.reached_all.fetch_add(1, SeqCst);
             }
+            *self.last_purge.lock().unwrap() = body;
         }
     }
 
