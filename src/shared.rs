@@ -15,6 +15,11 @@ pub mod engine;
 pub(crate) mod journal;
 mod keeper;
 
+#[cfg(test)]
+#[allow(dead_code, reason = "tests/shared uses the rest of it")]
+#[path = "../tests/shared/servers.rs"]
+mod servers;
+
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
