@@ -18,6 +18,11 @@ mod keeper;
 mod tier;
 pub(crate) mod tip;
 
+#[cfg(test)]
+#[allow(dead_code, reason = "tests/shared uses the rest of it")]
+#[path = "../tests/shared/servers.rs"]
+mod servers;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
