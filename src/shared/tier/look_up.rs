@@ -34,7 +34,7 @@ pub(crate) enum SharedAnswer {
         /// The key under which it is to be stored in memory.
         own: Key,
         /// The response.
-        stored: Arc<StoredResponse>,
+        stored: Box<StoredResponse>,
         /// The purges that it was checked against.
         sequence: PurgeSequence,
     },

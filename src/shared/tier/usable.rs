@@ -10,7 +10,6 @@
 //! | recent | the tip by which it was fetched is the tip here, or a block that was seen here in an epoch that is linked to the present one |
 //! | live, absent | the tip by which it was fetched is the tip here |
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::value::{self, SharedPosition};
@@ -97,7 +96,7 @@ pub(super) struct Restored {
     /// The key under which it is stored in memory.
     pub(super) own: Key,
     /// The response.
-    pub(super) stored: Arc<StoredResponse>,
+    pub(super) stored: Box<StoredResponse>,
     /// The purges that it was checked against.
     pub(super) sequence: PurgeSequence,
 }
@@ -182,7 +181,7 @@ impl SharedTier {
         }
         Ok(Restored {
             own,
-            stored: Arc::new(stored),
+            stored: Box::new(stored),
             sequence,
         })
     }
