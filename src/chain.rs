@@ -31,11 +31,11 @@ use crate::pages::Hash;
 use crate::sync::lock;
 use finality::FinalitySettings;
 pub(crate) use freshness::Freshness;
+pub(crate) use ledger::TipMark;
 use ledger::{
     Epoch, ForkCheck, LedgerBounds, LedgerUpdate, Observation, ObservationResult, RequestStart,
 };
 pub(crate) use ledger::{KnownBlocks, KnownRun, MOST_RUNS};
-pub(crate) use ledger::TipMark;
 pub use settings::{LookAhead, Settings, TipSource};
 pub(crate) use stamp::ChainStamp;
 pub(crate) use tip::TipSnapshot;

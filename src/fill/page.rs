@@ -39,7 +39,8 @@ impl Fill {
             ControlFlow::Break(found) => return found,
             ControlFlow::Continue(refused) => refused,
         };
-        let found = self.exchange(lead, list.key, list.priority, ExchangeFrom::Anywhere)
+        let found = self
+            .exchange(lead, list.key, list.priority, ExchangeFrom::Anywhere)
             .await?;
         // The page is answered, so the window was refused for itself.
         if let Some(why) = refused.filter(|_| found.stored.status == StatusCode::OK) {

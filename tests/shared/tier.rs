@@ -106,7 +106,10 @@ async fn a_page_that_all_replicas_need_is_fetched_once() {
             Instant::now()
         };
         let (answers, opened) = tokio::join!(all, opened);
-        eprintln!("all have it {:?} after the upstream answers", opened.elapsed());
+        eprintln!(
+            "all have it {:?} after the upstream answers",
+            opened.elapsed()
+        );
         assert_eq!(upstream.count(), before + 1, "one request for all");
         let mut shared = 0;
         for answer in &answers {
@@ -132,7 +135,10 @@ async fn what_one_replica_has_fetched_another_one_has() {
     stored(&gateways[0], 1).await;
     let explained = gateways[1].explain(TOKEN).await;
     let entry = &explained["shared"][0];
-    assert_eq!((&entry["present"], &entry["usable"]), (&true.into(), &true.into()));
+    assert_eq!(
+        (&entry["present"], &entry["usable"]),
+        (&true.into(), &true.into())
+    );
     // Its age is counted on.
     tokio::time::sleep(Duration::from_millis(1100)).await;
     let second = gateways[1].get(TOKEN).await;
@@ -201,7 +207,9 @@ async fn a_route_that_means_something_else_has_its_own_responses() {
     let first = replicas(1, &engine, &clock, || Setup::before(&upstream));
     let routes = support::ROUTES.replacen("200 = \"10s\"", "200 = \"11s\"", 1);
     assert_ne!(routes, support::ROUTES);
-    let other = replicas(1, &engine, &clock, || Setup::before(&upstream).config(&routes));
+    let other = replicas(1, &engine, &clock, || {
+        Setup::before(&upstream).config(&routes)
+    });
     heard(&first).await;
     heard(&other).await;
     first[0].get(TOKEN).await;

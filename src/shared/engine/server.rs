@@ -16,12 +16,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+pub use entries::RedisEntries;
 use redis::aio::MultiplexedConnection;
 use redis::cluster_async::ClusterConnection;
 use redis::{Cmd, ErrorKind, RedisError, RedisResult, Script, ServerErrorKind, Value};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
-pub use entries::RedisEntries;
 pub use url::EngineUrl;
 
 use super::breaker::{Admitted, EngineBreaker};

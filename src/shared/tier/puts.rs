@@ -112,7 +112,9 @@ async fn put(engine: &dyn SharedEntries, to_put: ToPut, counts: &TierCounts, clo
     let (name, token) = (to_put.name.clone(), to_put.token);
     let stored = to_put.stored.clone();
     let entry = match stored.body.len() > LONG {
-        true => tokio::task::spawn_blocking(move || entry(to_put)).await.ok(),
+        true => tokio::task::spawn_blocking(move || entry(to_put))
+            .await
+            .ok(),
         false => Some(entry(to_put)),
     };
     let age = clock.now().since(stored.received);

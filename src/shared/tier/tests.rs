@@ -68,7 +68,10 @@ fn values() -> Vec<Vec<u8>> {
     let responses = [
         (None, stored(b"{}", None)),
         (Some(mark(7, 1)), stored(b"{}", stamp(Class::Live, None))),
-        (None, stored(&[b'a'; 4096], stamp(Class::Final, Some((1, 2))))),
+        (
+            None,
+            stored(&[b'a'; 4096], stamp(Class::Final, Some((1, 2)))),
+        ),
     ];
     let write = |(mark, response): &(Option<TipMark>, StoredResponse)| {
         let head = Head {
@@ -86,7 +89,10 @@ fn a_value_is_read_as_it_was_written_and_whole() {
     let values = values();
     let (head, kept) = value::read(&values[1]).unwrap();
     assert_eq!(head.checked, position(Some(mark(7, 1))));
-    assert_eq!((head.route, head.target), (MeaningDigest([4; 32]), "/a?b=c"));
+    assert_eq!(
+        (head.route, head.target),
+        (MeaningDigest([4; 32]), "/a?b=c")
+    );
     assert_eq!(kept.received, 1_700_000_000_123);
     let stamp = kept.stamp.unwrap();
     assert_eq!((stamp.class, stamp.heights), (Class::Live, None));
@@ -215,15 +221,35 @@ fn what_may_be_used_by_what_is_known_of_the_chain() {
     let (tip, higher) = (Some(mark(100, 0)), Some((99, 101)));
     let table = [
         // class, heights, mark; usable by each chain
-        (Class::Final, Some((1, 94)), None, [true, true, true, true, false]),
-        (Class::Final, Some((1, 95)), None, [false, true, false, false, false]),
+        (
+            Class::Final,
+            Some((1, 94)),
+            None,
+            [true, true, true, true, false],
+        ),
+        (
+            Class::Final,
+            Some((1, 95)),
+            None,
+            [false, true, false, false, false],
+        ),
         (Class::Final, None, None, [false; 5]),
-        (Class::Recent, Some((99, 100)), tip, [true, true, false, false, false]),
+        (
+            Class::Recent,
+            Some((99, 100)),
+            tip,
+            [true, true, false, false, false],
+        ),
         (Class::Recent, higher, tip, [false; 5]),
         (Class::Recent, None, tip, [false; 5]),
         (Class::Recent, Some((99, 100)), None, [false; 5]),
         (Class::Live, None, tip, [true, false, false, false, false]),
-        (Class::Live, Some((1, 100)), tip, [true, false, false, false, false]),
+        (
+            Class::Live,
+            Some((1, 100)),
+            tip,
+            [true, false, false, false, false],
+        ),
         (Class::Live, None, None, [false; 5]),
         (Class::Absent, None, tip, [true, false, false, false, false]),
         (Class::Absent, None, None, [false; 5]),

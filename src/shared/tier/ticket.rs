@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use super::SharedTier;
 use super::counts::count;
 use super::puts::{PutJob, ToPut};
 use super::usable::EngineTime;
 use super::value::{MOST_PLAIN, SharedPosition};
-use super::SharedTier;
 use crate::cache::StoredResponse;
 use crate::cache::key::Key;
 use crate::cache::policy::Mode;

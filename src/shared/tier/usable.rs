@@ -12,8 +12,8 @@
 
 use std::time::Duration;
 
-use super::value::{self, SharedPosition};
 use super::SharedTier;
+use super::value::{self, SharedPosition};
 use crate::cache::StoredResponse;
 use crate::cache::key::Key;
 use crate::cache::policy::Mode;
@@ -27,7 +27,7 @@ use crate::portable::restore::{RestoredStamp, Restoring};
 
 /// Why a value is not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unusable {
+pub(super) enum UnusableReason {
     /// It has another form, or is of another route.
     Foreign,
     /// It was purged, or it is not known whether it was.
@@ -38,7 +38,7 @@ pub(super) enum Unusable {
     Chain,
 }
 
-impl Unusable {
+impl UnusableReason {
     /// All reasons, as metrics name them.
     pub(super) const REASONS: [&'static str; 4] = ["foreign", "purged", "expired", "chain"];
 
@@ -111,9 +111,7 @@ pub(super) fn stamp_here(
 ) -> Option<RestoredStamp> {
     let highest = stamp.heights.map(|(_, highest)| highest);
     let epoch = match stamp.class {
-        Class::Final => chain
-            .is_final(tip, highest?)
-            .then_some(chain.epoch(tip))?,
+        Class::Final => chain.is_final(tip, highest?).then_some(chain.epoch(tip))?,
         Class::Recent => chain.marked_epoch(tip, mark?, Some(highest?))?.epoch,
         Class::Live | Class::Absent => {
             let marked = chain.marked_epoch(tip, mark?, highest)?;
@@ -138,15 +136,15 @@ impl SharedTier {
         found: &[u8],
         time: EngineTime,
         own_key: &(impl Fn(&StoredResponse) -> Key + ?Sized),
-    ) -> Result<Restored, Unusable> {
-        let (head, kept) = value::read(found).ok_or(Unusable::Foreign)?;
+    ) -> Result<Restored, UnusableReason> {
+        let (head, kept) = value::read(found).ok_or(UnusableReason::Foreign)?;
         if head.route != route.digest || head.target != key.target() {
-            return Err(Unusable::Foreign);
+            return Err(UnusableReason::Foreign);
         }
         let SharedPosition { journal, mark } = head.checked;
-        let age = time.age(kept.received).ok_or(Unusable::Expired)?;
+        let age = time.age(kept.received).ok_or(UnusableReason::Expired)?;
         if kept.lifetime <= age {
-            return Err(Unusable::Expired);
+            return Err(UnusableReason::Expired);
         }
         let now = self.link.now();
         // Before the journal is read: what it purges later, memory sees.
@@ -160,23 +158,25 @@ impl SharedTier {
             (Mode::Override, None) => kept.restore_timed(at),
             (Mode::Chain, Some(stamp)) => {
                 let stamp = stamp_here(&self.chain, route.tip, stamp, mark);
-                kept.restore_of_chain(&self.chain, stamp.ok_or(Unusable::Chain)?, at)
+                kept.restore_of_chain(&self.chain, stamp.ok_or(UnusableReason::Chain)?, at)
             }
-            _ => return Err(Unusable::Foreign),
+            _ => return Err(UnusableReason::Foreign),
         };
         let own = own_key(&stored);
         let names = (route.digest, route.tip_digest);
         let holds = |key: &Key| {
             let subject = stored.purge_subject(key.as_bytes());
-            self.link.journal().holds(journal, names, key.target(), subject)
+            self.link
+                .journal()
+                .holds(journal, names, key.target(), subject)
         };
         if !self.link.journal().is_heard() || !holds(key) || own != *key && !holds(&own) {
-            return Err(Unusable::Purged);
+            return Err(UnusableReason::Purged);
         }
         if let Freshness::Stale { .. } = self.cache.judge(&stored, now) {
             return Err(match stored.stamp() {
-                Some(stamp) if stamp.class.ends_with_epoch() => Unusable::Chain,
-                Some(_) | None => Unusable::Expired,
+                Some(stamp) if stamp.class.ends_with_epoch() => UnusableReason::Chain,
+                Some(_) | None => UnusableReason::Expired,
             });
         }
         Ok(Restored {

@@ -7,7 +7,11 @@ use crate::gateway::Gateway;
 
 /// Writes them; without an engine, none.
 pub(super) fn encode(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
-    let Some(tier) = gateway.shared.as_deref().map(|shared| shared.tier().snapshot()) else {
+    let Some(tier) = gateway
+        .shared
+        .as_deref()
+        .map(|shared| shared.tier().snapshot())
+    else {
         return Ok(());
     };
     to.gauge(

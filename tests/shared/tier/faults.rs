@@ -70,7 +70,11 @@ async fn a_lock_that_is_left_behind_expires() {
     assert_eq!(gateways[1].get(TOKEN).await.status, 200);
     assert_eq!(upstream.count(), 2);
     let now = responses(&gateways[1]).await;
-    assert_eq!((&now["followed"], &now["led"]), (&1.into(), &1.into()), "{now:#}");
+    assert_eq!(
+        (&now["followed"], &now["led"]),
+        (&1.into(), &1.into()),
+        "{now:#}"
+    );
     eprintln!("it leads after {:?}", began.elapsed());
 }
 
@@ -163,7 +167,11 @@ async fn the_process_that_fetches_is_killed() {
     let (engine, clock, upstream) = (Server::start(), Clock::manual(), Upstream::start());
     let config = format!("{CONFIG}\n[server]\nworkers = 1");
     let mut table = config.parse().unwrap();
-    for more in [support::ROUTES, &upstream.config(), "shared.fill_wait = \"500ms\""] {
+    for more in [
+        support::ROUTES,
+        &upstream.config(),
+        "shared.fill_wait = \"500ms\"",
+    ] {
         merge(&mut table, more);
     }
     let folder = tempfile::tempdir().unwrap();
@@ -192,7 +200,11 @@ async fn the_process_that_fetches_is_killed() {
     assert_eq!(gateways[0].get(TOKEN).await.status, 200);
     eprintln!("another one has it {:?} later", began.elapsed());
     let now = responses(&gateways[0]).await;
-    assert_eq!((&now["followed"], &now["led"]), (&1.into(), &1.into()), "{now:#}");
+    assert_eq!(
+        (&now["followed"], &now["led"]),
+        (&1.into(), &1.into()),
+        "{now:#}"
+    );
     assert_eq!(upstream.count(), 2);
     gate.open();
 }

@@ -3,9 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-use super::{
-    EntryName, FillToken, FoundEntry, LookUp, LookedUp, PutEntry, SharedEntries,
-};
+use super::{EntryName, FillToken, FoundEntry, LookUp, LookedUp, PutEntry, SharedEntries};
 use crate::clock::{Clock, Moment};
 use crate::shared::engine::{EngineFuture, SharedError};
 use crate::sync::lock;

@@ -115,10 +115,19 @@ mod tests {
             assert_eq!(looked_up(list(&[kind])).unwrap().found, found);
             assert_eq!(looked_up(list(&[kind, "more"])), None);
         }
-        for wrong in [&[][..], &["have"], &["have", &id], &["have", "x", "v"], &["other"]] {
+        for wrong in [
+            &[][..],
+            &["have"],
+            &["have", &id],
+            &["have", "x", "v"],
+            &["other"],
+        ] {
             assert_eq!(looked_up(list(wrong)), None, "{wrong:?}");
         }
         assert_eq!(looked_up(EngineValue::Number(1)), None);
-        assert_eq!(is_one(&EngineValue::Number(2)), Err(SharedError::Unreadable));
+        assert_eq!(
+            is_one(&EngineValue::Number(2)),
+            Err(SharedError::Unreadable)
+        );
     }
 }
