@@ -199,7 +199,6 @@ pub(super) fn after(
     upstreams.take_over(known, keys);
     let clients = client_policy(Some(&before.clients), &config, &before.clock);
     let routes = Arc::new(config.routes.clone());
-    let failure_backoff = config.failure_backoff;
     let tier = before.fill.disk.tier();
     let disk = disk(tier, &config, &routes, &upstreams, (&cache, &chain));
     let meanings = Meanings::of(&routes, &upstreams, &chain, config.targeted.as_ref());
@@ -209,7 +208,7 @@ pub(super) fn after(
         cache.clone(),
         chain,
         upstreams,
-        failure_backoff,
+        config.failure_backoff,
         lower,
     );
     let names = before.routes.routes();

@@ -15,6 +15,8 @@ mod client;
 
 mod entry_scripts;
 
+mod journal;
+
 mod replicas;
 
 mod scripts;

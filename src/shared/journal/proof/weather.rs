@@ -40,7 +40,7 @@ impl JournalWeather {
             fetch: 20,
             flush: 1500,
             failover: 700,
-            older: 1500,
+            older: 0,
             trim: 1500,
             cut: 250,
             shortest_cut: 1,
@@ -50,6 +50,16 @@ impl JournalWeather {
             kill: 800,
             lost: 5,
             twice: 5,
+        }
+    }
+
+    /// Somebody restores older rows while the engine runs. What was stored elsewhere is
+    /// not compared: a position may be one of records that were lost.
+    pub(super) fn restored() -> Self {
+        Self {
+            fetch: 0,
+            older: 700,
+            ..Self::storm()
         }
     }
 

@@ -78,9 +78,21 @@ impl ComparedWords {
         let followed = generation.filter(|_| dice.u8(0..5) > 0).map(|generation| {
             let applied = (count + u64::from(dice.u8(0..200) == 0)).saturating_sub(dice.u64(0..90));
             let read = applied.saturating_sub(dice.u64(0..5));
+            let records = self.model.as_ref().map(|model| &model.records);
+            let at = usize::try_from(read.saturating_sub(1)).unwrap();
+            let last = records.and_then(|records| records.get(at));
+            let last = last.map(|(uid, _)| *uid).filter(|_| dice.bool());
+            let last = match dice.u8(0..200) {
+                0 => Some(RecordUid {
+                    process: ProcessId(8),
+                    number: 1,
+                }),
+                _ => last,
+            };
             Followed {
                 generation,
                 read,
+                last,
                 applied,
             }
         });
