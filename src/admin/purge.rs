@@ -150,10 +150,13 @@ fn purge(gateway: &Gateway, selectors: &[Selector]) -> Result<(Value, Option<Rec
     };
     let (mut purged, mut record) = (Vec::new(), None);
     for (selector, meaning) in selectors.iter().zip(meanings?) {
+        let journal = gateway.shared.as_ref().map(|shared| shared.journal());
+        let unrecorded = journal.map(|journal| journal.unrecorded_purge());
         let means = carry_out(meaning, routes, chain, store);
-        if let Some(shared) = &gateway.shared {
-            record = shared.journal().append_purges(&means).or(record);
+        if let Some(journal) = journal {
+            record = journal.append_purges(&means).or(record);
         }
+        drop(unrecorded);
         let means: Vec<_> = means.iter().map(|purge| as_json(purge, routes)).collect();
         tracing::info!(
             by = selector.kind(),

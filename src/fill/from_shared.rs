@@ -6,6 +6,7 @@
 //! found by both.
 
 use std::future::Future;
+use std::sync::Arc;
 
 use super::lookup::own_key;
 use super::{AnswerSource, FIRST_PROBE, Fill, FillAnswer, FillResult};
@@ -35,9 +36,13 @@ impl Fill {
         let ticket = match tier.look_up(key, &own_of).await {
             SharedAnswer::Have {
                 own,
-                stored,
+                mut stored,
                 sequence,
             } => {
+                // The upstream was asked no earlier.
+                let sent = stored.received.before(stored.took);
+                self.compare_with_stored(&own, &mut stored, sent);
+                let stored = Arc::new(*stored);
                 self.keep_encodings(&own, &stored);
                 self.note_transactions(&own, route, &stored);
                 if self.cache.store().insert(own.clone(), stored.clone()) {

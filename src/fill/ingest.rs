@@ -143,10 +143,13 @@ impl Fill {
             from: height,
             to: u32::MAX,
         };
+        let journal = self.shared.as_ref().map(|shared| shared.journal());
+        let unrecorded = journal.map(|journal| journal.unrecorded_purge());
         let number = self.cache.store().purge(purge.clone());
-        if let Some(shared) = &self.shared {
-            shared.journal().append_purges(&[purge]);
+        if let Some(journal) = journal {
+            journal.append_purges(&[purge]);
         }
+        drop(unrecorded);
         self.chain.purged(tip);
         self.disk.recorded().await;
         number

@@ -127,11 +127,7 @@ pub fn gateway(
         (&cache, &chain),
     );
     let meanings = Meanings::of(&routes, &upstreams, &chain, config.targeted.as_ref());
-    let lower = LowerTiers {
-        disk,
-        shared: identity.shared.clone(),
-        tier: shared_tier(identity.shared.as_ref(), &meanings, (&cache, &chain)),
-    };
+    let lower = lower_tiers(disk, identity.shared.as_ref(), &meanings, (&cache, &chain));
     let fill = Fill::new(
         routes.clone(),
         cache.clone(),
@@ -141,9 +137,6 @@ pub fn gateway(
         clock,
         lower,
     );
-    if let Some(shared) = &identity.shared {
-        learn(shared, &fill, &meanings);
-    }
     let meter = Meter::new(routes.routes().len());
     let ongoing = relay::RelayState::new(&fill.upstreams);
     let compressor = Arc::default();
@@ -206,26 +199,18 @@ pub(super) fn after(
     upstreams.take_over(known, keys);
     let clients = client_policy(Some(&before.clients), &config, &before.clock);
     let routes = Arc::new(config.routes.clone());
-    let failure_backoff = config.failure_backoff;
     let tier = before.fill.disk.tier();
     let disk = disk(tier, &config, &routes, &upstreams, (&cache, &chain));
     let meanings = Meanings::of(&routes, &upstreams, &chain, config.targeted.as_ref());
-    let lower = LowerTiers {
-        disk,
-        shared: before.shared.clone(),
-        tier: shared_tier(before.shared.as_ref(), &meanings, (&cache, &chain)),
-    };
+    let lower = lower_tiers(disk, before.shared.as_ref(), &meanings, (&cache, &chain));
     let fill = before.fill.after(
         routes.clone(),
         cache.clone(),
         chain,
         upstreams,
-        failure_backoff,
+        config.failure_backoff,
         lower,
     );
-    if let Some(shared) = &before.shared {
-        learn(shared, &fill, &meanings);
-    }
     let names = before.routes.routes();
     let places = routes.routes().iter();
     let places = places.map(|route| names.iter().position(|old| old.name == route.name));
@@ -269,19 +254,24 @@ fn shared(
     Ok(Some(shared))
 }
 
-/// Has purges of other replicas apply under a configuration.
-fn learn(shared: &Shared, fill: &Fill, meanings: &Meanings) {
-    let disk = Arc::new(fill.disk.clone());
-    shared.journal().learn(meanings, &fill.cache, disk);
-}
-
-/// What replicas keep for each other under a configuration.
-fn shared_tier(
+/// Where responses are looked up under a configuration, by which purges of other replicas
+/// apply from then on.
+fn lower_tiers(
+    disk: DiskSlot,
     shared: Option<&Arc<Shared>>,
     meanings: &Meanings,
-    of: (&Cache, &Arc<Chain>),
-) -> Option<Arc<SharedTier>> {
-    shared.map(|shared| SharedTier::new(shared.tier(), meanings, of))
+    (cache, chain): (&Cache, &Arc<Chain>),
+) -> LowerTiers {
+    let tier = shared.map(|shared| {
+        let journal = shared.journal();
+        journal.learn(meanings, cache, Arc::new(disk.clone()));
+        SharedTier::new(shared.tier(), meanings, (cache, chain))
+    });
+    LowerTiers {
+        disk,
+        shared: shared.cloned(),
+        tier,
+    }
 }
 
 /// How long a request can be unanswered, from its permit to the head of the response.

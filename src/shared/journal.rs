@@ -91,6 +91,8 @@ pub(crate) struct Journal {
     wake: Notify,
     /// How many wait for other replicas.
     waiting: AtomicUsize,
+    /// How many purges apply here and are not records yet.
+    unrecorded: AtomicUsize,
     /// Whether new records are announced.
     is_announced: AtomicBool,
     /// Why the last word was not answered, if it was not; changes with each word.
@@ -132,6 +134,16 @@ pub struct JournalReport {
     /// The other replicas: name, last record applied, how long silent, and whether they
     /// count as reachable.
     pub replicas: Vec<(Arc<str>, u64, Duration, bool)>,
+}
+
+/// From before a purge applies here until it is a record. What others have stored does not
+/// hold meanwhile: it may match the purge.
+pub(crate) struct UnrecordedPurge<'j>(&'j Journal);
+
+impl Drop for UnrecordedPurge<'_> {
+    fn drop(&mut self) {
+        self.0.unrecorded.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 /// Counts one who waits, for as long as it exists.
@@ -176,6 +188,7 @@ impl Journal {
             clock: clock.clone(),
             wake: Notify::new(),
             waiting: AtomicUsize::new(0),
+            unrecorded: AtomicUsize::new(0),
             is_announced: AtomicBool::new(false),
             last_failure: watch::Sender::new(Some(SharedError::Absent)),
         })
@@ -219,6 +232,10 @@ impl Journal {
             key: key.as_bytes(),
             ..subject
         };
+        // Before the records are read: a purge that is one by then is found there.
+        if self.unrecorded.load(Ordering::SeqCst) > 0 {
+            return false;
+        }
         let machine = read(&self.machine);
         let since = machine.since(at);
         since.is_some_and(|mut since| {
@@ -235,6 +252,13 @@ impl Journal {
         let uid = write(&self.machine).append(record);
         self.wake.notify_one();
         uid
+    }
+
+    /// To be held from before a purge applies here until it is
+    /// [appended](Self::append_purges).
+    pub(crate) fn unrecorded_purge(&self) -> UnrecordedPurge<'_> {
+        self.unrecorded.fetch_add(1, Ordering::SeqCst);
+        UnrecordedPurge(self)
     }
 
     /// Adds purges that are in force here. Returns the last one.

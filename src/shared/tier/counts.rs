@@ -3,13 +3,13 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::usable::Unusable;
+use super::usable::UnusableReason;
 
 /// Counts since the start.
 #[derive(Debug, Default)]
 pub(super) struct TierCounts {
     pub(super) hits: AtomicU64,
-    pub(super) unusable: [AtomicU64; Unusable::REASONS.len()],
+    pub(super) unusable: [AtomicU64; UnusableReason::REASONS.len()],
     pub(super) led: AtomicU64,
     pub(super) followed: AtomicU64,
     pub(super) given_up: AtomicU64,
@@ -30,8 +30,8 @@ pub(crate) struct TierSnapshot {
     pub(crate) is_used: bool,
     /// Look-ups that found a usable response.
     pub(crate) hits: u64,
-    /// Responses that were found and not used, by [`Unusable::REASONS`].
-    pub(crate) unusable: [(&'static str, u64); Unusable::REASONS.len()],
+    /// Responses that were found and not used, by [`UnusableReason::REASONS`].
+    pub(crate) unusable: [(&'static str, u64); UnusableReason::REASONS.len()],
     /// Fetches under a lock.
     pub(crate) led: u64,
     /// Look-ups that waited for another replica's fetch.
@@ -61,7 +61,8 @@ pub(crate) struct TierSnapshot {
 impl TierCounts {
     pub(super) fn snapshot(&self, is_used: bool, queued: u64) -> TierSnapshot {
         let read = |counter: &AtomicU64| counter.load(Relaxed);
-        let unusable = std::array::from_fn(|at| (Unusable::REASONS[at], read(&self.unusable[at])));
+        let unusable =
+            std::array::from_fn(|at| (UnusableReason::REASONS[at], read(&self.unusable[at])));
         TierSnapshot {
             is_used,
             hits: read(&self.hits),

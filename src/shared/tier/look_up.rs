@@ -3,19 +3,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::SemaphorePermit;
 use tokio::time::{Instant, sleep};
 
 use super::counts::count;
 use super::puts::PutJob;
 use super::ticket::FillTicket;
-use super::usable::{EngineTime, PeekedEntry};
+use super::usable::{EngineTime, PeekedEntry, Restored, UnusableReason};
 use super::{SharedTier, value};
 use crate::cache::StoredResponse;
 use crate::cache::key::Key;
 use crate::cache::sequence::PurgeSequence;
 use crate::portable::meanings::RouteMeaning;
 use crate::shared::engine::SharedError;
-use crate::shared::engine::entries::{FillToken, FoundEntry, LookUp};
+use crate::shared::engine::entries::{EntryName, FillToken, FoundEntry, LookUp};
 
 /// The least and the most time between two look-ups of one that waits: with the most
 /// waiting, a process makes some 600 calls a second.
@@ -34,12 +35,35 @@ pub(crate) enum SharedAnswer {
         /// The key under which it is to be stored in memory.
         own: Key,
         /// The response.
-        stored: Arc<StoredResponse>,
+        stored: Box<StoredResponse>,
         /// The purges that it was checked against.
         sequence: PurgeSequence,
     },
     /// It is to be fetched, with a ticket by which the response can be stored for others.
     Fetch(Option<FillTicket>),
+}
+
+/// A look-up under way.
+struct Looking<'l> {
+    tier: &'l Arc<SharedTier>,
+    route: RouteMeaning,
+    key: &'l Key,
+    name: EntryName,
+    token: FillToken,
+    began: Instant,
+    /// The last response that was of no use.
+    unusable: Option<FillToken>,
+    tries: usize,
+    /// Its place among those that wait.
+    place: Option<SemaphorePermit<'l>>,
+}
+
+/// What is done after a reply.
+enum NextStep {
+    Use(Restored),
+    Fetch { is_leader: bool },
+    AskAgain,
+    Wait(Duration),
 }
 
 impl SharedTier {
@@ -53,95 +77,18 @@ impl SharedTier {
         let Some(route) = self.route(key) else {
             return SharedAnswer::Fetch(None);
         };
-        let (link, counts) = (&self.link, self.link.counts());
-        let name = self.name(route, key);
-        let Some(engine) = link.engine(&name).filter(|_| link.is_used()) else {
-            count(&counts.skipped);
-            return SharedAnswer::Fetch(None);
+        let looking = Looking {
+            tier: self,
+            route,
+            key,
+            name: self.name(route, key),
+            token: FillToken(fastrand::u128(..)),
+            began: Instant::now(),
+            unusable: None,
+            tries: 0,
+            place: None,
         };
-        let (began, fill_wait) = (Instant::now(), link.fill_wait());
-        let token = FillToken(fastrand::u128(..));
-        let (mut place, mut unusable, mut tries) = (None, None, 0);
-        loop {
-            // Before the engine is asked: what is fetched after that was not purged before.
-            let Some(position) = link.journal().position() else {
-                count(&counts.skipped);
-                return SharedAnswer::Fetch(None);
-            };
-            let look_up = LookUp {
-                unusable,
-                token,
-                lock_ms: link.lock_ms(),
-            };
-            let sent = link.now();
-            let reply = engine.look_up(&name, &look_up).await;
-            let arrived = link.now();
-            let reply = match reply {
-                Ok(reply) => reply,
-                Err(error) => {
-                    count(&counts.errors);
-                    if error == SharedError::Late && look_up.lock_ms > 0 {
-                        // The engine may still give the lock.
-                        link.submit(PutJob::GiveUp { name, token });
-                    }
-                    return SharedAnswer::Fetch(None);
-                }
-            };
-            let time = EngineTime {
-                now_ms: reply.now_ms,
-                sent,
-                arrived,
-            };
-            let ticket = |is_leader| {
-                let tier = self.clone();
-                FillTicket::new(
-                    tier,
-                    route,
-                    (token, is_leader),
-                    (position, time),
-                    name.clone(),
-                )
-            };
-            match reply.found {
-                FoundEntry::Have { id, value } => {
-                    match self.restore(route, key, &value, time, own_key) {
-                        Ok(restored) => {
-                            count(&counts.hits);
-                            return SharedAnswer::Have {
-                                own: restored.own,
-                                stored: restored.stored,
-                                sequence: restored.sequence,
-                            };
-                        }
-                        Err(why) => count(&counts.unusable[why.index()]),
-                    }
-                    unusable = Some(id);
-                    tries += 1;
-                    if tries > MOST_UNUSABLE {
-                        return SharedAnswer::Fetch(Some(ticket(false)));
-                    }
-                }
-                FoundEntry::Lead => {
-                    count(&counts.led);
-                    return SharedAnswer::Fetch(Some(ticket(true)));
-                }
-                FoundEntry::None => return SharedAnswer::Fetch(Some(ticket(false))),
-                FoundEntry::Follow => {
-                    let is_first = place.is_none();
-                    place = place.or_else(|| link.follow());
-                    let left = fill_wait.saturating_sub(began.elapsed());
-                    if place.is_none() || left.is_zero() {
-                        count(&counts.unlocked);
-                        return SharedAnswer::Fetch(Some(ticket(false)));
-                    }
-                    if is_first {
-                        count(&counts.followed);
-                    }
-                    let pause = began.elapsed() / PAUSE_PART;
-                    sleep(pause.clamp(LEAST_PAUSE, MOST_PAUSE).min(left)).await;
-                }
-            }
-        }
+        looking.run(own_key).await
     }
 
     /// What the engine has for a key, usable or not. Nothing is counted or locked.
@@ -186,10 +133,127 @@ impl SharedTier {
     ) -> PeekedEntry {
         let received = value::read(found).map(|(_, kept)| kept.received);
         let restored = self.restore(route, key, found, time, own_key);
-        let reason = |why: super::usable::Unusable| super::usable::Unusable::REASONS[why.index()];
+        let reason = |why: UnusableReason| UnusableReason::REASONS[why.index()];
         PeekedEntry {
             age: received.and_then(|received| time.age(received)),
             unusable: restored.err().map(reason),
         }
+    }
+}
+
+impl Looking<'_> {
+    async fn run(mut self, own_key: &(dyn Fn(&StoredResponse) -> Key + Sync)) -> SharedAnswer {
+        let link = &self.tier.link;
+        let engine = link.engine(&self.name).filter(|_| link.is_used());
+        loop {
+            // Before the engine is asked: what is fetched after that was not purged before.
+            let (Some(engine), Some(position)) = (engine, link.journal().position()) else {
+                count(&link.counts().skipped);
+                return SharedAnswer::Fetch(None);
+            };
+            let look_up = LookUp {
+                unusable: self.unusable,
+                token: self.token,
+                lock_ms: link.lock_ms(),
+            };
+            let sent = link.now();
+            let reply = engine.look_up(&self.name, &look_up).await;
+            let arrived = link.now();
+            let reply = match reply {
+                Ok(reply) => reply,
+                Err(error) => return self.failed(&error),
+            };
+            let time = EngineTime {
+                now_ms: reply.now_ms,
+                sent,
+                arrived,
+            };
+            match self.next(reply.found, time, own_key) {
+                NextStep::AskAgain => {}
+                NextStep::Wait(pause) => sleep(pause).await,
+                NextStep::Use(restored) => {
+                    count(&link.counts().hits);
+                    return SharedAnswer::Have {
+                        own: restored.own,
+                        stored: restored.stored,
+                        sequence: restored.sequence,
+                    };
+                }
+                NextStep::Fetch { is_leader } => {
+                    let ticket = FillTicket::new(
+                        self.tier.clone(),
+                        self.route,
+                        (self.token, is_leader),
+                        (position, time),
+                        self.name,
+                    );
+                    return SharedAnswer::Fetch(Some(ticket));
+                }
+            }
+        }
+    }
+
+    /// The engine did not answer.
+    fn failed(self, error: &SharedError) -> SharedAnswer {
+        let link = &self.tier.link;
+        count(&link.counts().errors);
+        if *error == SharedError::Late && link.lock_ms() > 0 {
+            // It may still give the lock.
+            link.submit(PutJob::GiveUp {
+                name: self.name,
+                token: self.token,
+            });
+        }
+        SharedAnswer::Fetch(None)
+    }
+
+    fn next(
+        &mut self,
+        found: FoundEntry,
+        time: EngineTime,
+        own_key: &(dyn Fn(&StoredResponse) -> Key + Sync),
+    ) -> NextStep {
+        let counts = self.tier.link.counts();
+        match found {
+            FoundEntry::Have { id, value } => {
+                let (route, key) = (self.route, self.key);
+                match self.tier.restore(route, key, &value, time, own_key) {
+                    Ok(restored) => return NextStep::Use(restored),
+                    Err(why) => count(&counts.unusable[why.index()]),
+                }
+                self.unusable = Some(id);
+                self.tries += 1;
+                match self.tries > MOST_UNUSABLE {
+                    true => NextStep::Fetch { is_leader: false },
+                    false => NextStep::AskAgain,
+                }
+            }
+            FoundEntry::Lead => {
+                count(&counts.led);
+                NextStep::Fetch { is_leader: true }
+            }
+            FoundEntry::None => NextStep::Fetch { is_leader: false },
+            FoundEntry::Follow => self.follow(),
+        }
+    }
+
+    /// Another replica fetches it.
+    fn follow(&mut self) -> NextStep {
+        let link = &self.tier.link;
+        let is_first = self.place.is_none();
+        if is_first {
+            self.place = link.follow();
+        }
+        let waited = self.began.elapsed();
+        let left = link.fill_wait().saturating_sub(waited);
+        if self.place.is_none() || left.is_zero() {
+            count(&link.counts().unlocked);
+            return NextStep::Fetch { is_leader: false };
+        }
+        if is_first {
+            count(&link.counts().followed);
+        }
+        let pause = (waited / PAUSE_PART).clamp(LEAST_PAUSE, MOST_PAUSE);
+        NextStep::Wait(pause.min(left))
     }
 }

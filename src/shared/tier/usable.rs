@@ -10,7 +10,6 @@
 //! | recent | the tip by which it was fetched is the tip here, or a block that was seen here in an epoch that is linked to the present one |
 //! | live, absent | the tip by which it was fetched is the tip here |
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::SharedTier;
@@ -28,7 +27,7 @@ use crate::portable::restore::{RestoredStamp, Restoring};
 
 /// Why a value is not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unusable {
+pub(super) enum UnusableReason {
     /// It has another form, or is of another route.
     Foreign,
     /// It was purged, or it is not known whether it was.
@@ -39,7 +38,7 @@ pub(super) enum Unusable {
     Chain,
 }
 
-impl Unusable {
+impl UnusableReason {
     /// All reasons, as metrics name them.
     pub(super) const REASONS: [&'static str; 4] = ["foreign", "purged", "expired", "chain"];
 
@@ -97,7 +96,7 @@ pub(super) struct Restored {
     /// The key under which it is stored in memory.
     pub(super) own: Key,
     /// The response.
-    pub(super) stored: Arc<StoredResponse>,
+    pub(super) stored: Box<StoredResponse>,
     /// The purges that it was checked against.
     pub(super) sequence: PurgeSequence,
 }
@@ -137,15 +136,15 @@ impl SharedTier {
         found: &[u8],
         time: EngineTime,
         own_key: &(impl Fn(&StoredResponse) -> Key + ?Sized),
-    ) -> Result<Restored, Unusable> {
-        let (head, kept) = value::read(found).ok_or(Unusable::Foreign)?;
+    ) -> Result<Restored, UnusableReason> {
+        let (head, kept) = value::read(found).ok_or(UnusableReason::Foreign)?;
         if head.route != route.digest || head.target != key.target() {
-            return Err(Unusable::Foreign);
+            return Err(UnusableReason::Foreign);
         }
         let SharedPosition { journal, mark } = head.checked;
-        let age = time.age(kept.received).ok_or(Unusable::Expired)?;
+        let age = time.age(kept.received).ok_or(UnusableReason::Expired)?;
         if kept.lifetime <= age {
-            return Err(Unusable::Expired);
+            return Err(UnusableReason::Expired);
         }
         let now = self.link.now();
         // Before the journal is read: what it purges later, memory sees.
@@ -159,9 +158,9 @@ impl SharedTier {
             (Mode::Override, None) => kept.restore_timed(at),
             (Mode::Chain, Some(stamp)) => {
                 let stamp = stamp_here(&self.chain, route.tip, stamp, mark);
-                kept.restore_of_chain(&self.chain, stamp.ok_or(Unusable::Chain)?, at)
+                kept.restore_of_chain(&self.chain, stamp.ok_or(UnusableReason::Chain)?, at)
             }
-            _ => return Err(Unusable::Foreign),
+            _ => return Err(UnusableReason::Foreign),
         };
         let own = own_key(&stored);
         let names = (route.digest, route.tip_digest);
@@ -172,17 +171,17 @@ impl SharedTier {
                 .holds(journal, names, key.target(), subject)
         };
         if !self.link.journal().is_heard() || !holds(key) || own != *key && !holds(&own) {
-            return Err(Unusable::Purged);
+            return Err(UnusableReason::Purged);
         }
         if let Freshness::Stale { .. } = self.cache.judge(&stored, now) {
             return Err(match stored.stamp() {
-                Some(stamp) if stamp.class.ends_with_epoch() => Unusable::Chain,
-                Some(_) | None => Unusable::Expired,
+                Some(stamp) if stamp.class.ends_with_epoch() => UnusableReason::Chain,
+                Some(_) | None => UnusableReason::Expired,
             });
         }
         Ok(Restored {
             own,
-            stored: Arc::new(stored),
+            stored: Box::new(stored),
             sequence,
         })
     }

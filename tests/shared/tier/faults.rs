@@ -1,5 +1,9 @@
 //! Whatever becomes of the engine, or of who fetches, all requests are answered.
 
+use rustix::process::Signal;
+
+use super::super::support::gateway::merge;
+use super::super::support::{Client, Process};
 use super::*;
 
 /// The engine fails while all replicas wait for one's fetch.
@@ -152,4 +156,55 @@ async fn wrong_values_are_not_used_and_counted() {
     let now = responses(ones).await;
     assert_eq!(now["errors"], 2, "{now:#}");
     assert_eq!(upstream.count(), 6);
+}
+
+/// The process that has the lock is killed: another one fetches when the lock expires.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_process_that_fetches_is_killed() {
+    if !is_installed() {
+        return;
+    }
+    let (engine, clock, upstream) = (Server::start(), Clock::manual(), Upstream::start());
+    let config = format!("{CONFIG}\n[server]\nworkers = 1");
+    let mut table = config.parse().unwrap();
+    for more in [
+        support::ROUTES,
+        &upstream.config(),
+        "shared.fill_wait = \"500ms\"",
+    ] {
+        merge(&mut table, more);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("proxy.toml");
+    std::fs::write(&file, table.to_string()).unwrap();
+    let arguments = ["--config", file.to_str().unwrap()];
+    let variables = [("ORDGATE_SHARED_URL", &*engine.url())];
+    let (process, public, admin) = Process::serve(&arguments, &variables);
+    let gateways = replicas(1, &engine, &clock, || Setup::before(&upstream));
+    heard(&gateways).await;
+    loop {
+        let status = Client::connect(admin).await.get("/status").await.json();
+        if status["shared"]["responses"]["used"] == true {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let gate = Gate::new();
+    upstream.once(TOKEN, Reply::json("{}").behind(&gate));
+    let mut client = Client::connect(public).await;
+    client.send_request("GET", TOKEN, &[]).await;
+    until("it fetches", || upstream.count() == 1).await;
+    assert_eq!(keys(&engine, "*:l").len(), 1);
+    process.signal(Signal::KILL);
+    let began = Instant::now();
+    assert_eq!(gateways[0].get(TOKEN).await.status, 200);
+    eprintln!("another one has it {:?} later", began.elapsed());
+    let now = responses(&gateways[0]).await;
+    assert_eq!(
+        (&now["followed"], &now["led"]),
+        (&1.into(), &1.into()),
+        "{now:#}"
+    );
+    assert_eq!(upstream.count(), 2);
+    gate.open();
 }

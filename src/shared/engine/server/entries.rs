@@ -83,10 +83,10 @@ fn looked_up(answer: EngineValue) -> Option<LookedUp> {
 }
 
 fn is_one(answer: &EngineValue) -> Result<bool, SharedError> {
-    match answer {
-        EngineValue::Number(0) => Ok(false),
-        EngineValue::Number(1) => Ok(true),
-        _ => Err(SharedError::Unreadable),
+    match answer.number() {
+        Some(0) => Ok(false),
+        Some(1) => Ok(true),
+        Some(_) | None => Err(SharedError::Unreadable),
     }
 }
 
