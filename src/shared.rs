@@ -34,6 +34,11 @@ use crate::state_dir::OpenedState;
 use crate::sync::lock;
 use crate::upstream::Upstreams;
 
+/// Decodes any bytes as a record of the journal: for the fuzz target.
+pub fn decode_journal_record(bytes: &[u8]) -> bool {
+    journal::record::decode_any(bytes)
+}
+
 /// How the engine is used.
 #[derive(Clone, Debug)]
 pub struct Settings {

@@ -3,7 +3,8 @@
 //! A request names what to purge as query parameters or as JSON, all of one kind:
 //! URLs, routes, tags, or all. It is read whole before anything is purged. Once
 //! the response is sent, no new request is answered with what was stored, or
-//! requested from the upstream, before the purge.
+//! requested from the upstream, before the purge. Where replicas share an engine, this
+//! holds for all that the response names as applied.
 //!
 //! Invariant: no web page can purge. Browsers declare the origin of a POST, and
 //! requests that do so are refused.
@@ -15,6 +16,7 @@ mod meaning;
 mod selector;
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -33,6 +35,7 @@ use crate::cache::store::Store;
 use crate::chain::Chain;
 use crate::gateway::Gateway;
 use crate::route::RouteTable;
+use crate::shared::journal::RecordUid;
 use crate::validate::Invalid;
 use crate::wire::Body;
 
@@ -69,16 +72,23 @@ pub(super) async fn answer(
     };
     let done = read.and_then(|selectors| purge(gateway, &selectors));
     match done {
-        Ok(purged) => match make_durable(gateway).await {
-            Ok(()) => json_body(purged.to_string()),
-            Err(error) => problem(
-                StatusCode::INTERNAL_SERVER_ERROR,
-                &format!(
-                    "It is purged, but this could not be recorded on disk ({error}): purge it again, or remove the state directory before the next start"
+        Ok((mut purged, record)) => {
+            match tokio::join!(make_durable(gateway), reached(gateway, record)) {
+                (Ok(()), replicas) => {
+                    if let Some(replicas) = replicas {
+                        purged["replicas"] = replicas;
+                    }
+                    json_body(purged.to_string())
+                }
+                (Err(error), _) => problem(
+                    StatusCode::INTERNAL_SERVER_ERROR,
+                    &format!(
+                        "It is purged, but this could not be recorded on disk ({error}): purge it again, or remove the state directory before the next start"
+                    ),
+                    None,
                 ),
-                None,
-            ),
-        },
+            }
+        }
         Err(wrong) => invalid(&wrong),
     }
 }
@@ -92,6 +102,21 @@ async fn make_durable(gateway: &Gateway) -> io::Result<()> {
         Ok(recorded) => recorded.map_err(io::Error::other)?,
         Err(elapsed) => Err(io::Error::new(io::ErrorKind::TimedOut, elapsed)),
     }
+}
+
+/// Waits, briefly, until all replicas have applied what was purged. `None` if there are no
+/// others.
+async fn reached(gateway: &Gateway, record: Option<RecordUid>) -> Option<Value> {
+    let reached = gateway.shared.as_ref()?.journal().reached(record?).await;
+    let names = |names: &[Arc<str>]| -> Value { names.iter().map(|name| &**name).collect() };
+    let mut replicas = json!({
+        "applied": names(&reached.applied),
+        "not_reached": names(&reached.not_reached),
+    });
+    if let Some(why) = reached.engine {
+        replicas["engine"] = why.into();
+    }
+    Some(replicas)
 }
 
 async fn body(body: Incoming, timeout: Duration) -> Result<Bytes, Box<Response<Body>>> {
@@ -113,7 +138,9 @@ async fn body(body: Incoming, timeout: Duration) -> Result<Bytes, Box<Response<B
     }
 }
 
-fn purge(gateway: &Gateway, selectors: &[Selector]) -> Result<Value, Invalid> {
+/// Purges here, and has all replicas do the same. Returns what was purged, and the last
+/// record for them.
+fn purge(gateway: &Gateway, selectors: &[Selector]) -> Result<(Value, Option<RecordUid>), Invalid> {
     let routes = &gateway.routes;
     let meanings: Result<Vec<_>, _> = selectors.iter().map(|s| meaning(s, routes)).collect();
     let (store, chain) = (gateway.cache.store(), &gateway.fill.chain);
@@ -121,9 +148,12 @@ fn purge(gateway: &Gateway, selectors: &[Selector]) -> Result<Value, Invalid> {
         let (number, disk) = (store.purges(), gateway.fill.disk.get());
         disk.map_or(number, |disk| disk.logged_number(number))
     };
-    let mut purged = Vec::new();
+    let (mut purged, mut record) = (Vec::new(), None);
     for (selector, meaning) in selectors.iter().zip(meanings?) {
         let means = carry_out(meaning, routes, chain, store);
+        if let Some(shared) = &gateway.shared {
+            record = shared.journal().append_purges(&means).or(record);
+        }
         let means: Vec<_> = means.iter().map(|purge| as_json(purge, routes)).collect();
         tracing::info!(
             by = selector.kind(),
@@ -133,7 +163,7 @@ fn purge(gateway: &Gateway, selectors: &[Selector]) -> Result<Value, Invalid> {
         );
         purged.push(json!({ "by": selector.kind(), "what": selector.value(), "means": means }));
     }
-    Ok(json!({ "purged": purged, "number": number() }))
+    Ok((json!({ "purged": purged, "number": number() }), record))
 }
 
 /// Purges, and returns what was purged.

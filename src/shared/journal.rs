@@ -23,7 +23,8 @@
 //! No request of a client waits for the journal. Without the engine, records wait here
 //! ([`machine::MOST_WAITING`]), and the replica goes on as a standalone ordgate.
 //!
-//! Not covered: two engines that both have replicas for longer than the history of a
+//! Not covered: rows of the engine that somebody replaces by older ones while it runs (what
+//! was stored elsewhere may be used once more); two engines that both have replicas for longer than the history of a
 //! replica lasts (a split), and an engine that answers with records that nobody has sent.
 
 mod file;
@@ -39,13 +40,16 @@ mod word;
 
 #[cfg(test)]
 mod model;
+#[cfg(test)]
+mod proof;
+#[cfg(test)]
+mod tests;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
 pub(crate) use local::PurgesOnDisk;
-pub(crate) use machine::JournalCounts;
 use machine::{JournalEffect, JournalMachine};
 pub(crate) use position::JournalPosition;
 pub(crate) use record::{JournalRecord, RecordUid};

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::shared::allowance::RequestCounts;
 use crate::shared::engine::SharedError;
 use crate::shared::engine::server::EngineSnapshot;
-use crate::shared::{KeptSnapshot, Shared, TipShare};
+use crate::shared::{JournalReport, KeptSnapshot, Shared, TipShare};
 
 /// The engine, and what it says of each budget. `null` if there is none.
 pub(super) fn engine(shared: Option<&Shared>) -> Value {
@@ -42,6 +42,45 @@ fn tip(share: &TipShare) -> Value {
         (false, false) => "each replica for itself",
     };
     json!({ "probed_by": probes, "followed": share.followed })
+}
+
+/// How this replica follows the journal. `null` without an engine.
+pub(super) fn journal(shared: Option<&Shared>) -> Value {
+    let Some(JournalReport {
+        generation,
+        applied,
+        tail,
+        heard,
+        is_heard,
+        waiting,
+        records: [sent, received, unknown],
+        gaps,
+        generations,
+        replicas,
+    }) = shared.map(|shared| shared.snapshot().journal)
+    else {
+        return Value::Null;
+    };
+    let replicas = replicas.iter().map(|(name, applied, silent, is_there)| {
+        json!({
+            "name": **name,
+            "applied": applied,
+            "silent_ms": silent.as_millis() as u64,
+            "reached": is_there,
+        })
+    });
+    json!({
+        "generation": generation,
+        "applied": applied,
+        "tail": tail,
+        "heard": is_heard,
+        "heard_ms_ago": heard.map(|ago| ago.as_millis() as u64),
+        "outbox": waiting,
+        "records": { "sent": sent, "received": received, "unknown": unknown },
+        "gaps": gaps,
+        "generations": generations,
+        "replicas": replicas.collect::<Vec<_>>(),
+    })
 }
 
 fn status(engine: &EngineSnapshot) -> &'static str {

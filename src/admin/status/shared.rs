@@ -28,6 +28,7 @@ pub(super) fn shared(admin: &Admin, gateway: &Gateway) -> Value {
         "unknown_because": because,
         "keys": keys.collect::<Vec<_>>(),
         "engine": engine::engine(gateway.shared.as_deref()),
+        "journal": engine::journal(gateway.shared.as_deref()),
         "client_limits": "not shared: each replica limits its clients on its own",
     })
 }

@@ -115,6 +115,7 @@ impl JournalMachine {
             generation: saved.position.generation,
             // All that the engine has is read, for the history.
             read: 0,
+            last: None,
             applied: saved.position.record,
         });
         Self {
@@ -240,6 +241,7 @@ impl JournalMachine {
             effects.extend(effect);
             followed.applied = followed.applied.max(number);
         }
+        followed.last = self.history.last();
         self.followed = Some(followed);
         if let Some(rows) = reply.rows {
             let since = self
@@ -293,6 +295,7 @@ impl JournalMachine {
         Followed {
             generation: reply.generation,
             read: floor,
+            last: None,
             applied: if skips { reply.tail } else { floor },
         }
     }

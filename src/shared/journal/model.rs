@@ -67,7 +67,7 @@ pub(crate) fn word(
             .records
             .drain(excess(journal.records.len(), MOST_RECORDS)),
     );
-    let first = journal.count - journal.records.len() as u64 + 1;
+    let first = first(journal);
     let numbered = (first..).zip(&journal.records);
     let later = numbered.filter(|(number, _)| *number > read);
     let records = later.take(MOST_AT_ONCE);
@@ -88,6 +88,11 @@ pub(crate) fn word(
     }
 }
 
+/// The number of the first record that is still there.
+fn first(journal: &ModelJournal) -> RecordNumber {
+    journal.count - journal.records.len() as u64 + 1
+}
+
 fn current<'t>(
     stored: &'t mut Option<ModelJournal>,
     (life, time): (&str, u64),
@@ -95,7 +100,12 @@ fn current<'t>(
 ) -> &'t mut ModelJournal {
     let is_current = |journal: &ModelJournal| {
         let knows_more = word.followed.is_some_and(|followed| {
-            followed.generation == journal.generation && followed.applied > journal.count
+            let read = followed.read.checked_sub(first(journal));
+            let read = read.and_then(|at| journal.records.get(at as usize));
+            let is_other =
+                |(uid, _): &(RecordUid, _)| followed.last.is_some_and(|last| last != *uid);
+            followed.generation == journal.generation
+                && (followed.applied > journal.count || read.is_some_and(is_other))
         });
         let is_of_life = *journal.life == *life || !has(JournalRule::LifeOfEngine);
         is_of_life && !(knows_more && has(JournalRule::LostRecordsBeginAnew))

@@ -6,7 +6,8 @@
 pub(crate) enum JournalRule {
     /// J1: another run id or replication id of the engine begins a new generation.
     LifeOfEngine,
-    /// J2: so does an engine that has fewer records than a process has applied.
+    /// J2: so does an engine that has fewer records than a process has applied, or other
+    /// ones.
     LostRecordsBeginAnew,
     /// J3: the records of a process are kept until it has read them in the journal, not
     /// only until a word was answered.

@@ -38,6 +38,8 @@ pub(crate) struct Followed {
     pub(crate) generation: Generation,
     /// The last record that was read.
     pub(crate) read: RecordNumber,
+    /// Its uid, if it is remembered.
+    pub(crate) last: Option<RecordUid>,
     /// The last record that is in force: after a restart, more may be than was read.
     pub(crate) applied: RecordNumber,
 }
@@ -54,6 +56,7 @@ impl Word {
         let followed = self.followed;
         let generation = followed.map(|followed| followed.generation.hex());
         let numbers = followed.map_or([0; 2], |followed| [followed.read, followed.applied]);
+        let last = followed.and_then(|followed| followed.last);
         let mut all: Vec<Vec<u8>> = vec![
             self.process.hex().into(),
             self.name.as_bytes().into(),
@@ -61,6 +64,7 @@ impl Word {
             generation.unwrap_or_default().into(),
             numbers[0].to_string().into(),
             numbers[1].to_string().into(),
+            last.map_or_else(String::new, RecordUid::text).into(),
             format!("{:016x}", self.nonce()).into(),
             u8::from(self.list).to_string().into(),
             u8::from(self.leave).to_string().into(),

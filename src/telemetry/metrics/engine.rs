@@ -5,7 +5,7 @@ use std::fmt;
 use super::{Metrics, by, labels, one};
 use crate::gateway::Gateway;
 use crate::shared::engine::SharedError;
-use crate::shared::{KeptSnapshot, Shared, SharedSnapshot};
+use crate::shared::{JournalReport, KeptSnapshot, Shared, SharedSnapshot};
 
 /// Writes them; without an engine, none.
 pub(super) fn encode(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
@@ -38,6 +38,7 @@ pub(super) fn encode(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
             std::array::from_fn::<_, 5, _>(|kind| (SharedError::KINDS[kind], errors[kind])),
         ),
     )?;
+    journal(&shared.journal, to)?;
     tips(&shared, to)?;
     budgets(&shared.budgets, to)
 }
@@ -56,6 +57,51 @@ fn tips(shared: &SharedSnapshot, to: &mut Metrics<'_>) -> fmt::Result {
         "ordgate_shared_tip_followed",
         "Probes of other replicas whose outcome was applied here",
         followed.collect(),
+    )
+}
+
+fn journal(journal: &JournalReport, to: &mut Metrics<'_>) -> fmt::Result {
+    to.gauge(
+        "ordgate_shared_journal_heard",
+        "Whether this replica knew all purges of the others at some time in the last 500 ms",
+        one(truth(journal.is_heard)),
+    )?;
+    to.gauge(
+        "ordgate_shared_journal_lag_records",
+        "The records of the journal that this replica has not applied",
+        one(journal.tail.saturating_sub(journal.applied) as f64),
+    )?;
+    let reached = journal.replicas.iter().filter(|(.., is_there)| *is_there);
+    let reached = reached.count();
+    let counts = [
+        ("reached", reached),
+        ("silent", journal.replicas.len() - reached),
+    ];
+    to.gauge(
+        "ordgate_shared_journal_replicas",
+        "The other replicas, as the engine knows them, by whether they were heard lately",
+        counts
+            .map(|(state, count)| (labels(&[("state", state)]), count as f64))
+            .into(),
+    )?;
+    let [sent, received, unknown] = journal.records;
+    to.counter(
+        "ordgate_shared_journal_records",
+        "Records of the journal: those of this replica that the engine has, those of others that it has applied, and those that its version does not know",
+        by(
+            "direction",
+            [("sent", sent), ("received", received), ("unknown", unknown)],
+        ),
+    )?;
+    to.counter(
+        "ordgate_shared_journal_gaps",
+        "How often the journal no longer had all records that this replica had not applied; it has purged everything then",
+        one(journal.gaps),
+    )?;
+    to.counter(
+        "ordgate_shared_journal_generations",
+        "How often the journal has begun anew: the engine was restarted, failed over or emptied",
+        one(journal.generations),
     )
 }
 

@@ -13,8 +13,8 @@
 -- KEYS[3]: a sorted set of the uids that were appended, by number
 --
 -- ARGV: process, name, beat, the generation that it follows (or empty), the last record
--- that it has read and the last that it has applied there, nonce, list (0 or 1), leave (0
--- or 1), the number of rows to remove, a process and a beat for each of them, then uid and
+-- that it has read and the last that it has applied there, the uid of the record that it
+-- has read (or empty), nonce, list (0 or 1), leave (0 or 1), the number of rows to remove, a process and a beat for each of them, then uid and
 -- content of each record to append.
 --
 -- Nothing depends on the server's clock: the time only makes names differ. A copy refuses
@@ -25,7 +25,7 @@ local MOST, MOST_UIDS, AT_ONCE = 4096, 16384, 64
 local key, stream, uids = KEYS[1], KEYS[2], KEYS[3]
 local process, name, beat = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local followed, read, applied = ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
-local nonce, is_list, leaves = ARGV[7], ARGV[8] == '1', ARGV[9] == '1'
+local uid, nonce, is_list, leaves = ARGV[7], ARGV[8], ARGV[9] == '1', ARGV[10] == '1'
 
 local function number_of(id)
   return tonumber(string.match(id, '^%d+'))
@@ -36,7 +36,8 @@ local function beat_of(row)
 end
 
 -- Another life of the server may have lost records, and so has one that has fewer than a
--- process has applied, or whose keys do not fit each other: the journal begins anew.
+-- process has applied, or another one in a place that the process has read, or whose keys
+-- do not fit each other: the journal begins anew.
 local info = redis.call('INFO', 'server', 'replication')
 local life = string.match(info, 'run_id:(%w+)')
   .. '-' .. string.match(info, 'master_replid:(%w+)')
@@ -44,8 +45,14 @@ local stored = redis.call('HMGET', key, 'generation', 'life', 'count')
 local generation, count = stored[1], tonumber(stored[3] or '0')
 local newest = redis.call('XREVRANGE', stream, '+', '-', 'COUNT', 1)
 local last = newest[1] and number_of(newest[1][1]) or 0
+local is_other = false
+if followed == generation and uid ~= '' then
+  local id = string.format('%d-0', read)
+  local entry = redis.call('XRANGE', stream, id, id)[1]
+  is_other = entry and entry[2][2] ~= uid
+end
 if not generation or stored[2] ~= life or last ~= count
-  or (followed == generation and applied > count) then
+  or (followed == generation and applied > count) or is_other then
   local time = redis.call('TIME')
   generation = nonce .. string.format('%010x%06x', tonumber(time[1]), tonumber(time[2]))
   count = 0
@@ -57,8 +64,8 @@ if followed ~= generation then
 end
 
 -- The rows. A word that was overtaken by a later one changes none.
-local at = 11
-for _ = 1, tonumber(ARGV[10]) do
+local at = 12
+for _ = 1, tonumber(ARGV[11]) do
   local silent = redis.call('HGET', key, 'p:' .. ARGV[at])
   if silent and beat_of(silent) == tonumber(ARGV[at + 1]) then
     redis.call('HDEL', key, 'p:' .. ARGV[at])

@@ -1,0 +1,285 @@
+//! Single cases of the machine, with the model of the script.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::super::machine::{DEAF, JournalEffect, JournalMachine, MOST_WAITING, SavedPosition};
+use super::super::model::{self, ModelJournal};
+use super::super::position::{Generation, JournalPosition};
+use super::super::record::{JournalRecord, RecordUid};
+use crate::cache::purge::Purge;
+use crate::portable::purge::LoggedPurge;
+use crate::shared::allowance::ProcessId;
+
+const LIFE: &str = "one";
+
+fn at(seconds: u64) -> Duration {
+    Duration::from_secs(10_000 + seconds)
+}
+
+fn text(number: usize) -> JournalRecord {
+    let text = Purge::Text(format!("{number}").into());
+    JournalRecord::Purge(LoggedPurge::new(&text, None, None))
+}
+
+fn apply(number: usize) -> JournalEffect {
+    JournalEffect::Apply(text(number))
+}
+
+fn machine(number: u128, saved: Option<SavedPosition>) -> JournalMachine {
+    let name = format!("replica {number}").into();
+    JournalMachine::new(ProcessId(number), name, saved, at(0))
+}
+
+/// One word and its reply.
+fn word_of(
+    machine: &mut JournalMachine,
+    engine: &mut Option<ModelJournal>,
+    now: Duration,
+) -> Vec<JournalEffect> {
+    let word = machine.word(now, true, false);
+    let time = now.as_micros() as u64;
+    let reply = model::word(engine, (LIFE, time), &word);
+    machine.answered(now, word.beat, reply)
+}
+
+/// Words until there is nothing more to read or to send.
+fn all_words(
+    machine: &mut JournalMachine,
+    engine: &mut Option<ModelJournal>,
+    now: Duration,
+) -> Vec<JournalEffect> {
+    let mut effects = word_of(machine, engine, now);
+    while machine.has_more() {
+        effects.extend(word_of(machine, engine, now));
+    }
+    effects.extend(word_of(machine, engine, now));
+    effects
+}
+
+fn names(names: &[Arc<str>]) -> Vec<&str> {
+    names.iter().map(|name| &**name).collect()
+}
+
+fn everything(effects: &[JournalEffect]) -> bool {
+    let is_everything =
+        |effect: &JournalEffect| matches!(effect, JournalEffect::PurgeEverything(_));
+    effects.iter().any(is_everything)
+}
+
+fn saved(machine: &JournalMachine, age: Duration) -> SavedPosition {
+    let position = machine.position_to_save().unwrap();
+    SavedPosition { position, age }
+}
+
+#[test]
+fn a_record_is_applied_by_others_once_and_then_acknowledged() {
+    let mut engine = None;
+    let (mut one, mut two) = (machine(1, None), machine(2, None));
+    assert!(all_words(&mut two, &mut engine, at(0)).is_empty());
+    let uid = one.append(text(1));
+    assert_eq!(all_words(&mut one, &mut engine, at(0)), []);
+    let reach = one.reach(uid);
+    assert_eq!((reach.applied.len(), reach.waiting.len()), (0, 1));
+    assert_eq!(word_of(&mut two, &mut engine, at(0)), [apply(1)]);
+    word_of(&mut one, &mut engine, at(0));
+    assert!(
+        one.reach(uid).applied.is_empty(),
+        "its word has not said so"
+    );
+    assert_eq!(word_of(&mut two, &mut engine, at(0)), []);
+    word_of(&mut one, &mut engine, at(0));
+    assert_eq!(names(&one.reach(uid).applied), ["replica 2"]);
+    assert_eq!(one.lengths(), (1, 0));
+    assert_eq!(two.heard(at(3)), Some(Duration::from_secs(3)));
+}
+
+#[test]
+fn a_record_that_was_answered_late_is_appended_once() {
+    let mut engine = None;
+    let mut one = machine(1, None);
+    one.append(text(1));
+    let word = one.word(at(0), false, false);
+    model::word(&mut engine, (LIFE, 0), &word);
+    one.lost(word.beat);
+    model::word(&mut engine, (LIFE, 0), &word);
+    all_words(&mut one, &mut engine, at(1));
+    assert_eq!(engine.unwrap().count, 1);
+}
+
+#[test]
+fn a_silent_replica_is_not_waited_for_and_later_forgotten() {
+    let mut engine = None;
+    let (mut one, mut two) = (machine(1, None), machine(2, None));
+    all_words(&mut one, &mut engine, at(0));
+    all_words(&mut two, &mut engine, at(0));
+    all_words(&mut one, &mut engine, at(0));
+    let uid = one.append(text(1));
+    for second in 0..=2 {
+        all_words(&mut one, &mut engine, at(second));
+        assert_eq!(one.reach(uid).waiting.len(), 1, "{second}");
+    }
+    all_words(&mut one, &mut engine, at(3));
+    assert_eq!(names(&one.reach(uid).silent), ["replica 2"]);
+    // Nobody is forgotten because this one was cut off itself.
+    all_words(&mut one, &mut engine, at(3000));
+    assert_eq!(one.others().iter().count(), 1);
+    for second in 3000..3600 {
+        word_of(&mut one, &mut engine, at(second));
+    }
+    assert_eq!(one.others().iter().count(), 0);
+    assert_eq!(engine.unwrap().rows.len(), 1);
+}
+
+#[test]
+fn a_replica_that_leaves_is_not_named() {
+    let mut engine = None;
+    let (mut one, mut two) = (machine(1, None), machine(2, None));
+    all_words(&mut two, &mut engine, at(0));
+    all_words(&mut one, &mut engine, at(0));
+    let last = two.word(at(1), false, true);
+    model::word(&mut engine, (LIFE, 0), &last);
+    all_words(&mut one, &mut engine, at(1));
+    assert_eq!(one.others().iter().count(), 0);
+}
+
+#[test]
+fn after_a_restart_only_later_records_apply() {
+    let mut engine = None;
+    let (mut one, mut two) = (machine(1, None), machine(2, None));
+    for number in 0..100 {
+        one.append(text(number));
+    }
+    all_words(&mut one, &mut engine, at(0));
+    all_words(&mut two, &mut engine, at(0));
+    let saved = saved(&two, Duration::from_secs(3600));
+    let uid = one.append(text(100));
+    all_words(&mut one, &mut engine, at(1));
+    let mut again = machine(3, Some(saved));
+    let word = again.word(at(1), true, false);
+    assert_eq!(word.followed.unwrap().applied, 100, "said from the start");
+    again.lost(word.beat);
+    assert_eq!(again.position_to_save(), None, "not before all was applied");
+    assert_eq!(all_words(&mut again, &mut engine, at(1)), [apply(100)]);
+    assert_eq!(again.counts().gaps + again.counts().generations, 0);
+    // Its history reaches back to the first record.
+    let beginning = JournalPosition {
+        record: 0,
+        ..saved.position
+    };
+    assert_eq!(again.since(beginning).unwrap().count(), 101);
+    all_words(&mut one, &mut engine, at(1));
+    assert!(names(&one.reach(uid).applied).contains(&"replica 3"));
+}
+
+#[test]
+fn a_restart_after_records_were_trimmed_purges_everything() {
+    let mut engine = None;
+    let (mut one, mut two) = (machine(1, None), machine(2, None));
+    one.append(text(1));
+    all_words(&mut one, &mut engine, at(0));
+    all_words(&mut two, &mut engine, at(0));
+    let saved = saved(&two, Duration::ZERO);
+    for number in 2..=5 {
+        one.append(text(number));
+    }
+    all_words(&mut one, &mut engine, at(0));
+    engine.as_mut().unwrap().records.drain(..3);
+    let mut again = machine(3, Some(saved));
+    let effects = all_words(&mut again, &mut engine, at(1));
+    assert!(everything(&effects) && again.counts().gaps == 1);
+    assert!(again.since(saved.position).is_none());
+    assert_eq!(all_words(&mut again, &mut engine, at(1)), []);
+}
+
+#[test]
+fn a_new_generation_purges_everything_only_after_ten_minutes() {
+    for (age, expected) in [(DEAF - Duration::from_secs(60), false), (DEAF, true)] {
+        let mut engine = None;
+        let mut one = machine(1, None);
+        all_words(&mut one, &mut engine, at(0));
+        let mut again = machine(2, Some(saved(&one, age)));
+        let mut other = None;
+        let mut writer = machine(3, None);
+        writer.append(text(1));
+        all_words(&mut writer, &mut other, at(1));
+        let effects = all_words(&mut again, &mut other, at(1));
+        assert_eq!(everything(&effects), expected, "{effects:?}");
+        assert_eq!(effects.last(), Some(&apply(1)));
+    }
+}
+
+#[test]
+fn what_was_purged_is_sent_again_to_a_new_generation() {
+    let mut engine = None;
+    let (mut one, mut two) = (machine(1, None), machine(2, None));
+    all_words(&mut two, &mut engine, at(0));
+    for number in 0..200 {
+        one.append(text(number));
+    }
+    all_words(&mut one, &mut engine, at(0));
+    // The other has read half of them, and now they are gone.
+    word_of(&mut two, &mut engine, at(0));
+    engine = None;
+    let before = one.position().unwrap();
+    let effects = all_words(&mut two, &mut engine, at(1));
+    assert_eq!(effects, [], "it sends those that it knows");
+    assert_eq!(all_words(&mut one, &mut engine, at(1)), []);
+    let expected: Vec<_> = (64..200).map(apply).collect();
+    assert_eq!(all_words(&mut two, &mut engine, at(1)), expected);
+    assert!(
+        one.since(before).is_none(),
+        "what was stored before is not used"
+    );
+    assert_eq!(engine.unwrap().count, 200, "each is there once");
+}
+
+#[test]
+fn a_full_outbox_becomes_one_purge_of_everything() {
+    let mut one = machine(1, None);
+    for number in 0..MOST_WAITING + 10 {
+        one.append(text(number));
+    }
+    let mut engine = None;
+    assert_eq!(all_words(&mut one, &mut engine, at(0)), []);
+    let mut two = machine(2, None);
+    let effects = all_words(&mut two, &mut engine, at(0));
+    assert_eq!(effects.len(), 11);
+    assert_eq!(effects[0], JournalEffect::Apply(JournalRecord::purge_all()));
+}
+
+#[test]
+fn what_was_stored_holds_until_a_later_record_matches() {
+    let mut engine = None;
+    let (mut one, mut two) = (machine(1, None), machine(2, None));
+    one.append(text(1));
+    all_words(&mut one, &mut engine, at(0));
+    all_words(&mut two, &mut engine, at(0));
+    let stored = two.position().unwrap();
+    assert_eq!(stored.record, 1);
+    assert_eq!(two.since(stored).unwrap().count(), 0);
+    two.append(text(2));
+    assert_eq!(two.since(stored).unwrap().count(), 1, "not sent yet");
+    all_words(&mut two, &mut engine, at(0));
+    assert_eq!(two.since(stored).unwrap().next(), Some(&text(2)));
+    let other = JournalPosition {
+        generation: Generation([9; 16]),
+        ..stored
+    };
+    assert!(two.since(other).is_none(), "another generation");
+}
+
+#[test]
+fn a_reply_to_a_word_that_was_given_up_changes_nothing() {
+    let mut engine = None;
+    let mut one = machine(1, None);
+    let word = one.word(at(0), true, false);
+    let reply = model::word(&mut engine, (LIFE, 0), &word);
+    one.lost(word.beat);
+    one.answered(at(0), word.beat, reply);
+    assert_eq!((one.position(), one.heard(at(0))), (None, None));
+    let number = 7;
+    let process = ProcessId(9);
+    let reach = one.reach(RecordUid { process, number });
+    assert!(!reach.is_recorded);
+}

@@ -1,0 +1,211 @@
+//! The script and its model give the same replies, on a real server.
+
+use std::collections::VecDeque;
+
+use super::super::WORD;
+use super::super::history::MOST_RECORDS;
+use super::super::model::{self, ModelJournal};
+use super::super::position::Generation;
+use super::super::record::RecordUid;
+use super::super::word::{Followed, Word, WordReply};
+use super::servers::{Server, is_installed};
+use crate::clock::Clock;
+use crate::shared::allowance::ProcessId;
+use crate::shared::engine::server::{EngineScript, EngineUrl, RedisEngine};
+
+const KEYS: [&str; 3] = ["{test:j}", "{test:j}:s", "{test:j}:u"];
+
+/// Long enough for a busy machine.
+const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
+
+struct ComparedWords {
+    server: Server,
+    engine: std::sync::Arc<RedisEngine>,
+    script: EngineScript,
+    model: Option<ModelJournal>,
+    dice: fastrand::Rng,
+    generations: Vec<Generation>,
+    beats: [u64; 4],
+}
+
+impl ComparedWords {
+    fn new(seed: u64) -> Self {
+        let server = Server::start();
+        let url = EngineUrl::parse(&server.url()).unwrap();
+        Self {
+            engine: RedisEngine::new(url, TIMEOUT, Clock::manual()),
+            server,
+            script: EngineScript::new(WORD),
+            model: None,
+            dice: fastrand::Rng::with_seed(seed),
+            generations: Vec::new(),
+            beats: [0; 4],
+        }
+    }
+
+    fn life(&self) -> String {
+        let fields = ["run_id", "master_replid"];
+        let [run, replication] = fields.map(|field| self.server.info(field));
+        format!("{run}-{replication}")
+    }
+
+    async fn compare(&mut self, life: &str, word: &Word) -> WordReply {
+        let answer = self
+            .engine
+            .run(&self.script, &KEYS, &word.arguments())
+            .await;
+        let script = WordReply::read(&answer.unwrap()).unwrap();
+        let mut modelled = model::word(&mut self.model, (life, 0), word);
+        // Only the time that is part of the name of a new generation differs.
+        let begun = modelled.generation;
+        if begun != script.generation && begun.0[8..] == [0; 8] {
+            assert_eq!(begun.0[..8], script.generation.0[..8], "{word:?}");
+            modelled.generation = script.generation;
+            self.model.as_mut().unwrap().generation = script.generation;
+            self.generations.push(script.generation);
+        }
+        assert_eq!(script, modelled, "{word:?}");
+        script
+    }
+
+    fn random_word(&mut self) -> Word {
+        let dice = &mut self.dice;
+        let who = dice.usize(0..4);
+        self.beats[who] += dice.u64(0..3);
+        let count = self.model.as_ref().map_or(0, |model| model.count);
+        let known = self.generations.len().saturating_sub(dice.usize(1..3));
+        let generation = self.generations.get(known).copied();
+        let followed = generation.filter(|_| dice.u8(0..5) > 0).map(|generation| {
+            let applied = (count + u64::from(dice.u8(0..200) == 0)).saturating_sub(dice.u64(0..90));
+            let read = applied.saturating_sub(dice.u64(0..5));
+            let records = self.model.as_ref().map(|model| &model.records);
+            let at = usize::try_from(read.saturating_sub(1)).unwrap();
+            let last = records.and_then(|records| records.get(at));
+            let last = last.map(|(uid, _)| *uid).filter(|_| dice.bool());
+            let last = match dice.u8(0..200) {
+                0 => Some(RecordUid {
+                    process: ProcessId(8),
+                    number: 1,
+                }),
+                _ => last,
+            };
+            Followed {
+                generation,
+                read,
+                last,
+                applied,
+            }
+        });
+        let records = (0..dice.usize(0..6)).map(|_| {
+            let uid = RecordUid {
+                process: ProcessId(7),
+                number: dice.u64(0..3000),
+            };
+            let content: Vec<u8> = (0..dice.usize(0..40)).map(|_| dice.u8(..)).collect();
+            (uid, content.into())
+        });
+        let records = records.collect();
+        let forget = (0..dice.usize(0..2)).map(|_| {
+            let process = dice.usize(0..4);
+            (
+                ProcessId(process as u128),
+                self.beats[process].saturating_sub(dice.u64(0..2)),
+            )
+        });
+        let forget = forget.collect();
+        Word {
+            process: ProcessId(who as u128),
+            name: format!("replica, {who}").into(),
+            beat: self.beats[who],
+            followed,
+            list: true,
+            leave: dice.u8(0..10) == 0,
+            forget,
+            records,
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_script_and_its_model_are_the_same() {
+    if !is_installed() {
+        return;
+    }
+    let mut compared = ComparedWords::new(5);
+    let mut life = compared.life();
+    for round in 0..1500 {
+        match compared.dice.u16(0..300) {
+            0 => {
+                compared.server.call(&["FLUSHALL"]);
+                compared.model = None;
+            }
+            1 => {
+                // One key is lost: the keys do not fit each other.
+                compared.server.call(&["DEL", KEYS[1]]);
+                if let Some(model) = &mut compared.model
+                    && model.count > 0
+                {
+                    compared.model = None;
+                }
+            }
+            2 => {
+                // Another replication id.
+                compared.server.call(&["REPLICAOF", "127.0.0.1", "1"]);
+                compared.server.promote();
+                life = compared.life();
+            }
+            _ => {}
+        }
+        let word = compared.random_word();
+        compared.compare(&life, &word).await;
+        assert!(round < 100 || !compared.generations.is_empty());
+    }
+    assert!(
+        compared.generations.len() > 5,
+        "{}",
+        compared.generations.len()
+    );
+}
+
+/// More records than the engine keeps, and more uids than it remembers.
+#[tokio::test]
+async fn the_script_forgets_the_oldest_as_its_model_does() {
+    if !is_installed() {
+        return;
+    }
+    let mut compared = ComparedWords::new(6);
+    let life = compared.life();
+    let mut number = 0;
+    let mut word = compared.random_word();
+    (word.followed, word.leave, word.forget) = (None, false, Vec::new());
+    for beat in 10..280 {
+        let records = (0..64).map(|_| {
+            number += 1;
+            let uid = RecordUid {
+                process: ProcessId(7),
+                number,
+            };
+            (uid, b"content".as_slice().into())
+        });
+        word.records = records.collect();
+        word.beat = beat;
+        let reply = compared.compare(&life, &word).await;
+        let first = reply.tail.saturating_sub(MOST_RECORDS as u64) + 1;
+        assert_eq!(reply.first, first);
+        assert_eq!(reply.records.len(), 64);
+    }
+    // The first uid is forgotten, the last is known.
+    let known = compared.model.as_ref().unwrap().uids.len();
+    assert_eq!(known, 16_384);
+    let uid = |number| RecordUid {
+        process: ProcessId(7),
+        number,
+    };
+    word.records = [1, number]
+        .map(|n| (uid(n), b"again".as_slice().into()))
+        .into();
+    let reply = compared.compare(&life, &word).await;
+    assert_eq!(reply.tail, number + 1);
+    let stored: VecDeque<_> = compared.model.unwrap().records;
+    assert_eq!(stored.len(), MOST_RECORDS);
+}
