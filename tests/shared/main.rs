@@ -13,6 +13,8 @@
 
 mod client;
 
+mod journal;
+
 mod replicas;
 
 mod scripts;

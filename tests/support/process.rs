@@ -256,6 +256,13 @@ impl Process {
         std::fs::read_dir(tasks).unwrap().count()
     }
 
+    /// Its state, as the system names it: T while it is stopped.
+    pub(crate) fn state(&self) -> char {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let state = status.lines().find_map(|line| line.strip_prefix("State:"));
+        state.unwrap().trim_start().chars().next().unwrap()
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
