@@ -171,7 +171,11 @@ fn what_replicas_lose_is_warned_of() {
 #[test]
 fn an_engine_on_the_way_to_which_all_can_be_read_is_warned_of() {
     let text = "state.path = \"/s\"\nshared = { replicas = 3, floor = 100 }\nupstream.requests_per_second = 5\n";
-    assert_eq!(warnings(text).len(), 1, "without an engine, two of five are lost");
+    assert_eq!(
+        warnings(text).len(),
+        1,
+        "without an engine, two of five are lost"
+    );
     for (url, is_warned) in [
         ("redis://127.0.0.1", false),
         ("unix:///run/valkey.sock", false),
