@@ -253,6 +253,41 @@ async fn without_the_engine_each_replica_probes_for_itself() {
     assert!((3..=8).contains(&probes), "{probes}");
 }
 
+/// A stopped engine is as good as none, and what it does afterwards with the calls that
+/// came meanwhile harms nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stopped_engine_is_not_waited_for() {
+    if !is_installed() {
+        return;
+    }
+    let (indexer, engine) = (Indexer::start(), Server::start());
+    let replicas = started(&indexer, &engine).await;
+    for _ in 0..2 {
+        engine.stop();
+        until("each probes for itself", &replicas, async |replica| {
+            replica.probed_by().await == "each replica for itself"
+        })
+        .await;
+        let mut unknown = 0;
+        for _ in 0..20 {
+            tokio::time::sleep(EVERY / 10).await;
+            for replica in &replicas {
+                unknown += usize::from(replica.tip().await["known"] != true);
+            }
+        }
+        assert_eq!(unknown, 0, "the tip stays known");
+        engine.proceed();
+        until("one probes", &replicas, async |replica| {
+            replica.probed_by().await != "each replica for itself"
+        })
+        .await;
+    }
+    tokio::time::sleep(EVERY).await;
+    let probes = indexer.probes_within(EVERY * 4).await;
+    eprintln!("after two stops: {probes} probes in 4 s");
+    assert!((2..=6).contains(&probes), "{probes}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replicas_of_another_endpoint_do_not_follow() {
     if !is_installed() {

@@ -35,6 +35,15 @@ pub(super) fn engine(shared: Option<&Shared>) -> Value {
     })
 }
 
+fn tip(share: &TipShare) -> Value {
+    let probes = match (share.is_holder, share.is_follower) {
+        (true, _) => "this replica",
+        (false, true) => "another replica",
+        (false, false) => "each replica for itself",
+    };
+    json!({ "probed_by": probes, "followed": share.followed })
+}
+
 /// How this replica follows the journal. `null` without an engine.
 pub(super) fn journal(shared: Option<&Shared>) -> Value {
     let Some(JournalReport {
@@ -72,15 +81,6 @@ pub(super) fn journal(shared: Option<&Shared>) -> Value {
         "generations": generations,
         "replicas": replicas.collect::<Vec<_>>(),
     })
-}
-
-fn tip(share: &TipShare) -> Value {
-    let probes = match (share.is_holder, share.is_follower) {
-        (true, _) => "this replica",
-        (false, true) => "another replica",
-        (false, false) => "each replica for itself",
-    };
-    json!({ "probed_by": probes, "followed": share.followed })
 }
 
 fn status(engine: &EngineSnapshot) -> &'static str {

@@ -170,7 +170,12 @@ fn what_replicas_lose_is_warned_of() {
 /// With an engine, what the floors leave is granted: nothing of a budget is lost.
 #[test]
 fn an_engine_on_the_way_to_which_all_can_be_read_is_warned_of() {
-    let text = "state.path = \"/s\"\nshared.replicas = 3\nupstream.requests_per_second = 20\nshared.floor = 50\n";
+    let text = "state.path = \"/s\"\nshared = { replicas = 3, floor = 100 }\nupstream.requests_per_second = 5\n";
+    assert_eq!(
+        warnings(text).len(),
+        1,
+        "without an engine, two of five are lost"
+    );
     for (url, is_warned) in [
         ("redis://127.0.0.1", false),
         ("unix:///run/valkey.sock", false),
@@ -178,7 +183,7 @@ fn an_engine_on_the_way_to_which_all_can_be_read_is_warned_of() {
         ("redis://:word@engine.internal", true),
         ("redis://127.0.0.1,redis://10.0.0.1", true),
     ] {
-        let mut config = read(&format!("{text}upstream.requests_per_minute = 301\n"));
+        let mut config = read(text);
         config.engine = Some(EngineUrl::parse(url).unwrap());
         let warnings = config.warnings(&ProviderKeys::default());
         assert_eq!(warnings.len(), usize::from(is_warned), "{url} {warnings:?}");

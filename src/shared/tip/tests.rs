@@ -4,7 +4,7 @@
 #[path = "../../../tests/shared/servers.rs"]
 mod servers;
 
-use servers::{Answer, Connection, Server, is_installed, wait_for};
+use servers::{Answer, Cluster, Connection, Server, is_installed};
 
 use super::model::{TipCall, TipRow};
 use super::*;
@@ -119,8 +119,12 @@ fn the_script_does_what_its_model_does() {
 
 /// The leases of one replica at this server.
 fn replica(server: &Server, number: u128) -> Arc<TipLeases> {
+    replica_at(&server.url(), number)
+}
+
+fn replica_at(url: &str, number: u128) -> Arc<TipLeases> {
     let settings = crate::shared::Settings {
-        url: EngineUrl::parse(&server.url()).unwrap(),
+        url: EngineUrl::parse(url).unwrap(),
         prefix: "test".to_owned(),
         name: "one".to_owned(),
         timeout: Duration::from_secs(5),
@@ -161,6 +165,34 @@ async fn one_replica_holds_the_lease_until_it_leaves() {
         "{keys:?}"
     );
     assert!(keys.iter().all(|key| !key.contains("secret")), "{keys:?}");
+}
+
+/// Each tip may be in another part of a cluster.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_has_leases_too() {
+    if !is_installed() {
+        return;
+    }
+    let cluster = Cluster::start();
+    let [one, two] = [1, 2].map(|number| replica_at(&cluster.url(), number));
+    let answered = async |replica: &TipLeases, name: &TipName| {
+        for _ in 0..200 {
+            if let Ok(news) = replica.ask(name, true).await {
+                return news;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("no answer");
+    };
+    for url in ["http://a", "http://b", "http://c", "http://d"] {
+        let name = TipName::new("test", url, "/status", "height");
+        let news = answered(&one, &name).await;
+        assert_eq!(news.turn, TipTurn::Own);
+        one.report(&name, &news.call, 840_000, None).await.unwrap();
+        let news = answered(&two, &name).await;
+        assert_eq!(news.turn, TipTurn::Other);
+        assert_eq!(news.sighting.unwrap().height, 840_000);
+    }
 }
 
 #[tokio::test]
@@ -219,10 +251,6 @@ async fn a_restarted_engine_takes_no_observation_from_before() {
     assert!(one.holds(&name, one.clock.now()), "until its lease ends");
     server.start_again();
     let mut again = None;
-    wait_for("the server is found", || {
-        std::thread::sleep(Duration::from_millis(20));
-        true
-    });
     for _ in 0..200 {
         again = one.ask(&name, false).await.ok();
         if again.is_some() {

@@ -43,6 +43,23 @@ pub(super) fn encode(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
     budgets(&shared.budgets, to)
 }
 
+fn tips(shared: &SharedSnapshot, to: &mut Metrics<'_>) -> fmt::Result {
+    let tips = shared.tips.iter();
+    let holders = tips.map(|(tip, share)| (labels(&[("tip", &**tip)]), truth(share.is_holder)));
+    to.gauge(
+        "ordgate_shared_tip_holder",
+        "Whether this replica probes the tip for all that use the same endpoint",
+        holders.collect(),
+    )?;
+    let tips = shared.tips.iter();
+    let followed = tips.map(|(tip, share)| (labels(&[("tip", &**tip)]), share.followed));
+    to.counter(
+        "ordgate_shared_tip_followed",
+        "Probes of other replicas whose outcome was applied here",
+        followed.collect(),
+    )
+}
+
 fn journal(journal: &JournalReport, to: &mut Metrics<'_>) -> fmt::Result {
     to.gauge(
         "ordgate_shared_journal_heard",
@@ -85,23 +102,6 @@ fn journal(journal: &JournalReport, to: &mut Metrics<'_>) -> fmt::Result {
         "ordgate_shared_journal_generations",
         "How often the journal has begun anew: the engine was restarted, failed over or emptied",
         one(journal.generations),
-    )
-}
-
-fn tips(shared: &SharedSnapshot, to: &mut Metrics<'_>) -> fmt::Result {
-    let tips = shared.tips.iter();
-    let holders = tips.map(|(tip, share)| (labels(&[("tip", &**tip)]), truth(share.is_holder)));
-    to.gauge(
-        "ordgate_shared_tip_holder",
-        "Whether this replica probes the tip for all that use the same endpoint",
-        holders.collect(),
-    )?;
-    let tips = shared.tips.iter();
-    let followed = tips.map(|(tip, share)| (labels(&[("tip", &**tip)]), share.followed));
-    to.counter(
-        "ordgate_shared_tip_followed",
-        "Probes of other replicas whose outcome was applied here",
-        followed.collect(),
     )
 }
 
