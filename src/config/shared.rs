@@ -102,8 +102,8 @@ keys! {
         /// they are replaced.
         ///
         /// Every replica must have the same value. To add replicas, raise it everywhere
-        /// first; to remove some, stop them first. ORDGATE_SHARED_REPLICAS takes precedence
-        /// over this key. A change needs a restart.
+        /// first; to remove some, stop them, wait 61 s, and lower it then.
+        /// ORDGATE_SHARED_REPLICAS takes precedence over this key. A change needs a restart.
         replicas: Option<u64> = optional(integer(1..=MOST)) => None, example("3");
         /// The name of this replica on /status. Without it, the host's name is used.
         ///

@@ -1,5 +1,5 @@
-//! Budgets that replicas share, with a real engine: one test for each row of the table of
-//! failures (DESIGN.md, 10). Time is the test's, so a minute takes a fraction of a second;
+//! Budgets that replicas share, with a real engine: one test for each way in which it or a
+//! replica fails. Time is the test's, so a minute takes a fraction of a second;
 //! the engine's servers are processes that are stopped, killed and promoted.
 //!
 //! Without `redis-server`, each test says that it is skipped; with `ORDGATE_CI=1` it

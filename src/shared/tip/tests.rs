@@ -1,10 +1,6 @@
 //! The script and its model, and leases on a real server.
 
-#[allow(dead_code, reason = "tests/shared uses the rest of it")]
-#[path = "../../../tests/shared/servers.rs"]
-mod servers;
-
-use servers::{Answer, Cluster, Connection, Server, is_installed};
+use crate::shared::servers::{Answer, Cluster, Connection, Server, is_installed};
 
 use super::model::{TipCall, TipRow};
 use super::*;
