@@ -6,7 +6,7 @@
 //! purges, all purge ([`journal`]), what one has fetched, all may use ([`tier`]), and one
 //! probes each tip for all ([`tip`]). Without the engine each process has its floor and
 //! purges alone, and nothing waits for it: no request of a client asks the engine, and the
-//! server is ready without it.
+//! server is ready without it, after half a second at most.
 //!
 //! Each use of the engine has a connection and a breaker of its own, so that a flood of
 //! one does not stop another.
@@ -177,6 +177,11 @@ impl Shared {
     /// What replicas keep for each other.
     pub(crate) fn tier(&self) -> &Arc<TierLink> {
         &self.tier
+    }
+
+    /// Waits, briefly, for what others have purged while this process was down.
+    pub(crate) fn catch_up(&self) {
+        self.journal.catch_up();
     }
 
     /// The journal.
