@@ -4,11 +4,12 @@
 mod chain;
 mod faults;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use ordgate::clock::Clock;
 use serde_json::Value;
+use tokio::time::Instant;
 
 use super::servers::{Answer, Server, is_installed};
 use super::support::{self, Gate, Gateway, Reply, Setup, TOKEN, Upstream, until};
