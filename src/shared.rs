@@ -16,6 +16,11 @@ pub(crate) mod journal;
 mod keeper;
 pub(crate) mod tip;
 
+#[cfg(test)]
+#[allow(dead_code, reason = "tests/shared uses the rest of it")]
+#[path = "../tests/shared/servers.rs"]
+mod servers;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;

@@ -1,13 +1,8 @@
 //! The script and its model, and leases on a real server.
 
-#[allow(dead_code, reason = "tests/shared uses the rest of it")]
-#[path = "../../../tests/shared/servers.rs"]
-mod servers;
-
-use servers::{Answer, Cluster, Connection, Server, is_installed};
-
 use super::model::{TipCall, TipRow};
 use super::*;
+use crate::shared::servers::{Answer, Cluster, Connection, Server, is_installed};
 
 const KEY: &str = "{test:t:0123456789abcdef}";
 
