@@ -1,9 +1,8 @@
 //! The script and its model, and leases on a real server.
 
-use crate::shared::servers::{Answer, Cluster, Connection, Server, is_installed};
-
 use super::model::{TipCall, TipRow};
 use super::*;
+use crate::shared::servers::{Answer, Cluster, Connection, Server, is_installed};
 
 const KEY: &str = "{test:t:0123456789abcdef}";
 
