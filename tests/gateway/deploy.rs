@@ -2,6 +2,7 @@
 //! has, and each example configuration serves what it describes.
 
 mod edge;
+mod manifests;
 mod replicas;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -276,7 +277,12 @@ fn example(text: &str, addresses: &[(&str, String)]) -> tempfile::NamedTempFile 
 
 /// What `check` prints for an example, which must have no warning.
 fn checked(path: &str) -> String {
-    let left = Process::run(&["check", "--config", path], &[]);
+    checked_with(path, &[])
+}
+
+/// The same with these environment variables.
+fn checked_with(path: &str, variables: &[(&str, &str)]) -> String {
+    let left = Process::run(&["check", "--config", path], variables);
     assert_eq!(left.code(), Some(0), "{}", left.errors);
     assert!(!left.out.contains("# warning"), "{}", left.out);
     left.out
