@@ -3,9 +3,10 @@
 //! A provider counts the requests of a key, whichever replica sends them. So the replicas
 //! share each budget: [`allowance`] says how much of it one process may use, [`engine`]
 //! keeps account of what all of them may use, and the keeper reports. What one replica
-//! purges, all purge ([`journal`]), and what one has fetched, all may use ([`tier`]). Without the engine each process has its floor and
-//! purges alone, and nothing waits for it: no request of a client asks the engine, and the
-//! server is ready without it.
+//! purges, all purge ([`journal`]), and what one has fetched, all may use (`tier`). Without
+//! the engine each process has its floor, purges alone and fetches for itself. A hit in
+//! memory does not ask the engine; a miss does, and goes on when it does not answer. The
+//! server is ready without it, after half a second at most.
 //!
 //! Each use of the engine has a connection and a breaker of its own, so that a flood of
 //! one does not stop another.
@@ -15,6 +16,11 @@ pub mod engine;
 pub(crate) mod journal;
 mod keeper;
 mod tier;
+
+#[cfg(test)]
+#[allow(dead_code, reason = "tests/shared uses the rest of it")]
+#[path = "../tests/shared/servers.rs"]
+mod servers;
 
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
@@ -162,6 +168,11 @@ impl Shared {
     /// What replicas keep for each other.
     pub(crate) fn tier(&self) -> &Arc<TierLink> {
         &self.tier
+    }
+
+    /// Waits, briefly, for what others have purged while this process was down.
+    pub(crate) fn catch_up(&self) {
+        self.journal.catch_up();
     }
 
     /// The journal.

@@ -12,6 +12,7 @@
 //! | `shared` | the names of processes that have spent beside the one with the lock, whose spending is not known |
 //! | `purged` | nothing; such a process has purged, and `answers/` does not have it |
 //! | `spent` | what each API key has spent (`upstream::admission::spend_journal`) |
+//! | `journal` | up to where the purges of other replicas were applied (`shared::journal`) |
 //! | `answers/` | stored responses, purges and known blocks (`disk`) |
 //!
 //! Invariants: a directory that others can write is refused, since its content

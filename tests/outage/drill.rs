@@ -18,7 +18,7 @@ use crate::support::{Gateway, Setup};
 
 /// The budget of each key.
 const PER_MINUTE: usize = 600;
-const PER_SECOND: usize = 20;
+pub(crate) const PER_SECOND: usize = 20;
 const KEYS: &str = "outage-drill-key-one,outage-drill-key-two";
 /// How long what has ceased to be fresh may stand in, and how long the upstream
 /// is down: nearly as long. What lies between is for the breaker's last pause
@@ -35,14 +35,14 @@ const RECOVERY: Duration = Duration::from_secs(15);
 const CROWD: Duration = Duration::from_secs(2);
 /// A gateway waits so long for a fresh answer where a stale one may stand in
 /// (`cache.stale_wait`); the rest is for a machine that is busy otherwise.
-const WARM_BOUND: Duration = Duration::from_secs(4);
+pub(crate) const WARM_BOUND: Duration = Duration::from_secs(4);
 /// Requests that a dead upstream may get for each second that it is dead: two
 /// tips and what the breaker lets through.
 const PROBES_A_SECOND: usize = 5;
 /// What it may get before the breaker has opened.
 const UNTIL_OPEN: usize = 60;
 
-fn config(front: &Front, stale_if_error: &str) -> toml::Table {
+pub(crate) fn config(front: &Front, stale_if_error: &str) -> toml::Table {
     let mut config = shipped();
     let text = format!(
         r#"
@@ -91,7 +91,7 @@ fn gateway(front: &Front, stale_if_error: &str) -> Gateway {
 
 /// What is asked for all the time: tokens, which any block changes, and blocks
 /// and transactions, old and new.
-fn warm(sandbox: &Sandbox) -> Vec<String> {
+pub(crate) fn warm(sandbox: &Sandbox) -> Vec<String> {
     let examples = sandbox.examples();
     let all = [&examples.tokens, &examples.transactions, &examples.blocks];
     let some = all.into_iter().map(|paths| {
@@ -277,7 +277,7 @@ impl Outage {
     }
 }
 
-fn counts<K: std::fmt::Display>(counts: &BTreeMap<K, usize>) -> String {
+pub(crate) fn counts<K: std::fmt::Display>(counts: &BTreeMap<K, usize>) -> String {
     let counts = counts.iter().map(|(what, count)| format!("{what} {count}"));
     counts.collect::<Vec<_>>().join(", ")
 }
@@ -334,7 +334,7 @@ pub(crate) async fn outlast(mood: Mood) {
 }
 
 /// Asks for every key once, as often as it takes until it is there.
-async fn fill(gateway: &Gateway, warm: &[String]) {
+pub(crate) async fn fill(gateway: &Gateway, warm: &[String]) {
     let mut wire = Wire::connect(gateway.public, None).await.unwrap();
     for target in warm {
         let began = Instant::now();

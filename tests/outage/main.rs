@@ -3,7 +3,8 @@
 //!
 //! Requests for cached keys must succeed throughout. A dead upstream must get few
 //! requests, and one that is back no more than its budget. Soon after, all answers
-//! must be fresh. Sockets and times are real, so bounds are generous; figures that
+//! must be fresh. And the same load where the engine that replicas share is what fails.
+//! Sockets and times are real, so bounds are generous; figures that
 //! depend on the machine are printed and not asserted:
 //!
 //! ```text
@@ -19,6 +20,8 @@
 
 mod drill;
 
+mod engine;
+
 mod front;
 
 #[allow(dead_code, reason = "several targets share it, and each uses its part")]
@@ -30,6 +33,10 @@ mod figures;
 mod arrivals;
 
 mod load;
+
+#[allow(dead_code, reason = "two targets share it, and each uses its part")]
+#[path = "../shared/servers.rs"]
+mod servers;
 
 #[allow(
     dead_code,
@@ -64,4 +71,14 @@ async fn a_closed_upstream_is_reported_after_the_stale_bound() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_mute_upstream_is_reported_after_the_stale_bound() {
     drill::outlast(Mood::Mute).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_engine_that_is_gone_causes_no_errors() {
+    engine::play(Mood::Refuses).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mute_engine_causes_no_errors() {
+    engine::play(Mood::Mute).await;
 }

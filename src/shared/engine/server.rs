@@ -387,7 +387,16 @@ fn value(answer: Value) -> Option<EngineValue> {
         Value::Array(list) => {
             EngineValue::List(list.into_iter().map(value).collect::<Option<_>>()?)
         }
-        _ => return None,
+        Value::Map(_)
+        | Value::Attribute { .. }
+        | Value::Set(_)
+        | Value::Double(_)
+        | Value::Boolean(_)
+        | Value::VerbatimString { .. }
+        | Value::BigNumber(_)
+        | Value::Push { .. }
+        | Value::ServerError(_)
+        | _ => return None,
     })
 }
 

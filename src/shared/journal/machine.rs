@@ -218,12 +218,7 @@ impl JournalMachine {
         self.tail = reply.tail;
         self.confirm(&pending.records);
         if reply.first > followed.applied + 1 {
-            self.counts.gaps += 1;
-            if has(JournalRule::GapPurgesEverything) {
-                effects.push(JournalEffect::PurgeEverything(
-                    "the journal no longer has all records that this replica has not applied",
-                ));
-            }
+            self.gap(&mut effects);
             followed.applied = reply.first - 1;
         }
         if reply.first > followed.read + 1 {
@@ -231,10 +226,15 @@ impl JournalMachine {
             followed.read = reply.first - 1;
         }
         for (number, uid, content) in reply.records {
-            // A number that is left out would be a fault of the engine: what was there is
-            // not known.
-            if number != followed.read + 1 {
+            if number <= followed.read {
                 continue;
+            }
+            if number > followed.read + 1 && number > followed.applied + 1 {
+                // Somebody has deleted records in between.
+                self.gap(&mut effects);
+            }
+            if number > followed.read + 1 {
+                self.history.begin(number - 1);
             }
             followed.read = number;
             let effect = self.read_record(uid, &content, number > followed.applied);
@@ -256,6 +256,15 @@ impl JournalMachine {
             self.contact = self.heard;
         }
         effects
+    }
+
+    fn gap(&mut self, effects: &mut Vec<JournalEffect>) {
+        self.counts.gaps += 1;
+        if has(JournalRule::GapPurgesEverything) {
+            effects.push(JournalEffect::PurgeEverything(
+                "the journal no longer has all records that this replica has not applied",
+            ));
+        }
     }
 
     /// What is followed after this reply: the same, or a new generation.

@@ -1,13 +1,15 @@
 //! The rules that make every purge reach every replica, each with a name, so that the
 //! proof can leave one out and show what happens. The product has them all.
 
-/// A rule of the journal.
+/// A rule of the journal. Those that are only in the script are not in the product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum JournalRule {
     /// J1: another run id or replication id of the engine begins a new generation.
+    #[cfg(test)]
     LifeOfEngine,
     /// J2: so does an engine that has fewer records than a process has applied, or other
     /// ones.
+    #[cfg(test)]
     LostRecordsBeginAnew,
     /// J3: the records of a process are kept until it has read them in the journal, not
     /// only until a word was answered.

@@ -2,7 +2,3 @@
 
 mod machine;
 mod scripts;
-
-#[allow(dead_code, reason = "tests/shared uses the rest of it")]
-#[path = "../../../tests/shared/servers.rs"]
-mod servers;

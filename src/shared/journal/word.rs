@@ -142,9 +142,9 @@ impl WordReply {
             tail: tail.number()?,
             first: first.number()?,
             records: records.collect::<Option<_>>()?,
-            rows: match rows {
-                EngineValue::Nothing => None,
-                rows => Some(rows.list()?.iter().map(row).collect::<Option<_>>()?),
+            rows: match *rows == EngineValue::Nothing {
+                true => None,
+                false => Some(rows.list()?.iter().map(row).collect::<Option<_>>()?),
             },
         })
     }

@@ -5,16 +5,14 @@
 //! Without `redis-server`, each test says that it is skipped; with `ORDGATE_CI=1` it
 //! fails then.
 
-#[allow(dead_code, reason = "tests/shared uses the rest of it")]
-#[path = "../../../tests/shared/servers.rs"]
-mod servers;
 mod storm;
 mod world;
 
 use std::time::Duration;
 
-use servers::{Server, is_installed, wait_for};
 use world::{Q, REPLICAS, START, World};
+
+use crate::shared::servers::{Server, is_installed, wait_for};
 
 #[tokio::test]
 async fn even_load_uses_the_budget() {

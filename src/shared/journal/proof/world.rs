@@ -90,10 +90,10 @@ fn purge_of(record: &JournalRecord) -> Option<PurgeNumber> {
     let JournalRecord::Purge(purge) = record else {
         return None;
     };
-    match purge.with_numbers(0, None) {
-        Purge::Text(text) => text.strip_prefix("purge ")?.parse().ok(),
-        _ => None,
-    }
+    let Purge::Text(text) = purge.with_numbers(0, None) else {
+        return None;
+    };
+    text.strip_prefix("purge ")?.parse().ok()
 }
 
 fn time(step: u64) -> Duration {
@@ -184,7 +184,7 @@ impl JournalWorld {
     }
 
     fn weather_of_engine(&mut self) {
-        if self.step % 50 == 0 {
+        if self.step.is_multiple_of(50) {
             self.copies.push(self.engine.clone());
             let excess = self.copies.len().saturating_sub(8);
             self.copies.drain(..excess);
@@ -389,7 +389,11 @@ impl JournalWorld {
     fn check(&mut self) {
         for replica in &self.replicas {
             // The newest often, all now and then.
-            let newest = if self.step % 100 == 0 { usize::MAX } else { 3 };
+            let newest = if self.step.is_multiple_of(100) {
+                usize::MAX
+            } else {
+                3
+            };
             for (number, uid) in replica.own.iter().rev().take(newest) {
                 for name in replica.machine.reach(*uid).applied {
                     let start = name.parse().ok();

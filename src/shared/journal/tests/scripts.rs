@@ -8,10 +8,10 @@ use super::super::model::{self, ModelJournal};
 use super::super::position::Generation;
 use super::super::record::RecordUid;
 use super::super::word::{Followed, Word, WordReply};
-use super::servers::{Server, is_installed};
 use crate::clock::Clock;
 use crate::shared::allowance::ProcessId;
 use crate::shared::engine::server::{EngineScript, EngineUrl, RedisEngine};
+use crate::shared::servers::{Server, is_installed};
 
 const KEYS: [&str; 3] = ["{test:j}", "{test:j}:s", "{test:j}:u"];
 

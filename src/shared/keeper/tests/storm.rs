@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use super::servers::{Server, is_installed};
 use super::world::{Q, REPLICAS, World};
+use crate::shared::servers::{Server, is_installed};
 
 /// What goes wrong, or ends.
 async fn fault(world: &mut World, server: &mut Server, dice: &mut fastrand::Rng) {

@@ -8,10 +8,10 @@ use std::time::Duration;
 use http::HeaderValue;
 
 use super::super::Keeper;
-use super::servers::Server;
 use crate::clock::Clock;
 use crate::shared::allowance::ProcessId;
 use crate::shared::engine::server::{EngineUrl, RedisEngine};
+use crate::shared::servers::Server;
 use crate::upstream::admission::Reserve;
 use crate::upstream::admission::budget::BudgetEntry;
 use crate::upstream::admission::budgets::{BudgetOwner, Budgets};
