@@ -3,9 +3,10 @@
 //! A provider counts the requests of a key, whichever replica sends them. So the replicas
 //! share each budget: [`allowance`] says how much of it one process may use, [`engine`]
 //! keeps account of what all of them may use, and the keeper reports. What one replica
-//! purges, all purge ([`journal`]), what one has fetched, all may use ([`tier`]), and one
-//! probes each tip for all ([`tip`]). Without the engine each process has its floor and
-//! purges alone, and nothing waits for it: no request of a client asks the engine, and the
+//! purges, all purge ([`journal`]), what one has fetched, all may use (`tier`), and one
+//! probes each tip for all ([`tip`]). Without the engine each process has its floor, purges
+//! alone, probes and fetches for itself. A hit in memory does not ask the engine; a miss
+//! does, and goes on when it does not answer. The
 //! server is ready without it, after half a second at most.
 //!
 //! Each use of the engine has a connection and a breaker of its own, so that a flood of
