@@ -37,13 +37,18 @@ const MOST_BACKOFF: Duration = Duration::from_secs(60);
 const MIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Probes a tip until the task is cancelled, or follows the probes of another replica.
-pub(crate) async fn watch(fill: Arc<Fill>, tip: u16, leases: Option<Arc<TipLeases>>) {
+pub(crate) async fn share(fill: Arc<Fill>, tip: u16, leases: Option<Arc<TipLeases>>) {
+    match leases {
+        Some(leases) => followed::watch(fill, tip, leases).await,
+        None => watch(fill, tip).await,
+    }
+}
+
+/// Probes a tip until the task is cancelled.
+pub async fn watch(fill: Arc<Fill>, tip: u16) {
     let Some(source) = fill.chain.source(tip).cloned() else {
         return;
     };
-    if let Some(leases) = leases {
-        return followed::watch(fill, tip, source, leases).await;
-    }
     // After a reload the tip may be known already. (With a manual clock, the time until
     // the next probe does not pass.)
     let until_due = fill.chain.until_next_probe(tip, fill.clock.now());
