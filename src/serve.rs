@@ -183,6 +183,9 @@ impl Server {
         };
         let thread = threads::spawn("shared", threads::current_thread()?, work)?;
         self.helpers.push(thread);
+        if let Some(shared) = &self.first.shared {
+            shared.catch_up();
+        }
         Ok(())
     }
 

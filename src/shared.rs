@@ -5,7 +5,7 @@
 //! keeps account of what all of them may use, and the keeper reports. What one replica
 //! purges, all purge ([`journal`]). One of them probes each tip for all ([`tip`]). Without the engine each process has its floor and
 //! purges alone, and nothing waits for it: no request of a client asks the engine, and the
-//! server is ready without it.
+//! server is ready without it, after half a second at most.
 //!
 //! Each use of the engine has a connection and a breaker of its own, so that a flood of
 //! one does not stop another.
@@ -152,6 +152,11 @@ impl Shared {
         if let Some(engines) = self.engines.get() {
             self.journal.leave(&engines.journal).await;
         }
+    }
+
+    /// Waits, briefly, for what others have purged while this process was down.
+    pub(crate) fn catch_up(&self) {
+        self.journal.catch_up();
     }
 
     /// The journal.

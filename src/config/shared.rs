@@ -89,7 +89,8 @@ keys! {
     /// Each replica has the same part of each key's budget: requests_per_minute and
     /// requests_per_second divided by `replicas`, rounded down. Their requests together
     /// never exceed the budget. Clients' limits are not shared: a client whose requests
-    /// the load balancer spreads over all replicas may send as many to each of them.
+    /// the load balancer spreads over all replicas may send as many to each of them. With an
+    /// engine, what is purged on one replica is purged on all.
     ///
     /// A replica that starts does not know what the one had spent that it replaces. It sends
     /// nothing to the upstream for 61 s, unless the last process with its state directory ran
@@ -114,7 +115,7 @@ keys! {
         /// answer. A change needs a restart.
         floor: Option<u64> = optional(integer(0..=100)) => None, example("50");
         /// What the names of all keys in the engine begin with. Replicas with the same prefix
-        /// share their budgets. Without it, it is `ordgate`. A change needs a restart.
+        /// share their budgets and purges. Without it, it is `ordgate`. A change needs a restart.
         prefix: Option<String> = optional(PREFIX) => None, example("\"ordgate\"");
         /// How long the engine may take to answer. A later answer is ignored. Without this key,
         /// it is 20 ms.

@@ -135,9 +135,7 @@ pub fn gateway(
         clock,
         (disk, identity.shared.clone()),
     );
-    if let Some(shared) = &identity.shared {
-        learn(shared, &fill, config.targeted.as_ref());
-    }
+    learn(&fill, config.targeted.as_ref());
     let meter = Meter::new(routes.routes().len());
     let ongoing = relay::RelayState::new(&fill.upstreams);
     let compressor = Arc::default();
@@ -211,9 +209,7 @@ pub(super) fn after(
         failure_backoff,
         disk,
     );
-    if let Some(shared) = &before.shared {
-        learn(shared, &fill, config.targeted.as_ref());
-    }
+    learn(&fill, config.targeted.as_ref());
     let names = before.routes.routes();
     let places = routes.routes().iter();
     let places = places.map(|route| names.iter().position(|old| old.name == route.name));
@@ -256,7 +252,10 @@ fn shared(
 }
 
 /// Has purges of other replicas apply under a configuration.
-fn learn(shared: &Shared, fill: &Fill, targeted: Option<&HeaderName>) {
+fn learn(fill: &Fill, targeted: Option<&HeaderName>) {
+    let Some(shared) = &fill.shared else {
+        return;
+    };
     let meanings = Meanings::of(&fill.routes, &fill.upstreams, &fill.chain, targeted);
     let disk = Arc::new(fill.disk.clone());
     shared.journal().learn(&meanings, &fill.cache, disk);

@@ -76,8 +76,12 @@ const WORD: &str = include_str!("engine/scripts/word.lua");
 /// whether something was purged.
 pub(crate) const HEARD_WITHIN: Duration = Duration::from_millis(500);
 
-/// How long the answer to a purge waits for other replicas.
+/// How long the answer to a purge waits for other replicas, and a start for what was
+/// purged before.
 const PATIENCE: Duration = Duration::from_millis(500);
+
+/// How often a start looks whether that is over.
+const CATCH_UP_EVERY: Duration = Duration::from_millis(2);
 
 /// The journal of this process. It survives reloads.
 pub(crate) struct Journal {
@@ -99,7 +103,7 @@ pub(crate) struct Journal {
 
 /// Which replicas have applied a purge.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Reached {
+pub(crate) struct PurgeReach {
     /// The names of other replicas that have.
     pub(crate) applied: Vec<Arc<str>>,
     /// The names of those that have not, as far as is known.
@@ -121,6 +125,8 @@ pub struct JournalReport {
     pub heard: Option<Duration>,
     /// Whether that is recent enough.
     pub is_heard: bool,
+    /// Why the last word was not answered, if it was not.
+    pub failure: Option<String>,
     /// How many own records wait for the engine.
     pub waiting: usize,
     /// Own records that the engine has, those of others, and those that are not known.
@@ -248,7 +254,7 @@ impl Journal {
 
     /// Waits, briefly, until all replicas that are there have applied this record and all
     /// earlier ones of this process.
-    pub(crate) async fn reached(&self, uid: RecordUid) -> Reached {
+    pub(crate) async fn reached(&self, uid: RecordUid) -> PurgeReach {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let _waiter = Waiter(self);
         self.wake.notify_one();
@@ -263,12 +269,26 @@ impl Journal {
                 let failure = self.last_failure.borrow().clone();
                 let late = || "it has not taken the purge in time".to_owned();
                 let why = || failure.map_or_else(late, |failure| failure.to_string());
-                return Reached {
+                return PurgeReach {
                     applied: reach.applied,
                     not_reached: [reach.waiting, reach.silent].concat(),
                     engine: (!reach.is_recorded).then(why),
                 };
             }
+        }
+    }
+
+    /// Waits, briefly, until all that was purged while this replica was down is purged
+    /// here. To be called before clients are served; without a position of an earlier run,
+    /// nothing is waited for.
+    pub(crate) fn catch_up(&self) {
+        let is_behind = |machine: &JournalMachine| {
+            machine.position().is_some() && machine.position_to_save().is_none()
+        };
+        let mut left = PATIENCE;
+        while is_behind(&read(&self.machine)) && !left.is_zero() {
+            std::thread::sleep(CATCH_UP_EVERY);
+            left = left.saturating_sub(CATCH_UP_EVERY);
         }
     }
 
@@ -288,6 +308,7 @@ impl Journal {
             tail,
             heard: machine.heard(now),
             is_heard: self.hears(&machine),
+            failure: self.last_failure.borrow().as_ref().map(ToString::to_string),
             waiting,
             records: [counts.sent, counts.received, counts.unknown],
             gaps: counts.gaps,

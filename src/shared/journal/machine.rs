@@ -13,7 +13,7 @@ use super::others::{OtherReplicas, Reach};
 use super::position::{JournalPosition, RecordNumber};
 use super::record::{JournalRecord, RecordUid};
 use super::rules::{JournalRule, has};
-use super::word::{Followed, MOST_AT_ONCE, Word, WordReply};
+use super::word::{MOST_AT_ONCE, ReadUpTo, Word, WordReply};
 use crate::shared::allowance::ProcessId;
 
 /// The most own records that wait for the engine. With more, one purge of everything takes
@@ -68,7 +68,7 @@ pub(crate) struct JournalMachine {
     name: Arc<str>,
     beat: u64,
     made: u64,
-    followed: Option<Followed>,
+    followed: Option<ReadUpTo>,
     tail: RecordNumber,
     /// When all records were known last: the send of the word that was answered so.
     contact: Option<Duration>,
@@ -111,7 +111,7 @@ impl JournalMachine {
         saved: Option<SavedPosition>,
         now: Duration,
     ) -> Self {
-        let followed = saved.map(|saved| Followed {
+        let followed = saved.map(|saved| ReadUpTo {
             generation: saved.position.generation,
             // All that the engine has is read, for the history.
             read: 0,
@@ -218,12 +218,7 @@ impl JournalMachine {
         self.tail = reply.tail;
         self.confirm(&pending.records);
         if reply.first > followed.applied + 1 {
-            self.counts.gaps += 1;
-            if has(JournalRule::GapPurgesEverything) {
-                effects.push(JournalEffect::PurgeEverything(
-                    "the journal no longer has all records that this replica has not applied",
-                ));
-            }
+            self.gap(&mut effects);
             followed.applied = reply.first - 1;
         }
         if reply.first > followed.read + 1 {
@@ -231,10 +226,15 @@ impl JournalMachine {
             followed.read = reply.first - 1;
         }
         for (number, uid, content) in reply.records {
-            // A number that is left out would be a fault of the engine: what was there is
-            // not known.
-            if number != followed.read + 1 {
+            if number <= followed.read {
                 continue;
+            }
+            if number > followed.read + 1 && number > followed.applied + 1 {
+                // Somebody has deleted records in between.
+                self.gap(&mut effects);
+            }
+            if number > followed.read + 1 {
+                self.history.begin(number - 1);
             }
             followed.read = number;
             let effect = self.read_record(uid, &content, number > followed.applied);
@@ -258,13 +258,22 @@ impl JournalMachine {
         effects
     }
 
+    fn gap(&mut self, effects: &mut Vec<JournalEffect>) {
+        self.counts.gaps += 1;
+        if has(JournalRule::GapPurgesEverything) {
+            effects.push(JournalEffect::PurgeEverything(
+                "the journal no longer has all records that this replica has not applied",
+            ));
+        }
+    }
+
     /// What is followed after this reply: the same, or a new generation.
     fn follow(
         &mut self,
         now: Duration,
         reply: &WordReply,
         effects: &mut Vec<JournalEffect>,
-    ) -> Followed {
+    ) -> ReadUpTo {
         let before = self.followed;
         if let Some(followed) = before
             && followed.generation == reply.generation
@@ -292,7 +301,7 @@ impl JournalMachine {
         let known = self.history.begin(floor);
         self.send_again(known);
         let skips = before.is_none() && !has(JournalRule::FirstContactApplies);
-        Followed {
+        ReadUpTo {
             generation: reply.generation,
             read: floor,
             last: None,

@@ -193,6 +193,27 @@ fn a_restart_after_records_were_trimmed_purges_everything() {
 }
 
 #[test]
+fn a_record_that_somebody_has_deleted_is_a_gap_once() {
+    let mut engine = None;
+    let (mut one, mut two) = (machine(1, None), machine(2, None));
+    all_words(&mut two, &mut engine, at(0));
+    for number in 1..=5 {
+        one.append(text(number));
+    }
+    all_words(&mut one, &mut engine, at(0));
+    let word = two.word(at(0), true, false);
+    let mut reply = model::word(&mut engine, (LIFE, 0), &word);
+    reply.records.remove(2);
+    let effects = two.answered(at(0), word.beat, reply);
+    assert_eq!(effects.len(), 5, "{effects:?}");
+    assert!(everything(&effects[2..=2]) && two.counts().gaps == 1);
+    assert!(!two.has_more() && two.position().unwrap().record == 5);
+    let stored = two.position().unwrap();
+    let known = |record| two.since(JournalPosition { record, ..stored }).is_some();
+    assert_eq!([2, 3, 4].map(known), [false, true, true]);
+}
+
+#[test]
 fn a_new_generation_purges_everything_only_after_ten_minutes() {
     for (age, expected) in [(DEAF - Duration::from_secs(60), false), (DEAF, true)] {
         let mut engine = None;
