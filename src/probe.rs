@@ -37,10 +37,10 @@ const MOST_BACKOFF: Duration = Duration::from_secs(60);
 const MIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Probes a tip until the task is cancelled, or follows the probes of another replica.
-pub(crate) async fn watch_shared(fill: Arc<Fill>, tip: u16, leases: Option<Arc<TipLeases>>) {
-    match (leases, fill.chain.source(tip).cloned()) {
-        (Some(leases), Some(source)) => followed::watch(fill, tip, source, leases).await,
-        (Some(_) | None, _) => watch(fill, tip).await,
+pub(crate) async fn share(fill: Arc<Fill>, tip: u16, leases: Option<Arc<TipLeases>>) {
+    match leases {
+        Some(leases) => followed::watch(fill, tip, leases).await,
+        None => watch(fill, tip).await,
     }
 }
 

@@ -23,7 +23,10 @@ use crate::fill::Fill;
 use crate::shared::tip::{CallTime, TipLeases, TipName, TipSighting, TipTurn};
 
 /// Probes a tip or follows the observations of others, until the task is cancelled.
-pub(super) async fn watch(fill: Arc<Fill>, tip: u16, source: TipSource, leases: Arc<TipLeases>) {
+pub(super) async fn watch(fill: Arc<Fill>, tip: u16, leases: Arc<TipLeases>) {
+    let Some(source) = fill.chain.source(tip).cloned() else {
+        return;
+    };
     let Some(path) = source.path.clone() else {
         return;
     };

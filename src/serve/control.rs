@@ -100,7 +100,7 @@ async fn probe_tips(current: Current, mut changes: watch::Receiver<()>) {
         let gateway = current.load_full();
         for tip in gateway.tips() {
             let leases = gateway.shared.as_ref().map(|shared| shared.tips().clone());
-            probes.spawn(probe::watch_shared(gateway.fill.clone(), tip, leases));
+            probes.spawn(probe::share(gateway.fill.clone(), tip, leases));
         }
         for (number, upstream) in gateway.upstreams.iter() {
             if upstream.settings().endpoints.urls.len() > 1 {

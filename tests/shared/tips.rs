@@ -4,11 +4,12 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::NamedTempFile;
+use tokio::time::Instant;
 
 use super::servers::{Server, is_installed};
 use super::support::{Client, Process, Reply, Upstream};

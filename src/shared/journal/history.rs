@@ -24,7 +24,7 @@ pub(super) struct History {
 impl History {
     /// The number before that of the first record: of later ones, all are known.
     #[cfg(test)]
-    pub(super) const fn floor(&self) -> RecordNumber {
+    const fn floor(&self) -> RecordNumber {
         self.floor
     }
 
