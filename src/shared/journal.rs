@@ -105,7 +105,7 @@ pub(crate) struct Journal {
 
 /// Which replicas have applied a purge.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Reached {
+pub(crate) struct PurgeReach {
     /// The names of other replicas that have.
     pub(crate) applied: Vec<Arc<str>>,
     /// The names of those that have not, as far as is known.
@@ -278,7 +278,7 @@ impl Journal {
 
     /// Waits, briefly, until all replicas that are there have applied this record and all
     /// earlier ones of this process.
-    pub(crate) async fn reached(&self, uid: RecordUid) -> Reached {
+    pub(crate) async fn reached(&self, uid: RecordUid) -> PurgeReach {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let _waiter = Waiter(self);
         self.wake.notify_one();
@@ -293,7 +293,7 @@ impl Journal {
                 let failure = self.last_failure.borrow().clone();
                 let late = || "it has not taken the purge in time".to_owned();
                 let why = || failure.map_or_else(late, |failure| failure.to_string());
-                return Reached {
+                return PurgeReach {
                     applied: reach.applied,
                     not_reached: [reach.waiting, reach.silent].concat(),
                     engine: (!reach.is_recorded).then(why),

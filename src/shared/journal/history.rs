@@ -23,7 +23,8 @@ pub(super) struct History {
 
 impl History {
     /// The number before that of the first record: of later ones, all are known.
-    pub(super) const fn floor(&self) -> RecordNumber {
+    #[cfg(test)]
+    const fn floor(&self) -> RecordNumber {
         self.floor
     }
 

@@ -13,7 +13,7 @@ use super::others::{OtherReplicas, Reach};
 use super::position::{JournalPosition, RecordNumber};
 use super::record::{JournalRecord, RecordUid};
 use super::rules::{JournalRule, has};
-use super::word::{Followed, MOST_AT_ONCE, Word, WordReply};
+use super::word::{MOST_AT_ONCE, ReadUpTo, Word, WordReply};
 use crate::shared::allowance::ProcessId;
 
 /// The most own records that wait for the engine. With more, one purge of everything takes
@@ -68,7 +68,7 @@ pub(crate) struct JournalMachine {
     name: Arc<str>,
     beat: u64,
     made: u64,
-    followed: Option<Followed>,
+    followed: Option<ReadUpTo>,
     tail: RecordNumber,
     /// When all records were known last: the send of the word that was answered so.
     contact: Option<Duration>,
@@ -111,7 +111,7 @@ impl JournalMachine {
         saved: Option<SavedPosition>,
         now: Duration,
     ) -> Self {
-        let followed = saved.map(|saved| Followed {
+        let followed = saved.map(|saved| ReadUpTo {
             generation: saved.position.generation,
             // All that the engine has is read, for the history.
             read: 0,
@@ -273,7 +273,7 @@ impl JournalMachine {
         now: Duration,
         reply: &WordReply,
         effects: &mut Vec<JournalEffect>,
-    ) -> Followed {
+    ) -> ReadUpTo {
         let before = self.followed;
         if let Some(followed) = before
             && followed.generation == reply.generation
@@ -301,7 +301,7 @@ impl JournalMachine {
         let known = self.history.begin(floor);
         self.send_again(known);
         let skips = before.is_none() && !has(JournalRule::FirstContactApplies);
-        Followed {
+        ReadUpTo {
             generation: reply.generation,
             read: floor,
             last: None,

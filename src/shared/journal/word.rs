@@ -20,7 +20,7 @@ pub(crate) struct Word {
     /// Its number among the words of this process.
     pub(crate) beat: u64,
     /// What the process follows; `None` before its first reply.
-    pub(crate) followed: Option<Followed>,
+    pub(crate) followed: Option<ReadUpTo>,
     /// Whether the reply is to list all rows.
     pub(crate) list: bool,
     /// Whether the process is about to end: its row is removed.
@@ -33,7 +33,7 @@ pub(crate) struct Word {
 
 /// The generation that a process follows, and how far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Followed {
+pub(crate) struct ReadUpTo {
     /// The generation.
     pub(crate) generation: Generation,
     /// The last record that was read.

@@ -7,7 +7,7 @@ use super::super::history::MOST_RECORDS;
 use super::super::model::{self, ModelJournal};
 use super::super::position::Generation;
 use super::super::record::RecordUid;
-use super::super::word::{Followed, Word, WordReply};
+use super::super::word::{ReadUpTo, Word, WordReply};
 use crate::clock::Clock;
 use crate::shared::allowance::ProcessId;
 use crate::shared::engine::server::{EngineScript, EngineUrl, RedisEngine};
@@ -89,7 +89,7 @@ impl ComparedWords {
                 }),
                 _ => last,
             };
-            Followed {
+            ReadUpTo {
                 generation,
                 read,
                 last,
