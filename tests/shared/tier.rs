@@ -221,11 +221,9 @@ async fn a_route_that_means_something_else_has_its_own_responses() {
     let [one, two] = &keys(&engine, "*:e:*")[..] else {
         panic!("two keys");
     };
-    let swapped = format!(
-        "local one, two = redis.call('HGETALL', KEYS[1]), redis.call('HGETALL', KEYS[2]) \
-         redis.call('HSET', KEYS[1], unpack(two)) redis.call('HSET', KEYS[2], unpack(one))"
-    );
-    let answer = engine.call(&["EVAL", &swapped, "2", one, two]);
+    let swapped = "local one, two = redis.call('HGETALL', KEYS[1]), redis.call('HGETALL', KEYS[2]) \
+                   redis.call('HSET', KEYS[1], unpack(two)) redis.call('HSET', KEYS[2], unpack(one))";
+    let answer = engine.call(&["EVAL", swapped, "2", one, two]);
     assert_eq!(answer, Answer::Nothing);
     let third = replicas(1, &engine, &clock, || Setup::before(&upstream));
     heard(&third).await;

@@ -156,3 +156,110 @@ fn entry(to_put: ToPut) -> PutEntry {
         value: write(&head, &to_put.stored, to_put.received_ms),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::shared::engine::entries::model::ModelEntries;
+    use crate::shared::engine::entries::{FoundEntry, LookUp};
+    use crate::shared::tier::tests::{position, stored};
+
+    fn name(number: u8) -> EntryName {
+        EntryName::new("test", [number; 16])
+    }
+
+    fn to_put(number: u8, body: &[u8], clock: &Clock) -> PutJob {
+        let stored = StoredResponse {
+            received: clock.now(),
+            ..stored(body, None)
+        };
+        PutJob::Put(ToPut {
+            name: name(number),
+            token: FillToken(number.into()),
+            route: MeaningDigest([4; 32]),
+            target: "/a".into(),
+            position: position(None),
+            received_ms: 1,
+            stored: Arc::new(stored),
+        })
+    }
+
+    async fn find(engine: &ModelEntries, number: u8, lock_ms: u64) -> FoundEntry {
+        let look_up = LookUp {
+            unusable: None,
+            token: FillToken(number.into()),
+            lock_ms,
+        };
+        let reply = engine.look_up(&name(number), &look_up).await;
+        reply.unwrap().found
+    }
+
+    #[tokio::test]
+    async fn what_is_queued_is_stored_and_its_lock_given_up() {
+        let clock = Clock::manual();
+        let (engine, queue) = (ModelEntries::new(clock.clone()), PutQueue::new());
+        let (waiting, counts) = (AtomicUsize::new(0), TierCounts::default());
+        for number in 1..=4 {
+            assert_eq!(find(&engine, number, 9000).await, FoundEntry::Lead);
+        }
+        // It does not get small by compression.
+        let long: Vec<u8> = (0..3 << 20).map(|_| fastrand::u8(..)).collect();
+        for (number, body) in [(1, &b"{}"[..]), (2, &[b'a'; 1 << 20]), (3, &long)] {
+            assert!(queue.push(to_put(number, body, &clock), &waiting));
+        }
+        let (name, token) = (name(4), FillToken(4));
+        assert!(queue.push(PutJob::GiveUp { name, token }, &waiting));
+        assert_eq!((queue.len(), waiting.load(Relaxed) > 4 << 20), (4, true));
+        let run = queue.run(&engine, &waiting, &counts, &clock);
+        let done = async {
+            while counts.snapshot(true, 0).too_large == 0 || waiting.load(Relaxed) > 0 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::select! {
+            () = run => {}
+            () = done => {}
+        }
+        for number in [1, 2] {
+            let found = find(&engine, number, 0).await;
+            assert!(matches!(found, FoundEntry::Have { .. }), "{number}");
+        }
+        assert_eq!(find(&engine, 3, 9000).await, FoundEntry::Lead, "too large");
+        let counted = counts.snapshot(true, 0);
+        assert_eq!((counted.stored, counted.too_large), (2, 1));
+        // It stays as long as it is fresh.
+        clock.advance(Duration::from_secs(9));
+        assert_eq!(find(&engine, 1, 0).await, FoundEntry::None);
+    }
+
+    #[tokio::test]
+    async fn the_queue_is_bounded_by_number_and_by_bytes() {
+        let (clock, queue) = (Clock::manual(), PutQueue::new());
+        let waiting = AtomicUsize::new(0);
+        for _ in 0..MOST_WAITING {
+            assert!(queue.push(to_put(1, b"{}", &clock), &waiting));
+        }
+        assert!(!queue.push(to_put(1, b"{}", &clock), &waiting));
+        assert_eq!(waiting.load(Relaxed), 2 * MOST_WAITING);
+        let queue = PutQueue::new();
+        waiting.store(MOST_BYTES - 3, Relaxed);
+        assert!(!queue.push(to_put(1, b"four", &clock), &waiting));
+        assert!(queue.push(to_put(1, b"two", &clock), &waiting));
+        assert_eq!(waiting.load(Relaxed), MOST_BYTES);
+    }
+
+    #[tokio::test]
+    async fn an_engine_that_does_not_answer_is_counted() {
+        let clock = Clock::manual();
+        let engine = ModelEntries::new(clock.clone());
+        engine.set_absent(true);
+        let counts = TierCounts::default();
+        let PutJob::Put(job) = to_put(1, b"{}", &clock) else {
+            panic!("a response");
+        };
+        put(&engine, job, &counts, &clock).await;
+        assert_eq!(counts.snapshot(true, 0).unstored, 1);
+    }
+}

@@ -39,7 +39,7 @@ fn mark(height: u32, branch: u8) -> TipMark {
     }
 }
 
-fn position(mark: Option<TipMark>) -> SharedPosition {
+pub(super) fn position(mark: Option<TipMark>) -> SharedPosition {
     let journal = JournalPosition {
         generation: Generation([7; 16]),
         record: 9,
@@ -47,7 +47,7 @@ fn position(mark: Option<TipMark>) -> SharedPosition {
     SharedPosition { journal, mark }
 }
 
-fn stored(body: &[u8], stamp: Option<ChainStamp>) -> StoredResponse {
+pub(super) fn stored(body: &[u8], stamp: Option<ChainStamp>) -> StoredResponse {
     let content_type = HeaderValue::from_static("application/json");
     StoredResponse {
         status: StatusCode::OK,
