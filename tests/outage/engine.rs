@@ -2,6 +2,7 @@
 //! ends, or says nothing, and comes back. No client sees any of it: without the engine a
 //! replica is an ordgate with a part of the budget.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use tokio::time::{Instant, sleep};
 use crate::drill::{PER_SECOND, WARM_BOUND, config, counts, fill, warm};
 use crate::figures::Table;
 use crate::front::{Front, Mood};
-use crate::load::{self, Phase};
+use crate::load::{self, Notes, Phase};
 use crate::servers::{Server, is_installed};
 use crate::support::gateway::{Source, merge};
 use crate::support::{Gateway, Setup};
@@ -33,22 +34,7 @@ pub(crate) async fn play(mood: Mood) {
     let mut engine = Server::start();
     let sandbox = Sandbox::new(Settings::default());
     let front = Front::start(&sandbox).await;
-    let mut config = config(&front, "10s");
-    // With a limit for each minute, a replica that starts waits until nothing counts any
-    // more that another could have sent before it.
-    let budget = format!(
-        "shared.replicas = 2
-        upstream.requests_per_minute = \"unlimited\"
-        upstream.requests_per_second = {WHOLE}"
-    );
-    merge(&mut config, &budget);
-    let source = Source {
-        config,
-        keys: "outage-drill-key-one".to_owned(),
-        engine: engine.url(),
-        ..Source::default()
-    };
-    let gateway = Setup::reading(&Arc::new(Mutex::new(source))).start();
+    let gateway = gateway(&front, &engine);
     let warm = warm(&sandbox);
     fill(&gateway, &warm).await;
     answers(&gateway, true).await;
@@ -81,12 +67,38 @@ pub(crate) async fn play(mood: Mood) {
     let second = front.arrivals().busiest(Duration::from_secs(1));
     gateway.end().await;
 
-    let mut table = Table::new(format!(
+    let title = format!(
         "outage drill: the engine {} for {lasted:.1?}; {} warm keys",
         mood.verb(),
         warm.len()
-    ));
-    for (phase, notes) in &load {
+    );
+    print(title, &load, second);
+    check(&load, second);
+}
+
+/// One of two replicas.
+fn gateway(front: &Front, engine: &Server) -> Gateway {
+    let mut config = config(front, "10s");
+    // With a limit for each minute, a replica that starts waits until nothing counts any
+    // more that another could have sent before it.
+    let budget = format!(
+        "shared.replicas = 2
+        upstream.requests_per_minute = \"unlimited\"
+        upstream.requests_per_second = {WHOLE}"
+    );
+    merge(&mut config, &budget);
+    let source = Source {
+        config,
+        keys: "outage-drill-key-one".to_owned(),
+        engine: engine.url(),
+        ..Source::default()
+    };
+    Setup::reading(&Arc::new(Mutex::new(source))).start()
+}
+
+fn print(title: String, load: &BTreeMap<Phase, Notes>, second: usize) {
+    let mut table = Table::new(title);
+    for (phase, notes) in load {
         let phase = format!("{phase:?}").to_lowercase();
         table.row(format!("{phase}: warm answers"), counts(&notes.kinds));
         table.row("  errors", notes.errors.len());
@@ -97,17 +109,19 @@ pub(crate) async fn play(mood: Mood) {
     }
     table.row("most in any 1 s (floor 20)", second);
     table.print();
-    for (phase, notes) in &load {
+}
+
+/// No warm key gets an error or a slow answer, and what is cold is fetched meanwhile.
+fn check(load: &BTreeMap<Phase, Notes>, second: usize) {
+    for (phase, notes) in load {
         // The crowd that comes last competes for the budget.
         let errors = notes.errors.first().filter(|_| *phase < Phase::After);
         assert_eq!(errors, None, "{phase:?}");
         assert!(notes.warm.max() < WARM_BOUND, "{phase:?}");
     }
     let cold = &load[&Phase::Outage].statuses;
-    assert!(
-        cold.get(&404).is_some_and(|answered| *answered > 5),
-        "{cold:?}"
-    );
+    let answered = cold.get(&404).copied().unwrap_or(0);
+    assert!(answered > 5, "{cold:?}");
     assert!(second <= PER_SECOND, "{second} in a second");
 }
 
