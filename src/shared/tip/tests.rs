@@ -200,6 +200,8 @@ async fn an_observation_is_as_old_as_the_call_before_its_probe() {
     let name = TipName::new("test", "http://indexer", "/status", "height");
     let first = one.ask(&name, true).await.unwrap();
     assert_eq!(first.sighting, None);
+    // The engine counts milliseconds.
+    tokio::time::sleep(Duration::from_millis(5)).await;
     let second = two.ask(&name, true).await.unwrap();
     // The probe takes a while, and so does its report.
     tokio::time::sleep(Duration::from_millis(60)).await;
