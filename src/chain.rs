@@ -189,6 +189,19 @@ impl Chain {
         self.apply_followed(tip, start, sent, height, tag, now)
     }
 
+    /// Whether a status that was requested at `start` by another replica may be from before
+    /// what is known here now.
+    pub(crate) fn is_overtaken(
+        &self,
+        tip: TipNumber,
+        start: RequestStart,
+        height: u32,
+        tag: Option<&[u8]>,
+    ) -> bool {
+        let tip = self.tip_at(tip);
+        tip.is_some_and(|tip| tip.ledger().is_overtaken(start, height, tag))
+    }
+
     /// Applies a status that another replica has requested at `sent` or later.
     pub(crate) fn apply_followed(
         &self,

@@ -224,7 +224,7 @@ impl Fill {
         let disk = self.disk.longest_wait();
         let tier = self.tier.as_ref().map(|tier| tier.longest_wait());
         let lower = disk + tier.unwrap_or_default();
-        self.upstream_of(key).max_wait() + FIRST_PROBE + lower + Duration::from_secs(1)
+        self.upstream_of(key).max_wait() + FIRST_PROBE * 2 + lower + Duration::from_secs(1)
     }
 
     /// The client of the upstream of a key's route.
@@ -258,7 +258,7 @@ impl Fill {
             // Mode `override`: `off` is fetched unshared, and `respect` by `relay`.
             false => {
                 let fetch = self.fetch_and_store(key, &route.cache, priority);
-                self.share_or_fetch(key, route, fetch).await
+                self.share_or_fetch(key, route, priority, fetch).await
             }
         }
     }

@@ -268,6 +268,7 @@ mod tests {
         let tier = Tier::open(directory.path(), 64 << 20, 0, Clock::manual()).unwrap();
         let route = RouteMeaning {
             digest: DIGEST,
+            name: DIGEST,
             mode: Mode::Respect,
             tip: 0,
             tip_digest: None,

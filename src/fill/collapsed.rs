@@ -140,7 +140,7 @@ impl Fill {
                         from: AnswerSource::Memory,
                     }),
                     (None, Some(route)) if from == ExchangeFrom::Anywhere => {
-                        fill.share_or_fetch(&own, route, fetch).await
+                        fill.share_or_fetch(&own, route, priority, fetch).await
                     }
                     (None, _) => fetch.await,
                 };

@@ -15,6 +15,7 @@ use crate::cache::key::Key;
 use crate::cache::policy::Mode;
 use crate::route::Route;
 use crate::shared::{PeekedEntry, SharedAnswer};
+use crate::upstream::{Priority, RequestPriority};
 
 impl Fill {
     /// What another replica has for a key, which is in memory from then on; or what
@@ -23,6 +24,7 @@ impl Fill {
         &self,
         key: &Key,
         route: &Route,
+        priority: RequestPriority,
         fetch: impl Future<Output = FillResult> + Send,
     ) -> FillResult {
         let Some(tier) = &self.tier else {
@@ -33,7 +35,9 @@ impl Fill {
             self.chain.first_probe(route.cache.tip, FIRST_PROBE).await;
         }
         let own_of = |stored: &StoredResponse| self.stored_key(key, stored);
-        let ticket = match tier.look_up(key, &own_of).await {
+        // A request that is ahead of clients may be refused: nobody is to wait for it.
+        let locks = priority.priority != Priority::LookAhead;
+        let ticket = match tier.look_up(key, locks, &own_of).await {
             SharedAnswer::Have {
                 own,
                 mut stored,

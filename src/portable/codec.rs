@@ -121,10 +121,20 @@ pub(crate) fn decode_head<C: CheckedPosition>(value: &[u8]) -> Option<(Head<'_, 
 /// What is kept, after its head.
 pub(crate) fn decode_rest(mut from: Reader<'_>) -> Option<Kept> {
     let kept = match from.u8()? {
-        ONE => Kept::One(Box::new(KeptResponse::read(&mut from)?)),
+        ONE => Kept::One(Box::new(KeptResponse::read(&mut from, MOST_BODY)?)),
         VARIANTS => Kept::Variants(variants::read(&mut from)?),
         _ => return None,
     };
+    from.is_at_end().then_some(kept)
+}
+
+/// What is kept, after its head, if it is one response whose body has at most so many
+/// bytes.
+pub(crate) fn decode_one(mut from: Reader<'_>, most_body: usize) -> Option<KeptResponse> {
+    if from.u8()? != ONE {
+        return None;
+    }
+    let kept = KeptResponse::read(&mut from, most_body)?;
     from.is_at_end().then_some(kept)
 }
 
@@ -167,7 +177,7 @@ impl KeptResponse {
         put_body(out, &self.body);
     }
 
-    fn read(from: &mut Reader<'_>) -> Option<Self> {
+    fn read(from: &mut Reader<'_>, most_body: usize) -> Option<Self> {
         Some(Self {
             status: StatusCode::from_u16(from.u16()?).ok()?,
             content_type: HeaderValue::from_bytes(from.bytes()?).ok()?,
@@ -186,7 +196,7 @@ impl KeptResponse {
                 true => Some(KeptStamp::read(from)?),
                 false => None,
             },
-            body: body(from)?,
+            body: body(from, most_body)?,
         })
     }
 }
@@ -251,12 +261,12 @@ pub(crate) fn put_body(out: &mut Vec<u8>, body: &[u8]) {
     put_bytes(out, compressed.as_deref().unwrap_or(body));
 }
 
-/// Reads a body.
-pub(crate) fn body(from: &mut Reader<'_>) -> Option<Bytes> {
+/// Reads a body of at most so many bytes.
+pub(crate) fn body(from: &mut Reader<'_>, most: usize) -> Option<Bytes> {
     let len = usize::try_from(from.u32()?).ok()?;
     let is_compressed = from.bool()?;
     let bytes = from.bytes()?;
-    if len > MOST_BODY {
+    if len > most {
         return None;
     }
     let body = match is_compressed {

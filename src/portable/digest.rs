@@ -72,6 +72,12 @@ pub(crate) fn of_tip(tip: &TipSource, asked: &Settings) -> MeaningDigest {
     MeaningDigest::of(&format!("tip 1 {meaning:?}"))
 }
 
+/// The digest of a route's name: it names the route in purges, which mean the same where
+/// replicas differ in anything else, as while they are restarted one after the other.
+pub(crate) fn of_name(route: &str) -> MeaningDigest {
+    MeaningDigest::of(&format!("route name 1 {route:?}"))
+}
+
 /// The digest of a route. `tip` is that of its tip, in mode `chain`, with the depth at
 /// which answers are final; `targeted` the field that mode `respect` prefers to
 /// `cache-control`.

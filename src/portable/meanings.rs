@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use http::HeaderName;
 
-use super::digest::{MeaningDigest, of_route, of_tip};
+use super::digest::{MeaningDigest, of_name, of_route, of_tip};
 use crate::cache::policy::Mode;
 use crate::chain::{Chain, TipNumber};
 use crate::route::{Route, RouteTable};
@@ -23,6 +23,8 @@ pub(crate) struct Meanings {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RouteMeaning {
     pub(crate) digest: MeaningDigest,
+    /// The digest of its name alone.
+    pub(crate) name: MeaningDigest,
     pub(crate) mode: Mode,
     pub(crate) tip: TipNumber,
     pub(crate) tip_digest: Option<MeaningDigest>,
@@ -52,6 +54,7 @@ impl Meanings {
             let tip = tip_digest.map(|tip| (tip, depth));
             let meaning = RouteMeaning {
                 digest: of_route(route, settings, tip, targeted),
+                name: of_name(&route.name),
                 mode: cache.mode,
                 tip: cache.tip,
                 tip_digest,

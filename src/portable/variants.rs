@@ -159,7 +159,7 @@ impl KeptVariant {
             received: from.u64()?,
             initial_age: span(from)?,
             is_encodable: from.bool()?,
-            body: body(from)?,
+            body: body(from, MOST_BODY)?,
         })
     }
 }

@@ -175,6 +175,12 @@ impl FollowedTip {
             return;
         };
         self.seen = Some(sighting.id);
+        let (chain, tag) = (&self.fill.chain, sighting.tag.as_deref());
+        if chain.is_overtaken(self.tip, start, sighting.height, tag) {
+            // An answer has shown something else since. The next status decides.
+            chain.request_probe(self.tip);
+            return;
+        }
         let upstream = self.fill.upstreams.get(self.source.upstream);
         if !upstream.record_followed_height(endpoint, &self.path, sighting.height) {
             return;

@@ -286,7 +286,7 @@ impl Journal {
         let deadline = tokio::time::Instant::now() + PATIENCE;
         loop {
             let reach = read(&self.machine).reach(uid);
-            let is_done = reach.is_recorded && reach.waiting.is_empty();
+            let is_done = reach.is_recorded && reach.is_listed && reach.waiting.is_empty();
             let changed = tokio::time::timeout_at(deadline, words.changed());
             if is_done || !matches!(changed.await, Ok(Ok(()))) {
                 let reach = read(&self.machine).reach(uid);

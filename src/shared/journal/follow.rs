@@ -29,7 +29,7 @@ const SAVE_EVERY: Duration = Duration::from_secs(1);
 const SAVE_UNCHANGED: Duration = Duration::from_secs(10);
 
 /// How many words are sent at most before the process ends.
-const LAST_WORDS: usize = 4;
+const LAST_WORDS: usize = 20;
 
 impl Journal {
     /// Follows the journal until it is dropped. `announcer` is the engine by a connection
@@ -47,8 +47,15 @@ impl Journal {
         for _ in 0..LAST_WORDS {
             let left = self.exchange(engine, false, true).await;
             if left.is_err() || !read(&self.machine).has_more() {
-                return;
+                break;
             }
+        }
+        let unsent = read(&self.machine).unsent();
+        if unsent > 0 {
+            tracing::error!(
+                purges = unsent,
+                "other replicas never learn of the last purges, since the engine does not have them: purge there"
+            );
         }
     }
 
@@ -116,7 +123,11 @@ impl Journal {
                 Ok(false) => continue,
                 Ok(true) => {
                     self.wake.notify_one();
-                    AFTER_RECORDS
+                    // What words do not read would be announced again at once.
+                    match self.last_failure.borrow().is_some() {
+                        true => AFTER_BROKEN,
+                        false => AFTER_RECORDS,
+                    }
                 }
                 Err(_) => AFTER_BROKEN,
             };

@@ -1,11 +1,13 @@
 //! The records of the present generation that this process still remembers.
 
 use std::collections::{HashSet, VecDeque};
+use std::time::Duration;
 
 use super::position::RecordNumber;
 use super::record::{JournalRecord, RecordUid};
 
-/// The most records, which is also the most that the engine keeps.
+/// The most records. The engine keeps twice as many, so that no replica misses one when
+/// several send what they remember to a new generation.
 pub(crate) const MOST_RECORDS: usize = 4096;
 /// The most bytes of all records.
 const MOST_BYTES: usize = 1 << 20;
@@ -19,6 +21,8 @@ pub(super) struct History {
     floor: RecordNumber,
     records: VecDeque<(RecordUid, JournalRecord)>,
     bytes: usize,
+    /// When a record was forgotten last, in any generation.
+    forgot: Option<Duration>,
 }
 
 impl History {
@@ -35,8 +39,13 @@ impl History {
         std::mem::take(&mut self.records)
     }
 
+    /// How long ago a record was forgotten.
+    pub(super) fn since_forgotten(&self, now: Duration) -> Option<Duration> {
+        Some(now.saturating_sub(self.forgot?))
+    }
+
     /// Adds the next record.
-    pub(super) fn push(&mut self, uid: RecordUid, record: JournalRecord) {
+    pub(super) fn push(&mut self, now: Duration, uid: RecordUid, record: JournalRecord) {
         self.bytes += record.weight();
         self.records.push_back((uid, record));
         while self.records.len() > MOST_RECORDS || self.bytes > MOST_BYTES {
@@ -45,6 +54,7 @@ impl History {
             };
             self.bytes -= oldest.weight();
             self.floor += 1;
+            self.forgot = Some(now);
         }
     }
 
@@ -117,7 +127,7 @@ mod tests {
         let mut history = History::default();
         history.begin(10);
         for number in 11..=13 {
-            history.push(uid(number), text(number as usize));
+            history.push(Duration::ZERO, uid(number), text(number as usize));
         }
         let count = |number| Some(history.since(number)?.count());
         let counts = [9, 10, 11, 13, 14].map(count);
@@ -131,12 +141,12 @@ mod tests {
     fn too_many_records_and_too_many_bytes_raise_the_floor() {
         let mut history = History::default();
         for number in 1..=MOST_RECORDS as u64 + 5 {
-            history.push(uid(number), JournalRecord::Unknown);
+            history.push(Duration::ZERO, uid(number), JournalRecord::Unknown);
         }
         assert_eq!(history.floor(), 5);
         let mut history = History::default();
         for number in 1..=2000 {
-            history.push(uid(number), text(900));
+            history.push(Duration::ZERO, uid(number), text(900));
         }
         let kept = 2000 - history.floor();
         assert!((MOST_BYTES as u64 / 1200..MOST_BYTES as u64 / 900).contains(&kept));

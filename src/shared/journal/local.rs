@@ -47,7 +47,7 @@ impl LocalPurges {
         disk: Arc<dyn PurgesOnDisk>,
     ) {
         let routes = meanings.routes.iter();
-        let routes = routes.map(|(number, route)| (*number, route.digest));
+        let routes = routes.map(|(number, route)| (*number, route.name));
         self.names.learn(routes, &meanings.tips);
         self.cache = Some(cache.clone());
         self.disk = Some(disk);

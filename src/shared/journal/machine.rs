@@ -72,6 +72,9 @@ pub(crate) struct JournalMachine {
     tail: RecordNumber,
     /// When all records were known last: the send of the word that was answered so.
     contact: Option<Duration>,
+    /// How long before the start the same was so in the run before.
+    saved_age: Option<Duration>,
+    started: Duration,
     /// The same, in this run.
     heard: Option<Duration>,
     history: History,
@@ -125,7 +128,9 @@ impl JournalMachine {
             made: 0,
             followed,
             tail: 0,
-            contact: saved.and_then(|saved| now.checked_sub(saved.age)),
+            contact: None,
+            saved_age: saved.map(|saved| saved.age),
+            started: now,
             heard: None,
             history: History::default(),
             seen: SeenRecords::default(),
@@ -166,8 +171,13 @@ impl JournalMachine {
     /// The next word. Until it is answered or [`lost`](Self::lost), there must be no other.
     pub(crate) fn word(&mut self, now: Duration, list: bool, leave: bool) -> Word {
         self.beat += 1;
-        // Those of an earlier generation come first, so that the order stays.
-        let waiting = self.again.iter().chain(&self.outbox);
+        // Those of an earlier generation come first, so that the order stays; but others may
+        // know them too, and nobody knows those of a process that ends.
+        let (first, then) = match leave {
+            false => (&self.again, &self.outbox),
+            true => (&self.outbox, &self.again),
+        };
+        let waiting = first.iter().chain(then);
         let mut bytes = 0;
         let records = waiting
             .filter(|waiting| !waiting.is_sent)
@@ -237,7 +247,7 @@ impl JournalMachine {
                 self.history.begin(number - 1);
             }
             followed.read = number;
-            let effect = self.read_record(uid, &content, number > followed.applied);
+            let effect = self.read_record(now, uid, &content, number > followed.applied);
             effects.extend(effect);
             followed.applied = followed.applied.max(number);
         }
@@ -249,7 +259,8 @@ impl JournalMachine {
                 .map_or(Duration::ZERO, |at| now.saturating_sub(at));
             self.listed = Some(now);
             let rows = rows.into_iter().filter(|row| row.process != self.process);
-            self.others.listed(followed.generation, rows, since);
+            self.others
+                .listed((followed.generation, reply.tail), rows, since);
         }
         if followed.read == self.tail {
             self.heard = Some(pending.began);
@@ -283,8 +294,11 @@ impl JournalMachine {
         let mut missed = None;
         if before.is_some() {
             self.counts.generations += 1;
-            let is_recent = |contact| now.saturating_sub(contact) <= DEAF;
-            if !self.contact.is_some_and(is_recent) && has(JournalRule::DeafPurgesEverything) {
+            let since = |at| now.saturating_sub(at);
+            let before_start = || Some(self.saved_age?.saturating_add(since(self.started)));
+            let deaf = self.contact.map(since).or_else(before_start);
+            let is_recent = deaf.is_some_and(|deaf| deaf <= DEAF);
+            if !is_recent && has(JournalRule::DeafPurgesEverything) {
                 missed = Some(
                     "the journal has begun anew, and this replica had not heard it for too long",
                 );
@@ -300,6 +314,11 @@ impl JournalMachine {
         };
         let known = self.history.begin(floor);
         self.send_again(known);
+        let forgotten = self.history.since_forgotten(now);
+        if before.is_some() && forgotten.is_some_and(|ago| ago <= DEAF) {
+            // Somebody may come back to whom nobody can send all that was missed.
+            self.push_own(JournalRecord::purge_all());
+        }
         let skips = before.is_none() && !has(JournalRule::FirstContactApplies);
         ReadUpTo {
             generation: reply.generation,
@@ -346,6 +365,7 @@ impl JournalMachine {
 
     fn read_record(
         &mut self,
+        now: Duration,
         uid: RecordUid,
         content: &[u8],
         is_later: bool,
@@ -356,7 +376,7 @@ impl JournalMachine {
         self.counts.sent += (waiting - self.outbox.len()) as u64;
         self.again.retain(|waiting| waiting.uid != uid);
         let is_new = self.seen.insert(uid);
-        self.history.push(uid, record.clone());
+        self.history.push(now, uid, record.clone());
         if record == JournalRecord::Unknown {
             self.counts.unknown += 1;
             return None;
@@ -373,6 +393,12 @@ impl JournalMachine {
             .is_some_and(|followed| followed.read < self.tail);
         let mut waiting = self.outbox.iter().chain(&self.again);
         is_behind || waiting.any(|waiting| !waiting.is_sent)
+    }
+
+    /// How many own records the engine does not have.
+    pub(crate) fn unsent(&self) -> usize {
+        let unsent = self.outbox.iter().filter(|waiting| !waiting.is_sent);
+        unsent.count()
     }
 
     /// Where this process stands.

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use crate::shared::allowance::ProcessId;
-use crate::shared::journal::history::MOST_RECORDS;
 use crate::shared::journal::position::{Generation, RecordNumber};
 use crate::shared::journal::record::RecordUid;
 use crate::shared::journal::rules::{JournalRule, has};
@@ -12,6 +11,8 @@ use crate::shared::journal::word::{MOST_AT_ONCE, ReplicaRow, Word, WordReply};
 
 /// How many uids are remembered.
 const MOST_UIDS: usize = 16_384;
+/// The most records that the engine keeps.
+pub(super) const MOST_RECORDS: usize = 8192;
 
 /// The journal in the engine.
 #[derive(Clone, Debug, PartialEq, Eq)]

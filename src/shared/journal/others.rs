@@ -23,7 +23,11 @@ const MOST_UNSEEN: Duration = Duration::from_secs(2);
 
 /// The other replicas.
 #[derive(Debug, Default)]
-pub(crate) struct OtherReplicas(ByProcess<OtherReplica>);
+pub(crate) struct OtherReplicas {
+    all: ByProcess<OtherReplica>,
+    /// The last record that the journal had when they were listed.
+    listed_at: Option<(Generation, RecordNumber)>,
+}
 
 /// Another replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,18 +52,22 @@ pub(crate) struct Reach {
     pub(crate) silent: Vec<Arc<str>>,
     /// Whether the record is in the journal.
     pub(crate) is_recorded: bool,
+    /// Whether the replicas were listed since: another may have come before it.
+    pub(crate) is_listed: bool,
 }
 
 impl OtherReplicas {
-    /// Takes in the rows of all others, this long after those before.
+    /// Takes in the rows of all others, this long after those before. The journal has
+    /// records up to a number.
     pub(super) fn listed(
         &mut self,
-        generation: Generation,
+        (generation, last): (Generation, RecordNumber),
         rows: impl Iterator<Item = ReplicaRow>,
         since: Duration,
     ) {
+        self.listed_at = Some((generation, last));
         let mut rows: ByProcess<_> = rows.map(|row| (row.process, row)).collect();
-        self.0.retain(|process, known| {
+        self.all.retain(|process, known| {
             let Some(row) = rows.remove(process) else {
                 known.silent += since.min(MOST_UNSEEN);
                 // One that was here in this generation has left. Others may not have been
@@ -85,12 +93,12 @@ impl OtherReplicas {
             };
             (process, new)
         });
-        self.0.extend(new);
+        self.all.extend(new);
     }
 
     /// Rows to remove, with their last beats.
     pub(super) fn forgotten(&self) -> Vec<(ProcessId, u64)> {
-        let silent = self.0.iter();
+        let silent = self.all.iter();
         let silent = silent.filter(|(_, other)| other.silent >= FORGOTTEN);
         let rows = silent.map(|(process, other)| (*process, other.beat));
         rows.take(MOST_AT_ONCE).collect()
@@ -100,9 +108,14 @@ impl OtherReplicas {
     pub(super) fn reach(&self, record: Option<(Generation, RecordNumber)>) -> Reach {
         let mut reach = Reach {
             is_recorded: record.is_some(),
+            is_listed: record.zip(self.listed_at).is_some_and(
+                |((generation, number), (listed_in, last))| {
+                    generation == listed_in && number <= last
+                },
+            ),
             ..Reach::default()
         };
-        for other in self.0.values() {
+        for other in self.all.values() {
             let has_applied = record.is_some_and(|(generation, number)| {
                 let counts =
                     other.generation == generation || !has(JournalRule::AppliedInGeneration);
@@ -120,6 +133,6 @@ impl OtherReplicas {
 
     /// All of them.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &OtherReplica> {
-        self.0.values()
+        self.all.values()
     }
 }

@@ -144,7 +144,8 @@ impl WordReply {
             records: records.collect::<Option<_>>()?,
             rows: match *rows == EngineValue::Nothing {
                 true => None,
-                false => Some(rows.list()?.iter().map(row).collect::<Option<_>>()?),
+                // Another version may have rows of another form.
+                false => Some(rows.list()?.iter().filter_map(row).collect()),
             },
         })
     }

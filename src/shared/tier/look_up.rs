@@ -50,6 +50,8 @@ struct Looking<'l> {
     key: &'l Key,
     name: EntryName,
     token: FillToken,
+    /// For how long others wait for this fetch; 0 if they do not.
+    lock_ms: u64,
     began: Instant,
     /// The last response that was of no use.
     unusable: Option<FillToken>,
@@ -72,6 +74,7 @@ impl SharedTier {
     pub(crate) async fn look_up(
         self: &Arc<Self>,
         key: &Key,
+        locks: bool,
         own_key: &(dyn Fn(&StoredResponse) -> Key + Sync),
     ) -> SharedAnswer {
         let Some(route) = self.route(key) else {
@@ -83,6 +86,7 @@ impl SharedTier {
             key,
             name: self.name(route, key),
             token: FillToken(fastrand::u128(..)),
+            lock_ms: if locks { self.link.lock_ms() } else { 0 },
             began: Instant::now(),
             unusable: None,
             tries: 0,
@@ -154,7 +158,7 @@ impl Looking<'_> {
             let look_up = LookUp {
                 unusable: self.unusable,
                 token: self.token,
-                lock_ms: link.lock_ms(),
+                lock_ms: self.lock_ms,
             };
             let sent = link.now();
             let reply = engine.look_up(&self.name, &look_up).await;
@@ -197,7 +201,8 @@ impl Looking<'_> {
     fn failed(self, error: &SharedError) -> SharedAnswer {
         let link = &self.tier.link;
         count(&link.counts().errors);
-        if *error == SharedError::Late && link.lock_ms() > 0 {
+        let is_unsent = matches!(error, SharedError::Absent | SharedError::Refused(_));
+        if !is_unsent && self.lock_ms > 0 {
             // It may still give the lock.
             link.submit(PutJob::GiveUp {
                 name: self.name,

@@ -21,6 +21,7 @@ use crate::cache::sequence::PurgeSequence;
 use crate::chain::finality::Class;
 use crate::chain::{Chain, Freshness, TipMark, TipNumber};
 use crate::clock::Moment;
+use crate::pages::Block;
 use crate::portable::codec::KeptStamp;
 use crate::portable::meanings::RouteMeaning;
 use crate::portable::restore::{RestoredStamp, Restoring};
@@ -162,8 +163,20 @@ impl SharedTier {
             }
             _ => return Err(UnusableReason::Foreign),
         };
+        let contradicts = |block: &Block| {
+            let known = self.chain.hash_at(route.tip, block.height);
+            known.is_some_and(|hash| hash != block.hash)
+        };
+        let is_of_chain = stored.stamp().is_some();
+        if is_of_chain
+            && stored
+                .page()
+                .is_some_and(|page| page.blocks().iter().any(contradicts))
+        {
+            return Err(UnusableReason::Chain);
+        }
         let own = own_key(&stored);
-        let names = (route.digest, route.tip_digest);
+        let names = (route.name, route.tip_digest);
         let holds = |key: &Key| {
             let subject = stored.purge_subject(key.as_bytes());
             self.link

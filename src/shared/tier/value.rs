@@ -8,7 +8,7 @@ use crate::cache::StoredResponse;
 use crate::chain::TipMark;
 use crate::portable::bytes::{Reader, put_record, take_record};
 use crate::portable::codec::{
-    CheckedPosition, Head, Kept, KeptResponse, KeptStamp, decode_head, decode_rest, encode,
+    CheckedPosition, Head, Kept, KeptResponse, KeptStamp, decode_head, decode_one, encode,
 };
 use crate::shared::journal::JournalPosition;
 
@@ -83,8 +83,5 @@ pub(super) fn read(value: &[u8]) -> Option<(Head<'_, SharedPosition>, KeptRespon
     let mut record = Reader(value);
     let content = take_record(&mut record).filter(|_| record.is_at_end())?;
     let (head, rest) = decode_head::<SharedPosition>(content)?;
-    match decode_rest(rest)? {
-        Kept::One(kept) if kept.body.len() <= MOST_PLAIN => Some((head, *kept)),
-        Kept::One(_) | Kept::Variants(_) => None,
-    }
+    Some((head, decode_one(rest, MOST_PLAIN)?))
 }

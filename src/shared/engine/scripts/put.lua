@@ -14,7 +14,11 @@ local function later(stored)
   if record ~= ARGV[3] then
     return record > ARGV[3]
   end
-  return (tonumber(stored[2]) or 0) > tonumber(ARGV[4])
+  -- One from the future is from before the server's clock was set back.
+  local time = redis.call('TIME')
+  local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+  local received = tonumber(stored[2]) or 0
+  return received <= now and received > tonumber(ARGV[4])
 end
 
 local is_later = later(redis.call('HMGET', KEYS[1], 'p', 'r'))

@@ -20,7 +20,8 @@
 -- Nothing depends on the server's clock: the time only makes names differ. A copy refuses
 -- the script, since it writes.
 
-local MOST, MOST_UIDS, AT_ONCE = 4096, 16384, 64
+-- A new generation gets the histories of all replicas, of 4096 records each, which differ.
+local MOST, MOST_UIDS, AT_ONCE = 8192, 16384, 64
 
 local key, stream, uids = KEYS[1], KEYS[2], KEYS[3]
 local process, name, beat = ARGV[1], ARGV[2], tonumber(ARGV[3])

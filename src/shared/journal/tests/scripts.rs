@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::super::WORD;
-use super::super::history::MOST_RECORDS;
+use super::super::model::MOST_RECORDS;
 use super::super::model::{self, ModelJournal};
 use super::super::position::Generation;
 use super::super::record::RecordUid;
