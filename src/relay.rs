@@ -45,6 +45,7 @@ use crate::disk::DiskSlot;
 use crate::identify::{Client, TrustedProxies};
 use crate::respond::Responder;
 use crate::route::{Route, RouteTable};
+use crate::shared::SharedTier;
 use crate::upstream::{Failure, MissingRoutes, RequestBody, Upstreams};
 use crate::wire::Body;
 pub(crate) use recall::{Recall, decide_plain, mark_as_from_disk, recall};
@@ -64,6 +65,8 @@ pub struct Relay {
     pub(crate) cache: Cache,
     /// What is kept on disk, if anything.
     pub(crate) disk: DiskSlot,
+    /// What replicas keep for each other, if they share an engine.
+    pub(crate) tier: Option<Arc<SharedTier>>,
     /// What survives reloads.
     pub state: RelayState,
     /// The upstreams of the routes.

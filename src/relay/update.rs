@@ -181,6 +181,9 @@ impl Fetch {
                 let mut key = Key::begin(other.number);
                 key.buffer().extend_from_slice(own.as_bytes());
                 relay.cache.store().remove(&key);
+                if let Some(tier) = &relay.tier {
+                    tier.invalidate(&key);
+                }
                 invalidates = true;
             }
         }

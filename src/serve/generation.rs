@@ -397,6 +397,7 @@ fn assemble(
             routes: fill.routes.clone(),
             cache: fill.cache.clone(),
             disk: fill.disk.clone(),
+            tier: fill.tier.clone(),
             state: ongoing,
             upstreams: fill.upstreams.clone(),
             wait_for_end: config.stale_wait,

@@ -25,6 +25,7 @@
 //!   a few calls more.
 
 mod counts;
+mod invalidated;
 mod link;
 mod look_up;
 mod puts;
@@ -75,6 +76,14 @@ impl SharedTier {
     /// The longest time that a look-up may take.
     pub(crate) fn longest_wait(&self) -> Duration {
         self.link.longest_wait()
+    }
+
+    /// Uses nothing any more that was requested under this key so far.
+    pub(crate) fn invalidate(&self, key: &Key) {
+        if let Some(route) = self.route(key) {
+            let name = self.name(route, key).value;
+            self.link.invalidated().push(name, self.link.now());
+        }
     }
 
     fn route(&self, key: &Key) -> Option<RouteMeaning> {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::counts::{TierCounts, TierSnapshot, count};
+use super::invalidated::InvalidatedKeys;
 use super::puts::{PutJob, PutQueue};
 use crate::clock::{Clock, Moment};
 use crate::shared::engine::entries::{EntryName, SharedEntries};
@@ -37,6 +38,7 @@ pub(crate) struct TierLink {
     /// The bytes of all queues.
     waiting: AtomicUsize,
     counts: TierCounts,
+    invalidated: InvalidatedKeys,
     clock: Clock,
 }
 
@@ -57,6 +59,7 @@ impl TierLink {
             queues: std::array::from_fn(|_| PutQueue::new()),
             waiting: AtomicUsize::new(0),
             counts: TierCounts::default(),
+            invalidated: InvalidatedKeys::default(),
             clock,
         })
     }
@@ -91,6 +94,10 @@ impl TierLink {
 
     pub(super) fn journal(&self) -> &Journal {
         &self.journal
+    }
+
+    pub(super) const fn invalidated(&self) -> &InvalidatedKeys {
+        &self.invalidated
     }
 
     pub(super) const fn counts(&self) -> &TierCounts {

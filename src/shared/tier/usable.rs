@@ -183,6 +183,14 @@ impl SharedTier {
                 .journal()
                 .holds(journal, names, key.target(), subject)
         };
+        let sent = stored.received.before(stored.took);
+        let is_invalid = |key: &Key| {
+            let name = self.name(route, key).value;
+            self.link.invalidated().since(&name, sent)
+        };
+        if is_invalid(key) || own != *key && is_invalid(&own) {
+            return Err(UnusableReason::Purged);
+        }
         if !self.link.journal().is_heard() || !holds(key) || own != *key && !holds(&own) {
             return Err(UnusableReason::Purged);
         }
