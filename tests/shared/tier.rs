@@ -231,3 +231,40 @@ async fn a_route_that_means_something_else_has_its_own_responses() {
     assert_eq!(upstream.count(), 3);
     assert_eq!(responses(&third[0]).await["unusable"]["foreign"], 1);
 }
+
+/// Routes of two modes to one origin.
+const TWO_MODES: &str = r#"
+    [[route]]
+    name = "timed"
+    path = "/timed/{id}"
+    params.id = { type = "string" }
+    cache = { mode = "override", times.200 = "1h" }
+    [[route]]
+    name = "plain"
+    path = "/plain/{id}"
+    params.id = { type = "string" }
+    headers = "all"
+    methods = ["*"]
+    cache = { mode = "respect" }
+"#;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_an_unsafe_request_invalidates_does_not_come_back_from_the_engine() {
+    if !is_installed() {
+        return;
+    }
+    let (engine, clock, upstream) = (Server::start(), Clock::manual(), Upstream::start());
+    let setup = || Setup::alone().config(&upstream.config()).config(TWO_MODES);
+    let gateways = replicas(1, &engine, &clock, setup);
+    heard(&gateways).await;
+    upstream.once("/timed/a", Reply::json("1"));
+    assert_eq!(gateways[0].get("/timed/a").await.text(), "1");
+    stored(&gateways[0], 1).await;
+    clock.advance(Duration::from_millis(10));
+    let field = "content-location: /timed/a\r\n";
+    upstream.once("/plain/b", Reply::with(200, field, "done"));
+    let post = gateways[0].request("POST", "/plain/b", &[]).await;
+    assert_eq!(post.status, 200);
+    upstream.once("/timed/a", Reply::json("2"));
+    assert_eq!(gateways[0].get("/timed/a").await.text(), "2");
+}
