@@ -24,8 +24,10 @@
 //! ([`machine::MOST_WAITING`]), and the replica goes on as a standalone ordgate.
 //!
 //! Not covered: rows of the engine that somebody replaces by older ones while it runs (what
-//! was stored elsewhere may be used once more); two engines that both have replicas for longer than the history of a
-//! replica lasts (a split), and an engine that answers with records that nobody has sent.
+//! was stored elsewhere may be used once more); two engines that both have replicas for
+//! longer than the history of a replica lasts (a split); an engine that answers with records
+//! that nobody has sent; and a purge that only one process knew which has ended, because
+//! the engine was away or has lost it, and all others were away too.
 
 mod file;
 mod follow;

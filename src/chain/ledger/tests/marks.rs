@@ -97,3 +97,21 @@ fn a_block_that_was_perhaps_seen_after_its_epoch_marks_none() {
     test.answer(&[block(99, 1)], &tag(101, 1));
     assert_eq!(test.0.marked_epoch(mark(99, 1)), marked(2, false));
 }
+
+#[test]
+fn a_status_is_overtaken_by_what_was_learned_since_its_request() {
+    let mut test = at_tip(100);
+    let before = test.0.start();
+    let says = |test: &TestLedger, start, height| {
+        let tag = tag(height, 0);
+        test.0.is_overtaken(start, height, Some(tag.as_bytes()))
+    };
+    assert!(!says(&test, before, 100) && !says(&test, before, 101));
+    // An answer shows that there is a new tip.
+    test.answer(&[], &tag(101, 0));
+    assert!(says(&test, before, 100), "it is the tip of before");
+    assert!(!says(&test, before, 101), "it says the same");
+    let after = test.0.start();
+    assert!(!says(&test, after, 100) && !says(&test, after, 102));
+    assert!(!test.0.is_overtaken(before, 100, None), "it has no tag");
+}

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::super::history::MOST_RECORDS;
 use super::super::machine::{DEAF, JournalEffect, JournalMachine, MOST_WAITING, SavedPosition};
 use super::super::model::{self, ModelJournal};
 use super::super::position::{Generation, JournalPosition};
@@ -303,4 +304,59 @@ fn a_reply_to_a_word_that_was_given_up_changes_nothing() {
     let process = ProcessId(9);
     let reach = one.reach(RecordUid { process, number });
     assert!(!reach.is_recorded);
+}
+
+#[test]
+fn a_purge_waits_for_a_list_that_is_newer_than_its_record() {
+    let mut engine = None;
+    let (mut one, mut two) = (machine(1, None), machine(2, None));
+    all_words(&mut one, &mut engine, at(0));
+    all_words(&mut two, &mut engine, at(0));
+    let uid = one.append(text(1));
+    let word = one.word(at(0), false, false);
+    let reply = model::word(&mut engine, (LIFE, 0), &word);
+    assert_eq!(reply.rows, None, "it was listed just now");
+    one.answered(at(0), word.beat, reply);
+    let reach = one.reach(uid);
+    assert!(
+        reach.is_recorded && !reach.is_listed,
+        "two is not known yet"
+    );
+    word_of(&mut one, &mut engine, at(0));
+    let reach = one.reach(uid);
+    assert!(reach.is_listed && names(&reach.waiting) == ["replica 2"]);
+}
+
+#[test]
+fn a_restarted_machine_does_not_count_as_long_deaf() {
+    let mut engine = None;
+    let mut one = machine(1, None);
+    one.append(text(1));
+    all_words(&mut one, &mut engine, at(0));
+    for (age, expected) in [(60, false), (DEAF.as_secs() + 1, true)] {
+        let saved = saved(&one, Duration::from_secs(age));
+        // The clock begins anew with the machine.
+        let start = Duration::from_secs(5);
+        let mut again = JournalMachine::new(ProcessId(3), "three".into(), Some(saved), start);
+        let effects = all_words(&mut again, &mut None, start);
+        assert_eq!(everything(&effects), expected, "{age}");
+    }
+}
+
+#[test]
+fn a_new_generation_purges_everything_if_purges_were_forgotten_lately() {
+    let mut engine = None;
+    let (mut one, mut two) = (machine(1, None), machine(2, None));
+    all_words(&mut two, &mut engine, at(0));
+    for number in 0..MOST_RECORDS + 1 {
+        one.append(text(number));
+        if number % 500 == 0 {
+            all_words(&mut one, &mut engine, at(0));
+        }
+    }
+    all_words(&mut one, &mut engine, at(0));
+    let mut engine = None;
+    all_words(&mut one, &mut engine, at(1));
+    let all = JournalEffect::Apply(JournalRecord::purge_all());
+    assert!(all_words(&mut two, &mut engine, at(1)).contains(&all));
 }
