@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::cache::outcome::{OUTCOMES, Outcome};
 use crate::identify::ClientLabel;
-use crate::respond::RequestId;
+use crate::wire::request_id::RequestId;
 
 /// The configuration of the access log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -332,6 +332,7 @@ impl Fill {
 
     /// Sends a request to the upstream, and reports a failure.
     async fn send(&self, key: &Key, priority: RequestPriority) -> Result<Answer, Failure> {
+        let priority = priority.on_route(key.route());
         let answer = self.upstream_of(key).fetch(key.target(), priority).await;
         match &answer {
             Ok(_) => self.missing_routes.answered(key.route()),

@@ -6,11 +6,15 @@
 //! stay are shared by both, so that requests still under way on the old one are
 //! not lost.
 
+pub mod errors;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use http::StatusCode;
+
+use errors::RecentErrors;
 
 use crate::cache::outcome::{OUTCOMES, Outcome};
 use crate::clock::Moment;
@@ -57,6 +61,8 @@ pub struct Totals {
     pub unsent: Arc<UnsentBytes>,
     /// Clients in the limiter's table after its last pruning.
     pub clients: AtomicU64,
+    /// The last answers with a 5xx status.
+    pub errors: RecentErrors,
 }
 
 /// The least time between two log lines about floods of one kind.

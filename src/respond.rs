@@ -4,7 +4,6 @@
 //!
 //! Which of them to send is decided by the gateway.
 
-mod request_id;
 mod template;
 
 use std::sync::Arc;
@@ -35,8 +34,8 @@ use crate::identify::Client;
 use crate::limit::RequestAllowance;
 use crate::limit::tokens::TokenClient;
 use crate::refusal::Refusal;
+pub use crate::wire::request_id::RequestId;
 use crate::wire::{Body, PROBLEM_JSON, RATELIMIT, RATELIMIT_POLICY, SERVER_TIMING, X_REQUEST_ID};
-pub use request_id::RequestId;
 use template::{FieldRole, HeaderTemplate, TemplateForm, Templates};
 
 /// Configuration of what responses carry beside the answer.

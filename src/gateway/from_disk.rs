@@ -16,7 +16,7 @@ use crate::chain::Freshness;
 use crate::fill::FromDisk;
 use crate::refusal::Refusal;
 use crate::relay::{self, Recall};
-use crate::upstream::{Priority, RequestPriority};
+use crate::upstream::Priority;
 use crate::wire::Body;
 
 impl Gateway {
@@ -51,8 +51,7 @@ impl Gateway {
                             stored.stored = self.fill.store_as_final(key, &stored.stored);
                         }
                         if reuse == Reuse::WhileRevalidate {
-                            let client = context.client();
-                            let priority = RequestPriority::of(client, Priority::Revalidation);
+                            let priority = context.priority(Priority::Revalidation);
                             self.fill.refresh(key, priority);
                         }
                         return Some(stored);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use http::{HeaderMap, Response};
 use tokio::time::Instant;
 
-use super::{Gateway, RequestContext, Session};
+use super::{Gateway, RequestContext, RequestRef, Session};
 use crate::cache::JudgedResponse;
 use crate::cache::key::Key;
 use crate::cache::outcome::Outcome;
@@ -58,13 +58,13 @@ impl Gateway {
     pub(super) async fn answer_miss(
         &self,
         session: &Session,
-        context: RequestContext,
+        (context, uri): RequestRef<'_>,
         mut miss: Miss,
         fields: HeaderMap,
     ) -> Response<Body> {
         let arrived = Instant::now();
-        if let Some(judged) = self.recall_from_disk(&context, &mut miss).await {
-            return self.answer_from_disk(session, &context, &miss, judged, &fields);
+        if let Some(judged) = self.recall_from_disk(context, &mut miss).await {
+            return self.answer_from_disk(session, context, &miss, judged, &fields);
         }
         let (client, key) = (context.client(), &miss.lookup.key);
         let joins = !miss.bypasses() && self.fill.collapse.has(key.as_bytes());
@@ -73,9 +73,9 @@ impl Gateway {
         if let Err(refusal) = admitted
             && (miss.bypasses() || self.fill.plan(key).fetches())
         {
-            return self.answer_over_limit(session, &context, miss, &refusal, &fields);
+            return self.answer_over_limit(session, (context, uri), miss, &refusal, &fields);
         }
-        let priority = self.priority(&context, &miss);
+        let priority = self.priority(context, &miss);
         let stale = miss.stale.take();
         let fetched = self.fetch(&miss, stale, arrived, priority).await;
         let is_from_tier = matches!(
@@ -98,8 +98,9 @@ impl Gateway {
             Err(_) => None,
         };
         let for_response = context.for_response(&self.clients, &fields);
-        let (response, outcome) = self.render_fetched(&miss, fetched, &for_response, now);
-        self.finish(session, &context, Some(outcome), took, response, now)
+        let (response, outcome) =
+            self.render_fetched((context, uri), &miss, fetched, &for_response, now);
+        self.finish(session, context, Some(outcome), took, response, now)
     }
 
     /// Answers a request over its client's limit on misses: with the stale
@@ -107,12 +108,12 @@ impl Gateway {
     fn answer_over_limit(
         &self,
         session: &Session,
-        context: &RequestContext,
+        request: RequestRef<'_>,
         mut miss: Miss,
         refusal: &Refusal,
         fields: &HeaderMap,
     ) -> Response<Body> {
-        let now = self.clock.now();
+        let (context, now) = (request.0, self.clock.now());
         let for_response = context.for_response(&self.clients, fields);
         let stale = miss.stale.take();
         self.clients.count_limited(stale.is_some());
@@ -121,7 +122,10 @@ impl Gateway {
                 let (response, outcome) = self.render_stale(&miss, stale, &for_response, now);
                 (response, Some(outcome))
             }
-            None => (self.responder.refusal(refusal, None, &for_response), None),
+            None => {
+                let response = self.render_refusal(refusal, None, request, &for_response);
+                (response, None)
+            }
         };
         self.finish(session, context, outcome, None, response, now)
     }
@@ -138,7 +142,7 @@ impl Gateway {
             true => Priority::Revalidation,
             false => Priority::Miss,
         };
-        RequestPriority::of(context.client(), priority)
+        context.priority(priority)
     }
 
     async fn fetch(
@@ -241,6 +245,7 @@ impl Gateway {
 
     fn render_fetched(
         &self,
+        request: RequestRef<'_>,
         miss: &Miss,
         fetched: Fetched,
         fields: &ResponseContext<'_>,
@@ -272,7 +277,7 @@ impl Gateway {
             (Err(failure), None) => {
                 let outcome = forwarded(failure.upstream_status(), false);
                 let refusal = Refusal::Upstream(failure);
-                let response = self.responder.refusal(&refusal, Some(outcome), fields);
+                let response = self.render_refusal(&refusal, Some(outcome), request, fields);
                 (response, outcome)
             }
         }

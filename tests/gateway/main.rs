@@ -75,4 +75,6 @@ mod state;
 
 mod operations;
 
+mod questions;
+
 mod supervisor;
