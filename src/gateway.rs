@@ -37,7 +37,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 pub(crate) use clients::ClientPolicy;
-pub(crate) use document::Document;
 use foldhash::quality::FixedState;
 use http::header::CONNECTION;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Version};
@@ -65,7 +64,7 @@ use crate::look_ahead;
 use crate::meter::{Meter, RequestKind};
 use crate::refusal::Refusal;
 use crate::relay::{self, Relay};
-use crate::respond::{RequestId, Responder, ResponseContext};
+use crate::respond::{Document, RequestId, Responder, ResponseContext};
 use crate::route::{HeaderMode, Methods, Route, RouteTable};
 use crate::shared::Shared;
 use crate::state_dir::OpenedState;

@@ -1,9 +1,10 @@
 //! The OpenAPI 3.1 document of the public listener, made from the route table:
 //! operations here, `parameters`, `responses` of ordgate's own, and `schemas` of
-//! bodies. The schemas are those of the API's specification; what it leaves open is
+//! bodies. `page` shows it. The schemas are those of the API's specification; what it leaves open is
 //! as the reference upstream does it. A parameter's schema accepts what `validate`
 //! accepts.
 
+pub(crate) mod page;
 mod parameters;
 mod responses;
 mod schemas;

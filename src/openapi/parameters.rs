@@ -47,7 +47,8 @@ pub(super) fn conditional() -> Value {
         "required": false,
         "description": "The ETags of responses that the client has stored: if the resource has one of them, the answer is 304",
         "schema": { "type": "string" },
-        "example": "\"62f0865337c9a19c992b2c087dc683fd\"",
+        // A tag that no resource has, since pages send it when they try a request.
+        "example": "\"00000000000000000000000000000000\"",
     })
 }
 

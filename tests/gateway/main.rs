@@ -61,6 +61,8 @@ mod admin;
 
 mod dashboard;
 
+mod docs;
+
 mod deploy;
 
 mod purge;
