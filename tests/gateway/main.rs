@@ -61,6 +61,8 @@ mod admin;
 
 mod deploy;
 
+mod reasons;
+
 mod purge;
 
 mod explain;
