@@ -5,6 +5,7 @@
 use http::Method;
 use serde_json::{Map, Value, json};
 
+use crate::reason::Reason;
 use crate::route::{Methods, Parameter, ResponseSchema, Route, RouteTable};
 use crate::validate::{HASH_DIGITS, ParameterType};
 
@@ -292,13 +293,14 @@ fn schemas() -> Value {
         "NotFound": object("error", json!({
             "error": { "type": "string", "const": "Not found" },
         })),
-        "Problem": object("type title status detail error request_id", json!({
+        "Problem": object("type title status detail error reason request_id", json!({
             "type": string,
             "title": string,
             "status": integer,
             "detail": string,
             "error": { "type": "string", "description": "The same as detail, for clients of the upstream API" },
             "request_id": string,
+            "reason": { "type": "string", "description": "Why, as one word", "enum": &Reason::ALL[..] },
             "parameter": string,
             "received": string,
             "allowed": string,

@@ -63,6 +63,8 @@ mod dashboard;
 
 mod deploy;
 
+mod reasons;
+
 mod purge;
 
 mod explain;
