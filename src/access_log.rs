@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::identify::ClientLabel;
 use crate::meter::RequestKind;
+use crate::reason::Reason;
 use crate::respond::RequestId;
 
 /// The configuration of the access log.
@@ -61,6 +62,9 @@ pub enum Field {
     Duration,
     /// The outcome: one of [`KIND_NAMES`](crate::meter::KIND_NAMES).
     Cache,
+    /// Why the request was refused or failed, or why a stale response answered it: the
+    /// name of a [`Reason`](crate::reason::Reason).
+    Reason,
     /// Milliseconds that the upstream took.
     Upstream,
     /// The request's id.
@@ -69,7 +73,7 @@ pub enum Field {
 
 impl Field {
     /// The names in proxy.toml.
-    pub const NAMES: [(&'static str, Self); 11] = [
+    pub const NAMES: [(&'static str, Self); 12] = [
         ("client", Self::Client),
         ("method", Self::Method),
         ("version", Self::Version),
@@ -79,6 +83,7 @@ impl Field {
         ("bytes", Self::Bytes),
         ("duration", Self::Duration),
         ("cache", Self::Cache),
+        ("reason", Self::Reason),
         ("upstream", Self::Upstream),
         ("request_id", Self::RequestId),
     ];
@@ -149,6 +154,7 @@ impl AccessLog {
                     bytes = has(Field::Bytes).then_some(entry.bytes),
                     duration_ms = has(Field::Duration).then(|| millis(entry.duration)),
                     cache = has(Field::Cache).then(|| entry.kind.name()),
+                    reason = entry.kind.reason().filter(|_| has(Field::Reason)).map(Reason::name),
                     upstream_ms = entry.upstream.filter(|_| has(Field::Upstream)).map(millis),
                     request_id = has(Field::RequestId).then_some(entry.request_id.as_str()),
                 )

@@ -334,7 +334,7 @@ impl Gateway {
         ResponseFuture::Done(Some(self.finish(
             session,
             context,
-            RequestKind::Refusal,
+            RequestKind::Refusal(refusal.reason()),
             None,
             response,
         )))

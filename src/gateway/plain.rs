@@ -114,7 +114,7 @@ impl Gateway {
                 }
                 Err(refusal) => {
                     let response = self.responder.refusal(&refusal, None, &own);
-                    (response, RequestKind::Refusal)
+                    (response, RequestKind::Refusal(refusal.reason()))
                 }
             };
             return self.finish(session, &context, kind, None, response);
@@ -126,7 +126,7 @@ impl Gateway {
         let fetched = match admitted {
             Ok(()) => self.fetch_plain(&context, fetch, joins).await,
             Err(refusal) => {
-                let stale = fetch.stale(&self.relay);
+                let stale = fetch.stale(&self.relay, refusal.reason());
                 self.clients.count_limited(stale.is_some());
                 stale.ok_or((refusal, None))
             }
@@ -147,7 +147,11 @@ impl Gateway {
             }
             Err((refusal, outcome)) => {
                 let response = self.responder.refusal(&refusal, outcome, &own);
-                let kind = outcome.map_or(RequestKind::Refusal, RequestKind::Answer);
+                let reason = refusal.reason();
+                let kind = match outcome {
+                    Some(outcome) => RequestKind::Failure(outcome, reason),
+                    None => RequestKind::Refusal(reason),
+                };
                 (response, kind)
             }
         };

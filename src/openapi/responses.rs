@@ -3,39 +3,40 @@
 use serde_json::{Value, json};
 
 use super::reference;
+use crate::reason::Reason;
 
 /// ordgate's own errors, by the names of their descriptions.
 pub(super) fn refusals() -> Value {
     json!({
-        "BadRequest": refusal(400, "A parameter is invalid, or the request is malformed; the body names the parameter, the received value and the allowed ones", None),
-        "Unauthorized": refusal(401, "There is no valid token; WWW-Authenticate and the body say what is wrong with it. Only where the gateway has client tokens", Some("WWW-Authenticate")),
-        "Forbidden": refusal(403, "The token may not be used by pages of this origin. Only where the gateway has client tokens", None),
-        "NoRoute": refusal(404, "There is no such path", None),
+        "BadRequest": refusal(400, Reason::Invalid, "A parameter is invalid, or the request is malformed; the body names the parameter, the received value and the allowed ones", None),
+        "Unauthorized": refusal(401, Reason::NoToken, "There is no valid token; WWW-Authenticate and the body say what is wrong with it. Only where the gateway has client tokens", Some("WWW-Authenticate")),
+        "Forbidden": refusal(403, Reason::TokenOrigin, "The token may not be used by pages of this origin. Only where the gateway has client tokens", None),
+        "NoRoute": refusal(404, Reason::NoRoute, "There is no such path", None),
         "NoToken": no_token(),
-        "MethodNotAllowed": refusal(405, "The path does not support the method; Allow lists the supported ones", Some("Allow")),
-        "RequestTimeout": refusal(408, "The request did not arrive in time", None),
-        "BodyTooLarge": refusal(413, "The request's body is too large", None),
-        "TargetTooLong": refusal(414, "The request target is too long", None),
-        "TooManyRequests": refusal(429, "The client has exceeded a limit of requests, of requests to the upstream, or of connections", Some("Retry-After")),
-        "HeadTooLarge": refusal(431, "The request's header section is too large", None),
-        "InternalError": refusal(500, "A fault of the gateway; its log says more", None),
-        "NotImplemented": refusal(501, "The connection cannot be upgraded to another protocol", None),
-        "BadGateway": refusal(502, "The upstream sent no valid response", Some("Proxy-Status")),
-        "ServiceUnavailable": refusal(503, "The upstream's budget is used up, its circuit breaker is open, or too many requests or connections are under way", Some("Retry-After")),
-        "GatewayTimeout": refusal(504, "The upstream did not respond in time, or the request has only-if-cached and nothing usable is stored", None),
-        "VersionNotSupported": refusal(505, "The version of HTTP is not supported", None),
-        "LoopDetected": refusal(508, "The request has already passed through this gateway", None),
+        "MethodNotAllowed": refusal(405, Reason::Method, "The path does not support the method; Allow lists the supported ones", Some("Allow")),
+        "RequestTimeout": refusal(408, Reason::HeadTooSlow, "The request did not arrive in time", None),
+        "BodyTooLarge": refusal(413, Reason::RequestBodyTooLarge, "The request's body is too large", None),
+        "TargetTooLong": refusal(414, Reason::TargetTooLong, "The request target is too long", None),
+        "TooManyRequests": refusal(429, Reason::Limited, "The client has exceeded a limit of requests, of requests to the upstream, or of connections", Some("Retry-After")),
+        "HeadTooLarge": refusal(431, Reason::HeadTooLarge, "The request's header section is too large", None),
+        "InternalError": refusal(500, Reason::Internal, "A fault of the gateway; its log says more", None),
+        "NotImplemented": refusal(501, Reason::Upgrade, "The connection cannot be upgraded to another protocol", None),
+        "BadGateway": refusal(502, Reason::NotJson, "The upstream sent no valid response", Some("Proxy-Status")),
+        "ServiceUnavailable": refusal(503, Reason::OverBudget, "The upstream's budget is used up, its circuit breaker is open, or too many requests or connections are under way", Some("Retry-After")),
+        "GatewayTimeout": refusal(504, Reason::UpstreamTimeout, "The upstream did not respond in time, or the request has only-if-cached and nothing usable is stored", None),
+        "VersionNotSupported": refusal(505, Reason::BadVersion, "The version of HTTP is not supported", None),
+        "LoopDetected": refusal(508, Reason::Loop, "The request has already passed through this gateway", None),
     })
 }
 
-/// A refusal, with a field of its own.
-fn refusal(status: u16, description: &str, field: Option<&str>) -> Value {
+/// A refusal, with an example for one reason, and a field of its own.
+fn refusal(status: u16, reason: Reason, description: &str, field: Option<&str>) -> Value {
     let mut value = json!({
         "description": description,
         "headers": { "X-Request-Id": reference("headers", "X-Request-Id") },
         "content": { "application/problem+json": {
             "schema": reference("schemas", "Problem"),
-            "example": example(status, description),
+            "example": example(status, reason, description),
         } },
     });
     if let Some(name) = field {
@@ -44,7 +45,7 @@ fn refusal(status: u16, description: &str, field: Option<&str>) -> Value {
     value
 }
 
-fn example(status: u16, description: &str) -> Value {
+fn example(status: u16, reason: Reason, description: &str) -> Value {
     let title = http::StatusCode::from_u16(status).ok();
     let title = title.and_then(|status| status.canonical_reason());
     let mut example = json!({
@@ -53,6 +54,7 @@ fn example(status: u16, description: &str) -> Value {
         "status": status,
         "detail": description,
         "error": description,
+        "reason": reason,
         "request_id": "d9bcd8683448941b",
     });
     if status == 400 {
@@ -76,6 +78,7 @@ fn example(status: u16, description: &str) -> Value {
 fn no_token() -> Value {
     let mut value = refusal(
         404,
+        Reason::NoRoute,
         "There is no such token (application/json), or no such path (application/problem+json)",
         None,
     );

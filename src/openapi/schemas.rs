@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::reference;
+use crate::reason::Reason;
 
 /// A token, as the sandbox has it.
 pub(super) const EXAMPLE_TOKEN: &str = r#"{"token":{"id":"24306d5ba4ab31f5520acd03c41249cd250e6b39d5d549a4018b9a5e316848a1i0","number":12193627,"block_height":837391,"tx_id":"24306d5ba4ab31f5520acd03c41249cd250e6b39d5d549a4018b9a5e316848a1","address":"bc1pvzjv4pj68gds3492s7zh38jwzjkm7r8n76tmvckgw0am3mvl2hyj2kwp6l","ticker":"ordi","max_supply":"21000000.000000000000000000","mint_limit":"1000.000000000000000000","decimals":18,"deploy_timestamp":1694125412000,"minted_supply":"21000000.000000000000000000","tx_count":252161,"self_mint":false},"supply":{"max_supply":"21000000.000000000000000000","minted_supply":"21000000.000000000000000000","holders":16717}}"#;
@@ -157,7 +158,7 @@ fn location() -> Value {
 
 fn problem() -> Value {
     object(
-        "type title status detail error request_id",
+        "type title status detail error reason request_id",
         json!({
             "type": text("about:blank", "The kind of problem (RFC 9457)"),
             "title": text("Bad Request", "The status in words"),
@@ -165,7 +166,7 @@ fn problem() -> Value {
             "detail": text("limit must be an integer from 1 to 60, but \"61\" came", "What was received, what is allowed and what to do"),
             "error": text("limit must be an integer from 1 to 60, but \"61\" came", "The same as detail, for clients of the upstream API"),
             "request_id": text("d9bcd8683448941b", "The request's id in the logs"),
-            "reason": text("invalid", "The reason as one word"),
+            "reason": described(json!({ "type": "string", "enum": &Reason::ALL[..], "examples": [Reason::Invalid] }), "The reason as one word"),
             "parameter": text("limit", "The parameter that is invalid"),
             "received": text("61", "Its value"),
             "allowed": text("an integer from 1 to 60", "The values that are allowed"),

@@ -65,6 +65,8 @@ mod docs;
 
 mod deploy;
 
+mod reasons;
+
 mod purge;
 
 mod explain;
