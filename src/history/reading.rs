@@ -7,10 +7,13 @@ use super::process::ProcessUse;
 use super::{Row, SERIES};
 use crate::cache::outcome::OUTCOMES;
 use crate::gateway::Gateway;
-use crate::meter::{LatencyHistogram, RequestKind};
+use crate::meter::{KIND_NAMES, LatencyHistogram};
 
 /// Outcomes, refusals and, last, all else.
 const RESULTS: usize = OUTCOMES.len() + 2;
+
+/// The kind of refusals, the last one.
+const REFUSED: &str = KIND_NAMES[KIND_NAMES.len() - 1];
 
 /// Counters and gauges at a moment.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -128,6 +131,6 @@ impl Reading {
 /// The place of a kind of requests in [`Reading::requests`].
 fn place(kind: &str) -> usize {
     let outcome = OUTCOMES.iter().position(|name| *name == kind);
-    let is_refusal = kind == RequestKind::Refusal.name();
+    let is_refusal = kind == REFUSED;
     outcome.unwrap_or(OUTCOMES.len() + usize::from(!is_refusal))
 }
