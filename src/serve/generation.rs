@@ -224,7 +224,8 @@ pub(super) fn after(
     };
     if let (Some(shared), Some(replica)) = (&before.shared, &config.shared) {
         let waits = (replica.timeout, replica.fill_wait);
-        shared.reconfigure(waits, longest_request(&config));
+        let tips = config.chain.tips.iter().map(|tip| &*tip.name);
+        shared.reconfigure(waits, longest_request(&config), tips);
     }
     let compressor = before.compressor.clone();
     let gateway = assemble(config, clients, fill, ongoing, meter, compressor, identity);
