@@ -342,6 +342,7 @@ impl Fill {
         priority: RequestPriority,
         ticket: &HeldTicket,
     ) -> Result<Answer, Failure> {
+        let priority = priority.on_route(key.route());
         let on_queue = || ticket.unlock();
         let upstream = self.upstream_of(key);
         let answer = upstream.fetch_or_queue(key.target(), priority, &on_queue);

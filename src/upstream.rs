@@ -9,6 +9,7 @@
 //! - [`endpoint`]: the base URLs, their health, and the limit of requests in
 //!   flight at each;
 //! - [`keys`]: the API keys, their budget permits and suspensions;
+//! - [`usage`]: what requests are sent for: routes, reasons, clients, targets;
 //! - [`client`]: the exchange with the server.
 //!
 //! [`Upstream::fetch`] fetches a canonical target; nothing else of a client's
@@ -36,6 +37,7 @@ mod missing_routes;
 mod reload;
 mod settings;
 mod upstreams;
+pub(crate) mod usage;
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -45,8 +47,8 @@ use admission::UnreadableFields;
 pub(crate) use admission::allowance::{AllowanceSnapshot, Limits};
 use admission::budgets::{BudgetOwner, Budgets};
 pub use admission::queue::AdmissionQueue;
-pub(crate) use admission::{ClientUsage, MIN_SHARED_SLOTS};
-pub use admission::{Priority, Rate, Rates, Replicas, RequestPriority};
+pub(crate) use admission::{Check, ClientUsage, MIN_SHARED_SLOTS};
+pub use admission::{Priority, Rate, Rates, Replicas, RequestOrigin, RequestPriority};
 use answer::Answer;
 pub use client::forward::{BodyPermit, StreamedAnswer};
 pub use client::key_search::{KeyEchoed, SearchedBody};
@@ -71,6 +73,7 @@ pub use settings::{
 };
 use tokio::sync::watch;
 pub use upstreams::{ProviderKeys, Upstreams};
+use usage::Usage;
 
 use crate::clock::Clock;
 use crate::sync::lock;
@@ -182,6 +185,8 @@ pub struct Upstream {
     via: OnceLock<HeaderValue>,
     unreadable: UnreadableFields,
     counters: Arc<Counters>,
+    /// That of all upstreams of the process.
+    usage: Arc<Usage>,
 }
 
 impl Upstream {
@@ -195,6 +200,7 @@ impl Upstream {
         keys: Vec<ApiKey>,
         resolver: Resolver,
         budgets: Arc<Budgets>,
+        usage: Arc<Usage>,
         clock: Clock,
     ) -> Result<Self, SetupError> {
         settings.check(&keys)?;
@@ -226,6 +232,7 @@ impl Upstream {
             via: OnceLock::new(),
             unreadable: UnreadableFields::default(),
             counters: Arc::default(),
+            usage,
             settings,
             clock,
         };

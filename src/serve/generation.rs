@@ -393,6 +393,9 @@ fn assemble(
     for (_, upstream) in fill.upstreams.iter() {
         upstream.set_pseudonym(&identity.pseudonym);
     }
+    let routes = fill.routes.routes().iter();
+    let names = routes.map(|route| (route.number, &*route.name));
+    fill.upstreams.usage().name_routes(names);
     let gateway = Arc::new(Gateway {
         clients,
         relay: Arc::new(Relay {

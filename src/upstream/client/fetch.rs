@@ -67,6 +67,7 @@ impl Upstream {
         let request = Request {
             target,
             reason: SendReason::First(priority.priority),
+            priority,
         };
         // A refusal of this target would mean nothing for the key.
         let mut refused = None;
@@ -109,7 +110,11 @@ impl Upstream {
             if attempts.is_last_resend() {
                 admitted.0.set_last_resend();
             }
-            let request = Request { target, reason };
+            let request = Request {
+                target,
+                reason,
+                priority,
+            };
             let answered = match self.hedge_after(priority, admitted.0.endpoint()) {
                 None => self.attempt(request, admitted, deadline).await,
                 Some(delay) => {
