@@ -7,8 +7,9 @@ use std::time::Duration;
 use http::{Method, Version};
 use serde::Serialize;
 
-use crate::cache::outcome::{OUTCOMES, Outcome};
 use crate::identify::ClientLabel;
+use crate::meter::RequestKind;
+use crate::reason::Reason;
 use crate::respond::RequestId;
 
 /// The configuration of the access log.
@@ -59,8 +60,11 @@ pub enum Field {
     Bytes,
     /// Milliseconds from the request's last byte to its response.
     Duration,
-    /// The outcome: one of [`OUTCOMES`], or `refused`.
+    /// The outcome: one of [`KIND_NAMES`](crate::meter::KIND_NAMES).
     Cache,
+    /// Why the request was refused or failed, or why a stale response answered it: the
+    /// name of a [`Reason`](crate::reason::Reason).
+    Reason,
     /// Milliseconds that the upstream took.
     Upstream,
     /// The request's id.
@@ -69,7 +73,7 @@ pub enum Field {
 
 impl Field {
     /// The names in proxy.toml.
-    pub const NAMES: [(&'static str, Self); 11] = [
+    pub const NAMES: [(&'static str, Self); 12] = [
         ("client", Self::Client),
         ("method", Self::Method),
         ("version", Self::Version),
@@ -79,6 +83,7 @@ impl Field {
         ("bytes", Self::Bytes),
         ("duration", Self::Duration),
         ("cache", Self::Cache),
+        ("reason", Self::Reason),
         ("upstream", Self::Upstream),
         ("request_id", Self::RequestId),
     ];
@@ -110,8 +115,8 @@ pub struct LogEntry<'a> {
     pub bytes: u64,
     /// The time from the request's last byte to its response.
     pub duration: Duration,
-    /// How the response came about; `None` where the request was refused.
-    pub outcome: Option<Outcome>,
+    /// What the request counts as.
+    pub kind: RequestKind,
     /// How long the upstream took, where the request reached it.
     pub upstream: Option<Duration>,
     /// The request's id.
@@ -148,7 +153,8 @@ impl AccessLog {
                     status = has(Field::Status).then_some(entry.status),
                     bytes = has(Field::Bytes).then_some(entry.bytes),
                     duration_ms = has(Field::Duration).then(|| millis(entry.duration)),
-                    cache = has(Field::Cache).then(|| entry.outcome.map_or("refused", |o| OUTCOMES[o.index()])),
+                    cache = has(Field::Cache).then(|| entry.kind.name()),
+                    reason = entry.kind.reason().filter(|_| has(Field::Reason)).map(Reason::name),
                     upstream_ms = entry.upstream.filter(|_| has(Field::Upstream)).map(millis),
                     request_id = has(Field::RequestId).then_some(entry.request_id.as_str()),
                 )

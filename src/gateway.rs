@@ -62,7 +62,7 @@ use crate::compress::Compressor;
 use crate::fill::{Fill, LookupKey};
 use crate::limit::Limit;
 use crate::look_ahead;
-use crate::meter::Meter;
+use crate::meter::{Meter, RequestKind};
 use crate::refusal::Refusal;
 use crate::relay::{self, Relay};
 use crate::respond::{RequestId, Responder, ResponseContext};
@@ -123,7 +123,7 @@ pub(crate) struct Records {
 /// What a request needs after memory was consulted.
 enum NextStep {
     /// It is answered.
-    Done(Response<Body>, Option<Outcome>),
+    Done(Response<Body>, RequestKind),
     /// The fill fetches the answer.
     Fill(Miss),
     /// The relay fetches the answer.
@@ -154,11 +154,11 @@ impl Gateway {
         let mut context = RequestContext::new(self, session, &mut request, now);
         context.head_fault = head_fault;
         match self.answer_from_memory(session, &request, &mut context, now) {
-            Ok(NextStep::Done(response, outcome)) => ResponseFuture::Done(Some(
-                self.finish(session, &context, outcome, None, response, now),
-            )),
+            Ok(NextStep::Done(response, kind)) => {
+                ResponseFuture::Done(Some(self.finish(session, &context, kind, None, response)))
+            }
             Ok(NextStep::Fill(_) | NextStep::Relay(_)) if self.is_loop(request.headers()) => {
-                self.refuse(session, &request, &context, &Refusal::Loop, now)
+                self.refuse(session, &request, &context, &Refusal::Loop)
             }
             Ok(NextStep::Fill(miss)) => {
                 let (gateway, session) = (self.clone(), session.clone());
@@ -179,7 +179,7 @@ impl Gateway {
                     gateway.answer_plain(&session, context, *fetch).await
                 }))
             }
-            Err(refusal) => self.refuse(session, &request, &context, &refusal, now),
+            Err(refusal) => self.refuse(session, &request, &context, &refusal),
         }
     }
 
@@ -214,7 +214,7 @@ impl Gateway {
             let response = self
                 .responder
                 .preflight(&route.request.methods.allow(), &fields);
-            return Ok(NextStep::Done(response, None));
+            return Ok(NextStep::Done(response, RequestKind::Preflight));
         }
         // After the preflight: browsers send no credentials with one.
         self.clients.require_token(&context.from)?;
@@ -277,7 +277,7 @@ impl Gateway {
             fields.date = Some(self.clock.wall(now));
         }
         let response = self.render(judged, key, outcome, &fields, now);
-        Ok(NextStep::Done(response, Some(outcome)))
+        Ok(NextStep::Done(response, RequestKind::Answer(outcome)))
     }
 
     /// The key under which the response to a request is stored, on a route in
@@ -325,7 +325,6 @@ impl Gateway {
         request: &Request<B>,
         context: &RequestContext,
         refusal: &Refusal,
-        now: Moment,
     ) -> ResponseFuture {
         let fields = context.for_response(&self.clients, request.headers());
         let mut response = self.responder.refusal(refusal, None, &fields);
@@ -333,21 +332,24 @@ impl Gateway {
             // The next request would begin after the unread body.
             close_connection(&mut response);
         }
-        ResponseFuture::Done(Some(
-            self.finish(session, context, None, None, response, now),
-        ))
+        ResponseFuture::Done(Some(self.finish(
+            session,
+            context,
+            RequestKind::Refusal(refusal.reason()),
+            None,
+            response,
+        )))
     }
 
-    /// The one exit: counts the request, and writes the access log where it is
+    /// The one exit: counts the request and the time that it took, and writes the access log where it is
     /// enabled.
     fn finish(
         &self,
         session: &Session,
         context: &RequestContext,
-        outcome: Option<Outcome>,
+        kind: RequestKind,
         upstream_took: Option<Duration>,
         mut response: Response<Body>,
-        now: Moment,
     ) -> Response<Body> {
         if session.http2.is_some() {
             self.meter().totals.http2.count_request(session.connection);
@@ -362,7 +364,8 @@ impl Gateway {
             meter, access_log, ..
         } = &self.records;
         let status = response.status();
-        meter.count(session.connection, context.route, outcome, status);
+        let took = self.clock.now().since(context.began);
+        meter.count(session.connection, context.route, kind, status, took);
         if let Some(log) = access_log {
             let mut routes = self.routes.routes().iter();
             let route = context
@@ -376,8 +379,8 @@ impl Gateway {
                 key: context.key,
                 status: status.as_u16(),
                 bytes: response.body().size_hint().exact().unwrap_or(0),
-                duration: now.since(context.began),
-                outcome,
+                duration: took,
+                kind,
                 upstream: upstream_took,
                 request_id: context.request_id,
             });

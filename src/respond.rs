@@ -339,7 +339,10 @@ impl Responder {
         self.add_constant(fields);
         self.set_variable(fields, context);
         if let Some(outcome) = outcome {
-            fields.insert(CACHE_STATUS, outcome.field(None, Some(refusal.word())));
+            fields.insert(
+                CACHE_STATUS,
+                outcome.field(None, Some(refusal.reason().name())),
+            );
         }
         refusal.fields(fields);
         response

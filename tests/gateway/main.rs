@@ -59,7 +59,11 @@ mod key_leak;
 
 mod admin;
 
+mod dashboard;
+
 mod deploy;
+
+mod reasons;
 
 mod purge;
 

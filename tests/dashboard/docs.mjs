@@ -1,0 +1,2 @@
+// The checks of /docs.
+export const docsChecks = [];
