@@ -113,7 +113,9 @@ impl Journal {
                             let now = self.clock.now();
                             self.budgets.receive_cooldown(budget, left, now);
                         }
-                        purge => local.apply(purge),
+                        purge @ (JournalEffect::PurgeEverything(_) | JournalEffect::Apply(_)) => {
+                            local.apply(purge);
+                        }
                     }
                 }
                 (None, Ok(machine.position() != before || machine.has_more()))
