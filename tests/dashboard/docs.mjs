@@ -17,17 +17,25 @@ async function open (page, base) {
   await until('the operations are listed', () => page.evaluate(`${heads}.length === ${OPERATIONS}`))
 }
 
+/** Opens an operation; RapiDoc may just be drawing its list anew. */
+function expand (page, place) {
+  return until('it can be tried', () => page.evaluate(`(() => {
+    const head = ${heads}[${place}]
+    if (head.classList.contains('collapsed')) head.click()
+    return Boolean(${request}.querySelector('[part~=btn-try]'))
+  })()`))
+}
+
 /** Opens an operation and sends its example. Returns what is shown. */
 async function tryOut (page, place) {
-  await page.evaluate(`${heads}[${place}].click()`)
-  await until('it can be tried', () => page.evaluate(`Boolean(${request}.querySelector('.btn-try'))`))
+  await expand(page, place)
   const shown = await send(page)
   await page.evaluate(`${heads}[${place}].click()`)
   return shown
 }
 
 async function send (page) {
-  await page.evaluate(`${request}.querySelector('.btn-try').click()`)
+  await page.evaluate(`${request}.querySelector('[part~=btn-try]').click()`)
   const text = `${request}.textContent.replace(/\\s+/g, ' ')`
   return until('there is an answer', () => page.evaluate(`/Response Status: .*x-request-id: \\w{16}/.test(${text}) ? ${text} : ''`))
 }
@@ -64,8 +72,7 @@ async function aRefusalSaysWhen (page, world) {
   const ordgate = await Ordgate.start(world.binary, { args: ['--config', file] })
   try {
     await open(page, ordgate.public)
-    await page.evaluate(`${heads}[0].click()`)
-    await until('it can be tried', () => page.evaluate(`Boolean(${request}.querySelector('.btn-try'))`))
+    await expand(page, 0)
     const shown = await until('there is a refusal', async () => {
       const text = await send(page)
       return text.includes(':429') && text
