@@ -1,9 +1,11 @@
 //! Logs and metrics. The counters are in the modules that count.
 
+mod classic;
 mod metrics;
 
 use std::io::IsTerminal;
 
+pub use classic::classic;
 pub use metrics::render;
 use serde::Serialize;
 use tracing_subscriber::Layer;
