@@ -63,6 +63,8 @@ mod deploy;
 
 mod reasons;
 
+mod access_log;
+
 mod purge;
 
 mod explain;
