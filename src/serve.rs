@@ -12,6 +12,7 @@ mod generation;
 mod listeners;
 mod reloader;
 mod sockets;
+mod start_report;
 mod take_over;
 mod threads;
 
