@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::history::{History, SeenRecords};
+use super::history::{JournalHistory, SeenRecords};
 use super::others::{OtherReplicas, Reach};
 use super::position::{JournalPosition, RecordNumber};
 use super::record::{JournalRecord, RecordUid};
@@ -80,7 +80,7 @@ pub(crate) struct JournalMachine {
     started: Duration,
     /// The same, in this run.
     synced: Option<Duration>,
-    history: History,
+    history: JournalHistory,
     seen: SeenRecords,
     /// Own records that were not read in the journal yet, oldest first.
     outbox: VecDeque<WaitingRecord>,
@@ -137,7 +137,7 @@ impl JournalMachine {
             saved_age: saved.map(|saved| saved.age),
             started: now,
             synced: None,
-            history: History::default(),
+            history: JournalHistory::default(),
             seen: SeenRecords::default(),
             outbox: VecDeque::new(),
             again: VecDeque::new(),
