@@ -18,7 +18,7 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 use ordgate::listener::ListenAddress;
-use ordgate::{config, openapi, units};
+use ordgate::{config, log_writer, openapi, units};
 
 /// A caching gateway for the Ordinals and Runes read API.
 ///
@@ -233,6 +233,9 @@ fn share(text: &str) -> Result<f64, String> {
     share.ok_or_else(|| "allowed is a number from 0 to 1".to_owned())
 }
 
+/// How long the log's last lines may take, if standard error blocks.
+const LAST_LINES: Duration = Duration::from_secs(1);
+
 /// Runs the command of the command line.
 pub(crate) fn run() -> ExitCode {
     let done = match Cli::parse().command {
@@ -245,6 +248,8 @@ pub(crate) fn run() -> ExitCode {
         Command::Token(TokenCommand::New { name }) => token::new(&name),
         Command::Openapi { config } => print_openapi(config.as_deref()),
     };
+    // After the log's last lines, and before the error.
+    log_writer::flush(LAST_LINES);
     match done {
         Ok(code) => code,
         Err(error) => {

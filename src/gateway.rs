@@ -29,6 +29,7 @@ pub(crate) mod plain;
 mod request_context;
 mod snapshot;
 mod target;
+mod untrusted_proxy;
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -37,7 +38,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 pub(crate) use clients::ClientPolicy;
-pub(crate) use document::Document;
 use foldhash::quality::FixedState;
 use http::header::CONNECTION;
 use http::uri::PathAndQuery;
@@ -63,11 +63,11 @@ use crate::compress::Compressor;
 use crate::fill::{Fill, LookupKey};
 use crate::limit::Limit;
 use crate::look_ahead;
-use crate::meter::Meter;
 use crate::meter::errors::AnsweredError;
+use crate::meter::{Meter, RequestKind};
 use crate::refusal::Refusal;
 use crate::relay::{self, Relay};
-use crate::respond::{Responder, ResponseContext};
+use crate::respond::{Document, Responder, ResponseContext};
 use crate::route::{HeaderMode, Methods, Route, RouteTable};
 use crate::shared::Shared;
 use crate::state_dir::OpenedState;
@@ -129,7 +129,7 @@ type RequestRef<'a> = (&'a RequestContext, &'a Uri);
 /// What a request needs after memory was consulted.
 enum NextStep {
     /// It is answered.
-    Done(Response<Body>, Option<Outcome>),
+    Done(Response<Body>, RequestKind),
     /// The fill fetches the answer.
     Fill(Miss),
     /// The relay fetches the answer.
@@ -159,12 +159,15 @@ impl Gateway {
         };
         let mut context = RequestContext::new(self, session, &mut request, now);
         context.head_fault = head_fault;
+        if let Some(log) = &self.records.access_log {
+            context.logged = Some(log.head(&request));
+        }
         match self.answer_from_memory(session, &request, &mut context, now) {
-            Ok(NextStep::Done(response, outcome)) => ResponseFuture::Done(Some(
-                self.finish(session, &context, outcome, None, response, now),
-            )),
+            Ok(NextStep::Done(response, kind)) => {
+                ResponseFuture::Done(Some(self.finish(session, &context, kind, None, response)))
+            }
             Ok(NextStep::Fill(_) | NextStep::Relay(_)) if self.is_loop(request.headers()) => {
-                self.refuse(session, &request, &context, &Refusal::Loop, now)
+                self.refuse(session, &request, &context, &Refusal::Loop)
             }
             Ok(NextStep::Fill(miss)) => {
                 let (gateway, session) = (self.clone(), session.clone());
@@ -190,7 +193,7 @@ impl Gateway {
                         .await
                 }))
             }
-            Err(refusal) => self.refuse(session, &request, &context, &refusal, now),
+            Err(refusal) => self.refuse(session, &request, &context, &refusal),
         }
     }
 
@@ -225,7 +228,7 @@ impl Gateway {
             let response = self
                 .responder
                 .preflight(&route.request.methods.allow(), &fields);
-            return Ok(NextStep::Done(response, None));
+            return Ok(NextStep::Done(response, RequestKind::Preflight));
         }
         // After the preflight: browsers send no credentials with one.
         self.clients.require_token(&context.from)?;
@@ -239,8 +242,8 @@ impl Gateway {
         let key = route
             .canonical(&found.captures, uri.query())
             .map_err(Refusal::Invalid)?;
-        if self.records.access_log.is_some() {
-            context.key = Some(FixedState::default().hash_one(key.as_bytes()));
+        if let Some(logged) = &mut context.logged {
+            logged.key = Some(FixedState::default().hash_one(key.as_bytes()));
         }
         match plain::is_plain(route) {
             true => self.recall_plain(session, route, request, key, context, now),
@@ -288,7 +291,7 @@ impl Gateway {
             fields.date = Some(self.clock.wall(now));
         }
         let response = self.render(judged, key, outcome, &fields, now);
-        Ok(NextStep::Done(response, Some(outcome)))
+        Ok(NextStep::Done(response, RequestKind::Answer(outcome)))
     }
 
     /// The key under which the response to a request is stored, on a route in
@@ -336,7 +339,6 @@ impl Gateway {
         request: &Request<B>,
         context: &RequestContext,
         refusal: &Refusal,
-        now: Moment,
     ) -> ResponseFuture {
         let fields = context.for_response(&self.clients, request.headers());
         let of = (context, request.uri());
@@ -345,9 +347,13 @@ impl Gateway {
             // The next request would begin after the unread body.
             close_connection(&mut response);
         }
-        ResponseFuture::Done(Some(
-            self.finish(session, context, None, None, response, now),
-        ))
+        ResponseFuture::Done(Some(self.finish(
+            session,
+            context,
+            RequestKind::Refusal(refusal.reason()),
+            None,
+            response,
+        )))
     }
 
     /// Renders a refusal of a request.
@@ -360,7 +366,11 @@ impl Gateway {
     ) -> Response<Body> {
         let status = refusal.status();
         if status.is_server_error() {
-            self.record_error(request, status, (refusal.word(), &refusal.detail()));
+            self.record_error(
+                request,
+                status,
+                (refusal.reason().name(), &refusal.detail()),
+            );
         }
         self.responder.refusal(refusal, outcome, fields)
     }
@@ -379,16 +389,15 @@ impl Gateway {
         self.meter().totals.errors.record(error);
     }
 
-    /// The one exit: counts the request, and writes the access log where it is
-    /// enabled.
+    /// The one exit: counts the request and the time that it took, and writes the access
+    /// log where it is enabled.
     fn finish(
         &self,
         session: &Session,
         context: &RequestContext,
-        outcome: Option<Outcome>,
+        kind: RequestKind,
         upstream_took: Option<Duration>,
         mut response: Response<Body>,
-        now: Moment,
     ) -> Response<Body> {
         if session.http2.is_some() {
             self.meter().totals.http2.count_request(session.connection);
@@ -403,22 +412,26 @@ impl Gateway {
             meter, access_log, ..
         } = &self.records;
         let status = response.status();
-        meter.count(session.connection, context.route, outcome, status);
-        if let Some(log) = access_log {
+        let now = self.clock.now();
+        let took = now.since(context.began);
+        meter.count(session.connection, context.route, kind, status, took);
+        if let (Some(log), Some(head)) = (access_log, &context.logged) {
             let mut routes = self.routes.routes().iter();
             let route = context
                 .route
                 .and_then(|place| routes.nth(usize::from(place)));
             log.write(&LogEntry {
+                peer: session.peer,
                 client: context.label(&self.clients),
                 method: &context.method,
                 version: context.version,
                 route: route.map(|route| &*route.name),
-                key: context.key,
+                head,
+                at: self.clock.wall(now),
                 status: status.as_u16(),
                 bytes: response.body().size_hint().exact().unwrap_or(0),
-                duration: now.since(context.began),
-                outcome,
+                duration: took,
+                kind,
                 upstream: upstream_took,
                 request_id: context.request_id,
             });

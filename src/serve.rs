@@ -12,6 +12,7 @@ mod generation;
 mod listeners;
 mod reloader;
 mod sockets;
+mod start_report;
 mod take_over;
 mod threads;
 
@@ -157,6 +158,7 @@ impl Server {
             config: options.config_name,
             since: server.first.clock.now(),
             drain: draining.clone(),
+            history: Arc::default(),
         });
         let open = server.listeners.clone();
         take_over::spawn(server.current.clone(), stopping.clone())?;

@@ -87,6 +87,18 @@ pub trait UpstreamClient: Send + Sync {
         priority: RequestPriority,
     ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>>;
 
+    /// Fetches a canonical target, and calls `on_queue` when the request has to wait for
+    /// its admission.
+    fn fetch_or_queue<'a>(
+        &'a self,
+        target: &'a str,
+        priority: RequestPriority,
+        on_queue: &'a (dyn Fn() + Send + Sync),
+    ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>> {
+        let _never_waits = on_queue;
+        self.fetch(target, priority)
+    }
+
     /// Sends a request as it is ([`Upstream::forward`]), for routes that obey
     /// the origin's header fields.
     fn forward<'a>(
@@ -116,6 +128,15 @@ impl UpstreamClient for Upstream {
         priority: RequestPriority,
     ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>> {
         Box::pin(self.fetch(target, priority))
+    }
+
+    fn fetch_or_queue<'a>(
+        &'a self,
+        target: &'a str,
+        priority: RequestPriority,
+        on_queue: &'a (dyn Fn() + Send + Sync),
+    ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>> {
+        Box::pin(self.fetch_or_queue(target, priority, on_queue))
     }
 
     fn forward<'a>(

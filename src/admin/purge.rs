@@ -6,8 +6,7 @@
 //! requested from the upstream, before the purge. Where replicas share an engine, this
 //! holds for all that the response names as applied.
 //!
-//! Invariant: no web page can purge. Browsers declare the origin of a POST, and
-//! requests that do so are refused.
+//! Invariant: no web page but the dashboard can purge (`browser`).
 //!
 //! Not here: how a purge takes effect (`cache::purge`), and freeing the memory,
 //! which follows in the background.
@@ -28,7 +27,7 @@ use selector::{Selector, by_body, by_query};
 use serde_json::{Value, json};
 
 use super::browser::{browser_sign, refuse_browser};
-use super::response::{invalid, json_body, problem};
+use super::response::{invalid, json_body, problem, problem_with};
 use crate::cache::Attached;
 use crate::cache::purge::Purge;
 use crate::cache::store::Store;
@@ -92,12 +91,12 @@ pub(super) async fn answer(
                     }
                     json_body(purged.to_string())
                 }
-                (Err(error), _) => problem(
+                (Err(error), replicas) => problem_with(
                     StatusCode::INTERNAL_SERVER_ERROR,
                     &format!(
                         "It is purged, but this could not be recorded on disk ({error}): purge it again, or remove the state directory before the next start"
                     ),
-                    None,
+                    replicas.map(|replicas| ("replicas", replicas)).as_slice(),
                 ),
             }
         }

@@ -2,6 +2,7 @@
 
 mod engine;
 mod errors;
+mod latency;
 mod shared;
 mod shared_tier;
 mod spending;
@@ -17,7 +18,9 @@ use crate::client_tokens::TokenFault;
 use crate::clock::{Clock, Moment};
 use crate::gateway::Gateway;
 use crate::limit::tokens::MOST_TOKEN_ROWS;
-use crate::meter::{FrameFlood, Http2Totals};
+use crate::log_writer::Destination;
+use crate::meter::{Count, FrameFlood, Http2Totals};
+use crate::route::Route;
 use crate::upstream::BodyFault;
 use crate::upstream::ClientUsage;
 use crate::upstream::counters::SendReason;
@@ -39,14 +42,6 @@ pub(super) fn status(admin: &Admin, gateway: &Gateway) -> Value {
     let counts = gateway.meter().counts();
     let stale = counts.iter().filter(|count| count.outcome == "stale");
     let stale: u64 = stale.map(|count| count.requests).sum();
-    let requests = counts.iter().map(|count| {
-        json!({
-            "route": count.route.and_then(|at| routes.get(at)).map(|route| &*route.name),
-            "outcome": count.outcome,
-            "class": count.class,
-            "requests": count.requests,
-        })
-    });
     let bound = admin.bound(gateway);
     let listen = bound.first().map(|listener| &listener.address);
     let listeners: Vec<_> = bound
@@ -68,6 +63,7 @@ pub(super) fn status(admin: &Admin, gateway: &Gateway) -> Value {
     let sliceable = gateway
         .paged()
         .map(|(route, sliceable)| json!({ "route": &*route.name, "sliceable": sliceable }));
+    let (latency, latency_total) = latency::latency(gateway);
     json!({
         "version": env!("CARGO_PKG_VERSION"),
         "state": state(admin, gateway),
@@ -109,8 +105,25 @@ pub(super) fn status(admin: &Admin, gateway: &Gateway) -> Value {
         "spending": spending(gateway),
         "errors": errors(gateway),
         "stale_answers": stale,
-        "requests": requests.collect::<Vec<_>>(),
+        "requests": requests(&counts, routes),
+        "refused": refused(gateway),
+        "log_lines_dropped": log_lines_dropped(),
+        "latency": latency,
+        "latency_total": latency_total,
     })
+}
+
+/// How many requests there were, by route, outcome and class of status code.
+fn requests(counts: &[Count], routes: &[Route]) -> Vec<Value> {
+    let counts = counts.iter().map(|count| {
+        json!({
+            "route": count.route.and_then(|at| routes.get(at)).map(|route| &*route.name),
+            "outcome": count.outcome,
+            "class": count.class,
+            "requests": count.requests,
+        })
+    });
+    counts.collect()
 }
 
 /// The state that `/readyz` reports.
@@ -166,6 +179,20 @@ fn compression(gateway: &Gateway) -> Value {
         "waiting": compressor.waiting(),
         "codings": Map::from_iter(codings),
     })
+}
+
+/// Lines of the log that were dropped, by where they were to be written.
+fn log_lines_dropped() -> Value {
+    let dropped = Destination::ALL.map(|to| (to.name().to_owned(), to.dropped().into()));
+    Value::Object(Map::from_iter(dropped))
+}
+
+/// What was refused or failed, by reason.
+fn refused(gateway: &Gateway) -> Value {
+    let counts = gateway.meter().totals.refused.by_reason();
+    let found = counts.filter(|(_, count)| *count > 0);
+    let named = found.map(|(reason, count)| (reason.name().to_owned(), count.into()));
+    Value::Object(named.collect())
 }
 
 /// Connections in HTTP/2.

@@ -32,7 +32,7 @@ pub(super) fn serve(flags: ServeFlags) -> Result<ExitCode> {
     let supervisor = Supervisor::from_env();
     let server = Server::start(Options {
         loaded: equip(config)?,
-        config_name,
+        config_name: config_name.clone(),
         load: Box::new(move || reread(&flags)),
         sandbox,
         resolver: Resolver::default(),
@@ -40,6 +40,7 @@ pub(super) fn serve(flags: ServeFlags) -> Result<ExitCode> {
         sockets,
         supervisor: supervisor.clone(),
     })?;
+    server.report_start(&config_name);
     let listeners = server.bound_listeners();
     let addresses = listeners.iter().map(BoundListener::url);
     let admin = server.admin();

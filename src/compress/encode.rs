@@ -1,6 +1,6 @@
 //! Encoding a body. The only file that names the compression libraries.
 
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 
 use flate2::write::GzEncoder;
 
@@ -25,7 +25,7 @@ const BROTLI_BUFFER: usize = 16 << 10;
 ///
 /// # Errors
 /// Where the library fails, for want of memory for example.
-pub(super) fn encode(body: &[u8], coding: Coding, effort: Effort) -> io::Result<Vec<u8>> {
+pub(crate) fn encode(body: &[u8], coding: Coding, effort: Effort) -> io::Result<Vec<u8>> {
     match coding {
         Coding::Zstd => zstd::bulk::compress(body, ZSTD_LEVEL),
         Coding::Brotli => {
@@ -51,10 +51,18 @@ pub(super) fn encode(body: &[u8], coding: Coding, effort: Effort) -> io::Result<
     }
 }
 
+/// What gzip's encoding of a text was made from.
+///
+/// # Errors
+/// If it is not gzip, or broken.
+pub(crate) fn unzip(encoded: &[u8]) -> io::Result<Vec<u8>> {
+    let mut text = Vec::with_capacity(encoded.len() * 4);
+    flate2::read::GzDecoder::new(encoded).read_to_end(&mut text)?;
+    Ok(text)
+}
+
 #[cfg(test)]
 mod tests {
-    use std::io::Read;
-
     use super::*;
 
     fn decode(encoded: &[u8], coding: Coding) -> Vec<u8> {

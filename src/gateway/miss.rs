@@ -17,6 +17,8 @@ use crate::clock::Moment;
 use crate::collapse::Wait;
 use crate::fill::{AnswerSource, FillAnswer, FillResult, LookupKey};
 use crate::look_ahead;
+use crate::meter::RequestKind;
+use crate::reason::Reason;
 use crate::refusal::Refusal;
 use crate::respond::ResponseContext;
 use crate::upstream::{Failure, Priority, RequestPriority, TimedOut};
@@ -98,9 +100,9 @@ impl Gateway {
             Err(_) => None,
         };
         let for_response = context.for_response(&self.clients, &fields);
-        let (response, outcome) =
+        let (response, kind) =
             self.render_fetched((context, uri), &miss, fetched, &for_response, now);
-        self.finish(session, context, Some(outcome), took, response, now)
+        self.finish(session, context, kind, took, response)
     }
 
     /// Answers a request over its client's limit on misses: with the stale
@@ -117,17 +119,14 @@ impl Gateway {
         let for_response = context.for_response(&self.clients, fields);
         let stale = miss.stale.take();
         self.clients.count_limited(stale.is_some());
-        let (response, outcome) = match stale {
-            Some(stale) => {
-                let (response, outcome) = self.render_stale(&miss, stale, &for_response, now);
-                (response, Some(outcome))
-            }
+        let (response, kind) = match stale {
+            Some(stale) => self.render_stale(&miss, stale, refusal.reason(), &for_response, now),
             None => {
                 let response = self.render_refusal(refusal, None, request, &for_response);
-                (response, None)
+                (response, RequestKind::Refusal(refusal.reason()))
             }
         };
-        self.finish(session, context, outcome, None, response, now)
+        self.finish(session, context, kind, None, response)
     }
 
     /// How urgent a miss is.
@@ -250,7 +249,7 @@ impl Gateway {
         fetched: Fetched,
         fields: &ResponseContext<'_>,
         now: Moment,
-    ) -> (Response<Body>, Outcome) {
+    ) -> (Response<Body>, RequestKind) {
         let forwarded = |status, stored| Outcome::Forwarded {
             why: miss.why,
             status,
@@ -270,15 +269,17 @@ impl Gateway {
                     AnswerSource::Shared => Outcome::FromShared { ttl: judged.ttl() },
                 };
                 let response = self.render_miss(judged, miss, outcome, fields, now);
-                (response, outcome)
+                (response, RequestKind::Answer(outcome))
             }
             // RFC 5861 §4.
-            (Err(_failure), Some(stale)) => self.render_stale(miss, stale, fields, now),
+            (Err(failure), Some(stale)) => {
+                self.render_stale(miss, stale, failure.reason(), fields, now)
+            }
             (Err(failure), None) => {
                 let outcome = forwarded(failure.upstream_status(), false);
                 let refusal = Refusal::Upstream(failure);
                 let response = self.render_refusal(&refusal, Some(outcome), request, fields);
-                (response, outcome)
+                (response, RequestKind::Failure(outcome, refusal.reason()))
             }
         }
     }
@@ -287,14 +288,16 @@ impl Gateway {
         &self,
         miss: &Miss,
         stale: JudgedResponse,
+        reason: Reason,
         fields: &ResponseContext<'_>,
         now: Moment,
-    ) -> (Response<Body>, Outcome) {
+    ) -> (Response<Body>, RequestKind) {
         let ttl = stale.ttl();
-        let outcome = Outcome::StaleIfError { ttl };
+        let outcome = Outcome::StaleIfError { ttl, reason };
         let response = self.render_miss(stale, miss, outcome, fields, now);
-        (response, outcome)
+        (response, RequestKind::Answer(outcome))
     }
+
     /// Renders the response to a miss.
     pub(super) fn render_miss(
         &self,

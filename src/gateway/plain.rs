@@ -12,6 +12,7 @@ use crate::cache::policy::Mode;
 use crate::cache::reuse::applies;
 use crate::cache::status::Forward;
 use crate::clock::Moment;
+use crate::meter::RequestKind;
 use crate::refusal::Refusal;
 use crate::relay::{self, ClientRequest, Recall};
 use crate::route::{HeaderMode, Route};
@@ -67,7 +68,7 @@ impl Gateway {
                     let own = context.for_response(&self.clients, fields);
                     self.responder.add_own_fields(response.headers_mut(), &own);
                 }
-                Ok(NextStep::Done(response, Some(outcome)))
+                Ok(NextStep::Done(response, RequestKind::Answer(outcome)))
             }
             Recall::Forward { why, chosen } => {
                 Ok(NextStep::Relay(Box::new(fetch(key, why, chosen))))
@@ -105,19 +106,19 @@ impl Gateway {
             let now = self.clock.now();
             session.activity.record(now);
             let own = context.for_response(&self.clients, &fields);
-            let (response, outcome) = match answered {
+            let (response, kind) = match answered {
                 Ok((mut response, outcome)) => {
                     if is_typed {
                         self.responder.add_own_fields(response.headers_mut(), &own);
                     }
-                    (response, Some(outcome))
+                    (response, RequestKind::Answer(outcome))
                 }
                 Err(refusal) => {
-                    let of = (context, uri);
-                    (self.render_refusal(&refusal, None, of, &own), None)
+                    let response = self.render_refusal(&refusal, None, (context, uri), &own);
+                    (response, RequestKind::Refusal(refusal.reason()))
                 }
             };
-            return self.finish(session, context, outcome, None, response, now);
+            return self.finish(session, context, kind, None, response);
         }
         let joins = fetch.joins(&self.relay);
         let admitted = self
@@ -126,7 +127,7 @@ impl Gateway {
         let fetched = match admitted {
             Ok(()) => self.fetch_plain(context, fetch, joins).await,
             Err(refusal) => {
-                let stale = fetch.stale(&self.relay);
+                let stale = fetch.stale(&self.relay, refusal.reason());
                 self.clients.count_limited(stale.is_some());
                 stale.ok_or((refusal, None))
             }
@@ -134,7 +135,7 @@ impl Gateway {
         let now = self.clock.now();
         session.activity.record(now);
         let own = context.for_response(&self.clients, &fields);
-        let (response, outcome) = match fetched {
+        let (response, kind) = match fetched {
             Ok((mut response, outcome)) => {
                 if let Body::Streamed(reader) = response.body_mut() {
                     // While the body is sent, the connection is not idle.
@@ -151,14 +152,19 @@ impl Gateway {
                 if is_typed {
                     self.responder.add_own_fields(response.headers_mut(), &own);
                 }
-                (response, Some(outcome))
+                (response, RequestKind::Answer(outcome))
             }
             Err((refusal, outcome)) => {
                 let response = self.render_refusal(&refusal, outcome, (context, uri), &own);
-                (response, outcome)
+                let reason = refusal.reason();
+                let kind = match outcome {
+                    Some(outcome) => RequestKind::Failure(outcome, reason),
+                    None => RequestKind::Refusal(reason),
+                };
+                (response, kind)
             }
         };
-        self.finish(session, context, outcome, None, response, now)
+        self.finish(session, context, kind, None, response)
     }
 
     async fn fetch_plain(

@@ -112,6 +112,7 @@ impl Acceptor {
             OverLimit::Client => &self.totals.turned_away_client,
         };
         rejected.fetch_add(1, Relaxed);
+        self.totals.refused.count(limit.reason());
         if protocol.tls.is_some() {
             // An answer takes a handshake, which is what is scarce.
             return;

@@ -21,7 +21,6 @@ use http::HeaderName;
 use super::StartError;
 use crate::access_log::AccessLog;
 use crate::cache::Cache;
-use crate::cache::etag::etag;
 use crate::cache::policy::Mode;
 use crate::cache::targeted::TargetList;
 use crate::chain::Chain;
@@ -31,7 +30,7 @@ use crate::compress::{Compression, Compressor};
 use crate::config::Config;
 use crate::disk::{Disk, DiskSlot, LateTier};
 use crate::fill::{Fill, LowerTiers};
-use crate::gateway::{ClientPolicy, Document, Gateway, Records};
+use crate::gateway::{ClientPolicy, Gateway, Records};
 use crate::limit::Limit;
 use crate::limit::tokens::TokenClients;
 use crate::meter::Meter;
@@ -40,7 +39,7 @@ use crate::portable::meanings::Meanings;
 use crate::probe;
 use crate::relay::{self, Relay};
 use crate::reload::ReloadReport;
-use crate::respond::Responder;
+use crate::respond::{Document, DocumentText, Responder};
 use crate::route::{HeaderMode, Route, RouteTable};
 use crate::shared::{self, Shared, SharedTier};
 use crate::state_dir::OpenedState;
@@ -225,7 +224,7 @@ pub(super) fn after(
     };
     if let (Some(shared), Some(replica)) = (&before.shared, &config.shared) {
         let waits = (replica.timeout, replica.fill_wait);
-        shared.reconfigure(waits, longest_request(&config));
+        shared.reconfigure(waits, longest_request(&config), &config.chain.tips);
     }
     let compressor = before.compressor.clone();
     let gateway = assemble(config, clients, fill, ongoing, meter, compressor, identity);
@@ -386,7 +385,9 @@ fn assemble(
     identity: Identity,
 ) -> Arc<Gateway> {
     let document = openapi::document(&config.routes, clients.tokens.is_required());
-    let text = Bytes::from(document.to_string());
+    let text = DocumentText::of(Bytes::from(document.to_string()));
+    let mut documents = openapi::page::files();
+    documents.push(Document::new(openapi::PATH, "application/json", text));
     let respond = responder(&config, &clients, &fill.cache, &compressor);
     for (_, upstream) in fill.upstreams.iter() {
         upstream.set_pseudonym(&identity.pseudonym);
@@ -418,12 +419,7 @@ fn assemble(
             access_log: AccessLog::new(&config.access_log),
             counts_use: config.chain.look_ahead.refresh > 0,
         },
-        documents: vec![Document {
-            path: openapi::PATH,
-            media: "application/json",
-            etag: etag(&text),
-            text,
-        }],
+        documents,
         cache: fill.cache.clone(),
         upstreams: fill.upstreams.clone(),
         responder: respond,

@@ -6,8 +6,8 @@
 //! put        a response was fetched under a ticket -> queue -> the engine
 //! ```
 //!
-//! Kept are responses of modes `chain` and `override`. A value is used only while the
-//! journal is heard, and only if no later record of it matches: so a purge reaches what
+//! Kept are responses of modes `chain` and `override`. A value is used only while
+//! the replica is in sync with the journal, and only if no later record of it matches: so a purge reaches what
 //! is stored here, and what is stored late, without the engine removing anything. What
 //! it says of the chain is compared with what is known here (`usable`), so that no
 //! answer depends on another replica's view.
@@ -24,6 +24,7 @@
 //! - Every wait has a bound: a call `shared.timeout`, all together `shared.fill_wait` and
 //!   a few calls more.
 
+mod client_waits;
 mod counts;
 mod invalidated;
 mod link;
@@ -39,7 +40,9 @@ use std::time::Duration;
 
 pub(crate) use link::{CONNECTIONS, TierLink};
 pub(crate) use look_up::SharedAnswer;
+pub(crate) use ticket::FillTicket;
 pub(crate) use usable::PeekedEntry;
+pub(crate) use value::decode_any;
 
 use super::engine::entries::EntryName;
 use crate::cache::Cache;

@@ -4,6 +4,7 @@
 mod disk;
 mod engine;
 mod process;
+mod requests;
 mod shared;
 mod shared_tier;
 mod state;
@@ -18,7 +19,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
@@ -29,6 +30,7 @@ use crate::gateway::Gateway;
 use crate::limit::{Limit, MissRefusals};
 use crate::listener::BoundListener;
 use crate::meter::FrameFlood;
+use crate::upstream::Histogram;
 
 /// The metrics of a gateway, of reloads (how many were done and how many refused),
 /// and of the public listeners.
@@ -66,7 +68,7 @@ impl fmt::Debug for Reading {
 impl Collector for Reading {
     fn encode(&self, to: DescriptorEncoder<'_>) -> fmt::Result {
         let (gateway, mut to) = (&*self.gateway, Metrics(to));
-        requests(gateway, &mut to)?;
+        requests::encode(gateway, &mut to)?;
         connections(gateway, &mut to)?;
         tls::encode(gateway, &self.listeners, &mut to)?;
         limits(gateway, &mut to)?;
@@ -94,27 +96,6 @@ impl Collector for Reading {
         )?;
         upstream::encode(gateway, &mut to)
     }
-}
-
-fn requests(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
-    let routes = gateway.routes.routes();
-    let requests = gateway.meter().counts().into_iter().map(|count| {
-        let route = count
-            .route
-            .and_then(|at| routes.get(at))
-            .map_or("none", |route| &*route.name);
-        let pairs = [
-            ("route", route),
-            ("outcome", count.outcome),
-            ("class", count.class),
-        ];
-        (labels(&pairs), count.requests)
-    });
-    to.counter(
-        "ordgate_requests",
-        "Requests answered, by route, by outcome (a fresh or stale stored response, an answer of the upstream, or a refusal), and by class of status code",
-        requests.collect(),
-    )
 }
 
 fn http2(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
@@ -389,6 +370,27 @@ fn labels(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
     pairs.iter().map(owned).collect()
 }
 
+/// A histogram that another module counts.
+struct Counted(Histogram);
+
+impl EncodeMetric for Counted {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
+        let (sum, count, cumulative) = &self.0;
+        let mut below = 0;
+        let mut buckets: Vec<_> = Vec::with_capacity(cumulative.len() + 1);
+        for (bound, at_most) in cumulative {
+            buckets.push((*bound, at_most - below));
+            below = *at_most;
+        }
+        buckets.push((f64::INFINITY, count - below));
+        encoder.encode_histogram::<NoLabelSet>(*sum, *count, &buckets, None)
+    }
+
+    fn metric_type(&self) -> MetricType {
+        MetricType::Histogram
+    }
+}
+
 /// Where metrics are written.
 struct Metrics<'e>(DescriptorEncoder<'e>);
 
@@ -403,6 +405,12 @@ impl Metrics<'_> {
         let cells = cells.into_iter();
         let cells = cells.map(|(labels, n)| (labels, ConstGauge::new(n)));
         self.family(name, help, MetricType::Gauge, cells)
+    }
+
+    fn histogram(&mut self, name: &str, help: &str, cells: Cells<Histogram>) -> fmt::Result {
+        let cells = cells.into_iter();
+        let cells = cells.map(|(labels, times)| (labels, Counted(times)));
+        self.family(name, help, MetricType::Histogram, cells)
     }
 
     /// Writes a family of metrics: its name, its help, its cells.

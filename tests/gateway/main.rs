@@ -59,7 +59,15 @@ mod key_leak;
 
 mod admin;
 
+mod dashboard;
+
+mod docs;
+
 mod deploy;
+
+mod reasons;
+
+mod access_log;
 
 mod purge;
 

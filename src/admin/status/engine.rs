@@ -50,8 +50,8 @@ pub(super) fn journal(shared: Option<&Shared>) -> Value {
         generation,
         applied,
         tail,
-        heard,
-        is_heard,
+        synced,
+        is_in_sync,
         failure,
         waiting,
         records: [sent, received, unknown],
@@ -74,8 +74,8 @@ pub(super) fn journal(shared: Option<&Shared>) -> Value {
         "generation": generation,
         "applied": applied,
         "tail": tail,
-        "heard": is_heard,
-        "heard_ms_ago": heard.map(|ago| ago.as_millis() as u64),
+        "heard": is_in_sync,
+        "heard_ms_ago": synced.map(|ago| ago.as_millis() as u64),
         "last_error": failure,
         "outbox": waiting,
         "records": { "sent": sent, "received": received, "unknown": unknown },
@@ -88,7 +88,7 @@ pub(super) fn journal(shared: Option<&Shared>) -> Value {
 fn status(engine: &EngineSnapshot) -> &'static str {
     match (engine.is_up, engine.is_absent) {
         (true, _) => "answers",
-        // No key has a limit.
+        // No call has ended yet.
         (false, false) if engine.last_error.is_none() => "not asked yet",
         (false, false) => "does not answer",
         (false, true) => "does not answer: it is tried now and then",

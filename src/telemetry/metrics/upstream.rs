@@ -5,9 +5,6 @@ use std::fmt;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
-use prometheus_client::metrics::MetricType;
-
 use super::{Cells, Metrics, labels, one};
 use crate::gateway::Gateway;
 use crate::upstream::BodyFault;
@@ -16,28 +13,7 @@ use crate::upstream::endpoint::EndpointSnapshot;
 use crate::upstream::endpoint::breaker::BreakerState;
 use crate::upstream::endpoint::selection::Condition;
 use crate::upstream::keys::{KeySnapshot, KeySnapshotAtHost};
-use crate::upstream::{Histogram, Priority, Upstream};
-
-/// A histogram that another module counts.
-struct Counted(Histogram);
-
-impl EncodeMetric for Counted {
-    fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
-        let (sum, count, cumulative) = &self.0;
-        let mut below = 0;
-        let mut buckets: Vec<_> = Vec::with_capacity(cumulative.len() + 1);
-        for (bound, at_most) in cumulative {
-            buckets.push((*bound, at_most - below));
-            below = *at_most;
-        }
-        buckets.push((f64::INFINITY, count - below));
-        encoder.encode_histogram::<NoLabelSet>(*sum, *count, &buckets, None)
-    }
-
-    fn metric_type(&self) -> MetricType {
-        MetricType::Histogram
-    }
-}
+use crate::upstream::{Priority, Upstream};
 
 /// Writes the metrics of all upstreams; each cell has its upstream's name as a
 /// label.
@@ -180,13 +156,12 @@ fn queue(all: &[&Upstream], to: &mut Metrics<'_>) -> fmt::Result {
         let waited = one.queue().wait_times();
         Priority::ALL.map(|priority| {
             let buckets = waited[priority.index()].histogram();
-            (priority.name(), Counted(buckets))
+            (priority.name(), buckets)
         })
     };
-    to.family(
+    to.histogram(
         "ordgate_upstream_queue_seconds",
         "How long requests waited before they were sent to the upstream",
-        MetricType::Histogram,
         by(all, "priority", waited),
     )
 }
@@ -278,14 +253,13 @@ fn endpoint_counts(snapshots: &[(&str, &EndpointSnapshot)], to: &mut Metrics<'_>
     let times = snapshots.iter().map(|(upstream, endpoint)| {
         (
             endpoint_labels(upstream, endpoint, &[]),
-            Counted(endpoint.histogram.clone()),
+            endpoint.histogram.clone(),
         )
     });
-    to.family(
+    to.histogram(
         "ordgate_upstream_first_byte_seconds",
         "How long an endpoint took to the first byte of its answers",
-        MetricType::Histogram,
-        times,
+        times.collect(),
     )?;
     let sent = snapshots.iter().flat_map(|(upstream, endpoint)| {
         let kinds = [("sent", endpoint.sent), ("failed", endpoint.failed)];
