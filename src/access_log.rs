@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::identify::ClientLabel;
 use crate::meter::RequestKind;
 use crate::reason::Reason;
-use crate::respond::RequestId;
+use crate::wire::request_id::RequestId;
 
 /// The configuration of the access log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

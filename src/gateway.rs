@@ -39,7 +39,8 @@ use bytes::Bytes;
 pub(crate) use clients::ClientPolicy;
 use foldhash::quality::FixedState;
 use http::header::CONNECTION;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, Version};
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use http_body_util::BodyExt;
 use hyper::body::Body as _;
 use miss::Miss;
@@ -61,17 +62,19 @@ use crate::compress::Compressor;
 use crate::fill::{Fill, LookupKey};
 use crate::limit::Limit;
 use crate::look_ahead;
+use crate::meter::errors::AnsweredError;
 use crate::meter::{Meter, RequestKind};
 use crate::refusal::Refusal;
 use crate::relay::{self, Relay};
-use crate::respond::{Document, RequestId, Responder, ResponseContext};
+use crate::respond::{Document, Responder, ResponseContext};
 use crate::route::{HeaderMode, Methods, Route, RouteTable};
 use crate::shared::Shared;
 use crate::state_dir::OpenedState;
-use crate::upstream::{Priority, RequestPriority, Upstreams};
+use crate::upstream::{Priority, Upstreams};
 use crate::wire::Body;
 use crate::wire::body::BodyError;
 use crate::wire::head::http2;
+use crate::wire::request_id::RequestId;
 
 /// Everything that answering needs. It is made at start and at each reload.
 pub struct Gateway {
@@ -119,6 +122,9 @@ pub(crate) struct Records {
     pub(crate) counts_use: bool,
 }
 
+/// What is known of a request, and its URI.
+type RequestRef<'a> = (&'a RequestContext, &'a Uri);
+
 /// What a request needs after memory was consulted.
 enum NextStep {
     /// It is answered.
@@ -161,21 +167,26 @@ impl Gateway {
             }
             Ok(NextStep::Fill(miss)) => {
                 let (gateway, session) = (self.clone(), session.clone());
-                let fields = request.into_parts().0.headers;
+                let head = request.into_parts().0;
+                let (uri, fields) = (head.uri, head.headers);
                 ResponseFuture::Waiting(Box::pin(async move {
                     let _working = session.activity.begin_request();
-                    gateway.answer_miss(&session, context, miss, fields).await
+                    let request = (&context, &uri);
+                    gateway.answer_miss(&session, request, miss, fields).await
                 }))
             }
             Ok(NextStep::Relay(mut fetch)) => {
                 let (gateway, session) = (self.clone(), session.clone());
                 let (head, body) = request.into_parts();
+                let uri = head.uri;
                 fetch.request.fields = head.headers;
                 fetch.request.body =
                     (!body.is_end_stream()).then(|| body.map_err(Into::into).boxed());
                 ResponseFuture::Waiting(Box::pin(async move {
                     let _working = session.activity.begin_request();
-                    gateway.answer_plain(&session, context, *fetch).await
+                    gateway
+                        .answer_plain(&session, (&context, &uri), *fetch)
+                        .await
                 }))
             }
             Err(refusal) => self.refuse(session, &request, &context, &refusal),
@@ -261,7 +272,7 @@ impl Gateway {
             judged.stored = self.fill.store_as_final(key, &judged.stored);
         }
         if reuse == Reuse::WhileRevalidate {
-            let priority = RequestPriority::of(context.client(), Priority::Revalidation);
+            let priority = context.priority(Priority::Revalidation);
             self.fill.refresh(key, priority);
         }
         if self.records.counts_use
@@ -326,7 +337,8 @@ impl Gateway {
         refusal: &Refusal,
     ) -> ResponseFuture {
         let fields = context.for_response(&self.clients, request.headers());
-        let mut response = self.responder.refusal(refusal, None, &fields);
+        let of = (context, request.uri());
+        let mut response = self.render_refusal(refusal, None, of, &fields);
         if !request.body().is_end_stream() {
             // The next request would begin after the unread body.
             close_connection(&mut response);
@@ -340,8 +352,41 @@ impl Gateway {
         )))
     }
 
-    /// The one exit: counts the request and the time that it took, and writes the access log where it is
-    /// enabled.
+    /// Renders a refusal of a request.
+    fn render_refusal(
+        &self,
+        refusal: &Refusal,
+        outcome: Option<Outcome>,
+        request: RequestRef<'_>,
+        fields: &ResponseContext<'_>,
+    ) -> Response<Body> {
+        let status = refusal.status();
+        if status.is_server_error() {
+            self.record_error(
+                request,
+                status,
+                (refusal.reason().name(), &refusal.detail()),
+            );
+        }
+        self.responder.refusal(refusal, outcome, fields)
+    }
+
+    /// Records an answer with a 5xx status, for `/status`: a word for the reason, and the
+    /// cause as text.
+    fn record_error(
+        &self,
+        (context, uri): RequestRef<'_>,
+        status: StatusCode,
+        why: (&'static str, &str),
+    ) {
+        let target = uri.path_and_query().map_or("", PathAndQuery::as_str);
+        let at = (self.clock.now(), context.request_id);
+        let error = AnsweredError::new(at, &context.method, target, status, why);
+        self.meter().totals.errors.record(error);
+    }
+
+    /// The one exit: counts the request and the time that it took, and writes the access
+    /// log where it is enabled.
     fn finish(
         &self,
         session: &Session,

@@ -6,6 +6,7 @@
 //! stay are shared by both, so that requests still under way on the old one are
 //! not lost.
 
+pub mod errors;
 mod latency;
 
 use std::sync::Arc;
@@ -15,6 +16,8 @@ use std::time::Duration;
 use http::StatusCode;
 use latency::RouteLatency;
 pub use latency::{LatencyHistogram, RequestLatency};
+
+use errors::RecentErrors;
 
 use crate::cache::outcome::{OUTCOMES, Outcome};
 use crate::clock::Moment;
@@ -122,6 +125,8 @@ pub struct Totals {
     pub clients: AtomicU64,
     /// Requests that were refused or failed, and refused connections.
     pub refused: RefusalCounts,
+    /// The last answers with a 5xx status.
+    pub errors: RecentErrors,
 }
 
 /// Counts of refusals and failures since the start, by reason.

@@ -5,7 +5,6 @@
 //! Which of them to send is decided by the gateway.
 
 mod document;
-mod request_id;
 mod template;
 
 use std::sync::Arc;
@@ -35,9 +34,9 @@ use crate::identify::Client;
 use crate::limit::RequestAllowance;
 use crate::limit::tokens::TokenClient;
 use crate::refusal::Refusal;
+pub use crate::wire::request_id::RequestId;
 use crate::wire::{Body, PROBLEM_JSON, RATELIMIT, RATELIMIT_POLICY, SERVER_TIMING, X_REQUEST_ID};
 pub(crate) use document::{Document, DocumentText};
-pub use request_id::RequestId;
 use template::{FieldRole, HeaderTemplate, TemplateForm, Templates};
 
 /// Configuration of what responses carry beside the answer.

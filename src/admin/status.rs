@@ -1,9 +1,11 @@
 //! `/status`: the state of the gateway as JSON. Keys are named, never shown.
 
 mod engine;
+mod errors;
 mod latency;
 mod shared;
 mod shared_tier;
+mod spending;
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -13,7 +15,7 @@ use serde_json::{Map, Value, json};
 use super::Admin;
 use crate::cache::date;
 use crate::client_tokens::TokenFault;
-use crate::clock::Clock;
+use crate::clock::{Clock, Moment};
 use crate::gateway::Gateway;
 use crate::limit::tokens::MOST_TOKEN_ROWS;
 use crate::meter::{Count, FrameFlood, Http2Totals};
@@ -22,9 +24,11 @@ use crate::upstream::BodyFault;
 use crate::upstream::ClientUsage;
 use crate::upstream::counters::SendReason;
 use crate::upstream::endpoint::breaker::BreakerState;
-use crate::upstream::endpoint::{EndpointSnapshot, Host, LastFailure};
+use crate::upstream::endpoint::{EndpointSnapshot, Host};
 use crate::upstream::keys::KeySnapshotAtHost;
 use crate::upstream::{Priority, Upstream};
+use errors::errors;
+use spending::{last_failover, last_failure, spending};
 
 /// The most clients that are listed, by their use of the budget.
 const HEAVIEST: usize = 10;
@@ -97,6 +101,8 @@ pub(super) fn status(admin: &Admin, gateway: &Gateway) -> Value {
         "remembered_errors": gateway.fill.failing_keys(),
         "upstream": upstream(gateway.upstreams.first(), gateway),
         "upstreams": upstreams(gateway),
+        "spending": spending(gateway),
+        "errors": errors(gateway),
         "stale_answers": stale,
         "requests": requests(&counts, routes),
         "refused": refused(gateway),
@@ -286,6 +292,7 @@ fn upstream(upstream: &Upstream, gateway: &Gateway) -> Value {
         "url": current.map(|endpoint| &endpoint.name),
         "endpoints": endpoints.iter().map(|snapshot| endpoint(snapshot, clock)).collect::<Vec<_>>(),
         "switches": tally.switches.load(Relaxed),
+        "last_failover": last_failover(upstream, clock),
         "in_flight": upstream.in_flight(),
         "queue": queue(upstream),
         "request_bodies": request_bodies(upstream),
@@ -338,17 +345,11 @@ fn endpoint(snapshot: &EndpointSnapshot, clock: &Clock) -> Value {
     })
 }
 
-/// The last failure of an endpoint, and how many there were since it answered.
-fn last_failure(last: &LastFailure, clock: &Clock) -> Value {
-    let at = date::value(clock.wall(last.at));
-    json!({
-        "reason": last.reason,
-        "kind": last.kind,
-        "causes": last.causes,
-        "at": at.to_str().ok(),
-        "seconds_ago": clock.now().since(last.at).as_secs(),
-        "in_a_row": last.in_a_row,
-    })
+/// When something was, as an HTTP date, and how many seconds ago.
+fn since(at: Moment, clock: &Clock) -> (Option<String>, u64) {
+    let date = date::value(clock.wall(at));
+    let date = date.to_str().ok().map(str::to_owned);
+    (date, clock.now().since(at).as_secs())
 }
 
 fn breaker_state(state: BreakerState) -> Value {

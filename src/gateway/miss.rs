@@ -8,7 +8,7 @@ use std::time::Duration;
 use http::{HeaderMap, Response};
 use tokio::time::Instant;
 
-use super::{Gateway, RequestContext, Session};
+use super::{Gateway, RequestContext, RequestRef, Session};
 use crate::cache::JudgedResponse;
 use crate::cache::key::Key;
 use crate::cache::outcome::Outcome;
@@ -60,13 +60,13 @@ impl Gateway {
     pub(super) async fn answer_miss(
         &self,
         session: &Session,
-        context: RequestContext,
+        (context, uri): RequestRef<'_>,
         mut miss: Miss,
         fields: HeaderMap,
     ) -> Response<Body> {
         let arrived = Instant::now();
-        if let Some(judged) = self.recall_from_disk(&context, &mut miss).await {
-            return self.answer_from_disk(session, &context, &miss, judged, &fields);
+        if let Some(judged) = self.recall_from_disk(context, &mut miss).await {
+            return self.answer_from_disk(session, context, &miss, judged, &fields);
         }
         let (client, key) = (context.client(), &miss.lookup.key);
         let joins = !miss.bypasses() && self.fill.collapse.has(key.as_bytes());
@@ -75,9 +75,9 @@ impl Gateway {
         if let Err(refusal) = admitted
             && (miss.bypasses() || self.fill.plan(key).fetches())
         {
-            return self.answer_over_limit(session, &context, miss, &refusal, &fields);
+            return self.answer_over_limit(session, (context, uri), miss, &refusal, &fields);
         }
-        let priority = self.priority(&context, &miss);
+        let priority = self.priority(context, &miss);
         let stale = miss.stale.take();
         let fetched = self.fetch(&miss, stale, arrived, priority).await;
         let is_from_tier = matches!(
@@ -100,8 +100,9 @@ impl Gateway {
             Err(_) => None,
         };
         let for_response = context.for_response(&self.clients, &fields);
-        let (response, kind) = self.render_fetched(&miss, fetched, &for_response, now);
-        self.finish(session, &context, kind, took, response)
+        let (response, kind) =
+            self.render_fetched((context, uri), &miss, fetched, &for_response, now);
+        self.finish(session, context, kind, took, response)
     }
 
     /// Answers a request over its client's limit on misses: with the stale
@@ -109,19 +110,19 @@ impl Gateway {
     fn answer_over_limit(
         &self,
         session: &Session,
-        context: &RequestContext,
+        request: RequestRef<'_>,
         mut miss: Miss,
         refusal: &Refusal,
         fields: &HeaderMap,
     ) -> Response<Body> {
-        let now = self.clock.now();
+        let (context, now) = (request.0, self.clock.now());
         let for_response = context.for_response(&self.clients, fields);
         let stale = miss.stale.take();
         self.clients.count_limited(stale.is_some());
         let (response, kind) = match stale {
             Some(stale) => self.render_stale(&miss, stale, refusal.reason(), &for_response, now),
             None => {
-                let response = self.responder.refusal(refusal, None, &for_response);
+                let response = self.render_refusal(refusal, None, request, &for_response);
                 (response, RequestKind::Refusal(refusal.reason()))
             }
         };
@@ -140,7 +141,7 @@ impl Gateway {
             true => Priority::Revalidation,
             false => Priority::Miss,
         };
-        RequestPriority::of(context.client(), priority)
+        context.priority(priority)
     }
 
     async fn fetch(
@@ -243,6 +244,7 @@ impl Gateway {
 
     fn render_fetched(
         &self,
+        request: RequestRef<'_>,
         miss: &Miss,
         fetched: Fetched,
         fields: &ResponseContext<'_>,
@@ -276,7 +278,7 @@ impl Gateway {
             (Err(failure), None) => {
                 let outcome = forwarded(failure.upstream_status(), false);
                 let refusal = Refusal::Upstream(failure);
-                let response = self.responder.refusal(&refusal, Some(outcome), fields);
+                let response = self.render_refusal(&refusal, Some(outcome), request, fields);
                 (response, RequestKind::Failure(outcome, refusal.reason()))
             }
         }

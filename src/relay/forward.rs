@@ -86,7 +86,9 @@ impl Fetch {
             Some(_) => Priority::Revalidation,
             None => Priority::Miss,
         };
-        let priority = RequestPriority::of(self.request.client, priority);
+        let priority = RequestPriority::of(self.request.client, priority)
+            .caused_by(self.request.request_id)
+            .on_route(route.number);
         // Whether a body is JSON is known only at its end.
         let max_body = (route.headers == HeaderMode::Typed).then(|| relay.max_stored(route));
         let sequence = relay.cache.store().sequence();

@@ -224,7 +224,8 @@ pub(super) fn after(
     };
     if let (Some(shared), Some(replica)) = (&before.shared, &config.shared) {
         let waits = (replica.timeout, replica.fill_wait);
-        shared.reconfigure(waits, longest_request(&config));
+        let tips = config.chain.tips.iter().map(|tip| &*tip.name);
+        shared.reconfigure(waits, longest_request(&config), tips);
     }
     let compressor = before.compressor.clone();
     let gateway = assemble(config, clients, fill, ongoing, meter, compressor, identity);
@@ -392,6 +393,9 @@ fn assemble(
     for (_, upstream) in fill.upstreams.iter() {
         upstream.set_pseudonym(&identity.pseudonym);
     }
+    let routes = fill.routes.routes().iter();
+    let names = routes.map(|route| (route.number, &*route.name));
+    fill.upstreams.usage().name_routes(names);
     let gateway = Arc::new(Gateway {
         clients,
         relay: Arc::new(Relay {

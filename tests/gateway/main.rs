@@ -81,4 +81,6 @@ mod state;
 
 mod operations;
 
+mod questions;
+
 mod supervisor;

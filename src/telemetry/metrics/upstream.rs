@@ -26,6 +26,7 @@ pub(super) fn encode(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
     let key_snapshots = all.iter().map(|one| (one.name(), one.key_snapshots()));
     let key_snapshots: Vec<_> = key_snapshots.collect();
     counts(&all, to)?;
+    by_route(gateway, to)?;
     queue(&all, to)?;
     request_bodies(&all, to)?;
     let endpoints = flat(&endpoint_snapshots);
@@ -115,6 +116,19 @@ fn counts(all: &[&Upstream], to: &mut Metrics<'_>) -> fmt::Result {
         "ordgate_upstream_switches",
         "How often ordgate switched to another endpoint, because the one in use was not healthy or a preferred one was healthy again",
         each(all, |one| read(&one.counters().switches)),
+    )
+}
+
+fn by_route(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
+    let sent = gateway.upstreams.usage().by_route().into_iter();
+    let cells = sent.map(|sent| {
+        let pairs = [("route", &*sent.route), ("reason", sent.reason)];
+        (labels(&pairs), sent.requests)
+    });
+    to.counter(
+        "ordgate_upstream_requests_by_route",
+        "Requests sent to all upstreams, by route (none for probes of tips) and by reason: probe, miss, revalidation, look-ahead (prefetching), retry, hedge, key-check, live-check (whether live responses have changed), anchor-check (whether older responses are still valid after a new block), fork-search (how deep a reorg is)",
+        cells.collect(),
     )
 }
 
