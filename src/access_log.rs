@@ -1,28 +1,69 @@
 //! The access log: one line for each request. Where it is disabled, the gateway
 //! does no more than check an `Option`.
+//!
+//! With `sample`, only some of the requests that memory answers have a line. Those that
+//! were refused, failed, were answered by a stale response or took long always have one,
+//! and so have those that left memory.
 
+mod combined;
+
+use std::borrow::Cow;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use http::{Method, Version};
+use http::header::{REFERER, USER_AGENT};
+use http::uri::PathAndQuery;
+use http::{HeaderValue, Method, Request, Version};
 use serde::Serialize;
 
+use crate::cache::outcome::Outcome;
 use crate::identify::ClientLabel;
+use crate::log_writer::{Destination, LineKind, LogWriter};
 use crate::meter::RequestKind;
 use crate::reason::Reason;
+use crate::wire::head::is_replacement;
 use crate::wire::request_id::RequestId;
+
+/// The target of the lines in the log.
+pub const TARGET: &str = "ordgate::access";
+
+/// The most bytes of a path, of a query and of a field in a line; the rest is left out.
+const MAX_PART: usize = 2048;
+/// What a client token begins with, and how many letters and digits follow.
+const TOKEN: (&str, usize) = ("og_", 49);
 
 /// The configuration of the access log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Settings {
     /// Whether requests are logged. Off by default.
     pub enabled: bool,
+    /// The format of the lines.
+    pub format: AccessFormat,
     /// The level of the lines.
     pub level: LogLevel,
-    /// One request in so many is logged. Status codes from 400 are always logged.
+    /// One of so many requests that memory answers is logged.
     pub sample: u64,
+    /// Requests that took this long are always logged.
+    #[serde(serialize_with = "crate::units::serialize")]
+    pub slow: Duration,
     /// The fields of a line.
     pub fields: Vec<Field>,
+}
+
+/// The format of the lines, and where they are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AccessFormat {
+    /// Events of the log.
+    Log,
+    /// Apache's combined format, on standard output.
+    Combined,
+}
+
+impl AccessFormat {
+    /// The names in proxy.toml.
+    pub const NAMES: [(&'static str, Self); 2] = [("log", Self::Log), ("combined", Self::Combined)];
 }
 
 /// The level of a line.
@@ -50,6 +91,10 @@ pub enum Field {
     Method,
     /// The version of HTTP: `1.0`, `1.1` or `2`.
     Version,
+    /// The path, up to 2 KiB.
+    Path,
+    /// The query, up to 2 KiB.
+    Query,
     /// The route's name.
     Route,
     /// A hash of the cache key: the same for requests of the same response.
@@ -58,14 +103,14 @@ pub enum Field {
     Status,
     /// The length of the response's body in bytes.
     Bytes,
-    /// Milliseconds from the request's last byte to its response.
+    /// Microseconds from the request's last byte to the head of its response.
     Duration,
     /// The outcome: one of [`KIND_NAMES`](crate::meter::KIND_NAMES).
     Cache,
     /// Why the request was refused or failed, or why a stale response answered it: the
     /// name of a [`Reason`](crate::reason::Reason).
     Reason,
-    /// Milliseconds that the upstream took.
+    /// Microseconds that the upstream took.
     Upstream,
     /// The request's id.
     RequestId,
@@ -73,10 +118,12 @@ pub enum Field {
 
 impl Field {
     /// The names in proxy.toml.
-    pub const NAMES: [(&'static str, Self); 12] = [
+    pub const NAMES: [(&'static str, Self); 14] = [
         ("client", Self::Client),
         ("method", Self::Method),
         ("version", Self::Version),
+        ("path", Self::Path),
+        ("query", Self::Query),
         ("route", Self::Route),
         ("key", Self::Key),
         ("status", Self::Status),
@@ -96,23 +143,39 @@ pub struct AccessLog {
     requests: AtomicU64,
 }
 
+/// What a line has of the head of a request.
+#[derive(Debug)]
+pub struct LoggedHead {
+    /// `None` where the head was malformed.
+    target: Option<PathAndQuery>,
+    /// A hash of the cache key, where the request is valid.
+    pub key: Option<u64>,
+    /// In Apache's format, as the next one.
+    user_agent: Option<HeaderValue>,
+    referer: Option<HeaderValue>,
+}
+
 /// The contents of a line.
 #[derive(Debug)]
 pub struct LogEntry<'a> {
+    /// The address of the connection's other end.
+    pub peer: IpAddr,
     /// The client whose limits it counts against.
     pub client: ClientLabel<'a>,
     /// The method.
     pub method: &'a Method,
     /// The version of HTTP.
     pub version: Version,
+    /// The rest of the request's head.
+    pub head: &'a LoggedHead,
     /// The route's name, where one matched.
     pub route: Option<&'a str>,
-    /// A hash of the cache key, where the request is valid.
-    pub key: Option<u64>,
     /// The status.
     pub status: u16,
     /// The length of the response's body, or 0 where it is not known yet.
     pub bytes: u64,
+    /// The time of the response.
+    pub at: SystemTime,
     /// The time from the request's last byte to its response.
     pub duration: Duration,
     /// What the request counts as.
@@ -121,6 +184,29 @@ pub struct LogEntry<'a> {
     pub upstream: Option<Duration>,
     /// The request's id.
     pub request_id: RequestId,
+}
+
+impl LogEntry<'_> {
+    /// Whether sampling may leave the line out.
+    fn is_usual(&self, slow: Duration) -> bool {
+        let is_from_memory = matches!(
+            self.kind,
+            RequestKind::Answer(Outcome::Hit { .. })
+                | RequestKind::Document
+                | RequestKind::Preflight
+        );
+        is_from_memory && self.status < 400 && self.duration < slow
+    }
+
+    fn path(&self) -> Option<Cow<'_, str>> {
+        let path = self.head.target.as_ref()?.path();
+        Some(shown(path))
+    }
+
+    fn query(&self) -> Option<Cow<'_, str>> {
+        let query = self.head.target.as_ref()?.query()?;
+        Some(shown(query))
+    }
 }
 
 impl AccessLog {
@@ -132,30 +218,67 @@ impl AccessLog {
         })
     }
 
+    /// What a line will have of the head of a request.
+    pub fn head<B>(&self, request: &Request<B>) -> Box<LoggedHead> {
+        let is_malformed = is_replacement(request.method(), request.uri());
+        let is_combined = self.settings.format == AccessFormat::Combined;
+        let field = |name| is_combined.then(|| request.headers().get(name).cloned());
+        Box::new(LoggedHead {
+            target: request
+                .uri()
+                .path_and_query()
+                .filter(|_| !is_malformed)
+                .cloned(),
+            key: None,
+            user_agent: field(USER_AGENT).flatten(),
+            referer: field(REFERER).flatten(),
+        })
+    }
+
     /// Logs a request, unless sampling leaves it out.
     pub fn write(&self, entry: &LogEntry<'_>) {
-        let nth = self.requests.fetch_add(1, Relaxed);
-        let is_sampled = entry.status < 400;
-        if is_sampled && !nth.is_multiple_of(self.settings.sample) {
-            return;
+        if entry.is_usual(self.settings.slow) {
+            let nth = self.requests.fetch_add(1, Relaxed);
+            if !nth.is_multiple_of(self.settings.sample) {
+                return;
+            }
         }
-        let has = |field| self.settings.fields.contains(&field);
-        let millis = |time: Duration| time.as_secs_f64() * 1000.0;
+        match self.settings.format {
+            AccessFormat::Log => self.write_event(entry),
+            AccessFormat::Combined => {
+                let line = combined::line(entry, self.has(Field::Query));
+                LogWriter::to(Destination::StandardOutput).push(line.as_bytes(), LineKind::Access);
+            }
+        }
+    }
+
+    fn has(&self, field: Field) -> bool {
+        self.settings.fields.contains(&field)
+    }
+
+    fn write_event(&self, entry: &LogEntry<'_>) {
+        let has = |field| self.has(field);
+        let path = entry.path().filter(|_| has(Field::Path));
+        let query = entry.query().filter(|_| has(Field::Query));
+        let key = entry.head.key.filter(|_| has(Field::Key));
+        let reason = entry.kind.reason().filter(|_| has(Field::Reason));
         macro_rules! line {
             ($level:ident) => {
                 tracing::$level!(
-                    target: "ordgate::access",
+                    target: TARGET,
                     client = has(Field::Client).then(|| tracing::field::display(entry.client)),
                     method = has(Field::Method).then_some(entry.method.as_str()),
                     version = has(Field::Version).then(|| number(entry.version)),
+                    path = path.as_deref(),
+                    query = query.as_deref(),
                     route = entry.route.filter(|_| has(Field::Route)),
-                    key = entry.key.filter(|_| has(Field::Key)).map(|key| tracing::field::display(format!("{key:016x}"))),
+                    key = key.map(|key| tracing::field::display(format!("{key:016x}"))),
                     status = has(Field::Status).then_some(entry.status),
                     bytes = has(Field::Bytes).then_some(entry.bytes),
-                    duration_ms = has(Field::Duration).then(|| millis(entry.duration)),
+                    duration_us = has(Field::Duration).then(|| micros(entry.duration)),
                     cache = has(Field::Cache).then(|| entry.kind.name()),
-                    reason = entry.kind.reason().filter(|_| has(Field::Reason)).map(Reason::name),
-                    upstream_ms = entry.upstream.filter(|_| has(Field::Upstream)).map(millis),
+                    reason = reason.map(Reason::name),
+                    upstream_us = entry.upstream.filter(|_| has(Field::Upstream)).map(micros),
                     request_id = has(Field::RequestId).then_some(entry.request_id.as_str()),
                 )
             };
@@ -164,6 +287,34 @@ impl AccessLog {
             LogLevel::Info => line!(info),
             LogLevel::Debug => line!(debug),
         }
+    }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// A part of a request as a line has it: bounded, and without a client token, which some
+/// client may send where none belongs.
+fn shown(part: &str) -> Cow<'_, str> {
+    let part = &part[..part.floor_char_boundary(MAX_PART)];
+    let (begin, length) = TOKEN;
+    let is_token = |rest: &str| {
+        let digits = rest.bytes().skip(begin.len());
+        digits.take_while(u8::is_ascii_alphanumeric).count() >= length
+    };
+    let mut from = 0;
+    let mut redacted = String::new();
+    for (at, _) in part.match_indices(begin) {
+        if at >= from && is_token(&part[at..]) {
+            redacted.push_str(&part[from..at]);
+            redacted.push_str("og_[redacted]");
+            from = at + begin.len() + length;
+        }
+    }
+    match from {
+        0 => part.into(),
+        _ => (redacted + &part[from..]).into(),
     }
 }
 
@@ -176,3 +327,6 @@ fn number(version: Version) -> &'static str {
         _ => "1.1",
     }
 }
+
+#[cfg(test)]
+mod tests;

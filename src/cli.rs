@@ -2,6 +2,7 @@
 
 mod check;
 mod environment;
+mod health;
 mod purge;
 mod sandbox;
 mod serve;
@@ -17,7 +18,7 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 use ordgate::listener::ListenAddress;
-use ordgate::{config, openapi, units};
+use ordgate::{config, log_writer, openapi, units};
 
 /// A caching gateway for the Ordinals and Runes read API.
 ///
@@ -61,6 +62,10 @@ enum Command {
     /// When this has succeeded, no request that begins afterwards gets what was
     /// stored, or fetched from the upstream, before.
     Purge(PurgeFlags),
+    /// Check whether a running ordgate is ready: exit code 0 if it is, else 1.
+    ///
+    /// Prints why it is not. It takes at most 5 s, and needs no token.
+    Health(HealthFlags),
     /// Make tokens for clients.
     #[command(subcommand)]
     Token(TokenCommand),
@@ -133,6 +138,18 @@ struct PurgeFlags {
     /// The admin address of the running ordgate. Its token comes from
     /// ORDGATE_ADMIN_TOKEN or from admin.token_file in the configuration. Default:
     /// ORDGATE_ADMIN, else the configuration.
+    #[arg(long, value_name = "ADDR")]
+    admin: Option<SocketAddr>,
+    /// The configuration file of the running ordgate. Default: ORDGATE_CONFIG, else
+    /// the built-in configuration.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+#[derive(Args)]
+struct HealthFlags {
+    /// The admin address of the running ordgate. Default: ORDGATE_ADMIN, else the
+    /// configuration.
     #[arg(long, value_name = "ADDR")]
     admin: Option<SocketAddr>,
     /// The configuration file of the running ordgate. Default: ORDGATE_CONFIG, else
@@ -216,6 +233,9 @@ fn share(text: &str) -> Result<f64, String> {
     share.ok_or_else(|| "allowed is a number from 0 to 1".to_owned())
 }
 
+/// How long the log's last lines may take, if standard error blocks.
+const LAST_LINES: Duration = Duration::from_secs(1);
+
 /// Runs the command of the command line.
 pub(crate) fn run() -> ExitCode {
     let done = match Cli::parse().command {
@@ -224,9 +244,12 @@ pub(crate) fn run() -> ExitCode {
         Command::Check { flags, all } => check::check(&flags, all),
         Command::Schema => print(&format!("{:#}\n", config::schema())),
         Command::Purge(flags) => purge::purge(flags),
+        Command::Health(flags) => Ok(health::health(&flags)),
         Command::Token(TokenCommand::New { name }) => token::new(&name),
         Command::Openapi { config } => print_openapi(config.as_deref()),
     };
+    // After the log's last lines, and before the error.
+    log_writer::flush(LAST_LINES);
     match done {
         Ok(code) => code,
         Err(error) => {

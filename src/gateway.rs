@@ -29,6 +29,7 @@ pub(crate) mod plain;
 mod request_context;
 mod snapshot;
 mod target;
+mod untrusted_proxy;
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -158,6 +159,9 @@ impl Gateway {
         };
         let mut context = RequestContext::new(self, session, &mut request, now);
         context.head_fault = head_fault;
+        if let Some(log) = &self.records.access_log {
+            context.logged = Some(log.head(&request));
+        }
         match self.answer_from_memory(session, &request, &mut context, now) {
             Ok(NextStep::Done(response, kind)) => {
                 ResponseFuture::Done(Some(self.finish(session, &context, kind, None, response)))
@@ -238,8 +242,8 @@ impl Gateway {
         let key = route
             .canonical(&found.captures, uri.query())
             .map_err(Refusal::Invalid)?;
-        if self.records.access_log.is_some() {
-            context.key = Some(FixedState::default().hash_one(key.as_bytes()));
+        if let Some(logged) = &mut context.logged {
+            logged.key = Some(FixedState::default().hash_one(key.as_bytes()));
         }
         match plain::is_plain(route) {
             true => self.recall_plain(session, route, request, key, context, now),
@@ -408,19 +412,22 @@ impl Gateway {
             meter, access_log, ..
         } = &self.records;
         let status = response.status();
-        let took = self.clock.now().since(context.began);
+        let now = self.clock.now();
+        let took = now.since(context.began);
         meter.count(session.connection, context.route, kind, status, took);
-        if let Some(log) = access_log {
+        if let (Some(log), Some(head)) = (access_log, &context.logged) {
             let mut routes = self.routes.routes().iter();
             let route = context
                 .route
                 .and_then(|place| routes.nth(usize::from(place)));
             log.write(&LogEntry {
+                peer: session.peer,
                 client: context.label(&self.clients),
                 method: &context.method,
                 version: context.version,
                 route: route.map(|route| &*route.name),
-                key: context.key,
+                head,
+                at: self.clock.wall(now),
                 status: status.as_u16(),
                 bytes: response.body().size_hint().exact().unwrap_or(0),
                 duration: took,

@@ -9,7 +9,7 @@
 //!
 //! | layer | modules |
 //! |---|---|
-//! | basics | [`clock`], [`sync`], [`units`], [`reason`], [`wire`] |
+//! | basics | [`clock`], [`sync`], [`units`], [`reason`], [`log_writer`], [`wire`] |
 //! | rules | [`cache`]`::{list, date, delta, directives, targeted, status, coding, hop, freshness, invalidate, vary, reuse, storable, validator, freshen, range, key, policy, etag, outcome}`, [`pages`], [`chain`]`::{finality, live_checks, ledger, transaction_index}`, [`identify`], [`client_tokens`], [`validate`], [`route`] |
 //! | state | [`state_dir`], [`limit`], [`chain`], [`cache`], [`compress`], [`collapse`], [`upstream`]`::{failure, latency, connection, admission, endpoint, keys}`, [`upstream`], [`unsent`], [`meter`], [`portable`], [`shared`]`::{allowance, engine}`, [`shared`], [`disk`]`::{engine}`, [`disk`] |
 //! | request path | [`refusal`], [`respond`], [`access_log`], [`relay`], [`fill`], [`look_ahead`], [`probe`], [`gateway`] |
@@ -49,6 +49,7 @@ pub mod history;
 pub mod identify;
 pub mod limit;
 pub mod listener;
+pub mod log_writer;
 pub mod look_ahead;
 pub mod meter;
 pub mod openapi;

@@ -123,10 +123,33 @@ pub struct Totals {
     pub unsent: Arc<UnsentBytes>,
     /// Clients in the limiter's table after its last pruning.
     pub clients: AtomicU64,
+    /// When an untrusted proxy was last logged.
+    pub untrusted_proxy: HourlyLog,
     /// Requests that were refused or failed, and refused connections.
     pub refused: RefusalCounts,
     /// The last answers with a 5xx status.
     pub errors: RecentErrors,
+}
+
+/// Bounds a log line to one an hour.
+#[derive(Debug, Default)]
+pub struct HourlyLog(AtomicU64);
+
+impl HourlyLog {
+    /// Whether to log it now.
+    pub fn is_due(&self, now: Moment) -> bool {
+        is_due(&self.0, Duration::from_secs(3600), now)
+    }
+}
+
+/// Whether the last time is at least an interval ago; the time is set to `now` then.
+fn is_due(last: &AtomicU64, interval: Duration, now: Moment) -> bool {
+    let before = last.load(Relaxed);
+    let is_due = before == 0 || now.since(Moment::from_nanos(before)) >= interval;
+    is_due
+        && last
+            .compare_exchange(before, now.nanos(), Relaxed, Relaxed)
+            .is_ok()
 }
 
 /// Counts of refusals and failures since the start, by reason.
@@ -184,13 +207,7 @@ impl Http2Totals {
     /// it: each kind at most once a minute, since a client may repeat it at will.
     pub fn count_flood(&self, flood: FrameFlood, now: Moment) -> bool {
         self.floods[flood as usize].fetch_add(1, Relaxed);
-        let logged = &self.logged[flood as usize];
-        let last = logged.load(Relaxed);
-        let is_due = last == 0 || now.since(Moment::from_nanos(last)) >= LOG_INTERVAL;
-        is_due
-            && logged
-                .compare_exchange(last, now.nanos(), Relaxed, Relaxed)
-                .is_ok()
+        is_due(&self.logged[flood as usize], LOG_INTERVAL, now)
     }
 
     /// Requests answered since the start.

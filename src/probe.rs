@@ -11,9 +11,9 @@
 //! Where replicas share an engine, one of them probes for all ([`followed`]).
 
 mod followed;
+mod schedule;
 pub mod standby;
 mod starts;
-mod turn;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -12,6 +12,7 @@ mod generation;
 mod listeners;
 mod reloader;
 mod sockets;
+mod start_report;
 mod take_over;
 mod threads;
 
@@ -270,10 +271,17 @@ impl Server {
 
     /// Stops accepting connections, after `drain_delay`; requests in progress finish.
     pub fn drain(&self) {
+        let has_delay = !self.shared.drain_delay.get().is_zero();
+        self.shared.in_drain_delay.0.store(has_delay, Relaxed);
         self.drain.send_replace(true);
-        if self.shared.drain_delay.get().is_zero() {
+        if !has_delay {
             self.listeners.drain();
         }
+    }
+
+    /// What can end `drain_delay` early.
+    pub fn drain_delay(&self) -> DrainDelay {
+        self.shared.in_drain_delay.clone()
     }
 
     /// Waits until all connections are closed, at most `drain_timeout` after
@@ -298,12 +306,24 @@ impl Server {
     }
 }
 
+/// The time after the stop signal in which connections are still accepted.
+#[derive(Clone, Default)]
+pub struct DrainDelay(Arc<AtomicBool>);
+
+impl DrainDelay {
+    /// Ends it. Returns whether it had not ended before.
+    pub fn end(&self) -> bool {
+        self.0.swap(false, Relaxed)
+    }
+}
+
 /// Settings that threads read and a reload changes.
 #[derive(Clone)]
 struct SharedSettings {
     admin_token: Arc<Mutex<Option<Token>>>,
     drain_timeout: Arc<SharedDuration>,
     drain_delay: Arc<SharedDuration>,
+    in_drain_delay: DrainDelay,
     /// The host names of the admin listener.
     hosts: Arc<ArcSwap<Vec<String>>>,
     /// Whether `/readyz` fails until each tip has been known once.
@@ -318,6 +338,7 @@ impl SharedSettings {
             admin_token: Arc::new(Mutex::new(admin_token)),
             drain_timeout: SharedDuration::new(config.server.drain_timeout),
             drain_delay: SharedDuration::new(config.server.drain_delay),
+            in_drain_delay: DrainDelay::default(),
             hosts: Arc::new(ArcSwap::from_pointee(config.admin.hosts.clone())),
             ready_needs_tips: Arc::new(AtomicBool::new(config.admin.ready_needs_tips)),
             replica_name: config.shared.as_ref().map(|replica| replica.name_or_host()),
@@ -371,10 +392,12 @@ impl Worker {
             return;
         }
         let begun = tokio::time::Instant::now();
-        // A reload may shorten it meanwhile.
-        while begun.elapsed() < self.shared.drain_delay.get() {
+        // A reload may shorten it meanwhile, and a second signal ends it.
+        let delay = &self.shared.in_drain_delay;
+        while delay.0.load(Relaxed) && begun.elapsed() < self.shared.drain_delay.get() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
+        delay.end();
         self.listeners.drain();
         // Every worker waits for all connections: one may wait for a fetch that runs
         // on another worker.

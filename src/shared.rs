@@ -40,6 +40,7 @@ pub(crate) use tier::{FillTicket, PeekedEntry, SharedAnswer, SharedTier};
 use tip::TipLeases;
 pub use tip::TipShare;
 
+use crate::chain::TipSource;
 use crate::clock::Clock;
 use crate::state_dir::OpenedState;
 use crate::sync::lock;
@@ -147,13 +148,13 @@ impl Shared {
     }
 
     /// Applies what a reload has changed.
-    pub fn reconfigure<'t>(
+    pub fn reconfigure(
         &self,
         (timeout, fill_wait): (Duration, Duration),
         longest: Duration,
-        tips: impl Iterator<Item = &'t str>,
+        tips: &[TipSource],
     ) {
-        self.tips.retain(tips);
+        self.tips.retain(tips.iter().map(|tip| &*tip.name));
         self.keeper.set_longest(longest);
         self.tier.set_waits(fill_wait, timeout);
         *lock(&self.timeout) = timeout;

@@ -1,15 +1,22 @@
 //! Logs and metrics. The counters are in the modules that count.
 
+mod classic;
 mod metrics;
 
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal};
 
+pub use classic::classic;
 pub use metrics::render;
 use serde::Serialize;
+use tracing::Metadata;
 use tracing_subscriber::Layer;
 use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
+
+use crate::access_log;
+use crate::log_writer::{Destination, LineKind, LogWriter};
 
 /// The configuration of logging.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -87,18 +94,53 @@ pub fn begin(settings: &Settings) -> Result<(), BeginError> {
             _ => return Err(BeginError::Variable(text.to_owned())),
         },
     };
-    let terminal = std::io::stderr().is_terminal();
+    let terminal = io::stderr().is_terminal();
     let json = match settings.format {
         Format::Auto => !terminal,
         Format::Text => false,
         Format::Json => true,
     };
-    let layer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let layer = tracing_subscriber::fmt::layer().with_writer(StandardError);
     let layer = match json {
         true => layer.json().flatten_event(true).with_filter(filter).boxed(),
         false => layer.with_ansi(terminal).with_filter(filter).boxed(),
     };
     Ok(tracing_subscriber::registry().with(layer).try_init()?)
+}
+
+/// Writes the lines of the log to standard error, without waiting for it.
+struct StandardError;
+
+/// One line of the log.
+struct LogLine(LineKind);
+
+impl<'a> MakeWriter<'a> for StandardError {
+    type Writer = LogLine;
+
+    fn make_writer(&'a self) -> LogLine {
+        LogLine(LineKind::Event)
+    }
+
+    fn make_writer_for(&'a self, meta: &Metadata<'_>) -> LogLine {
+        let is_access = meta.target() == access_log::TARGET;
+        LogLine(if is_access {
+            LineKind::Access
+        } else {
+            LineKind::Event
+        })
+    }
+}
+
+impl io::Write for LogLine {
+    /// The layer writes a line with one call.
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        LogWriter::to(Destination::StandardError).push(line, self.0);
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The client of `/purge`, for the command `ordgate purge`.
+//! The client of `/purge` and `/readyz`, for the commands `ordgate purge` and `ordgate health`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -13,6 +13,8 @@ use serde_json::{Value, json};
 
 /// How long the whole exchange may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a check of readiness may take.
+const READY_TIMEOUT: Duration = Duration::from_secs(5);
 /// The most bytes of a response's body.
 const MOST_ANSWER: usize = 1 << 20;
 
@@ -38,8 +40,8 @@ pub enum CallError {
     )]
     Unreachable(SocketAddr),
     /// It did not answer in time.
-    #[error("{0} did not answer within {seconds} s", seconds = TIMEOUT.as_secs())]
-    TimedOut(SocketAddr),
+    #[error("{0} did not answer within {seconds} s", seconds = .1.as_secs())]
+    TimedOut(SocketAddr, Duration),
     /// The response is incomplete, or is not HTTP.
     #[error("the server on {0} is not an ordgate admin listener: {1}")]
     Strange(SocketAddr, String),
@@ -51,6 +53,9 @@ pub enum CallError {
     /// The token has characters that a field must not have.
     #[error("the admin token has characters that no field may have; visible ASCII is allowed")]
     BadToken(#[from] InvalidHeaderValue),
+    /// It is not ready.
+    #[error("{0} is not ready: {1}")]
+    NotReady(SocketAddr, String),
     /// It refused the request.
     #[error("{0} refuses: {1}")]
     Refused(SocketAddr, String),
@@ -86,7 +91,7 @@ pub async fn purge(
     let sent = tokio::time::timeout(TIMEOUT, send(admin, request));
     let (status, bytes) = match sent.await {
         Ok(received) => received?,
-        Err(_elapsed) => return Err(CallError::TimedOut(admin)),
+        Err(_elapsed) => return Err(CallError::TimedOut(admin, TIMEOUT)),
     };
     let received: Option<Value> = serde_json::from_slice(&bytes).ok();
     let detail = received.as_ref().and_then(|body| body["detail"].as_str());
@@ -98,6 +103,36 @@ pub async fn purge(
         (_, Some(detail)) => Err(CallError::Refused(admin, detail.to_owned())),
         (_, None) => Err(CallError::Strange(admin, format!("it answers {status}"))),
     }
+}
+
+/// Checks that a running ordgate is ready, within 5 s.
+///
+/// # Errors
+/// If it is not, cannot be reached, or does not answer.
+pub async fn check_ready(admin: SocketAddr) -> Result<(), CallError> {
+    let admin = reachable(admin);
+    let mut request = Request::new(Full::new(Bytes::new()));
+    let uri = format!("http://{admin}/readyz").parse();
+    *request.uri_mut() = uri.map_err(|_never| CallError::Unreachable(admin))?;
+    let sent = tokio::time::timeout(READY_TIMEOUT, send(admin, request));
+    let (status, bytes) = match sent.await {
+        Ok(received) => received?,
+        Err(_elapsed) => return Err(CallError::TimedOut(admin, READY_TIMEOUT)),
+    };
+    let text = String::from_utf8_lossy(&bytes);
+    match (status, text.trim()) {
+        (StatusCode::OK, "ready") => Ok(()),
+        (StatusCode::SERVICE_UNAVAILABLE, why) => Err(CallError::NotReady(admin, printable(why))),
+        (status, _) => Err(CallError::Strange(admin, format!("it answers {status}"))),
+    }
+}
+
+/// A text for a terminal: its lines joined, and at most 2000 characters.
+fn printable(text: &str) -> String {
+    let lines: Vec<_> = text.lines().collect();
+    let joined = lines.join("; ");
+    let shown = joined.chars().filter(|character| !character.is_control());
+    shown.take(2000).collect()
 }
 
 async fn send(

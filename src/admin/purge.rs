@@ -16,7 +16,7 @@ mod selector;
 
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
@@ -40,6 +40,8 @@ use crate::wire::Body;
 
 /// The most bytes of a request body.
 const MOST_BODY: usize = 64 * 1024;
+/// How long the entries are counted that a purge matches.
+const COUNT_PATIENCE: Duration = Duration::from_millis(250);
 /// How long the answer waits for the disk.
 const DISK_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -69,9 +71,19 @@ pub(super) async fn answer(
             }
         }
     };
+    let matched = match &read {
+        Ok(selectors) => matched(gateway, selectors).await,
+        Err(_) => None,
+    };
     let done = read.and_then(|selectors| purge(gateway, &selectors));
     match done {
         Ok((mut purged, record)) => {
+            if let Some((entries, is_all)) = matched {
+                purged["matched"] = entries.into();
+                if !is_all {
+                    purged["matched_at_least"] = true.into();
+                }
+            }
             match tokio::join!(make_durable(gateway), reached(gateway, record)) {
                 (Ok(()), replicas) => {
                     if let Some(replicas) = replicas {
@@ -90,6 +102,27 @@ pub(super) async fn answer(
         }
         Err(wrong) => invalid(&wrong),
     }
+}
+
+/// How many entries in memory a purge will match, and whether those are all. Counted before
+/// it, on another thread: afterwards, requests remove matching entries one by one.
+async fn matched(gateway: &Gateway, selectors: &[Selector]) -> Option<(u64, bool)> {
+    let (routes, chain) = (&gateway.routes, &gateway.fill.chain);
+    let purges = selectors.iter().flat_map(|selector| {
+        let Ok(Meaning { certain, alias }) = meaning(selector, routes) else {
+            return Vec::new();
+        };
+        let aliases = alias.map(|alias| of_alias(&alias, routes, chain));
+        [certain, aliases.unwrap_or_default()].concat()
+    });
+    let (purges, cache) = (purges.collect::<Vec<_>>(), gateway.cache.clone());
+    let counted = tokio::task::spawn_blocking(move || {
+        let began = Instant::now();
+        let is_time_over = || began.elapsed() >= COUNT_PATIENCE;
+        cache.store().count_matching(&purges, is_time_over)
+    });
+    // Without a count it is purged all the same.
+    counted.await.ok()
 }
 
 /// Makes purges survive the machine's end, where responses are kept on disk. It waits for

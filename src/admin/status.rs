@@ -18,6 +18,7 @@ use crate::client_tokens::TokenFault;
 use crate::clock::{Clock, Moment};
 use crate::gateway::Gateway;
 use crate::limit::tokens::MOST_TOKEN_ROWS;
+use crate::log_writer::Destination;
 use crate::meter::{Count, FrameFlood, Http2Totals};
 use crate::route::Route;
 use crate::upstream::BodyFault;
@@ -106,6 +107,7 @@ pub(super) fn status(admin: &Admin, gateway: &Gateway) -> Value {
         "stale_answers": stale,
         "requests": requests(&counts, routes),
         "refused": refused(gateway),
+        "log_lines_dropped": log_lines_dropped(),
         "latency": latency,
         "latency_total": latency_total,
     })
@@ -177,6 +179,12 @@ fn compression(gateway: &Gateway) -> Value {
         "waiting": compressor.waiting(),
         "codings": Map::from_iter(codings),
     })
+}
+
+/// Lines of the log that were dropped, by where they were to be written.
+fn log_lines_dropped() -> Value {
+    let dropped = Destination::ALL.map(|to| (to.name().to_owned(), to.dropped().into()));
+    Value::Object(Map::from_iter(dropped))
 }
 
 /// What was refused or failed, by reason.

@@ -18,7 +18,7 @@ use moka::ops::compute::Op;
 use moka::sync::Cache;
 
 use super::key::{Key, route_of};
-use super::purge::{PurgeSubject, Purges};
+use super::purge::{Purge, PurgeSubject, Purges};
 use super::removals::Removals;
 use super::sequence::{CheckedSequence, PurgeSequence};
 use super::stored::{Attachment, OVERHEAD, Stored};
@@ -425,6 +425,27 @@ impl<A: Attachment> Store<A> {
             }
         }
         self.run_maintenance();
+    }
+
+    /// How many entries some of these purges match, and whether all entries were looked at
+    /// before `is_time_over`.
+    pub(crate) fn count_matching(
+        &self,
+        purges: &[Purge],
+        mut is_time_over: impl FnMut() -> bool,
+    ) -> (u64, bool) {
+        let mut matched = 0;
+        for (at, (key, entry)) in self.cache.iter().enumerate() {
+            if at % 1024 == 1023 && is_time_over() {
+                return (matched, false);
+            }
+            if self.entry_was_purged(&key, &entry) {
+                continue;
+            }
+            let subject = entry.purge_subject(&key);
+            matched += u64::from(purges.iter().any(|purge| purge.matches(&subject)));
+        }
+        (matched, true)
     }
 
     /// Drops the entries of routes that no longer exist. Fetches under way may

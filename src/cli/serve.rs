@@ -32,7 +32,7 @@ pub(super) fn serve(flags: ServeFlags) -> Result<ExitCode> {
     let supervisor = Supervisor::from_env();
     let server = Server::start(Options {
         loaded: equip(config)?,
-        config_name,
+        config_name: config_name.clone(),
         load: Box::new(move || reread(&flags)),
         sandbox,
         resolver: Resolver::default(),
@@ -40,6 +40,7 @@ pub(super) fn serve(flags: ServeFlags) -> Result<ExitCode> {
         sockets,
         supervisor: supervisor.clone(),
     })?;
+    server.report_start(&config_name);
     let listeners = server.bound_listeners();
     let addresses = listeners.iter().map(BoundListener::url);
     let admin = server.admin();
@@ -91,6 +92,7 @@ async fn until_stopped(server: Server, supervisor: &Supervisor, ready: &str) -> 
     };
     tracing::info!("draining: no more connections are accepted, requests under way finish");
     supervisor.stopping();
+    let delay = server.drain_delay();
     server.drain();
     let (drained, finished) = tokio::sync::oneshot::channel();
     std::thread::spawn(move || {
@@ -98,10 +100,26 @@ async fn until_stopped(server: Server, supervisor: &Supervisor, ready: &str) -> 
         // Nothing receives it after a second signal.
         let _ = drained.send(());
     });
+    let stopped_at_once = async {
+        loop {
+            tokio::select! {
+                // Another one has no effect, unless connections are still accepted.
+                _ = terminate.recv() => {
+                    if delay.end() {
+                        tracing::info!("a second signal ends drain_delay");
+                    }
+                }
+                _ = interrupt.recv() => match delay.end() {
+                    true => tracing::info!("a second signal ends drain_delay"),
+                    false => return,
+                },
+            }
+        }
+    };
     tokio::select! {
         _ = finished => Ok(ExitCode::SUCCESS),
         // A second SIGINT stops at once; after SIGTERM, the first one does.
-        _ = interrupt.recv() => {
+        () = stopped_at_once => {
             tracing::warn!(again = interrupted, "stopped at once");
             Ok(ExitCode::from(130))
         }

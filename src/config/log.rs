@@ -1,9 +1,13 @@
 //! `[log]`: what is logged, and how.
 
+use std::time::Duration;
+
 use super::containers::{list, table};
 use super::key::keys;
-use super::kinds::{Choice, Flag, ParsedText, choice, integer, text, when};
-use crate::access_log::{self, Field, LogLevel};
+use super::kinds::{
+    Choice, DAY, Flag, MILLI, ParsedText, choice, integer, seconds, text, time, when,
+};
+use crate::access_log::{self, AccessFormat, Field, LogLevel};
 use crate::telemetry::{self, Format};
 
 const FILTER: ParsedText<String> = text(telemetry::FILTER, ".", |text| {
@@ -34,11 +38,18 @@ keys! {
     pub(super) struct AccessKeys {
         /// Whether requests are logged.
         enabled: bool = Flag => false, shown();
+        /// "log" writes them with the log; "combined" writes them to standard output, in
+        /// the format of the same name of Apache and nginx, with `query` if fields has it.
+        format: AccessFormat = choice(&AccessFormat::NAMES) => AccessFormat::Log;
         /// The level of these lines.
         level: LogLevel = choice(&LogLevel::NAMES) => LogLevel::Info;
-        /// One request in so many is logged. Failed ones are always logged.
+        /// One of so many requests that memory answers is logged. Those that are refused,
+        /// fail, are slow, or leave memory are always logged.
         sample: u64 = integer(1..=1_000_000) => 1;
-        /// What a line has; `key` is a hash of the cache key.
+        /// Requests that take this long are slow.
+        slow: Duration = time(MILLI, DAY) => seconds(1);
+        /// What a line has; `key` is a hash of the cache key, and `duration` and `upstream`
+        /// are in microseconds.
         fields: Vec<Field> = list(FIELDS) => Field::NAMES.map(|(_, field)| field).to_vec();
     }
 }
@@ -58,6 +69,8 @@ impl AccessKeys {
             enabled: *self.enabled,
             level: *self.level,
             sample: *self.sample,
+            format: *self.format,
+            slow: *self.slow,
             fields: self.fields.value.clone(),
         }
     }

@@ -13,6 +13,7 @@ use http::{HeaderMap, Method, Request, Response, Version};
 
 use super::Gateway;
 use super::clients::{ClientPolicy, IdentifiedClient};
+use crate::access_log::LoggedHead;
 use crate::client_tokens::credentials::TokenMemo;
 use crate::clock::Moment;
 use crate::identify::{Client, ClientLabel};
@@ -85,8 +86,8 @@ pub(super) struct RequestContext {
     pub(super) request_id: RequestId,
     /// Its route's position in the table.
     pub(super) route: Option<u16>,
-    /// A hash of its cache key, for the access log.
-    pub(super) key: Option<u64>,
+    /// What the access log has of its head, where that is enabled.
+    pub(super) logged: Option<Box<LoggedHead>>,
     pub(super) permit: Option<RequestAllowance>,
     /// What is wrong with its head, in HTTP/2.
     pub(super) head_fault: Option<HeadFault>,
@@ -103,15 +104,19 @@ impl RequestContext {
         now: Moment,
     ) -> Self {
         let fields = request.headers_mut();
+        let nth = session.count_request();
+        if nth == 0 {
+            gateway.check_proxy(session.peer, fields);
+        }
         let clients = &gateway.clients;
         Self {
             began: now,
             from: clients.identify(session.peer, &session.token, fields, &gateway.clock),
             method: request.method().clone(),
             version: request.version(),
-            request_id: gateway.request_id(session.connection, session.count_request()),
+            request_id: gateway.request_id(session.connection, nth),
             route: None,
-            key: None,
+            logged: None,
             permit: None,
             head_fault: None,
         }

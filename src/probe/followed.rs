@@ -1,5 +1,5 @@
 //! Probes of a tip that several replicas need: one probes, and the others follow what it
-//! finds (`shared::tip`). [`ProbeTurn`] says when.
+//! finds (`shared::tip`). [`ProbeSchedule`] says when.
 //!
 //! Each call to the engine comes before the probe that may follow it, so that a holder
 //! whose lease may have ended does not probe. Without an answer, this replica probes for
@@ -14,13 +14,13 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, sleep_until};
 
+use super::schedule::{LONGEST_ROUND, ProbeRole, ProbeSchedule, ProbeStep, SHORTEST_ROUND};
 use super::starts::LastStarts;
-use super::turn::{LONGEST_ROUND, ProbeRole, ProbeStep, ProbeTurn, SHORTEST_ROUND};
 use super::{ProbeOutcome, ReportedStatus, apply, search_fork_point, send};
 use crate::chain::TipSource;
 use crate::clock::Moment;
 use crate::fill::Fill;
-use crate::shared::tip::{CallTime, TipLeases, TipName, TipSighting, TipTurn};
+use crate::shared::tip::{CallTime, TipLeases, TipName, TipObservation, TipProber};
 
 /// Probes a tip or follows the observations of others, until the task is cancelled.
 pub(super) async fn watch(fill: Arc<Fill>, tip: u16, leases: Arc<TipLeases>) {
@@ -31,7 +31,7 @@ pub(super) async fn watch(fill: Arc<Fill>, tip: u16, leases: Arc<TipLeases>) {
         return;
     };
     let mut followed = FollowedTip {
-        turn: ProbeTurn::new(source.every, fastrand::f64()),
+        schedule: ProbeSchedule::new(source.every, fastrand::f64()),
         fill,
         tip,
         path,
@@ -58,7 +58,7 @@ struct FollowedTip {
     path: Box<str>,
     source: TipSource,
     leases: Arc<TipLeases>,
-    turn: ProbeTurn,
+    schedule: ProbeSchedule,
     starts: LastStarts,
     /// The lease that this replica asks for, and the last observation under it that was
     /// applied or that it reported.
@@ -77,8 +77,8 @@ impl FollowedTip {
         Moment::default() + LONG_AGO + self.began.elapsed()
     }
 
-    /// The same moment by the clock of the turns.
-    fn turn_time(&self, moment: Moment) -> Moment {
+    /// The same moment by the clock of the schedule.
+    fn schedule_time(&self, moment: Moment) -> Moment {
         self.now().before(self.fill.clock.now().since(moment))
     }
 
@@ -86,7 +86,7 @@ impl FollowedTip {
     async fn round(&mut self) -> Duration {
         let (role, call) = self.ask().await;
         self.hear_answers();
-        match self.turn.next(role, self.now()) {
+        match self.schedule.next(role, self.now()) {
             ProbeStep::Wait(wait) => wait,
             ProbeStep::Probe => {
                 self.probe(call.as_ref()).await;
@@ -105,7 +105,7 @@ impl FollowedTip {
                 biased;
                 () = self.fill.chain.probe_requested(self.tip) => {
                     let now = self.now();
-                    self.turn.request(now);
+                    self.schedule.request(now);
                     until = until.min(asked + SHORTEST_ROUND);
                 }
                 () = sleep_until(until) => return,
@@ -126,9 +126,9 @@ impl FollowedTip {
         if let Some(start) = self.fill.chain.request_start(self.tip) {
             self.starts.note(before, start);
         }
-        let news = self.leases.ask(&name, self.turn.claims()).await;
-        let turn = news.as_ref().ok().map(|news| news.turn);
-        self.leases.note_turn(&self.source.name, turn);
+        let news = self.leases.ask(&name, self.schedule.claims()).await;
+        let prober = news.as_ref().ok().map(|news| news.prober);
+        self.leases.note_prober(&self.source.name, prober);
         let news = match news {
             Ok(news) => news,
             Err(error) => {
@@ -143,16 +143,16 @@ impl FollowedTip {
             let tip = &*self.source.name;
             tracing::info!(tip, "the engine can be asked again who probes this tip");
         }
-        if let Some(sighting) = news.sighting
-            && self.seen != Some(sighting.id)
+        if let Some(observation) = news.observation
+            && self.seen != Some(observation.id)
         {
-            self.follow(endpoint, &sighting, before).await;
+            self.follow(endpoint, &observation, before).await;
         }
         let holds = self.leases.holds(&name, self.fill.clock.now());
-        let role = match news.turn {
-            TipTurn::Own if holds => ProbeRole::Prober,
-            TipTurn::Free => ProbeRole::Prober,
-            TipTurn::Own | TipTurn::Other => ProbeRole::Follower,
+        let role = match news.prober {
+            TipProber::Own if holds => ProbeRole::Prober,
+            TipProber::Free => ProbeRole::Prober,
+            TipProber::Own | TipProber::Other => ProbeRole::Follower,
         };
         (role, Some(news.call))
     }
@@ -168,33 +168,33 @@ impl FollowedTip {
 
     /// Applies what another replica has found, which the engine returned to a call made at
     /// `before`.
-    async fn follow(&mut self, endpoint: u16, sighting: &TipSighting, before: Moment) {
-        let sent = before.before(sighting.age);
+    async fn follow(&mut self, endpoint: u16, observation: &TipObservation, before: Moment) {
+        let sent = before.before(observation.age);
         let Some(start) = self.starts.before(sent) else {
             // It is from before this process began to follow. The next one is not.
             return;
         };
-        self.seen = Some(sighting.id);
-        let (chain, tag) = (&self.fill.chain, sighting.tag.as_deref());
-        if chain.is_overtaken(self.tip, start, sighting.height, tag) {
+        self.seen = Some(observation.id);
+        let (chain, tag) = (&self.fill.chain, observation.tag.as_deref());
+        if chain.is_overtaken(self.tip, start, observation.height, tag) {
             // An answer has shown something else since. The next status decides.
             chain.request_probe(self.tip);
             return;
         }
         let upstream = self.fill.upstreams.get(self.source.upstream);
-        if !upstream.record_followed_height(endpoint, &self.path, sighting.height) {
+        if !upstream.record_followed_height(endpoint, &self.path, observation.height) {
             return;
         }
         let status = ReportedStatus {
             start,
             sent,
             endpoint,
-            height: Some(sighting.height),
-            tag: sighting.tag.clone(),
+            height: Some(observation.height),
+            tag: observation.tag.clone(),
         };
         let outcome = apply(&self.fill, self.tip, &status, false).await;
         if outcome == ProbeOutcome::Learned {
-            self.turn.confirm(self.turn_time(sent), self.now());
+            self.schedule.confirm(self.schedule_time(sent), self.now());
             self.leases.note_followed(&self.source.name);
             search_fork_point(&self.fill, self.tip);
         }
@@ -208,7 +208,7 @@ impl FollowedTip {
         let sent = (clock + until_due).before(self.source.every);
         if !until_due.is_zero() && until_due < self.source.every && sent != self.answered {
             self.answered = sent;
-            self.turn.confirm(self.turn_time(sent), self.now());
+            self.schedule.confirm(self.schedule_time(sent), self.now());
         }
     }
 
@@ -236,13 +236,13 @@ impl FollowedTip {
             return;
         };
         let (outcome, status) = self.send(&name).await;
-        self.turn.probed(sent, outcome);
+        self.schedule.probed(sent, outcome);
         if outcome != ProbeOutcome::Learned {
             // It may work elsewhere.
             self.leases.leave(&name).await;
             return;
         }
-        self.turn.confirm(sent, self.now());
+        self.schedule.confirm(sent, self.now());
         search_fork_point(&self.fill, self.tip);
         let (Some(call), Some(status)) = (call, status) else {
             return;

@@ -224,8 +224,7 @@ pub(super) fn after(
     };
     if let (Some(shared), Some(replica)) = (&before.shared, &config.shared) {
         let waits = (replica.timeout, replica.fill_wait);
-        let tips = config.chain.tips.iter().map(|tip| &*tip.name);
-        shared.reconfigure(waits, longest_request(&config), tips);
+        shared.reconfigure(waits, longest_request(&config), &config.chain.tips);
     }
     let compressor = before.compressor.clone();
     let gateway = assemble(config, clients, fill, ongoing, meter, compressor, identity);

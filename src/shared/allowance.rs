@@ -55,7 +55,7 @@ pub use want::Demand;
 /// How long a grant lasts after the send of the report that it answers.
 pub const LEASE: Duration = Duration::from_secs(3);
 
-/// A process that has not heard the engine for longer than this begins to follow anew.
+/// A process that the engine has not answered for longer than this begins to follow anew.
 pub const GAP: Duration = Duration::from_secs(10);
 
 /// What Q adds for an engine that does not notice yet that its copies have gone (3 s),

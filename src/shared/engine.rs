@@ -95,7 +95,7 @@ impl SharedError {
     pub const KINDS: [&'static str; 5] =
         ["timeout", "absent", "connection", "refused", "unreadable"];
 
-    /// The place of its kind in [`KINDS`](Self::KINDS).
+    /// The index of its kind in [`KINDS`](Self::KINDS).
     pub const fn kind(&self) -> usize {
         match self {
             Self::Late => 0,

@@ -1,16 +1,16 @@
 //! The journal: what one replica purges, all replicas purge.
 //!
 //! It is one stream of numbered records in the engine, which each replica reads from where
-//! it stands. So delivery and catch-up are the same. A replica sends *words* to the engine
-//! ([`word`]), several a second: each one says how far the replica has applied the
+//! it stands. So delivery and catch-up are the same. A replica sends *sync requests* to the
+//! engine ([`sync`]), several a second: each one says how far the replica has applied the
 //! journal, appends its own records, and returns those that it has not read. A second
-//! connection waits for new records, so that the next word is sent at once; correctness
+//! connection waits for new records, so that the next sync request is sent at once; correctness
 //! does not depend on it.
 //!
 //! Invariants, each with a rule ([`rules`]) without which the simulation in `proof` fails:
 //!
 //! - A replica that says it has applied a record has purged what it matches: effects are
-//!   in force before the next word is made.
+//!   in force before the next sync request is made.
 //! - Each purge reaches each replica sooner or later, or the replica has purged
 //!   everything. Records are kept until they are read back; after the engine has lost
 //!   records (another run id, fewer records than were applied), the journal begins a new
@@ -39,7 +39,7 @@ mod others;
 pub(crate) mod position;
 pub(crate) mod record;
 mod rules;
-mod word;
+mod sync;
 
 #[cfg(test)]
 mod model;
@@ -73,12 +73,12 @@ use crate::state_dir::OpenedState;
 use crate::sync::{lock, read, write};
 use crate::upstream::admission::budgets::Budgets;
 
-/// The script that hears a word.
-const WORD: &str = include_str!("engine/scripts/word.lua");
+/// The script that answers a sync request.
+const SYNC: &str = include_str!("engine/scripts/sync.lua");
 
-/// A replica whose last word with all records was sent before is deaf: it does not know
-/// whether something was purged.
-pub(crate) const HEARD_WITHIN: Duration = Duration::from_millis(500);
+/// A replica whose last sync request that gave all records was sent before is out of sync:
+/// it does not know whether something was purged.
+pub(crate) const IN_SYNC_WITHIN: Duration = Duration::from_millis(500);
 
 /// How long the answer to a purge waits for other replicas, and a start for what was
 /// purged before.
@@ -97,7 +97,7 @@ pub(crate) struct Journal {
     budgets: Arc<Budgets>,
     state: OpenedState,
     clock: Clock,
-    /// Has the next word sent at once.
+    /// Has the next sync request sent at once.
     wake: Notify,
     /// How many wait for other replicas.
     waiting: AtomicUsize,
@@ -105,7 +105,7 @@ pub(crate) struct Journal {
     unrecorded: AtomicUsize,
     /// Whether new records are announced.
     is_announced: AtomicBool,
-    /// Why the last word was not answered, if it was not; changes with each word.
+    /// Why the last sync request was not answered, if it was not; changes with each sync request.
     last_failure: watch::Sender<Option<SharedError>>,
 }
 
@@ -130,10 +130,10 @@ pub struct JournalReport {
     /// The last record that the engine has.
     pub tail: u64,
     /// How long ago all records were known last.
-    pub heard: Option<Duration>,
+    pub synced: Option<Duration>,
     /// Whether that is recent enough.
-    pub is_heard: bool,
-    /// Why the last word was not answered, if it was not.
+    pub is_in_sync: bool,
+    /// Why the last sync request was not answered, if it was not.
     pub failure: Option<String>,
     /// How many own records wait for the engine.
     pub waiting: usize,
@@ -196,7 +196,7 @@ impl Journal {
         machine.set_predecessor(predecessor);
         Arc::new(Self {
             keys: [tag.clone(), format!("{tag}:s"), format!("{tag}:u")],
-            script: EngineScript::new(WORD),
+            script: EngineScript::new(SYNC),
             machine: RwLock::new(machine),
             local: Mutex::new(LocalPurges::owing(owed)),
             prefix: prefix.into(),
@@ -217,20 +217,22 @@ impl Journal {
     }
 
     /// For what is fetched from now on and stored elsewhere; `None` while the journal is
-    /// not [heard](Self::is_heard).
+    /// not [in sync](Self::is_in_sync).
     pub(crate) fn position(&self) -> Option<JournalPosition> {
         let machine = read(&self.machine);
-        self.hears(&machine).then(|| machine.position()).flatten()
+        self.is_synced(&machine)
+            .then(|| machine.position())
+            .flatten()
     }
 
-    /// Whether all records were known at some time within the last [`HEARD_WITHIN`].
-    pub(crate) fn is_heard(&self) -> bool {
-        self.hears(&read(&self.machine))
+    /// Whether all records were known at some time within the last [`IN_SYNC_WITHIN`].
+    pub(crate) fn is_in_sync(&self) -> bool {
+        self.is_synced(&read(&self.machine))
     }
 
-    fn hears(&self, machine: &JournalMachine) -> bool {
-        let heard = machine.heard(self.clock.since_boot());
-        heard.is_some_and(|ago| ago <= HEARD_WITHIN)
+    fn is_synced(&self, machine: &JournalMachine) -> bool {
+        let synced = machine.synced_ago(self.clock.since_boot());
+        synced.is_some_and(|ago| ago <= IN_SYNC_WITHIN)
     }
 
     /// Whether what was fetched at a position, for a target of a route, was not purged
@@ -293,12 +295,12 @@ impl Journal {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let _waiter = Waiter(self);
         self.wake.notify_one();
-        let mut words = self.last_failure.subscribe();
+        let mut requests = self.last_failure.subscribe();
         let deadline = tokio::time::Instant::now() + PATIENCE;
         loop {
             let reach = read(&self.machine).reach(uid);
             let is_done = reach.is_recorded && reach.is_listed && reach.waiting.is_empty();
-            let changed = tokio::time::timeout_at(deadline, words.changed());
+            let changed = tokio::time::timeout_at(deadline, requests.changed());
             if is_done || !matches!(changed.await, Ok(Ok(()))) {
                 let reach = read(&self.machine).reach(uid);
                 let failure = self.last_failure.borrow().clone();
@@ -341,8 +343,8 @@ impl Journal {
             generation: position.map(|position| position.generation.hex()),
             applied: position.map_or(0, |position| position.record),
             tail,
-            heard: machine.heard(now),
-            is_heard: self.hears(&machine),
+            synced: machine.synced_ago(now),
+            is_in_sync: self.is_synced(&machine),
             failure: self.last_failure.borrow().as_ref().map(ToString::to_string),
             waiting,
             records: [counts.sent, counts.received, counts.unknown],

@@ -6,8 +6,8 @@
 //! put        a response was fetched under a ticket -> queue -> the engine
 //! ```
 //!
-//! Kept are responses of modes `chain` and `override`. A value is used only while the
-//! journal is heard, and only if no later record of it matches: so a purge reaches what
+//! Kept are responses of modes `chain` and `override`. A value is used only while
+//! the replica is in sync with the journal, and only if no later record of it matches: so a purge reaches what
 //! is stored here, and what is stored late, without the engine removing anything. What
 //! it says of the chain is compared with what is known here (`usable`), so that no
 //! answer depends on another replica's view.

@@ -58,7 +58,7 @@ pub(crate) struct TipName(String);
 
 /// Who probes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TipTurn {
+pub(crate) enum TipProber {
     /// This replica, which holds the lease.
     Own,
     /// Another one.
@@ -70,9 +70,9 @@ pub(crate) enum TipTurn {
 /// The engine's answer before a probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TipNews {
-    pub(crate) turn: TipTurn,
+    pub(crate) prober: TipProber,
     pub(crate) call: CallTime,
-    pub(crate) sighting: Option<TipSighting>,
+    pub(crate) observation: Option<TipObservation>,
 }
 
 /// When the engine has answered a call, by its own clock.
@@ -84,7 +84,7 @@ pub(crate) struct CallTime {
 
 /// What the last probe of any replica has found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct TipSighting {
+pub(crate) struct TipObservation {
     /// Tells it from others.
     pub(crate) id: u64,
     /// How old it is at the most.
@@ -152,19 +152,19 @@ impl CallTime {
 impl TipNews {
     fn read(answer: &EngineValue) -> Option<Self> {
         let fields = answer.list()?;
-        let turn = match fields.first()?.text()? {
-            "own" => TipTurn::Own,
-            "other" => TipTurn::Other,
-            "free" => TipTurn::Free,
+        let prober = match fields.first()?.text()? {
+            "own" => TipProber::Own,
+            "other" => TipProber::Other,
+            "free" => TipProber::Free,
             _ => return None,
         };
         let call = CallTime {
             life: fields.get(1)?.text()?.into(),
             millis: fields.get(2)?.number()?,
         };
-        let sighting = match &fields[3..] {
+        let observation = match &fields[3..] {
             [] => None,
-            [id, age, height, tag] => Some(TipSighting {
+            [id, age, height, tag] => Some(TipObservation {
                 id: id.number()?,
                 age: Duration::from_millis(age.number()?) + AGE_ROUNDING,
                 height: u32::try_from(height.number()?).ok()?,
@@ -177,9 +177,9 @@ impl TipNews {
             _ => return None,
         };
         Some(Self {
-            turn,
+            prober,
             call,
-            sighting,
+            observation,
         })
     }
 }
@@ -268,7 +268,7 @@ impl TipLeases {
         });
         let mut state = lock(&self.state);
         match &news {
-            Ok(news) if news.turn == TipTurn::Own => {
+            Ok(news) if news.prober == TipProber::Own => {
                 state.held.insert(name.clone(), before + LEASE);
             }
             Ok(_) => drop(state.held.remove(name)),
@@ -324,10 +324,10 @@ impl TipLeases {
     }
 
     /// Notes what this replica does for a tip.
-    pub(crate) fn note_turn(&self, tip: &str, turn: Option<TipTurn>) {
+    pub(crate) fn note_prober(&self, tip: &str, prober: Option<TipProber>) {
         self.update(tip, |share| {
-            share.is_holder = turn == Some(TipTurn::Own);
-            share.is_follower = turn == Some(TipTurn::Other);
+            share.is_holder = prober == Some(TipProber::Own);
+            share.is_follower = prober == Some(TipProber::Other);
         });
     }
 

@@ -3,6 +3,7 @@
 
 mod disk;
 mod engine;
+mod process;
 mod requests;
 mod shared;
 mod shared_tier;
@@ -81,10 +82,16 @@ impl Collector for Reading {
         shared_tier::encode(gateway, &mut to)?;
         compression(gateway, &mut to)?;
         tips(gateway, &mut to)?;
-        let build = labels(&[("version", env!("CARGO_PKG_VERSION"))]);
+        process::encode(&mut to)?;
+        // Who builds a release sets these variables.
+        let build = labels(&[
+            ("version", env!("CARGO_PKG_VERSION")),
+            ("commit", option_env!("ORDGATE_COMMIT").unwrap_or("unknown")),
+            ("rustc", option_env!("ORDGATE_RUSTC").unwrap_or("unknown")),
+        ]);
         to.gauge(
             "ordgate_build_info",
-            "The version of ordgate",
+            "The version of ordgate, and what it was built from",
             vec![(build, 1.0)],
         )?;
         upstream::encode(gateway, &mut to)

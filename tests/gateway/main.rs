@@ -67,6 +67,8 @@ mod deploy;
 
 mod reasons;
 
+mod access_log;
+
 mod purge;
 
 mod explain;

@@ -1,5 +1,6 @@
 //! The binary: start, output and exit.
 
+mod health;
 mod mistakes;
 mod signals;
 
@@ -331,10 +332,17 @@ async fn the_access_log_has_a_line_for_each_request() {
     for (line, id) in lines.iter().zip(ids) {
         assert_eq!(line["request_id"], *id, "{line}");
         assert_eq!(line["client"], "127.0.0.1", "{line}");
-        assert!(line["duration_ms"].is_number(), "{line}");
+        assert!(line["duration_us"].is_u64(), "{line}");
         assert!(line["bytes"].as_u64().unwrap() > 0, "{line}");
     }
     assert_eq!(lines[0]["key"], lines[1]["key"]);
     assert_eq!(lines[0]["route"], "brc20-token");
     assert_eq!(lines[2]["status"], 404);
+    assert_eq!(lines[2]["reason"], "no_route");
+    let paths = [TOKEN, TOKEN, "/nowhere", TOKEN, TOKEN, BLOCK];
+    for (line, path) in lines.iter().zip(paths) {
+        let (path, query) = path.split_once('?').unwrap_or((path, ""));
+        assert_eq!(line["path"], path, "{line}");
+        assert_eq!(line["query"].as_str().unwrap_or(""), query, "{line}");
+    }
 }

@@ -6,7 +6,7 @@ use ordgate::clock::Clock;
 
 use super::servers::{Server, is_installed};
 use super::support::{self, Gateway, Reply, Setup, Upstream};
-use super::tier::{heard, replicas};
+use super::tier::{in_sync, replicas};
 
 /// For how long a replica does not use its first key.
 async fn unusable(gateway: &Gateway) -> f64 {
@@ -37,8 +37,8 @@ async fn a_key_that_one_replica_may_not_use_for_a_while_is_used_by_none() {
     let other = replicas(1, &engine, &clock, || {
         Setup::before(&upstream).keys("another-key")
     });
-    heard(&gateways).await;
-    heard(&other).await;
+    in_sync(&gateways).await;
+    in_sync(&other).await;
     let throttled = Reply::with(429, "retry-after: 300\r\n", "{}");
     upstream.once(&support::token(1), throttled);
     assert_eq!(gateways[0].get(&support::token(1)).await.status, 503);
@@ -49,7 +49,7 @@ async fn a_key_that_one_replica_may_not_use_for_a_while_is_used_by_none() {
     assert_eq!((refused.status, upstream.count()), (503, before));
     // So does one that comes later.
     let late = replicas(1, &engine, &clock, setup);
-    heard(&late).await;
+    in_sync(&late).await;
     cooled_down(&late[0]).await;
     // It is a matter of this key alone.
     assert_eq!(other[0].get(&support::token(3)).await.status, 200);

@@ -62,7 +62,7 @@ async fn until_journal(admin: SocketAddr, what: &str, holds: impl Fn(&Value) -> 
     panic!("it does not happen within 30 s: {what}: {last:#}");
 }
 
-/// Waits until a replica hears the journal and knows another one.
+/// Waits until a replica is in sync with the journal and knows another one.
 async fn until_known(admin: SocketAddr, other: &str) {
     until_journal(admin, other, |journal| {
         let mut replicas = journal["replicas"].as_array().into_iter().flatten();
@@ -228,7 +228,10 @@ async fn without_the_engine_a_purge_says_so_and_is_sent_later() {
     let [one, two] = pair(&upstream, &engine.url()).await;
     is_stored(two.public, &upstream, "/timed/a").await;
     engine.kill();
-    until_journal(one.admin, "it is deaf", |journal| journal["heard"] == false).await;
+    until_journal(one.admin, "it is out of sync", |journal| {
+        journal["heard"] == false
+    })
+    .await;
     let replicas = purge(one.admin, "/timed/a").await;
     assert_eq!(replicas["not_reached"], json!(["two"]), "{replicas}");
     assert!(replicas["engine"].is_string(), "{replicas}");
@@ -450,12 +453,12 @@ async fn an_engine_that_answers_is_said_to_though_no_key_has_a_limit() {
     }
     let (mut engine, upstream) = (Server::start(), Upstream::start());
     let gateway = setup(&upstream, &engine.url(), "one").start();
-    until_journal(gateway.admin, "it is heard", |now| now["heard"] == true).await;
+    until_journal(gateway.admin, "it is in sync", |now| now["heard"] == true).await;
     let status = async || gateway.admin("/status").await.json()["shared"]["engine"].clone();
     let answers = status().await;
     assert_eq!(answers["status"], "answers", "{answers:#}");
     engine.kill();
-    until_journal(gateway.admin, "it is not heard", |now| {
+    until_journal(gateway.admin, "it is out of sync", |now| {
         now["heard"] == false
     })
     .await;

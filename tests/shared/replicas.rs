@@ -1,6 +1,7 @@
 //! Whole replicas with a real engine: what they grant each other, what they say of it,
 //! and what clients get without it.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ordgate::clock::Clock;
@@ -22,14 +23,19 @@ const CONFIG: &str = r#"
     enabled = false
 "#;
 
-/// How many scripts a server has run.
-fn reports(engine: &Server) -> u64 {
-    let stats = engine.call(&["INFO", "commandstats"]);
-    let calls = stats.text().lines().find_map(|line| {
-        let calls = line.strip_prefix("cmdstat_evalsha:calls=")?;
-        calls.split(',').next()?.parse().ok()
+/// The sequence number of the last report of each process, about one budget.
+fn reports(engine: &Server) -> BTreeMap<String, u64> {
+    let keys = engine.call(&["KEYS", "*:b:*"]);
+    let Some(key) = keys.list().first() else {
+        return BTreeMap::new();
+    };
+    let all = engine.call(&["HGETALL", key.text()]);
+    let rows = all.list().chunks(2).filter_map(|row| {
+        let process = row[0].text().strip_prefix("p:")?.to_owned();
+        let sequence = row[1].text().split(',').next()?;
+        Some((process, sequence.parse().ok()?))
     });
-    calls.unwrap_or(0)
+    rows.collect()
 }
 
 /// Time passes until each replica has reported.
@@ -39,7 +45,12 @@ fn pass(engine: &Server, gateways: &[Gateway], clock: &Clock, millis: u64) {
     wait_for("all replicas report", || {
         // A report that was lost is not repeated before the next round.
         clock.advance(Duration::from_millis(20));
-        reports(engine) >= before + gateways.len() as u64
+        let now = reports(engine);
+        let later = now.iter().filter(|(process, sequence)| {
+            let known = before.get(*process);
+            known.is_none_or(|known| known < *sequence)
+        });
+        later.count() >= gateways.len()
     });
 }
 

@@ -62,8 +62,8 @@ pub(super) async fn wait_until(gateway: &Gateway, what: &str, is_so: impl Fn(&Va
     }
 }
 
-/// Waits until all replicas hear the journal.
-pub(super) async fn heard(gateways: &[Gateway]) {
+/// Waits until all replicas are in sync with the journal.
+pub(super) async fn in_sync(gateways: &[Gateway]) {
     for gateway in gateways {
         wait_until(gateway, "the tier is used", |now| now["used"] == true).await;
     }
@@ -89,7 +89,7 @@ async fn a_page_that_all_replicas_need_is_fetched_once() {
     }
     let (engine, clock, upstream) = (Server::start(), Clock::manual(), Upstream::start());
     let gateways = replicas(4, &engine, &clock, || Setup::before(&upstream));
-    heard(&gateways).await;
+    in_sync(&gateways).await;
     for round in 0..3 {
         let target = support::token(round);
         let gate = Gate::new();
@@ -131,7 +131,7 @@ async fn what_one_replica_has_fetched_another_one_has() {
     }
     let (engine, clock, upstream) = (Server::start(), Clock::manual(), Upstream::start());
     let gateways = replicas(2, &engine, &clock, || Setup::before(&upstream));
-    heard(&gateways).await;
+    in_sync(&gateways).await;
     let first = gateways[0].get(TOKEN).await;
     assert!(first.must("cache-status").contains("fwd=uri-miss"));
     stored(&gateways[0], 1).await;
@@ -170,7 +170,7 @@ async fn what_was_purged_is_used_nowhere_though_it_is_stored_late() {
     }
     let (engine, clock, upstream) = (Server::start(), Clock::manual(), Upstream::start());
     let gateways = replicas(3, &engine, &clock, || Setup::before(&upstream));
-    heard(&gateways).await;
+    in_sync(&gateways).await;
     // One response is in the engine, and one is on its way.
     let (stored_before, late) = (support::token(1), support::token(2));
     upstream.always(Reply::json("\"old\""));
@@ -212,8 +212,8 @@ async fn a_route_that_means_something_else_has_its_own_responses() {
     let other = replicas(1, &engine, &clock, || {
         Setup::before(&upstream).config(&routes)
     });
-    heard(&first).await;
-    heard(&other).await;
+    in_sync(&first).await;
+    in_sync(&other).await;
     first[0].get(TOKEN).await;
     stored(&first[0], 1).await;
     other[0].get(TOKEN).await;
@@ -227,7 +227,7 @@ async fn a_route_that_means_something_else_has_its_own_responses() {
     let answer = engine.call(&["EVAL", swapped, "2", one, two]);
     assert_eq!(answer, Answer::Nothing);
     let third = replicas(1, &engine, &clock, || Setup::before(&upstream));
-    heard(&third).await;
+    in_sync(&third).await;
     third[0].get(TOKEN).await;
     assert_eq!(upstream.count(), 3);
     assert_eq!(responses(&third[0]).await["unusable"]["foreign"], 1);
@@ -257,7 +257,7 @@ async fn what_an_unsafe_request_invalidates_does_not_come_back_from_the_engine()
     let (engine, clock, upstream) = (Server::start(), Clock::manual(), Upstream::start());
     let setup = || Setup::alone().config(&upstream.config()).config(TWO_MODES);
     let gateways = replicas(1, &engine, &clock, setup);
-    heard(&gateways).await;
+    in_sync(&gateways).await;
     upstream.once("/timed/a", Reply::json("1"));
     assert_eq!(gateways[0].get("/timed/a").await.text(), "1");
     stored(&gateways[0], 1).await;

@@ -1,4 +1,4 @@
-//! The whole program with an engine that is reached by TLS.
+//! The whole program with an engine that is reached by TLS, or by a unix socket.
 
 use std::net::TcpListener;
 
@@ -68,6 +68,44 @@ async fn status(url: &str, authorities: &str, expected: &str) -> serde_json::Val
     panic!("{url}: not {expected:?}: {last:#}");
 }
 
+/// Waits until a process with this engine is in sync with the journal, and purges there.
+async fn purge_by_the_journal(url: &str, authorities: &str) {
+    let upstream = Upstream::start();
+    let variables = [
+        ("ORDGATE_SHARED_URL", url),
+        ("ORDGATE_SHARED_REPLICAS", "2"),
+        ("SSL_CERT_FILE", authorities),
+    ];
+    let (_process, _, admin) = Process::before(&upstream, &[], &variables);
+    let mut records = 0;
+    for attempt in 0..1500 {
+        let mut client = Client::connect(admin).await;
+        let journal = client.get("/status").await.json()["shared"]["journal"].clone();
+        records = journal["records"]["sent"].as_u64().unwrap_or(0);
+        if records > 0 {
+            return;
+        }
+        if attempt == 0 {
+            let purged = client.request("POST", "/purge?all", &[]).await;
+            assert_eq!(purged.status, 200, "{}", purged.text());
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    panic!("{url}: {records} records were sent");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_journal_is_followed_by_a_unix_socket() {
+    if !is_installed() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("engine");
+    let socket = socket.to_str().unwrap();
+    let _server = Server::start_with(&["--unixsocket", socket]);
+    purge_by_the_journal(&format!("unix://{socket}"), "").await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_engine_is_reached_by_tls_if_its_certificate_is_trusted() {
     if !is_installed() {
@@ -82,6 +120,7 @@ async fn an_engine_is_reached_by_tls_if_its_certificate_is_trusted() {
     server.call(&["CONFIG", "SET", "requirepass", "s3cret"]);
     let engine = status(&url, &authority, "answers").await;
     assert_eq!(engine["errors"]["refused"], 0, "{engine:#}");
+    purge_by_the_journal(&url, &authority).await;
 
     let other = Server::start();
     let nobody = rcgen::generate_simple_self_signed(["elsewhere".to_owned()]).unwrap();

@@ -1,7 +1,7 @@
 //! The binary as a process: start, output and end.
 
 use std::ffi::OsStr;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, PipeWriter, Read};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -105,6 +105,14 @@ impl Process {
         let mut command = Command::new("sh");
         command.args(["-c", &script]).arg(BINARY).args(arguments);
         command.stdin(Stdio::null()).stderr(Stdio::piped());
+        Self::spawn(command, &[])
+    }
+
+    /// Starts the binary with this pipe as its standard error.
+    pub(crate) fn start_writing_to(errors: PipeWriter, arguments: &[&str]) -> Self {
+        let mut command = Command::new(BINARY);
+        command.args(arguments);
+        command.stdin(Stdio::null()).stderr(errors);
         Self::spawn(command, &[])
     }
 

@@ -37,7 +37,7 @@ pub enum Rule {
     ClaimsAccepted,
     /// R16: Q includes the longest time that a request can be in flight.
     LongestRequestInQ,
-    /// R17: a process that has not heard the engine for longer than `GAP` begins to
+    /// R17: a process that the engine has not answered for longer than `GAP` begins to
     /// follow anew.
     GapEndsFollowing,
     /// R18: leases and Q are timed by a clock that runs while the machine is suspended.

@@ -41,7 +41,7 @@ pub(super) enum Admitted {
 
 impl EngineBreaker {
     /// Whether a call may be made now. [`answered`](Self::answered) or
-    /// [`lost`](Self::lost) should follow; after a trial of which nothing is heard, there
+    /// [`lost`](Self::lost) should follow; after a trial without a result, there
     /// is another one.
     pub(super) fn admit(&mut self, now: Moment) -> Option<Admitted> {
         match &mut self.open {

@@ -1,4 +1,4 @@
-//! Sends words to the engine, and saves the position.
+//! Sends sync requests to the engine, and saves the position.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -6,19 +6,19 @@ use std::time::Duration;
 use super::cooldown::CooldownRecord;
 use super::machine::{JournalEffect, JournalMachine};
 use super::record::JournalRecord;
-use super::word::{MOST_AT_ONCE, WordReply};
+use super::sync::{MOST_AT_ONCE, SyncReply};
 use super::{Journal, file};
 use crate::clock::Moment;
 use crate::shared::engine::SharedError;
 use crate::shared::engine::server::RedisEngine;
 use crate::sync::{lock, read, write};
 
-/// The time between two words while new records are announced, and while they are not.
+/// The time between two sync requests while new records are announced, and while they are not.
 const ROUND: Duration = Duration::from_millis(200);
 const UNANNOUNCED_ROUND: Duration = Duration::from_millis(50);
 /// The same while somebody waits for other replicas.
 const WAITING_ROUND: Duration = Duration::from_millis(10);
-/// The pause after a word that was not answered.
+/// The pause after a sync request that was not answered.
 const AFTER_FAILURE: Duration = Duration::from_millis(50);
 
 /// How long the engine holds the call that waits for new records.
@@ -31,15 +31,15 @@ const AFTER_BROKEN: Duration = Duration::from_millis(100);
 const SAVE_EVERY: Duration = Duration::from_secs(1);
 const SAVE_UNCHANGED: Duration = Duration::from_secs(10);
 
-/// How many words are sent at most before the process ends.
-const LAST_WORDS: usize = 20;
+/// How many sync requests are sent at most before the process ends.
+const LAST_REQUESTS: usize = 20;
 
 impl Journal {
     /// Follows the journal until it is dropped. `announcer` is the engine by a connection
     /// of its own.
     pub(in crate::shared) async fn run(&self, engine: &RedisEngine, announcer: &RedisEngine) {
         tokio::join!(
-            self.send_words(engine),
+            self.send_requests(engine),
             self.await_records(announcer),
             self.save_positions()
         );
@@ -47,7 +47,7 @@ impl Journal {
 
     /// Sends what waits, and removes the row of this process, which is about to end.
     pub(in crate::shared) async fn leave(&self, engine: &RedisEngine) {
-        for _ in 0..LAST_WORDS {
+        for _ in 0..LAST_REQUESTS {
             let left = self.exchange(engine, false, true).await;
             if left.is_err() || !read(&self.machine).has_more() {
                 break;
@@ -62,7 +62,7 @@ impl Journal {
         }
     }
 
-    async fn send_words(&self, engine: &RedisEngine) {
+    async fn send_requests(&self, engine: &RedisEngine) {
         loop {
             let waits = self.waiting.load(Ordering::Relaxed) > 0;
             let pause = match self.exchange(engine, waits, false).await {
@@ -82,28 +82,28 @@ impl Journal {
         }
     }
 
-    /// One word and its reply, whose effects are in force then. Returns whether another
-    /// word should follow at once.
+    /// One sync request and its reply, whose effects are in force then. Returns whether another
+    /// sync request should follow at once.
     async fn exchange(
         &self,
         engine: &RedisEngine,
         list: bool,
         leave: bool,
     ) -> Result<bool, SharedError> {
-        let word = {
+        let request = {
             let mut machine = write(&self.machine);
             self.add_cooldowns(&mut machine);
-            machine.word(self.clock.since_boot(), list, leave)
+            machine.next_request(self.clock.since_boot(), list, leave)
         };
         let keys = [&*self.keys[0], &*self.keys[1], &*self.keys[2]];
-        let answer = engine.run(&self.script, &keys, &word.arguments()).await;
+        let answer = engine.run(&self.script, &keys, &request.arguments()).await;
         let reply =
-            answer.and_then(|value| WordReply::read(&value).ok_or_else(|| engine.unreadable()));
+            answer.and_then(|value| SyncReply::read(&value).ok_or_else(|| engine.unreadable()));
         let mut machine = write(&self.machine);
         let (failure, done) = match reply {
             Ok(reply) => {
                 let before = machine.position();
-                let effects = machine.answered(self.clock.since_boot(), word.beat, reply);
+                let effects = machine.answered(self.clock.since_boot(), request.sequence, reply);
                 // Under the lock: whoever sees the new position sees what it means.
                 let local = lock(&self.local);
                 for effect in effects {
@@ -113,13 +113,15 @@ impl Journal {
                             let now = self.clock.now();
                             self.budgets.receive_cooldown(budget, left, now);
                         }
-                        purge => local.apply(purge),
+                        purge @ (JournalEffect::PurgeEverything(_) | JournalEffect::Apply(_)) => {
+                            local.apply(purge);
+                        }
                     }
                 }
                 (None, Ok(machine.position() != before || machine.has_more()))
             }
             Err(error) => {
-                machine.lost(word.beat);
+                machine.lost(request.sequence);
                 (Some(error.clone()), Err(error))
             }
         };
@@ -134,7 +136,7 @@ impl Journal {
         let Some(engine_ms) = machine.engine_time(self.clock.since_boot()) else {
             return;
         };
-        if !self.hears(machine) || machine.lengths().1 > MOST_AT_ONCE {
+        if !self.is_synced(machine) || machine.lengths().1 > MOST_AT_ONCE {
             return;
         }
         for (budget, left) in self.budgets.take_cooldowns(&self.prefix, self.clock.now()) {
@@ -144,7 +146,7 @@ impl Journal {
         }
     }
 
-    /// Has a word sent as soon as the stream has a new record.
+    /// Has a sync request sent as soon as the stream has a new record.
     async fn await_records(&self, announcer: &RedisEngine) {
         loop {
             let position = read(&self.machine).read_up_to();
@@ -155,7 +157,7 @@ impl Journal {
                 Ok(false) => continue,
                 Ok(true) => {
                     self.wake.notify_one();
-                    // What words do not read would be announced again at once.
+                    // What sync requests do not read would be announced again at once.
                     match self.last_failure.borrow().is_some() {
                         true => AFTER_BROKEN,
                         false => AFTER_RECORDS,
@@ -171,11 +173,11 @@ impl Journal {
         let mut last = None;
         loop {
             tokio::time::sleep(SAVE_EVERY).await;
-            let (position, heard) = {
+            let (position, synced) = {
                 let machine = read(&self.machine);
                 (
                     machine.position_to_save(),
-                    machine.heard(self.clock.since_boot()),
+                    machine.synced_ago(self.clock.since_boot()),
                 )
             };
             let now = self.clock.now();
@@ -186,7 +188,7 @@ impl Journal {
             let (Some(position), Some(directory)) = (position, directory) else {
                 continue;
             };
-            let is_current = heard.is_some_and(|ago| ago < SAVE_EVERY);
+            let is_current = synced.is_some_and(|ago| ago < SAVE_EVERY);
             if last.as_ref().is_some_and(is_same) || !is_current {
                 continue;
             }

@@ -16,7 +16,7 @@ const MOST_SEEN: usize = 4 * MOST_RECORDS;
 
 /// The newest records of a generation, without a gap.
 #[derive(Debug, Default)]
-pub(super) struct History {
+pub(super) struct JournalHistory {
     /// The number before that of the first record.
     floor: RecordNumber,
     records: VecDeque<(RecordUid, JournalRecord)>,
@@ -25,7 +25,7 @@ pub(super) struct History {
     forgot: Option<Duration>,
 }
 
-impl History {
+impl JournalHistory {
     /// The number before that of the first record: of later ones, all are known.
     #[cfg(test)]
     const fn floor(&self) -> RecordNumber {
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn later_records_are_known_up_to_the_floor() {
-        let mut history = History::default();
+        let mut history = JournalHistory::default();
         history.begin(10);
         for number in 11..=13 {
             history.push(Duration::ZERO, uid(number), text(number as usize));
@@ -139,12 +139,12 @@ mod tests {
 
     #[test]
     fn too_many_records_and_too_many_bytes_raise_the_floor() {
-        let mut history = History::default();
+        let mut history = JournalHistory::default();
         for number in 1..=MOST_RECORDS as u64 + 5 {
             history.push(Duration::ZERO, uid(number), JournalRecord::Unknown);
         }
         assert_eq!(history.floor(), 5);
-        let mut history = History::default();
+        let mut history = JournalHistory::default();
         for number in 1..=2000 {
             history.push(Duration::ZERO, uid(number), text(900));
         }

@@ -1,19 +1,19 @@
 //! The state of one process that follows the journal. Pure: `now` is an argument, no
 //! message is sent here, and purges are returned to be carried out.
 //!
-//! What is returned by [`JournalMachine::answered`] must be in force before the next word
-//! is made: that word says so.
+//! What is returned by [`JournalMachine::answered`] must be in force before the next
+//! sync request is made: that one says so.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::history::{History, SeenRecords};
+use super::history::{JournalHistory, SeenRecords};
 use super::others::{OtherReplicas, Reach};
 use super::position::{JournalPosition, RecordNumber};
 use super::record::{JournalRecord, RecordUid};
 use super::rules::{JournalRule, has};
-use super::word::{MOST_AT_ONCE, ReadUpTo, Word, WordReply};
+use super::sync::{MOST_AT_ONCE, ReadUpTo, SyncReply, SyncRequest};
 use crate::shared::allowance::ProcessId;
 use crate::upstream::admission::restrictions::CooldownLeft;
 
@@ -21,15 +21,15 @@ use crate::upstream::admission::restrictions::CooldownLeft;
 /// their place.
 pub(crate) const MOST_WAITING: usize = 1024;
 
-/// Whoever has not heard the journal for longer purges everything when it begins anew.
+/// Whoever was out of sync for longer purges everything when it begins anew.
 /// Others remember their records for longer, unless there are very many.
-pub(crate) const DEAF: Duration = Duration::from_secs(600);
+pub(crate) const LONGEST_ABSENCE: Duration = Duration::from_secs(600);
 
 /// How often all rows are asked for, if nothing waits for them.
 const LIST_EVERY: Duration = Duration::from_secs(1);
 
-/// The most bytes of records in one word.
-const MOST_WORD: usize = 64 << 10;
+/// The most bytes of records in one sync request.
+const MOST_SYNC_BYTES: usize = 64 << 10;
 
 /// What is to be done, in this order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,18 +69,18 @@ pub(crate) struct JournalCounts {
 pub(crate) struct JournalMachine {
     process: ProcessId,
     name: Arc<str>,
-    beat: u64,
+    sequence: u64,
     made: u64,
     followed: Option<ReadUpTo>,
     tail: RecordNumber,
-    /// When all records were known last: the send of the word that was answered so.
+    /// When all records were known last: the send of the sync request that was answered so.
     contact: Option<Duration>,
     /// How long before the start the same was so in the run before.
     saved_age: Option<Duration>,
     started: Duration,
     /// The same, in this run.
-    heard: Option<Duration>,
-    history: History,
+    synced: Option<Duration>,
+    history: JournalHistory,
     seen: SeenRecords,
     /// Own records that were not read in the journal yet, oldest first.
     outbox: VecDeque<WaitingRecord>,
@@ -88,7 +88,7 @@ pub(crate) struct JournalMachine {
     again: VecDeque<WaitingRecord>,
     others: OtherReplicas,
     listed: Option<Duration>,
-    pending: Option<PendingWord>,
+    pending: Option<PendingSync>,
     counts: JournalCounts,
     /// The engine's clock in milliseconds, and when that was read at the latest.
     engine_time: Option<(u64, Duration)>,
@@ -99,14 +99,14 @@ struct WaitingRecord {
     uid: RecordUid,
     record: JournalRecord,
     encoded: Arc<[u8]>,
-    /// Whether a word with it was answered in this generation.
+    /// Whether a sync request with it was answered in this generation.
     is_sent: bool,
 }
 
-/// A word that was not answered yet.
+/// A sync request that was not answered yet.
 #[derive(Debug)]
-struct PendingWord {
-    beat: u64,
+struct PendingSync {
+    sequence: u64,
     began: Duration,
     records: Vec<RecordUid>,
 }
@@ -129,15 +129,15 @@ impl JournalMachine {
         Self {
             process,
             name,
-            beat: 0,
+            sequence: 0,
             made: 0,
             followed,
             tail: 0,
             contact: None,
             saved_age: saved.map(|saved| saved.age),
             started: now,
-            heard: None,
-            history: History::default(),
+            synced: None,
+            history: JournalHistory::default(),
             seen: SeenRecords::default(),
             outbox: VecDeque::new(),
             again: VecDeque::new(),
@@ -185,9 +185,9 @@ impl JournalMachine {
         uid
     }
 
-    /// The next word. Until it is answered or [`lost`](Self::lost), there must be no other.
-    pub(crate) fn word(&mut self, now: Duration, list: bool, leave: bool) -> Word {
-        self.beat += 1;
+    /// The next sync request. Until it is answered or [`lost`](Self::lost), there must be no other.
+    pub(crate) fn next_request(&mut self, now: Duration, list: bool, leave: bool) -> SyncRequest {
+        self.sequence += 1;
         // Those of an earlier generation come first, so that the order stays; but others may
         // know them too, and nobody knows those of a process that ends.
         let (first, then) = match leave {
@@ -200,22 +200,22 @@ impl JournalMachine {
             .filter(|waiting| !waiting.is_sent)
             .take_while(|next| {
                 bytes += next.encoded.len();
-                bytes <= MOST_WORD
+                bytes <= MOST_SYNC_BYTES
             });
         let records = records.take(MOST_AT_ONCE);
         let records: Vec<_> = records
             .map(|waiting| (waiting.uid, waiting.encoded.clone()))
             .collect();
         let is_time = |listed| now.saturating_sub(listed) >= LIST_EVERY;
-        self.pending = Some(PendingWord {
-            beat: self.beat,
+        self.pending = Some(PendingSync {
+            sequence: self.sequence,
             began: now,
             records: records.iter().map(|(uid, _)| *uid).collect(),
         });
-        Word {
+        SyncRequest {
             process: self.process,
             name: self.name.clone(),
-            beat: self.beat,
+            sequence: self.sequence,
             followed: self.followed,
             list: list || self.listed.is_none_or(is_time),
             leave,
@@ -224,20 +224,20 @@ impl JournalMachine {
         }
     }
 
-    /// The word with this number was not answered, as far as is known.
-    pub(crate) fn lost(&mut self, beat: u64) {
-        self.pending.take_if(|pending| pending.beat == beat);
+    /// The sync request with this number was not answered, as far as is known.
+    pub(crate) fn lost(&mut self, sequence: u64) {
+        self.pending.take_if(|pending| pending.sequence == sequence);
     }
 
-    /// Applies the reply to the word with this number. Returns what is to be done before
-    /// the next word.
+    /// Applies the reply to the sync request with this number. Returns what is to be done before
+    /// the next sync request.
     pub(crate) fn answered(
         &mut self,
         now: Duration,
-        beat: u64,
-        reply: WordReply,
+        sequence: u64,
+        reply: SyncReply,
     ) -> Vec<JournalEffect> {
-        let Some(pending) = self.pending.take_if(|pending| pending.beat == beat) else {
+        let Some(pending) = self.pending.take_if(|pending| pending.sequence == sequence) else {
             return Vec::new();
         };
         let mut effects = Vec::new();
@@ -287,8 +287,8 @@ impl JournalMachine {
                 .listed((followed.generation, reply.tail), rows, since);
         }
         if followed.read == self.tail {
-            self.heard = Some(pending.began);
-            self.contact = self.heard;
+            self.synced = Some(pending.began);
+            self.contact = self.synced;
         }
         effects
     }
@@ -306,7 +306,7 @@ impl JournalMachine {
     fn follow(
         &mut self,
         now: Duration,
-        reply: &WordReply,
+        reply: &SyncReply,
         effects: &mut Vec<JournalEffect>,
     ) -> ReadUpTo {
         let before = self.followed;
@@ -320,11 +320,11 @@ impl JournalMachine {
             self.counts.generations += 1;
             let since = |at| now.saturating_sub(at);
             let before_start = || Some(self.saved_age?.saturating_add(since(self.started)));
-            let deaf = self.contact.map(since).or_else(before_start);
-            let is_recent = deaf.is_some_and(|deaf| deaf <= DEAF);
-            if !is_recent && has(JournalRule::DeafPurgesEverything) {
+            let absence = self.contact.map(since).or_else(before_start);
+            let is_recent = absence.is_some_and(|absence| absence <= LONGEST_ABSENCE);
+            if !is_recent && has(JournalRule::AbsencePurgesEverything) {
                 missed = Some(
-                    "the journal has begun anew, and this replica had not heard it for too long",
+                    "the journal has begun anew, and this replica had not reached it for too long",
                 );
             }
         }
@@ -339,7 +339,7 @@ impl JournalMachine {
         let known = self.history.begin(floor);
         self.send_again(known);
         let forgotten = self.history.since_forgotten(now);
-        if before.is_some() && forgotten.is_some_and(|ago| ago <= DEAF) {
+        if before.is_some() && forgotten.is_some_and(|ago| ago <= LONGEST_ABSENCE) {
             // Somebody may come back to whom nobody can send all that was missed.
             self.push_own(JournalRecord::purge_all());
         }
@@ -410,7 +410,7 @@ impl JournalMachine {
         applies.then_some(JournalEffect::Apply(record))
     }
 
-    /// Whether there is more to read, or to send, than one word could.
+    /// Whether there is more to read, or to send, than one sync request could.
     pub(crate) fn has_more(&self) -> bool {
         let is_behind = self
             .followed
@@ -443,12 +443,12 @@ impl JournalMachine {
     pub(crate) fn position_to_save(&self) -> Option<JournalPosition> {
         self.contact
             .and(self.position())
-            .filter(|_| self.heard.is_some())
+            .filter(|_| self.synced.is_some())
     }
 
-    /// How long ago a word was sent whose answer showed that all records are known.
-    pub(crate) fn heard(&self, now: Duration) -> Option<Duration> {
-        Some(now.saturating_sub(self.heard?))
+    /// How long ago a sync request was sent whose answer showed that all records are known.
+    pub(crate) fn synced_ago(&self, now: Duration) -> Option<Duration> {
+        Some(now.saturating_sub(self.synced?))
     }
 
     /// The records that may concern what was fetched at a position, newest first, those

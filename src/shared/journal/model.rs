@@ -1,4 +1,4 @@
-//! The script `word.lua` in Rust, for simulations. A differential test runs both.
+//! The script `sync.lua` in Rust, for simulations. A differential test runs both.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use crate::shared::allowance::ProcessId;
 use crate::shared::journal::position::{Generation, RecordNumber};
 use crate::shared::journal::record::RecordUid;
 use crate::shared::journal::rules::{JournalRule, has};
-use crate::shared::journal::word::{MOST_AT_ONCE, ReplicaRow, Word, WordReply};
+use crate::shared::journal::sync::{MOST_AT_ONCE, ReplicaRow, SyncReply, SyncRequest};
 
 /// How many uids are remembered.
 const MOST_UIDS: usize = 16_384;
@@ -29,32 +29,36 @@ pub(crate) struct ModelJournal {
     pub(crate) rows: BTreeMap<ProcessId, (u64, RecordNumber, Arc<str>)>,
 }
 
-/// Hears a process. `time` is that of the server, in microseconds.
-pub(crate) fn word(
+/// Answers a sync request. `time` is that of the server, in microseconds.
+pub(crate) fn sync(
     stored: &mut Option<ModelJournal>,
     (life, time): (&str, u64),
-    word: &Word,
-) -> WordReply {
-    let journal = current(stored, (life, time), word);
-    let followed = word.followed;
+    request: &SyncRequest,
+) -> SyncReply {
+    let journal = current(stored, (life, time), request);
+    let followed = request.followed;
     let followed = followed.filter(|followed| followed.generation == journal.generation);
     let (read, applied) = followed.map_or((0, 0), |followed| (followed.read, followed.applied));
-    for (process, beat) in &word.forget {
-        if journal.rows.get(process).is_some_and(|row| row.0 == *beat) {
+    for (process, sequence) in &request.forget {
+        if journal
+            .rows
+            .get(process)
+            .is_some_and(|row| row.0 == *sequence)
+        {
             journal.rows.remove(process);
         }
     }
-    let own = journal.rows.get(&word.process);
-    if own.is_none_or(|own| own.0 < word.beat) {
-        match word.leave {
-            true => drop(journal.rows.remove(&word.process)),
+    let own = journal.rows.get(&request.process);
+    if own.is_none_or(|own| own.0 < request.sequence) {
+        match request.leave {
+            true => drop(journal.rows.remove(&request.process)),
             false => {
-                let row = (word.beat, applied, word.name.clone());
-                journal.rows.insert(word.process, row);
+                let row = (request.sequence, applied, request.name.clone());
+                journal.rows.insert(request.process, row);
             }
         }
     }
-    for (uid, record) in &word.records {
+    for (uid, record) in &request.records {
         if !journal.uids.contains(uid) {
             journal.count += 1;
             journal.uids.push_back(*uid);
@@ -72,20 +76,21 @@ pub(crate) fn word(
     let numbered = (first..).zip(&journal.records);
     let later = numbered.filter(|(number, _)| *number > read);
     let records = later.take(MOST_AT_ONCE);
-    let row = |(process, (beat, applied, name)): (&ProcessId, &(u64, u64, Arc<str>))| ReplicaRow {
-        process: *process,
-        beat: *beat,
-        applied: *applied,
-        name: name.clone(),
-    };
-    WordReply {
+    let row =
+        |(process, (sequence, applied, name)): (&ProcessId, &(u64, u64, Arc<str>))| ReplicaRow {
+            process: *process,
+            sequence: *sequence,
+            applied: *applied,
+            name: name.clone(),
+        };
+    SyncReply {
         generation: journal.generation,
         tail: journal.count,
         first,
         records: records
             .map(|(number, (uid, record))| (number, *uid, record.clone()))
             .collect(),
-        rows: word.list.then(|| journal.rows.iter().map(row).collect()),
+        rows: request.list.then(|| journal.rows.iter().map(row).collect()),
         now_ms: time / 1000,
     }
 }
@@ -98,10 +103,10 @@ fn first(journal: &ModelJournal) -> RecordNumber {
 fn current<'t>(
     stored: &'t mut Option<ModelJournal>,
     (life, time): (&str, u64),
-    word: &Word,
+    request: &SyncRequest,
 ) -> &'t mut ModelJournal {
     let is_current = |journal: &ModelJournal| {
-        let knows_more = word.followed.is_some_and(|followed| {
+        let knows_more = request.followed.is_some_and(|followed| {
             let read = followed.read.checked_sub(first(journal));
             let read = read.and_then(|at| journal.records.get(at as usize));
             let is_other =
@@ -116,7 +121,7 @@ fn current<'t>(
     let begin = || {
         let seconds = u128::from(time / 1_000_000);
         let micros = u128::from(time % 1_000_000);
-        let name = u128::from(word.nonce()) << 64 | seconds << 24 | micros;
+        let name = u128::from(request.nonce()) << 64 | seconds << 24 | micros;
         ModelJournal {
             generation: Generation(name.to_be_bytes()),
             life: life.into(),

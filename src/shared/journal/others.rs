@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::machine::ByProcess;
 use super::position::{Generation, RecordNumber};
 use super::rules::{JournalRule, has};
-use super::word::{MOST_AT_ONCE, ReplicaRow};
+use super::sync::{MOST_AT_ONCE, ReplicaRow};
 use crate::shared::allowance::ProcessId;
 
 /// A purge does not wait for a replica that was silent for longer.
@@ -35,7 +35,7 @@ pub(crate) struct OtherReplicas {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OtherReplica {
     pub(crate) name: Arc<str>,
-    beat: u64,
+    sequence: u64,
     /// The generation in which it was listed last.
     generation: Generation,
     /// The last record of that generation that it has applied.
@@ -72,15 +72,15 @@ impl OtherReplicas {
         self.all.retain(|process, known| {
             let Some(row) = rows.remove(process) else {
                 known.silent += since.min(MOST_UNSEEN);
-                // One that was here in this generation has left. Others may not have been
-                // heard yet since the journal has begun anew.
+                // One that was here in this generation has left. Others may not have
+                // reached it yet since the journal has begun anew.
                 return known.generation != generation && known.silent < FORGOTTEN;
             };
-            match row.beat == known.beat {
+            match row.sequence == known.sequence {
                 true => known.silent += since.min(MOST_UNSEEN),
                 false => known.silent = Duration::ZERO,
             }
-            known.beat = row.beat;
+            known.sequence = row.sequence;
             known.applied = row.applied;
             known.generation = generation;
             true
@@ -88,7 +88,7 @@ impl OtherReplicas {
         let new = rows.into_iter().map(|(process, row)| {
             let new = OtherReplica {
                 name: row.name,
-                beat: row.beat,
+                sequence: row.sequence,
                 generation,
                 applied: row.applied,
                 silent: Duration::ZERO,
@@ -103,13 +103,13 @@ impl OtherReplicas {
         self.ended = process;
     }
 
-    /// Rows to remove, with their last beats.
+    /// Rows to remove, with their last sequence numbers.
     pub(super) fn forgotten(&self) -> Vec<(ProcessId, u64)> {
         let silent = self
             .all
             .iter()
             .filter(|(process, other)| other.silent >= FORGOTTEN || Some(**process) == self.ended);
-        let rows = silent.map(|(process, other)| (*process, other.beat));
+        let rows = silent.map(|(process, other)| (*process, other.sequence));
         rows.take(MOST_AT_ONCE).collect()
     }
 

@@ -67,7 +67,10 @@ fn each_rule_is_needed() {
         (JournalRule::SentAgain, JournalWeather::storm()),
         (JournalRule::ReadFromBeginning, JournalWeather::storm()),
         (JournalRule::GapPurgesEverything, JournalWeather::storm()),
-        (JournalRule::DeafPurgesEverything, JournalWeather::deaf()),
+        (
+            JournalRule::AbsencePurgesEverything,
+            JournalWeather::absence(),
+        ),
         (JournalRule::AppliedInGeneration, JournalWeather::storm()),
         (JournalRule::FirstContactApplies, JournalWeather::storm()),
     ] {

@@ -12,7 +12,7 @@ pub(crate) enum JournalRule {
     #[cfg(test)]
     LostRecordsBeginAnew,
     /// J3: the records of a process are kept until it has read them in the journal, not
-    /// only until a word was answered.
+    /// only until a sync request was answered.
     KeptUntilRead,
     /// J4: in a new generation, all remembered purges are sent again.
     SentAgain,
@@ -20,12 +20,12 @@ pub(crate) enum JournalRule {
     ReadFromBeginning,
     /// J6: a process for which records were trimmed purges everything.
     GapPurgesEverything,
-    /// J7: so does one that has heard nothing for so long that others may have forgotten
+    /// J7: so does one that was out of sync for so long that others may have forgotten
     /// what they would have to send again.
-    DeafPurgesEverything,
+    AbsencePurgesEverything,
     /// J8: how far others have applied an earlier generation says nothing about this one.
     AppliedInGeneration,
-    /// J9: a process that has not heard the journal before applies all that is in it: it
+    /// J9: a process that has not followed the journal before applies all that is in it: it
     /// may have fetched something before.
     FirstContactApplies,
 }

@@ -40,7 +40,7 @@ pub(crate) struct TierSnapshot {
     pub(crate) given_up: u64,
     /// Fetches without a lock after a wait, or because too many waited.
     pub(crate) unlocked: u64,
-    /// Fetches without a look-up: the journal or the engine was not heard.
+    /// Fetches without a look-up: the replica was not in sync with the journal.
     pub(crate) skipped: u64,
     /// Look-ups that the engine did not answer.
     pub(crate) errors: u64,

@@ -132,9 +132,9 @@ impl TierLink {
         self.clock.now()
     }
 
-    /// Whether responses are looked up now: not while the journal is not heard.
+    /// Whether responses are looked up now: not while the replica is not in sync with the journal.
     pub(super) fn is_used(&self) -> bool {
-        self.engines.get().is_some() && self.journal.is_heard()
+        self.engines.get().is_some() && self.journal.is_in_sync()
     }
 
     /// The connection for an entry.

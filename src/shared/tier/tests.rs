@@ -275,3 +275,25 @@ fn what_may_be_used_by_what_is_known_of_the_chain() {
         }
     }
 }
+
+/// The seeds of the fuzz target.
+#[test]
+fn the_seeds_are_values() {
+    let whole = include_bytes!("../../../fuzz/corpus/shared_value/value");
+    let (head, kept) = value::read(whole, LONG).unwrap();
+    assert_eq!(head.target, "/ordinals/v1/brc-20/tokens/ordi");
+    assert_eq!(kept.body, "{\"ok\":true}");
+    for (seed, expected) in [
+        (&whole[..], true),
+        (
+            include_bytes!("../../../fuzz/corpus/shared_value/content"),
+            true,
+        ),
+        (
+            include_bytes!("../../../fuzz/corpus/shared_value/torn"),
+            false,
+        ),
+    ] {
+        assert_eq!(value::decode_any(seed), expected);
+    }
+}

@@ -48,7 +48,7 @@ impl UnusableReason {
     /// All reasons, as metrics name them.
     pub(super) const REASONS: [&'static str; 5] = ["foreign", "purged", "expired", "chain", "busy"];
 
-    /// The place of its reason in [`REASONS`](Self::REASONS).
+    /// The index of its reason in [`REASONS`](Self::REASONS).
     pub(super) const fn index(self) -> usize {
         match self {
             Self::Foreign => 0,
@@ -250,7 +250,7 @@ impl SharedTier {
         if is_invalid(key) || own != *key && is_invalid(&own) {
             return Err(UnusableReason::Purged);
         }
-        if !self.link.journal().is_heard() || !holds(key) || own != *key && !holds(&own) {
+        if !self.link.journal().is_in_sync() || !holds(key) || own != *key && !holds(&own) {
             return Err(UnusableReason::Purged);
         }
         if let Freshness::Stale { .. } = self.cache.judge(&stored, self.link.now()) {

@@ -68,7 +68,7 @@ pub(super) fn call(
             vec!["kept".to_owned()]
         }
         TipCall::Ask { lease, claims } => {
-            let turn = match (is_own || is_free, claims) {
+            let prober = match (is_own || is_free, claims) {
                 (false, _) => "other",
                 (true, true) => {
                     row.holder = Some((process.to_owned(), now + lease));
@@ -79,7 +79,7 @@ pub(super) fn call(
                     "free"
                 }
             };
-            let mut reply = vec![turn.to_owned(), life.to_owned(), now.to_string()];
+            let mut reply = vec![prober.to_owned(), life.to_owned(), now.to_string()];
             if let Some((asked, height, tag)) = &row.found {
                 let age = (now - asked).to_string();
                 reply.extend([asked.to_string(), age, height.clone(), tag.clone()]);

@@ -60,7 +60,7 @@ fn the_script_does_what_its_model_does() {
     let dice = &mut fastrand::Rng::with_seed(28);
     let mut model = None;
     let life = server.info("run_id");
-    let mut turns = BTreeMap::new();
+    let mut probers = BTreeMap::new();
     for round in 0..4000 {
         let process = ["one", "two", "three"][dice.usize(..3)];
         let clock = model.as_ref().map_or(0, |row: &TipRow| row.clock);
@@ -104,11 +104,11 @@ fn the_script_does_what_its_model_does() {
         let modelled = model::call(&mut model, &life, after.clock, process, &call);
         assert_eq!(reply, modelled, "{round} {process} {call:?}");
         assert_eq!(Some(after), model, "{round} {process} {call:?}");
-        *turns.entry(reply[0].to_owned()).or_insert(0) += 1;
+        *probers.entry(reply[0].to_owned()).or_insert(0) += 1;
     }
     // Each reply was given often enough.
     for reply in ["own", "other", "free", "left", "kept", "old"] {
-        assert!(turns.get(reply) > Some(&50), "{reply}: {turns:?}");
+        assert!(probers.get(reply) > Some(&50), "{reply}: {probers:?}");
     }
 }
 
@@ -137,22 +137,34 @@ async fn one_replica_holds_the_lease_until_it_leaves() {
     let (one, two) = (replica(&server, 1), replica(&server, 2));
     let name = TipName::new("test", "http://u:secret@indexer", "/status", "height");
     let other = TipName::new("test", "http://another", "/status", "height");
-    let turn = async |replica: &TipLeases, name, claims| {
+    let prober = async |replica: &TipLeases, name, claims| {
         let news = replica.ask(name, claims).await.unwrap();
-        news.turn
+        news.prober
     };
-    assert_eq!(turn(&one, &name, false).await, TipTurn::Free);
-    assert_eq!(turn(&one, &name, true).await, TipTurn::Own);
-    assert_eq!(turn(&two, &name, true).await, TipTurn::Other);
-    assert_eq!(turn(&two, &other, true).await, TipTurn::Own, "a lease each");
+    assert_eq!(prober(&one, &name, false).await, TipProber::Free);
+    assert_eq!(prober(&one, &name, true).await, TipProber::Own);
+    assert_eq!(prober(&two, &name, true).await, TipProber::Other);
+    assert_eq!(
+        prober(&two, &other, true).await,
+        TipProber::Own,
+        "a lease each"
+    );
     let now = one.clock.now();
     assert!(one.holds(&name, now) && !two.holds(&name, now));
     assert!(!one.holds(&name, now + LEASE), "by its own clock");
-    assert_eq!(turn(&one, &name, true).await, TipTurn::Own, "it is renewed");
+    assert_eq!(
+        prober(&one, &name, true).await,
+        TipProber::Own,
+        "it is renewed"
+    );
     one.close().await;
     assert!(!one.holds(&name, now));
-    assert_eq!(turn(&one, &name, true).await, TipTurn::Free, "never again");
-    assert_eq!(turn(&two, &name, true).await, TipTurn::Own);
+    assert_eq!(
+        prober(&one, &name, true).await,
+        TipProber::Free,
+        "never again"
+    );
+    assert_eq!(prober(&two, &name, true).await, TipProber::Own);
     let keys = server.call(&["KEYS", "*"]);
     let keys: Vec<_> = keys.list().iter().map(Answer::text).collect();
     assert!(
@@ -182,11 +194,11 @@ async fn a_cluster_has_leases_too() {
     for url in ["http://a", "http://b", "http://c", "http://d"] {
         let name = TipName::new("test", url, "/status", "height");
         let news = answered(&one, &name).await;
-        assert_eq!(news.turn, TipTurn::Own);
+        assert_eq!(news.prober, TipProber::Own);
         one.report(&name, &news.call, 840_000, None).await.unwrap();
         let news = answered(&two, &name).await;
-        assert_eq!(news.turn, TipTurn::Other);
-        assert_eq!(news.sighting.unwrap().height, 840_000);
+        assert_eq!(news.prober, TipProber::Other);
+        assert_eq!(news.observation.unwrap().height, 840_000);
     }
 }
 
@@ -199,7 +211,7 @@ async fn an_observation_is_as_old_as_the_call_before_its_probe() {
     let (one, two) = (replica(&server, 1), replica(&server, 2));
     let name = TipName::new("test", "http://indexer", "/status", "height");
     let first = one.ask(&name, true).await.unwrap();
-    assert_eq!(first.sighting, None);
+    assert_eq!(first.observation, None);
     // The engine counts milliseconds.
     tokio::time::sleep(Duration::from_millis(5)).await;
     let second = two.ask(&name, true).await.unwrap();
@@ -208,7 +220,7 @@ async fn an_observation_is_as_old_as_the_call_before_its_probe() {
     one.report(&name, &first.call, 840_000, Some(b"\"\xff\""))
         .await
         .unwrap();
-    let seen = two.ask(&name, true).await.unwrap().sighting.unwrap();
+    let seen = two.ask(&name, true).await.unwrap().observation.unwrap();
     assert_eq!(
         (seen.height, seen.tag.as_deref()),
         (840_000, Some(&b"\"\xff\""[..]))
@@ -218,7 +230,7 @@ async fn an_observation_is_as_old_as_the_call_before_its_probe() {
     two.report(&name, &second.call, 840_001, None)
         .await
         .unwrap();
-    let seen = one.ask(&name, true).await.unwrap().sighting.unwrap();
+    let seen = one.ask(&name, true).await.unwrap().observation.unwrap();
     assert_eq!((seen.height, seen.tag), (840_001, None));
     // An older one comes late, and one with a tag that is too long not at all.
     one.report(&name, &first.call, 840_000, None).await.unwrap();
@@ -227,8 +239,8 @@ async fn an_observation_is_as_old_as_the_call_before_its_probe() {
     one.report(&name, &last.call, 840_002, Some(&long))
         .await
         .unwrap();
-    assert_eq!(last.sighting.unwrap().height, 840_001);
-    let seen = one.ask(&name, true).await.unwrap().sighting.unwrap();
+    assert_eq!(last.observation.unwrap().height, 840_001);
+    let seen = one.ask(&name, true).await.unwrap().observation.unwrap();
     assert_eq!(seen.height, 840_001);
 }
 
@@ -255,11 +267,15 @@ async fn a_restarted_engine_takes_no_observation_from_before() {
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    assert_eq!(again.unwrap().turn, TipTurn::Free, "its leases are gone");
+    assert_eq!(
+        again.unwrap().prober,
+        TipProber::Free,
+        "its leases are gone"
+    );
     one.report(&name, &before.call, 840_000, None)
         .await
         .unwrap();
-    assert_eq!(one.ask(&name, true).await.unwrap().sighting, None);
+    assert_eq!(one.ask(&name, true).await.unwrap().observation, None);
 }
 
 #[test]
@@ -294,7 +310,7 @@ async fn tips_that_were_removed_are_forgotten() {
     let server = Server::start();
     let leases = replica(&server, 1);
     for tip in ["runes", "ordinals"] {
-        leases.note_turn(tip, Some(TipTurn::Own));
+        leases.note_prober(tip, Some(TipProber::Own));
     }
     leases.retain(["runes", "new"].into_iter());
     let left: Vec<_> = leases.shares().into_keys().collect();

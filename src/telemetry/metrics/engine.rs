@@ -64,7 +64,7 @@ fn journal(journal: &JournalReport, to: &mut Metrics<'_>) -> fmt::Result {
     to.gauge(
         "ordgate_shared_journal_heard",
         "Whether this replica knew all purges of the others at some time in the last 500 ms",
-        one(truth(journal.is_heard)),
+        one(truth(journal.is_in_sync)),
     )?;
     to.gauge(
         "ordgate_shared_journal_lag_records",

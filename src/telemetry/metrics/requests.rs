@@ -2,13 +2,20 @@
 
 use std::fmt;
 
-use super::{Metrics, labels};
+use super::{Metrics, by, labels};
 use crate::gateway::Gateway;
+use crate::log_writer::Destination;
 
 /// Writes them.
 pub(super) fn encode(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
     counts(gateway, to)?;
     refused(gateway, to)?;
+    let dropped = Destination::ALL.map(|to| (to.name(), to.dropped()));
+    to.counter(
+        "ordgate_log_lines_dropped",
+        "Lines of the log, and of the access log, that were dropped because standard error or standard output took none",
+        by("output", dropped),
+    )?;
     times(gateway, to)
 }
 

@@ -30,7 +30,7 @@ impl Pair {
         let replicas = replicas(2, &engine, &clock, || {
             Setup::before(&upstream).chain().config(RARELY)
         });
-        heard(&replicas).await;
+        in_sync(&replicas).await;
         let pair = Self {
             sandbox,
             upstream,

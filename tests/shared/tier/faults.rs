@@ -10,7 +10,7 @@ use super::*;
 async fn fails_amid_a_fetch(fail: impl FnOnce(&mut Server), proceed: impl FnOnce(&Server)) {
     let (mut engine, clock, upstream) = (Server::start(), Clock::manual(), Upstream::start());
     let gateways = replicas(4, &engine, &clock, || Setup::before(&upstream));
-    heard(&gateways).await;
+    in_sync(&gateways).await;
     let gate = Gate::new();
     upstream.always(Reply::json("{}").behind(&gate));
     let all = join_all(gateways.iter().map(|gateway| gateway.get(TOKEN)));
@@ -59,7 +59,7 @@ async fn a_lock_that_is_left_behind_expires() {
     }
     let (engine, clock, upstream) = (Server::start(), Clock::manual(), Upstream::start());
     let gateways = replicas(2, &engine, &clock, || Setup::before(&upstream));
-    heard(&gateways).await;
+    in_sync(&gateways).await;
     gateways[0].get(TOKEN).await;
     stored(&gateways[0], 1).await;
     let key = &keys(&engine, "*:e:*")[0];
@@ -86,7 +86,7 @@ async fn who_has_waited_long_enough_fetches_without_the_lock() {
     }
     let (engine, clock, upstream) = (Server::start(), Clock::manual(), Upstream::start());
     let gateways = replicas(2, &engine, &clock, || Setup::before(&upstream));
-    heard(&gateways).await;
+    in_sync(&gateways).await;
     for gateway in &gateways {
         let done = gateway.reload("shared.fill_wait = \"300ms\"").await;
         assert_eq!(done.status, 200, "{}", done.text());
@@ -113,7 +113,7 @@ async fn a_failed_fetch_gives_up_the_lock() {
     }
     let (engine, clock, upstream) = (Server::start(), Clock::manual(), Upstream::start());
     let gateways = replicas(2, &engine, &clock, || Setup::before(&upstream));
-    heard(&gateways).await;
+    in_sync(&gateways).await;
     upstream.always(Reply::status(500, "{}"));
     assert_eq!(gateways[0].get(TOKEN).await.status, 502);
     wait_until(&gateways[0], "it gives up", |now| now["given_up"] == 1).await;
@@ -131,7 +131,7 @@ async fn wrong_values_are_not_used_and_counted() {
     let (engine, clock, upstream) = (Server::start(), Clock::manual(), Upstream::start());
     let gateways = replicas(1, &engine, &clock, || Setup::before(&upstream));
     let ones = &gateways[0];
-    heard(&gateways).await;
+    in_sync(&gateways).await;
     ones.get(TOKEN).await;
     stored(ones, 1).await;
     let key = &keys(&engine, "*:e:*")[0];
@@ -181,7 +181,7 @@ async fn the_process_that_fetches_is_killed() {
     let variables = [("ORDGATE_SHARED_URL", &*engine.url())];
     let (process, public, admin) = Process::serve(&arguments, &variables);
     let gateways = replicas(1, &engine, &clock, || Setup::before(&upstream));
-    heard(&gateways).await;
+    in_sync(&gateways).await;
     loop {
         let status = Client::connect(admin).await.get("/status").await.json();
         if status["shared"]["responses"]["used"] == true {

@@ -24,7 +24,7 @@ async fn a_response_that_is_not_stored_is_waited_for_once() {
     let gateways = replicas(4, &engine, &clock, || {
         Setup::before(&upstream).config(&routes)
     });
-    heard(&gateways).await;
+    in_sync(&gateways).await;
     // On a busy machine others may ask again only when the lock may be taken again.
     for round in 1..=5 {
         let target = support::token(round);
@@ -68,7 +68,7 @@ async fn who_has_to_queue_gives_up_the_lock() {
         let queue = "[upstream]\nmax_in_flight = 1\nqueue_timeout = \"60s\"";
         Setup::before(&upstream).config(queue)
     });
-    heard(&gateways).await;
+    in_sync(&gateways).await;
     let (slow, wanted) = (support::token(1), support::token(2));
     let gate = Gate::new();
     upstream.once(&slow, Reply::json("{}").behind(&gate));
@@ -104,7 +104,7 @@ async fn a_client_that_waits_for_many_fetches_leaves_room_for_others() {
         let config = "clients.trusted_proxies = [\"127.0.0.1\"]\nupstream.max_in_flight = 100";
         Setup::before(&upstream).config(config)
     });
-    heard(&gateways).await;
+    in_sync(&gateways).await;
     let gate = Gate::new();
     upstream.always(Reply::json("{}").behind(&gate));
     let request = async |gateway: &Gateway, client: &str, number: usize| {
@@ -149,7 +149,7 @@ async fn a_long_response_is_shared() {
     }
     let (engine, clock, upstream) = (Server::start(), Clock::manual(), Upstream::start());
     let gateways = replicas(2, &engine, &clock, || Setup::before(&upstream));
-    heard(&gateways).await;
+    in_sync(&gateways).await;
     // One is long as it is stored, the other one only as it is sent.
     let random: String = (0..300_000).map(|_| fastrand::alphanumeric()).collect();
     for (number, content) in [random, "a".repeat(300_000)].iter().enumerate() {

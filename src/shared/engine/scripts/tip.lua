@@ -63,18 +63,18 @@ if what == 'report' then
   return { 'kept' }
 end
 
-local turn = 'other'
+local prober = 'other'
 if not holder or holder == process then
   if ARGV[4] == '1' then
     redis.call('HSET', key, 'holder', process, 'until', text(now + tonumber(ARGV[3])))
-    turn = 'own'
+    prober = 'own'
   else
     redis.call('HDEL', key, 'holder', 'until')
-    turn = 'free'
+    prober = 'free'
   end
 end
 if not stored.asked then
-  return { turn, life, text(now) }
+  return { prober, life, text(now) }
 end
 local age = text(now - tonumber(stored.asked))
-return { turn, life, text(now), stored.asked, age, stored.height, stored.tag }
+return { prober, life, text(now), stored.asked, age, stored.height, stored.tag }

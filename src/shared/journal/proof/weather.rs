@@ -75,7 +75,7 @@ impl JournalWeather {
     }
 
     /// A replica is cut off for long, and nobody is left who remembers what it has missed.
-    pub(super) fn deaf() -> Self {
+    pub(super) fn absence() -> Self {
         Self {
             steps: 150_000,
             purge: 2_000,

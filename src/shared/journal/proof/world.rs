@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::super::machine::{DEAF, JournalEffect, JournalMachine, SavedPosition};
+use super::super::machine::{JournalEffect, JournalMachine, LONGEST_ABSENCE, SavedPosition};
 use super::super::model::{self, ModelJournal};
 use super::super::position::JournalPosition;
 use super::super::record::{JournalRecord, RecordUid};
-use super::super::word::{Word, WordReply};
+use super::super::sync::{SyncReply, SyncRequest};
 use super::weather::JournalWeather;
 use crate::cache::purge::Purge;
 use crate::portable::purge::LoggedPurge;
@@ -18,9 +18,9 @@ const SLOTS: usize = 3;
 const CALM: u64 = 1_000;
 /// A message takes at most so many steps.
 const DELAY: u64 = 3;
-/// A word without a reply is given up after so many steps.
+/// A sync request without a reply is given up after so many steps.
 const TIMEOUT: u64 = 5;
-/// The time between two words.
+/// The time between two sync requests.
 const ROUND: u64 = 10;
 
 /// A purge of the simulation, by its place in the order in which all were made.
@@ -45,8 +45,8 @@ struct Replica {
 }
 
 enum Message {
-    ToEngine(Box<Word>),
-    ToReplica(u64, Box<WordReply>),
+    ToEngine(Box<SyncRequest>),
+    ToReplica(u64, Box<SyncReply>),
 }
 
 struct InFlight {
@@ -287,15 +287,15 @@ impl JournalWorld {
         {
             let is_same = self.replicas[slot].start == start;
             match message {
-                Message::ToEngine(word) => {
+                Message::ToEngine(request) => {
                     let life = self.life.to_string();
                     let server = (&*life, self.step * 10_000);
-                    let reply = model::word(&mut self.engine, server, &word);
+                    let reply = model::sync(&mut self.engine, server, &request);
                     self.note_records();
-                    // Words are not repeated, but what is late may come from one that is
+                    // Sync requests are not repeated, but what is late may come from one that is
                     // given up.
                     if self.dice.u64(0..100) < self.weather.twice {
-                        let again = Message::ToEngine(word.clone());
+                        let again = Message::ToEngine(request.clone());
                         let at = self.step + self.dice.u64(1..200);
                         self.in_flight.push(InFlight {
                             at,
@@ -305,10 +305,12 @@ impl JournalWorld {
                         });
                     }
                     if is_same {
-                        self.send(slot, Message::ToReplica(word.beat, Box::new(reply)));
+                        self.send(slot, Message::ToReplica(request.sequence, Box::new(reply)));
                     }
                 }
-                Message::ToReplica(beat, reply) if is_same => self.hear(slot, beat, *reply),
+                Message::ToReplica(sequence, reply) if is_same => {
+                    self.receive(slot, sequence, *reply)
+                }
                 Message::ToReplica(..) => {}
             }
         }
@@ -326,12 +328,12 @@ impl JournalWorld {
         }
     }
 
-    fn hear(&mut self, slot: usize, beat: u64, reply: WordReply) {
+    fn receive(&mut self, slot: usize, sequence: u64, reply: SyncReply) {
         let step = self.step;
         if step < self.replicas[slot].paused_until {
-            // It reads it when it goes on; the word may be given up by then.
+            // It reads it when it goes on; the sync request may be given up by then.
             let (at, start) = (self.replicas[slot].paused_until, self.replicas[slot].start);
-            let message = Message::ToReplica(beat, Box::new(reply));
+            let message = Message::ToReplica(sequence, Box::new(reply));
             self.in_flight.push(InFlight {
                 at,
                 slot,
@@ -342,8 +344,8 @@ impl JournalWorld {
         }
         let made = self.made.len();
         let replica = &mut self.replicas[slot];
-        replica.pending.take_if(|(pending, _)| *pending == beat);
-        for effect in replica.machine.answered(time(step), beat, reply) {
+        replica.pending.take_if(|(pending, _)| *pending == sequence);
+        for effect in replica.machine.answered(time(step), sequence, reply) {
             match effect {
                 JournalEffect::PurgeEverything(_) => {
                     self.everything += 1;
@@ -374,16 +376,18 @@ impl JournalWorld {
         if step < replica.paused_until {
             return;
         }
-        if let Some((beat, _)) = replica.pending.take_if(|(_, sent)| *sent + TIMEOUT <= step) {
-            replica.machine.lost(beat);
+        if let Some((sequence, _)) = replica.pending.take_if(|(_, sent)| *sent + TIMEOUT <= step) {
+            replica.machine.lost(sequence);
         }
         if replica.pending.is_some() || step < replica.due {
             return;
         }
         replica.due = step + self.dice.u64(1..=ROUND);
-        let word = replica.machine.word(time(step), self.dice.bool(), false);
-        replica.pending = Some((word.beat, step));
-        self.send(slot, Message::ToEngine(Box::new(word)));
+        let request = replica
+            .machine
+            .next_request(time(step), self.dice.bool(), false);
+        replica.pending = Some((request.sequence, step));
+        self.send(slot, Message::ToEngine(Box::new(request)));
     }
 
     /// What holds at any time.
@@ -429,13 +433,13 @@ impl JournalWorld {
     }
 
     /// What holds when all was well for a while: each replica has each purge in force
-    /// whose process is still there, and also all others if it was deaf for very long.
+    /// whose process is still there, and also all others if it was out of sync for very long.
     fn check_end(&mut self) {
         if self.fault.is_some() {
             return;
         }
         let alive: BTreeSet<_> = self.replicas.iter().map(|replica| replica.start).collect();
-        let long_ago = |step: u64| time(self.step) - time(step) > 2 * DEAF;
+        let long_ago = |step: u64| time(self.step) - time(step) > 2 * LONGEST_ABSENCE;
         for replica in &self.replicas {
             let has_row = |number: &(u64, Option<u64>)| {
                 alive.contains(&number.0) || number.1.is_some_and(long_ago)
@@ -453,10 +457,10 @@ impl JournalWorld {
             }
             if replica
                 .machine
-                .heard(time(self.step))
+                .synced_ago(time(self.step))
                 .is_none_or(|ago| ago > Duration::from_secs(1))
             {
-                self.fault = Some(format!("{} does not hear the journal", replica.start));
+                self.fault = Some(format!("{} is not in sync with the journal", replica.start));
             }
         }
     }

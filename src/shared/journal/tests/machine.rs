@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::history::MOST_RECORDS;
-use super::super::machine::{DEAF, JournalEffect, JournalMachine, MOST_WAITING, SavedPosition};
+use super::super::machine::{
+    JournalEffect, JournalMachine, LONGEST_ABSENCE, MOST_WAITING, SavedPosition,
+};
 use super::super::model::{self, ModelJournal};
 use super::super::position::{Generation, JournalPosition};
 use super::super::record::{JournalRecord, RecordUid};
@@ -32,29 +34,29 @@ fn machine(number: u128, saved: Option<SavedPosition>) -> JournalMachine {
     JournalMachine::new(ProcessId(number), name, saved, at(0))
 }
 
-/// One word and its reply.
-fn word_of(
+/// One sync request and its reply.
+fn sync_once(
     machine: &mut JournalMachine,
     engine: &mut Option<ModelJournal>,
     now: Duration,
 ) -> Vec<JournalEffect> {
-    let word = machine.word(now, true, false);
+    let request = machine.next_request(now, true, false);
     let time = now.as_micros() as u64;
-    let reply = model::word(engine, (LIFE, time), &word);
-    machine.answered(now, word.beat, reply)
+    let reply = model::sync(engine, (LIFE, time), &request);
+    machine.answered(now, request.sequence, reply)
 }
 
-/// Words until there is nothing more to read or to send.
-fn all_words(
+/// Sync requests until there is nothing more to read or to send.
+fn sync_all(
     machine: &mut JournalMachine,
     engine: &mut Option<ModelJournal>,
     now: Duration,
 ) -> Vec<JournalEffect> {
-    let mut effects = word_of(machine, engine, now);
+    let mut effects = sync_once(machine, engine, now);
     while machine.has_more() {
-        effects.extend(word_of(machine, engine, now));
+        effects.extend(sync_once(machine, engine, now));
     }
-    effects.extend(word_of(machine, engine, now));
+    effects.extend(sync_once(machine, engine, now));
     effects
 }
 
@@ -77,22 +79,22 @@ fn saved(machine: &JournalMachine, age: Duration) -> SavedPosition {
 fn a_record_is_applied_by_others_once_and_then_acknowledged() {
     let mut engine = None;
     let (mut one, mut two) = (machine(1, None), machine(2, None));
-    assert!(all_words(&mut two, &mut engine, at(0)).is_empty());
+    assert!(sync_all(&mut two, &mut engine, at(0)).is_empty());
     let uid = one.append(text(1));
-    assert_eq!(all_words(&mut one, &mut engine, at(0)), []);
+    assert_eq!(sync_all(&mut one, &mut engine, at(0)), []);
     let reach = one.reach(uid);
     assert_eq!((reach.applied.len(), reach.waiting.len()), (0, 1));
-    assert_eq!(word_of(&mut two, &mut engine, at(0)), [apply(1)]);
-    word_of(&mut one, &mut engine, at(0));
+    assert_eq!(sync_once(&mut two, &mut engine, at(0)), [apply(1)]);
+    sync_once(&mut one, &mut engine, at(0));
     assert!(
         one.reach(uid).applied.is_empty(),
-        "its word has not said so"
+        "its request has not said so"
     );
-    assert_eq!(word_of(&mut two, &mut engine, at(0)), []);
-    word_of(&mut one, &mut engine, at(0));
+    assert_eq!(sync_once(&mut two, &mut engine, at(0)), []);
+    sync_once(&mut one, &mut engine, at(0));
     assert_eq!(names(&one.reach(uid).applied), ["replica 2"]);
     assert_eq!(one.lengths(), (1, 0));
-    assert_eq!(two.heard(at(3)), Some(Duration::from_secs(3)));
+    assert_eq!(two.synced_ago(at(3)), Some(Duration::from_secs(3)));
 }
 
 #[test]
@@ -100,11 +102,11 @@ fn a_record_that_was_answered_late_is_appended_once() {
     let mut engine = None;
     let mut one = machine(1, None);
     one.append(text(1));
-    let word = one.word(at(0), false, false);
-    model::word(&mut engine, (LIFE, 0), &word);
-    one.lost(word.beat);
-    model::word(&mut engine, (LIFE, 0), &word);
-    all_words(&mut one, &mut engine, at(1));
+    let request = one.next_request(at(0), false, false);
+    model::sync(&mut engine, (LIFE, 0), &request);
+    one.lost(request.sequence);
+    model::sync(&mut engine, (LIFE, 0), &request);
+    sync_all(&mut one, &mut engine, at(1));
     assert_eq!(engine.unwrap().count, 1);
 }
 
@@ -112,21 +114,21 @@ fn a_record_that_was_answered_late_is_appended_once() {
 fn a_silent_replica_is_not_waited_for_and_later_forgotten() {
     let mut engine = None;
     let (mut one, mut two) = (machine(1, None), machine(2, None));
-    all_words(&mut one, &mut engine, at(0));
-    all_words(&mut two, &mut engine, at(0));
-    all_words(&mut one, &mut engine, at(0));
+    sync_all(&mut one, &mut engine, at(0));
+    sync_all(&mut two, &mut engine, at(0));
+    sync_all(&mut one, &mut engine, at(0));
     let uid = one.append(text(1));
     for second in 0..=2 {
-        all_words(&mut one, &mut engine, at(second));
+        sync_all(&mut one, &mut engine, at(second));
         assert_eq!(one.reach(uid).waiting.len(), 1, "{second}");
     }
-    all_words(&mut one, &mut engine, at(3));
+    sync_all(&mut one, &mut engine, at(3));
     assert_eq!(names(&one.reach(uid).silent), ["replica 2"]);
     // Nobody is forgotten because this one was cut off itself.
-    all_words(&mut one, &mut engine, at(3000));
+    sync_all(&mut one, &mut engine, at(3000));
     assert_eq!(one.others().iter().count(), 1);
     for second in 3000..3600 {
-        word_of(&mut one, &mut engine, at(second));
+        sync_once(&mut one, &mut engine, at(second));
     }
     assert_eq!(one.others().iter().count(), 0);
     assert_eq!(engine.unwrap().rows.len(), 1);
@@ -136,11 +138,11 @@ fn a_silent_replica_is_not_waited_for_and_later_forgotten() {
 fn a_replica_that_leaves_is_not_named() {
     let mut engine = None;
     let (mut one, mut two) = (machine(1, None), machine(2, None));
-    all_words(&mut two, &mut engine, at(0));
-    all_words(&mut one, &mut engine, at(0));
-    let last = two.word(at(1), false, true);
-    model::word(&mut engine, (LIFE, 0), &last);
-    all_words(&mut one, &mut engine, at(1));
+    sync_all(&mut two, &mut engine, at(0));
+    sync_all(&mut one, &mut engine, at(0));
+    let last = two.next_request(at(1), false, true);
+    model::sync(&mut engine, (LIFE, 0), &last);
+    sync_all(&mut one, &mut engine, at(1));
     assert_eq!(one.others().iter().count(), 0);
 }
 
@@ -151,17 +153,21 @@ fn after_a_restart_only_later_records_apply() {
     for number in 0..100 {
         one.append(text(number));
     }
-    all_words(&mut one, &mut engine, at(0));
-    all_words(&mut two, &mut engine, at(0));
+    sync_all(&mut one, &mut engine, at(0));
+    sync_all(&mut two, &mut engine, at(0));
     let saved = saved(&two, Duration::from_secs(3600));
     let uid = one.append(text(100));
-    all_words(&mut one, &mut engine, at(1));
+    sync_all(&mut one, &mut engine, at(1));
     let mut again = machine(3, Some(saved));
-    let word = again.word(at(1), true, false);
-    assert_eq!(word.followed.unwrap().applied, 100, "said from the start");
-    again.lost(word.beat);
+    let request = again.next_request(at(1), true, false);
+    assert_eq!(
+        request.followed.unwrap().applied,
+        100,
+        "said from the start"
+    );
+    again.lost(request.sequence);
     assert_eq!(again.position_to_save(), None, "not before all was applied");
-    assert_eq!(all_words(&mut again, &mut engine, at(1)), [apply(100)]);
+    assert_eq!(sync_all(&mut again, &mut engine, at(1)), [apply(100)]);
     assert_eq!(again.counts().gaps + again.counts().generations, 0);
     // Its history reaches back to the first record.
     let beginning = JournalPosition {
@@ -169,7 +175,7 @@ fn after_a_restart_only_later_records_apply() {
         ..saved.position
     };
     assert_eq!(again.since(beginning).unwrap().count(), 101);
-    all_words(&mut one, &mut engine, at(1));
+    sync_all(&mut one, &mut engine, at(1));
     assert!(names(&one.reach(uid).applied).contains(&"replica 3"));
 }
 
@@ -178,34 +184,34 @@ fn a_restart_after_records_were_trimmed_purges_everything() {
     let mut engine = None;
     let (mut one, mut two) = (machine(1, None), machine(2, None));
     one.append(text(1));
-    all_words(&mut one, &mut engine, at(0));
-    all_words(&mut two, &mut engine, at(0));
+    sync_all(&mut one, &mut engine, at(0));
+    sync_all(&mut two, &mut engine, at(0));
     let saved = saved(&two, Duration::ZERO);
     for number in 2..=5 {
         one.append(text(number));
     }
-    all_words(&mut one, &mut engine, at(0));
+    sync_all(&mut one, &mut engine, at(0));
     engine.as_mut().unwrap().records.drain(..3);
     let mut again = machine(3, Some(saved));
-    let effects = all_words(&mut again, &mut engine, at(1));
+    let effects = sync_all(&mut again, &mut engine, at(1));
     assert!(everything(&effects) && again.counts().gaps == 1);
     assert!(again.since(saved.position).is_none());
-    assert_eq!(all_words(&mut again, &mut engine, at(1)), []);
+    assert_eq!(sync_all(&mut again, &mut engine, at(1)), []);
 }
 
 #[test]
 fn a_record_that_somebody_has_deleted_is_a_gap_once() {
     let mut engine = None;
     let (mut one, mut two) = (machine(1, None), machine(2, None));
-    all_words(&mut two, &mut engine, at(0));
+    sync_all(&mut two, &mut engine, at(0));
     for number in 1..=5 {
         one.append(text(number));
     }
-    all_words(&mut one, &mut engine, at(0));
-    let word = two.word(at(0), true, false);
-    let mut reply = model::word(&mut engine, (LIFE, 0), &word);
+    sync_all(&mut one, &mut engine, at(0));
+    let request = two.next_request(at(0), true, false);
+    let mut reply = model::sync(&mut engine, (LIFE, 0), &request);
     reply.records.remove(2);
-    let effects = two.answered(at(0), word.beat, reply);
+    let effects = two.answered(at(0), request.sequence, reply);
     assert_eq!(effects.len(), 5, "{effects:?}");
     assert!(everything(&effects[2..=2]) && two.counts().gaps == 1);
     assert!(!two.has_more() && two.position().unwrap().record == 5);
@@ -216,16 +222,19 @@ fn a_record_that_somebody_has_deleted_is_a_gap_once() {
 
 #[test]
 fn a_new_generation_purges_everything_only_after_ten_minutes() {
-    for (age, expected) in [(DEAF - Duration::from_secs(60), false), (DEAF, true)] {
+    for (age, expected) in [
+        (LONGEST_ABSENCE - Duration::from_secs(60), false),
+        (LONGEST_ABSENCE, true),
+    ] {
         let mut engine = None;
         let mut one = machine(1, None);
-        all_words(&mut one, &mut engine, at(0));
+        sync_all(&mut one, &mut engine, at(0));
         let mut again = machine(2, Some(saved(&one, age)));
         let mut other = None;
         let mut writer = machine(3, None);
         writer.append(text(1));
-        all_words(&mut writer, &mut other, at(1));
-        let effects = all_words(&mut again, &mut other, at(1));
+        sync_all(&mut writer, &mut other, at(1));
+        let effects = sync_all(&mut again, &mut other, at(1));
         assert_eq!(everything(&effects), expected, "{effects:?}");
         assert_eq!(effects.last(), Some(&apply(1)));
     }
@@ -235,20 +244,20 @@ fn a_new_generation_purges_everything_only_after_ten_minutes() {
 fn what_was_purged_is_sent_again_to_a_new_generation() {
     let mut engine = None;
     let (mut one, mut two) = (machine(1, None), machine(2, None));
-    all_words(&mut two, &mut engine, at(0));
+    sync_all(&mut two, &mut engine, at(0));
     for number in 0..200 {
         one.append(text(number));
     }
-    all_words(&mut one, &mut engine, at(0));
+    sync_all(&mut one, &mut engine, at(0));
     // The other has read half of them, and now they are gone.
-    word_of(&mut two, &mut engine, at(0));
+    sync_once(&mut two, &mut engine, at(0));
     engine = None;
     let before = one.position().unwrap();
-    let effects = all_words(&mut two, &mut engine, at(1));
+    let effects = sync_all(&mut two, &mut engine, at(1));
     assert_eq!(effects, [], "it sends those that it knows");
-    assert_eq!(all_words(&mut one, &mut engine, at(1)), []);
+    assert_eq!(sync_all(&mut one, &mut engine, at(1)), []);
     let expected: Vec<_> = (64..200).map(apply).collect();
-    assert_eq!(all_words(&mut two, &mut engine, at(1)), expected);
+    assert_eq!(sync_all(&mut two, &mut engine, at(1)), expected);
     assert!(
         one.since(before).is_none(),
         "what was stored before is not used"
@@ -263,9 +272,9 @@ fn a_full_outbox_becomes_one_purge_of_everything() {
         one.append(text(number));
     }
     let mut engine = None;
-    assert_eq!(all_words(&mut one, &mut engine, at(0)), []);
+    assert_eq!(sync_all(&mut one, &mut engine, at(0)), []);
     let mut two = machine(2, None);
-    let effects = all_words(&mut two, &mut engine, at(0));
+    let effects = sync_all(&mut two, &mut engine, at(0));
     assert_eq!(effects.len(), 11);
     assert_eq!(effects[0], JournalEffect::Apply(JournalRecord::purge_all()));
 }
@@ -275,14 +284,14 @@ fn what_was_stored_holds_until_a_later_record_matches() {
     let mut engine = None;
     let (mut one, mut two) = (machine(1, None), machine(2, None));
     one.append(text(1));
-    all_words(&mut one, &mut engine, at(0));
-    all_words(&mut two, &mut engine, at(0));
+    sync_all(&mut one, &mut engine, at(0));
+    sync_all(&mut two, &mut engine, at(0));
     let stored = two.position().unwrap();
     assert_eq!(stored.record, 1);
     assert_eq!(two.since(stored).unwrap().count(), 0);
     two.append(text(2));
     assert_eq!(two.since(stored).unwrap().count(), 1, "not sent yet");
-    all_words(&mut two, &mut engine, at(0));
+    sync_all(&mut two, &mut engine, at(0));
     assert_eq!(two.since(stored).unwrap().next(), Some(&text(2)));
     let other = JournalPosition {
         generation: Generation([9; 16]),
@@ -295,11 +304,11 @@ fn what_was_stored_holds_until_a_later_record_matches() {
 fn a_reply_to_a_word_that_was_given_up_changes_nothing() {
     let mut engine = None;
     let mut one = machine(1, None);
-    let word = one.word(at(0), true, false);
-    let reply = model::word(&mut engine, (LIFE, 0), &word);
-    one.lost(word.beat);
-    one.answered(at(0), word.beat, reply);
-    assert_eq!((one.position(), one.heard(at(0))), (None, None));
+    let request = one.next_request(at(0), true, false);
+    let reply = model::sync(&mut engine, (LIFE, 0), &request);
+    one.lost(request.sequence);
+    one.answered(at(0), request.sequence, reply);
+    assert_eq!((one.position(), one.synced_ago(at(0))), (None, None));
     let number = 7;
     let process = ProcessId(9);
     let reach = one.reach(RecordUid { process, number });
@@ -310,19 +319,19 @@ fn a_reply_to_a_word_that_was_given_up_changes_nothing() {
 fn a_purge_waits_for_a_list_that_is_newer_than_its_record() {
     let mut engine = None;
     let (mut one, mut two) = (machine(1, None), machine(2, None));
-    all_words(&mut one, &mut engine, at(0));
-    all_words(&mut two, &mut engine, at(0));
+    sync_all(&mut one, &mut engine, at(0));
+    sync_all(&mut two, &mut engine, at(0));
     let uid = one.append(text(1));
-    let word = one.word(at(0), false, false);
-    let reply = model::word(&mut engine, (LIFE, 0), &word);
+    let request = one.next_request(at(0), false, false);
+    let reply = model::sync(&mut engine, (LIFE, 0), &request);
     assert_eq!(reply.rows, None, "it was listed just now");
-    one.answered(at(0), word.beat, reply);
+    one.answered(at(0), request.sequence, reply);
     let reach = one.reach(uid);
     assert!(
         reach.is_recorded && !reach.is_listed,
         "two is not known yet"
     );
-    word_of(&mut one, &mut engine, at(0));
+    sync_once(&mut one, &mut engine, at(0));
     let reach = one.reach(uid);
     assert!(reach.is_listed && names(&reach.waiting) == ["replica 2"]);
 }
@@ -332,13 +341,13 @@ fn a_restarted_machine_does_not_count_as_long_deaf() {
     let mut engine = None;
     let mut one = machine(1, None);
     one.append(text(1));
-    all_words(&mut one, &mut engine, at(0));
-    for (age, expected) in [(60, false), (DEAF.as_secs() + 1, true)] {
+    sync_all(&mut one, &mut engine, at(0));
+    for (age, expected) in [(60, false), (LONGEST_ABSENCE.as_secs() + 1, true)] {
         let saved = saved(&one, Duration::from_secs(age));
         // The clock begins anew with the machine.
         let start = Duration::from_secs(5);
         let mut again = JournalMachine::new(ProcessId(3), "three".into(), Some(saved), start);
-        let effects = all_words(&mut again, &mut None, start);
+        let effects = sync_all(&mut again, &mut None, start);
         assert_eq!(everything(&effects), expected, "{age}");
     }
 }
@@ -347,18 +356,18 @@ fn a_restarted_machine_does_not_count_as_long_deaf() {
 fn a_new_generation_purges_everything_if_purges_were_forgotten_lately() {
     let mut engine = None;
     let (mut one, mut two) = (machine(1, None), machine(2, None));
-    all_words(&mut two, &mut engine, at(0));
+    sync_all(&mut two, &mut engine, at(0));
     for number in 0..MOST_RECORDS + 1 {
         one.append(text(number));
         if number % 500 == 0 {
-            all_words(&mut one, &mut engine, at(0));
+            sync_all(&mut one, &mut engine, at(0));
         }
     }
-    all_words(&mut one, &mut engine, at(0));
+    sync_all(&mut one, &mut engine, at(0));
     let mut engine = None;
-    all_words(&mut one, &mut engine, at(1));
+    sync_all(&mut one, &mut engine, at(1));
     let all = JournalEffect::Apply(JournalRecord::purge_all());
-    assert!(all_words(&mut two, &mut engine, at(1)).contains(&all));
+    assert!(sync_all(&mut two, &mut engine, at(1)).contains(&all));
 }
 
 /// It was killed, and another one has its state directory: it is not waited for, and not
@@ -368,7 +377,7 @@ fn a_process_whose_successor_is_there_is_not_named() {
     let mut engine = None;
     let [mut killed, mut purging] = [1, 2].map(|number| machine(number, None));
     for machine in [&mut killed, &mut purging] {
-        all_words(machine, &mut engine, at(0));
+        sync_all(machine, &mut engine, at(0));
     }
     let mut successor = machine(3, None);
     successor.set_predecessor(Some(ProcessId(1)));
@@ -377,10 +386,10 @@ fn a_process_whose_successor_is_there_is_not_named() {
         let reach = purging.reach(uid);
         [reach.waiting, reach.silent].concat().join(", ")
     };
-    all_words(&mut purging, &mut engine, at(1));
+    sync_all(&mut purging, &mut engine, at(1));
     assert_eq!(named(&purging), "replica 1");
-    all_words(&mut successor, &mut engine, at(1));
-    all_words(&mut purging, &mut engine, at(2));
+    sync_all(&mut successor, &mut engine, at(1));
+    sync_all(&mut purging, &mut engine, at(2));
     assert_eq!(named(&purging), "");
     assert_eq!(purging.reach(uid).applied.join(", "), "replica 3");
 }

@@ -2,12 +2,12 @@
 
 use std::collections::VecDeque;
 
-use super::super::WORD;
+use super::super::SYNC;
 use super::super::model::MOST_RECORDS;
 use super::super::model::{self, ModelJournal};
 use super::super::position::Generation;
 use super::super::record::RecordUid;
-use super::super::word::{ReadUpTo, Word, WordReply};
+use super::super::sync::{ReadUpTo, SyncReply, SyncRequest};
 use crate::clock::Clock;
 use crate::shared::allowance::ProcessId;
 use crate::shared::engine::server::{EngineScript, EngineUrl, RedisEngine};
@@ -18,28 +18,28 @@ const KEYS: [&str; 3] = ["{test:j}", "{test:j}:s", "{test:j}:u"];
 /// Long enough for a busy machine.
 const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
 
-struct ComparedWords {
+struct ComparedSyncs {
     server: Server,
     engine: std::sync::Arc<RedisEngine>,
     script: EngineScript,
     model: Option<ModelJournal>,
     dice: fastrand::Rng,
     generations: Vec<Generation>,
-    beats: [u64; 4],
+    sequences: [u64; 4],
 }
 
-impl ComparedWords {
+impl ComparedSyncs {
     fn new(seed: u64) -> Self {
         let server = Server::start();
         let url = EngineUrl::parse(&server.url()).unwrap();
         Self {
             engine: RedisEngine::new(url, TIMEOUT, Clock::manual()),
             server,
-            script: EngineScript::new(WORD),
+            script: EngineScript::new(SYNC),
             model: None,
             dice: fastrand::Rng::with_seed(seed),
             generations: Vec::new(),
-            beats: [0; 4],
+            sequences: [0; 4],
         }
     }
 
@@ -49,31 +49,31 @@ impl ComparedWords {
         format!("{run}-{replication}")
     }
 
-    async fn compare(&mut self, life: &str, word: &Word) -> WordReply {
+    async fn compare(&mut self, life: &str, request: &SyncRequest) -> SyncReply {
         let answer = self
             .engine
-            .run(&self.script, &KEYS, &word.arguments())
+            .run(&self.script, &KEYS, &request.arguments())
             .await;
-        let script = WordReply::read(&answer.unwrap()).unwrap();
-        let mut modelled = model::word(&mut self.model, (life, 0), word);
+        let script = SyncReply::read(&answer.unwrap()).unwrap();
+        let mut modelled = model::sync(&mut self.model, (life, 0), request);
         // Only the time that is part of the name of a new generation differs.
         let begun = modelled.generation;
         if begun != script.generation && begun.0[8..] == [0; 8] {
-            assert_eq!(begun.0[..8], script.generation.0[..8], "{word:?}");
+            assert_eq!(begun.0[..8], script.generation.0[..8], "{request:?}");
             modelled.generation = script.generation;
             self.model.as_mut().unwrap().generation = script.generation;
             self.generations.push(script.generation);
         }
         assert!(script.now_ms > 1_600_000_000_000, "{}", script.now_ms);
         modelled.now_ms = script.now_ms;
-        assert_eq!(script, modelled, "{word:?}");
+        assert_eq!(script, modelled, "{request:?}");
         script
     }
 
-    fn random_word(&mut self) -> Word {
+    fn random_request(&mut self) -> SyncRequest {
         let dice = &mut self.dice;
         let who = dice.usize(0..4);
-        self.beats[who] += dice.u64(0..3);
+        self.sequences[who] += dice.u64(0..3);
         let count = self.model.as_ref().map_or(0, |model| model.count);
         let known = self.generations.len().saturating_sub(dice.usize(1..3));
         let generation = self.generations.get(known).copied();
@@ -111,14 +111,14 @@ impl ComparedWords {
             let process = dice.usize(0..4);
             (
                 ProcessId(process as u128),
-                self.beats[process].saturating_sub(dice.u64(0..2)),
+                self.sequences[process].saturating_sub(dice.u64(0..2)),
             )
         });
         let forget = forget.collect();
-        Word {
+        SyncRequest {
             process: ProcessId(who as u128),
             name: format!("replica, {who}").into(),
-            beat: self.beats[who],
+            sequence: self.sequences[who],
             followed,
             list: true,
             leave: dice.u8(0..10) == 0,
@@ -133,7 +133,7 @@ async fn the_script_and_its_model_are_the_same() {
     if !is_installed() {
         return;
     }
-    let mut compared = ComparedWords::new(5);
+    let mut compared = ComparedSyncs::new(5);
     let mut life = compared.life();
     for round in 0..1500 {
         match compared.dice.u16(0..300) {
@@ -158,8 +158,8 @@ async fn the_script_and_its_model_are_the_same() {
             }
             _ => {}
         }
-        let word = compared.random_word();
-        compared.compare(&life, &word).await;
+        let request = compared.random_request();
+        compared.compare(&life, &request).await;
         assert!(round < 100 || !compared.generations.is_empty());
     }
     assert!(
@@ -175,12 +175,12 @@ async fn the_script_forgets_the_oldest_as_its_model_does() {
     if !is_installed() {
         return;
     }
-    let mut compared = ComparedWords::new(6);
+    let mut compared = ComparedSyncs::new(6);
     let life = compared.life();
     let mut number = 0;
-    let mut word = compared.random_word();
-    (word.followed, word.leave, word.forget) = (None, false, Vec::new());
-    for beat in 10..280 {
+    let mut request = compared.random_request();
+    (request.followed, request.leave, request.forget) = (None, false, Vec::new());
+    for sequence in 10..280 {
         let records = (0..64).map(|_| {
             number += 1;
             let uid = RecordUid {
@@ -189,9 +189,9 @@ async fn the_script_forgets_the_oldest_as_its_model_does() {
             };
             (uid, b"content".as_slice().into())
         });
-        word.records = records.collect();
-        word.beat = beat;
-        let reply = compared.compare(&life, &word).await;
+        request.records = records.collect();
+        request.sequence = sequence;
+        let reply = compared.compare(&life, &request).await;
         let first = reply.tail.saturating_sub(MOST_RECORDS as u64) + 1;
         assert_eq!(reply.first, first);
         assert_eq!(reply.records.len(), 64);
@@ -203,10 +203,10 @@ async fn the_script_forgets_the_oldest_as_its_model_does() {
         process: ProcessId(7),
         number,
     };
-    word.records = [1, number]
+    request.records = [1, number]
         .map(|n| (uid(n), b"again".as_slice().into()))
         .into();
-    let reply = compared.compare(&life, &word).await;
+    let reply = compared.compare(&life, &request).await;
     assert_eq!(reply.tail, number + 1);
     let stored: VecDeque<_> = compared.model.unwrap().records;
     assert_eq!(stored.len(), MOST_RECORDS);

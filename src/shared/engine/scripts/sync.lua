@@ -1,5 +1,5 @@
--- Hears a process that follows the journal: notes how far it has applied it, appends its
--- records, and replies with those that it has not read. The rules and their reasons are in
+-- Answers the sync request of a process: notes how far it has applied the journal, appends
+-- its records, and replies with those that it has not read. The rules and their reasons are in
 -- `shared/journal.rs`; `shared/journal/model.rs` is the same in Rust, and a test
 -- compares them.
 --
@@ -7,15 +7,16 @@
 --   generation  a name that no other state of the journal ever has, 32 hexadecimal digits
 --   life        run id and replication id of the server that began it
 --   count       the number of the last record
---   p:PROCESS   beat, the last record that the process has applied, name
+--   p:PROCESS   sequence number, the last record that the process has applied, name
 -- KEYS[2]: the stream of records: the ids are 1-0, 2-0 and so on, the fields u (uid) and
 --   r (content)
 -- KEYS[3]: a sorted set of the uids that were appended, by number
 --
--- ARGV: process, name, beat, the generation that it follows (or empty), the last record
+-- ARGV: process, name, sequence number, the generation that it follows (or empty), the last record
 -- that it has read and the last that it has applied there, the uid of the record that it
--- has read (or empty), nonce, list (0 or 1), leave (0 or 1), the number of rows to remove, a process and a beat for each of them, then uid and
--- content of each record to append.
+-- has read (or empty), nonce, list (0 or 1), leave (0 or 1), the number of rows to remove, a
+-- process and a sequence number for each of them, then uid and content of each record to
+-- append.
 --
 -- Replies: the generation, the number of the last record and of the first that is left, the
 -- records, the rows (or false), and the time of this server in ms.
@@ -27,7 +28,7 @@
 local MOST, MOST_UIDS, AT_ONCE = 8192, 16384, 64
 
 local key, stream, uids = KEYS[1], KEYS[2], KEYS[3]
-local process, name, beat = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local process, name, sequence = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local followed, read, applied = ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
 local uid, nonce, is_list, leaves = ARGV[7], ARGV[8], ARGV[9] == '1', ARGV[10] == '1'
 
@@ -35,7 +36,7 @@ local function number_of(id)
   return tonumber(string.match(id, '^%d+'))
 end
 
-local function beat_of(row)
+local function sequence_of(row)
   return tonumber(string.match(row, '^%d+'))
 end
 
@@ -67,21 +68,21 @@ if followed ~= generation then
   read, applied = 0, 0
 end
 
--- The rows. A word that was overtaken by a later one changes none.
+-- The rows. A sync request that was overtaken by a later one changes none.
 local at = 12
 for _ = 1, tonumber(ARGV[11]) do
   local silent = redis.call('HGET', key, 'p:' .. ARGV[at])
-  if silent and beat_of(silent) == tonumber(ARGV[at + 1]) then
+  if silent and sequence_of(silent) == tonumber(ARGV[at + 1]) then
     redis.call('HDEL', key, 'p:' .. ARGV[at])
   end
   at = at + 2
 end
 local own = redis.call('HGET', key, 'p:' .. process)
-if not own or beat_of(own) < beat then
+if not own or sequence_of(own) < sequence then
   if leaves then
     redis.call('HDEL', key, 'p:' .. process)
   else
-    local row = string.format('%d,%d,%s', beat, applied, name)
+    local row = string.format('%d,%d,%s', sequence, applied, name)
     redis.call('HSET', key, 'p:' .. process, row)
   end
 end

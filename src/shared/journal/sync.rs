@@ -1,4 +1,4 @@
-//! A word of a process to the engine, and the reply (`engine/scripts/word.lua`).
+//! A sync request of a process to the engine, and the reply (`engine/scripts/sync.lua`).
 
 use std::sync::Arc;
 
@@ -7,25 +7,25 @@ use super::record::RecordUid;
 use crate::shared::allowance::ProcessId;
 use crate::shared::engine::EngineValue;
 
-/// The most records of one reply, and of one word.
+/// The most records of one reply, and of one sync request.
 pub(crate) const MOST_AT_ONCE: usize = 64;
 
 /// What a process reports, and what it adds to the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Word {
+pub(crate) struct SyncRequest {
     /// The process.
     pub(crate) process: ProcessId,
     /// Its name, for people.
     pub(crate) name: Arc<str>,
-    /// Its number among the words of this process.
-    pub(crate) beat: u64,
+    /// Its number among the sync requests of this process.
+    pub(crate) sequence: u64,
     /// What the process follows; `None` before its first reply.
     pub(crate) followed: Option<ReadUpTo>,
     /// Whether the reply is to list all rows.
     pub(crate) list: bool,
     /// Whether the process is about to end: its row is removed.
     pub(crate) leave: bool,
-    /// Rows of silent processes to remove, each with its last beat.
+    /// Rows of silent processes to remove, each with its last sequence number.
     pub(crate) forget: Vec<(ProcessId, u64)>,
     /// Records to append, if the journal does not have them.
     pub(crate) records: Vec<(RecordUid, Arc<[u8]>)>,
@@ -44,11 +44,11 @@ pub(crate) struct ReadUpTo {
     pub(crate) applied: RecordNumber,
 }
 
-impl Word {
-    /// A part of the name of a generation that this word begins; the time is the other.
+impl SyncRequest {
+    /// A part of the name of a generation that this sync request begins; the time is the other.
     pub(crate) fn nonce(&self) -> u64 {
         let process = self.process.0;
-        (process >> 64) as u64 ^ process as u64 ^ self.beat
+        (process >> 64) as u64 ^ process as u64 ^ self.sequence
     }
 
     /// The arguments of the script.
@@ -60,7 +60,7 @@ impl Word {
         let mut all: Vec<Vec<u8>> = vec![
             self.process.hex().into(),
             self.name.as_bytes().into(),
-            self.beat.to_string().into(),
+            self.sequence.to_string().into(),
             generation.unwrap_or_default().into(),
             numbers[0].to_string().into(),
             numbers[1].to_string().into(),
@@ -70,9 +70,9 @@ impl Word {
             u8::from(self.leave).to_string().into(),
             self.forget.len().to_string().into(),
         ];
-        for (process, beat) in &self.forget {
+        for (process, sequence) in &self.forget {
             all.push(process.hex().into());
-            all.push(beat.to_string().into());
+            all.push(sequence.to_string().into());
         }
         for (uid, record) in &self.records {
             all.push(uid.text().into());
@@ -82,9 +82,9 @@ impl Word {
     }
 }
 
-/// The engine's reply to a word.
+/// The engine's reply to a sync request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct WordReply {
+pub(crate) struct SyncReply {
     /// The present generation.
     pub(crate) generation: Generation,
     /// The number of its last record.
@@ -95,7 +95,7 @@ pub(crate) struct WordReply {
     /// The next records after what was read, or from the beginning if another generation
     /// was followed; with number, uid and content.
     pub(crate) records: Vec<(RecordNumber, RecordUid, Vec<u8>)>,
-    /// All rows, where the word asked for them.
+    /// All rows, where the sync request asked for them.
     pub(crate) rows: Option<Vec<ReplicaRow>>,
     /// The time by the engine's clock, in milliseconds.
     pub(crate) now_ms: u64,
@@ -106,15 +106,15 @@ pub(crate) struct WordReply {
 pub(crate) struct ReplicaRow {
     /// The process.
     pub(crate) process: ProcessId,
-    /// The number of its last word.
-    pub(crate) beat: u64,
+    /// The number of its last sync request.
+    pub(crate) sequence: u64,
     /// The last record of the generation that it has applied.
     pub(crate) applied: RecordNumber,
     /// Its name.
     pub(crate) name: Arc<str>,
 }
 
-impl WordReply {
+impl SyncReply {
     /// Reads the reply of the script; `None` if it is not one.
     pub(crate) fn read(reply: &EngineValue) -> Option<Self> {
         let [generation, tail, first, records, rows, now] = reply.list()? else {
@@ -134,7 +134,7 @@ impl WordReply {
             let mut fields = row.text()?.splitn(3, ',');
             Some(ReplicaRow {
                 process: ProcessId(u128::from_str_radix(process.text()?, 16).ok()?),
-                beat: fields.next()?.parse().ok()?,
+                sequence: fields.next()?.parse().ok()?,
                 applied: fields.next()?.parse().ok()?,
                 name: fields.next()?.into(),
             })

@@ -38,7 +38,7 @@ pub(super) enum ProbeStep {
 
 /// When the next probe of one tip is due.
 #[derive(Debug)]
-pub(super) struct ProbeTurn {
+pub(super) struct ProbeSchedule {
     every: Duration,
     /// From 0 to 1: which of the followers is first.
     rank: f64,
@@ -50,14 +50,14 @@ pub(super) struct ProbeTurn {
     /// When the request was sent whose answer confirmed the tip last, at the earliest.
     confirmed: Option<Moment>,
     /// When the last observation or answer came that confirmed it.
-    heard: Option<Moment>,
+    arrived: Option<Moment>,
     /// When a probe was first requested that has not been sent, and when last.
     requested: Option<[Moment; 2]>,
     /// How many requested probes were sent in a row.
     early: u32,
 }
 
-impl ProbeTurn {
+impl ProbeSchedule {
     /// Nothing is known of the tip. `rank` is random, from 0 to 1.
     pub(super) fn new(every: Duration, rank: f64) -> Self {
         Self {
@@ -67,7 +67,7 @@ impl ProbeTurn {
             has_failed: false,
             failures: 0,
             confirmed: None,
-            heard: None,
+            arrived: None,
             requested: None,
             early: 0,
         }
@@ -91,7 +91,7 @@ impl ProbeTurn {
             return;
         }
         self.confirmed = Some(sent);
-        self.heard = Some(now);
+        self.arrived = Some(now);
         self.fulfil(sent);
         let is_long_ago = |at: Moment| now.since(at) >= self.every;
         if self.requested.is_none() && self.attempted.is_none_or(is_long_ago) {
@@ -149,7 +149,7 @@ impl ProbeTurn {
 
     /// When a probe is due that was requested at this moment.
     fn early(&self, role: ProbeRole, requested: Moment) -> Moment {
-        let last = self.attempted.max(self.heard).unwrap_or_default();
+        let last = self.attempted.max(self.arrived).unwrap_or_default();
         let own = last + soonest(self.early, self.every);
         match role {
             ProbeRole::Prober => own,
@@ -181,18 +181,18 @@ mod tests {
         Wait(Duration::from_millis(millis))
     }
 
-    fn turn() -> ProbeTurn {
-        ProbeTurn::new(EVERY, 0.5)
+    fn schedule() -> ProbeSchedule {
+        ProbeSchedule::new(EVERY, 0.5)
     }
 
     #[test]
     fn a_prober_probes_at_the_pace_and_a_follower_when_nothing_is_heard() {
-        let mut turn = turn();
+        let mut schedule = schedule();
         for role in [Prober, Follower] {
-            assert_eq!(turn.next(role, at(0)), Probe, "nothing is known");
+            assert_eq!(schedule.next(role, at(0)), Probe, "nothing is known");
         }
-        turn.probed(at(0), Learned);
-        turn.confirm(at(0), at(100));
+        schedule.probed(at(0), Learned);
+        schedule.confirm(at(0), at(100));
         for (role, now, expected) in [
             (Prober, 100, wait(500)),
             (Prober, 3_900, wait(100)),
@@ -202,44 +202,44 @@ mod tests {
             (Follower, 6_499, wait(1)),
             (Follower, 6_500, Probe),
         ] {
-            assert_eq!(turn.next(role, at(now)), expected, "{role:?} {now}");
+            assert_eq!(schedule.next(role, at(now)), expected, "{role:?} {now}");
         }
-        turn.confirm(at(4_100), at(4_300));
-        assert_eq!(turn.next(Prober, at(8_099)), wait(1));
-        assert_eq!(turn.next(Follower, at(10_599)), wait(1));
-        assert_eq!(turn.next(Follower, at(10_600)), Probe);
+        schedule.confirm(at(4_100), at(4_300));
+        assert_eq!(schedule.next(Prober, at(8_099)), wait(1));
+        assert_eq!(schedule.next(Follower, at(10_599)), wait(1));
+        assert_eq!(schedule.next(Follower, at(10_600)), Probe);
         // An older observation changes nothing.
-        turn.confirm(at(3_000), at(10_600));
-        assert_eq!(turn.next(Follower, at(10_600)), Probe);
+        schedule.confirm(at(3_000), at(10_600));
+        assert_eq!(schedule.next(Follower, at(10_600)), Probe);
     }
 
     #[test]
     fn failed_probes_become_rarer_and_the_lease_is_left_to_others() {
-        let mut turn = turn();
-        turn.probed(at(0), Failed);
-        assert!(!turn.claims());
-        assert_eq!(turn.next(Prober, at(3_999)), wait(1));
-        turn.probed(at(4_000), Failed);
-        assert_eq!(turn.next(Prober, at(11_999)), wait(1));
-        assert_eq!(turn.next(Prober, at(12_000)), Probe);
-        turn.probed(at(12_000), Learned);
-        assert!(turn.claims());
-        assert_eq!(turn.next(Prober, at(15_999)), wait(1));
+        let mut schedule = schedule();
+        schedule.probed(at(0), Failed);
+        assert!(!schedule.claims());
+        assert_eq!(schedule.next(Prober, at(3_999)), wait(1));
+        schedule.probed(at(4_000), Failed);
+        assert_eq!(schedule.next(Prober, at(11_999)), wait(1));
+        assert_eq!(schedule.next(Prober, at(12_000)), Probe);
+        schedule.probed(at(12_000), Learned);
+        assert!(schedule.claims());
+        assert_eq!(schedule.next(Prober, at(15_999)), wait(1));
         // One that was not sent is no sign of trouble with the indexer.
-        turn.probed(at(16_000), NotSent);
-        assert!(!turn.claims());
-        assert_eq!(turn.next(Prober, at(19_999)), wait(1));
-        assert_eq!(turn.next(Prober, at(20_000)), Probe);
+        schedule.probed(at(16_000), NotSent);
+        assert!(!schedule.claims());
+        assert_eq!(schedule.next(Prober, at(19_999)), wait(1));
+        assert_eq!(schedule.next(Prober, at(20_000)), Probe);
     }
 
     #[test]
     fn a_requested_probe_is_sent_if_no_observation_comes_soon() {
         let begin = |requested| {
-            let mut turn = turn();
-            turn.probed(at(0), Learned);
-            turn.confirm(at(0), at(0));
-            turn.request(at(requested));
-            turn
+            let mut schedule = schedule();
+            schedule.probed(at(0), Learned);
+            schedule.confirm(at(0), at(0));
+            schedule.request(at(requested));
+            schedule
         };
         // The prober waits for a quarter of a second after its last one.
         let mut own = begin(100);
@@ -272,19 +272,19 @@ mod tests {
 
     #[test]
     fn requested_probes_become_rarer() {
-        let mut turn = turn();
+        let mut schedule = schedule();
         let (mut now, mut pauses) = (0, Vec::new());
-        turn.probed(at(0), Learned);
-        turn.confirm(at(0), at(0));
+        schedule.probed(at(0), Learned);
+        schedule.confirm(at(0), at(0));
         for _ in 0..6 {
-            turn.request(at(now));
+            schedule.request(at(now));
             let begun = now;
-            while turn.next(Prober, at(now)) != Probe {
+            while schedule.next(Prober, at(now)) != Probe {
                 now += 10;
             }
             pauses.push(now - begun);
-            turn.probed(at(now), Learned);
-            turn.confirm(at(now), at(now));
+            schedule.probed(at(now), Learned);
+            schedule.confirm(at(now), at(now));
         }
         assert_eq!(pauses, [250, 500, 1000, 2000, 4000, 4000]);
     }
@@ -292,11 +292,11 @@ mod tests {
     /// While the holder is silent, the first follower probes for all.
     #[test]
     fn followers_wait_for_each_other() {
-        let turns = [0.0, 0.3, 0.9].map(|rank| ProbeTurn::new(EVERY, rank));
-        let due = turns.map(|mut turn| {
-            turn.confirm(at(0), at(0));
+        let schedules = [0.0, 0.3, 0.9].map(|rank| ProbeSchedule::new(EVERY, rank));
+        let due = schedules.map(|mut schedule| {
+            schedule.confirm(at(0), at(0));
             let mut now = 0;
-            while turn.next(Follower, at(now)) != Probe {
+            while schedule.next(Follower, at(now)) != Probe {
                 now += 1;
             }
             now

@@ -1,0 +1,160 @@
+//! Lines, and which requests have one.
+
+use super::*;
+use crate::identify::Client;
+
+const TOKEN_TEXT: &str = "og_abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVW";
+
+fn head(target: &str, fields: &[(&'static str, &str)]) -> Box<LoggedHead> {
+    let mut request = Request::builder().uri(target);
+    for (name, value) in fields {
+        request = request.header(*name, *value);
+    }
+    let log = log(AccessFormat::Combined, 1);
+    log.head(&request.body(()).unwrap())
+}
+
+fn log(format: AccessFormat, sample: u64) -> AccessLog {
+    let settings = Settings {
+        enabled: true,
+        format,
+        level: LogLevel::Info,
+        sample,
+        slow: Duration::from_secs(1),
+        fields: Field::NAMES.map(|(_, field)| field).to_vec(),
+    };
+    AccessLog::new(&settings).unwrap()
+}
+
+fn entry(head: &LoggedHead) -> LogEntry<'_> {
+    LogEntry {
+        peer: [10, 0, 0, 9].into(),
+        client: ClientLabel {
+            client: IpAddr::from([192, 0, 2, 7]).into(),
+            name: None,
+        },
+        method: &Method::GET,
+        version: Version::HTTP_11,
+        head,
+        route: None,
+        status: 200,
+        bytes: 0,
+        at: SystemTime::UNIX_EPOCH + Duration::from_secs(971_186_136),
+        duration: Duration::from_millis(1),
+        kind: RequestKind::Answer(Outcome::Hit { ttl: 1 }),
+        upstream: None,
+        request_id: RequestId::new(1),
+    }
+}
+
+#[test]
+fn only_usual_answers_from_memory_are_sampled() {
+    let stale = Outcome::StaleIfError {
+        ttl: -1,
+        reason: Reason::OverBudget,
+    };
+    let hit = RequestKind::Answer(Outcome::Hit { ttl: 1 });
+    // kind, status, milliseconds, whether sampling may leave it out
+    for (kind, status, millis, expected) in [
+        (hit, 200, 1, true),
+        (hit, 304, 999, true),
+        (hit, 200, 1000, false),
+        (hit, 404, 1, false),
+        (RequestKind::Document, 200, 1, true),
+        (RequestKind::Preflight, 204, 1, true),
+        (
+            RequestKind::Answer(Outcome::FromDisk { ttl: 1 }),
+            200,
+            1,
+            false,
+        ),
+        (RequestKind::Answer(stale), 200, 1, false),
+        (RequestKind::Refusal(Reason::NoRoute), 404, 1, false),
+    ] {
+        let head = head("/", &[]);
+        let entry = LogEntry {
+            kind,
+            status,
+            duration: Duration::from_millis(millis),
+            ..entry(&head)
+        };
+        let found = entry.is_usual(Duration::from_secs(1));
+        assert_eq!(found, expected, "{kind:?} {status} {millis}");
+    }
+}
+
+#[test]
+fn lines_in_the_combined_format() {
+    let plain = head("/a?b=c", &[]);
+    let with_fields = head(
+        "/a",
+        &[
+            ("referer", "https://a.example/\"x\""),
+            ("user-agent", "curl/8 \\\t"),
+        ],
+    );
+    let rows = [
+        (
+            entry(&plain),
+            true,
+            "192.0.2.7 - - [10/Oct/2000:13:55:36 +0000] \"GET /a?b=c HTTP/1.1\" 200 - \"-\" \"-\"\n",
+        ),
+        (
+            LogEntry {
+                bytes: 12,
+                version: Version::HTTP_2,
+                client: ClientLabel {
+                    client: "2001:db8::1".parse::<IpAddr>().unwrap().into(),
+                    name: None,
+                },
+                ..entry(&plain)
+            },
+            false,
+            "2001:db8:: - - [10/Oct/2000:13:55:36 +0000] \"GET /a HTTP/2.0\" 200 12 \"-\" \"-\"\n",
+        ),
+        (
+            LogEntry {
+                client: ClientLabel {
+                    client: Client::Token(3),
+                    name: Some("shop"),
+                },
+                ..entry(&with_fields)
+            },
+            true,
+            "10.0.0.9 - shop [10/Oct/2000:13:55:36 +0000] \"GET /a HTTP/1.1\" 200 - \"https://a.example/\\\"x\\\"\" \"curl/8 \\\\\\x09\"\n",
+        ),
+    ];
+    for (entry, with_query, expected) in rows {
+        assert_eq!(combined::line(&entry, with_query), expected);
+    }
+    let malformed = LoggedHead {
+        target: None,
+        ..*head("/", &[])
+    };
+    let line = combined::line(&entry(&malformed), true);
+    assert!(line.contains("] \"-\" 200 "), "{line}");
+}
+
+#[test]
+fn parts_are_bounded_and_have_no_client_token() {
+    let short = &TOKEN_TEXT[..TOKEN_TEXT.len() - 1];
+    for (part, expected) in [
+        ("a=b".to_owned(), "a=b".to_owned()),
+        (
+            format!("k={TOKEN_TEXT}&x=1"),
+            "k=og_[redacted]&x=1".to_owned(),
+        ),
+        (
+            format!("{TOKEN_TEXT}{TOKEN_TEXT}"),
+            "og_[redacted]og_[redacted]".to_owned(),
+        ),
+        (short.to_owned(), short.to_owned()),
+        ("x".repeat(5000), "x".repeat(MAX_PART)),
+        (
+            format!("{}é", "x".repeat(MAX_PART - 1)),
+            "x".repeat(MAX_PART - 1),
+        ),
+    ] {
+        assert_eq!(shown(&part), expected);
+    }
+}

@@ -1,0 +1,67 @@
+//! Notices a reverse proxy that is not trusted: all of its clients would count as one.
+
+use std::net::IpAddr;
+
+use http::HeaderMap;
+use http::header::FORWARDED;
+
+use super::Gateway;
+use crate::wire::X_FORWARDED_FOR;
+
+impl Gateway {
+    /// Logs, at most once an hour, that a peer in the same network reports a client and is
+    /// not believed. `fields` are those of the first request of a connection from it.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn check_proxy(&self, peer: IpAddr, fields: &HeaderMap) {
+        let field = [X_FORWARDED_FOR, FORWARDED].into_iter();
+        let mut field = field.filter(|name| fields.contains_key(name));
+        let Some(field) = field.next() else {
+            return;
+        };
+        if is_near(peer)
+            && !self.clients.trust.contains(peer)
+            && self.meter().totals.untrusted_proxy.is_due(self.clock.now())
+        {
+            tracing::warn!(
+                %peer,
+                field = field.as_str(),
+                "a reverse proxy reports its clients, but is not trusted, so all of them count as one client; if it is yours, add its address to clients.trusted_proxies"
+            );
+        }
+    }
+}
+
+/// Whether an address is of this machine or of a private network, where a proxy of the
+/// operator's own would be.
+fn is_near(peer: IpAddr) -> bool {
+    match peer.to_canonical() {
+        IpAddr::V4(v4) => v4.is_loopback() || v4.is_private() || v4.is_link_local(),
+        IpAddr::V6(v6) => v6.is_loopback() || v6.is_unique_local() || v6.is_unicast_link_local(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_the_operators_own_proxies() {
+        for (address, expected) in [
+            ("127.0.0.1", true),
+            ("10.1.2.3", true),
+            ("172.16.0.1", true),
+            ("192.168.1.1", true),
+            ("169.254.0.1", true),
+            ("::1", true),
+            ("fd00::1", true),
+            ("fe80::1", true),
+            ("::ffff:10.0.0.1", true),
+            ("192.0.2.1", false),
+            ("172.32.0.1", false),
+            ("2001:db8::1", false),
+        ] {
+            assert_eq!(is_near(address.parse().unwrap()), expected, "{address}");
+        }
+    }
+}

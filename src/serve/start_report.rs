@@ -1,0 +1,34 @@
+//! The line that the log begins with.
+
+use super::Server;
+
+impl Server {
+    /// Logs what serves: the version, the configuration, and what it leads to. Nothing of
+    /// it is secret.
+    pub fn report_start(&self, config: &str) {
+        let gateway = &self.first;
+        let routes = gateway.routes.routes().iter();
+        let routes: Vec<_> = routes.map(|route| &*route.name).collect();
+        let upstreams = gateway.upstreams.iter().map(|(_, upstream)| {
+            let endpoints = upstream.endpoint_snapshots().into_iter();
+            let urls: Vec<_> = endpoints
+                .map(|endpoint| endpoint.name.to_string())
+                .collect();
+            format!("{}: {}", upstream.name(), urls.join(" "))
+        });
+        let listeners: Vec<_> = self.listeners().iter().map(ToString::to_string).collect();
+        let state = gateway.state.path().map(|path| path.display().to_string());
+        tracing::info!(
+            version = env!("CARGO_PKG_VERSION"),
+            config,
+            listen = listeners.join(", "),
+            admin = %self.admin,
+            routes = routes.join(", "),
+            upstreams = upstreams.collect::<Vec<_>>().join(", "),
+            state_directory = state.as_deref().unwrap_or("none"),
+            replicas = gateway.upstreams.replicas().map_or(1, |replicas| replicas.count.get()),
+            shared_engine = gateway.shared.is_some(),
+            "ordgate has started"
+        );
+    }
+}

@@ -1,0 +1,224 @@
+//! The access log from outside: what has a line, what a line says, and that nobody waits
+//! for whoever reads it.
+
+use std::io::Read;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::support::{BLOCK, Client, Process, Reply, TOKEN, Upstream, token, within};
+
+/// A file that enables the access log, with further keys of it.
+fn file(keys: &str) -> (tempfile::TempDir, String) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("proxy.toml");
+    let text = format!("[log]\nformat = \"json\"\n[log.access]\nenabled = true\n{keys}\n");
+    std::fs::write(&path, text).unwrap();
+    let path = path.to_str().unwrap().to_owned();
+    (directory, path)
+}
+
+/// The lines of the access log.
+fn lines(errors: &str) -> Vec<Value> {
+    let lines = errors
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap());
+    lines
+        .filter(|line: &Value| line["target"] == "ordgate::access")
+        .collect()
+}
+
+#[tokio::test]
+async fn sampling_leaves_out_hits_only() {
+    let upstream = Upstream::start();
+    let (_held, path) = file("sample = 1000000");
+    let flags = ["--config", &path];
+    let (process, public, _) = Process::before(&upstream, &flags, &[]);
+    let mut client = Client::connect(public).await;
+    for target in [TOKEN, TOKEN, TOKEN, TOKEN, "/nowhere", "/nowhere", BLOCK] {
+        client.get(target).await;
+    }
+    drop(client);
+    process.signal(Signal::TERM);
+    let left = process.wait();
+    let found: Vec<_> = lines(&left.errors)
+        .iter()
+        .map(|line| line["cache"].as_str().unwrap().to_owned())
+        .collect();
+    // The first of a million hits has a line.
+    assert_eq!(found, ["miss", "hit", "refused", "refused", "miss"]);
+}
+
+#[tokio::test]
+async fn a_failure_and_a_stale_answer_have_the_reason() {
+    let upstream = Upstream::start();
+    let (_held, path) = file(
+        r#"
+        [upstream.retry]
+        limit = 0
+        [cache]
+        error_ttl = "1ms"
+        max_error_ttl = "1ms"
+        [[route]]
+        name = "token"
+        path = "/ordinals/v1/brc-20/tokens/{ticker}"
+        params.ticker = { type = "ticker" }
+        cache = { mode = "override", times = { 200 = "1ms" }, stale_if_error = "5m" }
+        "#,
+    );
+    let flags = ["--config", &path];
+    let (process, public, admin) = Process::before(&upstream, &flags, &[]);
+    let mut client = Client::connect(public).await;
+    assert_eq!(client.get(TOKEN).await.status, 200);
+    upstream.always(Reply::status(500, "{}"));
+    let answer = client.get(&token(2)).await;
+    assert_eq!(answer.problem()["reason"], "server_error");
+    within("the stored response is stale", async {
+        loop {
+            let answer = client.get(TOKEN).await;
+            assert_eq!(answer.status, 200);
+            if answer.must("cache-status").contains("stale-if-error") {
+                return;
+            }
+        }
+    })
+    .await;
+    drop(client);
+    let status = Client::connect(admin).await.get("/status").await.json();
+    let only = serde_json::json!({ "server_error": 1 });
+    assert_eq!(status["refused"], only, "a stale answer is no refusal");
+    process.signal(Signal::TERM);
+    let left = process.wait();
+    let lines = lines(&left.errors);
+    assert_eq!(lines[0]["reason"], Value::Null);
+    assert!(lines[0]["upstream_us"].is_u64(), "{}", lines[0]);
+    assert_eq!(lines[1]["reason"], "server_error", "{}", lines[1]);
+    assert_eq!(lines[1]["status"], 502);
+    let last = lines.last().unwrap();
+    assert_eq!(last["cache"], "stale", "{last}");
+    assert_eq!(last["reason"], "server_error", "{last}");
+}
+
+#[tokio::test]
+async fn the_combined_format_goes_to_standard_output() {
+    let upstream = Upstream::start();
+    let (_held, path) = file("format = \"combined\"");
+    let flags = ["--config", &path];
+    let (process, public, _) = Process::before(&upstream, &flags, &[]);
+    let mut client = Client::connect(public).await;
+    let fields = [
+        ("user-agent", "test/1 \"x\""),
+        ("referer", "https://a.example/"),
+    ];
+    client.request("GET", BLOCK, &fields).await;
+    client.get("/nowhere").await;
+    drop(client);
+    process.signal(Signal::TERM);
+    let left = process.wait();
+    assert!(lines(&left.errors).is_empty(), "{}", left.errors);
+    let found: Vec<_> = left
+        .out
+        .lines()
+        .filter(|line| line.starts_with("127.0.0.1 - - ["))
+        .collect();
+    assert_eq!(found.len(), 2, "{}", left.out);
+    let request = format!("\"GET {BLOCK} HTTP/1.1\" 200 ");
+    assert!(found[0].contains(&request), "{}", found[0]);
+    assert!(
+        found[0].ends_with(" \"https://a.example/\" \"test/1 \\\"x\\\"\""),
+        "{}",
+        found[0]
+    );
+    assert!(
+        found[1].contains("\"GET /nowhere HTTP/1.1\" 404 "),
+        "{}",
+        found[1]
+    );
+}
+
+#[tokio::test]
+async fn a_standard_error_that_nobody_reads_delays_no_request() {
+    let upstream = Upstream::start();
+    let (_held, path) = file("");
+    let (mut errors, pipe) = std::io::pipe().unwrap();
+    let flags = upstream.flags();
+    let mut arguments = vec!["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
+    arguments.extend(["--config", &path]);
+    arguments.extend(flags.iter().map(String::as_str));
+    let process = Process::start_writing_to(pipe, &arguments);
+    let (public, admin) = process.ready();
+    // Longer than what the pipe and the queue take.
+    let mut client = Client::connect(public).await;
+    let target = format!("{TOKEN}?x={}", "y".repeat(1500));
+    for _ in 0..2000 {
+        assert_eq!(client.get(&target).await.status, 200);
+    }
+    let mut operator = Client::connect(admin).await;
+    let dropped = operator.get("/status").await.json()["log_lines_dropped"].clone();
+    assert!(dropped["stderr"].as_u64().unwrap() > 0, "{dropped}");
+    assert_eq!(dropped["stdout"], 0);
+    let metrics = operator.get("/metrics").await;
+    let series = "ordgate_log_lines_dropped_total{output=\"stderr\"} ";
+    let mut metrics = metrics.text().lines();
+    let line = metrics.find(|line| line.starts_with(series)).unwrap();
+    assert!(!line.ends_with(" 0"), "{line}");
+    drop((client, operator));
+    // It ends all the same.
+    process.signal(Signal::TERM);
+    assert_eq!(process.wait().code(), Some(0));
+    let mut text = String::new();
+    errors.read_to_string(&mut text).unwrap();
+    assert!(text.starts_with('{'), "{text}");
+}
+
+#[tokio::test]
+async fn the_start_is_logged_and_an_untrusted_proxy_once() {
+    let upstream = Upstream::start();
+    let (_held, path) = file("");
+    let flags = ["--config", &path];
+    let keys = [("ORDGATE_API_KEYS", "secret-key")];
+    let (process, public, _) = Process::before(&upstream, &flags, &keys);
+    for _ in 0..3 {
+        let mut client = Client::connect(public).await;
+        let fields = [("x-forwarded-for", "192.0.2.1")];
+        client.request("GET", TOKEN, &fields).await;
+    }
+    process.signal(Signal::TERM);
+    let left = process.wait();
+    assert!(!left.errors.contains("secret-key"));
+    let all: Vec<Value> = left
+        .errors
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let start = all
+        .iter()
+        .find(|line| line["message"] == "ordgate has started")
+        .unwrap();
+    assert_eq!(start["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(start["config"], path);
+    assert!(
+        start["routes"].as_str().unwrap().contains("brc20-token"),
+        "{start}"
+    );
+    assert!(
+        start["upstreams"]
+            .as_str()
+            .unwrap()
+            .contains(&upstream.url()),
+        "{start}"
+    );
+    assert_eq!(start["state_directory"], "none");
+    let warned: Vec<_> = all
+        .iter()
+        .filter(|line| line["field"] == "x-forwarded-for")
+        .collect();
+    assert_eq!(warned.len(), 1, "{warned:?}");
+    assert_eq!(warned[0]["level"], "WARN");
+    assert!(
+        warned[0]["message"]
+            .as_str()
+            .unwrap()
+            .contains("clients.trusted_proxies")
+    );
+}
