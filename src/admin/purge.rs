@@ -16,7 +16,7 @@ mod selector;
 
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
@@ -116,9 +116,10 @@ async fn matched(gateway: &Gateway, selectors: &[Selector]) -> Option<(u64, bool
         [certain, aliases.unwrap_or_default()].concat()
     });
     let (purges, cache) = (purges.collect::<Vec<_>>(), gateway.cache.clone());
+    let clock = gateway.clock.clone();
     let counted = tokio::task::spawn_blocking(move || {
-        let began = Instant::now();
-        let is_time_over = || began.elapsed() >= COUNT_PATIENCE;
+        let began = clock.now();
+        let is_time_over = || clock.now().since(began) >= COUNT_PATIENCE;
         cache.store().count_matching(&purges, is_time_over)
     });
     // Without a count it is purged all the same.

@@ -9,7 +9,10 @@ use crate::support::process::Left;
 use crate::support::upstream::refusing;
 use crate::support::{Client, Process, ROUTES, Setup, TOKEN, Upstream, until};
 
-fn health(arguments: &[&str], variables: &[(&str, &str)]) -> Left {
+/// Environment variables, by name.
+type Variables<'a> = &'a [(&'a str, &'a str)];
+
+fn health(arguments: &[&str], variables: Variables<'_>) -> Left {
     Process::run(&[&["health"], arguments].concat(), variables)
 }
 
@@ -29,7 +32,7 @@ async fn health_finds_a_ready_process_by_flag_variable_and_configuration() {
     let admin = gateway.admin.to_string();
     let (_held, path) = file(&format!("[admin]\nlisten = \"{admin}\"\n{ROUTES}"));
     let (_other, elsewhere) = file(&format!("[admin]\nlisten = \"127.0.0.1:1\"\n{ROUTES}"));
-    let rows: [(&[&str], &[(&str, &str)]); 4] = [
+    let rows: [(&[&str], Variables<'_>); 4] = [
         (&["--admin", &admin], &[]),
         (&[], &[("ORDGATE_ADMIN", &admin)]),
         (&["--config", &path], &[]),
