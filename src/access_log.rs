@@ -10,6 +10,7 @@ use serde::Serialize;
 use crate::cache::outcome::{OUTCOMES, Outcome};
 use crate::identify::ClientLabel;
 use crate::respond::RequestId;
+use crate::trace::context::TraceId;
 
 /// The configuration of the access log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -65,11 +66,13 @@ pub enum Field {
     Upstream,
     /// The request's id.
     RequestId,
+    /// The id of the trace that the request belongs to.
+    TraceId,
 }
 
 impl Field {
     /// The names in proxy.toml.
-    pub const NAMES: [(&'static str, Self); 11] = [
+    pub const NAMES: [(&'static str, Self); 12] = [
         ("client", Self::Client),
         ("method", Self::Method),
         ("version", Self::Version),
@@ -81,6 +84,7 @@ impl Field {
         ("cache", Self::Cache),
         ("upstream", Self::Upstream),
         ("request_id", Self::RequestId),
+        ("trace_id", Self::TraceId),
     ];
 }
 
@@ -116,6 +120,8 @@ pub struct LogEntry<'a> {
     pub upstream: Option<Duration>,
     /// The request's id.
     pub request_id: RequestId,
+    /// The id of the trace that the request belongs to, if it does.
+    pub trace_id: Option<TraceId>,
 }
 
 impl AccessLog {
@@ -151,6 +157,7 @@ impl AccessLog {
                     cache = has(Field::Cache).then(|| entry.outcome.map_or("refused", |o| OUTCOMES[o.index()])),
                     upstream_ms = entry.upstream.filter(|_| has(Field::Upstream)).map(millis),
                     request_id = has(Field::RequestId).then_some(entry.request_id.as_str()),
+                    trace_id = entry.trace_id.filter(|_| has(Field::TraceId)).map(tracing::field::display),
                 )
             };
         }

@@ -29,6 +29,7 @@ pub(crate) mod plain;
 mod request_context;
 mod snapshot;
 mod target;
+mod traced;
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -47,6 +48,7 @@ use miss::Miss;
 use request_context::RequestContext;
 pub use request_context::{ResponseFuture, Session};
 use target::{check_head, to_origin_form};
+use traced::in_trace;
 
 use crate::access_log::{AccessLog, LogEntry};
 use crate::cache::decision::Decision;
@@ -69,6 +71,7 @@ use crate::respond::{RequestId, Responder, ResponseContext};
 use crate::route::{HeaderMode, Methods, Route, RouteTable};
 use crate::shared::Shared;
 use crate::state_dir::OpenedState;
+use crate::trace::tracer::Tracer;
 use crate::upstream::{Priority, RequestPriority, Upstreams};
 use crate::wire::Body;
 use crate::wire::body::BodyError;
@@ -115,6 +118,8 @@ pub(crate) struct Records {
     pub(crate) meter: Meter,
     /// Writes a line for each request, where it is enabled.
     pub(crate) access_log: Option<AccessLog>,
+    /// Records traces, if they are exported.
+    pub(crate) tracer: Option<Arc<Tracer>>,
     /// Whether the use of stored responses is counted, for prefetching
     /// ([`look_ahead::refresh`]).
     pub(crate) counts_use: bool,
@@ -158,28 +163,33 @@ impl Gateway {
                 self.finish(session, &context, outcome, None, response, now),
             )),
             Ok(NextStep::Fill(_) | NextStep::Relay(_)) if self.is_loop(request.headers()) => {
-                self.refuse(session, &request, &context, &Refusal::Loop, now)
+                self.refuse(session, &request, context, &Refusal::Loop, now)
             }
             Ok(NextStep::Fill(miss)) => {
                 let (gateway, session) = (self.clone(), session.clone());
+                let query = miss.requested().target().split_once('?');
+                let query = query.map(|(_, query)| query);
+                let trace = self.begin_trace(&request, &mut context, query);
                 let fields = request.into_parts().0.headers;
-                ResponseFuture::Waiting(Box::pin(async move {
+                in_trace(trace, async move {
                     let _working = session.activity.begin_request();
                     gateway.answer_miss(&session, context, miss, fields).await
-                }))
+                })
             }
             Ok(NextStep::Relay(mut fetch)) => {
                 let (gateway, session) = (self.clone(), session.clone());
+                // What a query means is the origin's matter: it may be secret.
+                let trace = self.begin_trace(&request, &mut context, None);
                 let (head, body) = request.into_parts();
                 fetch.request.fields = head.headers;
                 fetch.request.body =
                     (!body.is_end_stream()).then(|| body.map_err(Into::into).boxed());
-                ResponseFuture::Waiting(Box::pin(async move {
+                in_trace(trace, async move {
                     let _working = session.activity.begin_request();
                     gateway.answer_plain(&session, context, *fetch).await
-                }))
+                })
             }
-            Err(refusal) => self.refuse(session, &request, &context, &refusal, now),
+            Err(refusal) => self.refuse(session, &request, context, &refusal, now),
         }
     }
 
@@ -205,11 +215,13 @@ impl Gateway {
         self.clients.check_token(&context.from)?;
         let uri = request.uri();
         let Some(found) = self.routes.find(uri.path()) else {
+            context.note_trace(request.headers());
             return self.document(request, context);
         };
         context.route = Some(found.index);
         let route = found.route;
         if request.method() == Method::OPTIONS && route.request.methods != Methods::Any {
+            context.note_trace(request.headers());
             let fields = context.for_response(&self.clients, request.headers());
             let response = self
                 .responder
@@ -230,6 +242,7 @@ impl Gateway {
             .map_err(Refusal::Invalid)?;
         if self.records.access_log.is_some() {
             context.key = Some(FixedState::default().hash_one(key.as_bytes()));
+            context.note_trace(request.headers());
         }
         match plain::is_plain(route) {
             true => self.recall_plain(session, route, request, key, context, now),
@@ -323,10 +336,11 @@ impl Gateway {
         &self,
         session: &Session,
         request: &Request<B>,
-        context: &RequestContext,
+        mut context: RequestContext,
         refusal: &Refusal,
         now: Moment,
     ) -> ResponseFuture {
+        context.note_trace(request.headers());
         let fields = context.for_response(&self.clients, request.headers());
         let mut response = self.responder.refusal(refusal, None, &fields);
         if !request.body().is_end_stream() {
@@ -334,7 +348,7 @@ impl Gateway {
             close_connection(&mut response);
         }
         ResponseFuture::Done(Some(
-            self.finish(session, context, None, None, response, now),
+            self.finish(session, &context, None, None, response, now),
         ))
     }
 
@@ -380,6 +394,7 @@ impl Gateway {
                 outcome,
                 upstream: upstream_took,
                 request_id: context.request_id,
+                trace_id: context.trace_id,
             });
         }
         response

@@ -15,6 +15,7 @@ use serde::Serialize;
 
 use crate::client_tokens::TokenFault;
 use crate::limit::{TooManyMisses, TooManyRequests};
+use crate::trace::context::TraceId;
 use crate::upstream::BodyFault;
 use crate::upstream::Failure;
 use crate::validate::Invalid;
@@ -79,6 +80,8 @@ pub(crate) struct ProblemDetails<'a> {
     allowed: Option<&'a str>,
     #[serde(rename = "request_id")]
     request_id: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trace_id: Option<String>,
 }
 
 impl Refusal {
@@ -237,7 +240,11 @@ impl Refusal {
     }
 
     /// The body of the response.
-    pub(crate) fn problem<'a>(&'a self, request_id: &'a str) -> ProblemDetails<'a> {
+    pub(crate) fn problem<'a>(
+        &'a self,
+        request_id: &'a str,
+        trace: Option<TraceId>,
+    ) -> ProblemDetails<'a> {
         let invalid = if let Self::Invalid(invalid) = self {
             Some(invalid)
         } else {
@@ -254,6 +261,7 @@ impl Refusal {
             received: invalid.map(|i| &*i.received),
             allowed: invalid.map(|i| &*i.allowed),
             request_id,
+            trace_id: trace.map(|id| id.to_string()),
         }
     }
 

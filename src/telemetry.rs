@@ -1,6 +1,7 @@
-//! Logs and metrics. The counters are in the modules that count.
+//! Logs, metrics, and the export of traces. The counters are in the modules that count.
 
 mod metrics;
+pub mod otlp;
 
 use std::io::IsTerminal;
 

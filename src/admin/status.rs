@@ -103,7 +103,23 @@ pub(super) fn status(admin: &Admin, gateway: &Gateway) -> Value {
         "upstream": upstream(gateway.upstreams.first(), gateway),
         "upstreams": upstreams(gateway),
         "stale_answers": stale,
+        "traces": traces(gateway),
         "requests": requests.collect::<Vec<_>>(),
+    })
+}
+
+/// What became of spans; `null` where none are exported.
+fn traces(gateway: &Gateway) -> Value {
+    let Some(tracer) = &gateway.records.tracer else {
+        return Value::Null;
+    };
+    let counts = &tracer.counts;
+    json!({
+        "waiting": tracer.waiting(),
+        "exported": counts.exported.load(Relaxed),
+        "dropped": counts.dropped.load(Relaxed),
+        "failed": counts.failed.load(Relaxed),
+        "limited": counts.limited.load(Relaxed),
     })
 }
 

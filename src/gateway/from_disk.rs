@@ -83,7 +83,7 @@ impl Gateway {
         let outcome = Outcome::FromDisk { ttl: judged.ttl() };
         let for_response = context.for_response(&self.clients, fields);
         let response = self.render_miss(judged, miss, outcome, &for_response, now);
-        self.finish(session, context, Some(outcome), None, response, now)
+        self.finish_waiting(session, context, Some(outcome), None, response, now)
     }
 
     /// A response on disk that answers a request on a plain route; or a refusal, where

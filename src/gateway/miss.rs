@@ -99,7 +99,7 @@ impl Gateway {
         };
         let for_response = context.for_response(&self.clients, &fields);
         let (response, outcome) = self.render_fetched(&miss, fetched, &for_response, now);
-        self.finish(session, &context, Some(outcome), took, response, now)
+        self.finish_waiting(session, &context, Some(outcome), took, response, now)
     }
 
     /// Answers a request over its client's limit on misses: with the stale
@@ -123,7 +123,7 @@ impl Gateway {
             }
             None => (self.responder.refusal(refusal, None, &for_response), None),
         };
-        self.finish(session, context, outcome, None, response, now)
+        self.finish_waiting(session, context, outcome, None, response, now)
     }
 
     /// How urgent a miss is.

@@ -113,7 +113,7 @@ impl Gateway {
                 }
                 Err(refusal) => (self.responder.refusal(&refusal, None, &own), None),
             };
-            return self.finish(session, &context, outcome, None, response, now);
+            return self.finish_waiting(session, &context, outcome, None, response, now);
         }
         let joins = fetch.joins(&self.relay);
         let admitted = self
@@ -146,7 +146,7 @@ impl Gateway {
                 (response, outcome)
             }
         };
-        self.finish(session, &context, outcome, None, response, now)
+        self.finish_waiting(session, &context, outcome, None, response, now)
     }
 
     async fn fetch_plain(

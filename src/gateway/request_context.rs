@@ -18,6 +18,8 @@ use crate::clock::Moment;
 use crate::identify::{Client, ClientLabel};
 use crate::limit::RequestAllowance;
 use crate::respond::{RequestId, ResponseContext};
+use crate::trace;
+use crate::trace::context::TraceId;
 use crate::wire::Body;
 use crate::wire::activity::Activity;
 use crate::wire::head::{HeadBounds, HeadFault};
@@ -85,6 +87,8 @@ pub(super) struct RequestContext {
     pub(super) route: Option<u16>,
     /// A hash of its cache key, for the access log.
     pub(super) key: Option<u64>,
+    /// The id of its trace, for the access log.
+    pub(super) trace_id: Option<TraceId>,
     pub(super) permit: Option<RequestAllowance>,
     /// What is wrong with its head, in HTTP/2.
     pub(super) head_fault: Option<HeadFault>,
@@ -110,9 +114,15 @@ impl RequestContext {
             request_id: gateway.request_id(session.connection, session.count_request()),
             route: None,
             key: None,
+            trace_id: None,
             permit: None,
             head_fault: None,
         }
+    }
+
+    /// Notes which trace it belongs to, by its fields.
+    pub(super) fn note_trace(&mut self, fields: &HeaderMap) {
+        self.trace_id = trace::id_for(fields);
     }
 
     /// The client that it counts against.

@@ -44,6 +44,7 @@ use crate::respond::Responder;
 use crate::route::{HeaderMode, Route, RouteTable};
 use crate::shared::{self, Shared, SharedTier};
 use crate::state_dir::OpenedState;
+use crate::trace::tracer::Tracer;
 use crate::upstream::client::resolver::Resolver;
 use crate::upstream::{MissingRoutes, ProviderKeys, UpstreamClient, Upstreams};
 
@@ -61,6 +62,8 @@ struct Identity {
     state: OpenedState,
     /// What it shares with other replicas.
     shared: Option<Arc<Shared>>,
+    /// Records traces, if they are exported.
+    tracer: Option<Arc<Tracer>>,
 }
 
 impl Identity {
@@ -70,6 +73,7 @@ impl Identity {
             pseudonym: format!("ordgate-{:016x}", random()?).into(),
             state,
             shared: None,
+            tracer: None,
         })
     }
 }
@@ -110,6 +114,8 @@ pub fn gateway(
         config.shared.as_ref().map(|shared| shared.replicas()),
     )?;
     identity.shared = shared(&config, &upstreams, (&identity.state, &clock))?;
+    let recorded = config.collector.as_ref().map(|_| config.traces);
+    identity.tracer = recorded.map(|traces| Arc::new(Tracer::new(traces, clock.clone())));
     let clients = client_policy(None, &config, &clock);
     let routes = Arc::new(config.routes.clone());
     let tier = identity.state.path().map(|_| {
@@ -222,7 +228,11 @@ pub(super) fn after(
         pseudonym: before.relay.pseudonym.clone(),
         state: before.state.clone(),
         shared: before.shared.clone(),
+        tracer: before.records.tracer.clone(),
     };
+    if let Some(tracer) = &identity.tracer {
+        tracer.set(config.traces);
+    }
     if let (Some(shared), Some(replica)) = (&before.shared, &config.shared) {
         let waits = (replica.timeout, replica.fill_wait);
         shared.reconfigure(waits, longest_request(&config));
@@ -413,6 +423,7 @@ fn assemble(
         records: Records {
             meter,
             access_log: AccessLog::new(&config.access_log),
+            tracer: identity.tracer,
             counts_use: config.chain.look_ahead.refresh > 0,
         },
         documents: vec![Document {

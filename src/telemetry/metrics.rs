@@ -8,6 +8,7 @@ mod shared_tier;
 mod state;
 mod tls;
 mod tokens;
+mod traces;
 mod upstream;
 
 use std::fmt;
@@ -78,6 +79,7 @@ impl Collector for Reading {
         engine::encode(gateway, &mut to)?;
         shared_tier::encode(gateway, &mut to)?;
         compression(gateway, &mut to)?;
+        traces::encode(gateway, &mut to)?;
         tips(gateway, &mut to)?;
         let build = labels(&[("version", env!("CARGO_PKG_VERSION"))]);
         to.gauge(

@@ -65,6 +65,8 @@ mod purge;
 
 mod explain;
 
+mod traces;
+
 mod sandbox;
 
 mod chain;

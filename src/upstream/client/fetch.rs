@@ -49,6 +49,8 @@ impl Upstream {
         let request = Request {
             target,
             reason: SendReason::First(priority.priority),
+            resends: 0,
+            span: None,
         };
         // A refusal of this target would mean nothing for the key.
         let mut refused = None;
@@ -74,12 +76,18 @@ impl Upstream {
         let deadline = Instant::now() + self.settings.timeouts.whole;
         self.retries().deposit(self.clock.now());
         let mut reason = SendReason::First(priority.priority);
+        let mut resends = 0;
         loop {
             let at = self.index_of(admitted.0.endpoint());
             if attempts.is_last_resend() {
                 admitted.0.set_last_resend();
             }
-            let request = Request { target, reason };
+            let request = Request {
+                target,
+                reason,
+                resends,
+                span: None,
+            };
             let answered = match self.hedge_after(priority, admitted.0.endpoint()) {
                 None => self.attempt(request, admitted, deadline).await,
                 Some(delay) => {
@@ -101,6 +109,7 @@ impl Upstream {
                 return Err(self.with_retry_after(failed.failure, priority));
             };
             (admitted, reason) = (next, SendReason::Retry);
+            resends += 1;
         }
     }
 

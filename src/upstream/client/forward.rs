@@ -13,8 +13,11 @@ use super::attempt::Failed;
 use super::attempts::Attempts;
 use super::cause::is_settled;
 use super::pools::{RelayConnection, RelayConnectionBody};
+use super::traced::{trace_attempt, trace_result};
 use super::upload::Upload;
 use super::{RequestBody, ResponseBody, no_body, response_body};
+use crate::trace;
+use crate::trace::span::SpanKind;
 use crate::upstream::admission::limit_report::{self, LimitReport};
 use crate::upstream::answer::check_head;
 use crate::upstream::connection::SendPath;
@@ -78,6 +81,7 @@ impl Upstream {
         let deadline = Instant::now() + self.settings.timeouts.whole;
         self.retries().deposit(self.clock.now());
         let mut reason = SendReason::First(priority.priority);
+        let mut resends = 0;
         let is_repeatable = body.is_none() && method.is_safe();
         let mut request = Forwarded {
             method,
@@ -91,7 +95,7 @@ impl Upstream {
             }
             let copy = self.copy_for_retry(&request, is_repeatable);
             let received = self
-                .forward_attempt(admitted, target, request, reason)
+                .forward_attempt(admitted, target, request, (reason, resends))
                 .await;
             let answered = match received {
                 Ok(received) => self.answer(received, at, whole, deadline).await?,
@@ -114,6 +118,7 @@ impl Upstream {
             };
             (admitted, request) = next;
             reason = SendReason::Retry;
+            resends += 1;
         }
     }
 
@@ -231,9 +236,14 @@ impl Upstream {
         &self,
         (mut permit, budget): (EndpointPermit, BudgetPermit),
         target: &str,
-        request: Forwarded,
-        reason: SendReason,
+        mut request: Forwarded,
+        (reason, resends): (SendReason, u32),
     ) -> Result<Received, Failed> {
+        // What a query means is the origin's matter: it may be secret.
+        let path = target.split_once('?').map_or(target, |(path, _)| path);
+        let sent_as = (&request.method, reason, resends);
+        let mut span = trace_attempt(permit.endpoint(), path, sent_as);
+        span.propagate(&mut request.fields);
         let progress = request
             .body
             .as_ref()
@@ -250,6 +260,8 @@ impl Upstream {
                     false => permit.weigh(failure, self.has_one_endpoint()),
                 },
             );
+        trace_result(&mut span, response.as_ref().map(Response::status));
+        drop(span);
         permit.overdue(response.as_ref().err());
         let lost = permit.lost();
         let body_permit = match &response {
@@ -301,7 +313,9 @@ impl Upstream {
         request.headers_mut().remove(&self.settings.keys.header);
         self.add_key(&budget, request.headers_mut());
         let path = SendPath::of(&mut request, self.settings.connections.http2);
+        let writing = trace::begin("budget", SpanKind::Internal);
         budget.ready(self.settings.admission.queue_timeout).await?;
+        drop(writing);
         permit.send(path.clone());
         if is_streamed {
             permit.untimed();

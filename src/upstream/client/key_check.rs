@@ -83,6 +83,8 @@ impl Upstream {
         let request = Request {
             target: path,
             reason: SendReason::KeyCheck,
+            resends: 0,
+            span: None,
         };
         // Stays empty: a refusal by a status path is recorded against the key.
         let mut refused = None;
