@@ -7,8 +7,8 @@ use std::time::Duration;
 use http::{Method, Version};
 use serde::Serialize;
 
-use crate::cache::outcome::{OUTCOMES, Outcome};
 use crate::identify::ClientLabel;
+use crate::meter::RequestKind;
 use crate::respond::RequestId;
 use crate::trace::context::TraceId;
 
@@ -60,7 +60,7 @@ pub enum Field {
     Bytes,
     /// Milliseconds from the request's last byte to its response.
     Duration,
-    /// The outcome: one of [`OUTCOMES`], or `refused`.
+    /// The outcome: one of [`KIND_NAMES`](crate::meter::KIND_NAMES).
     Cache,
     /// Milliseconds that the upstream took.
     Upstream,
@@ -114,8 +114,8 @@ pub struct LogEntry<'a> {
     pub bytes: u64,
     /// The time from the request's last byte to its response.
     pub duration: Duration,
-    /// How the response came about; `None` where the request was refused.
-    pub outcome: Option<Outcome>,
+    /// What the request counts as.
+    pub kind: RequestKind,
     /// How long the upstream took, where the request reached it.
     pub upstream: Option<Duration>,
     /// The request's id.
@@ -154,7 +154,7 @@ impl AccessLog {
                     status = has(Field::Status).then_some(entry.status),
                     bytes = has(Field::Bytes).then_some(entry.bytes),
                     duration_ms = has(Field::Duration).then(|| millis(entry.duration)),
-                    cache = has(Field::Cache).then(|| entry.outcome.map_or("refused", |o| OUTCOMES[o.index()])),
+                    cache = has(Field::Cache).then(|| entry.kind.name()),
                     upstream_ms = entry.upstream.filter(|_| has(Field::Upstream)).map(millis),
                     request_id = has(Field::RequestId).then_some(entry.request_id.as_str()),
                     trace_id = entry.trace_id.filter(|_| has(Field::TraceId)).map(tracing::field::display),

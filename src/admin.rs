@@ -1,17 +1,20 @@
 //! The admin listener: `/healthz` (the process runs), `/readyz` (it can serve),
-//! `/metrics`, `/status`, `/explain` (what is known of a URL), `/purge` and
-//! `/reload`.
+//! `/metrics`, `/status`, `/history` (the last ten minutes), `/explain` (what is known
+//! of a URL), `/purge`, `/reload`, and the dashboard at `/`.
 //!
-//! Invariants: beyond loopback, only `/healthz` and `/readyz` are answered without
-//! the token; only `/purge` and `/reload` change anything, web pages cannot call
-//! them (`browser`), and cannot read anything under another host name (`host`).
+//! Invariants: beyond loopback, only `/healthz`, `/readyz` and the dashboard's files,
+//! which contain no data, are answered without the token; only `/purge` and `/reload`
+//! change anything, no web page but the dashboard can call them (`browser`), and none
+//! can read anything under another host name (`host`).
 //!
 //! Nothing here sends a request to the upstream.
 
 mod browser;
 pub mod client;
 mod connections;
+mod dashboard;
 mod explain;
+mod history;
 pub(crate) mod host;
 mod purge;
 mod query;
@@ -42,6 +45,7 @@ use tokio::sync::Notify;
 use crate::chain::TipSnapshot;
 use crate::clock::Moment;
 use crate::gateway::Gateway;
+use crate::history::History;
 use crate::listener::{BoundListener, Current, Drain, is_connection_error};
 use crate::reload::Reloads;
 use crate::sync::lock;
@@ -74,6 +78,8 @@ pub struct Admin {
     pub since: Moment,
     /// Whether the process is stopping.
     pub drain: Drain,
+    /// The last ten minutes.
+    pub history: Arc<History>,
 }
 
 /// The most open connections; for one more, another is closed.
@@ -81,11 +87,12 @@ const CONNECTIONS: usize = 64;
 /// How long a connection may be idle, and a request's head or body may take.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// The paths, and the methods that they allow.
-const PATHS: [(&str, &str); 7] = [
+const PATHS: [(&str, &str); 8] = [
     ("/healthz", "GET, HEAD"),
     ("/readyz", "GET, HEAD"),
     ("/metrics", "GET, HEAD"),
     ("/status", "GET, HEAD"),
+    ("/history", "GET, HEAD"),
     ("/explain", "GET, HEAD"),
     ("/purge", "POST"),
     ("/reload", "POST"),
@@ -142,7 +149,9 @@ impl Admin {
     async fn answer(&self, request: Request<Incoming>, purged: &Notify) -> Response<Body> {
         // Probes need no token and may use any host name: they reveal nothing else.
         let is_probe = matches!(request.uri().path(), "/healthz" | "/readyz");
-        if !is_probe && !self.admits(&request) {
+        // The dashboard's files contain no data; the page asks for the token.
+        let file = dashboard::file(request.uri().path());
+        if !is_probe && file.is_none() && !self.admits(&request) {
             let mut response = text(
                 StatusCode::UNAUTHORIZED,
                 "A token is needed: authorization: Bearer TOKEN\n",
@@ -155,25 +164,22 @@ impl Admin {
             return problem(foreign.status(), &foreign.detail(), None);
         }
         let path = request.uri().path();
-        let Some((path, allow)) = PATHS.into_iter().find(|(known, _)| *known == path) else {
+        let known = PATHS.into_iter().find(|(known, _)| *known == path);
+        let known = known.or(file.map(|_| (path, "GET, HEAD")));
+        let Some((path, allow)) = known else {
             return text(
                 StatusCode::NOT_FOUND,
-                "The paths are /healthz, /readyz, /metrics, /status, /explain, /purge and /reload\n",
+                "The paths are /, /healthz, /readyz, /metrics, /status, /history, /explain, /purge and /reload\n",
             );
         };
         if !allow
             .split(", ")
             .any(|method| method == request.method().as_str())
         {
-            let mut response = typed(
-                "text/plain; charset=utf-8",
-                format!("The allowed methods are {allow}\n").into(),
-            );
-            *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
-            response
-                .headers_mut()
-                .insert(ALLOW, HeaderValue::from_static(allow));
-            return response;
+            return wrong_method(allow);
+        }
+        if let Some(file) = file {
+            return file.response(request.headers());
         }
         let gateway = &self.current.load_full();
         match path {
@@ -194,6 +200,7 @@ impl Admin {
                     ),
                 }
             }
+            "/history" => history::answer(&self.history, &request),
             "/explain" => explain_elsewhere(gateway.clone(), request.uri().query()).await,
             "/purge" => {
                 let response = purge::answer(gateway, request, TIMEOUT).await;
@@ -284,6 +291,19 @@ impl Admin {
             }
         }
     }
+}
+
+/// 405.
+fn wrong_method(allow: &'static str) -> Response<Body> {
+    let mut response = typed(
+        "text/plain; charset=utf-8",
+        format!("The allowed methods are {allow}\n").into(),
+    );
+    *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
+    response
+        .headers_mut()
+        .insert(ALLOW, HeaderValue::from_static(allow));
+    response
 }
 
 /// Explains a URL, on another thread: it looks on the disk too.

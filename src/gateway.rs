@@ -64,7 +64,7 @@ use crate::compress::Compressor;
 use crate::fill::{Fill, LookupKey};
 use crate::limit::Limit;
 use crate::look_ahead;
-use crate::meter::Meter;
+use crate::meter::{Meter, RequestKind};
 use crate::refusal::Refusal;
 use crate::relay::{self, Relay};
 use crate::respond::{RequestId, Responder, ResponseContext};
@@ -128,7 +128,7 @@ pub(crate) struct Records {
 /// What a request needs after memory was consulted.
 enum NextStep {
     /// It is answered.
-    Done(Response<Body>, Option<Outcome>),
+    Done(Response<Body>, RequestKind),
     /// The fill fetches the answer.
     Fill(Miss),
     /// The relay fetches the answer.
@@ -159,11 +159,11 @@ impl Gateway {
         let mut context = RequestContext::new(self, session, &mut request, now);
         context.head_fault = head_fault;
         match self.answer_from_memory(session, &request, &mut context, now) {
-            Ok(NextStep::Done(response, outcome)) => ResponseFuture::Done(Some(
-                self.finish(session, &context, outcome, None, response, now),
-            )),
+            Ok(NextStep::Done(response, kind)) => {
+                ResponseFuture::Done(Some(self.finish(session, &context, kind, None, response)))
+            }
             Ok(NextStep::Fill(_) | NextStep::Relay(_)) if self.is_loop(request.headers()) => {
-                self.refuse(session, &request, context, &Refusal::Loop, now)
+                self.refuse(session, &request, context, &Refusal::Loop)
             }
             Ok(NextStep::Fill(miss)) => {
                 let (gateway, session) = (self.clone(), session.clone());
@@ -189,7 +189,7 @@ impl Gateway {
                     gateway.answer_plain(&session, context, *fetch).await
                 })
             }
-            Err(refusal) => self.refuse(session, &request, context, &refusal, now),
+            Err(refusal) => self.refuse(session, &request, context, &refusal),
         }
     }
 
@@ -226,7 +226,7 @@ impl Gateway {
             let response = self
                 .responder
                 .preflight(&route.request.methods.allow(), &fields);
-            return Ok(NextStep::Done(response, None));
+            return Ok(NextStep::Done(response, RequestKind::Preflight));
         }
         // After the preflight: browsers send no credentials with one.
         self.clients.require_token(&context.from)?;
@@ -241,7 +241,8 @@ impl Gateway {
             .canonical(&found.captures, uri.query())
             .map_err(Refusal::Invalid)?;
         if self.records.access_log.is_some() {
-            context.key = Some(FixedState::default().hash_one(key.as_bytes()));
+            let hash = FixedState::default().hash_one(key.as_bytes());
+            context.logged.get_or_insert_default().key = Some(hash);
             context.note_trace(request.headers());
         }
         match plain::is_plain(route) {
@@ -290,7 +291,7 @@ impl Gateway {
             fields.date = Some(self.clock.wall(now));
         }
         let response = self.render(judged, key, outcome, &fields, now);
-        Ok(NextStep::Done(response, Some(outcome)))
+        Ok(NextStep::Done(response, RequestKind::Answer(outcome)))
     }
 
     /// The key under which the response to a request is stored, on a route in
@@ -338,7 +339,6 @@ impl Gateway {
         request: &Request<B>,
         mut context: RequestContext,
         refusal: &Refusal,
-        now: Moment,
     ) -> ResponseFuture {
         context.note_trace(request.headers());
         let fields = context.for_response(&self.clients, request.headers());
@@ -347,21 +347,24 @@ impl Gateway {
             // The next request would begin after the unread body.
             close_connection(&mut response);
         }
-        ResponseFuture::Done(Some(
-            self.finish(session, &context, None, None, response, now),
-        ))
+        ResponseFuture::Done(Some(self.finish(
+            session,
+            &context,
+            RequestKind::Refusal,
+            None,
+            response,
+        )))
     }
 
-    /// The one exit: counts the request, and writes the access log where it is
+    /// The one exit: counts the request and the time that it took, and writes the access log where it is
     /// enabled.
     fn finish(
         &self,
         session: &Session,
         context: &RequestContext,
-        outcome: Option<Outcome>,
+        kind: RequestKind,
         upstream_took: Option<Duration>,
         mut response: Response<Body>,
-        now: Moment,
     ) -> Response<Body> {
         if session.http2.is_some() {
             self.meter().totals.http2.count_request(session.connection);
@@ -376,25 +379,27 @@ impl Gateway {
             meter, access_log, ..
         } = &self.records;
         let status = response.status();
-        meter.count(session.connection, context.route, outcome, status);
+        let took = self.clock.now().since(context.began);
+        meter.count(session.connection, context.route, kind, status, took);
         if let Some(log) = access_log {
             let mut routes = self.routes.routes().iter();
             let route = context
                 .route
                 .and_then(|place| routes.nth(usize::from(place)));
+            let logged = context.logged.unwrap_or_default();
             log.write(&LogEntry {
                 client: context.label(&self.clients),
                 method: &context.method,
                 version: context.version,
                 route: route.map(|route| &*route.name),
-                key: context.key,
+                key: logged.key,
                 status: status.as_u16(),
                 bytes: response.body().size_hint().exact().unwrap_or(0),
-                duration: now.since(context.began),
-                outcome,
+                duration: took,
+                kind,
                 upstream: upstream_took,
                 request_id: context.request_id,
-                trace_id: context.trace_id,
+                trace_id: logged.trace_id,
             });
         }
         response

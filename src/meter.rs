@@ -6,11 +6,15 @@
 //! stay are shared by both, so that requests still under way on the old one are
 //! not lost.
 
+mod latency;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use http::StatusCode;
+use latency::RouteLatency;
+pub use latency::{LatencyHistogram, RequestLatency};
 
 use crate::cache::outcome::{OUTCOMES, Outcome};
 use crate::clock::Moment;
@@ -18,16 +22,61 @@ use crate::unsent::UnsentBytes;
 
 /// Classes of status codes: 1xx to 5xx.
 const CLASSES: usize = 5;
-/// Cells of a route: each outcome and, last, refusals, by class of status code.
-const CELLS: usize = (OUTCOMES.len() + 1) * CLASSES;
+/// Cells of a route: each kind of request, by class of status code.
+const CELLS: usize = KIND_NAMES.len() * CLASSES;
 /// A power of two, so that the remainder is a mask.
 const SHARDS: usize = 8;
 
-/// Counts of requests by route, outcome and class of status code.
+/// What a request counts as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestKind {
+    /// It was answered by a route, or the upstream failed.
+    Answer(Outcome),
+    /// It was answered with a document of ordgate's own.
+    Document,
+    /// It was OPTIONS.
+    Preflight,
+    /// It was refused.
+    Refusal,
+}
+
+/// The names of the kinds of requests in logs and metrics, where they are outcomes too.
+pub const KIND_NAMES: [&str; OUTCOMES.len() + 3] = {
+    let mut names = [""; OUTCOMES.len() + 3];
+    let mut at = 0;
+    while at < OUTCOMES.len() {
+        names[at] = OUTCOMES[at];
+        at += 1;
+    }
+    names[at] = "document";
+    names[at + 1] = "preflight";
+    names[at + 2] = "refused";
+    names
+};
+
+impl RequestKind {
+    /// The position of its name in [`KIND_NAMES`].
+    #[inline]
+    pub(crate) fn index(self) -> usize {
+        match self {
+            Self::Answer(outcome) => outcome.index(),
+            Self::Document => OUTCOMES.len(),
+            Self::Preflight => OUTCOMES.len() + 1,
+            Self::Refusal => OUTCOMES.len() + 2,
+        }
+    }
+
+    /// Its name in logs and metrics.
+    pub(crate) fn name(self) -> &'static str {
+        KIND_NAMES[self.index()]
+    }
+}
+
+/// Counts of requests by route, outcome and class of status code, and how long they took.
 #[derive(Debug)]
 pub struct Meter {
-    /// First the cells of requests without a route, then each route's.
-    cells: Box<[Arc<Cells>]>,
+    /// First the counts of requests without a route, then each route's.
+    routes: Box<[Arc<RouteCounts>]>,
     /// Counts of the whole process.
     pub totals: Arc<Totals>,
 }
@@ -177,16 +226,22 @@ impl TlsCounts {
 
 /// The counts of one route.
 #[derive(Debug)]
-struct Cells([Shard; SHARDS]);
+struct RouteCounts {
+    shards: [CellShard; SHARDS],
+    latency: RouteLatency,
+}
 
 #[derive(Debug)]
 #[repr(align(128))]
-struct Shard([AtomicU64; CELLS]);
+struct CellShard([AtomicU64; CELLS]);
 
-impl Cells {
+impl RouteCounts {
     fn new() -> Arc<Self> {
-        let shard = |_| Shard(std::array::from_fn(|_| AtomicU64::new(0)));
-        Arc::new(Self(std::array::from_fn(shard)))
+        let shard = |_| CellShard(std::array::from_fn(|_| AtomicU64::new(0)));
+        Arc::new(Self {
+            shards: std::array::from_fn(shard),
+            latency: RouteLatency::default(),
+        })
     }
 }
 
@@ -195,7 +250,7 @@ impl Cells {
 pub struct Count {
     /// The route's place in its table; `None` where no route was found.
     pub route: Option<usize>,
-    /// One of [`OUTCOMES`], or `refused`.
+    /// One of [`KIND_NAMES`].
     pub outcome: &'static str,
     /// Such as `2xx`.
     pub class: &'static str,
@@ -207,7 +262,7 @@ impl Meter {
     /// A meter of `routes` routes, all counts zero.
     pub fn new(routes: usize) -> Self {
         Self {
-            cells: (0..=routes).map(|_| Cells::new()).collect(),
+            routes: (0..=routes).map(|_| RouteCounts::new()).collect(),
             totals: Arc::default(),
         }
     }
@@ -216,12 +271,12 @@ impl Meter {
     /// same route here, whose counts it continues; `None` for a new one.
     pub fn next(&self, routes: impl Iterator<Item = Option<usize>>) -> Self {
         let own = |place: Option<usize>| {
-            let cells = place.and_then(|place| self.cells.get(place + 1));
-            cells.map_or_else(Cells::new, Arc::clone)
+            let counts = place.and_then(|place| self.routes.get(place + 1));
+            counts.map_or_else(RouteCounts::new, Arc::clone)
         };
         Self {
-            cells: self
-                .cells
+            routes: self
+                .routes
                 .iter()
                 .take(1)
                 .cloned()
@@ -231,41 +286,45 @@ impl Meter {
         }
     }
 
-    /// Counts a request of a connection. It has no `route` where none matched, and
-    /// no `outcome` where it was refused.
+    /// Counts a request of a connection, which took this time. It has no `route` where
+    /// none matched.
+    #[inline]
     pub fn count(
         &self,
         connection: u64,
         route: Option<u16>,
-        outcome: Option<Outcome>,
+        kind: RequestKind,
         status: StatusCode,
+        took: Duration,
     ) {
         let route = route.map_or(0, |route| usize::from(route) + 1);
-        let outcome = outcome.map_or(OUTCOMES.len(), Outcome::index);
+        let kind = kind.index();
         let class = usize::from(status.as_u16() / 100).clamp(1, CLASSES) - 1;
-        if let Some(cells) = self.cells.get(route) {
-            let shard = &cells.0[connection as usize % SHARDS].0;
-            shard[outcome * CLASSES + class].fetch_add(1, Relaxed);
+        if let Some(counts) = self.routes.get(route) {
+            let shard = &counts.shards[connection as usize % SHARDS].0;
+            shard[kind * CLASSES + class].fetch_add(1, Relaxed);
+            let nanos = took.as_secs() * 1_000_000_000 + u64::from(took.subsec_nanos());
+            counts.latency.record(connection, kind, nanos);
         }
     }
 
     /// All counts but those that are zero.
     pub fn counts(&self) -> Vec<Count> {
         const NAMES: [&str; CLASSES] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
-        let sum = |cells: &Cells, cell: usize| {
-            let shards = cells.0.iter();
+        let sum = |counts: &RouteCounts, cell: usize| {
+            let shards = counts.shards.iter();
             shards.map(|shard| shard.0[cell].load(Relaxed)).sum()
         };
-        let of_route = |(route, cells): (usize, &Arc<Cells>)| {
+        let of_route = |(route, counts): (usize, &Arc<RouteCounts>)| {
             let count = |cell| Count {
                 route: route.checked_sub(1),
-                outcome: OUTCOMES.get(cell / CLASSES).copied().unwrap_or("refused"),
+                outcome: KIND_NAMES[cell / CLASSES],
                 class: NAMES[cell % CLASSES],
-                requests: sum(cells, cell),
+                requests: sum(counts, cell),
             };
             (0..CELLS).map(count).collect::<Vec<_>>()
         };
-        let counts = self.cells.iter().enumerate().flat_map(of_route);
+        let counts = self.routes.iter().enumerate().flat_map(of_route);
         counts.filter(|count| count.requests > 0).collect()
     }
 }
@@ -277,16 +336,21 @@ mod tests {
     #[test]
     fn counts_add_up_over_shards() {
         let meter = Meter::new(2);
+        let hit = RequestKind::Answer(Outcome::Hit { ttl: 3 });
+        let took = Duration::from_micros(20);
         for connection in 0..100 {
-            meter.count(
-                connection,
-                Some(1),
-                Some(Outcome::Hit { ttl: 3 }),
-                StatusCode::OK,
-            );
+            meter.count(connection, Some(1), hit, StatusCode::OK, took);
         }
-        meter.count(1, None, None, StatusCode::NOT_FOUND);
-        meter.count(1, Some(9), None, StatusCode::OK);
+        let kinds = [RequestKind::Refusal, RequestKind::Document];
+        meter.count(1, None, kinds[0], StatusCode::NOT_FOUND, took);
+        meter.count(1, None, kinds[1], StatusCode::OK, took);
+        meter.count(1, Some(9), kinds[0], StatusCode::OK, took);
+        let document = Count {
+            route: None,
+            outcome: "document",
+            class: "2xx",
+            requests: 1,
+        };
         let refused = Count {
             route: None,
             outcome: "refused",
@@ -299,15 +363,19 @@ mod tests {
             class: "2xx",
             requests: 100,
         };
-        assert_eq!(meter.counts(), [refused, hits]);
+        assert_eq!(meter.counts(), [document, refused, hits]);
         let next = meter.next([Some(1), None].into_iter());
-        meter.count(3, Some(1), Some(Outcome::Hit { ttl: 3 }), StatusCode::OK);
+        meter.count(3, Some(1), hit, StatusCode::OK, took);
         let hits = Count {
             route: Some(0),
             requests: 101,
             ..hits
         };
-        assert_eq!(next.counts(), [refused, hits], "what stays counts on");
+        assert_eq!(
+            next.counts(),
+            [document, refused, hits],
+            "what stays counts on"
+        );
     }
     #[test]
     fn floods_of_a_kind_are_logged_once_a_minute() {

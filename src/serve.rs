@@ -159,6 +159,7 @@ impl Server {
             config: options.config_name,
             since: server.first.clock.now(),
             drain: draining.clone(),
+            history: Arc::default(),
         });
         let open = server.listeners.clone();
         take_over::spawn(server.current.clone(), stopping.clone())?;

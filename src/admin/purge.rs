@@ -6,8 +6,7 @@
 //! requested from the upstream, before the purge. Where replicas share an engine, this
 //! holds for all that the response names as applied.
 //!
-//! Invariant: no web page can purge. Browsers declare the origin of a POST, and
-//! requests that do so are refused.
+//! Invariant: no web page but the dashboard can purge (`browser`).
 //!
 //! Not here: how a purge takes effect (`cache::purge`), and freeing the memory,
 //! which follows in the background.

@@ -1,7 +1,7 @@
 //! Responses of the admin listener.
 
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderValue, Response, StatusCode};
 use serde_json::{Value, json};
 
@@ -63,6 +63,8 @@ pub(super) fn typed(media: &'static str, body: Bytes) -> Response<Body> {
     let fields = response.headers_mut();
     fields.insert(CONTENT_TYPE, HeaderValue::from_static(media));
     fields.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    // A browser must not take a client's text for a page.
+    fields.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
 }
 

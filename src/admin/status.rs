@@ -1,6 +1,7 @@
 //! `/status`: the state of the gateway as JSON. Keys are named, never shown.
 
 mod engine;
+mod latency;
 mod shared;
 mod shared_tier;
 
@@ -64,6 +65,7 @@ pub(super) fn status(admin: &Admin, gateway: &Gateway) -> Value {
     let sliceable = gateway
         .paged()
         .map(|(route, sliceable)| json!({ "route": &*route.name, "sliceable": sliceable }));
+    let (latency, latency_total) = latency::latency(gateway);
     json!({
         "version": env!("CARGO_PKG_VERSION"),
         "state": state(admin, gateway),
@@ -105,6 +107,8 @@ pub(super) fn status(admin: &Admin, gateway: &Gateway) -> Value {
         "stale_answers": stale,
         "traces": traces(gateway),
         "requests": requests.collect::<Vec<_>>(),
+        "latency": latency,
+        "latency_total": latency_total,
     })
 }
 

@@ -25,7 +25,7 @@ const BROTLI_BUFFER: usize = 16 << 10;
 ///
 /// # Errors
 /// Where the library fails, for want of memory for example.
-pub(super) fn encode(body: &[u8], coding: Coding, effort: Effort) -> io::Result<Vec<u8>> {
+pub(crate) fn encode(body: &[u8], coding: Coding, effort: Effort) -> io::Result<Vec<u8>> {
     match coding {
         Coding::Zstd => zstd::bulk::compress(body, ZSTD_LEVEL),
         Coding::Brotli => {

@@ -29,3 +29,40 @@ impl TelemetryKeys {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::config::Config;
+
+    #[test]
+    fn a_share_is_from_0_to_1() {
+        for (value, expected) in [
+            ("0", Some(0.0)),
+            ("1", Some(1.0)),
+            ("0.0", Some(0.0)),
+            ("0.25", Some(0.25)),
+            ("1.0", Some(1.0)),
+            ("1e-3", Some(0.001)),
+            ("2", None),
+            ("1.01", None),
+            ("-0.1", None),
+            ("nan", None),
+            ("inf", None),
+            ("\"0.5\"", None),
+            ("true", None),
+        ] {
+            let config = Config::parse("test.toml", &format!("telemetry.sample = {value}"));
+            match (config, expected) {
+                (Ok(config), Some(share)) => {
+                    assert!((config.traces.sample - share).abs() < 1e-9, "{value}");
+                }
+                (Err(problems), None) => {
+                    let text = problems[0].to_string();
+                    assert!(text.contains("a number from 0 to 1"), "{text}");
+                }
+                (Ok(_), None) => panic!("{value} is taken"),
+                (Err(problems), Some(_)) => panic!("{value}: {}", problems[0]),
+            }
+        }
+    }
+}

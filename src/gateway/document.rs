@@ -5,6 +5,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Method, Request};
 
 use super::{Gateway, NextStep, RequestContext};
+use crate::meter::RequestKind;
 use crate::refusal::Refusal;
 
 /// A document of ordgate's own.
@@ -37,7 +38,7 @@ impl Gateway {
         };
         let allow = HeaderValue::from_static("GET, HEAD, OPTIONS");
         let fields = context.for_response(&self.clients, request.headers());
-        let response = match *request.method() {
+        let (response, kind) = match *request.method() {
             Method::GET | Method::HEAD if !request.body().is_end_stream() => {
                 return Err(Refusal::Body);
             }
@@ -45,11 +46,15 @@ impl Gateway {
                 let Document {
                     media, text, etag, ..
                 } = document;
-                self.responder.document(media, text, etag, &fields)
+                let response = self.responder.document(media, text, etag, &fields);
+                (response, RequestKind::Document)
             }
-            Method::OPTIONS => self.responder.preflight(&allow, &fields),
+            Method::OPTIONS => {
+                let response = self.responder.preflight(&allow, &fields);
+                (response, RequestKind::Preflight)
+            }
             _ => return Err(Refusal::Method { allow }),
         };
-        Ok(NextStep::Done(response, None))
+        Ok(NextStep::Done(response, kind))
     }
 }

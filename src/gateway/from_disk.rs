@@ -14,6 +14,7 @@ use crate::cache::reuse::Reuse;
 use crate::cache::status::Forward;
 use crate::chain::Freshness;
 use crate::fill::FromDisk;
+use crate::meter::RequestKind;
 use crate::refusal::Refusal;
 use crate::relay::{self, Recall};
 use crate::upstream::{Priority, RequestPriority};
@@ -83,7 +84,13 @@ impl Gateway {
         let outcome = Outcome::FromDisk { ttl: judged.ttl() };
         let for_response = context.for_response(&self.clients, fields);
         let response = self.render_miss(judged, miss, outcome, &for_response, now);
-        self.finish_waiting(session, context, Some(outcome), None, response, now)
+        self.finish_waiting(
+            session,
+            context,
+            RequestKind::Answer(outcome),
+            None,
+            response,
+        )
     }
 
     /// A response on disk that answers a request on a plain route; or a refusal, where

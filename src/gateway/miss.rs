@@ -17,6 +17,7 @@ use crate::clock::Moment;
 use crate::collapse::Wait;
 use crate::fill::{AnswerSource, FillAnswer, FillResult, LookupKey};
 use crate::look_ahead;
+use crate::meter::RequestKind;
 use crate::refusal::Refusal;
 use crate::respond::ResponseContext;
 use crate::upstream::{Failure, Priority, RequestPriority, TimedOut};
@@ -99,7 +100,13 @@ impl Gateway {
         };
         let for_response = context.for_response(&self.clients, &fields);
         let (response, outcome) = self.render_fetched(&miss, fetched, &for_response, now);
-        self.finish_waiting(session, &context, Some(outcome), took, response, now)
+        self.finish_waiting(
+            session,
+            &context,
+            RequestKind::Answer(outcome),
+            took,
+            response,
+        )
     }
 
     /// Answers a request over its client's limit on misses: with the stale
@@ -116,14 +123,17 @@ impl Gateway {
         let for_response = context.for_response(&self.clients, fields);
         let stale = miss.stale.take();
         self.clients.count_limited(stale.is_some());
-        let (response, outcome) = match stale {
+        let (response, kind) = match stale {
             Some(stale) => {
                 let (response, outcome) = self.render_stale(&miss, stale, &for_response, now);
-                (response, Some(outcome))
+                (response, RequestKind::Answer(outcome))
             }
-            None => (self.responder.refusal(refusal, None, &for_response), None),
+            None => {
+                let response = self.responder.refusal(refusal, None, &for_response);
+                (response, RequestKind::Refusal)
+            }
         };
-        self.finish_waiting(session, context, outcome, None, response, now)
+        self.finish_waiting(session, context, kind, None, response)
     }
 
     /// How urgent a miss is.

@@ -12,6 +12,7 @@ use crate::cache::policy::Mode;
 use crate::cache::reuse::applies;
 use crate::cache::status::Forward;
 use crate::clock::Moment;
+use crate::meter::RequestKind;
 use crate::refusal::Refusal;
 use crate::relay::{self, ClientRequest, Recall};
 use crate::route::{HeaderMode, Route};
@@ -66,7 +67,7 @@ impl Gateway {
                     let own = context.for_response(&self.clients, fields);
                     self.responder.add_own_fields(response.headers_mut(), &own);
                 }
-                Ok(NextStep::Done(response, Some(outcome)))
+                Ok(NextStep::Done(response, RequestKind::Answer(outcome)))
             }
             Recall::Forward { why, chosen } => {
                 Ok(NextStep::Relay(Box::new(fetch(key, why, chosen))))
@@ -104,16 +105,19 @@ impl Gateway {
             let now = self.clock.now();
             session.activity.record(now);
             let own = context.for_response(&self.clients, &fields);
-            let (response, outcome) = match answered {
+            let (response, kind) = match answered {
                 Ok((mut response, outcome)) => {
                     if is_typed {
                         self.responder.add_own_fields(response.headers_mut(), &own);
                     }
-                    (response, Some(outcome))
+                    (response, RequestKind::Answer(outcome))
                 }
-                Err(refusal) => (self.responder.refusal(&refusal, None, &own), None),
+                Err(refusal) => {
+                    let response = self.responder.refusal(&refusal, None, &own);
+                    (response, RequestKind::Refusal)
+                }
             };
-            return self.finish_waiting(session, &context, outcome, None, response, now);
+            return self.finish_waiting(session, &context, kind, None, response);
         }
         let joins = fetch.joins(&self.relay);
         let admitted = self
@@ -130,7 +134,7 @@ impl Gateway {
         let now = self.clock.now();
         session.activity.record(now);
         let own = context.for_response(&self.clients, &fields);
-        let (response, outcome) = match fetched {
+        let (response, kind) = match fetched {
             Ok((mut response, outcome)) => {
                 if let Body::Streamed(reader) = response.body_mut() {
                     // While the body is sent, the connection is not idle.
@@ -139,14 +143,15 @@ impl Gateway {
                 if is_typed {
                     self.responder.add_own_fields(response.headers_mut(), &own);
                 }
-                (response, Some(outcome))
+                (response, RequestKind::Answer(outcome))
             }
             Err((refusal, outcome)) => {
                 let response = self.responder.refusal(&refusal, outcome, &own);
-                (response, outcome)
+                let kind = outcome.map_or(RequestKind::Refusal, RequestKind::Answer);
+                (response, kind)
             }
         };
-        self.finish_waiting(session, &context, outcome, None, response, now)
+        self.finish_waiting(session, &context, kind, None, response)
     }
 
     async fn fetch_plain(

@@ -75,6 +75,15 @@ impl Session {
     }
 }
 
+/// What the access log has of a request beside what answering needs.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct LoggedParts {
+    /// A hash of its cache key.
+    pub(super) key: Option<u64>,
+    /// The id of its trace.
+    pub(super) trace_id: Option<TraceId>,
+}
+
 /// What is known of a request.
 pub(super) struct RequestContext {
     /// When its last byte came.
@@ -85,10 +94,9 @@ pub(super) struct RequestContext {
     pub(super) request_id: RequestId,
     /// Its route's position in the table.
     pub(super) route: Option<u16>,
-    /// A hash of its cache key, for the access log.
-    pub(super) key: Option<u64>,
-    /// The id of its trace, for the access log.
-    pub(super) trace_id: Option<TraceId>,
+    /// What the access log has of it beside; `None` until something of it is known, so
+    /// that a hit sets one field.
+    pub(super) logged: Option<LoggedParts>,
     pub(super) permit: Option<RequestAllowance>,
     /// What is wrong with its head, in HTTP/2.
     pub(super) head_fault: Option<HeadFault>,
@@ -113,8 +121,7 @@ impl RequestContext {
             version: request.version(),
             request_id: gateway.request_id(session.connection, session.count_request()),
             route: None,
-            key: None,
-            trace_id: None,
+            logged: None,
             permit: None,
             head_fault: None,
         }
@@ -122,7 +129,8 @@ impl RequestContext {
 
     /// Notes which trace it belongs to, by its fields.
     pub(super) fn note_trace(&mut self, fields: &HeaderMap) {
-        self.trace_id = trace::id_for(fields);
+        let logged = self.logged.get_or_insert_default();
+        logged.trace_id = trace::id_for(fields);
     }
 
     /// The client that it counts against.

@@ -7,9 +7,8 @@ use std::time::Duration;
 use http::{Request, Response, Version};
 
 use super::{Gateway, RequestContext, ResponseFuture, Session};
-use crate::cache::outcome::{OUTCOMES, Outcome};
-use crate::clock::Moment;
 use crate::identify::Client;
+use crate::meter::RequestKind;
 use crate::trace::{self, ServerSpan, Trace};
 use crate::wire::Body;
 
@@ -24,7 +23,7 @@ impl Gateway {
     ) -> Option<Arc<Trace>> {
         let (tracer, client) = (self.records.tracer.as_ref(), context.client());
         let trace = Trace::begin(tracer, request.headers(), client, context.began)?;
-        context.trace_id = Some(trace.id());
+        context.logged.get_or_insert_default().trace_id = Some(trace.id());
         trace.change(|span| {
             let route = context.route.map(usize::from);
             let route = route.and_then(|at| self.routes.routes().get(at));
@@ -54,16 +53,12 @@ impl Gateway {
         &self,
         session: &Session,
         context: &RequestContext,
-        outcome: Option<Outcome>,
+        kind: RequestKind,
         upstream_took: Option<Duration>,
         response: Response<Body>,
-        now: Moment,
     ) -> Response<Body> {
-        trace::change_request(|span| {
-            let word = outcome.map_or("refused", |outcome| OUTCOMES[outcome.index()]);
-            span.set("ordgate.cache", word);
-        });
-        self.finish(session, context, outcome, upstream_took, response, now)
+        trace::change_request(|span| span.set("ordgate.cache", kind.name()));
+        self.finish(session, context, kind, upstream_took, response)
     }
 }
 

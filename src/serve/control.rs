@@ -1,5 +1,5 @@
-//! The control thread: the admin listener, probes of tips and endpoints, and
-//! periodic maintenance.
+//! The control thread: the admin listener with its history, probes of tips and
+//! endpoints, and periodic maintenance.
 
 use std::net::TcpListener as StdListener;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub(super) async fn run(
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "the admin socket cannot be used"),
     };
-    let current = admin.current.clone();
+    let (current, history) = (admin.current.clone(), admin.history.clone());
     let maintenance = maintain_periodically(MAINTENANCE_INTERVAL, || {
         let (gateway, clock) = (current.load_full(), clock.clone());
         move || {
@@ -54,6 +54,7 @@ pub(super) async fn run(
         () = admin.serve(listener) => {}
         () = maintenance => {}
         () = certificates => {}
+        () = history.sample_periodically(&current) => {}
         () = probe_tips(current.clone(), changes) => {}
         _ = stop.wait_for(|stop| *stop) => {}
     }

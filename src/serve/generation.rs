@@ -230,9 +230,6 @@ pub(super) fn after(
         shared: before.shared.clone(),
         tracer: before.records.tracer.clone(),
     };
-    if let Some(tracer) = &identity.tracer {
-        tracer.set(config.traces);
-    }
     if let (Some(shared), Some(replica)) = (&before.shared, &config.shared) {
         let waits = (replica.timeout, replica.fill_wait);
         shared.reconfigure(waits, longest_request(&config));
@@ -395,6 +392,9 @@ fn assemble(
     compressor: Arc<Compressor>,
     identity: Identity,
 ) -> Arc<Gateway> {
+    if let Some(tracer) = &identity.tracer {
+        tracer.set(config.traces);
+    }
     let document = openapi::document(&config.routes, clients.tokens.is_required());
     let text = Bytes::from(document.to_string());
     let respond = responder(&config, &clients, &fill.cache, &compressor);

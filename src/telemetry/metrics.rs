@@ -3,6 +3,7 @@
 
 mod disk;
 mod engine;
+mod requests;
 mod shared;
 mod shared_tier;
 mod state;
@@ -66,7 +67,7 @@ impl fmt::Debug for Reading {
 impl Collector for Reading {
     fn encode(&self, to: DescriptorEncoder<'_>) -> fmt::Result {
         let (gateway, mut to) = (&*self.gateway, Metrics(to));
-        requests(gateway, &mut to)?;
+        requests::encode(gateway, &mut to)?;
         connections(gateway, &mut to)?;
         tls::encode(gateway, &self.listeners, &mut to)?;
         limits(gateway, &mut to)?;
@@ -89,27 +90,6 @@ impl Collector for Reading {
         )?;
         upstream::encode(gateway, &mut to)
     }
-}
-
-fn requests(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
-    let routes = gateway.routes.routes();
-    let requests = gateway.meter().counts().into_iter().map(|count| {
-        let route = count
-            .route
-            .and_then(|at| routes.get(at))
-            .map_or("none", |route| &*route.name);
-        let pairs = [
-            ("route", route),
-            ("outcome", count.outcome),
-            ("class", count.class),
-        ];
-        (labels(&pairs), count.requests)
-    });
-    to.counter(
-        "ordgate_requests",
-        "Requests answered, by route, by outcome (a fresh or stale stored response, an answer of the upstream, or a refusal), and by class of status code",
-        requests.collect(),
-    )
 }
 
 fn http2(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {

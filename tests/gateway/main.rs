@@ -59,6 +59,8 @@ mod key_leak;
 
 mod admin;
 
+mod dashboard;
+
 mod deploy;
 
 mod purge;

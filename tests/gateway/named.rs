@@ -349,7 +349,7 @@ async fn the_command_line_names_them() {
     ] {
         let process = Process::start(
             &[&["serve", "--listen", "127.0.0.1:0"], arguments].concat(),
-            &[],
+            &[("ORDGATE_ADMIN", "127.0.0.1:0")],
         );
         let left = process.wait();
         assert_eq!(left.code(), Some(2), "{arguments:?}");

@@ -5,13 +5,13 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::{Metrics, by, one};
 use crate::gateway::Gateway;
+use crate::trace::tracer::SpanCounts;
 
-/// Writes them; without a collector, none.
+/// Writes them; without a collector they are 0.
 pub(super) fn encode(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
-    let Some(tracer) = &gateway.records.tracer else {
-        return Ok(());
-    };
-    let counts = &tracer.counts;
+    let none = SpanCounts::default();
+    let tracer = gateway.records.tracer.as_ref();
+    let counts = tracer.map_or(&none, |tracer| &tracer.counts);
     let results = [
         ("exported", &counts.exported),
         ("dropped", &counts.dropped),

@@ -19,7 +19,7 @@ use crate::upstream::keys::{KeySnapshot, KeySnapshotAtHost};
 use crate::upstream::{Histogram, Priority, Upstream};
 
 /// A histogram that another module counts.
-struct Counted(Histogram);
+pub(super) struct Counted(pub(super) Histogram);
 
 impl EncodeMetric for Counted {
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {

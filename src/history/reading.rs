@@ -1,0 +1,113 @@
+//! One reading of the process's counters and gauges, and what happened between two.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use super::process::ProcessUse;
+use super::{Row, SERIES};
+use crate::cache::outcome::OUTCOMES;
+use crate::gateway::Gateway;
+
+/// Outcomes and, last, refusals.
+const RESULTS: usize = OUTCOMES.len() + 1;
+
+/// Counters and gauges at a moment.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Reading {
+    /// Requests by outcome since the start.
+    pub(super) requests: [u64; RESULTS],
+    pub(super) sent: u64,
+    pub(super) failed: u64,
+    /// What the first upstream's keys have left, and their limit; `None` without one.
+    pub(super) budget: Option<(usize, usize)>,
+    pub(super) queue: usize,
+    pub(super) in_flight: u32,
+    pub(super) connections: u64,
+    pub(super) cache_bytes: u64,
+    pub(super) disk_bytes: Option<u64>,
+    pub(super) process: Option<ProcessUse>,
+    pub(super) tip: Option<u32>,
+}
+
+impl Reading {
+    /// Reads the counters of a gateway.
+    pub(super) fn of(gateway: &Gateway) -> Self {
+        let mut requests = [0; RESULTS];
+        for count in gateway.meter().counts() {
+            let outcome = OUTCOMES.iter().position(|name| *name == count.outcome);
+            requests[outcome.unwrap_or(OUTCOMES.len())] += count.requests;
+        }
+        let mut reading = Self {
+            requests,
+            connections: gateway.meter().totals.connections.load(Relaxed),
+            cache_bytes: gateway.cache.store().size().bytes,
+            process: ProcessUse::read(),
+            ..Self::default()
+        };
+        for (_, upstream) in gateway.upstreams.iter() {
+            reading.sent += upstream.counters().sent();
+            reading.failed += upstream.counters().failed.load(Relaxed);
+            reading.queue += upstream.queue().len();
+            reading.in_flight += upstream.in_flight();
+        }
+        // Upstreams may share keys, so a sum over all upstreams could count one twice.
+        let keys = gateway.upstreams.first().key_snapshots().into_iter();
+        let keys = keys.filter_map(|key| key.remaining.zip(key.per_minute));
+        reading.budget =
+            keys.reduce(|(left, all), (of_left, of_all)| (left + of_left, all + of_all));
+        let disk = gateway.fill.disk.get();
+        reading.disk_bytes = disk.map(|disk| disk.tier().snapshot().bytes);
+        let tips = gateway.tip_snapshots();
+        reading.tip = tips.iter().filter_map(|tip| tip.height).max();
+        reading
+    }
+
+    /// The row of the interval from an earlier reading to this one.
+    pub(super) fn row(&self, earlier: &Self, elapsed: Duration) -> Row {
+        const MIB: f64 = 1024.0 * 1024.0;
+        let seconds = elapsed.as_secs_f64().max(0.001);
+        let since: Vec<_> = self
+            .requests
+            .iter()
+            .zip(earlier.requests)
+            .map(|(now, then)| now.saturating_sub(then))
+            .collect();
+        let rate = |count: u64| count as f64 / seconds;
+        let of = |name: &str| OUTCOMES.iter().position(|known| *known == name);
+        let without_upstream = ["hit", "stale", "disk", "shared"].map(|name| {
+            let count = of(name).and_then(|place| since.get(place));
+            count.copied().unwrap_or(0)
+        });
+        let answered: u64 = since.iter().take(OUTCOMES.len()).sum();
+        let hit_ratio = match answered {
+            0 => f64::NAN,
+            all => without_upstream.iter().sum::<u64>() as f64 / all as f64,
+        };
+        let (left, budget) = self.budget.unzip();
+        let number = |value: Option<usize>| value.map_or(f64::NAN, |value| value as f64);
+        let cpu = self.process.zip(earlier.process);
+        let cpu = cpu.map(|(now, then)| now.cpu.saturating_sub(then.cpu).as_secs_f64() / seconds);
+        let gauges = [
+            hit_ratio,
+            rate(self.sent.saturating_sub(earlier.sent)),
+            rate(self.failed.saturating_sub(earlier.failed)),
+            number(left),
+            number(budget),
+            self.queue as f64,
+            f64::from(self.in_flight),
+            self.connections as f64,
+            self.cache_bytes as f64 / MIB,
+            self.disk_bytes.map_or(f64::NAN, |bytes| bytes as f64 / MIB),
+            cpu.unwrap_or(f64::NAN),
+            self.process
+                .map_or(f64::NAN, |process| process.resident as f64 / MIB),
+            self.tip.map_or(f64::NAN, f64::from),
+        ];
+        let values = since.iter().map(|count| rate(*count)).chain(gauges);
+        let mut row = [f32::NAN; SERIES.len()];
+        for (place, value) in row.iter_mut().zip(values) {
+            *place = value as f32;
+        }
+        row
+    }
+}

@@ -1,0 +1,61 @@
+//! Metrics of requests: how many there were, and how long they took.
+
+use std::fmt;
+
+use prometheus_client::metrics::MetricType;
+
+use super::upstream::Counted;
+use super::{Metrics, labels};
+use crate::gateway::Gateway;
+
+/// Writes them.
+pub(super) fn encode(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
+    counts(gateway, to)?;
+    times(gateway, to)
+}
+
+fn counts(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
+    let requests = gateway.meter().counts().into_iter().map(|count| {
+        let pairs = [
+            ("route", route(gateway, count.route)),
+            ("outcome", count.outcome),
+            ("class", count.class),
+        ];
+        (labels(&pairs), count.requests)
+    });
+    to.counter(
+        "ordgate_requests",
+        "Requests answered, by route, by outcome (a fresh or stale stored response, an answer of the upstream, a document of ordgate's own, a preflight, or a refusal), and by class of status code",
+        requests.collect(),
+    )
+}
+
+fn times(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
+    let rows = gateway.meter().latency_snapshot().into_iter().map(|row| {
+        let pairs = [
+            ("route", route(gateway, row.route)),
+            ("outcome", row.outcome),
+        ];
+        let buckets = row.times.cumulative();
+        let buckets = buckets.map(|(bound, count)| (bound.as_secs_f64(), count));
+        let histogram = (
+            row.times.sum().as_secs_f64(),
+            row.times.count(),
+            buckets.collect(),
+        );
+        (labels(&pairs), Counted(histogram))
+    });
+    to.family(
+        "ordgate_request_duration_seconds",
+        "From the last byte of a request to the head of its response, by route and outcome",
+        MetricType::Histogram,
+        rows,
+    )
+}
+
+/// The name of a route, by its position.
+fn route(gateway: &Gateway, at: Option<usize>) -> &str {
+    let routes = gateway.routes.routes();
+    at.and_then(|at| routes.get(at))
+        .map_or("none", |route| &*route.name)
+}
