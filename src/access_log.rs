@@ -9,8 +9,9 @@ use serde::Serialize;
 
 use crate::identify::ClientLabel;
 use crate::meter::RequestKind;
-use crate::respond::RequestId;
+use crate::reason::Reason;
 use crate::trace::context::TraceId;
+use crate::wire::request_id::RequestId;
 
 /// The configuration of the access log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -62,6 +63,9 @@ pub enum Field {
     Duration,
     /// The outcome: one of [`KIND_NAMES`](crate::meter::KIND_NAMES).
     Cache,
+    /// Why the request was refused or failed, or why a stale response answered it: the
+    /// name of a [`Reason`](crate::reason::Reason).
+    Reason,
     /// Milliseconds that the upstream took.
     Upstream,
     /// The request's id.
@@ -72,7 +76,7 @@ pub enum Field {
 
 impl Field {
     /// The names in proxy.toml.
-    pub const NAMES: [(&'static str, Self); 12] = [
+    pub const NAMES: [(&'static str, Self); 13] = [
         ("client", Self::Client),
         ("method", Self::Method),
         ("version", Self::Version),
@@ -82,6 +86,7 @@ impl Field {
         ("bytes", Self::Bytes),
         ("duration", Self::Duration),
         ("cache", Self::Cache),
+        ("reason", Self::Reason),
         ("upstream", Self::Upstream),
         ("request_id", Self::RequestId),
         ("trace_id", Self::TraceId),
@@ -155,6 +160,7 @@ impl AccessLog {
                     bytes = has(Field::Bytes).then_some(entry.bytes),
                     duration_ms = has(Field::Duration).then(|| millis(entry.duration)),
                     cache = has(Field::Cache).then(|| entry.kind.name()),
+                    reason = entry.kind.reason().filter(|_| has(Field::Reason)).map(Reason::name),
                     upstream_ms = entry.upstream.filter(|_| has(Field::Upstream)).map(millis),
                     request_id = has(Field::RequestId).then_some(entry.request_id.as_str()),
                     trace_id = entry.trace_id.filter(|_| has(Field::TraceId)).map(tracing::field::display),

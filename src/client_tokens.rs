@@ -22,6 +22,8 @@ use std::time::SystemTime;
 
 use foldhash::quality::RandomState;
 
+use crate::reason::Reason;
+
 pub use file::{TokenFile, TokenName, TokenSettings};
 pub use token::Digest;
 
@@ -69,6 +71,17 @@ impl TokenFault {
             Self::Unknown => "unknown",
             Self::Expired => "expired",
             Self::Conflicting => "conflicting",
+        }
+    }
+
+    /// The word for it.
+    pub const fn reason(self) -> Reason {
+        match self {
+            Self::Missing => Reason::NoToken,
+            Self::Malformed => Reason::MalformedToken,
+            Self::Unknown => Reason::UnknownToken,
+            Self::Expired => Reason::ExpiredToken,
+            Self::Conflicting => Reason::ConflictingTokens,
         }
     }
 }

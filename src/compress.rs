@@ -30,7 +30,7 @@ use crate::cache::encodings::{Encoded, EncodedBody, Encodings};
 use crate::cache::key::Key;
 use crate::cache::store::Store;
 use crate::identify::Client;
-pub(crate) use encode::{Effort, encode};
+pub(crate) use encode::{Effort, encode, unzip};
 use queue::Job;
 pub(crate) use worker::Compressor;
 

@@ -70,6 +70,7 @@ use crate::upstream::{
 use collapsed::ExchangeFrom;
 use failure_backoff::FailureBackoff;
 pub(crate) use from_disk::FromDisk;
+use from_shared::HeldTicket;
 use live_check::CheckKeys;
 pub(crate) use lookup::LookupKey;
 pub(crate) use plan::Plan;
@@ -237,7 +238,8 @@ impl Fill {
 
     /// Requests a key from the upstream, for routes that neither store nor collapse.
     pub(crate) async fn fetch_unshared(&self, key: &Key, priority: RequestPriority) -> FillResult {
-        let answer = trace::alone(self.send(key, priority)).await?;
+        let ticket = HeldTicket::default();
+        let answer = trace::alone(self.send(key, priority, &ticket)).await?;
         let sequence = self.cache.store().sequence();
         Ok(FillAnswer {
             stored: Arc::new(self.prepare(answer, None, sequence)),
@@ -259,8 +261,10 @@ impl Fill {
             true => self.make_chain_answer(lead, key, route, priority).await,
             // Mode `override`: `off` is fetched unshared, and `respect` by `relay`.
             false => {
-                let fetch = self.fetch_and_store(key, &route.cache, priority);
-                self.share_or_fetch(key, route, priority, fetch).await
+                let ticket = HeldTicket::default();
+                let fetch = self.fetch_and_store(key, &route.cache, priority, &ticket);
+                self.share_or_fetch(key, route, priority, (&ticket, fetch))
+                    .await
             }
         }
     }
@@ -309,10 +313,11 @@ impl Fill {
         key: &Key,
         policy: &Policy,
         priority: RequestPriority,
+        ticket: &HeldTicket,
     ) -> FillResult {
         for _ in 0..MOST_ATTEMPTS {
             let sequence = self.cache.store().sequence();
-            let answer = self.send(key, priority).await?;
+            let answer = self.send(key, priority, ticket).await?;
             let lifetime = policy.times.lifetime(answer.status, answer.index.empty);
             let stored = Arc::new(self.prepare(answer, lifetime, sequence));
             if self.cache.store().response_was_purged(key, &stored) {
@@ -333,9 +338,19 @@ impl Fill {
         Err(Failure::Unsettled)
     }
 
-    /// Sends a request to the upstream, and reports a failure.
-    async fn send(&self, key: &Key, priority: RequestPriority) -> Result<Answer, Failure> {
-        let answer = self.upstream_of(key).fetch(key.target(), priority).await;
+    /// Sends a request to the upstream, and reports a failure. If the request has to wait
+    /// for its admission, other replicas do not wait for it.
+    async fn send(
+        &self,
+        key: &Key,
+        priority: RequestPriority,
+        ticket: &HeldTicket,
+    ) -> Result<Answer, Failure> {
+        let priority = priority.on_route(key.route());
+        let on_queue = || ticket.unlock();
+        let upstream = self.upstream_of(key);
+        let answer = upstream.fetch_or_queue(key.target(), priority, &on_queue);
+        let answer = answer.await;
         match &answer {
             Ok(_) => self.missing_routes.answered(key.route()),
             Err(failure) => {

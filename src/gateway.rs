@@ -38,10 +38,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 pub(crate) use clients::ClientPolicy;
-pub(crate) use document::Document;
 use foldhash::quality::FixedState;
 use http::header::CONNECTION;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, Version};
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use http_body_util::BodyExt;
 use hyper::body::Body as _;
 use miss::Miss;
@@ -64,18 +64,20 @@ use crate::compress::Compressor;
 use crate::fill::{Fill, LookupKey};
 use crate::limit::Limit;
 use crate::look_ahead;
+use crate::meter::errors::AnsweredError;
 use crate::meter::{Meter, RequestKind};
 use crate::refusal::Refusal;
 use crate::relay::{self, Relay};
-use crate::respond::{RequestId, Responder, ResponseContext};
+use crate::respond::{Document, Responder, ResponseContext};
 use crate::route::{HeaderMode, Methods, Route, RouteTable};
 use crate::shared::Shared;
 use crate::state_dir::OpenedState;
 use crate::trace::tracer::Tracer;
-use crate::upstream::{Priority, RequestPriority, Upstreams};
+use crate::upstream::{Priority, Upstreams};
 use crate::wire::Body;
 use crate::wire::body::BodyError;
 use crate::wire::head::http2;
+use crate::wire::request_id::RequestId;
 
 /// Everything that answering needs. It is made at start and at each reload.
 pub struct Gateway {
@@ -125,6 +127,9 @@ pub(crate) struct Records {
     pub(crate) counts_use: bool,
 }
 
+/// What is known of a request, and its URI.
+type RequestRef<'a> = (&'a RequestContext, &'a Uri);
+
 /// What a request needs after memory was consulted.
 enum NextStep {
     /// It is answered.
@@ -170,10 +175,12 @@ impl Gateway {
                 let query = miss.requested().target().split_once('?');
                 let query = query.map(|(_, query)| query);
                 let trace = self.begin_trace(&request, &mut context, query);
-                let fields = request.into_parts().0.headers;
+                let head = request.into_parts().0;
+                let (uri, fields) = (head.uri, head.headers);
                 in_trace(trace, async move {
                     let _working = session.activity.begin_request();
-                    gateway.answer_miss(&session, context, miss, fields).await
+                    let request = (&context, &uri);
+                    gateway.answer_miss(&session, request, miss, fields).await
                 })
             }
             Ok(NextStep::Relay(mut fetch)) => {
@@ -181,12 +188,15 @@ impl Gateway {
                 // What a query means is the origin's matter: it may be secret.
                 let trace = self.begin_trace(&request, &mut context, None);
                 let (head, body) = request.into_parts();
+                let uri = head.uri;
                 fetch.request.fields = head.headers;
                 fetch.request.body =
                     (!body.is_end_stream()).then(|| body.map_err(Into::into).boxed());
                 in_trace(trace, async move {
                     let _working = session.activity.begin_request();
-                    gateway.answer_plain(&session, context, *fetch).await
+                    gateway
+                        .answer_plain(&session, (&context, &uri), *fetch)
+                        .await
                 })
             }
             Err(refusal) => self.refuse(session, &request, context, &refusal),
@@ -276,7 +286,7 @@ impl Gateway {
             judged.stored = self.fill.store_as_final(key, &judged.stored);
         }
         if reuse == Reuse::WhileRevalidate {
-            let priority = RequestPriority::of(context.client(), Priority::Revalidation);
+            let priority = context.priority(Priority::Revalidation);
             self.fill.refresh(key, priority);
         }
         if self.records.counts_use
@@ -342,7 +352,8 @@ impl Gateway {
     ) -> ResponseFuture {
         context.note_trace(request.headers());
         let fields = context.for_response(&self.clients, request.headers());
-        let mut response = self.responder.refusal(refusal, None, &fields);
+        let of = (&context, request.uri());
+        let mut response = self.render_refusal(refusal, None, of, &fields);
         if !request.body().is_end_stream() {
             // The next request would begin after the unread body.
             close_connection(&mut response);
@@ -350,14 +361,47 @@ impl Gateway {
         ResponseFuture::Done(Some(self.finish(
             session,
             &context,
-            RequestKind::Refusal,
+            RequestKind::Refusal(refusal.reason()),
             None,
             response,
         )))
     }
 
-    /// The one exit: counts the request and the time that it took, and writes the access log where it is
-    /// enabled.
+    /// Renders a refusal of a request.
+    fn render_refusal(
+        &self,
+        refusal: &Refusal,
+        outcome: Option<Outcome>,
+        request: RequestRef<'_>,
+        fields: &ResponseContext<'_>,
+    ) -> Response<Body> {
+        let status = refusal.status();
+        if status.is_server_error() {
+            self.record_error(
+                request,
+                status,
+                (refusal.reason().name(), &refusal.detail()),
+            );
+        }
+        self.responder.refusal(refusal, outcome, fields)
+    }
+
+    /// Records an answer with a 5xx status, for `/status`: a word for the reason, and the
+    /// cause as text.
+    fn record_error(
+        &self,
+        (context, uri): RequestRef<'_>,
+        status: StatusCode,
+        why: (&'static str, &str),
+    ) {
+        let target = uri.path_and_query().map_or("", PathAndQuery::as_str);
+        let at = (self.clock.now(), context.request_id);
+        let error = AnsweredError::new(at, &context.method, target, status, why);
+        self.meter().totals.errors.record(error);
+    }
+
+    /// The one exit: counts the request and the time that it took, and writes the access
+    /// log where it is enabled.
     fn finish(
         &self,
         session: &Session,

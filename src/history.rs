@@ -29,9 +29,9 @@ pub const INTERVAL: Duration = Duration::from_secs(2);
 /// How many samples are kept: ten minutes of them.
 pub const POINTS: usize = 300;
 
-/// The names of the series, in the order of a row. The first eight are requests per
-/// second by outcome.
-pub const SERIES: [&str; 21] = [
+/// The names of the series, in the order of a row. The first nine are requests per
+/// second by outcome; `other` are documents of ordgate's own and preflights.
+pub const SERIES: [&str; 24] = [
     "hit",
     "stale",
     "miss",
@@ -40,8 +40,12 @@ pub const SERIES: [&str; 21] = [
     "disk",
     "shared",
     "refused",
+    "other",
     // Answers without the upstream, as a share of all that are not refusals.
     "hit_ratio",
+    // How long the same requests took.
+    "p50_ms",
+    "p99_ms",
     // Requests per second to all upstreams, and those of them that failed.
     "upstream_sent",
     "upstream_failed",

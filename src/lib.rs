@@ -9,7 +9,7 @@
 //!
 //! | layer | modules |
 //! |---|---|
-//! | basics | [`clock`], [`sync`], [`units`], [`wire`] |
+//! | basics | [`clock`], [`sync`], [`units`], [`reason`], [`wire`] |
 //! | rules | [`cache`]`::{list, date, delta, directives, targeted, status, coding, hop, freshness, invalidate, vary, reuse, storable, validator, freshen, range, key, policy, etag, outcome}`, [`pages`], [`chain`]`::{finality, live_checks, ledger, transaction_index}`, [`identify`], [`client_tokens`], [`validate`], [`route`], [`trace`]`::{context}` |
 //! | state | [`state_dir`], [`trace`], [`limit`], [`chain`], [`cache`], [`compress`], [`collapse`], [`upstream`]`::{failure, latency, connection, admission, endpoint, keys}`, [`upstream`], [`unsent`], [`meter`], [`portable`], [`shared`]`::{allowance, engine}`, [`shared`], [`disk`]`::{engine}`, [`disk`] |
 //! | request path | [`refusal`], [`respond`], [`access_log`], [`relay`], [`fill`], [`look_ahead`], [`probe`], [`gateway`] |
@@ -55,6 +55,7 @@ pub mod openapi;
 pub mod pages;
 pub mod portable;
 pub mod probe;
+pub mod reason;
 pub mod refusal;
 pub mod relay;
 pub mod reload;

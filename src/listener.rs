@@ -42,6 +42,7 @@ use crate::clock::Clock;
 use crate::gateway::Gateway;
 use crate::identify::TrustedProxies;
 use crate::meter::Totals;
+use crate::reason::Reason;
 use crate::tls::{CertificateStatus, TlsServer, TlsSettings};
 use crate::unsent::UnsentBounds;
 use crate::wire::head::HeadBounds;
@@ -245,6 +246,15 @@ enum OverLimit {
     Total,
     /// That of one client, such as `PerClient::connections`.
     Client,
+}
+
+impl OverLimit {
+    fn reason(self) -> Reason {
+        match self {
+            Self::Total => Reason::TooManyConnections,
+            Self::Client => Reason::TooManyClientConnections,
+        }
+    }
 }
 
 impl Acceptor {

@@ -6,6 +6,7 @@
 //! stay are shared by both, so that requests still under way on the old one are
 //! not lost.
 
+pub mod errors;
 mod latency;
 
 use std::sync::Arc;
@@ -16,8 +17,11 @@ use http::StatusCode;
 use latency::RouteLatency;
 pub use latency::{LatencyHistogram, RequestLatency};
 
+use errors::RecentErrors;
+
 use crate::cache::outcome::{OUTCOMES, Outcome};
 use crate::clock::Moment;
+use crate::reason::Reason;
 use crate::unsent::UnsentBytes;
 
 /// Classes of status codes: 1xx to 5xx.
@@ -30,14 +34,16 @@ const SHARDS: usize = 8;
 /// What a request counts as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestKind {
-    /// It was answered by a route, or the upstream failed.
+    /// It was answered by a route.
     Answer(Outcome),
+    /// The upstream failed, or no request to it was possible.
+    Failure(Outcome, Reason),
     /// It was answered with a document of ordgate's own.
     Document,
     /// It was OPTIONS.
     Preflight,
     /// It was refused.
-    Refusal,
+    Refusal(Reason),
 }
 
 /// The names of the kinds of requests in logs and metrics, where they are outcomes too.
@@ -59,16 +65,27 @@ impl RequestKind {
     #[inline]
     pub(crate) fn index(self) -> usize {
         match self {
-            Self::Answer(outcome) => outcome.index(),
+            Self::Answer(outcome) | Self::Failure(outcome, _) => outcome.index(),
             Self::Document => OUTCOMES.len(),
             Self::Preflight => OUTCOMES.len() + 1,
-            Self::Refusal => OUTCOMES.len() + 2,
+            Self::Refusal(_) => OUTCOMES.len() + 2,
         }
     }
 
     /// Its name in logs and metrics.
     pub(crate) fn name(self) -> &'static str {
         KIND_NAMES[self.index()]
+    }
+
+    /// Why it was refused, why it failed, or why a stale response answered it.
+    #[inline]
+    pub(crate) fn reason(self) -> Option<Reason> {
+        match self {
+            Self::Failure(_, reason)
+            | Self::Refusal(reason)
+            | Self::Answer(Outcome::StaleIfError { reason, .. }) => Some(reason),
+            Self::Answer(_) | Self::Document | Self::Preflight => None,
+        }
     }
 }
 
@@ -106,6 +123,33 @@ pub struct Totals {
     pub unsent: Arc<UnsentBytes>,
     /// Clients in the limiter's table after its last pruning.
     pub clients: AtomicU64,
+    /// Requests that were refused or failed, and refused connections.
+    pub refused: RefusalCounts,
+    /// The last answers with a 5xx status.
+    pub errors: RecentErrors,
+}
+
+/// Counts of refusals and failures since the start, by reason.
+#[derive(Debug)]
+pub struct RefusalCounts([AtomicU64; Reason::ALL.len()]);
+
+impl Default for RefusalCounts {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| AtomicU64::new(0)))
+    }
+}
+
+impl RefusalCounts {
+    /// Counts one.
+    pub fn count(&self, reason: Reason) {
+        self.0[reason as usize].fetch_add(1, Relaxed);
+    }
+
+    /// Each reason, and how many there were.
+    pub fn by_reason(&self) -> impl Iterator<Item = (Reason, u64)> + '_ {
+        let counts = Reason::ALL.into_iter().zip(&self.0);
+        counts.map(|(reason, count)| (reason, count.load(Relaxed)))
+    }
 }
 
 /// The least time between two log lines about floods of one kind.
@@ -297,6 +341,9 @@ impl Meter {
         status: StatusCode,
         took: Duration,
     ) {
+        if let RequestKind::Failure(_, reason) | RequestKind::Refusal(reason) = kind {
+            self.totals.refused.count(reason);
+        }
         let route = route.map_or(0, |route| usize::from(route) + 1);
         let kind = kind.index();
         let class = usize::from(status.as_u16() / 100).clamp(1, CLASSES) - 1;
@@ -341,7 +388,7 @@ mod tests {
         for connection in 0..100 {
             meter.count(connection, Some(1), hit, StatusCode::OK, took);
         }
-        let kinds = [RequestKind::Refusal, RequestKind::Document];
+        let kinds = [RequestKind::Refusal(Reason::NoRoute), RequestKind::Document];
         meter.count(1, None, kinds[0], StatusCode::NOT_FOUND, took);
         meter.count(1, None, kinds[1], StatusCode::OK, took);
         meter.count(1, Some(9), kinds[0], StatusCode::OK, took);
@@ -376,6 +423,9 @@ mod tests {
             [document, refused, hits],
             "what stays counts on"
         );
+        let reasons = next.totals.refused.by_reason();
+        let found = reasons.filter(|(_, count)| *count > 0);
+        assert_eq!(found.collect::<Vec<_>>(), [(Reason::NoRoute, 2)]);
     }
     #[test]
     fn floods_of_a_kind_are_logged_once_a_minute() {

@@ -15,6 +15,7 @@ use serde::Serialize;
 
 use crate::client_tokens::TokenFault;
 use crate::limit::{TooManyMisses, TooManyRequests};
+use crate::reason::Reason;
 use crate::trace::context::TraceId;
 use crate::upstream::BodyFault;
 use crate::upstream::Failure;
@@ -63,8 +64,8 @@ pub(crate) enum Refusal {
     Upstream(Failure),
 }
 
-/// The body of a refusal: the members of RFC 9457, and `error`, which clients of
-/// the API read.
+/// The body of a refusal: the members of RFC 9457, `error`, which clients of the API
+/// read, and `reason`, which programs may compare.
 #[derive(Debug, Serialize)]
 pub(crate) struct ProblemDetails<'a> {
     r#type: &'static str,
@@ -78,6 +79,7 @@ pub(crate) struct ProblemDetails<'a> {
     received: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     allowed: Option<&'a str>,
+    reason: Reason,
     #[serde(rename = "request_id")]
     request_id: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -260,34 +262,30 @@ impl Refusal {
             parameter: invalid.map(|i| &*i.parameter),
             received: invalid.map(|i| &*i.received),
             allowed: invalid.map(|i| &*i.allowed),
+            reason: self.reason(),
             request_id,
             trace_id: trace.map(|id| id.to_string()),
         }
     }
 
-    /// A word for metrics and for `detail` in `cache-status`.
-    pub(crate) fn word(&self) -> &'static str {
+    /// The word for it.
+    pub(crate) const fn reason(&self) -> Reason {
         match self {
-            Self::Head(HeadFault::Upgrade) => "upgrade",
-            Self::Head(_) => "malformed",
-            Self::TargetForm => "target-form",
-            Self::NoRoute => "no-route",
-            Self::Method { .. } => "method",
-            Self::Body => "body",
-            Self::Invalid(_) => "invalid",
-            Self::Token(_) => "token",
-            Self::TokenOrigin => "token-origin",
-            Self::TooMany(_) => "rate-limited",
-            Self::TooManyMisses(_) => "misses-limited",
-            Self::TooManyConnections => "connections",
-            Self::TooManyClientConnections => "client-connections",
-            Self::OnlyIfCached => "only-if-cached",
-            Self::Loop => "loop",
-            Self::Upstream(Failure::Spent { .. }) => "budget-spent",
-            Self::Upstream(Failure::BreakerOpen { .. }) => "breaker-open",
-            Self::Upstream(Failure::Throttled { .. }) => "throttled",
-            Self::Upstream(Failure::RequestBody(_)) => "request-body",
-            Self::Upstream(failure) => failure.name(),
+            Self::Head(fault) => fault.reason(),
+            Self::TargetForm => Reason::BadTarget,
+            Self::NoRoute => Reason::NoRoute,
+            Self::Method { .. } => Reason::Method,
+            Self::Body => Reason::Body,
+            Self::Invalid(_) => Reason::Invalid,
+            Self::Token(fault) => fault.reason(),
+            Self::TokenOrigin => Reason::TokenOrigin,
+            Self::TooMany(_) => Reason::Limited,
+            Self::TooManyMisses(_) => Reason::LimitedMisses,
+            Self::TooManyConnections => Reason::TooManyConnections,
+            Self::TooManyClientConnections => Reason::TooManyClientConnections,
+            Self::OnlyIfCached => Reason::OnlyIfCached,
+            Self::Loop => Reason::Loop,
+            Self::Upstream(failure) => failure.reason(),
         }
     }
 }

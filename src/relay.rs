@@ -48,6 +48,7 @@ use crate::route::{Route, RouteTable};
 use crate::shared::SharedTier;
 use crate::upstream::{Failure, MissingRoutes, RequestBody, Upstreams};
 use crate::wire::Body;
+use crate::wire::request_id::RequestId;
 pub(crate) use recall::{Recall, decide_plain, mark_as_from_disk, recall};
 use sent::ForwardedFields;
 pub use shared::{Announced, InProgress};
@@ -131,6 +132,8 @@ pub(crate) struct ClientRequest {
     pub(crate) client: Client,
     /// The address of the client's connection.
     pub(crate) peer: IpAddr,
+    /// Its id.
+    pub(crate) request_id: RequestId,
 }
 
 impl ClientRequest {

@@ -4,13 +4,12 @@
 //!
 //! Which of them to send is decided by the gateway.
 
-mod request_id;
+mod document;
 mod template;
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use bytes::Bytes;
 use http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
     ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_HEADERS,
@@ -36,8 +35,9 @@ use crate::limit::RequestAllowance;
 use crate::limit::tokens::TokenClient;
 use crate::refusal::Refusal;
 use crate::trace;
+pub use crate::wire::request_id::RequestId;
 use crate::wire::{Body, PROBLEM_JSON, RATELIMIT, RATELIMIT_POLICY, SERVER_TIMING, X_REQUEST_ID};
-pub use request_id::RequestId;
+pub(crate) use document::{Document, DocumentText};
 use template::{FieldRole, HeaderTemplate, TemplateForm, Templates};
 
 /// Configuration of what responses carry beside the answer.
@@ -330,7 +330,6 @@ impl Responder {
         outcome: Option<Outcome>,
         context: &ResponseContext<'_>,
     ) -> Response<Body> {
-        trace::change_request(|span| span.set("ordgate.reason", refusal.word()));
         let trace = trace::id_for(context.fields);
         let problem = refusal.problem(context.request_id.as_str(), trace);
         let body = serde_json::to_vec(&problem).unwrap_or_default();
@@ -342,7 +341,10 @@ impl Responder {
         self.add_constant(fields);
         self.set_variable(fields, context);
         if let Some(outcome) = outcome {
-            fields.insert(CACHE_STATUS, outcome.field(None, Some(refusal.word())));
+            fields.insert(
+                CACHE_STATUS,
+                outcome.field(None, Some(refusal.reason().name())),
+            );
         }
         refusal.fields(fields);
         response
@@ -372,36 +374,6 @@ impl Responder {
         }
         let vary = HeaderValue::from_static("access-control-request-headers");
         fields.append(VARY, vary);
-        response
-    }
-
-    /// A document of ordgate's own, or 304 if the client has it.
-    pub(crate) fn document(
-        &self,
-        media: &'static str,
-        text: &Bytes,
-        etag: &HeaderValue,
-        context: &ResponseContext<'_>,
-    ) -> Response<Body> {
-        let unchanged = none_match_fails(context.fields, etag);
-        let body = match unchanged {
-            true => Body::default(),
-            false => Body::new(text.clone()),
-        };
-        let mut response = Response::new(body);
-        let fields = response.headers_mut();
-        // No token is needed for it.
-        let control = HeaderValue::from_static("public, max-age=300");
-        fields.insert(CACHE_CONTROL, control);
-        fields.insert(ETAG, etag.clone());
-        self.add_constant(fields);
-        self.set_variable(fields, context);
-        match unchanged {
-            true => *response.status_mut() = StatusCode::NOT_MODIFIED,
-            false => {
-                fields.insert(CONTENT_TYPE, HeaderValue::from_static(media));
-            }
-        }
         response
     }
 }

@@ -36,7 +36,7 @@ pub use journal::JournalReport;
 use keeper::Keeper;
 pub use keeper::KeptSnapshot;
 use tier::TierLink;
-pub(crate) use tier::{PeekedEntry, SharedAnswer, SharedTier};
+pub(crate) use tier::{FillTicket, PeekedEntry, SharedAnswer, SharedTier};
 use tip::TipLeases;
 pub use tip::TipShare;
 
@@ -48,6 +48,12 @@ use crate::upstream::Upstreams;
 /// Decodes any bytes as a record of the journal: for the fuzz target.
 pub fn decode_journal_record(bytes: &[u8]) -> bool {
     journal::record::decode_any(bytes)
+}
+
+/// Decodes any bytes as a response that replicas keep for each other, with a checksum and
+/// without: for the fuzz target.
+pub fn decode_shared_value(bytes: &[u8]) -> bool {
+    tier::decode_any(bytes)
 }
 
 /// How the engine is used.
@@ -111,7 +117,13 @@ impl Shared {
         (state, clock): (&OpenedState, &Clock),
     ) -> Arc<Self> {
         let (prefix, name) = (&settings.prefix, &settings.name);
-        let journal = Journal::new(prefix, name, ProcessId(process), state, clock);
+        let journal = Journal::new(
+            prefix,
+            name,
+            ProcessId(process),
+            upstreams.budgets().clone(),
+            (state, clock),
+        );
         let keeper = Keeper::new(
             &settings.prefix,
             &settings.name,
@@ -135,7 +147,13 @@ impl Shared {
     }
 
     /// Applies what a reload has changed.
-    pub fn reconfigure(&self, (timeout, fill_wait): (Duration, Duration), longest: Duration) {
+    pub fn reconfigure<'t>(
+        &self,
+        (timeout, fill_wait): (Duration, Duration),
+        longest: Duration,
+        tips: impl Iterator<Item = &'t str>,
+    ) {
+        self.tips.retain(tips);
         self.keeper.set_longest(longest);
         self.tier.set_waits(fill_wait, timeout);
         *lock(&self.timeout) = timeout;
@@ -198,7 +216,11 @@ impl Shared {
     /// The state now.
     pub fn snapshot(&self) -> SharedSnapshot {
         SharedSnapshot {
-            engine: (self.engines.get()).map(|engines| engines.budgets.snapshot()),
+            engine: self.engines.get().and_then(|engines| {
+                let all = [&engines.budgets, &engines.journal].into_iter();
+                let all = all.chain(&engines.responses);
+                EngineSnapshot::of_all(all.map(|engine| engine.snapshot()))
+            }),
             budgets: self.keeper.snapshot(),
             journal: self.journal.report(),
             tips: self.tips.shares(),

@@ -9,6 +9,7 @@
 //! - [`endpoint`]: the base URLs, their health, and the limit of requests in
 //!   flight at each;
 //! - [`keys`]: the API keys, their budget permits and suspensions;
+//! - [`usage`]: what requests are sent for: routes, reasons, clients, targets;
 //! - [`client`]: the exchange with the server.
 //!
 //! [`Upstream::fetch`] fetches a canonical target; nothing else of a client's
@@ -36,6 +37,7 @@ mod missing_routes;
 mod reload;
 mod settings;
 mod upstreams;
+pub(crate) mod usage;
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -45,8 +47,8 @@ use admission::UnreadableFields;
 pub(crate) use admission::allowance::{AllowanceSnapshot, Limits};
 use admission::budgets::{BudgetOwner, Budgets};
 pub use admission::queue::AdmissionQueue;
-pub(crate) use admission::{ClientUsage, MIN_SHARED_SLOTS};
-pub use admission::{Priority, Rate, Rates, Replicas, RequestPriority};
+pub(crate) use admission::{Check, ClientUsage, MIN_SHARED_SLOTS};
+pub use admission::{Priority, Rate, Rates, Replicas, RequestOrigin, RequestPriority};
 use answer::Answer;
 pub use client::forward::{BodyPermit, StreamedAnswer};
 pub use client::key_search::{KeyEchoed, SearchedBody};
@@ -71,6 +73,7 @@ pub use settings::{
 };
 use tokio::sync::watch;
 pub use upstreams::{ProviderKeys, Upstreams};
+use usage::Usage;
 
 use crate::clock::Clock;
 use crate::sync::lock;
@@ -83,6 +86,18 @@ pub trait UpstreamClient: Send + Sync {
         target: &'a str,
         priority: RequestPriority,
     ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>>;
+
+    /// Fetches a canonical target, and calls `on_queue` when the request has to wait for
+    /// its admission.
+    fn fetch_or_queue<'a>(
+        &'a self,
+        target: &'a str,
+        priority: RequestPriority,
+        on_queue: &'a (dyn Fn() + Send + Sync),
+    ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>> {
+        let _never_waits = on_queue;
+        self.fetch(target, priority)
+    }
 
     /// Sends a request as it is ([`Upstream::forward`]), for routes that obey
     /// the origin's header fields.
@@ -113,6 +128,15 @@ impl UpstreamClient for Upstream {
         priority: RequestPriority,
     ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>> {
         Box::pin(self.fetch(target, priority))
+    }
+
+    fn fetch_or_queue<'a>(
+        &'a self,
+        target: &'a str,
+        priority: RequestPriority,
+        on_queue: &'a (dyn Fn() + Send + Sync),
+    ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>> {
+        Box::pin(self.fetch_or_queue(target, priority, on_queue))
     }
 
     fn forward<'a>(
@@ -161,6 +185,8 @@ pub struct Upstream {
     via: OnceLock<HeaderValue>,
     unreadable: UnreadableFields,
     counters: Arc<Counters>,
+    /// That of all upstreams of the process.
+    usage: Arc<Usage>,
 }
 
 impl Upstream {
@@ -174,6 +200,7 @@ impl Upstream {
         keys: Vec<ApiKey>,
         resolver: Resolver,
         budgets: Arc<Budgets>,
+        usage: Arc<Usage>,
         clock: Clock,
     ) -> Result<Self, SetupError> {
         settings.check(&keys)?;
@@ -205,6 +232,7 @@ impl Upstream {
             via: OnceLock::new(),
             unreadable: UnreadableFields::default(),
             counters: Arc::default(),
+            usage,
             settings,
             clock,
         };

@@ -16,7 +16,7 @@ pub(crate) const HASH_DIGITS: usize = 64;
 const HEIGHT_DIGITS: usize = 10;
 /// The most UTF-16 code units of a ticker. The reference upstream answers a longer
 /// one as an unknown route.
-const TICKER_CHARACTERS: usize = 100;
+pub(crate) const TICKER_CHARACTERS: usize = 100;
 
 /// Everything but the unreserved characters (RFC 3986 §2.3).
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC

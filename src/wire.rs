@@ -6,6 +6,7 @@ pub mod activity;
 pub mod body;
 pub mod head;
 pub(crate) mod origin;
+pub mod request_id;
 pub mod stream;
 
 pub use body::Body;

@@ -14,7 +14,7 @@ use http::header::{
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
 use crate::cache::coding::{AcceptedCodings, Coding};
-use crate::cache::etag::{etag, none_match_fails};
+use crate::cache::etag::{encoded_etag, etag, none_match_fails};
 use crate::compress::{Effort, encode};
 use crate::wire::Body;
 
@@ -141,7 +141,11 @@ impl File {
         for (name, value) in constant {
             fields.insert(name, HeaderValue::from_static(value));
         }
-        fields.insert(ETAG, tag(&prepared.etag, gzip.is_some()));
+        let etag = match gzip {
+            Some(_) => encoded_etag(&prepared.etag, Coding::Gzip),
+            None => prepared.etag.clone(),
+        };
+        fields.insert(ETAG, etag);
         if unchanged {
             *response.status_mut() = StatusCode::NOT_MODIFIED;
             return response;
@@ -152,14 +156,4 @@ impl File {
         }
         response
     }
-}
-
-/// The strong tag of a file in the coding that is sent.
-fn tag(etag: &HeaderValue, is_gzip: bool) -> HeaderValue {
-    if !is_gzip {
-        return etag.clone();
-    }
-    let plain = etag.as_bytes().strip_suffix(b"\"").unwrap_or_default();
-    let text = [plain, Coding::Gzip.tag_suffix(), b"\""].concat();
-    HeaderValue::from_bytes(&text).unwrap_or(etag.clone())
 }

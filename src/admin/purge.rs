@@ -27,7 +27,7 @@ use selector::{Selector, by_body, by_query};
 use serde_json::{Value, json};
 
 use super::browser::{browser_sign, refuse_browser};
-use super::response::{invalid, json_body, problem};
+use super::response::{invalid, json_body, problem, problem_with};
 use crate::cache::Attached;
 use crate::cache::purge::Purge;
 use crate::cache::store::Store;
@@ -79,12 +79,12 @@ pub(super) async fn answer(
                     }
                     json_body(purged.to_string())
                 }
-                (Err(error), _) => problem(
+                (Err(error), replicas) => problem_with(
                     StatusCode::INTERNAL_SERVER_ERROR,
                     &format!(
                         "It is purged, but this could not be recorded on disk ({error}): purge it again, or remove the state directory before the next start"
                     ),
-                    None,
+                    replicas.map(|replicas| ("replicas", replicas)).as_slice(),
                 ),
             }
         }

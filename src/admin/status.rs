@@ -1,9 +1,11 @@
 //! `/status`: the state of the gateway as JSON. Keys are named, never shown.
 
 mod engine;
+mod errors;
 mod latency;
 mod shared;
 mod shared_tier;
+mod spending;
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -13,17 +15,20 @@ use serde_json::{Map, Value, json};
 use super::Admin;
 use crate::cache::date;
 use crate::client_tokens::TokenFault;
-use crate::clock::Clock;
+use crate::clock::{Clock, Moment};
 use crate::gateway::Gateway;
 use crate::limit::tokens::MOST_TOKEN_ROWS;
-use crate::meter::{FrameFlood, Http2Totals};
+use crate::meter::{Count, FrameFlood, Http2Totals};
+use crate::route::Route;
 use crate::upstream::BodyFault;
 use crate::upstream::ClientUsage;
 use crate::upstream::counters::SendReason;
 use crate::upstream::endpoint::breaker::BreakerState;
-use crate::upstream::endpoint::{EndpointSnapshot, Host, LastFailure};
+use crate::upstream::endpoint::{EndpointSnapshot, Host};
 use crate::upstream::keys::KeySnapshotAtHost;
 use crate::upstream::{Priority, Upstream};
+use errors::errors;
+use spending::{last_failover, last_failure, spending};
 
 /// The most clients that are listed, by their use of the budget.
 const HEAVIEST: usize = 10;
@@ -36,14 +41,6 @@ pub(super) fn status(admin: &Admin, gateway: &Gateway) -> Value {
     let counts = gateway.meter().counts();
     let stale = counts.iter().filter(|count| count.outcome == "stale");
     let stale: u64 = stale.map(|count| count.requests).sum();
-    let requests = counts.iter().map(|count| {
-        json!({
-            "route": count.route.and_then(|at| routes.get(at)).map(|route| &*route.name),
-            "outcome": count.outcome,
-            "class": count.class,
-            "requests": count.requests,
-        })
-    });
     let bound = admin.bound(gateway);
     let listen = bound.first().map(|listener| &listener.address);
     let listeners: Vec<_> = bound
@@ -104,9 +101,12 @@ pub(super) fn status(admin: &Admin, gateway: &Gateway) -> Value {
         "remembered_errors": gateway.fill.failing_keys(),
         "upstream": upstream(gateway.upstreams.first(), gateway),
         "upstreams": upstreams(gateway),
+        "spending": spending(gateway),
+        "errors": errors(gateway),
         "stale_answers": stale,
         "traces": traces(gateway),
-        "requests": requests.collect::<Vec<_>>(),
+        "requests": requests(&counts, routes),
+        "refused": refused(gateway),
         "latency": latency,
         "latency_total": latency_total,
     })
@@ -125,6 +125,19 @@ fn traces(gateway: &Gateway) -> Value {
         "failed": counts.failed.load(Relaxed),
         "limited": counts.limited.load(Relaxed),
     })
+}
+
+/// How many requests there were, by route, outcome and class of status code.
+fn requests(counts: &[Count], routes: &[Route]) -> Vec<Value> {
+    let counts = counts.iter().map(|count| {
+        json!({
+            "route": count.route.and_then(|at| routes.get(at)).map(|route| &*route.name),
+            "outcome": count.outcome,
+            "class": count.class,
+            "requests": count.requests,
+        })
+    });
+    counts.collect()
 }
 
 /// The state that `/readyz` reports.
@@ -180,6 +193,14 @@ fn compression(gateway: &Gateway) -> Value {
         "waiting": compressor.waiting(),
         "codings": Map::from_iter(codings),
     })
+}
+
+/// What was refused or failed, by reason.
+fn refused(gateway: &Gateway) -> Value {
+    let counts = gateway.meter().totals.refused.by_reason();
+    let found = counts.filter(|(_, count)| *count > 0);
+    let named = found.map(|(reason, count)| (reason.name().to_owned(), count.into()));
+    Value::Object(named.collect())
 }
 
 /// Connections in HTTP/2.
@@ -287,6 +308,7 @@ fn upstream(upstream: &Upstream, gateway: &Gateway) -> Value {
         "url": current.map(|endpoint| &endpoint.name),
         "endpoints": endpoints.iter().map(|snapshot| endpoint(snapshot, clock)).collect::<Vec<_>>(),
         "switches": tally.switches.load(Relaxed),
+        "last_failover": last_failover(upstream, clock),
         "in_flight": upstream.in_flight(),
         "queue": queue(upstream),
         "request_bodies": request_bodies(upstream),
@@ -339,17 +361,11 @@ fn endpoint(snapshot: &EndpointSnapshot, clock: &Clock) -> Value {
     })
 }
 
-/// The last failure of an endpoint, and how many there were since it answered.
-fn last_failure(last: &LastFailure, clock: &Clock) -> Value {
-    let at = date::value(clock.wall(last.at));
-    json!({
-        "reason": last.reason,
-        "kind": last.kind,
-        "causes": last.causes,
-        "at": at.to_str().ok(),
-        "seconds_ago": clock.now().since(last.at).as_secs(),
-        "in_a_row": last.in_a_row,
-    })
+/// When something was, as an HTTP date, and how many seconds ago.
+fn since(at: Moment, clock: &Clock) -> (Option<String>, u64) {
+    let date = date::value(clock.wall(at));
+    let date = date.to_str().ok().map(str::to_owned);
+    (date, clock.now().since(at).as_secs())
 }
 
 fn breaker_state(state: BreakerState) -> Value {

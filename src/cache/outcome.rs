@@ -7,6 +7,7 @@ use std::time::Duration;
 use http::{HeaderValue, StatusCode};
 
 use super::status::{CacheStatus, Forward};
+use crate::reason::Reason;
 use crate::wire::unindexed;
 
 /// How a response came about.
@@ -44,6 +45,8 @@ pub enum Outcome {
     StaleIfError {
         /// Whole seconds of freshness left, which are below zero.
         ttl: i64,
+        /// Why there is no fresh response.
+        reason: Reason,
     },
 }
 
@@ -113,7 +116,7 @@ impl Outcome {
                 detail: Some("shared"),
                 ..base
             },
-            Self::StaleIfError { ttl } => CacheStatus {
+            Self::StaleIfError { ttl, .. } => CacheStatus {
                 forward: Some(Forward::Stale),
                 ttl: Some(ttl),
                 detail: Some("stale-if-error"),
@@ -259,7 +262,10 @@ mod tests {
                 "ordgate; hit; ttl=7; detail=shared",
             ),
             (
-                Outcome::StaleIfError { ttl: -4 },
+                Outcome::StaleIfError {
+                    ttl: -4,
+                    reason: Reason::Tls,
+                },
                 None,
                 None,
                 "ordgate; fwd=stale; ttl=-4; detail=stale-if-error",

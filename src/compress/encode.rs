@@ -1,6 +1,6 @@
 //! Encoding a body. The only file that names the compression libraries.
 
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 
 use flate2::write::GzEncoder;
 
@@ -51,10 +51,18 @@ pub(crate) fn encode(body: &[u8], coding: Coding, effort: Effort) -> io::Result<
     }
 }
 
+/// What gzip's encoding of a text was made from.
+///
+/// # Errors
+/// If it is not gzip, or broken.
+pub(crate) fn unzip(encoded: &[u8]) -> io::Result<Vec<u8>> {
+    let mut text = Vec::with_capacity(encoded.len() * 4);
+    flate2::read::GzDecoder::new(encoded).read_to_end(&mut text)?;
+    Ok(text)
+}
+
 #[cfg(test)]
 mod tests {
-    use std::io::Read;
-
     use super::*;
 
     fn decode(encoded: &[u8], coding: Coding) -> Vec<u8> {

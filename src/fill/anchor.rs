@@ -16,7 +16,7 @@ use crate::chain::TipNumber;
 use crate::collapse::Lead;
 use crate::route::Route;
 use crate::route::canonical::{page, with_page};
-use crate::upstream::{Failure, RequestPriority};
+use crate::upstream::{Check, Failure, RequestPriority};
 
 /// Windows up to this many items are fetched whole to see their block, since clients
 /// will request them. Of larger windows one item is fetched.
@@ -38,6 +38,7 @@ impl Fill {
         let Some((anchor, _)) = self.anchor_key(key, route) else {
             return Ok(false);
         };
+        let priority = priority.check(Check::Anchor);
         // The ledger has the result. If there is none, the key itself is requested, and
         // fails for the same reason.
         match self

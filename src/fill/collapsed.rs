@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
+use super::from_shared::HeldTicket;
 use super::lookup::own_key;
 use super::{AnswerSource, Fill, FillAnswer, FillResult, MOST_ATTEMPTS};
 use crate::cache::key::Key;
@@ -133,14 +134,16 @@ impl Fill {
             let (fill, own) = (self.clone(), key.clone());
             let lead = async move |lead: Lead<FillResult, ExchangeLevel>| {
                 let anew = from == ExchangeFrom::UpstreamAnew;
-                let fetch = fill.fetch_and_ingest(&own, priority);
+                let ticket = HeldTicket::default();
+                let fetch = fill.fetch_and_ingest(&own, priority, &ticket);
                 let found = match (fill.fresh(&own).filter(|_| !anew), fill.route(&own)) {
                     (Some(stored), _) => Ok(FillAnswer {
                         stored,
                         from: AnswerSource::Memory,
                     }),
                     (None, Some(route)) if from == ExchangeFrom::Anywhere => {
-                        fill.share_or_fetch(&own, route, priority, fetch).await
+                        fill.share_or_fetch(&own, route, priority, (&ticket, fetch))
+                            .await
                     }
                     (None, _) => fetch.await,
                 };

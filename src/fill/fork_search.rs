@@ -9,7 +9,7 @@ use super::collapsed::ExchangeFrom;
 use crate::chain::TipNumber;
 use crate::chain::ledger::{ForkCheck, SeedCheck};
 use crate::collapse::WatchLevel;
-use crate::upstream::{Priority, RequestPriority};
+use crate::upstream::{Check, Priority, RequestPriority};
 
 impl Fill {
     /// Requests a block that was known before the last change of a tip, and lower ones
@@ -78,7 +78,7 @@ impl Fill {
         if self.recent_failure(&key).is_some() {
             return false;
         }
-        let priority = RequestPriority::own(Priority::Revalidation);
+        let priority = RequestPriority::own(Priority::Revalidation).check(Check::Fork);
         match self
             .exchange(&WatchLevel, &key, priority, ExchangeFrom::UpstreamAnew)
             .await

@@ -6,7 +6,7 @@
 //! found by both.
 
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::lookup::own_key;
 use super::{AnswerSource, FIRST_PROBE, Fill, FillAnswer, FillResult};
@@ -14,18 +14,31 @@ use crate::cache::StoredResponse;
 use crate::cache::key::Key;
 use crate::cache::policy::Mode;
 use crate::route::Route;
-use crate::shared::{PeekedEntry, SharedAnswer};
+use crate::shared::{FillTicket, PeekedEntry, SharedAnswer};
 use crate::upstream::{Priority, RequestPriority};
+
+/// The ticket of a fetch, if it has one.
+#[derive(Default)]
+pub(super) struct HeldTicket(OnceLock<FillTicket>);
+
+impl HeldTicket {
+    /// Lets other replicas fetch: this fetch is not under way yet.
+    pub(super) fn unlock(&self) {
+        if let Some(ticket) = self.0.get() {
+            ticket.unlock();
+        }
+    }
+}
 
 impl Fill {
     /// What another replica has for a key, which is in memory from then on; or what
-    /// `fetch` gives, which is stored for the others.
+    /// `fetch` gives, which is stored for the others with the ticket.
     pub(super) async fn share_or_fetch(
         &self,
         key: &Key,
         route: &Route,
         priority: RequestPriority,
-        fetch: impl Future<Output = FillResult> + Send,
+        (held, fetch): (&HeldTicket, impl Future<Output = FillResult> + Send),
     ) -> FillResult {
         let Some(tier) = &self.tier else {
             return fetch.await;
@@ -37,7 +50,7 @@ impl Fill {
         let own_of = |stored: &StoredResponse| self.stored_key(key, stored);
         // A request that is ahead of clients may be refused: nobody is to wait for it.
         let locks = priority.priority != Priority::LookAhead;
-        let ticket = match tier.look_up(key, locks, &own_of).await {
+        let ticket = match tier.look_up(key, (priority.client, locks), &own_of).await {
             SharedAnswer::Have {
                 own,
                 mut stored,
@@ -60,12 +73,20 @@ impl Fill {
             }
             SharedAnswer::Fetch(ticket) => ticket,
         };
+        let ticket = ticket.map(|ticket| held.0.get_or_init(|| ticket));
         let found = fetch.await;
-        if let (Some(ticket), Ok(found)) = (ticket, &found)
-            && found.from == (AnswerSource::Upstream { stored: true })
-        {
-            let own = own_key(key, route, &found.stored);
-            ticket.put(key, &own, &found.stored);
+        match (ticket, &found) {
+            (Some(ticket), Ok(found)) => {
+                if found.from == (AnswerSource::Upstream { stored: true }) {
+                    let own = own_key(key, route, &found.stored);
+                    ticket.put(key, &own, &found.stored);
+                } else {
+                    ticket.not_stored();
+                }
+            }
+            // The next one may succeed.
+            (Some(ticket), Err(_)) => ticket.unlock(),
+            (None, _) => {}
         }
         found
     }

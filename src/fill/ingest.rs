@@ -6,6 +6,7 @@ use std::sync::Arc;
 use http::StatusCode;
 
 use super::content::{Subject, heights};
+use super::from_shared::HeldTicket;
 use super::lookup::own_key;
 use super::{AnswerSource, FIRST_PROBE, Fill, FillAnswer, FillResult, MOST_ATTEMPTS};
 use crate::cache::encodings::Encodings;
@@ -39,6 +40,7 @@ impl Fill {
         &self,
         key: &Key,
         priority: RequestPriority,
+        ticket: &HeldTicket,
     ) -> FillResult {
         let Some(route) = self.route(key) else {
             return Err(Failure::Abandoned);
@@ -52,7 +54,7 @@ impl Fill {
             };
             let sequence = self.cache.store().sequence();
             let sent = self.clock.now();
-            let mut answer = self.send(key, priority).await?;
+            let mut answer = self.send(key, priority, ticket).await?;
             let page = answer.index.page.take();
             let page = page.filter(|_| answer.status == StatusCode::OK);
             let content = subject.content(answer.status, answer.index.empty, page.as_deref());

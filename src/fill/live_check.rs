@@ -22,7 +22,7 @@ use crate::clock::Moment;
 use crate::collapse::Lead;
 use crate::route::Route;
 use crate::sync::lock;
-use crate::upstream::{Failure, RequestPriority};
+use crate::upstream::{Check, Failure, RequestPriority};
 
 /// The keys that are fetched in place of others, by tip.
 pub(super) struct CheckKeys(Box<[Mutex<Keys>]>);
@@ -68,6 +68,10 @@ impl Fill {
         if let Some(mut keys) = self.check_keys.of(tip) {
             keys.present = Some(chosen.clone());
         }
+        let priority = match chosen == *key {
+            true => priority,
+            false => priority.check(Check::Live),
+        };
         // What another replica has says nothing of the present.
         let found = self
             .exchange(lead, &chosen, priority, ExchangeFrom::Upstream)

@@ -1,25 +1,11 @@
-//! ordgate's own documents on the public listener, such as its OpenAPI
-//! description.
+//! Requests for ordgate's own documents on the public listener, such as its OpenAPI
+//! description. A route with such a path has precedence.
 
-use bytes::Bytes;
 use http::{HeaderValue, Method, Request};
 
 use super::{Gateway, NextStep, RequestContext};
 use crate::meter::RequestKind;
 use crate::refusal::Refusal;
-
-/// A document of ordgate's own.
-#[derive(Clone, Debug)]
-pub(crate) struct Document {
-    /// Its path.
-    pub(crate) path: &'static str,
-    /// Its media type.
-    pub(crate) media: &'static str,
-    /// Its text.
-    pub(crate) text: Bytes,
-    /// Its ETag.
-    pub(crate) etag: HeaderValue,
-}
 
 impl Gateway {
     /// Answers a request whose path is no route: with a document, or not at all. A
@@ -43,10 +29,7 @@ impl Gateway {
                 return Err(Refusal::Body);
             }
             Method::GET | Method::HEAD => {
-                let Document {
-                    media, text, etag, ..
-                } = document;
-                let response = self.responder.document(media, text, etag, &fields);
+                let response = self.responder.document(document, &fields);
                 (response, RequestKind::Document)
             }
             Method::OPTIONS => {

@@ -17,7 +17,7 @@ use crate::fill::FromDisk;
 use crate::meter::RequestKind;
 use crate::refusal::Refusal;
 use crate::relay::{self, Recall};
-use crate::upstream::{Priority, RequestPriority};
+use crate::upstream::Priority;
 use crate::wire::Body;
 
 impl Gateway {
@@ -52,8 +52,7 @@ impl Gateway {
                             stored.stored = self.fill.store_as_final(key, &stored.stored);
                         }
                         if reuse == Reuse::WhileRevalidate {
-                            let client = context.client();
-                            let priority = RequestPriority::of(client, Priority::Revalidation);
+                            let priority = context.priority(Priority::Revalidation);
                             self.fill.refresh(key, priority);
                         }
                         return Some(stored);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use http::{HeaderMap, Response};
 use tokio::time::Instant;
 
-use super::{Gateway, RequestContext, Session};
+use super::{Gateway, RequestContext, RequestRef, Session};
 use crate::cache::JudgedResponse;
 use crate::cache::key::Key;
 use crate::cache::outcome::Outcome;
@@ -18,6 +18,7 @@ use crate::collapse::Wait;
 use crate::fill::{AnswerSource, FillAnswer, FillResult, LookupKey};
 use crate::look_ahead;
 use crate::meter::RequestKind;
+use crate::reason::Reason;
 use crate::refusal::Refusal;
 use crate::respond::ResponseContext;
 use crate::upstream::{Failure, Priority, RequestPriority, TimedOut};
@@ -59,13 +60,13 @@ impl Gateway {
     pub(super) async fn answer_miss(
         &self,
         session: &Session,
-        context: RequestContext,
+        (context, uri): RequestRef<'_>,
         mut miss: Miss,
         fields: HeaderMap,
     ) -> Response<Body> {
         let arrived = Instant::now();
-        if let Some(judged) = self.recall_from_disk(&context, &mut miss).await {
-            return self.answer_from_disk(session, &context, &miss, judged, &fields);
+        if let Some(judged) = self.recall_from_disk(context, &mut miss).await {
+            return self.answer_from_disk(session, context, &miss, judged, &fields);
         }
         let (client, key) = (context.client(), &miss.lookup.key);
         let joins = !miss.bypasses() && self.fill.collapse.has(key.as_bytes());
@@ -74,9 +75,9 @@ impl Gateway {
         if let Err(refusal) = admitted
             && (miss.bypasses() || self.fill.plan(key).fetches())
         {
-            return self.answer_over_limit(session, &context, miss, &refusal, &fields);
+            return self.answer_over_limit(session, (context, uri), miss, &refusal, &fields);
         }
-        let priority = self.priority(&context, &miss);
+        let priority = self.priority(context, &miss);
         let stale = miss.stale.take();
         let fetched = self.fetch(&miss, stale, arrived, priority).await;
         let is_from_tier = matches!(
@@ -99,14 +100,9 @@ impl Gateway {
             Err(_) => None,
         };
         let for_response = context.for_response(&self.clients, &fields);
-        let (response, outcome) = self.render_fetched(&miss, fetched, &for_response, now);
-        self.finish_waiting(
-            session,
-            &context,
-            RequestKind::Answer(outcome),
-            took,
-            response,
-        )
+        let (response, kind) =
+            self.render_fetched((context, uri), &miss, fetched, &for_response, now);
+        self.finish_waiting(session, context, kind, took, response)
     }
 
     /// Answers a request over its client's limit on misses: with the stale
@@ -114,23 +110,20 @@ impl Gateway {
     fn answer_over_limit(
         &self,
         session: &Session,
-        context: &RequestContext,
+        request: RequestRef<'_>,
         mut miss: Miss,
         refusal: &Refusal,
         fields: &HeaderMap,
     ) -> Response<Body> {
-        let now = self.clock.now();
+        let (context, now) = (request.0, self.clock.now());
         let for_response = context.for_response(&self.clients, fields);
         let stale = miss.stale.take();
         self.clients.count_limited(stale.is_some());
         let (response, kind) = match stale {
-            Some(stale) => {
-                let (response, outcome) = self.render_stale(&miss, stale, &for_response, now);
-                (response, RequestKind::Answer(outcome))
-            }
+            Some(stale) => self.render_stale(&miss, stale, refusal.reason(), &for_response, now),
             None => {
-                let response = self.responder.refusal(refusal, None, &for_response);
-                (response, RequestKind::Refusal)
+                let response = self.render_refusal(refusal, None, request, &for_response);
+                (response, RequestKind::Refusal(refusal.reason()))
             }
         };
         self.finish_waiting(session, context, kind, None, response)
@@ -148,7 +141,7 @@ impl Gateway {
             true => Priority::Revalidation,
             false => Priority::Miss,
         };
-        RequestPriority::of(context.client(), priority)
+        context.priority(priority)
     }
 
     async fn fetch(
@@ -251,11 +244,12 @@ impl Gateway {
 
     fn render_fetched(
         &self,
+        request: RequestRef<'_>,
         miss: &Miss,
         fetched: Fetched,
         fields: &ResponseContext<'_>,
         now: Moment,
-    ) -> (Response<Body>, Outcome) {
+    ) -> (Response<Body>, RequestKind) {
         let forwarded = |status, stored| Outcome::Forwarded {
             why: miss.why,
             status,
@@ -275,15 +269,17 @@ impl Gateway {
                     AnswerSource::Shared => Outcome::FromShared { ttl: judged.ttl() },
                 };
                 let response = self.render_miss(judged, miss, outcome, fields, now);
-                (response, outcome)
+                (response, RequestKind::Answer(outcome))
             }
             // RFC 5861 §4.
-            (Err(_failure), Some(stale)) => self.render_stale(miss, stale, fields, now),
+            (Err(failure), Some(stale)) => {
+                self.render_stale(miss, stale, failure.reason(), fields, now)
+            }
             (Err(failure), None) => {
                 let outcome = forwarded(failure.upstream_status(), false);
                 let refusal = Refusal::Upstream(failure);
-                let response = self.responder.refusal(&refusal, Some(outcome), fields);
-                (response, outcome)
+                let response = self.render_refusal(&refusal, Some(outcome), request, fields);
+                (response, RequestKind::Failure(outcome, refusal.reason()))
             }
         }
     }
@@ -292,14 +288,16 @@ impl Gateway {
         &self,
         miss: &Miss,
         stale: JudgedResponse,
+        reason: Reason,
         fields: &ResponseContext<'_>,
         now: Moment,
-    ) -> (Response<Body>, Outcome) {
+    ) -> (Response<Body>, RequestKind) {
         let ttl = stale.ttl();
-        let outcome = Outcome::StaleIfError { ttl };
+        let outcome = Outcome::StaleIfError { ttl, reason };
         let response = self.render_miss(stale, miss, outcome, fields, now);
-        (response, outcome)
+        (response, RequestKind::Answer(outcome))
     }
+
     /// Renders the response to a miss.
     pub(super) fn render_miss(
         &self,

@@ -5,7 +5,7 @@ use http::header::ORIGIN;
 use http::{HeaderMap, Request, Response};
 
 use super::clients::was_sent;
-use super::{Gateway, NextStep, RequestContext, Session};
+use super::{Gateway, NextStep, RequestContext, RequestRef, Session};
 use crate::cache::key::Key;
 use crate::cache::outcome::Outcome;
 use crate::cache::policy::Mode;
@@ -46,6 +46,7 @@ impl Gateway {
                 body: None,
                 client: context.client(),
                 peer: session.peer,
+                request_id: context.request_id,
             },
             why,
             to_validate: chosen,
@@ -90,7 +91,7 @@ impl Gateway {
     pub(super) async fn answer_plain(
         &self,
         session: &Session,
-        context: RequestContext,
+        (context, uri): RequestRef<'_>,
         mut fetch: relay::Fetch,
     ) -> Response<Body> {
         // Of the request's fields the response depends only on this one from here
@@ -101,7 +102,7 @@ impl Gateway {
         };
         let route = self.route(&fetch.request.key);
         let is_typed = route.is_some_and(|route| route.headers == HeaderMode::Typed);
-        if let Some(answered) = self.recall_plain_from_disk(&context, &mut fetch).await {
+        if let Some(answered) = self.recall_plain_from_disk(context, &mut fetch).await {
             let now = self.clock.now();
             session.activity.record(now);
             let own = context.for_response(&self.clients, &fields);
@@ -113,20 +114,20 @@ impl Gateway {
                     (response, RequestKind::Answer(outcome))
                 }
                 Err(refusal) => {
-                    let response = self.responder.refusal(&refusal, None, &own);
-                    (response, RequestKind::Refusal)
+                    let response = self.render_refusal(&refusal, None, (context, uri), &own);
+                    (response, RequestKind::Refusal(refusal.reason()))
                 }
             };
-            return self.finish_waiting(session, &context, kind, None, response);
+            return self.finish_waiting(session, context, kind, None, response);
         }
         let joins = fetch.joins(&self.relay);
         let admitted = self
             .clients
             .admit_miss(context.client(), joins, self.clock.now());
         let fetched = match admitted {
-            Ok(()) => self.fetch_plain(&context, fetch, joins).await,
+            Ok(()) => self.fetch_plain(context, fetch, joins).await,
             Err(refusal) => {
-                let stale = fetch.stale(&self.relay);
+                let stale = fetch.stale(&self.relay, refusal.reason());
                 self.clients.count_limited(stale.is_some());
                 stale.ok_or((refusal, None))
             }
@@ -140,18 +141,30 @@ impl Gateway {
                     // While the body is sent, the connection is not idle.
                     reader.serve(&session.activity);
                 }
+                let status = response.status();
+                if status.is_server_error() {
+                    let why = (
+                        "upstream-answer",
+                        "the upstream's own answer, passed on as it is",
+                    );
+                    self.record_error((context, uri), status, why);
+                }
                 if is_typed {
                     self.responder.add_own_fields(response.headers_mut(), &own);
                 }
                 (response, RequestKind::Answer(outcome))
             }
             Err((refusal, outcome)) => {
-                let response = self.responder.refusal(&refusal, outcome, &own);
-                let kind = outcome.map_or(RequestKind::Refusal, RequestKind::Answer);
+                let response = self.render_refusal(&refusal, outcome, (context, uri), &own);
+                let reason = refusal.reason();
+                let kind = match outcome {
+                    Some(outcome) => RequestKind::Failure(outcome, reason),
+                    None => RequestKind::Refusal(reason),
+                };
                 (response, kind)
             }
         };
-        self.finish_waiting(session, &context, kind, None, response)
+        self.finish_waiting(session, context, kind, None, response)
     }
 
     async fn fetch_plain(

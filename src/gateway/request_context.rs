@@ -17,12 +17,14 @@ use crate::client_tokens::credentials::TokenMemo;
 use crate::clock::Moment;
 use crate::identify::{Client, ClientLabel};
 use crate::limit::RequestAllowance;
-use crate::respond::{RequestId, ResponseContext};
+use crate::respond::ResponseContext;
 use crate::trace;
 use crate::trace::context::TraceId;
+use crate::upstream::{Priority, RequestPriority};
 use crate::wire::Body;
 use crate::wire::activity::Activity;
 use crate::wire::head::{HeadBounds, HeadFault};
+use crate::wire::request_id::RequestId;
 
 /// A client connection.
 pub struct Session {
@@ -136,6 +138,11 @@ impl RequestContext {
     /// The client that it counts against.
     pub(super) fn client(&self) -> Client {
         self.from.client
+    }
+
+    /// The priority of an upstream request that it causes.
+    pub(super) fn priority(&self, priority: Priority) -> RequestPriority {
+        RequestPriority::of(self.client(), priority).caused_by(self.request_id)
     }
 
     /// That client, as it is shown.

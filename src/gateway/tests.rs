@@ -11,6 +11,7 @@ use crate::cache::outcome::Outcome;
 use crate::cache::status::Forward;
 use crate::clock::Moment;
 use crate::config::Config;
+use crate::reason::Reason;
 use crate::refusal::Refusal;
 use crate::wire::Body;
 use crate::wire::activity::Activity;
@@ -63,7 +64,10 @@ fn a_fetch_counts_against_the_client_that_sent_it() {
             collapsed,
         })
     };
-    let stale = Some(Outcome::StaleIfError { ttl: -1 });
+    let stale = Some(Outcome::StaleIfError {
+        ttl: -1,
+        reason: Reason::NoSlot,
+    });
     // outcome, whether it joined another, whether it was sent
     for (outcome, joined, expected) in [
         (forwarded(false), false, true),

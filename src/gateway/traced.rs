@@ -57,7 +57,12 @@ impl Gateway {
         upstream_took: Option<Duration>,
         response: Response<Body>,
     ) -> Response<Body> {
-        trace::change_request(|span| span.set("ordgate.cache", kind.name()));
+        trace::change_request(|span| {
+            span.set("ordgate.cache", kind.name());
+            if let Some(reason) = kind.reason() {
+                span.set("ordgate.reason", reason.name());
+            }
+        });
         self.finish(session, context, kind, upstream_took, response)
     }
 }

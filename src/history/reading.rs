@@ -7,15 +7,21 @@ use super::process::ProcessUse;
 use super::{Row, SERIES};
 use crate::cache::outcome::OUTCOMES;
 use crate::gateway::Gateway;
+use crate::meter::{KIND_NAMES, LatencyHistogram};
 
-/// Outcomes and, last, refusals.
-const RESULTS: usize = OUTCOMES.len() + 1;
+/// Outcomes, refusals and, last, all else.
+const RESULTS: usize = OUTCOMES.len() + 2;
+
+/// The kind of refusals, the last one.
+const REFUSED: &str = KIND_NAMES[KIND_NAMES.len() - 1];
 
 /// Counters and gauges at a moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Reading {
     /// Requests by outcome since the start.
     pub(super) requests: [u64; RESULTS],
+    /// How long those took that have an outcome.
+    pub(super) times: LatencyHistogram,
     pub(super) sent: u64,
     pub(super) failed: u64,
     /// What the first upstream's keys have left, and their limit; `None` without one.
@@ -34,11 +40,17 @@ impl Reading {
     pub(super) fn of(gateway: &Gateway) -> Self {
         let mut requests = [0; RESULTS];
         for count in gateway.meter().counts() {
-            let outcome = OUTCOMES.iter().position(|name| *name == count.outcome);
-            requests[outcome.unwrap_or(OUTCOMES.len())] += count.requests;
+            requests[place(count.outcome)] += count.requests;
+        }
+        let mut times = LatencyHistogram::default();
+        for row in gateway.meter().latency_snapshot() {
+            if place(row.outcome) < OUTCOMES.len() {
+                times.add(&row.times);
+            }
         }
         let mut reading = Self {
             requests,
+            times,
             connections: gateway.meter().totals.connections.load(Relaxed),
             cache_bytes: gateway.cache.store().size().bytes,
             process: ProcessUse::read(),
@@ -73,22 +85,26 @@ impl Reading {
             .map(|(now, then)| now.saturating_sub(then))
             .collect();
         let rate = |count: u64| count as f64 / seconds;
-        let of = |name: &str| OUTCOMES.iter().position(|known| *known == name);
-        let without_upstream = ["hit", "stale", "disk", "shared"].map(|name| {
-            let count = of(name).and_then(|place| since.get(place));
-            count.copied().unwrap_or(0)
-        });
+        let without_upstream = ["hit", "stale", "disk", "shared"];
+        let without_upstream = without_upstream.map(|name| since.get(place(name)).unwrap_or(&0));
         let answered: u64 = since.iter().take(OUTCOMES.len()).sum();
         let hit_ratio = match answered {
             0 => f64::NAN,
-            all => without_upstream.iter().sum::<u64>() as f64 / all as f64,
+            all => without_upstream.into_iter().sum::<u64>() as f64 / all as f64,
         };
         let (left, budget) = self.budget.unzip();
         let number = |value: Option<usize>| value.map_or(f64::NAN, |value| value as f64);
         let cpu = self.process.zip(earlier.process);
         let cpu = cpu.map(|(now, then)| now.cpu.saturating_sub(then.cpu).as_secs_f64() / seconds);
+        let times = self.times.since(&earlier.times);
+        let millis = |q| {
+            let time = times.quantile(q);
+            time.map_or(f64::NAN, |time| time.as_secs_f64() * 1000.0)
+        };
         let gauges = [
             hit_ratio,
+            millis(0.5),
+            millis(0.99),
             rate(self.sent.saturating_sub(earlier.sent)),
             rate(self.failed.saturating_sub(earlier.failed)),
             number(left),
@@ -110,4 +126,11 @@ impl Reading {
         }
         row
     }
+}
+
+/// The place of a kind of requests in [`Reading::requests`].
+fn place(kind: &str) -> usize {
+    let outcome = OUTCOMES.iter().position(|name| *name == kind);
+    let is_refusal = kind == REFUSED;
+    outcome.unwrap_or(OUTCOMES.len() + usize::from(!is_refusal))
 }

@@ -121,7 +121,8 @@ fn intervals_without_a_sample_have_no_numbers() {
 fn ten_minutes_are_kept_in_less_than_60_kb() {
     let readings = (0..1000).map(|n| {
         let mut reading = Reading {
-            requests: [n * 1_999_997; 8],
+            requests: [n * 1_999_997; 9],
+            times: crate::meter::LatencyHistogram::default(),
             sent: n * 777_777,
             failed: n * 33_333,
             budget: Some((499, 500)),

@@ -18,8 +18,9 @@ use super::{Acceptor, ConnectionSettings, ListenerProtocol, OverLimit, Settings}
 use crate::gateway::Gateway;
 use crate::identify::Client;
 use crate::refusal::Refusal;
-use crate::respond::{RequestId, ResponseContext};
+use crate::respond::ResponseContext;
 use crate::wire::Body;
+use crate::wire::request_id::RequestId;
 
 /// Connections that are being answered at once; those beyond are closed without
 /// an answer.
@@ -111,6 +112,7 @@ impl Acceptor {
             OverLimit::Client => &self.totals.turned_away_client,
         };
         rejected.fetch_add(1, Relaxed);
+        self.totals.refused.count(limit.reason());
         if protocol.tls.is_some() {
             // An answer takes a handshake, which is what is scarce.
             return;

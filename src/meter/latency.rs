@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use super::{KIND_NAMES, Meter, RequestKind, SHARDS};
+use super::{KIND_NAMES, Meter, SHARDS};
 
 /// The number of buckets of each doubling, as a power of two.
 const STEP_BITS: u32 = 2;
@@ -141,7 +141,7 @@ impl Times {
     }
 }
 
-/// The times of one route, by [`RequestKind`].
+/// The times of one route, by kind of request.
 #[derive(Debug, Default)]
 pub(super) struct RouteLatency([OnceLock<Times>; KIND_NAMES.len()]);
 
@@ -163,7 +163,7 @@ impl RouteLatency {
 
 /// Only what memory answers comes so often that cores would contend for a counter.
 fn shards_of(kind: usize) -> usize {
-    let is_from_memory = kind == 0 || kind == RequestKind::Refusal.index();
+    let is_from_memory = kind == 0 || kind == KIND_NAMES.len() - 1;
     if is_from_memory { SHARDS } else { 1 }
 }
 
@@ -311,6 +311,8 @@ mod tests {
 
     use super::*;
     use crate::cache::outcome::Outcome;
+    use crate::meter::RequestKind;
+    use crate::reason::Reason;
 
     fn histogram(micros: &[u64]) -> LatencyHistogram {
         let times = Times::new(4);
@@ -413,7 +415,7 @@ mod tests {
         for connection in 0..20 {
             meter.count(connection, Some(1), hit, StatusCode::OK, took);
         }
-        let refusal = RequestKind::Refusal;
+        let refusal = RequestKind::Refusal(Reason::NoRoute);
         meter.count(3, None, refusal, StatusCode::NOT_FOUND, took);
         meter.count(3, Some(9), hit, StatusCode::OK, took);
         let rows = |meter: &Meter| {

@@ -138,6 +138,14 @@ pub(crate) fn decode_one(mut from: Reader<'_>, most_body: usize) -> Option<KeptR
     from.is_at_end().then_some(kept)
 }
 
+/// When the response was received that is kept, after its head, if it is one response.
+pub(crate) fn decode_received(mut from: Reader<'_>) -> Option<u64> {
+    if from.u8()? != ONE {
+        return None;
+    }
+    Some(KeptResponse::read_fields(&mut from)?.received)
+}
+
 /// Decodes any bytes: for the fuzz target.
 pub(crate) fn decode_any<C: CheckedPosition>(value: &[u8]) -> bool {
     let decoded = decode_head::<C>(value).and_then(|(head, rest)| Some((head, decode_rest(rest)?)));
@@ -178,6 +186,13 @@ impl KeptResponse {
     }
 
     fn read(from: &mut Reader<'_>, most_body: usize) -> Option<Self> {
+        let fields = Self::read_fields(from)?;
+        let body = body(from, most_body)?;
+        Some(Self { body, ..fields })
+    }
+
+    /// All but the body.
+    fn read_fields(from: &mut Reader<'_>) -> Option<Self> {
         Some(Self {
             status: StatusCode::from_u16(from.u16()?).ok()?,
             content_type: HeaderValue::from_bytes(from.bytes()?).ok()?,
@@ -196,7 +211,7 @@ impl KeptResponse {
                 true => Some(KeptStamp::read(from)?),
                 false => None,
             },
-            body: body(from, most_body)?,
+            body: Bytes::new(),
         })
     }
 }

@@ -176,6 +176,7 @@ fn a_problem_has_the_error_member_of_the_api() {
             "status": 400,
             "detail": "limit must be 1 to 60, but \"61\"\" came",
             "error": "limit must be 1 to 60, but \"61\"\" came",
+            "reason": "invalid",
             "parameter": "limit",
             "received": "61\"",
             "allowed": "1 to 60",

@@ -18,6 +18,7 @@ use super::{ExchangeRecord, Fetch, NAME, Relay, RelayAnswer, RelayResult, forwar
 use crate::cache::reuse::Origin;
 use crate::cache::{date, hop};
 use crate::collapse::Lead;
+use crate::reason::Reason;
 use crate::route::{HeaderMode, Route};
 use crate::trace;
 use crate::upstream::answer::{check_head, check_json, is_no_such_route};
@@ -133,7 +134,8 @@ impl Fetch {
         }
         // A small body is already there. Where a stale response could be sent if
         // this one breaks off, it is worth waiting a little for the end.
-        let has_stale = self.stale_if_error(relay, route, Origin::Disconnected);
+        let origin = Origin::Disconnected;
+        let has_stale = self.stale_if_error(relay, route, origin, Reason::Truncated);
         let whole = match has_stale.is_some() {
             true => pump.begin_for(relay.wait_for_end, max).await,
             false => pump.begin(max).await,

@@ -15,6 +15,7 @@ use crate::cache::reuse::{Origin, StaleBounds, may_reuse};
 use crate::cache::status::Forward;
 use crate::cache::variant::Variant;
 use crate::cache::vary::Nominated;
+use crate::reason::Reason;
 use crate::route::Route;
 use crate::upstream::Failure;
 use crate::wire::Body;
@@ -59,8 +60,10 @@ impl Fetch {
             // not shareable.
             Announced::Unshared => Followed::Again(None),
             // The leader's client has used up its share; this one may have not.
-            Announced::Failed(Some(failure), _) if failure.is_of_client() => Followed::Again(None),
-            Announced::Failed(failure, origin) => self.follow_failed(relay, route, failure, origin),
+            Announced::Failed(Some(failure), ..) if failure.is_of_client() => Followed::Again(None),
+            Announced::Failed(failure, origin, reason) => {
+                self.follow_failed(relay, route, failure, (origin, reason))
+            }
         }
     }
 
@@ -140,9 +143,10 @@ impl Fetch {
         relay: &Relay,
         route: &Route,
         failure: Option<Failure>,
-        origin: Origin,
+        (origin, reason): (Origin, Reason),
     ) -> Followed {
-        let result = match (self.stale_if_error(relay, route, origin), failure) {
+        let stale = self.stale_if_error(relay, route, origin, reason);
+        let result = match (stale, failure) {
             (Some(answer), _) => Ok(answer),
             (None, Some(failure)) => {
                 let status = failure.upstream_status();

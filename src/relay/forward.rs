@@ -17,6 +17,7 @@ use crate::cache::outcome::Outcome;
 use crate::cache::reuse::{Origin, Reuse, may_reuse};
 use crate::cache::variant::Variant;
 use crate::collapse::Lead;
+use crate::reason::Reason;
 use crate::refusal::Refusal;
 use crate::route::{HeaderMode, Route};
 use crate::upstream::{Failure, Priority, RequestBody, RequestPriority};
@@ -32,10 +33,10 @@ impl Fetch {
     }
 
     /// The stored response that may be served stale because no request to the
-    /// upstream is possible.
-    pub(crate) fn stale(&self, relay: &Relay) -> Option<(Response<Body>, Outcome)> {
+    /// upstream is possible, and why it is not.
+    pub(crate) fn stale(&self, relay: &Relay, reason: Reason) -> Option<(Response<Body>, Outcome)> {
         let route = relay.routes.get(self.request.key.route())?;
-        let answer = self.stale_if_error(relay, route, Origin::Disconnected)?;
+        let answer = self.stale_if_error(relay, route, Origin::Disconnected, reason)?;
         Some((answer.response, answer.outcome))
     }
 
@@ -85,7 +86,9 @@ impl Fetch {
             Some(_) => Priority::Revalidation,
             None => Priority::Miss,
         };
-        let priority = RequestPriority::of(self.request.client, priority);
+        let priority = RequestPriority::of(self.request.client, priority)
+            .caused_by(self.request.request_id)
+            .on_route(route.number);
         // Whether a body is JSON is known only at its end.
         let max_body = (route.headers == HeaderMode::Typed).then(|| relay.max_stored(route));
         let sequence = relay.cache.store().sequence();
@@ -107,7 +110,8 @@ impl Fetch {
         };
         if !validates || answer.head.status != StatusCode::NOT_MODIFIED {
             if Origin::after(answer.head.status) == Origin::Failed
-                && let Some(stale) = self.stale_if_error(relay, route, Origin::Failed)
+                && let Some(stale) =
+                    self.stale_if_error(relay, route, Origin::Failed, Reason::ServerError)
             {
                 return Ok(stale);
             }
@@ -133,6 +137,7 @@ impl Fetch {
         relay: &Relay,
         route: &Route,
         origin: Origin,
+        reason: Reason,
     ) -> Option<RelayAnswer> {
         let chosen = self.to_validate.as_ref()?;
         let now = relay.clock.wall(relay.clock.now());
@@ -144,8 +149,9 @@ impl Fetch {
         }
         let outcome = Outcome::StaleIfError {
             ttl: chosen.reuse.ttl(now),
+            reason,
         };
-        let announced = Announced::Failed(None, origin);
+        let announced = Announced::Failed(None, origin, reason);
         Some(self.answer_from(relay, route, chosen, outcome, now, announced))
     }
 
@@ -180,7 +186,7 @@ impl Fetch {
     ) -> RelayResult {
         failure.report(self.request.key.target());
         let outcome = forwarded(self.why, failure.upstream_status(), false, false);
-        self.stale_if_error(relay, route, origin)
+        self.stale_if_error(relay, route, origin, failure.reason())
             .ok_or((failure, outcome))
     }
 }

@@ -27,6 +27,7 @@ use crate::cache::validator;
 use crate::cache::variant::Variant;
 use crate::cache::vary::Nominated;
 use crate::collapse::{ClientLevel, FetchError, Lead, Wait};
+use crate::reason::Reason;
 use crate::route::{HeaderMode, Route};
 use crate::upstream::Failure;
 use crate::wire::stream::BodyStream;
@@ -40,8 +41,9 @@ pub enum Announced {
     InProgress(Arc<InProgress>),
     /// The answer is for the leader alone.
     Unshared,
-    /// The upstream has failed. A stored response may be used instead.
-    Failed(Option<Failure>, Origin),
+    /// The upstream has failed, for this reason. A stored response may be used instead;
+    /// only where none could be is the failure there.
+    Failed(Option<Failure>, Origin, Reason),
 }
 
 /// An answer whose head has come and whose body is still coming.
@@ -189,7 +191,10 @@ impl Fetch {
         };
         let announced = match &result {
             Ok(answer) => answer.announced.clone(),
-            Err((failure, _)) => Announced::Failed(Some(failure.clone()), Origin::Disconnected),
+            Err((failure, _)) => {
+                let (reason, failure) = (failure.reason(), Some(failure.clone()));
+                Announced::Failed(failure, Origin::Disconnected, reason)
+            }
         };
         if let Some(give) = give {
             // Fails if the client has disconnected.

@@ -176,6 +176,7 @@ impl Fetch {
                 body: None,
                 client: self.request.client,
                 peer: self.request.peer,
+                request_id: self.request.request_id,
             },
             why: self.why,
             to_validate: None,

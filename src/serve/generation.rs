@@ -21,7 +21,6 @@ use http::HeaderName;
 use super::StartError;
 use crate::access_log::AccessLog;
 use crate::cache::Cache;
-use crate::cache::etag::etag;
 use crate::cache::policy::Mode;
 use crate::cache::targeted::TargetList;
 use crate::chain::Chain;
@@ -31,7 +30,7 @@ use crate::compress::{Compression, Compressor};
 use crate::config::Config;
 use crate::disk::{Disk, DiskSlot, LateTier};
 use crate::fill::{Fill, LowerTiers};
-use crate::gateway::{ClientPolicy, Document, Gateway, Records};
+use crate::gateway::{ClientPolicy, Gateway, Records};
 use crate::limit::Limit;
 use crate::limit::tokens::TokenClients;
 use crate::meter::Meter;
@@ -40,7 +39,7 @@ use crate::portable::meanings::Meanings;
 use crate::probe;
 use crate::relay::{self, Relay};
 use crate::reload::ReloadReport;
-use crate::respond::Responder;
+use crate::respond::{Document, DocumentText, Responder};
 use crate::route::{HeaderMode, Route, RouteTable};
 use crate::shared::{self, Shared, SharedTier};
 use crate::state_dir::OpenedState;
@@ -75,6 +74,17 @@ impl Identity {
             shared: None,
             tracer: None,
         })
+    }
+
+    /// That of the gateway after another.
+    fn after(before: &Gateway) -> Self {
+        Self {
+            seed: before.seed,
+            pseudonym: before.relay.pseudonym.clone(),
+            state: before.state.clone(),
+            shared: before.shared.clone(),
+            tracer: before.records.tracer.clone(),
+        }
     }
 }
 
@@ -223,16 +233,11 @@ pub(super) fn after(
     let meter = before.meter().next(places);
     let ongoing = before.relay.state.clone();
     ongoing.bound(&fill.upstreams);
-    let identity = Identity {
-        seed: before.seed,
-        pseudonym: before.relay.pseudonym.clone(),
-        state: before.state.clone(),
-        shared: before.shared.clone(),
-        tracer: before.records.tracer.clone(),
-    };
+    let identity = Identity::after(before);
     if let (Some(shared), Some(replica)) = (&before.shared, &config.shared) {
         let waits = (replica.timeout, replica.fill_wait);
-        shared.reconfigure(waits, longest_request(&config));
+        let tips = config.chain.tips.iter().map(|tip| &*tip.name);
+        shared.reconfigure(waits, longest_request(&config), tips);
     }
     let compressor = before.compressor.clone();
     let gateway = assemble(config, clients, fill, ongoing, meter, compressor, identity);
@@ -396,11 +401,16 @@ fn assemble(
         tracer.set(config.traces);
     }
     let document = openapi::document(&config.routes, clients.tokens.is_required());
-    let text = Bytes::from(document.to_string());
+    let text = DocumentText::of(Bytes::from(document.to_string()));
+    let mut documents = openapi::page::files();
+    documents.push(Document::new(openapi::PATH, "application/json", text));
     let respond = responder(&config, &clients, &fill.cache, &compressor);
     for (_, upstream) in fill.upstreams.iter() {
         upstream.set_pseudonym(&identity.pseudonym);
     }
+    let routes = fill.routes.routes().iter();
+    let names = routes.map(|route| (route.number, &*route.name));
+    fill.upstreams.usage().name_routes(names);
     let gateway = Arc::new(Gateway {
         clients,
         relay: Arc::new(Relay {
@@ -426,12 +436,7 @@ fn assemble(
             tracer: identity.tracer,
             counts_use: config.chain.look_ahead.refresh > 0,
         },
-        documents: vec![Document {
-            path: openapi::PATH,
-            media: "application/json",
-            etag: etag(&text),
-            text,
-        }],
+        documents,
         cache: fill.cache.clone(),
         upstreams: fill.upstreams.clone(),
         responder: respond,

@@ -29,6 +29,7 @@
 //! that nobody has sent; and a purge that only one process knew which has ended, because
 //! the engine was away or has lost it, and all others were away too.
 
+mod cooldown;
 mod file;
 mod follow;
 pub(super) mod history;
@@ -70,6 +71,7 @@ use crate::portable::digest::MeaningDigest;
 use crate::portable::meanings::Meanings;
 use crate::state_dir::OpenedState;
 use crate::sync::{lock, read, write};
+use crate::upstream::admission::budgets::Budgets;
 
 /// The script that hears a word.
 const WORD: &str = include_str!("engine/scripts/word.lua");
@@ -91,6 +93,8 @@ pub(crate) struct Journal {
     script: EngineScript,
     machine: RwLock<JournalMachine>,
     local: Mutex<LocalPurges>,
+    prefix: Box<str>,
+    budgets: Arc<Budgets>,
     state: OpenedState,
     clock: Clock,
     /// Has the next word sent at once.
@@ -164,34 +168,39 @@ impl Drop for Waiter<'_> {
 }
 
 impl Journal {
-    /// The journal of this process under a prefix. An earlier run may have left its
+    /// The journal of this process under a prefix, with the budgets whose keys may have
+    /// cooldowns. An earlier run may have left its
     /// position in the state directory.
     pub(crate) fn new(
         prefix: &str,
         name: &str,
         process: ProcessId,
-        state: &OpenedState,
-        clock: &Clock,
+        budgets: Arc<Budgets>,
+        (state, clock): (&OpenedState, &Clock),
     ) -> Arc<Self> {
         let directory = state.directory();
         let file = directory.map_or(PositionFile::None, |directory| {
             file::read(directory.path(), clock.system_time())
         });
-        let (saved, owed) = match file {
-            PositionFile::None => (None, Vec::new()),
-            PositionFile::Saved(saved) => (Some(saved), Vec::new()),
+        let (saved, predecessor, owed) = match file {
+            PositionFile::None => (None, None, Vec::new()),
+            PositionFile::Saved(saved, process) => (Some(saved), process, Vec::new()),
             PositionFile::Unreadable => {
                 let why = "it cannot be read how far the last run had followed the journal";
-                (None, vec![JournalEffect::PurgeEverything(why)])
+                (None, None, vec![JournalEffect::PurgeEverything(why)])
             }
         };
         let tag = format!("{{{prefix}:j}}");
-        let machine = JournalMachine::new(process, name.into(), saved, clock.since_boot());
+        let mut machine = JournalMachine::new(process, name.into(), saved, clock.since_boot());
+        // It had the directory, which this one has now: it has ended.
+        machine.set_predecessor(predecessor);
         Arc::new(Self {
             keys: [tag.clone(), format!("{tag}:s"), format!("{tag}:u")],
             script: EngineScript::new(WORD),
             machine: RwLock::new(machine),
             local: Mutex::new(LocalPurges::owing(owed)),
+            prefix: prefix.into(),
+            budgets,
             state: state.clone(),
             clock: clock.clone(),
             wake: Notify::new(),
@@ -249,7 +258,7 @@ impl Journal {
         since.is_some_and(|mut since| {
             !since.any(|record| match record {
                 JournalRecord::Purge(purge) => purge.matches(route, tip, &subject),
-                JournalRecord::Unknown => false,
+                JournalRecord::Cooldown(_) | JournalRecord::Unknown => false,
             })
         })
     }

@@ -24,6 +24,7 @@
 //! - Every wait has a bound: a call `shared.timeout`, all together `shared.fill_wait` and
 //!   a few calls more.
 
+mod client_waits;
 mod counts;
 mod invalidated;
 mod link;
@@ -39,7 +40,9 @@ use std::time::Duration;
 
 pub(crate) use link::{CONNECTIONS, TierLink};
 pub(crate) use look_up::SharedAnswer;
+pub(crate) use ticket::FillTicket;
 pub(crate) use usable::PeekedEntry;
+pub(crate) use value::decode_any;
 
 use super::engine::entries::EntryName;
 use crate::cache::Cache;

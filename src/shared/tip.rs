@@ -242,6 +242,13 @@ impl TipLeases {
         }
     }
 
+    /// Forgets what this replica has done for other tips than these.
+    pub(super) fn retain<'t>(&self, tips: impl Iterator<Item = &'t str>) {
+        let tips: Vec<_> = tips.collect();
+        let mut state = lock(&self.state);
+        state.shares.retain(|name, _| tips.contains(&&**name));
+    }
+
     /// What the engine's keys begin with.
     pub(crate) fn prefix(&self) -> &str {
         &self.prefix

@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
@@ -30,6 +30,7 @@ use crate::gateway::Gateway;
 use crate::limit::{Limit, MissRefusals};
 use crate::listener::BoundListener;
 use crate::meter::FrameFlood;
+use crate::upstream::Histogram;
 
 /// The metrics of a gateway, of reloads (how many were done and how many refused),
 /// and of the public listeners.
@@ -364,6 +365,27 @@ fn labels(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
     pairs.iter().map(owned).collect()
 }
 
+/// A histogram that another module counts.
+struct Counted(Histogram);
+
+impl EncodeMetric for Counted {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
+        let (sum, count, cumulative) = &self.0;
+        let mut below = 0;
+        let mut buckets: Vec<_> = Vec::with_capacity(cumulative.len() + 1);
+        for (bound, at_most) in cumulative {
+            buckets.push((*bound, at_most - below));
+            below = *at_most;
+        }
+        buckets.push((f64::INFINITY, count - below));
+        encoder.encode_histogram::<NoLabelSet>(*sum, *count, &buckets, None)
+    }
+
+    fn metric_type(&self) -> MetricType {
+        MetricType::Histogram
+    }
+}
+
 /// Where metrics are written.
 struct Metrics<'e>(DescriptorEncoder<'e>);
 
@@ -378,6 +400,12 @@ impl Metrics<'_> {
         let cells = cells.into_iter();
         let cells = cells.map(|(labels, n)| (labels, ConstGauge::new(n)));
         self.family(name, help, MetricType::Gauge, cells)
+    }
+
+    fn histogram(&mut self, name: &str, help: &str, cells: Cells<Histogram>) -> fmt::Result {
+        let cells = cells.into_iter();
+        let cells = cells.map(|(labels, times)| (labels, Counted(times)));
+        self.family(name, help, MetricType::Histogram, cells)
     }
 
     /// Writes a family of metrics: its name, its help, its cells.

@@ -194,9 +194,9 @@ fn members<'a>(lines: GetAll<'a, HeaderValue>) -> Option<Vec<&'a str>> {
                 continue;
             }
             let (key, value) = member.split_once('=')?;
-            let name = |member: &&str| member.split_once('=').map(|(key, _)| key) == Some(key);
+            let has_key = |member: &str| member.split_once('=').map(|(key, _)| key) == Some(key);
             let is_full = members.len() >= MOST_MEMBERS;
-            if is_full || !is_key(key) || !is_value(value) || members.iter().any(|m| name(&m)) {
+            if is_full || !is_key(key) || !is_value(value) || members.iter().any(|m| has_key(m)) {
                 return None;
             }
             members.push(member);

@@ -24,7 +24,8 @@ pub use allowance::Replicas;
 pub(crate) use denied::Denied;
 pub(crate) use fair_order::{ClientUsage, MIN_SHARED_SLOTS};
 pub use rates::{Rate, Rates};
-pub use request_priority::{Priority, RequestPriority};
+pub(crate) use request_priority::Check;
+pub use request_priority::{Priority, RequestOrigin, RequestPriority};
 pub(crate) use reserve::Reserve;
 pub(crate) use unreadable::UnreadableFields;
 

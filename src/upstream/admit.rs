@@ -40,11 +40,7 @@ impl Upstream {
                 let unknown = self.budgets().unknown_spending(self.clock.now());
                 *unknown_because = unknown.map(|(_, reason)| reason);
             }
-            span.fail(match &failure {
-                Failure::Spent { .. } => "budget-spent",
-                Failure::BreakerOpen { .. } => "breaker-open",
-                other => other.name(),
-            });
+            span.fail(failure.reason().name());
             failure
         })
     }

@@ -1,9 +1,12 @@
 //! Counters of the requests to an upstream.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::Priority;
 use super::admission::Denied;
+use crate::clock::Moment;
+use crate::sync::lock;
 
 /// Why a request is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +43,7 @@ impl SendReason {
         }
     }
 
-    const fn index(self) -> usize {
+    pub(super) const fn index(self) -> usize {
         match self {
             Self::First(priority) => priority.index(),
             Self::Retry => Priority::ALL.len(),
@@ -72,6 +75,19 @@ pub struct Counters {
     pub unretried: AtomicU64,
     /// How often the endpoint in use changed.
     pub switches: AtomicU64,
+    last_failover: Mutex<Option<Failover>>,
+}
+
+/// A change of the endpoint in use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Failover {
+    pub(crate) at: Moment,
+    /// The base URL of the endpoint before.
+    pub(crate) from: Box<str>,
+    /// The base URL of the endpoint from then on.
+    pub(crate) to: Box<str>,
+    /// Why: the condition of the endpoint before, and its last failure.
+    pub(crate) cause: String,
 }
 
 impl Counters {
@@ -117,6 +133,17 @@ impl Counters {
 
     pub(super) fn count_failed(&self) {
         self.failed.fetch_add(1, Relaxed);
+    }
+
+    /// Counts a change of the endpoint in use.
+    pub(super) fn switch(&self, failover: Failover) {
+        self.switches.fetch_add(1, Relaxed);
+        *lock(&self.last_failover) = Some(failover);
+    }
+
+    /// The last change of the endpoint in use.
+    pub(crate) fn last_failover(&self) -> Option<Failover> {
+        lock(&self.last_failover).clone()
     }
 
     pub(super) fn count_unretried(&self) {

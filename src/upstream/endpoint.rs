@@ -25,7 +25,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use http::Uri;
-pub(crate) use permit::{EndpointPermit, InFlightSlot};
+pub(crate) use permit::{EndpointPermit, InFlightSlot, MadeFor};
 pub use snapshot::EndpointSnapshot;
 
 use crate::clock::{Clock, Moment};
@@ -306,18 +306,19 @@ impl Endpoint {
             .quantile_of_at_least(share, least_samples, now)
     }
 
-    /// Counts an outcome, and logs failures at most once a minute for each kind.
+    /// Counts an outcome, and logs failures at most once in ten seconds for each kind.
     fn count_outcome(
         &self,
         mut state: MutexGuard<'_, State>,
         outcome: RequestOutcome,
         failed: Option<(&'static str, Cause)>,
+        made_for: &MadeFor,
         now: Moment,
     ) {
         if let Some((reason, cause)) = failed {
             self.failed.fetch_add(1, Relaxed);
             let (kind, error) = (cause.kind, cause.texts.join(": "));
-            let left_out = state.failures.failed(reason, cause, now);
+            let left_out = state.failures.failed(reason, cause, made_for, now);
             drop(state);
             if let Some(left_out) = left_out {
                 tracing::warn!(
@@ -325,6 +326,8 @@ impl Endpoint {
                     reason,
                     kind,
                     error,
+                    route = made_for.route(),
+                    request_id = made_for.request_id(),
                     left_out,
                     "requests to the endpoint fail"
                 );
@@ -340,6 +343,12 @@ impl Endpoint {
                 );
             }
         }
+    }
+
+    /// What kind of failure its last one was, if there was one.
+    pub(super) fn last_failure_kind(&self) -> Option<&'static str> {
+        let state = self.state();
+        state.failures.last().map(|last| last.kind)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -389,7 +398,7 @@ mod tests {
     /// Sends a request of this priority, if it is admitted.
     fn send(endpoint: &Arc<Endpoint>, priority: Priority) -> Result<EndpointPermit, Denied> {
         let mut permit = endpoint.admit(priority)?;
-        permit.send(SendPath::known(Connection::default()));
+        permit.send(SendPath::known(Connection::default()), MadeFor::default());
         Ok(permit)
     }
 

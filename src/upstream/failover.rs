@@ -1,13 +1,13 @@
 //! Which endpoint requests go to: selection by health, height and keys, and the
 //! probes of the other endpoints (standbys).
 
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, MutexGuard};
 
 use http::Uri;
 use tokio::sync::watch;
 
 use super::Upstream;
+use super::counters::Failover;
 use super::endpoint::Endpoint;
 use super::endpoint::heights::{Heights, highest_at};
 use super::endpoint::selection::{Condition, EndpointSelection, Switch};
@@ -27,17 +27,43 @@ impl Upstream {
         drop(selection);
         if let Some(Switch { from, to }) = switch {
             let name = |at: usize| self.endpoints[at].name();
+            let cause = self.failover_cause(from, conditions[from]);
             tracing::warn!(
                 upstream = self.name(),
                 endpoint = name(to),
                 before = name(from),
                 which_is = conditions[from].name(),
+                cause,
                 "requests go to another endpoint from now on"
             );
-            self.counters.switches.fetch_add(1, Relaxed);
+            self.counters.switch(Failover {
+                at: self.clock.now(),
+                from: name(from).into(),
+                to: name(to).into(),
+                cause,
+            });
             self.switched.send_replace(());
         }
         selected
+    }
+
+    /// Why requests no longer go to an endpoint in this condition.
+    fn failover_cause(&self, from: usize, condition: Condition) -> String {
+        let name = condition.name();
+        match condition {
+            Condition::Sound => "a preferred endpoint is sound again".to_owned(),
+            // Requests have failed: the last failure shows how.
+            Condition::Broken | Condition::Doubtful => {
+                match self.endpoints[from].last_failure_kind() {
+                    Some(kind) => format!("{name}: {kind}"),
+                    None => name.to_owned(),
+                }
+            }
+            Condition::Lagging
+            | Condition::Implausible
+            | Condition::Refusing
+            | Condition::Retired => name.to_owned(),
+        }
     }
 
     /// The best endpoint besides those that a request has been `tried` at.

@@ -13,6 +13,8 @@ use http::StatusCode;
 
 pub(crate) use cause::Cause;
 
+use crate::reason::Reason;
+
 /// How a request to the upstream has failed, or why it was not sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
@@ -214,6 +216,59 @@ impl Failure {
         }
     }
 
+    /// The word for it.
+    pub const fn reason(&self) -> Reason {
+        match self {
+            Self::Spent {
+                unknown_because: None,
+                ..
+            } => Reason::OverBudget,
+            Self::Spent {
+                unknown_because: Some(_),
+                ..
+            } => Reason::BudgetUnknown,
+            Self::TooManyInFlight => Reason::NoSlot,
+            Self::Excess { .. } => Reason::UpstreamBusy,
+            Self::BreakerOpen { .. } => Reason::BreakerOpen,
+            Self::Unreachable(cause) => match cause {
+                Unreachable::Refused => Reason::ConnectionRefused,
+                Unreachable::Tls | Unreachable::Alert => Reason::Tls,
+                Unreachable::ClientCertificate => Reason::TlsClientCertificate,
+                Unreachable::Certificate => Reason::TlsCertificate,
+                Unreachable::Name => Reason::Dns,
+                Unreachable::NoRoute | Unreachable::Other => Reason::Unreachable,
+            },
+            Self::TimedOut(timeout) => match timeout {
+                TimedOut::Connect => Reason::ConnectTimeout,
+                TimedOut::FirstByte | TimedOut::Whole => Reason::UpstreamTimeout,
+                TimedOut::Body => Reason::UpstreamBodyTimeout,
+            },
+            Self::Terminated => Reason::ConnectionClosed,
+            Self::NotProcessed => Reason::NotProcessed,
+            Self::Incomplete => Reason::Truncated,
+            Self::TooLarge => Reason::AnswerTooLarge,
+            Self::Protocol => Reason::NotHttp,
+            Self::NotJson => Reason::NotJson,
+            Self::KeyEchoed => Reason::AnswerWithheld,
+            Self::Redirect(_) => Reason::Redirect,
+            Self::ServerError { .. } => Reason::ServerError,
+            Self::UnexpectedStatus(_) => Reason::UnexpectedStatus,
+            Self::KeyRefused(_) => Reason::KeyRefused,
+            Self::TargetRefused(_) => Reason::TargetRefused,
+            Self::NoSuchRoute { .. } => Reason::WrongUpstream,
+            Self::Throttled { .. } => Reason::Throttled,
+            Self::Retired => Reason::Retired,
+            Self::Abandoned => Reason::Internal,
+            Self::Unsettled => Reason::Outdated,
+            Self::RequestBody(fault) => match fault {
+                BodyFault::Broken => Reason::RequestBodyBroken,
+                BodyFault::TooSlow => Reason::RequestBodyTooSlow,
+                BodyFault::TooLarge => Reason::RequestBodyTooLarge,
+                BodyFault::NoRoom => Reason::RequestBodyNoRoom,
+            },
+        }
+    }
+
     /// Logs the failure with details that its answer to clients does not have.
     pub fn report(&self, target: &str) {
         let trace_id = trace::current_id().map(tracing::field::display);
@@ -240,17 +295,18 @@ impl Failure {
             tracing::debug!(trace_id, ?retry_after, "the upstream budget is spent");
         } else if let Self::Excess { .. } = self {
             // The failures of its endpoint are logged, and the limit has fallen.
-            tracing::debug!(trace_id, target_path = target, failure = ?self, "the upstream rejects requests");
+            tracing::debug!(trace_id, target_path = target, reason = self.reason().name(), failure = ?self, "the upstream rejects requests");
         } else if let Self::BreakerOpen { retry_after } = self {
             tracing::debug!(trace_id, ?retry_after, "the upstream's breaker is open");
         } else if self.outcome() == RequestOutcome::Failure {
             // The failures of its endpoint are logged with their causes.
-            tracing::debug!(trace_id, target_path = target, failure = ?self, "the upstream failed");
+            tracing::debug!(trace_id, target_path = target, reason = self.reason().name(), failure = ?self, "the upstream failed");
         } else if *self != Self::KeyEchoed {
             // That has been logged, without the target, which may contain the key.
             tracing::warn!(
                 trace_id,
                 target_path = target,
+                reason = self.reason().name(),
                 error = self.name(),
                 failure = ?self,
                 "the upstream failed"

@@ -189,7 +189,11 @@ impl Keys {
         let pool = self.pool();
         // It changes when other upstreams with the same keys are added or removed.
         self.queue.set_budget_per_second(pool.max_per_second());
-        let at_hosts: Vec<_> = pool.keys.iter().map(|pooled| pooled.at(host)).collect();
+        let at_hosts: Vec<_> = pool
+            .keys
+            .iter()
+            .map(|pooled| pooled.at(host, now))
+            .collect();
         let rank = |(at, pooled): (usize, &Arc<PooledKey>)| {
             // A key whose suspension is over goes first, or its trial would never
             // come.
@@ -241,7 +245,7 @@ impl Keys {
         let pool = self.pool();
         let each = pool.keys.iter();
         let denied = each.map(|pooled| {
-            let at_host = pooled.at(host);
+            let at_host = pooled.at(host, now);
             let is_held_up = self.is_held_up(pooled, &at_host);
             let denied = pooled.check(&at_host.state(), now, reserve).err();
             denied.or(is_held_up.then_some(Denied::SpentUntilRequestEnds))
@@ -257,7 +261,7 @@ impl Keys {
         let now = self.clock.now();
         let pool = self.pool();
         let rests = |pooled: &Arc<PooledKey>| {
-            let at_host = pooled.at(host);
+            let at_host = pooled.at(host, now);
             let state = at_host.state();
             let is_tried = state
                 .suspension
@@ -294,6 +298,7 @@ impl Keys {
         let snapshot = |pooled: &Arc<PooledKey>| {
             let at_hosts = pooled.hosts();
             let hosts = at_hosts.iter().map(|at_host| {
+                pooled.receive_cooldowns(at_host, now);
                 let state = at_host.state();
                 let at = KeySnapshotAtHost {
                     unusable_for: state.unusable_for(now),

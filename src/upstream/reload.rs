@@ -62,6 +62,7 @@ impl Upstream {
             via: before.via.clone(),
             unreadable: UnreadableFields::default(),
             counters: before.counters.clone(),
+            usage: before.usage.clone(),
             settings,
             clock: before.clock.clone(),
         })

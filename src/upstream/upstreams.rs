@@ -19,6 +19,7 @@ use super::{Settings, SetupError, Upstream, UpstreamClient};
 use crate::clock::{Clock, Moment};
 use crate::state_dir::{OpenedState, StateDir};
 use crate::upstream::client::resolver::Resolver;
+use crate::upstream::usage::Usage;
 
 /// Why the spending of other processes is not known.
 const NO_DIRECTORY: &str = "replicas share the budgets, and this one has no state directory";
@@ -118,6 +119,7 @@ impl Upstreams {
         substitute: Option<&Arc<dyn UpstreamClient>>,
         budgets: &Arc<Budgets>,
     ) -> Result<Arc<Self>, SetupError> {
+        let usage = Arc::<Usage>::default();
         let new = |settings: &Settings| {
             let (settings, keys) = (settings.clone(), keys.of(settings).to_vec());
             let upstream = Upstream::new(
@@ -125,6 +127,7 @@ impl Upstreams {
                 keys,
                 resolver.clone(),
                 budgets.clone(),
+                usage.clone(),
                 clock.clone(),
             );
             upstream.map(Arc::new)
@@ -155,6 +158,7 @@ impl Upstreams {
                     keys.to_vec(),
                     resolver.clone(),
                     before.first().budgets().clone(),
+                    before.usage().clone(),
                     clock.clone(),
                 ),
             }
@@ -207,6 +211,11 @@ impl Upstreams {
     /// The state of the spend journal, if there is one.
     pub(crate) fn journal_snapshot(&self) -> Option<JournalSnapshot> {
         Some(self.first().budgets().journal()?.snapshot())
+    }
+
+    /// What their requests are sent for.
+    pub(crate) fn usage(&self) -> &Arc<Usage> {
+        &self.first().usage
     }
 
     /// The budgets of all keys.

@@ -4,7 +4,7 @@ use ordgate::sandbox::{Sandbox, Settings};
 
 use crate::support::{Client, Gateway, Reply, Setup, TOKEN, Upstream};
 
-const PATHS: [&str; 4] = ["/healthz", "/readyz", "/metrics", "/status"];
+const PATHS: [&str; 5] = ["/healthz", "/readyz", "/metrics", "/status", "/history"];
 
 #[tokio::test]
 async fn healthz_and_readyz_are_200_while_it_serves() {
@@ -156,7 +156,13 @@ async fn other_admin_paths_get_404_and_other_methods_405() {
     let upstream = Upstream::start();
     let gateway = Gateway::before(&upstream);
     let mut client = Client::connect(gateway.admin).await;
-    for path in ["/", "/nowhere", TOKEN, "/openapi.json", "/metrics/"] {
+    for path in [
+        "/nowhere",
+        "/dashboard",
+        TOKEN,
+        "/openapi.json",
+        "/metrics/",
+    ] {
         assert_eq!(client.get(path).await.status, 404, "{path}");
     }
     for path in PATHS {

@@ -61,7 +61,11 @@ mod admin;
 
 mod dashboard;
 
+mod docs;
+
 mod deploy;
+
+mod reasons;
 
 mod purge;
 
@@ -78,5 +82,7 @@ mod reload;
 mod state;
 
 mod operations;
+
+mod questions;
 
 mod supervisor;

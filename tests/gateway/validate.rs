@@ -312,9 +312,9 @@ async fn how_many_zeros_a_hash_begins_with_is_configured() {
     let block = |hash: &str| format!("/runes/v1/blocks/{hash}/activity");
     let with_zeros = |zeros: usize| format!("{}{}", "0".repeat(zeros), "1".repeat(64 - zeros));
     for (zeros, pattern) in [
-        (8, "^([0-9]{1,10}|0{8}[0-9a-fA-F]{56})$"),
-        (0, "^([0-9]{1,10}|[0-9a-fA-F]{64})$"),
-        (64, "^([0-9]{1,10}|0{64})$"),
+        (8, "|0{8}[0-9a-fA-F]{56})$"),
+        (0, "|[0-9a-fA-F]{64})$"),
+        (64, "|0{64})$"),
     ] {
         let config = match zeros {
             8 => String::new(),
@@ -342,7 +342,9 @@ async fn how_many_zeros_a_hash_begins_with_is_configured() {
         let document = gateway.get("/openapi.json").await.json();
         let path = &document["paths"]["/runes/v1/blocks/{block}/activity"];
         let schema = &path["get"]["parameters"][0]["schema"]["pattern"];
-        assert_eq!(schema, pattern);
+        let schema = schema.as_str().unwrap();
+        assert!(schema.starts_with("^(?:[0-9]{1,9}|"), "{schema}");
+        assert!(schema.ends_with(pattern), "{schema}");
     }
 }
 

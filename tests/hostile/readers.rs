@@ -160,6 +160,32 @@ async fn one_stored_answer_counts_once_however_many_are_sent_it() {
     assert_eq!(upstream.count(), 1);
 }
 
+/// All of them share the bytes of the library that the page at /docs loads, compressed or
+/// not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_page_of_the_api_counts_once_however_many_do_not_read_it() {
+    const CLIENTS: u64 = 20;
+    const LIBRARY: &str = "/docs/rapidoc-9.3.8.js";
+    let upstream = Upstream::start();
+    // Of the shipped routes, none has the path.
+    let gateway = Gateway::with(&upstream, "server.max_unsent_bytes = \"2MiB\"");
+    let honest = gateway.get(LIBRARY).await;
+    let mut clients = Vec::new();
+    for number in 0..CLIENTS {
+        let mut client = Client::connect_narrow(gateway.public).await;
+        let fields = [("accept-encoding", "gzip")];
+        let fields = if number % 2 == 0 { &fields[..] } else { &[] };
+        client.send_request("GET", LIBRARY, fields).await;
+        clients.push(client);
+    }
+    until("all are stuck", || gateway.connections() >= CLIENTS).await;
+    assert_eq!(gateway.get(LIBRARY).await.body, honest.body);
+    for client in &mut clients {
+        assert_eq!(client.answer("GET").await.status, 200);
+    }
+    assert_eq!(status(&gateway).await["connections"]["reset_unsent"], 0);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_takes_its_answer_too_slowly_is_closed() {
     let upstream = Upstream::start();

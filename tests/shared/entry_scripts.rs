@@ -1,9 +1,9 @@
 //! The scripts for stored responses and their model give the same replies, on a real
 //! server.
 
-use ordgate::shared::engine::entries::model::EntryRow;
+use ordgate::shared::engine::entries::model::{EntryLock, EntryRow};
 use ordgate::shared::engine::entries::{
-    EntryName, FillToken, FoundEntry, GET, GIVE_UP, LookUp, PUT, PutEntry,
+    EntryName, FillToken, FoundEntry, GET, GIVE_UP, GivenUp, LookUp, PUT, PutEntry,
 };
 
 use super::servers::{Answer, Connection, Server, is_installed, wait_for};
@@ -87,9 +87,10 @@ impl Scripts {
         self.run(1, &[&name.value, &name.lock], &arguments) == Answer::Number(1)
     }
 
-    fn give_up(&mut self, token: FillToken) -> bool {
-        let lock = self.name.lock.clone();
-        self.run(2, &[&lock], &[&token.text()]) == Answer::Number(1)
+    fn give_up(&mut self, given_up: GivenUp) -> bool {
+        let (lock, arguments) = (self.name.lock.clone(), given_up.arguments());
+        let arguments = arguments.each_ref().map(|argument| &**argument);
+        self.run(2, &[&lock], &arguments) == Answer::Number(1)
     }
 }
 
@@ -100,7 +101,7 @@ fn the_scripts_for_responses_and_their_model_agree() {
     }
     let server = Server::start();
     let mut scripts = Scripts::new(&server);
-    let mut found = [0; 4];
+    let (mut found, mut unlocked) = ([0; 4], 0);
     for seed in 1..=20 {
         scripts.client.call(&["FLUSHALL"]);
         let (mut model, mut dice) = (EntryRow::default(), Dice(seed));
@@ -115,6 +116,8 @@ fn the_scripts_for_responses_and_their_model_agree() {
                     };
                     let modelled = model.look_up(&look_up);
                     assert_eq!(scripts.look_up(&look_up), modelled, "{at}: {look_up:?}");
+                    let is_unlocked = model.lock == Some(EntryLock::Unlocked);
+                    unlocked += u32::from(is_unlocked && look_up.lock_ms > 0);
                     found[match modelled {
                         FoundEntry::Have { .. } => 0,
                         FoundEntry::Lead => 1,
@@ -134,8 +137,12 @@ fn the_scripts_for_responses_and_their_model_agree() {
                     assert_eq!(scripts.put(&entry), model.put(&entry), "{at}: {entry:?}");
                 }
                 6 => {
-                    let token = dice.token();
-                    assert_eq!(scripts.give_up(token), model.give_up(token), "{at}");
+                    let given_up = GivenUp {
+                        token: dice.token(),
+                        unlocked_ms: dice.below(2) * 600_000,
+                    };
+                    let modelled = model.give_up(given_up);
+                    assert_eq!(scripts.give_up(given_up), modelled, "{at}: {given_up:?}");
                 }
                 7 => {
                     // The lock expires.
@@ -153,6 +160,7 @@ fn the_scripts_for_responses_and_their_model_agree() {
         }
     }
     assert!(found.iter().all(|count| *count > 100), "{found:?}");
+    assert!(unlocked > 50, "{unlocked}");
 }
 
 #[test]
@@ -185,5 +193,12 @@ fn locks_and_responses_expire() {
         scripts.look_up(&look_up(3, 0)) == FoundEntry::None
     });
     assert_eq!(scripts.look_up(&look_up(3, 50)), FoundEntry::Follow);
-    assert!(scripts.give_up(FillToken(2)) && !scripts.give_up(FillToken(2)));
+    let given_up = GivenUp {
+        token: FillToken(2),
+        unlocked_ms: 50,
+    };
+    assert!(scripts.give_up(given_up) && !scripts.give_up(given_up));
+    wait_for("the next one may lead", || {
+        scripts.look_up(&look_up(4, 600_000)) == FoundEntry::Lead
+    });
 }

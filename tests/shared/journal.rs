@@ -442,3 +442,23 @@ async fn the_command_names_who_was_not_reached() {
     );
     two.process.signal(Signal::CONT);
 }
+
+#[tokio::test]
+async fn an_engine_that_answers_is_said_to_though_no_key_has_a_limit() {
+    if !is_installed() {
+        return;
+    }
+    let (mut engine, upstream) = (Server::start(), Upstream::start());
+    let gateway = setup(&upstream, &engine.url(), "one").start();
+    until_journal(gateway.admin, "it is heard", |now| now["heard"] == true).await;
+    let status = async || gateway.admin("/status").await.json()["shared"]["engine"].clone();
+    let answers = status().await;
+    assert_eq!(answers["status"], "answers", "{answers:#}");
+    engine.kill();
+    until_journal(gateway.admin, "it is not heard", |now| {
+        now["heard"] == false
+    })
+    .await;
+    let gone = status().await;
+    assert_ne!(gone["status"], "answers", "{gone:#}");
+}

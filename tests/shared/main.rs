@@ -13,6 +13,8 @@
 
 mod client;
 
+mod cooldowns;
+
 mod entry_scripts;
 
 mod journal;

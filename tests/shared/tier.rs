@@ -3,6 +3,7 @@
 
 mod chain;
 mod faults;
+mod locks;
 
 use std::time::Duration;
 

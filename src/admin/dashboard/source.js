@@ -1,106 +1,106 @@
 // What the page reads: /status and /history every two seconds. Requests stop while the
 // page is hidden, and go on by themselves after an outage.
 
-import { clock } from './text.js';
+import { clock } from './text.js'
 
-const INTERVAL = 2000;
-const PATIENCE = 8000;
-const MOST_POINTS = 300;
+const INTERVAL = 2000
+const PATIENCE = 8000
+const MOST_POINTS = 300
 
-let token = sessionStorage.getItem('ordgate-token');
+let token = sessionStorage.getItem('ordgate-token')
 
 /** A request to this listener, with the token if there is one. */
-export async function request(path, options = {}) {
-  const headers = { ...options.headers };
-  if (token) headers.authorization = `Bearer ${token}`;
-  const signal = AbortSignal.timeout(options.patience ?? PATIENCE);
-  return fetch(path, { cache: 'no-store', ...options, headers, signal });
+export async function request (path, options = {}) {
+  const headers = { ...options.headers }
+  if (token) headers.authorization = `Bearer ${token}`
+  const signal = AbortSignal.timeout(options.patience ?? PATIENCE)
+  return fetch(path, { cache: 'no-store', ...options, headers, signal })
 }
 
 /** Sets the token of this tab. */
-export function useToken(text) {
-  token = text.trim();
-  sessionStorage.setItem('ordgate-token', token);
+export function useToken (text) {
+  token = text.trim()
+  sessionStorage.setItem('ordgate-token', token)
 }
 
 /** The points of all series, with their times in seconds of Unix time. */
-export const history = { times: [], series: {}, until: null };
+export const history = { times: [], series: {}, until: null }
 
-function addPoints({ interval_seconds: interval, until, series }) {
-  const names = Object.keys(series);
-  const points = names.length ? series[names[0]].length : 0;
-  if (!points || !until) return;
-  const known = history.times.at(-1) ?? -Infinity;
+function addPoints ({ interval_seconds: interval, until, series }) {
+  const names = Object.keys(series)
+  const points = names.length ? series[names[0]].length : 0
+  if (!points || !until) return
+  const known = history.times.at(-1) ?? -Infinity
   for (const name of names) {
-    history.series[name] ??= history.times.map(() => null);
+    history.series[name] ??= history.times.map(() => null)
   }
   const add = (time, value) => {
-    history.times.push(time);
-    for (const [name, values] of Object.entries(history.series)) values.push(value(name));
-  };
+    history.times.push(time)
+    for (const [name, values] of Object.entries(history.series)) values.push(value(name))
+  }
   for (let at = 0; at < points; at += 1) {
-    const time = until / 1000 - (points - 1 - at) * interval;
-    if (time <= known + interval / 2) continue;
-    const last = history.times.at(-1);
+    const time = until / 1000 - (points - 1 - at) * interval
+    if (time <= known + interval / 2) continue
+    const last = history.times.at(-1)
     // The line has a gap where nothing was measured.
-    if (last !== undefined && time - last > interval * 1.6) add(last + interval, () => null);
-    add(time, (name) => series[name]?.[at] ?? null);
+    if (last !== undefined && time - last > interval * 1.6) add(last + interval, () => null)
+    add(time, (name) => series[name]?.[at] ?? null)
   }
-  const surplus = history.times.length - MOST_POINTS;
+  const surplus = history.times.length - MOST_POINTS
   if (surplus > 0) {
-    history.times.splice(0, surplus);
-    for (const values of Object.values(history.series)) values.splice(0, surplus);
+    history.times.splice(0, surplus)
+    for (const values of Object.values(history.series)) values.splice(0, surplus)
   }
-  history.until = until;
+  history.until = until
 }
 
 /**
  * Polls until the page is closed. `show(status)` gets each new status, `connection(state,
  * text)` what is known of the connection: good, bad, or token (one is needed).
  */
-export function poll(show, connection) {
-  let timer = null;
-  let lost = null;
-  let running = false;
+export function poll (show, connection) {
+  let timer = null
+  let lost = null
+  let running = false
 
-  async function round() {
-    const status = await request('status');
-    if (status.status === 401) return connection('token', 'The admin token is needed.');
-    if (!status.ok) throw new Error(`status ${status.status}`);
-    const read = await status.json();
-    const since = history.until === null ? '' : `?since=${history.until}`;
-    const points = await request(`history${since}`);
-    if (points.ok) addPoints(await points.json());
-    lost = null;
-    show(read);
-    connection('good', 'Connected');
+  async function round () {
+    const status = await request('status')
+    if (status.status === 401) return connection('token', 'The admin token is needed.')
+    if (!status.ok) throw new Error(`status ${status.status}`)
+    const read = await status.json()
+    const since = history.until === null ? '' : `?since=${history.until}`
+    const points = await request(`history${since}`)
+    if (points.ok) addPoints(await points.json())
+    lost = null
+    show(read)
+    connection('good', 'Connected')
   }
 
-  async function tick() {
-    timer = null;
-    if (running || document.hidden) return;
-    running = true;
+  async function tick () {
+    timer = null
+    if (running || document.hidden) return
+    running = true
     try {
-      await round();
+      await round()
     } catch (error) {
-      lost ??= new Date();
-      connection('bad', `No connection since ${clock(lost)}; the values are older. Trying again…`);
-      if (error instanceof TypeError && !/fetch|network|load/i.test(error.message)) console.error(error);
+      lost ??= new Date()
+      connection('bad', `No connection since ${clock(lost)}; the values are older. Trying again…`)
+      if (error instanceof TypeError && !/fetch|network|load/i.test(error.message)) console.error(error)
     } finally {
-      running = false;
+      running = false
     }
-    if (!document.hidden) timer ??= setTimeout(tick, INTERVAL);
+    if (!document.hidden) timer ??= setTimeout(tick, INTERVAL)
   }
 
   document.addEventListener('visibilitychange', () => {
-    clearTimeout(timer);
-    timer = null;
-    if (!document.hidden) tick();
-  });
-  tick();
+    clearTimeout(timer)
+    timer = null
+    if (!document.hidden) tick()
+  })
+  tick()
   return () => {
-    clearTimeout(timer);
-    timer = null;
-    tick();
-  };
+    clearTimeout(timer)
+    timer = null
+    tick()
+  }
 }

@@ -1,125 +1,129 @@
 // The tiles and tables, filled from /status. Cells are changed in place, so that what
 // is selected or focused stays so.
 
-import { amount, bytes, count, duration, element, millis, percent, plain, setText, words } from './text.js';
+import { amount, bytes, count, duration, element, millis, percent, plain, setText, words } from './text.js'
 
-const number = (title, text, read, more) => ({ title, text, read, isNumber: true, ...more });
-const name = (title, read, more) => ({ title, text: plain, read, ...more });
+const number = (title, text, read, more) => ({ title, text, read, isNumber: true, ...more })
+const name = (title, read, more) => ({ title, text: plain, read, ...more })
 
 /** A table with a caption, or a sentence where it has no rows. */
 class Table {
-  constructor(place, caption, columns, empty) {
-    this.columns = columns;
-    this.body = element('tbody');
-    this.none = element('p', { class: 'none' }, empty);
-    const head = columns.map(({ title, isNumber }) => element('th', { scope: 'col', class: isNumber ? 'number' : '' }, title));
-    this.table = element('table', {}, element('caption', {}, caption), element('thead', {}, element('tr', {}, ...head)), this.body);
+  constructor (place, caption, columns, empty) {
+    this.columns = columns
+    this.body = element('tbody')
+    this.none = element('p', { class: 'none' }, empty)
+    const head = columns.map(({ title, isNumber }) => element('th', { scope: 'col', class: isNumber ? 'number' : '' }, title))
+    this.table = element('table', {}, element('caption', {}, caption), element('thead', {}, element('tr', {}, ...head)), this.body)
     // Wide tables scroll by the keyboard too.
-    this.box = element('div', { class: 'table', tabindex: '0', role: 'region', 'aria-label': caption }, this.table, this.none);
-    document.getElementById(`tables-${place}`).append(this.box);
+    this.box = element('div', { class: 'table', tabindex: '0', role: 'region', 'aria-label': caption }, this.table, this.none)
+    document.getElementById(`tables-${place}`).append(this.box)
   }
 
-  fill(rows) {
+  fill (rows) {
     // What this process does not have is not shown.
-    this.box.hidden = rows === undefined;
-    if (rows === undefined) return;
-    while (this.body.rows.length > rows.length) this.body.deleteRow(-1);
-    while (this.body.rows.length < rows.length) this.body.append(this.emptyRow());
-    rows.forEach((row, at) => this.columns.forEach((column, place) => fillCell(this.body.rows[at].cells[place], column, row)));
-    this.none.hidden = rows.length > 0;
-    this.table.tHead.hidden = rows.length === 0;
+    this.box.hidden = rows === undefined
+    if (rows === undefined) return
+    while (this.body.rows.length > rows.length) this.body.deleteRow(-1)
+    while (this.body.rows.length < rows.length) this.body.append(this.emptyRow())
+    rows.forEach((row, at) => this.columns.forEach((column, place) => fillCell(this.body.rows[at].cells[place], column, row)))
+    this.none.hidden = rows.length > 0
+    this.table.tHead.hidden = rows.length === 0
   }
 
-  emptyRow() {
+  emptyRow () {
     const cells = this.columns.map(({ isNumber, isText, isLink }) => {
-      const cell = element('td', { class: isNumber ? 'number' : isText ? 'text' : '' });
-      if (isLink) cell.append(element('a', {}));
-      return cell;
-    });
-    return element('tr', {}, ...cells);
+      const cell = element('td', { class: isNumber ? 'number' : isText ? 'text' : '' })
+      if (isLink) cell.append(element('a', {}))
+      return cell
+    })
+    return element('tr', {}, ...cells)
   }
 }
 
-function fillCell(cell, { text, read, isLink, tone }, row) {
-  const value = read(row);
-  const target = isLink ? cell.firstElementChild : cell;
-  setText(target, text(value));
+function fillCell (cell, { text, read, isLink, tone }, row) {
+  const value = read(row)
+  const target = isLink ? cell.firstElementChild : cell
+  setText(target, text(value))
   if (isLink) {
-    const link = value ? `#explain=${encodeURIComponent(value)}` : null;
-    if (link === null) target.removeAttribute('href');
-    else if (target.getAttribute('href') !== link) target.setAttribute('href', link);
+    const link = value ? `#explain=${encodeURIComponent(value)}` : null
+    if (link === null) target.removeAttribute('href')
+    else if (target.getAttribute('href') !== link) target.setAttribute('href', link)
   }
   if (tone) {
-    const [good, bad, warn] = ['good', 'bad', 'warn'].map((one) => tone(row) === one);
-    cell.classList.toggle('good', good);
-    cell.classList.toggle('bad', bad);
-    cell.classList.toggle('warn', warn);
+    const [good, bad, warn] = ['good', 'bad', 'warn'].map((one) => tone(row) === one)
+    cell.classList.toggle('good', good)
+    cell.classList.toggle('bad', bad)
+    cell.classList.toggle('warn', warn)
   }
 }
 
-const list = (value) => (Array.isArray(value) ? value : []);
-const upstreams = (status) => Object.values(status.upstreams ?? {});
-const STORED = ['hit', 'stale', 'disk', 'shared'];
-const OUTCOMES = ['hit', 'stale', 'miss', 'collapsed', 'bypass', 'disk', 'shared', 'refused'];
+const list = (value) => (Array.isArray(value) ? value : [])
+const upstreams = (status) => Object.values(status.upstreams ?? {})
+const STORED = ['hit', 'stale', 'disk', 'shared']
+const OUTCOMES = ['hit', 'stale', 'miss', 'collapsed', 'bypass', 'disk', 'shared', 'refused']
 
 /** The share of answers without the upstream. */
-function hitRatio(of) {
-  const answered = OUTCOMES.filter((outcome) => outcome !== 'refused').reduce((sum, outcome) => sum + (of[outcome] ?? 0), 0);
-  return answered ? STORED.reduce((sum, outcome) => sum + (of[outcome] ?? 0), 0) / answered : NaN;
+function hitRatio (of) {
+  const answered = OUTCOMES.filter((outcome) => outcome !== 'refused').reduce((sum, outcome) => sum + (of[outcome] ?? 0), 0)
+  return answered ? STORED.reduce((sum, outcome) => sum + (of[outcome] ?? 0), 0) / answered : NaN
 }
 
 /** Requests by route, with the latencies where the process measures them. */
-function routes(status) {
-  const rows = new Map();
+function routes (status) {
+  const rows = new Map()
   const row = (route) => {
-    const key = route ?? 'none';
-    if (!rows.has(key)) rows.set(key, { route: key, all: 0, errors: 0 });
-    return rows.get(key);
-  };
-  for (const { route, outcome, class: kind, requests } of list(status.requests)) {
-    const of = row(route);
-    of[outcome] = (of[outcome] ?? 0) + requests;
-    of.all += requests;
-    if (kind === '5xx') of.errors += requests;
+    const key = route ?? 'none'
+    if (!rows.has(key)) rows.set(key, { route: key, all: 0, errors: 0 })
+    return rows.get(key)
   }
-  return [...rows.values()].sort((one, other) => other.all - one.all);
+  for (const { route, outcome, class: kind, requests } of list(status.requests)) {
+    const of = row(route)
+    of[outcome] = (of[outcome] ?? 0) + requests
+    of.all += requests
+    if (kind === '5xx') of.errors += requests
+  }
+  return [...rows.values()].sort((one, other) => other.all - one.all)
 }
 
-function endpoints(status) {
-  return upstreams(status).flatMap((upstream) => list(upstream.endpoints).map((endpoint) => ({ ...endpoint, upstream: upstream.name })));
+function endpoints (status) {
+  return upstreams(status).flatMap((upstream) => list(upstream.endpoints).map((endpoint) => ({ ...endpoint, upstream: upstream.name })))
 }
 
-function keys(status) {
-  return upstreams(status).flatMap((upstream) => list(upstream.keys).map((key) => ({ ...key, upstream: upstream.name })));
+function keys (status) {
+  return upstreams(status).flatMap((upstream) => list(upstream.keys).map((key) => ({ ...key, upstream: upstream.name })))
 }
 
-function reasons(status) {
+function reasons (status) {
   return upstreams(status).flatMap((upstream) => Object.entries(upstream.sent_for ?? {})
     .filter(([, requests]) => requests > 0)
-    .map(([reason, requests]) => ({ upstream: upstream.name, reason: words(reason), requests })));
+    .map(([reason, requests]) => ({ upstream: upstream.name, reason: words(reason), requests })))
 }
 
-function certificates(status) {
+function certificates (status) {
   const rows = list(status.listeners).flatMap((listener) => list(listener.tls?.certificates)
-    .map((certificate) => ({ ...certificate, listener: plain(listener.address) })));
-  return rows.length ? rows : undefined;
+    .map((certificate) => ({ ...certificate, listener: plain(listener.address) })))
+  return rows.length ? rows : undefined
 }
 
-function failure(endpoint) {
-  const last = endpoint.last_failure;
-  if (!last) return null;
-  const ago = last.seconds_ago ?? last.ago_seconds;
-  const said = last.causes ?? last.cause ?? last.reason;
-  const what = Array.isArray(said) ? said.join(': ') : said;
-  return `${duration(ago)} ago${last.in_a_row > 1 ? `, ${last.in_a_row} in a row` : ''}: ${plain(what ?? last.kind)}`;
+function failure (endpoint) {
+  const last = endpoint.last_failure
+  if (!last) return null
+  const ago = last.seconds_ago ?? last.ago_seconds
+  const said = last.causes ?? last.cause ?? last.reason
+  const what = Array.isArray(said) ? said.join(': ') : said
+  return `${duration(ago)} ago${last.in_a_row > 1 ? `, ${last.in_a_row} in a row` : ''}: ${plain(what ?? last.kind)}`
 }
 
-function breaker({ breaker: { state, open_seconds: open } = {} }) {
-  return open > 0 ? `${state} for ${duration(open)}` : state;
+function failover ({ last_failover: last }) {
+  return last ? `${duration(last.ago_seconds)} ago, from ${plain(last.from)} to ${plain(last.to)}: ${plain(last.cause)}` : null
 }
 
-const milliseconds = (member) => number(words(member.replace('_ms', '')), millis, (row) => row[member]);
-const url = (title, read) => ({ title, text: plain, read, isLink: true, isText: true });
+function breaker ({ breaker: { state, open_seconds: open } = {} }) {
+  return open > 0 ? `${state} for ${duration(open)}` : state
+}
+
+const milliseconds = (member) => number(words(member.replace('_ms', '')), millis, (row) => row[member])
+const url = (title, read) => ({ title, text: plain, read, isLink: true, isText: true })
 
 // The place, the caption, the columns, the rows of a status, and the text for none.
 const TABLES = [
@@ -128,13 +132,15 @@ const TABLES = [
     number('Requests', count, (row) => row.all),
     number('Hit ratio', percent, hitRatio),
     ...OUTCOMES.map((outcome) => number(outcome, count, (row) => row[outcome] ?? 0)),
-    number('5xx', count, (row) => row.errors),
+    // Documents of ordgate's own, and preflights.
+    number('other', count, (row) => row.all - OUTCOMES.reduce((sum, outcome) => sum + (row[outcome] ?? 0), 0)),
+    number('5xx', count, (row) => row.errors)
   ], routes, 'No requests yet'],
   ['traffic', 'Latency by route and outcome', [
     name('Route', (row) => row.route ?? 'none'),
     name('Outcome', (row) => row.outcome),
     number('Requests', count, (row) => row.count),
-    ...['p50_ms', 'p90_ms', 'p99_ms', 'max_ms'].map(milliseconds),
+    ...['p50_ms', 'p90_ms', 'p99_ms', 'max_ms'].map(milliseconds)
   ], (status) => status.latency && list(status.latency.by_route ?? status.latency), 'No requests yet'],
   ['upstream', 'Keys', [
     name('Upstream', (row) => row.upstream),
@@ -143,22 +149,22 @@ const TABLES = [
     number('Left in this minute', count, (row) => row.budget_left),
     number('Limit', count, (row) => row.budget),
     number('Unusable for', duration, (row) => row.unusable_seconds),
-    name('At hosts', (row) => list(row.hosts).map((at) => `${at.host}: ${at.state}`), { isText: true }),
+    name('At hosts', (row) => list(row.hosts).map((at) => `${at.host}: ${at.state}`), { isText: true })
   ], keys, 'No keys'],
   ['upstream', 'What spends the budget', [
     name('Upstream', (row) => row.upstream),
     name('Reason', (row) => row.reason),
-    number('Requests sent', count, (row) => row.requests),
+    number('Requests sent', count, (row) => row.requests)
   ], reasons, 'Nothing was sent yet'],
   ['upstream', 'What spends the budget, by route', [
     name('Route', (row) => row.route ?? 'none'),
     name('Reason', (row) => words(row.reason ?? '')),
-    number('Requests sent', count, (row) => row.requests),
+    number('Requests sent', count, (row) => row.requests)
   ], (status) => status.spending && list(status.spending.by_route), 'Nothing was sent yet'],
   ['upstream', 'Busiest URLs among what is sent upstream', [
     url('URL', (row) => row.path),
     number('Requests', count, (row) => row.requests),
-    number('At most too many', count, (row) => row.at_most_too_many),
+    number('At most too many', count, (row) => row.at_most_too_many)
   ], (status) => status.spending && list(status.spending.paths).slice(0, 20), 'Nothing was sent lately'],
   ['upstream', 'Endpoints', [
     name('Upstream', (row) => row.upstream),
@@ -173,7 +179,7 @@ const TABLES = [
     number('First byte p50', duration, (row) => row.first_byte_seconds?.p50),
     number('p99', duration, (row) => row.first_byte_seconds?.p99),
     number('Blocks behind', count, (row) => row.lag_blocks),
-    name('Last failure', failure, { isText: true }),
+    name('Last failure', failure, { isText: true })
   ], endpoints, 'No endpoints'],
   ['upstream', 'Tips', [
     name('Tip', (row) => row.name),
@@ -185,20 +191,20 @@ const TABLES = [
     number('Probes', count, (row) => row.probes),
     number('Failed', count, (row) => row.failures),
     name('Block', (row) => row.hash, { isText: true }),
-    name('Trouble', (row) => row.trouble, { isText: true }),
+    name('Trouble', (row) => row.trouble, { isText: true })
   ], (status) => list(status.chain?.tips), 'No tips'],
   ['clients', 'Clients that use the budget most', [
     name('Client', (row) => row.client ?? 'ordgate itself'),
     name('Upstream', (row) => row.upstream),
     number('Recent use', amount, (row) => row.recent),
     number('Waiting', count, (row) => row.waiting),
-    number('In flight', count, (row) => row.in_flight),
+    number('In flight', count, (row) => row.in_flight)
   ], (status) => upstreams(status).flatMap((upstream) => list(upstream.heaviest_clients)
     .map((client) => ({ ...client, upstream: upstream.name }))), 'None lately'],
   ['clients', 'Busiest clients among what is sent upstream', [
     name('Client', (row) => row.client),
     number('Requests', count, (row) => row.requests),
-    number('At most too many', count, (row) => row.at_most_too_many),
+    number('At most too many', count, (row) => row.at_most_too_many)
   ], (status) => status.spending && list(status.spending.clients).slice(0, 20), 'None lately'],
   ['clients', 'Clients with tokens', [
     name('Name', (row) => row.name),
@@ -206,19 +212,19 @@ const TABLES = [
     number('Limited', count, (row) => row.limited),
     number('Requests per minute', count, (row) => row.requests_per_minute),
     number('Valid tokens', count, (row) => row.valid_tokens),
-    name('Expires', (row) => row.expires),
+    name('Expires', (row) => row.expires)
   ], (status) => status.client_tokens?.busiest, 'None'],
   ['errors', 'Last errors', [
     name('Time', (row) => row.at),
     name('Method', (row) => row.method),
     number('Status', plain, (row) => row.status),
-    name('Reason', (row) => row.reason, { isText: true }),
+    name('Reason', (row) => [row.reason, row.cause].filter((text) => text).join(': '), { isText: true }),
     url('Path (explains it)', (row) => row.path),
-    name('Request', (row) => row.request_id),
+    name('Request', (row) => row.request_id)
   ], (status) => status.errors && list(status.errors).slice(0, 64), 'No errors'],
   ['errors', 'Refusals', [
     name('Reason', ([reason]) => words(reason)),
-    number('Requests', count, ([, requests]) => requests),
+    number('Requests', count, ([, requests]) => requests)
   ], (status) => status.refused && Object.entries(status.refused).filter(([, requests]) => requests > 0), 'None'],
   ['errors', 'Not sent upstream, or failed', [
     name('Upstream', (row) => row.name),
@@ -229,6 +235,7 @@ const TABLES = [
     number('Retried', count, (row) => row.retried),
     number('Not retried', count, (row) => row.retries_refused),
     number('Switches of endpoint', count, (row) => row.switches),
+    name('Last switch', failover, { isText: true })
   ], upstreams, 'No upstreams'],
   ['system', 'Certificates', [
     name('Listener', (row) => row.listener),
@@ -236,38 +243,38 @@ const TABLES = [
     name('Expires', (row) => row.not_after),
     number('Days left', plainNumber, (row) => row.days, { tone: (row) => (row.days < 14 ? 'bad' : 'good') }),
     name('File', (row) => row.chain ?? 'made by ordgate', { isText: true }),
-    name('Changed files are not used', (row) => row.refused, { isText: true, tone: (row) => (row.refused ? 'bad' : '') }),
+    name('Changed files are not used', (row) => row.refused, { isText: true, tone: (row) => (row.refused ? 'bad' : '') })
   ], certificates, 'None'],
   ['system', 'Replicas', [
     name('Replica', (row) => row.name),
     name('Reached', (row) => row.reached, { tone: (row) => (row.reached ? 'good' : 'bad') }),
     number('Applied', count, (row) => row.applied),
-    number('Silent for', millis, (row) => row.silent_ms),
-  ], (status) => status.shared && list(status.shared.journal?.replicas), 'This replica knows of no other'],
-];
+    number('Silent for', millis, (row) => row.silent_ms)
+  ], (status) => status.shared && list(status.shared.journal?.replicas), 'This replica knows of no other']
+]
 
 /** A number without separators. */
-function plainNumber(value) {
-  return Number.isFinite(value) ? String(value) : '–';
+function plainNumber (value) {
+  return Number.isFinite(value) ? String(value) : '–'
 }
 
 // The tiles: title, and the text of a status.
 const TILES = [
   ['Requests', (status) => count(list(status.requests).reduce((sum, row) => sum + row.requests, 0))],
   ['Hit ratio', (status) => {
-    const sums = {};
-    for (const { outcome, requests } of list(status.requests)) sums[outcome] = (sums[outcome] ?? 0) + requests;
-    return percent(hitRatio(sums));
+    const sums = {}
+    for (const { outcome, requests } of list(status.requests)) sums[outcome] = (sums[outcome] ?? 0) + requests
+    return percent(hitRatio(sums))
   }],
   ['Budget left', (status) => {
-    const limited = list(status.upstream?.keys).filter((key) => Number.isFinite(key.budget));
-    const sum = (member) => limited.reduce((all, key) => all + (key[member] ?? 0), 0);
-    return limited.length ? `${count(sum('budget_left'))} of ${count(sum('budget'))}` : 'no limit';
+    const limited = list(status.upstream?.keys).filter((key) => Number.isFinite(key.budget))
+    const sum = (member) => limited.reduce((all, key) => all + (key[member] ?? 0), 0)
+    return limited.length ? `${count(sum('budget_left'))} of ${count(sum('budget'))}` : 'no limit'
   }],
   ['Sent upstream', (status) => count(upstreams(status).reduce((sum, one) => sum + one.sent, 0))],
   ['In flight, waiting', (status) => {
-    const sum = (read) => upstreams(status).reduce((all, one) => all + (read(one) ?? 0), 0);
-    return `${count(sum((one) => one.in_flight))}, ${count(sum((one) => one.queue?.waiting))}`;
+    const sum = (read) => upstreams(status).reduce((all, one) => all + (read(one) ?? 0), 0)
+    return `${count(sum((one) => one.in_flight))}, ${count(sum((one) => one.queue?.waiting))}`
   }],
   ['Connections', (status) => count(status.connections?.open)],
   ['Clients', (status) => count(status.clients)],
@@ -275,35 +282,35 @@ const TILES = [
   ['Memory bound', (status) => bytes(status.cache?.max_bytes)],
   ['Unsent', (status) => bytes(status.unsent?.bytes)],
   ['Disk', (status) => {
-    const answers = status.state_directory?.answers;
-    return answers ? `${count(answers.entries)} in ${bytes(answers.bytes)}` : plain(status.state_directory?.status ?? 'not used');
+    const answers = status.state_directory?.answers
+    return answers ? `${count(answers.entries)} in ${bytes(answers.bytes)}` : plain(status.state_directory?.status ?? 'not used')
   }],
   ['Engine', (status) => (status.shared ? plain(status.shared.engine?.status ?? 'none') : 'not used')],
   ['Purges', (status) => count(status.chain?.purges)],
   ['Remembered errors', (status) => count(status.remembered_errors)],
-  ['Reloads', (status) => `${count(status.reload?.done)} done, ${count(status.reload?.refused)} refused`],
-];
+  ['Reloads', (status) => `${count(status.reload?.done)} done, ${count(status.reload?.refused)} refused`]
+]
 
-const tiles = [];
-const tables = [];
+const tiles = []
+const tables = []
 
 /** Makes the tiles and tables, without values. */
-export function makeTables() {
+export function makeTables () {
   for (const [title, read] of TILES) {
-    const value = element('dd', {}, '–');
-    document.getElementById('tiles').append(element('div', {}, element('dt', {}, title), value));
-    tiles.push([value, read]);
+    const value = element('dd', {}, '–')
+    document.getElementById('tiles').append(element('div', {}, element('dt', {}, title), value))
+    tiles.push([value, read])
   }
   for (const [place, caption, columns, rows, empty] of TABLES) {
-    tables.push([new Table(place, caption, columns, empty), rows]);
+    tables.push([new Table(place, caption, columns, empty), rows])
   }
 }
 
 /** Shows a status. */
-export function updateTables(status) {
-  for (const [value, read] of tiles) setText(value, read(status));
-  for (const [table, rows] of tables) table.fill(rows(status) || undefined);
-  const { version, state, uptime_seconds: uptime, config, listen, shared } = status;
-  const replica = shared?.name ? `, replica ${shared.name}` : '';
-  setText(document.getElementById('about'), `${version}, ${state}, up ${duration(uptime)}, ${plain(listen)}, ${config}${replica}`);
+export function updateTables (status) {
+  for (const [value, read] of tiles) setText(value, read(status))
+  for (const [table, rows] of tables) table.fill(rows(status) || undefined)
+  const { version, state, uptime_seconds: uptime, config, listen, shared } = status
+  const replica = shared?.name ? `, replica ${shared.name}` : ''
+  setText(document.getElementById('about'), `${version}, ${state}, up ${duration(uptime)}, ${plain(listen)}, ${config}${replica}`)
 }

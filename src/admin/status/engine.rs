@@ -88,7 +88,7 @@ pub(super) fn journal(shared: Option<&Shared>) -> Value {
 fn status(engine: &EngineSnapshot) -> &'static str {
     match (engine.is_up, engine.is_absent) {
         (true, _) => "answers",
-        // No key has a limit.
+        // No call has ended yet.
         (false, false) if engine.last_error.is_none() => "not asked yet",
         (false, false) => "does not answer",
         (false, true) => "does not answer: it is tried now and then",

@@ -93,7 +93,7 @@ pub enum FoundEntry {
     Lead,
     /// Nothing. Another process has the lock.
     Follow,
-    /// Nothing, and no lock was wanted.
+    /// Nothing, and no lock: none was wanted, or what was fetched last is not stored.
     None,
 }
 
@@ -127,6 +127,23 @@ impl PutEntry {
     }
 }
 
+/// A lock that is given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GivenUp {
+    /// The token of its fetch.
+    pub token: FillToken,
+    /// For how long others fetch without the lock, in milliseconds, because the response is
+    /// not stored; 0 if the next one gets the lock.
+    pub unlocked_ms: u64,
+}
+
+impl GivenUp {
+    /// The arguments of the script.
+    pub fn arguments(&self) -> [String; 2] {
+        [self.token.text(), self.unlocked_ms.to_string()]
+    }
+}
+
 /// Keeps responses for all processes.
 pub trait SharedEntries: Send + Sync {
     /// Looks up a response. Where there is none, one process leads its fetch.
@@ -141,7 +158,7 @@ pub trait SharedEntries: Send + Sync {
     fn put<'t>(&'t self, name: &'t EntryName, entry: &'t PutEntry) -> EngineFuture<'t, bool>;
 
     /// Gives up the lock of a fetch. Returns whether it was still there.
-    fn give_up<'t>(&'t self, name: &'t EntryName, token: FillToken) -> EngineFuture<'t, bool>;
+    fn give_up<'t>(&'t self, name: &'t EntryName, given_up: GivenUp) -> EngineFuture<'t, bool>;
 }
 
 #[cfg(test)]

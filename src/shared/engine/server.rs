@@ -93,6 +93,8 @@ struct EngineRecord {
     errors: [u64; SharedError::KINDS.len()],
     last_error: Option<SharedError>,
     is_up: bool,
+    /// When the last call ended.
+    called: Option<Moment>,
 }
 
 /// The engine as `/status` and metrics show it.
@@ -104,10 +106,35 @@ pub struct EngineSnapshot {
     pub is_absent: bool,
     /// Why the last call that failed did so.
     pub last_error: Option<SharedError>,
+    /// When the last call ended.
+    pub called: Option<Moment>,
     /// How many calls failed, by [`SharedError::KINDS`].
     pub errors: [u64; SharedError::KINDS.len()],
     /// Median and 99th percentile of the time to an answer, of the last minute or two.
     pub round_trip: Option<[Duration; 2]>,
+}
+
+impl EngineSnapshot {
+    /// One of all uses of the engine: whether it is up is what the latest call says, and
+    /// errors are summed. Of equal ones the first counts.
+    pub(crate) fn of_all(all: impl IntoIterator<Item = Self>) -> Option<Self> {
+        all.into_iter().reduce(|one, other| {
+            let mut errors = one.errors;
+            for (sum, more) in errors.iter_mut().zip(other.errors) {
+                *sum += more;
+            }
+            let round_trip = one.round_trip.or(other.round_trip);
+            let latest = match other.called > one.called {
+                true => other,
+                false => one,
+            };
+            Self {
+                errors,
+                round_trip,
+                ..latest
+            }
+        })
+    }
 }
 
 impl RedisEngine {
@@ -146,6 +173,7 @@ impl RedisEngine {
             is_up: record.is_up,
             is_absent,
             last_error: record.last_error.clone(),
+            called: record.called,
             errors: record.errors,
             round_trip: quantile(0.5).zip(quantile(0.99)).map(Into::into),
         }
@@ -326,6 +354,7 @@ impl RedisEngine {
                 let mut record = lock(&self.record);
                 record.latency.record(now.since(began), now);
                 record.is_up = true;
+                record.called = Some(now);
                 true
             }
             Err(error) => {
@@ -355,6 +384,7 @@ impl RedisEngine {
         record.is_up = false;
         if *error != SharedError::Absent {
             record.last_error = Some(error.clone());
+            record.called = Some(self.clock.now());
         }
     }
 }

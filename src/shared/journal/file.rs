@@ -10,9 +10,12 @@ use super::machine::SavedPosition;
 use super::position::JournalPosition;
 use crate::portable::bytes::{Reader, put_record, take_record};
 use crate::portable::codec::CheckedPosition;
+use crate::shared::allowance::ProcessId;
 use crate::state_dir::file_options;
 
-const HEAD: &[u8; 17] = b"ordgate-journal-1";
+const HEAD: [u8; 17] = *b"ordgate-journal-2";
+/// Of a file that does not say which process has written it.
+const OLD_HEAD: [u8; 17] = *b"ordgate-journal-1";
 
 /// The name of the file.
 const FILE: &str = "journal";
@@ -22,7 +25,8 @@ const FILE: &str = "journal";
 pub(super) enum PositionFile {
     /// There is none: no earlier run has followed a journal.
     None,
-    Saved(SavedPosition),
+    /// With the process that has written it, if it says so.
+    Saved(SavedPosition, Option<ProcessId>),
     /// It cannot be read: what was stored may have been purged since.
     Unreadable,
 }
@@ -35,32 +39,38 @@ pub(super) fn path(directory: &Path) -> PathBuf {
 /// Reads the file. `now` is the time of day.
 pub(super) fn read(directory: &Path, now: SystemTime) -> PositionFile {
     match fs::read(path(directory)) {
-        Ok(bytes) => parse(&bytes, now).map_or(PositionFile::Unreadable, PositionFile::Saved),
+        Ok(bytes) => parse(&bytes, now).unwrap_or(PositionFile::Unreadable),
         Err(error) if error.kind() == io::ErrorKind::NotFound => PositionFile::None,
         Err(_) => PositionFile::Unreadable,
     }
 }
 
-fn parse(bytes: &[u8], now: SystemTime) -> Option<SavedPosition> {
+fn parse(bytes: &[u8], now: SystemTime) -> Option<PositionFile> {
     let mut whole = Reader(bytes);
     let mut from = Reader(take_record(&mut whole)?);
-    if from.array()? != *HEAD {
-        return None;
-    }
+    let head: [u8; 17] = from.array()?;
+    let process = match head {
+        HEAD => Some(ProcessId(u128::from_le_bytes(from.array()?))),
+        OLD_HEAD => None,
+        _ => return None,
+    };
     let position = JournalPosition::read(&mut from)?;
     let written = SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(from.u64()?))?;
     // The clock was set back: how old it is, is not known.
     let age = now.duration_since(written).unwrap_or(Duration::MAX);
-    (from.is_at_end() && whole.is_at_end()).then_some(SavedPosition { position, age })
+    let saved = PositionFile::Saved(SavedPosition { position, age }, process);
+    (from.is_at_end() && whole.is_at_end()).then_some(saved)
 }
 
 /// Writes the file in place of the one that is there. It waits for the disk.
 pub(super) fn write(
     directory: &Path,
+    process: ProcessId,
     position: JournalPosition,
     known_at: SystemTime,
 ) -> io::Result<()> {
     let mut content = HEAD.to_vec();
+    content.extend_from_slice(&process.0.to_le_bytes());
     position.write(&mut content);
     let since = known_at.duration_since(SystemTime::UNIX_EPOCH);
     let millis = since.unwrap_or_default().as_millis();
@@ -91,13 +101,24 @@ mod tests {
             generation: Generation([3; 16]),
             record: 77,
         };
-        write(directory, position, now).unwrap();
+        write(directory, ProcessId(7), position, now).unwrap();
         let read_later = |seconds| read(directory, now + Duration::from_secs(seconds));
-        let saved = |age| PositionFile::Saved(SavedPosition { position, age });
+        let saved = |age| {
+            let position = SavedPosition { position, age };
+            PositionFile::Saved(position, Some(ProcessId(7)))
+        };
         assert_eq!(read_later(5), saved(Duration::from_secs(5)));
         let before = now - Duration::from_secs(5);
         assert_eq!(read(directory, before), saved(Duration::MAX));
         let bytes = fs::read(path(directory)).unwrap();
+        // As an older version has written it.
+        let mut old = Vec::new();
+        let content = [&OLD_HEAD[..], &bytes[12 + 17 + 16..]].concat();
+        put_record(&mut old, &content);
+        fs::write(path(directory), &old).unwrap();
+        let age = Duration::from_secs(5);
+        let expected = PositionFile::Saved(SavedPosition { position, age }, None);
+        assert_eq!(read_later(5), expected);
         for len in 0..bytes.len() {
             fs::write(path(directory), &bytes[..len]).unwrap();
             assert_eq!(read_later(5), PositionFile::Unreadable, "{len}");

@@ -3,7 +3,10 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::word::WordReply;
+use super::cooldown::CooldownRecord;
+use super::machine::{JournalEffect, JournalMachine};
+use super::record::JournalRecord;
+use super::word::{MOST_AT_ONCE, WordReply};
 use super::{Journal, file};
 use crate::clock::Moment;
 use crate::shared::engine::SharedError;
@@ -87,7 +90,11 @@ impl Journal {
         list: bool,
         leave: bool,
     ) -> Result<bool, SharedError> {
-        let word = write(&self.machine).word(self.clock.since_boot(), list, leave);
+        let word = {
+            let mut machine = write(&self.machine);
+            self.add_cooldowns(&mut machine);
+            machine.word(self.clock.since_boot(), list, leave)
+        };
         let keys = [&*self.keys[0], &*self.keys[1], &*self.keys[2]];
         let answer = engine.run(&self.script, &keys, &word.arguments()).await;
         let reply =
@@ -99,7 +106,16 @@ impl Journal {
                 let effects = machine.answered(self.clock.since_boot(), word.beat, reply);
                 // Under the lock: whoever sees the new position sees what it means.
                 let local = lock(&self.local);
-                effects.into_iter().for_each(|effect| local.apply(effect));
+                for effect in effects {
+                    match effect {
+                        JournalEffect::CoolDown(budget, left) => {
+                            let budget = (&*self.prefix, &*budget);
+                            let now = self.clock.now();
+                            self.budgets.receive_cooldown(budget, left, now);
+                        }
+                        purge => local.apply(purge),
+                    }
+                }
                 (None, Ok(machine.position() != before || machine.has_more()))
             }
             Err(error) => {
@@ -110,6 +126,22 @@ impl Journal {
         drop(machine);
         self.last_failure.send_replace(failure);
         done
+    }
+
+    /// Adds records of the cooldowns that other replicas do not know; those of one host
+    /// replace each other while the engine does not answer.
+    fn add_cooldowns(&self, machine: &mut JournalMachine) {
+        let Some(engine_ms) = machine.engine_time(self.clock.since_boot()) else {
+            return;
+        };
+        if !self.hears(machine) || machine.lengths().1 > MOST_AT_ONCE {
+            return;
+        }
+        for (budget, left) in self.budgets.take_cooldowns(&self.prefix, self.clock.now()) {
+            if let Some(record) = CooldownRecord::new(&budget, left, engine_ms) {
+                machine.append(JournalRecord::Cooldown(record));
+            }
+        }
     }
 
     /// Has a word sent as soon as the stream has a new record.
@@ -158,11 +190,12 @@ impl Journal {
             if last.as_ref().is_some_and(is_same) || !is_current {
                 continue;
             }
+            let process = read(&self.machine).process();
             let (disk, wall) = (lock(&self.local).disk.clone(), self.clock.system_time());
             let saved = tokio::task::spawn_blocking(move || {
                 // First what was applied, then that it was.
                 disk.map_or(Ok(()), |disk| disk.sync_purges())?;
-                file::write(directory.path(), position, wall)
+                file::write(directory.path(), process, position, wall)
             });
             match saved.await {
                 Ok(Ok(())) => last = Some((position, now)),

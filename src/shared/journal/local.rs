@@ -69,7 +69,8 @@ impl LocalPurges {
                 vec![Purge::All]
             }
             JournalEffect::Apply(JournalRecord::Purge(logged)) => self.names.local(&logged),
-            JournalEffect::Apply(JournalRecord::Unknown) => Vec::new(),
+            JournalEffect::Apply(JournalRecord::Cooldown(_) | JournalRecord::Unknown)
+            | JournalEffect::CoolDown(..) => Vec::new(),
         };
         if let Some(cache) = &self.cache {
             for purge in purges {

@@ -15,6 +15,7 @@ use super::record::{JournalRecord, RecordUid};
 use super::rules::{JournalRule, has};
 use super::word::{MOST_AT_ONCE, ReadUpTo, Word, WordReply};
 use crate::shared::allowance::ProcessId;
+use crate::upstream::admission::restrictions::CooldownLeft;
 
 /// The most own records that wait for the engine. With more, one purge of everything takes
 /// their place.
@@ -37,6 +38,8 @@ pub(crate) enum JournalEffect {
     PurgeEverything(&'static str),
     /// A record of another process is to be applied.
     Apply(JournalRecord),
+    /// A key is not to be used for a while: the name of its budget, and what is left.
+    CoolDown(String, CooldownLeft),
 }
 
 /// What an earlier run had applied, and how long ago it knew that.
@@ -87,6 +90,8 @@ pub(crate) struct JournalMachine {
     listed: Option<Duration>,
     pending: Option<PendingWord>,
     counts: JournalCounts,
+    /// The engine's clock in milliseconds, and when that was read at the latest.
+    engine_time: Option<(u64, Duration)>,
 }
 
 #[derive(Clone, Debug)]
@@ -140,7 +145,19 @@ impl JournalMachine {
             listed: None,
             pending: None,
             counts: JournalCounts::default(),
+            engine_time: None,
         }
+    }
+
+    /// A process that has ended, and whose row is removed: this one has come in its place.
+    pub(crate) fn set_predecessor(&mut self, process: Option<ProcessId>) {
+        self.others
+            .set_ended(process.filter(|process| *process != self.process));
+    }
+
+    /// This process.
+    pub(crate) fn process(&self) -> ProcessId {
+        self.process
     }
 
     /// Adds a record of this process, which has applied it.
@@ -226,6 +243,7 @@ impl JournalMachine {
         let mut effects = Vec::new();
         let mut followed = self.follow(now, &reply, &mut effects);
         self.tail = reply.tail;
+        self.engine_time = Some((reply.now_ms, now));
         self.confirm(&pending.records);
         if reply.first > followed.applied + 1 {
             self.gap(&mut effects);
@@ -248,7 +266,13 @@ impl JournalMachine {
             }
             followed.read = number;
             let effect = self.read_record(now, uid, &content, number > followed.applied);
-            effects.extend(effect);
+            effects.extend(match effect {
+                Some(JournalEffect::Apply(JournalRecord::Cooldown(cooldown))) => {
+                    let left = cooldown.left(reply.now_ms);
+                    left.map(|(budget, left)| JournalEffect::CoolDown(budget, left))
+                }
+                effect => effect,
+            });
             followed.applied = followed.applied.max(number);
         }
         followed.last = self.history.last();
@@ -455,6 +479,13 @@ impl JournalMachine {
     /// All other replicas.
     pub(crate) const fn others(&self) -> &OtherReplicas {
         &self.others
+    }
+
+    /// The time of the engine's clock in milliseconds, or a little before.
+    pub(crate) fn engine_time(&self, now: Duration) -> Option<u64> {
+        let (millis, at) = self.engine_time?;
+        let since = now.saturating_sub(at).as_millis();
+        Some(millis.saturating_add(u64::try_from(since).unwrap_or(u64::MAX)))
     }
 
     /// How often what has happened.

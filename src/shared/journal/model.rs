@@ -86,6 +86,7 @@ pub(crate) fn word(
             .map(|(number, (uid, record))| (number, *uid, record.clone()))
             .collect(),
         rows: word.list.then(|| journal.rows.iter().map(row).collect()),
+        now_ms: time / 1000,
     }
 }
 

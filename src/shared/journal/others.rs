@@ -27,6 +27,8 @@ pub(crate) struct OtherReplicas {
     all: ByProcess<OtherReplica>,
     /// The last record that the journal had when they were listed.
     listed_at: Option<(Generation, RecordNumber)>,
+    /// A process that has certainly ended.
+    ended: Option<ProcessId>,
 }
 
 /// Another replica.
@@ -96,10 +98,17 @@ impl OtherReplicas {
         self.all.extend(new);
     }
 
+    /// Removes the row of a process that has certainly ended.
+    pub(super) fn set_ended(&mut self, process: Option<ProcessId>) {
+        self.ended = process;
+    }
+
     /// Rows to remove, with their last beats.
     pub(super) fn forgotten(&self) -> Vec<(ProcessId, u64)> {
-        let silent = self.all.iter();
-        let silent = silent.filter(|(_, other)| other.silent >= FORGOTTEN);
+        let silent = self
+            .all
+            .iter()
+            .filter(|(process, other)| other.silent >= FORGOTTEN || Some(**process) == self.ended);
         let rows = silent.map(|(process, other)| (*process, other.beat));
         rows.take(MOST_AT_ONCE).collect()
     }

@@ -10,6 +10,7 @@
 
 use std::sync::Arc;
 
+use super::cooldown::CooldownRecord;
 use crate::cache::purge::Purge;
 use crate::portable::bytes::{Reader, put_bytes};
 use crate::portable::purge::LoggedPurge;
@@ -24,6 +25,8 @@ pub(crate) const MOST_RECORD: usize = 1024;
 const MAY_SKIP: u8 = 128;
 
 const PURGE: u8 = 0;
+/// May be skipped: it only saves requests.
+const COOLDOWN: u8 = 129;
 
 /// Identifies a record, in whichever generation it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -56,6 +59,8 @@ impl RecordUid {
 pub(crate) enum JournalRecord {
     /// Something was purged.
     Purge(LoggedPurge),
+    /// A key is not to be used for a while.
+    Cooldown(CooldownRecord),
     /// A record that this version does not know, and may skip.
     Unknown,
 }
@@ -74,6 +79,10 @@ impl JournalRecord {
                 purge.write(&mut content);
                 PURGE
             }
+            Self::Cooldown(cooldown) => {
+                cooldown.write(&mut content);
+                COOLDOWN
+            }
             Self::Unknown => MAY_SKIP,
         };
         let mut out = vec![VERSION, kind];
@@ -82,7 +91,7 @@ impl JournalRecord {
             Self::Purge(purge) if out.len() > MOST_RECORD => {
                 Self::Purge(purge.of_whole_route()).encode()
             }
-            Self::Purge(_) | Self::Unknown => out.into(),
+            Self::Purge(_) | Self::Cooldown(_) | Self::Unknown => out.into(),
         }
     }
 
@@ -96,6 +105,11 @@ impl JournalRecord {
                 let mut from = Reader(content);
                 let purge = LoggedPurge::read(&mut from).filter(|_| from.is_at_end());
                 purge.map(Self::Purge)
+            }
+            ((Some(VERSION), Some(COOLDOWN)), Some(content)) => {
+                let mut from = Reader(content);
+                let cooldown = CooldownRecord::read(&mut from).filter(|_| from.is_at_end());
+                Some(cooldown.map_or(Self::Unknown, Self::Cooldown))
             }
             ((_, Some(MAY_SKIP..)), _) => Some(Self::Unknown),
             _ => None,
@@ -113,6 +127,7 @@ impl JournalRecord {
     pub(super) fn weight(&self) -> usize {
         match self {
             Self::Purge(purge) => purge.weight(),
+            Self::Cooldown(cooldown) => size_of_val(cooldown),
             Self::Unknown => 0,
         }
     }

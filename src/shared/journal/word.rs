@@ -97,6 +97,8 @@ pub(crate) struct WordReply {
     pub(crate) records: Vec<(RecordNumber, RecordUid, Vec<u8>)>,
     /// All rows, where the word asked for them.
     pub(crate) rows: Option<Vec<ReplicaRow>>,
+    /// The time by the engine's clock, in milliseconds.
+    pub(crate) now_ms: u64,
 }
 
 /// The row of a process.
@@ -115,7 +117,7 @@ pub(crate) struct ReplicaRow {
 impl WordReply {
     /// Reads the reply of the script; `None` if it is not one.
     pub(crate) fn read(reply: &EngineValue) -> Option<Self> {
-        let [generation, tail, first, records, rows] = reply.list()? else {
+        let [generation, tail, first, records, rows, now] = reply.list()? else {
             return None;
         };
         let records = records.list()?.iter().map(|record| {
@@ -147,6 +149,7 @@ impl WordReply {
                 // Another version may have rows of another form.
                 false => Some(rows.list()?.iter().filter_map(row).collect()),
             },
+            now_ms: now.number()?,
         })
     }
 }

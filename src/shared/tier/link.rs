@@ -5,7 +5,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::timeout;
 
+use super::client_waits::{ClientWait, ClientWaits, Waiting};
 use super::counts::{TierCounts, TierSnapshot, count};
 use super::invalidated::InvalidatedKeys;
 use super::puts::{PutJob, PutQueue};
@@ -19,6 +21,18 @@ pub(crate) const CONNECTIONS: usize = 2;
 /// The most look-ups of a process that wait for another replica's fetch, since each of
 /// them makes calls. More go on without the lock.
 const MOST_FOLLOWERS: usize = 64;
+/// The most of one client.
+const MOST_FOLLOWERS_OF_CLIENT: usize = 8;
+
+/// How many long values are opened at once, each on a thread of its own for up to some 20
+/// ms; and how many look-ups wait for that, in all and of one client. More go on without
+/// their values.
+const OPENERS: usize = 4;
+const MOST_OPENING: usize = 64;
+const MOST_OPENING_OF_CLIENT: usize = 8;
+
+/// The longest that a look-up waits for one of those threads.
+const OPENING_WAIT: Duration = Duration::from_secs(1);
 
 /// How much longer a lock lasts than others wait for it: a leader that was killed delays
 /// requests only once.
@@ -33,13 +47,21 @@ pub(crate) struct TierLink {
     fill_wait: AtomicU64,
     /// How long a call may take, in milliseconds.
     timeout: AtomicU64,
-    followers: Semaphore,
+    followers: ClientWaits,
+    opening: ClientWaits,
+    openers: Semaphore,
     queues: [PutQueue; CONNECTIONS],
     /// The bytes of all queues.
     waiting: AtomicUsize,
     counts: TierCounts,
     invalidated: InvalidatedKeys,
     clock: Clock,
+}
+
+/// Lets a look-up open a long value, for as long as it exists.
+pub(super) struct LongValuePermit<'l> {
+    _permit: SemaphorePermit<'l>,
+    _wait: ClientWait<'l>,
 }
 
 fn millis(span: Duration) -> u64 {
@@ -55,7 +77,9 @@ impl TierLink {
             journal,
             fill_wait: AtomicU64::new(0),
             timeout: AtomicU64::new(0),
-            followers: Semaphore::new(MOST_FOLLOWERS),
+            followers: ClientWaits::new(MOST_FOLLOWERS, MOST_FOLLOWERS_OF_CLIENT),
+            opening: ClientWaits::new(MOST_OPENING, MOST_OPENING_OF_CLIENT),
+            openers: Semaphore::new(OPENERS),
             queues: std::array::from_fn(|_| PutQueue::new()),
             waiting: AtomicUsize::new(0),
             counts: TierCounts::default(),
@@ -131,15 +155,27 @@ impl TierLink {
         }
     }
 
-    /// The longest time that a look-up may take: the wait, and one call before its end.
+    /// The longest time that a look-up may take: the wait, one call before its end, and
+    /// the opening of long values.
     pub(super) fn longest_wait(&self) -> Duration {
         let call = Duration::from_millis(self.timeout.load(Relaxed));
-        self.fill_wait() + call * 5
+        self.fill_wait() + (call + OPENING_WAIT) * 5
     }
 
-    /// A place among those that wait for another replica's fetch.
-    pub(super) fn follow(&self) -> Option<SemaphorePermit<'_>> {
-        self.followers.try_acquire().ok()
+    /// Lets a request of a client wait for another replica's fetch, unless too many do.
+    pub(super) fn follow(&self, client: Waiting) -> Option<ClientWait<'_>> {
+        self.followers.begin(client)
+    }
+
+    /// Waits until a long value may be opened for a client; `None` if too many wait, or
+    /// for too long.
+    pub(super) async fn open_long(&self, client: Waiting) -> Option<LongValuePermit<'_>> {
+        let wait = self.opening.begin(client)?;
+        let permit = timeout(OPENING_WAIT, self.openers.acquire()).await;
+        Some(LongValuePermit {
+            _permit: permit.ok()?.ok()?,
+            _wait: wait,
+        })
     }
 
     /// Adds a job to the queue of its connection. Returns whether there was room.

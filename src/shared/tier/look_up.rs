@@ -3,20 +3,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::SemaphorePermit;
 use tokio::time::{Instant, sleep};
 
+use super::SharedTier;
+use super::client_waits::{ClientWait, Waiting};
 use super::counts::count;
 use super::puts::PutJob;
 use super::ticket::FillTicket;
 use super::usable::{EngineTime, PeekedEntry, Restored, UnusableReason};
-use super::{SharedTier, value};
+use super::value::received_of;
 use crate::cache::StoredResponse;
 use crate::cache::key::Key;
 use crate::cache::sequence::PurgeSequence;
 use crate::portable::meanings::RouteMeaning;
 use crate::shared::engine::SharedError;
-use crate::shared::engine::entries::{EntryName, FillToken, FoundEntry, LookUp};
+use crate::shared::engine::entries::{EntryName, FillToken, FoundEntry, GivenUp, LookUp};
 
 /// The least and the most time between two look-ups of one that waits: with the most
 /// waiting, a process makes some 600 calls a second.
@@ -46,6 +47,7 @@ pub(crate) enum SharedAnswer {
 /// A look-up under way.
 struct Looking<'l> {
     tier: &'l Arc<SharedTier>,
+    client: Waiting,
     route: RouteMeaning,
     key: &'l Key,
     name: EntryName,
@@ -56,8 +58,8 @@ struct Looking<'l> {
     /// The last response that was of no use.
     unusable: Option<FillToken>,
     tries: usize,
-    /// Its place among those that wait.
-    place: Option<SemaphorePermit<'l>>,
+    /// Counts it among those that wait, once it has to.
+    wait: Option<ClientWait<'l>>,
 }
 
 /// What is done after a reply.
@@ -69,12 +71,13 @@ enum NextStep {
 }
 
 impl SharedTier {
-    /// Looks up the response for a key; where another replica fetches it, waits for that.
+    /// Looks up the response for a key, for a client or for ordgate itself; where another
+    /// replica fetches it, waits for that.
     /// `own_key` says under which key a response is stored in memory.
     pub(crate) async fn look_up(
         self: &Arc<Self>,
         key: &Key,
-        locks: bool,
+        (client, locks): (Waiting, bool),
         own_key: &(dyn Fn(&StoredResponse) -> Key + Sync),
     ) -> SharedAnswer {
         let Some(route) = self.route(key) else {
@@ -82,6 +85,7 @@ impl SharedTier {
         };
         let looking = Looking {
             tier: self,
+            client,
             route,
             key,
             name: self.name(route, key),
@@ -90,7 +94,7 @@ impl SharedTier {
             began: Instant::now(),
             unusable: None,
             tries: 0,
-            place: None,
+            wait: None,
         };
         looking.run(own_key).await
     }
@@ -100,7 +104,7 @@ impl SharedTier {
     /// # Errors
     /// If the engine does not answer, or is not asked now.
     pub(crate) async fn peek(
-        &self,
+        self: &Arc<Self>,
         key: &Key,
         own_key: &(dyn Fn(&StoredResponse) -> Key + Sync),
     ) -> Result<Option<PeekedEntry>, SharedError> {
@@ -124,24 +128,13 @@ impl SharedTier {
         let FoundEntry::Have { value, .. } = reply.found else {
             return Ok(None);
         };
-        Ok(Some(self.peeked(route, key, &value, time, own_key)))
-    }
-
-    fn peeked(
-        &self,
-        route: RouteMeaning,
-        key: &Key,
-        found: &[u8],
-        time: EngineTime,
-        own_key: &(dyn Fn(&StoredResponse) -> Key + Sync),
-    ) -> PeekedEntry {
-        let received = value::read(found).map(|(_, kept)| kept.received);
-        let restored = self.restore(route, key, found, time, own_key);
+        let received = received_of(&value);
+        let restored = self.restore((None, route), key, value, time, own_key).await;
         let reason = |why: UnusableReason| UnusableReason::REASONS[why.index()];
-        PeekedEntry {
+        Ok(Some(PeekedEntry {
             age: received.and_then(|received| time.age(received)),
             unusable: restored.err().map(reason),
-        }
+        }))
     }
 }
 
@@ -172,7 +165,7 @@ impl Looking<'_> {
                 sent,
                 arrived,
             };
-            match self.next(reply.found, time, own_key) {
+            match self.next(reply.found, time, own_key).await {
                 NextStep::AskAgain => {}
                 NextStep::Wait(pause) => sleep(pause).await,
                 NextStep::Use(restored) => {
@@ -204,15 +197,16 @@ impl Looking<'_> {
         let is_unsent = matches!(error, SharedError::Absent | SharedError::Refused(_));
         if !is_unsent && self.lock_ms > 0 {
             // It may still give the lock.
-            link.submit(PutJob::GiveUp {
-                name: self.name,
+            let given_up = GivenUp {
                 token: self.token,
-            });
+                unlocked_ms: 0,
+            };
+            link.submit(PutJob::GiveUp(self.name, given_up));
         }
         SharedAnswer::Fetch(None)
     }
 
-    fn next(
+    async fn next(
         &mut self,
         found: FoundEntry,
         time: EngineTime,
@@ -221,8 +215,8 @@ impl Looking<'_> {
         let counts = self.tier.link.counts();
         match found {
             FoundEntry::Have { id, value } => {
-                let (route, key) = (self.route, self.key);
-                match self.tier.restore(route, key, &value, time, own_key) {
+                let (of, key) = ((self.client, self.route), self.key);
+                match self.tier.restore(of, key, value, time, own_key).await {
                     Ok(restored) => return NextStep::Use(restored),
                     Err(why) => count(&counts.unusable[why.index()]),
                 }
@@ -245,13 +239,13 @@ impl Looking<'_> {
     /// Another replica fetches it.
     fn follow(&mut self) -> NextStep {
         let link = &self.tier.link;
-        let is_first = self.place.is_none();
+        let is_first = self.wait.is_none();
         if is_first {
-            self.place = link.follow();
+            self.wait = link.follow(self.client);
         }
         let waited = self.began.elapsed();
         let left = link.fill_wait().saturating_sub(waited);
-        if self.place.is_none() || left.is_zero() {
+        if self.wait.is_none() || left.is_zero() {
             count(&link.counts().unlocked);
             return NextStep::Fetch { is_leader: false };
         }

@@ -6,21 +6,21 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use tokio::sync::{Mutex, mpsc};
 
 use super::counts::{TierCounts, count};
-use super::value::{MOST_VALUE, SharedPosition, write};
+use super::value::{LONG, MOST_VALUE, SharedPosition, write};
 use crate::cache::StoredResponse;
 use crate::clock::Clock;
 use crate::portable::codec::Head;
 use crate::portable::digest::MeaningDigest;
-use crate::shared::engine::entries::{EntryName, FillToken, PutEntry, SharedEntries};
+use crate::shared::engine::entries::{EntryName, FillToken, GivenUp, PutEntry, SharedEntries};
 
 /// The most responses that wait on each connection, and the most bytes of their bodies on
 /// both. What comes beyond is dropped: it is only fetched again.
 const MOST_WAITING: usize = 512;
 const MOST_BYTES: usize = 64 << 20;
 
-/// A body that is longer is compressed on a thread of its own: it would delay what else
-/// this runtime does by more than a millisecond.
-const LONG: usize = 64 << 10;
+/// For how long others fetch without the lock, after a response that is not stored: the
+/// next one would most likely not be stored either, and they would wait for one another.
+pub(super) const UNLOCKED_MS: u64 = 1000;
 
 /// A response to be stored.
 pub(super) struct ToPut {
@@ -36,21 +36,21 @@ pub(super) struct ToPut {
 /// What the engine is to be told.
 pub(super) enum PutJob {
     Put(ToPut),
-    GiveUp { name: EntryName, token: FillToken },
+    GiveUp(EntryName, GivenUp),
 }
 
 impl PutJob {
     pub(super) const fn name(&self) -> &EntryName {
         match self {
             Self::Put(to_put) => &to_put.name,
-            Self::GiveUp { name, .. } => name,
+            Self::GiveUp(name, _) => name,
         }
     }
 
     fn bytes(&self) -> usize {
         match self {
             Self::Put(to_put) => to_put.stored.body.len(),
-            Self::GiveUp { .. } => 0,
+            Self::GiveUp(..) => 0,
         }
     }
 }
@@ -98,9 +98,9 @@ impl PutQueue {
             let bytes = job.bytes();
             match job {
                 PutJob::Put(to_put) => put(engine, to_put, counts, clock).await,
-                PutJob::GiveUp { name, token } => {
+                PutJob::GiveUp(name, given_up) => {
                     // Otherwise it expires.
-                    let _is_given_up = engine.give_up(&name, token).await;
+                    let _is_given_up = engine.give_up(&name, given_up).await;
                 }
             }
             waiting.fetch_sub(bytes, Relaxed);
@@ -129,7 +129,11 @@ async fn put(engine: &dyn SharedEntries, to_put: ToPut, counts: &TierCounts, clo
         entry => entry.filter(|_| stay_ms > 0),
     };
     let Some(entry) = entry else {
-        let _is_given_up = engine.give_up(&name, token).await;
+        let given_up = GivenUp {
+            token,
+            unlocked_ms: UNLOCKED_MS,
+        };
+        let _is_given_up = engine.give_up(&name, given_up).await;
         return;
     };
     match engine.put(&name, &entry).await {
@@ -209,8 +213,11 @@ mod tests {
         for (number, body) in [(1, &b"{}"[..]), (2, &[b'a'; 1 << 20]), (3, &long)] {
             assert!(queue.push(to_put(number, body, &clock), &waiting));
         }
-        let (name, token) = (name(4), FillToken(4));
-        assert!(queue.push(PutJob::GiveUp { name, token }, &waiting));
+        let given_up = GivenUp {
+            token: FillToken(4),
+            unlocked_ms: 0,
+        };
+        assert!(queue.push(PutJob::GiveUp(name(4), given_up), &waiting));
         assert_eq!((queue.len(), waiting.load(Relaxed) > 4 << 20), (4, true));
         let run = queue.run(&engine, &waiting, &counts, &clock);
         let done = async {
@@ -226,9 +233,12 @@ mod tests {
             let found = find(&engine, number, 0).await;
             assert!(matches!(found, FoundEntry::Have { .. }), "{number}");
         }
-        assert_eq!(find(&engine, 3, 9000).await, FoundEntry::Lead, "too large");
+        assert_eq!(find(&engine, 3, 9000).await, FoundEntry::None, "too large");
+        assert_eq!(find(&engine, 4, 9000).await, FoundEntry::Lead, "given up");
         let counted = counts.snapshot(true, 0);
         assert_eq!((counted.stored, counted.too_large), (2, 1));
+        clock.advance(Duration::from_millis(UNLOCKED_MS));
+        assert_eq!(find(&engine, 3, 9000).await, FoundEntry::Lead, "later");
         // It stays as long as it is fresh.
         clock.advance(Duration::from_secs(9));
         assert_eq!(find(&engine, 1, 0).await, FoundEntry::None);

@@ -7,7 +7,7 @@ use http::{HeaderValue, StatusCode};
 use proptest::prelude::*;
 
 use super::usable::{EngineTime, stamp_here};
-use super::value::{self, MOST_VALUE, SharedPosition};
+use super::value::{self, LONG, MOST_VALUE, SharedPosition};
 use crate::cache::encodings::Encodings;
 use crate::cache::etag::etag;
 use crate::cache::metadata::{ClientFreshness, Metadata};
@@ -87,7 +87,7 @@ fn values() -> Vec<Vec<u8>> {
 #[test]
 fn a_value_is_read_as_it_was_written_and_whole() {
     let values = values();
-    let (head, kept) = value::read(&values[1]).unwrap();
+    let (head, kept) = value::read(&values[1], LONG).unwrap();
     assert_eq!(head.checked, position(Some(mark(7, 1))));
     assert_eq!(
         (head.route, head.target),
@@ -99,12 +99,12 @@ fn a_value_is_read_as_it_was_written_and_whole() {
     assert_eq!((stamp.state, stamp.epoch), (0, 0), "they mean nothing here");
     for written in values {
         for len in 0..written.len() {
-            assert!(value::read(&written[..len]).is_none(), "{len}");
+            assert!(value::read(&written[..len], LONG).is_none(), "{len}");
         }
         let longer = [&written[..], b"x"].concat();
-        assert!(value::read(&longer).is_none());
+        assert!(value::read(&longer, LONG).is_none());
     }
-    assert!(value::read(&vec![0; MOST_VALUE + 1]).is_none());
+    assert!(value::read(&vec![0; MOST_VALUE + 1], LONG).is_none());
 }
 
 proptest! {
@@ -113,15 +113,15 @@ proptest! {
         let mut written = values().swap_remove(which);
         let at = at.index(written.len());
         written[at] ^= bits;
-        prop_assert!(value::read(&written).is_none());
+        prop_assert!(value::read(&written, LONG).is_none());
     }
 
     #[test]
     fn any_bytes_are_read_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         let mut record = Vec::new();
         crate::portable::bytes::put_record(&mut record, &bytes);
-        let _is_value = value::read(&record);
-        let _is_value = value::read(&bytes);
+        let _is_value = value::read(&record, LONG);
+        let _is_value = value::read(&bytes, LONG);
     }
 
     /// The clocks of both processes and of the engine have nothing in common, and each

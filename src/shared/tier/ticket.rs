@@ -1,10 +1,11 @@
 //! A ticket for a fetch: by it the response can be stored for other replicas.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use super::SharedTier;
 use super::counts::count;
-use super::puts::{PutJob, ToPut};
+use super::puts::{PutJob, ToPut, UNLOCKED_MS};
 use super::usable::EngineTime;
 use super::value::{MOST_PLAIN, SharedPosition};
 use crate::cache::StoredResponse;
@@ -12,7 +13,7 @@ use crate::cache::key::Key;
 use crate::cache::policy::Mode;
 use crate::chain::finality::Class;
 use crate::portable::meanings::RouteMeaning;
-use crate::shared::engine::entries::{EntryName, FillToken};
+use crate::shared::engine::entries::{EntryName, FillToken, GivenUp};
 use crate::shared::journal::JournalPosition;
 
 /// The right to store the response of one fetch. If it has the lock and is dropped, the
@@ -22,7 +23,7 @@ pub(crate) struct FillTicket {
     route: RouteMeaning,
     token: FillToken,
     /// Whether the lock is to be given up.
-    is_locked: bool,
+    is_locked: AtomicBool,
     /// Taken before the fetch.
     position: JournalPosition,
     time: EngineTime,
@@ -41,7 +42,7 @@ impl FillTicket {
             tier,
             route,
             token,
-            is_locked,
+            is_locked: AtomicBool::new(is_locked),
             position,
             time,
             name,
@@ -50,14 +51,14 @@ impl FillTicket {
 
     /// Stores the response for other replicas: under the key by which it was requested, and
     /// its own if that is another. Never waits.
-    pub(crate) fn put(mut self, requested: &Key, own: &Key, stored: &Arc<StoredResponse>) {
+    pub(crate) fn put(&self, requested: &Key, own: &Key, stored: &Arc<StoredResponse>) {
         let Some(position) = self.position_of(stored) else {
-            return;
+            return self.not_stored();
         };
         let link = &self.tier.link;
         if stored.body.len() > MOST_PLAIN {
             count(&link.counts().too_large);
-            return;
+            return self.not_stored();
         }
         let to_put = |name: EntryName, target: &str| {
             PutJob::Put(ToPut {
@@ -76,8 +77,30 @@ impl FillTicket {
         }
         // This one gives up the lock.
         if link.submit(to_put(self.name.clone(), requested.target())) {
-            self.is_locked = false;
+            self.is_locked.store(false, Relaxed);
         }
+    }
+
+    /// Gives up the lock: another replica may fetch. The response can be stored still.
+    pub(crate) fn unlock(&self) {
+        self.give_up(0);
+    }
+
+    /// The response is not stored for other replicas: they fetch for themselves for a
+    /// while.
+    pub(crate) fn not_stored(&self) {
+        self.give_up(UNLOCKED_MS);
+    }
+
+    fn give_up(&self, unlocked_ms: u64) {
+        if !self.is_locked.swap(false, Relaxed) {
+            return;
+        }
+        let (name, token) = (self.name.clone(), self.token);
+        let given_up = GivenUp { token, unlocked_ms };
+        let link = &self.tier.link;
+        count(&link.counts().given_up);
+        link.submit(PutJob::GiveUp(name, given_up));
     }
 
     /// What the response was checked against; `None` if no other replica could use it.
@@ -106,13 +129,6 @@ impl FillTicket {
 
 impl Drop for FillTicket {
     fn drop(&mut self) {
-        if !self.is_locked {
-            return;
-        }
-        count(&self.tier.link.counts().given_up);
-        self.tier.link.submit(PutJob::GiveUp {
-            name: self.name.clone(),
-            token: self.token,
-        });
+        self.unlock();
     }
 }

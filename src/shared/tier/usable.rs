@@ -10,10 +10,12 @@
 //! | recent | the tip by which it was fetched is the tip here, or a block that was seen here in an epoch that is linked to the present one |
 //! | live, absent | the tip by which it was fetched is the tip here |
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::SharedTier;
-use super::value::{self, SharedPosition};
+use super::client_waits::Waiting;
+use super::value::{self, LONG, MOST_PLAIN, SharedPosition};
 use crate::cache::StoredResponse;
 use crate::cache::key::Key;
 use crate::cache::policy::Mode;
@@ -25,6 +27,7 @@ use crate::pages::Block;
 use crate::portable::codec::KeptStamp;
 use crate::portable::meanings::RouteMeaning;
 use crate::portable::restore::{RestoredStamp, Restoring};
+use crate::shared::journal::JournalPosition;
 
 /// Why a value is not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,11 +40,13 @@ pub(super) enum UnusableReason {
     Expired,
     /// It is not known whether it agrees with the chain as it is known here.
     Chain,
+    /// It is long, and too many long ones are being opened.
+    Busy,
 }
 
 impl UnusableReason {
     /// All reasons, as metrics name them.
-    pub(super) const REASONS: [&'static str; 4] = ["foreign", "purged", "expired", "chain"];
+    pub(super) const REASONS: [&'static str; 5] = ["foreign", "purged", "expired", "chain", "busy"];
 
     /// The place of its reason in [`REASONS`](Self::REASONS).
     pub(super) const fn index(self) -> usize {
@@ -50,6 +55,7 @@ impl UnusableReason {
             Self::Purged => 1,
             Self::Expired => 2,
             Self::Chain => 3,
+            Self::Busy => 4,
         }
     }
 }
@@ -92,6 +98,14 @@ impl EngineTime {
     }
 }
 
+/// A response of another replica, as far as it can be told without what memory has.
+pub(super) struct OpenedValue {
+    stored: StoredResponse,
+    journal: JournalPosition,
+    /// The purges from before the journal is read.
+    sequence: PurgeSequence,
+}
+
 /// A response of another replica that may be used here.
 pub(super) struct Restored {
     /// The key under which it is stored in memory.
@@ -129,16 +143,41 @@ pub(super) fn stamp_here(
 
 impl SharedTier {
     /// Makes a stored response of a value that was found for a key. `own_key` says under
-    /// which key it is stored in memory.
-    pub(super) fn restore(
+    /// which key it is stored in memory. A long value is opened on a thread of its own, if
+    /// the client may have it opened.
+    pub(super) async fn restore(
+        self: &Arc<Self>,
+        (client, route): (Waiting, RouteMeaning),
+        key: &Key,
+        found: Vec<u8>,
+        time: EngineTime,
+        own_key: &(dyn Fn(&StoredResponse) -> Key + Sync),
+    ) -> Result<Restored, UnusableReason> {
+        let short = (found.len() <= LONG).then(|| self.open(route, key, &found, time, LONG));
+        let opened = match short {
+            Some(Err(UnusableReason::Foreign)) | None => {
+                let permit = self.link.open_long(client).await;
+                let _permit = permit.ok_or(UnusableReason::Busy)?;
+                let (tier, key) = (self.clone(), key.clone());
+                let open = move || tier.open(route, &key, &found, time, MOST_PLAIN);
+                let opened = tokio::task::spawn_blocking(open).await;
+                opened.unwrap_or(Err(UnusableReason::Foreign))?
+            }
+            Some(opened) => opened?,
+        };
+        self.check(route, key, opened, own_key)
+    }
+
+    /// Opens a value whose body has at most so many bytes.
+    fn open(
         &self,
         route: RouteMeaning,
         key: &Key,
         found: &[u8],
         time: EngineTime,
-        own_key: &(impl Fn(&StoredResponse) -> Key + ?Sized),
-    ) -> Result<Restored, UnusableReason> {
-        let (head, kept) = value::read(found).ok_or(UnusableReason::Foreign)?;
+        most_body: usize,
+    ) -> Result<OpenedValue, UnusableReason> {
+        let (head, kept) = value::read(found, most_body).ok_or(UnusableReason::Foreign)?;
         if head.route != route.digest || head.target != key.target() {
             return Err(UnusableReason::Foreign);
         }
@@ -163,6 +202,26 @@ impl SharedTier {
             }
             _ => return Err(UnusableReason::Foreign),
         };
+        Ok(OpenedValue {
+            stored,
+            journal,
+            sequence,
+        })
+    }
+
+    /// Checks a response against the chain and against what was purged.
+    fn check(
+        &self,
+        route: RouteMeaning,
+        key: &Key,
+        opened: OpenedValue,
+        own_key: &(dyn Fn(&StoredResponse) -> Key + Sync),
+    ) -> Result<Restored, UnusableReason> {
+        let OpenedValue {
+            stored,
+            journal,
+            sequence,
+        } = opened;
         let contradicts = |block: &Block| {
             let known = self.chain.hash_at(route.tip, block.height);
             known.is_some_and(|hash| hash != block.hash)
@@ -194,7 +253,7 @@ impl SharedTier {
         if !self.link.journal().is_heard() || !holds(key) || own != *key && !holds(&own) {
             return Err(UnusableReason::Purged);
         }
-        if let Freshness::Stale { .. } = self.cache.judge(&stored, now) {
+        if let Freshness::Stale { .. } = self.cache.judge(&stored, self.link.now()) {
             return Err(match stored.stamp() {
                 Some(stamp) if stamp.class.ends_with_epoch() => UnusableReason::Chain,
                 Some(_) | None => UnusableReason::Expired,

@@ -8,7 +8,8 @@ use crate::cache::StoredResponse;
 use crate::chain::TipMark;
 use crate::portable::bytes::{Reader, put_record, take_record};
 use crate::portable::codec::{
-    CheckedPosition, Head, Kept, KeptResponse, KeptStamp, decode_head, decode_one, encode,
+    self, CheckedPosition, Head, Kept, KeptResponse, KeptStamp, decode_head, decode_one,
+    decode_received, encode,
 };
 use crate::shared::journal::JournalPosition;
 
@@ -18,6 +19,10 @@ pub(super) const MOST_VALUE: usize = 1 << 20;
 /// The longest body of a value before it is compressed: what takes this process some
 /// milliseconds to compress, and a reader to index.
 pub(super) const MOST_PLAIN: usize = 8 << 20;
+
+/// A body that is longer is compressed and opened on a thread of its own: it would delay
+/// what else the thread of a request does by more than a millisecond.
+pub(super) const LONG: usize = 64 << 10;
 
 /// What a shared response was checked against, and the tip by which it was fetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,13 +80,32 @@ pub(super) fn write(
     value
 }
 
-/// Reads a value: any bytes give a response or `None`.
-pub(super) fn read(value: &[u8]) -> Option<(Head<'_, SharedPosition>, KeptResponse)> {
+/// Reads a value whose body has at most so many bytes: any bytes give a response or `None`.
+pub(super) fn read(
+    value: &[u8],
+    most_body: usize,
+) -> Option<(Head<'_, SharedPosition>, KeptResponse)> {
+    let (head, rest) = decode_head(content(value)?)?;
+    Some((head, decode_one(rest, most_body)?))
+}
+
+/// When the response of a value was received, by the clock of the engine.
+pub(super) fn received_of(value: &[u8]) -> Option<u64> {
+    let (_, rest) = decode_head::<SharedPosition>(content(value)?)?;
+    decode_received(rest)
+}
+
+/// What the record of a value has, if it is whole.
+fn content(value: &[u8]) -> Option<&[u8]> {
     if value.len() > MOST_VALUE {
         return None;
     }
     let mut record = Reader(value);
-    let content = take_record(&mut record).filter(|_| record.is_at_end())?;
-    let (head, rest) = decode_head::<SharedPosition>(content)?;
-    Some((head, decode_one(rest, MOST_PLAIN)?))
+    take_record(&mut record).filter(|_| record.is_at_end())
+}
+
+/// Decodes any bytes, as a value and as the content of one: for the fuzz target.
+pub(crate) fn decode_any(bytes: &[u8]) -> bool {
+    let is_value = read(bytes, LONG).is_some();
+    is_value | codec::decode_any::<SharedPosition>(bytes)
 }

@@ -285,3 +285,18 @@ fn what_the_script_never_returns_is_not_read() {
         assert_eq!(TipNews::read(&wrong), None, "{wrong:?}");
     }
 }
+
+#[tokio::test]
+async fn tips_that_were_removed_are_forgotten() {
+    if !is_installed() {
+        return;
+    }
+    let server = Server::start();
+    let leases = replica(&server, 1);
+    for tip in ["runes", "ordinals"] {
+        leases.note_turn(tip, Some(TipTurn::Own));
+    }
+    leases.retain(["runes", "new"].into_iter());
+    let left: Vec<_> = leases.shares().into_keys().collect();
+    assert_eq!(left.join(", "), "runes");
+}

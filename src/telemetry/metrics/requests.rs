@@ -2,15 +2,13 @@
 
 use std::fmt;
 
-use prometheus_client::metrics::MetricType;
-
-use super::upstream::Counted;
 use super::{Metrics, labels};
 use crate::gateway::Gateway;
 
 /// Writes them.
 pub(super) fn encode(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
     counts(gateway, to)?;
+    refused(gateway, to)?;
     times(gateway, to)
 }
 
@@ -30,6 +28,16 @@ fn counts(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
     )
 }
 
+fn refused(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
+    let counts = gateway.meter().totals.refused.by_reason();
+    let cells = counts.map(|(reason, count)| (labels(&[("reason", reason.name())]), count));
+    to.counter(
+        "ordgate_refused",
+        "Requests that were refused or that failed, and connections over a limit, by reason",
+        cells.collect(),
+    )
+}
+
 fn times(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
     let rows = gateway.meter().latency_snapshot().into_iter().map(|row| {
         let pairs = [
@@ -43,13 +51,12 @@ fn times(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
             row.times.count(),
             buckets.collect(),
         );
-        (labels(&pairs), Counted(histogram))
+        (labels(&pairs), histogram)
     });
-    to.family(
+    to.histogram(
         "ordgate_request_duration_seconds",
         "From the last byte of a request to the head of its response, by route and outcome",
-        MetricType::Histogram,
-        rows,
+        rows.collect(),
     )
 }
 

@@ -5,9 +5,6 @@ use std::fmt;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
-use prometheus_client::metrics::MetricType;
-
 use super::{Cells, Metrics, labels, one};
 use crate::gateway::Gateway;
 use crate::upstream::BodyFault;
@@ -16,28 +13,7 @@ use crate::upstream::endpoint::EndpointSnapshot;
 use crate::upstream::endpoint::breaker::BreakerState;
 use crate::upstream::endpoint::selection::Condition;
 use crate::upstream::keys::{KeySnapshot, KeySnapshotAtHost};
-use crate::upstream::{Histogram, Priority, Upstream};
-
-/// A histogram that another module counts.
-pub(super) struct Counted(pub(super) Histogram);
-
-impl EncodeMetric for Counted {
-    fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
-        let (sum, count, cumulative) = &self.0;
-        let mut below = 0;
-        let mut buckets: Vec<_> = Vec::with_capacity(cumulative.len() + 1);
-        for (bound, at_most) in cumulative {
-            buckets.push((*bound, at_most - below));
-            below = *at_most;
-        }
-        buckets.push((f64::INFINITY, count - below));
-        encoder.encode_histogram::<NoLabelSet>(*sum, *count, &buckets, None)
-    }
-
-    fn metric_type(&self) -> MetricType {
-        MetricType::Histogram
-    }
-}
+use crate::upstream::{Priority, Upstream};
 
 /// Writes the metrics of all upstreams; each cell has its upstream's name as a
 /// label.
@@ -50,6 +26,7 @@ pub(super) fn encode(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
     let key_snapshots = all.iter().map(|one| (one.name(), one.key_snapshots()));
     let key_snapshots: Vec<_> = key_snapshots.collect();
     counts(&all, to)?;
+    by_route(gateway, to)?;
     queue(&all, to)?;
     request_bodies(&all, to)?;
     let endpoints = flat(&endpoint_snapshots);
@@ -142,6 +119,19 @@ fn counts(all: &[&Upstream], to: &mut Metrics<'_>) -> fmt::Result {
     )
 }
 
+fn by_route(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
+    let sent = gateway.upstreams.usage().by_route().into_iter();
+    let cells = sent.map(|sent| {
+        let pairs = [("route", &*sent.route), ("reason", sent.reason)];
+        (labels(&pairs), sent.requests)
+    });
+    to.counter(
+        "ordgate_upstream_requests_by_route",
+        "Requests sent to all upstreams, by route (none for probes of tips) and by reason: probe, miss, revalidation, look-ahead (prefetching), retry, hedge, key-check, live-check (whether live responses have changed), anchor-check (whether older responses are still valid after a new block), fork-search (how deep a reorg is)",
+        cells.collect(),
+    )
+}
+
 fn queue(all: &[&Upstream], to: &mut Metrics<'_>) -> fmt::Result {
     to.gauge(
         "ordgate_upstream_queue",
@@ -166,13 +156,12 @@ fn queue(all: &[&Upstream], to: &mut Metrics<'_>) -> fmt::Result {
         let waited = one.queue().wait_times();
         Priority::ALL.map(|priority| {
             let buckets = waited[priority.index()].histogram();
-            (priority.name(), Counted(buckets))
+            (priority.name(), buckets)
         })
     };
-    to.family(
+    to.histogram(
         "ordgate_upstream_queue_seconds",
         "How long requests waited before they were sent to the upstream",
-        MetricType::Histogram,
         by(all, "priority", waited),
     )
 }
@@ -264,14 +253,13 @@ fn endpoint_counts(snapshots: &[(&str, &EndpointSnapshot)], to: &mut Metrics<'_>
     let times = snapshots.iter().map(|(upstream, endpoint)| {
         (
             endpoint_labels(upstream, endpoint, &[]),
-            Counted(endpoint.histogram.clone()),
+            endpoint.histogram.clone(),
         )
     });
-    to.family(
+    to.histogram(
         "ordgate_upstream_first_byte_seconds",
         "How long an endpoint took to the first byte of its answers",
-        MetricType::Histogram,
-        times,
+        times.collect(),
     )?;
     let sent = snapshots.iter().flat_map(|(upstream, endpoint)| {
         let kinds = [("sent", endpoint.sent), ("failed", endpoint.failed)];

@@ -7,6 +7,7 @@
 //! A budget outlives reloads, and its last upstream by an hour, so that a key that
 //! is withdrawn and configured again does not start with an unused budget.
 
+use std::sync::atomic::Ordering::AcqRel;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 use std::{fmt, io};
@@ -17,6 +18,7 @@ use http::{HeaderValue, Uri};
 use super::allowance::Replicas;
 use super::budget::LONGEST_WAIT;
 use super::queue::AdmissionQueue;
+use super::restrictions::CooldownLeft;
 use super::shared_budget::{BudgetHandle, SharedBudget, Sharing};
 use super::spend_journal::SpendJournal;
 use super::spending::EarlierSpending;
@@ -138,7 +140,11 @@ impl Budgets {
             records: Mutex::default(),
             journal: self.journal.clone(),
             unknown: self.unknown,
-            sharing: Some(Sharing { replicas, clock }),
+            sharing: Some(Sharing {
+                replicas,
+                clock,
+                has_cooldowns: Arc::default(),
+            }),
         })
     }
 
@@ -197,6 +203,41 @@ impl Budgets {
     /// The replicas that share them, if there are several.
     pub(crate) fn replicas(&self) -> Option<Replicas> {
         Some(self.sharing.as_ref()?.replicas)
+    }
+
+    /// Own cooldowns that other replicas do not know, each with the name of its budget
+    /// among replicas with this prefix.
+    pub(crate) fn take_cooldowns(&self, prefix: &str, now: Moment) -> Vec<(String, CooldownLeft)> {
+        let has_some = |sharing: &Sharing| sharing.has_cooldowns.swap(false, AcqRel);
+        if !self.sharing.as_ref().is_some_and(has_some) {
+            return Vec::new();
+        }
+        let all = self.all().into_iter();
+        let each = all.flat_map(|(owner, budget)| {
+            let taken = budget.take_cooldowns(now);
+            let name = (!taken.is_empty()).then(|| owner.shared_name(prefix));
+            name.into_iter().flat_map(move |name| {
+                taken
+                    .clone()
+                    .into_iter()
+                    .map(move |left| (name.clone(), left))
+            })
+        });
+        each.collect()
+    }
+
+    /// Takes over a cooldown of another replica, if there is a budget of this name.
+    pub(crate) fn receive_cooldown(
+        &self,
+        (prefix, name): (&str, &str),
+        left: CooldownLeft,
+        now: Moment,
+    ) {
+        for (owner, budget) in self.all() {
+            if owner.shared_name(prefix) == name {
+                budget.receive_cooldown(left, now);
+            }
+        }
     }
 
     /// Where what they spend is kept for the next process, if it is.

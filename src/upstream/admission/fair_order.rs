@@ -433,7 +433,11 @@ impl FairOrder {
             Some((*priority, last))
         });
         let (priority, last) = found.ok_or(QueueFull)?;
-        self.remove(RequestPriority { priority, client }, last, false);
+        let lost = RequestPriority {
+            client,
+            ..RequestPriority::own(priority)
+        };
+        self.remove(lost, last, false);
         Ok(last)
     }
 }

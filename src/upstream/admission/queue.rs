@@ -209,8 +209,8 @@ impl AdmissionQueue {
     pub(crate) fn spare_slot(self: &Arc<Self>, client: Option<Client>) -> Option<ClientSlot> {
         let mut state = self.state();
         let request = RequestPriority {
-            priority: Priority::LookAhead,
             client: state.order.tracked(client),
+            ..RequestPriority::own(Priority::LookAhead)
         };
         let goes_first = state.order.goes_first(request, self.shared_slots());
         let slot = goes_first.then(|| self.take_slot(&mut state, request));

@@ -1,6 +1,7 @@
 //! How urgent an upstream request is, and which client it is for.
 
 use crate::identify::Client;
+use crate::wire::request_id::RequestId;
 
 /// How urgent a request is. Probes come first; among the requests of one client,
 /// more urgent ones get slots and budget first.
@@ -44,6 +45,49 @@ pub struct RequestPriority {
     pub priority: Priority,
     /// The client; `None` for a request of ordgate's own.
     pub client: Option<Client>,
+    /// What it is made for. It does not affect admission.
+    pub origin: RequestOrigin,
+}
+
+/// What an upstream request is made for, by which it is counted and logged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct RequestOrigin {
+    /// The number of the route of what is fetched.
+    pub(crate) route: Option<u16>,
+    /// The check that it is made for, if it is not for an answer.
+    pub(crate) check: Option<Check>,
+    /// The client's request that has caused it.
+    pub(crate) request_id: Option<RequestId>,
+}
+
+/// A check that needs an upstream request of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Check {
+    /// A live response is fetched to learn whether others have changed.
+    Live,
+    /// A block is fetched to revalidate older responses.
+    Anchor,
+    /// A block is fetched to find out how deep a reorg is.
+    Fork,
+}
+
+impl Check {
+    /// All checks.
+    pub(crate) const ALL: [Self; 3] = [Self::Live, Self::Anchor, Self::Fork];
+
+    /// Its name in metrics and `/status`.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Live => "live-check",
+            Self::Anchor => "anchor-check",
+            Self::Fork => "fork-search",
+        }
+    }
+
+    /// Its index in [`ALL`](Self::ALL).
+    pub(crate) const fn index(self) -> usize {
+        self as usize
+    }
 }
 
 impl RequestPriority {
@@ -52,15 +96,41 @@ impl RequestPriority {
         Self {
             priority,
             client: None,
+            origin: RequestOrigin {
+                route: None,
+                check: None,
+                request_id: None,
+            },
         }
     }
 
     /// A request for a client.
     pub const fn of(client: Client, priority: Priority) -> Self {
         Self {
-            priority,
             client: Some(client),
+            ..Self::own(priority)
         }
+    }
+
+    /// The same, made for a client's request.
+    #[must_use]
+    pub(crate) const fn caused_by(mut self, request_id: RequestId) -> Self {
+        self.origin.request_id = Some(request_id);
+        self
+    }
+
+    /// The same, made for a check.
+    #[must_use]
+    pub(crate) const fn check(mut self, check: Check) -> Self {
+        self.origin.check = Some(check);
+        self
+    }
+
+    /// The same, of what belongs to this route.
+    #[must_use]
+    pub(crate) const fn on_route(mut self, number: u16) -> Self {
+        self.origin.route = Some(number);
+        self
     }
 }
 

@@ -8,12 +8,13 @@
 use std::time::Duration;
 
 use aws_lc_rs::digest::{SHA256, digest};
+use http::StatusCode;
 
 use super::limit_report::{LimitWindow, MAX_WAIT};
 use crate::clock::Moment;
 
 /// The most cooldowns in a page. Of more, those that last longest are kept.
-const COOLDOWNS: usize = 32;
+pub(super) const COOLDOWNS: usize = 32;
 /// The most limits in a page, which is how many are in force.
 pub(super) const LIMITS: usize = 8;
 /// The bytes of one of them.
@@ -39,9 +40,42 @@ pub(crate) struct HostCooldown {
     pub(crate) quota_spent_until: Option<Moment>,
 }
 
-/// The name of an upstream's host.
+/// The name of an upstream's host: the same in each process with this upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct HostName([u8; 16]);
+pub(crate) struct HostName(pub(crate) [u8; 16]);
+
+/// For how long a host accepts no requests with a key, for other replicas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CooldownLeft {
+    pub(crate) host: HostName,
+    /// After 429; zero if there was none.
+    pub(crate) cooldown: Duration,
+    /// Until a request tries the key again, where a long-term quota is spent.
+    pub(crate) quota: Option<Duration>,
+    /// The same where the host has refused the key, and with which status.
+    pub(crate) refused: Option<(StatusCode, Duration)>,
+}
+
+impl CooldownLeft {
+    /// What is left after some more time.
+    #[must_use]
+    pub(crate) fn after(self, time: Duration) -> Self {
+        let less = |left: Duration| left.saturating_sub(time);
+        Self {
+            cooldown: less(self.cooldown),
+            quota: self.quota.map(less),
+            refused: self.refused.map(|(status, left)| (status, less(left))),
+            ..self
+        }
+    }
+
+    /// Whether the key cannot be used now.
+    pub(crate) fn is_in_force(&self) -> bool {
+        let ends = [self.quota, self.refused.map(|(_, left)| left)];
+        let ends = ends.into_iter().flatten().chain([self.cooldown]);
+        ends.max().is_some_and(|left| !left.is_zero())
+    }
+}
 
 /// A limit that the upstream has reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -20,9 +20,11 @@
 mod sharing;
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::Duration;
 
+use sharing::SharedCooldowns;
 pub(super) use sharing::Sharing;
 
 use super::allowance::{Allowance, Limits};
@@ -44,12 +46,16 @@ pub(crate) struct SharedBudget {
     entry: OnceLock<JournalEntry>,
     /// The clock of its allowance, if replicas share it.
     clock: Option<Clock>,
+    /// The number of the last cooldown of another replica.
+    received: AtomicU64,
+    has_cooldowns: Option<Arc<AtomicBool>>,
 }
 
 struct SharedState {
     budget: Budget,
     /// The cooldowns; the limits are the budget's.
     restrictions: Restrictions,
+    cooldowns: SharedCooldowns,
     /// The rates of the key.
     total: Limits,
     /// The part of them that this process may use, if replicas share the budget.
@@ -111,6 +117,7 @@ impl SharedBudget {
             total: Limits::default(),
             allowance: sharing.map(|sharing| Allowance::new(sharing.replicas)),
             restrictions: earlier.restrictions.clone(),
+            cooldowns: SharedCooldowns::default(),
             shares: Vec::new(),
             next: 0,
         };
@@ -118,6 +125,8 @@ impl SharedBudget {
             state: Mutex::new(state),
             entry: entry.map_or_else(OnceLock::new, OnceLock::from),
             clock: sharing.map(|sharing| sharing.clock.clone()),
+            received: AtomicU64::new(0),
+            has_cooldowns: sharing.map(|sharing| sharing.has_cooldowns.clone()),
         })
     }
 

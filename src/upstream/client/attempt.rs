@@ -13,20 +13,21 @@ use super::{RequestBody, no_body, response_body};
 use crate::clock::Moment;
 use crate::trace::span::SpanKind;
 use crate::trace::{self, Span};
-use crate::upstream::Upstream;
 use crate::upstream::admission::limit_report;
 use crate::upstream::answer::{self, Answer, is_no_such_route};
 use crate::upstream::connection::{Connection, SendPath};
 use crate::upstream::counters::SendReason;
-use crate::upstream::endpoint::{Endpoint, EndpointPermit};
+use crate::upstream::endpoint::{Endpoint, EndpointPermit, MadeFor};
 use crate::upstream::failure::{Cause, Failure, TimedOut};
 use crate::upstream::keys::{BudgetPermit, Late};
+use crate::upstream::{RequestPriority, Upstream};
 
 /// A canonical request that is sent.
 #[derive(Clone, Copy)]
 pub(super) struct Request<'a> {
     pub(super) target: &'a str,
     pub(super) reason: SendReason,
+    pub(super) priority: RequestPriority,
     /// How often it was sent before.
     pub(super) resends: u32,
     /// The span of the attempt, if it is made for a client.
@@ -77,7 +78,7 @@ impl Upstream {
             return answer.map_err(|failure| Failed { failure, lost });
         };
         // The slot is free by now.
-        let resolved = self.resolve_refusal(request.target, &endpoint, budget, status);
+        let resolved = self.resolve_refusal(request, &endpoint, budget, status);
         let resolved = timeout_at(deadline, resolved).await;
         Err(Failed {
             failure: resolved.unwrap_or(Failure::TargetRefused(status)),
@@ -134,28 +135,23 @@ impl Upstream {
     /// Sends a request and waits for the head of its response.
     async fn send_head(
         &self,
-        Request {
-            target,
-            reason,
-            span,
-            ..
-        }: Request<'_>,
+        sent: Request<'_>,
         permit: &mut EndpointPermit,
         budget: &mut BudgetPermit,
     ) -> Result<(response::Parts, Incoming), Failure> {
+        let target = sent.target;
         let mut request = self.request(target, permit.endpoint(), budget)?;
-        if let Some(span) = span {
+        if let Some(span) = sent.span {
             span.propagate(request.headers_mut());
         }
         let path = SendPath::of(&mut request, self.settings.connections.http2);
         let writing = trace::begin("budget", SpanKind::Internal);
         budget.ready(self.settings.admission.queue_timeout).await?;
         drop(writing);
-        permit.send(path.clone());
+        permit.send(path.clone(), self.count_sent(sent));
         // Several clients may wait for the answer: none of them ends the request.
         budget.detach_client();
         budget.mark_sent(path, permit.endpoint().given_up());
-        self.counters.send(reason);
         let sent = self.pools.request(request);
         let head = budget
             .in_time(self.settings.timeouts.first_byte, sent)
@@ -208,6 +204,18 @@ impl Upstream {
         // often it is served.
         self.search([&*answer.body, answer.content_type.as_bytes()])?;
         Ok(answer)
+    }
+
+    /// Counts a request that is sent. Returns what it is made for.
+    pub(super) fn count_sent(&self, sent: Request<'_>) -> MadeFor {
+        self.counters.send(sent.reason);
+        let now = self.clock.now();
+        MadeFor {
+            route: self
+                .usage
+                .record(sent.reason, sent.priority, sent.target, now),
+            request_id: sent.priority.origin.request_id,
+        }
     }
 
     fn request(

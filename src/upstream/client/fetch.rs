@@ -1,6 +1,8 @@
 //! Fetching a canonical target: attempts one after another, or a hedge beside a
 //! slow one, until one is answered or no further attempt is useful.
 
+use std::future::poll_fn;
+use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
@@ -26,7 +28,22 @@ impl Upstream {
     /// # Errors
     /// How it failed, within the sum of `queue_timeout` and `timeout`.
     pub async fn fetch(&self, target: &str, priority: RequestPriority) -> Result<Answer, Failure> {
-        self.fetch_with(target, priority, Attempts::default()).await
+        self.fetch_or_queue(target, priority, &|| {}).await
+    }
+
+    /// Fetches a canonical target, and calls `on_queue` when the request has to wait for
+    /// its admission.
+    ///
+    /// # Errors
+    /// As [`fetch`](Self::fetch).
+    pub async fn fetch_or_queue(
+        &self,
+        target: &str,
+        priority: RequestPriority,
+        on_queue: &(dyn Fn() + Send + Sync),
+    ) -> Result<Answer, Failure> {
+        let attempts = Attempts::default();
+        self.fetch_with(target, priority, attempts, on_queue).await
     }
 
     /// Fetches a status path from this standby alone.
@@ -35,7 +52,8 @@ impl Upstream {
     /// As [`fetch`](Self::fetch).
     pub async fn fetch_standby(&self, at: usize, target: &str) -> Result<Answer, Failure> {
         let priority = RequestPriority::own(Priority::Probe);
-        self.fetch_with(target, priority, Attempts::only(at)).await
+        let attempts = Attempts::only(at);
+        self.fetch_with(target, priority, attempts, &|| {}).await
     }
 
     /// Checks that a standby answers, whatever the answer is.
@@ -49,6 +67,7 @@ impl Upstream {
         let request = Request {
             target,
             reason: SendReason::First(priority.priority),
+            priority,
             resends: 0,
             span: None,
         };
@@ -70,9 +89,21 @@ impl Upstream {
         target: &str,
         priority: RequestPriority,
         mut attempts: Attempts,
+        on_queue: &(dyn Fn() + Send + Sync),
     ) -> Result<Answer, Failure> {
         let max_wait = self.settings.admission.queue_timeout;
-        let mut admitted = self.admit(priority, &attempts, max_wait).await?;
+        let mut admitted = {
+            let admission = self.admit(priority, &attempts, max_wait);
+            tokio::pin!(admission);
+            match poll_fn(|context| Poll::Ready(admission.as_mut().poll(context))).await {
+                Poll::Ready(admitted) => admitted?,
+                // It waits for nothing else.
+                Poll::Pending => {
+                    on_queue();
+                    admission.await?
+                }
+            }
+        };
         let deadline = Instant::now() + self.settings.timeouts.whole;
         self.retries().deposit(self.clock.now());
         let mut reason = SendReason::First(priority.priority);
@@ -85,6 +116,7 @@ impl Upstream {
             let request = Request {
                 target,
                 reason,
+                priority,
                 resends,
                 span: None,
             };

@@ -9,7 +9,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use tokio::time::{Instant, timeout_at};
 
-use super::attempt::Failed;
+use super::attempt::{Failed, Request as CountedRequest};
 use super::attempts::Attempts;
 use super::cause::is_settled;
 use super::pools::{RelayConnection, RelayConnectionBody};
@@ -93,10 +93,15 @@ impl Upstream {
             if attempts.is_last_resend() {
                 admitted.0.set_last_resend();
             }
+            let sent = CountedRequest {
+                target,
+                reason,
+                priority,
+                resends,
+                span: None,
+            };
             let copy = self.copy_for_retry(&request, is_repeatable);
-            let received = self
-                .forward_attempt(admitted, target, request, (reason, resends))
-                .await;
+            let received = self.forward_attempt(admitted, sent, request).await;
             let answered = match received {
                 Ok(received) => self.answer(received, at, whole, deadline).await?,
                 Err(failed) => Err(failed),
@@ -235,13 +240,13 @@ impl Upstream {
     async fn forward_attempt(
         &self,
         (mut permit, budget): (EndpointPermit, BudgetPermit),
-        target: &str,
+        sent: CountedRequest<'_>,
         mut request: Forwarded,
-        (reason, resends): (SendReason, u32),
     ) -> Result<Received, Failed> {
         // What a query means is the origin's matter: it may be secret.
-        let path = target.split_once('?').map_or(target, |(path, _)| path);
-        let sent_as = (&request.method, reason, resends);
+        let path = sent.target.split_once('?');
+        let path = path.map_or(sent.target, |(path, _)| path);
+        let sent_as = (&request.method, sent.reason, sent.resends);
         let mut span = trace_attempt(permit.endpoint(), path, sent_as);
         span.propagate(&mut request.fields);
         let progress = request
@@ -250,7 +255,7 @@ impl Upstream {
             .map(|upload| upload.progress().clone());
         let connection = self.pools.relay_connection();
         let response = self
-            .forward_once(&mut permit, budget, &connection, target, request, reason)
+            .forward_once(&mut permit, budget, &connection, sent, request)
             .await;
         let is_uploading = || progress.as_ref().is_some_and(|upload| !upload.has_ended());
         let response =
@@ -296,18 +301,18 @@ impl Upstream {
         permit: &mut EndpointPermit,
         mut budget: BudgetPermit,
         connection: &RelayConnection,
-        target: &str,
+        sent: CountedRequest<'_>,
         Forwarded {
             method,
             fields,
             body,
         }: Forwarded,
-        reason: SendReason,
     ) -> Result<Response<Incoming>, Failure> {
         let progress = body.as_ref().map(|upload| upload.progress().clone());
         let is_streamed = body.as_ref().is_some_and(Upload::is_streamed);
         let mut request = Request::new(body.map_or_else(no_body, Upload::into_body));
         *request.method_mut() = method;
+        let target = sent.target;
         *request.uri_mut() = permit.endpoint().uri(target)?;
         *request.headers_mut() = fields;
         request.headers_mut().remove(&self.settings.keys.header);
@@ -316,15 +321,14 @@ impl Upstream {
         let writing = trace::begin("budget", SpanKind::Internal);
         budget.ready(self.settings.admission.queue_timeout).await?;
         drop(writing);
-        permit.send(path.clone());
+        permit.send(path.clone(), self.count_sent(sent));
         if is_streamed {
             permit.untimed();
         }
         budget.mark_sent(path, permit.endpoint().given_up());
-        self.counters.send(reason);
-        let mut sent = connection.request(request);
+        let mut answering = connection.request(request);
         let response = loop {
-            let head = budget.in_time(self.settings.timeouts.first_byte, &mut sent);
+            let head = budget.in_time(self.settings.timeouts.first_byte, &mut answering);
             let head = head.await;
             match &head {
                 Ok(Ok(_)) => budget.mark_answered(),

@@ -23,16 +23,22 @@ impl Upstream {
     /// quarantine then.
     pub(super) async fn resolve_refusal(
         &self,
-        target: &str,
+        request: Request<'_>,
         endpoint: &Arc<Endpoint>,
         mut budget: BudgetPermit,
         status: StatusCode,
     ) -> Failure {
+        let target = request.target;
         let path = self.status_path(target);
         let refused = match budget.check_refusal(target, status, path.is_some()) {
             RefusalCheck::Send(check) => {
                 let path = path.as_deref().unwrap_or(target);
-                let result = self.check_key(path, endpoint, &mut budget).await;
+                let check_request = Request {
+                    target: path,
+                    reason: SendReason::KeyCheck,
+                    ..request
+                };
+                let result = self.check_key(check_request, endpoint, &mut budget).await;
                 if result == KeyCheckResult::Accepted {
                     tracing::warn!(
                         target_path = target,
@@ -61,7 +67,7 @@ impl Upstream {
     /// Requests a status path with the key of a request that was refused.
     async fn check_key(
         &self,
-        path: &str,
+        request: Request<'_>,
         endpoint: &Arc<Endpoint>,
         refused: &mut BudgetPermit,
     ) -> KeyCheckResult {
@@ -79,12 +85,6 @@ impl Upstream {
         // Like a probe of the tip it takes no slot.
         let Ok(mut permit) = endpoint.admit(Priority::Probe) else {
             return KeyCheckResult::NotSent;
-        };
-        let request = Request {
-            target: path,
-            reason: SendReason::KeyCheck,
-            resends: 0,
-            span: None,
         };
         // Stays empty: a refusal by a status path is recorded against the key.
         let mut refused = None;

@@ -55,6 +55,6 @@ pub(super) fn trace_result(span: &mut Span, result: Result<StatusCode, &Failure>
             span.fail_with_status(status.as_u16());
         }
         Ok(_) => {}
-        Err(failure) => span.fail(failure.name()),
+        Err(failure) => span.fail(failure.reason().name()),
     }
 }

@@ -1,10 +1,11 @@
 //! The failures of an endpoint: the last one, counts by kind, and which ones to log.
 //! Pure: `now` is an argument.
 //!
-//! Invariant: failures of one reason and kind are logged at most once a minute.
+//! Invariant: failures of one reason and kind are logged at most once in ten seconds.
 
 use std::time::Duration;
 
+use super::MadeFor;
 use crate::clock::Moment;
 use crate::upstream::failure::Cause;
 
@@ -15,6 +16,8 @@ pub(crate) struct Failures {
     counts: Vec<Count>,
     /// Failures since the first that was logged; 0 once a success is logged.
     since_logged: u64,
+    /// The same of failures that are not the endpoint's.
+    others: Vec<Count>,
 }
 
 #[derive(Debug)]
@@ -41,10 +44,12 @@ pub struct LastFailure {
     pub at: Moment,
     /// How many requests have failed in a row until now; 0 after a success.
     pub in_a_row: u32,
+    /// What the request was made for.
+    pub(crate) made_for: MadeFor,
 }
 
 /// The least time between two logged failures of one reason and kind.
-const LOG_INTERVAL: Duration = Duration::from_mins(1);
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 impl Failures {
     /// Records a failure. If it is to be logged, returns how many of its reason and kind
@@ -53,6 +58,7 @@ impl Failures {
         &mut self,
         reason: &'static str,
         cause: Cause,
+        made_for: &MadeFor,
         now: Moment,
     ) -> Option<u64> {
         let before = self.last.as_ref().map_or(0, |last| last.in_a_row);
@@ -63,36 +69,24 @@ impl Failures {
             causes: texts,
             at: now,
             in_a_row: before.saturating_add(1),
+            made_for: made_for.clone(),
         });
-        let mut counts = self.counts.iter_mut();
-        let known = counts.find(|count| count.reason == reason && count.kind == kind);
-        let left_out = match known {
-            None => {
-                self.counts.push(Count {
-                    reason,
-                    kind,
-                    failures: 1,
-                    logged: now,
-                    left_out: 0,
-                });
-                Some(0)
-            }
-            Some(count) => {
-                count.failures += 1;
-                let is_due = now.since(count.logged) >= LOG_INTERVAL;
-                if is_due {
-                    count.logged = now;
-                    Some(std::mem::take(&mut count.left_out))
-                } else {
-                    count.left_out += 1;
-                    None
-                }
-            }
-        };
+        let left_out = count(&mut self.counts, reason, kind, now);
         if left_out.is_some() || self.since_logged > 0 {
             self.since_logged += 1;
         }
         left_out
+    }
+
+    /// Records a failure that is not the endpoint's. If it is to be logged, returns how
+    /// many of its reason and kind were not logged since the last one.
+    pub(crate) fn other(
+        &mut self,
+        reason: &'static str,
+        kind: &'static str,
+        now: Moment,
+    ) -> Option<u64> {
+        count(&mut self.others, reason, kind, now)
     }
 
     /// Records a success. If it is to be logged, returns how many requests have failed
@@ -117,6 +111,37 @@ impl Failures {
     }
 }
 
+/// Counts a failure. If it is to be logged, returns how many of its reason and kind were
+/// not logged since the last one.
+fn count(
+    counts: &mut Vec<Count>,
+    reason: &'static str,
+    kind: &'static str,
+    now: Moment,
+) -> Option<u64> {
+    let known = counts
+        .iter_mut()
+        .find(|count| count.reason == reason && count.kind == kind);
+    let Some(count) = known else {
+        counts.push(Count {
+            reason,
+            kind,
+            failures: 1,
+            logged: now,
+            left_out: 0,
+        });
+        return Some(0);
+    };
+    count.failures += 1;
+    if now.since(count.logged) >= LOG_INTERVAL {
+        count.logged = now;
+        Some(std::mem::take(&mut count.left_out))
+    } else {
+        count.left_out += 1;
+        None
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -133,21 +158,27 @@ mod tests {
     }
 
     #[test]
-    fn another_reason_is_logged_at_once_and_the_same_once_a_minute() {
+    fn another_reason_is_logged_at_once_and_the_same_once_in_ten_seconds() {
         let mut failures = Failures::default();
+        let made_for = MadeFor {
+            route: Some("tx".into()),
+            request_id: None,
+        };
         let rows = [
             (0, "expired", Some(0)),
             (1, "expired", None),
             (2, "refused", Some(0)),
             (3, "expired", None),
-            (59, "expired", None),
-            (60, "expired", Some(3)),
-            (61, "refused", None),
+            (9, "expired", None),
+            (10, "expired", Some(3)),
+            (11, "refused", None),
             (200, "refused", Some(1)),
             (200, "expired", Some(0)),
         ];
         for (second, kind, logged) in rows {
-            let failed = failures.failed("a_reason", cause(kind), at(second));
+            let failed = failures.failed("a_reason", cause(kind), &made_for, at(second));
+            let other = failures.other("a_reason", kind, at(second));
+            assert_eq!(other, logged, "{second} {kind}");
             assert_eq!(failed, logged, "{second} {kind}");
         }
         let expected = [("a_reason", "expired", 6), ("a_reason", "refused", 3)];
@@ -155,22 +186,23 @@ mod tests {
         let last = failures.last().unwrap();
         assert_eq!((last.kind, last.in_a_row, last.at), ("expired", 9, at(200)));
         assert_eq!(last.causes, ["it is expired"]);
+        assert_eq!(last.made_for, made_for);
     }
 
     #[test]
     fn a_success_is_logged_once_after_logged_failures() {
         let mut failures = Failures::default();
         assert_eq!(failures.answered(), None, "nothing has failed");
-        failures.failed("a_reason", cause("reset"), at(0));
-        failures.failed("a_reason", cause("reset"), at(1));
+        failures.failed("a_reason", cause("reset"), &MadeFor::default(), at(0));
+        failures.failed("a_reason", cause("reset"), &MadeFor::default(), at(1));
         assert_eq!(failures.answered(), Some(2));
         assert_eq!(failures.last().unwrap().in_a_row, 0);
         assert_eq!(failures.answered(), None);
         // The end of failures that were not logged is not logged either.
-        failures.failed("a_reason", cause("reset"), at(2));
+        failures.failed("a_reason", cause("reset"), &MadeFor::default(), at(2));
         assert_eq!(failures.last().unwrap().in_a_row, 1);
         assert_eq!(failures.answered(), None);
-        failures.failed("a_reason", cause("reset"), at(60));
+        failures.failed("a_reason", cause("reset"), &MadeFor::default(), at(60));
         assert_eq!(failures.answered(), Some(1));
     }
 }

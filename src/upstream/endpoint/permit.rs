@@ -14,6 +14,7 @@ use crate::clock::Moment;
 use crate::upstream::admission::queue::ClientSlot;
 use crate::upstream::connection::{Connection, SendPath};
 use crate::upstream::failure::{Cause, Failure, RequestOutcome, TimedOut};
+use crate::wire::request_id::RequestId;
 
 /// A slot among the requests in flight. The queue is woken when the inner slot is
 /// dropped, which is after this.
@@ -58,7 +59,29 @@ pub(crate) struct EndpointPermit {
     outcome: RequestOutcome,
     /// Its failure, by RFC 9209's name, and the cause.
     failed: Option<(&'static str, Cause)>,
+    /// The same, of a failure that is not the endpoint's.
+    other_failure: Option<(&'static str, Cause)>,
+    made_for: MadeFor,
     cause: Option<Cause>,
+}
+
+/// What a request is made for, for the log.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct MadeFor {
+    /// The name of its route.
+    pub(crate) route: Option<Arc<str>>,
+    /// The client's request that has caused it.
+    pub(crate) request_id: Option<RequestId>,
+}
+
+impl MadeFor {
+    pub(crate) fn route(&self) -> Option<&str> {
+        self.route.as_deref()
+    }
+
+    pub(crate) fn request_id(&self) -> Option<&str> {
+        self.request_id.as_ref().map(RequestId::as_str)
+    }
 }
 
 /// The sending of a request.
@@ -91,6 +114,8 @@ impl EndpointPermit {
             is_probe,
             outcome: RequestOutcome::Unknown,
             failed: None,
+            other_failure: None,
+            made_for: MadeFor::default(),
             cause: None,
         }
     }
@@ -108,8 +133,9 @@ impl EndpointPermit {
     }
 
     /// Records that it is sent on this path.
-    pub(crate) fn send(&mut self, path: SendPath) {
+    pub(crate) fn send(&mut self, path: SendPath, made_for: MadeFor) {
         self.path = Some(path);
+        self.made_for = made_for;
         let at = self.endpoint.clock.now();
         let mut state = self.endpoint.state();
         self.sent = Some(Sent {
@@ -262,8 +288,14 @@ impl EndpointPermit {
             self.outcome = failure.map_or(RequestOutcome::Success, Failure::outcome);
             // A refused connection is not a quick response.
             self.is_timed |= !matches!(failure, Some(Failure::TimedOut(_)));
-            if let Some(failure) = failure.filter(|_| self.outcome == RequestOutcome::Failure) {
-                self.failed = Some(self.reason(failure));
+            if let Some(failure) = failure {
+                let reason = self.reason(failure);
+                match self.outcome == RequestOutcome::Failure {
+                    true => self.failed = Some(reason),
+                    // An excess is recorded already, by the failure that it was.
+                    false if self.failed.is_none() => self.other_failure = Some(reason),
+                    false => {}
+                }
             }
             if failure.is_some_and(Failure::is_overload) {
                 let now = self.endpoint.clock.now();
@@ -301,7 +333,24 @@ impl Drop for EndpointPermit {
         }
         let changed = state.breaker.end(self.breaker_permit, self.outcome, now);
         let failed = self.failed.take();
-        endpoint.count_outcome(state, self.outcome, failed, now);
+        let other = self.other_failure.take();
+        let other = other.and_then(|(reason, cause)| {
+            let left_out = state.failures.other(reason, cause.kind, now)?;
+            Some((reason, cause, left_out))
+        });
+        endpoint.count_outcome(state, self.outcome, failed, &self.made_for, now);
+        if let Some((reason, cause, left_out)) = other {
+            tracing::info!(
+                endpoint = endpoint.name(),
+                reason,
+                kind = cause.kind,
+                error = cause.texts.join(": "),
+                route = self.made_for.route(),
+                request_id = self.made_for.request_id(),
+                left_out,
+                "a request to the endpoint failed, not through the endpoint's fault"
+            );
+        }
         let name = endpoint.name();
         match changed {
             None => return,

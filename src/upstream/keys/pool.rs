@@ -1,6 +1,7 @@
 //! The keys as of the last reload, each with its budget and its state at each host.
 
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -14,7 +15,8 @@ use crate::clock::Moment;
 use crate::sync::lock;
 use crate::upstream::admission::budget::BudgetEntry;
 use crate::upstream::admission::budgets::{BudgetOwner, REMEMBERED};
-use crate::upstream::admission::restrictions::{HostCooldown, HostName};
+use crate::upstream::admission::limit_report::MAX_WAIT;
+use crate::upstream::admission::restrictions::{CooldownLeft, HostCooldown, HostName};
 use crate::upstream::admission::shared_budget::{BudgetHandle, BudgetWait};
 use crate::upstream::admission::{Denied, Reserve};
 use crate::upstream::endpoint::Host;
@@ -53,6 +55,8 @@ pub(super) struct KeyAtHost {
     /// arrive.
     pub(super) unanswered: AtomicUsize,
     pub(super) given_up: AtomicUsize,
+    /// The number of the last cooldown of another replica that was taken over.
+    received: AtomicU64,
 }
 
 /// The state of a key at one host.
@@ -135,6 +139,20 @@ impl KeyState {
         if let Some(until) = earlier.quota_spent_until {
             let spent = Suspension::quota_spent_until(until);
             self.suspension.get_or_insert(spent);
+        }
+    }
+
+    /// Takes over the cooldown of another replica, where it lasts longer.
+    fn receive(&mut self, left: CooldownLeft, now: Moment) {
+        self.cooldown_until = self.cooldown_until.max(now + left.cooldown.min(MAX_WAIT));
+        let refused = left.refused.filter(|(_, left)| !left.is_zero());
+        let refused =
+            refused.map(|(status, left)| Suspension::refused_elsewhere(status, left, now));
+        let quota = left.quota.filter(|left| !left.is_zero());
+        let quota = quota.map(|left| Suspension::quota_spent(left, now));
+        // A suspension of its own has trials of its own.
+        if self.suspension.is_none() {
+            self.suspension = refused.or(quota);
         }
     }
 
@@ -222,6 +240,35 @@ impl PooledKey {
             quota_spent_until: suspension.and_then(Suspension::quota_ends),
         };
         self.budget.set_cooldown(cooldown, now);
+        let left = |suspension: &Suspension| match suspension.reason {
+            SuspensionReason::Refused(status) => Some((status, suspension.remaining(now))),
+            SuspensionReason::QuotaSpent => None,
+        };
+        let left = CooldownLeft {
+            host: at_host.name,
+            cooldown: state.cooldown_until.since(now),
+            quota: cooldown.quota_spent_until.map(|until| until.since(now)),
+            refused: suspension.and_then(left),
+        };
+        self.budget.announce_cooldown(left, now);
+    }
+
+    /// Takes over what other replicas have found since the last time.
+    pub(super) fn receive_cooldowns(&self, at_host: &KeyAtHost, now: Moment) {
+        let last = self.budget.last_received();
+        if at_host.received.load(Relaxed) == last {
+            return;
+        }
+        let number = at_host.received.swap(last, Relaxed);
+        if let Some(left) = self.budget.received_after(number, at_host.name, now) {
+            at_host.state().receive(left, now);
+            tracing::info!(
+                upstream = &*self.upstream,
+                key = self.name(),
+                host = &*at_host.host,
+                "an API key is not used for a while, since the upstream has told another replica so"
+            );
+        }
     }
 
     pub(super) fn name(&self) -> &str {
@@ -232,8 +279,14 @@ impl PooledKey {
         lock(&self.hosts)
     }
 
-    /// The state of the key at a host.
-    pub(super) fn at(&self, host: &Host) -> Arc<KeyAtHost> {
+    /// The state of the key at a host, with what other replicas have found.
+    pub(super) fn at(&self, host: &Host, now: Moment) -> Arc<KeyAtHost> {
+        let at_host = self.known_at(host);
+        self.receive_cooldowns(&at_host, now);
+        at_host
+    }
+
+    fn known_at(&self, host: &Host) -> Arc<KeyAtHost> {
         let mut at_hosts = self.hosts();
         if let Some(known) = at_hosts.iter().find(|at_host| at_host.host == *host) {
             return known.clone();
@@ -249,6 +302,7 @@ impl PooledKey {
             state: Mutex::new(state),
             unanswered: AtomicUsize::new(0),
             given_up: AtomicUsize::new(0),
+            received: AtomicU64::new(0),
         });
         at_hosts.push(at_host.clone());
         at_host

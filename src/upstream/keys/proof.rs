@@ -125,8 +125,8 @@ fn answer() -> impl Strategy<Value = ScriptedAnswer> {
 fn step() -> impl Strategy<Value = Step> {
     let priority =
         (0_usize..4, proptest::option::of(0_u32..3)).prop_map(|(rank, client)| RequestPriority {
-            priority: Priority::ALL[rank],
             client: client.map(Client::V4),
+            ..RequestPriority::own(Priority::ALL[rank])
         });
     // Most requests are short, some take longer than any window.
     let duration = prop_oneof![6 => 0_u64..900, 2 => 0_u64..5_000, 1 => 0_u64..150_000];

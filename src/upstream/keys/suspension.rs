@@ -50,6 +50,14 @@ impl Suspension {
         Self::new(SuspensionReason::QuotaSpent, Duration::ZERO, until)
     }
 
+    /// A quarantine that begins here because another replica has found the key refused.
+    pub(crate) fn refused_elsewhere(status: StatusCode, left: Duration, now: Moment) -> Self {
+        Self {
+            until: now + left.min(MAX_WAIT),
+            ..Self::refused(status, now)
+        }
+    }
+
     /// When a trial may begin after the quota was exhausted; `None` for a refused key.
     pub(crate) fn quota_ends(&self) -> Option<Moment> {
         match self.reason {

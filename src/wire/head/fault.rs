@@ -3,6 +3,8 @@
 use bytes::Bytes;
 use http::{Method, Uri};
 
+use crate::reason::Reason;
+
 /// What is wrong with a message's framing. The gateway refuses the message and
 /// closes the connection: after such a message it is uncertain where the next one
 /// begins.
@@ -57,6 +59,28 @@ pub enum HeadFault {
 }
 
 impl HeadFault {
+    /// The word for it.
+    pub const fn reason(self) -> Reason {
+        match self {
+            Self::BareLf
+            | Self::BareCr
+            | Self::ObsFold
+            | Self::BadFieldLine
+            | Self::BadRequestLine => Reason::MalformedHead,
+            Self::TwoFramings
+            | Self::BadContentLength
+            | Self::BadTransferEncoding
+            | Self::BadChunk => Reason::MalformedFraming,
+            Self::HostMissing | Self::HostInvalid | Self::AuthorityMismatch => Reason::BadHost,
+            Self::BadTarget => Reason::BadTarget,
+            Self::BadVersion => Reason::BadVersion,
+            Self::TargetTooLong => Reason::TargetTooLong,
+            Self::HeadTooLarge => Reason::HeadTooLarge,
+            Self::HeadTooSlow => Reason::HeadTooSlow,
+            Self::Upgrade => Reason::Upgrade,
+        }
+    }
+
     /// Every fault, in the order of its code.
     pub(crate) const ALL: [Self; 18] = [
         Self::BareLf,

@@ -133,7 +133,7 @@ async fn a_retry_is_a_second_attempt() {
     assert_eq!(all("http.response.status_code"), ["503", "200"]);
     assert_eq!(all("ordgate.attempt"), ["miss", "retry"]);
     assert_eq!(all("http.request.resend_count"), ["", "1"]);
-    assert_eq!(all("error.type"), ["http_protocol_error", ""]);
+    assert_eq!(all("error.type"), ["server_error", ""]);
     assert!(attempts[0].has_failed() && !attempts[1].has_failed());
     assert!(!request(&spans, &trace(1)).has_failed());
     // Each attempt is the parent of what the upstream does for it.
@@ -173,7 +173,7 @@ async fn a_failed_request_has_its_cause() {
     assert!(server.has_failed());
     assert_eq!(server.attribute("http.response.status_code"), "502");
     assert_eq!(server.attribute("error.type"), "502");
-    assert_eq!(server.attribute("ordgate.reason"), "http_protocol_error");
+    assert_eq!(server.attribute("ordgate.reason"), "server_error");
     assert_eq!(of(&spans, &trace(1), "store").len(), 0);
 }
 

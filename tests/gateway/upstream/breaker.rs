@@ -37,7 +37,7 @@ fn is_open(answer: &Answer) -> u64 {
     );
     assert_eq!(
         answer.must("cache-status"),
-        "ordgate; fwd=uri-miss; detail=breaker-open"
+        "ordgate; fwd=uri-miss; detail=breaker_open"
     );
     answer.problem();
     answer.number("retry-after")

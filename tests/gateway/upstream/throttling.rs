@@ -135,7 +135,7 @@ async fn a_spent_budget_does_not_affect_hits() {
     assert_eq!(answer.number("retry-after"), 61);
     assert_eq!(
         answer.must("cache-status"),
-        "ordgate; fwd=uri-miss; detail=budget-spent"
+        "ordgate; fwd=uri-miss; detail=over_budget"
     );
     answer.problem();
     assert_eq!(

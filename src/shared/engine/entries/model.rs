@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-use super::{EntryName, FillToken, FoundEntry, LookUp, LookedUp, PutEntry, SharedEntries};
+use super::{EntryName, FillToken, FoundEntry, GivenUp, LookUp, LookedUp, PutEntry, SharedEntries};
 use crate::clock::{Clock, Moment};
 use crate::shared::engine::{EngineFuture, SharedError};
 use crate::sync::lock;
@@ -13,8 +13,17 @@ use crate::sync::lock;
 pub struct EntryRow {
     /// The response.
     pub entry: Option<PutEntry>,
-    /// The token of the process that fetches it.
-    pub lock: Option<FillToken>,
+    /// Its lock.
+    pub lock: Option<EntryLock>,
+}
+
+/// What the engine has under the key of a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EntryLock {
+    /// A process fetches the response with this token.
+    Held(FillToken),
+    /// What was fetched last is not stored: nobody is to wait for a fetch.
+    Unlocked,
 }
 
 impl EntryRow {
@@ -29,10 +38,10 @@ impl EntryRow {
             };
         }
         match (look_up.lock_ms, self.lock) {
-            (0, _) => FoundEntry::None,
-            (_, Some(_)) => FoundEntry::Follow,
+            (0, _) | (_, Some(EntryLock::Unlocked)) => FoundEntry::None,
+            (_, Some(EntryLock::Held(_))) => FoundEntry::Follow,
             (_, None) => {
-                self.lock = Some(look_up.token);
+                self.lock = Some(EntryLock::Held(look_up.token));
                 FoundEntry::Lead
             }
         }
@@ -47,15 +56,18 @@ impl EntryRow {
         if !is_later {
             self.entry = Some(entry.clone());
         }
-        self.give_up(entry.token);
+        self.give_up(GivenUp {
+            token: entry.token,
+            unlocked_ms: 0,
+        });
         !is_later
     }
 
     /// Gives up the lock.
-    pub fn give_up(&mut self, token: FillToken) -> bool {
-        let is_own = self.lock == Some(token);
+    pub fn give_up(&mut self, given_up: GivenUp) -> bool {
+        let is_own = self.lock == Some(EntryLock::Held(given_up.token));
         if is_own {
-            self.lock = None;
+            self.lock = (given_up.unlocked_ms > 0).then_some(EntryLock::Unlocked);
         }
         is_own
     }
@@ -144,7 +156,16 @@ impl SharedEntries for ModelEntries {
         })
     }
 
-    fn give_up<'t>(&'t self, name: &'t EntryName, token: FillToken) -> EngineFuture<'t, bool> {
-        Box::pin(async move { self.with(name, |kept, _| kept.row.give_up(token)) })
+    fn give_up<'t>(&'t self, name: &'t EntryName, given_up: GivenUp) -> EngineFuture<'t, bool> {
+        Box::pin(async move {
+            self.with(name, |kept, now| {
+                let was_own = kept.row.give_up(given_up);
+                if was_own {
+                    let unlocked = std::time::Duration::from_millis(given_up.unlocked_ms);
+                    kept.lock_until = now + unlocked;
+                }
+                was_own
+            })
+        })
     }
 }

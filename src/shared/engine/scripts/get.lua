@@ -8,7 +8,8 @@
 --      the record, in a form in which later is greater
 --   r  when it was received, in ms by this server's clock
 --   v  the value
--- KEYS[2]: the token of the process that fetches it; it expires
+-- KEYS[2]: the token of the process that fetches it, or - if what was fetched last is not
+--   stored, and nobody is to wait for a fetch; it expires
 --
 -- ARGV: the id of a response that cannot be used (or empty), the token, and how long the
 -- lock lasts in ms; 0 if the fetch is not locked.
@@ -31,5 +32,8 @@ if ARGV[3] == '0' then
 end
 if redis.call('SET', KEYS[2], ARGV[2], 'NX', 'PX', ARGV[3]) then
   return { now, 'lead' }
+end
+if redis.call('GET', KEYS[2]) == '-' then
+  return { now, 'none' }
 end
 return { now, 'follow' }

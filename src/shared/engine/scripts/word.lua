@@ -17,8 +17,11 @@
 -- has read (or empty), nonce, list (0 or 1), leave (0 or 1), the number of rows to remove, a process and a beat for each of them, then uid and
 -- content of each record to append.
 --
--- Nothing depends on the server's clock: the time only makes names differ. A copy refuses
--- the script, since it writes.
+-- Replies: the generation, the number of the last record and of the first that is left, the
+-- records, the rows (or false), and the time of this server in ms.
+--
+-- No purge depends on the server's clock: it makes names differ, and records say by it when
+-- a cooldown ends. A copy refuses the script, since it writes.
 
 -- A new generation gets the histories of all replicas, of 4096 records each, which differ.
 local MOST, MOST_UIDS, AT_ONCE = 8192, 16384, 64
@@ -44,6 +47,7 @@ local life = string.match(info, 'run_id:(%w+)')
   .. '-' .. string.match(info, 'master_replid:(%w+)')
 local stored = redis.call('HMGET', key, 'generation', 'life', 'count')
 local generation, count = stored[1], tonumber(stored[3] or '0')
+local time = redis.call('TIME')
 local newest = redis.call('XREVRANGE', stream, '+', '-', 'COUNT', 1)
 local last = newest[1] and number_of(newest[1][1]) or 0
 local is_other = false
@@ -54,7 +58,6 @@ if followed == generation and uid ~= '' then
 end
 if not generation or stored[2] ~= life or last ~= count
   or (followed == generation and applied > count) or is_other then
-  local time = redis.call('TIME')
   generation = nonce .. string.format('%010x%06x', tonumber(time[1]), tonumber(time[2]))
   count = 0
   redis.call('DEL', key, stream, uids)
@@ -117,4 +120,5 @@ if is_list then
   end
   table.sort(rows, function(one, other) return one[1] < other[1] end)
 end
-return { generation, count, count - redis.call('XLEN', stream) + 1, records, rows }
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+return { generation, count, count - redis.call('XLEN', stream) + 1, records, rows, now }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use super::{EngineScript, RedisEngine};
 use crate::shared::engine::entries::{
-    EntryName, FillToken, FoundEntry, GET, GIVE_UP, LookUp, LookedUp, PUT, PutEntry, SharedEntries,
+    EntryName, FillToken, FoundEntry, GET, GIVE_UP, GivenUp, LookUp, LookedUp, PUT, PutEntry,
+    SharedEntries,
 };
 use crate::shared::engine::{EngineFuture, EngineValue, SharedError};
 
@@ -52,9 +53,9 @@ impl SharedEntries for RedisEntries {
         })
     }
 
-    fn give_up<'t>(&'t self, name: &'t EntryName, token: FillToken) -> EngineFuture<'t, bool> {
+    fn give_up<'t>(&'t self, name: &'t EntryName, given_up: GivenUp) -> EngineFuture<'t, bool> {
         Box::pin(async move {
-            let arguments = [token.text().into_bytes()];
+            let arguments = given_up.arguments().map(String::into_bytes);
             let keys = [&*name.lock];
             let answer = self.engine.run(&self.give_up, &keys, &arguments).await?;
             is_one(&answer)

@@ -349,6 +349,7 @@ impl JournalWorld {
                     self.everything += 1;
                     replica.purged.extend(0..made);
                 }
+                JournalEffect::CoolDown(..) => {}
                 JournalEffect::Apply(record) => {
                     if let Some(number) = purge_of(&record) {
                         replica.purged.insert(number);

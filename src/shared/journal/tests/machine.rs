@@ -360,3 +360,27 @@ fn a_new_generation_purges_everything_if_purges_were_forgotten_lately() {
     let all = JournalEffect::Apply(JournalRecord::purge_all());
     assert!(all_words(&mut two, &mut engine, at(1)).contains(&all));
 }
+
+/// It was killed, and another one has its state directory: it is not waited for, and not
+/// named, once that one has spoken.
+#[test]
+fn a_process_whose_successor_is_there_is_not_named() {
+    let mut engine = None;
+    let [mut killed, mut purging] = [1, 2].map(|number| machine(number, None));
+    for machine in [&mut killed, &mut purging] {
+        all_words(machine, &mut engine, at(0));
+    }
+    let mut successor = machine(3, None);
+    successor.set_predecessor(Some(ProcessId(1)));
+    let uid = purging.append(text(1));
+    let named = |purging: &JournalMachine| {
+        let reach = purging.reach(uid);
+        [reach.waiting, reach.silent].concat().join(", ")
+    };
+    all_words(&mut purging, &mut engine, at(1));
+    assert_eq!(named(&purging), "replica 1");
+    all_words(&mut successor, &mut engine, at(1));
+    all_words(&mut purging, &mut engine, at(2));
+    assert_eq!(named(&purging), "");
+    assert_eq!(purging.reach(uid).applied.join(", "), "replica 3");
+}

@@ -64,6 +64,8 @@ impl ComparedWords {
             self.model.as_mut().unwrap().generation = script.generation;
             self.generations.push(script.generation);
         }
+        assert!(script.now_ms > 1_600_000_000_000, "{}", script.now_ms);
+        modelled.now_ms = script.now_ms;
         assert_eq!(script, modelled, "{word:?}");
         script
     }

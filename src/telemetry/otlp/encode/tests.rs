@@ -45,7 +45,12 @@ fn resource() -> Vec<(String, String)> {
 fn json() {
     let clock = Clock::manual();
     let span = span(&clock);
-    let body = request(Encoding::Json, &resource(), &[span.clone()], &clock);
+    let body = request(
+        Encoding::Json,
+        &resource(),
+        std::slice::from_ref(&span),
+        &clock,
+    );
     let body: Value = serde_json::from_slice(&body).unwrap();
     let group = &body["resourceSpans"][0];
     let service = json!([{"key": "service.name", "value": {"stringValue": "edge"}}]);
@@ -107,7 +112,12 @@ fn number(message: &[u8], wanted: u32) -> u64 {
 fn protobuf() {
     let clock = Clock::manual();
     let span = span(&clock);
-    let body = request(Encoding::Protobuf, &resource(), &[span.clone()], &clock);
+    let body = request(
+        Encoding::Protobuf,
+        &resource(),
+        std::slice::from_ref(&span),
+        &clock,
+    );
     let group = inner(&body, 1);
     let attribute = inner(&inner(&group, 1), 1);
     assert_eq!(inner(&attribute, 1), b"service.name");

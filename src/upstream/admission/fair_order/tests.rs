@@ -5,10 +5,7 @@ use proptest::prelude::{prop_assert, prop_assert_eq, proptest};
 use super::*;
 
 fn request(priority: Priority, number: u32) -> RequestPriority {
-    RequestPriority {
-        priority,
-        client: Some(Client::V4(number)),
-    }
+    RequestPriority::of(Client::V4(number), priority)
 }
 
 /// Serves all waiting requests; returns their order.

@@ -8,10 +8,7 @@ use super::*;
 use crate::identify::Client;
 
 fn request(priority: Priority, client: u32) -> RequestPriority {
-    RequestPriority {
-        priority,
-        client: Some(Client::V4(client)),
-    }
+    RequestPriority::of(Client::V4(client), priority)
 }
 
 const LONG: Duration = Duration::from_secs(5);

@@ -1,5 +1,7 @@
 //! A budget that replicas share: its allowance, and permits that have become too old.
 
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -11,12 +13,87 @@ use crate::upstream::admission::allowance::{
 use crate::upstream::admission::budget::BudgetEntry;
 use crate::upstream::admission::limit_report::{LimitWindow, ReportedLimit};
 use crate::upstream::admission::queue::AdmissionQueue;
+use crate::upstream::admission::restrictions::{COOLDOWNS, CooldownLeft, HostName};
 
 /// How replicas share budgets.
 #[derive(Clone, Debug)]
 pub(in crate::upstream::admission) struct Sharing {
     pub(in crate::upstream::admission) replicas: Replicas,
     pub(in crate::upstream::admission) clock: Clock,
+    /// Whether a budget has cooldowns that other replicas do not know.
+    pub(in crate::upstream::admission) has_cooldowns: Arc<AtomicBool>,
+}
+
+/// The cooldowns of a key that replicas let each other know of.
+#[derive(Debug, Default)]
+pub(super) struct SharedCooldowns {
+    /// Own ones to be sent, one for each host, with when each began to be that long.
+    to_send: Vec<(CooldownLeft, Moment)>,
+    /// Those of other replicas, one for each host, with when they end, and numbered.
+    received: Vec<(CooldownLeft, Moment, u64)>,
+}
+
+impl SharedBudget {
+    /// Own cooldowns that other replicas do not know, as they are now.
+    pub(crate) fn take_cooldowns(&self, now: Moment) -> Vec<CooldownLeft> {
+        let taken = std::mem::take(&mut self.state().cooldowns.to_send);
+        let left = taken
+            .into_iter()
+            .map(|(left, at)| left.after(now.since(at)));
+        left.filter(CooldownLeft::is_in_force).collect()
+    }
+
+    /// Takes over a cooldown of another replica. The number is bounded: further hosts are
+    /// ignored, since they are none of this process.
+    pub(crate) fn receive_cooldown(&self, left: CooldownLeft, now: Moment) {
+        let mut state = self.state();
+        let received = &mut state.cooldowns.received;
+        received.retain(|(known, at, _)| {
+            known.host != left.host && known.after(now.since(*at)).is_in_force()
+        });
+        if received.len() < COOLDOWNS {
+            let number = self.received.load(Relaxed) + 1;
+            received.push((left, now, number));
+            self.received.store(number, Relaxed);
+        }
+    }
+}
+
+impl BudgetHandle {
+    /// Lets other replicas know of a cooldown, if they share the budget.
+    pub(crate) fn announce_cooldown(&self, left: CooldownLeft, now: Moment) {
+        let Some(has_cooldowns) = &self.budget.has_cooldowns else {
+            return;
+        };
+        if !left.is_in_force() {
+            return;
+        }
+        let mut state = self.state();
+        let to_send = &mut state.cooldowns.to_send;
+        to_send.retain(|(known, _)| known.host != left.host);
+        if to_send.len() < COOLDOWNS {
+            to_send.push((left, now));
+            has_cooldowns.store(true, Release);
+        }
+    }
+
+    /// The number of the last cooldown of another replica.
+    pub(crate) fn last_received(&self) -> u64 {
+        self.budget.received.load(Relaxed)
+    }
+
+    /// The cooldown at a host that another replica has had and that has a later number.
+    pub(crate) fn received_after(
+        &self,
+        number: u64,
+        host: HostName,
+        now: Moment,
+    ) -> Option<CooldownLeft> {
+        let state = self.state();
+        let mut received = state.cooldowns.received.iter();
+        let (left, at, _) = received.find(|(left, _, at)| left.host == host && *at > number)?;
+        Some(left.after(now.since(*at))).filter(CooldownLeft::is_in_force)
+    }
 }
 
 impl SharedBudget {

@@ -25,6 +25,7 @@ impl Replica {
         let sharing = Sharing {
             replicas,
             clock: clock.clone(),
+            has_cooldowns: Arc::default(),
         };
         let earlier = EarlierSpending::default();
         let budget = SharedBudget::new(None, &earlier, Some(&sharing), clock.now());

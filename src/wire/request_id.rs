@@ -2,11 +2,11 @@
 
 use http::HeaderValue;
 
-use crate::wire::unindexed;
+use super::unindexed;
 
 /// A request's id: 16 hexadecimal digits, unique in this process, and with high
 /// probability among all.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RequestId([u8; 16]);
 
 impl RequestId {
@@ -36,7 +36,7 @@ impl RequestId {
         std::str::from_utf8(&self.0).unwrap_or("")
     }
 
-    pub(super) fn field(self) -> HeaderValue {
+    pub(crate) fn field(self) -> HeaderValue {
         unindexed(HeaderValue::from_bytes(&self.0).unwrap_or(HeaderValue::from_static("")))
     }
 }

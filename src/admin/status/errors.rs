@@ -1,0 +1,63 @@
+//! The last errors that clients were answered with, in `/status`.
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::{Value, json};
+
+use super::since;
+use crate::gateway::Gateway;
+use crate::meter::errors::AnsweredError;
+
+/// What stays as it is in a value of a query.
+const QUERY_VALUE: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'/')
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
+
+/// The last answers with a 5xx status, the newest first.
+pub(super) fn errors(gateway: &Gateway) -> Value {
+    let last = gateway.meter().totals.errors.last();
+    let row = |error: &AnsweredError| {
+        let (at, ago) = since(error.at, &gateway.clock);
+        json!({
+            "at": at,
+            "ago_seconds": ago,
+            "method": error.method.as_str(),
+            "path": &*error.target,
+            "status": error.status.as_u16(),
+            "reason": error.reason,
+            "cause": &*error.cause,
+            "request_id": error.request_id.as_str(),
+            "url": (!error.is_cut).then(|| explain_url(&error.target)),
+        })
+    };
+    Value::Array(last.iter().map(row).collect())
+}
+
+/// The path on the admin listener that explains a target.
+fn explain_url(target: &str) -> String {
+    format!("/explain?url={}", utf8_percent_encode(target, QUERY_VALUE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admin::query::public_target;
+    use crate::validate::decode;
+
+    #[test]
+    fn the_url_explains_the_target() {
+        for (target, url) in [
+            ("/a/b", "/explain?url=/a/b"),
+            ("/a?x=1&y=2", "/explain?url=/a%3Fx%3D1%26y%3D2"),
+            ("/a%20b?q=%26+c", "/explain?url=/a%2520b%3Fq%3D%2526%2Bc"),
+        ] {
+            assert_eq!(explain_url(target), url);
+            let value = url.trim_start_matches("/explain?url=");
+            let decoded = decode(value, false).unwrap();
+            assert_eq!(decoded, target);
+            assert_eq!(public_target(&decoded).unwrap(), target);
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! What an operator wants to know: what the budget is used for, why requests go to another
+//! endpoint, and which errors clients got.
+
+use serde_json::{Value, json};
+
+use crate::support::{Gateway, Reply, Setup, TOKEN, Upstream, token};
+
+/// The rows of a list in `spending`, without those of ordgate's own requests.
+async fn spending(gateway: &Gateway, list: &str) -> Vec<Value> {
+    let status = gateway.admin("/status").await.json();
+    status["spending"][list].as_array().unwrap().clone()
+}
+
+/// A sample of `/metrics`, or 0.
+async fn sample(gateway: &Gateway, name: &str) -> u64 {
+    let metrics = gateway.admin("/metrics").await;
+    let mut lines = metrics.text().lines();
+    let value = lines.find_map(|line| line.strip_prefix(name));
+    value.map_or(0, |value| value.trim().parse().unwrap())
+}
+
+fn requests(rows: &[Value], route: &str, reason: &str) -> u64 {
+    let is_it = |row: &&Value| row["route"] == route && row["reason"] == reason;
+    let row = rows.iter().find(is_it);
+    row.map_or(0, |row| row["requests"].as_u64().unwrap())
+}
+
+#[tokio::test]
+async fn what_the_budget_is_used_for_is_known_by_route_reason_client_and_path() {
+    let upstream = Upstream::start();
+    let gateway = Setup::before(&upstream)
+        .config("upstream.retry.limit = 1")
+        .manual()
+        .start();
+    // One client's misses, of which one is repeated, and another's single miss.
+    let mut heavy = gateway.client_from([127, 0, 0, 5]).await;
+    for number in 0..4 {
+        assert_eq!(heavy.get(&token(number)).await.status, 200);
+    }
+    // A hit costs no budget.
+    assert_eq!(heavy.get(&token(0)).await.status, 200);
+    upstream.once(&token(9), Reply::nothing().close());
+    assert_eq!(heavy.get(&token(9)).await.status, 200);
+    let mut light = gateway.client_from([127, 0, 0, 6]).await;
+    assert_eq!(light.get(&token(5)).await.status, 200);
+
+    let clients = spending(&gateway, "clients").await;
+    let of = |client: &str| {
+        let row = clients.iter().find(|row| row["client"] == client);
+        row.unwrap_or_else(|| panic!("{client} is in {clients:?}"))
+            .clone()
+    };
+    let row = |client: &str, requests: u64| json!({ "client": client, "requests": requests, "at_most_too_many": 0 });
+    assert_eq!(of("127.0.0.5"), row("127.0.0.5", 6));
+    assert_eq!(of("127.0.0.6"), row("127.0.0.6", 1));
+    assert_eq!(clients[0]["client"], "127.0.0.5", "the heaviest is first");
+    let paths = spending(&gateway, "paths").await;
+    assert_eq!(paths[0]["path"], token(9), "{paths:?}");
+    assert_eq!(paths[0]["requests"], 2);
+    let route = paths[0]["route"].as_str().unwrap().to_owned();
+    let by_route = spending(&gateway, "by_route").await;
+    assert_eq!(requests(&by_route, &route, "miss"), 6, "{by_route:?}");
+    assert_eq!(requests(&by_route, &route, "retry"), 1, "{by_route:?}");
+    for (reason, sent) in [("miss", 6), ("retry", 1)] {
+        let name = format!(
+            "ordgate_upstream_requests_by_route_total{{route=\"{route}\",reason=\"{reason}\"}}"
+        );
+        assert_eq!(sample(&gateway, &name).await, sent, "{reason}");
+    }
+    // No client and no path is in the metrics.
+    let metrics = gateway.admin("/metrics").await;
+    for name in ["127.0.0.5", "127.0.0.6", &*token(9)] {
+        assert!(!metrics.text().contains(name), "{name}");
+    }
+
+    // Ten minutes later nothing of it is recent. The metrics count from the start.
+    gateway.advance(600_000);
+    assert!(spending(&gateway, "clients").await.is_empty());
+    assert_eq!(
+        requests(&spending(&gateway, "by_route").await, &route, "miss"),
+        0
+    );
+    let name =
+        format!("ordgate_upstream_requests_by_route_total{{route=\"{route}\",reason=\"miss\"}}");
+    assert_eq!(sample(&gateway, &name).await, 6);
+}
+
+#[tokio::test]
+async fn an_honest_client_is_seen_beside_one_with_many_paths() {
+    let upstream = Upstream::start();
+    let gateway = Setup::before(&upstream).manual().start();
+    let mut hostile = gateway.client_from([127, 0, 0, 66]).await;
+    let mut honest = gateway.client_from([127, 0, 0, 7]).await;
+    for number in 0..200 {
+        assert_eq!(hostile.get(&token(1000 + number)).await.status, 200);
+        if number % 10 == 0 {
+            // Its answer is out of date each time.
+            gateway.advance(11_000);
+            assert_eq!(honest.get(TOKEN).await.status, 200);
+        }
+    }
+    let clients = spending(&gateway, "clients").await;
+    let paths = spending(&gateway, "paths").await;
+    assert!(paths.len() <= 64 && clients.len() <= 64);
+    let honest = clients.iter().find(|row| row["client"] == "127.0.0.7");
+    let honest = honest.expect("it has a row");
+    assert_eq!(honest["requests"], 20);
+    let path = paths.iter().find(|row| row["path"] == TOKEN);
+    let path = path.expect("it has a row");
+    let [most, error] = ["requests", "at_most_too_many"].map(|name| path[name].as_u64().unwrap());
+    assert!(most >= 20 && most - error <= 20, "{path}");
+}
+
+#[tokio::test]
+async fn status_says_why_requests_go_to_another_endpoint() {
+    let (preferred, other) = (Upstream::start(), Upstream::start());
+    let gateway = Setup::before_all(&[&preferred, &other])
+        .manual()
+        .config("upstream.breaker = { failures = 3, pause = \"1s\", max_pause = \"8s\" }")
+        .config("upstream.retry.limit = 0")
+        .start();
+    let upstream = || async { gateway.admin("/status").await.json()["upstream"].clone() };
+    assert_eq!(upstream().await["last_failover"], Value::Null);
+    preferred.always(Reply::status(500, "{}"));
+    let mut last = None;
+    for number in 0..5 {
+        let answer = gateway.get(&token(number)).await;
+        assert_eq!(answer.status, 200);
+        if upstream().await["last_failover"].is_null() {
+            last = Some(answer);
+        }
+    }
+    gateway.advance(9000);
+    let upstream = upstream().await;
+    let failover = &upstream["last_failover"];
+    assert_eq!(failover["from"], preferred.url(), "{failover}");
+    assert_eq!(failover["to"], other.url(), "{failover}");
+    assert_eq!(failover["cause"], "broken: server_error", "{failover}");
+    assert!(failover["at"].as_str().unwrap().ends_with(" GMT"));
+    assert_eq!(failover["ago_seconds"], 9);
+    let failure = &upstream["endpoints"][0]["last_failure"];
+    assert!(
+        failure["cause"].as_str().unwrap().contains("status 500"),
+        "{failure}"
+    );
+    assert_eq!(failure["ago_seconds"], 9);
+    let paths = spending(&gateway, "paths").await;
+    assert_eq!(failure["route"], paths[0]["route"], "{failure}");
+    // It is the failure of a request that a client can name.
+    let id = failure["request_id"].as_str().unwrap();
+    assert_eq!(id.len(), 16, "{failure}");
+    let last = last.expect("at least one request was sent before");
+    assert!(last.field("x-request-id").is_some());
+}
+
+#[tokio::test]
+async fn status_has_the_last_errors_that_clients_got() {
+    let upstream = Upstream::start();
+    let gateway = Setup::before(&upstream)
+        .manual()
+        .config("upstream.retry.limit = 0\nupstream.breaker.enabled = false")
+        .start();
+    let errors = || async { gateway.admin("/status").await.json()["errors"].clone() };
+    assert_eq!(gateway.get(TOKEN).await.status, 200);
+    // A client's mistake is no error of ordgate's, and neither is the API's own 404.
+    assert_eq!(gateway.get("/nowhere").await.status, 404);
+    assert_eq!(gateway.get(&token(1)).await.status, 200);
+    assert_eq!(errors().await, json!([]));
+
+    upstream.always(Reply::status(500, "{}"));
+    let target = token(2);
+    let failed = gateway.get(&target).await;
+    assert_eq!(failed.status, 502);
+    gateway.advance(7000);
+    let all = errors().await;
+    assert_eq!(all.as_array().unwrap().len(), 1, "{all}");
+    let row = &all[0];
+    assert_eq!(row["method"], "GET");
+    assert_eq!(row["path"], target);
+    assert_eq!(row["status"], 502);
+    assert_eq!(row["ago_seconds"], 7);
+    assert_eq!(row["request_id"], failed.must("x-request-id"));
+    assert_eq!(row["cause"], failed.problem()["detail"]);
+    assert!(row["reason"].is_string());
+    // The link explains that URL.
+    let url = row["url"].as_str().unwrap();
+    let explained = gateway.admin(url).await;
+    assert_eq!(explained.status, 200, "{}", explained.text());
+    assert_eq!(explained.json()["url"], target);
+
+    // However many there are, the last 64 are kept, and long paths are cut.
+    let long = format!("{}?x={}", token(3), "y".repeat(900));
+    assert_eq!(gateway.get(&long).await.status, 502);
+    let cut = errors().await[0].clone();
+    assert_eq!(cut["path"], long[..256]);
+    assert_eq!(cut["url"], Value::Null);
+    for number in 0..80 {
+        gateway.get(&token(100 + number)).await;
+    }
+    let all = errors().await;
+    let paths: Vec<_> = all
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| row["path"].clone())
+        .collect();
+    let expected: Vec<_> = (16..80)
+        .rev()
+        .map(|number| json!(token(100 + number)))
+        .collect();
+    assert_eq!(paths, expected);
+    // A reload forgets none.
+    assert_eq!(gateway.reload_as_it_is().await.status, 200);
+    assert_eq!(errors().await, all);
+}
+
+#[tokio::test]
+async fn an_error_of_the_origin_that_is_passed_on_is_among_the_last_errors() {
+    let upstream = Upstream::start();
+    upstream.always(Reply::status(503, "not today"));
+    let gateway = Setup::before(&upstream)
+        .manual()
+        .config(
+            "[[route]]\nname = \"any\"\npath = \"/any/{rest:*}\"\nheaders = \"all\"\ncache.mode = \"off\"",
+        )
+        .start();
+    let answer = gateway.get("/any/thing?a=b").await;
+    assert_eq!((answer.status, answer.text()), (503, "not today"));
+    let status = gateway.admin("/status").await.json();
+    let row = &status["errors"][0];
+    assert_eq!(row["path"], "/any/thing?a=b", "{status}");
+    assert_eq!(row["reason"], "upstream-answer");
+}
