@@ -22,6 +22,8 @@ use crate::identify::ClientLabel;
 use crate::log_writer::{Destination, LineKind, LogWriter};
 use crate::meter::RequestKind;
 use crate::reason::Reason;
+use crate::trace;
+use crate::trace::context::TraceId;
 use crate::wire::head::is_replacement;
 use crate::wire::request_id::RequestId;
 
@@ -114,11 +116,13 @@ pub enum Field {
     Upstream,
     /// The request's id.
     RequestId,
+    /// The id of the trace that the request belongs to.
+    TraceId,
 }
 
 impl Field {
     /// The names in proxy.toml.
-    pub const NAMES: [(&'static str, Self); 14] = [
+    pub const NAMES: [(&'static str, Self); 15] = [
         ("client", Self::Client),
         ("method", Self::Method),
         ("version", Self::Version),
@@ -133,6 +137,7 @@ impl Field {
         ("reason", Self::Reason),
         ("upstream", Self::Upstream),
         ("request_id", Self::RequestId),
+        ("trace_id", Self::TraceId),
     ];
 }
 
@@ -150,6 +155,8 @@ pub struct LoggedHead {
     target: Option<PathAndQuery>,
     /// A hash of the cache key, where the request is valid.
     pub key: Option<u64>,
+    /// The id of the trace that the request belongs to, if it does.
+    pub trace_id: Option<TraceId>,
     /// In Apache's format, as the next one.
     user_agent: Option<HeaderValue>,
     referer: Option<HeaderValue>,
@@ -230,6 +237,7 @@ impl AccessLog {
                 .filter(|_| !is_malformed)
                 .cloned(),
             key: None,
+            trace_id: trace::id_for(request.headers()),
             user_agent: field(USER_AGENT).flatten(),
             referer: field(REFERER).flatten(),
         })
@@ -280,6 +288,7 @@ impl AccessLog {
                     reason = reason.map(Reason::name),
                     upstream_us = entry.upstream.filter(|_| has(Field::Upstream)).map(micros),
                     request_id = has(Field::RequestId).then_some(entry.request_id.as_str()),
+                    trace_id = entry.head.trace_id.filter(|_| has(Field::TraceId)).map(tracing::field::display),
                 )
             };
         }

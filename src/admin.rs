@@ -47,7 +47,7 @@ use tokio::sync::Notify;
 use crate::chain::TipSnapshot;
 use crate::clock::Moment;
 use crate::gateway::Gateway;
-use crate::history::History;
+use crate::history::ProcessHistory;
 use crate::listener::{BoundListener, Current, Drain, is_connection_error};
 use crate::reload::Reloads;
 use crate::sync::lock;
@@ -81,7 +81,7 @@ pub struct Admin {
     /// Whether the process is stopping.
     pub drain: Drain,
     /// The last ten minutes.
-    pub history: Arc<History>,
+    pub history: Arc<ProcessHistory>,
 }
 
 /// The most open connections; for one more, another is closed.

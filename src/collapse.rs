@@ -25,6 +25,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
 use crate::sync::lock;
+use crate::trace;
+use crate::trace::context::SpanContext;
 
 const SHARDS: usize = 16;
 
@@ -92,6 +94,7 @@ pub(crate) struct Lead<V, L: Level = AnswerLevel> {
     key: Box<[u8]>,
     sender: watch::Sender<Option<V>>,
     began: Instant,
+    leader: Option<SpanContext>,
     collapse: Arc<Collapse<V>>,
     /// Whether requests can still join it.
     open: bool,
@@ -103,6 +106,8 @@ pub(crate) struct Lead<V, L: Level = AnswerLevel> {
 struct Follow<V> {
     announced: watch::Receiver<Option<V>>,
     began: Instant,
+    /// The span of the request that leads, if it is recorded.
+    leader: Option<SpanContext>,
 }
 
 /// How long a request waits for a leader.
@@ -179,12 +184,13 @@ impl<V: Clone + Send + Sync + 'static> Collapse<V> {
                 Role::Follow(follow) => follow,
                 Role::Lead(own) => {
                     let follow = own.follow();
-                    tokio::spawn(lead(own));
+                    tokio::spawn(trace::inherit(lead(own)));
                     let value = follow.wait(wait).await?;
                     let collapsed = false;
                     return Ok(Fetched { value, collapsed });
                 }
             };
+            trace::follow(follow.leader);
             match follow.wait(wait).await {
                 Ok(value) => {
                     let collapsed = true;
@@ -203,7 +209,10 @@ impl<V: Clone + Send + Sync + 'static> Collapse<V> {
     pub(crate) async fn follow(&self, key: &[u8], wait: Wait) -> Option<Result<V, FetchError>> {
         let follow = self.shard::<AnswerLevel>(key).get(key).cloned();
         match follow {
-            Some(follow) => Some(follow.wait(wait).await),
+            Some(follow) => {
+                trace::follow(follow.leader);
+                Some(follow.wait(wait).await)
+            }
             None => None,
         }
     }
@@ -233,12 +242,18 @@ impl<V: Clone + Send + Sync + 'static> Collapse<V> {
             return Role::Follow(follow.clone());
         }
         let (sender, announced) = watch::channel(None);
-        let began = Instant::now();
-        flights.insert(key.into(), Follow { announced, began });
+        let (began, leader) = (Instant::now(), trace::leader());
+        let follow = Follow {
+            announced,
+            began,
+            leader,
+        };
+        flights.insert(key.into(), follow);
         Role::Lead(Lead {
             key: key.into(),
             sender,
             began,
+            leader,
             collapse: self.clone(),
             open: true,
             level: PhantomData,
@@ -271,6 +286,7 @@ impl<V: Clone, L: Level> Lead<V, L> {
         Follow {
             announced: self.sender.subscribe(),
             began: self.began,
+            leader: self.leader,
         }
     }
 

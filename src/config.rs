@@ -27,6 +27,7 @@ mod server;
 mod shared;
 mod shipped;
 mod state;
+mod telemetry;
 mod text;
 mod upstream;
 mod warnings;
@@ -51,8 +52,10 @@ use crate::identify::TrustedProxies;
 use crate::listener::ListenerSettings;
 use crate::route::{HeaderMode, RouteTable};
 use crate::shared::engine::server::EngineUrl;
+use crate::telemetry::otlp::CollectorSettings;
+use crate::trace::tracer;
 use crate::upstream::DEFAULT;
-use crate::{access_log, client_tokens, limit, listener, respond, telemetry};
+use crate::{access_log, client_tokens, limit, listener, respond};
 
 /// The proxy.toml that the repository ships.
 pub const SHIPPED: &str = include_str!("../proxy.toml");
@@ -103,9 +106,13 @@ pub struct Config {
     /// The names of the upstreams that no route uses.
     pub unused_upstreams: Vec<Box<str>>,
     /// What is logged.
-    pub log: telemetry::Settings,
+    pub log: crate::telemetry::Settings,
     /// The line for each request.
     pub access_log: access_log::Settings,
+    /// Which requests are traced.
+    pub traces: tracer::Settings,
+    /// Where traces are exported to, if anywhere. It is in the environment.
+    pub collector: Option<CollectorSettings>,
     /// The requests that are answered.
     pub routes: RouteTable,
     /// The keys that the file has by their old names.
@@ -230,6 +237,8 @@ impl Config {
             unused_upstreams,
             access_log: file.log.access.settings(),
             log: file.log.settings(),
+            traces: file.telemetry.settings(),
+            collector: None,
             routes,
             old_names: Vec::new(),
         }

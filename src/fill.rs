@@ -61,6 +61,8 @@ use crate::collapse::{Collapse, FetchError, Lead};
 use crate::disk::DiskSlot;
 use crate::route::{Route, RouteTable};
 use crate::shared::{Shared, SharedTier};
+use crate::trace;
+use crate::trace::span::SpanKind;
 use crate::upstream::answer::Answer;
 use crate::upstream::{
     Failure, MissingRoutes, RequestPriority, TimedOut, UpstreamClient, Upstreams,
@@ -236,7 +238,8 @@ impl Fill {
 
     /// Requests a key from the upstream, for routes that neither store nor collapse.
     pub(crate) async fn fetch_unshared(&self, key: &Key, priority: RequestPriority) -> FillResult {
-        let answer = self.send(key, priority, &HeldTicket::default()).await?;
+        let ticket = HeldTicket::default();
+        let answer = trace::alone(self.send(key, priority, &ticket)).await?;
         let sequence = self.cache.store().sequence();
         Ok(FillAnswer {
             stored: Arc::new(self.prepare(answer, None, sequence)),
@@ -320,6 +323,7 @@ impl Fill {
             if self.cache.store().response_was_purged(key, &stored) {
                 continue;
             }
+            let _storing = trace::begin("store", SpanKind::Internal);
             self.keep_encodings(key, &stored);
             let is_stored =
                 lifetime.is_some() && self.cache.store().insert(key.clone(), stored.clone());

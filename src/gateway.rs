@@ -29,6 +29,7 @@ pub(crate) mod plain;
 mod request_context;
 mod snapshot;
 mod target;
+mod traced;
 mod untrusted_proxy;
 
 use std::hash::BuildHasher;
@@ -48,6 +49,7 @@ use miss::Miss;
 use request_context::RequestContext;
 pub use request_context::{ResponseFuture, Session};
 use target::{check_head, to_origin_form};
+use traced::in_trace;
 
 use crate::access_log::{AccessLog, LogEntry};
 use crate::cache::decision::Decision;
@@ -71,6 +73,7 @@ use crate::respond::{Document, Responder, ResponseContext};
 use crate::route::{HeaderMode, Methods, Route, RouteTable};
 use crate::shared::Shared;
 use crate::state_dir::OpenedState;
+use crate::trace::tracer::Tracer;
 use crate::upstream::{Priority, Upstreams};
 use crate::wire::Body;
 use crate::wire::body::BodyError;
@@ -118,6 +121,8 @@ pub(crate) struct Records {
     pub(crate) meter: Meter,
     /// Writes a line for each request, where it is enabled.
     pub(crate) access_log: Option<AccessLog>,
+    /// Records traces, if they are exported.
+    pub(crate) tracer: Option<Arc<Tracer>>,
     /// Whether the use of stored responses is counted, for prefetching
     /// ([`look_ahead::refresh`]).
     pub(crate) counts_use: bool,
@@ -171,27 +176,32 @@ impl Gateway {
             }
             Ok(NextStep::Fill(miss)) => {
                 let (gateway, session) = (self.clone(), session.clone());
+                let query = miss.requested().target().split_once('?');
+                let query = query.map(|(_, query)| query);
+                let trace = self.begin_trace(&request, &mut context, query);
                 let head = request.into_parts().0;
                 let (uri, fields) = (head.uri, head.headers);
-                ResponseFuture::Waiting(Box::pin(async move {
+                in_trace(trace, async move {
                     let _working = session.activity.begin_request();
                     let request = (&context, &uri);
                     gateway.answer_miss(&session, request, miss, fields).await
-                }))
+                })
             }
             Ok(NextStep::Relay(mut fetch)) => {
                 let (gateway, session) = (self.clone(), session.clone());
+                // What a query means is the origin's matter: it may be secret.
+                let trace = self.begin_trace(&request, &mut context, None);
                 let (head, body) = request.into_parts();
                 let uri = head.uri;
                 fetch.request.fields = head.headers;
                 fetch.request.body =
                     (!body.is_end_stream()).then(|| body.map_err(Into::into).boxed());
-                ResponseFuture::Waiting(Box::pin(async move {
+                in_trace(trace, async move {
                     let _working = session.activity.begin_request();
                     gateway
                         .answer_plain(&session, (&context, &uri), *fetch)
                         .await
-                }))
+                })
             }
             Err(refusal) => self.refuse(session, &request, &context, &refusal),
         }

@@ -72,7 +72,7 @@ const MISSING: Row = [f32::NAN; SERIES.len()];
 
 /// The last ten minutes of the process.
 #[derive(Debug, Default)]
-pub struct History(Mutex<Rows>);
+pub struct ProcessHistory(Mutex<Rows>);
 
 #[derive(Debug, Default)]
 struct Rows {
@@ -81,7 +81,7 @@ struct Rows {
     last: Option<(Reading, Moment, SystemTime)>,
 }
 
-impl History {
+impl ProcessHistory {
     /// Takes samples of the current gateway until the process ends.
     pub async fn sample_periodically(&self, current: &Current) {
         let mut due = tokio::time::interval(INTERVAL);

@@ -10,8 +10,8 @@
 //! | layer | modules |
 //! |---|---|
 //! | basics | [`clock`], [`sync`], [`units`], [`reason`], [`log_writer`], [`wire`] |
-//! | rules | [`cache`]`::{list, date, delta, directives, targeted, status, coding, hop, freshness, invalidate, vary, reuse, storable, validator, freshen, range, key, policy, etag, outcome}`, [`pages`], [`chain`]`::{finality, live_checks, ledger, transaction_index}`, [`identify`], [`client_tokens`], [`validate`], [`route`] |
-//! | state | [`state_dir`], [`limit`], [`chain`], [`cache`], [`compress`], [`collapse`], [`upstream`]`::{failure, latency, connection, admission, endpoint, keys}`, [`upstream`], [`unsent`], [`meter`], [`portable`], [`shared`]`::{allowance, engine}`, [`shared`], [`disk`]`::{engine}`, [`disk`] |
+//! | rules | [`cache`]`::{list, date, delta, directives, targeted, status, coding, hop, freshness, invalidate, vary, reuse, storable, validator, freshen, range, key, policy, etag, outcome}`, [`pages`], [`chain`]`::{finality, live_checks, ledger, transaction_index}`, [`identify`], [`client_tokens`], [`validate`], [`route`], [`trace`]`::{context}` |
+//! | state | [`state_dir`], [`trace`], [`limit`], [`chain`], [`cache`], [`compress`], [`collapse`], [`upstream`]`::{failure, latency, connection, admission, endpoint, keys}`, [`upstream`], [`unsent`], [`meter`], [`portable`], [`shared`]`::{allowance, engine}`, [`shared`], [`disk`]`::{engine}`, [`disk`] |
 //! | request path | [`refusal`], [`respond`], [`access_log`], [`relay`], [`fill`], [`look_ahead`], [`probe`], [`gateway`] |
 //! | I/O | [`secrets`], [`tls`], [`listener`], [`supervisor`], [`reload`], [`telemetry`], [`history`], [`admin`], [`openapi`], [`sandbox`], [`config`], [`serve`] |
 //!
@@ -71,6 +71,7 @@ pub mod supervisor;
 pub mod sync;
 pub mod telemetry;
 pub mod tls;
+pub mod trace;
 pub mod units;
 pub mod unsent;
 pub mod upstream;

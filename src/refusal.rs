@@ -16,6 +16,7 @@ use serde::Serialize;
 use crate::client_tokens::TokenFault;
 use crate::limit::{TooManyMisses, TooManyRequests};
 use crate::reason::Reason;
+use crate::trace::context::TraceId;
 use crate::upstream::BodyFault;
 use crate::upstream::Failure;
 use crate::validate::Invalid;
@@ -81,6 +82,8 @@ pub(crate) struct ProblemDetails<'a> {
     reason: Reason,
     #[serde(rename = "request_id")]
     request_id: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trace_id: Option<String>,
 }
 
 impl Refusal {
@@ -239,7 +242,11 @@ impl Refusal {
     }
 
     /// The body of the response.
-    pub(crate) fn problem<'a>(&'a self, request_id: &'a str) -> ProblemDetails<'a> {
+    pub(crate) fn problem<'a>(
+        &'a self,
+        request_id: &'a str,
+        trace: Option<TraceId>,
+    ) -> ProblemDetails<'a> {
         let invalid = if let Self::Invalid(invalid) = self {
             Some(invalid)
         } else {
@@ -257,6 +264,7 @@ impl Refusal {
             allowed: invalid.map(|i| &*i.allowed),
             reason: self.reason(),
             request_id,
+            trace_id: trace.map(|id| id.to_string()),
         }
     }
 

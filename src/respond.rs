@@ -34,6 +34,7 @@ use crate::identify::Client;
 use crate::limit::RequestAllowance;
 use crate::limit::tokens::TokenClient;
 use crate::refusal::Refusal;
+use crate::trace;
 pub use crate::wire::request_id::RequestId;
 use crate::wire::{Body, PROBLEM_JSON, RATELIMIT, RATELIMIT_POLICY, SERVER_TIMING, X_REQUEST_ID};
 pub(crate) use document::{Document, DocumentText};
@@ -329,7 +330,8 @@ impl Responder {
         outcome: Option<Outcome>,
         context: &ResponseContext<'_>,
     ) -> Response<Body> {
-        let problem = refusal.problem(context.request_id.as_str());
+        let trace = trace::id_for(context.fields);
+        let problem = refusal.problem(context.request_id.as_str(), trace);
         let body = serde_json::to_vec(&problem).unwrap_or_default();
         let mut response = Response::new(Body::new(body.into()));
         *response.status_mut() = refusal.status();

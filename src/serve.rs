@@ -43,6 +43,7 @@ use crate::reload::{ReloadResult, Reloads};
 use crate::sandbox::Sandbox;
 use crate::supervisor::{InheritedSockets, Supervisor};
 use crate::sync::lock;
+use crate::telemetry::otlp::{CollectorSettings, Exporter};
 use crate::tls::Tls;
 use crate::upstream::client::resolver::Resolver;
 
@@ -111,6 +112,7 @@ impl Server {
         let shared = SharedSettings::of(&config, admin_token);
         let worker_count = threads::worker_count(config.server.workers);
         let (runtime, connections) = (config.server.runtime, config.server.connections);
+        let collector = config.collector.clone();
         let first = gateway(config, &keys, &resolver, clock.clone(), None)?;
         let worker_runtimes = worker_runtimes(runtime, worker_count)?;
         let current: Current = Arc::new(ArcSwap::new(first.clone()));
@@ -164,6 +166,7 @@ impl Server {
         take_over::spawn(server.current.clone(), stopping.clone())?;
         let work = control::run(admin_socket, admin, open, clock, changes, stopping);
         (server.helpers).push(threads::spawn("control", control, work)?);
+        server.start_exporting(collector)?;
         server.start_workers(worker_runtimes, &draining)?;
         server.listeners.add_all(configured, public)?;
         server.maintain_certificates();
@@ -188,6 +191,20 @@ impl Server {
         if let Some(shared) = &self.first.shared {
             shared.catch_up();
         }
+        Ok(())
+    }
+
+    /// Begins to export traces, if the environment names a collector.
+    fn start_exporting(&mut self, collector: Option<CollectorSettings>) -> Result<(), StartError> {
+        let tracer = self.first.records.tracer.clone();
+        let Some((tracer, collector)) = tracer.zip(collector) else {
+            return Ok(());
+        };
+        let exporter = Exporter::new(tracer, collector)?;
+        let mut stop = self.stopped.subscribe();
+        let work = exporter.run(async move { drop(stop.wait_for(|stop| *stop).await) });
+        let thread = threads::spawn("traces", threads::current_thread()?, work)?;
+        self.helpers.push(thread);
         Ok(())
     }
 

@@ -1,7 +1,8 @@
-//! Logs and metrics. The counters are in the modules that count.
+//! Logs, metrics, and the export of traces. The counters are in the modules that count.
 
 mod classic;
 mod metrics;
+pub mod otlp;
 
 use std::io::{self, IsTerminal};
 

@@ -19,7 +19,7 @@ use crate::compress::{Effort, encode};
 use crate::wire::Body;
 
 /// A file of the dashboard.
-pub(super) struct File {
+pub(super) struct PageFile {
     path: &'static str,
     media: &'static str,
     content: &'static [u8],
@@ -32,7 +32,7 @@ struct Prepared {
     gzip: Option<Bytes>,
 }
 
-impl File {
+impl PageFile {
     const fn new(path: &'static str, media: &'static str, content: &'static [u8]) -> Self {
         Self {
             path,
@@ -48,54 +48,54 @@ const CSS: &str = "text/css; charset=utf-8";
 const ICON: &str = "image/svg+xml";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
-static FILES: [File; 11] = [
-    File::new("/", HTML, include_bytes!("dashboard/index.html")),
-    File::new(
+static FILES: [PageFile; 11] = [
+    PageFile::new("/", HTML, include_bytes!("dashboard/index.html")),
+    PageFile::new(
         "/dashboard/page.css",
         CSS,
         include_bytes!("dashboard/page.css"),
     ),
-    File::new(
+    PageFile::new(
         "/dashboard/icon.svg",
         ICON,
         include_bytes!("dashboard/icon.svg"),
     ),
-    File::new(
+    PageFile::new(
         "/dashboard/main.js",
         SCRIPT,
         include_bytes!("dashboard/main.js"),
     ),
-    File::new(
+    PageFile::new(
         "/dashboard/text.js",
         SCRIPT,
         include_bytes!("dashboard/text.js"),
     ),
-    File::new(
+    PageFile::new(
         "/dashboard/source.js",
         SCRIPT,
         include_bytes!("dashboard/source.js"),
     ),
-    File::new(
+    PageFile::new(
         "/dashboard/charts.js",
         SCRIPT,
         include_bytes!("dashboard/charts.js"),
     ),
-    File::new(
+    PageFile::new(
         "/dashboard/tables.js",
         SCRIPT,
         include_bytes!("dashboard/tables.js"),
     ),
-    File::new(
+    PageFile::new(
         "/dashboard/actions.js",
         SCRIPT,
         include_bytes!("dashboard/actions.js"),
     ),
-    File::new(
+    PageFile::new(
         "/dashboard/uPlot.iife.min.js",
         SCRIPT,
         include_bytes!("dashboard/vendor/uPlot.iife.min.js"),
     ),
-    File::new(
+    PageFile::new(
         "/dashboard/uPlot.min.css",
         CSS,
         include_bytes!("dashboard/vendor/uPlot.min.css"),
@@ -107,11 +107,11 @@ static FILES: [File; 11] = [
 const POLICY: &str = "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'";
 
 /// The file at a path.
-pub(super) fn file(path: &str) -> Option<&'static File> {
+pub(super) fn file(path: &str) -> Option<&'static PageFile> {
     FILES.iter().find(|file| file.path == path)
 }
 
-impl File {
+impl PageFile {
     /// The file, compressed if the client accepts that, or 304 if it has it.
     pub(super) fn response(&self, request: &HeaderMap) -> Response<Body> {
         let prepared = self.prepared.get_or_init(|| Prepared {

@@ -6,7 +6,7 @@ use http::{HeaderValue, Request, Response};
 use super::response::{invalid, json_body};
 use crate::cache::coding::{AcceptedCodings, Coding};
 use crate::compress::{Effort, encode};
-use crate::history::History;
+use crate::history::ProcessHistory;
 use crate::validate::Invalid;
 use crate::wire::Body;
 
@@ -14,7 +14,7 @@ use crate::wire::Body;
 const LEAST: usize = 1024;
 
 /// The series, or their points since a former answer: `since` is its `until`.
-pub(super) fn answer<B>(history: &History, request: &Request<B>) -> Response<Body> {
+pub(super) fn answer<B>(history: &ProcessHistory, request: &Request<B>) -> Response<Body> {
     let since = match request.uri().query().filter(|query| !query.is_empty()) {
         None => None,
         Some(query) => match query.strip_prefix("since=").map(str::parse) {

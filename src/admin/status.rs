@@ -105,11 +105,27 @@ pub(super) fn status(admin: &Admin, gateway: &Gateway) -> Value {
         "spending": spending(gateway),
         "errors": errors(gateway),
         "stale_answers": stale,
+        "traces": traces(gateway),
         "requests": requests(&counts, routes),
         "refused": refused(gateway),
         "log_lines_dropped": log_lines_dropped(),
         "latency": latency,
         "latency_total": latency_total,
+    })
+}
+
+/// What became of spans; `null` where none are exported.
+fn traces(gateway: &Gateway) -> Value {
+    let Some(tracer) = &gateway.records.tracer else {
+        return Value::Null;
+    };
+    let counts = &tracer.counts;
+    json!({
+        "waiting": tracer.waiting(),
+        "exported": counts.exported.load(Relaxed),
+        "dropped": counts.dropped.load(Relaxed),
+        "failed": counts.failed.load(Relaxed),
+        "limited": counts.limited.load(Relaxed),
     })
 }
 

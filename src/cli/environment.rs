@@ -16,6 +16,7 @@ use ordgate::listener::ListenAddress;
 use ordgate::secrets::{self, Secret};
 use ordgate::serve::LoadedConfig;
 use ordgate::shared::engine::server::EngineUrl;
+use ordgate::telemetry::otlp::{self, CollectorSettings};
 use ordgate::upstream::keys::ApiKey;
 use ordgate::upstream::{self, ProviderKeys};
 
@@ -33,6 +34,7 @@ pub(super) fn effective(flags: &ServeFlags) -> Result<(Config, String)> {
         config.admin.listen = admin;
     }
     set_state_path(&mut config, flags.state.as_deref())?;
+    config.collector = collector()?;
     check_listeners(&config)?;
     for (name, _) in &urls {
         let is_asked = |known: &upstream::Settings| known.name == *name;
@@ -113,6 +115,19 @@ fn set_state_path(config: &mut Config, flag: Option<&Path>) -> Result<()> {
         *path = Some(first.into());
     }
     Ok(())
+}
+
+/// The collector of traces that the environment names, if it does.
+fn collector() -> Result<Option<CollectorSettings>> {
+    let variable = |name: &str| {
+        let value = std::env::var_os(name)?;
+        Some(value.to_string_lossy().into_owned())
+    };
+    let collector = CollectorSettings::read(variable)?;
+    if let Some(settings) = &collector {
+        otlp::check(settings)?;
+    }
+    Ok(collector)
 }
 
 /// What replicas share, as far as environment variables say it.

@@ -11,6 +11,7 @@ use super::routes::RouteKeys;
 use super::server::{AdminKeys, ListenerKeys, ServerKeys};
 use super::shared::SharedKeys;
 use super::state::StateKeys;
+use super::telemetry::TelemetryKeys;
 use super::upstream::{self, UpstreamKeys};
 use crate::upstream::DEFAULT;
 
@@ -43,6 +44,7 @@ keys! {
         /// [upstreams.runes] with a `url` is enough.
         upstreams: Vec<NamedTable<UpstreamKeys>> = named(upstream::NAMES).except(DEFAULT) => Vec::new();
         log: LogKeys = table() => LogKeys::defaults();
+        telemetry: TelemetryKeys = table() => TelemetryKeys::defaults();
         /// The kinds of requests that ordgate answers: [[route]].
         ///
         /// The router, the validation of parameters, the cache key and /openapi.json are

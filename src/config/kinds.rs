@@ -153,6 +153,37 @@ impl<T: Whole> Kind for Integer<T> {
     }
 }
 
+/// A number from 0 to 1.
+pub(super) struct Fraction;
+
+impl Kind for Fraction {
+    type Value = f64;
+
+    fn allowed(&self) -> String {
+        "a number from 0 to 1, such as 0.25".to_owned()
+    }
+
+    fn read(&self, path: &Path<'_>, value: &Spanned<DeValue<'_>>) -> Option<f64> {
+        let float = value.get_ref().as_float();
+        let float = float.and_then(|float| float.as_str().parse().ok());
+        let number = float.or_else(|| match integer_of(value.get_ref()) {
+            Some(0) => Some(0.0),
+            Some(1) => Some(1.0),
+            Some(_) | None => None,
+        });
+        let read = number.filter(|number| (0.0..=1.0).contains(number));
+        read.or_else(|| report(path, value, &self.allowed()))
+    }
+
+    fn print(&self, value: &f64) -> Option<String> {
+        Some(toml::Value::from(*value).to_string())
+    }
+
+    fn schema(&self) -> Json {
+        json!({"type": "number", "minimum": 0, "maximum": 1})
+    }
+}
+
 /// A number of requests, or `"unlimited"`.
 pub(super) struct Requests;
 

@@ -56,6 +56,7 @@ impl Config {
             ("state".to_owned(), Value::try_from(&self.state)?),
             ("chain".to_owned(), self.chain_values()?.into()),
             ("log".to_owned(), log.into()),
+            ("telemetry".to_owned(), Value::try_from(self.traces)?),
             ("route".to_owned(), routes.into()),
         ]);
         let mut listeners = Vec::new();

@@ -6,6 +6,7 @@ use super::Config;
 use crate::cache::policy::Mode;
 use crate::route::{HeaderMode, Methods, Route};
 use crate::shared::engine::server::EngineUrl;
+use crate::telemetry::otlp::CollectorSettings;
 use crate::units;
 use crate::upstream::MIN_SHARED_SLOTS;
 use crate::upstream::{DEFAULT, ProviderKeys, Settings};
@@ -52,6 +53,16 @@ impl Config {
         }
         self.warn_of_rates(keys, &mut warnings);
         self.warn_of_replicas(keys, &mut warnings);
+        if self
+            .collector
+            .as_ref()
+            .is_some_and(CollectorSettings::is_exposed)
+        {
+            warnings.push(
+                "OTEL_EXPORTER_OTLP_HEADERS is sent to the collector over http: anyone on the way can read it; use https"
+                    .to_owned(),
+            );
+        }
         warnings
     }
 

@@ -24,6 +24,8 @@ use crate::clock::Moment;
 use crate::pages::{Page, check_window};
 use crate::route::Route;
 use crate::route::canonical::is_whole_list;
+use crate::trace;
+use crate::trace::span::SpanKind;
 use crate::upstream::answer::Answer;
 use crate::upstream::{Failure, RequestPriority};
 
@@ -122,6 +124,7 @@ impl Fill {
             let stored = Arc::new(stored);
             return FillAnswer { stored, from };
         }
+        let _storing = trace::begin("store", SpanKind::Internal);
         self.compare_with_stored(&own, &mut stored, sent);
         self.keep_encodings(&own, &stored);
         let stored = Arc::new(stored);

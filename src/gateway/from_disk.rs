@@ -83,7 +83,7 @@ impl Gateway {
         let outcome = Outcome::FromDisk { ttl: judged.ttl() };
         let for_response = context.for_response(&self.clients, fields);
         let response = self.render_miss(judged, miss, outcome, &for_response, now);
-        self.finish(
+        self.finish_waiting(
             session,
             context,
             RequestKind::Answer(outcome),

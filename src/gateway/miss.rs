@@ -102,7 +102,7 @@ impl Gateway {
         let for_response = context.for_response(&self.clients, &fields);
         let (response, kind) =
             self.render_fetched((context, uri), &miss, fetched, &for_response, now);
-        self.finish(session, context, kind, took, response)
+        self.finish_waiting(session, context, kind, took, response)
     }
 
     /// Answers a request over its client's limit on misses: with the stale
@@ -126,7 +126,7 @@ impl Gateway {
                 (response, RequestKind::Refusal(refusal.reason()))
             }
         };
-        self.finish(session, context, kind, None, response)
+        self.finish_waiting(session, context, kind, None, response)
     }
 
     /// How urgent a miss is.

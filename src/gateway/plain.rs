@@ -118,7 +118,7 @@ impl Gateway {
                     (response, RequestKind::Refusal(refusal.reason()))
                 }
             };
-            return self.finish(session, context, kind, None, response);
+            return self.finish_waiting(session, context, kind, None, response);
         }
         let joins = fetch.joins(&self.relay);
         let admitted = self
@@ -164,7 +164,7 @@ impl Gateway {
                 (response, kind)
             }
         };
-        self.finish(session, context, kind, None, response)
+        self.finish_waiting(session, context, kind, None, response)
     }
 
     async fn fetch_plain(

@@ -21,8 +21,8 @@ fn at(seconds: u64) -> (Moment, SystemTime) {
 }
 
 /// The history of readings at these seconds.
-fn history(readings: impl IntoIterator<Item = (u64, Reading)>) -> History {
-    let history = History::default();
+fn history(readings: impl IntoIterator<Item = (u64, Reading)>) -> ProcessHistory {
+    let history = ProcessHistory::default();
     for (seconds, reading) in readings {
         let (now, wall) = at(seconds);
         history.add(reading, now, wall);
@@ -30,7 +30,7 @@ fn history(readings: impl IntoIterator<Item = (u64, Reading)>) -> History {
     history
 }
 
-fn json(history: &History, since: Option<u64>) -> Value {
+fn json(history: &ProcessHistory, since: Option<u64>) -> Value {
     serde_json::from_str(&history.json(since)).unwrap()
 }
 

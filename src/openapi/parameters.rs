@@ -25,12 +25,9 @@ pub(super) fn parameter(parameter: &Parameter, location: &str) -> Value {
         "schema": schema(parameter),
         "example": example(parameter),
     });
-    let rules = match &parameter.kind {
-        ParameterType::Ticker => Some(format!(
-            "1 to {TICKER_CHARACTERS} characters, of which those beyond U+FFFF count twice, percent-encoded once; ASCII letters in any case"
-        )),
-        _ => None,
-    };
+    let rules = matches!(parameter.kind, ParameterType::Ticker).then(|| {
+        format!("1 to {TICKER_CHARACTERS} characters, of which those beyond U+FFFF count twice, percent-encoded once; ASCII letters in any case")
+    });
     let texts = parameter.description.as_deref().map(str::to_owned);
     let texts: Vec<_> = texts.into_iter().chain(rules).collect();
     if !texts.is_empty() {

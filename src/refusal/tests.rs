@@ -167,7 +167,7 @@ fn each_refusal_has_its_status_and_fields() {
 #[test]
 fn a_problem_has_the_error_member_of_the_api() {
     let refusal = Refusal::Invalid(Invalid::new("limit", "61\"", "1 to 60"));
-    let json: serde_json::Value = serde_json::to_value(refusal.problem("r-1")).unwrap();
+    let json: serde_json::Value = serde_json::to_value(refusal.problem("r-1", None)).unwrap();
     assert_eq!(
         json,
         serde_json::json!({

@@ -20,6 +20,7 @@ use crate::cache::{date, hop};
 use crate::collapse::Lead;
 use crate::reason::Reason;
 use crate::route::{HeaderMode, Route};
+use crate::trace;
 use crate::upstream::answer::{check_head, check_json, is_no_such_route};
 use crate::upstream::{Failure, StreamedAnswer};
 use crate::wire::Body;
@@ -198,7 +199,8 @@ impl Fetch {
         };
         let upstream = relay.upstreams.get(route.upstream.number);
         let lingering = relay.state.lingering_at(upstream);
-        tokio::spawn(pump.run(Some(storing), request.client, lingering, false));
+        let pump = pump.run(Some(storing), request.client, lingering, false);
+        tokio::spawn(trace::inherit(pump));
         RelayAnswer {
             response: response.unwrap_or_default(),
             outcome,

@@ -19,6 +19,8 @@ use crate::cache::variant::Variant;
 use crate::cache::vary::Nominated;
 use crate::cache::{hop, reuse};
 use crate::route::{HeaderMode, Route};
+use crate::trace;
+use crate::trace::span::SpanKind;
 use crate::wire::Body;
 
 impl Fetch {
@@ -139,6 +141,7 @@ impl Fetch {
     /// Stores a response in place of the one that this request matched, unless
     /// that one was received later.
     fn store(&self, relay: &Relay, route: &Route, variant: &Arc<Variant>, times: ExchangeRecord) {
+        let _storing = trace::begin("store", SpanKind::Internal);
         let key = &self.request.key;
         let sent = &self.request.forwarded_fields(relay, route);
         let same = |v: &Arc<Variant>| v.nominated.matches(&v.secondary, sent);

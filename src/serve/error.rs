@@ -8,6 +8,7 @@ use crate::admin::Token;
 use crate::listener::ListenAddress;
 use crate::state_dir::StateDirError;
 use crate::supervisor::InheritedSocketError;
+use crate::telemetry::otlp::ExporterError;
 use crate::upstream::SetupError;
 
 /// Why a server does not start.
@@ -55,6 +56,9 @@ pub enum StartError {
     /// The state directory cannot be used.
     #[error(transparent)]
     State(#[from] StateDirError),
+    /// The exporter of traces cannot be made.
+    #[error(transparent)]
+    Exporter(#[from] ExporterError),
     /// A client for the upstream cannot be made.
     #[error(transparent)]
     Upstream(#[from] SetupError),

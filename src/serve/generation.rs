@@ -43,6 +43,7 @@ use crate::respond::{Document, DocumentText, Responder};
 use crate::route::{HeaderMode, Route, RouteTable};
 use crate::shared::{self, Shared, SharedTier};
 use crate::state_dir::OpenedState;
+use crate::trace::tracer::Tracer;
 use crate::upstream::client::resolver::Resolver;
 use crate::upstream::{MissingRoutes, ProviderKeys, UpstreamClient, Upstreams};
 
@@ -60,6 +61,8 @@ struct Identity {
     state: OpenedState,
     /// What it shares with other replicas.
     shared: Option<Arc<Shared>>,
+    /// Records traces, if they are exported.
+    tracer: Option<Arc<Tracer>>,
 }
 
 impl Identity {
@@ -69,7 +72,19 @@ impl Identity {
             pseudonym: format!("ordgate-{:016x}", random()?).into(),
             state,
             shared: None,
+            tracer: None,
         })
+    }
+
+    /// That of the gateway after another.
+    fn after(before: &Gateway) -> Self {
+        Self {
+            seed: before.seed,
+            pseudonym: before.relay.pseudonym.clone(),
+            state: before.state.clone(),
+            shared: before.shared.clone(),
+            tracer: before.records.tracer.clone(),
+        }
     }
 }
 
@@ -109,6 +124,8 @@ pub fn gateway(
         config.shared.as_ref().map(|shared| shared.replicas()),
     )?;
     identity.shared = shared(&config, &upstreams, (&identity.state, &clock))?;
+    let recorded = config.collector.as_ref().map(|_| config.traces);
+    identity.tracer = recorded.map(|traces| Arc::new(Tracer::new(traces, clock.clone())));
     let clients = client_policy(None, &config, &clock);
     let routes = Arc::new(config.routes.clone());
     let tier = identity.state.path().map(|_| {
@@ -216,12 +233,7 @@ pub(super) fn after(
     let meter = before.meter().next(places);
     let ongoing = before.relay.state.clone();
     ongoing.bound(&fill.upstreams);
-    let identity = Identity {
-        seed: before.seed,
-        pseudonym: before.relay.pseudonym.clone(),
-        state: before.state.clone(),
-        shared: before.shared.clone(),
-    };
+    let identity = Identity::after(before);
     if let (Some(shared), Some(replica)) = (&before.shared, &config.shared) {
         let waits = (replica.timeout, replica.fill_wait);
         shared.reconfigure(waits, longest_request(&config), &config.chain.tips);
@@ -384,6 +396,9 @@ fn assemble(
     compressor: Arc<Compressor>,
     identity: Identity,
 ) -> Arc<Gateway> {
+    if let Some(tracer) = &identity.tracer {
+        tracer.set(config.traces);
+    }
     let document = openapi::document(&config.routes, clients.tokens.is_required());
     let text = DocumentText::of(Bytes::from(document.to_string()));
     let mut documents = openapi::page::files();
@@ -417,6 +432,7 @@ fn assemble(
         records: Records {
             meter,
             access_log: AccessLog::new(&config.access_log),
+            tracer: identity.tracer,
             counts_use: config.chain.look_ahead.refresh > 0,
         },
         documents,

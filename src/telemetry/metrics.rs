@@ -10,6 +10,7 @@ mod shared_tier;
 mod state;
 mod tls;
 mod tokens;
+mod traces;
 mod upstream;
 
 use std::fmt;
@@ -81,6 +82,7 @@ impl Collector for Reading {
         engine::encode(gateway, &mut to)?;
         shared_tier::encode(gateway, &mut to)?;
         compression(gateway, &mut to)?;
+        traces::encode(gateway, &mut to)?;
         tips(gateway, &mut to)?;
         process::encode(&mut to)?;
         // Who builds a release sets these variables.

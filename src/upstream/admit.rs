@@ -8,6 +8,8 @@ use super::client::attempts::Attempts;
 use super::endpoint::EndpointPermit;
 use super::keys::BudgetPermit;
 use super::{Failure, Priority, RequestPriority, Upstream};
+use crate::trace;
+use crate::trace::span::SpanKind;
 
 impl Upstream {
     /// Waits until the endpoint of the next of these attempts has a slot, and a
@@ -18,6 +20,9 @@ impl Upstream {
         attempts: &Attempts,
         max_wait: Duration,
     ) -> Result<(EndpointPermit, BudgetPermit), Failure> {
+        let mut span = trace::begin("queue", SpanKind::Internal);
+        span.set("ordgate.upstream", || self.name().to_owned());
+        span.set("ordgate.priority", || priority.priority.name());
         let admitted = self
             .queue
             .admit(priority, max_wait, |slot| {
@@ -35,6 +40,7 @@ impl Upstream {
                 let unknown = self.budgets().unknown_spending(self.clock.now());
                 *unknown_because = unknown.map(|(_, reason)| reason);
             }
+            span.fail(failure.reason().name());
             failure
         })
     }

@@ -23,6 +23,7 @@ pub mod response_body;
 mod retry;
 pub(super) mod retry_budget;
 pub(super) mod tls;
+mod traced;
 pub mod upload;
 
 use bytes::Bytes;

@@ -5,6 +5,7 @@
 
 mod cause;
 
+use crate::trace;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -270,15 +271,17 @@ impl Failure {
 
     /// Logs the failure with details that its answer to clients does not have.
     pub fn report(&self, target: &str) {
+        let trace_id = trace::current_id().map(tracing::field::display);
         if let Self::KeyRefused(status) = self {
             // The quarantine of the key has been logged, once.
             tracing::debug!(%status, "the upstream refuses the API key");
         } else if let Self::TargetRefused(status) = self {
             // The key check has been logged, at most once a minute in the long run.
-            tracing::debug!(target_path = target, %status, "the upstream refuses a target");
+            tracing::debug!(trace_id, target_path = target, %status, "the upstream refuses a target");
         } else if let Self::NoSuchRoute { endpoint } = self {
             // That has been logged with the route's name, once.
             tracing::debug!(
+                trace_id,
                 target_path = target,
                 endpoint = &**endpoint,
                 "no such route"
@@ -287,20 +290,21 @@ impl Failure {
             // That has been logged with the upstream's name, once.
             tracing::debug!("the upstream answers 410 Gone");
         } else if let Self::RequestBody(fault) = self {
-            tracing::debug!(target_path = target, %fault, "a request is given up");
+            tracing::debug!(trace_id, target_path = target, %fault, "a request is given up");
         } else if let Self::Spent { retry_after, .. } = self {
-            tracing::debug!(?retry_after, "the upstream budget is spent");
+            tracing::debug!(trace_id, ?retry_after, "the upstream budget is spent");
         } else if let Self::Excess { .. } = self {
             // The failures of its endpoint are logged, and the limit has fallen.
-            tracing::debug!(target_path = target, reason = self.reason().name(), failure = ?self, "the upstream rejects requests");
+            tracing::debug!(trace_id, target_path = target, reason = self.reason().name(), failure = ?self, "the upstream rejects requests");
         } else if let Self::BreakerOpen { retry_after } = self {
-            tracing::debug!(?retry_after, "the upstream's breaker is open");
+            tracing::debug!(trace_id, ?retry_after, "the upstream's breaker is open");
         } else if self.outcome() == RequestOutcome::Failure {
             // The failures of its endpoint are logged with their causes.
-            tracing::debug!(target_path = target, reason = self.reason().name(), failure = ?self, "the upstream failed");
+            tracing::debug!(trace_id, target_path = target, reason = self.reason().name(), failure = ?self, "the upstream failed");
         } else if *self != Self::KeyEchoed {
             // That has been logged, without the target, which may contain the key.
             tracing::warn!(
+                trace_id,
                 target_path = target,
                 reason = self.reason().name(),
                 error = self.name(),

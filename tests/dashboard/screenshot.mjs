@@ -22,18 +22,23 @@ function target () {
 const ordgate = await Ordgate.start(binary)
 const browser = await Browser.start('chromium')
 try {
-  const end = Date.now() + seconds * 1000
-  while (Date.now() < end) {
-    const busy = 6 + 4 * Math.sin(Date.now() / 25_000)
-    await Promise.all(Array.from({ length: Math.round(busy) }, () => ordgate.get(target())))
-    await sleep(250)
-  }
+  let isOver = false
+  const traffic = (async () => {
+    while (!isOver) {
+      const busy = 6 + 4 * Math.sin(Date.now() / 25_000)
+      await Promise.all(Array.from({ length: Math.round(busy) }, () => ordgate.get(target())))
+      await sleep(250)
+    }
+  })()
+  await sleep(seconds * 1000)
   const page = await browser.page()
-  await page.look({ width: 1280, height: 1500 })
+  await page.look({ width: 1280, height: 1300 })
   await page.open(`${ordgate.admin}/`)
   await until('the charts are drawn', () => page.evaluate('document.querySelectorAll("figure:not([hidden]) canvas").length >= 8'))
   await sleep(3000)
   writeFileSync(file, await page.screenshot())
+  isOver = true
+  await traffic
 } finally {
   await browser.close()
   await ordgate.end()

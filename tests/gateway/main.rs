@@ -73,6 +73,8 @@ mod purge;
 
 mod explain;
 
+mod traces;
+
 mod sandbox;
 
 mod chain;

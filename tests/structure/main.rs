@@ -194,7 +194,7 @@ fn libraries_are_used_only_where_they_belong() {
         ("tracing_subscriber", &["telemetry"]),
         ("zstd", &["compress::encode", "portable::codec"]),
         ("brotli", &["compress::encode"]),
-        ("flate2", &["compress::encode"]),
+        ("flate2", &["compress::encode", "telemetry::otlp"]),
         ("listenfd", &["supervisor::sockets"]),
         ("sd_notify", &["supervisor"]),
         (

@@ -51,6 +51,8 @@ pub(crate) struct Source {
     pub(crate) client_tokens: String,
     /// The URL of the engine that replicas share; empty for none.
     pub(crate) engine: String,
+    /// The environment variables that name a collector of traces.
+    pub(crate) collector: BTreeMap<String, String>,
 }
 
 /// A source that a test may change while the gateway runs.
@@ -77,6 +79,7 @@ impl Source {
             lines.collect::<Vec<_>>()
         });
         config.tokens.tokens = tokens?.into();
+        config.collector = view::collector(&self.collector)?;
         Ok(LoadedConfig {
             config,
             keys,

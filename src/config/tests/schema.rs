@@ -24,6 +24,7 @@ fn fits(value: &Json, schema: &Json) -> bool {
             "array" => value.is_array(),
             "string" => value.is_string(),
             "boolean" => value.is_boolean(),
+            "number" => value.is_number(),
             "integer" => value.is_i64() || value.is_u64(),
             other => panic!("{other}"),
         },

@@ -2,14 +2,17 @@
 //! judged.
 
 use http::header::{ACCEPT, ACCEPT_ENCODING, IF_RANGE, RANGE, USER_AGENT, VIA};
-use http::{HeaderMap, HeaderValue, StatusCode, response};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, response};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tokio::time::{Instant, timeout_at};
 
 use super::cause::{self, is_settled};
+use super::traced::{trace_attempt, trace_result};
 use super::{RequestBody, no_body, response_body};
 use crate::clock::Moment;
+use crate::trace::span::SpanKind;
+use crate::trace::{self, Span};
 use crate::upstream::admission::limit_report;
 use crate::upstream::answer::{self, Answer, is_no_such_route};
 use crate::upstream::connection::{Connection, SendPath};
@@ -25,6 +28,10 @@ pub(super) struct Request<'a> {
     pub(super) target: &'a str,
     pub(super) reason: SendReason,
     pub(super) priority: RequestPriority,
+    /// How often it was sent before.
+    pub(super) resends: u32,
+    /// The span of the attempt, if it is made for a client.
+    pub(super) span: Option<&'a Span>,
 }
 
 pub(super) struct Failed {
@@ -46,10 +53,18 @@ impl Upstream {
     ) -> Result<Answer, Failed> {
         let mut refused = None;
         let endpoint = permit.endpoint().clone();
-        let sent = self.send(request, &mut permit, budget, &mut refused);
+        let sent_as = (&Method::GET, request.reason, request.resends);
+        let mut span = trace_attempt(&endpoint, request.target, sent_as);
+        let traced = Request {
+            span: Some(&span),
+            ..request
+        };
+        let sent = self.send(traced, &mut permit, budget, &mut refused);
         let sent = timeout_at(deadline, sent).await;
         let answer = sent.unwrap_or(Err(Failure::TimedOut(TimedOut::Whole)));
         let answer = answer.map_err(|failure| permit.weigh(failure, self.has_one_endpoint()));
+        trace_result(&mut span, answer.as_ref().map(|answer| answer.status));
+        drop(span);
         if answer.as_ref().err() == Some(&Failure::Retired) && endpoint.retire() {
             tracing::error!(
                 endpoint = endpoint.name(),
@@ -126,8 +141,13 @@ impl Upstream {
     ) -> Result<(response::Parts, Incoming), Failure> {
         let target = sent.target;
         let mut request = self.request(target, permit.endpoint(), budget)?;
+        if let Some(span) = sent.span {
+            span.propagate(request.headers_mut());
+        }
         let path = SendPath::of(&mut request, self.settings.connections.http2);
+        let writing = trace::begin("budget", SpanKind::Internal);
         budget.ready(self.settings.admission.queue_timeout).await?;
+        drop(writing);
         permit.send(path.clone(), self.count_sent(sent));
         // Several clients may wait for the answer: none of them ends the request.
         budget.detach_client();

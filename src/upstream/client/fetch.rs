@@ -68,6 +68,8 @@ impl Upstream {
             target,
             reason: SendReason::First(priority.priority),
             priority,
+            resends: 0,
+            span: None,
         };
         // A refusal of this target would mean nothing for the key.
         let mut refused = None;
@@ -105,6 +107,7 @@ impl Upstream {
         let deadline = Instant::now() + self.settings.timeouts.whole;
         self.retries().deposit(self.clock.now());
         let mut reason = SendReason::First(priority.priority);
+        let mut resends = 0;
         loop {
             let at = self.index_of(admitted.0.endpoint());
             if attempts.is_last_resend() {
@@ -114,6 +117,8 @@ impl Upstream {
                 target,
                 reason,
                 priority,
+                resends,
+                span: None,
             };
             let answered = match self.hedge_after(priority, admitted.0.endpoint()) {
                 None => self.attempt(request, admitted, deadline).await,
@@ -136,6 +141,7 @@ impl Upstream {
                 return Err(self.with_retry_after(failed.failure, priority));
             };
             (admitted, reason) = (next, SendReason::Retry);
+            resends += 1;
         }
     }
 

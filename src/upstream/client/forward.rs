@@ -13,8 +13,11 @@ use super::attempt::{Failed, Request as CountedRequest};
 use super::attempts::Attempts;
 use super::cause::is_settled;
 use super::pools::{RelayConnection, RelayConnectionBody};
+use super::traced::{trace_attempt, trace_result};
 use super::upload::Upload;
 use super::{RequestBody, ResponseBody, no_body, response_body};
+use crate::trace;
+use crate::trace::span::SpanKind;
 use crate::upstream::admission::limit_report::{self, LimitReport};
 use crate::upstream::answer::check_head;
 use crate::upstream::connection::SendPath;
@@ -78,6 +81,7 @@ impl Upstream {
         let deadline = Instant::now() + self.settings.timeouts.whole;
         self.retries().deposit(self.clock.now());
         let mut reason = SendReason::First(priority.priority);
+        let mut resends = 0;
         let is_repeatable = body.is_none() && method.is_safe();
         let mut request = Forwarded {
             method,
@@ -93,6 +97,8 @@ impl Upstream {
                 target,
                 reason,
                 priority,
+                resends,
+                span: None,
             };
             let copy = self.copy_for_retry(&request, is_repeatable);
             let received = self.forward_attempt(admitted, sent, request).await;
@@ -117,6 +123,7 @@ impl Upstream {
             };
             (admitted, request) = next;
             reason = SendReason::Retry;
+            resends += 1;
         }
     }
 
@@ -234,8 +241,14 @@ impl Upstream {
         &self,
         (mut permit, budget): (EndpointPermit, BudgetPermit),
         sent: CountedRequest<'_>,
-        request: Forwarded,
+        mut request: Forwarded,
     ) -> Result<Received, Failed> {
+        // What a query means is the origin's matter: it may be secret.
+        let path = sent.target.split_once('?');
+        let path = path.map_or(sent.target, |(path, _)| path);
+        let sent_as = (&request.method, sent.reason, sent.resends);
+        let mut span = trace_attempt(permit.endpoint(), path, sent_as);
+        span.propagate(&mut request.fields);
         let progress = request
             .body
             .as_ref()
@@ -252,6 +265,8 @@ impl Upstream {
                     false => permit.weigh(failure, self.has_one_endpoint()),
                 },
             );
+        trace_result(&mut span, response.as_ref().map(Response::status));
+        drop(span);
         permit.overdue(response.as_ref().err());
         let lost = permit.lost();
         let body_permit = match &response {
@@ -303,7 +318,9 @@ impl Upstream {
         request.headers_mut().remove(&self.settings.keys.header);
         self.add_key(&budget, request.headers_mut());
         let path = SendPath::of(&mut request, self.settings.connections.http2);
+        let writing = trace::begin("budget", SpanKind::Internal);
         budget.ready(self.settings.admission.queue_timeout).await?;
+        drop(writing);
         permit.send(path.clone(), self.count_sent(sent));
         if is_streamed {
             permit.untimed();

@@ -1,0 +1,158 @@
+//! The variables, as tables.
+
+use super::*;
+
+fn read(variables: &[(&str, &str)]) -> Result<Option<CollectorSettings>, CollectorProblem> {
+    CollectorSettings::read(|name| {
+        let found = variables.iter().find(|(known, _)| *known == name);
+        found.map(|(_, value)| (*value).to_owned())
+    })
+}
+
+const BASE: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
+const TRACES: &str = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT";
+
+#[test]
+fn the_url_to_post_to() {
+    for (variables, url) in [
+        (&[][..], None),
+        (&[(BASE, "")], None),
+        (&[(BASE, "  ")], None),
+        (&[(BASE, "http://c:4318")], Some("http://c:4318/v1/traces")),
+        (&[(BASE, "http://c:4318/")], Some("http://c:4318/v1/traces")),
+        (
+            &[(BASE, "https://c/otlp")],
+            Some("https://c/otlp/v1/traces"),
+        ),
+        (&[(TRACES, "http://c:4318")], Some("http://c:4318/")),
+        (&[(TRACES, "https://c/in?x=1")], Some("https://c/in?x=1")),
+        (
+            &[(TRACES, "http://t/x"), (BASE, "http://c")],
+            Some("http://t/x"),
+        ),
+        (&[(BASE, "http://c"), ("OTEL_SDK_DISABLED", "TRUE")], None),
+        (
+            &[(BASE, "http://c"), ("OTEL_TRACES_EXPORTER", "none")],
+            None,
+        ),
+        (
+            &[(BASE, "http://c"), ("OTEL_TRACES_EXPORTER", "otlp")],
+            Some("http://c/v1/traces"),
+        ),
+    ] {
+        let settings = read(variables).unwrap();
+        let found = settings.map(|settings| settings.url.to_string());
+        assert_eq!(found.as_deref(), url, "{variables:?}");
+    }
+}
+
+#[test]
+fn what_cannot_be_used_is_refused_without_showing_secrets() {
+    let base = (BASE, "http://c");
+    for (variables, word) in [
+        (&[(BASE, "c:4318")][..], BASE),
+        (&[(BASE, "ftp://c")], "http or https"),
+        (&[(BASE, "http://u:hidden@c")], "without user"),
+        (&[base, ("OTEL_TRACES_EXPORTER", "zipkin")], "zipkin"),
+        (&[base, ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")], "no gRPC"),
+        (
+            &[base, ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "x")],
+            "_TRACES_PROTOCOL",
+        ),
+        (
+            &[base, ("OTEL_EXPORTER_OTLP_COMPRESSION", "zstd")],
+            "gzip, none",
+        ),
+        (
+            &[base, ("OTEL_EXPORTER_OTLP_TIMEOUT", "10s")],
+            "milliseconds",
+        ),
+        (&[base, ("OTEL_EXPORTER_OTLP_TIMEOUT", "0")], "milliseconds"),
+        (&[base, ("OTEL_BSP_SCHEDULE_DELAY", "-1")], "milliseconds"),
+        (
+            &[base, ("OTEL_EXPORTER_OTLP_HEADERS", "hidden")],
+            "name=value",
+        ),
+        (
+            &[base, ("OTEL_EXPORTER_OTLP_HEADERS", "=hidden")],
+            "name=value",
+        ),
+        (
+            &[base, ("OTEL_EXPORTER_OTLP_HEADERS", "a=%ffhidden")],
+            "name=value",
+        ),
+        (
+            &[base, ("OTEL_EXPORTER_OTLP_HEADERS", "a b=hidden")],
+            "header field",
+        ),
+        (
+            &[base, ("OTEL_EXPORTER_OTLP_HEADERS", "a=hidden%0a")],
+            "header field",
+        ),
+        (
+            &[base, ("OTEL_RESOURCE_ATTRIBUTES", "hidden")],
+            "name=value",
+        ),
+    ] {
+        let text = match read(variables) {
+            Ok(_) => panic!("{variables:?}"),
+            Err(problem) => problem.to_string(),
+        };
+        assert!(text.contains(word), "{text}");
+        assert!(!text.contains("hidden"), "{text}");
+    }
+}
+
+#[test]
+fn everything_else() {
+    let plain = read(&[(BASE, "http://c")]).unwrap().unwrap();
+    assert_eq!(plain.encoding, Encoding::Protobuf);
+    assert_eq!((plain.timeout, plain.interval), (TIMEOUT, INTERVAL));
+    assert!(!plain.gzip && plain.headers.is_empty());
+    assert_eq!(plain.resource[0], ("service.name".into(), "ordgate".into()));
+    let full = read(&[
+        (BASE, "https://c:1/secret"),
+        (
+            "OTEL_EXPORTER_OTLP_HEADERS",
+            "api-key = a%20b%2C=, x=%C3%A9",
+        ),
+        ("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "250"),
+        ("OTEL_EXPORTER_OTLP_TIMEOUT", "1"),
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json"),
+        ("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip"),
+        ("OTEL_EXPORTER_OTLP_CERTIFICATE", "/etc/ca.pem"),
+        ("OTEL_SERVICE_NAME", "edge"),
+        ("OTEL_RESOURCE_ATTRIBUTES", "service.name=other,zone=a%2Cb"),
+    ]);
+    let full = full.unwrap().unwrap();
+    assert_eq!(full.headers["api-key"], "a b,=");
+    assert_eq!(full.headers["x"].as_bytes(), "é".as_bytes());
+    assert!(full.headers["api-key"].is_sensitive());
+    assert_eq!(full.timeout, Duration::from_millis(250));
+    assert_eq!(full.encoding, Encoding::Json);
+    assert!(full.gzip);
+    assert_eq!(full.authorities, Some("/etc/ca.pem".into()));
+    assert_eq!(full.origin(), "https://c:1");
+    let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+    let version = pair("service.version", env!("CARGO_PKG_VERSION"));
+    let expected = [pair("zone", "a,b"), pair("service.name", "edge"), version];
+    assert_eq!(full.resource, expected);
+}
+
+#[test]
+fn headers_over_plain_http_to_another_machine_are_exposed() {
+    let key = ("OTEL_EXPORTER_OTLP_HEADERS", "api-key=a");
+    for (url, headers, expected) in [
+        ("http://collector:4318", true, true),
+        ("http://collector:4318", false, false),
+        ("https://collector:4318", true, false),
+        ("http://127.0.0.1:4318", true, false),
+        ("http://[::1]:4318", true, false),
+        ("http://localhost:4318", true, false),
+    ] {
+        let variables = [(BASE, url), key];
+        let count = 1 + usize::from(headers);
+        let settings = read(&variables[..count]).unwrap().unwrap();
+        assert_eq!(settings.is_exposed(), expected, "{url} {headers}");
+    }
+}
