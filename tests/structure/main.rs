@@ -175,6 +175,7 @@ fn libraries_are_used_only_where_they_belong() {
                 "cli",
                 "cli::check",
                 "cli::environment",
+                "cli::health",
                 "cli::purge",
                 "cli::sandbox",
                 "cli::serve",
