@@ -54,7 +54,9 @@ impl JournalHistory {
             };
             self.bytes -= oldest.weight();
             self.floor += 1;
-            self.forgot = Some(now);
+            if oldest.outlives_generations() {
+                self.forgot = Some(now);
+            }
         }
     }
 

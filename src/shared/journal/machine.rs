@@ -405,7 +405,9 @@ impl JournalMachine {
             self.counts.unknown += 1;
             return None;
         }
-        let applies = is_new && is_later;
+        // A cooldown was forgotten at a restart, and says itself whether it is over.
+        let is_cooldown = matches!(record, JournalRecord::Cooldown(_));
+        let applies = is_new && (is_later || is_cooldown);
         self.counts.received += u64::from(applies);
         applies.then_some(JournalEffect::Apply(record))
     }

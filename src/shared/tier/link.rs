@@ -29,7 +29,7 @@ const MOST_FOLLOWERS_OF_CLIENT: usize = 8;
 /// their values.
 const OPENERS: usize = 4;
 const MOST_OPENING: usize = 64;
-const MOST_OPENING_OF_CLIENT: usize = 8;
+const MOST_OPENING_OF_CLIENT: usize = 32;
 
 /// The longest that a look-up waits for one of those threads.
 const OPENING_WAIT: Duration = Duration::from_secs(1);

@@ -218,7 +218,13 @@ impl Looking<'_> {
                 let (of, key) = ((self.client, self.route), self.key);
                 match self.tier.restore(of, key, value, time, own_key).await {
                     Ok(restored) => return NextStep::Use(restored),
-                    Err(why) => count(&counts.unusable[why.index()]),
+                    Err(why) => {
+                        count(&counts.unusable[why.index()]);
+                        if why == UnusableReason::Busy {
+                            // It is good, so it must not be replaced.
+                            return NextStep::Fetch { is_leader: false };
+                        }
+                    }
                 }
                 self.unusable = Some(id);
                 self.tries += 1;

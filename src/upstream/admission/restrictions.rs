@@ -69,11 +69,30 @@ impl CooldownLeft {
         }
     }
 
-    /// Whether the key cannot be used now.
-    pub(crate) fn is_in_force(&self) -> bool {
+    /// For each part, the one that lasts longer.
+    #[must_use]
+    pub(crate) fn or_longer(self, other: Self) -> Self {
+        Self {
+            cooldown: self.cooldown.max(other.cooldown),
+            quota: self.quota.max(other.quota),
+            refused: match (self.refused, other.refused) {
+                (Some(own), Some(other)) if other.1 > own.1 => Some(other),
+                (own, other) => own.or(other),
+            },
+            ..self
+        }
+    }
+
+    /// What is left of the part that lasts longest.
+    pub(crate) fn longest(&self) -> Duration {
         let ends = [self.quota, self.refused.map(|(_, left)| left)];
         let ends = ends.into_iter().flatten().chain([self.cooldown]);
-        ends.max().is_some_and(|left| !left.is_zero())
+        ends.max().unwrap_or_default()
+    }
+
+    /// Whether the key cannot be used now.
+    pub(crate) fn is_in_force(&self) -> bool {
+        !self.longest().is_zero()
     }
 }
 

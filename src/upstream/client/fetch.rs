@@ -21,6 +21,8 @@ use crate::upstream::{Failure, Priority, RequestPriority, TimedOut, Upstream};
 const LEAST_SAMPLES: u64 = 20;
 /// The shortest delay of a hedge: a shorter one gains nothing.
 const LEAST_HEDGE: Duration = Duration::from_millis(5);
+/// A request that waits for longer for its admission counts as queued.
+const SHORT_WAIT: Duration = Duration::from_millis(250);
 
 impl Upstream {
     /// Fetches a canonical target and judges the answer.
@@ -31,8 +33,8 @@ impl Upstream {
         self.fetch_or_queue(target, priority, &|| {}).await
     }
 
-    /// Fetches a canonical target, and calls `on_queue` when the request has to wait for
-    /// its admission.
+    /// Fetches a canonical target, and calls `on_queue` when the request has waited for
+    /// its admission for 250 ms.
     ///
     /// # Errors
     /// As [`fetch`](Self::fetch).
@@ -98,10 +100,13 @@ impl Upstream {
             match poll_fn(|context| Poll::Ready(admission.as_mut().poll(context))).await {
                 Poll::Ready(admitted) => admitted?,
                 // It waits for nothing else.
-                Poll::Pending => {
-                    on_queue();
-                    admission.await?
-                }
+                Poll::Pending => match timeout(SHORT_WAIT, &mut admission).await {
+                    Ok(admitted) => admitted?,
+                    Err(_elapsed) => {
+                        on_queue();
+                        admission.await?
+                    }
+                },
             }
         };
         let deadline = Instant::now() + self.settings.timeouts.whole;

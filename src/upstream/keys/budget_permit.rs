@@ -207,7 +207,7 @@ impl BudgetPermit {
         let is_new = state.suspension.is_none();
         if is_new || self.is_trial(&state) {
             state.suspension = Some(Suspension::quota_spent(lasts, now));
-            self.key.keep_cooldown(&self.at_host, &state, now);
+            self.key.announce_cooldown(&self.at_host, &state, now);
         }
         drop(state);
         if is_new {
@@ -244,7 +244,7 @@ impl BudgetPermit {
         let pause = state.unusable_for(now);
         let is_new = !was_quarantined && state.suspension != before;
         if is_new {
-            self.key.keep_cooldown(&self.at_host, &state, now);
+            self.key.announce_cooldown(&self.at_host, &state, now);
         }
         drop(state);
         let (key, pause) = (self.name(), units::format(pause));
@@ -340,7 +340,7 @@ impl BudgetPermit {
         let now = self.keys.clock.now();
         let mut state = self.at_host.state();
         state.cooldown_until = state.cooldown_until.max(now + time);
-        self.key.keep_cooldown(&self.at_host, &state, now);
+        self.key.announce_cooldown(&self.at_host, &state, now);
     }
 }
 

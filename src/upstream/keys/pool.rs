@@ -15,7 +15,6 @@ use crate::clock::Moment;
 use crate::sync::lock;
 use crate::upstream::admission::budget::BudgetEntry;
 use crate::upstream::admission::budgets::{BudgetOwner, REMEMBERED};
-use crate::upstream::admission::limit_report::MAX_WAIT;
 use crate::upstream::admission::restrictions::{CooldownLeft, HostCooldown, HostName};
 use crate::upstream::admission::shared_budget::{BudgetHandle, BudgetWait};
 use crate::upstream::admission::{Denied, Reserve};
@@ -132,6 +131,10 @@ impl KeyPool {
     }
 }
 
+/// The longest cooldown that is taken over from another replica at once. After it, a
+/// request of this one finds out how long it still lasts.
+const MOST_RECEIVED: Duration = Duration::from_secs(60);
+
 impl KeyState {
     /// Takes over the cooldown of an earlier process, where it lasts longer.
     fn restore(&mut self, earlier: HostCooldown) {
@@ -142,12 +145,14 @@ impl KeyState {
         }
     }
 
-    /// Takes over the cooldown of another replica, where it lasts longer.
+    /// Takes over the cooldown of another replica, where it lasts longer. It may concern
+    /// the address of that replica only. So if the key was refused, one request tries it
+    /// here before others are sent.
     fn receive(&mut self, left: CooldownLeft, now: Moment) {
-        self.cooldown_until = self.cooldown_until.max(now + left.cooldown.min(MAX_WAIT));
+        let cooldown = left.cooldown.min(MOST_RECEIVED);
+        self.cooldown_until = self.cooldown_until.max(now + cooldown);
         let refused = left.refused.filter(|(_, left)| !left.is_zero());
-        let refused =
-            refused.map(|(status, left)| Suspension::refused_elsewhere(status, left, now));
+        let refused = refused.map(|(status, _)| Suspension::refused_elsewhere(status, now));
         let quota = left.quota.filter(|left| !left.is_zero());
         let quota = quota.map(|left| Suspension::quota_spent(left, now));
         // A suspension of its own has trials of its own.
@@ -240,6 +245,16 @@ impl PooledKey {
             quota_spent_until: suspension.and_then(Suspension::quota_ends),
         };
         self.budget.set_cooldown(cooldown, now);
+    }
+
+    /// The same after the upstream has said so; other replicas get to know of it. Where no
+    /// key is sent, it may concern this address only.
+    pub(super) fn announce_cooldown(&self, at_host: &KeyAtHost, state: &KeyState, now: Moment) {
+        self.keep_cooldown(at_host, state, now);
+        if self.key.is_none() {
+            return;
+        }
+        let suspension = state.suspension.as_ref();
         let left = |suspension: &Suspension| match suspension.reason {
             SuspensionReason::Refused(status) => Some((status, suspension.remaining(now))),
             SuspensionReason::QuotaSpent => None,
@@ -247,7 +262,9 @@ impl PooledKey {
         let left = CooldownLeft {
             host: at_host.name,
             cooldown: state.cooldown_until.since(now),
-            quota: cooldown.quota_spent_until.map(|until| until.since(now)),
+            quota: suspension
+                .and_then(Suspension::quota_ends)
+                .map(|until| until.since(now)),
             refused: suspension.and_then(left),
         };
         self.budget.announce_cooldown(left, now);
@@ -259,7 +276,10 @@ impl PooledKey {
         if at_host.received.load(Relaxed) == last {
             return;
         }
-        let number = at_host.received.swap(last, Relaxed);
+        let number = at_host.received.fetch_max(last, Relaxed);
+        if number >= last {
+            return;
+        }
         if let Some(left) = self.budget.received_after(number, at_host.name, now) {
             at_host.state().receive(left, now);
             tracing::info!(

@@ -50,10 +50,11 @@ impl Suspension {
         Self::new(SuspensionReason::QuotaSpent, Duration::ZERO, until)
     }
 
-    /// A quarantine that begins here because another replica has found the key refused.
-    pub(crate) fn refused_elsewhere(status: StatusCode, left: Duration, now: Moment) -> Self {
+    /// A quarantine that begins here because another replica has found the key refused. A
+    /// trial is due at once.
+    pub(crate) fn refused_elsewhere(status: StatusCode, now: Moment) -> Self {
         Self {
-            until: now + left.min(MAX_WAIT),
+            until: now,
             ..Self::refused(status, now)
         }
     }

@@ -24,11 +24,16 @@ pub(in crate::upstream::admission) struct Sharing {
     pub(in crate::upstream::admission) has_cooldowns: Arc<AtomicBool>,
 }
 
+/// A cooldown is announced if it lasts this long, or this much longer than is known.
+const LEAST_ANNOUNCED: Duration = Duration::from_secs(5);
+
 /// The cooldowns of a key that replicas let each other know of.
 #[derive(Debug, Default)]
 pub(super) struct SharedCooldowns {
     /// Own ones to be sent, one for each host, with when each began to be that long.
     to_send: Vec<(CooldownLeft, Moment)>,
+    /// When the last one of each host that was to be sent ends.
+    sent: Vec<(HostName, Moment)>,
     /// Those of other replicas, one for each host, with when they end, and numbered.
     received: Vec<(CooldownLeft, Moment, u64)>,
 }
@@ -48,8 +53,13 @@ impl SharedBudget {
     pub(crate) fn receive_cooldown(&self, left: CooldownLeft, now: Moment) {
         let mut state = self.state();
         let received = &mut state.cooldowns.received;
+        let mut left = left;
         received.retain(|(known, at, _)| {
-            known.host != left.host && known.after(now.since(*at)).is_in_force()
+            let known = known.after(now.since(*at));
+            if known.host == left.host {
+                left = left.or_longer(known);
+            }
+            known.host != left.host && known.is_in_force()
         });
         if received.len() < COOLDOWNS {
             let number = self.received.load(Relaxed) + 1;
@@ -65,13 +75,24 @@ impl BudgetHandle {
         let Some(has_cooldowns) = &self.budget.has_cooldowns else {
             return;
         };
-        if !left.is_in_force() {
-            return;
-        }
         let mut state = self.state();
-        let to_send = &mut state.cooldowns.to_send;
+        let SharedCooldowns { to_send, sent, .. } = &mut state.cooldowns;
         to_send.retain(|(known, _)| known.host != left.host);
-        if to_send.len() < COOLDOWNS {
+        // Each record takes the place of a purge in the journal.
+        sent.retain(|(_, ends)| *ends > now);
+        let ends = now + left.longest();
+        let has_room = sent.len() < COOLDOWNS;
+        let known = sent.iter_mut().find(|(host, _)| *host == left.host);
+        let is_news = match &known {
+            Some(known) => ends > known.1 + LEAST_ANNOUNCED,
+            None => left.longest() >= LEAST_ANNOUNCED,
+        };
+        if is_news && to_send.len() < COOLDOWNS {
+            match known {
+                Some(known) => known.1 = ends,
+                None if has_room => sent.push((left.host, ends)),
+                None => {}
+            }
             to_send.push((left, now));
             has_cooldowns.store(true, Release);
         }
