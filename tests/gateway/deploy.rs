@@ -45,6 +45,7 @@ const BOUNDED: &[&str] = &[
     "listener",
     "name",
     "outcome",
+    "output",
     "part",
     "priority",
     "quantile",

@@ -108,10 +108,9 @@ async fn the_examples_of_the_document_have_content_in_the_sandbox() {
         let (mut target, mut query) = (path.clone(), Vec::new());
         for parameter in get["parameters"].as_array().unwrap() {
             let name = parameter["name"].as_str().unwrap();
-            let example = match &parameter["example"] {
-                Value::String(text) => encoded(text),
-                other => other.to_string(),
-            };
+            let example = &parameter["example"];
+            let text = example.as_str().map(encoded);
+            let example = text.unwrap_or_else(|| example.to_string());
             match parameter["in"].as_str().unwrap() {
                 "path" => target = target.replace(&format!("{{{name}}}"), &example),
                 "query" => query.push(format!("{name}={example}")),

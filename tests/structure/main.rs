@@ -175,6 +175,7 @@ fn libraries_are_used_only_where_they_belong() {
                 "cli",
                 "cli::check",
                 "cli::environment",
+                "cli::health",
                 "cli::purge",
                 "cli::sandbox",
                 "cli::serve",
@@ -185,7 +186,11 @@ fn libraries_are_used_only_where_they_belong() {
         ("matchit", &["route::table"]),
         (
             "prometheus_client",
-            &["telemetry::metrics", "telemetry::metrics::upstream"],
+            &[
+                "telemetry::metrics",
+                "telemetry::metrics::process",
+                "telemetry::metrics::upstream",
+            ],
         ),
         (
             "redis",

@@ -162,12 +162,7 @@ fn memory_is_bounded_whatever_the_targets_are() {
     }
     let recent = usage.recent(at(1));
     assert_eq!(recent.targets.len(), ROWS);
-    assert!(
-        recent
-            .targets
-            .iter()
-            .all(|row| row.item.1.len() <= MOST_TARGET)
-    );
+    assert!(recent.targets.iter().all(|row| row.item.1.len() <= 256));
 }
 
 #[test]
