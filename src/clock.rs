@@ -12,7 +12,7 @@ mod wall;
 use std::ops::Add;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use governor::nanos::Nanos;
 use rustix::time::{ClockId, clock_gettime};
@@ -91,7 +91,8 @@ pub struct Clock {
 
 #[derive(Clone, Debug)]
 enum Source {
-    Machine(Instant),
+    /// The system's monotonic clock; its value at the start, in nanoseconds.
+    Machine(u64),
     Manual(Arc<AtomicU64>),
 }
 
@@ -103,7 +104,7 @@ impl Clock {
     )]
     pub fn machine() -> Self {
         Self {
-            source: Source::Machine(Instant::now()),
+            source: Source::Machine(monotonic()),
             wall: Wall::new(SystemTime::now()),
         }
     }
@@ -117,15 +118,10 @@ impl Clock {
     }
 
     /// The current moment.
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "only this module reads the system's clock"
-    )]
+    #[inline]
     pub fn now(&self) -> Moment {
         match &self.source {
-            Source::Machine(start) => {
-                Moment(START + nanos(Instant::now().saturating_duration_since(*start)))
-            }
+            Source::Machine(start) => Moment(START + monotonic().saturating_sub(*start)),
             Source::Manual(elapsed) => Moment(START + elapsed.load(Ordering::Acquire)),
         }
     }
@@ -195,6 +191,15 @@ impl governor::clock::Clock for Clock {
     fn now(&self) -> Moment {
         Self::now(self)
     }
+}
+
+/// The system's monotonic clock in nanoseconds. `Instant` reads the same clock, but takes
+/// three times the instructions, and each request reads it twice.
+#[inline]
+fn monotonic() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    let seconds = time.tv_sec.cast_unsigned().wrapping_mul(1_000_000_000);
+    seconds.wrapping_add(time.tv_nsec.cast_unsigned())
 }
 
 fn nanos(duration: Duration) -> u64 {
