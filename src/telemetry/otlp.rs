@@ -39,8 +39,6 @@ const MOST_ATTEMPTS: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(500);
 /// No pause is longer, whatever the collector says.
 const MOST_PAUSE: Duration = Duration::from_secs(30);
-/// How long the last spans may take when the process ends.
-const FLUSH: Duration = Duration::from_secs(2);
 /// The most bytes of a collector's answer that are read.
 const MOST_ANSWER: usize = 64 << 10;
 
@@ -100,7 +98,7 @@ impl Exporter {
         })
     }
 
-    /// Exports until it is to stop, and then what still waits, for two seconds at most.
+    /// Exports until it is to stop, and then what still waits, for a bounded time.
     pub(crate) async fn run(self, stop: impl Future<Output = ()>) {
         tokio::pin!(stop);
         let mut unsent = Vec::new();
@@ -127,7 +125,7 @@ impl Exporter {
 
     /// Exports a batch and all that waits, each once, within a time.
     async fn flush(&self, mut unsent: Vec<SpanRecord>) {
-        let finished = timeout(FLUSH, async {
+        let finished = timeout(self.settings.flush, async {
             loop {
                 if unsent.is_empty() {
                     unsent = self.tracer.take();

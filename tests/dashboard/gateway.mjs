@@ -9,8 +9,10 @@ export class Ordgate {
   /** Starts the binary; `admin` is the port of its admin listener, any by default. */
   static async start (binary, { admin = 0, args = [], env = {} } = {}) {
     const ordgate = new Ordgate()
+    // Those of exports would change what it does.
+    const inherited = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('OTEL_')))
     ordgate.process = spawn(binary, ['serve', '--sandbox', '--listen', '127.0.0.1:0', '--admin', `127.0.0.1:${admin}`, ...args], {
-      stdio: ['ignore', 'pipe', 'pipe'], env: { ...process.env, ...env }
+      stdio: ['ignore', 'pipe', 'pipe'], env: { ...inherited, ...env }
     })
     ordgate.ended = new Promise((resolve) => ordgate.process.once('exit', resolve))
     let text = ''

@@ -31,7 +31,18 @@ fn lines(errors: &str) -> Vec<Value> {
 #[tokio::test]
 async fn sampling_leaves_out_hits_only() {
     let upstream = Upstream::start();
-    let (_held, path) = file("sample = 1000000");
+    // However slow the machine is, a hit is neither slow nor out of date.
+    let (_held, path) = file(
+        r#"
+        sample = 1000000
+        slow = "1h"
+        [[route]]
+        name = "token"
+        path = "/ordinals/v1/brc-20/tokens/{ticker}"
+        params.ticker = { type = "ticker" }
+        cache = { mode = "override", times = { 200 = "1h" } }
+        "#,
+    );
     let flags = ["--config", &path];
     let (process, public, _) = Process::before(&upstream, &flags, &[]);
     let mut client = Client::connect(public).await;

@@ -138,7 +138,10 @@ async fn the_history_has_what_happened() {
         let history = gateway.admin("/history").await.json();
         assert_eq!(history["interval_seconds"], 2);
         if misses(&history) > 0.0 {
-            assert!(history["series"]["rss_mib"][0].as_f64().unwrap() > 1.0);
+            // A point of a time without a sample is null.
+            let memory = history["series"]["rss_mib"].as_array().unwrap();
+            let last = memory.iter().rev().find_map(Value::as_f64);
+            assert!(last.unwrap() > 1.0, "{memory:?}");
             break history["until"].as_u64().unwrap();
         }
         tokio::time::sleep(Duration::from_millis(50)).await;

@@ -21,6 +21,7 @@ async fn refused(gateway: &Gateway) -> Value {
 async fn each_refusal_has_one_word_everywhere() {
     let upstream = Upstream::start();
     let gateway = Setup::before(&upstream)
+        .manual()
         .config("limit.misses_per_minute = 1")
         .start();
     gateway.get(TOKEN).await;

@@ -139,6 +139,12 @@ impl Process {
         ] {
             command.env_remove(name);
         }
+        // Those of OpenTelemetry would have it export traces.
+        for (name, _) in std::env::vars_os() {
+            if name.as_encoded_bytes().starts_with(b"OTEL_") {
+                command.env_remove(name);
+            }
+        }
         let mut child = command
             .envs(variables.iter().copied())
             .stdout(Stdio::piped())

@@ -15,6 +15,14 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// How long spans wait for an export, unless the environment says otherwise.
 const INTERVAL: Duration = Duration::from_secs(5);
 
+/// The most milliseconds of any time but the last.
+const MOST_TIME: u64 = 3_600_000;
+/// How long the last spans may take when the process ends, unless the environment says
+/// otherwise.
+const FLUSH: Duration = Duration::from_secs(2);
+/// The most that the environment may say: the process does not end before.
+const MOST_FLUSH: u64 = 60_000;
+
 /// How spans are encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encoding {
@@ -35,6 +43,8 @@ pub struct CollectorSettings {
     pub(super) timeout: Duration,
     /// How long spans wait until they are exported.
     pub(super) interval: Duration,
+    /// How long the export of the last spans may take when the process ends.
+    pub(super) flush: Duration,
     pub(super) encoding: Encoding,
     /// Whether requests are compressed with gzip.
     pub(super) gzip: bool,
@@ -73,10 +83,8 @@ impl CollectorSettings {
             url,
             headers: variables.headers()?,
             timeout: variables.time("TIMEOUT", TIMEOUT)?,
-            interval: match variables.get("OTEL_BSP_SCHEDULE_DELAY") {
-                None => INTERVAL,
-                Some(text) => milliseconds("OTEL_BSP_SCHEDULE_DELAY", &text)?,
-            },
+            interval: variables.batch("OTEL_BSP_SCHEDULE_DELAY", MOST_TIME, INTERVAL)?,
+            flush: variables.batch("OTEL_BSP_EXPORT_TIMEOUT", MOST_FLUSH, FLUSH)?,
             encoding: variables.encoding()?,
             gzip: variables.gzip()?,
             authorities: variables
@@ -183,7 +191,20 @@ impl<F: Fn(&str) -> Option<String>> Variables<'_, F> {
     fn time(&self, what: &str, default: Duration) -> Result<Duration, CollectorProblem> {
         match self.exporter(what) {
             None => Ok(default),
-            Some((name, text)) => milliseconds(&name, &text),
+            Some((name, text)) => milliseconds(&name, &text, MOST_TIME),
+        }
+    }
+
+    /// A time of the batches, of so many milliseconds at most.
+    fn batch(
+        &self,
+        name: &str,
+        most: u64,
+        default: Duration,
+    ) -> Result<Duration, CollectorProblem> {
+        match self.get(name) {
+            None => Ok(default),
+            Some(text) => milliseconds(name, &text, most),
         }
     }
 
@@ -261,12 +282,12 @@ fn pairs(name: &str, text: &str) -> Result<Vec<(String, String)>, CollectorProbl
         .collect()
 }
 
-fn milliseconds(name: &str, text: &str) -> Result<Duration, CollectorProblem> {
+fn milliseconds(name: &str, text: &str, most: u64) -> Result<Duration, CollectorProblem> {
     match text.parse() {
-        Ok(number @ 1..=3_600_000) => Ok(Duration::from_millis(number)),
+        Ok(number) if (1..=most).contains(&number) => Ok(Duration::from_millis(number)),
         _ => problem(
             name,
-            &format!("is {text:?}; allowed is a number of milliseconds from 1 to 3600000"),
+            &format!("is {text:?}; allowed is a number of milliseconds from 1 to {most}"),
         ),
     }
 }

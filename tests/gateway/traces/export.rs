@@ -176,6 +176,8 @@ async fn the_last_spans_are_exported_on_drain() {
         .collect();
     variables.retain(|(name, _)| *name != "OTEL_BSP_SCHEDULE_DELAY");
     variables.push(("OTEL_BSP_SCHEDULE_DELAY", "3600000"));
+    // However busy the machine is.
+    variables.push(("OTEL_BSP_EXPORT_TIMEOUT", "60000"));
     let (process, public, _) = Process::before(&upstream, &[], &variables);
     let parent = parent(1, "01");
     let mut client = Client::connect(public).await;

@@ -137,7 +137,10 @@ async fn the_logs_have_the_trace_id() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("proxy.toml");
     let text = "[log]\nlevel = \"info,ordgate::upstream=debug\"\nformat = \"json\"\n\
-                [log.access]\nenabled = true\n[telemetry]\nsample = 1.0\n";
+                [log.access]\nenabled = true\n[telemetry]\nsample = 1.0\n\
+                [[route]]\nname = \"token\"\npath = \"/ordinals/v1/brc-20/tokens/{ticker}\"\n\
+                params.ticker = { type = \"ticker\" }\n\
+                cache = { mode = \"override\", times = { 200 = \"1h\" } }\n";
     std::fs::write(&path, text).unwrap();
     let path = path.display().to_string();
     let variables = collector.variables();

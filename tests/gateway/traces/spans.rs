@@ -82,7 +82,7 @@ async fn a_miss_has_a_span_for_each_step_and_no_secret() {
 #[tokio::test]
 async fn only_what_leaves_memory_and_is_sampled_has_spans() {
     let (upstream, collector) = (Upstream::start(), Collector::start());
-    let gateway = collector.of(Setup::before(&upstream)).start();
+    let gateway = collector.of(Setup::before(&upstream)).manual().start();
     assert_eq!(sampled(&gateway, &token(1), 1).await, 200);
     // Hits, a refusal, a client that does not record, and one without a trace.
     assert_eq!(sampled(&gateway, &token(1), 2).await, 200);

@@ -69,6 +69,7 @@ fn what_cannot_be_used_is_refused_without_showing_secrets() {
         ),
         (&[base, ("OTEL_EXPORTER_OTLP_TIMEOUT", "0")], "milliseconds"),
         (&[base, ("OTEL_BSP_SCHEDULE_DELAY", "-1")], "milliseconds"),
+        (&[base, ("OTEL_BSP_EXPORT_TIMEOUT", "60001")], "1 to 60000"),
         (
             &[base, ("OTEL_EXPORTER_OTLP_HEADERS", "hidden")],
             "name=value",
