@@ -18,6 +18,7 @@ use http::{HeaderValue, Method, Request, Version};
 use serde::Serialize;
 
 use crate::cache::outcome::Outcome;
+use crate::client_tokens::redact;
 use crate::identify::ClientLabel;
 use crate::log_writer::{Destination, LineKind, LogWriter};
 use crate::meter::RequestKind;
@@ -32,8 +33,6 @@ pub const TARGET: &str = "ordgate::access";
 
 /// The most bytes of a path, of a query and of a field in a line; the rest is left out.
 const MAX_PART: usize = 2048;
-/// What a client token begins with, and how many letters and digits follow.
-const TOKEN: (&str, usize) = ("og_", 49);
 
 /// The configuration of the access log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -198,7 +197,7 @@ impl LogEntry<'_> {
     fn is_usual(&self, slow: Duration) -> bool {
         let is_from_memory = matches!(
             self.kind,
-            RequestKind::Answer(Outcome::Hit { .. })
+            RequestKind::Answer(Outcome::Hit { ttl: 0.. })
                 | RequestKind::Document
                 | RequestKind::Preflight
         );
@@ -306,25 +305,7 @@ fn micros(time: Duration) -> u64 {
 /// A part of a request as a line has it: bounded, and without a client token, which some
 /// client may send where none belongs.
 fn shown(part: &str) -> Cow<'_, str> {
-    let part = &part[..part.floor_char_boundary(MAX_PART)];
-    let (begin, length) = TOKEN;
-    let is_token = |rest: &str| {
-        let digits = rest.bytes().skip(begin.len());
-        digits.take_while(u8::is_ascii_alphanumeric).count() >= length
-    };
-    let mut from = 0;
-    let mut redacted = String::new();
-    for (at, _) in part.match_indices(begin) {
-        if at >= from && is_token(&part[at..]) {
-            redacted.push_str(&part[from..at]);
-            redacted.push_str("og_[redacted]");
-            from = at + begin.len() + length;
-        }
-    }
-    match from {
-        0 => part.into(),
-        _ => (redacted + &part[from..]).into(),
-    }
+    redact(part, MAX_PART)
 }
 
 /// A version of HTTP without its name.

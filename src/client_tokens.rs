@@ -13,6 +13,7 @@
 pub mod credentials;
 mod date;
 pub mod file;
+mod redact;
 pub mod token;
 
 use std::collections::HashMap;
@@ -25,6 +26,7 @@ use foldhash::quality::RandomState;
 use crate::reason::Reason;
 
 pub use file::{TokenFile, TokenName, TokenSettings};
+pub use redact::redact;
 pub use token::Digest;
 
 /// The configuration of client tokens.

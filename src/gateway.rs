@@ -24,6 +24,7 @@
 mod clients;
 mod document;
 mod from_disk;
+mod last_errors;
 mod miss;
 pub(crate) mod plain;
 mod request_context;
@@ -41,8 +42,7 @@ use bytes::Bytes;
 pub(crate) use clients::ClientPolicy;
 use foldhash::quality::FixedState;
 use http::header::CONNECTION;
-use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, Version};
 use http_body_util::BodyExt;
 use hyper::body::Body as _;
 use miss::Miss;
@@ -65,7 +65,6 @@ use crate::compress::Compressor;
 use crate::fill::{Fill, LookupKey};
 use crate::limit::Limit;
 use crate::look_ahead;
-use crate::meter::errors::AnsweredError;
 use crate::meter::{Meter, RequestKind};
 use crate::refusal::Refusal;
 use crate::relay::{self, Relay};
@@ -376,27 +375,9 @@ impl Gateway {
     ) -> Response<Body> {
         let status = refusal.status();
         if status.is_server_error() {
-            self.record_error(
-                request,
-                status,
-                (refusal.reason().name(), &refusal.detail()),
-            );
+            self.record_error(request, status, (refusal.reason(), &refusal.detail()));
         }
         self.responder.refusal(refusal, outcome, fields)
-    }
-
-    /// Records an answer with a 5xx status, for `/status`: a word for the reason, and the
-    /// cause as text.
-    fn record_error(
-        &self,
-        (context, uri): RequestRef<'_>,
-        status: StatusCode,
-        why: (&'static str, &str),
-    ) {
-        let target = uri.path_and_query().map_or("", PathAndQuery::as_str);
-        let at = (self.clock.now(), context.request_id);
-        let error = AnsweredError::new(at, &context.method, target, status, why);
-        self.meter().totals.errors.record(error);
     }
 
     /// The one exit: counts the request and the time that it took, and writes the access

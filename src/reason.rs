@@ -139,6 +139,8 @@ reasons! {
     Redirect = "redirect",
     /// It answers with a server error.
     ServerError = "server_error",
+    /// It answers with an error, which is passed on as it is.
+    UpstreamAnswer = "upstream_answer",
     /// It answers with a status that the API does not use.
     UnexpectedStatus = "unexpected_status",
     /// It does not accept the API key.

@@ -334,6 +334,10 @@ impl Span {
             && let Some(value) = own.or(trace.parent).and_then(SpanContext::field)
         {
             fields.insert(TRACEPARENT, value);
+            if trace.parent.is_none() {
+                // It belongs to another trace than this one, which begins here.
+                fields.remove(TRACESTATE);
+            }
         }
         if current.is_alone
             && !fields.contains_key(TRACESTATE)

@@ -68,6 +68,7 @@ fn only_usual_answers_from_memory_are_sampled() {
             1,
             false,
         ),
+        (RequestKind::Answer(Outcome::Hit { ttl: -1 }), 200, 1, false),
         (RequestKind::Answer(stale), 200, 1, false),
         (RequestKind::Refusal(Reason::NoRoute), 404, 1, false),
     ] {

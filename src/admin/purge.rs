@@ -25,6 +25,7 @@ use hyper::body::{Body as _, Incoming};
 use meaning::{Meaning, meaning, of_alias};
 use selector::{Selector, by_body, by_query};
 use serde_json::{Value, json};
+use tokio::task::JoinError;
 
 use super::browser::{browser_sign, refuse_browser};
 use super::response::{invalid, json_body, problem, problem_with};
@@ -45,10 +46,13 @@ const COUNT_PATIENCE: Duration = Duration::from_millis(250);
 /// How long the answer waits for the disk.
 const DISK_PATIENCE: Duration = Duration::from_secs(10);
 
+/// What was purged, and the last record for replicas.
+type Purged = (Value, Option<RecordUid>);
+
 /// Purges what a request names, and answers with what was purged. `timeout` is
 /// how long its body may take to arrive.
 pub(super) async fn answer(
-    gateway: &Gateway,
+    gateway: &Arc<Gateway>,
     request: Request<Incoming>,
     timeout: Duration,
 ) -> Response<Body> {
@@ -71,13 +75,19 @@ pub(super) async fn answer(
             }
         }
     };
-    let matched = match &read {
-        Ok(selectors) => matched(gateway, selectors).await,
-        Err(_) => None,
+    let done = match read {
+        Ok(selectors) => counted_purge(gateway, selectors).await,
+        Err(wrong) => Ok(Err(wrong)),
     };
-    let done = read.and_then(|selectors| purge(gateway, &selectors));
+    let done = match done {
+        Ok(done) => done,
+        Err(error) => {
+            let detail = format!("The purge has failed ({error}): purge it again");
+            return problem(StatusCode::INTERNAL_SERVER_ERROR, &detail, None);
+        }
+    };
     match done {
-        Ok((mut purged, record)) => {
+        Ok(((mut purged, record), matched)) => {
             if let Some((entries, is_all)) = matched {
                 purged["matched"] = entries.into();
                 if !is_all {
@@ -102,6 +112,21 @@ pub(super) async fn answer(
         }
         Err(wrong) => invalid(&wrong),
     }
+}
+
+/// Counts what a purge matches, and purges. This is done in a task of its own, since
+/// otherwise nothing would be purged if the operator's connection ended during the count.
+async fn counted_purge(
+    gateway: &Arc<Gateway>,
+    selectors: Vec<Selector>,
+) -> Result<Result<(Purged, Option<(u64, bool)>), Invalid>, JoinError> {
+    let gateway = gateway.clone();
+    let task = tokio::spawn(async move {
+        let matched = matched(&gateway, &selectors).await;
+        let purged = purge(&gateway, &selectors)?;
+        Ok((purged, matched))
+    });
+    task.await
 }
 
 /// How many entries in memory a purge will match, and whether those are all. Counted before
@@ -173,7 +198,7 @@ async fn body(body: Incoming, timeout: Duration) -> Result<Bytes, Box<Response<B
 
 /// Purges here, and has all replicas do the same. Returns what was purged, and the last
 /// record for them.
-fn purge(gateway: &Gateway, selectors: &[Selector]) -> Result<(Value, Option<RecordUid>), Invalid> {
+fn purge(gateway: &Gateway, selectors: &[Selector]) -> Result<Purged, Invalid> {
     let routes = &gateway.routes;
     let meanings: Result<Vec<_>, _> = selectors.iter().map(|s| meaning(s, routes)).collect();
     let (store, chain) = (gateway.cache.store(), &gateway.fill.chain);

@@ -13,6 +13,7 @@ use crate::cache::reuse::applies;
 use crate::cache::status::Forward;
 use crate::clock::Moment;
 use crate::meter::RequestKind;
+use crate::reason::Reason;
 use crate::refusal::Refusal;
 use crate::relay::{self, ClientRequest, Recall};
 use crate::route::{HeaderMode, Route};
@@ -144,7 +145,7 @@ impl Gateway {
                 let status = response.status();
                 if status.is_server_error() {
                     let why = (
-                        "upstream-answer",
+                        Reason::UpstreamAnswer,
                         "the upstream's own answer, passed on as it is",
                     );
                     self.record_error((context, uri), status, why);

@@ -9,6 +9,7 @@ use http::{Request, Response, Version};
 use super::{Gateway, RequestContext, ResponseFuture, Session};
 use crate::identify::Client;
 use crate::meter::RequestKind;
+use crate::trace::span::{known_method, method_attributes};
 use crate::trace::{self, ServerSpan, Trace};
 use crate::wire::Body;
 
@@ -29,15 +30,17 @@ impl Gateway {
         trace.change(|span| {
             let route = context.route.map(usize::from);
             let route = route.and_then(|at| self.routes.routes().get(at));
-            let method = request.method();
-            span.name = method.to_string().into();
+            let method = known_method(request.method()).unwrap_or("HTTP");
+            span.name = method.into();
             if let Some(route) = route {
                 let path = route.request.path.to_string();
                 span.name = format!("{method} {path}").into();
                 span.set("http.route", path);
                 span.set("ordgate.route", route.name.to_string());
             }
-            span.set("http.request.method", method.to_string());
+            for (name, value) in method_attributes(request.method()) {
+                span.set(name, value);
+            }
             span.set("url.path", request.uri().path().to_owned());
             if let Some(query) = query {
                 span.set("url.query", query.to_owned());

@@ -26,7 +26,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::sync::lock;
 use crate::trace::span::SpanRecord;
@@ -210,9 +210,7 @@ impl Exporter {
 
     /// Posts a body once. Returns the number of spans that the collector has rejected.
     async fn attempt(&self, body: Bytes) -> Result<u64, ExportFailure> {
-        let exchange = timeout(self.settings.timeout, self.post(body)).await;
-        let late = |_elapsed| ExportFailure::Retry("it does not answer in time".to_owned(), None);
-        let (status, headers, body) = exchange.map_err(late)??;
+        let (status, headers, body) = self.post(body).await?;
         if status.is_success() {
             return Ok(encode::rejected(self.settings.encoding, &body));
         }
@@ -244,11 +242,20 @@ impl Exporter {
             fields.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
         }
         let broken = |why: String| ExportFailure::Retry(why, None);
-        let response = self.client.request(request).await;
+        let late = |_elapsed| broken("it does not answer in time".to_owned());
+        let deadline = Instant::now() + settings.timeout;
+        let response = timeout_at(deadline, self.client.request(request)).await;
+        let response = response.map_err(late)?;
         let response = response.map_err(|error| broken(causes(&error)))?;
         let (head, body) = response.into_parts();
-        let body = Limited::new(body, MOST_ANSWER).collect().await;
-        let body = body.map_err(|error| broken(causes(&*error)))?.to_bytes();
+        let body = timeout_at(deadline, Limited::new(body, MOST_ANSWER).collect()).await;
+        let body = match body {
+            Ok(Ok(body)) => body.to_bytes(),
+            // It has the spans: sent again, it would have them twice.
+            Ok(Err(_)) | Err(_) if head.status.is_success() => Bytes::new(),
+            Ok(Err(error)) => return Err(broken(causes(&*error))),
+            Err(elapsed) => return Err(late(elapsed)),
+        };
         Ok((head.status, head.headers, body))
     }
 

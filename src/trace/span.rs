@@ -4,6 +4,9 @@
 
 use std::borrow::Cow;
 
+use http::Method;
+
+use crate::client_tokens::redact;
 use crate::clock::Moment;
 use crate::trace::context::{SpanContext, SpanId};
 
@@ -11,6 +14,13 @@ use crate::trace::context::{SpanContext, SpanId};
 const MOST_ATTRIBUTES: usize = 24;
 /// The longest text of an attribute, in bytes; the rest is left out.
 const MOST_TEXT: usize = 1024;
+
+/// The methods that a span is told by name (semantic conventions for HTTP).
+const METHODS: [&str; 9] = [
+    "GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH",
+];
+/// How much of another method is kept, in bytes.
+const MOST_METHOD: usize = 32;
 
 /// What a span is of (OpenTelemetry's span kind).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,13 +51,9 @@ impl From<&'static str> for AttributeValue {
 }
 
 impl From<String> for AttributeValue {
-    fn from(mut text: String) -> Self {
-        let mut end = text.len().min(MOST_TEXT);
-        while !text.is_char_boundary(end) {
-            end -= 1;
-        }
-        text.truncate(end);
-        Self::Text(Cow::Owned(text))
+    /// A text from a request may have a client token, which is redacted.
+    fn from(text: String) -> Self {
+        Self::Text(Cow::Owned(redact(&text, MOST_TEXT).into_owned()))
     }
 }
 
@@ -67,6 +73,24 @@ impl From<bool> for AttributeValue {
     fn from(flag: bool) -> Self {
         Self::Flag(flag)
     }
+}
+
+/// The name of a method; `None` for one that is not standard, which may be anything.
+pub(crate) fn known_method(method: &Method) -> Option<&'static str> {
+    METHODS.into_iter().find(|known| *known == method.as_str())
+}
+
+/// The attributes for a method.
+pub(crate) fn method_attributes(
+    method: &Method,
+) -> impl Iterator<Item = (&'static str, AttributeValue)> {
+    let known = known_method(method);
+    let original = known.is_none().then(|| {
+        let shown = redact(method.as_str(), MOST_METHOD).into_owned();
+        ("http.request.method_original", shown.into())
+    });
+    let name = ("http.request.method", known.unwrap_or("_OTHER").into());
+    std::iter::once(name).chain(original)
 }
 
 /// A span. Its size is bounded: some 30 KB if every attribute had its longest text.

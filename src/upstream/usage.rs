@@ -19,6 +19,7 @@ use heavy_hitters::HeavyHitters;
 
 use super::counters::SendReason;
 use super::{Check, Priority, RequestPriority};
+use crate::client_tokens::redact;
 use crate::clock::Moment;
 use crate::identify::Client;
 use crate::sync::lock;
@@ -69,7 +70,7 @@ struct UsageWindow {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct UsedTarget {
     route: usize,
-    /// At most [`MOST_TARGET`] bytes of it.
+    /// At most [`MOST_TARGET`] bytes of it, without client tokens.
     target: Box<str>,
 }
 
@@ -157,11 +158,11 @@ impl Usage {
         // Status paths are the same few, and no client requests them.
         let is_status_path = reason == SendReason::KeyCheck || request.priority == Priority::Probe;
         if !is_status_path {
-            let kept = bounded(target);
+            let kept = redact(target, MOST_TARGET);
             let is_it = |known: &UsedTarget| known.route == at && *known.target == *kept;
             let make = || UsedTarget {
                 route: at,
-                target: kept.into(),
+                target: (&*kept).into(),
             };
             window.targets.count(is_it, make);
         }
@@ -264,11 +265,6 @@ fn name(index: usize) -> &'static str {
         Some(reason) => reason.name(),
         None => Check::ALL[index - SendReason::ALL.len()].name(),
     }
-}
-
-/// The first [`MOST_TARGET`] bytes of a target.
-fn bounded(target: &str) -> &str {
-    &target[..target.floor_char_boundary(MOST_TARGET)]
 }
 
 #[cfg(test)]

@@ -233,6 +233,9 @@ async fn an_error_of_the_origin_that_is_passed_on_is_among_the_last_errors() {
     assert_eq!((answer.status, answer.text()), (503, "not today"));
     let status = gateway.admin("/status").await.json();
     let row = &status["errors"][0];
-    assert_eq!(row["path"], "/any/thing?a=b", "{status}");
-    assert_eq!(row["reason"], "upstream-answer");
+    assert_eq!(
+        row["path"], "/any/thing",
+        "its query may be secret: {status}"
+    );
+    assert_eq!(row["reason"], "upstream_answer");
 }

@@ -32,10 +32,15 @@ const again = poll((status) => {
   updateCharts()
 }, connection)
 
+document.getElementById('token').addEventListener('input', (event) => event.target.setCustomValidity(''))
 document.getElementById('login-form').addEventListener('submit', (event) => {
   event.preventDefault()
   const field = document.getElementById('token')
-  useToken(field.value)
+  const wrong = useToken(field.value)
+  if (wrong) {
+    field.setCustomValidity(wrong)
+    return field.reportValidity()
+  }
   field.value = ''
   again()
 })

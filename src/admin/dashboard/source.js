@@ -17,9 +17,13 @@ export async function request (path, options = {}) {
   return fetch(path, { cache: 'no-store', ...options, headers, signal })
 }
 
-/** Sets the token of this tab. */
+/** Sets the token of this tab. Returns what is wrong with one that no request can have. */
 export function useToken (text) {
-  token = text.trim()
+  const given = text.trim()
+  if (!/^[\x21-\x7e]+$/.test(given)) {
+    return 'This is no admin token: it must have ASCII letters, digits and punctuation only, without spaces.'
+  }
+  token = given
   sessionStorage.setItem('ordgate-token', token)
 }
 

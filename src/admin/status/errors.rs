@@ -26,7 +26,7 @@ pub(super) fn errors(gateway: &Gateway) -> Value {
             "method": error.method.as_str(),
             "path": &*error.target,
             "status": error.status.as_u16(),
-            "reason": error.reason,
+            "reason": error.reason.name(),
             "cause": &*error.cause,
             "request_id": error.request_id.as_str(),
             "url": (!error.is_cut).then(|| explain_url(&error.target)),

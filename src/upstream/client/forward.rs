@@ -243,11 +243,9 @@ impl Upstream {
         sent: CountedRequest<'_>,
         mut request: Forwarded,
     ) -> Result<Received, Failed> {
-        // What a query means is the origin's matter: it may be secret.
-        let path = sent.target.split_once('?');
-        let path = path.map_or(sent.target, |(path, _)| path);
+        let shown = without_query(sent.target);
         let sent_as = (&request.method, sent.reason, sent.resends);
-        let mut span = trace_attempt(permit.endpoint(), path, sent_as);
+        let mut span = trace_attempt(permit.endpoint(), shown, sent_as);
         span.propagate(&mut request.fields);
         let progress = request
             .body
@@ -321,7 +319,11 @@ impl Upstream {
         let writing = trace::begin("budget", SpanKind::Internal);
         budget.ready(self.settings.admission.queue_timeout).await?;
         drop(writing);
-        permit.send(path.clone(), self.count_sent(sent));
+        let counted = CountedRequest {
+            target: without_query(target),
+            ..sent
+        };
+        permit.send(path.clone(), self.count_sent(counted));
         if is_streamed {
             permit.untimed();
         }
@@ -450,4 +452,9 @@ impl Drop for BodyPermit {
     fn drop(&mut self) {
         self.answered();
     }
+}
+
+/// What is shown of a target. What a query means is the origin's matter: it may be secret.
+fn without_query(target: &str) -> &str {
+    target.split_once('?').map_or(target, |(path, _)| path)
 }

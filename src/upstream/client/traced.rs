@@ -2,7 +2,7 @@
 
 use http::{Method, StatusCode};
 
-use crate::trace::span::SpanKind;
+use crate::trace::span::{SpanKind, method_attributes};
 use crate::trace::{self, Span};
 use crate::upstream::Failure;
 use crate::upstream::counters::SendReason;
@@ -16,7 +16,9 @@ pub(super) fn trace_attempt(
     (method, reason, resends): (&Method, SendReason, u32),
 ) -> Span {
     let mut span = trace::begin("upstream", SpanKind::Client);
-    span.set("http.request.method", || method.to_string());
+    for (name, value) in method_attributes(method) {
+        span.set(name, || value);
+    }
     span.set("ordgate.attempt", || reason.name());
     if resends > 0 {
         span.set("http.request.resend_count", || resends);

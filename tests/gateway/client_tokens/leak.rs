@@ -9,7 +9,9 @@ use ordgate::client_tokens::token::NewToken;
 
 use super::{line, new, ways};
 use crate::support::respect::{ALL, ok, plain};
-use crate::support::{Client, Endpoint, Process, Reply, Setup, Transport, Upstream};
+use crate::support::{
+    Client, Collector, Endpoint, Process, Reply, Setup, Transport, Upstream, until,
+};
 
 #[tokio::test]
 async fn a_token_reaches_no_origin_and_other_credentials_do() {
@@ -325,4 +327,35 @@ async fn a_token_in_a_query_is_none() {
     let gateway = setup.client_tokens(&line("known", &known, "")).start();
     let target = format!("{}?access_token={}", crate::support::TOKEN, *known.text);
     assert_eq!(gateway.get(&target).await.status, 401);
+}
+
+#[tokio::test]
+async fn a_token_in_a_target_is_neither_in_the_status_nor_in_a_span() {
+    let (upstream, collector) = (Upstream::start(), Collector::start());
+    upstream.always(Reply::status(503, "not today"));
+    let setup = collector.of(plain(&upstream));
+    let gateway = setup.config("telemetry.sample = 1.0").start();
+    let token = new();
+    let text: &str = &token.text;
+    // The second one goes on where texts are cut.
+    let targets = [
+        format!("/{text}?k=secret-query"),
+        format!("/{}{text}", "x".repeat(230)),
+    ];
+    for target in &targets {
+        assert_eq!(gateway.get(target).await.status, 503);
+    }
+    until("both are exported", || {
+        collector.requests().len() >= targets.len()
+    })
+    .await;
+    let status = gateway.admin("/status").await;
+    assert!(status.json()["errors"][1].is_object(), "{}", status.text());
+    let spans = collector.bodies().concat();
+    for (what, shown) in [("the status", status.text()), ("a span", &*spans)] {
+        assert!(shown.contains("og_[redacted]"), "{what}: {shown}");
+        for part in [&text[3..20], &text[20..40], &text[35..], "secret-query"] {
+            assert!(!shown.contains(part), "{what} has {part}: {shown}");
+        }
+    }
 }
