@@ -109,7 +109,7 @@ pub enum Field {
     /// The outcome: one of [`KIND_NAMES`](crate::meter::KIND_NAMES).
     Cache,
     /// Why the request was refused or failed, or why a stale response answered it: the
-    /// name of a [`Reason`](crate::reason::Reason).
+    /// name of a [`Reason`].
     Reason,
     /// Microseconds that the upstream took.
     Upstream,

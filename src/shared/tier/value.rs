@@ -1,7 +1,7 @@
 //! The form of a value in the engine.
 //!
 //! It is a record with a checksum ([`put_record`]); in it the response as it is kept
-//! anywhere ([`codec`](crate::portable::codec)), with the position in the journal and the
+//! anywhere ([`codec`]), with the position in the journal and the
 //! tip at which it was fetched. Its time is that of the engine's clock, in milliseconds.
 
 use crate::cache::StoredResponse;
