@@ -46,7 +46,8 @@ async fn sampling_leaves_out_hits_only() {
     let flags = ["--config", &path];
     let (process, public, _) = Process::before(&upstream, &flags, &[]);
     let mut client = Client::connect(public).await;
-    for target in [TOKEN, TOKEN, TOKEN, TOKEN, "/nowhere", "/nowhere", BLOCK] {
+    let other = token(1);
+    for target in [TOKEN, TOKEN, TOKEN, TOKEN, "/nowhere", "/nowhere", &*other] {
         client.get(target).await;
     }
     drop(client);
