@@ -90,7 +90,8 @@ export class Browser {
   async close () {
     this.process.kill('SIGTERM')
     await Promise.race([this.ended, sleep(10_000).then(() => this.process.kill('SIGKILL'))])
-    rmSync(this.data, { recursive: true, force: true, maxRetries: 5 })
+    // The browser's other processes may write for a moment longer.
+    rmSync(this.data, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 })
   }
 }
 
