@@ -338,7 +338,7 @@ impl Fill {
         Err(Failure::Unsettled)
     }
 
-    /// Sends a request to the upstream, and reports a failure. If the request has to wait
+    /// Sends a request to the upstream, and reports a failure. If the request waits long
     /// for its admission, other replicas do not wait for it.
     async fn send(
         &self,

@@ -87,8 +87,8 @@ pub trait UpstreamClient: Send + Sync {
         priority: RequestPriority,
     ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>>;
 
-    /// Fetches a canonical target, and calls `on_queue` when the request has to wait for
-    /// its admission.
+    /// Fetches a canonical target, and calls `on_queue` if the request waits long for its
+    /// admission.
     fn fetch_or_queue<'a>(
         &'a self,
         target: &'a str,
