@@ -3,11 +3,11 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use super::process::ProcessUse;
-use super::{Row, SERIES};
+use super::Row;
 use crate::cache::outcome::OUTCOMES;
 use crate::gateway::Gateway;
 use crate::meter::{KIND_NAMES, LatencyHistogram};
+use crate::telemetry::process::ProcessFigures;
 
 /// Outcomes, refusals and, last, all else.
 const RESULTS: usize = OUTCOMES.len() + 2;
@@ -31,7 +31,7 @@ pub(super) struct Reading {
     pub(super) connections: u64,
     pub(super) cache_bytes: u64,
     pub(super) disk_bytes: Option<u64>,
-    pub(super) process: Option<ProcessUse>,
+    pub(super) process: Option<ProcessFigures>,
     pub(super) tip: Option<u32>,
 }
 
@@ -53,7 +53,7 @@ impl Reading {
             times,
             connections: gateway.meter().totals.connections.load(Relaxed),
             cache_bytes: gateway.cache.store().size().bytes,
-            process: ProcessUse::read(),
+            process: ProcessFigures::read(),
             ..Self::default()
         };
         for (_, upstream) in gateway.upstreams.iter() {
@@ -120,7 +120,7 @@ impl Reading {
             self.tip.map_or(f64::NAN, f64::from),
         ];
         let values = since.iter().map(|count| rate(*count)).chain(gauges);
-        let mut row = [f32::NAN; SERIES.len()];
+        let mut row = super::MISSING;
         for (place, value) in row.iter_mut().zip(values) {
             *place = value as f32;
         }
