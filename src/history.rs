@@ -51,8 +51,8 @@ const FURTHER: [&str; 17] = [
     // Requests per second to all upstreams, and those of them that failed.
     "upstream_sent",
     "upstream_failed",
-    // Requests of this minute that the keys of the first upstream have left together,
-    // and their limit.
+    // Requests of this minute that the keys of an upstream have left together, and their
+    // limit: of the upstream with the smallest share left.
     "budget_left",
     "budget",
     "queue",

@@ -24,7 +24,8 @@ pub(super) struct Reading {
     pub(super) times: LatencyHistogram,
     pub(super) sent: u64,
     pub(super) failed: u64,
-    /// What the first upstream's keys have left, and their limit; `None` without one.
+    /// What the keys have left, and their limit, of the upstream with the smallest share
+    /// left; `None` without a limit.
     pub(super) budget: Option<(usize, usize)>,
     pub(super) queue: usize,
     pub(super) in_flight: u32,
@@ -62,11 +63,12 @@ impl Reading {
             reading.queue += upstream.queue().len();
             reading.in_flight += upstream.in_flight();
         }
-        // Upstreams may share keys, so a sum over all upstreams could count one twice.
-        let keys = gateway.upstreams.first().key_snapshots().into_iter();
-        let keys = keys.filter_map(|key| key.remaining.zip(key.per_minute));
-        reading.budget =
-            keys.reduce(|(left, all), (of_left, of_all)| (left + of_left, all + of_all));
+        let budgets = gateway.upstreams.iter().filter_map(|(_, upstream)| {
+            let keys = upstream.key_snapshots().into_iter();
+            let keys = keys.filter_map(|key| key.remaining.zip(key.per_minute));
+            keys.reduce(|(left, all), (of_left, of_all)| (left + of_left, all + of_all))
+        });
+        reading.budget = scarcest(budgets);
         let disk = gateway.fill.disk.get();
         reading.disk_bytes = disk.map(|disk| disk.tier().snapshot().bytes);
         let tips = gateway.tip_snapshots();
@@ -128,9 +130,35 @@ impl Reading {
     }
 }
 
+/// The budget of which the smallest share is left. Upstreams may share keys, so a sum over
+/// all upstreams could count one twice.
+fn scarcest(budgets: impl Iterator<Item = (usize, usize)>) -> Option<(usize, usize)> {
+    // Compared as fractions; of equals, the first.
+    budgets
+        .min_by(|(left, all), (other_left, other_all)| (left * other_all).cmp(&(other_left * all)))
+}
+
 /// The place of a kind of requests in [`Reading::requests`].
 fn place(kind: &str) -> usize {
     let outcome = OUTCOMES.iter().position(|name| *name == kind);
     let is_refusal = kind == REFUSED;
     outcome.unwrap_or(OUTCOMES.len() + usize::from(!is_refusal))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_budget_is_that_of_which_least_is_left() {
+        for (budgets, expected) in [
+            (&[][..], None),
+            (&[(400, 500)], Some((400, 500))),
+            (&[(400, 500), (20, 1000), (30, 40)], Some((20, 1000))),
+            (&[(5, 10), (50, 100)], Some((5, 10))),
+            (&[(0, 0), (0, 10)], Some((0, 0))),
+        ] {
+            assert_eq!(scarcest(budgets.iter().copied()), expected, "{budgets:?}");
+        }
+    }
 }
