@@ -308,7 +308,7 @@ async function asksForTheToken (page, world) {
     await until('it asks for the token', () => page.evaluate(asks))
     // One that no request can have is not tried.
     const stored = 'sessionStorage.getItem("ordgate-token")'
-    for (const text of ['schlüssel', 'two words']) {
+    for (const text of ['schlüssel', '鍵', 'two words']) {
       await type(page, '#token', text)
       await click(page, '#login-form button')
       assert.match(await page.evaluate('document.getElementById("token").validationMessage'), /^This is no admin token/)
@@ -319,7 +319,7 @@ async function asksForTheToken (page, world) {
     await click(page, '#login-form button')
     await until('it is refused', () => page.evaluate(`${stored} === null && ${asks}`))
     // So is one that an earlier page has stored.
-    for (const text of ['schlüssel', 'wrong']) {
+    for (const text of ['schlüssel', '鍵', 'wrong']) {
       await page.evaluate(`sessionStorage.setItem('ordgate-token', ${JSON.stringify(text)})`)
       await page.open(`${ordgate.admin}/`)
       await until('it asks again', () => page.evaluate(`${stored} === null && ${asks}`))
