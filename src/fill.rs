@@ -349,7 +349,7 @@ impl Fill {
         let priority = priority.on_route(key.route());
         let on_queue = || ticket.unlock();
         let upstream = self.upstream_of(key);
-        let answer = upstream.fetch_or_queue(key.target(), priority, &on_queue);
+        let answer = upstream.fetch(key.target(), priority, &on_queue);
         let answer = answer.await;
         match &answer {
             Ok(_) => self.missing_routes.answered(key.route()),

@@ -3,6 +3,7 @@
 mod classic;
 mod metrics;
 pub mod otlp;
+pub(crate) mod process;
 
 use std::io::{self, IsTerminal};
 
@@ -17,7 +18,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 
 use crate::access_log;
-use crate::log_writer::{Destination, LineKind, LogWriter};
+use crate::log_writer::{Destination, LineKind, LogWriter, present_client};
 
 /// The configuration of logging.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -125,7 +126,9 @@ impl<'a> MakeWriter<'a> for StandardError {
     fn make_writer_for(&'a self, meta: &Metadata<'_>) -> LogLine {
         let is_access = meta.target() == access_log::TARGET;
         LogLine(if is_access {
-            LineKind::Access
+            LineKind::Access {
+                client: present_client(),
+            }
         } else {
             LineKind::Event
         })

@@ -80,24 +80,14 @@ use crate::sync::lock;
 
 /// An upstream, or a substitute for it in tests that simulate time and network.
 pub trait UpstreamClient: Send + Sync {
-    /// Fetches a canonical target ([`Upstream::fetch`]).
+    /// Fetches a canonical target, and calls `on_queue` if the request waits long for its
+    /// admission ([`Upstream::fetch`]).
     fn fetch<'a>(
         &'a self,
         target: &'a str,
         priority: RequestPriority,
-    ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>>;
-
-    /// Fetches a canonical target, and calls `on_queue` if the request waits long for its
-    /// admission.
-    fn fetch_or_queue<'a>(
-        &'a self,
-        target: &'a str,
-        priority: RequestPriority,
         on_queue: &'a (dyn Fn() + Send + Sync),
-    ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>> {
-        let _never_waits = on_queue;
-        self.fetch(target, priority)
-    }
+    ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>>;
 
     /// Sends a request as it is ([`Upstream::forward`]), for routes that obey
     /// the origin's header fields.
@@ -126,17 +116,9 @@ impl UpstreamClient for Upstream {
         &'a self,
         target: &'a str,
         priority: RequestPriority,
-    ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>> {
-        Box::pin(self.fetch(target, priority))
-    }
-
-    fn fetch_or_queue<'a>(
-        &'a self,
-        target: &'a str,
-        priority: RequestPriority,
         on_queue: &'a (dyn Fn() + Send + Sync),
     ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>> {
-        Box::pin(self.fetch_or_queue(target, priority, on_queue))
+        Box::pin(self.fetch(target, priority, on_queue))
     }
 
     fn forward<'a>(

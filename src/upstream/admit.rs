@@ -10,6 +10,7 @@ use super::keys::BudgetPermit;
 use super::{Failure, Priority, RequestPriority, Upstream};
 use crate::trace;
 use crate::trace::span::SpanKind;
+use crate::trace::steps::{StepTimer, UpstreamStep};
 
 impl Upstream {
     /// Waits until the endpoint of the next of these attempts has a slot, and a
@@ -23,12 +24,22 @@ impl Upstream {
         let mut span = trace::begin("queue", SpanKind::Internal);
         span.set("ordgate.upstream", || self.name().to_owned());
         span.set("ordgate.priority", || priority.priority.name());
+        let mut step = StepTimer::begin(UpstreamStep::Queue, &self.clock);
         let admitted = self
             .queue
             .admit(priority, max_wait, |slot| {
-                self.try_admit_in(slot, priority, attempts)
+                let admitted = self.try_admit_in(slot, priority, attempts);
+                if let Err(NotAdmitted { denied, .. }) = &admitted {
+                    // At the head of the queue it waits for this alone.
+                    step.change(match denied.budget_after() {
+                        Some(_) => UpstreamStep::Budget,
+                        None => UpstreamStep::Queue,
+                    });
+                }
+                admitted
             })
             .await;
+        drop(step);
         admitted.map_err(|denied| {
             self.counters.count_denied(denied);
             self.count_over_share(priority, denied);

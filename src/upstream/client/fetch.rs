@@ -25,20 +25,12 @@ const LEAST_HEDGE: Duration = Duration::from_millis(5);
 const SHORT_WAIT: Duration = Duration::from_millis(250);
 
 impl Upstream {
-    /// Fetches a canonical target and judges the answer.
+    /// Fetches a canonical target and judges the answer. Calls `on_queue` when the request
+    /// has waited for its admission for 250 ms.
     ///
     /// # Errors
     /// How it failed, within the sum of `queue_timeout` and `timeout`.
-    pub async fn fetch(&self, target: &str, priority: RequestPriority) -> Result<Answer, Failure> {
-        self.fetch_or_queue(target, priority, &|| {}).await
-    }
-
-    /// Fetches a canonical target, and calls `on_queue` when the request has waited for
-    /// its admission for 250 ms.
-    ///
-    /// # Errors
-    /// As [`fetch`](Self::fetch).
-    pub async fn fetch_or_queue(
+    pub async fn fetch(
         &self,
         target: &str,
         priority: RequestPriority,
