@@ -66,15 +66,15 @@ enum Command {
     Serve(ServeFlags),
     /// Run a simulated chain and its API, for tests, load tests and demonstrations
     ///
-    /// It is a model of the upstream, for tests of clients and of gateways in front of it. Control
-    /// routes on the same port change it while it runs; the short ones are in --help. All
-    /// answers are JSON, and an unknown parameter gets 400 with the allowed ones.
+    /// It is a model of the upstream, for tests of clients and of gateways. Control routes on the
+    /// same port change it while it runs; --help lists them. All their answers are JSON, and an
+    /// unknown parameter gets 400 with the allowed ones.
     ///
     /// POST /sandbox/fault makes requests fail. kind is a status from 400 to 599, redirect,
-    /// truncate, close, stall, drip, html, garbage, oversize or oversize-chunked; times=N is
+    /// truncate, close, stall, drip, html, garbage, oversize or oversize-chunked. times=N is
     /// how many requests fail (1), path=PREFIX which ones, chance=0.1 what share of them
-    /// (until the fault is removed, unless times is set), delay=MS how long stall and drip
-    /// wait, retry-after=S goes with a status, and bytes=N with oversize.
+    /// (until the fault is removed, unless times is set). delay=MS goes with stall and drip,
+    /// retry-after=S with a status, and bytes=N with oversize.
     #[command(after_help = CONTROL)]
     Sandbox(SandboxFlags),
     /// Check a configuration, and print the values that take effect

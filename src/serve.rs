@@ -73,6 +73,13 @@ pub struct Options {
     pub supervisor: Supervisor,
 }
 
+impl Options {
+    fn check(&self) -> Result<(), StartError> {
+        let has_sandbox = self.sandbox.is_some();
+        check(&self.loaded, has_sandbox, &self.sockets, &self.clock)
+    }
+}
+
 /// A running server.
 pub struct Server {
     first: Arc<Gateway>,
@@ -95,7 +102,7 @@ impl Server {
     /// # Errors
     /// Where a socket, a thread or the upstream's setup fails; nothing runs then.
     pub fn start(options: Options) -> Result<Self, StartError> {
-        check(&options.loaded, options.sandbox.is_some(), &options.clock)?;
+        options.check()?;
         let (mut config, keys) = (options.loaded.config, options.loaded.keys);
         let (clock, resolver) = (options.clock, options.resolver);
         (config.warnings(&keys).iter()).for_each(|warning| tracing::warn!("{warning}"));

@@ -6,6 +6,7 @@ use anyhow::Result;
 use ordgate::clock::Clock;
 use ordgate::config::Config;
 use ordgate::serve::{self, StartError};
+use ordgate::supervisor::InheritedSockets;
 use ordgate::telemetry;
 use ordgate::upstream::SetupError;
 use ordgate::upstream::keys::ApiKey;
@@ -18,7 +19,8 @@ pub(super) fn check(flags: &ServeFlags, all: bool) -> Result<ExitCode> {
     let (config, name) = effective(flags)?;
     telemetry::filter(&config.log)?;
     let (loaded, warnings) = equip(config)?;
-    let checked = serve::check(&loaded, flags.sandbox, &Clock::machine());
+    let sockets = InheritedSockets::default();
+    let checked = serve::check(&loaded, flags.sandbox, &sockets, &Clock::machine());
     let verdict = match &checked {
         Ok(()) => "is valid. These values take effect, defaults included:",
         // The values and their documentation are of use before there is an upstream, too.

@@ -117,7 +117,8 @@ async fn respond(
         .map_or("/", |target| target.as_str());
     if control::is_control(target) {
         let (status, body) = control::answer(sandbox, api, request.method(), target);
-        let answer = Answer::provider(status, "").with_body(super::answer::JSON, body.to_string());
+        let answer =
+            Answer::provider(status, "").with_body(super::answer::JSON, format!("{body}\n"));
         return Ok(response(&answer, Payload::whole(answer.body.clone())));
     }
     let now = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);

@@ -7,18 +7,28 @@ use super::{LoadedConfig, StartError};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::state_dir::StateDir;
+use crate::supervisor::InheritedSockets;
 use crate::tls;
 use crate::upstream::Upstreams;
 use crate::upstream::client::resolver::Resolver;
 
 /// Refuses what a server cannot be made from. Opens no socket, and changes nothing on disk.
+/// Sockets that the supervisor passes take the place of configured addresses; the start checks
+/// the address of one for the admin listener.
 ///
 /// # Errors
 /// The first reason, as the start would report it.
-pub fn check(loaded: &LoadedConfig, has_sandbox: bool, clock: &Clock) -> Result<(), StartError> {
+pub fn check(
+    loaded: &LoadedConfig,
+    has_sandbox: bool,
+    sockets: &InheritedSockets,
+    clock: &Clock,
+) -> Result<(), StartError> {
     let config = &loaded.config;
     check_listeners(config, has_sandbox, clock)?;
-    StartError::check_admin(config.admin.listen, loaded.admin_token.as_ref())?;
+    if sockets.is_empty() {
+        StartError::check_admin(config.admin.listen, loaded.admin_token.as_ref())?;
+    }
     if let Some(path) = &config.state.path {
         StateDir::check(path)?;
     }

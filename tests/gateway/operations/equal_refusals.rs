@@ -5,8 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use super::file;
 use crate::support::Process;
 
-/// A configuration, variables and arguments, and words of the refusal; `None` where both
-/// accept them.
+/// A row of a table; nothing is expected where both accept it.
 struct Case<'c> {
     config: &'c str,
     variables: &'c [(&'c str, &'c str)],
@@ -81,7 +80,15 @@ const REMOTE: &str = "[upstream]\nurl = \"http://api.example\"\n";
 const NAMED: &str =
     "[upstream]\nurl = \"http://127.0.0.1:1\"\n[upstreams.runes]\nurl = \"http://api.example\"\n";
 
-fn check_all(cases: &[(&str, &[(&str, &str)], &[&str], Option<&str>)]) {
+/// A configuration, variables and arguments, and words of the refusal.
+type Row<'r> = (
+    &'r str,
+    &'r [(&'r str, &'r str)],
+    &'r [&'r str],
+    Option<&'r str>,
+);
+
+fn check_all(cases: &[Row<'_>]) {
     for (config, variables, arguments, expected) in cases {
         let case = Case {
             config,
