@@ -36,7 +36,7 @@ pub use journal::JournalReport;
 use keeper::Keeper;
 pub use keeper::KeptSnapshot;
 use tier::TierLink;
-pub(crate) use tier::{FillTicket, PeekedEntry, SharedAnswer, SharedTier};
+pub(crate) use tier::{FillTicket, PeekedEntry, SharedAnswer, SharedResponse, SharedTier};
 use tip::TipLeases;
 pub use tip::TipShare;
 
