@@ -16,6 +16,7 @@ pub mod allowance;
 pub mod engine;
 pub(crate) mod journal;
 mod keeper;
+pub(crate) mod left_out;
 mod tier;
 pub(crate) mod tip;
 

@@ -180,7 +180,7 @@ impl Journal {
     ) -> Arc<Self> {
         let directory = state.directory();
         let file = directory.map_or(PositionFile::None, |directory| {
-            file::read(directory.path(), clock.system_time())
+            file::read(directory.path(), directory.identity(), clock.system_time())
         });
         let (saved, predecessor, owed) = match file {
             PositionFile::None => (None, None, Vec::new()),

@@ -11,11 +11,13 @@ use super::position::JournalPosition;
 use crate::portable::bytes::{Reader, put_record, take_record};
 use crate::portable::codec::CheckedPosition;
 use crate::shared::allowance::ProcessId;
-use crate::state_dir::file_options;
+use crate::state_dir::{DirectoryId, file_options};
 
-const HEAD: [u8; 17] = *b"ordgate-journal-2";
-/// Of a file that does not say which process has written it.
-const OLD_HEAD: [u8; 17] = *b"ordgate-journal-1";
+const HEAD: [u8; 17] = *b"ordgate-journal-3";
+/// Of a file that does not say in which directory it was written.
+const HEAD_2: [u8; 17] = *b"ordgate-journal-2";
+/// Of a file that does not say which process has written it either.
+const HEAD_1: [u8; 17] = *b"ordgate-journal-1";
 
 /// The name of the file.
 const FILE: &str = "journal";
@@ -25,7 +27,8 @@ const FILE: &str = "journal";
 pub(super) enum PositionFile {
     /// There is none: no earlier run has followed a journal.
     None,
-    /// With the process that has written it, if it says so.
+    /// With the process that has written it, if that had this directory and not one of
+    /// which this is a copy: its process may be there still.
     Saved(SavedPosition, Option<ProcessId>),
     /// It cannot be read: what was stored may have been purged since.
     Unreadable,
@@ -36,24 +39,32 @@ pub(super) fn path(directory: &Path) -> PathBuf {
     directory.join(FILE)
 }
 
-/// Reads the file. `now` is the time of day.
-pub(super) fn read(directory: &Path, now: SystemTime) -> PositionFile {
+/// Reads the file of the directory with this identity. `now` is the time of day.
+pub(super) fn read(directory: &Path, identity: DirectoryId, now: SystemTime) -> PositionFile {
     match fs::read(path(directory)) {
-        Ok(bytes) => parse(&bytes, now).unwrap_or(PositionFile::Unreadable),
+        Ok(bytes) => parse(&bytes, identity, now).unwrap_or(PositionFile::Unreadable),
         Err(error) if error.kind() == io::ErrorKind::NotFound => PositionFile::None,
         Err(_) => PositionFile::Unreadable,
     }
 }
 
-fn parse(bytes: &[u8], now: SystemTime) -> Option<PositionFile> {
+fn parse(bytes: &[u8], identity: DirectoryId, now: SystemTime) -> Option<PositionFile> {
     let mut whole = Reader(bytes);
     let mut from = Reader(take_record(&mut whole)?);
     let head: [u8; 17] = from.array()?;
     let process = match head {
-        HEAD => Some(ProcessId(u128::from_le_bytes(from.array()?))),
-        OLD_HEAD => None,
+        HEAD | HEAD_2 => Some(ProcessId(u128::from_le_bytes(from.array()?))),
+        HEAD_1 => None,
         _ => return None,
     };
+    let written_in = match head {
+        HEAD => Some(DirectoryId {
+            device: from.u64()?,
+            inode: from.u64()?,
+        }),
+        _ => None,
+    };
+    let process = process.filter(|_| written_in == Some(identity));
     let position = JournalPosition::read(&mut from)?;
     let written = SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(from.u64()?))?;
     // The clock was set back: how old it is, is not known.
@@ -65,12 +76,15 @@ fn parse(bytes: &[u8], now: SystemTime) -> Option<PositionFile> {
 /// Writes the file in place of the one that is there. It waits for the disk.
 pub(super) fn write(
     directory: &Path,
+    identity: DirectoryId,
     process: ProcessId,
     position: JournalPosition,
     known_at: SystemTime,
 ) -> io::Result<()> {
     let mut content = HEAD.to_vec();
     content.extend_from_slice(&process.0.to_le_bytes());
+    content.extend_from_slice(&identity.device.to_le_bytes());
+    content.extend_from_slice(&identity.inode.to_le_bytes());
     position.write(&mut content);
     let since = known_at.duration_since(SystemTime::UNIX_EPOCH);
     let millis = since.unwrap_or_default().as_millis();
@@ -96,29 +110,40 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let directory = directory.path();
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000);
-        assert_eq!(read(directory, now), PositionFile::None);
+        let own = DirectoryId {
+            device: 5,
+            inode: 6,
+        };
+        assert_eq!(read(directory, own, now), PositionFile::None);
         let position = JournalPosition {
             generation: Generation([3; 16]),
             record: 77,
         };
-        write(directory, ProcessId(7), position, now).unwrap();
-        let read_later = |seconds| read(directory, now + Duration::from_secs(seconds));
-        let saved = |age| {
+        write(directory, own, ProcessId(7), position, now).unwrap();
+        let at = |seconds| now + Duration::from_secs(seconds);
+        let read_later = |seconds| read(directory, own, at(seconds));
+        let saved = |age, process| {
             let position = SavedPosition { position, age };
-            PositionFile::Saved(position, Some(ProcessId(7)))
+            PositionFile::Saved(position, process)
         };
-        assert_eq!(read_later(5), saved(Duration::from_secs(5)));
-        let before = now - Duration::from_secs(5);
-        assert_eq!(read(directory, before), saved(Duration::MAX));
+        let (five, process) = (Duration::from_secs(5), Some(ProcessId(7)));
+        assert_eq!(read_later(5), saved(five, process));
+        let before = now - five;
+        assert_eq!(read(directory, own, before), saved(Duration::MAX, process));
+        // In a copy of the directory, the process that has written it may be there still.
+        for (device, inode) in [(5, 7), (4, 6)] {
+            let copy = DirectoryId { device, inode };
+            assert_eq!(read(directory, copy, at(5)), saved(five, None));
+        }
         let bytes = fs::read(path(directory)).unwrap();
-        // As an older version has written it.
-        let mut old = Vec::new();
-        let content = [&OLD_HEAD[..], &bytes[12 + 17 + 16..]].concat();
-        put_record(&mut old, &content);
-        fs::write(path(directory), &old).unwrap();
-        let age = Duration::from_secs(5);
-        let expected = PositionFile::Saved(SavedPosition { position, age }, None);
-        assert_eq!(read_later(5), expected);
+        // As older versions have written it.
+        let (id, rest) = (&bytes[12 + 17..][..16], &bytes[12 + 17 + 32..]);
+        for (head, id) in [(HEAD_1, &[][..]), (HEAD_2, id)] {
+            let mut old = Vec::new();
+            put_record(&mut old, &[&head[..], id, rest].concat());
+            fs::write(path(directory), &old).unwrap();
+            assert_eq!(read_later(5), saved(five, None));
+        }
         for len in 0..bytes.len() {
             fs::write(path(directory), &bytes[..len]).unwrap();
             assert_eq!(read_later(5), PositionFile::Unreadable, "{len}");

@@ -53,7 +53,7 @@ struct Looking<'l> {
     /// Whether it waits while another replica fetches the response.
     waits: bool,
     /// Counts it among those that wait, once it has to.
-    wait: Option<ClientWait<'l>>,
+    wait: Option<ClientWait>,
 }
 
 /// What is done after a reply.

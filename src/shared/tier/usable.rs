@@ -156,10 +156,13 @@ impl SharedTier {
         let short = (found.len() <= LONG).then(|| self.open(route, key, &found, time, LONG));
         let opened = match short {
             Some(Err(UnusableReason::Foreign)) | None => {
-                let permit = self.link.open_long(client).await;
-                let _permit = permit.ok_or(UnusableReason::Busy)?;
+                let permit = self.link.open_long(client, found.len()).await;
+                let permit = permit.ok_or(UnusableReason::Busy)?;
                 let (tier, key) = (self.clone(), key.clone());
-                let open = move || tier.open(route, &key, &found, time, MOST_PLAIN);
+                let open = move || {
+                    let _permit = permit;
+                    tier.open(route, &key, &found, time, MOST_PLAIN)
+                };
                 let opened = tokio::task::spawn_blocking(open).await;
                 opened.unwrap_or(Err(UnusableReason::Foreign))?
             }
