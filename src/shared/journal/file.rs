@@ -6,18 +6,14 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use super::machine::SavedPosition;
-use super::position::JournalPosition;
+use super::position::{JournalPosition, SavedPosition};
+use super::record::RecordUid;
 use crate::portable::bytes::{Reader, put_record, take_record};
 use crate::portable::codec::CheckedPosition;
 use crate::shared::allowance::ProcessId;
 use crate::state_dir::{DirectoryId, file_options};
 
-const HEAD: [u8; 17] = *b"ordgate-journal-3";
-/// Of a file that does not say in which directory it was written.
-const HEAD_2: [u8; 17] = *b"ordgate-journal-2";
-/// Of a file that does not say which process has written it either.
-const HEAD_1: [u8; 17] = *b"ordgate-journal-1";
+const HEAD: [u8; 17] = *b"ordgate-journal-4";
 
 /// The name of the file.
 const FILE: &str = "journal";
@@ -30,7 +26,8 @@ pub(super) enum PositionFile {
     /// With the process that has written it, if that had this directory and not one of
     /// which this is a copy: its process may be there still.
     Saved(SavedPosition, Option<ProcessId>),
-    /// It cannot be read: what was stored may have been purged since.
+    /// It cannot be read, or is of another version: what was stored may have been purged
+    /// since.
     Unreadable,
 }
 
@@ -51,34 +48,40 @@ pub(super) fn read(directory: &Path, identity: DirectoryId, now: SystemTime) -> 
 fn parse(bytes: &[u8], identity: DirectoryId, now: SystemTime) -> Option<PositionFile> {
     let mut whole = Reader(bytes);
     let mut from = Reader(take_record(&mut whole)?);
-    let head: [u8; 17] = from.array()?;
-    let process = match head {
-        HEAD | HEAD_2 => Some(ProcessId(u128::from_le_bytes(from.array()?))),
-        HEAD_1 => None,
-        _ => return None,
+    if from.array()? != HEAD {
+        return None;
+    }
+    let process = ProcessId(u128::from_le_bytes(from.array()?));
+    let written_in = DirectoryId {
+        device: from.u64()?,
+        inode: from.u64()?,
     };
-    let written_in = match head {
-        HEAD => Some(DirectoryId {
-            device: from.u64()?,
-            inode: from.u64()?,
-        }),
-        _ => None,
-    };
-    let process = process.filter(|_| written_in == Some(identity));
+    let process = (written_in == identity).then_some(process);
     let position = JournalPosition::read(&mut from)?;
+    let (maker, number) = (u128::from_le_bytes(from.array()?), from.u64()?);
+    let last = (number > 0).then_some(RecordUid {
+        process: ProcessId(maker),
+        number,
+    });
     let written = SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(from.u64()?))?;
     // The clock was set back: how old it is, is not known.
     let age = now.duration_since(written).unwrap_or(Duration::MAX);
-    let saved = PositionFile::Saved(SavedPosition { position, age }, process);
+    let saved = SavedPosition {
+        position,
+        last,
+        age,
+    };
+    let saved = PositionFile::Saved(saved, process);
     (from.is_at_end() && whole.is_at_end()).then_some(saved)
 }
 
-/// Writes the file in place of the one that is there. It waits for the disk.
+/// Writes the file in place of the one that is there: this process has applied all records
+/// up to a position, the last of which has this uid. It waits for the disk.
 pub(super) fn write(
     directory: &Path,
     identity: DirectoryId,
     process: ProcessId,
-    position: JournalPosition,
+    (position, last): (JournalPosition, Option<RecordUid>),
     known_at: SystemTime,
 ) -> io::Result<()> {
     let mut content = HEAD.to_vec();
@@ -86,6 +89,10 @@ pub(super) fn write(
     content.extend_from_slice(&identity.device.to_le_bytes());
     content.extend_from_slice(&identity.inode.to_le_bytes());
     position.write(&mut content);
+    // No record has the number 0.
+    let (maker, number) = last.map_or((0, 0), |last| (last.process.0, last.number));
+    content.extend_from_slice(&maker.to_le_bytes());
+    content.extend_from_slice(&number.to_le_bytes());
     let since = known_at.duration_since(SystemTime::UNIX_EPOCH);
     let millis = since.unwrap_or_default().as_millis();
     let millis = u64::try_from(millis).unwrap_or(u64::MAX);
@@ -119,11 +126,19 @@ mod tests {
             generation: Generation([3; 16]),
             record: 77,
         };
-        write(directory, own, ProcessId(7), position, now).unwrap();
+        let last = Some(RecordUid {
+            process: ProcessId(8),
+            number: 9,
+        });
+        write(directory, own, ProcessId(7), (position, last), now).unwrap();
         let at = |seconds| now + Duration::from_secs(seconds);
         let read_later = |seconds| read(directory, own, at(seconds));
         let saved = |age, process| {
-            let position = SavedPosition { position, age };
+            let position = SavedPosition {
+                position,
+                last,
+                age,
+            };
             PositionFile::Saved(position, process)
         };
         let (five, process) = (Duration::from_secs(5), Some(ProcessId(7)));
@@ -136,14 +151,6 @@ mod tests {
             assert_eq!(read(directory, copy, at(5)), saved(five, None));
         }
         let bytes = fs::read(path(directory)).unwrap();
-        // As older versions have written it.
-        let (id, rest) = (&bytes[12 + 17..][..16], &bytes[12 + 17 + 32..]);
-        for (head, id) in [(HEAD_1, &[][..]), (HEAD_2, id)] {
-            let mut old = Vec::new();
-            put_record(&mut old, &[&head[..], id, rest].concat());
-            fs::write(path(directory), &old).unwrap();
-            assert_eq!(read_later(5), saved(five, None));
-        }
         for len in 0..bytes.len() {
             fs::write(path(directory), &bytes[..len]).unwrap();
             assert_eq!(read_later(5), PositionFile::Unreadable, "{len}");
