@@ -226,7 +226,8 @@ impl Fill {
         // runtime has stopped.
         let disk = self.disk.longest_wait();
         let tier = self.tier.as_ref().map(|tier| tier.longest_wait());
-        let lower = disk + tier.unwrap_or_default();
+        // A request that was queued may wait for another replica's fetch once more.
+        let lower = disk + tier.unwrap_or_default() * 2;
         self.upstream_of(key).max_wait() + FIRST_PROBE * 2 + lower + Duration::from_secs(1)
     }
 
@@ -262,7 +263,7 @@ impl Fill {
             // Mode `override`: `off` is fetched unshared, and `respect` by `relay`.
             false => {
                 let ticket = HeldTicket::default();
-                let fetch = self.fetch_and_store(key, &route.cache, priority, &ticket);
+                let fetch = || self.fetch_and_store(key, &route.cache, priority, &ticket);
                 self.share_or_fetch(key, route, priority, (&ticket, fetch))
                     .await
             }
@@ -339,7 +340,8 @@ impl Fill {
     }
 
     /// Sends a request to the upstream, and reports a failure. If the request waits long
-    /// for its admission, other replicas do not wait for it.
+    /// for its admission, other replicas do not wait for it, and it is not sent if one of
+    /// them has the response by then or fetches it.
     async fn send(
         &self,
         key: &Key,
@@ -347,10 +349,18 @@ impl Fill {
         ticket: &HeldTicket,
     ) -> Result<Answer, Failure> {
         let priority = priority.on_route(key.route());
-        let on_queue = || ticket.unlock();
         let upstream = self.upstream_of(key);
-        let answer = upstream.fetch(key.target(), priority, &on_queue);
-        let answer = answer.await;
+        let answer = match self.queued_fetch(key, priority, ticket) {
+            None => upstream.fetch(key.target(), priority).await,
+            Some(watch) => {
+                let fetch = upstream.fetch_if_needed(key.target(), priority, &watch);
+                match fetch.await.transpose() {
+                    Some(answer) => answer,
+                    // Whoever has the ticket knows what takes its place.
+                    None => return Err(Failure::Abandoned),
+                }
+            }
+        };
         match &answer {
             Ok(_) => self.missing_routes.answered(key.route()),
             Err(failure) => {

@@ -16,6 +16,7 @@ pub mod allowance;
 pub mod engine;
 pub(crate) mod journal;
 mod keeper;
+pub(crate) mod left_out;
 mod tier;
 pub(crate) mod tip;
 
@@ -36,7 +37,7 @@ pub use journal::JournalReport;
 use keeper::Keeper;
 pub use keeper::KeptSnapshot;
 use tier::TierLink;
-pub(crate) use tier::{FillTicket, PeekedEntry, SharedAnswer, SharedTier};
+pub(crate) use tier::{FillTicket, PeekedEntry, SharedAnswer, SharedResponse, SharedTier};
 use tip::TipLeases;
 pub use tip::TipShare;
 

@@ -182,12 +182,22 @@ pub(crate) const SPENT: &str = "spent";
 /// Identifies the time since the machine was started.
 pub type BootId = [u8; 16];
 
+/// The file of a state directory that is locked: its device and its number there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DirectoryId {
+    /// The device.
+    pub device: u64,
+    /// The inode.
+    pub inode: u64,
+}
+
 /// A state directory that this process uses. The lock on it ends with the process, or
 /// when this is dropped.
 #[derive(Debug)]
 pub struct StateDir {
     path: PathBuf,
     lock: File,
+    identity: DirectoryId,
     salt: [u8; 16],
     boot_id: Option<BootId>,
     was_used: bool,
@@ -252,9 +262,14 @@ impl StateDir {
             Some(own) => !was_used || own.have_others_spent().map_err(failed)?,
             None => fs::exists(path.join(beside::SHARED)).map_err(failed)?,
         };
+        let metadata = lock.metadata().map_err(failed)?;
         Ok(Some(Self {
             path: path.into(),
             lock,
+            identity: DirectoryId {
+                device: metadata.dev(),
+                inode: metadata.ino(),
+            },
             salt: format.salt,
             boot_id: boot_id(),
             was_used,
@@ -377,6 +392,12 @@ impl StateDir {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
             Ok(()) | Err(_) => Ok(path),
         }
+    }
+
+    /// What tells it from a copy of it on the same machine. A copy of the whole disk may
+    /// have the same.
+    pub fn identity(&self) -> DirectoryId {
+        self.identity
     }
 
     /// Whether the directory was removed while it is in use.

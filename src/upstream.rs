@@ -78,16 +78,39 @@ use usage::Usage;
 use crate::clock::Clock;
 use crate::sync::lock;
 
+/// What concerns a request that waits long for its admission. Neither call may take
+/// longer than a few tens of milliseconds: the request keeps its position meanwhile.
+pub trait QueueWatch: Send + Sync {
+    /// How long the request may wait, at most `queue_timeout`.
+    fn max_wait(&self, queue_timeout: Duration) -> Duration;
+
+    /// The request waits long.
+    fn queued(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+
+    /// The request could be admitted now: whether it is still needed.
+    fn is_needed(&self) -> Pin<Box<dyn Future<Output = bool> + Send + '_>>;
+}
+
 /// An upstream, or a substitute for it in tests that simulate time and network.
 pub trait UpstreamClient: Send + Sync {
-    /// Fetches a canonical target, and calls `on_queue` if the request waits long for its
-    /// admission ([`Upstream::fetch`]).
+    /// Fetches a canonical target ([`Upstream::fetch`]).
     fn fetch<'a>(
         &'a self,
         target: &'a str,
         priority: RequestPriority,
-        on_queue: &'a (dyn Fn() + Send + Sync),
     ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>>;
+
+    /// Fetches a canonical target, unless that is no longer needed after a wait for its
+    /// admission ([`Upstream::fetch_if_needed`]).
+    fn fetch_if_needed<'a>(
+        &'a self,
+        target: &'a str,
+        priority: RequestPriority,
+        watch: &'a dyn QueueWatch,
+    ) -> Pin<Box<dyn Future<Output = Result<Option<Answer>, Failure>> + Send + 'a>> {
+        let _never_waits = watch;
+        Box::pin(async move { self.fetch(target, priority).await.map(Some) })
+    }
 
     /// Sends a request as it is ([`Upstream::forward`]), for routes that obey
     /// the origin's header fields.
@@ -116,9 +139,17 @@ impl UpstreamClient for Upstream {
         &'a self,
         target: &'a str,
         priority: RequestPriority,
-        on_queue: &'a (dyn Fn() + Send + Sync),
     ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>> {
-        Box::pin(self.fetch(target, priority, on_queue))
+        Box::pin(self.fetch(target, priority))
+    }
+
+    fn fetch_if_needed<'a>(
+        &'a self,
+        target: &'a str,
+        priority: RequestPriority,
+        watch: &'a dyn QueueWatch,
+    ) -> Pin<Box<dyn Future<Output = Result<Option<Answer>, Failure>> + Send + 'a>> {
+        Box::pin(self.fetch_if_needed(target, priority, watch))
     }
 
     fn forward<'a>(

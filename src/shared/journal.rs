@@ -181,11 +181,11 @@ impl Journal {
     ) -> Arc<Self> {
         let directory = state.directory();
         let file = directory.map_or(PositionFile::None, |directory| {
-            file::read(directory.path(), clock.system_time())
+            file::read(directory.path(), directory.identity(), clock.system_time())
         });
         let (saved, predecessor, owed) = match file {
             PositionFile::None => (None, None, Vec::new()),
-            PositionFile::Saved(saved, process) => (Some(saved), Some(process), Vec::new()),
+            PositionFile::Saved(saved, process) => (Some(saved), process, Vec::new()),
             PositionFile::Unreadable => {
                 let why = "it cannot be read how far the last run had followed the journal";
                 (None, None, vec![JournalEffect::PurgeEverything(why)])
@@ -193,7 +193,7 @@ impl Journal {
         };
         let tag = format!("{{{prefix}:j}}");
         let mut machine = JournalMachine::new(process, name.into(), saved, clock.since_boot());
-        // It had the directory, which this one has now: it has ended.
+        // If it is known, it had the directory, which this one has now: it has ended.
         machine.set_predecessor(predecessor);
         Arc::new(Self {
             keys: [tag.clone(), format!("{tag}:s"), format!("{tag}:u")],

@@ -134,8 +134,7 @@ impl Keeper {
     /// Reports about all budgets for which it is time.
     pub(crate) async fn round(&self, engine: &dyn Allowances) {
         let now = self.clock.now();
-        let budgets = self.budgets.all().into_iter();
-        let budgets = budgets.map(|(owner, budget)| (owner.shared_name(&self.prefix), budget));
+        let budgets = self.budgets.all_named(&self.prefix).into_iter();
         let due: Vec<_> = budgets
             .map(|(digest, budget)| {
                 let kept = self.kept(&digest);

@@ -41,7 +41,7 @@ use std::time::Duration;
 pub(crate) use link::{CONNECTIONS, TierLink};
 pub(crate) use look_up::SharedAnswer;
 pub(crate) use ticket::FillTicket;
-pub(crate) use usable::PeekedEntry;
+pub(crate) use usable::{PeekedEntry, SharedResponse};
 pub(crate) use value::decode_any;
 
 use super::engine::entries::EntryName;

@@ -37,7 +37,6 @@ impl UpstreamClient for StandIn {
         &'a self,
         target: &'a str,
         request: RequestPriority,
-        _on_queue: &'a (dyn Fn() + Send + Sync),
     ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>> {
         let (reply, answer) = oneshot::channel();
         self.asked().push(Asked {

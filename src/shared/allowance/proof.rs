@@ -70,7 +70,7 @@ fn each_rule_is_needed() {
             Some(_) => (0..ROW_SEEDS).filter(exceeds).collect(),
             None => (0..ROW_SEEDS).find(exceeds).into_iter().collect(),
         };
-        leave_out(None);
+        leave_out::<Rule>(None);
         let with_all = exceeding
             .iter()
             .find_map(|seed| Some((*seed, play(&weather, *seed)?)));
@@ -153,7 +153,7 @@ fn a_flush_costs_next_to_nothing() {
     let [_, minute, second] = least_used(&flushed, 250, 330);
     leave_out(Some(Rule::ClaimsAccepted));
     let [_, bare_minute, bare_second] = least_used(&flushed, 250, 330);
-    leave_out(None);
+    leave_out::<Rule>(None);
     assert!(minute >= 95 && second >= 90, "{minute} {second}");
     assert_eq!((bare_minute, bare_second), (50, 50), "the floors");
 }

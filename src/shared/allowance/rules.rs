@@ -1,6 +1,10 @@
 //! The rules that keep the sum of all allowances within the budget, each with a name, so
 //! that the proof can leave one out and show what happens. The product has them all.
 
+pub(crate) use crate::shared::left_out::has;
+#[cfg(test)]
+pub(crate) use crate::shared::left_out::leave_out;
+
 /// A rule of the allowances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rule {
@@ -56,33 +60,4 @@ pub enum Rule {
     /// R23: processes remember how many copies the engine had, since an engine that has
     /// lost its rows does not know it.
     CopiesRemembered,
-}
-
-/// Whether a rule is in force.
-#[cfg(not(test))]
-pub(crate) const fn has(_: Rule) -> bool {
-    true
-}
-
-#[cfg(test)]
-pub(crate) use left_out::{has, leave_out};
-
-#[cfg(test)]
-mod left_out {
-    use std::cell::Cell;
-
-    use super::Rule;
-
-    thread_local! {
-        static LEFT_OUT: Cell<Option<Rule>> = const { Cell::new(None) };
-    }
-
-    pub(crate) fn has(rule: Rule) -> bool {
-        LEFT_OUT.get() != Some(rule)
-    }
-
-    /// Leaves out this rule, and no other, on this thread.
-    pub(crate) fn leave_out(rule: Option<Rule>) {
-        LEFT_OUT.set(rule);
-    }
 }

@@ -14,6 +14,22 @@ use crate::upstream::admission::restrictions::{CooldownLeft, HostName};
 /// The bytes of a budget's name.
 const NAME: usize = 16;
 
+/// The most records that wait for the engine while cooldowns are added to them. Purges have
+/// the rest of the room: where they have none, one purge of everything takes the place of
+/// all records.
+pub(super) const MOST_WAITING_COOLDOWNS: usize = 512;
+
+/// Those that last longest, as many as there is room for, and how many are left out.
+pub(super) fn longest<N>(
+    mut cooldowns: Vec<(N, CooldownLeft)>,
+    room: usize,
+) -> (Vec<(N, CooldownLeft)>, usize) {
+    cooldowns.sort_by_key(|(_, left)| std::cmp::Reverse(left.longest()));
+    let left_out = cooldowns.len().saturating_sub(room);
+    cooldowns.truncate(room);
+    (cooldowns, left_out)
+}
+
 /// A cooldown of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CooldownRecord {
@@ -121,6 +137,8 @@ impl CooldownRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shared::allowance::ProcessId;
+    use crate::shared::journal::machine::{JournalMachine, MOST_WAITING};
     use crate::shared::journal::record::JournalRecord;
 
     fn seconds(seconds: u64) -> Duration {
@@ -162,5 +180,39 @@ mod tests {
         for wrong in ["", "+f", &"0g".repeat(16), &"0".repeat(33)] {
             assert_eq!(CooldownRecord::new(wrong, left, now), None, "{wrong}");
         }
+    }
+
+    /// Purges have room beside them.
+    #[test]
+    fn of_too_many_cooldowns_those_that_last_longest_are_kept() {
+        const { assert!(MOST_WAITING_COOLDOWNS * 2 <= MOST_WAITING) };
+        let of = |seconds| CooldownLeft {
+            host: HostName([7; 16]),
+            cooldown: Duration::from_secs(seconds),
+            quota: None,
+            refused: None,
+        };
+        let all = || (0..2_000).map(|nth| (nth, of(nth * 7 % 2_000)));
+        let (kept, left_out) = longest(all().collect(), MOST_WAITING_COOLDOWNS);
+        assert_eq!((kept.len(), left_out), (512, 1_488));
+        assert!(
+            kept.iter()
+                .all(|(_, left)| left.cooldown.as_secs() >= 1_488)
+        );
+        let (kept, left_out) = longest(all().collect(), 0);
+        assert_eq!((kept.len(), left_out), (0, 2_000));
+        let (kept, left_out) = longest(all().take(5).collect(), 512);
+        assert_eq!((kept.len(), left_out), (5, 0));
+        // None of them makes a purge of everything.
+        let mut machine = JournalMachine::new(ProcessId(1), "a".into(), None, Duration::ZERO);
+        let name = "0123456789abcdef".repeat(2);
+        for (_, left) in longest(all().collect(), MOST_WAITING_COOLDOWNS).0 {
+            let record = CooldownRecord::new(&name, left, 1).unwrap();
+            machine.append(JournalRecord::Cooldown(record));
+        }
+        for _ in 0..512 {
+            machine.append(JournalRecord::Unknown);
+        }
+        assert_eq!(machine.lengths().1, 1_024);
     }
 }

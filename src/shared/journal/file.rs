@@ -11,9 +11,9 @@ use super::record::RecordUid;
 use crate::portable::bytes::{Reader, put_record, take_record};
 use crate::portable::codec::CheckedPosition;
 use crate::shared::allowance::ProcessId;
-use crate::state_dir::file_options;
+use crate::state_dir::{DirectoryId, file_options};
 
-const HEAD: [u8; 17] = *b"ordgate-journal-3";
+const HEAD: [u8; 17] = *b"ordgate-journal-4";
 
 /// The name of the file.
 const FILE: &str = "journal";
@@ -23,8 +23,9 @@ const FILE: &str = "journal";
 pub(super) enum PositionFile {
     /// There is none: no earlier run has followed a journal.
     None,
-    /// With the process that has written it.
-    Saved(SavedPosition, ProcessId),
+    /// With the process that has written it, if that had this directory and not one of
+    /// which this is a copy: its process may be there still.
+    Saved(SavedPosition, Option<ProcessId>),
     /// It cannot be read, or is of another version: what was stored may have been purged
     /// since.
     Unreadable,
@@ -35,22 +36,27 @@ pub(super) fn path(directory: &Path) -> PathBuf {
     directory.join(FILE)
 }
 
-/// Reads the file. `now` is the time of day.
-pub(super) fn read(directory: &Path, now: SystemTime) -> PositionFile {
+/// Reads the file of the directory with this identity. `now` is the time of day.
+pub(super) fn read(directory: &Path, identity: DirectoryId, now: SystemTime) -> PositionFile {
     match fs::read(path(directory)) {
-        Ok(bytes) => parse(&bytes, now).unwrap_or(PositionFile::Unreadable),
+        Ok(bytes) => parse(&bytes, identity, now).unwrap_or(PositionFile::Unreadable),
         Err(error) if error.kind() == io::ErrorKind::NotFound => PositionFile::None,
         Err(_) => PositionFile::Unreadable,
     }
 }
 
-fn parse(bytes: &[u8], now: SystemTime) -> Option<PositionFile> {
+fn parse(bytes: &[u8], identity: DirectoryId, now: SystemTime) -> Option<PositionFile> {
     let mut whole = Reader(bytes);
     let mut from = Reader(take_record(&mut whole)?);
     if from.array()? != HEAD {
         return None;
     }
     let process = ProcessId(u128::from_le_bytes(from.array()?));
+    let written_in = DirectoryId {
+        device: from.u64()?,
+        inode: from.u64()?,
+    };
+    let process = (written_in == identity).then_some(process);
     let position = JournalPosition::read(&mut from)?;
     let (maker, number) = (u128::from_le_bytes(from.array()?), from.u64()?);
     let last = (number > 0).then_some(RecordUid {
@@ -73,12 +79,15 @@ fn parse(bytes: &[u8], now: SystemTime) -> Option<PositionFile> {
 /// up to a position, the last of which has this uid. It waits for the disk.
 pub(super) fn write(
     directory: &Path,
+    identity: DirectoryId,
     process: ProcessId,
     (position, last): (JournalPosition, Option<RecordUid>),
     known_at: SystemTime,
 ) -> io::Result<()> {
     let mut content = HEAD.to_vec();
     content.extend_from_slice(&process.0.to_le_bytes());
+    content.extend_from_slice(&identity.device.to_le_bytes());
+    content.extend_from_slice(&identity.inode.to_le_bytes());
     position.write(&mut content);
     // No record has the number 0.
     let (maker, number) = last.map_or((0, 0), |last| (last.process.0, last.number));
@@ -108,7 +117,11 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let directory = directory.path();
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000);
-        assert_eq!(read(directory, now), PositionFile::None);
+        let own = DirectoryId {
+            device: 5,
+            inode: 6,
+        };
+        assert_eq!(read(directory, own, now), PositionFile::None);
         let position = JournalPosition {
             generation: Generation([3; 16]),
             record: 77,
@@ -117,19 +130,26 @@ mod tests {
             process: ProcessId(8),
             number: 9,
         });
-        write(directory, ProcessId(7), (position, last), now).unwrap();
-        let read_later = |seconds| read(directory, now + Duration::from_secs(seconds));
-        let saved = |age| {
+        write(directory, own, ProcessId(7), (position, last), now).unwrap();
+        let at = |seconds| now + Duration::from_secs(seconds);
+        let read_later = |seconds| read(directory, own, at(seconds));
+        let saved = |age, process| {
             let position = SavedPosition {
                 position,
                 last,
                 age,
             };
-            PositionFile::Saved(position, ProcessId(7))
+            PositionFile::Saved(position, process)
         };
-        assert_eq!(read_later(5), saved(Duration::from_secs(5)));
-        let before = now - Duration::from_secs(5);
-        assert_eq!(read(directory, before), saved(Duration::MAX));
+        let (five, process) = (Duration::from_secs(5), Some(ProcessId(7)));
+        assert_eq!(read_later(5), saved(five, process));
+        let before = now - five;
+        assert_eq!(read(directory, own, before), saved(Duration::MAX, process));
+        // In a copy of the directory, the process that has written it may be there still.
+        for (device, inode) in [(5, 7), (4, 6)] {
+            let copy = DirectoryId { device, inode };
+            assert_eq!(read(directory, copy, at(5)), saved(five, None));
+        }
         let bytes = fs::read(path(directory)).unwrap();
         for len in 0..bytes.len() {
             fs::write(path(directory), &bytes[..len]).unwrap();

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::cooldown::CooldownRecord;
+use super::cooldown::{CooldownRecord, MOST_WAITING_COOLDOWNS, longest};
 use super::machine::{JournalEffect, JournalMachine};
 use super::record::JournalRecord;
 use super::sync::{MOST_AT_ONCE, SyncReply};
@@ -139,7 +139,16 @@ impl Journal {
         if !self.is_synced(machine) || machine.lengths().1 > MOST_AT_ONCE {
             return;
         }
-        for (budget, left) in self.budgets.take_cooldowns(&self.prefix, self.clock.now()) {
+        let cooldowns = self.budgets.take_cooldowns(&self.prefix, self.clock.now());
+        let room = MOST_WAITING_COOLDOWNS.saturating_sub(machine.lengths().1);
+        let (cooldowns, left_out) = longest(cooldowns, room);
+        if left_out > 0 {
+            tracing::warn!(
+                left_out,
+                "too many keys have cooldowns at once: other replicas do not get to know the shortest ones"
+            );
+        }
+        for (budget, left) in cooldowns {
             if let Some(record) = CooldownRecord::new(&budget, left, engine_ms) {
                 machine.append(JournalRecord::Cooldown(record));
             }
@@ -197,7 +206,13 @@ impl Journal {
             let saved = tokio::task::spawn_blocking(move || {
                 // First what was applied, then that it was.
                 disk.map_or(Ok(()), |disk| disk.sync_purges())?;
-                file::write(directory.path(), process, position, wall)
+                file::write(
+                    directory.path(),
+                    directory.identity(),
+                    process,
+                    position,
+                    wall,
+                )
             });
             match saved.await {
                 Ok(Ok(())) => last = Some((position, now)),

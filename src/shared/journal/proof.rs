@@ -76,7 +76,7 @@ fn each_rule_is_needed() {
     ] {
         leave_out(Some(rule));
         let failing = (0..ROW_SEEDS).find_map(|seed| Some((seed, play(&weather, seed)?)));
-        leave_out(None);
+        leave_out::<JournalRule>(None);
         eprintln!("{rule:?}: {failing:?}");
         match failing {
             None => wrong.push((rule, "not needed".to_owned())),

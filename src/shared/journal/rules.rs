@@ -1,6 +1,10 @@
 //! The rules that make every purge reach every replica, each with a name, so that the
 //! proof can leave one out and show what happens. The product has them all.
 
+pub(crate) use crate::shared::left_out::has;
+#[cfg(test)]
+pub(crate) use crate::shared::left_out::leave_out;
+
 /// A rule of the journal. Those that are only in the script are not in the product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum JournalRule {
@@ -28,33 +32,4 @@ pub(crate) enum JournalRule {
     /// J9: a process that has not followed the journal before applies all that is in it: it
     /// may have fetched something before.
     FirstContactApplies,
-}
-
-/// Whether a rule is in force.
-#[cfg(not(test))]
-pub(crate) const fn has(_: JournalRule) -> bool {
-    true
-}
-
-#[cfg(test)]
-pub(crate) use left_out::{has, leave_out};
-
-#[cfg(test)]
-mod left_out {
-    use std::cell::Cell;
-
-    use super::JournalRule;
-
-    thread_local! {
-        static LEFT_OUT: Cell<Option<JournalRule>> = const { Cell::new(None) };
-    }
-
-    pub(crate) fn has(rule: JournalRule) -> bool {
-        LEFT_OUT.get() != Some(rule)
-    }
-
-    /// Leaves out this rule, and no other, on this thread.
-    pub(crate) fn leave_out(rule: Option<JournalRule>) {
-        LEFT_OUT.set(rule);
-    }
 }

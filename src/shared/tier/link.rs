@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use super::client_waits::{ClientWait, ClientWaits, Waiting};
@@ -25,11 +25,11 @@ const MOST_FOLLOWERS: usize = 64;
 const MOST_FOLLOWERS_OF_CLIENT: usize = 8;
 
 /// How many long values are opened at once, each on a thread of its own for up to some 20
-/// ms; and how many look-ups wait for that, in all and of one client. More go on without
-/// their values.
+/// ms; and the bytes of those that wait for that or are being opened, in all and of one
+/// client. Look-ups beyond that go on without their values.
 const OPENERS: usize = 4;
-const MOST_OPENING: usize = 64;
-const MOST_OPENING_OF_CLIENT: usize = 32;
+const MOST_OPENING: usize = 32 << 20;
+const MOST_OPENING_OF_CLIENT: usize = 8 << 20;
 
 /// The longest that a look-up waits for one of those threads.
 const OPENING_WAIT: Duration = Duration::from_secs(1);
@@ -47,9 +47,9 @@ pub(crate) struct TierLink {
     fill_wait: AtomicU64,
     /// How long a call may take, in milliseconds.
     timeout: AtomicU64,
-    followers: ClientWaits,
-    opening: ClientWaits,
-    openers: Semaphore,
+    followers: Arc<ClientWaits>,
+    opening: Arc<ClientWaits>,
+    openers: Arc<Semaphore>,
     queues: [PutQueue; CONNECTIONS],
     /// The bytes of all queues.
     waiting: AtomicUsize,
@@ -58,10 +58,11 @@ pub(crate) struct TierLink {
     clock: Clock,
 }
 
-/// Lets a look-up open a long value, for as long as it exists.
-pub(super) struct LongValuePermit<'l> {
-    _permit: SemaphorePermit<'l>,
-    _wait: ClientWait<'l>,
+/// Lets a look-up open a long value, for as long as it exists. The thread that opens it has
+/// it: the look-up may be given up meanwhile.
+pub(super) struct LongValuePermit {
+    _permit: OwnedSemaphorePermit,
+    _wait: ClientWait,
 }
 
 fn millis(span: Duration) -> u64 {
@@ -79,7 +80,7 @@ impl TierLink {
             timeout: AtomicU64::new(0),
             followers: ClientWaits::new(MOST_FOLLOWERS, MOST_FOLLOWERS_OF_CLIENT),
             opening: ClientWaits::new(MOST_OPENING, MOST_OPENING_OF_CLIENT),
-            openers: Semaphore::new(OPENERS),
+            openers: Arc::new(Semaphore::new(OPENERS)),
             queues: std::array::from_fn(|_| PutQueue::new()),
             waiting: AtomicUsize::new(0),
             counts: TierCounts::default(),
@@ -163,15 +164,15 @@ impl TierLink {
     }
 
     /// Lets a request of a client wait for another replica's fetch, unless too many do.
-    pub(super) fn follow(&self, client: Waiting) -> Option<ClientWait<'_>> {
-        self.followers.begin(client)
+    pub(super) fn follow(&self, client: Waiting) -> Option<ClientWait> {
+        self.followers.begin(client, 1)
     }
 
-    /// Waits until a long value may be opened for a client; `None` if too many wait, or
-    /// for too long.
-    pub(super) async fn open_long(&self, client: Waiting) -> Option<LongValuePermit<'_>> {
-        let wait = self.opening.begin(client)?;
-        let permit = timeout(OPENING_WAIT, self.openers.acquire()).await;
+    /// Waits until a value of so many bytes may be opened for a client; `None` if too many
+    /// bytes wait, or for too long.
+    pub(super) async fn open_long(&self, client: Waiting, bytes: usize) -> Option<LongValuePermit> {
+        let wait = self.opening.begin(client, bytes)?;
+        let permit = timeout(OPENING_WAIT, self.openers.clone().acquire_owned()).await;
         Some(LongValuePermit {
             _permit: permit.ok()?.ok()?,
             _wait: wait,

@@ -10,11 +10,10 @@ use super::client_waits::{ClientWait, Waiting};
 use super::counts::count;
 use super::puts::PutJob;
 use super::ticket::FillTicket;
-use super::usable::{EngineTime, PeekedEntry, Restored, UnusableReason};
+use super::usable::{EngineTime, PeekedEntry, SharedResponse, UnusableReason};
 use super::value::received_of;
 use crate::cache::StoredResponse;
 use crate::cache::key::Key;
-use crate::cache::sequence::PurgeSequence;
 use crate::portable::meanings::RouteMeaning;
 use crate::shared::engine::SharedError;
 use crate::shared::engine::entries::{EntryName, FillToken, FoundEntry, GivenUp, LookUp};
@@ -32,14 +31,7 @@ const MOST_UNUSABLE: usize = 3;
 /// What came of a look-up.
 pub(crate) enum SharedAnswer {
     /// A response that may be used here.
-    Have {
-        /// The key under which it is to be stored in memory.
-        own: Key,
-        /// The response.
-        stored: Box<StoredResponse>,
-        /// The purges that it was checked against.
-        sequence: PurgeSequence,
-    },
+    Have(SharedResponse),
     /// It is to be fetched, with a ticket by which the response can be stored for others.
     Fetch(Option<FillTicket>),
 }
@@ -58,16 +50,22 @@ struct Looking<'l> {
     /// The last response that was of no use.
     unusable: Option<FillToken>,
     tries: usize,
+    /// Whether it waits while another replica fetches the response.
+    waits: bool,
     /// Counts it among those that wait, once it has to.
-    wait: Option<ClientWait<'l>>,
+    wait: Option<ClientWait>,
 }
 
 /// What is done after a reply.
 enum NextStep {
-    Use(Restored),
-    Fetch { is_leader: bool },
+    Use(SharedResponse),
+    Fetch {
+        is_leader: bool,
+    },
     AskAgain,
     Wait(Duration),
+    /// Another replica fetches it, and the look-up is not to wait.
+    Leave,
 }
 
 impl SharedTier {
@@ -80,10 +78,37 @@ impl SharedTier {
         (client, locks): (Waiting, bool),
         own_key: &(dyn Fn(&StoredResponse) -> Key + Sync),
     ) -> SharedAnswer {
-        let Some(route) = self.route(key) else {
-            return SharedAnswer::Fetch(None);
+        let looking = self.looking(key, (client, locks), true);
+        let found = match looking {
+            Some(looking) => looking.run(own_key).await,
+            None => None,
         };
-        let looking = Looking {
+        found.unwrap_or(SharedAnswer::Fetch(None))
+    }
+
+    /// Looks the response for a key up once more before it is fetched, since another
+    /// replica may have fetched it meanwhile. `None` if one does so now, and the client may
+    /// wait for that.
+    pub(crate) async fn look_up_at_once(
+        self: &Arc<Self>,
+        key: &Key,
+        (client, locks): (Waiting, bool),
+        own_key: &(dyn Fn(&StoredResponse) -> Key + Sync),
+    ) -> Option<SharedAnswer> {
+        match self.looking(key, (client, locks), false) {
+            Some(looking) => looking.run(own_key).await,
+            None => Some(SharedAnswer::Fetch(None)),
+        }
+    }
+
+    fn looking<'l>(
+        self: &'l Arc<Self>,
+        key: &'l Key,
+        (client, locks): (Waiting, bool),
+        waits: bool,
+    ) -> Option<Looking<'l>> {
+        let route = self.route(key)?;
+        Some(Looking {
             tier: self,
             client,
             route,
@@ -94,9 +119,9 @@ impl SharedTier {
             began: Instant::now(),
             unusable: None,
             tries: 0,
+            waits,
             wait: None,
-        };
-        looking.run(own_key).await
+        })
     }
 
     /// What the engine has for a key, usable or not. Nothing is counted or locked.
@@ -139,14 +164,18 @@ impl SharedTier {
 }
 
 impl Looking<'_> {
-    async fn run(mut self, own_key: &(dyn Fn(&StoredResponse) -> Key + Sync)) -> SharedAnswer {
+    /// `None` if it leaves, since another replica fetches it.
+    async fn run(
+        mut self,
+        own_key: &(dyn Fn(&StoredResponse) -> Key + Sync),
+    ) -> Option<SharedAnswer> {
         let link = &self.tier.link;
         let engine = link.engine(&self.name).filter(|_| link.is_used());
         loop {
             // Before the engine is asked: what is fetched after that was not purged before.
             let (Some(engine), Some(position)) = (engine, link.journal().position()) else {
                 count(&link.counts().skipped);
-                return SharedAnswer::Fetch(None);
+                return Some(SharedAnswer::Fetch(None));
             };
             let look_up = LookUp {
                 unusable: self.unusable,
@@ -158,7 +187,7 @@ impl Looking<'_> {
             let arrived = link.now();
             let reply = match reply {
                 Ok(reply) => reply,
-                Err(error) => return self.failed(&error),
+                Err(error) => return Some(self.failed(&error)),
             };
             let time = EngineTime {
                 now_ms: reply.now_ms,
@@ -168,13 +197,10 @@ impl Looking<'_> {
             match self.next(reply.found, time, own_key).await {
                 NextStep::AskAgain => {}
                 NextStep::Wait(pause) => sleep(pause).await,
+                NextStep::Leave => return None,
                 NextStep::Use(restored) => {
                     count(&link.counts().hits);
-                    return SharedAnswer::Have {
-                        own: restored.own,
-                        stored: restored.stored,
-                        sequence: restored.sequence,
-                    };
+                    return Some(SharedAnswer::Have(restored));
                 }
                 NextStep::Fetch { is_leader } => {
                     let ticket = FillTicket::new(
@@ -184,7 +210,7 @@ impl Looking<'_> {
                         (position, time),
                         self.name,
                     );
-                    return SharedAnswer::Fetch(Some(ticket));
+                    return Some(SharedAnswer::Fetch(Some(ticket)));
                 }
             }
         }
@@ -254,6 +280,9 @@ impl Looking<'_> {
         if self.wait.is_none() || left.is_zero() {
             count(&link.counts().unlocked);
             return NextStep::Fetch { is_leader: false };
+        }
+        if !self.waits {
+            return NextStep::Leave;
         }
         if is_first {
             count(&link.counts().followed);

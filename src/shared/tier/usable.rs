@@ -107,13 +107,13 @@ pub(super) struct OpenedValue {
 }
 
 /// A response of another replica that may be used here.
-pub(super) struct Restored {
-    /// The key under which it is stored in memory.
-    pub(super) own: Key,
+pub(crate) struct SharedResponse {
+    /// The key under which it is to be stored in memory.
+    pub(crate) own: Key,
     /// The response.
-    pub(super) stored: Box<StoredResponse>,
+    pub(crate) stored: Box<StoredResponse>,
     /// The purges that it was checked against.
-    pub(super) sequence: PurgeSequence,
+    pub(crate) sequence: PurgeSequence,
 }
 
 /// The chain stamp here of a response of another replica; `None` if it is not known
@@ -152,14 +152,17 @@ impl SharedTier {
         found: Vec<u8>,
         time: EngineTime,
         own_key: &(dyn Fn(&StoredResponse) -> Key + Sync),
-    ) -> Result<Restored, UnusableReason> {
+    ) -> Result<SharedResponse, UnusableReason> {
         let short = (found.len() <= LONG).then(|| self.open(route, key, &found, time, LONG));
         let opened = match short {
             Some(Err(UnusableReason::Foreign)) | None => {
-                let permit = self.link.open_long(client).await;
-                let _permit = permit.ok_or(UnusableReason::Busy)?;
+                let permit = self.link.open_long(client, found.len()).await;
+                let permit = permit.ok_or(UnusableReason::Busy)?;
                 let (tier, key) = (self.clone(), key.clone());
-                let open = move || tier.open(route, &key, &found, time, MOST_PLAIN);
+                let open = move || {
+                    let _permit = permit;
+                    tier.open(route, &key, &found, time, MOST_PLAIN)
+                };
                 let opened = tokio::task::spawn_blocking(open).await;
                 opened.unwrap_or(Err(UnusableReason::Foreign))?
             }
@@ -216,7 +219,7 @@ impl SharedTier {
         key: &Key,
         opened: OpenedValue,
         own_key: &(dyn Fn(&StoredResponse) -> Key + Sync),
-    ) -> Result<Restored, UnusableReason> {
+    ) -> Result<SharedResponse, UnusableReason> {
         let OpenedValue {
             stored,
             journal,
@@ -259,7 +262,7 @@ impl SharedTier {
                 Some(_) | None => UnusableReason::Expired,
             });
         }
-        Ok(Restored {
+        Ok(SharedResponse {
             own,
             stored: Box::new(stored),
             sequence,

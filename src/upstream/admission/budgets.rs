@@ -57,6 +57,8 @@ struct BudgetRecord {
     budget: Arc<SharedBudget>,
     /// Since when no upstream uses it.
     unused_since: Option<Moment>,
+    /// Its name among replicas, and for which prefix: a digest, which is computed once.
+    name: Option<(Box<str>, Arc<str>)>,
 }
 
 /// What a budget belongs to.
@@ -207,21 +209,19 @@ impl Budgets {
 
     /// Own cooldowns that other replicas do not know, each with the name of its budget
     /// among replicas with this prefix.
-    pub(crate) fn take_cooldowns(&self, prefix: &str, now: Moment) -> Vec<(String, CooldownLeft)> {
+    pub(crate) fn take_cooldowns(
+        &self,
+        prefix: &str,
+        now: Moment,
+    ) -> Vec<(Arc<str>, CooldownLeft)> {
         let has_some = |sharing: &Sharing| sharing.has_cooldowns.swap(false, AcqRel);
         if !self.sharing.as_ref().is_some_and(has_some) {
             return Vec::new();
         }
-        let all = self.all().into_iter();
-        let each = all.flat_map(|(owner, budget)| {
-            let taken = budget.take_cooldowns(now);
-            let name = (!taken.is_empty()).then(|| owner.shared_name(prefix));
-            name.into_iter().flat_map(move |name| {
-                taken
-                    .clone()
-                    .into_iter()
-                    .map(move |left| (name.clone(), left))
-            })
+        let all = self.all_named(prefix).into_iter();
+        let each = all.flat_map(|(name, budget)| {
+            let taken = budget.take_cooldowns(now).into_iter();
+            taken.map(move |left| (name.clone(), left))
         });
         each.collect()
     }
@@ -233,8 +233,8 @@ impl Budgets {
         left: CooldownLeft,
         now: Moment,
     ) {
-        for (owner, budget) in self.all() {
-            if owner.shared_name(prefix) == name {
+        for (own, budget) in self.all_named(prefix) {
+            if *own == *name {
                 budget.receive_cooldown(left, now);
             }
         }
@@ -279,19 +279,26 @@ impl Budgets {
                 owner: owner.clone(),
                 budget: budget.clone(),
                 unused_since: None,
+                name: None,
             });
             budget
         });
         budget.handle(queue)
     }
 
-    /// The budgets of all keys, each with its owner.
-    pub(crate) fn all(&self) -> Vec<(BudgetOwner, Arc<SharedBudget>)> {
-        let records = lock(&self.records);
-        let records = records.iter();
-        records
-            .map(|record| (record.owner.clone(), record.budget.clone()))
-            .collect()
+    /// The budgets of all keys, each with its name among replicas with this prefix.
+    pub(crate) fn all_named(&self, prefix: &str) -> Vec<(Arc<str>, Arc<SharedBudget>)> {
+        let mut records = lock(&self.records);
+        let named = records.iter_mut().map(|record| {
+            let known = record.name.take_if(|(of, _)| **of == *prefix);
+            let named = known.unwrap_or_else(|| {
+                let name = record.owner.shared_name(prefix);
+                (prefix.into(), name.into())
+            });
+            let name = record.name.insert(named).1.clone();
+            (name, record.budget.clone())
+        });
+        named.collect()
     }
 
     /// How many budgets are remembered.

@@ -1,8 +1,6 @@
 //! Fetching a canonical target: attempts one after another, or a hedge beside a
 //! slow one, until one is answered or no further attempt is useful.
 
-use std::future::poll_fn;
-use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
@@ -15,29 +13,43 @@ use crate::upstream::answer::Answer;
 use crate::upstream::counters::SendReason;
 use crate::upstream::endpoint::{Endpoint, EndpointPermit};
 use crate::upstream::keys::BudgetPermit;
-use crate::upstream::{Failure, Priority, RequestPriority, TimedOut, Upstream};
+use crate::upstream::{Failure, Priority, QueueWatch, RequestPriority, TimedOut, Upstream};
 
 /// The delay of a hedge is computed from this many recent answers, at least.
 const LEAST_SAMPLES: u64 = 20;
 /// The shortest delay of a hedge: a shorter one gains nothing.
 const LEAST_HEDGE: Duration = Duration::from_millis(5);
-/// A request that waits for longer for its admission counts as queued.
-const SHORT_WAIT: Duration = Duration::from_millis(250);
 
 impl Upstream {
-    /// Fetches a canonical target and judges the answer. Calls `on_queue` when the request
-    /// has waited for its admission for 250 ms.
+    /// Fetches a canonical target and judges the answer.
     ///
     /// # Errors
     /// How it failed, within the sum of `queue_timeout` and `timeout`.
-    pub async fn fetch(
+    pub async fn fetch(&self, target: &str, priority: RequestPriority) -> Result<Answer, Failure> {
+        let attempts = Attempts::default();
+        let max_wait = self.settings.admission.queue_timeout;
+        let admitted = self.admit(priority, &attempts, max_wait).await?;
+        self.fetch_with(target, priority, attempts, admitted).await
+    }
+
+    /// Fetches a canonical target, unless that is no longer needed after a wait for its
+    /// admission. A request that has waited for 250 ms is reported to `watch`, which is
+    /// asked before anything is taken out of the budget for it.
+    ///
+    /// # Errors
+    /// As [`fetch`](Self::fetch).
+    pub async fn fetch_if_needed(
         &self,
         target: &str,
         priority: RequestPriority,
-        on_queue: &(dyn Fn() + Send + Sync),
-    ) -> Result<Answer, Failure> {
+        watch: &dyn QueueWatch,
+    ) -> Result<Option<Answer>, Failure> {
         let attempts = Attempts::default();
-        self.fetch_with(target, priority, attempts, on_queue).await
+        let Some(admitted) = self.admit_watched(priority, &attempts, watch).await? else {
+            return Ok(None);
+        };
+        let answer = self.fetch_with(target, priority, attempts, admitted);
+        answer.await.map(Some)
     }
 
     /// Fetches a status path from this standby alone.
@@ -47,7 +59,9 @@ impl Upstream {
     pub async fn fetch_standby(&self, at: usize, target: &str) -> Result<Answer, Failure> {
         let priority = RequestPriority::own(Priority::Probe);
         let attempts = Attempts::only(at);
-        self.fetch_with(target, priority, attempts, &|| {}).await
+        let max_wait = self.settings.admission.queue_timeout;
+        let admitted = self.admit(priority, &attempts, max_wait).await?;
+        self.fetch_with(target, priority, attempts, admitted).await
     }
 
     /// Checks that a standby answers, whatever the answer is.
@@ -83,24 +97,8 @@ impl Upstream {
         target: &str,
         priority: RequestPriority,
         mut attempts: Attempts,
-        on_queue: &(dyn Fn() + Send + Sync),
+        mut admitted: (EndpointPermit, BudgetPermit),
     ) -> Result<Answer, Failure> {
-        let max_wait = self.settings.admission.queue_timeout;
-        let mut admitted = {
-            let admission = self.admit(priority, &attempts, max_wait);
-            tokio::pin!(admission);
-            match poll_fn(|context| Poll::Ready(admission.as_mut().poll(context))).await {
-                Poll::Ready(admitted) => admitted?,
-                // It waits for nothing else.
-                Poll::Pending => match timeout(SHORT_WAIT, &mut admission).await {
-                    Ok(admitted) => admitted?,
-                    Err(_elapsed) => {
-                        on_queue();
-                        admission.await?
-                    }
-                },
-            }
-        };
         let deadline = Instant::now() + self.settings.timeouts.whole;
         self.retries().deposit(self.clock.now());
         let mut reason = SendReason::First(priority.priority);

@@ -32,7 +32,6 @@ impl UpstreamClient for Origin {
         &'a self,
         _target: &'a str,
         _wish: RequestPriority,
-        _on_queue: &'a (dyn Fn() + Send + Sync),
     ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>> {
         Box::pin(async { Err(Failure::Terminated) })
     }

@@ -77,7 +77,7 @@ fn a_replica_without_a_state_directory_waits_a_window_out() {
     let added = budgets.handle(&owner("other"), &queue, clock.now());
     added.join(demand(60, 8));
     assert_eq!(taken(&added, clock.now()), 4);
-    assert_eq!(budgets.all().len(), 2);
+    assert_eq!(budgets.all_named("ordgate").len(), 2);
 }
 
 #[test]
@@ -332,4 +332,18 @@ proptest! {
             }
         }
     }
+}
+
+/// The digest of a name is computed once, since cooldowns and reports need all of them.
+#[test]
+fn the_name_of_a_budget_is_computed_once_for_each_prefix() {
+    let (clock, budgets) = (Clock::manual(), Budgets::new());
+    let queue = AdmissionQueue::new(1, clock.clone());
+    let _handle = budgets.handle(&owner("s3cret"), &queue, clock.now());
+    let name = |prefix| budgets.all_named(prefix)[0].0.clone();
+    let (first, again, other) = (name("ordgate"), name("ordgate"), name("other"));
+    assert!(Arc::ptr_eq(&first, &again));
+    assert_eq!(*first, *owner("s3cret").shared_name("ordgate"));
+    assert_eq!(*other, *owner("s3cret").shared_name("other"));
+    assert_eq!(name("ordgate"), first);
 }

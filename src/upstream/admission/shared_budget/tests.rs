@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 use super::*;
 use crate::upstream::admission::allowance::{self, BudgetUse, Grant, Replicas};
 use crate::upstream::admission::limit_report::LimitWindow;
+use crate::upstream::admission::restrictions::{COOLDOWNS, CooldownLeft, HostName};
 
 struct Replica {
     budget: Arc<SharedBudget>,
@@ -230,4 +231,49 @@ fn a_permit_grows_old_by_the_clock_that_is_never_suspended() {
     replica.pass(600_000);
     assert!(alone.is_current(entry, Duration::ZERO));
     assert_eq!(alone.allowance(), None);
+}
+
+/// Each record takes the place of a purge in the journal: short cooldowns are not
+/// announced, nor those that are hardly longer than is known, nor those of too many hosts.
+#[test]
+fn a_cooldown_is_announced_if_it_is_long_enough_and_news() {
+    let replica = Replica::start();
+    let millis = Duration::from_millis;
+    let of = |host: u8, left| CooldownLeft {
+        host: HostName([host; 16]),
+        cooldown: left,
+        quota: None,
+        refused: None,
+    };
+    let announced = |host, left| {
+        let now = replica.clock.now();
+        replica.handle.announce_cooldown(of(host, left), now);
+        let taken = replica.budget.take_cooldowns(now);
+        taken.iter().map(|left| left.cooldown).max()
+    };
+    for (host, left, is_news) in [
+        (1, 4_999, false),
+        (1, 5_000, true),
+        // As long, and longer by what does not count.
+        (1, 5_000, false),
+        (1, 10_000, false),
+        (1, 10_001, true),
+        (2, 4_999, false),
+        (2, 5_000, true),
+        (1, 15_001, false),
+        (1, 15_002, true),
+    ] {
+        let left = millis(left);
+        assert_eq!(announced(host, left), is_news.then_some(left), "{left:?}");
+    }
+    // What is known ends.
+    replica.clock.advance(millis(20_000));
+    assert_eq!(announced(1, millis(5_000)), Some(millis(5_000)));
+    let now = replica.clock.now();
+    for host in 0..=u8::MAX {
+        replica
+            .handle
+            .announce_cooldown(of(host, millis(9_000)), now);
+    }
+    assert_eq!(replica.budget.take_cooldowns(now).len(), COOLDOWNS);
 }

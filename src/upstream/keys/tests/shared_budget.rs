@@ -1,10 +1,14 @@
 //! Budgets that several upstreams share, and limits that the upstream reports.
 
+use std::num::NonZeroU32;
+
 use http::StatusCode;
 
 use super::*;
+use crate::upstream::admission::allowance::Replicas;
 use crate::upstream::admission::limit_report::{LimitReport, LimitWindow, ReportedLimit};
 use crate::upstream::admission::queue::NotAdmitted;
+use crate::upstream::admission::restrictions::{CooldownLeft, HostName};
 
 /// Upstreams with the same key share its budget, but not refusals of the key.
 #[test]
@@ -165,7 +169,7 @@ async fn more_budget_at_one_upstream_wakes_requests_at_another() {
 #[tokio::test(start_paused = true)]
 async fn a_replica_takes_a_request_again_before_it_sends_it_late() {
     let clock = Clock::manual();
-    let replicas = crate::upstream::Replicas {
+    let replicas = Replicas {
         count: 2.try_into().unwrap(),
         floor_percent: 100,
     };
@@ -197,7 +201,7 @@ async fn a_replica_takes_a_request_again_before_it_sends_it_late() {
 #[tokio::test(start_paused = true)]
 async fn a_replica_writes_no_request_that_has_waited_too_long_for_a_connection() {
     let clock = Clock::manual();
-    let replicas = crate::upstream::Replicas {
+    let replicas = Replicas {
         count: 2.try_into().unwrap(),
         floor_percent: 100,
     };
@@ -228,4 +232,92 @@ async fn a_replica_writes_no_request_that_has_waited_too_long_for_a_connection()
     });
     // 62 s have passed since it was taken, by the clock that is never suspended.
     assert_eq!(permit.in_time(time, request).await, Err(Late));
+}
+
+/// A replica with a key, or without one.
+fn replica(list: &str, clock: &Clock) -> (Arc<Keys>, Arc<Budgets>) {
+    let replicas = Replicas {
+        count: NonZeroU32::new(2).unwrap(),
+        floor_percent: 50,
+    };
+    let budgets = Budgets::new().shared(replicas, clock.clone());
+    let keys = upstream(list, server(), Rates::of(1_000, 1_000), &budgets, clock);
+    (keys, budgets)
+}
+
+/// A cooldown of the key in another replica, in milliseconds: after 429, of the quota, and
+/// after 403.
+fn found_elsewhere(times: [u64; 3]) -> CooldownLeft {
+    let some = |millis: u64| (millis > 0).then(|| Duration::from_millis(millis));
+    CooldownLeft {
+        host: HostName::new("default", &host("http://server")),
+        cooldown: some(times[0]).unwrap_or_default(),
+        quota: some(times[1]),
+        refused: some(times[2]).map(|left| (StatusCode::FORBIDDEN, left)),
+    }
+}
+
+fn receive(budgets: &Budgets, left: CooldownLeft, clock: &Clock) {
+    let key = ApiKey::list("a-key").unwrap().remove(0);
+    let name = BudgetOwner::Key(key.value).shared_name("ordgate");
+    budgets.receive_cooldown(("ordgate", &name), left, clock.now());
+}
+
+#[test]
+fn what_another_replica_has_found_of_a_key_applies_here() {
+    // Its state then, and when one request may be sent.
+    for (times, state, wait) in [
+        ([30_000, 0, 0], "cooling", 30_000),
+        // No longer at once than a request needs to find out.
+        ([300_000, 0, 0], "cooling", 60_000),
+        ([0, 90_000, 0], "quota-spent", 90_000),
+        // It may be the address that was refused: one request tries the key here.
+        ([0, 0, 60_000], "quarantined", 0),
+        ([30_000, 0, 60_000], "quarantined", 30_000),
+        ([0, 90_000, 60_000], "quarantined", 0),
+    ] {
+        let clock = Clock::manual();
+        let (keys, budgets) = replica("a-key", &clock);
+        keys.permit(Priority::Miss);
+        receive(&budgets, found_elsewhere(times), &clock);
+        if wait > 0 {
+            assert!(keys.take(Priority::Miss).is_err(), "{times:?}");
+            assert_eq!(keys.worst().state(), state, "{times:?}");
+            clock.advance(Duration::from_millis(wait - 1));
+            assert!(keys.take(Priority::Miss).is_err(), "{times:?}");
+            clock.advance(Duration::from_millis(1));
+        }
+        let trial = keys.take(Priority::Miss);
+        assert!(trial.is_ok(), "{times:?}: {:?}", trial.err());
+        let second = keys.take(Priority::Miss);
+        assert_eq!(second.is_ok(), state == "cooling", "{times:?}");
+    }
+}
+
+#[test]
+fn a_suspension_of_its_own_has_precedence_over_what_another_replica_has_found() {
+    let clock = Clock::manual();
+    let (keys, budgets) = replica("a-key", &clock);
+    let refused = keys.permit(Priority::Miss);
+    refused.mark_refused(StatusCode::UNAUTHORIZED);
+    drop(refused);
+    let own = keys.take(Priority::Miss).err();
+    receive(&budgets, found_elsewhere([0, 900_000, 900_000]), &clock);
+    assert_eq!(keys.take(Priority::Miss).err(), own);
+    assert_eq!(keys.worst().state(), "quarantined");
+}
+
+/// A server may refuse requests without a key for the address that they come from: that
+/// concerns no other replica.
+#[test]
+fn the_cooldown_of_an_upstream_without_a_key_stays_here() {
+    for (list, announced) in [("a-key", 1), ("", 0)] {
+        let clock = Clock::manual();
+        let (keys, budgets) = replica(list, &clock);
+        keys.permit(Priority::Miss)
+            .start_cooldown(Duration::from_secs(60));
+        let taken = budgets.take_cooldowns("ordgate", clock.now());
+        assert_eq!(taken.len(), announced, "{list:?}");
+        assert!(keys.take(Priority::Miss).is_err());
+    }
 }
