@@ -21,6 +21,7 @@ mod log;
 mod pattern;
 mod print;
 mod problem;
+mod reference;
 mod routes;
 mod schema;
 mod server;
@@ -36,6 +37,7 @@ use std::time::Duration;
 
 use http::{HeaderName, Uri};
 pub use problem::ConfigProblem;
+pub use reference::{ReferenceKey, ReferenceTable, reference};
 pub use schema::schema;
 pub use server::{AdminSettings, Runtime, ServerSettings};
 pub use shared::{ReplicaOverrides, ReplicaSettings, replica_count, replica_name};

@@ -148,6 +148,8 @@ pub(super) struct DeclaredKey {
     /// which it is allowed.
     pub(super) only_with: Option<(&'static str, &'static [&'static str])>,
     pub(super) inner: Inner,
+    /// What is allowed, in words.
+    pub(super) allowed: String,
     pub(super) schema: serde_json::Value,
 }
 
@@ -169,6 +171,7 @@ impl DeclaredKey {
             is_required: false,
             only_with: None,
             inner: kind.inner(),
+            allowed: kind.allowed(),
             schema: kind.schema(),
         }
     }

@@ -1,5 +1,6 @@
 //! The binary: start, output and exit.
 
+mod command_line;
 mod health;
 mod mistakes;
 mod signals;
