@@ -36,26 +36,28 @@ ENV CFLAGS="-ffile-prefix-map=/build=/ordgate -ffile-prefix-map=/usr/local/cargo
 COPY Cargo.toml Cargo.lock ./
 RUN mkdir -p src benches/fleet && \
     for name in walk memory offload state fleet fleet/tests; do touch "benches/$name.rs"; done && \
-    touch src/lib.rs && echo 'fn main() {}' >src/main.rs && \
+    echo '//! Empty.' >src/lib.rs && printf '//! Empty.\nfn main() {}\n' >src/main.rs && \
     cargo auditable build --locked --profile packaged --target "$(uname -m)-unknown-linux-musl"
 
-# What `ordgate --version` says: --build-arg ORDGATE_BUILD_COMMIT="$(git rev-parse HEAD)"
-# --build-arg SOURCE_DATE_EPOCH="$(git log -1 --format=%ct)"
-ARG ORDGATE_BUILD_COMMIT
-ARG SOURCE_DATE_EPOCH
+# What `ordgate --version` says: --build-arg COMMIT="$(git rev-parse HEAD)" --build-arg
+# COMMIT_TIME="$(git log -1 --format=%ct)". Not by the variables that build.rs reads: a change of
+# SOURCE_DATE_EPOCH builds dependencies anew.
+ARG COMMIT
+ARG COMMIT_TIME
 COPY . .
-RUN touch src/lib.rs src/main.rs && \
+RUN if [ -n "$COMMIT" ]; then echo "$COMMIT $COMMIT_TIME" >build-commit; fi && \
+    touch src/lib.rs src/main.rs && \
     cargo auditable build --locked --profile packaged --target "$(uname -m)-unknown-linux-musl" && \
     install -D -s -m 0755 "target/$(uname -m)-unknown-linux-musl/packaged/ordgate" /image/usr/bin/ordgate && \
     install -D -m 0644 /etc/ssl/certs/ca-certificates.crt /image/etc/ssl/certs/ca-certificates.crt && \
     install -d -m 0700 /state/ordgate
 
 FROM scratch
-ARG ORDGATE_BUILD_COMMIT
+ARG COMMIT
 LABEL org.opencontainers.image.title="ordgate" \
       org.opencontainers.image.description="A caching gateway for the Ordinals and Runes read API" \
       org.opencontainers.image.licenses="MIT OR Apache-2.0" \
-      org.opencontainers.image.revision="${ORDGATE_BUILD_COMMIT}"
+      org.opencontainers.image.revision="${COMMIT}"
 COPY --from=build /image/ /
 COPY --from=build --chown=65532:65532 /state/ /var/lib/
 ENV PATH=/usr/bin
