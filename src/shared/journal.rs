@@ -184,7 +184,7 @@ impl Journal {
         });
         let (saved, predecessor, owed) = match file {
             PositionFile::None => (None, None, Vec::new()),
-            PositionFile::Saved(saved, process) => (Some(saved), process, Vec::new()),
+            PositionFile::Saved(saved, process) => (Some(saved), Some(process), Vec::new()),
             PositionFile::Unreadable => {
                 let why = "it cannot be read how far the last run had followed the journal";
                 (None, None, vec![JournalEffect::PurgeEverything(why)])

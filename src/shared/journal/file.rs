@@ -6,16 +6,14 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use super::machine::SavedPosition;
-use super::position::JournalPosition;
+use super::position::{JournalPosition, SavedPosition};
+use super::record::RecordUid;
 use crate::portable::bytes::{Reader, put_record, take_record};
 use crate::portable::codec::CheckedPosition;
 use crate::shared::allowance::ProcessId;
 use crate::state_dir::file_options;
 
-const HEAD: [u8; 17] = *b"ordgate-journal-2";
-/// Of a file that does not say which process has written it.
-const OLD_HEAD: [u8; 17] = *b"ordgate-journal-1";
+const HEAD: [u8; 17] = *b"ordgate-journal-3";
 
 /// The name of the file.
 const FILE: &str = "journal";
@@ -25,9 +23,10 @@ const FILE: &str = "journal";
 pub(super) enum PositionFile {
     /// There is none: no earlier run has followed a journal.
     None,
-    /// With the process that has written it, if it says so.
-    Saved(SavedPosition, Option<ProcessId>),
-    /// It cannot be read: what was stored may have been purged since.
+    /// With the process that has written it.
+    Saved(SavedPosition, ProcessId),
+    /// It cannot be read, or is of another version: what was stored may have been purged
+    /// since.
     Unreadable,
 }
 
@@ -48,30 +47,43 @@ pub(super) fn read(directory: &Path, now: SystemTime) -> PositionFile {
 fn parse(bytes: &[u8], now: SystemTime) -> Option<PositionFile> {
     let mut whole = Reader(bytes);
     let mut from = Reader(take_record(&mut whole)?);
-    let head: [u8; 17] = from.array()?;
-    let process = match head {
-        HEAD => Some(ProcessId(u128::from_le_bytes(from.array()?))),
-        OLD_HEAD => None,
-        _ => return None,
-    };
+    if from.array()? != HEAD {
+        return None;
+    }
+    let process = ProcessId(u128::from_le_bytes(from.array()?));
     let position = JournalPosition::read(&mut from)?;
+    let (maker, number) = (u128::from_le_bytes(from.array()?), from.u64()?);
+    let last = (number > 0).then_some(RecordUid {
+        process: ProcessId(maker),
+        number,
+    });
     let written = SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(from.u64()?))?;
     // The clock was set back: how old it is, is not known.
     let age = now.duration_since(written).unwrap_or(Duration::MAX);
-    let saved = PositionFile::Saved(SavedPosition { position, age }, process);
+    let saved = SavedPosition {
+        position,
+        last,
+        age,
+    };
+    let saved = PositionFile::Saved(saved, process);
     (from.is_at_end() && whole.is_at_end()).then_some(saved)
 }
 
-/// Writes the file in place of the one that is there. It waits for the disk.
+/// Writes the file in place of the one that is there: this process has applied all records
+/// up to a position, the last of which has this uid. It waits for the disk.
 pub(super) fn write(
     directory: &Path,
     process: ProcessId,
-    position: JournalPosition,
+    (position, last): (JournalPosition, Option<RecordUid>),
     known_at: SystemTime,
 ) -> io::Result<()> {
     let mut content = HEAD.to_vec();
     content.extend_from_slice(&process.0.to_le_bytes());
     position.write(&mut content);
+    // No record has the number 0.
+    let (maker, number) = last.map_or((0, 0), |last| (last.process.0, last.number));
+    content.extend_from_slice(&maker.to_le_bytes());
+    content.extend_from_slice(&number.to_le_bytes());
     let since = known_at.duration_since(SystemTime::UNIX_EPOCH);
     let millis = since.unwrap_or_default().as_millis();
     let millis = u64::try_from(millis).unwrap_or(u64::MAX);
@@ -101,24 +113,24 @@ mod tests {
             generation: Generation([3; 16]),
             record: 77,
         };
-        write(directory, ProcessId(7), position, now).unwrap();
+        let last = Some(RecordUid {
+            process: ProcessId(8),
+            number: 9,
+        });
+        write(directory, ProcessId(7), (position, last), now).unwrap();
         let read_later = |seconds| read(directory, now + Duration::from_secs(seconds));
         let saved = |age| {
-            let position = SavedPosition { position, age };
-            PositionFile::Saved(position, Some(ProcessId(7)))
+            let position = SavedPosition {
+                position,
+                last,
+                age,
+            };
+            PositionFile::Saved(position, ProcessId(7))
         };
         assert_eq!(read_later(5), saved(Duration::from_secs(5)));
         let before = now - Duration::from_secs(5);
         assert_eq!(read(directory, before), saved(Duration::MAX));
         let bytes = fs::read(path(directory)).unwrap();
-        // As an older version has written it.
-        let mut old = Vec::new();
-        let content = [&OLD_HEAD[..], &bytes[12 + 17 + 16..]].concat();
-        put_record(&mut old, &content);
-        fs::write(path(directory), &old).unwrap();
-        let age = Duration::from_secs(5);
-        let expected = PositionFile::Saved(SavedPosition { position, age }, None);
-        assert_eq!(read_later(5), expected);
         for len in 0..bytes.len() {
             fs::write(path(directory), &bytes[..len]).unwrap();
             assert_eq!(read_later(5), PositionFile::Unreadable, "{len}");

@@ -72,11 +72,6 @@ impl JournalHistory {
         Some(newest.take(later).map(|(_, record)| record))
     }
 
-    /// The uid of the last record.
-    pub(super) fn last(&self) -> Option<RecordUid> {
-        self.records.back().map(|(uid, _)| *uid)
-    }
-
     /// The number of a record.
     pub(super) fn number_of(&self, uid: RecordUid) -> Option<RecordNumber> {
         let at = self.records.iter().rposition(|(known, _)| *known == uid)?;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::history::{JournalHistory, SeenRecords};
 use super::others::{OtherReplicas, Reach};
-use super::position::{JournalPosition, RecordNumber};
+use super::position::{JournalPosition, RecordNumber, SavedPosition};
 use super::record::{JournalRecord, RecordUid};
 use super::rules::{JournalRule, has};
 use super::sync::{MOST_AT_ONCE, ReadUpTo, SyncReply, SyncRequest};
@@ -40,13 +40,6 @@ pub(crate) enum JournalEffect {
     Apply(JournalRecord),
     /// A key is not to be used for a while: the name of its budget, and what is left.
     CoolDown(String, CooldownLeft),
-}
-
-/// What an earlier run had applied, and how long ago it knew that.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SavedPosition {
-    pub(crate) position: JournalPosition,
-    pub(crate) age: Duration,
 }
 
 /// How often what has happened.
@@ -123,8 +116,8 @@ impl JournalMachine {
             generation: saved.position.generation,
             // All that the engine has is read, for the history.
             read: 0,
-            last: None,
             applied: saved.position.record,
+            last: saved.last,
         });
         Self {
             process,
@@ -248,6 +241,7 @@ impl JournalMachine {
         if reply.first > followed.applied + 1 {
             self.gap(&mut effects);
             followed.applied = reply.first - 1;
+            followed.last = None;
         }
         if reply.first > followed.read + 1 {
             self.history.begin(reply.first - 1);
@@ -273,9 +267,11 @@ impl JournalMachine {
                 }
                 effect => effect,
             });
-            followed.applied = followed.applied.max(number);
+            if number >= followed.applied {
+                followed.applied = number;
+                followed.last = Some(uid);
+            }
         }
-        followed.last = self.history.last();
         self.followed = Some(followed);
         if let Some(rows) = reply.rows {
             let since = self
@@ -283,8 +279,8 @@ impl JournalMachine {
                 .map_or(Duration::ZERO, |at| now.saturating_sub(at));
             self.listed = Some(now);
             let rows = rows.into_iter().filter(|row| row.process != self.process);
-            self.others
-                .listed((followed.generation, reply.tail), rows, since);
+            // What this process has not read may be lost again before it does.
+            self.others.listed(followed.read, rows, since);
         }
         if followed.read == self.tail {
             self.synced = Some(pending.began);
@@ -338,6 +334,7 @@ impl JournalMachine {
         };
         let known = self.history.begin(floor);
         self.send_again(known);
+        self.others.begin_generation();
         let forgotten = self.history.since_forgotten(now);
         if before.is_some() && forgotten.is_some_and(|ago| ago <= LONGEST_ABSENCE) {
             // Somebody may come back to whom nobody can send all that was missed.
@@ -347,8 +344,8 @@ impl JournalMachine {
         ReadUpTo {
             generation: reply.generation,
             read: floor,
-            last: None,
             applied: if skips { reply.tail } else { floor },
+            last: None,
         }
     }
 
@@ -441,11 +438,14 @@ impl JournalMachine {
         self.followed.map_or(0, |followed| followed.read)
     }
 
-    /// The position, as soon as all that an earlier run had not applied was applied.
-    pub(crate) fn position_to_save(&self) -> Option<JournalPosition> {
+    /// The position and the uid of its record, as soon as all that an earlier run had not
+    /// applied was applied.
+    pub(crate) fn position_to_save(&self) -> Option<(JournalPosition, Option<RecordUid>)> {
+        let last = self.followed.and_then(|followed| followed.last);
         self.contact
             .and(self.position())
             .filter(|_| self.synced.is_some())
+            .map(|position| (position, last))
     }
 
     /// How long ago a sync request was sent whose answer showed that all records are known.
@@ -468,9 +468,7 @@ impl JournalMachine {
 
     /// Which replicas have applied a record.
     pub(crate) fn reach(&self, uid: RecordUid) -> Reach {
-        let number = self.history.number_of(uid);
-        let generation = self.followed.map(|followed| followed.generation);
-        self.others.reach(generation.zip(number))
+        self.others.reach(self.history.number_of(uid))
     }
 
     /// Its last record, and how many are waiting for the engine.

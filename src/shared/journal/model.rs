@@ -106,13 +106,14 @@ fn current<'t>(
     request: &SyncRequest,
 ) -> &'t mut ModelJournal {
     let is_current = |journal: &ModelJournal| {
+        let forgotten = journal.count - journal.uids.len() as u64;
         let knows_more = request.followed.is_some_and(|followed| {
-            let read = followed.read.checked_sub(first(journal));
-            let read = read.and_then(|at| journal.records.get(at as usize));
-            let is_other =
-                |(uid, _): &(RecordUid, _)| followed.last.is_some_and(|last| last != *uid);
+            let is_other = |last| match journal.uids.iter().position(|uid| *uid == last) {
+                Some(at) => forgotten + at as u64 + 1 != followed.applied,
+                None => followed.applied > forgotten,
+            };
             followed.generation == journal.generation
-                && (followed.applied > journal.count || read.is_some_and(is_other))
+                && (followed.applied > journal.count || followed.last.is_some_and(is_other))
         });
         let is_of_life = *journal.life == *life || !has(JournalRule::LifeOfEngine);
         is_of_life && !(knows_more && has(JournalRule::LostRecordsBeginAnew))

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::machine::ByProcess;
-use super::position::{Generation, RecordNumber};
+use super::position::RecordNumber;
 use super::rules::{JournalRule, has};
 use super::sync::{MOST_AT_ONCE, ReplicaRow};
 use crate::shared::allowance::ProcessId;
@@ -25,8 +25,9 @@ const MOST_UNSEEN: Duration = Duration::from_secs(2);
 #[derive(Debug, Default)]
 pub(crate) struct OtherReplicas {
     all: ByProcess<OtherReplica>,
-    /// The last record that the journal had when they were listed.
-    listed_at: Option<(Generation, RecordNumber)>,
+    /// The last record that this process had read when they were listed, if they were in
+    /// this generation.
+    listed_at: Option<RecordNumber>,
     /// A process that has certainly ended.
     ended: Option<ProcessId>,
 }
@@ -36,9 +37,9 @@ pub(crate) struct OtherReplicas {
 pub(crate) struct OtherReplica {
     pub(crate) name: Arc<str>,
     sequence: u64,
-    /// The generation in which it was listed last.
-    generation: Generation,
-    /// The last record of that generation that it has applied.
+    /// Whether it was listed in this generation.
+    is_here: bool,
+    /// The last record of this generation that it has applied, as far as is known.
     pub(crate) applied: RecordNumber,
     pub(crate) silent: Duration,
 }
@@ -59,38 +60,50 @@ pub(crate) struct Reach {
 }
 
 impl OtherReplicas {
-    /// Takes in the rows of all others, this long after those before. The journal has
-    /// records up to a number.
+    /// Another generation begins, or an earlier one again: how far others have applied the
+    /// one before says nothing about it.
+    pub(super) fn begin_generation(&mut self) {
+        if !has(JournalRule::AppliedInGeneration) {
+            return;
+        }
+        self.listed_at = None;
+        for other in self.all.values_mut() {
+            (other.is_here, other.applied) = (false, 0);
+        }
+    }
+
+    /// Takes in the rows of all others, this long after those before. This process has
+    /// read the journal up to a number, and what others say of later records does not count.
     pub(super) fn listed(
         &mut self,
-        (generation, last): (Generation, RecordNumber),
+        last: RecordNumber,
         rows: impl Iterator<Item = ReplicaRow>,
         since: Duration,
     ) {
-        self.listed_at = Some((generation, last));
+        self.listed_at = Some(last);
         let mut rows: ByProcess<_> = rows.map(|row| (row.process, row)).collect();
         self.all.retain(|process, known| {
             let Some(row) = rows.remove(process) else {
                 known.silent += since.min(MOST_UNSEEN);
                 // One that was here in this generation has left. Others may not have
                 // reached it yet since the journal has begun anew.
-                return known.generation != generation && known.silent < FORGOTTEN;
+                return !known.is_here && known.silent < FORGOTTEN;
             };
             match row.sequence == known.sequence {
                 true => known.silent += since.min(MOST_UNSEEN),
                 false => known.silent = Duration::ZERO,
             }
             known.sequence = row.sequence;
-            known.applied = row.applied;
-            known.generation = generation;
+            known.applied = row.applied.min(last);
+            known.is_here = true;
             true
         });
         let new = rows.into_iter().map(|(process, row)| {
             let new = OtherReplica {
                 name: row.name,
                 sequence: row.sequence,
-                generation,
-                applied: row.applied,
+                is_here: true,
+                applied: row.applied.min(last),
                 silent: Duration::ZERO,
             };
             (process, new)
@@ -113,23 +126,17 @@ impl OtherReplicas {
         rows.take(MOST_AT_ONCE).collect()
     }
 
-    /// Which of them have applied a record of a generation; `None` if it is not recorded.
-    pub(super) fn reach(&self, record: Option<(Generation, RecordNumber)>) -> Reach {
+    /// Which of them have applied a record; `None` if it is not recorded.
+    pub(super) fn reach(&self, record: Option<RecordNumber>) -> Reach {
         let mut reach = Reach {
             is_recorded: record.is_some(),
-            is_listed: record.zip(self.listed_at).is_some_and(
-                |((generation, number), (listed_in, last))| {
-                    generation == listed_in && number <= last
-                },
-            ),
+            is_listed: record
+                .zip(self.listed_at)
+                .is_some_and(|(number, last)| number <= last),
             ..Reach::default()
         };
         for other in self.all.values() {
-            let has_applied = record.is_some_and(|(generation, number)| {
-                let counts =
-                    other.generation == generation || !has(JournalRule::AppliedInGeneration);
-                counts && other.applied >= number
-            });
+            let has_applied = record.is_some_and(|number| other.applied >= number);
             let list = match (has_applied, other.silent > SILENT) {
                 (true, _) => &mut reach.applied,
                 (false, true) => &mut reach.silent,

@@ -1,7 +1,9 @@
 //! Positions in the journal.
 
 use std::fmt;
+use std::time::Duration;
 
+use super::record::RecordUid;
 use crate::portable::bytes::Reader;
 use crate::portable::codec::CheckedPosition;
 
@@ -40,6 +42,15 @@ pub(crate) struct JournalPosition {
     pub(crate) generation: Generation,
     /// 0 before the first record.
     pub(crate) record: RecordNumber,
+}
+
+/// What an earlier run had applied, and how long ago it knew that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SavedPosition {
+    pub(crate) position: JournalPosition,
+    /// The uid of that record, if it is known.
+    pub(crate) last: Option<RecordUid>,
+    pub(crate) age: Duration,
 }
 
 impl CheckedPosition for JournalPosition {

@@ -38,10 +38,10 @@ pub(crate) struct ReadUpTo {
     pub(crate) generation: Generation,
     /// The last record that was read.
     pub(crate) read: RecordNumber,
-    /// Its uid, if it is remembered.
-    pub(crate) last: Option<RecordUid>,
     /// The last record that is in force: after a restart, more may be than was read.
     pub(crate) applied: RecordNumber,
+    /// The uid of that one, if it is known.
+    pub(crate) last: Option<RecordUid>,
 }
 
 impl SyncRequest {

@@ -14,7 +14,7 @@
 --
 -- ARGV: process, name, sequence number, the generation that it follows (or empty), the last record
 -- that it has read and the last that it has applied there, the uid of the record that it
--- has read (or empty), nonce, list (0 or 1), leave (0 or 1), the number of rows to remove, a
+-- has applied (or empty), nonce, list (0 or 1), leave (0 or 1), the number of rows to remove, a
 -- process and a sequence number for each of them, then uid and content of each record to
 -- append.
 --
@@ -41,8 +41,8 @@ local function sequence_of(row)
 end
 
 -- Another life of the server may have lost records, and so has one that has fewer than a
--- process has applied, or another one in a place that the process has read, or whose keys
--- do not fit each other: the journal begins anew.
+-- process has applied, or another one in the place of its last, or whose keys do not fit
+-- each other: the journal begins anew. The uids are compared: the record may be trimmed.
 local info = redis.call('INFO', 'server', 'replication')
 local life = string.match(info, 'run_id:(%w+)')
   .. '-' .. string.match(info, 'master_replid:(%w+)')
@@ -53,9 +53,9 @@ local newest = redis.call('XREVRANGE', stream, '+', '-', 'COUNT', 1)
 local last = newest[1] and number_of(newest[1][1]) or 0
 local is_other = false
 if followed == generation and uid ~= '' then
-  local id = string.format('%d-0', read)
-  local entry = redis.call('XRANGE', stream, id, id)[1]
-  is_other = entry and entry[2][2] ~= uid
+  local at = tonumber(redis.call('ZSCORE', uids, uid))
+  local oldest = tonumber(redis.call('ZRANGE', uids, 0, 0, 'WITHSCORES')[2] or '0')
+  is_other = at and at ~= applied or not at and applied >= oldest
 end
 if not generation or stored[2] ~= life or last ~= count
   or (followed == generation and applied > count) or is_other then

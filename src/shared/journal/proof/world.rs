@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::super::machine::{JournalEffect, JournalMachine, LONGEST_ABSENCE, SavedPosition};
+use super::super::machine::{JournalEffect, JournalMachine, LONGEST_ABSENCE};
 use super::super::model::{self, ModelJournal};
-use super::super::position::JournalPosition;
+use super::super::position::{JournalPosition, SavedPosition};
 use super::super::record::{JournalRecord, RecordUid};
 use super::super::sync::{SyncReply, SyncRequest};
 use super::weather::JournalWeather;
@@ -41,7 +41,7 @@ struct Replica {
     cut_until: u64,
     paused_until: u64,
     has_disk: bool,
-    saved: Option<(JournalPosition, u64)>,
+    saved: Option<(JournalPosition, Option<RecordUid>, u64)>,
 }
 
 enum Message {
@@ -135,8 +135,9 @@ impl JournalWorld {
         let process = ProcessId(u128::from(self.starts) << 64 | u128::from(self.starts * 77));
         let kept = before.filter(|before| before.has_disk);
         let saved = kept.and_then(|before| before.saved);
-        let saved = saved.map(|(position, step)| SavedPosition {
+        let saved = saved.map(|(position, last, step)| SavedPosition {
             position,
+            last,
             age: time(self.step) - time(step),
         });
         // What is not on disk is fetched after all purges.
@@ -363,10 +364,10 @@ impl JournalWorld {
         if replica.machine.has_more() {
             replica.due = step + 1;
         }
-        if let Some(position) = replica.machine.position_to_save()
+        if let Some((position, last)) = replica.machine.position_to_save()
             && self.dice.u64(0..20) == 0
         {
-            replica.saved = Some((position, step));
+            replica.saved = Some((position, last, step));
         }
     }
 

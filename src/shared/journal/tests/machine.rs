@@ -4,11 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::history::MOST_RECORDS;
-use super::super::machine::{
-    JournalEffect, JournalMachine, LONGEST_ABSENCE, MOST_WAITING, SavedPosition,
-};
+use super::super::machine::{JournalEffect, JournalMachine, LONGEST_ABSENCE, MOST_WAITING};
 use super::super::model::{self, ModelJournal};
-use super::super::position::{Generation, JournalPosition};
+use super::super::position::{Generation, JournalPosition, SavedPosition};
 use super::super::record::{JournalRecord, RecordUid};
 use crate::cache::purge::Purge;
 use crate::portable::purge::LoggedPurge;
@@ -71,8 +69,12 @@ fn everything(effects: &[JournalEffect]) -> bool {
 }
 
 fn saved(machine: &JournalMachine, age: Duration) -> SavedPosition {
-    let position = machine.position_to_save().unwrap();
-    SavedPosition { position, age }
+    let (position, last) = machine.position_to_save().unwrap();
+    SavedPosition {
+        position,
+        last,
+        age,
+    }
 }
 
 #[test]
@@ -263,6 +265,87 @@ fn what_was_purged_is_sent_again_to_a_new_generation() {
         "what was stored before is not used"
     );
     assert_eq!(engine.unwrap().count, 200, "each is there once");
+}
+
+#[test]
+fn other_records_in_the_place_of_those_applied_are_found_out() {
+    // Whether the process is started again, and how many records are left that it could
+    // compare.
+    for (is_restarted, left) in [(false, 6), (false, 2), (true, 6), (true, 2)] {
+        let mut engine = None;
+        let (mut one, mut two) = (machine(1, None), machine(2, None));
+        for number in [1, 2] {
+            one.append(text(number));
+        }
+        sync_all(&mut one, &mut engine, at(0));
+        let older = engine.clone();
+        for number in [3, 4] {
+            one.append(text(number));
+        }
+        sync_all(&mut one, &mut engine, at(0));
+        sync_all(&mut two, &mut engine, at(0));
+        // The same server has older rows again, and another process fills their places.
+        engine = older;
+        let mut three = machine(3, None);
+        let others: Vec<_> = (13..=16).collect();
+        for number in &others {
+            three.append(text(*number));
+        }
+        sync_all(&mut three, &mut engine, at(1));
+        let records = &mut engine.as_mut().unwrap().records;
+        records.drain(..records.len() - left);
+        if is_restarted {
+            two = machine(4, Some(saved(&two, Duration::from_secs(1))));
+        }
+        let mut effects = sync_all(&mut two, &mut engine, at(1));
+        sync_all(&mut three, &mut engine, at(1));
+        effects.extend(sync_all(&mut two, &mut engine, at(1)));
+        for number in others {
+            assert!(
+                effects.contains(&apply(number)),
+                "{is_restarted} {left}: {effects:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_generation_that_comes_back_says_nothing_of_what_others_have_applied() {
+    let mut engine = None;
+    let (mut one, mut two) = (machine(1, None), machine(2, None));
+    sync_all(&mut two, &mut engine, at(0));
+    let older = engine.clone();
+    // Nobody sends these again.
+    for _ in 0..5 {
+        two.append(JournalRecord::Unknown);
+    }
+    sync_all(&mut two, &mut engine, at(0));
+    sync_all(&mut one, &mut engine, at(0));
+    assert_eq!(one.others().iter().next().unwrap().applied, 5);
+    // The rows are lost, another generation begins, and then older rows are there again.
+    sync_all(&mut one, &mut None, at(1));
+    engine = older;
+    let uid = one.append(text(4));
+    let request = one.next_request(at(1), false, false);
+    let mut reply = model::sync(&mut engine, (LIFE, 0), &request);
+    reply.rows = None;
+    one.answered(at(1), request.sequence, reply);
+    let reach = one.reach(uid);
+    assert!(reach.is_recorded && !reach.is_listed && reach.applied.is_empty());
+    assert_eq!(names(&reach.waiting), ["replica 2"]);
+}
+
+#[test]
+fn what_others_have_applied_counts_up_to_what_was_read() {
+    let mut engine = None;
+    let (mut one, mut two) = (machine(1, None), machine(2, None));
+    for number in 0..100 {
+        two.append(text(number));
+    }
+    sync_all(&mut two, &mut engine, at(0));
+    sync_once(&mut one, &mut engine, at(0));
+    let read: Vec<_> = one.others().iter().map(|other| other.applied).collect();
+    assert_eq!(read, [64], "one has read no more of a hundred");
 }
 
 #[test]

@@ -81,7 +81,7 @@ impl ComparedSyncs {
             let applied = (count + u64::from(dice.u8(0..200) == 0)).saturating_sub(dice.u64(0..90));
             let read = applied.saturating_sub(dice.u64(0..5));
             let records = self.model.as_ref().map(|model| &model.records);
-            let at = usize::try_from(read.saturating_sub(1)).unwrap();
+            let at = usize::try_from(applied.saturating_sub(1)).unwrap();
             let last = records.and_then(|records| records.get(at));
             let last = last.map(|(uid, _)| *uid).filter(|_| dice.bool());
             let last = match dice.u8(0..200) {
@@ -89,13 +89,15 @@ impl ComparedSyncs {
                     process: ProcessId(8),
                     number: 1,
                 }),
+                // The uid of another record.
+                1 => records.and_then(|records| Some(records.front()?.0)),
                 _ => last,
             };
             ReadUpTo {
                 generation,
                 read,
-                last,
                 applied,
+                last,
             }
         });
         let records = (0..dice.usize(0..6)).map(|_| {
