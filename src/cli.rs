@@ -42,6 +42,20 @@ struct Cli {
 /// `--help` fits one screen; the rest is here.
 const AFTER_HELP: &str = "`ordgate help` lists the environment variables, and `ordgate help COMMAND` says more of a command.";
 
+/// The sandbox's control routes, for its help.
+const CONTROL: &str = "\
+Control routes (on the same port):
+  GET    /sandbox/examples              paths that have content
+  GET    /sandbox/counts                how many requests came, and how they were answered
+  GET    /sandbox/journal?last=100      the last requests: target, status, latency
+  POST   /sandbox/fault?kind=503        a fault; also kind=stall, close, ..., chance=0.1, times=N
+  GET    /sandbox/fault                 the faults
+  DELETE /sandbox/fault?id=N            removes a fault, or all of them
+  POST   /sandbox/advance?blocks=N      new blocks
+  POST   /sandbox/reorg?depth=N         replaces the highest blocks
+
+`ordgate help sandbox` explains them.";
+
 #[derive(Subcommand)]
 enum Command {
     /// Serve the API from the cache, and from the upstream where needed
@@ -50,7 +64,18 @@ enum Command {
     /// --sandbox. When it is ready, it prints a line with the addresses that it listens
     /// at. SIGHUP reloads the configuration, SIGTERM drains and ends the process.
     Serve(ServeFlags),
-    /// Run a simulated chain and its API, for tests and demonstrations
+    /// Run a simulated chain and its API, for tests, load tests and demonstrations
+    ///
+    /// It is a model of the upstream, for tests of clients and of gateways. Control routes on the
+    /// same port change it while it runs; --help lists them. All their answers are JSON, and an
+    /// unknown parameter gets 400 with the allowed ones.
+    ///
+    /// POST /sandbox/fault makes requests fail. kind is a status from 400 to 599, redirect,
+    /// truncate, close, stall, drip, html, garbage, oversize or oversize-chunked. times=N is
+    /// how many requests fail (1), path=PREFIX which ones, chance=0.1 what share of them
+    /// (until the fault is removed, unless times is set). delay=MS goes with stall and drip,
+    /// retry-after=S with a status, and bytes=N with oversize.
+    #[command(after_help = CONTROL)]
     Sandbox(SandboxFlags),
     /// Check a configuration, and print the values that take effect
     ///
@@ -142,7 +167,12 @@ const LAST_LINES: Duration = Duration::from_secs(1);
 
 /// The command line as clap parses it.
 fn command() -> clap::Command {
-    Cli::command().after_long_help(variables::help())
+    let sandbox_alone =
+        |serve: clap::Command| serve.mut_group("ModelFlags", |flags| flags.requires("sandbox"));
+    Cli::command()
+        .after_long_help(variables::help())
+        .mut_subcommand("serve", sandbox_alone)
+        .mut_subcommand("check", sandbox_alone)
 }
 
 /// Runs the command of the command line.

@@ -4,12 +4,13 @@
 //! COMMAND` and the man pages have all of it.
 
 use std::net::SocketAddr;
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 use ordgate::listener::ListenAddress;
+use ordgate::sandbox::{self, Latency, Sandbox};
 use ordgate::units;
 
 use super::environment;
@@ -35,7 +36,7 @@ pub(super) struct ServeFlags {
     /// Also /healthz, /explain, /purge and /reload. Off loopback it needs the token of
     /// ORDGATE_ADMIN_TOKEN or of admin.token_file. Default: ORDGATE_ADMIN, else the
     /// configuration.
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = environment::socket_address)]
     pub(super) admin: Option<SocketAddr>,
     /// The API's base URL, such as https://api.example; may be repeated
     ///
@@ -52,8 +53,29 @@ pub(super) struct ServeFlags {
     #[arg(long, value_name = "DIR", value_parser = environment::state_path)]
     pub(super) state: Option<PathBuf>,
     /// Use a simulated upstream inside this process: no API key, no network
+    ///
+    /// The ready line has its address and control routes (`ordgate help sandbox`). If the
+    /// configuration has no [limit], clients are not limited while ordgate listens on
+    /// loopback only, so that load tests get answers.
     #[arg(long)]
     pub(super) sandbox: bool,
+    /// The address and port of the sandbox [default: a free port of 127.0.0.1]
+    #[arg(long, value_name = "ADDR", value_parser = environment::socket_address,
+          requires = "sandbox", help_heading = "Sandbox")]
+    pub(super) sandbox_listen: Option<SocketAddr>,
+    #[command(flatten)]
+    pub(super) model: ModelFlags,
+}
+
+impl ServeFlags {
+    /// The sandbox of these flags, if there is to be one.
+    pub(super) fn sandbox(&self) -> Option<Sandbox> {
+        let settings = sandbox::Settings {
+            listen: self.sandbox_listen,
+            ..self.model.settings(Some(Duration::from_secs(30)))
+        };
+        self.sandbox.then(|| Sandbox::new(settings))
+    }
 }
 
 /// What `purge` takes.
@@ -65,7 +87,7 @@ pub(super) struct PurgeFlags {
     ///
     /// Its token comes from ORDGATE_ADMIN_TOKEN or from admin.token_file in the
     /// configuration. Default: ORDGATE_ADMIN, else the configuration.
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = environment::socket_address)]
     pub(super) admin: Option<SocketAddr>,
     /// The configuration file of the running ordgate
     ///
@@ -80,7 +102,7 @@ pub(super) struct HealthFlags {
     /// The admin address of the running ordgate
     ///
     /// Default: ORDGATE_ADMIN, else the configuration.
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = environment::socket_address)]
     pub(super) admin: Option<SocketAddr>,
     /// The configuration file of the running ordgate
     ///
@@ -116,7 +138,7 @@ pub(super) struct WantedFlags {
 #[derive(Args)]
 pub(super) struct SandboxFlags {
     /// The address and port to listen at; port 0 takes a free port
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:3999")]
+    #[arg(long, value_name = "ADDR", value_parser = environment::socket_address, default_value = "127.0.0.1:3999")]
     pub(super) listen: SocketAddr,
     /// Serve the two APIs on two ports, as the open-source indexer does
     ///
@@ -127,38 +149,105 @@ pub(super) struct SandboxFlags {
     /// The address and port of the runes API
     ///
     /// Default: the port after that of --listen, or a free port if that is 0.
-    #[arg(long, value_name = "ADDR", requires = "split")]
+    #[arg(long, value_name = "ADDR", value_parser = environment::socket_address, requires = "split")]
     pub(super) runes_listen: Option<SocketAddr>,
-    /// The seed of the chain: the same seed gives the same chain
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub(super) seed: u64,
+    #[command(flatten)]
+    pub(super) model: ModelFlags,
+}
+
+/// What the sandbox is like: `sandbox` takes these, and so does `serve --sandbox`.
+#[derive(Args, Clone)]
+#[command(next_help_heading = "Sandbox")]
+pub(super) struct ModelFlags {
+    /// The seed of chain, latencies and errors: the same seed gives the same ones [default: 1]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
     /// Refuse requests without this key in x-api-key (several: separated by commas)
     #[arg(long, value_name = "K")]
-    pub(super) require_key: Option<String>,
+    require_key: Option<String>,
     /// The requests per minute that each key, or all clients without one, may send
     ///
     /// Further ones get 429.
     #[arg(long, value_name = "N")]
-    pub(super) rpm: Option<NonZeroU32>,
-    /// How long each answer takes, such as 200ms
-    #[arg(long, value_name = "D", value_parser = time)]
-    pub(super) latency: Option<Duration>,
+    rpm: Option<NonZeroU32>,
+    /// How long answers take: 50ms, 50ms..400ms, or p50=50ms,p99=400ms
+    ///
+    /// A range has each time in it equally often. Of percentiles, such as
+    /// p50=50ms,p90=120ms,p99=400ms, times in between are interpolated; without p0 it is
+    /// half of the lowest one, and without p100 the highest one. The seed and the number
+    /// of the request decide which time an answer takes.
+    #[arg(long, value_name = "D", value_parser = latency)]
+    latency: Option<Latency>,
+    /// The most bytes of each body per second, such as 1MiB
+    #[arg(long, value_name = "SIZE", value_parser = bandwidth)]
+    bandwidth: Option<NonZeroU64>,
     /// The share of requests that fail with 500, from 0 to 1
-    #[arg(long, value_name = "P", value_parser = share, default_value_t = 0.0)]
-    pub(super) error_rate: f64,
+    #[arg(long, value_name = "P", value_parser = share)]
+    error_rate: Option<f64>,
     /// How often a block arrives, such as 10s
     ///
-    /// Default: only on POST /sandbox/advance.
+    /// Default: only on POST /sandbox/advance; with serve --sandbox, every 30s.
     #[arg(long, value_name = "D", value_parser = time)]
-    pub(super) block_every: Option<Duration>,
+    block_every: Option<Duration>,
     /// Make one of so many blocks a reorg
     #[arg(long, value_name = "N", requires = "block_every")]
-    pub(super) reorg_every: Option<NonZeroU32>,
-    /// The number of transactions in the largest blocks: one block in fifty
+    reorg_every: Option<NonZeroU32>,
+    /// The transactions, with about five items each, in the largest blocks [default: 1000]
     ///
-    /// Each has about five items.
-    #[arg(long, value_name = "N", default_value_t = 1_000)]
-    pub(super) largest_block: u16,
+    /// These are one block in fifty.
+    #[arg(long, value_name = "N")]
+    largest_block: Option<u16>,
+}
+
+impl ModelFlags {
+    /// The sandbox's settings. Without --block-every, blocks arrive at this interval.
+    pub(super) fn settings(&self, block_every: Option<Duration>) -> sandbox::Settings {
+        let default = sandbox::Settings::default();
+        sandbox::Settings {
+            seed: self.seed.unwrap_or(default.seed),
+            require_key: self.require_key.clone(),
+            requests_per_minute: self.rpm,
+            latency: self.latency.clone().unwrap_or_default(),
+            bandwidth: self.bandwidth,
+            error_rate: self.error_rate.unwrap_or_default(),
+            block_every: self.block_every.or(block_every),
+            reorg_every: self.reorg_every,
+            largest_block: self.largest_block.unwrap_or(default.largest_block),
+            ..default
+        }
+    }
+}
+
+/// Reads the distribution of --latency.
+fn latency(text: &str) -> Result<Latency, String> {
+    let allowed = || {
+        "allowed is a time such as 50ms, a range such as 50ms..400ms, or ascending percentiles such as p50=50ms,p99=400ms".to_owned()
+    };
+    let read = |text: &str| units::parse(text.trim()).ok_or_else(allowed);
+    if let Some((least, most)) = text.split_once("..") {
+        let (least, most) = (read(least)?, read(most)?);
+        return match least <= most {
+            true => Ok(Latency::between(least, most)),
+            false => Err(allowed()),
+        };
+    }
+    if !text.contains('=') {
+        return read(text).map(Latency::from);
+    }
+    let points = text.split(',').map(|part| {
+        let (percent, time) = part.split_once('=').ok_or_else(allowed)?;
+        let percent = percent.trim().strip_prefix('p').ok_or_else(allowed)?;
+        let percent: f64 = percent.parse().map_err(|_not_one| allowed())?;
+        Ok((percent, read(time)?))
+    });
+    let points = points.collect::<Result<Vec<_>, String>>()?;
+    Latency::percentiles(&points).ok_or_else(allowed)
+}
+
+/// Reads the bytes per second of --bandwidth.
+fn bandwidth(text: &str) -> Result<NonZeroU64, String> {
+    let size = units::parse_size(text).and_then(NonZeroU64::new);
+    size.ok_or_else(|| format!("allowed is {}, above 0", units::SIZE))
 }
 
 fn time(text: &str) -> Result<Duration, String> {

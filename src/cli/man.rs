@@ -61,6 +61,13 @@ fn add_pages(
         man.render_subcommands_section(&mut text)?;
     }
     let mut roff = Roff::new();
+    if let Some(help) = command.get_after_help().filter(|_| !is_program) {
+        // As it is laid out.
+        roff.control("SH", ["NOTES"]);
+        roff.control("nf", []);
+        roff.text([roman(help.to_string())]);
+        roff.control("fi", []);
+    }
     if is_program {
         sections_of_program(&mut roff);
     } else {

@@ -383,7 +383,7 @@ pub(super) fn report_unknown(
 }
 
 /// The name that a misspelt one probably stands for.
-pub(super) fn nearest<'n>(text: &str, names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
+pub fn nearest<'n>(text: &str, names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
     /// How alike two names are at least, from 0 to 1.
     const ALIKE: f64 = 0.8;
     let text = text.to_ascii_lowercase().replace('-', "_");

@@ -1,7 +1,21 @@
-//! The reference of proxy.toml's keys, from the declared tables, for the man page.
+//! The reference of proxy.toml's keys, from the declared tables: for the man page, and for
+//! docs/configuration.md.
 
 use super::file::File;
 use super::key::{DeclaredKey, DeclaredTable, Inner, KeyTable as _};
+
+const INTRODUCTION: &str = "\
+# Configuration
+
+All keys of proxy.toml. This page is made from the program: `ordgate man DIR` writes the same as
+proxy.toml(5), `ordgate check --all` prints it with the values that take effect, and `ordgate schema`
+as a JSON Schema.
+
+Anything may be left out. Durations are a whole number with ms, s, m, h or d; sizes with B, KiB,
+MiB or GiB. Flags and environment variables (`ordgate help`) take precedence over the file. API keys
+are never in it: they come from `ORDGATE_API_KEYS` or from the file that `upstream.api_keys_file`
+names.
+";
 
 /// A table of the file, as the reference has it.
 pub struct ReferenceTable {
@@ -89,4 +103,49 @@ fn reference_key(key: &DeclaredKey) -> ReferenceKey {
         is_required: key.is_required,
         about: key.about.clone(),
     }
+}
+
+/// The reference as a page in Markdown: docs/configuration.md. A test compares the file with
+/// it.
+pub fn reference_page() -> String {
+    let mut text = INTRODUCTION.to_owned();
+    for table in reference() {
+        text.push_str(&format!("\n## `{}`\n", table.header));
+        for paragraph in &table.about {
+            text.push_str(&format!("\n{}\n", escaped(paragraph)));
+        }
+        for key in &table.keys {
+            let otherwise = match (&key.default, key.example) {
+                (Some(default), _) => format!(" Default: `{default}`."),
+                (None, _) if key.is_required => " Required.".to_owned(),
+                (None, Some(example)) => format!(" Example: `{example}`."),
+                (None, None) => String::new(),
+            };
+            let allowed = escaped(&key.allowed);
+            text.push_str(&format!(
+                "\n### `{}`\n\n_{allowed}._{otherwise}\n",
+                key.name
+            ));
+            for paragraph in &key.about {
+                text.push_str(&format!("\n{}\n", escaped(paragraph)));
+            }
+        }
+    }
+    text
+}
+
+/// A text without what Markdown would take for markup, outside of code.
+fn escaped(text: &str) -> String {
+    let parts = text
+        .split('`')
+        .enumerate()
+        .map(|(number, part)| match number % 2 {
+            0 => part
+                .replace('_', "\\_")
+                .replace('*', "\\*")
+                .replace('<', "&lt;")
+                .replace('[', "\\["),
+            _ => part.to_owned(),
+        });
+    parts.collect::<Vec<_>>().join("`")
 }

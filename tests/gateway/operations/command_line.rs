@@ -66,6 +66,7 @@ fn each_command_has_a_man_page() {
             assert!(text.contains(part), "ordgate{command}.1 has no {part}");
         }
     }
+    assert!(read("ordgate-sandbox.1").contains("/sandbox/journal"));
     let program = read("ordgate.1");
     assert!(program.contains("ORDGATE_SHARED_URL") && program.contains("\"EXIT STATUS\""));
     let configuration = read("proxy.toml.5");
