@@ -4,7 +4,7 @@
 //! What is returned by [`JournalMachine::answered`] must be in force before the next
 //! sync request is made: that one says so.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -239,7 +239,7 @@ impl JournalMachine {
         self.engine_time = Some((reply.now_ms, now));
         self.confirm(&pending.records);
         if reply.first > followed.applied + 1 {
-            self.gap(&mut effects);
+            self.gap(now, &mut effects);
             followed.applied = reply.first - 1;
             followed.last = None;
         }
@@ -253,7 +253,7 @@ impl JournalMachine {
             }
             if number > followed.read + 1 && number > followed.applied + 1 {
                 // Somebody has deleted records in between.
-                self.gap(&mut effects);
+                self.gap(now, &mut effects);
             }
             if number > followed.read + 1 {
                 self.history.begin(number - 1);
@@ -289,8 +289,9 @@ impl JournalMachine {
         effects
     }
 
-    fn gap(&mut self, effects: &mut Vec<JournalEffect>) {
+    fn gap(&mut self, now: Duration, effects: &mut Vec<JournalEffect>) {
         self.counts.gaps += 1;
+        self.history.miss(now);
         if has(JournalRule::GapPurgesEverything) {
             effects.push(JournalEffect::PurgeEverything(
                 "the journal no longer has all records that this replica has not applied",
@@ -336,6 +337,9 @@ impl JournalMachine {
         self.send_again(known);
         self.others.begin_generation();
         let forgotten = self.history.since_forgotten(now);
+        if reply.first > 1 {
+            self.history.miss(now);
+        }
         if before.is_some() && forgotten.is_some_and(|ago| ago <= LONGEST_ABSENCE) {
             // Somebody may come back to whom nobody can send all that was missed.
             self.push_own(JournalRecord::purge_all());
@@ -493,6 +497,3 @@ impl JournalMachine {
         self.counts
     }
 }
-
-/// The rows of other processes, by their ids.
-pub(super) type ByProcess<T> = BTreeMap<ProcessId, T>;

@@ -453,6 +453,25 @@ fn a_new_generation_purges_everything_if_purges_were_forgotten_lately() {
     assert!(sync_all(&mut two, &mut engine, at(1)).contains(&all));
 }
 
+#[test]
+fn a_new_generation_purges_everything_if_purges_were_missed_lately() {
+    let mut engine = None;
+    let [mut one, mut two, mut three] = [1, 2, 3].map(|number| machine(number, None));
+    sync_all(&mut two, &mut engine, at(0));
+    sync_all(&mut three, &mut engine, at(0));
+    for number in 1..=5 {
+        one.append(text(number));
+    }
+    sync_all(&mut one, &mut engine, at(0));
+    engine.as_mut().unwrap().records.drain(..3);
+    assert!(everything(&sync_all(&mut two, &mut engine, at(1))));
+    // Nobody who has read all is left.
+    let mut engine = None;
+    sync_all(&mut two, &mut engine, at(2));
+    let all = JournalEffect::Apply(JournalRecord::purge_all());
+    assert!(sync_all(&mut three, &mut engine, at(2)).contains(&all));
+}
+
 /// It was killed, and another one has its state directory: it is not waited for, and not
 /// named, once that one has spoken.
 #[test]
