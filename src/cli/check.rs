@@ -11,12 +11,12 @@ use ordgate::telemetry;
 use ordgate::upstream::SetupError;
 use ordgate::upstream::keys::ApiKey;
 
-use super::environment::{Reach, effective, equip};
+use super::environment::{PassedSockets, effective, equip};
 use super::{ServeFlags, print};
 
 /// Refuses what `serve` refuses, and prints the values that take effect.
 pub(super) fn check(flags: &ServeFlags, all: bool) -> Result<ExitCode> {
-    let (config, name) = effective(flags, Reach::Loopback)?;
+    let (config, name) = effective(flags, PassedSockets::Loopback)?;
     telemetry::filter(&config.log)?;
     let (loaded, warnings) = equip(config)?;
     let sockets = InheritedSockets::default();

@@ -25,7 +25,7 @@ use super::{ServeFlags, variables};
 
 /// The configuration for `serve`: the file, and the flags that take precedence. Sockets that
 /// were passed may be open to other machines, or not.
-pub(super) fn effective(flags: &ServeFlags, passed: Reach) -> Result<(Config, String)> {
+pub(super) fn effective(flags: &ServeFlags, passed: PassedSockets) -> Result<(Config, String)> {
     let urls = upstream_urls(&flags.upstream, flags.sandbox)?;
     let (mut config, config_name) = load(flags.config.as_deref(), &urls)?;
     let listen = listen_addresses(&flags.listen)?;
@@ -39,7 +39,7 @@ pub(super) fn effective(flags: &ServeFlags, passed: Reach) -> Result<(Config, St
     config.collector = collector()?;
     read_engine_url(&mut config)?;
     check_listeners(&config, flags.sandbox_listen)?;
-    if flags.sandbox && passed == Reach::Loopback {
+    if flags.sandbox && passed == PassedSockets::Loopback {
         config.lift_limits();
     }
     for (name, _) in &urls {
@@ -58,7 +58,7 @@ pub(super) fn effective(flags: &ServeFlags, passed: Reach) -> Result<(Config, St
 
 /// Who can reach the sockets that the supervisor has passed.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reach {
+pub(super) enum PassedSockets {
     /// This machine alone; also if none were passed.
     Loopback,
     /// Maybe others.
@@ -332,7 +332,10 @@ fn read_client_tokens(settings: &mut client_tokens::Settings) -> Result<()> {
 ///
 /// # Errors
 /// Everything that is wrong with them, one line each.
-pub(super) fn reread(flags: &ServeFlags, passed: Reach) -> Result<LoadedConfig, Vec<String>> {
+pub(super) fn reread(
+    flags: &ServeFlags,
+    passed: PassedSockets,
+) -> Result<LoadedConfig, Vec<String>> {
     let fresh = effective(flags, passed).and_then(|(config, _)| {
         let (loaded, warnings) = equip(config)?;
         warn(&warnings);

@@ -12,7 +12,7 @@ use ordgate::telemetry;
 use ordgate::upstream::client::resolver::Resolver;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::environment::{Reach, effective, equip, reread, warn};
+use super::environment::{PassedSockets, effective, equip, reread, warn};
 use super::sandbox::CONTROL_ROUTES;
 use super::{ServeFlags, print};
 
@@ -20,8 +20,8 @@ pub(super) fn serve(flags: ServeFlags) -> Result<ExitCode> {
     // Before there are threads.
     let sockets = supervisor::inherited_sockets()?;
     let passed = match sockets.are_loopback() {
-        true => Reach::Loopback,
-        false => Reach::Others,
+        true => PassedSockets::Loopback,
+        false => PassedSockets::Others,
     };
     let (config, config_name) = effective(&flags, passed)?;
     telemetry::begin(&config.log)?;
