@@ -1,6 +1,7 @@
 //! The command line: its commands and flags, and one function for each command.
 
 mod check;
+mod descriptors;
 mod environment;
 mod flags;
 mod health;

@@ -38,6 +38,7 @@ use std::time::Duration;
 
 use http::{HeaderName, Uri};
 pub use key::nearest;
+pub use kinds::without_user;
 pub use problem::ConfigProblem;
 pub use reference::{ReferenceKey, ReferenceTable, reference, reference_page};
 pub use schema::schema;
@@ -262,11 +263,12 @@ impl Config {
     }
 
     /// Lifts the limits on clients' requests, for load tests of a sandbox: if the file sets none, and
-    /// only this machine can reach the listeners.
+    /// only this machine can reach the listeners. A unix socket and a trusted proxy may pass on the
+    /// requests of others, so there must be neither.
     pub fn lift_limits(&mut self) {
-        let listeners = self.all_listeners();
-        let mut addresses = listeners.iter().filter_map(|one| one.address.tcp());
-        if self.sets_limit || !addresses.all(|address| address.ip().to_canonical().is_loopback()) {
+        let is_local = |one: &ListenerSettings| one.address.is_loopback() && !one.proxy_protocol;
+        let has_proxies = !self.trust.networks.is_empty();
+        if self.sets_limit || has_proxies || !self.all_listeners().iter().all(is_local) {
             return;
         }
         self.limit.requests_per_minute = LIFTED;

@@ -38,7 +38,8 @@
 //!
 //! # Invariants
 //! Only `server` reads a clock. Memory is bounded: 65,536 blocks of 24 bytes, no index of transactions, one counter
-//! for each millisecond of the last minute, and 1,000 requests of at most 512 bytes. Keys are kept only in the settings and never printed.
+//! for each millisecond of the last minute, 1,000 requests (512 bytes of each target and 32 of each method), and 1,000
+//! faults (a control request's path has at most 512 bytes). Keys are kept only in the settings and never printed.
 //!
 //! Not implemented: persistence, balances that add up, the other routes of the reference (404 here), HTTP/2 and TLS.
 

@@ -11,12 +11,12 @@ use ordgate::telemetry;
 use ordgate::upstream::SetupError;
 use ordgate::upstream::keys::ApiKey;
 
-use super::environment::{effective, equip};
+use super::environment::{Reach, effective, equip};
 use super::{ServeFlags, print};
 
 /// Refuses what `serve` refuses, and prints the values that take effect.
 pub(super) fn check(flags: &ServeFlags, all: bool) -> Result<ExitCode> {
-    let (config, name) = effective(flags)?;
+    let (config, name) = effective(flags, Reach::Loopback)?;
     telemetry::filter(&config.log)?;
     let (loaded, warnings) = equip(config)?;
     let sockets = InheritedSockets::default();

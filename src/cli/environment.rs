@@ -20,10 +20,12 @@ use ordgate::telemetry::otlp::{self, CollectorSettings};
 use ordgate::upstream::keys::ApiKey;
 use ordgate::upstream::{self, ProviderKeys};
 
+use super::descriptors::fit_connections;
 use super::{ServeFlags, variables};
 
-/// The configuration for `serve`: the file, and the flags that take precedence.
-pub(super) fn effective(flags: &ServeFlags) -> Result<(Config, String)> {
+/// The configuration for `serve`: the file, and the flags that take precedence. Sockets that
+/// were passed may be open to other machines, or not.
+pub(super) fn effective(flags: &ServeFlags, passed: Reach) -> Result<(Config, String)> {
     let urls = upstream_urls(&flags.upstream, flags.sandbox)?;
     let (mut config, config_name) = load(flags.config.as_deref(), &urls)?;
     let listen = listen_addresses(&flags.listen)?;
@@ -36,8 +38,8 @@ pub(super) fn effective(flags: &ServeFlags) -> Result<(Config, String)> {
     set_state_path(&mut config, flags.state.as_deref())?;
     config.collector = collector()?;
     read_engine_url(&mut config)?;
-    check_listeners(&config)?;
-    if flags.sandbox {
+    check_listeners(&config, flags.sandbox_listen)?;
+    if flags.sandbox && passed == Reach::Loopback {
         config.lift_limits();
     }
     for (name, _) in &urls {
@@ -52,6 +54,15 @@ pub(super) fn effective(flags: &ServeFlags) -> Result<(Config, String)> {
         }
     }
     Ok((config, config_name))
+}
+
+/// Who can reach the sockets that the supervisor has passed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// This machine alone; also if none were passed.
+    Loopback,
+    /// Maybe others.
+    Others,
 }
 
 /// An environment variable that replaces a flag. An empty one counts as not set.
@@ -132,8 +143,8 @@ fn set_state_path(config: &mut Config, flag: Option<&Path>) -> Result<()> {
         let Some(directories) = directories.to_str() else {
             bail!("STATE_DIRECTORY is not UTF-8");
         };
-        let first = directories.split(':').next().unwrap_or_default();
-        *path = Some(first.into());
+        let mut each = directories.split(':').filter(|one| !one.is_empty());
+        *path = each.next().map(Into::into);
     }
     Ok(())
 }
@@ -212,11 +223,19 @@ pub(super) fn state_path(text: &str) -> Result<PathBuf, &'static str> {
     }
 }
 
-/// Refuses listeners that flags and variables have given one address.
-fn check_listeners(config: &Config) -> Result<()> {
+/// Refuses listeners that flags and variables have given one address, that of the sandbox too.
+fn check_listeners(config: &Config, sandbox: Option<SocketAddr>) -> Result<()> {
     let listeners = config.all_listeners();
     let addresses: Vec<_> = listeners.iter().map(|one| &one.address).collect();
     let admin = ListenAddress::Tcp(config.admin.listen);
+    if let Some(sandbox) = sandbox.map(ListenAddress::Tcp) {
+        let mut others = addresses.iter().copied().chain([&admin]);
+        if let Some(other) = others.find(|other| other.overlaps(&sandbox)) {
+            bail!(
+                "--sandbox-listen is {sandbox}, and a listener is on {other}; each needs a port of its own"
+            );
+        }
+    }
     for (at, address) in addresses.iter().enumerate() {
         if address.overlaps(&admin) {
             bail!("--listen is {address} and --admin is {admin}; each needs a port of its own");
@@ -244,14 +263,20 @@ pub(super) fn upstream_urls(flags: &[String], sandbox: bool) -> Result<Vec<(Box<
         }
     };
     let mut named: Vec<(Box<str>, Vec<Uri>)> = Vec::new();
-    for text in &texts {
+    for (at, text) in texts.iter().enumerate() {
         let (name, url) = match text.split_once('=') {
             Some((name, url)) if config::is_upstream_name(name) => (name, url),
             Some(_) | None => (upstream::DEFAULT, &**text),
         };
         let Some(url) = base_url(url) else {
+            // A password may have commas, so that the next texts are parts of it.
+            let rest = texts[at..].join(",");
+            let shown = match rest.contains('@') {
+                true => &config::without_user(&rest),
+                false => text,
+            };
             bail!(
-                "{source}: {text:?} came; allowed is an http or https URL without user, query and fragment, with a port from 1 to 65535 if any, such as https://api.example, or NAME= and such a URL, NAME of a-z, 0-9 and -"
+                "{source}: {shown:?} came; allowed is an http or https URL without user, query and fragment, with a port from 1 to 65535 if any, such as https://api.example, or NAME= and such a URL, NAME of a-z, 0-9 and -"
             );
         };
         let known = named.iter().position(|(known, _)| **known == *name);
@@ -307,8 +332,8 @@ fn read_client_tokens(settings: &mut client_tokens::Settings) -> Result<()> {
 ///
 /// # Errors
 /// Everything that is wrong with them, one line each.
-pub(super) fn reread(flags: &ServeFlags) -> Result<LoadedConfig, Vec<String>> {
-    let fresh = effective(flags).and_then(|(config, _)| {
+pub(super) fn reread(flags: &ServeFlags, passed: Reach) -> Result<LoadedConfig, Vec<String>> {
+    let fresh = effective(flags, passed).and_then(|(config, _)| {
         let (loaded, warnings) = equip(config)?;
         warn(&warnings);
         Ok(loaded)
@@ -432,56 +457,5 @@ pub(super) fn admin_secret(file: Option<&Path>) -> Result<Option<Secret>> {
             bail!("the admin token is empty; leave it out, or give one")
         }
         text => Ok(text),
-    }
-}
-
-/// Raises the limit of open files as far as the system allows, and lowers the limits
-/// of connections to fit it. Returns what it has lowered.
-fn fit_connections(config: &mut Config) -> Vec<String> {
-    /// Descriptors for the upstream's resolver, the listeners, files and the
-    /// allocator.
-    const SPARE: u64 = 256;
-    let mut warnings = Vec::new();
-    let Some(allowed) = raise_descriptors() else {
-        return warnings;
-    };
-    let upstreams = config.upstreams.iter();
-    let slots: u64 = upstreams
-        .map(|one| u64::from(one.admission.max_in_flight.get()))
-        .sum();
-    let most = &mut config.server.connections.max_connections;
-    let fit = allowed.saturating_sub(SPARE + slots).max(1);
-    if *most > fit {
-        warnings.push(format!(
-            "the limit of open files, {allowed}, allows {fit} connections instead of {most}; raise it (ulimit -n) for more"
-        ));
-        *most = fit;
-    }
-    // One client must not hold all of what is left.
-    if let Some(client) = &mut config.server.connections.per_client {
-        let share = u32::try_from(fit / 4).unwrap_or(u32::MAX).max(1);
-        if client.connections > share {
-            warnings.push(format!(
-                "one client may have {share} connections instead of {}, a quarter of what the limit of open files, {allowed}, allows",
-                client.connections
-            ));
-            client.connections = share;
-        }
-    }
-    warnings
-}
-
-/// Raises the soft limit of open files to the hard one, and returns it; `None` is no
-/// limit.
-pub(super) fn raise_descriptors() -> Option<u64> {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit {
-        current: limit.maximum,
-        maximum: limit.maximum,
-    };
-    match setrlimit(Resource::Nofile, raised) {
-        Ok(()) => limit.maximum,
-        Err(_kept_as_it_is) => limit.current,
     }
 }

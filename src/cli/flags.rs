@@ -55,8 +55,8 @@ pub(super) struct ServeFlags {
     /// Use a simulated upstream inside this process: no API key, no network
     ///
     /// The ready line has its address and control routes (`ordgate help sandbox`). If the
-    /// configuration has no [limit], clients are not limited while ordgate listens on
-    /// loopback only, so that load tests get answers.
+    /// configuration has no [limit] and no proxies, clients are not limited while ordgate
+    /// listens on loopback addresses only, so that load tests get answers.
     #[arg(long)]
     pub(super) sandbox: bool,
     /// The address and port of the sandbox [default: a free port of 127.0.0.1]

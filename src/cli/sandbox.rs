@@ -8,7 +8,7 @@ use ordgate::sandbox::{Api, Sandbox};
 use ordgate::serve::bind_tcp;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::environment::raise_descriptors;
+use super::descriptors::raise_descriptors;
 use super::{SandboxFlags, print};
 
 /// The control routes that the ready lines name.

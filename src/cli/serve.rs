@@ -12,14 +12,18 @@ use ordgate::telemetry;
 use ordgate::upstream::client::resolver::Resolver;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::environment::{effective, equip, reread, warn};
+use super::environment::{Reach, effective, equip, reread, warn};
 use super::sandbox::CONTROL_ROUTES;
 use super::{ServeFlags, print};
 
 pub(super) fn serve(flags: ServeFlags) -> Result<ExitCode> {
     // Before there are threads.
     let sockets = supervisor::inherited_sockets()?;
-    let (config, config_name) = effective(&flags)?;
+    let passed = match sockets.are_loopback() {
+        true => Reach::Loopback,
+        false => Reach::Others,
+    };
+    let (config, config_name) = effective(&flags, passed)?;
     telemetry::begin(&config.log)?;
     let (loaded, warnings) = equip(config)?;
     warn(&warnings);
@@ -30,7 +34,7 @@ pub(super) fn serve(flags: ServeFlags) -> Result<ExitCode> {
     let server = Server::start(Options {
         loaded,
         config_name: config_name.clone(),
-        load: Box::new(move || reread(&flags)),
+        load: Box::new(move || reread(&flags, passed)),
         sandbox,
         resolver: Resolver::default(),
         clock: Clock::machine(),

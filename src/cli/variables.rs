@@ -1,5 +1,7 @@
 //! The environment variables that ordgate reads.
 
+use std::ffi::OsStr;
+
 use ordgate::config::nearest;
 use ordgate::secrets;
 
@@ -81,7 +83,9 @@ pub(super) fn help() -> String {
 /// that is probably meant. Never with a value.
 pub(super) fn unknown() -> Vec<String> {
     let mut names = secrets::variables_with_prefix(PREFIX);
-    names.retain(|name| !is_known(name) && !is_of_kubernetes(name));
+    let is_set = |name: &str| std::env::var_os(name).is_some();
+    let has_url = |name: &str| std::env::var_os(name).is_some_and(|value| is_port_url(&value));
+    names.retain(|name| !is_known(name) && !is_of_kubernetes(name, is_set, has_url));
     names.iter().map(|name| warning(name)).collect()
 }
 
@@ -89,8 +93,23 @@ fn is_known(name: &str) -> bool {
     name.starts_with(OWN_KEYS) || VARIABLES.iter().any(|known| known.name == name)
 }
 
+/// Whether a value is what Kubernetes gives a variable `*_PORT`.
+fn is_port_url(value: &OsStr) -> bool {
+    let schemes = ["tcp://", "udp://", "sctp://"];
+    let value = value.as_encoded_bytes();
+    schemes
+        .iter()
+        .any(|scheme| value.starts_with(scheme.as_bytes()))
+}
+
 /// Whether Kubernetes sets such variables for a service whose name begins with "ordgate".
-fn is_of_kubernetes(name: &str) -> bool {
+/// One ending in `_PORT` may be a mistake: it has a URL, or the service has a host.
+fn is_of_kubernetes(
+    name: &str,
+    is_set: impl Fn(&str) -> bool,
+    has_url: impl Fn(&str) -> bool,
+) -> bool {
+    let is_service = |service: &str| has_url(name) || is_set(&format!("{service}_SERVICE_HOST"));
     let is_port = |rest: &str| {
         let number = rest.split('_').next().unwrap_or_default();
         !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit())
@@ -98,7 +117,7 @@ fn is_of_kubernetes(name: &str) -> bool {
     name.ends_with("_SERVICE_HOST")
         || name.ends_with("_SERVICE_PORT")
         || name.contains("_SERVICE_PORT_")
-        || name.ends_with("_PORT")
+        || name.strip_suffix("_PORT").is_some_and(is_service)
         || name.split("_PORT_").skip(1).any(is_port)
 }
 
@@ -134,13 +153,23 @@ mod tests {
             ("ORDGATE_SERVICE_HOST", None),
             ("ORDGATE_SERVICE_PORT", None),
             ("ORDGATE_SERVICE_PORT_HTTP", None),
-            ("ORDGATE_PORT", None),
+            ("ORDGATE_PORT=tcp://10.0.0.1:8080", None),
+            ("ORDGATE_PORT=udp://10.0.0.1:8080", None),
+            ("ORDGATE_ADMIN_PORT=sctp://10.0.0.1:9090", None),
+            ("ORDGATE_WEB_PORT=80", None),
+            ("ORDGATE_PORT=80", Some("has no effect")),
+            ("ORDGATE_ADMIN_PORT=9999", Some("has no effect")),
+            ("ORDGATE_LISTEN_PORT=1", Some("has no effect")),
+            ("ORDGATE_LISTEN_PORT=http://a", Some("has no effect")),
             ("ORDGATE_PORT_8080_TCP", None),
             ("ORDGATE_PORT_8080_TCP_ADDR", None),
             ("ORDGATE_ADMIN_SERVICE_HOST", None),
             ("ORDGATE_PORT_RANGE", Some("has no effect")),
         ] {
-            let is_reported = !is_known(name) && !is_of_kubernetes(name);
+            let (name, value) = name.split_once('=').unwrap_or((name, ""));
+            let is_set = |other: &str| other == "ORDGATE_WEB_SERVICE_HOST";
+            let has_url = |_: &str| is_port_url(OsStr::new(value));
+            let is_reported = !is_known(name) && !is_of_kubernetes(name, is_set, has_url);
             let said = is_reported.then(|| warning(name));
             match (meant, said) {
                 (Some(meant), Some(said)) => assert!(said.contains(meant), "{said}"),

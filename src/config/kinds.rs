@@ -44,9 +44,10 @@ pub(super) fn report<T>(path: &Path<'_>, value: &Spanned<DeValue<'_>>, allowed: 
 pub(super) fn received(value: &DeValue<'_>) -> String {
     match value {
         DeValue::String(text) => {
-            let text = match text.split_once("://").zip(text.rfind('@')) {
-                Some(((scheme, _), at)) => format!("{scheme}://[redacted]{}", &text[at..]),
-                None => text.to_string(),
+            let (before, _) = text.rsplit_once('@').unwrap_or_default();
+            let text = match before.contains(':') {
+                true => without_user(text),
+                false => text.to_string(),
             };
             format!("\"{}\"", text.chars().take(60).collect::<String>())
         }
@@ -56,6 +57,21 @@ pub(super) fn received(value: &DeValue<'_>) -> String {
         DeValue::Datetime(_) => "a date".to_owned(),
         DeValue::Array(_) => "a list".to_owned(),
         DeValue::Table(_) => "a table".to_owned(),
+    }
+}
+
+/// A URL, or what came in place of one, as messages show it: without the user and the
+/// password, which end at the last `@`.
+pub fn without_user(text: &str) -> String {
+    let Some((before, rest)) = text.rsplit_once('@') else {
+        return text.to_owned();
+    };
+    // Also `NAME=`, which goes before the URL on the command line.
+    let is_scheme = |c: char| c.is_ascii_alphanumeric() || "+-.=".contains(c);
+    let scheme = before.split_once("://").map(|(scheme, _)| scheme);
+    match scheme.filter(|scheme| scheme.chars().all(is_scheme)) {
+        Some(scheme) => format!("{scheme}://[redacted]@{rest}"),
+        None => format!("[redacted]@{rest}"),
     }
 }
 

@@ -30,6 +30,12 @@ impl ListenAddress {
         }
     }
 
+    /// Whether only this machine can reach it, and by TCP.
+    pub fn is_loopback(&self) -> bool {
+        self.tcp()
+            .is_some_and(|address| address.ip().to_canonical().is_loopback())
+    }
+
     /// Whether sockets on these addresses would accept the same connections. Port 0
     /// takes a free port each time.
     pub fn overlaps(&self, other: &Self) -> bool {

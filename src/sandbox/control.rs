@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::Sandbox;
 use super::api::Api;
-use super::faults::{ALWAYS, Fault, FaultKind};
+use super::faults::{ALWAYS, Fault, FaultKind, MAX_PATH};
 use super::journal::MOST_REQUESTS;
 use super::target;
 
@@ -268,10 +268,18 @@ fn fault(query: &str) -> Result<Fault, String> {
     let chance = chance(query)?;
     // One with a chance stays until it is removed.
     let times = if chance == ALWAYS { 1 } else { u32::MAX };
+    let path = value("path").filter(|path| !path.is_empty());
+    if let Some(bytes) = path.as_ref().map(String::len)
+        && bytes > MAX_PATH
+    {
+        return Err(format!(
+            "path has {bytes} bytes; allowed are up to {MAX_PATH}"
+        ));
+    }
     Ok(Fault {
         kind,
         times: number(query, "times", times, (1, u32::MAX))?,
-        path: value("path").filter(|path| !path.is_empty()),
+        path,
         api: Api::Both,
         chance,
     })
@@ -331,7 +339,7 @@ fn number(query: &str, name: &str, default: u32, (least, most): (u32, u32)) -> R
 
 #[cfg(test)]
 mod tests {
-    use super::{Api, answer, is_control};
+    use super::{Api, MAX_PATH, answer, is_control};
     use crate::sandbox::{Sandbox, Settings};
 
     #[test]
@@ -407,6 +415,24 @@ mod tests {
             assert_eq!(code.as_u16(), status, "{request}: {body}");
             assert!(body.to_string().contains(says), "{request}: {body}");
         }
+    }
+
+    #[test]
+    fn what_faults_keep_of_requests_is_bounded() {
+        let sandbox = Sandbox::new(Settings::default());
+        for (length, status) in [(MAX_PATH, 200), (MAX_PATH + 1, 400), (60_000, 400)] {
+            let path = "p".repeat(length);
+            let target = format!("/sandbox/fault?kind=503&times=9&path={path}");
+            let (code, body) = answer(&sandbox, Api::Both, &http::Method::POST, &target);
+            assert_eq!(code.as_u16(), status, "{length}");
+            let body = body.to_string();
+            assert_eq!(body.contains("allowed are up to 512"), status == 400);
+            assert!(body.len() < 1_000, "{length}");
+        }
+        let faults = sandbox.faults();
+        let paths = faults.list(Api::Both).map(|(_, fault)| fault.path.as_ref());
+        let bytes: usize = paths.flatten().map(String::len).sum();
+        assert_eq!(bytes, MAX_PATH);
     }
 
     #[test]

@@ -16,6 +16,9 @@ use super::api::Api;
 /// The most queued faults; further ones are ignored.
 const MAX_QUEUED: usize = 1_000;
 
+/// The most bytes of a fault's path that a control request may send.
+pub(super) const MAX_PATH: usize = 512;
+
 /// A fault, and the requests to which it applies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {

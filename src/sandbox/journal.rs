@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use http::{Method, StatusCode};
+use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::api::Api;
@@ -17,6 +17,9 @@ pub(super) const MOST_REQUESTS: u32 = 1_000;
 /// The most bytes of a target that are kept.
 const MAX_TARGET: usize = 512;
 
+/// The most bytes of a method that are kept.
+const MAX_METHOD: usize = 32;
+
 /// A request and its answer.
 #[derive(Debug)]
 pub(super) struct JournalEntry {
@@ -25,13 +28,22 @@ pub(super) struct JournalEntry {
     /// Milliseconds from the start to its arrival.
     pub(super) at: u64,
     pub(super) api: Api,
-    pub(super) method: Method,
+    pub(super) method: String,
     pub(super) target: String,
-    /// None if the connection was closed without an answer.
+    /// None if there was no answer: the connection was closed, by either side.
     pub(super) status: Option<StatusCode>,
     pub(super) fault: Option<&'static str>,
     pub(super) latency: Duration,
     pub(super) has_key: bool,
+    /// Whether the client closed the connection while it waited for the answer.
+    pub(super) gave_up: bool,
+}
+
+/// Cuts a text to so many bytes at most, and frees the rest.
+fn shorten(text: &mut String, most: usize) {
+    let end = (0..=most).rfind(|at| text.is_char_boundary(*at));
+    text.truncate(end.unwrap_or(0));
+    text.shrink_to_fit();
 }
 
 /// The journal: the last requests, the oldest first.
@@ -40,11 +52,8 @@ pub(super) struct Journal(VecDeque<JournalEntry>);
 
 impl Journal {
     pub(super) fn record(&mut self, mut entry: JournalEntry) {
-        if entry.target.len() > MAX_TARGET {
-            let end = (0..=MAX_TARGET).rfind(|at| entry.target.is_char_boundary(*at));
-            entry.target.truncate(end.unwrap_or(0));
-            entry.target.shrink_to_fit();
-        }
+        shorten(&mut entry.target, MAX_TARGET);
+        shorten(&mut entry.method, MAX_METHOD);
         if self.0.len() >= MOST_REQUESTS as usize {
             self.0.pop_front();
         }
@@ -59,12 +68,13 @@ impl Journal {
             json!({
                 "number": entry.number,
                 "at_ms": entry.at,
-                "method": entry.method.as_str(),
+                "method": entry.method,
                 "target": entry.target,
                 "status": entry.status.map(|status| status.as_u16()),
                 "fault": entry.fault,
                 "latency_ms": entry.latency.as_secs_f64() * 1_000.0,
                 "key": if entry.has_key { "sent" } else { "none" },
+                "gave_up": entry.gave_up,
             })
         });
         json!({ "requests": entries.collect::<Vec<_>>() })
@@ -73,19 +83,20 @@ impl Journal {
 
 #[cfg(test)]
 mod tests {
-    use super::{Api, Duration, Journal, JournalEntry, MAX_TARGET, MOST_REQUESTS, Method};
+    use super::{Api, Duration, Journal, JournalEntry, MAX_METHOD, MAX_TARGET, MOST_REQUESTS};
 
     fn entry(number: u64, api: Api) -> JournalEntry {
         JournalEntry {
             number,
             at: 0,
             api,
-            method: Method::GET,
+            method: format!("{number}{}", "M".repeat(1_000)),
             target: format!("/{number}/{}", "é".repeat(MAX_TARGET)),
             status: None,
             fault: None,
             latency: Duration::ZERO,
             has_key: true,
+            gave_up: false,
         }
     }
 
@@ -97,12 +108,11 @@ mod tests {
             journal.record(entry(number, api));
         }
         assert_eq!(journal.0.len(), MOST_REQUESTS as usize);
-        assert!(
-            journal
-                .0
-                .iter()
-                .all(|entry| entry.target.len() <= MAX_TARGET)
-        );
+        // What is allocated, not only what is shown.
+        let bytes = |entry: &JournalEntry| entry.target.capacity() + entry.method.capacity();
+        let most = MOST_REQUESTS as usize * (MAX_TARGET + MAX_METHOD);
+        let bytes = journal.0.iter().map(bytes).sum::<usize>();
+        assert!(bytes <= most, "{bytes}");
         let numbers = |api, most| {
             let listed = journal.last(api, most);
             let requests = listed["requests"].as_array().unwrap().clone();

@@ -105,16 +105,52 @@ async fn connection(sandbox: Sandbox, api: Api, stream: TcpStream, started: Inst
     }
 }
 
+/// A request that waits for its answer. It is dropped without one if the client closes the connection (or the server
+/// stops): then it is recorded as given up, with the time that it has waited.
+struct Undecided<'r> {
+    sandbox: &'r Sandbox,
+    request: &'r Request<Incoming>,
+    begun: Instant,
+    /// Without method and target, which are copied when it is recorded.
+    entry: JournalEntry,
+}
+
+impl Undecided<'_> {
+    /// Records the answer.
+    fn record(mut self, status: Option<StatusCode>, latency: Duration) {
+        self.entry.gave_up = false;
+        self.entry.status = status;
+        self.entry.latency = latency;
+    }
+}
+
+impl Drop for Undecided<'_> {
+    fn drop(&mut self) {
+        if self.entry.gave_up {
+            self.entry.latency = self.begun.elapsed();
+        }
+        self.sandbox.count_answer(self.entry.api, self.entry.status);
+        self.sandbox.journal().record(JournalEntry {
+            method: self.request.method().to_string(),
+            target: target_of(self.request).to_owned(),
+            ..self.entry
+        });
+    }
+}
+
+/// The path and the query of a request.
+fn target_of(request: &Request<Incoming>) -> &str {
+    let target = request.uri().path_and_query();
+    target.map_or("/", |target| target.as_str())
+}
+
 async fn respond(
     sandbox: &Sandbox,
     api: Api,
     request: Request<Incoming>,
     started: Instant,
 ) -> Result<Response<Payload>, CloseConnection> {
-    let target = request
-        .uri()
-        .path_and_query()
-        .map_or("/", |target| target.as_str());
+    let target = target_of(&request);
     if control::is_control(target) {
         let (status, body) = control::answer(sandbox, api, request.method(), target);
         let answer =
@@ -128,22 +164,25 @@ async fn respond(
     let settings = &sandbox.inner.settings;
     let is_hit = |fault, chance| settings.is_faulty(fault, chance, number);
     let fault = sandbox.faults().take(api, path, is_hit);
-    let record = |status, latency| {
-        sandbox.count_answer(api, status);
-        sandbox.journal().record(JournalEntry {
+    let undecided = Undecided {
+        sandbox,
+        request: &request,
+        begun: Instant::now(),
+        entry: JournalEntry {
             number,
             at: now,
             api,
-            method: request.method().clone(),
-            target: target.to_owned(),
-            status,
+            method: String::new(),
+            target: String::new(),
+            status: None,
             fault: fault.as_ref().map(FaultKind::name),
-            latency,
+            latency: Duration::ZERO,
             has_key: request.headers().contains_key("x-api-key"),
-        });
+            gave_up: true,
+        },
     };
     if fault == Some(FaultKind::Close) {
-        record(None, Duration::ZERO);
+        undecided.record(None, Duration::ZERO);
         return Err(CloseConnection);
     }
     let replacement = fault.as_ref().and_then(|fault| fault.answer(target));
@@ -164,10 +203,10 @@ async fn respond(
         request.method() == http::Method::HEAD || answer.status == StatusCode::NOT_MODIFIED;
     if fault == Some(FaultKind::Truncate) && (bodiless || answer.body.is_empty()) {
         // Without a body to truncate, there is no answer.
-        record(None, wait);
+        undecided.record(None, wait);
         return Err(CloseConnection);
     }
-    record(Some(answer.status), wait);
+    undecided.record(Some(answer.status), wait);
     let payload = match (&fault, settings.bandwidth) {
         _ if bodiless => Payload::whole(answer.body.clone()),
         (Some(FaultKind::Truncate), _) => Payload::truncated(&answer.body),

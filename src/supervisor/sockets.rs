@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use listenfd::ListenFd;
 use rustix::net::sockopt::socket_acceptconn;
 
-use crate::listener::ListeningSocket;
+use crate::listener::{ListenAddress, ListeningSocket};
 
 /// The sockets that were passed, which are used instead of binding new ones.
 #[derive(Debug, Default)]
@@ -125,6 +125,18 @@ impl InheritedSockets {
     /// Whether none were passed.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// Whether all of them, the admin listener's too, are TCP sockets on loopback addresses; so
+    /// it is if none were passed.
+    pub fn are_loopback(&self) -> bool {
+        let is_loopback = |one: &InheritedSocket| match &one.socket {
+            ListeningSocket::Tcp(socket) => socket
+                .local_addr()
+                .is_ok_and(|address| ListenAddress::Tcp(address).is_loopback()),
+            ListeningSocket::Unix(_) => false,
+        };
+        self.0.iter().all(is_loopback)
     }
 
     /// The socket of each public listener, by the listeners' names, and that of the

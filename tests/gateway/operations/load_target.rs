@@ -142,6 +142,10 @@ async fn a_load_test_of_the_demo_gets_answers() {
 fn limits_are_lifted_for_loopback_only_and_unless_they_are_set() {
     let (_held, limited) = file("[limit]\nburst = 2\n");
     let (_held, other) = file("[cache]\nmax_bytes = \"64MiB\"\n");
+    let (_held, proxies) = file("[clients]\ntrusted_proxies = [\"127.0.0.1\"]\n");
+    let header = "[[listener]]\naddress = \"127.0.0.1:0\"\nproxy_protocol = true\n";
+    let header = format!("[clients]\ntrusted_proxies = [\"::1\"]\n{header}");
+    let (_held, header) = file(&header);
     let token = [("ORDGATE_ADMIN_TOKEN", "a-token")];
     for (flags, is_lifted) in [
         (&["--sandbox"][..], true),
@@ -149,11 +153,42 @@ fn limits_are_lifted_for_loopback_only_and_unless_they_are_set() {
         (&["--sandbox", "--listen", "[::1]:8080"], true),
         (&["--sandbox", "--config", &limited], false),
         (&["--sandbox", "--listen", "0.0.0.0:8080"], false),
+        (&["--sandbox", "--listen", "unix:ordgate.sock"], false),
+        (
+            &[
+                "--sandbox",
+                "--listen",
+                "127.0.0.1:0",
+                "--listen",
+                "unix:ordgate.sock",
+            ],
+            false,
+        ),
+        (&["--sandbox", "--config", &proxies], false),
+        (&["--sandbox", "--config", &header], false),
         (&["--upstream", "http://127.0.0.1:1"], false),
     ] {
         let left = Process::run(&[&["check"], flags].concat(), &token);
         assert_eq!(left.code(), Some(0), "{}", left.errors);
         let lifted = left.out.contains("requests_per_minute = 60000000");
         assert_eq!(lifted, is_lifted, "{flags:?}");
+    }
+}
+
+/// A socket that the supervisor has passed decides, not the address that it takes the place of.
+#[test]
+fn limits_are_lifted_by_the_sockets_that_were_passed() {
+    for (address, is_lifted) in [("127.0.0.1:0", true), ("0.0.0.0:0", false)] {
+        let socket = std::net::TcpListener::bind(address).unwrap();
+        let process = Process::start_handed(
+            vec![socket.into()],
+            None,
+            &["serve", "--sandbox", "--admin", "127.0.0.1:0"],
+        );
+        process.ready();
+        let line = process.line();
+        assert!(line.contains("A sandbox is its upstream"), "{line}");
+        let said = line.contains("Clients are not limited.");
+        assert_eq!(said, is_lifted, "{address}: {line}");
     }
 }
