@@ -62,22 +62,25 @@ impl WaitingRecords {
         self.own.clear();
     }
 
-    /// Another generation has begun, which may lack all that is known.
-    pub(super) fn begin_generation(&mut self, known: VecDeque<(RecordUid, JournalRecord)>) {
+    /// Another generation has begun, which may lack all that is known. Returns whether
+    /// there was too much to send it all again.
+    #[must_use]
+    pub(super) fn begin_generation(&mut self, known: VecDeque<(RecordUid, JournalRecord)>) -> bool {
         for waiting in self.own.iter_mut().chain(&mut self.again) {
             waiting.sent = SentRecord::No;
         }
         if !has(JournalRule::SentAgain) {
-            return;
+            return false;
         }
         let known = known
             .into_iter()
             .filter(|(_, record)| record.outlives_generations());
         self.again
             .extend(known.map(|(uid, record)| WaitingRecord::new(uid, record)));
-        // They are of the history, which is not longer.
+        // More than one history, if the generation before was not read to its end.
         let excess = self.again.len().saturating_sub(history::MOST_RECORDS);
         drop(self.again.drain(..excess));
+        excess > 0
     }
 
     /// The records for the next sync request, of at most so many bytes. Those of an earlier
@@ -125,15 +128,19 @@ impl WaitingRecords {
     }
 
     /// All of the journal was read, and what was sent and is still waiting was not there.
-    /// If the engine has older rows again, it has lost it: it is sent once more. What the
-    /// engine does not take even then was trimmed before it could be read.
-    pub(super) fn read_all(&mut self) {
+    /// If the engine has older rows again, it has lost it: it is sent once more. What is not
+    /// there even then was trimmed before it could be read, or lost again: that is forgotten.
+    /// Returns whether something was.
+    #[must_use]
+    pub(super) fn read_all(&mut self) -> bool {
+        let before = self.len();
         for all in [&mut self.own, &mut self.again] {
             all.retain(|waiting| waiting.sent != SentRecord::Twice);
             for waiting in all.iter_mut().filter(|waiting| waiting.is_sent()) {
                 waiting.sent = SentRecord::Lost;
             }
         }
+        self.len() < before
     }
 
     /// Whether there are some that no answered sync request had.
