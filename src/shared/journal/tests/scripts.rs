@@ -1,7 +1,5 @@
 //! The script and its model give the same replies, on a real server.
 
-use std::collections::VecDeque;
-
 use super::super::SYNC;
 use super::super::model::MOST_RECORDS;
 use super::super::model::{self, ModelJournal};
