@@ -226,8 +226,7 @@ impl Fill {
         // runtime has stopped.
         let disk = self.disk.longest_wait();
         let tier = self.tier.as_ref().map(|tier| tier.longest_wait());
-        // A request that was queued may wait for another replica's fetch once more.
-        let lower = disk + tier.unwrap_or_default() * 2;
+        let lower = disk + tier.unwrap_or_default();
         self.upstream_of(key).max_wait() + FIRST_PROBE * 2 + lower + Duration::from_secs(1)
     }
 
@@ -263,7 +262,7 @@ impl Fill {
             // Mode `override`: `off` is fetched unshared, and `respect` by `relay`.
             false => {
                 let ticket = HeldTicket::default();
-                let fetch = || self.fetch_and_store(key, &route.cache, priority, &ticket);
+                let fetch = self.fetch_and_store(key, &route.cache, priority, &ticket);
                 self.share_or_fetch(key, route, priority, (&ticket, fetch))
                     .await
             }
@@ -341,7 +340,7 @@ impl Fill {
 
     /// Sends a request to the upstream, and reports a failure. If the request waits long
     /// for its admission, other replicas do not wait for it, and it is not sent if one of
-    /// them has the response by then or fetches it.
+    /// them has the response by then.
     async fn send(
         &self,
         key: &Key,
@@ -356,7 +355,7 @@ impl Fill {
                 let fetch = upstream.fetch_if_needed(key.target(), priority, &watch);
                 match fetch.await.transpose() {
                     Some(answer) => answer,
-                    // Whoever has the ticket knows what takes its place.
+                    // `share_or_fetch` takes what has replaced it.
                     None => return Err(Failure::Abandoned),
                 }
             }

@@ -78,17 +78,11 @@ use usage::Usage;
 use crate::clock::Clock;
 use crate::sync::lock;
 
-/// What concerns a request that waits long for its admission. Neither call may take
-/// longer than a few tens of milliseconds: the request keeps its position meanwhile.
+/// What may take the place of a request that waits long for its admission.
 pub trait QueueWatch: Send + Sync {
-    /// How long the request may wait, at most `queue_timeout`.
-    fn max_wait(&self, queue_timeout: Duration) -> Duration;
-
-    /// The request waits long.
-    fn queued(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
-
-    /// The request could be admitted now: whether it is still needed.
-    fn is_needed(&self) -> Pin<Box<dyn Future<Output = bool> + Send + '_>>;
+    /// Is awaited from when the request has waited for 250 ms until it is admitted. Ends
+    /// as soon as the request is no longer needed.
+    fn replaced(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 }
 
 /// An upstream, or a substitute for it in tests that simulate time and network.

@@ -135,7 +135,7 @@ impl Fill {
             let lead = async move |lead: Lead<FillResult, ExchangeLevel>| {
                 let anew = from == ExchangeFrom::UpstreamAnew;
                 let ticket = HeldTicket::default();
-                let fetch = || fill.fetch_and_ingest(&own, priority, &ticket);
+                let fetch = fill.fetch_and_ingest(&own, priority, &ticket);
                 let found = match (fill.fresh(&own).filter(|_| !anew), fill.route(&own)) {
                     (Some(stored), _) => Ok(FillAnswer {
                         stored,
@@ -145,7 +145,7 @@ impl Fill {
                         fill.share_or_fetch(&own, route, priority, (&ticket, fetch))
                             .await
                     }
-                    (None, _) => fetch().await,
+                    (None, _) => fetch.await,
                 };
                 lead.finish(found);
             };

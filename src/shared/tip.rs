@@ -41,7 +41,7 @@ pub(crate) const LEASE: Duration = Duration::from_secs(3);
 /// How much longer it lasts for others.
 const LEASE_MARGIN: Duration = Duration::from_millis(100);
 
-/// The longest tag of a status that others get to know. A hash in quotation marks has 66
+/// The longest tag of a status that is sent to others. A hash in quotation marks has 66
 /// bytes.
 const MOST_TAG_BYTES: usize = 256;
 

@@ -26,10 +26,11 @@ const CONFIG: &str = r#"
 /// The sequence number of the last report of each process, about one budget.
 fn reports(engine: &Server) -> BTreeMap<String, u64> {
     let keys = engine.call(&["KEYS", "*:b:*"]);
-    let Some(key) = keys.list().first() else {
+    // The engine lists them in any order.
+    let Some(key) = keys.list().iter().map(|key| key.text()).min() else {
         return BTreeMap::new();
     };
-    let all = engine.call(&["HGETALL", key.text()]);
+    let all = engine.call(&["HGETALL", key]);
     let rows = all.list().chunks(2).filter_map(|row| {
         let process = row[0].text().strip_prefix("p:")?.to_owned();
         let sequence = row[1].text().split(',').next()?;

@@ -57,7 +57,7 @@ impl Journal {
         if unsent > 0 {
             tracing::error!(
                 purges = unsent,
-                "other replicas never learn of the last purges, since the engine does not have them: purge there"
+                "the engine does not have the last purges, so other replicas do not apply them: purge there"
             );
         }
     }
@@ -145,7 +145,7 @@ impl Journal {
         if left_out > 0 {
             tracing::warn!(
                 left_out,
-                "too many keys have cooldowns at once: other replicas do not get to know the shortest ones"
+                "too many keys have cooldowns at once: the shortest are not sent to other replicas"
             );
         }
         for (budget, left) in cooldowns {

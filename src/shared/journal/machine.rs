@@ -248,7 +248,10 @@ impl JournalMachine {
             self.others.listed(followed.read, rows, since);
         }
         if followed.read == self.tail {
-            self.waiting.read_all();
+            // Others who have not read what was trimmed purge everything anyway.
+            if self.waiting.read_all() && reply.first == 1 {
+                self.push_own(JournalRecord::purge_all());
+            }
             self.synced = Some(pending.began);
             self.contact = self.synced;
         }
@@ -300,7 +303,9 @@ impl JournalMachine {
             _ => reply.first - 1,
         };
         let known = self.history.begin(floor);
-        self.waiting.begin_generation(known);
+        if self.waiting.begin_generation(known) {
+            self.history.miss(now);
+        }
         self.others.begin_generation();
         let forgotten = self.history.since_forgotten(now);
         if reply.first > 1 {

@@ -25,7 +25,7 @@ pub(crate) struct ModelJournal {
     pub(crate) records: VecDeque<(RecordUid, Vec<u8>)>,
     /// Oldest first.
     pub(crate) uids: VecDeque<RecordUid>,
-    /// Beat, applied record and name.
+    /// Sequence number, applied record and name.
     pub(crate) rows: BTreeMap<ProcessId, (u64, RecordNumber, Arc<str>)>,
 }
 

@@ -12,8 +12,8 @@ use super::rules::{JournalRule, has};
 pub(super) struct WaitingRecords {
     /// Those of this process, oldest first.
     own: VecDeque<WaitingRecord>,
-    /// Those of an earlier generation that this one may lack.
-    again: VecDeque<WaitingRecord>,
+    /// Those that were read in earlier generations and may not be in the present one.
+    resend: VecDeque<WaitingRecord>,
 }
 
 #[derive(Clone, Debug)]
@@ -62,31 +62,34 @@ impl WaitingRecords {
         self.own.clear();
     }
 
-    /// Another generation has begun, which may lack all that is known.
-    pub(super) fn begin_generation(&mut self, known: VecDeque<(RecordUid, JournalRecord)>) {
-        for waiting in self.own.iter_mut().chain(&mut self.again) {
+    /// Another generation has begun, which may lack all that is known. Returns whether
+    /// there was too much to send it all again.
+    #[must_use]
+    pub(super) fn begin_generation(&mut self, known: VecDeque<(RecordUid, JournalRecord)>) -> bool {
+        for waiting in self.own.iter_mut().chain(&mut self.resend) {
             waiting.sent = SentRecord::No;
         }
         if !has(JournalRule::SentAgain) {
-            return;
+            return false;
         }
         let known = known
             .into_iter()
             .filter(|(_, record)| record.outlives_generations());
-        self.again
+        self.resend
             .extend(known.map(|(uid, record)| WaitingRecord::new(uid, record)));
-        // They are of the history, which is not longer.
-        let excess = self.again.len().saturating_sub(history::MOST_RECORDS);
-        drop(self.again.drain(..excess));
+        // More than one history, if the generation before was not read to its end.
+        let excess = self.resend.len().saturating_sub(history::MOST_RECORDS);
+        drop(self.resend.drain(..excess));
+        excess > 0
     }
 
     /// The records for the next sync request, of at most so many bytes. Those of an earlier
-    /// generation come first, so that the order stays; but others may know them too, and
-    /// nobody knows those of a process that ends.
+    /// generation come first, so that the order stays; but other replicas may have those too,
+    /// and nobody else has the records of a process that ends.
     pub(super) fn next(&self, most: usize, most_bytes: usize, ends: bool) -> Vec<SentContent> {
         let (first, then) = match ends {
-            false => (&self.again, &self.own),
-            true => (&self.own, &self.again),
+            false => (&self.resend, &self.own),
+            true => (&self.own, &self.resend),
         };
         let mut bytes = 0;
         let unsent = first.iter().chain(then).filter(|next| !next.is_sent());
@@ -102,7 +105,7 @@ impl WaitingRecords {
 
     /// The sync request with these records was answered.
     pub(super) fn confirm(&mut self, records: &[RecordUid]) {
-        for waiting in self.own.iter_mut().chain(&mut self.again) {
+        for waiting in self.own.iter_mut().chain(&mut self.resend) {
             if records.contains(&waiting.uid) {
                 waiting.sent = match waiting.sent {
                     SentRecord::No | SentRecord::Once => SentRecord::Once,
@@ -120,25 +123,29 @@ impl WaitingRecords {
     pub(super) fn read(&mut self, uid: RecordUid) -> bool {
         let before = self.own.len();
         self.own.retain(|waiting| waiting.uid != uid);
-        self.again.retain(|waiting| waiting.uid != uid);
+        self.resend.retain(|waiting| waiting.uid != uid);
         self.own.len() < before
     }
 
     /// All of the journal was read, and what was sent and is still waiting was not there.
-    /// If the engine has older rows again, it has lost it: it is sent once more. What the
-    /// engine does not take even then was trimmed before it could be read.
-    pub(super) fn read_all(&mut self) {
-        for all in [&mut self.own, &mut self.again] {
+    /// If the engine has older rows again, it has lost it: it is sent once more. What is not
+    /// there even then was trimmed before it could be read, or lost again: that is forgotten.
+    /// Returns whether something was.
+    #[must_use]
+    pub(super) fn read_all(&mut self) -> bool {
+        let before = self.len();
+        for all in [&mut self.own, &mut self.resend] {
             all.retain(|waiting| waiting.sent != SentRecord::Twice);
             for waiting in all.iter_mut().filter(|waiting| waiting.is_sent()) {
                 waiting.sent = SentRecord::Lost;
             }
         }
+        self.len() < before
     }
 
     /// Whether there are some that no answered sync request had.
     pub(super) fn has_unsent(&self) -> bool {
-        let mut waiting = self.own.iter().chain(&self.again);
+        let mut waiting = self.own.iter().chain(&self.resend);
         waiting.any(|waiting| !waiting.is_sent())
     }
 
@@ -154,7 +161,7 @@ impl WaitingRecords {
 
     /// How many there are.
     pub(super) fn len(&self) -> usize {
-        self.own.len() + self.again.len()
+        self.own.len() + self.resend.len()
     }
 }
 

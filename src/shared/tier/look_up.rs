@@ -86,18 +86,18 @@ impl SharedTier {
         found.unwrap_or(SharedAnswer::Fetch(None))
     }
 
-    /// Looks the response for a key up once more before it is fetched, since another
-    /// replica may have fetched it meanwhile. `None` if one does so now, and the client may
-    /// wait for that.
+    /// Another replica's response for a key, if there is one now that may be used. Nothing
+    /// is locked, and a fetch of another replica is not waited for.
     pub(crate) async fn look_up_at_once(
         self: &Arc<Self>,
         key: &Key,
-        (client, locks): (Waiting, bool),
+        client: Waiting,
         own_key: &(dyn Fn(&StoredResponse) -> Key + Sync),
-    ) -> Option<SharedAnswer> {
-        match self.looking(key, (client, locks), false) {
-            Some(looking) => looking.run(own_key).await,
-            None => Some(SharedAnswer::Fetch(None)),
+    ) -> Option<SharedResponse> {
+        let looking = self.looking(key, (client, false), false)?;
+        match looking.run(own_key).await? {
+            SharedAnswer::Have(found) => Some(found),
+            SharedAnswer::Fetch(_) => None,
         }
     }
 
@@ -264,6 +264,7 @@ impl Looking<'_> {
                 NextStep::Fetch { is_leader: true }
             }
             FoundEntry::None => NextStep::Fetch { is_leader: false },
+            FoundEntry::Follow if !self.waits => NextStep::Leave,
             FoundEntry::Follow => self.follow(),
         }
     }
@@ -280,9 +281,6 @@ impl Looking<'_> {
         if self.wait.is_none() || left.is_zero() {
             count(&link.counts().unlocked);
             return NextStep::Fetch { is_leader: false };
-        }
-        if !self.waits {
-            return NextStep::Leave;
         }
         if is_first {
             count(&link.counts().followed);

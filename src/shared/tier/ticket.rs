@@ -86,27 +86,6 @@ impl FillTicket {
         self.give_up(0);
     }
 
-    /// Gives up the lock as [`unlock`](Self::unlock) does, and waits until the engine knows
-    /// it or does not answer: a look-up after that does not find it.
-    pub(crate) async fn unlock_at_once(&self) {
-        if !self.is_locked.swap(false, Relaxed) {
-            return;
-        }
-        let link = &self.tier.link;
-        count(&link.counts().given_up);
-        let given_up = GivenUp {
-            token: self.token,
-            unlocked_ms: 0,
-        };
-        let given = match link.engine(&self.name) {
-            Some(engine) => engine.give_up(&self.name, given_up).await.is_ok(),
-            None => false,
-        };
-        if !given {
-            link.submit(PutJob::GiveUp(self.name.clone(), given_up));
-        }
-    }
-
     /// The response is not stored for other replicas: they fetch for themselves for a
     /// while.
     pub(crate) fn not_stored(&self) {

@@ -1,6 +1,7 @@
 //! Fetching a canonical target: attempts one after another, or a hedge beside a
 //! slow one, until one is answered or no further attempt is useful.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
@@ -19,6 +20,8 @@ use crate::upstream::{Failure, Priority, QueueWatch, RequestPriority, TimedOut, 
 const LEAST_SAMPLES: u64 = 20;
 /// The shortest delay of a hedge: a shorter one gains nothing.
 const LEAST_HEDGE: Duration = Duration::from_millis(5);
+/// A request that waits for longer for its admission may be replaced.
+const SHORT_WAIT: Duration = Duration::from_millis(250);
 
 impl Upstream {
     /// Fetches a canonical target and judges the answer.
@@ -32,9 +35,8 @@ impl Upstream {
         self.fetch_with(target, priority, attempts, admitted).await
     }
 
-    /// Fetches a canonical target, unless that is no longer needed after a wait for its
-    /// admission. A request that has waited for 250 ms is reported to `watch`, which is
-    /// asked before anything is taken out of the budget for it.
+    /// Fetches a canonical target; `None` if that is no longer needed, as `watch` knows,
+    /// before the request is admitted.
     ///
     /// # Errors
     /// As [`fetch`](Self::fetch).
@@ -45,8 +47,17 @@ impl Upstream {
         watch: &dyn QueueWatch,
     ) -> Result<Option<Answer>, Failure> {
         let attempts = Attempts::default();
-        let Some(admitted) = self.admit_watched(priority, &attempts, watch).await? else {
-            return Ok(None);
+        let max_wait = self.settings.admission.queue_timeout;
+        let admitted = {
+            let mut admission = pin!(self.admit(priority, &attempts, max_wait));
+            match timeout(SHORT_WAIT, admission.as_mut()).await {
+                Ok(admitted) => admitted?,
+                Err(_) => tokio::select! {
+                    biased;
+                    admitted = admission => admitted?,
+                    () = watch.replaced() => return Ok(None),
+                },
+            }
         };
         let answer = self.fetch_with(target, priority, attempts, admitted);
         answer.await.map(Some)

@@ -247,7 +247,7 @@ impl PooledKey {
         self.budget.set_cooldown(cooldown, now);
     }
 
-    /// The same after the upstream has said so; other replicas get to know of it. Where no
+    /// The same after the upstream has said so; it is sent to other replicas. Where no
     /// key is sent, it may concern this address only.
     pub(super) fn announce_cooldown(&self, at_host: &KeyAtHost, state: &KeyState, now: Moment) {
         self.keep_cooldown(at_host, state, now);

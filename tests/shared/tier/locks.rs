@@ -1,7 +1,6 @@
 //! Who waits for another replica's fetch, and who does not.
 
 use super::*;
-use crate::support::Client;
 
 /// The sum of a count over all replicas.
 async fn sum(gateways: &[Gateway], name: &str) -> u64 {
@@ -36,7 +35,9 @@ async fn a_response_that_is_not_stored_is_waited_for_once() {
         let followed = sum(&gateways, "followed").await;
         let all = join_all(gateways.iter().map(|gateway| gateway.get(&target)));
         let steps = async {
+            let began = Instant::now();
             while sum(&gateways, "followed").await < followed + 3 {
+                assert!(began.elapsed() < support::PATIENCE, "three follow");
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
             first.open();
@@ -83,118 +84,18 @@ async fn who_has_to_queue_gives_up_the_lock() {
             let now = responses(&gateways[1]).await;
             assert_eq!((&now["unlocked"], &now["errors"]), (&0.into(), &0.into()));
             assert_eq!(upstream.count(), 2, "the first one waits still");
-            gate.open();
         };
         tokio::join!(queued, other).0
     };
-    let (occupied, queued) = tokio::join!(occupied, steps);
-    assert_eq!((occupied.status, queued.status), (200, 200));
-    // It finds what the other one has fetched meanwhile.
-    assert_eq!(upstream.count(), 2);
-    assert!(queued.must("cache-status").ends_with("; detail=shared"));
-}
-
-/// Two replicas that both have to queue: each of their only slots is taken by a request of
-/// its own, until its gate opens. Then both are asked for `wanted`, and have given up the
-/// lock.
-struct BothQueue {
-    _engine: Server,
-    upstream: Upstream,
-    gateways: Vec<Gateway>,
-    gates: [Gate; 2],
-    clients: Vec<Client>,
-}
-
-const WANTED: usize = 9;
-
-impl BothQueue {
-    async fn start() -> Self {
-        let (engine, clock, upstream) = (Server::start(), Clock::manual(), Upstream::start());
-        let gateways = replicas(2, &engine, &clock, || {
-            let queue = "[upstream]\nmax_in_flight = 1\nqueue_timeout = \"600s\"\nretry.limit = 0\n\
-                         [shared]\nfill_wait = \"30s\"";
-            Setup::before(&upstream).config(queue)
-        });
-        in_sync(&gateways).await;
-        let gates = [Gate::new(), Gate::new()];
-        let mut clients = Vec::new();
-        for (number, (gateway, gate)) in gateways.iter().zip(&gates).enumerate() {
-            let target = support::token(number);
-            upstream.once(&target, Reply::json("{}").behind(gate));
-            clients.push(request(gateway, &target).await);
-        }
-        until("both slots are taken", || upstream.count() == 2).await;
-        for gateway in &gateways {
-            clients.push(request(gateway, &support::token(WANTED)).await);
-            wait_until(gateway, "it gives up", |now| now["given_up"] == 1).await;
-        }
-        Self {
-            _engine: engine,
-            upstream,
-            gateways,
-            gates,
-            clients,
-        }
-    }
-
-    /// All answers are 200. Returns how often the upstream was asked in all.
-    async fn finish(mut self) -> usize {
-        for client in &mut self.clients {
-            assert_eq!(client.answer("GET").await.status, 200);
-        }
-        self.upstream.count()
-    }
-}
-
-async fn request(gateway: &Gateway, target: &str) -> Client {
-    let mut connection = gateway.client().await;
-    connection.send_request("GET", target, &[]).await;
-    connection
-}
-
-/// Both are admitted, one after the other, while the first one's request is under way.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_queued_request_is_not_sent_while_another_replica_fetches() {
-    if !is_installed() {
-        return;
-    }
-    let both = BothQueue::start().await;
-    let gate = Gate::new();
-    let answer = Reply::json("{}").behind(&gate);
-    both.upstream.once(&support::token(WANTED), answer);
-    both.gates[0].open();
-    until("the first one fetches", || both.upstream.count() == 3).await;
-    both.gates[1].open();
-    wait_until(&both.gateways[1], "the other one waits", |now| {
-        now["followed"] == 1
-    })
-    .await;
-    gate.open();
-    assert_eq!(both.finish().await, 3);
-}
-
-/// The same, but the first one's request fails: the other one queues again, and sends its
-/// own.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_queued_request_is_sent_once_another_replicas_fetch_has_failed() {
-    if !is_installed() {
-        return;
-    }
-    let mut both = BothQueue::start().await;
-    let gate = Gate::new();
-    let answer = Reply::with(500, "", "no").behind(&gate);
-    both.upstream.once(&support::token(WANTED), answer);
-    both.gates[0].open();
-    until("the first one fetches", || both.upstream.count() == 3).await;
-    both.gates[1].open();
-    wait_until(&both.gateways[1], "the other one waits", |now| {
-        now["followed"] == 1
-    })
-    .await;
-    gate.open();
-    let mut failed = both.clients.remove(2);
-    assert_eq!(failed.answer("GET").await.status, 502);
-    assert_eq!(both.finish().await, 4);
+    let steps = async {
+        let queued = steps.await;
+        // It has found what the other one has fetched, while its slot is taken.
+        assert_eq!((queued.status, upstream.count()), (200, 2));
+        assert!(queued.must("cache-status").ends_with("; detail=shared"));
+        gate.open();
+    };
+    let (occupied, ()) = tokio::join!(occupied, steps);
+    assert_eq!((occupied.status, upstream.count()), (200, 2));
 }
 
 /// One client wants more than its share of what another replica fetches; a second client

@@ -54,7 +54,7 @@ local last = newest[1] and number_of(newest[1][1]) or 0
 local is_other = false
 if followed == generation and uid ~= '' then
   local at = tonumber(redis.call('ZSCORE', uids, uid))
-  local oldest = tonumber(redis.call('ZRANGE', uids, 0, 0, 'WITHSCORES')[2] or '0')
+  local oldest = tonumber(redis.call('ZRANGE', uids, 0, 0, 'WITHSCORES')[2] or count + 1)
   is_other = at and at ~= applied or not at and applied >= oldest
 end
 if not generation or stored[2] ~= life or last ~= count

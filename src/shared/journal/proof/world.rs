@@ -353,6 +353,9 @@ impl JournalWorld {
                     replica.purged.extend(0..made);
                 }
                 JournalEffect::CoolDown(..) => {}
+                JournalEffect::Apply(record) if record == JournalRecord::purge_all() => {
+                    replica.purged.extend(0..made);
+                }
                 JournalEffect::Apply(record) => {
                     if let Some(number) = purge_of(&record) {
                         replica.purged.insert(number);

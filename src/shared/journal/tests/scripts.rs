@@ -1,7 +1,5 @@
 //! The script and its model give the same replies, on a real server.
 
-use std::collections::VecDeque;
-
 use super::super::SYNC;
 use super::super::model::MOST_RECORDS;
 use super::super::model::{self, ModelJournal};
@@ -210,6 +208,24 @@ async fn the_script_forgets_the_oldest_as_its_model_does() {
         .into();
     let reply = compared.compare(&life, &request).await;
     assert_eq!(reply.tail, number + 1);
-    let stored: VecDeque<_> = compared.model.unwrap().records;
-    assert_eq!(stored.len(), MOST_RECORDS);
+    assert_eq!(compared.model.as_ref().unwrap().records.len(), MOST_RECORDS);
+    // What a process has applied is compared with the uids, though the record is trimmed.
+    let tail = number + 1;
+    let oldest = tail - 16_384 + 1;
+    request.records.clear();
+    for (last, applied, is_same) in [
+        (uid(oldest), oldest, true),
+        (uid(3), oldest - 1, true),
+        (uid(2), oldest, false),
+    ] {
+        request.sequence += 1;
+        request.followed = Some(ReadUpTo {
+            generation: reply.generation,
+            read: tail,
+            applied,
+            last: Some(last),
+        });
+        let now = compared.compare(&life, &request).await;
+        assert_eq!(now.generation == reply.generation, is_same, "{applied}");
+    }
 }
