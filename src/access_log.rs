@@ -3,30 +3,35 @@
 //!
 //! With `sample`, only some of the requests that memory answers have a line. Those that
 //! were refused, failed, were answered by a stale response or took long always have one,
-//! and so have those that left memory.
+//! and so have those that left memory; but the errors of one client have no more than
+//! 20 lines a second then.
 
 mod combined;
+mod error_lines;
 
 use std::borrow::Cow;
+use std::hash::BuildHasher;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
 
 use http::header::{REFERER, USER_AGENT};
 use http::uri::PathAndQuery;
-use http::{HeaderValue, Method, Request, Version};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, Version};
 use serde::Serialize;
 
 use crate::cache::outcome::Outcome;
 use crate::client_tokens::redact;
-use crate::identify::ClientLabel;
-use crate::log_writer::{Destination, LineKind, LogWriter};
+use crate::clock::Moment;
+use crate::identify::{Client, ClientLabel};
+use crate::log_writer::{self, Destination, LineKind, LogWriter};
 use crate::meter::RequestKind;
 use crate::reason::Reason;
 use crate::trace;
 use crate::trace::context::TraceId;
 use crate::wire::head::is_replacement;
 use crate::wire::request_id::RequestId;
+use error_lines::ErrorLines;
 
 /// The target of the lines in the log.
 pub const TARGET: &str = "ordgate::access";
@@ -145,6 +150,20 @@ impl Field {
 pub struct AccessLog {
     settings: Settings,
     requests: AtomicU64,
+    error_lines: ErrorLines,
+    /// Makes the numbers of clients unpredictable.
+    hasher: foldhash::quality::RandomState,
+}
+
+/// Whether a request has a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LineDecision {
+    /// It has.
+    Line,
+    /// Sampling leaves it out.
+    No,
+    /// It is an error, and its client has had its lines.
+    Suppressed,
 }
 
 /// What a line has of the head of a request.
@@ -152,8 +171,6 @@ pub struct AccessLog {
 pub struct LoggedHead {
     /// `None` where the head was malformed.
     target: Option<PathAndQuery>,
-    /// A hash of the cache key, where the request is valid.
-    pub key: Option<u64>,
     /// The id of the trace that the request belongs to, if it does.
     pub trace_id: Option<TraceId>,
     /// In Apache's format, as the next one.
@@ -174,6 +191,8 @@ pub struct LogEntry<'a> {
     pub version: Version,
     /// The rest of the request's head.
     pub head: &'a LoggedHead,
+    /// A hash of the cache key, where the request is valid.
+    pub key: Option<u64>,
     /// The route's name, where one matched.
     pub route: Option<&'a str>,
     /// The status.
@@ -193,17 +212,6 @@ pub struct LogEntry<'a> {
 }
 
 impl LogEntry<'_> {
-    /// Whether sampling may leave the line out.
-    fn is_usual(&self, slow: Duration) -> bool {
-        let is_from_memory = matches!(
-            self.kind,
-            RequestKind::Answer(Outcome::Hit { ttl: 0.. })
-                | RequestKind::Document
-                | RequestKind::Preflight
-        );
-        is_from_memory && self.status < 400 && self.duration < slow
-    }
-
     fn path(&self) -> Option<Cow<'_, str>> {
         let path = self.head.target.as_ref()?.path();
         Some(shown(path))
@@ -221,40 +229,65 @@ impl AccessLog {
         settings.enabled.then(|| Self {
             settings: settings.clone(),
             requests: AtomicU64::new(0),
+            error_lines: ErrorLines::default(),
+            hasher: foldhash::quality::RandomState::default(),
         })
+    }
+
+    /// Whether a request has a line. Counts it, for sampling and for the bound of its
+    /// client's errors.
+    #[inline]
+    pub(crate) fn wants(
+        &self,
+        kind: RequestKind,
+        status: StatusCode,
+        took: Duration,
+        client: Client,
+        now: Moment,
+    ) -> LineDecision {
+        let sample = self.settings.sample;
+        let is_error = status.is_client_error() || status.is_server_error();
+        let is_wanted = match () {
+            () if sample == 1 => true,
+            () if is_error => {
+                return match self.error_lines.admit(client, now) {
+                    true => LineDecision::Line,
+                    false => LineDecision::Suppressed,
+                };
+            }
+            () if is_from_memory(kind) && took < self.settings.slow => {
+                self.requests.fetch_add(1, Relaxed).is_multiple_of(sample)
+            }
+            () => true,
+        };
+        match is_wanted {
+            true => LineDecision::Line,
+            false => LineDecision::No,
+        }
     }
 
     /// What a line will have of the head of a request.
-    pub fn head<B>(&self, request: &Request<B>) -> Box<LoggedHead> {
-        let is_malformed = is_replacement(request.method(), request.uri());
+    pub fn head(&self, method: &Method, uri: &Uri, fields: &HeaderMap) -> LoggedHead {
+        let is_malformed = is_replacement(method, uri);
         let is_combined = self.settings.format == AccessFormat::Combined;
-        let field = |name| is_combined.then(|| request.headers().get(name).cloned());
-        Box::new(LoggedHead {
-            target: request
-                .uri()
-                .path_and_query()
-                .filter(|_| !is_malformed)
-                .cloned(),
-            key: None,
-            trace_id: trace::id_for(request.headers()),
+        let field = |name| is_combined.then(|| fields.get(name).cloned());
+        LoggedHead {
+            target: uri.path_and_query().filter(|_| !is_malformed).cloned(),
+            trace_id: trace::id_for(fields),
             user_agent: field(USER_AGENT).flatten(),
             referer: field(REFERER).flatten(),
-        })
+        }
     }
 
-    /// Logs a request, unless sampling leaves it out.
+    /// Writes the line of a request.
     pub fn write(&self, entry: &LogEntry<'_>) {
-        if entry.is_usual(self.settings.slow) {
-            let nth = self.requests.fetch_add(1, Relaxed);
-            if !nth.is_multiple_of(self.settings.sample) {
-                return;
-            }
-        }
+        let client = self.hasher.hash_one(entry.client.client);
         match self.settings.format {
-            AccessFormat::Log => self.write_event(entry),
+            AccessFormat::Log => log_writer::for_client(client, || self.write_event(entry)),
             AccessFormat::Combined => {
                 let line = combined::line(entry, self.has(Field::Query));
-                LogWriter::to(Destination::StandardOutput).push(line.as_bytes(), LineKind::Access);
+                let kind = LineKind::Access { client };
+                LogWriter::to(Destination::StandardOutput).push(line.as_bytes(), kind);
             }
         }
     }
@@ -267,7 +300,7 @@ impl AccessLog {
         let has = |field| self.has(field);
         let path = entry.path().filter(|_| has(Field::Path));
         let query = entry.query().filter(|_| has(Field::Query));
-        let key = entry.head.key.filter(|_| has(Field::Key));
+        let key = entry.key.filter(|_| has(Field::Key));
         let reason = entry.kind.reason().filter(|_| has(Field::Reason));
         macro_rules! line {
             ($level:ident) => {
@@ -296,6 +329,17 @@ impl AccessLog {
             LogLevel::Debug => line!(debug),
         }
     }
+}
+
+/// Whether memory has answered a request, with something fresh: of those requests there
+/// may be very many.
+fn is_from_memory(kind: RequestKind) -> bool {
+    matches!(
+        kind,
+        RequestKind::Answer(Outcome::Hit { ttl: 0.. })
+            | RequestKind::Document
+            | RequestKind::Preflight
+    )
 }
 
 fn micros(time: Duration) -> u64 {

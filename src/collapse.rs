@@ -26,7 +26,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::sync::lock;
 use crate::trace;
-use crate::trace::context::SpanContext;
+use crate::trace::LeadingRequest;
 
 const SHARDS: usize = 16;
 
@@ -94,7 +94,7 @@ pub(crate) struct Lead<V, L: Level = AnswerLevel> {
     key: Box<[u8]>,
     sender: watch::Sender<Option<V>>,
     began: Instant,
-    leader: Option<SpanContext>,
+    leader: LeadingRequest,
     collapse: Arc<Collapse<V>>,
     /// Whether requests can still join it.
     open: bool,
@@ -106,8 +106,8 @@ pub(crate) struct Lead<V, L: Level = AnswerLevel> {
 struct Follow<V> {
     announced: watch::Receiver<Option<V>>,
     began: Instant,
-    /// The span of the request that leads, if it is recorded.
-    leader: Option<SpanContext>,
+    /// The request that leads.
+    leader: LeadingRequest,
 }
 
 /// How long a request waits for a leader.
@@ -190,8 +190,7 @@ impl<V: Clone + Send + Sync + 'static> Collapse<V> {
                     return Ok(Fetched { value, collapsed });
                 }
             };
-            trace::follow(follow.leader);
-            match follow.wait(wait).await {
+            match follow.wait_beside(wait).await {
                 Ok(value) => {
                     let collapsed = true;
                     return Ok(Fetched { value, collapsed });
@@ -209,10 +208,7 @@ impl<V: Clone + Send + Sync + 'static> Collapse<V> {
     pub(crate) async fn follow(&self, key: &[u8], wait: Wait) -> Option<Result<V, FetchError>> {
         let follow = self.shard::<AnswerLevel>(key).get(key).cloned();
         match follow {
-            Some(follow) => {
-                trace::follow(follow.leader);
-                Some(follow.wait(wait).await)
-            }
+            Some(follow) => Some(follow.wait_beside(wait).await),
             None => None,
         }
     }
@@ -246,7 +242,7 @@ impl<V: Clone + Send + Sync + 'static> Collapse<V> {
         let follow = Follow {
             announced,
             began,
-            leader,
+            leader: leader.clone(),
         };
         flights.insert(key.into(), follow);
         Role::Lead(Lead {
@@ -286,7 +282,7 @@ impl<V: Clone, L: Level> Lead<V, L> {
         Follow {
             announced: self.sender.subscribe(),
             began: self.began,
-            leader: self.leader,
+            leader: self.leader.clone(),
         }
     }
 
@@ -326,6 +322,15 @@ impl<V, L: Level> Drop for Lead<V, L> {
 }
 
 impl<V: Clone> Follow<V> {
+    /// Waits for what another request fetches.
+    async fn wait_beside(self, wait: Wait) -> Result<V, FetchError> {
+        let leader = self.leader.clone();
+        trace::follow(&leader);
+        let value = self.wait(wait).await;
+        trace::followed(&leader);
+        value
+    }
+
     async fn wait(mut self, wait: Wait) -> Result<V, FetchError> {
         let announced = self.announced.wait_for(Option::is_some);
         match timeout_at(wait.end(self.began), announced).await {

@@ -21,6 +21,7 @@ mod log;
 mod pattern;
 mod print;
 mod problem;
+mod reference;
 mod routes;
 mod schema;
 mod server;
@@ -32,10 +33,13 @@ mod text;
 mod upstream;
 mod warnings;
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use http::{HeaderName, Uri};
+pub use key::nearest;
 pub use problem::ConfigProblem;
+pub use reference::{ReferenceKey, ReferenceTable, reference, reference_page};
 pub use schema::schema;
 pub use server::{AdminSettings, Runtime, ServerSettings};
 pub use shared::{ReplicaOverrides, ReplicaSettings, replica_count, replica_name};
@@ -82,6 +86,8 @@ pub struct Config {
     pub compression: crate::compress::Settings,
     /// How many requests each client may send.
     pub limit: limit::Settings,
+    /// Whether the file sets a limit on clients; the built-in one counts as setting none.
+    pub sets_limit: bool,
     /// What each client may hold, if clients are limited.
     pub per_client: listener::PerClient,
     /// The most memory for stored responses, in bytes.
@@ -96,7 +102,8 @@ pub struct Config {
     pub state: crate::state_dir::Settings,
     /// What several replicas share, if there are several.
     pub shared: Option<ReplicaSettings>,
-    /// The engine that they share it through, if there is one.
+    /// The engine that they share it through, if there is one. `shared.url_file` is read by
+    /// whoever reads the secrets.
     pub engine: Option<EngineUrl>,
     /// Cache mode `chain`.
     pub chain: crate::chain::Settings,
@@ -144,12 +151,12 @@ impl Config {
     /// # Errors
     /// Everything that is wrong with the file.
     pub fn parse_with(
-        file: &str,
+        name: &str,
         text: &str,
         overrides: &UrlOverrides,
         shared: &ReplicaOverrides,
     ) -> Result<Self, Vec<ConfigProblem>> {
-        let problems = Problems::new(file, text);
+        let problems = Problems::new(name, text);
         let (root, errors) = DeTable::parse_recoverable(text);
         if !errors.is_empty() {
             // What is left of a table that is not TOML is not the user's.
@@ -160,7 +167,9 @@ impl Config {
         }
         let path = Path::root(&problems);
         let file = File::read(&path, &root.span(), root.get_ref());
+        let is_limited = file.limit.is_set() && name != SHIPPED_NAME;
         let mut config = Self::of_file(file, &path, overrides, shared);
+        config.sets_limit = is_limited;
         if !problems.is_empty() {
             return Err(problems.into_list());
         }
@@ -220,6 +229,7 @@ impl Config {
             trust: file.clients.value.settings(),
             compression: file.answers.compression.settings(),
             respond: file.answers.value.settings(),
+            sets_limit: true,
             limit,
             per_client,
             cache_bytes: *file.cache.max_bytes,
@@ -251,6 +261,24 @@ impl Config {
         plain.chain(self.listeners.iter().cloned()).collect()
     }
 
+    /// Lifts the limits on clients' requests, for load tests of a sandbox: if the file sets none, and
+    /// only this machine can reach the listeners.
+    pub fn lift_limits(&mut self) {
+        let listeners = self.all_listeners();
+        let mut addresses = listeners.iter().filter_map(|one| one.address.tcp());
+        if self.sets_limit || !addresses.all(|address| address.ip().to_canonical().is_loopback()) {
+            return;
+        }
+        self.limit.requests_per_minute = LIFTED;
+        self.limit.burst = LIFTED;
+        self.limit.misses_per_minute = 0;
+    }
+
+    /// Whether the limits on clients are lifted.
+    pub fn has_lifted_limits(&self) -> bool {
+        self.limit.requests_per_minute == LIFTED && !self.sets_limit
+    }
+
     /// The name of the upstream of a number.
     pub fn upstream_name(&self, number: u16) -> &str {
         let settings = self.upstreams.get(usize::from(number));
@@ -267,6 +295,12 @@ impl Config {
         }
     }
 }
+
+/// The requests per minute of a client whose limit is lifted: the most that a file may set.
+const LIFTED: NonZeroU32 = match NonZeroU32::new(60_000_000) {
+    Some(most) => most,
+    None => NonZeroU32::MIN,
+};
 
 /// A sandbox: its URL, and what all its answers follow from.
 pub type SandboxUpstream = (Uri, Box<str>);

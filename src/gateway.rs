@@ -25,6 +25,7 @@ mod clients;
 mod document;
 mod from_disk;
 mod last_errors;
+mod logged;
 mod miss;
 pub(crate) mod plain;
 mod request_context;
@@ -44,14 +45,14 @@ use foldhash::quality::FixedState;
 use http::header::CONNECTION;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, Version};
 use http_body_util::BodyExt;
-use hyper::body::Body as _;
+use logged::{Finished, HeadToLog};
 use miss::Miss;
 use request_context::RequestContext;
 pub use request_context::{ResponseFuture, Session};
 use target::{check_head, to_origin_form};
 use traced::in_trace;
 
-use crate::access_log::{AccessLog, LogEntry};
+use crate::access_log::AccessLog;
 use crate::cache::decision::Decision;
 use crate::cache::hop;
 use crate::cache::key::Key;
@@ -163,12 +164,11 @@ impl Gateway {
         };
         let mut context = RequestContext::new(self, session, &mut request, now);
         context.head_fault = head_fault;
-        if let Some(log) = &self.records.access_log {
-            context.logged = Some(log.head(&request));
-        }
         match self.answer_from_memory(session, &request, &mut context, now) {
             Ok(NextStep::Done(response, kind)) => {
-                ResponseFuture::Done(Some(self.finish(session, &context, kind, None, response)))
+                let head = HeadToLog::Of(request.uri(), request.headers());
+                let response = self.finish(session, &context, head, kind, None, response);
+                ResponseFuture::Done(Some(response))
             }
             Ok(NextStep::Fill(_) | NextStep::Relay(_)) if self.is_loop(request.headers()) => {
                 self.refuse(session, &request, &context, &Refusal::Loop)
@@ -177,6 +177,7 @@ impl Gateway {
                 let (gateway, session) = (self.clone(), session.clone());
                 let query = miss.requested().target().split_once('?');
                 let query = query.map(|(_, query)| query);
+                self.keep_head(&mut context, request.uri(), request.headers());
                 let trace = self.begin_trace(&request, &mut context, query);
                 let head = request.into_parts().0;
                 let (uri, fields) = (head.uri, head.headers);
@@ -188,6 +189,7 @@ impl Gateway {
             }
             Ok(NextStep::Relay(mut fetch)) => {
                 let (gateway, session) = (self.clone(), session.clone());
+                self.keep_head(&mut context, request.uri(), request.headers());
                 // What a query means is the origin's matter: it may be secret.
                 let trace = self.begin_trace(&request, &mut context, None);
                 let (head, body) = request.into_parts();
@@ -251,8 +253,8 @@ impl Gateway {
         let key = route
             .canonical(&found.captures, uri.query())
             .map_err(Refusal::Invalid)?;
-        if let Some(logged) = &mut context.logged {
-            logged.key = Some(FixedState::default().hash_one(key.as_bytes()));
+        if self.records.access_log.is_some() {
+            context.key_hash = Some(FixedState::default().hash_one(key.as_bytes()));
         }
         match plain::is_plain(route) {
             true => self.recall_plain(session, route, request, key, context, now),
@@ -359,6 +361,7 @@ impl Gateway {
         ResponseFuture::Done(Some(self.finish(
             session,
             context,
+            HeadToLog::Of(request.uri(), request.headers()),
             RequestKind::Refusal(refusal.reason()),
             None,
             response,
@@ -386,6 +389,7 @@ impl Gateway {
         &self,
         session: &Session,
         context: &RequestContext,
+        head: HeadToLog<'_>,
         kind: RequestKind,
         upstream_took: Option<Duration>,
         mut response: Response<Body>,
@@ -406,26 +410,14 @@ impl Gateway {
         let now = self.clock.now();
         let took = now.since(context.began);
         meter.count(session.connection, context.route, kind, status, took);
-        if let (Some(log), Some(head)) = (access_log, &context.logged) {
-            let mut routes = self.routes.routes().iter();
-            let route = context
-                .route
-                .and_then(|place| routes.nth(usize::from(place)));
-            log.write(&LogEntry {
-                peer: session.peer,
-                client: context.label(&self.clients),
-                method: &context.method,
-                version: context.version,
-                route: route.map(|route| &*route.name),
-                head,
-                at: self.clock.wall(now),
-                status: status.as_u16(),
-                bytes: response.body().size_hint().exact().unwrap_or(0),
-                duration: took,
+        if let Some(log) = access_log {
+            let finished = Finished {
                 kind,
-                upstream: upstream_took,
-                request_id: context.request_id,
-            });
+                now,
+                took,
+                upstream_took,
+            };
+            self.log(log, session, context, head, &finished, &response);
         }
         response
     }

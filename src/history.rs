@@ -10,7 +10,6 @@
 //! Invariant: taking a sample reads counters only. It waits for nothing and sends
 //! nothing.
 
-mod process;
 mod reading;
 
 use std::collections::VecDeque;
@@ -20,6 +19,7 @@ use std::time::{Duration, SystemTime};
 
 use reading::Reading;
 
+use crate::cache::outcome::OUTCOMES;
 use crate::clock::Moment;
 use crate::listener::Current;
 use crate::sync::lock;
@@ -29,16 +29,18 @@ pub const INTERVAL: Duration = Duration::from_secs(2);
 /// How many samples are kept: ten minutes of them.
 pub const POINTS: usize = 300;
 
-/// The names of the series, in the order of a row. The first nine are requests per
-/// second by outcome; `other` are documents of ordgate's own and preflights.
-pub const SERIES: [&str; 24] = [
-    "hit",
-    "stale",
-    "miss",
-    "collapsed",
-    "bypass",
-    "disk",
-    "shared",
+/// The names of the series, in the order of a row. The first are requests per second by
+/// outcome, followed by [`FURTHER`].
+pub fn names() -> impl Iterator<Item = &'static str> {
+    OUTCOMES.into_iter().chain(FURTHER)
+}
+
+/// How many there are.
+pub const SERIES: usize = OUTCOMES.len() + FURTHER.len();
+
+/// The names of the series after those of outcomes. The first two are requests per second
+/// as well; `other` are documents of ordgate's own and preflights.
+const FURTHER: [&str; 17] = [
     "refused",
     "other",
     // Answers without the upstream, as a share of all that are not refusals.
@@ -49,8 +51,8 @@ pub const SERIES: [&str; 24] = [
     // Requests per second to all upstreams, and those of them that failed.
     "upstream_sent",
     "upstream_failed",
-    // Requests of this minute that the keys of the first upstream have left together,
-    // and their limit.
+    // Requests of this minute that the keys of an upstream have left together, and their
+    // limit: of the upstream with the smallest share left.
     "budget_left",
     "budget",
     "queue",
@@ -65,10 +67,10 @@ pub const SERIES: [&str; 24] = [
     "tip_height",
 ];
 
-type Row = [f32; SERIES.len()];
+type Row = [f32; SERIES];
 
 /// A row of an interval without a sample.
-const MISSING: Row = [f32::NAN; SERIES.len()];
+const MISSING: Row = [f32::NAN; SERIES];
 
 /// The last ten minutes of the process.
 #[derive(Debug, Default)]
@@ -128,7 +130,7 @@ impl ProcessHistory {
             (None, _) | (_, None) => rows.rows.len(),
         };
         let begin = rows.rows.len() - wanted;
-        let mut text = String::with_capacity(64 + SERIES.len() * (24 + wanted * 7));
+        let mut text = String::with_capacity(64 + SERIES * (24 + wanted * 7));
         let interval = INTERVAL.as_secs();
         let until = until.map_or("null".to_owned(), |until| until.to_string());
         // Writing to a string does not fail.
@@ -136,7 +138,7 @@ impl ProcessHistory {
             text,
             "{{\"interval_seconds\":{interval},\"until\":{until},\"series\":{{"
         );
-        for (place, name) in SERIES.iter().enumerate() {
+        for (place, name) in names().enumerate() {
             let comma = if place == 0 { "" } else { "," };
             let _ = write!(text, "{comma}\"{name}\":[");
             for (nth, row) in rows.rows.range(begin..).enumerate() {

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-pub use address::ListenAddress;
+pub use address::{ListenAddress, address_hint};
 use arc_swap::ArcSwap;
 use client_connections::{ClientConnections, CountedConnection};
 use establish::Accepted;

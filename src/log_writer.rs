@@ -3,13 +3,16 @@
 //!
 //! Lines that do not fit in the queue are dropped and counted. The last quarter of the
 //! queue is for lines other than the access log's, so that many requests do not crowd out
-//! a warning.
+//! a warning. Of the rest, the lines of one client take no more than is free: one client
+//! alone gets half of it, and beside any number of others there is room for one more.
 //!
 //! Invariants: [`LogWriter::push`] never waits for a write. A queue has at most
 //! [`MAX_BYTES`], beside what its thread is writing, which is at most as much; so each of
-//! the two takes at most 4 MiB, and 128 KiB while it can write. Lines are written whole
-//! and in order.
+//! the two takes at most 4.5 MiB, with the table of clients, and 128 KiB while it can
+//! write. Lines are written whole and in order.
 
+use std::cell::Cell;
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -75,9 +78,29 @@ pub fn flush(within: Duration) {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineKind {
     /// A line for a request.
-    Access,
+    Access {
+        /// A number of its client.
+        client: u64,
+    },
     /// Any other.
     Event,
+}
+
+thread_local! {
+    static CLIENT: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Writes events for a request of a client, which has this number: the layers between do
+/// not pass it on.
+pub(crate) fn for_client(client: u64, write: impl FnOnce()) {
+    CLIENT.set(client);
+    write();
+    CLIENT.set(0);
+}
+
+/// The number of the client for whose request an event is being written.
+pub(crate) fn present_client() -> u64 {
+    CLIENT.get()
 }
 
 /// The queue of one destination.
@@ -96,7 +119,25 @@ struct Queue {
 struct Waiting {
     bytes: Vec<u8>,
     lines: u64,
+    /// The bytes of each client's lines.
+    by_client: HashMap<u64, usize>,
     is_writing: bool,
+}
+
+impl Waiting {
+    /// Whether there is room for a line. Counts it.
+    fn admit(&mut self, length: usize, kind: LineKind) -> bool {
+        let LineKind::Access { client } = kind else {
+            return self.bytes.len() + length <= MAX_BYTES;
+        };
+        let free = MAX_ACCESS_BYTES.saturating_sub(self.bytes.len());
+        let own = self.by_client.get(&client).copied().unwrap_or(0) + length;
+        let fits = own <= free;
+        if fits {
+            self.by_client.insert(client, own);
+        }
+        fits
+    }
 }
 
 impl LogWriter {
@@ -128,12 +169,8 @@ impl LogWriter {
 
     /// Queues a line, with its line feed. Drops it if the queue is full.
     pub fn push(&self, line: &[u8], kind: LineKind) {
-        let most = match kind {
-            LineKind::Access => MAX_ACCESS_BYTES,
-            LineKind::Event => MAX_BYTES,
-        };
         let mut waiting = lock(&self.0.waiting);
-        if waiting.bytes.len() + line.len() > most {
+        if !waiting.admit(line.len(), kind) {
             drop(waiting);
             self.0.dropped.fetch_add(1, Relaxed);
             return;
@@ -188,6 +225,7 @@ impl Queue {
         let waited = self.changed.wait_while(waiting, is_empty);
         let mut waiting = waited.unwrap_or_else(PoisonError::into_inner);
         std::mem::swap(&mut waiting.bytes, taken);
+        waiting.by_client.clear();
         waiting.is_writing = true;
         std::mem::take(&mut waiting.lines)
     }
@@ -251,17 +289,18 @@ mod tests {
         begins.recv().unwrap();
         // From here on its thread is blocked.
         let line = [b'x'; 1 << 10];
-        for _ in 0..2000 {
-            writer.push(&line, LineKind::Access);
-        }
+        // A client alone has half of what is for requests; the next one half of the rest.
         let most = MAX_ACCESS_BYTES / line.len();
-        assert_eq!(writer.dropped() as usize, 2000 - most);
+        let mut dropped = 0;
+        for (client, fits) in [(66, most / 2), (7, most / 4)] {
+            for _ in 0..2000 {
+                writer.push(&line, LineKind::Access { client });
+            }
+            dropped += 2000 - fits;
+            assert_eq!(writer.dropped() as usize, dropped, "{client}");
+        }
         writer.push(b"warning\n", LineKind::Event);
-        assert_eq!(
-            writer.dropped() as usize,
-            2000 - most,
-            "there is room for it"
-        );
+        assert_eq!(writer.dropped() as usize, dropped, "there is room for it");
         for _ in 0..2000 {
             writer.push(&line, LineKind::Event);
         }

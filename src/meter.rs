@@ -125,6 +125,9 @@ pub struct Totals {
     pub clients: AtomicU64,
     /// When an untrusted proxy was last logged.
     pub untrusted_proxy: HourlyLog,
+    /// Lines that the access log does not have, because they were for errors of clients
+    /// with too many.
+    pub log_lines_suppressed: AtomicU64,
     /// Requests that were refused or failed, and refused connections.
     pub refused: RefusalCounts,
     /// The last answers with a 5xx status.

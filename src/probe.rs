@@ -171,7 +171,8 @@ async fn send(fill: &Arc<Fill>, tip: u16) -> (ProbeOutcome, Option<ReportedStatu
     // Any later, the tip counts as lost.
     let timeout = source.known_for().max(MIN_TIMEOUT);
     let upstream = fill.upstreams.client(source.upstream);
-    let fetched = upstream.fetch(path, RequestPriority::own(Priority::Probe));
+    let priority = RequestPriority::own(Priority::Probe);
+    let fetched = upstream.fetch(path, priority);
     let answered = match tokio::time::timeout(timeout, fetched).await {
         Ok(Ok(answer)) if answer.status == StatusCode::OK => Ok(answer),
         Ok(Ok(answer)) => Err((

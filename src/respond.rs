@@ -7,6 +7,7 @@
 mod document;
 mod template;
 
+use std::fmt::Write;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -35,6 +36,7 @@ use crate::limit::RequestAllowance;
 use crate::limit::tokens::TokenClient;
 use crate::refusal::Refusal;
 use crate::trace;
+use crate::trace::steps::UpstreamStep;
 pub use crate::wire::request_id::RequestId;
 use crate::wire::{Body, PROBLEM_JSON, RATELIMIT, RATELIMIT_POLICY, SERVER_TIMING, X_REQUEST_ID};
 pub(crate) use document::{Document, DocumentText};
@@ -241,7 +243,7 @@ impl Responder {
             fields.remove(RATELIMIT);
         }
         if self.server_timing {
-            fields.insert(SERVER_TIMING, server_timing(outcome, stored.took));
+            fields.insert(SERVER_TIMING, server_timing(outcome, Some(stored.took)));
         }
         let (status, body) = match (unchanged, encoded) {
             (true, _) => (StatusCode::NOT_MODIFIED, Body::default()),
@@ -261,7 +263,12 @@ impl Responder {
     }
 
     /// Adds ordgate's own fields to those of the upstream.
-    pub(crate) fn add_own_fields(&self, fields: &mut HeaderMap, context: &ResponseContext<'_>) {
+    pub(crate) fn add_own_fields(
+        &self,
+        fields: &mut HeaderMap,
+        outcome: Outcome,
+        context: &ResponseContext<'_>,
+    ) {
         let vary: Vec<_> = fields.get_all(VARY).iter().cloned().collect();
         fields.remove(VARY);
         self.add_constant(fields);
@@ -270,6 +277,9 @@ impl Responder {
             make_private(fields);
         }
         self.set_variable(fields, context);
+        if self.server_timing {
+            fields.insert(SERVER_TIMING, server_timing(outcome, None));
+        }
         for line in vary {
             fields.append(VARY, line);
         }
@@ -345,6 +355,9 @@ impl Responder {
                 CACHE_STATUS,
                 outcome.field(None, Some(refusal.reason().name())),
             );
+            if self.server_timing {
+                fields.insert(SERVER_TIMING, server_timing(outcome, None));
+            }
         }
         refusal.fields(fields);
         response
@@ -405,21 +418,28 @@ fn set_policy(fields: &mut HeaderMap, context: &ResponseContext<'_>) {
     }
 }
 
-/// `server-timing`: the outcome, and how long the upstream took.
-fn server_timing(outcome: Outcome, took: Duration) -> HeaderValue {
-    let word = OUTCOMES[outcome.index()];
-    let text = match outcome {
-        Outcome::Forwarded { .. } => {
-            let milliseconds = took.as_secs_f64() * 1000.0;
-            format!("cache;desc={word}, upstream;dur={milliseconds:.1}")
-        }
-        Outcome::Hit { .. }
-        | Outcome::FromDisk { .. }
-        | Outcome::FromShared { .. }
-        | Outcome::StaleIfError { .. } => {
-            format!("cache;desc={word}")
-        }
+/// `server-timing`: the outcome; and how long the request waited in the queue and for
+/// budget, and how long the upstream took, if the request was to be sent there. `took` is
+/// the last of these where it is known of the stored response alone.
+fn server_timing(outcome: Outcome, took: Option<Duration>) -> HeaderValue {
+    let mut text = format!("cache;desc={}", OUTCOMES[outcome.index()]);
+    let mut add = |name, time: Duration| {
+        // Writing to a string does not fail.
+        let _ = write!(text, ", {name};dur={:.1}", time.as_secs_f64() * 1000.0);
     };
+    let is_forwarded = matches!(outcome, Outcome::Forwarded { .. });
+    match (trace::step_durations(), took) {
+        (Some(steps), _) => {
+            for (name, time) in UpstreamStep::NAMES.into_iter().zip(steps) {
+                add(name, time);
+            }
+        }
+        // The fetch that it joined was not caused by a client.
+        (None, Some(took)) if is_forwarded => {
+            add(UpstreamStep::NAMES[UpstreamStep::Upstream as usize], took);
+        }
+        (None, _) => {}
+    }
     HeaderValue::try_from(text).unwrap_or(EMPTY)
 }
 

@@ -28,15 +28,17 @@
 //! | `POST /sandbox/rollback?depth=N` | the first half of a reorg: deletes the highest blocks |
 //! | `POST /sandbox/apply` | the second half: adds the replacements |
 //! | `POST /sandbox/tokens-ahead` | token figures become those of the next block before it arrives |
-//! | `POST /sandbox/fault?kind=K` | queues a fault; also `times=N`, `path=PREFIX`, `delay=MS`, `retry-after=S`, `bytes=N` |
-//! | `DELETE /sandbox/fault` | clears all faults |
+//! | `POST /sandbox/fault?kind=K` | queues a fault; also `times=N`, `path=PREFIX`, `chance=P`, `delay=MS`, `retry-after=S`, `bytes=N` |
+//! | `GET /sandbox/fault` | lists the faults |
+//! | `DELETE /sandbox/fault` | clears all faults, or the one of `id=N` |
+//! | `GET /sandbox/journal?last=N` | the last requests (1 to 1,000; default 100), the newest first |
 //!
 //! Kinds of faults: a status from 400 to 599, `redirect`, `truncate`, `close`, `stall`, `drip`, `html`, `garbage`,
 //! `oversize`, `oversize-chunked`.
 //!
 //! # Invariants
-//! Only `server` reads a clock. Memory is bounded: 65,536 blocks of 24 bytes, no index of transactions, and one counter
-//! for each millisecond of the last minute. Keys are kept only in the settings and never printed.
+//! Only `server` reads a clock. Memory is bounded: 65,536 blocks of 24 bytes, no index of transactions, one counter
+//! for each millisecond of the last minute, and 1,000 requests of at most 512 bytes. Keys are kept only in the settings and never printed.
 //!
 //! Not implemented: persistence, balances that add up, the other routes of the reference (404 here), HTTP/2 and TLS.
 
@@ -57,6 +59,8 @@ mod counts;
 mod examples;
 mod faults;
 mod gate;
+mod journal;
+mod latency;
 mod mix;
 mod payload;
 mod rate;
@@ -72,6 +76,7 @@ use api::Model;
 pub use counts::Counts;
 pub use examples::Examples;
 pub use faults::{Fault, FaultKind};
+pub use latency::Latency;
 pub use settings::Settings;
 
 /// The highest block.
@@ -93,6 +98,7 @@ struct Inner {
     settings: Settings,
     model: RwLock<Model>,
     faults: Mutex<faults::Faults>,
+    journal: Mutex<journal::Journal>,
     /// Indexed by `Api`; the first counts the requests to all servers.
     counters: [Mutex<counts::Counter>; 3],
     /// Indexed by `Api`: one for each server.
@@ -123,6 +129,7 @@ impl Sandbox {
         let inner = Inner {
             model: RwLock::new(model),
             faults: Mutex::default(),
+            journal: Mutex::default(),
             counters: std::array::from_fn(|_api| Mutex::new(counts::Counter::new())),
             limiters: std::array::from_fn(|_api| Mutex::new(limiter())),
             block_timer: tokio::sync::Mutex::default(),
@@ -141,6 +148,12 @@ impl Sandbox {
         let settings = &self.inner.settings;
         let (seed, lowest) = (settings.seed, settings.start_height);
         format!("sandbox {seed} {lowest} {}", settings.largest_block)
+    }
+
+    /// Where it listens if it serves a gateway in the same process; none for a free port.
+    #[must_use]
+    pub fn listen(&self) -> Option<std::net::SocketAddr> {
+        self.inner.settings.listen
     }
 
     /// Paths that have content on the current chain.
@@ -231,7 +244,7 @@ impl Sandbox {
 
     /// Queues a fault. At most 1,000 are queued; further ones are ignored.
     pub fn fault(&self, fault: Fault) {
-        self.faults().push(fault);
+        let _number = self.faults().push(fault);
     }
 
     /// Clears all queued faults.
@@ -300,6 +313,10 @@ impl Sandbox {
 
     fn faults(&self) -> MutexGuard<'_, faults::Faults> {
         lock(&self.inner.faults)
+    }
+
+    fn journal(&self) -> MutexGuard<'_, journal::Journal> {
+        lock(&self.inner.journal)
     }
 
     fn counter(&self, api: Api) -> MutexGuard<'_, counts::Counter> {

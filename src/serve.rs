@@ -10,6 +10,7 @@ mod control;
 mod error;
 mod generation;
 mod listeners;
+mod preflight;
 mod reloader;
 mod sockets;
 mod start_report;
@@ -27,6 +28,7 @@ use arc_swap::ArcSwap;
 pub use error::StartError;
 pub use generation::gateway;
 use listeners::{Listeners, LoadedListener};
+pub use preflight::{check, with_sandbox};
 pub use reloader::{LoadedConfig, Loader};
 use reloader::{Reloader, RestartSettings, SharedDuration};
 pub use sockets::bind_tcp;
@@ -71,6 +73,13 @@ pub struct Options {
     pub supervisor: Supervisor,
 }
 
+impl Options {
+    fn check(&self) -> Result<(), StartError> {
+        let has_sandbox = self.sandbox.is_some();
+        check(&self.loaded, has_sandbox, &self.sockets, &self.clock)
+    }
+}
+
 /// A running server.
 pub struct Server {
     first: Arc<Gateway>,
@@ -93,14 +102,14 @@ impl Server {
     /// # Errors
     /// Where a socket, a thread or the upstream's setup fails; nothing runs then.
     pub fn start(options: Options) -> Result<Self, StartError> {
+        options.check()?;
         let (mut config, keys) = (options.loaded.config, options.loaded.keys);
-        let admin_token = options.loaded.admin_token;
         let (clock, resolver) = (options.clock, options.resolver);
         (config.warnings(&keys).iter()).for_each(|warning| tracing::warn!("{warning}"));
         let (tls, configured) = load_listeners(&config, options.sandbox.is_some(), &clock)?;
         let sockets = sockets::open(&configured, config.admin.listen, options.sockets)?;
         let (public, (admin_socket, admin_address)) = sockets;
-        StartError::check_admin(admin_address, admin_token.as_ref())?;
+        StartError::check_admin(admin_address, options.loaded.admin_token.as_ref())?;
         let (drain, draining) = watch::channel(false);
         let (stopped, stopping) = watch::channel(false);
         let restart_settings = RestartSettings::of(&config);
@@ -109,7 +118,7 @@ impl Server {
             None => (None, None),
         };
         config.use_sandbox(sandbox.as_ref());
-        let shared = SharedSettings::of(&config, admin_token);
+        let shared = SharedSettings::of(&config, options.loaded.admin_token);
         let worker_count = threads::worker_count(config.server.workers);
         let (runtime, connections) = (config.server.runtime, config.server.connections);
         let collector = config.collector.clone();
@@ -247,6 +256,13 @@ impl Server {
     /// The address of the admin listener.
     pub fn admin(&self) -> SocketAddr {
         self.admin
+    }
+
+    /// The first base URL of the first upstream: that of the sandbox, if there is one.
+    pub fn upstream_url(&self) -> String {
+        let endpoints = self.first.upstreams.first().endpoint_snapshots();
+        let url = endpoints.first().map_or("", |endpoint| &*endpoint.name);
+        url.trim_end_matches('/').to_owned()
     }
 
     /// The gateway that it started with; a reload replaces it.

@@ -3,6 +3,7 @@
 mod classic;
 mod metrics;
 pub mod otlp;
+pub(crate) mod process;
 
 use std::io::{self, IsTerminal};
 
@@ -17,7 +18,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 
 use crate::access_log;
-use crate::log_writer::{Destination, LineKind, LogWriter};
+use crate::log_writer::{Destination, LineKind, LogWriter, present_client};
 
 /// The configuration of logging.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -80,21 +81,29 @@ pub enum BeginError {
     Already(#[from] TryInitError),
 }
 
+/// What is logged: `ORDGATE_LOG`, or else the settings.
+///
+/// # Errors
+/// If the variable is not a filter.
+pub fn filter(settings: &Settings) -> Result<Targets, BeginError> {
+    let variable = std::env::var_os("ORDGATE_LOG").unwrap_or_default();
+    let wanted = variable.to_string_lossy();
+    match &*wanted {
+        "" => Ok(settings.level.parse().unwrap_or_else(|_| Targets::new())),
+        text => match text.parse() {
+            Ok(filter) if is_filter(text) => Ok(filter),
+            _ => Err(BeginError::Variable(text.to_owned())),
+        },
+    }
+}
+
 /// Starts logging to standard error. `ORDGATE_LOG` overrides the settings, unless
 /// it is empty.
 ///
 /// # Errors
 /// If the variable is not a filter, or logging has started already.
 pub fn begin(settings: &Settings) -> Result<(), BeginError> {
-    let variable = std::env::var_os("ORDGATE_LOG").unwrap_or_default();
-    let wanted = variable.to_string_lossy();
-    let filter: Targets = match &*wanted {
-        "" => settings.level.parse().unwrap_or_else(|_| Targets::new()),
-        text => match text.parse() {
-            Ok(filter) if is_filter(text) => filter,
-            _ => return Err(BeginError::Variable(text.to_owned())),
-        },
-    };
+    let filter = filter(settings)?;
     let terminal = io::stderr().is_terminal();
     let json = match settings.format {
         Format::Auto => !terminal,
@@ -125,7 +134,9 @@ impl<'a> MakeWriter<'a> for StandardError {
     fn make_writer_for(&'a self, meta: &Metadata<'_>) -> LogLine {
         let is_access = meta.target() == access_log::TARGET;
         LogLine(if is_access {
-            LineKind::Access
+            LineKind::Access {
+                client: present_client(),
+            }
         } else {
             LineKind::Event
         })

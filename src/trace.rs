@@ -22,6 +22,7 @@
 
 pub mod context;
 pub mod span;
+pub(crate) mod steps;
 pub mod tracer;
 
 use std::borrow::Cow;
@@ -32,6 +33,7 @@ use std::sync::{Arc, Mutex};
 use context::{SpanContext, SpanId, TRACEPARENT, TRACESTATE, TraceId, state_of};
 use http::{HeaderMap, HeaderValue};
 use span::{AttributeValue, SpanKind, SpanRecord};
+use steps::{StepDurations, StepTimes};
 use tokio::task_local;
 use tracer::Tracer;
 
@@ -52,6 +54,17 @@ struct CurrentTrace {
     trace: Option<Arc<Trace>>,
     /// Whether no other client gets what is fetched.
     is_alone: bool,
+    /// The steps of the client's request, which are measured without a trace too.
+    steps: Arc<StepTimes>,
+}
+
+/// A request that fetches for others too.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LeadingRequest {
+    /// Its span, if that is recorded.
+    span: Option<SpanContext>,
+    /// Its steps, if a client has caused it.
+    steps: Option<Arc<StepTimes>>,
 }
 
 /// The trace of one request.
@@ -207,25 +220,48 @@ pub(crate) fn scope<F: Future>(
     trace: Option<Arc<Trace>>,
     future: F,
 ) -> impl Future<Output = F::Output> {
-    let is_alone = false;
-    CURRENT.scope(CurrentTrace { trace, is_alone }, future)
+    in_scope(trace, false, Arc::default(), future)
+}
+
+fn in_scope<F: Future>(
+    trace: Option<Arc<Trace>>,
+    is_alone: bool,
+    steps: Arc<StepTimes>,
+    future: F,
+) -> impl Future<Output = F::Output> {
+    let current = CurrentTrace {
+        trace,
+        is_alone,
+        steps,
+    };
+    CURRENT.scope(current, future)
 }
 
 /// A future that is to be spawned, within the present trace. What it fetches may be for
 /// others too.
 pub(crate) fn inherit<F: Future>(future: F) -> impl Future<Output = F::Output> {
-    scope(current(), future)
+    in_scope(current(), false, step_times().unwrap_or_default(), future)
 }
 
 /// Runs a future whose answer no other client gets, within the present trace.
 pub(crate) fn alone<F: Future>(future: F) -> impl Future<Output = F::Output> {
-    let (trace, is_alone) = (current(), true);
-    CURRENT.scope(CurrentTrace { trace, is_alone }, future)
+    in_scope(current(), true, step_times().unwrap_or_default(), future)
 }
 
 /// The present trace.
 pub(crate) fn current() -> Option<Arc<Trace>> {
     CURRENT.try_with(|current| current.trace.clone()).ok()?
+}
+
+/// The steps of the present request; `None` outside of one.
+fn step_times() -> Option<Arc<StepTimes>> {
+    CURRENT.try_with(|current| current.steps.clone()).ok()
+}
+
+/// How long the present request has spent in each step on the way to the upstream; `None`
+/// if nothing was to be sent there.
+pub(crate) fn step_durations() -> Option<StepDurations> {
+    CURRENT.try_with(|current| current.steps.so_far()).ok()?
 }
 
 /// The id of the present trace.
@@ -246,20 +282,30 @@ pub(crate) fn change_request(change: impl FnOnce(&mut SpanRecord)) {
     }
 }
 
-/// The span of the present request, for those who will wait for what it fetches; `None`
-/// unless it is recorded.
-pub(crate) fn leader() -> Option<SpanContext> {
-    Some(current()?.recording.as_ref()?.server)
+/// The present request, for those who will wait for what it fetches.
+pub(crate) fn leader() -> LeadingRequest {
+    let recording = |trace: Arc<Trace>| Some(trace.recording.as_ref()?.server);
+    LeadingRequest {
+        span: current().and_then(recording),
+        steps: step_times(),
+    }
 }
 
-/// Notes that the present request has waited for what another one fetched.
-pub(crate) fn follow(leader: Option<SpanContext>) {
+/// Notes that the present request waits for what another one fetches.
+pub(crate) fn follow(leader: &LeadingRequest) {
     change_request(|record| {
         record.set("ordgate.collapsed", true);
-        record.links.extend(leader.filter(|leader| {
+        record.links.extend(leader.span.filter(|leader| {
             record.links.len() < MOST_SPANS as usize && !record.links.contains(leader)
         }));
     });
+}
+
+/// Notes that this wait has ended.
+pub(crate) fn followed(leader: &LeadingRequest) {
+    if let (Some(own), Some(steps)) = (step_times(), &leader.steps) {
+        own.take_over(steps);
+    }
 }
 
 /// Begins a step of the present request.

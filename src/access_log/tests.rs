@@ -1,17 +1,17 @@
 //! Lines, and which requests have one.
 
 use super::*;
-use crate::identify::Client;
+use http::HeaderName;
 
 const TOKEN_TEXT: &str = "og_abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVW";
 
-fn head(target: &str, fields: &[(&'static str, &str)]) -> Box<LoggedHead> {
-    let mut request = Request::builder().uri(target);
-    for (name, value) in fields {
-        request = request.header(*name, *value);
-    }
+fn head(target: &str, fields: &[(&'static str, &str)]) -> LoggedHead {
+    let fields = fields.iter().map(|(name, value)| {
+        let value = HeaderValue::from_str(value).unwrap();
+        (HeaderName::from_static(name), value)
+    });
     let log = log(AccessFormat::Combined, 1);
-    log.head(&request.body(()).unwrap())
+    log.head(&Method::GET, &target.parse().unwrap(), &fields.collect())
 }
 
 fn log(format: AccessFormat, sample: u64) -> AccessLog {
@@ -36,6 +36,7 @@ fn entry(head: &LoggedHead) -> LogEntry<'_> {
         method: &Method::GET,
         version: Version::HTTP_11,
         head,
+        key: None,
         route: None,
         status: 200,
         bytes: 0,
@@ -72,16 +73,48 @@ fn only_usual_answers_from_memory_are_sampled() {
         (RequestKind::Answer(stale), 200, 1, false),
         (RequestKind::Refusal(Reason::NoRoute), 404, 1, false),
     ] {
-        let head = head("/", &[]);
-        let entry = LogEntry {
-            kind,
-            status,
-            duration: Duration::from_millis(millis),
-            ..entry(&head)
+        let (status, took) = (
+            StatusCode::from_u16(status).unwrap(),
+            Duration::from_millis(millis),
+        );
+        let wants =
+            |log: &AccessLog| log.wants(kind, status, took, Client::V4(7), Moment::default());
+        let (all, sampled) = (log(AccessFormat::Log, 1), log(AccessFormat::Log, 3));
+        assert_eq!(wants(&all), LineDecision::Line);
+        let found: Vec<_> = (0..4).map(|_| wants(&sampled)).collect();
+        let second = match expected {
+            true => LineDecision::No,
+            false => LineDecision::Line,
         };
-        let found = entry.is_usual(Duration::from_secs(1));
+        let expected = [LineDecision::Line, second, second, LineDecision::Line];
         assert_eq!(found, expected, "{kind:?} {status} {millis}");
     }
+}
+
+#[test]
+fn with_sampling_the_errors_of_a_client_are_bounded() {
+    let refusal = RequestKind::Refusal(Reason::NoRoute);
+    let count = |log: &AccessLog, client| {
+        let wants = |_: &u32| {
+            let took = Duration::ZERO;
+            log.wants(
+                refusal,
+                StatusCode::NOT_FOUND,
+                took,
+                Client::V4(client),
+                Moment::default(),
+            )
+        };
+        (0..1000).filter(|n| wants(n) == LineDecision::Line).count()
+    };
+    let (all, sampled) = (log(AccessFormat::Log, 1), log(AccessFormat::Log, 2));
+    assert_eq!(
+        count(&all, 66),
+        1000,
+        "without sampling each request has a line"
+    );
+    assert_eq!(count(&sampled, 66), 20);
+    assert_eq!(count(&sampled, 7), 20, "another client");
 }
 
 #[test]
@@ -130,7 +163,7 @@ fn lines_in_the_combined_format() {
     }
     let malformed = LoggedHead {
         target: None,
-        ..*head("/", &[])
+        ..head("/", &[])
     };
     let line = combined::line(&entry(&malformed), true);
     assert!(line.contains("] \"-\" 200 "), "{line}");

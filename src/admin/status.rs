@@ -13,6 +13,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use super::Admin;
+use crate::build;
 use crate::cache::date;
 use crate::client_tokens::TokenFault;
 use crate::clock::{Clock, Moment};
@@ -65,7 +66,8 @@ pub(super) fn status(admin: &Admin, gateway: &Gateway) -> Value {
         .map(|(route, sliceable)| json!({ "route": &*route.name, "sliceable": sliceable }));
     let (latency, latency_total) = latency::latency(gateway);
     json!({
-        "version": env!("CARGO_PKG_VERSION"),
+        "version": build::VERSION,
+        "commit": build::COMMIT,
         "state": state(admin, gateway),
         "uptime_seconds": gateway.clock.now().since(admin.since).as_secs(),
         "listen": listen,
@@ -109,6 +111,7 @@ pub(super) fn status(admin: &Admin, gateway: &Gateway) -> Value {
         "requests": requests(&counts, routes),
         "refused": refused(gateway),
         "log_lines_dropped": log_lines_dropped(),
+        "log_lines_suppressed": totals.log_lines_suppressed.load(Relaxed),
         "latency": latency,
         "latency_total": latency_total,
     })

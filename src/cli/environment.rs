@@ -12,7 +12,7 @@ use ordgate::admin::Token;
 use ordgate::client_tokens::file::MAX_BYTES;
 use ordgate::client_tokens::{self, TokenFile};
 use ordgate::config::{self, Config, ReplicaOverrides, UrlOverrides, base_url};
-use ordgate::listener::ListenAddress;
+use ordgate::listener::{ListenAddress, address_hint};
 use ordgate::secrets::{self, Secret};
 use ordgate::serve::LoadedConfig;
 use ordgate::shared::engine::server::EngineUrl;
@@ -20,7 +20,7 @@ use ordgate::telemetry::otlp::{self, CollectorSettings};
 use ordgate::upstream::keys::ApiKey;
 use ordgate::upstream::{self, ProviderKeys};
 
-use super::ServeFlags;
+use super::{ServeFlags, variables};
 
 /// The configuration for `serve`: the file, and the flags that take precedence.
 pub(super) fn effective(flags: &ServeFlags) -> Result<(Config, String)> {
@@ -35,7 +35,11 @@ pub(super) fn effective(flags: &ServeFlags) -> Result<(Config, String)> {
     }
     set_state_path(&mut config, flags.state.as_deref())?;
     config.collector = collector()?;
+    read_engine_url(&mut config)?;
     check_listeners(&config)?;
+    if flags.sandbox {
+        config.lift_limits();
+    }
     for (name, _) in &urls {
         let is_asked = |known: &upstream::Settings| known.name == *name;
         if **name != *upstream::DEFAULT && !config.upstreams.iter().any(is_asked) {
@@ -64,12 +68,26 @@ pub(super) fn address(flag: Option<SocketAddr>, name: &str) -> Result<Option<Soc
     let Some(text) = variable(name)?.filter(|_| flag.is_none()) else {
         return Ok(flag);
     };
-    let Ok(address) = text.trim().parse() else {
-        bail!(
-            "{name} is {text:?}; allowed is an address and a port, such as 127.0.0.1:8080, or nothing"
-        );
-    };
-    Ok(Some(address))
+    match socket_address(text.trim()) {
+        Ok(address) => Ok(Some(address)),
+        Err(why) => bail!("{name} is {text:?}; {why}"),
+    }
+}
+
+/// Reads an address and a port of a flag.
+pub(super) fn socket_address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_not_one| {
+        let allowed = "allowed is an address and a port, such as 127.0.0.1:8080".to_owned();
+        with_hint(allowed, text)
+    })
+}
+
+/// What is allowed, with what to write in place of a text.
+fn with_hint(allowed: String, text: &str) -> String {
+    match address_hint(text) {
+        Some(hint) => format!("{allowed}: {hint}"),
+        None => allowed,
+    }
 }
 
 /// The addresses of --listen, or else of ORDGATE_LISTEN.
@@ -84,15 +102,18 @@ fn listen_addresses(flags: &[ListenAddress]) -> Result<Vec<ListenAddress>> {
         .filter(|text| !text.is_empty());
     let read = |text: &str| match listen_address(text) {
         Ok(address) => Ok(address),
-        Err(why) => bail!("ORDGATE_LISTEN has {text:?}; {why}, or several, separated by commas"),
+        Err(why) => {
+            bail!("ORDGATE_LISTEN has {text:?}, as one of several separated by commas; {why}")
+        }
     };
     each.map(read).collect()
 }
 
 /// Reads an address of --listen.
-pub(super) fn listen_address(text: &str) -> Result<ListenAddress, &'static str> {
+pub(super) fn listen_address(text: &str) -> Result<ListenAddress, String> {
     text.parse().map_err(|()| {
-        "allowed is an address and a port, such as 127.0.0.1:8080, or unix: and the path of a socket"
+        let allowed = "allowed is an address and a port, such as 127.0.0.1:8080, or unix: and the path of a socket";
+        with_hint(allowed.to_owned(), text)
     })
 }
 
@@ -130,6 +151,9 @@ fn collector() -> Result<Option<CollectorSettings>> {
     Ok(collector)
 }
 
+/// The variable with the URL of the engine.
+const SHARED_URL: &str = "ORDGATE_SHARED_URL";
+
 /// What replicas share, as far as environment variables say it.
 fn shared_overrides() -> Result<ReplicaOverrides> {
     let mut overrides = ReplicaOverrides::default();
@@ -149,13 +173,30 @@ fn shared_overrides() -> Result<ReplicaOverrides> {
         };
         overrides.name = Some(name);
     }
-    let url = secrets::variable("ORDGATE_SHARED_URL")?;
+    let url = secrets::variable(SHARED_URL)?;
     if let Some(url) = url.filter(|url| !url.trim().is_empty()) {
-        let parsed = EngineUrl::parse(url.trim());
-        let engine = parsed.map_err(|problem| anyhow!("ORDGATE_SHARED_URL: {problem}"))?;
-        overrides.engine = Some(engine);
+        overrides.engine = Some(engine_url(&url, SHARED_URL)?);
     }
     Ok(overrides)
+}
+
+/// Reads the URL of the engine. No error has a part of it.
+fn engine_url(text: &str, source: &str) -> Result<EngineUrl> {
+    EngineUrl::parse(text.trim()).map_err(|problem| anyhow!("{source}: {problem}"))
+}
+
+/// Reads the URL of the engine from `shared.url_file`, unless the environment has it.
+fn read_engine_url(config: &mut Config) -> Result<()> {
+    const KEY: &str = "shared.url_file";
+    let file = config
+        .shared
+        .as_ref()
+        .and_then(|shared| shared.url_file.as_deref());
+    if let (None, Some(path)) = (&config.engine, file) {
+        let text = secrets::file(KEY, path)?;
+        config.engine = Some(engine_url(&text, &format!("{KEY} {}", path.display()))?);
+    }
+    Ok(())
 }
 
 /// A path in an environment variable. An empty one counts as not set.
@@ -227,22 +268,30 @@ pub(super) fn upstream_urls(flags: &[String], sandbox: bool) -> Result<Vec<(Box<
     Ok(named)
 }
 
-/// Adds the secrets to a configuration, and fits it to the limits of this machine.
-pub(super) fn equip(mut config: Config) -> Result<LoadedConfig> {
-    fit_connections(&mut config);
+/// Adds the secrets to a configuration, and fits it to the limits of this machine. Also
+/// returns warnings about the environment.
+pub(super) fn equip(mut config: Config) -> Result<(LoadedConfig, Vec<String>)> {
+    let mut warnings = fit_connections(&mut config);
     read_client_tokens(&mut config.tokens)?;
-    for warning in unused_key_variables(&config) {
-        tracing::warn!("{warning}");
-    }
-    Ok(LoadedConfig {
+    warnings.extend(unused_key_variables(&config));
+    warnings.extend(variables::unknown());
+    let loaded = LoadedConfig {
         keys: provider_keys(&config)?,
         admin_token: admin_token(config.admin.token_file.as_deref())?,
         config,
-    })
+    };
+    Ok((loaded, warnings))
+}
+
+/// Logs warnings.
+pub(super) fn warn(warnings: &[String]) {
+    for warning in warnings {
+        tracing::warn!("{warning}");
+    }
 }
 
 /// Reads the token file, if there is one.
-pub(super) fn read_client_tokens(settings: &mut client_tokens::Settings) -> Result<()> {
+fn read_client_tokens(settings: &mut client_tokens::Settings) -> Result<()> {
     if let Some(path) = &settings.file {
         let text = secrets::file_up_to("clients.token_file", path, MAX_BYTES)?;
         let tokens = TokenFile::parse(&text).map_err(|problems| {
@@ -259,7 +308,11 @@ pub(super) fn read_client_tokens(settings: &mut client_tokens::Settings) -> Resu
 /// # Errors
 /// Everything that is wrong with them, one line each.
 pub(super) fn reread(flags: &ServeFlags) -> Result<LoadedConfig, Vec<String>> {
-    let fresh = effective(flags).and_then(|(config, _)| equip(config));
+    let fresh = effective(flags).and_then(|(config, _)| {
+        let (loaded, warnings) = equip(config)?;
+        warn(&warnings);
+        Ok(loaded)
+    });
     fresh.map_err(|error| match error.downcast_ref::<Invalid>() {
         Some(Invalid(problems)) => problems.clone(),
         None => vec![format!("{error:#}")],
@@ -301,7 +354,7 @@ pub(super) fn load(path: Option<&Path>, urls: &UrlOverrides) -> Result<(Config, 
 
 /// The API keys of all upstreams. Keys of an upstream's own take precedence over
 /// shared ones, and an environment variable over a file.
-pub(super) fn provider_keys(config: &Config) -> Result<ProviderKeys> {
+fn provider_keys(config: &Config) -> Result<ProviderKeys> {
     let mut keys = ProviderKeys::default();
     let mut shared_file = None;
     for settings in &config.upstreams {
@@ -325,7 +378,7 @@ pub(super) fn provider_keys(config: &Config) -> Result<ProviderKeys> {
 }
 
 /// Warnings about environment variables with keys for upstreams that there are not.
-pub(super) fn unused_key_variables(config: &Config) -> Vec<String> {
+fn unused_key_variables(config: &Config) -> Vec<String> {
     let is_used = |variable: &String| {
         let names = config.upstreams.iter().map(|settings| &settings.name);
         let mut named = names.filter(|name| ***name != *upstream::DEFAULT);
@@ -362,7 +415,7 @@ fn api_keys(variable: &str, key: &str, file: Option<&Path>) -> Result<Option<Vec
     }
 }
 
-pub(super) fn admin_token(file: Option<&Path>) -> Result<Option<Token>> {
+fn admin_token(file: Option<&Path>) -> Result<Option<Token>> {
     let text = admin_secret(file)?;
     Ok(text.map(|text| Token::new(&text)))
 }
@@ -383,13 +436,14 @@ pub(super) fn admin_secret(file: Option<&Path>) -> Result<Option<Secret>> {
 }
 
 /// Raises the limit of open files as far as the system allows, and lowers the limits
-/// of connections to fit it.
-fn fit_connections(config: &mut Config) {
+/// of connections to fit it. Returns what it has lowered.
+fn fit_connections(config: &mut Config) -> Vec<String> {
     /// Descriptors for the upstream's resolver, the listeners, files and the
     /// allocator.
     const SPARE: u64 = 256;
+    let mut warnings = Vec::new();
     let Some(allowed) = raise_descriptors() else {
-        return;
+        return warnings;
     };
     let upstreams = config.upstreams.iter();
     let slots: u64 = upstreams
@@ -398,25 +452,23 @@ fn fit_connections(config: &mut Config) {
     let most = &mut config.server.connections.max_connections;
     let fit = allowed.saturating_sub(SPARE + slots).max(1);
     if *most > fit {
-        tracing::warn!(
-            max_connections = *most,
-            open_files = allowed,
-            "the limit of open files allows {fit} connections; raise it (ulimit -n) for more"
-        );
+        warnings.push(format!(
+            "the limit of open files, {allowed}, allows {fit} connections instead of {most}; raise it (ulimit -n) for more"
+        ));
         *most = fit;
     }
     // One client must not hold all of what is left.
     if let Some(client) = &mut config.server.connections.per_client {
         let share = u32::try_from(fit / 4).unwrap_or(u32::MAX).max(1);
         if client.connections > share {
-            tracing::warn!(
-                connections = client.connections,
-                open_files = allowed,
-                "one client may have {share} connections, a quarter of what the limit of open files allows"
-            );
+            warnings.push(format!(
+                "one client may have {share} connections instead of {}, a quarter of what the limit of open files, {allowed}, allows",
+                client.connections
+            ));
             client.connections = share;
         }
     }
+    warnings
 }
 
 /// Raises the soft limit of open files to the hard one, and returns it; `None` is no

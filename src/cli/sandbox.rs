@@ -4,25 +4,19 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use ordgate::sandbox::{self, Api, Sandbox};
+use ordgate::sandbox::{Api, Sandbox};
 use ordgate::serve::bind_tcp;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::environment::raise_descriptors;
 use super::{SandboxFlags, print};
 
+/// The control routes that the ready lines name.
+pub(super) const CONTROL_ROUTES: &str =
+    "/sandbox/examples, /counts, /journal, /fault, /advance, /reorg";
+
 pub(super) fn sandbox(flags: SandboxFlags) -> Result<ExitCode> {
-    let settings = sandbox::Settings {
-        seed: flags.seed,
-        require_key: flags.require_key,
-        requests_per_minute: flags.rpm,
-        latency: flags.latency.unwrap_or_default(),
-        error_rate: flags.error_rate,
-        block_every: flags.block_every,
-        reorg_every: flags.reorg_every,
-        largest_block: flags.largest_block,
-        ..sandbox::Settings::default()
-    };
+    let settings = flags.model.settings(None);
     raise_descriptors();
     let sandbox = Sandbox::new(settings);
     let runes = match flags.split {
@@ -54,8 +48,9 @@ pub(super) fn sandbox(flags: SandboxFlags) -> Result<ExitCode> {
             None => format!("http://{address}"),
             Some(_) => format!("http://{address} (ordinals) and http://{of_runes} (runes)"),
         };
-        let mut ready =
-            format!("ordgate sandbox is ready on {addresses}; more at /sandbox/examples. Try:\n");
+        let mut ready = format!(
+            "ordgate sandbox is ready on {addresses}; control: {CONTROL_ROUTES}. Try:\n"
+        );
         for (address, path) in [
             (address, examples.token()),
             (of_runes, examples.transaction()),

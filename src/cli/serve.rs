@@ -1,19 +1,19 @@
 //! `ordgate serve`: from the flags to the end of the process.
 
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anyhow::Result;
 use ordgate::clock::Clock;
 use ordgate::listener::BoundListener;
-use ordgate::sandbox::{self, Sandbox};
+use ordgate::sandbox::Sandbox;
 use ordgate::serve::{Options, Server};
 use ordgate::supervisor::{self, Supervisor};
 use ordgate::telemetry;
 use ordgate::upstream::client::resolver::Resolver;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::environment::{effective, equip, reread};
+use super::environment::{effective, equip, reread, warn};
+use super::sandbox::CONTROL_ROUTES;
 use super::{ServeFlags, print};
 
 pub(super) fn serve(flags: ServeFlags) -> Result<ExitCode> {
@@ -21,17 +21,14 @@ pub(super) fn serve(flags: ServeFlags) -> Result<ExitCode> {
     let sockets = supervisor::inherited_sockets()?;
     let (config, config_name) = effective(&flags)?;
     telemetry::begin(&config.log)?;
-    let sandbox = flags.sandbox.then(|| {
-        let settings = sandbox::Settings {
-            block_every: Some(Duration::from_secs(30)),
-            ..sandbox::Settings::default()
-        };
-        Sandbox::new(settings)
-    });
+    let (loaded, warnings) = equip(config)?;
+    warn(&warnings);
+    let lifted = loaded.config.has_lifted_limits();
+    let sandbox = flags.sandbox();
     let examples = sandbox.as_ref().map(Sandbox::examples);
     let supervisor = Supervisor::from_env();
     let server = Server::start(Options {
-        loaded: equip(config)?,
+        loaded,
         config_name: config_name.clone(),
         load: Box::new(move || reread(&flags)),
         sandbox,
@@ -49,7 +46,14 @@ pub(super) fn serve(flags: ServeFlags) -> Result<ExitCode> {
         addresses.collect::<Vec<_>>().join(", ")
     );
     if let Some(examples) = examples {
-        ready.push_str("A sandbox is its upstream. Try:\n");
+        let url = server.upstream_url();
+        ready.push_str(&format!(
+            "A sandbox is its upstream, on {url}; control: {CONTROL_ROUTES}. "
+        ));
+        if lifted {
+            ready.push_str("Clients are not limited. ");
+        }
+        ready.push_str("Try:\n");
         let is_tcp = |listener: &&BoundListener| listener.address.tcp().is_some();
         let public = listeners.iter().find(is_tcp);
         // Nobody trusts a certificate that the sandbox has made.

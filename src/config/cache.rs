@@ -58,6 +58,31 @@ impl CacheKeys {
     }
 }
 
+/// Lowers a part that the file does not set to a whole that it does, or raises a whole that
+/// it does not set; reports a part that is longer than the whole.
+pub(super) fn fit_part_and_whole(
+    path: &Path<'_>,
+    at: &FileSpan,
+    (part_name, part): (&str, &mut Setting<Duration>),
+    (whole_name, whole): (&str, &mut Setting<Duration>),
+) {
+    match (part.is_set(), whole.is_set()) {
+        (false, _) => part.value = part.value.min(whole.value),
+        (true, false) => whole.value = whole.value.max(part.value),
+        (true, true) if **part > **whole && !part.is_wrong && !whole.is_wrong => {
+            let whole = path.key(whole_name);
+            path.key(part_name).problem(
+                part.at_or(at),
+                format!(
+                    "is longer than {}; allowed is at most as long",
+                    whole.name()
+                ),
+            );
+        }
+        (true, true) => {}
+    }
+}
+
 /// Raises a maximum that the file does not set to a minimum that it does, and
 /// reports one that is below the minimum.
 pub(super) fn fit_least_and_most(

@@ -71,8 +71,8 @@ keys! {
         cors_origins: Vec<String> = list(ORIGIN) => Vec::new(), shown();
         /// Whether cache-status has the cache key.
         cache_status_key: bool = Flag => false;
-        /// Whether server-timing says where an answer came from and how long the
-        /// upstream took.
+        /// Whether server-timing says where an answer came from, and how long it waited
+        /// in the queue, for budget, and for the upstream.
         server_timing: bool = Flag => false;
         compression: CompressionKeys = table() => CompressionKeys::defaults();
     }

@@ -148,6 +148,8 @@ pub(super) struct DeclaredKey {
     /// which it is allowed.
     pub(super) only_with: Option<(&'static str, &'static [&'static str])>,
     pub(super) inner: Inner,
+    /// What is allowed, in words.
+    pub(super) allowed: String,
     pub(super) schema: serde_json::Value,
 }
 
@@ -169,6 +171,7 @@ impl DeclaredKey {
             is_required: false,
             only_with: None,
             inner: kind.inner(),
+            allowed: kind.allowed(),
             schema: kind.schema(),
         }
     }
@@ -380,7 +383,7 @@ pub(super) fn report_unknown(
 }
 
 /// The name that a misspelt one probably stands for.
-pub(super) fn nearest<'n>(text: &str, names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
+pub fn nearest<'n>(text: &str, names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
     /// How alike two names are at least, from 0 to 1.
     const ALIKE: f64 = 0.8;
     let text = text.to_ascii_lowercase().replace('-', "_");

@@ -44,7 +44,8 @@ keys! {
         /// The level of these lines.
         level: LogLevel = choice(&LogLevel::NAMES) => LogLevel::Info;
         /// One of so many requests that memory answers is logged. Those that are refused,
-        /// fail, are slow, or leave memory are always logged.
+        /// fail, are slow, or leave memory are always logged; but unless this is 1, the
+        /// errors of one client have 20 lines a second at most.
         sample: u64 = integer(1..=1_000_000) => 1;
         /// Requests that take this long are slow.
         slow: Duration = time(MILLI, DAY) => seconds(1);

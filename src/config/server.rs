@@ -15,7 +15,7 @@ use super::kinds::{
 };
 use super::problem::{FileSpan, Path};
 use crate::admin::host;
-use crate::listener::{self, ListenAddress, ListenerSettings};
+use crate::listener::{self, ListenAddress, ListenerSettings, address_hint};
 use crate::tls::{CertificateFiles, TlsSettings, TlsVersion};
 
 /// Sockets, threads and connections.
@@ -80,13 +80,19 @@ const ADMIN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9090)
 const ADDRESS: ParsedText<SocketAddr> = text(
     "an address and a port, such as \"127.0.0.1:8080\"",
     "^.+:[0-9]+$",
-    |text| text.parse().map_err(|_not_one| String::new()),
+    |text| {
+        text.parse()
+            .map_err(|_not_one| address_hint(text).unwrap_or_default())
+    },
 );
 
 const LISTEN_ADDRESS: ParsedText<ListenAddress> = text(
     "an address and a port, such as \"127.0.0.1:8080\", or the path of a unix socket (at most 107 bytes), such as \"unix:/run/ordgate/http.sock\"",
     "^unix:.{1,107}$|^.+:[0-9]+$",
-    |text| text.parse().map_err(|()| String::new()),
+    |text| {
+        text.parse()
+            .map_err(|()| address_hint(text).unwrap_or_default())
+    },
 );
 
 const NAME: ParsedText<String> = text(

@@ -1,13 +1,14 @@
 //! `[shared]`: what several replicas share.
 
 use std::num::NonZeroU32;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use rustix::system::uname;
 use serde::Serialize;
 
 use super::key::{Setting, keys};
-use super::kinds::{MILLI, ParsedText, integer, optional, seconds, text, time, when};
+use super::kinds::{MILLI, ParsedText, STRING, integer, optional, seconds, text, time, when};
 use super::problem::{FileSpan, Path};
 use crate::shared::engine::server::EngineUrl;
 use crate::upstream::{Rate, Replicas, Settings};
@@ -30,6 +31,9 @@ pub struct ReplicaSettings {
     /// The part of each budget in percent that is divided among the replicas and needs no
     /// engine.
     pub floor: u8,
+    /// A file with the engine's URL, unless that comes from the environment.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub url_file: Option<PathBuf>,
     /// What the engine's keys begin with.
     pub prefix: String,
     /// How long the engine may take to answer.
@@ -113,10 +117,16 @@ keys! {
         /// The part of each budget, in percent, that is divided among the replicas and that
         /// each may use at any time. The engine grants the rest to those that need it.
         ///
-        /// Every replica must have the same value. Without ORDGATE_SHARED_URL, the default is
-        /// 100. With 0, a replica sends nothing to the upstream while the engine does not
+        /// Every replica must have the same value. Without an engine, the default is 100. With 0, a replica sends nothing to the upstream while the engine does not
         /// answer. A change needs a restart.
         floor: Option<u64> = optional(integer(0..=100)) => None, example("50");
+        /// A file with the URL of the engine and its password, unless ORDGATE_SHARED_URL is
+        /// set. Without either, replicas share through no engine.
+        ///
+        /// The file must not be readable by others or writable by its group (chmod 600). A
+        /// change needs a restart.
+        url_file: Option<String> = optional(STRING) => None,
+            example("\"/etc/ordgate/shared-url\"");
         /// What the names of all keys in the engine begin with. Replicas with the same prefix
         /// share their budgets and purges. Without it, it is `ordgate`. A change needs a restart.
         prefix: Option<String> = optional(PREFIX) => None, example("\"ordgate\"");
@@ -185,11 +195,12 @@ pub(super) fn settings(
     let settings = ReplicaSettings {
         replicas,
         name: overrides.name.clone().or(keys.name.value),
-        floor: match (keys.floor.value, &overrides.engine) {
-            (Some(percent), _) => u8::try_from(percent).unwrap_or(100),
-            (None, Some(_)) => DEFAULT_FLOOR,
-            (None, None) => 100,
+        floor: match keys.floor.value {
+            Some(percent) => u8::try_from(percent).unwrap_or(100),
+            None if overrides.engine.is_some() || keys.url_file.is_some() => DEFAULT_FLOOR,
+            None => 100,
         },
+        url_file: keys.url_file.value.map(Into::into),
         prefix: keys.prefix.value.unwrap_or_else(|| "ordgate".to_owned()),
         timeout: keys.timeout.value.unwrap_or(20 * MILLI),
         fill_wait: keys.fill_wait.value.unwrap_or(seconds(2)),

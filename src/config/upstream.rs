@@ -9,6 +9,7 @@ use std::time::Duration;
 use http::{HeaderName, Uri};
 use parts::{BreakerKeys, HedgeKeys, RequestBodyKeys, ResponseBodyKeys, RetryKeys};
 
+use super::cache::fit_part_and_whole;
 use super::containers::{NamedTable, one_or_more, table};
 use super::key::{KeyTable, keys};
 use super::kinds::{
@@ -187,9 +188,9 @@ keys! {
         queue_timeout: Duration = time(MILLI, DAY) => seconds(2);
         /// The most requests that wait at once.
         max_queue: NonZeroU32 = integer(1..=1_000_000) => count(1024);
-        /// How long connecting may take, with TLS.
+        /// How long connecting may take, with TLS; at most `timeout`.
         connect_timeout: Duration = time(MILLI, DAY) => seconds(5);
-        /// How long the first byte of an answer may take.
+        /// How long the first byte of an answer may take; at most `timeout`.
         first_byte_timeout: Duration = time(MILLI, DAY) => seconds(60), shown();
         /// How long a whole answer may take, with retries.
         timeout: Duration = time(MILLI, DAY) => seconds(90), shown();
@@ -288,6 +289,14 @@ impl UpstreamKeys {
                 least.at_or(at),
                 format!("is more than {}; allowed is at most as many", most.name()),
             );
+        }
+        // The whole includes the others.
+        for (part_name, part) in [
+            ("first_byte_timeout", &mut self.first_byte_timeout),
+            ("connect_timeout", &mut self.connect_timeout),
+        ] {
+            let whole = ("timeout", &mut self.timeout);
+            fit_part_and_whole(path, at, (part_name, part), whole);
         }
         self.request_body.value.fit(&path.key("request_body"), at);
         self.breaker.value.fit(&path.key("breaker"), at);

@@ -165,7 +165,7 @@ impl Config {
         }
         if self.engine.as_ref().is_some_and(EngineUrl::is_exposed) {
             warnings.push(
-                "ORDGATE_SHARED_URL names another machine without TLS: what replicas share can be read and changed on the way, and the password be read; use rediss://, or a socket in the file system (unix://)"
+                "the engine's URL (ORDGATE_SHARED_URL or shared.url_file) names another machine without TLS: what replicas share can be read and changed on the way, and the password be read; use rediss://, or a socket in the file system (unix://)"
                     .to_owned(),
             );
         }

@@ -67,7 +67,8 @@ impl Gateway {
                 }
                 if route.headers == HeaderMode::Typed {
                     let own = context.for_response(&self.clients, fields);
-                    self.responder.add_own_fields(response.headers_mut(), &own);
+                    self.responder
+                        .add_own_fields(response.headers_mut(), outcome, &own);
                 }
                 Ok(NextStep::Done(response, RequestKind::Answer(outcome)))
             }
@@ -110,7 +111,8 @@ impl Gateway {
             let (response, kind) = match answered {
                 Ok((mut response, outcome)) => {
                     if is_typed {
-                        self.responder.add_own_fields(response.headers_mut(), &own);
+                        self.responder
+                            .add_own_fields(response.headers_mut(), outcome, &own);
                     }
                     (response, RequestKind::Answer(outcome))
                 }
@@ -151,7 +153,8 @@ impl Gateway {
                     self.record_error((context, uri), status, why);
                 }
                 if is_typed {
-                    self.responder.add_own_fields(response.headers_mut(), &own);
+                    self.responder
+                        .add_own_fields(response.headers_mut(), outcome, &own);
                 }
                 (response, RequestKind::Answer(outcome))
             }

@@ -86,7 +86,10 @@ pub(super) struct RequestContext {
     pub(super) request_id: RequestId,
     /// Its route's position in the table.
     pub(super) route: Option<u16>,
-    /// What the access log has of its head, where that is enabled.
+    /// A hash of its cache key, where the access log is enabled.
+    pub(super) key_hash: Option<u64>,
+    /// What the access log has of its head, where that is enabled and the request has left
+    /// memory.
     pub(super) logged: Option<Box<LoggedHead>>,
     pub(super) permit: Option<RequestAllowance>,
     /// What is wrong with its head, in HTTP/2.
@@ -116,6 +119,7 @@ impl RequestContext {
             version: request.version(),
             request_id: gateway.request_id(session.connection, nth),
             route: None,
+            key_hash: None,
             logged: None,
             permit: None,
             head_fault: None,

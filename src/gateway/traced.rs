@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use http::{Request, Response, Version};
 
+use super::logged::HeadToLog;
 use super::{Gateway, RequestContext, ResponseFuture, Session};
 use crate::identify::Client;
 use crate::meter::RequestKind;
@@ -62,13 +63,15 @@ impl Gateway {
         upstream_took: Option<Duration>,
         response: Response<Body>,
     ) -> Response<Body> {
+        let upstream = trace::step_durations().map(|[_, _, upstream]| upstream);
         trace::change_request(|span| {
             span.set("ordgate.cache", kind.name());
             if let Some(reason) = kind.reason() {
                 span.set("ordgate.reason", reason.name());
             }
         });
-        self.finish(session, context, kind, upstream_took, response)
+        let took = upstream.filter(|took| !took.is_zero()).or(upstream_took);
+        self.finish(session, context, HeadToLog::Kept, kind, took, response)
     }
 }
 

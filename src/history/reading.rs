@@ -3,11 +3,11 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use super::process::ProcessUse;
-use super::{Row, SERIES};
+use super::Row;
 use crate::cache::outcome::OUTCOMES;
 use crate::gateway::Gateway;
 use crate::meter::{KIND_NAMES, LatencyHistogram};
+use crate::telemetry::process::ProcessFigures;
 
 /// Outcomes, refusals and, last, all else.
 const RESULTS: usize = OUTCOMES.len() + 2;
@@ -24,14 +24,15 @@ pub(super) struct Reading {
     pub(super) times: LatencyHistogram,
     pub(super) sent: u64,
     pub(super) failed: u64,
-    /// What the first upstream's keys have left, and their limit; `None` without one.
+    /// What the keys have left, and their limit, of the upstream with the smallest share
+    /// left; `None` without a limit.
     pub(super) budget: Option<(usize, usize)>,
     pub(super) queue: usize,
     pub(super) in_flight: u32,
     pub(super) connections: u64,
     pub(super) cache_bytes: u64,
     pub(super) disk_bytes: Option<u64>,
-    pub(super) process: Option<ProcessUse>,
+    pub(super) process: Option<ProcessFigures>,
     pub(super) tip: Option<u32>,
 }
 
@@ -53,7 +54,7 @@ impl Reading {
             times,
             connections: gateway.meter().totals.connections.load(Relaxed),
             cache_bytes: gateway.cache.store().size().bytes,
-            process: ProcessUse::read(),
+            process: ProcessFigures::read(),
             ..Self::default()
         };
         for (_, upstream) in gateway.upstreams.iter() {
@@ -62,11 +63,12 @@ impl Reading {
             reading.queue += upstream.queue().len();
             reading.in_flight += upstream.in_flight();
         }
-        // Upstreams may share keys, so a sum over all upstreams could count one twice.
-        let keys = gateway.upstreams.first().key_snapshots().into_iter();
-        let keys = keys.filter_map(|key| key.remaining.zip(key.per_minute));
-        reading.budget =
-            keys.reduce(|(left, all), (of_left, of_all)| (left + of_left, all + of_all));
+        let budgets = gateway.upstreams.iter().filter_map(|(_, upstream)| {
+            let keys = upstream.key_snapshots().into_iter();
+            let keys = keys.filter_map(|key| key.remaining.zip(key.per_minute));
+            keys.reduce(|(left, all), (of_left, of_all)| (left + of_left, all + of_all))
+        });
+        reading.budget = scarcest(budgets);
         let disk = gateway.fill.disk.get();
         reading.disk_bytes = disk.map(|disk| disk.tier().snapshot().bytes);
         let tips = gateway.tip_snapshots();
@@ -120,7 +122,7 @@ impl Reading {
             self.tip.map_or(f64::NAN, f64::from),
         ];
         let values = since.iter().map(|count| rate(*count)).chain(gauges);
-        let mut row = [f32::NAN; SERIES.len()];
+        let mut row = super::MISSING;
         for (place, value) in row.iter_mut().zip(values) {
             *place = value as f32;
         }
@@ -128,9 +130,35 @@ impl Reading {
     }
 }
 
+/// The budget of which the smallest share is left. Upstreams may share keys, so a sum over
+/// all upstreams could count one twice.
+fn scarcest(budgets: impl Iterator<Item = (usize, usize)>) -> Option<(usize, usize)> {
+    // Compared as fractions; of equals, the first.
+    budgets
+        .min_by(|(left, all), (other_left, other_all)| (left * other_all).cmp(&(other_left * all)))
+}
+
 /// The place of a kind of requests in [`Reading::requests`].
 fn place(kind: &str) -> usize {
     let outcome = OUTCOMES.iter().position(|name| *name == kind);
     let is_refusal = kind == REFUSED;
     outcome.unwrap_or(OUTCOMES.len() + usize::from(!is_refusal))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_budget_is_that_of_which_least_is_left() {
+        for (budgets, expected) in [
+            (&[][..], None),
+            (&[(400, 500)], Some((400, 500))),
+            (&[(400, 500), (20, 1000), (30, 40)], Some((20, 1000))),
+            (&[(5, 10), (50, 100)], Some((5, 10))),
+            (&[(0, 0), (0, 10)], Some((0, 0))),
+        ] {
+            assert_eq!(scarcest(budgets.iter().copied()), expected, "{budgets:?}");
+        }
+    }
 }

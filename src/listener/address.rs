@@ -56,6 +56,37 @@ impl ListenAddress {
     }
 }
 
+/// What to write in place of a text that is no address and port, where that can be said.
+/// Names are not resolved: one may have several addresses, and they may change.
+pub fn address_hint(text: &str) -> Option<String> {
+    let text = text.trim();
+    if let Ok(ip) = text.parse::<IpAddr>() {
+        return Some(format!(
+            "the port is missing: write {}",
+            SocketAddr::new(ip, 8080)
+        ));
+    }
+    let (host, port) = text.rsplit_once(':').unwrap_or(("", text));
+    port.parse::<u16>().ok()?;
+    match host {
+        "localhost" => Some(format!(
+            "localhost is a name, which may mean both: write 127.0.0.1:{port} or [::1]:{port}"
+        )),
+        "" | "*" => Some(format!(
+            "the address is missing: write 127.0.0.1:{port} for this machine alone, or 0.0.0.0:{port} for all networks"
+        )),
+        host if host.parse::<std::net::Ipv6Addr>().is_ok() => Some(format!(
+            "an IPv6 address has brackets: write [{host}]:{port}"
+        )),
+        host => {
+            let is_name = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
+            let has_letter = host.contains(|c: char| c.is_ascii_alphabetic());
+            let is_name = has_letter && host.len() <= 253 && host.chars().all(is_name);
+            is_name.then(|| format!("{host} is a name: write its address"))
+        }
+    }
+}
+
 /// Whether two addresses of this machine have one in common. `[::]` has all. The same
 /// link-local address on two links is two.
 fn overlap(one: SocketAddr, other: SocketAddr) -> bool {

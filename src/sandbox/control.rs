@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 
 use super::Sandbox;
 use super::api::Api;
-use super::faults::{Fault, FaultKind};
+use super::faults::{ALWAYS, Fault, FaultKind};
+use super::journal::MOST_REQUESTS;
 use super::target;
 
 /// The most blocks that one request may add.
@@ -33,6 +34,64 @@ pub(super) fn is_control(target: &str) -> bool {
     path == "/sandbox" || path.starts_with("/sandbox/")
 }
 
+/// The control routes: method, path, the parameters that it takes, and how the 404 shows it.
+const ROUTES: &[(&str, &str, &[&str], &str)] = &[
+    ("GET", "/sandbox/examples", &[], "GET /sandbox/examples"),
+    ("GET", "/sandbox/counts", &[], "GET /sandbox/counts"),
+    (
+        "GET",
+        "/sandbox/journal",
+        &["last"],
+        "GET /sandbox/journal?last=N",
+    ),
+    (
+        "POST",
+        "/sandbox/advance",
+        &["blocks"],
+        "POST /sandbox/advance?blocks=N",
+    ),
+    (
+        "POST",
+        "/sandbox/reorg",
+        &["depth"],
+        "POST /sandbox/reorg?depth=N",
+    ),
+    (
+        "POST",
+        "/sandbox/rollback",
+        &["depth"],
+        "POST /sandbox/rollback?depth=N",
+    ),
+    ("POST", "/sandbox/apply", &[], "POST /sandbox/apply"),
+    (
+        "POST",
+        "/sandbox/tokens-ahead",
+        &[],
+        "POST /sandbox/tokens-ahead",
+    ),
+    ("GET", "/sandbox/fault", &[], "GET /sandbox/fault"),
+    (
+        "POST",
+        "/sandbox/fault",
+        &[
+            "kind",
+            "times",
+            "path",
+            "chance",
+            "delay",
+            "retry-after",
+            "bytes",
+        ],
+        "POST /sandbox/fault?kind=K&times=N&path=PREFIX&chance=P&delay=MS&retry-after=S&bytes=N",
+    ),
+    (
+        "DELETE",
+        "/sandbox/fault",
+        &["id"],
+        "DELETE /sandbox/fault?id=N",
+    ),
+];
+
 /// Executes a control request to the server of this API.
 pub(super) fn answer(
     sandbox: &Sandbox,
@@ -41,71 +100,132 @@ pub(super) fn answer(
     target: &str,
 ) -> (StatusCode, Value) {
     let (path, query) = target::split(target);
-    let result = match (method.as_str(), path) {
-        ("GET" | "HEAD", "/sandbox/examples") => Ok(sandbox.examples().to_json()),
-        ("GET" | "HEAD", "/sandbox/counts") => Ok(sandbox.counts_at(api).to_json()),
-        ("POST", "/sandbox/advance") => number(query, "blocks", 1, (1, MAX_BLOCKS)).map(|blocks| {
-            sandbox.advance(blocks);
-            tip(sandbox)
-        }),
-        ("POST", "/sandbox/reorg") => number(query, "depth", 1, (1, u32::MAX)).map(|depth| {
-            let replaced = sandbox.reorg(depth);
-            with(tip(sandbox), "replaced", replaced)
-        }),
-        ("POST", "/sandbox/rollback") => number(query, "depth", 1, (1, u32::MAX)).map(|depth| {
-            let deleted = sandbox.rollback(depth);
-            with(tip(sandbox), "deleted", deleted)
-        }),
-        ("POST", "/sandbox/apply") => {
-            let applied = sandbox.apply();
-            Ok(with(tip(sandbox), "applied", applied))
-        }
-        ("POST", "/sandbox/tokens-ahead") => {
-            sandbox.tokens_ahead();
-            Ok(tip(sandbox))
-        }
-        ("POST", "/sandbox/fault") => fault(query).map(|fault| {
-            let fault = fault.at(api);
-            let ordered = format!("{fault:?}");
-            sandbox.fault(fault);
-            json!({ "ordered": ordered })
-        }),
-        ("DELETE", "/sandbox/fault") => {
-            sandbox.faults().clear(api);
-            Ok(json!({ "faults": 0 }))
-        }
-        _ => {
-            let routes = json!([
-                "GET /sandbox/examples",
-                "GET /sandbox/counts",
-                "POST /sandbox/advance?blocks=N",
-                "POST /sandbox/reorg?depth=N",
-                "POST /sandbox/rollback?depth=N",
-                "POST /sandbox/apply",
-                "POST /sandbox/tokens-ahead",
-                "POST /sandbox/fault?kind=K&times=N&path=PREFIX&delay=MS&retry-after=S&bytes=N",
-                "DELETE /sandbox/fault",
-            ]);
-            return (
-                StatusCode::NOT_FOUND,
-                json!({ "error": "no such control route", "routes": routes }),
-            );
-        }
+    let method = match method.as_str() {
+        "HEAD" => "GET",
+        method => method,
     };
+    let known = ROUTES
+        .iter()
+        .find(|(known, at, ..)| *known == method && *at == path);
+    let Some((.., parameters, _)) = known else {
+        let routes: Vec<_> = ROUTES.iter().map(|(.., shown)| *shown).collect();
+        return (
+            StatusCode::NOT_FOUND,
+            json!({ "error": "no such control route", "routes": routes }),
+        );
+    };
+    let result = check_names(query, parameters).and_then(|()| match (method, path) {
+        ("GET", "/sandbox/examples") => Ok(sandbox.examples().to_json()),
+        ("GET", "/sandbox/counts") => Ok(sandbox.counts_at(api).to_json()),
+        ("GET", "/sandbox/journal") => {
+            let most = number(query, "last", 100, (1, MOST_REQUESTS))?;
+            Ok(sandbox.journal().last(api, most))
+        }
+        ("GET", "/sandbox/fault") => {
+            let faults = sandbox.faults();
+            let faults = faults.list(api).map(|(id, fault)| shown(id, fault));
+            Ok(json!({ "faults": faults.collect::<Vec<_>>() }))
+        }
+        ("POST", "/sandbox/fault") => add_fault(sandbox, fault(query)?.at(api)),
+        ("DELETE", "/sandbox/fault") => remove_faults(sandbox, api, query),
+        _ => change_chain(sandbox, path, query),
+    });
     match result {
         Ok(body) => (StatusCode::OK, body),
         Err(error) => (StatusCode::BAD_REQUEST, json!({ "error": error })),
     }
 }
 
+/// Refuses parameters that a route does not take.
+fn check_names(query: &str, allowed: &[&str]) -> Result<(), String> {
+    let Some(unknown) = target::names(query).find(|name| !allowed.contains(&&**name)) else {
+        return Ok(());
+    };
+    let allowed = match allowed {
+        [] => "none".to_owned(),
+        allowed => allowed.join(", "),
+    };
+    Err(format!("unknown parameter {unknown:?}; allowed: {allowed}"))
+}
+
+/// Executes a `POST` that changes the chain, and answers with the tip.
+fn change_chain(sandbox: &Sandbox, path: &str, query: &str) -> Result<Value, String> {
+    let depth = || number(query, "depth", 1, (1, u32::MAX));
+    let changed = match path {
+        "/sandbox/advance" => {
+            sandbox.advance(number(query, "blocks", 1, (1, MAX_BLOCKS))?);
+            None
+        }
+        "/sandbox/reorg" => Some(("replaced", sandbox.reorg(depth()?))),
+        "/sandbox/rollback" => Some(("deleted", sandbox.rollback(depth()?))),
+        "/sandbox/apply" => Some(("applied", sandbox.apply())),
+        _ => {
+            sandbox.tokens_ahead();
+            None
+        }
+    };
+    let mut body = tip(sandbox);
+    if let Some((member, count)) = changed {
+        body[member] = Value::from(count);
+    }
+    Ok(body)
+}
+
+fn add_fault(sandbox: &Sandbox, fault: Fault) -> Result<Value, String> {
+    let id = sandbox.faults().push(fault.clone());
+    let id = id.ok_or("there are too many faults; DELETE /sandbox/fault clears them")?;
+    Ok(shown(id, &fault))
+}
+
+/// Removes the fault that the query names, or all of the server of this API.
+fn remove_faults(sandbox: &Sandbox, api: Api, query: &str) -> Result<Value, String> {
+    let mut faults = sandbox.faults();
+    match target::values(query, "id").next() {
+        None => faults.clear(api),
+        Some(_) => {
+            let id = number(query, "id", 0, (1, u32::MAX))?;
+            if !faults.remove(api, id.into()) {
+                return Err(format!(
+                    "there is no fault {id}; GET /sandbox/fault lists them"
+                ));
+            }
+        }
+    }
+    Ok(json!({ "faults": faults.list(api).count() }))
+}
+
+/// A fault as JSON, with the parameters that it was made with.
+fn shown(id: u64, fault: &Fault) -> Value {
+    let millis = |delay: &Duration| u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
+    let mut body = json!({
+        "id": id,
+        "kind": fault.kind.name(),
+        "times": (fault.times != u32::MAX).then_some(fault.times),
+        "path": fault.path,
+        "chance": f64::from(fault.chance) / f64::from(ALWAYS),
+    });
+    match &fault.kind {
+        FaultKind::Status {
+            status,
+            retry_after,
+        } => {
+            body["kind"] = status.as_str().into();
+            body["retry-after"] = json!(retry_after);
+        }
+        FaultKind::Stall(delay) | FaultKind::Drip(delay) => body["delay"] = millis(delay).into(),
+        FaultKind::Oversize { bytes, .. } => body["bytes"] = (*bytes).into(),
+        FaultKind::Redirect
+        | FaultKind::Truncate
+        | FaultKind::Close
+        | FaultKind::Html
+        | FaultKind::Garbage => {}
+    }
+    body
+}
+
 fn tip(sandbox: &Sandbox) -> Value {
     let tip = sandbox.tip();
     json!({ "height": tip.height, "hash": tip.hash })
-}
-
-fn with(mut body: Value, member: &str, count: u32) -> Value {
-    body[member] = Value::from(count);
-    body
 }
 
 fn fault(query: &str) -> Result<Fault, String> {
@@ -144,13 +264,50 @@ fn fault(query: &str) -> Result<Fault, String> {
             }
         }
     };
-    let times = number(query, "times", 1, (1, u32::MAX))?;
+    check_goes_with(query, &kind)?;
+    let chance = chance(query)?;
+    // One with a chance stays until it is removed.
+    let times = if chance == ALWAYS { 1 } else { u32::MAX };
     Ok(Fault {
         kind,
-        times,
+        times: number(query, "times", times, (1, u32::MAX))?,
         path: value("path").filter(|path| !path.is_empty()),
         api: Api::Both,
+        chance,
     })
+}
+
+/// Refuses a parameter that has no effect on faults of this kind.
+fn check_goes_with(query: &str, kind: &FaultKind) -> Result<(), String> {
+    let has_delay = matches!(kind, FaultKind::Stall(_) | FaultKind::Drip(_));
+    let is_status = matches!(kind, FaultKind::Status { .. });
+    let is_oversize = matches!(kind, FaultKind::Oversize { .. });
+    for (name, is_allowed, kinds) in [
+        ("delay", has_delay, "stall or drip"),
+        ("retry-after", is_status, "a status"),
+        ("bytes", is_oversize, "oversize or oversize-chunked"),
+    ] {
+        if !is_allowed && target::values(query, name).next().is_some() {
+            return Err(format!("{name} goes with kind={kinds} only"));
+        }
+    }
+    Ok(())
+}
+
+/// Reads the chance of a fault, in millionths.
+fn chance(query: &str) -> Result<u32, String> {
+    let mut values = target::values(query, "chance");
+    let Some(text) = values.next() else {
+        return Ok(ALWAYS);
+    };
+    let share: Option<f64> = text.parse().ok();
+    let share = share.filter(|share| *share > 0.0 && *share <= 1.0);
+    match (share, values.next()) {
+        (Some(share), None) => Ok(((share * f64::from(ALWAYS)) as u32).max(1)),
+        _ => Err(format!(
+            "chance is {text:?}; allowed is one number above 0, up to 1"
+        )),
+    }
 }
 
 /// Reads a whole number within bounds. The error names the allowed values.
@@ -201,8 +358,34 @@ mod tests {
             (
                 "POST /sandbox/fault?kind=429&times=2&path=/runes",
                 200,
-                "retry_after: Some(1)",
+                "\"retry-after\":1",
             ),
+            (
+                "POST /sandbox/fault?kind=503&chance=0.25",
+                200,
+                "\"chance\":0.25,\"id\":2,\"kind\":\"503\",\"path\":null,\"retry-after\":null,\"times\":null",
+            ),
+            (
+                "POST /sandbox/fault?kind=503&chance=0",
+                400,
+                "above 0, up to 1",
+            ),
+            (
+                "POST /sandbox/fault?kind=html&delay=1",
+                400,
+                "stall or drip",
+            ),
+            (
+                "POST /sandbox/fault?kind=503&probability=1",
+                400,
+                "allowed: kind, times, path, chance, delay",
+            ),
+            ("POST /sandbox/apply?now=1", 400, "allowed: none"),
+            ("GET /sandbox/fault", 200, "\"times\":2"),
+            ("DELETE /sandbox/fault?id=1", 200, "\"faults\":1"),
+            ("DELETE /sandbox/fault?id=1", 400, "there is no fault 1"),
+            ("GET /sandbox/journal", 200, "\"requests\":[]"),
+            ("GET /sandbox/journal?last=1001", 400, "from 1 to 1000"),
             ("GET /sandbox/advance", 404, "POST /sandbox/advance"),
             ("GET /sandbox", 404, "GET /sandbox/examples"),
             ("GET /sandbox/counts", 200, "busiest_minute"),
@@ -216,7 +399,7 @@ mod tests {
             ("POST /sandbox/rollback", 200, "\"height\":840009"),
             ("POST /sandbox/apply", 200, "\"height\":840010"),
             ("POST /sandbox/tokens-ahead", 200, "840010"),
-            ("DELETE /sandbox/fault", 200, "faults"),
+            ("DELETE /sandbox/fault", 200, "\"faults\":0"),
         ] {
             let (method, target) = request.split_once(' ').unwrap();
             let method = method.parse().unwrap();

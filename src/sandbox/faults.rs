@@ -1,8 +1,8 @@
 //! Queued faults for the next requests.
 //!
 //! `Sandbox::fault` and `POST /sandbox/fault` queue them; `server` takes at most one for each request. Invariants: faults
-//! apply in the order in which they were queued, and the queue is bounded. Random errors are in `Settings::error_rate`;
-//! there are no faults below HTTP, such as lost packets.
+//! apply in the order in which they were queued, and the queue is bounded; with the same seed, a chance falls on the same
+//! requests. There are no faults below HTTP, such as lost packets.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -27,7 +27,12 @@ pub struct Fault {
     pub path: Option<String>,
     /// The API; [`Api::Both`] applies to all requests.
     pub api: Api,
+    /// Of a million requests that it may apply to, how many it applies to. The seed and the request's number decide.
+    pub chance: u32,
 }
+
+/// The chance of a fault that applies to each request.
+pub(super) const ALWAYS: u32 = 1_000_000;
 
 impl Fault {
     /// A fault for the next request, whatever its path.
@@ -38,6 +43,7 @@ impl Fault {
             times: 1,
             path: None,
             api: Api::Both,
+            chance: ALWAYS,
         }
     }
 
@@ -103,6 +109,24 @@ pub(super) const OVERSIZE_ENDS: (&str, &str) =
     ("{\"limit\":20,\"offset\":0,\"total\":0,\"results\":[", "]}");
 
 impl FaultKind {
+    /// The name in `POST /sandbox/fault`; that of a status is its number.
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::Status { .. } => "status",
+            Self::Redirect => "redirect",
+            Self::Truncate => "truncate",
+            Self::Close => "close",
+            Self::Stall(_) => "stall",
+            Self::Drip(_) => "drip",
+            Self::Html => "html",
+            Self::Garbage => "garbage",
+            Self::Oversize { declared: true, .. } => "oversize",
+            Self::Oversize {
+                declared: false, ..
+            } => "oversize-chunked",
+        }
+    }
+
     /// The answer that replaces the right one, if the fault is of that kind. An oversize answer has no body here:
     /// [`Payload`](super::payload::Payload) makes it piece by piece.
     pub(super) fn answer(&self, target: &str) -> Option<Answer> {
@@ -158,44 +182,113 @@ pub(super) fn oversize_length(bytes: u64) -> u64 {
     bytes.max((OVERSIZE_ENDS.0.len() + OVERSIZE_ENDS.1.len()) as u64)
 }
 
-/// The queued faults.
+/// The queued faults, each with its number.
 #[derive(Debug, Default)]
-pub(super) struct Faults(VecDeque<Fault>);
+pub(super) struct Faults {
+    queued: VecDeque<(u64, Fault)>,
+    /// How many were ever queued.
+    numbered: u64,
+}
+
+/// Whether a fault is one of the server of this API.
+fn is_of(fault: &Fault, api: Api) -> bool {
+    api == Api::Both || fault.api == Api::Both || fault.api == api
+}
 
 impl Faults {
-    pub(super) fn push(&mut self, fault: Fault) {
-        if fault.times > 0 && self.0.len() < MAX_QUEUED {
-            self.0.push_back(fault);
+    /// Queues a fault and returns its number; none if it has no effect or the queue is full.
+    pub(super) fn push(&mut self, fault: Fault) -> Option<u64> {
+        if fault.times == 0 || fault.chance == 0 || self.queued.len() >= MAX_QUEUED {
+            return None;
         }
+        self.numbered += 1;
+        self.queued.push_back((self.numbered, fault));
+        Some(self.numbered)
     }
 
     /// Clears the faults of the server of this API; all faults for [`Api::Both`].
     pub(super) fn clear(&mut self, api: Api) {
-        self.0.retain(|fault| api != Api::Both && fault.api != api);
+        self.queued
+            .retain(|(_, fault)| api != Api::Both && fault.api != api);
     }
 
-    /// Takes the first fault that applies to this raw path at the server of this API.
-    pub(super) fn take(&mut self, api: Api, path: &str) -> Option<FaultKind> {
-        let applies = |fault: &Fault| {
+    /// Removes the fault with this number, if the server of this API has it.
+    pub(super) fn remove(&mut self, api: Api, number: u64) -> bool {
+        let mut queued = self.queued.iter();
+        let at = queued.position(|(known, fault)| *known == number && is_of(fault, api));
+        at.and_then(|at| self.queued.remove(at)).is_some()
+    }
+
+    /// The faults of the server of this API, with their numbers.
+    pub(super) fn list(&self, api: Api) -> impl Iterator<Item = (u64, &Fault)> {
+        let queued = self.queued.iter().map(|(number, fault)| (*number, fault));
+        queued.filter(move |(_, fault)| is_of(fault, api))
+    }
+
+    /// Takes the first fault that applies to this raw path at the server of this API. `is_hit` decides by the fault's
+    /// number and its chance.
+    pub(super) fn take(
+        &mut self,
+        api: Api,
+        path: &str,
+        is_hit: impl Fn(u64, u32) -> bool,
+    ) -> Option<FaultKind> {
+        let applies = |(number, fault): &(u64, Fault)| {
             let here = fault.api == Api::Both
                 || fault.api == api
                 || (api == Api::Both && fault.api.has_path(path));
             let prefix = fault.path.as_deref();
             here && prefix.is_none_or(|prefix| path.starts_with(prefix))
+                && (fault.chance >= ALWAYS || is_hit(*number, fault.chance))
         };
-        let position = self.0.iter().position(applies)?;
-        let fault = self.0.get_mut(position)?;
+        let position = self.queued.iter().position(applies)?;
+        let (_, fault) = self.queued.get_mut(position)?;
+        if fault.times == u32::MAX {
+            return Some(fault.kind.clone());
+        }
         fault.times -= 1;
         if fault.times > 0 {
             return Some(fault.kind.clone());
         }
-        self.0.remove(position).map(|fault| fault.kind)
+        self.queued.remove(position).map(|(_, fault)| fault.kind)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Api, Fault, FaultKind, Faults, MAX_QUEUED};
+    use super::{ALWAYS, Api, Fault, FaultKind, Faults, MAX_QUEUED};
+
+    /// For faults that need no luck.
+    fn never(_fault: u64, _chance: u32) -> bool {
+        false
+    }
+
+    #[test]
+    fn a_chance_is_asked_for_and_a_fault_can_be_removed() {
+        let mut faults = Faults::default();
+        let rare = Fault {
+            chance: ALWAYS / 10,
+            ..Fault::once(FaultKind::Close).times(u32::MAX)
+        };
+        assert_eq!(faults.push(rare), Some(1));
+        assert_eq!(
+            faults.push(Fault::once(FaultKind::Html).at(Api::Runes)),
+            Some(2)
+        );
+        let luck = |fault: u64, chance: u32| fault == 1 && chance == ALWAYS / 10;
+        for _ in 0..3 {
+            let taken = faults.take(Api::Ordinals, "/ordinals", luck);
+            assert_eq!(taken, Some(FaultKind::Close));
+        }
+        assert_eq!(faults.take(Api::Ordinals, "/ordinals", never), None);
+        assert!(
+            !faults.remove(Api::Ordinals, 2),
+            "it is of the other server"
+        );
+        assert!(faults.remove(Api::Both, 1) && !faults.remove(Api::Both, 1));
+        assert_eq!(faults.list(Api::Ordinals).count(), 0);
+        assert_eq!(faults.list(Api::Runes).count(), 1);
+    }
 
     #[test]
     fn faults_apply_in_order_as_often_as_queued() {
@@ -209,7 +302,7 @@ mod tests {
             ("/runes/v1/blocks/1/activity", Some(FaultKind::Close)),
             ("/runes/v1/blocks/1/activity", None),
         ] {
-            assert_eq!(faults.take(Api::Both, path), expected, "{path}");
+            assert_eq!(faults.take(Api::Both, path, never), expected, "{path}");
         }
     }
 
@@ -225,13 +318,13 @@ mod tests {
             (Api::Ordinals, None),
             (Api::Runes, Some(FaultKind::Html)),
         ] {
-            assert_eq!(faults.take(api, "/runes/v1/"), expected, "{api:?}");
+            assert_eq!(faults.take(api, "/runes/v1/", never), expected, "{api:?}");
         }
         faults.push(Fault::once(FaultKind::Close).at(Api::Ordinals));
         faults.clear(Api::Ordinals);
-        assert_eq!(faults.0.len(), 1);
+        assert_eq!(faults.queued.len(), 1);
         faults.clear(Api::Runes);
-        assert_eq!(faults.0.len(), 0);
+        assert_eq!(faults.queued.len(), 0);
     }
 
     #[test]
@@ -240,9 +333,9 @@ mod tests {
         for _ in 0..2 * MAX_QUEUED {
             faults.push(Fault::once(FaultKind::Close));
         }
-        assert_eq!(faults.0.len(), MAX_QUEUED);
+        assert_eq!(faults.queued.len(), MAX_QUEUED);
         faults.clear(Api::Both);
-        assert_eq!(faults.take(Api::Both, "/"), None);
+        assert_eq!(faults.take(Api::Both, "/", never), None);
     }
 
     #[test]

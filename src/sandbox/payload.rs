@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::num::NonZeroU64;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -58,6 +59,24 @@ impl Payload {
             .step_by(size)
             .map(|at| body.slice(at..body.len().min(at + size)))
             .collect();
+        Self {
+            pieces,
+            pause,
+            ..Self::whole(body.clone())
+        }
+    }
+
+    /// The body at this many bytes per second: 20 pieces a second, with a pause before each but the first; a long body has
+    /// larger pieces, 1,000 at most.
+    pub(super) fn paced(body: &Bytes, bandwidth: NonZeroU64) -> Self {
+        const MOST_PIECES: usize = 1_000;
+        let rate = usize::try_from(bandwidth.get()).unwrap_or(usize::MAX);
+        let size = (rate / 20).max(body.len() / MOST_PIECES).max(1);
+        let pieces: VecDeque<_> = (0..body.len())
+            .step_by(size)
+            .map(|at| body.slice(at..body.len().min(at + size)))
+            .collect();
+        let pause = Duration::from_secs_f64(size as f64 / bandwidth.get() as f64);
         Self {
             pieces,
             pause,
@@ -135,5 +154,42 @@ impl Body for Payload {
     fn size_hint(&self) -> SizeHint {
         self.length
             .map_or_else(SizeHint::default, SizeHint::with_exact)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt as _;
+    use tokio::time::Instant;
+
+    use super::{Bytes, Duration, NonZeroU64, Payload};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_paced_body_takes_as_long_as_its_bandwidth_says() {
+        for (length, bandwidth, pieces) in [
+            (0, 4_096, 0),
+            (100, 4_096, 1),
+            (8_192, 4_096, 41),
+            (10, 4, 10),
+            (1 << 20, 1_024, 1_001),
+        ] {
+            let body = Bytes::from(vec![b'x'; length]);
+            let bandwidth = NonZeroU64::new(bandwidth).unwrap();
+            let paced = Payload::paced(&body, bandwidth);
+            assert_eq!(paced.pieces.len(), pieces, "{length} at {bandwidth}");
+            let begun = Instant::now();
+            let sent = paced.collect().await.unwrap().to_bytes();
+            assert_eq!(sent, body);
+            // The first piece comes at once.
+            let least = length.saturating_sub(length.div_ceil(pieces.max(1)));
+            let [least, most] = [least, length + 1]
+                .map(|bytes| Duration::from_secs_f64(bytes as f64 / bandwidth.get() as f64));
+            let slack = Duration::from_millis(2 * pieces as u64);
+            let took = begun.elapsed();
+            assert!(
+                took + slack >= least && took <= most + slack,
+                "{took:?}: {least:?} to {most:?}"
+            );
+        }
     }
 }

@@ -22,6 +22,7 @@ use super::answer::Answer;
 use super::api::{Api, Route};
 use super::control;
 use super::faults::FaultKind;
+use super::journal::JournalEntry;
 use super::payload::Payload;
 use super::{Sandbox, gate, target};
 
@@ -116,28 +117,43 @@ async fn respond(
         .map_or("/", |target| target.as_str());
     if control::is_control(target) {
         let (status, body) = control::answer(sandbox, api, request.method(), target);
-        let answer = Answer::provider(status, "").with_body(super::answer::JSON, body.to_string());
+        let answer =
+            Answer::provider(status, "").with_body(super::answer::JSON, format!("{body}\n"));
         return Ok(response(&answer, Payload::whole(answer.body.clone())));
     }
     let now = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
     let (path, _) = target::split(target);
     let route = Route::of(api, path).unwrap_or(Route::Unknown);
     let number = sandbox.count_request(api, &route, now);
-    let fault = sandbox.faults().take(api, path);
+    let settings = &sandbox.inner.settings;
+    let is_hit = |fault, chance| settings.is_faulty(fault, chance, number);
+    let fault = sandbox.faults().take(api, path, is_hit);
+    let record = |status, latency| {
+        sandbox.count_answer(api, status);
+        sandbox.journal().record(JournalEntry {
+            number,
+            at: now,
+            api,
+            method: request.method().clone(),
+            target: target.to_owned(),
+            status,
+            fault: fault.as_ref().map(FaultKind::name),
+            latency,
+            has_key: request.headers().contains_key("x-api-key"),
+        });
+    };
     if fault == Some(FaultKind::Close) {
-        sandbox.count_answer(api, None);
+        record(None, Duration::ZERO);
         return Err(CloseConnection);
     }
-    let settings = &sandbox.inner.settings;
     let replacement = fault.as_ref().and_then(|fault| fault.answer(target));
     let answer = match replacement {
         Some(answer) => answer.for_method(request.method()),
         None => right_answer(sandbox, api, &request, target, number, now),
     };
     let items = u32::try_from(answer.items).unwrap_or(u32::MAX);
-    let mut wait = settings
-        .latency
-        .saturating_add(settings.item_cost.saturating_mul(items));
+    let mut wait =
+        (settings.latency_of(number)).saturating_add(settings.item_cost.saturating_mul(items));
     if let Some(FaultKind::Stall(delay)) = fault {
         wait = wait.saturating_add(delay);
     }
@@ -148,16 +164,17 @@ async fn respond(
         request.method() == http::Method::HEAD || answer.status == StatusCode::NOT_MODIFIED;
     if fault == Some(FaultKind::Truncate) && (bodiless || answer.body.is_empty()) {
         // Without a body to truncate, there is no answer.
-        sandbox.count_answer(api, None);
+        record(None, wait);
         return Err(CloseConnection);
     }
-    sandbox.count_answer(api, Some(answer.status));
-    let payload = match fault {
+    record(Some(answer.status), wait);
+    let payload = match (&fault, settings.bandwidth) {
         _ if bodiless => Payload::whole(answer.body.clone()),
-        Some(FaultKind::Truncate) => Payload::truncated(&answer.body),
-        Some(FaultKind::Drip(pause)) => Payload::drip(&answer.body, pause),
-        Some(FaultKind::Oversize { bytes, declared }) => Payload::oversize(bytes, declared),
-        _ => Payload::whole(answer.body.clone()),
+        (Some(FaultKind::Truncate), _) => Payload::truncated(&answer.body),
+        (Some(FaultKind::Drip(pause)), _) => Payload::drip(&answer.body, *pause),
+        (Some(FaultKind::Oversize { bytes, declared }), _) => Payload::oversize(*bytes, *declared),
+        (_, Some(bandwidth)) => Payload::paced(&answer.body, bandwidth),
+        (_, None) => Payload::whole(answer.body.clone()),
     };
     Ok(response(&answer, payload))
 }

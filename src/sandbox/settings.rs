@@ -3,9 +3,11 @@
 //! Every value works. Invariant: keys are never printed.
 
 use std::fmt;
-use std::num::NonZeroU32;
+use std::net::SocketAddr;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
+use super::latency::Latency;
 use super::mix;
 
 /// The properties of a sandbox. Values out of bounds are clamped.
@@ -21,8 +23,10 @@ pub struct Settings {
     pub require_key: Option<String>,
     /// The most requests within any 60 seconds (a sliding window), for each key and for all requests without a key.
     pub requests_per_minute: Option<NonZeroU32>,
-    /// The time before every answer.
-    pub latency: Duration,
+    /// The time before every answer. The seed and the request's number decide which of the distribution.
+    pub latency: Latency,
+    /// The most bytes of each body per second; without it, a body is sent at once.
+    pub bandwidth: Option<NonZeroU64>,
     /// The share (0 to 1) of requests to the database that fail with a statement timeout (500). The seed and the
     /// request's number decide which.
     pub error_rate: f64,
@@ -37,6 +41,8 @@ pub struct Settings {
     pub max_limit: u32,
     /// The additional time before a page, for each item of its whole block or transaction.
     pub item_cost: Duration,
+    /// Where a sandbox that serves a gateway in the same process listens; without it, at a free port of 127.0.0.1.
+    pub listen: Option<SocketAddr>,
 }
 
 impl Default for Settings {
@@ -47,7 +53,9 @@ impl Default for Settings {
             blocks: 200,
             require_key: None,
             requests_per_minute: None,
-            latency: Duration::ZERO,
+            latency: Latency::default(),
+            bandwidth: None,
+            listen: None,
             error_rate: 0.0,
             block_every: None,
             reorg_every: None,
@@ -59,6 +67,18 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// The time before the answer to the request with this number.
+    pub(super) fn latency_of(&self, number: u64) -> Duration {
+        self.latency
+            .at(mix::share(mix::mix2(self.seed ^ 0x6c61_7465, number)))
+    }
+
+    /// Whether a fault with this chance, in millionths, applies to the request with this number.
+    pub(super) fn is_faulty(&self, fault: u64, chance: u32, number: u64) -> bool {
+        let word = mix::mix2(mix::mix2(self.seed ^ 0x6368_616e, fault), number);
+        mix::share(word) * 1_000_000.0 < f64::from(chance)
+    }
+
     /// Whether the request with this number fails, according to `error_rate`.
     pub(super) fn is_error(&self, number: u64) -> bool {
         mix::share(mix::mix2(self.seed ^ 0x66_6175_6c74, number)) < self.error_rate
@@ -78,12 +98,14 @@ impl fmt::Debug for Settings {
             )
             .field("requests_per_minute", &self.requests_per_minute)
             .field("latency", &self.latency)
+            .field("bandwidth", &self.bandwidth)
             .field("error_rate", &self.error_rate)
             .field("block_every", &self.block_every)
             .field("reorg_every", &self.reorg_every)
             .field("largest_block", &self.largest_block)
             .field("max_limit", &self.max_limit)
             .field("item_cost", &self.item_cost)
+            .field("listen", &self.listen)
             .finish()
     }
 }

@@ -37,6 +37,12 @@ pub(super) fn values<'a>(query: &'a str, name: &'a str) -> impl Iterator<Item = 
     })
 }
 
+/// The names of all query parameters, decoded, in order.
+pub(super) fn names(query: &str) -> impl Iterator<Item = String> + '_ {
+    let pairs = query.split('&').filter(|pair| !pair.is_empty());
+    pairs.map(|pair| form_decoded(pair.split_once('=').map_or(pair, |(name, _)| name)))
+}
+
 fn form_decoded(text: &str) -> String {
     let spaced = text.replace('+', " ");
     decode(&spaced, b"").unwrap_or(spaced)

@@ -1,6 +1,7 @@
 //! The line that the log begins with.
 
 use super::Server;
+use crate::build;
 
 impl Server {
     /// Logs what serves: the version, the configuration, and what it leads to. Nothing of
@@ -19,7 +20,8 @@ impl Server {
         let listeners: Vec<_> = self.listeners().iter().map(ToString::to_string).collect();
         let state = gateway.state.path().map(|path| path.display().to_string());
         tracing::info!(
-            version = env!("CARGO_PKG_VERSION"),
+            version = build::VERSION,
+            commit = build::COMMIT,
             config,
             listen = listeners.join(", "),
             admin = %self.admin,

@@ -64,7 +64,8 @@ pub(super) fn spawn_sandbox(
     mut stop: watch::Receiver<bool>,
 ) -> Result<(Option<SandboxUpstream>, Option<JoinHandle<()>>), StartError> {
     let content = sandbox.content().into();
-    let (socket, address) = bind_tcp(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
+    let free_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let (socket, address) = bind_tcp(sandbox.listen().unwrap_or(free_port))?;
     let serve = async move {
         match TcpListener::from_std(socket) {
             Ok(listener) => {

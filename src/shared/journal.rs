@@ -40,6 +40,7 @@ pub(crate) mod position;
 pub(crate) mod record;
 mod rules;
 mod sync;
+mod waiting;
 
 #[cfg(test)]
 mod model;

@@ -122,6 +122,11 @@ fn check_listens(socket: impl AsFd) -> io::Result<()> {
 }
 
 impl InheritedSockets {
+    /// Whether none were passed.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The socket of each public listener, by the listeners' names, and that of the
     /// admin listener.
     ///

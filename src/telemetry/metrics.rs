@@ -26,6 +26,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
+use crate::build;
 use crate::chain::TipSnapshot;
 use crate::gateway::Gateway;
 use crate::limit::{Limit, MissRefusals};
@@ -85,11 +86,10 @@ impl Collector for Reading {
         traces::encode(gateway, &mut to)?;
         tips(gateway, &mut to)?;
         process::encode(&mut to)?;
-        // Who builds a release sets these variables.
         let build = labels(&[
-            ("version", env!("CARGO_PKG_VERSION")),
-            ("commit", option_env!("ORDGATE_COMMIT").unwrap_or("unknown")),
-            ("rustc", option_env!("ORDGATE_RUSTC").unwrap_or("unknown")),
+            ("version", build::VERSION),
+            ("commit", build::COMMIT),
+            ("rustc", build::RUSTC),
         ]);
         to.gauge(
             "ordgate_build_info",

@@ -17,6 +17,7 @@ use super::keys::BudgetPermit;
 use super::{Failure, Priority, QueueWatch, RequestPriority, Upstream};
 use crate::trace;
 use crate::trace::span::SpanKind;
+use crate::trace::steps::{StepTimer, UpstreamStep};
 
 /// A request that waits for longer for its admission counts as queued.
 const SHORT_WAIT: Duration = Duration::from_millis(250);
@@ -93,12 +94,27 @@ impl Upstream {
         &self,
         priority: RequestPriority,
         max_wait: Duration,
-        attempt: impl FnMut(Option<ClientSlot>) -> Result<(EndpointPermit, BudgetPermit), NotAdmitted>,
+        mut attempt: impl FnMut(
+            Option<ClientSlot>,
+        ) -> Result<(EndpointPermit, BudgetPermit), NotAdmitted>,
     ) -> Result<(EndpointPermit, BudgetPermit), Failure> {
         let mut span = trace::begin("queue", SpanKind::Internal);
         span.set("ordgate.upstream", || self.name().to_owned());
         span.set("ordgate.priority", || priority.priority.name());
-        let admitted = self.queue.admit(priority, max_wait, attempt).await;
+        let mut step = StepTimer::begin(UpstreamStep::Queue, &self.clock);
+        let timed = |slot| {
+            let admitted = attempt(slot);
+            if let Err(NotAdmitted { denied, .. }) = &admitted {
+                // At the head of the queue it waits for this alone.
+                step.change(match denied.budget_after() {
+                    Some(_) => UpstreamStep::Budget,
+                    None => UpstreamStep::Queue,
+                });
+            }
+            admitted
+        };
+        let admitted = self.queue.admit(priority, max_wait, timed).await;
+        drop(step);
         admitted.map_err(|denied| {
             self.counters.count_denied(denied);
             self.count_over_share(priority, denied);

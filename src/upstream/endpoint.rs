@@ -272,7 +272,7 @@ impl Endpoint {
         let before = std::mem::replace(&mut self.state().is_implausible, implausible.is_some());
         if let Some(height) = implausible.filter(|_| !before) {
             tracing::warn!(
-                upstream = self.name(),
+                endpoint = self.name(),
                 height,
                 "the endpoint reports a height that the chain cannot have yet, far above the others: it is ignored"
             );
@@ -322,7 +322,7 @@ impl Endpoint {
             drop(state);
             if let Some(left_out) = left_out {
                 tracing::warn!(
-                    upstream = self.name(),
+                    endpoint = self.name(),
                     reason,
                     kind,
                     error,
@@ -337,7 +337,7 @@ impl Endpoint {
             drop(state);
             if let Some(failures) = answered {
                 tracing::info!(
-                    upstream = self.name(),
+                    endpoint = self.name(),
                     failures,
                     "the endpoint answers again"
                 );

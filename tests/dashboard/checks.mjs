@@ -306,10 +306,24 @@ async function asksForTheToken (page, world) {
     await page.open(`${ordgate.admin}/`)
     const asks = '!document.getElementById("login").hidden'
     await until('it asks for the token', () => page.evaluate(asks))
+    // One that no request can have is not tried.
+    const stored = 'sessionStorage.getItem("ordgate-token")'
+    for (const text of ['schlüssel', '鍵', 'two words']) {
+      await type(page, '#token', text)
+      await click(page, '#login-form button')
+      assert.match(await page.evaluate('document.getElementById("token").validationMessage'), /^This is no admin token/)
+      assert.equal(await page.evaluate(stored), null)
+    }
+    // One that ordgate refuses is forgotten.
     await type(page, '#token', 'wrong')
     await click(page, '#login-form button')
-    await sleep(1000)
-    assert.equal(await page.evaluate(asks), true)
+    await until('it is refused', () => page.evaluate(`${stored} === null && ${asks}`))
+    // So is one that an earlier page has stored.
+    for (const text of ['schlüssel', '鍵', 'wrong']) {
+      await page.evaluate(`sessionStorage.setItem('ordgate-token', ${JSON.stringify(text)})`)
+      await page.open(`${ordgate.admin}/`)
+      await until('it asks again', () => page.evaluate(`${stored} === null && ${asks}`))
+    }
     await type(page, '#token', 'the-secret')
     await click(page, '#login-form button')
     await until('the data are shown', () => page.evaluate(`${connected} && document.getElementById('login').hidden && !document.getElementById('data').hidden`))

@@ -6,7 +6,8 @@ use std::io::Read;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::support::{BLOCK, Client, Process, Reply, TOKEN, Upstream, token, within};
+use crate::support::respect::ALL;
+use crate::support::{BLOCK, Client, Process, Reply, Setup, TOKEN, Upstream, token, within};
 
 /// A file that enables the access log, with further keys of it.
 fn file(keys: &str) -> (tempfile::TempDir, String) {
@@ -59,6 +60,58 @@ async fn sampling_leaves_out_hits_only() {
         .collect();
     // The first of a million hits has a line.
     assert_eq!(found, ["miss", "hit", "refused", "refused", "miss"]);
+}
+
+#[tokio::test]
+async fn with_sampling_the_refusals_of_one_client_have_few_lines_and_others_keep_theirs() {
+    let upstream = Upstream::start();
+    let gateway = Setup::before(&upstream)
+        .config("log.access = { enabled = true, sample = 1000 }")
+        .manual()
+        .start();
+    let mut hostile = gateway.client_from([127, 0, 0, 66]).await;
+    let mut honest = gateway.client_from([127, 0, 0, 7]).await;
+    // client, requests, lines left out by then
+    for (client, requests, expected) in [(&mut hostile, 50, 30), (&mut honest, 20, 30)] {
+        for _ in 0..requests {
+            assert_eq!(client.get("/nowhere").await.status, 404);
+        }
+        let metrics = gateway.admin("/metrics").await;
+        let mut samples = metrics.text().lines();
+        let is_it = |line: &&str| line.starts_with("ordgate_access_log_suppressed_total");
+        let sample = samples.find(is_it).unwrap();
+        assert!(sample.ends_with(&format!(" {expected}")), "{sample}");
+        let status = gateway.admin("/status").await.json();
+        assert_eq!(status["log_lines_suppressed"], expected);
+    }
+}
+
+#[tokio::test]
+async fn a_line_of_a_plain_route_has_the_time_of_the_upstream() {
+    let upstream = Upstream::start();
+    let (_held, path) = file(ALL);
+    let flags = ["--config", &path];
+    let (process, public, _) = Process::before(&upstream, &flags, &[]);
+    let fields = "cache-control: max-age=600\r\n";
+    upstream.always(Reply::with(200, fields, "x"));
+    let mut client = Client::connect(public).await;
+    for _ in 0..2 {
+        assert_eq!(client.get("/x").await.status, 200);
+    }
+    drop(client);
+    process.signal(Signal::TERM);
+    let left = process.wait();
+    let [miss, hit] = &lines(&left.errors)[..] else {
+        panic!("{}", left.errors);
+    };
+    assert_eq!(
+        (&miss["cache"], &hit["cache"]),
+        (&"miss".into(), &"hit".into())
+    );
+    assert!(miss["upstream_us"].as_u64().unwrap() > 0, "{miss}");
+    assert_eq!(hit["upstream_us"], Value::Null);
+    assert_eq!(miss["key"], hit["key"]);
+    assert_eq!(hit["path"], "/x");
 }
 
 #[tokio::test]

@@ -87,4 +87,6 @@ mod operations;
 
 mod questions;
 
+mod timing;
+
 mod supervisor;

@@ -51,7 +51,7 @@ impl Ground {
     async fn new(victim: Api, how: How, setup: impl FnOnce(Setup) -> Setup) -> Self {
         let sandbox = Sandbox::new(Settings {
             // So that some requests are always under way.
-            latency: Duration::from_millis(5),
+            latency: Duration::from_millis(5).into(),
             ..Settings::default()
         });
         let [ordinals, runes] =

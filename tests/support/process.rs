@@ -118,18 +118,7 @@ impl Process {
 
     fn spawn(mut command: Command, variables: &[(&str, &OsStr)]) -> Self {
         for name in [
-            "ORDGATE_API_KEYS",
-            "ORDGATE_ADMIN_TOKEN",
-            "ORDGATE_LOG",
-            "ORDGATE_CONFIG",
-            "ORDGATE_LISTEN",
-            "ORDGATE_ADMIN",
-            "ORDGATE_UPSTREAM",
-            "ORDGATE_STATE",
             "STATE_DIRECTORY",
-            "ORDGATE_SHARED_URL",
-            "ORDGATE_SHARED_REPLICAS",
-            "ORDGATE_SHARED_NAME",
             "NOTIFY_SOCKET",
             "WATCHDOG_USEC",
             "WATCHDOG_PID",
@@ -139,9 +128,11 @@ impl Process {
         ] {
             command.env_remove(name);
         }
-        // Those of OpenTelemetry would have it export traces.
+        // ordgate's own, some of which it warns of, and those of OpenTelemetry, with which
+        // it would export traces.
         for (name, _) in std::env::vars_os() {
-            if name.as_encoded_bytes().starts_with(b"OTEL_") {
+            let name_bytes = name.as_encoded_bytes();
+            if name_bytes.starts_with(b"ORDGATE_") || name_bytes.starts_with(b"OTEL_") {
                 command.env_remove(name);
             }
         }

@@ -41,7 +41,13 @@ pub(crate) fn plain(upstream: &Upstream) -> Setup {
 
 /// A gateway with the typed route [`TYPED`], whose clock a test moves.
 pub(crate) fn typed(upstream: &Upstream) -> Gateway {
-    Setup::before(upstream).config(TYPED).manual().start()
+    typed_with(upstream, "")
+}
+
+/// [`typed`] with further keys.
+pub(crate) fn typed_with(upstream: &Upstream, config: &str) -> Gateway {
+    let setup = Setup::before(upstream).config(TYPED).config(config);
+    setup.manual().start()
 }
 
 /// 200 with these fields, one a line, and a body.

@@ -7,7 +7,18 @@ const INTERVAL = 2000
 const PATIENCE = 8000
 const MOST_POINTS = 300
 
-let token = sessionStorage.getItem('ordgate-token')
+const STORED = 'ordgate-token'
+// What a request can have: a browser refuses to send anything else.
+const isToken = (text) => /^[\x21-\x7e]+$/.test(text)
+
+let token = sessionStorage.getItem(STORED)
+if (token !== null && !isToken(token)) forgetToken()
+
+/** Forgets a token that is not valid, so that the page asks for one. */
+function forgetToken () {
+  token = null
+  sessionStorage.removeItem(STORED)
+}
 
 /** A request to this listener, with the token if there is one. */
 export async function request (path, options = {}) {
@@ -20,11 +31,11 @@ export async function request (path, options = {}) {
 /** Sets the token of this tab. Returns what is wrong with one that no request can have. */
 export function useToken (text) {
   const given = text.trim()
-  if (!/^[\x21-\x7e]+$/.test(given)) {
+  if (!isToken(given)) {
     return 'This is no admin token: it must have ASCII letters, digits and punctuation only, without spaces.'
   }
   token = given
-  sessionStorage.setItem('ordgate-token', token)
+  sessionStorage.setItem(STORED, token)
 }
 
 /** The points of all series, with their times in seconds of Unix time. */
@@ -69,7 +80,10 @@ export function poll (show, connection) {
 
   async function round () {
     const status = await request('status')
-    if (status.status === 401) return connection('token', 'The admin token is needed.')
+    if (status.status === 401) {
+      forgetToken()
+      return connection('token', 'The admin token is needed.')
+    }
     if (!status.ok) throw new Error(`status ${status.status}`)
     const read = await status.json()
     const since = history.until === null ? '' : `?since=${history.until}`

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use crate::config::cache::fit_least_and_most;
+use crate::config::cache::{fit_least_and_most, fit_part_and_whole};
 use crate::config::key::keys;
 use crate::config::kinds::{DAY, Flag, MILLI, count, integer, seconds, size, time};
 use crate::config::problem::{FileSpan, Path};
@@ -120,6 +120,8 @@ keys! {
 impl RequestBodyKeys {
     /// Fits what is not set to what is, and reports what does not go together.
     pub(super) fn fit(&mut self, path: &Path<'_>, at: &FileSpan) {
+        let whole = ("timeout", &mut self.timeout);
+        fit_part_and_whole(path, at, ("grace", &mut self.grace), whole);
         let is_bounded = self.max_buffered.is_set();
         let room = if is_bounded {
             *self.max_buffered

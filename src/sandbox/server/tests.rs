@@ -217,7 +217,7 @@ async fn keys_and_limits_are_checked_but_not_on_control_routes() {
 #[tokio::test]
 async fn latency_errors_and_blocks_follow_the_settings() {
     let settings = Settings {
-        latency: Duration::from_millis(20),
+        latency: Duration::from_millis(20).into(),
         item_cost: Duration::from_micros(20),
         error_rate: 1.0,
         block_every: Some(Duration::from_millis(20)),

@@ -21,7 +21,7 @@ pub(super) struct JournalHistory {
     floor: RecordNumber,
     records: VecDeque<(RecordUid, JournalRecord)>,
     bytes: usize,
-    /// When a record was forgotten last, in any generation.
+    /// When a record was forgotten or missed last, in any generation.
     forgot: Option<Duration>,
 }
 
@@ -39,7 +39,12 @@ impl JournalHistory {
         std::mem::take(&mut self.records)
     }
 
-    /// How long ago a record was forgotten.
+    /// There were records that this process has not read, and cannot send again.
+    pub(super) fn miss(&mut self, now: Duration) {
+        self.forgot = Some(now);
+    }
+
+    /// How long ago a record was forgotten or missed.
     pub(super) fn since_forgotten(&self, now: Duration) -> Option<Duration> {
         Some(now.saturating_sub(self.forgot?))
     }

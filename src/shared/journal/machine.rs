@@ -4,7 +4,6 @@
 //! What is returned by [`JournalMachine::answered`] must be in force before the next
 //! sync request is made: that one says so.
 
-use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +13,7 @@ use super::position::{JournalPosition, RecordNumber, SavedPosition};
 use super::record::{JournalRecord, RecordUid};
 use super::rules::{JournalRule, has};
 use super::sync::{MOST_AT_ONCE, ReadUpTo, SyncReply, SyncRequest};
+use super::waiting::WaitingRecords;
 use crate::shared::allowance::ProcessId;
 use crate::upstream::admission::restrictions::CooldownLeft;
 
@@ -75,25 +75,13 @@ pub(crate) struct JournalMachine {
     synced: Option<Duration>,
     history: JournalHistory,
     seen: SeenRecords,
-    /// Own records that were not read in the journal yet, oldest first.
-    outbox: VecDeque<WaitingRecord>,
-    /// Records of an earlier generation that this one may lack.
-    again: VecDeque<WaitingRecord>,
+    waiting: WaitingRecords,
     others: OtherReplicas,
     listed: Option<Duration>,
     pending: Option<PendingSync>,
     counts: JournalCounts,
     /// The engine's clock in milliseconds, and when that was read at the latest.
     engine_time: Option<(u64, Duration)>,
-}
-
-#[derive(Clone, Debug)]
-struct WaitingRecord {
-    uid: RecordUid,
-    record: JournalRecord,
-    encoded: Arc<[u8]>,
-    /// Whether a sync request with it was answered in this generation.
-    is_sent: bool,
 }
 
 /// A sync request that was not answered yet.
@@ -132,8 +120,7 @@ impl JournalMachine {
             synced: None,
             history: JournalHistory::default(),
             seen: SeenRecords::default(),
-            outbox: VecDeque::new(),
-            again: VecDeque::new(),
+            waiting: WaitingRecords::default(),
             others: OtherReplicas::default(),
             listed: None,
             pending: None,
@@ -155,8 +142,8 @@ impl JournalMachine {
 
     /// Adds a record of this process, which has applied it.
     pub(crate) fn append(&mut self, record: JournalRecord) -> RecordUid {
-        if self.outbox.len() >= MOST_WAITING {
-            self.outbox.clear();
+        if self.waiting.own().len() >= MOST_WAITING {
+            self.waiting.clear_own();
             self.push_own(JournalRecord::purge_all());
         }
         self.push_own(record)
@@ -169,36 +156,14 @@ impl JournalMachine {
             number: self.made,
         };
         self.seen.insert(uid);
-        self.outbox.push_back(WaitingRecord {
-            uid,
-            encoded: record.encode(),
-            record,
-            is_sent: false,
-        });
+        self.waiting.push(uid, record);
         uid
     }
 
     /// The next sync request. Until it is answered or [`lost`](Self::lost), there must be no other.
     pub(crate) fn next_request(&mut self, now: Duration, list: bool, leave: bool) -> SyncRequest {
         self.sequence += 1;
-        // Those of an earlier generation come first, so that the order stays; but others may
-        // know them too, and nobody knows those of a process that ends.
-        let (first, then) = match leave {
-            false => (&self.again, &self.outbox),
-            true => (&self.outbox, &self.again),
-        };
-        let waiting = first.iter().chain(then);
-        let mut bytes = 0;
-        let records = waiting
-            .filter(|waiting| !waiting.is_sent)
-            .take_while(|next| {
-                bytes += next.encoded.len();
-                bytes <= MOST_SYNC_BYTES
-            });
-        let records = records.take(MOST_AT_ONCE);
-        let records: Vec<_> = records
-            .map(|waiting| (waiting.uid, waiting.encoded.clone()))
-            .collect();
+        let records = self.waiting.next(MOST_AT_ONCE, MOST_SYNC_BYTES, leave);
         let is_time = |listed| now.saturating_sub(listed) >= LIST_EVERY;
         self.pending = Some(PendingSync {
             sequence: self.sequence,
@@ -237,9 +202,9 @@ impl JournalMachine {
         let mut followed = self.follow(now, &reply, &mut effects);
         self.tail = reply.tail;
         self.engine_time = Some((reply.now_ms, now));
-        self.confirm(&pending.records);
+        self.waiting.confirm(&pending.records);
         if reply.first > followed.applied + 1 {
-            self.gap(&mut effects);
+            self.gap(now, &mut effects);
             followed.applied = reply.first - 1;
             followed.last = None;
         }
@@ -253,7 +218,7 @@ impl JournalMachine {
             }
             if number > followed.read + 1 && number > followed.applied + 1 {
                 // Somebody has deleted records in between.
-                self.gap(&mut effects);
+                self.gap(now, &mut effects);
             }
             if number > followed.read + 1 {
                 self.history.begin(number - 1);
@@ -283,14 +248,16 @@ impl JournalMachine {
             self.others.listed(followed.read, rows, since);
         }
         if followed.read == self.tail {
+            self.waiting.read_all();
             self.synced = Some(pending.began);
             self.contact = self.synced;
         }
         effects
     }
 
-    fn gap(&mut self, effects: &mut Vec<JournalEffect>) {
+    fn gap(&mut self, now: Duration, effects: &mut Vec<JournalEffect>) {
         self.counts.gaps += 1;
+        self.history.miss(now);
         if has(JournalRule::GapPurgesEverything) {
             effects.push(JournalEffect::PurgeEverything(
                 "the journal no longer has all records that this replica has not applied",
@@ -333,9 +300,12 @@ impl JournalMachine {
             _ => reply.first - 1,
         };
         let known = self.history.begin(floor);
-        self.send_again(known);
+        self.waiting.begin_generation(known);
         self.others.begin_generation();
         let forgotten = self.history.since_forgotten(now);
+        if reply.first > 1 {
+            self.history.miss(now);
+        }
         if before.is_some() && forgotten.is_some_and(|ago| ago <= LONGEST_ABSENCE) {
             // Somebody may come back to whom nobody can send all that was missed.
             self.push_own(JournalRecord::purge_all());
@@ -349,41 +319,6 @@ impl JournalMachine {
         }
     }
 
-    /// What a generation had is sent to the next one, which may lack it.
-    fn send_again(&mut self, known: VecDeque<(RecordUid, JournalRecord)>) {
-        for waiting in self.outbox.iter_mut().chain(&mut self.again) {
-            waiting.is_sent = false;
-        }
-        if !has(JournalRule::SentAgain) {
-            return;
-        }
-        let known = known
-            .into_iter()
-            .filter(|(_, record)| record.outlives_generations());
-        self.again.extend(known.map(|(uid, record)| WaitingRecord {
-            uid,
-            encoded: record.encode(),
-            record,
-            is_sent: false,
-        }));
-        // They are of the history, which is not longer.
-        let excess = self
-            .again
-            .len()
-            .saturating_sub(super::history::MOST_RECORDS);
-        drop(self.again.drain(..excess));
-    }
-
-    /// The engine has these records.
-    fn confirm(&mut self, records: &[RecordUid]) {
-        for waiting in self.outbox.iter_mut().chain(&mut self.again) {
-            waiting.is_sent |= records.contains(&waiting.uid);
-        }
-        if !has(JournalRule::KeptUntilRead) {
-            self.outbox.retain(|waiting| !waiting.is_sent);
-        }
-    }
-
     fn read_record(
         &mut self,
         now: Duration,
@@ -392,10 +327,7 @@ impl JournalMachine {
         is_later: bool,
     ) -> Option<JournalEffect> {
         let record = JournalRecord::decode(content);
-        let waiting = self.outbox.len();
-        self.outbox.retain(|waiting| waiting.uid != uid);
-        self.counts.sent += (waiting - self.outbox.len()) as u64;
-        self.again.retain(|waiting| waiting.uid != uid);
+        self.counts.sent += u64::from(self.waiting.read(uid));
         let is_new = self.seen.insert(uid);
         self.history.push(now, uid, record.clone());
         if record == JournalRecord::Unknown {
@@ -414,14 +346,12 @@ impl JournalMachine {
         let is_behind = self
             .followed
             .is_some_and(|followed| followed.read < self.tail);
-        let mut waiting = self.outbox.iter().chain(&self.again);
-        is_behind || waiting.any(|waiting| !waiting.is_sent)
+        is_behind || self.waiting.has_unsent()
     }
 
     /// How many own records the engine does not have.
     pub(crate) fn unsent(&self) -> usize {
-        let unsent = self.outbox.iter().filter(|waiting| !waiting.is_sent);
-        unsent.count()
+        self.waiting.unsent_own()
     }
 
     /// Where this process stands.
@@ -462,8 +392,7 @@ impl JournalMachine {
         let followed = self.followed?;
         let is_same = followed.generation == at.generation;
         let later = self.history.since(at.record).filter(|_| is_same)?;
-        let own = self.outbox.iter().map(|waiting| &waiting.record);
-        Some(later.chain(own))
+        Some(later.chain(self.waiting.own()))
     }
 
     /// Which replicas have applied a record.
@@ -473,7 +402,7 @@ impl JournalMachine {
 
     /// Its last record, and how many are waiting for the engine.
     pub(crate) fn lengths(&self) -> (RecordNumber, usize) {
-        (self.tail, self.outbox.len() + self.again.len())
+        (self.tail, self.waiting.len())
     }
 
     /// All other replicas.
@@ -493,6 +422,3 @@ impl JournalMachine {
         self.counts
     }
 }
-
-/// The rows of other processes, by their ids.
-pub(super) type ByProcess<T> = BTreeMap<ProcessId, T>;

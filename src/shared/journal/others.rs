@@ -3,10 +3,10 @@
 //! A replica is silent while its row does not change. Time in which this process could not
 //! see the rows does not count: it would forget all others if it were cut off itself.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::machine::ByProcess;
 use super::position::RecordNumber;
 use super::rules::{JournalRule, has};
 use super::sync::{MOST_AT_ONCE, ReplicaRow};
@@ -20,6 +20,9 @@ const FORGOTTEN: Duration = Duration::from_secs(600);
 
 /// The most time between two lists that counts.
 const MOST_UNSEEN: Duration = Duration::from_secs(2);
+
+/// The rows of other processes, by their ids.
+type ByProcess<T> = BTreeMap<ProcessId, T>;
 
 /// The other replicas.
 #[derive(Debug, Default)]

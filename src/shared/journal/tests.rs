@@ -1,4 +1,5 @@
 //! The machine in single cases, and the script with real servers.
 
+mod lost;
 mod machine;
 mod scripts;

@@ -39,7 +39,7 @@ impl UnreadableFields {
                 }
             };
             tracing::warn!(
-                upstream = endpoint,
+                endpoint,
                 field = field.as_str(),
                 value,
                 "the upstream reports a limit that cannot be parsed: in a 429 or 503 without another limit it counts as a pause of ten seconds, otherwise it is ignored; the configured budget applies. This is logged again only after a reload"

@@ -12,6 +12,7 @@ use super::traced::{trace_attempt, trace_result};
 use super::{RequestBody, no_body, response_body};
 use crate::clock::Moment;
 use crate::trace::span::SpanKind;
+use crate::trace::steps::{StepTimer, UpstreamStep};
 use crate::trace::{self, Span};
 use crate::upstream::admission::limit_report;
 use crate::upstream::answer::{self, Answer, is_no_such_route};
@@ -97,7 +98,10 @@ impl Upstream {
     ) -> Result<Answer, Failure> {
         let began = self.clock.now();
         let target = request.target;
-        let (head, body) = self.send_head(request, permit, &mut budget).await?;
+        // Ends with the answer.
+        let mut step = StepTimer::begin(UpstreamStep::Budget, &self.clock);
+        let sent = self.send_head(request, permit, &mut budget, &mut step);
+        let (head, body) = sent.await?;
         let wall = self.clock.system_time();
         let checked = answer::check_head(head.status, &head.headers, wall);
         let reported = limit_report::read(head.status, &head.headers, wall);
@@ -138,6 +142,7 @@ impl Upstream {
         sent: Request<'_>,
         permit: &mut EndpointPermit,
         budget: &mut BudgetPermit,
+        step: &mut StepTimer,
     ) -> Result<(response::Parts, Incoming), Failure> {
         let target = sent.target;
         let mut request = self.request(target, permit.endpoint(), budget)?;
@@ -148,6 +153,7 @@ impl Upstream {
         let writing = trace::begin("budget", SpanKind::Internal);
         budget.ready(self.settings.admission.queue_timeout).await?;
         drop(writing);
+        step.change(UpstreamStep::Upstream);
         permit.send(path.clone(), self.count_sent(sent));
         // Several clients may wait for the answer: none of them ends the request.
         budget.detach_client();

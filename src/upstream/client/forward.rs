@@ -18,6 +18,7 @@ use super::upload::Upload;
 use super::{RequestBody, ResponseBody, no_body, response_body};
 use crate::trace;
 use crate::trace::span::SpanKind;
+use crate::trace::steps::{StepTimer, UpstreamStep};
 use crate::upstream::admission::limit_report::{self, LimitReport};
 use crate::upstream::answer::check_head;
 use crate::upstream::connection::SendPath;
@@ -208,6 +209,7 @@ impl Upstream {
         let Some(most) = whole.filter(|_| is_answer()) else {
             return Ok(body.boxed_unsync());
         };
+        let _step = StepTimer::begin(UpstreamStep::Upstream, &self.clock);
         let read = response_body::read(body, most, &self.settings.response_body);
         let read = timeout_at(deadline, read).await;
         let read = read.unwrap_or(Err(Failure::TimedOut(TimedOut::Whole)))?;
@@ -316,9 +318,11 @@ impl Upstream {
         request.headers_mut().remove(&self.settings.keys.header);
         self.add_key(&budget, request.headers_mut());
         let path = SendPath::of(&mut request, self.settings.connections.http2);
+        let mut step = StepTimer::begin(UpstreamStep::Budget, &self.clock);
         let writing = trace::begin("budget", SpanKind::Internal);
         budget.ready(self.settings.admission.queue_timeout).await?;
         drop(writing);
+        step.change(UpstreamStep::Upstream);
         let counted = CountedRequest {
             target: without_query(target),
             ..sent

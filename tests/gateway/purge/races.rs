@@ -5,7 +5,9 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use super::text;
-use crate::support::{Answer, BLOCK, Gate, Reply, Setup, TOKEN, Upstream, until};
+use crate::support::{
+    Answer, BLOCK, Client, Gate, Reply, Setup, TOKEN, Upstream, encoded, token, until,
+};
 
 /// An upstream with status paths, whose other answers have a number that grows
 /// with each request; what is asked, and where the number stands.
@@ -231,5 +233,32 @@ async fn under_load_no_answer_is_older_than_a_purge() {
         for client in pending {
             client.await.unwrap();
         }
+    }
+}
+
+/// Otherwise nothing would be purged if the connection ended while the matching entries are
+/// counted.
+#[tokio::test]
+async fn a_purge_is_carried_out_though_the_operators_connection_ends() {
+    let upstream = Upstream::start();
+    let gateway = Setup::before(&upstream).manual().start();
+    let targets: Vec<_> = (0..20).map(token).collect();
+    for target in &targets {
+        gateway.get(target).await;
+    }
+    let before = gateway.figure("/chain/purges");
+    for target in &targets {
+        let mut operator = Client::connect(gateway.server().admin()).await;
+        let url = encoded(target);
+        let request = format!("POST /purge?url={url} HTTP/1.1\r\nhost: localhost\r\n\r\n");
+        operator.send(request).await;
+    }
+    until("all is purged", || {
+        gateway.figure("/chain/purges") - before >= targets.len() as u64
+    })
+    .await;
+    for target in &targets {
+        let answer = gateway.get(target).await;
+        assert!(answer.must("cache-status").contains("fwd="), "{target}");
     }
 }

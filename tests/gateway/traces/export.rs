@@ -100,6 +100,29 @@ async fn what_may_succeed_later_is_sent_again() {
     }
 }
 
+/// The collector has taken them: sent again, it would have them twice.
+#[tokio::test]
+async fn spans_are_not_sent_again_after_a_broken_acceptance() {
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n";
+    for reply in [
+        Reply::raw(format!("{head}content-length: 100\r\n\r\n{{")).close(),
+        Reply::json("no JSON"),
+        Reply::json("x".repeat(100_000)),
+    ] {
+        let (upstream, collector) = (Upstream::start(), Collector::start());
+        collector.0.once("/v1/traces", reply);
+        let gateway = collector.of(Setup::before(&upstream)).start();
+        miss(&gateway, 1).await;
+        let taken = || gateway.figure("/traces/exported") + gateway.figure("/traces/failed");
+        until("the outcome is counted", || taken() >= 5).await;
+        assert_eq!(gateway.figure("/traces/failed"), 0);
+        let mut ids: Vec<_> = collector.bodies();
+        ids.sort();
+        ids.dedup();
+        assert_eq!(ids.len(), collector.bodies().len(), "{ids:?}");
+    }
+}
+
 #[tokio::test]
 async fn spans_that_the_collector_rejects_are_counted_as_failed() {
     let (upstream, collector) = (Upstream::start(), Collector::start());
@@ -217,6 +240,6 @@ async fn a_collector_that_cannot_be_used_is_refused_at_the_start_and_by_check() 
             assert!(left.errors.contains(word), "{command}: {}", left.errors);
         }
     }
-    let left = Process::run(&["check"], &[endpoint]);
+    let left = Process::run(&["check", "--sandbox"], &[endpoint]);
     assert_eq!(left.code(), Some(0), "{}", left.errors);
 }

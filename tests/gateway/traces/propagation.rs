@@ -101,6 +101,33 @@ async fn a_plain_route_passes_both_fields_on() {
     }
 }
 
+/// Where a trace begins here, the client's `tracestate` would belong to another one.
+#[tokio::test]
+async fn a_trace_that_begins_here_has_no_tracestate() {
+    let (upstream, collector) = (Upstream::start(), Collector::start());
+    let setup = collector.of(plain(&upstream));
+    let gateway = setup.config("telemetry.sample = 1.0").start();
+    for fields in [
+        &[("tracestate", "a=1")][..],
+        &[("traceparent", "nonsense"), ("tracestate", "a=1")],
+    ] {
+        gateway.request("GET", "/a", fields).await;
+        let seen = upstream.seen();
+        let seen = seen.last().unwrap();
+        let parent = seen.field("traceparent").unwrap();
+        assert!(
+            parent.starts_with("00-") && parent.ends_with("-03"),
+            "{parent}"
+        );
+        assert_eq!(seen.field("tracestate"), None, "{fields:?}");
+    }
+    let sampled = parent(1, "01");
+    let fields = [("traceparent", &*sampled), ("tracestate", "a=1")];
+    gateway.request("GET", "/a", &fields).await;
+    let state = upstream.seen().last().unwrap().field("tracestate");
+    assert_eq!(state.as_deref(), Some("a=1"), "a trace that goes on");
+}
+
 #[tokio::test]
 async fn error_documents_have_the_trace_id() {
     let upstream = Upstream::start();

@@ -242,6 +242,24 @@ async fn a_relayed_request_has_the_same_spans() {
     assert!(!collector.bodies().concat().contains("secret"));
 }
 
+/// By OpenTelemetry's conventions, so that clients cannot make any number of span names.
+#[tokio::test]
+async fn an_unknown_method_is_other() {
+    let (upstream, collector) = (Upstream::start(), Collector::start());
+    let gateway = collector.of(plain(&upstream)).start();
+    let value = parent(1, "01");
+    let fields = [("traceparent", &*value), ("content-length", "0")];
+    gateway.request("FROB", "/a", &fields).await;
+    assert_eq!(upstream.seen()[0].method(), "FROB");
+    let spans = collector.until_traces(&[&trace(1)]).await;
+    let server = request(&spans, &trace(1));
+    assert_eq!(server.name(), "HTTP /{rest:*}");
+    for span in [server, one(&spans, &trace(1), "upstream")] {
+        assert_eq!(span.attribute("http.request.method"), "_OTHER");
+        assert_eq!(span.attribute("http.request.method_original"), "FROB");
+    }
+}
+
 #[tokio::test]
 async fn a_client_that_disconnects_leaves_a_span() {
     let (upstream, collector) = (Upstream::start(), Collector::start());

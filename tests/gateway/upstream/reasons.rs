@@ -338,7 +338,7 @@ async fn the_log_has_each_failure_and_each_recovery_once() {
     assert_eq!(failures.len(), expected.len(), "{}", left.errors);
     for (line, (url, reason, kind)) in failures.iter().zip(expected) {
         assert_eq!(line["level"], "WARN", "{line}");
-        assert_eq!(line["upstream"], url, "{line}");
+        assert_eq!(line["endpoint"], url, "{line}");
         assert_eq!(line["reason"], reason, "{line}");
         assert_eq!(line["kind"], kind, "{line}");
     }
@@ -346,7 +346,7 @@ async fn the_log_has_each_failure_and_each_recovery_once() {
     assert!(error.contains("certificate expired"), "{error}");
     let well = lines("the endpoint answers again");
     assert_eq!(well.len(), 1, "{}", left.errors);
-    assert_eq!(well[0]["upstream"], other.url());
+    assert_eq!(well[0]["endpoint"], other.url());
     assert_eq!(well[0]["level"], "INFO");
     for secret in [KEY, "/tokens/"] {
         let of_endpoints = [&failures[..], &well[..]].concat();

@@ -12,28 +12,28 @@ use crate::cache::purge::Purge;
 use crate::portable::purge::LoggedPurge;
 use crate::shared::allowance::ProcessId;
 
-const LIFE: &str = "one";
+pub(super) const LIFE: &str = "one";
 
-fn at(seconds: u64) -> Duration {
+pub(super) fn at(seconds: u64) -> Duration {
     Duration::from_secs(10_000 + seconds)
 }
 
-fn text(number: usize) -> JournalRecord {
+pub(super) fn text(number: usize) -> JournalRecord {
     let text = Purge::Text(format!("{number}").into());
     JournalRecord::Purge(LoggedPurge::new(&text, None, None))
 }
 
-fn apply(number: usize) -> JournalEffect {
+pub(super) fn apply(number: usize) -> JournalEffect {
     JournalEffect::Apply(text(number))
 }
 
-fn machine(number: u128, saved: Option<SavedPosition>) -> JournalMachine {
+pub(super) fn machine(number: u128, saved: Option<SavedPosition>) -> JournalMachine {
     let name = format!("replica {number}").into();
     JournalMachine::new(ProcessId(number), name, saved, at(0))
 }
 
 /// One sync request and its reply.
-fn sync_once(
+pub(super) fn sync_once(
     machine: &mut JournalMachine,
     engine: &mut Option<ModelJournal>,
     now: Duration,
@@ -45,7 +45,7 @@ fn sync_once(
 }
 
 /// Sync requests until there is nothing more to read or to send.
-fn sync_all(
+pub(super) fn sync_all(
     machine: &mut JournalMachine,
     engine: &mut Option<ModelJournal>,
     now: Duration,
@@ -58,7 +58,7 @@ fn sync_all(
     effects
 }
 
-fn names(names: &[Arc<str>]) -> Vec<&str> {
+pub(super) fn names(names: &[Arc<str>]) -> Vec<&str> {
     names.iter().map(|name| &**name).collect()
 }
 
@@ -68,7 +68,7 @@ fn everything(effects: &[JournalEffect]) -> bool {
     effects.iter().any(is_everything)
 }
 
-fn saved(machine: &JournalMachine, age: Duration) -> SavedPosition {
+pub(super) fn saved(machine: &JournalMachine, age: Duration) -> SavedPosition {
     let (position, last) = machine.position_to_save().unwrap();
     SavedPosition {
         position,
@@ -268,87 +268,6 @@ fn what_was_purged_is_sent_again_to_a_new_generation() {
 }
 
 #[test]
-fn other_records_in_the_place_of_those_applied_are_found_out() {
-    // Whether the process is started again, and how many records are left that it could
-    // compare.
-    for (is_restarted, left) in [(false, 6), (false, 2), (true, 6), (true, 2)] {
-        let mut engine = None;
-        let (mut one, mut two) = (machine(1, None), machine(2, None));
-        for number in [1, 2] {
-            one.append(text(number));
-        }
-        sync_all(&mut one, &mut engine, at(0));
-        let older = engine.clone();
-        for number in [3, 4] {
-            one.append(text(number));
-        }
-        sync_all(&mut one, &mut engine, at(0));
-        sync_all(&mut two, &mut engine, at(0));
-        // The same server has older rows again, and another process fills their places.
-        engine = older;
-        let mut three = machine(3, None);
-        let others: Vec<_> = (13..=16).collect();
-        for number in &others {
-            three.append(text(*number));
-        }
-        sync_all(&mut three, &mut engine, at(1));
-        let records = &mut engine.as_mut().unwrap().records;
-        records.drain(..records.len() - left);
-        if is_restarted {
-            two = machine(4, Some(saved(&two, Duration::from_secs(1))));
-        }
-        let mut effects = sync_all(&mut two, &mut engine, at(1));
-        sync_all(&mut three, &mut engine, at(1));
-        effects.extend(sync_all(&mut two, &mut engine, at(1)));
-        for number in others {
-            assert!(
-                effects.contains(&apply(number)),
-                "{is_restarted} {left}: {effects:?}"
-            );
-        }
-    }
-}
-
-#[test]
-fn a_generation_that_comes_back_says_nothing_of_what_others_have_applied() {
-    let mut engine = None;
-    let (mut one, mut two) = (machine(1, None), machine(2, None));
-    sync_all(&mut two, &mut engine, at(0));
-    let older = engine.clone();
-    // Nobody sends these again.
-    for _ in 0..5 {
-        two.append(JournalRecord::Unknown);
-    }
-    sync_all(&mut two, &mut engine, at(0));
-    sync_all(&mut one, &mut engine, at(0));
-    assert_eq!(one.others().iter().next().unwrap().applied, 5);
-    // The rows are lost, another generation begins, and then older rows are there again.
-    sync_all(&mut one, &mut None, at(1));
-    engine = older;
-    let uid = one.append(text(4));
-    let request = one.next_request(at(1), false, false);
-    let mut reply = model::sync(&mut engine, (LIFE, 0), &request);
-    reply.rows = None;
-    one.answered(at(1), request.sequence, reply);
-    let reach = one.reach(uid);
-    assert!(reach.is_recorded && !reach.is_listed && reach.applied.is_empty());
-    assert_eq!(names(&reach.waiting), ["replica 2"]);
-}
-
-#[test]
-fn what_others_have_applied_counts_up_to_what_was_read() {
-    let mut engine = None;
-    let (mut one, mut two) = (machine(1, None), machine(2, None));
-    for number in 0..100 {
-        two.append(text(number));
-    }
-    sync_all(&mut two, &mut engine, at(0));
-    sync_once(&mut one, &mut engine, at(0));
-    let read: Vec<_> = one.others().iter().map(|other| other.applied).collect();
-    assert_eq!(read, [64], "one has read no more of a hundred");
-}
-
-#[test]
 fn a_full_outbox_becomes_one_purge_of_everything() {
     let mut one = machine(1, None);
     for number in 0..MOST_WAITING + 10 {
@@ -451,6 +370,25 @@ fn a_new_generation_purges_everything_if_purges_were_forgotten_lately() {
     sync_all(&mut one, &mut engine, at(1));
     let all = JournalEffect::Apply(JournalRecord::purge_all());
     assert!(sync_all(&mut two, &mut engine, at(1)).contains(&all));
+}
+
+#[test]
+fn a_new_generation_purges_everything_if_purges_were_missed_lately() {
+    let mut engine = None;
+    let [mut one, mut two, mut three] = [1, 2, 3].map(|number| machine(number, None));
+    sync_all(&mut two, &mut engine, at(0));
+    sync_all(&mut three, &mut engine, at(0));
+    for number in 1..=5 {
+        one.append(text(number));
+    }
+    sync_all(&mut one, &mut engine, at(0));
+    engine.as_mut().unwrap().records.drain(..3);
+    assert!(everything(&sync_all(&mut two, &mut engine, at(1))));
+    // Nobody who has read all is left.
+    let mut engine = None;
+    sync_all(&mut two, &mut engine, at(2));
+    let all = JournalEffect::Apply(JournalRecord::purge_all());
+    assert!(sync_all(&mut three, &mut engine, at(2)).contains(&all));
 }
 
 /// It was killed, and another one has its state directory: it is not waited for, and not

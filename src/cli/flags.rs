@@ -1,0 +1,263 @@
+//! The flags of the commands.
+//!
+//! The first paragraph of each text is what `--help` prints: one line. `ordgate help
+//! COMMAND` and the man pages have all of it.
+
+use std::net::SocketAddr;
+use std::num::{NonZeroU32, NonZeroU64};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use ordgate::listener::ListenAddress;
+use ordgate::sandbox::{self, Latency, Sandbox};
+use ordgate::units;
+
+use super::environment;
+
+/// What `serve` and `check` take.
+#[derive(Args, Clone)]
+pub(super) struct ServeFlags {
+    /// The configuration file
+    ///
+    /// Flags and environment variables take precedence over it. Default:
+    /// ORDGATE_CONFIG, else the built-in configuration.
+    #[arg(long, value_name = "FILE")]
+    pub(super) config: Option<PathBuf>,
+    /// An address and port for clients, such as 127.0.0.1:8080, or unix:PATH; may be repeated
+    ///
+    /// Port 0 takes a free port. The addresses take the place of server.listen;
+    /// [[listener]] tables of the configuration stay. Default: ORDGATE_LISTEN (separated
+    /// by commas), else the configuration.
+    #[arg(long, value_name = "ADDR", value_parser = environment::listen_address)]
+    pub(super) listen: Vec<ListenAddress>,
+    /// The address and port for the operator: dashboard, /metrics, /status, /readyz
+    ///
+    /// Also /healthz, /explain, /purge and /reload. Off loopback it needs the token of
+    /// ORDGATE_ADMIN_TOKEN or of admin.token_file. Default: ORDGATE_ADMIN, else the
+    /// configuration.
+    #[arg(long, value_name = "ADDR", value_parser = environment::socket_address)]
+    pub(super) admin: Option<SocketAddr>,
+    /// The API's base URL, such as https://api.example; may be repeated
+    ///
+    /// Or that of a named upstream, as NAME=URL, such as runes=http://127.0.0.1:3001.
+    /// Repeat the flag for other upstreams, and for further base URLs of the same one,
+    /// the preferred one first. Default: ORDGATE_UPSTREAM (the same, separated by
+    /// commas), else the configuration.
+    #[arg(long, value_name = "[NAME=]URL", conflicts_with = "sandbox")]
+    pub(super) upstream: Vec<String>,
+    /// The directory for what outlives a restart: spent budget, stored answers
+    ///
+    /// It is created if it does not exist. Default: ORDGATE_STATE, else the
+    /// configuration, else systemd's STATE_DIRECTORY, else none.
+    #[arg(long, value_name = "DIR", value_parser = environment::state_path)]
+    pub(super) state: Option<PathBuf>,
+    /// Use a simulated upstream inside this process: no API key, no network
+    ///
+    /// The ready line has its address and control routes (`ordgate help sandbox`). If the
+    /// configuration has no [limit], clients are not limited while ordgate listens on
+    /// loopback only, so that load tests get answers.
+    #[arg(long)]
+    pub(super) sandbox: bool,
+    /// The address and port of the sandbox [default: a free port of 127.0.0.1]
+    #[arg(long, value_name = "ADDR", value_parser = environment::socket_address,
+          requires = "sandbox", help_heading = "Sandbox")]
+    pub(super) sandbox_listen: Option<SocketAddr>,
+    #[command(flatten)]
+    pub(super) model: ModelFlags,
+}
+
+impl ServeFlags {
+    /// The sandbox of these flags, if there is to be one.
+    pub(super) fn sandbox(&self) -> Option<Sandbox> {
+        let settings = sandbox::Settings {
+            listen: self.sandbox_listen,
+            ..self.model.settings(Some(Duration::from_secs(30)))
+        };
+        self.sandbox.then(|| Sandbox::new(settings))
+    }
+}
+
+/// What `purge` takes.
+#[derive(Args)]
+pub(super) struct PurgeFlags {
+    #[command(flatten)]
+    pub(super) wanted: WantedFlags,
+    /// The admin address of the running ordgate
+    ///
+    /// Its token comes from ORDGATE_ADMIN_TOKEN or from admin.token_file in the
+    /// configuration. Default: ORDGATE_ADMIN, else the configuration.
+    #[arg(long, value_name = "ADDR", value_parser = environment::socket_address)]
+    pub(super) admin: Option<SocketAddr>,
+    /// The configuration file of the running ordgate
+    ///
+    /// Default: ORDGATE_CONFIG, else the built-in configuration.
+    #[arg(long, value_name = "FILE")]
+    pub(super) config: Option<PathBuf>,
+}
+
+/// What `health` takes.
+#[derive(Args)]
+pub(super) struct HealthFlags {
+    /// The admin address of the running ordgate
+    ///
+    /// Default: ORDGATE_ADMIN, else the configuration.
+    #[arg(long, value_name = "ADDR", value_parser = environment::socket_address)]
+    pub(super) admin: Option<SocketAddr>,
+    /// The configuration file of the running ordgate
+    ///
+    /// Default: ORDGATE_CONFIG, else the built-in configuration.
+    #[arg(long, value_name = "FILE")]
+    pub(super) config: Option<PathBuf>,
+}
+
+/// What is purged: one of these kinds.
+#[derive(Args)]
+#[group(required = true, multiple = false)]
+pub(super) struct WantedFlags {
+    /// The answers for a public path with its query, or for a URL
+    ///
+    /// For a list, all pages go, whatever the query; for a transaction, also the pages
+    /// of its block that contain it; a block goes by its height and by its hash.
+    #[arg(long, value_name = "URL")]
+    pub(super) url: Vec<String>,
+    /// All answers of a route
+    #[arg(long, value_name = "NAME")]
+    pub(super) route: Vec<String>,
+    /// All answers that mention block:HASH, height:N, height:N+, tx:TXID or ticker:TICKER
+    ///
+    /// height:N+ is N and above.
+    #[arg(long, value_name = "TAG")]
+    pub(super) tag: Vec<String>,
+    /// All answers
+    #[arg(long)]
+    pub(super) all: bool,
+}
+
+/// What `sandbox` takes.
+#[derive(Args)]
+pub(super) struct SandboxFlags {
+    /// The address and port to listen at; port 0 takes a free port
+    #[arg(long, value_name = "ADDR", value_parser = environment::socket_address, default_value = "127.0.0.1:3999")]
+    pub(super) listen: SocketAddr,
+    /// Serve the two APIs on two ports, as the open-source indexer does
+    ///
+    /// The ordinals API is on --listen, the runes API on --runes-listen. Both have the
+    /// same chain; --rpm, the counts and the faults are separate.
+    #[arg(long)]
+    pub(super) split: bool,
+    /// The address and port of the runes API
+    ///
+    /// Default: the port after that of --listen, or a free port if that is 0.
+    #[arg(long, value_name = "ADDR", value_parser = environment::socket_address, requires = "split")]
+    pub(super) runes_listen: Option<SocketAddr>,
+    #[command(flatten)]
+    pub(super) model: ModelFlags,
+}
+
+/// What the sandbox is like: `sandbox` takes these, and so does `serve --sandbox`.
+#[derive(Args, Clone)]
+#[command(next_help_heading = "Sandbox")]
+pub(super) struct ModelFlags {
+    /// The seed of chain, latencies and errors: the same seed gives the same ones [default: 1]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Refuse requests without this key in x-api-key (several: separated by commas)
+    #[arg(long, value_name = "K")]
+    require_key: Option<String>,
+    /// The requests per minute that each key, or all clients without one, may send
+    ///
+    /// Further ones get 429.
+    #[arg(long, value_name = "N")]
+    rpm: Option<NonZeroU32>,
+    /// How long answers take: 50ms, 50ms..400ms, or p50=50ms,p99=400ms
+    ///
+    /// A range has each time in it equally often. Of percentiles, such as
+    /// p50=50ms,p90=120ms,p99=400ms, times in between are interpolated; without p0 it is
+    /// half of the lowest one, and without p100 the highest one. The seed and the number
+    /// of the request decide which time an answer takes.
+    #[arg(long, value_name = "D", value_parser = latency)]
+    latency: Option<Latency>,
+    /// The most bytes of each body per second, such as 1MiB
+    #[arg(long, value_name = "SIZE", value_parser = bandwidth)]
+    bandwidth: Option<NonZeroU64>,
+    /// The share of requests that fail with 500, from 0 to 1
+    #[arg(long, value_name = "P", value_parser = share)]
+    error_rate: Option<f64>,
+    /// How often a block arrives, such as 10s
+    ///
+    /// Default: only on POST /sandbox/advance; with serve --sandbox, every 30s.
+    #[arg(long, value_name = "D", value_parser = time)]
+    block_every: Option<Duration>,
+    /// Make one of so many blocks a reorg
+    #[arg(long, value_name = "N", requires = "block_every")]
+    reorg_every: Option<NonZeroU32>,
+    /// The transactions, with about five items each, in the largest blocks [default: 1000]
+    ///
+    /// These are one block in fifty.
+    #[arg(long, value_name = "N")]
+    largest_block: Option<u16>,
+}
+
+impl ModelFlags {
+    /// The sandbox's settings. Without --block-every, blocks arrive at this interval.
+    pub(super) fn settings(&self, block_every: Option<Duration>) -> sandbox::Settings {
+        let default = sandbox::Settings::default();
+        sandbox::Settings {
+            seed: self.seed.unwrap_or(default.seed),
+            require_key: self.require_key.clone(),
+            requests_per_minute: self.rpm,
+            latency: self.latency.clone().unwrap_or_default(),
+            bandwidth: self.bandwidth,
+            error_rate: self.error_rate.unwrap_or_default(),
+            block_every: self.block_every.or(block_every),
+            reorg_every: self.reorg_every,
+            largest_block: self.largest_block.unwrap_or(default.largest_block),
+            ..default
+        }
+    }
+}
+
+/// Reads the distribution of --latency.
+fn latency(text: &str) -> Result<Latency, String> {
+    let allowed = || {
+        "allowed is a time such as 50ms, a range such as 50ms..400ms, or ascending percentiles such as p50=50ms,p99=400ms".to_owned()
+    };
+    let read = |text: &str| units::parse(text.trim()).ok_or_else(allowed);
+    if let Some((least, most)) = text.split_once("..") {
+        let (least, most) = (read(least)?, read(most)?);
+        return match least <= most {
+            true => Ok(Latency::between(least, most)),
+            false => Err(allowed()),
+        };
+    }
+    if !text.contains('=') {
+        return read(text).map(Latency::from);
+    }
+    let points = text.split(',').map(|part| {
+        let (percent, time) = part.split_once('=').ok_or_else(allowed)?;
+        let percent = percent.trim().strip_prefix('p').ok_or_else(allowed)?;
+        let percent: f64 = percent.parse().map_err(|_not_one| allowed())?;
+        Ok((percent, read(time)?))
+    });
+    let points = points.collect::<Result<Vec<_>, String>>()?;
+    Latency::percentiles(&points).ok_or_else(allowed)
+}
+
+/// Reads the bytes per second of --bandwidth.
+fn bandwidth(text: &str) -> Result<NonZeroU64, String> {
+    let size = units::parse_size(text).and_then(NonZeroU64::new);
+    size.ok_or_else(|| format!("allowed is {}, above 0", units::SIZE))
+}
+
+fn time(text: &str) -> Result<Duration, String> {
+    units::parse(text).ok_or_else(|| format!("allowed is {}", units::DURATION))
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let share = text
+        .parse()
+        .ok()
+        .filter(|share| (0.0..=1.0).contains(share));
+    share.ok_or_else(|| "allowed is a number from 0 to 1".to_owned())
+}

@@ -1,0 +1,152 @@
+//! The environment variables that ordgate reads.
+
+use ordgate::config::nearest;
+use ordgate::secrets;
+
+/// What their names begin with.
+const PREFIX: &str = "ORDGATE_";
+/// What the names of variables with an upstream's own keys begin with.
+const OWN_KEYS: &str = "ORDGATE_API_KEYS_";
+
+/// A variable, and what it is for.
+pub(super) struct Variable {
+    pub(super) name: &'static str,
+    pub(super) about: &'static str,
+}
+
+/// All variables whose names begin with ORDGATE_. Flags take precedence over them, and
+/// they take precedence over the configuration file.
+pub(super) const VARIABLES: &[Variable] = &[
+    Variable {
+        name: "ORDGATE_CONFIG",
+        about: "The configuration file, as --config.",
+    },
+    Variable {
+        name: "ORDGATE_LISTEN",
+        about: "The addresses for clients, as --listen, separated by commas.",
+    },
+    Variable {
+        name: "ORDGATE_ADMIN",
+        about: "The address for the operator, as --admin.",
+    },
+    Variable {
+        name: "ORDGATE_UPSTREAM",
+        about: "The API's base URLs, as --upstream, separated by commas.",
+    },
+    Variable {
+        name: "ORDGATE_STATE",
+        about: "The state directory, as --state.",
+    },
+    Variable {
+        name: "ORDGATE_API_KEYS",
+        about: "The provider's API keys, separated by commas. Or upstream.api_keys_file.",
+    },
+    Variable {
+        name: "ORDGATE_API_KEYS_NAME",
+        about: "The keys of the upstream NAME (in upper case, - as _) alone.",
+    },
+    Variable {
+        name: "ORDGATE_ADMIN_TOKEN",
+        about: "The token of the admin listener. Or admin.token_file.",
+    },
+    Variable {
+        name: "ORDGATE_LOG",
+        about: "What is logged: a level (error, warn, info, debug or trace).",
+    },
+    Variable {
+        name: "ORDGATE_SHARED_URL",
+        about: "The URL of the engine that replicas share. Or shared.url_file.",
+    },
+    Variable {
+        name: "ORDGATE_SHARED_REPLICAS",
+        about: "The number of replicas, as shared.replicas.",
+    },
+    Variable {
+        name: "ORDGATE_SHARED_NAME",
+        about: "The name of this replica, as shared.name.",
+    },
+];
+
+/// The variables as `ordgate help` has them.
+pub(super) fn help() -> String {
+    let mut text = "Environment variables:\n".to_owned();
+    for Variable { name, about } in VARIABLES {
+        text.push_str(&format!("  {name}\n          {about}\n"));
+    }
+    text.push_str("\nTraces are exported if OTEL_EXPORTER_OTLP_ENDPOINT is set.");
+    text
+}
+
+/// Warnings about variables that look like ordgate's and are none: each with the known one
+/// that is probably meant. Never with a value.
+pub(super) fn unknown() -> Vec<String> {
+    let mut names = secrets::variables_with_prefix(PREFIX);
+    names.retain(|name| !is_known(name) && !is_of_kubernetes(name));
+    names.iter().map(|name| warning(name)).collect()
+}
+
+fn is_known(name: &str) -> bool {
+    name.starts_with(OWN_KEYS) || VARIABLES.iter().any(|known| known.name == name)
+}
+
+/// Whether Kubernetes sets such variables for a service whose name begins with "ordgate".
+fn is_of_kubernetes(name: &str) -> bool {
+    let is_port = |rest: &str| {
+        let number = rest.split('_').next().unwrap_or_default();
+        !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit())
+    };
+    name.ends_with("_SERVICE_HOST")
+        || name.ends_with("_SERVICE_PORT")
+        || name.contains("_SERVICE_PORT_")
+        || name.ends_with("_PORT")
+        || name.split("_PORT_").skip(1).any(is_port)
+}
+
+fn warning(name: &str) -> String {
+    let short = |name: &str| name.trim_start_matches(PREFIX).to_ascii_lowercase();
+    let known: Vec<_> = VARIABLES.iter().map(|known| short(known.name)).collect();
+    let meant = nearest(&short(name), known.iter().map(|name| &**name));
+    let meant = meant.map(|meant| format!("{PREFIX}{}", meant.to_ascii_uppercase()));
+    match meant {
+        Some(meant) => format!("{name} has no effect: did you mean {meant}?"),
+        None => format!("{name} has no effect: `ordgate help` lists the variables"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_variables_are_named_with_the_nearest_known_one() {
+        for (name, meant) in [
+            ("ORDGATE_UPSTREAMS", Some("did you mean ORDGATE_UPSTREAM?")),
+            ("ORDGATE_API_KEY", Some("did you mean ORDGATE_API_KEYS?")),
+            ("ORDGATE_LISTENER", Some("did you mean ORDGATE_LISTEN?")),
+            (
+                "ORDGATE_SHARED_URI",
+                Some("did you mean ORDGATE_SHARED_URL?"),
+            ),
+            ("ORDGATE_COLOUR", Some("`ordgate help` lists")),
+            ("ORDGATE_API_KEYS_RUNES", None),
+            ("ORDGATE_LOG", None),
+            // What Kubernetes sets for services.
+            ("ORDGATE_SERVICE_HOST", None),
+            ("ORDGATE_SERVICE_PORT", None),
+            ("ORDGATE_SERVICE_PORT_HTTP", None),
+            ("ORDGATE_PORT", None),
+            ("ORDGATE_PORT_8080_TCP", None),
+            ("ORDGATE_PORT_8080_TCP_ADDR", None),
+            ("ORDGATE_ADMIN_SERVICE_HOST", None),
+            ("ORDGATE_PORT_RANGE", Some("has no effect")),
+        ] {
+            let is_reported = !is_known(name) && !is_of_kubernetes(name);
+            let said = is_reported.then(|| warning(name));
+            match (meant, said) {
+                (Some(meant), Some(said)) => assert!(said.contains(meant), "{said}"),
+                (None, None) => {}
+                (meant, said) => panic!("{name}: {said:?}, not {meant:?}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Everything of a server's start that can fail without a socket: what `ordgate check`
+//! and the start itself refuse.
+
+use http::Uri;
+
+use super::{LoadedConfig, StartError};
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::state_dir::StateDir;
+use crate::supervisor::InheritedSockets;
+use crate::tls;
+use crate::upstream::Upstreams;
+use crate::upstream::client::resolver::Resolver;
+
+/// Refuses what a server cannot be made from. Opens no socket, and changes nothing on disk.
+/// Sockets that the supervisor passes take the place of configured addresses; the start checks
+/// the address of one for the admin listener.
+///
+/// # Errors
+/// The first reason, as the start would report it.
+pub fn check(
+    loaded: &LoadedConfig,
+    has_sandbox: bool,
+    sockets: &InheritedSockets,
+    clock: &Clock,
+) -> Result<(), StartError> {
+    let config = &loaded.config;
+    check_listeners(config, has_sandbox, clock)?;
+    if sockets.is_empty() {
+        StartError::check_admin(config.admin.listen, loaded.admin_token.as_ref())?;
+    }
+    if let Some(path) = &config.state.path {
+        StateDir::check(path)?;
+    }
+    let served = with_sandbox(config, has_sandbox);
+    let resolver = Resolver::default();
+    Upstreams::new(&served.upstreams, &loaded.keys, &resolver, clock, None)?;
+    Ok(())
+}
+
+/// The configuration as it is served, but for the sandbox's address, which is known only
+/// once it runs.
+pub fn with_sandbox(config: &Config, has_sandbox: bool) -> Config {
+    let mut served = config.clone();
+    if has_sandbox {
+        served.use_sandbox(Some(&(
+            Uri::from_static("http://127.0.0.1:1"),
+            Box::default(),
+        )));
+    }
+    served
+}
+
+fn check_listeners(config: &Config, has_sandbox: bool, clock: &Clock) -> Result<(), StartError> {
+    let listeners = config.all_listeners();
+    if listeners.is_empty() {
+        return Err(StartError::NoListener);
+    }
+    let now = clock.wall(clock.now());
+    let tls = listeners.into_iter().filter_map(|listener| listener.tls);
+    let problems: Vec<_> = tls
+        .flat_map(|tls| tls::check(&tls, has_sandbox, now))
+        .collect();
+    match problems.is_empty() {
+        true => Ok(()),
+        false => Err(StartError::Certificates(problems)),
+    }
+}

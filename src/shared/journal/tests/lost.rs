@@ -1,0 +1,130 @@
+//! The machine while the server runs on with older rows than it had.
+
+use std::time::Duration;
+
+use super::machine::{LIFE, apply, at, machine, names, saved, sync_all, sync_once, text};
+use crate::shared::journal::model;
+use crate::shared::journal::record::JournalRecord;
+
+#[test]
+fn other_records_in_the_place_of_those_applied_are_found_out() {
+    // Whether the process is started again, and how many records are left that it could
+    // compare.
+    for (is_restarted, left) in [(false, 6), (false, 2), (true, 6), (true, 2)] {
+        let mut engine = None;
+        let (mut one, mut two) = (machine(1, None), machine(2, None));
+        for number in [1, 2] {
+            one.append(text(number));
+        }
+        sync_all(&mut one, &mut engine, at(0));
+        let older = engine.clone();
+        for number in [3, 4] {
+            one.append(text(number));
+        }
+        sync_all(&mut one, &mut engine, at(0));
+        sync_all(&mut two, &mut engine, at(0));
+        // The same server has older rows again, and another process fills their places.
+        engine = older;
+        let mut three = machine(3, None);
+        let others: Vec<_> = (13..=16).collect();
+        for number in &others {
+            three.append(text(*number));
+        }
+        sync_all(&mut three, &mut engine, at(1));
+        let records = &mut engine.as_mut().unwrap().records;
+        records.drain(..records.len() - left);
+        if is_restarted {
+            two = machine(4, Some(saved(&two, Duration::from_secs(1))));
+        }
+        let mut effects = sync_all(&mut two, &mut engine, at(1));
+        sync_all(&mut three, &mut engine, at(1));
+        effects.extend(sync_all(&mut two, &mut engine, at(1)));
+        for number in others {
+            assert!(
+                effects.contains(&apply(number)),
+                "{is_restarted} {left}: {effects:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_generation_that_comes_back_says_nothing_of_what_others_have_applied() {
+    let mut engine = None;
+    let (mut one, mut two) = (machine(1, None), machine(2, None));
+    sync_all(&mut two, &mut engine, at(0));
+    let older = engine.clone();
+    // Nobody sends these again.
+    for _ in 0..5 {
+        two.append(JournalRecord::Unknown);
+    }
+    sync_all(&mut two, &mut engine, at(0));
+    sync_all(&mut one, &mut engine, at(0));
+    assert_eq!(one.others().iter().next().unwrap().applied, 5);
+    // The rows are lost, another generation begins, and then older rows are there again.
+    sync_all(&mut one, &mut None, at(1));
+    engine = older;
+    let uid = one.append(text(4));
+    let request = one.next_request(at(1), false, false);
+    let mut reply = model::sync(&mut engine, (LIFE, 0), &request);
+    reply.rows = None;
+    one.answered(at(1), request.sequence, reply);
+    let reach = one.reach(uid);
+    assert!(reach.is_recorded && !reach.is_listed && reach.applied.is_empty());
+    assert_eq!(names(&reach.waiting), ["replica 2"]);
+}
+
+#[test]
+fn what_others_have_applied_counts_up_to_what_was_read() {
+    let mut engine = None;
+    let (mut one, mut two) = (machine(1, None), machine(2, None));
+    for number in 0..100 {
+        two.append(text(number));
+    }
+    sync_all(&mut two, &mut engine, at(0));
+    sync_once(&mut one, &mut engine, at(0));
+    let read: Vec<_> = one.others().iter().map(|other| other.applied).collect();
+    assert_eq!(read, [64], "one has read no more of a hundred");
+}
+
+#[test]
+fn a_record_that_is_lost_before_it_was_read_is_sent_again_once() {
+    let mut engine = None;
+    let mut one = machine(1, None);
+    for number in 0..100 {
+        one.append(text(number));
+    }
+    sync_all(&mut one, &mut engine, at(0));
+    let mut two = machine(2, Some(saved(&one, Duration::from_secs(1))));
+    let older = engine.clone();
+    two.append(text(200));
+    // It is sent while older records are read, and lost before it is read.
+    sync_once(&mut two, &mut engine, at(1));
+    assert!(two.has_more() && two.unsent() == 0);
+    engine = older;
+    sync_all(&mut two, &mut engine, at(1));
+    assert_eq!(sync_all(&mut one, &mut engine, at(1)), [apply(200)]);
+    assert_eq!((two.lengths(), two.counts().sent), ((101, 0), 1));
+}
+
+#[test]
+fn what_the_engine_knows_and_no_longer_has_is_not_sent_for_ever() {
+    let mut engine = None;
+    let (mut one, mut two) = (machine(1, None), machine(2, None));
+    one.append(text(1));
+    sync_all(&mut one, &mut engine, at(0));
+    sync_all(&mut two, &mut engine, at(0));
+    // Both send it to a new generation, where it is trimmed before the second has read it.
+    let mut engine = None;
+    sync_all(&mut one, &mut engine, at(1));
+    one.append(text(2));
+    sync_all(&mut one, &mut engine, at(1));
+    engine.as_mut().unwrap().records.drain(..1);
+    let mut requests = 0;
+    while requests == 0 || two.has_more() {
+        sync_once(&mut two, &mut engine, at(1));
+        requests += 1;
+        assert!(requests < 10, "it is sent again and again");
+    }
+    assert_eq!(two.lengths(), (2, 0));
+}

@@ -1,0 +1,338 @@
+//! `check` refuses what `serve` refuses, with the same words.
+
+use std::os::unix::fs::PermissionsExt;
+
+use super::file;
+use crate::support::Process;
+
+/// A row of a table; nothing is expected where both accept it.
+struct Case<'c> {
+    config: &'c str,
+    variables: &'c [(&'c str, &'c str)],
+    arguments: &'c [&'c str],
+    expected: Option<&'c str>,
+}
+
+impl Case<'_> {
+    fn check(&self) {
+        let (_held, path) = file(self.config);
+        let mut arguments = self.arguments.to_vec();
+        if !self.config.is_empty() {
+            arguments.extend(["--config", &path]);
+        }
+        let said = format!("{:?} {arguments:?} {:?}", self.config, self.variables);
+        // Otherwise what else runs on the machine decides which mistake is found.
+        let free = |flag: &'static str, variable: &str| {
+            let is_given = arguments.contains(&flag)
+                || self.variables.iter().any(|(name, _)| *name == variable)
+                || self.config.contains("[admin]") && flag == "--admin"
+                || self.config.contains("[server]") && flag == "--listen";
+            (!is_given).then_some([flag, "127.0.0.1:0"])
+        };
+        let free = [
+            free("--listen", "ORDGATE_LISTEN"),
+            free("--admin", "ORDGATE_ADMIN"),
+        ];
+        let free = free.into_iter().flatten().flatten();
+        let free: Vec<_> = free.collect();
+        let run = |command| {
+            Process::start(
+                &[&[command], &arguments[..], &free].concat(),
+                self.variables,
+            )
+        };
+        let checked = run("check").wait();
+        let serve = run("serve");
+        match self.expected {
+            Some(expected) => {
+                let served = serve.wait();
+                assert_eq!(served.code(), Some(2), "{said}: {}", served.errors);
+                assert_eq!(checked.code(), Some(2), "{said}: {}", checked.errors);
+                assert!(
+                    checked.errors.contains(expected),
+                    "{said}: {}",
+                    checked.errors
+                );
+                assert!(
+                    served.errors.ends_with(&checked.errors),
+                    "{said}: serve says {:?}, check says {:?}",
+                    served.errors,
+                    checked.errors
+                );
+            }
+            None => {
+                assert!(serve.line().contains("ordgate is ready"), "{said}");
+                assert_eq!(checked.code(), Some(0), "{said}: {}", checked.errors);
+                assert!(!checked.out.contains("# warning"), "{}", checked.out);
+            }
+        }
+        for text in [&checked.errors, &checked.out] {
+            assert!(!text.contains("s3cret"), "{said}: {text}");
+        }
+    }
+}
+
+/// Shorthands for the table.
+const KEY: &[(&str, &str)] = &[("ORDGATE_API_KEYS", "s3cret-key")];
+const OWN: &[(&str, &str)] = &[("ORDGATE_API_KEYS_RUNES", "s3cret-key")];
+const NONE: &[(&str, &str)] = &[];
+const REMOTE: &str = "[upstream]\nurl = \"http://api.example\"\n";
+const NAMED: &str =
+    "[upstream]\nurl = \"http://127.0.0.1:1\"\n[upstreams.runes]\nurl = \"http://api.example\"\n";
+
+/// A configuration, variables and arguments, and words of the refusal.
+type Row<'r> = (
+    &'r str,
+    &'r [(&'r str, &'r str)],
+    &'r [&'r str],
+    Option<&'r str>,
+);
+
+fn check_all(cases: &[Row<'_>]) {
+    for (config, variables, arguments, expected) in cases {
+        let case = Case {
+            config,
+            variables,
+            arguments,
+            expected: *expected,
+        };
+        case.check();
+    }
+}
+
+#[test]
+fn upstreams_and_addresses() {
+    check_all(&[
+        (
+            "",
+            NONE,
+            &[],
+            Some("there is no upstream: give --upstream URL"),
+        ),
+        (
+            "[cache]\nmax_bytes = \"64MiB\"\n",
+            NONE,
+            &[],
+            Some("there is no upstream"),
+        ),
+        (
+            "[upstream]\nurl = \"http://127.0.0.1:1\"\n",
+            NONE,
+            &[],
+            None,
+        ),
+        ("", &[("ORDGATE_UPSTREAM", "http://127.0.0.1:1")], &[], None),
+        (
+            "",
+            &[("ORDGATE_UPSTREAM", "http://api.example"), KEY[0]],
+            &[],
+            Some("plain http"),
+        ),
+        (
+            "",
+            KEY,
+            &["--upstream", "http://api.example"],
+            Some("plain http off this machine"),
+        ),
+        (
+            REMOTE,
+            KEY,
+            &[],
+            Some("or set upstream.allow_plain_http = true"),
+        ),
+        (
+            NAMED,
+            KEY,
+            &[],
+            Some("the upstream \"runes\": http://api.example/ is plain http off this machine"),
+        ),
+        (
+            NAMED,
+            OWN,
+            &[],
+            Some("or set upstreams.runes.allow_plain_http = true"),
+        ),
+        // A sandbox is used in place of them.
+        (REMOTE, KEY, &["--sandbox"], None),
+        (NAMED, OWN, &["--sandbox"], None),
+        ("", NONE, &["--sandbox"], None),
+        (
+            "",
+            NONE,
+            &["--sandbox", "--admin", "0.0.0.0:0"],
+            Some("the admin listener is on 0.0.0.0:0, which other machines can reach"),
+        ),
+        (
+            "",
+            &[("ORDGATE_ADMIN", "0.0.0.0:0")],
+            &["--sandbox"],
+            Some("the admin listener is on 0.0.0.0:0"),
+        ),
+        (
+            "",
+            &[("ORDGATE_ADMIN", "0.0.0.0:0"), ("ORDGATE_ADMIN_TOKEN", " ")],
+            &["--sandbox"],
+            Some("the admin token is empty"),
+        ),
+        (
+            "",
+            NONE,
+            &["--sandbox", "--listen", "localhost:8080"],
+            Some("write 127.0.0.1:8080 or [::1]:8080"),
+        ),
+        (
+            "",
+            NONE,
+            &["--sandbox", "--admin", "localhost:9090"],
+            Some("write 127.0.0.1:9090 or [::1]:9090"),
+        ),
+        (
+            "",
+            &[("ORDGATE_LISTEN", "localhost:8080")],
+            &["--sandbox"],
+            Some("write 127.0.0.1:8080 or [::1]:8080"),
+        ),
+        (
+            "",
+            &[("ORDGATE_ADMIN", ":9090")],
+            &["--sandbox"],
+            Some("write 127.0.0.1:9090 for this machine alone"),
+        ),
+        (
+            "[server]\nlisten = \"localhost:8080\"\n",
+            NONE,
+            &["--sandbox"],
+            Some("write 127.0.0.1:8080 or [::1]:8080"),
+        ),
+        (
+            "[admin]\nlisten = \"localhost:9090\"\n",
+            NONE,
+            &["--sandbox"],
+            Some("write 127.0.0.1:9090 or [::1]:9090"),
+        ),
+        (
+            "[upstream]\nfirst_byte_timeout = \"30s\"\ntimeout = \"10s\"\n",
+            NONE,
+            &["--sandbox"],
+            Some("upstream.first_byte_timeout is longer than upstream.timeout"),
+        ),
+        (
+            "",
+            &[("ORDGATE_LOG", "loud")],
+            &["--sandbox"],
+            Some("ORDGATE_LOG is \"loud\""),
+        ),
+    ]);
+}
+
+#[test]
+fn files_and_directories() {
+    let (held, secret) = file("s3cret-value\n");
+    let (_held, text) = file("s3cret, and no certificate\n");
+    let (_held, engine) = file("http://:s3cret@127.0.0.1\n");
+    let directory = tempfile::tempdir().unwrap();
+    let foreign = directory.path().display().to_string();
+    std::fs::write(directory.path().join("letter.txt"), "of another program").unwrap();
+    let open = std::fs::Permissions::from_mode(0o644);
+    std::fs::set_permissions(held.path(), open).unwrap();
+    let nowhere = "/no/such/file";
+    for (config, expected) in [
+        (
+            format!("[upstream]\nca_file = \"{nowhere}\"\n"),
+            "upstream.ca_file /no/such/file",
+        ),
+        (
+            format!("[upstream]\nca_file = \"{text}\"\n"),
+            "upstream.ca_file",
+        ),
+        (
+            format!("[upstreams.runes]\nca_file = \"{nowhere}\"\n"),
+            "upstreams.runes.ca_file /no/such/file",
+        ),
+        (
+            format!("[upstream]\napi_keys_file = \"{nowhere}\"\n"),
+            "api_keys_file /no/such/file",
+        ),
+        (
+            format!("[upstream]\napi_keys_file = \"{secret}\"\n"),
+            "chmod 600",
+        ),
+        (
+            format!("[upstreams.runes]\napi_keys_file = \"{nowhere}\"\n"),
+            "upstreams.runes.api_keys_file /no/such/file",
+        ),
+        (
+            format!("[clients]\ntoken_file = \"{nowhere}\"\n"),
+            "clients.token_file",
+        ),
+        (
+            format!("[clients]\ntoken_file = \"{engine}\"\n"),
+            "a line begins with a name",
+        ),
+        (format!("[state]\npath = \"{foreign}\"\n"), "letter.txt"),
+        (
+            "[state]\npath = \"/no/such/place/state\"\n".to_owned(),
+            "/no/such/place",
+        ),
+        (
+            format!("[shared]\nreplicas = 2\nurl_file = \"{nowhere}\"\n"),
+            "cannot read shared.url_file /no/such/file",
+        ),
+        (
+            format!("[shared]\nreplicas = 2\nurl_file = \"{engine}\"\n"),
+            "is not a URL",
+        ),
+        (
+            format!(
+                "[server]\nlisten = \"127.0.0.1:0\"\n[[listener]]\naddress = \"127.0.0.1:1\"\ntls.certificates = [{{ chain = \"{text}\", key = \"{nowhere}\" }}]\n"
+            ),
+            "listener.tls.certificates",
+        ),
+    ] {
+        check_all(&[(
+            &config,
+            NONE,
+            &[
+                "--upstream",
+                "http://127.0.0.1:1",
+                "--upstream",
+                "runes=http://127.0.0.1:1",
+            ],
+            Some(expected),
+        )]);
+    }
+}
+
+#[test]
+fn without_an_upstream_the_values_are_printed_too() {
+    let left = Process::run(&["check", "--all"], &[]);
+    assert_eq!(left.code(), Some(2), "{}", left.errors);
+    assert!(
+        left.errors.contains("there is no upstream"),
+        "{}",
+        left.errors
+    );
+    assert!(
+        left.out.contains("lacks the URL of an upstream"),
+        "{}",
+        left.out
+    );
+    assert!(
+        left.out
+            .contains("# The most requests that a client may send at once")
+    );
+}
+
+#[test]
+fn a_misspelt_variable_is_warned_of() {
+    let variables = [
+        ("ORDGATE_UPSTREAMS", "http://s3cret"),
+        ("ORDGATE_PORT", "tcp://10.0.0.1:8080"),
+    ];
+    let left = Process::run(&["check", "--sandbox"], &variables);
+    assert_eq!(left.code(), Some(0), "{}", left.errors);
+    let warning = "# warning: ORDGATE_UPSTREAMS has no effect: did you mean ORDGATE_UPSTREAM?\n";
+    assert!(left.out.contains(warning), "{}", left.out);
+    assert_eq!(left.out.matches("# warning").count(), 1, "{}", left.out);
+    assert!(!left.out.contains("s3cret"), "{}", left.out);
+}
