@@ -2,12 +2,12 @@
 //! does no more than check an `Option`.
 //!
 //! With `sample`, only some of the requests that memory answers have a line. Those that
-//! were refused, failed, were answered by a stale response or took long always have one,
-//! and so have those that left memory; but the errors of one client have no more than
-//! 20 lines a second then.
+//! failed (5xx), were answered by a stale response or took long always have one, and so
+//! have those that left memory. Refusals (4xx) that did not take long have one too, but no
+//! more than 20 lines a second for one client, and 1,000 for all.
 
 mod combined;
-mod error_lines;
+mod refusal_lines;
 
 use std::borrow::Cow;
 use std::hash::BuildHasher;
@@ -31,7 +31,7 @@ use crate::trace;
 use crate::trace::context::TraceId;
 use crate::wire::head::is_replacement;
 use crate::wire::request_id::RequestId;
-use error_lines::ErrorLines;
+use refusal_lines::RefusalLines;
 
 /// The target of the lines in the log.
 pub const TARGET: &str = "ordgate::access";
@@ -99,8 +99,10 @@ pub enum Field {
     Version,
     /// The path, up to 2 KiB.
     Path,
-    /// The query, up to 2 KiB.
+    /// The query, up to 2 KiB, but not on plain routes.
     Query,
+    /// The query on plain routes: what it means is the origin's matter, so it may be secret.
+    PlainQuery,
     /// The route's name.
     Route,
     /// A hash of the cache key: the same for requests of the same response.
@@ -126,12 +128,13 @@ pub enum Field {
 
 impl Field {
     /// The names in proxy.toml.
-    pub const NAMES: [(&'static str, Self); 15] = [
+    pub const NAMES: [(&'static str, Self); 16] = [
         ("client", Self::Client),
         ("method", Self::Method),
         ("version", Self::Version),
         ("path", Self::Path),
         ("query", Self::Query),
+        ("plain_query", Self::PlainQuery),
         ("route", Self::Route),
         ("key", Self::Key),
         ("status", Self::Status),
@@ -143,6 +146,12 @@ impl Field {
         ("request_id", Self::RequestId),
         ("trace_id", Self::TraceId),
     ];
+
+    /// What a line has by default: all, but for queries that may be secret.
+    pub fn default_fields() -> Vec<Self> {
+        let all = Self::NAMES.into_iter().map(|(_, field)| field);
+        all.filter(|field| *field != Self::PlainQuery).collect()
+    }
 }
 
 /// The access log.
@@ -150,7 +159,7 @@ impl Field {
 pub struct AccessLog {
     settings: Settings,
     requests: AtomicU64,
-    error_lines: ErrorLines,
+    refusal_lines: RefusalLines,
     /// Makes the numbers of clients unpredictable.
     hasher: foldhash::quality::RandomState,
 }
@@ -162,7 +171,7 @@ pub(crate) enum LineDecision {
     Line,
     /// Sampling leaves it out.
     No,
-    /// It is an error, and its client has had its lines.
+    /// It is a refusal, and its client has had its lines, or all clients together have.
     Suppressed,
 }
 
@@ -195,6 +204,8 @@ pub struct LogEntry<'a> {
     pub key: Option<u64>,
     /// The route's name, where one matched.
     pub route: Option<&'a str>,
+    /// Whether that route is plain.
+    pub is_plain: bool,
     /// The status.
     pub status: u16,
     /// The length of the response's body, or 0 where it is not known yet.
@@ -217,7 +228,15 @@ impl LogEntry<'_> {
         Some(shown(path))
     }
 
-    fn query(&self) -> Option<Cow<'_, str>> {
+    /// The query, if these fields have it.
+    fn query(&self, fields: &[Field]) -> Option<Cow<'_, str>> {
+        let field = match self.is_plain {
+            true => Field::PlainQuery,
+            false => Field::Query,
+        };
+        if !fields.contains(&field) {
+            return None;
+        }
         let query = self.head.target.as_ref()?.query()?;
         Some(shown(query))
     }
@@ -229,13 +248,13 @@ impl AccessLog {
         settings.enabled.then(|| Self {
             settings: settings.clone(),
             requests: AtomicU64::new(0),
-            error_lines: ErrorLines::default(),
+            refusal_lines: RefusalLines::default(),
             hasher: foldhash::quality::RandomState::default(),
         })
     }
 
     /// Whether a request has a line. Counts it, for sampling and for the bound of its
-    /// client's errors.
+    /// client's refusals.
     #[inline]
     pub(crate) fn wants(
         &self,
@@ -246,16 +265,15 @@ impl AccessLog {
         now: Moment,
     ) -> LineDecision {
         let sample = self.settings.sample;
-        let is_error = status.is_client_error() || status.is_server_error();
         let is_wanted = match () {
-            () if sample == 1 => true,
-            () if is_error => {
-                return match self.error_lines.admit(client, now) {
+            () if sample == 1 || took >= self.settings.slow || status.is_server_error() => true,
+            () if status.is_client_error() => {
+                return match self.refusal_lines.admit(client, now) {
                     true => LineDecision::Line,
                     false => LineDecision::Suppressed,
                 };
             }
-            () if is_from_memory(kind) && took < self.settings.slow => {
+            () if is_from_memory(kind) => {
                 self.requests.fetch_add(1, Relaxed).is_multiple_of(sample)
             }
             () => true,
@@ -285,7 +303,7 @@ impl AccessLog {
         match self.settings.format {
             AccessFormat::Log => log_writer::for_client(client, || self.write_event(entry)),
             AccessFormat::Combined => {
-                let line = combined::line(entry, self.has(Field::Query));
+                let line = combined::line(entry, &self.settings.fields);
                 let kind = LineKind::Access { client };
                 LogWriter::to(Destination::StandardOutput).push(line.as_bytes(), kind);
             }
@@ -299,7 +317,7 @@ impl AccessLog {
     fn write_event(&self, entry: &LogEntry<'_>) {
         let has = |field| self.has(field);
         let path = entry.path().filter(|_| has(Field::Path));
-        let query = entry.query().filter(|_| has(Field::Query));
+        let query = entry.query(&self.settings.fields);
         let key = entry.key.filter(|_| has(Field::Key));
         let reason = entry.kind.reason().filter(|_| has(Field::Reason));
         macro_rules! line {

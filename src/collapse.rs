@@ -325,9 +325,9 @@ impl<V: Clone> Follow<V> {
     /// Waits for what another request fetches.
     async fn wait_beside(self, wait: Wait) -> Result<V, FetchError> {
         let leader = self.leader.clone();
-        trace::follow(&leader);
+        let before = trace::follow(&leader);
         let value = self.wait(wait).await;
-        trace::followed(&leader);
+        trace::followed(&leader, before);
         value
     }
 

@@ -3,13 +3,15 @@
 //!
 //! Lines that do not fit in the queue are dropped and counted. The last quarter of the
 //! queue is for lines other than the access log's, so that many requests do not crowd out
-//! a warning. Of the rest, the lines of one client take no more than is free: one client
-//! alone gets half of it, and beside any number of others there is room for one more.
+//! a warning. The lines of one client take at most a sixteenth of the queue. Once half of
+//! the queue is full, the next quarter is for clients that have few lines in it, 2 KiB
+//! each: eight clients can fill that half, and 128 more the quarter. With more clients than
+//! that in one interval in which nothing can be written, lines of others are dropped too.
 //!
 //! Invariants: [`LogWriter::push`] never waits for a write. A queue has at most
 //! [`MAX_BYTES`], beside what its thread is writing, which is at most as much; so each of
-//! the two takes at most 4.5 MiB, with the table of clients, and 128 KiB while it can
-//! write. Lines are written whole and in order.
+//! the two takes at most 4.5 MiB, with the table of clients, and 150 KiB once all is
+//! written. Lines are written whole and in order.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -26,8 +28,17 @@ use crate::sync::lock;
 pub const MAX_BYTES: usize = 1 << 20;
 /// The most bytes of them that may be access-log lines.
 const MAX_ACCESS_BYTES: usize = MAX_BYTES / 4 * 3;
+/// Up to so many bytes in the queue, a client may have [`MAX_CLIENT_BYTES`]; above,
+/// [`MAX_RESERVED_BYTES`].
+const UNRESERVED_BYTES: usize = MAX_BYTES / 2;
+/// The most bytes of one client's access-log lines.
+const MAX_CLIENT_BYTES: usize = MAX_BYTES / 16;
+/// The same where the queue is half full: some five usual lines.
+const MAX_RESERVED_BYTES: usize = 2 << 10;
 /// The memory that a queue keeps when it is empty.
 const KEPT_BYTES: usize = 64 << 10;
+/// The clients for which an empty queue keeps memory, at most 16 KiB.
+const KEPT_CLIENTS: usize = 256;
 /// How long to wait if a non-blocking file takes no more.
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -130,9 +141,13 @@ impl Waiting {
         let LineKind::Access { client } = kind else {
             return self.bytes.len() + length <= MAX_BYTES;
         };
-        let free = MAX_ACCESS_BYTES.saturating_sub(self.bytes.len());
+        let all = self.bytes.len() + length;
         let own = self.by_client.get(&client).copied().unwrap_or(0) + length;
-        let fits = own <= free;
+        let most = match all <= UNRESERVED_BYTES {
+            true => MAX_CLIENT_BYTES,
+            false => MAX_RESERVED_BYTES,
+        };
+        let fits = all <= MAX_ACCESS_BYTES && own <= most;
         if fits {
             self.by_client.insert(client, own);
         }
@@ -226,6 +241,7 @@ impl Queue {
         let mut waiting = waited.unwrap_or_else(PoisonError::into_inner);
         std::mem::swap(&mut waiting.bytes, taken);
         waiting.by_client.clear();
+        waiting.by_client.shrink_to(KEPT_CLIENTS);
         waiting.is_writing = true;
         std::mem::take(&mut waiting.lines)
     }
@@ -274,8 +290,8 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_blocked_file_delays_nobody_and_what_does_not_fit_is_dropped_and_counted() {
+    /// A writer whose thread is blocked, what lets it write once, and what it has written.
+    fn blocked() -> (LogWriter, mpsc::Sender<()>, Arc<Mutex<Vec<u8>>>) {
         let (opener, open) = mpsc::channel();
         let (begun, begins) = mpsc::channel();
         let written = Arc::<Mutex<Vec<u8>>>::default();
@@ -287,20 +303,64 @@ mod tests {
         let writer = LogWriter::start("test", gated);
         writer.push(b"first\n", LineKind::Event);
         begins.recv().unwrap();
-        // From here on its thread is blocked.
-        let line = [b'x'; 1 << 10];
-        // A client alone has half of what is for requests; the next one half of the rest.
-        let most = MAX_ACCESS_BYTES / line.len();
-        let mut dropped = 0;
-        for (client, fits) in [(66, most / 2), (7, most / 4)] {
-            for _ in 0..2000 {
-                writer.push(&line, LineKind::Access { client });
-            }
-            dropped += 2000 - fits;
-            assert_eq!(writer.dropped() as usize, dropped, "{client}");
+        (writer, opener, written)
+    }
+
+    /// Queues so many lines of a client. Returns how many were dropped.
+    fn push_lines(writer: &LogWriter, client: u64, lines: u64, length: usize) -> u64 {
+        let before = writer.dropped();
+        for _ in 0..lines {
+            writer.push(&vec![b'x'; length], LineKind::Access { client });
         }
+        writer.dropped() - before
+    }
+
+    #[test]
+    fn a_hundred_clients_leave_room_for_the_lines_of_another() {
+        let (writer, _opener, _written) = blocked();
+        for client in 1000..1100 {
+            assert!(push_lines(&writer, client, 300, 300) > 0, "{client}");
+        }
+        assert_eq!(push_lines(&writer, 7, 6, 300), 0, "the honest client");
+        assert!(push_lines(&writer, 7, 1, 300) > 0, "it has its part");
+        // With very many there is no room left, but for what is not the access log's.
+        for client in 2000..3000 {
+            push_lines(&writer, client, 10, 300);
+        }
+        assert!(lock(&writer.0.waiting).bytes.len() <= MAX_ACCESS_BYTES);
+        assert_eq!(push_lines(&writer, 8, 1, 300), 1);
+        let dropped = writer.dropped();
         writer.push(b"warning\n", LineKind::Event);
-        assert_eq!(writer.dropped() as usize, dropped, "there is room for it");
+        assert_eq!(writer.dropped(), dropped);
+    }
+
+    #[test]
+    fn the_table_of_clients_is_small_once_its_lines_are_taken() {
+        let queue = Queue::default();
+        let mut waiting = lock(&queue.waiting);
+        for client in 0..5000 {
+            assert!(waiting.admit(1, LineKind::Access { client }));
+        }
+        waiting.bytes.extend_from_slice(b"line\n");
+        drop(waiting);
+        queue.take(&mut Vec::new());
+        let waiting = lock(&queue.waiting);
+        assert!(waiting.by_client.is_empty());
+        assert!(waiting.by_client.capacity() < 4 * KEPT_CLIENTS);
+    }
+
+    #[test]
+    fn a_blocked_file_delays_nobody_and_what_does_not_fit_is_dropped_and_counted() {
+        let (writer, opener, written) = blocked();
+        let line = [b'x'; 1 << 10];
+        let fits = (MAX_CLIENT_BYTES / line.len()) as u64;
+        for client in [66, 7] {
+            let dropped = push_lines(&writer, client, 2000, line.len());
+            assert_eq!(dropped, 2000 - fits, "{client}");
+        }
+        let dropped = writer.dropped();
+        writer.push(b"warning\n", LineKind::Event);
+        assert_eq!(writer.dropped(), dropped, "there is room for it");
         for _ in 0..2000 {
             writer.push(&line, LineKind::Event);
         }

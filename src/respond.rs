@@ -418,8 +418,8 @@ fn set_policy(fields: &mut HeaderMap, context: &ResponseContext<'_>) {
     }
 }
 
-/// `server-timing`: the outcome; and how long the request waited in the queue and for
-/// budget, and how long the upstream took, if the request was to be sent there. `took` is
+/// `server-timing`: the outcome; and how long the request waited for other replicas, in the
+/// queue and for budget, and how long the upstream took, if memory did not answer it. `took` is
 /// the last of these where it is known of the stored response alone.
 fn server_timing(outcome: Outcome, took: Option<Duration>) -> HeaderValue {
     let mut text = format!("cache;desc={}", OUTCOMES[outcome.index()]);
@@ -430,8 +430,12 @@ fn server_timing(outcome: Outcome, took: Option<Duration>) -> HeaderValue {
     let is_forwarded = matches!(outcome, Outcome::Forwarded { .. });
     match (trace::step_durations(), took) {
         (Some(steps), _) => {
-            for (name, time) in UpstreamStep::NAMES.into_iter().zip(steps) {
-                add(name, time);
+            let shared = UpstreamStep::Shared as usize;
+            for (at, (name, time)) in UpstreamStep::NAMES.into_iter().zip(steps).enumerate() {
+                // Most gateways share nothing with replicas.
+                if at != shared || !time.is_zero() {
+                    add(name, time);
+                }
             }
         }
         // The fetch that it joined was not caused by a client.

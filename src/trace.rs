@@ -259,7 +259,7 @@ fn step_times() -> Option<Arc<StepTimes>> {
 }
 
 /// How long the present request has spent in each step on the way to the upstream; `None`
-/// if nothing was to be sent there.
+/// if no step has begun.
 pub(crate) fn step_durations() -> Option<StepDurations> {
     CURRENT.try_with(|current| current.steps.so_far()).ok()?
 }
@@ -291,20 +291,23 @@ pub(crate) fn leader() -> LeadingRequest {
     }
 }
 
-/// Notes that the present request waits for what another one fetches.
-pub(crate) fn follow(leader: &LeadingRequest) {
+/// Notes that the present request waits for what another one fetches. Returns how long the
+/// steps of that one have taken by now.
+pub(crate) fn follow(leader: &LeadingRequest) -> StepDurations {
     change_request(|record| {
         record.set("ordgate.collapsed", true);
         record.links.extend(leader.span.filter(|leader| {
             record.links.len() < MOST_SPANS as usize && !record.links.contains(leader)
         }));
     });
+    let steps = leader.steps.as_ref();
+    steps.and_then(|steps| steps.so_far()).unwrap_or_default()
 }
 
-/// Notes that this wait has ended.
-pub(crate) fn followed(leader: &LeadingRequest) {
+/// Notes that this wait has ended. `before` is what [`follow`] has returned.
+pub(crate) fn followed(leader: &LeadingRequest, before: StepDurations) {
     if let (Some(own), Some(steps)) = (step_times(), &leader.steps) {
-        own.take_over(steps);
+        own.take_over(steps, before);
     }
 }
 

@@ -5,21 +5,21 @@ use std::time::SystemTime;
 
 use http::{HeaderValue, Version};
 
-use super::{LogEntry, shown};
+use super::{Field, LogEntry, shown};
 use crate::identify::Client;
 
 /// The line of a request, with its line feed. The client's address stands first, without
 /// the length of an IPv6 network; for a client with a token, the connection's address,
-/// and the token's name as the user.
-pub(super) fn line(entry: &LogEntry<'_>, with_query: bool) -> String {
+/// and the token's name as the user. Of the fields, only those of the query count.
+pub(super) fn line(entry: &LogEntry<'_>, fields: &[Field]) -> String {
     let mut line = String::with_capacity(256);
     // Writing to a string does not fail.
-    let _ = write_line(&mut line, entry, with_query);
+    let _ = write_line(&mut line, entry, fields);
     line.push('\n');
     line
 }
 
-fn write_line(line: &mut String, entry: &LogEntry<'_>, with_query: bool) -> std::fmt::Result {
+fn write_line(line: &mut String, entry: &LogEntry<'_>, fields: &[Field]) -> std::fmt::Result {
     match entry.client.client {
         Client::Token(_) => write!(line, "{}", entry.peer)?,
         address @ (Client::V4(_) | Client::V6(_)) => {
@@ -38,7 +38,7 @@ fn write_line(line: &mut String, entry: &LogEntry<'_>, with_query: bool) -> std:
             escaped(line, entry.method.as_str());
             line.push(' ');
             escaped(line, &path);
-            if let Some(query) = entry.query().filter(|_| with_query) {
+            if let Some(query) = entry.query(fields) {
                 line.push('?');
                 escaped(line, &query);
             }

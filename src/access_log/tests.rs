@@ -38,6 +38,7 @@ fn entry(head: &LoggedHead) -> LogEntry<'_> {
         head,
         key: None,
         route: None,
+        is_plain: false,
         status: 200,
         bytes: 0,
         at: SystemTime::UNIX_EPOCH + Duration::from_secs(971_186_136),
@@ -92,29 +93,51 @@ fn only_usual_answers_from_memory_are_sampled() {
 }
 
 #[test]
-fn with_sampling_the_errors_of_a_client_are_bounded() {
-    let refusal = RequestKind::Refusal(Reason::NoRoute);
-    let count = |log: &AccessLog, client| {
-        let wants = |_: &u32| {
-            let took = Duration::ZERO;
-            log.wants(
-                refusal,
-                StatusCode::NOT_FOUND,
-                took,
-                Client::V4(client),
-                Moment::default(),
-            )
+fn with_sampling_quick_refusals_are_bounded_and_failures_and_slow_requests_are_not() {
+    // status, milliseconds, sample, lines of 1000 requests
+    for (status, millis, sample, expected) in [
+        (404, 0, 1, 1000),
+        (404, 0, 2, 20),
+        (404, 999, 2, 20),
+        (404, 1000, 2, 1000),
+        (500, 0, 2, 1000),
+        (503, 0, 2, 1000),
+    ] {
+        let log = log(AccessFormat::Log, sample);
+        let status = StatusCode::from_u16(status).unwrap();
+        let count = |client| {
+            let wants = |_: &u32| {
+                let refusal = RequestKind::Refusal(Reason::NoRoute);
+                let took = Duration::from_millis(millis);
+                let client = Client::V4(client);
+                log.wants(refusal, status, took, client, Moment::default()) == LineDecision::Line
+            };
+            (0..1000).filter(wants).count()
         };
-        (0..1000).filter(|n| wants(n) == LineDecision::Line).count()
-    };
-    let (all, sampled) = (log(AccessFormat::Log, 1), log(AccessFormat::Log, 2));
-    assert_eq!(
-        count(&all, 66),
-        1000,
-        "without sampling each request has a line"
-    );
-    assert_eq!(count(&sampled, 66), 20);
-    assert_eq!(count(&sampled, 7), 20, "another client");
+        assert_eq!(count(66), expected, "{status} {millis} {sample}");
+        assert_eq!(count(7), expected, "another client");
+    }
+}
+
+#[test]
+fn queries_of_plain_routes_need_their_own_field() {
+    let head = head("/a?b=c", &[]);
+    let default = Field::default_fields();
+    for (fields, is_plain, expected) in [
+        (&default[..], false, Some("b=c")),
+        (&default, true, None),
+        (&[Field::PlainQuery], true, Some("b=c")),
+        (&[Field::PlainQuery], false, None),
+        (&[Field::Path], false, None),
+    ] {
+        let entry = LogEntry {
+            is_plain,
+            ..entry(&head)
+        };
+        assert_eq!(entry.query(fields).as_deref(), expected, "{fields:?}");
+        let line = combined::line(&entry, fields);
+        assert_eq!(line.contains("?b=c "), expected.is_some(), "{line}");
+    }
 }
 
 #[test]
@@ -159,13 +182,14 @@ fn lines_in_the_combined_format() {
         ),
     ];
     for (entry, with_query, expected) in rows {
-        assert_eq!(combined::line(&entry, with_query), expected);
+        let fields: &[Field] = if with_query { &[Field::Query] } else { &[] };
+        assert_eq!(combined::line(&entry, fields), expected);
     }
     let malformed = LoggedHead {
         target: None,
         ..head("/", &[])
     };
-    let line = combined::line(&entry(&malformed), true);
+    let line = combined::line(&entry(&malformed), &[Field::Query]);
     assert!(line.contains("] \"-\" 200 "), "{line}");
 }
 

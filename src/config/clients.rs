@@ -72,7 +72,7 @@ keys! {
         /// Whether cache-status has the cache key.
         cache_status_key: bool = Flag => false;
         /// Whether server-timing says where an answer came from, and how long it waited
-        /// in the queue, for budget, and for the upstream.
+        /// for other replicas, in the queue, for budget, and for the upstream.
         server_timing: bool = Flag => false;
         compression: CompressionKeys = table() => CompressionKeys::defaults();
     }

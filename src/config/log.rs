@@ -39,19 +39,20 @@ keys! {
         /// Whether requests are logged.
         enabled: bool = Flag => false, shown();
         /// "log" writes them with the log; "combined" writes them to standard output, in
-        /// the format of the same name of Apache and nginx, with `query` if fields has it.
+        /// the format of the same name of Apache and nginx, with the query if fields has it.
         format: AccessFormat = choice(&AccessFormat::NAMES) => AccessFormat::Log;
         /// The level of these lines.
         level: LogLevel = choice(&LogLevel::NAMES) => LogLevel::Info;
-        /// One of so many requests that memory answers is logged. Those that are refused,
-        /// fail, are slow, or leave memory are always logged; but unless this is 1, the
-        /// errors of one client have 20 lines a second at most.
+        /// One of so many requests that memory answers is logged. Those that fail (5xx), are
+        /// slow, or leave memory are always logged. Unless this is 1, other refusals (4xx)
+        /// have 20 lines a second at most for one client, and 1000 for all.
         sample: u64 = integer(1..=1_000_000) => 1;
         /// Requests that take this long are slow.
         slow: Duration = time(MILLI, DAY) => seconds(1);
         /// What a line has; `key` is a hash of the cache key, and `duration` and `upstream`
-        /// are in microseconds.
-        fields: Vec<Field> = list(FIELDS) => Field::NAMES.map(|(_, field)| field).to_vec();
+        /// are in microseconds. Queries of plain routes (headers = "all", or mode "respect")
+        /// may be secret, so they need `plain_query`.
+        fields: Vec<Field> = list(FIELDS) => Field::default_fields();
     }
 }
 

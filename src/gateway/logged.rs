@@ -6,6 +6,7 @@ use std::time::Duration;
 use http::{HeaderMap, Response, Uri};
 use hyper::body::Body as _;
 
+use super::plain::is_plain;
 use super::{Gateway, RequestContext, Session};
 use crate::access_log::{AccessLog, LineDecision, LogEntry, LoggedHead};
 use crate::clock::Moment;
@@ -91,6 +92,7 @@ impl Gateway {
             method: &context.method,
             version: context.version,
             route: route.map(|route| &*route.name),
+            is_plain: route.is_some_and(is_plain),
             head,
             key: context.key_hash,
             at: self.clock.wall(finished.now),

@@ -11,6 +11,7 @@ use super::{Gateway, RequestContext, ResponseFuture, Session};
 use crate::identify::Client;
 use crate::meter::RequestKind;
 use crate::trace::span::{known_method, method_attributes};
+use crate::trace::steps::UpstreamStep;
 use crate::trace::{self, ServerSpan, Trace};
 use crate::wire::Body;
 
@@ -63,7 +64,8 @@ impl Gateway {
         upstream_took: Option<Duration>,
         response: Response<Body>,
     ) -> Response<Body> {
-        let upstream = trace::step_durations().map(|[_, _, upstream]| upstream);
+        let steps = trace::step_durations();
+        let upstream = steps.map(|steps| steps[UpstreamStep::Upstream as usize]);
         trace::change_request(|span| {
             span.set("ordgate.cache", kind.name());
             if let Some(reason) = kind.reason() {

@@ -131,10 +131,12 @@ impl Reading {
 }
 
 /// The budget of which the smallest share is left. Upstreams may share keys, so a sum over
-/// all upstreams could count one twice.
+/// all upstreams could count one twice. Budgets of nothing, as without a key in use, have
+/// no share left and none used, so they are left out.
 fn scarcest(budgets: impl Iterator<Item = (usize, usize)>) -> Option<(usize, usize)> {
     // Compared as fractions; of equals, the first.
     budgets
+        .filter(|(_, all)| *all > 0)
         .min_by(|(left, all), (other_left, other_all)| (left * other_all).cmp(&(other_left * all)))
 }
 
@@ -156,7 +158,9 @@ mod tests {
             (&[(400, 500)], Some((400, 500))),
             (&[(400, 500), (20, 1000), (30, 40)], Some((20, 1000))),
             (&[(5, 10), (50, 100)], Some((5, 10))),
-            (&[(0, 0), (0, 10)], Some((0, 0))),
+            (&[(0, 0), (0, 10)], Some((0, 10))),
+            (&[(0, 0), (4, 10)], Some((4, 10))),
+            (&[(0, 0)], None),
         ] {
             assert_eq!(scarcest(budgets.iter().copied()), expected, "{budgets:?}");
         }

@@ -3,7 +3,9 @@
 //!
 //! Requests to the upstream that run beside each other for one client, such as those for
 //! the windows of a page or a hedge, are measured together: a step takes the time in which
-//! at least one of them is in it. So no step is longer than the client has waited.
+//! at least one of them is in it. A request that waits for another one's fetch takes over
+//! how long each step of that one took during the wait; of several waits, and of its own
+//! requests, the longest counts. So no step is longer than the client has waited.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,6 +16,9 @@ use crate::sync::lock;
 /// A step of a request to the upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UpstreamStep {
+    /// Looking the response up in the engine that replicas share, and waiting while another
+    /// replica fetches it.
+    Shared,
     /// Waiting for its turn, or for a slot of the endpoint.
     Queue,
     /// Waiting for budget, and until its use is recorded.
@@ -24,11 +29,11 @@ pub(crate) enum UpstreamStep {
 
 impl UpstreamStep {
     /// Their names in `server-timing`, in the order of a request.
-    pub(crate) const NAMES: [&'static str; 3] = ["queue", "budget", "upstream"];
+    pub(crate) const NAMES: [&'static str; 4] = ["shared", "queue", "budget", "upstream"];
 }
 
 /// How long each step took, in the order of [`UpstreamStep::NAMES`].
-pub(crate) type StepDurations = [Duration; 3];
+pub(crate) type StepDurations = [Duration; 4];
 
 /// The steps of one client's request so far.
 #[derive(Debug, Default)]
@@ -36,7 +41,7 @@ pub(crate) struct StepTimes(Mutex<Measured>);
 
 #[derive(Debug, Default)]
 struct Measured {
-    steps: [StepState; 3],
+    steps: [StepState; 4],
     /// Whether any step has begun.
     has_begun: bool,
 }
@@ -59,24 +64,27 @@ pub(crate) struct StepTimer {
     clock: Clock,
 }
 
+impl StepState {
+    /// How long the step has been under way without a break.
+    fn running(&self) -> Duration {
+        let since = self.since.as_ref();
+        since.map_or(Duration::ZERO, |(since, clock)| clock.now().since(*since))
+    }
+}
+
 impl StepTimes {
-    /// How long each step has taken until now; `None` if nothing was to be sent to the
-    /// upstream.
+    /// How long each step has taken until now; `None` if no step has begun.
     pub(crate) fn so_far(&self) -> Option<StepDurations> {
         let measured = lock(&self.0);
-        let so_far = |state: &StepState| {
-            let running = state.since.as_ref();
-            let running =
-                running.map_or(Duration::ZERO, |(since, clock)| clock.now().since(*since));
-            state.total + running
-        };
+        let so_far = |state: &StepState| state.total + state.running();
         measured
             .has_begun
             .then(|| std::array::from_fn(|at| so_far(&measured.steps[at])))
     }
 
-    /// Takes over the times of the request that has fetched the answer for this one.
-    pub(super) fn take_over(&self, leader: &Self) {
+    /// Takes over the steps of the request that this one has waited for, as far as they
+    /// took place during the wait: `before` is how long they had taken when it began.
+    pub(super) fn take_over(&self, leader: &Self, before: StepDurations) {
         if std::ptr::eq(self, leader) {
             return;
         }
@@ -85,8 +93,10 @@ impl StepTimes {
         };
         let mut measured = lock(&self.0);
         measured.has_begun = true;
-        for (state, taken) in measured.steps.iter_mut().zip(taken) {
-            state.total = state.total.max(taken);
+        for ((state, taken), before) in measured.steps.iter_mut().zip(taken).zip(before) {
+            let during = taken.saturating_sub(before);
+            // What is under way here is added at its end.
+            state.total = state.total.max(during.saturating_sub(state.running()));
         }
     }
 
@@ -149,7 +159,7 @@ impl Drop for StepTimer {
 mod tests {
     use super::*;
 
-    const NONE: StepDurations = [Duration::ZERO; 3];
+    const NONE: StepDurations = [Duration::ZERO; 4];
 
     fn timer(times: &Arc<StepTimes>, step: UpstreamStep, clock: &Clock) -> StepTimer {
         times.begin(step, clock);
@@ -160,7 +170,7 @@ mod tests {
         }
     }
 
-    fn seconds(times: &StepTimes) -> [u64; 3] {
+    fn seconds(times: &StepTimes) -> [u64; 4] {
         times.so_far().unwrap_or(NONE).map(|took| took.as_secs())
     }
 
@@ -176,29 +186,52 @@ mod tests {
         pass(1);
         first.change(UpstreamStep::Budget);
         pass(4);
-        assert_eq!(seconds(&times), [7, 4, 0], "both are under way");
+        assert_eq!(seconds(&times), [0, 7, 4, 0], "both are under way");
         first.change(UpstreamStep::Upstream);
         drop(second);
         pass(8);
         drop(first);
         pass(16);
-        assert_eq!(seconds(&times), [7, 4, 8]);
+        assert_eq!(seconds(&times), [0, 7, 4, 8]);
     }
 
     #[test]
-    fn a_request_that_waited_for_another_has_the_others_times() {
+    fn a_request_that_waits_for_another_has_the_others_steps_during_the_wait() {
         let clock = Clock::manual();
+        let pass = |seconds| clock.advance(Duration::from_secs(seconds));
         let [leader, follower, idle] = std::array::from_fn(|_| Arc::<StepTimes>::default());
-        let sent = timer(&leader, UpstreamStep::Upstream, &clock);
-        clock.advance(Duration::from_secs(3));
+        let mut sent = timer(&leader, UpstreamStep::Queue, &clock);
+        pass(20);
+        sent.change(UpstreamStep::Upstream);
+        pass(3);
+        // Now the follower begins to wait.
+        let before = leader.so_far().unwrap_or(NONE);
+        pass(2);
         drop(sent);
-        follower.take_over(&idle);
+        follower.take_over(&idle, NONE);
         assert_eq!(follower.so_far(), None);
-        follower.take_over(&leader);
-        leader.take_over(&leader);
-        assert_eq!(seconds(&follower), [0, 0, 3]);
-        follower.take_over(&leader);
-        assert_eq!(seconds(&follower), [0, 0, 3], "it is the same wait");
-        assert_eq!(seconds(&leader), [0, 0, 3]);
+        follower.take_over(&leader, before);
+        leader.take_over(&leader, NONE);
+        assert_eq!(seconds(&follower), [0, 0, 0, 2], "as long as it has waited");
+        follower.take_over(&leader, before);
+        assert_eq!(seconds(&follower), [0, 0, 0, 2], "it is the same wait");
+        assert_eq!(seconds(&leader), [0, 20, 0, 5]);
+    }
+
+    #[test]
+    fn a_wait_beside_an_own_request_is_measured_once() {
+        let clock = Clock::manual();
+        let pass = |seconds| clock.advance(Duration::from_secs(seconds));
+        let [leader, own] = std::array::from_fn(|_| Arc::<StepTimes>::default());
+        let theirs = timer(&leader, UpstreamStep::Upstream, &clock);
+        pass(1);
+        let mine = timer(&own, UpstreamStep::Upstream, &clock);
+        pass(4);
+        drop(theirs);
+        own.take_over(&leader, NONE);
+        assert_eq!(seconds(&own), [0, 0, 0, 5]);
+        pass(6);
+        drop(mine);
+        assert_eq!(seconds(&own), [0, 0, 0, 11]);
     }
 }

@@ -96,7 +96,7 @@ async fn a_line_of_a_plain_route_has_the_time_of_the_upstream() {
     upstream.always(Reply::with(200, fields, "x"));
     let mut client = Client::connect(public).await;
     for _ in 0..2 {
-        assert_eq!(client.get("/x").await.status, 200);
+        assert_eq!(client.get("/x?key=secret").await.status, 200);
     }
     drop(client);
     process.signal(Signal::TERM);
@@ -112,6 +112,7 @@ async fn a_line_of_a_plain_route_has_the_time_of_the_upstream() {
     assert_eq!(hit["upstream_us"], Value::Null);
     assert_eq!(miss["key"], hit["key"]);
     assert_eq!(hit["path"], "/x");
+    assert!(!left.errors.contains("secret"), "{}", left.errors);
 }
 
 #[tokio::test]

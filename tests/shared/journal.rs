@@ -92,7 +92,7 @@ async fn purge_both(gateway: &Gateway, other: (&Gateway, &str), target: &str) ->
     if replicas["engine"].is_null() {
         assert_eq!(replicas, late);
     }
-    let sent = |journal: &Value| journal["outbox"] == 0;
+    let sent = |journal: &Value| journal["waiting"] == 0;
     until_journal(gateway.admin, "it is sent", sent).await;
     let tail = journal_at(gateway.admin).await["tail"].clone();
     let applied = |journal: &Value| journal["applied"].as_u64() >= tail.as_u64();
@@ -141,7 +141,7 @@ async fn a_purge_is_in_force_in_all_replicas_when_it_is_answered() {
         assert_eq!(journal["records"]["sent"], sent, "{journal:#}");
         assert_eq!(journal["records"]["received"], received, "{journal:#}");
         assert_eq!(journal["gaps"], 0, "{journal:#}");
-        assert_eq!(journal["outbox"], 0, "{journal:#}");
+        assert_eq!(journal["waiting"], 0, "{journal:#}");
     }
     // One that leaves is not waited for, nor named.
     two.end().await;
@@ -263,7 +263,7 @@ async fn an_emptied_engine_loses_no_purge() {
             "{round}"
         );
         // All purges so far are there again.
-        let all = |journal: &Value| journal["applied"] == round && journal["outbox"] == 0;
+        let all = |journal: &Value| journal["applied"] == round && journal["waiting"] == 0;
         until_journal(one.admin, "they are sent again", all).await;
         until_journal(two.admin, "they are read again", all).await;
     }

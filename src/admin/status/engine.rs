@@ -77,7 +77,7 @@ pub(super) fn journal(shared: Option<&Shared>) -> Value {
         "heard": is_in_sync,
         "heard_ms_ago": synced.map(|ago| ago.as_millis() as u64),
         "last_error": failure,
-        "outbox": waiting,
+        "waiting": waiting,
         "records": { "sent": sent, "received": received, "unknown": unknown },
         "gaps": gaps,
         "generations": generations,

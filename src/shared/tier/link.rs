@@ -129,6 +129,10 @@ impl TierLink {
         &self.counts
     }
 
+    pub(super) const fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
     pub(super) fn now(&self) -> Moment {
         self.clock.now()
     }

@@ -17,6 +17,7 @@ use crate::cache::key::Key;
 use crate::portable::meanings::RouteMeaning;
 use crate::shared::engine::SharedError;
 use crate::shared::engine::entries::{EntryName, FillToken, FoundEntry, GivenUp, LookUp};
+use crate::trace::steps::{StepTimer, UpstreamStep};
 
 /// The least and the most time between two look-ups of one that waits: with the most
 /// waiting, a process makes some 600 calls a second.
@@ -80,7 +81,10 @@ impl SharedTier {
     ) -> SharedAnswer {
         let looking = self.looking(key, (client, locks), true);
         let found = match looking {
-            Some(looking) => looking.run(own_key).await,
+            Some(looking) => {
+                let _step = StepTimer::begin(UpstreamStep::Shared, self.link.clock());
+                looking.run(own_key).await
+            }
             None => None,
         };
         found.unwrap_or(SharedAnswer::Fetch(None))

@@ -20,7 +20,7 @@ pub(super) fn encode(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
     let suppressed = gateway.meter().totals.log_lines_suppressed.load(Relaxed);
     to.counter(
         "ordgate_access_log_suppressed",
-        "Lines that the sampled access log does not have because they were for errors of clients that had 20 in that second",
+        "Lines that the sampled access log does not have because they were for refusals (4xx) of clients that had 20 in that second, or because all clients together had their lines",
         one(suppressed),
     )?;
     times(gateway, to)

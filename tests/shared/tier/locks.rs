@@ -171,3 +171,31 @@ async fn a_long_response_is_shared() {
         assert!(answer.body == body.as_bytes());
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn server_timing_has_the_wait_for_another_replica() {
+    if !is_installed() {
+        return;
+    }
+    let (engine, clock, upstream) = (Server::start(), Clock::manual(), Upstream::start());
+    let gateways = replicas(2, &engine, &clock, || {
+        Setup::before(&upstream).config("answers.server_timing = true")
+    });
+    in_sync(&gateways).await;
+    let gate = Gate::new();
+    upstream.once(TOKEN, Reply::json("{}").behind(&gate));
+    let follows = async {
+        until("the first one fetches", || upstream.count() == 1).await;
+        let waits = async {
+            wait_until(&gateways[1], "it waits", |now| now["followed"] == 1).await;
+            clock.advance(Duration::from_millis(40));
+            gate.open();
+        };
+        tokio::join!(gateways[1].get(TOKEN), waits).0
+    };
+    let (led, followed) = tokio::join!(gateways[0].get(TOKEN), follows);
+    assert_eq!(led.status, 200);
+    let expected =
+        "cache;desc=shared, shared;dur=40.0, queue;dur=0.0, budget;dur=0.0, upstream;dur=0.0";
+    assert_eq!(followed.must("server-timing"), expected);
+}
