@@ -1,5 +1,5 @@
 //! Responses of other replicas, before a fetch, and what is fetched for them
-//! ([`SharedTier`](crate::shared::SharedTier)).
+//! ([`SharedTier`]).
 //!
 //! A block's response is looked up under the key by which it is requested. If that has
 //! the block's hash, what is fetched is stored under the height as well, so that it is
