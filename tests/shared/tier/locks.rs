@@ -181,21 +181,34 @@ async fn server_timing_has_the_wait_for_another_replica() {
     let gateways = replicas(2, &engine, &clock, || {
         Setup::before(&upstream).config("answers.server_timing = true")
     });
-    in_sync(&gateways).await;
-    let gate = Gate::new();
-    upstream.once(TOKEN, Reply::json("{}").behind(&gate));
-    let follows = async {
-        until("the first one fetches", || upstream.count() == 1).await;
-        let waits = async {
-            wait_until(&gateways[1], "it waits", |now| now["followed"] == 1).await;
-            clock.advance(Duration::from_millis(40));
-            gate.open();
+    // On a busy machine a call to the engine may take too long, and it is fetched twice. The
+    // engine's clock is real, and what was received later than now by it is not used.
+    for round in 1..=5 {
+        in_sync(&gateways).await;
+        let (target, gate) = (support::token(round), Gate::new());
+        upstream.once(&target, Reply::json("{}").behind(&gate));
+        let (fetched, followed) = (upstream.count(), sum(&gateways[1..], "followed").await);
+        let follows = async {
+            until("the first one fetches", || upstream.count() > fetched).await;
+            let waits = async {
+                wait_until(&gateways[1], "it waits", |now| {
+                    now["followed"].as_u64() > Some(followed)
+                })
+                .await;
+                clock.advance(Duration::from_millis(1));
+                gate.open();
+            };
+            tokio::join!(gateways[1].get(&target), waits).0
         };
-        tokio::join!(gateways[1].get(TOKEN), waits).0
-    };
-    let (led, followed) = tokio::join!(gateways[0].get(TOKEN), follows);
-    assert_eq!(led.status, 200);
-    let expected =
-        "cache;desc=shared, shared;dur=40.0, queue;dur=0.0, budget;dur=0.0, upstream;dur=0.0";
-    assert_eq!(followed.must("server-timing"), expected);
+        let (led, followed) = tokio::join!(gateways[0].get(&target), follows);
+        assert_eq!((led.status, followed.status), (200, 200));
+        if followed.must("cache-status").ends_with("; detail=shared") {
+            let expected = "cache;desc=shared, shared;dur=1.0, queue;dur=0.0, budget;dur=0.0, \
+                            upstream;dur=0.0";
+            assert_eq!(followed.must("server-timing"), expected);
+            return;
+        }
+    }
+    let now = responses(&gateways[1]).await;
+    panic!("it is fetched twice in each round: {now:#}");
 }
