@@ -90,8 +90,17 @@ export class Browser {
   async close () {
     this.process.kill('SIGTERM')
     await Promise.race([this.ended, sleep(10_000).then(() => this.process.kill('SIGKILL'))])
-    // The browser's other processes may write for a moment longer.
-    rmSync(this.data, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 })
+    // The browser's other processes end later than its first one and write until then,
+    // also into directories that were just emptied: so everything is removed again.
+    for (let attempt = 1; attempt <= 50; attempt++) {
+      try {
+        return rmSync(this.data, { recursive: true, force: true })
+      } catch (error) {
+        if (!['ENOTEMPTY', 'EBUSY', 'EPERM'].includes(error.code)) throw error
+        await sleep(200)
+      }
+    }
+    console.error(`the browser's data is left in ${this.data}: it is still written after 10 s`)
   }
 }
 
