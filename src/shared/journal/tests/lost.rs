@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::machine::{LIFE, apply, at, machine, names, saved, sync_all, sync_once, text};
+use crate::shared::journal::machine::JournalEffect;
 use crate::shared::journal::model;
 use crate::shared::journal::record::JournalRecord;
 
@@ -127,4 +128,33 @@ fn what_the_engine_knows_and_no_longer_has_is_not_sent_for_ever() {
         assert!(requests < 10, "it is sent again and again");
     }
     assert_eq!(two.lengths(), (2, 0));
+}
+
+/// What is lost a second time is not sent a third time: everything is purged instead, since
+/// other replicas may never read it.
+#[test]
+fn a_record_that_is_lost_twice_purges_everything_elsewhere() {
+    const UNREAD: usize = 100;
+    let mut engine = None;
+    let (mut one, mut two) = (machine(1, None), machine(2, None));
+    let uid = two.append(text(1_000));
+    for time in [1, 2] {
+        // There is more to read than one reply has, so that it is sent before it is read.
+        for number in 0..UNREAD {
+            one.append(text(number));
+        }
+        sync_all(&mut one, &mut engine, at(time));
+        let older = engine.clone();
+        sync_once(&mut two, &mut engine, at(time));
+        assert_eq!(two.unsent(), 0, "{time}");
+        assert!(two.has_more(), "{time}");
+        engine = older;
+        sync_once(&mut two, &mut engine, at(time));
+    }
+    assert_eq!(two.unsent(), 1, "the purge of everything");
+    sync_all(&mut two, &mut engine, at(3));
+    let everything = JournalEffect::Apply(JournalRecord::purge_all());
+    assert_eq!(sync_all(&mut one, &mut engine, at(3)), [everything]);
+    assert_eq!(two.lengths(), (2 * UNREAD as u64 + 1, 0));
+    assert!(!two.reach(uid).is_recorded, "it is not sent again");
 }
