@@ -8,9 +8,6 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Duration;
-
-use tokio::time::sleep;
 
 use super::lookup::own_key;
 use super::{AnswerSource, FIRST_PROBE, Fill, FillAnswer, FillResult};
@@ -22,9 +19,6 @@ use crate::route::Route;
 use crate::shared::{FillTicket, PeekedEntry, SharedAnswer, SharedResponse, SharedTier};
 use crate::sync::lock;
 use crate::upstream::{Priority, QueueWatch, RequestPriority};
-
-/// How often it is looked up whether another replica has fetched what waits in the queue.
-const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
 /// The ticket of a fetch, if it has one; and what has taken the place of its request.
 #[derive(Default)]
@@ -49,17 +43,10 @@ impl QueueWatch for QueuedFetch<'_> {
         if let Some(ticket) = self.held.ticket.get() {
             ticket.unlock();
         }
-        let key = self.key;
-        let own_of = move |stored: &StoredResponse| self.fill.stored_key(key, stored);
         Box::pin(async move {
-            loop {
-                sleep(LOOK_AGAIN).await;
-                let found = self.tier.look_up_at_once(key, self.client, &own_of).await;
-                if found.is_some() {
-                    *lock(&self.held.replaced) = found;
-                    return;
-                }
-            }
+            let own_of = |stored: &StoredResponse| self.fill.stored_key(self.key, stored);
+            let found = self.tier.await_queued(self.key, self.client, &own_of).await;
+            *lock(&self.held.replaced) = Some(found);
         })
     }
 }

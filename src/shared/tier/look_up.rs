@@ -26,6 +26,8 @@ const MOST_PAUSE: Duration = Duration::from_millis(100);
 /// A pause is this part of the time since the first look-up, so that a wait is not much
 /// longer than the fetch.
 const PAUSE_PART: u32 = 8;
+/// How often it is looked up whether another replica has fetched what waits in the queue.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
 /// How often a look-up goes on after a value that cannot be used.
 const MOST_UNUSABLE: usize = 3;
 
@@ -90,9 +92,30 @@ impl SharedTier {
         found.unwrap_or(SharedAnswer::Fetch(None))
     }
 
+    /// Waits until another replica has a response for a key that may be used, which is
+    /// requested here and still queued. Looks only for some requests of each client, so
+    /// that calls to the engine are bounded; the others wait for the place of one of them.
+    pub(crate) async fn await_queued(
+        self: &Arc<Self>,
+        key: &Key,
+        client: Waiting,
+        own_key: &(dyn Fn(&StoredResponse) -> Key + Sync),
+    ) -> SharedResponse {
+        let mut place = None;
+        loop {
+            sleep(LOOK_AGAIN).await;
+            place = place.or_else(|| self.link.watch_queued(client));
+            if place.is_some()
+                && let Some(found) = self.look_up_at_once(key, client, own_key).await
+            {
+                return found;
+            }
+        }
+    }
+
     /// Another replica's response for a key, if there is one now that may be used. Nothing
     /// is locked, and a fetch of another replica is not waited for.
-    pub(crate) async fn look_up_at_once(
+    async fn look_up_at_once(
         self: &Arc<Self>,
         key: &Key,
         client: Waiting,
