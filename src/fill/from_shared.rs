@@ -14,11 +14,10 @@ use super::{AnswerSource, FIRST_PROBE, Fill, FillAnswer, FillResult};
 use crate::cache::StoredResponse;
 use crate::cache::key::Key;
 use crate::cache::policy::Mode;
-use crate::identify::Client;
 use crate::route::Route;
 use crate::shared::{FillTicket, PeekedEntry, SharedAnswer, SharedResponse, SharedTier};
 use crate::sync::lock;
-use crate::upstream::{Priority, QueueWatch, RequestPriority};
+use crate::upstream::{QueueWatch, RequestPriority};
 
 /// The ticket of a fetch, if it has one; and what has taken the place of its request.
 #[derive(Default)]
@@ -32,7 +31,7 @@ pub(super) struct QueuedFetch<'f> {
     fill: &'f Fill,
     tier: &'f Arc<SharedTier>,
     key: &'f Key,
-    client: Option<Client>,
+    priority: RequestPriority,
     held: &'f HeldTicket,
 }
 
@@ -45,7 +44,10 @@ impl QueueWatch for QueuedFetch<'_> {
         }
         Box::pin(async move {
             let own_of = |stored: &StoredResponse| self.fill.stored_key(self.key, stored);
-            let found = self.tier.await_queued(self.key, self.client, &own_of).await;
+            let found = self
+                .tier
+                .await_queued(self.key, self.priority, &own_of)
+                .await;
             *lock(&self.held.replaced) = Some(found);
         })
     }
@@ -65,7 +67,7 @@ impl Fill {
             fill: self,
             tier: self.tier.as_ref()?,
             key,
-            client: priority.client,
+            priority,
             held,
         })
     }
@@ -87,9 +89,7 @@ impl Fill {
             self.chain.first_probe(route.cache.tip, FIRST_PROBE).await;
         }
         let own_of = |stored: &StoredResponse| self.stored_key(key, stored);
-        // A request that is ahead of clients may be refused: nobody is to wait for it.
-        let locks = priority.priority != Priority::LookAhead;
-        let ticket = match tier.look_up(key, (priority.client, locks), &own_of).await {
+        let ticket = match tier.look_up(key, priority, &own_of).await {
             SharedAnswer::Have(found) => return Ok(self.take_shared(route, found)),
             SharedAnswer::Fetch(ticket) => ticket,
         };
