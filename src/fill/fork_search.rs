@@ -1,6 +1,12 @@
 //! The search for the fork point after a change of tip: a status does not show
 //! whether blocks far below the tip were replaced, and final responses that mention
 //! them are not fetched again.
+//!
+//! Where replicas share an engine, one of them requests the block, and the others take its
+//! response if that confirms what they know. It cannot refute it: a response that shows
+//! another block, or that is not certainly of the present tip's chain, is not used, and the
+//! replica requests the block itself. So each finds a reorg by its own knowledge, at most
+//! `shared.fill_wait` later than alone.
 
 use std::sync::Arc;
 
