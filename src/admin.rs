@@ -141,6 +141,9 @@ impl Admin {
         let served = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(TIMEOUT)
+            // A request counts though its client sends no more: otherwise whether a purge is
+            // carried out would depend on when the end of the client's input is read.
+            .half_close(true)
             .serve_connection(TokioIo::new(Timed::new(stream)), service)
             .await;
         if let Err(error) = served {
