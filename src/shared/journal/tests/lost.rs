@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use super::machine::{LIFE, TIME, apply, at, machine, names, saved, sync_all, sync_once, text};
+use super::machine::{
+    LIFE, TIME, append, apply, at, machine, names, saved, sync_all, sync_once, text,
+};
 use crate::shared::journal::machine::{JournalEffect, JournalMachine};
 use crate::shared::journal::model;
 use crate::shared::journal::record::JournalRecord;
@@ -14,23 +16,17 @@ fn other_records_in_the_place_of_those_applied_are_found_out() {
     for (is_restarted, left) in [(false, 6), (false, 2), (true, 6), (true, 2)] {
         let mut engine = None;
         let (mut one, mut two) = (machine(1, None), machine(2, None));
-        for number in [1, 2] {
-            one.append(text(number));
-        }
+        append(&mut one, [1, 2]);
         sync_all(&mut one, &mut engine, at(0));
         let older = engine.clone();
-        for number in [3, 4] {
-            one.append(text(number));
-        }
+        append(&mut one, [3, 4]);
         sync_all(&mut one, &mut engine, at(0));
         sync_all(&mut two, &mut engine, at(0));
         // The same server has older rows again, and another process fills their places.
         engine = older;
         let mut three = machine(3, None);
-        let others: Vec<_> = (13..=16).collect();
-        for number in &others {
-            three.append(text(*number));
-        }
+        let others = 13..=16;
+        append(&mut three, others.clone());
         sync_all(&mut three, &mut engine, at(1));
         let records = &mut engine.as_mut().unwrap().records;
         records.drain(..records.len() - left);
@@ -79,9 +75,7 @@ fn a_generation_that_comes_back_says_nothing_of_what_others_have_applied() {
 fn what_others_have_applied_counts_up_to_what_was_read() {
     let mut engine = None;
     let (mut one, mut two) = (machine(1, None), machine(2, None));
-    for number in 0..100 {
-        two.append(text(number));
-    }
+    append(&mut two, 0..100);
     sync_all(&mut two, &mut engine, at(0));
     sync_once(&mut one, &mut engine, at(0));
     let read: Vec<_> = one.others().iter().map(|other| other.applied).collect();
@@ -92,9 +86,7 @@ fn what_others_have_applied_counts_up_to_what_was_read() {
 fn a_record_that_is_lost_before_it_was_read_is_sent_again_once() {
     let mut engine = None;
     let mut one = machine(1, None);
-    for number in 0..100 {
-        one.append(text(number));
-    }
+    append(&mut one, 0..100);
     sync_all(&mut one, &mut engine, at(0));
     let mut two = machine(2, Some(saved(&one, Duration::from_secs(1))));
     let older = engine.clone();

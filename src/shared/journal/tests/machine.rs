@@ -26,6 +26,13 @@ pub(super) fn text(number: usize) -> JournalRecord {
     JournalRecord::Purge(LoggedPurge::new(&text, None, None))
 }
 
+/// Appends records with these numbers.
+pub(super) fn append(machine: &mut JournalMachine, numbers: impl IntoIterator<Item = usize>) {
+    for number in numbers {
+        machine.append(text(number));
+    }
+}
+
 pub(super) fn apply(number: usize) -> JournalEffect {
     JournalEffect::Apply(text(number))
 }
@@ -155,9 +162,7 @@ fn a_replica_that_leaves_is_not_named() {
 fn after_a_restart_only_later_records_apply() {
     let mut engine = None;
     let (mut one, mut two) = (machine(1, None), machine(2, None));
-    for number in 0..100 {
-        one.append(text(number));
-    }
+    append(&mut one, 0..100);
     sync_all(&mut one, &mut engine, at(0));
     sync_all(&mut two, &mut engine, at(0));
     let saved = saved(&two, Duration::from_secs(3600));
@@ -192,9 +197,7 @@ fn a_restart_after_records_were_trimmed_purges_everything() {
     sync_all(&mut one, &mut engine, at(0));
     sync_all(&mut two, &mut engine, at(0));
     let saved = saved(&two, Duration::ZERO);
-    for number in 2..=5 {
-        one.append(text(number));
-    }
+    append(&mut one, 2..=5);
     sync_all(&mut one, &mut engine, at(0));
     engine.as_mut().unwrap().records.drain(..3);
     let mut again = machine(3, Some(saved));
@@ -209,9 +212,7 @@ fn a_record_that_somebody_has_deleted_is_a_gap_once() {
     let mut engine = None;
     let (mut one, mut two) = (machine(1, None), machine(2, None));
     sync_all(&mut two, &mut engine, at(0));
-    for number in 1..=5 {
-        one.append(text(number));
-    }
+    append(&mut one, 1..=5);
     sync_all(&mut one, &mut engine, at(0));
     let request = two.next_request(at(0), true, false);
     let mut reply = model::sync(&mut engine, (LIFE, TIME), &request);
@@ -250,9 +251,7 @@ fn what_was_purged_is_sent_again_to_a_new_generation() {
     let mut engine = None;
     let (mut one, mut two) = (machine(1, None), machine(2, None));
     sync_all(&mut two, &mut engine, at(0));
-    for number in 0..200 {
-        one.append(text(number));
-    }
+    append(&mut one, 0..200);
     sync_all(&mut one, &mut engine, at(0));
     // The other has read half of them, and now they are gone.
     sync_once(&mut two, &mut engine, at(0));
@@ -273,9 +272,7 @@ fn what_was_purged_is_sent_again_to_a_new_generation() {
 #[test]
 fn a_full_outbox_becomes_one_purge_of_everything() {
     let mut one = machine(1, None);
-    for number in 0..MOST_WAITING + 10 {
-        one.append(text(number));
-    }
+    append(&mut one, 0..MOST_WAITING + 10);
     let mut engine = None;
     assert_eq!(sync_all(&mut one, &mut engine, at(0)), []);
     let mut two = machine(2, None);
@@ -381,9 +378,7 @@ fn a_new_generation_purges_everything_if_purges_were_missed_lately() {
     let [mut one, mut two, mut three] = [1, 2, 3].map(|number| machine(number, None));
     sync_all(&mut two, &mut engine, at(0));
     sync_all(&mut three, &mut engine, at(0));
-    for number in 1..=5 {
-        one.append(text(number));
-    }
+    append(&mut one, 1..=5);
     sync_all(&mut one, &mut engine, at(0));
     engine.as_mut().unwrap().records.drain(..3);
     assert!(everything(&sync_all(&mut two, &mut engine, at(1))));
