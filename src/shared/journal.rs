@@ -29,6 +29,7 @@
 //! that nobody has sent; and a purge that only one process knew which has ended, because
 //! the engine was away or has lost it, and all others were away too.
 
+mod awaited;
 mod cooldown;
 mod file;
 mod follow;

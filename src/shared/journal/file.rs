@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use super::position::{JournalPosition, SavedPosition};
+use super::position::{AppliedPosition, JournalPosition, SavedPosition};
 use super::record::RecordUid;
 use crate::portable::bytes::{Reader, put_record, take_record};
 use crate::portable::codec::CheckedPosition;
@@ -72,12 +72,14 @@ fn parse(bytes: &[u8], identity: Option<DirectoryId>, now: SystemTime) -> Option
     let written = SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(from.u64()?))?;
     // The clock was set back: how old it is, is not known.
     let age = now.duration_since(written).unwrap_or(Duration::MAX);
-    let saved = SavedPosition {
+    let count = u64::from(from.u32()?);
+    let others = (0..count).map(|_| Some(ProcessId(u128::from_le_bytes(from.array()?))));
+    let applied = AppliedPosition {
         position,
         last,
-        age,
+        others: others.collect::<Option<_>>()?,
     };
-    let saved = PositionFile::Saved(saved, process);
+    let saved = PositionFile::Saved(SavedPosition { applied, age }, process);
     (from.is_at_end() && whole.is_at_end()).then_some(saved)
 }
 
@@ -87,7 +89,7 @@ pub(super) fn write(
     directory: &Path,
     identity: Option<DirectoryId>,
     process: ProcessId,
-    (position, last): (JournalPosition, Option<RecordUid>),
+    applied: &AppliedPosition,
     known_at: SystemTime,
 ) -> io::Result<()> {
     let mut content = HEAD.to_vec();
@@ -101,15 +103,21 @@ pub(super) fn write(
     content.extend_from_slice(&identity.boot);
     content.extend_from_slice(&identity.device.to_le_bytes());
     content.extend_from_slice(&identity.inode.to_le_bytes());
-    position.write(&mut content);
+    applied.position.write(&mut content);
     // No record has the number 0.
-    let (maker, number) = last.map_or((0, 0), |last| (last.process.0, last.number));
+    let last = applied.last.map(|last| (last.process.0, last.number));
+    let (maker, number) = last.unwrap_or_default();
     content.extend_from_slice(&maker.to_le_bytes());
     content.extend_from_slice(&number.to_le_bytes());
     let since = known_at.duration_since(SystemTime::UNIX_EPOCH);
     let millis = since.unwrap_or_default().as_millis();
     let millis = u64::try_from(millis).unwrap_or(u64::MAX);
     content.extend_from_slice(&millis.to_le_bytes());
+    let count = u32::try_from(applied.others.len()).map_err(io::Error::other)?;
+    content.extend_from_slice(&count.to_le_bytes());
+    for other in &applied.others {
+        content.extend_from_slice(&other.0.to_le_bytes());
+    }
     let mut bytes = Vec::new();
     put_record(&mut bytes, &content);
     let new = directory.join("journal.new");
@@ -144,20 +152,20 @@ mod tests {
             generation: Generation([3; 16]),
             record: 77,
         };
-        let last = Some(RecordUid {
-            process: ProcessId(8),
-            number: 9,
-        });
-        write(directory, own, ProcessId(7), (position, last), now).unwrap();
+        let applied = AppliedPosition {
+            position,
+            last: Some(RecordUid {
+                process: ProcessId(8),
+                number: 9,
+            }),
+            others: [8, 9].map(ProcessId).into(),
+        };
+        write(directory, own, ProcessId(7), &applied, now).unwrap();
         let at = |seconds| now + Duration::from_secs(seconds);
         let read_later = |seconds| read(directory, own, at(seconds));
         let saved = |age, process| {
-            let position = SavedPosition {
-                position,
-                last,
-                age,
-            };
-            PositionFile::Saved(position, process)
+            let applied = applied.clone();
+            PositionFile::Saved(SavedPosition { applied, age }, process)
         };
         let (five, process) = (Duration::from_secs(5), Some(ProcessId(7)));
         assert_eq!(read_later(5), saved(five, process));
@@ -175,9 +183,9 @@ mod tests {
             assert_eq!(read, saved(five, None), "{other:?}");
         }
         // Nor does an unknown boot equal another unknown one.
-        write(directory, None, ProcessId(7), (position, last), now).unwrap();
+        write(directory, None, ProcessId(7), &applied, now).unwrap();
         assert_eq!(read(directory, None, at(5)), saved(five, None));
-        write(directory, own, ProcessId(7), (position, last), now).unwrap();
+        write(directory, own, ProcessId(7), &applied, now).unwrap();
         let bytes = fs::read(path(directory)).unwrap();
         for len in 0..bytes.len() {
             fs::write(path(directory), &bytes[..len]).unwrap();

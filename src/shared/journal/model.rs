@@ -7,7 +7,7 @@ use crate::shared::allowance::ProcessId;
 use crate::shared::journal::position::{Generation, RecordNumber};
 use crate::shared::journal::record::RecordUid;
 use crate::shared::journal::rules::{JournalRule, has};
-use crate::shared::journal::sync::{MOST_AT_ONCE, ReplicaRow, SyncReply, SyncRequest};
+use crate::shared::journal::sync::{MOST_AT_ONCE, ReplicaRow, RowChange, SyncReply, SyncRequest};
 
 /// How many uids are remembered.
 const MOST_UIDS: usize = 16_384;
@@ -54,13 +54,15 @@ pub(crate) fn sync(
         }
     }
     let own = journal.rows.get(&request.process);
+    let is_here = request.followed.is_none() || followed.is_some();
     if own.is_none_or(|own| own.0 < request.sequence) {
-        match request.leave {
-            true => drop(journal.rows.remove(&request.process)),
-            false => {
+        match request.row {
+            RowChange::Remove => drop(journal.rows.remove(&request.process)),
+            RowChange::Write if is_here => {
                 let row = (request.sequence, applied, request.name.clone());
                 journal.rows.insert(request.process, row);
             }
+            RowChange::Write | RowChange::Keep => {}
         }
     }
     for (uid, record) in &request.records {

@@ -15,9 +15,9 @@
 --
 -- ARGV: process, name, sequence number, the generation that it follows (or empty), the last record
 -- that it has read and the last that it has applied there, the uid of the record that it
--- has applied (or empty), nonce, list (0 or 1), leave (0 or 1), the number of rows to remove, a
--- process and a sequence number for each of them, then uid and content of each record to
--- append.
+-- has applied (or empty), nonce, list (0 or 1), what becomes of its row (0: written, 1: removed,
+-- 2: nothing), the number of rows to remove, a process and a sequence number for each of them,
+-- then uid and content of each record to append.
 --
 -- Replies: the generation, the number of the last record and of the first that is left, the
 -- records, the rows (or false), and the time of this server in ms.
@@ -35,7 +35,7 @@ local MOST_BACK = 1000
 local key, stream, uids = KEYS[1], KEYS[2], KEYS[3]
 local process, name, sequence = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local followed, read, applied = ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
-local uid, nonce, is_list, leaves = ARGV[7], ARGV[8], ARGV[9] == '1', ARGV[10] == '1'
+local uid, nonce, is_list, row_change = ARGV[7], ARGV[8], ARGV[9] == '1', ARGV[10]
 
 local function number_of(id)
   return tonumber(string.match(id, '^%d+'))
@@ -76,7 +76,8 @@ if followed ~= generation then
   read, applied = 0, 0
 end
 
--- The rows. A sync request that was overtaken by a later one changes none.
+-- The rows. A sync request that was overtaken by a later one changes none. Who comes from
+-- another generation gets its row once it knows this one, and has sent what it remembers.
 local at = 12
 for _ = 1, tonumber(ARGV[11]) do
   local silent = redis.call('HGET', key, 'p:' .. ARGV[at])
@@ -87,9 +88,9 @@ for _ = 1, tonumber(ARGV[11]) do
 end
 local own = redis.call('HGET', key, 'p:' .. process)
 if not own or sequence_of(own) < sequence then
-  if leaves then
+  if row_change == '1' then
     redis.call('HDEL', key, 'p:' .. process)
-  else
+  elseif row_change == '0' and (followed == '' or followed == generation) then
     local row = string.format('%d,%d,%s', sequence, applied, name)
     redis.call('HSET', key, 'p:' .. process, row)
   end

@@ -79,12 +79,8 @@ fn everything(effects: &[JournalEffect]) -> bool {
 }
 
 pub(super) fn saved(machine: &JournalMachine, age: Duration) -> SavedPosition {
-    let (position, last) = machine.position_to_save().unwrap();
-    SavedPosition {
-        position,
-        last,
-        age,
-    }
+    let applied = machine.position_to_save().unwrap();
+    SavedPosition { applied, age }
 }
 
 #[test]
@@ -168,7 +164,7 @@ fn after_a_restart_only_later_records_apply() {
     let saved = saved(&two, Duration::from_secs(3600));
     let uid = one.append(text(100));
     sync_all(&mut one, &mut engine, at(1));
-    let mut again = machine(3, Some(saved));
+    let mut again = machine(3, Some(saved.clone()));
     let request = again.next_request(at(1), true, false);
     assert_eq!(
         request.followed.unwrap().applied,
@@ -182,7 +178,7 @@ fn after_a_restart_only_later_records_apply() {
     // Its history reaches back to the first record.
     let beginning = JournalPosition {
         record: 0,
-        ..saved.position
+        ..saved.applied.position
     };
     assert_eq!(again.since(beginning).unwrap().count(), 101);
     sync_all(&mut one, &mut engine, at(1));
@@ -200,10 +196,10 @@ fn a_restart_after_records_were_trimmed_purges_everything() {
     append(&mut one, 2..=5);
     sync_all(&mut one, &mut engine, at(0));
     engine.as_mut().unwrap().records.drain(..3);
-    let mut again = machine(3, Some(saved));
+    let mut again = machine(3, Some(saved.clone()));
     let effects = sync_all(&mut again, &mut engine, at(1));
     assert!(everything(&effects) && again.counts().gaps == 1);
-    assert!(again.since(saved.position).is_none());
+    assert!(again.since(saved.applied.position).is_none());
     assert_eq!(sync_all(&mut again, &mut engine, at(1)), []);
 }
 

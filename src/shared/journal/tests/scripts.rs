@@ -5,7 +5,7 @@ use super::super::model::MOST_RECORDS;
 use super::super::model::{self, ModelJournal};
 use super::super::position::Generation;
 use super::super::record::RecordUid;
-use super::super::sync::{ReadUpTo, SyncReply, SyncRequest};
+use super::super::sync::{ReadUpTo, RowChange, SyncReply, SyncRequest};
 use crate::clock::Clock;
 use crate::shared::allowance::ProcessId;
 use crate::shared::engine::server::{EngineScript, EngineUrl, RedisEngine};
@@ -133,7 +133,11 @@ impl ComparedSyncs {
             sequence: self.sequences[who],
             followed,
             list: true,
-            leave: dice.u8(0..10) == 0,
+            row: match dice.u8(0..10) {
+                0 => RowChange::Remove,
+                1 => RowChange::Keep,
+                _ => RowChange::Write,
+            },
             forget,
             records,
         }
@@ -195,7 +199,7 @@ async fn the_script_forgets_the_oldest_as_its_model_does() {
     let life = compared.life();
     let mut number = 0;
     let mut request = compared.random_request();
-    (request.followed, request.leave, request.forget) = (None, false, Vec::new());
+    (request.followed, request.row, request.forget) = (None, RowChange::Write, Vec::new());
     for sequence in 10..280 {
         let records = (0..64).map(|_| {
             number += 1;
