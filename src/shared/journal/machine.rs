@@ -259,6 +259,7 @@ impl JournalMachine {
             self.others.listed(followed.read, rows, since);
             let here = self.others.present();
             if self.awaited.listed(here, since, followed.read == self.tail) {
+                self.counts.gaps += 1;
                 self.history.miss(now);
                 effects.push(JournalEffect::PurgeEverything(
                     "the journal has begun anew, and a replica is gone that may have purged something before",
