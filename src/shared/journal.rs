@@ -193,7 +193,7 @@ impl Journal {
         };
         let tag = format!("{{{prefix}:j}}");
         let mut machine = JournalMachine::new(process, name.into(), saved, clock.since_boot());
-        // If it is known, it had the directory, which this one has now: it has ended.
+        // It is known only if it had the directory, which this one has now: it has ended.
         machine.set_predecessor(predecessor);
         Arc::new(Self {
             keys: [tag.clone(), format!("{tag}:s"), format!("{tag}:u")],

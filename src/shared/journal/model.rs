@@ -14,6 +14,9 @@ const MOST_UIDS: usize = 16_384;
 /// The most records that the engine keeps.
 pub(super) const MOST_RECORDS: usize = 8192;
 
+/// By how much the engine's clock may be set back, in milliseconds.
+const MOST_BACK: u64 = 1000;
+
 /// The journal in the engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ModelJournal {
@@ -22,6 +25,8 @@ pub(crate) struct ModelJournal {
     pub(crate) life: Arc<str>,
     /// The number of the last record.
     pub(crate) count: RecordNumber,
+    /// The latest time of the engine in this generation, in milliseconds.
+    pub(crate) clock: u64,
     pub(crate) records: VecDeque<(RecordUid, Vec<u8>)>,
     /// Oldest first.
     pub(crate) uids: VecDeque<RecordUid>,
@@ -116,7 +121,8 @@ fn current<'t>(
                 && (followed.applied > journal.count || followed.last.is_some_and(is_other))
         });
         let is_of_life = *journal.life == *life || !has(JournalRule::LifeOfEngine);
-        is_of_life && !(knows_more && has(JournalRule::LostRecordsBeginAnew))
+        let is_set_back = time / 1000 + MOST_BACK < journal.clock;
+        is_of_life && !is_set_back && !(knows_more && has(JournalRule::LostRecordsBeginAnew))
     };
     let current = stored.take().filter(is_current);
     let begin = || {
@@ -127,10 +133,13 @@ fn current<'t>(
             generation: Generation(name.to_be_bytes()),
             life: life.into(),
             count: 0,
+            clock: 0,
             records: VecDeque::new(),
             uids: VecDeque::new(),
             rows: BTreeMap::new(),
         }
     };
-    stored.insert(current.unwrap_or_else(begin))
+    let current = stored.insert(current.unwrap_or_else(begin));
+    current.clock = current.clock.max(time / 1000);
+    current
 }

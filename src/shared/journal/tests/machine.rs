@@ -14,6 +14,9 @@ use crate::shared::allowance::ProcessId;
 
 pub(super) const LIFE: &str = "one";
 
+/// The engine's time at 0 s, in microseconds.
+pub(super) const TIME: u64 = 10_000_000_000;
+
 pub(super) fn at(seconds: u64) -> Duration {
     Duration::from_secs(10_000 + seconds)
 }
@@ -105,9 +108,9 @@ fn a_record_that_was_answered_late_is_appended_once() {
     let mut one = machine(1, None);
     one.append(text(1));
     let request = one.next_request(at(0), false, false);
-    model::sync(&mut engine, (LIFE, 0), &request);
+    model::sync(&mut engine, (LIFE, TIME), &request);
     one.lost(request.sequence);
-    model::sync(&mut engine, (LIFE, 0), &request);
+    model::sync(&mut engine, (LIFE, TIME), &request);
     sync_all(&mut one, &mut engine, at(1));
     assert_eq!(engine.unwrap().count, 1);
 }
@@ -143,7 +146,7 @@ fn a_replica_that_leaves_is_not_named() {
     sync_all(&mut two, &mut engine, at(0));
     sync_all(&mut one, &mut engine, at(0));
     let last = two.next_request(at(1), false, true);
-    model::sync(&mut engine, (LIFE, 0), &last);
+    model::sync(&mut engine, (LIFE, TIME), &last);
     sync_all(&mut one, &mut engine, at(1));
     assert_eq!(one.others().iter().count(), 0);
 }
@@ -211,7 +214,7 @@ fn a_record_that_somebody_has_deleted_is_a_gap_once() {
     }
     sync_all(&mut one, &mut engine, at(0));
     let request = two.next_request(at(0), true, false);
-    let mut reply = model::sync(&mut engine, (LIFE, 0), &request);
+    let mut reply = model::sync(&mut engine, (LIFE, TIME), &request);
     reply.records.remove(2);
     let effects = two.answered(at(0), request.sequence, reply);
     assert_eq!(effects.len(), 5, "{effects:?}");
@@ -307,7 +310,7 @@ fn a_reply_to_a_word_that_was_given_up_changes_nothing() {
     let mut engine = None;
     let mut one = machine(1, None);
     let request = one.next_request(at(0), true, false);
-    let reply = model::sync(&mut engine, (LIFE, 0), &request);
+    let reply = model::sync(&mut engine, (LIFE, TIME), &request);
     one.lost(request.sequence);
     one.answered(at(0), request.sequence, reply);
     assert_eq!((one.position(), one.synced_ago(at(0))), (None, None));
@@ -325,7 +328,7 @@ fn a_purge_waits_for_a_list_that_is_newer_than_its_record() {
     sync_all(&mut two, &mut engine, at(0));
     let uid = one.append(text(1));
     let request = one.next_request(at(0), false, false);
-    let reply = model::sync(&mut engine, (LIFE, 0), &request);
+    let reply = model::sync(&mut engine, (LIFE, TIME), &request);
     assert_eq!(reply.rows, None, "it was listed just now");
     one.answered(at(0), request.sequence, reply);
     let reach = one.reach(uid);

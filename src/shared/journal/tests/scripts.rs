@@ -68,6 +68,18 @@ impl ComparedSyncs {
         script
     }
 
+    /// The clock was later, by so many milliseconds.
+    fn set_back(&mut self, millis: u64) {
+        let Some(model) = &mut self.model else {
+            return;
+        };
+        model.clock = millis;
+        let time = self.server.call(&["TIME"]);
+        let seconds: u64 = time.list()[0].text().parse().unwrap();
+        let clock = (seconds * 1000 + millis).to_string();
+        self.server.call(&["HSET", KEYS[0], "clock", &clock]);
+    }
+
     fn random_request(&mut self) -> SyncRequest {
         let dice = &mut self.dice;
         let who = dice.usize(0..4);
@@ -156,6 +168,10 @@ async fn the_script_and_its_model_are_the_same() {
                 compared.server.promote();
                 life = compared.life();
             }
+            // The clock is set back, by an hour or by less than is noticed. (The time of the
+            // model is always 0.)
+            3 => compared.set_back(3_600_000),
+            4 => compared.set_back(900),
             _ => {}
         }
         let request = compared.random_request();
