@@ -180,3 +180,40 @@ fn an_engine_whose_clock_is_set_back_begins_a_generation() {
         assert_eq!(two.lengths(), (1, 0), "{back_millis}: the purge is there");
     }
 }
+
+#[test]
+fn who_does_not_come_to_a_new_generation_may_have_purged_something() {
+    // Whether the other one comes, whether it was silent for long before, and whether this one
+    // was started again meanwhile, with what is purged then.
+    for (comes, was_silent, is_restarted, purges) in [
+        (false, false, false, true),
+        (false, false, true, true),
+        (false, true, false, false),
+        (true, false, false, false),
+        (true, false, true, false),
+    ] {
+        let mut engine = None;
+        let (mut one, mut two) = (machine(1, None), machine(2, None));
+        sync_all(&mut two, &mut engine, at(0));
+        let before = if was_silent { 12 } else { 1 };
+        for second in 0..=before {
+            sync_all(&mut one, &mut engine, at(second));
+        }
+        if is_restarted {
+            one = machine(3, Some(saved(&one, Duration::from_secs(1))));
+        }
+        engine = None;
+        let mut effects = Vec::new();
+        for second in 1..=4 {
+            effects.extend(sync_all(&mut one, &mut engine, at(before + second)));
+            if comes {
+                effects.extend(sync_all(&mut two, &mut engine, at(before + second)));
+            }
+        }
+        let is_everything =
+            |effect: &JournalEffect| matches!(effect, JournalEffect::PurgeEverything(_));
+        let case = (comes, was_silent, is_restarted);
+        assert_eq!(effects.iter().any(is_everything), purges, "{case:?}");
+        assert_eq!(one.counts().gaps, u64::from(purges), "{case:?}");
+    }
+}
