@@ -92,6 +92,8 @@ struct EngineRecord {
     latency: Latency,
     errors: [u64; SharedError::KINDS.len()],
     last_error: Option<SharedError>,
+    /// When that was.
+    failed: Option<Moment>,
     is_up: bool,
     /// When the last call ended.
     called: Option<Moment>,
@@ -106,6 +108,8 @@ pub struct EngineSnapshot {
     pub is_absent: bool,
     /// Why the last call that failed did so.
     pub last_error: Option<SharedError>,
+    /// How long ago that was.
+    pub failed_ago: Option<Duration>,
     /// When the last call ended.
     pub called: Option<Moment>,
     /// How many calls failed, by [`SharedError::KINDS`].
@@ -173,6 +177,7 @@ impl RedisEngine {
             is_up: record.is_up,
             is_absent,
             last_error: record.last_error.clone(),
+            failed_ago: record.failed.map(|failed| now.since(failed)),
             called: record.called,
             errors: record.errors,
             round_trip: quantile(0.5).zip(quantile(0.99)).map(Into::into),
@@ -359,7 +364,10 @@ impl RedisEngine {
             }
             Err(error) => {
                 self.count(error);
+                // A server that refuses every connection, for a wrong password, is not to be
+                // asked at every call.
                 matches!(error, SharedError::Refused(_))
+                    && !matches!(&*self.link.borrow(), Link::Failed(_))
             }
         };
         let has_opened = {
@@ -383,8 +391,10 @@ impl RedisEngine {
         record.errors[error.kind()] += 1;
         record.is_up = false;
         if *error != SharedError::Absent {
+            let now = self.clock.now();
             record.last_error = Some(error.clone());
-            record.called = Some(self.clock.now());
+            record.failed = Some(now);
+            record.called = Some(now);
         }
     }
 }
@@ -445,9 +455,28 @@ fn ends_connection(error: &RedisError) -> bool {
     ELSEWHERE.contains(&error.kind()) || error.is_unrecoverable_error()
 }
 
+/// What an operator can do about an error whose text does not say it.
+fn explained(kind: ErrorKind, text: &str) -> Option<&'static str> {
+    let elsewhere = [ServerErrorKind::Moved, ServerErrorKind::Ask].map(ErrorKind::Server);
+    if elsewhere.contains(&kind) {
+        return Some(
+            "it is a node of a cluster: the cluster's nodes belong in the URL, separated by commas",
+        );
+    }
+    let wants_password = ["unauthenticated", "NOAUTH"];
+    let wants_password = wants_password.iter().any(|words| text.contains(words));
+    wants_password.then_some(
+        "it wants a password, which belongs in the URL: redis://user:password@host:6379/0",
+    )
+}
+
 /// The error in words. No error of the crate has the password.
 fn in_words(error: &RedisError) -> SharedError {
-    let (kind, text) = (error.kind(), error.to_string().into());
+    let (kind, text) = (error.kind(), error.to_string());
+    let text = match explained(kind, &text) {
+        Some(reason) => format!("{reason} ({text})").into(),
+        None => text.into(),
+    };
     let is_unreadable = [ErrorKind::Parse, ErrorKind::UnexpectedReturnType].contains(&kind);
     let is_refused = matches!(
         kind,
