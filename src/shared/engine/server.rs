@@ -11,6 +11,7 @@
 
 mod entries;
 mod url;
+mod words;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -23,6 +24,7 @@ use redis::{Cmd, ErrorKind, RedisError, RedisResult, Script, ServerErrorKind, Va
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 pub use url::EngineUrl;
+use words::in_words;
 
 use super::breaker::{Admitted, EngineBreaker};
 use super::{Allowances, EngineFuture, EngineValue, REPORT, SharedError};
@@ -453,39 +455,4 @@ fn ends_connection(error: &RedisError) -> bool {
         ErrorKind::ClusterConnectionNotFound,
     ];
     ELSEWHERE.contains(&error.kind()) || error.is_unrecoverable_error()
-}
-
-/// What an operator can do about an error whose text does not say it.
-fn explained(kind: ErrorKind, text: &str) -> Option<&'static str> {
-    let elsewhere = [ServerErrorKind::Moved, ServerErrorKind::Ask].map(ErrorKind::Server);
-    if elsewhere.contains(&kind) {
-        return Some(
-            "it is a node of a cluster: the cluster's nodes belong in the URL, separated by commas",
-        );
-    }
-    let wants_password = ["unauthenticated", "NOAUTH"];
-    let wants_password = wants_password.iter().any(|words| text.contains(words));
-    wants_password.then_some(
-        "it wants a password, which belongs in the URL: redis://user:password@host:6379/0",
-    )
-}
-
-/// The error in words. No error of the crate has the password.
-fn in_words(error: &RedisError) -> SharedError {
-    let (kind, text) = (error.kind(), error.to_string());
-    let text = match explained(kind, &text) {
-        Some(reason) => format!("{reason} ({text})").into(),
-        None => text.into(),
-    };
-    let is_unreadable = [ErrorKind::Parse, ErrorKind::UnexpectedReturnType].contains(&kind);
-    let is_refused = matches!(
-        kind,
-        ErrorKind::Server(_) | ErrorKind::Extension | ErrorKind::AuthenticationFailed
-    );
-    match (is_unreadable, is_refused) {
-        _ if error.is_timeout() => SharedError::Late,
-        (true, _) => SharedError::Unreadable,
-        (false, true) => SharedError::Refused(text),
-        (false, false) => SharedError::Connection(text),
-    }
 }
