@@ -3,8 +3,8 @@
 use ordgate::sandbox::{Sandbox, Settings};
 
 use super::super::{
-    Ground, RUNES, acting, before, block, height_of, probe_all, reply, retagged, targets, tip_of,
-    transaction,
+    Ground, RUNES, STATUSES, acting, before, block, height_of, probe_all, reply, retagged, targets,
+    tip_of, transaction,
 };
 use crate::support::{Gate, Upstream, until};
 
@@ -140,16 +140,29 @@ async fn an_answer_that_shows_a_reorg_is_fetched_once() {
 /// A tag of before says that the chain was rolled back, or that another server
 /// lags: what bears it is of no epoch, until the status has spoken.
 #[tokio::test]
-async fn an_answer_with_an_earlier_tips_tag_is_not_stored() {
-    let ground = Ground::new().await;
-    let (first, second) = (block(ground.tip() - 2), block(ground.tip() - 3));
-    ground.costs(&first, 1).await;
-    ground.sandbox.advance(1);
-    ground.probe().await;
-    ground.costs(&first, 1).await;
-    ground.sandbox.rollback(1);
-    ground.costs(&second, 1).await;
-    ground.costs(&second, 1).await;
+async fn an_answer_with_an_earlier_tips_tag_is_not_fresh() {
+    let sandbox = Sandbox::new(Settings::default());
+    let (upstream, gate) = (acting(&sandbox), Gate::new());
+    let gateway = before(&upstream, "").await;
+    let tip = sandbox.tip().height;
+    let (first, second) = (block(tip - 2), block(tip - 3));
+    gateway.get(&first).await;
+    sandbox.advance(1);
+    probe_all(&gateway).await;
+    gateway.get(&first).await;
+    sandbox.rollback(1);
+    // The first such answer has the tip probed soon: not before the second one.
+    for status in STATUSES {
+        upstream.once(status, reply(&sandbox, status).behind(&gate));
+    }
+    let truth = sandbox.answer(&http::Method::GET, &second, &http::HeaderMap::new());
+    for _ in 0..2 {
+        let answer = gateway.get(&second).await;
+        let cache_status = answer.must("cache-status");
+        assert!(cache_status.contains("; fwd="), "{cache_status}");
+        assert!(answer.body == truth.body, "{}", answer.text());
+    }
+    gate.open();
 }
 
 #[tokio::test]
