@@ -139,7 +139,7 @@ fn explain_filled(
     let decision = gateway.decide(route, &lookup, now);
     let next = next::of_filled(gateway, &lookup, decision, judged.as_ref());
     match is_in_tier {
-        true => next.from_shared_tier(),
+        true => next.shared_instead(),
         false => next,
     }
 }

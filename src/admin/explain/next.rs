@@ -46,7 +46,7 @@ impl Next {
 
     /// The same where other replicas have all that would be fetched: the engine is asked
     /// before the upstream.
-    pub(super) fn from_shared_tier(self) -> Self {
+    pub(super) fn shared_instead(self) -> Self {
         match self.does {
             "fetch" => Self::new(
                 "hit from the shared tier",
