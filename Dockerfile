@@ -23,7 +23,8 @@ RUN apt-get update --quiet && \
     apt-get install --yes --quiet --no-install-recommends binutils ca-certificates musl-tools && \
     rm -rf /var/lib/apt/lists/*
 RUN rustup target add "$(uname -m)-unknown-linux-musl"
-# The binary lists the crates that it is made of, for scanners.
+# The binary lists the crates that it is made of, for scanners, and some optional ones that it does
+# not use, which `cargo metadata` adds. ordgate.cdx.json of a release has no others.
 RUN cargo install --quiet --locked --root /opt/tools --version 0.7.7 cargo-auditable
 ENV PATH=/opt/tools/bin:$PATH
 WORKDIR /build
@@ -41,7 +42,8 @@ RUN mkdir -p src benches/fleet && \
 
 # What `ordgate --version` says: --build-arg COMMIT="$(git rev-parse HEAD)" --build-arg
 # COMMIT_TIME="$(git log -1 --format=%ct)". Not by the variables that build.rs reads: a change of
-# SOURCE_DATE_EPOCH builds dependencies anew.
+# SOURCE_DATE_EPOCH builds all C dependencies anew, since GCC reads it for __DATE__ (the crate cc
+# tells cargo so).
 ARG COMMIT
 ARG COMMIT_TIME
 COPY . .

@@ -209,8 +209,7 @@ mod tests {
     #[test]
     fn a_stored_response_ages_from_fresh_to_useless() {
         let cache = Cache::new(1 << 20, Arc::new(Chain::without_tips()));
-        let mut key = Key::begin(0);
-        key.buffer().extend_from_slice(b"/a");
+        let key = Key::of(0, "/a");
         let received = Moment::from_nanos(1 << 40);
         let stored = StoredResponse {
             status: StatusCode::OK,

@@ -30,6 +30,11 @@ enum Notification {
     Reloading { since: Option<NotifyState<'static>> },
     /// It is about to end. `sent` gets a message once the notification is sent.
     Stopping { sent: SyncSender<()> },
+    /// It ends since it could not start, or not go on. `sent` as above.
+    Failed {
+        status: String,
+        sent: SyncSender<()>,
+    },
     /// Its threads make progress.
     Watchdog,
 }
@@ -38,6 +43,8 @@ enum Notification {
 const QUEUE_LENGTH: usize = 16;
 /// How long the end of the process waits for its notification to be sent.
 const STOPPING_TIMEOUT: Duration = Duration::from_secs(1);
+/// The most bytes of a status: systemd ignores notifications of more than 4 KiB.
+const MAX_STATUS: usize = 1_000;
 
 impl Supervisor {
     /// The supervisor that `NOTIFY_SOCKET` names, if it is set.
@@ -58,8 +65,7 @@ impl Supervisor {
 
     /// The process serves.
     pub fn ready(&self, status: &str) {
-        // A status is a single line.
-        let status = status.replace('\n', " ");
+        let status = one_line(status);
         self.send(Notification::Ready { status });
     }
 
@@ -73,9 +79,21 @@ impl Supervisor {
     /// The process begins to stop. Returns when the notification is sent, and
     /// after at most a second.
     pub fn stopping(&self) {
+        self.send_and_wait(|sent| Notification::Stopping { sent });
+    }
+
+    /// The process is about to end with this error. `systemctl status` shows it even when
+    /// the restarts that follow have pushed the log's line out of what is shown. Returns as
+    /// [`stopping`](Self::stopping) does.
+    pub fn failed(&self, error: &str) {
+        let status = one_line(&format!("not running: {error}"));
+        self.send_and_wait(|sent| Notification::Failed { status, sent });
+    }
+
+    fn send_and_wait(&self, notification: impl FnOnce(SyncSender<()>) -> Notification) {
         let (sent, wait) = sync_channel(1);
-        self.send(Notification::Stopping { sent });
-        // The process stops in any case.
+        self.send(notification(sent));
+        // The process ends in any case.
         let _ = wait.recv_timeout(STOPPING_TIMEOUT);
     }
 
@@ -105,6 +123,13 @@ impl Supervisor {
     }
 }
 
+/// A status, which is a single line.
+fn one_line(text: &str) -> String {
+    let mut line = text.replace('\n', " ");
+    line.truncate(line.floor_char_boundary(MAX_STATUS));
+    line
+}
+
 /// Sends notifications to the supervisor, one after another.
 fn run_notifier(notifications: &Receiver<Notification>) {
     let mut is_stopping = false;
@@ -129,6 +154,9 @@ fn run_notifier(notifications: &Receiver<Notification>) {
                     NotifyState::Status("draining: requests in progress finish"),
                 ])
             }
+            Notification::Failed { status, .. } => {
+                sd_notify::notify(&[NotifyState::Status(status)])
+            }
             Notification::Watchdog => sd_notify::notify(&[NotifyState::Watchdog]),
         };
         if let Err(error) = sent
@@ -137,7 +165,7 @@ fn run_notifier(notifications: &Receiver<Notification>) {
             has_failed = true;
             tracing::warn!(%error, "the supervisor cannot be notified: check NOTIFY_SOCKET; further failures are not logged");
         }
-        if let Notification::Stopping { sent } = notification {
+        if let Notification::Stopping { sent } | Notification::Failed { sent, .. } = notification {
             // The receiver may have timed out.
             let _ = sent.send(());
         }

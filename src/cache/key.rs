@@ -21,6 +21,13 @@ impl Key {
         Self(bytes)
     }
 
+    /// The key of a route and a canonical target.
+    pub(crate) fn of(route: u16, target: &str) -> Self {
+        let mut key = Self::begin(route);
+        key.buffer().extend_from_slice(target.as_bytes());
+        key
+    }
+
     /// The buffer to which the target is appended. It must be ASCII: `validate`
     /// percent-encodes the rest.
     pub fn buffer(&mut self) -> &mut Vec<u8> {
@@ -81,8 +88,7 @@ mod tests {
 
     #[test]
     fn a_key_has_a_route_and_a_target() {
-        let mut key = Key::begin(300);
-        key.buffer().extend_from_slice(b"/a?b=c");
+        let key = Key::of(300, "/a?b=c");
         assert_eq!((key.route(), key.target()), (300, "/a?b=c"));
         assert_eq!(key.clone().into_boxed()[..], *key.as_bytes());
     }

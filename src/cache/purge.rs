@@ -200,9 +200,7 @@ mod tests {
     use crate::cache::key::Key;
 
     fn key(route: u16, target: &str) -> Key {
-        let mut key = Key::begin(route);
-        key.buffer().extend_from_slice(target.as_bytes());
-        key
+        Key::of(route, target)
     }
 
     #[test]

@@ -62,6 +62,26 @@ pub struct Stored<A> {
     pub attached: A,
 }
 
+#[cfg(test)]
+impl<A> Stored<A> {
+    /// A JSON response of tests, received at the start, with a lifetime of 9 s.
+    pub(crate) fn of_tests(body: impl Into<Bytes>, attached: A) -> Self {
+        let content_type = HeaderValue::from_static("application/json");
+        Self {
+            status: StatusCode::OK,
+            body: body.into(),
+            etag: HeaderValue::from_static("\"e\""),
+            metadata: Metadata::of(content_type, super::metadata::ClientFreshness::Nothing),
+            received: Moment::default(),
+            lifetime: Duration::from_secs(9),
+            took: Duration::ZERO,
+            checked: CheckedSequence::default(),
+            encodings: Encodings::default(),
+            attached,
+        }
+    }
+}
+
 /// `wire::Body` sends the body from here without a copy.
 impl<A> AsRef<[u8]> for Stored<A> {
     fn as_ref(&self) -> &[u8] {

@@ -136,9 +136,8 @@ impl Chain {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::chain::finality::FinalitySettings;
     use crate::chain::ledger::Observation;
-    use crate::chain::{KnownRun, LookAhead, Settings, TipSource};
+    use crate::chain::{KnownRun, Settings};
     use crate::pages::Block;
 
     const NOW: Moment = Moment::from_nanos(1 << 50);
@@ -150,20 +149,7 @@ mod tests {
     }
 
     fn chain() -> Chain {
-        Chain::new(&Settings {
-            times: FinalitySettings::default(),
-            index_blocks: 100,
-            hash_zeros: 8,
-            look_ahead: LookAhead::default(),
-            tips: vec![TipSource {
-                name: "runes".into(),
-                path: Some("/".into()),
-                height: "block_height".into(),
-                every: Duration::from_secs(5),
-                upstream: 0,
-                upstream_name: "default".into(),
-            }],
-        })
+        Chain::new(&Settings::of_tests())
     }
 
     /// The upstream has a tip, and answers with it and a block.

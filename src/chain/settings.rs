@@ -25,6 +25,27 @@ pub struct Settings {
     pub tips: Vec<TipSource>,
 }
 
+#[cfg(test)]
+impl Settings {
+    /// Those of tests: one tip, which is probed every 5 s.
+    pub(crate) fn of_tests() -> Self {
+        Self {
+            times: FinalitySettings::default(),
+            index_blocks: 100,
+            hash_zeros: 8,
+            look_ahead: LookAhead::default(),
+            tips: vec![TipSource {
+                name: "runes".into(),
+                path: Some("/".into()),
+                height: "block_height".into(),
+                every: Duration::from_secs(5),
+                upstream: 0,
+                upstream_name: "default".into(),
+            }],
+        }
+    }
+}
+
 /// What is fetched before clients request it, with spare budget.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct LookAhead {

@@ -17,6 +17,15 @@ use super::sandbox::CONTROL_ROUTES;
 use super::{ServeFlags, print};
 
 pub(super) fn serve(flags: ServeFlags) -> Result<ExitCode> {
+    let done = start(flags);
+    if let Err(error) = &done {
+        Supervisor::from_env().failed(&format!("{error:#}"));
+    }
+    done
+}
+
+/// Starts the server, and returns when it has ended.
+fn start(flags: ServeFlags) -> Result<ExitCode> {
     // Before there are threads.
     let sockets = supervisor::inherited_sockets()?;
     let passed = match sockets.are_loopback() {

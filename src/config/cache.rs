@@ -70,14 +70,8 @@ pub(super) fn fit_part_and_whole(
         (false, _) => part.value = part.value.min(whole.value),
         (true, false) => whole.value = whole.value.max(part.value),
         (true, true) if **part > **whole && !part.is_wrong && !whole.is_wrong => {
-            let whole = path.key(whole_name);
-            path.key(part_name).problem(
-                part.at_or(at),
-                format!(
-                    "is longer than {}; allowed is at most as long",
-                    whole.name()
-                ),
-            );
+            let than = (path, whole_name);
+            report_length(than, part_name, part.at_or(at), ("longer", "most"));
         }
         (true, true) => {}
     }
@@ -95,13 +89,22 @@ pub(super) fn fit_least_and_most(
         most.value = most.value.max(least.value);
     }
     if **most < **least && !most.is_wrong && !least.is_wrong {
-        let least = path.key(least_name);
-        path.key(most_name).problem(
-            most.at_or(at),
-            format!(
-                "is shorter than {}; allowed is at least as long",
-                least.name()
-            ),
-        );
+        let than = (path, least_name);
+        report_length(than, most_name, most.at_or(at), ("shorter", "least"));
     }
+}
+
+/// Reports that a key's value is longer or shorter than that of another one may be.
+fn report_length(
+    (path, other): (&Path<'_>, &str),
+    name: &str,
+    at: &FileSpan,
+    (is, allowed): (&str, &str),
+) {
+    let other = path.key(other);
+    let text = format!(
+        "is {is} than {}; allowed is at {allowed} as long",
+        other.name()
+    );
+    path.key(name).problem(at, text);
 }

@@ -412,8 +412,7 @@ impl PurgeLog {
         target: &str,
         subject: PurgeSubject<'_>,
     ) -> bool {
-        let mut key = Key::begin(0);
-        key.buffer().extend_from_slice(target.as_bytes());
+        let key = Key::of(0, target);
         let subject = PurgeSubject {
             key: key.as_bytes(),
             ..subject

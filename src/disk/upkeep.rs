@@ -233,9 +233,7 @@ mod tests {
     const DIGEST: MeaningDigest = MeaningDigest([5; 32]);
 
     fn key(target: &str) -> Key {
-        let mut key = Key::begin(ROUTE);
-        key.buffer().extend_from_slice(target.as_bytes());
-        key
+        Key::of(ROUTE, target)
     }
 
     fn checked(tier: &Tier) -> Checked {

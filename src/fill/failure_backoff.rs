@@ -177,9 +177,7 @@ mod tests {
     use crate::upstream::TimedOut;
 
     fn key(target: &str) -> Key {
-        let mut key = Key::begin(0);
-        key.buffer().extend_from_slice(target.as_bytes());
-        key
+        Key::of(0, target)
     }
 
     fn at(millis: u64) -> Moment {

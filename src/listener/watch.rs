@@ -28,6 +28,16 @@ pub struct ConnectionTimeouts {
 }
 
 impl ConnectionTimeouts {
+    /// Those of the tests of this layer.
+    #[cfg(test)]
+    pub(super) const OF_TESTS: Self = Self {
+        header_timeout: Duration::from_secs(10),
+        idle_timeout: Duration::from_secs(60),
+        half_closed_timeout: Duration::from_secs(10),
+        write_timeout: Duration::from_secs(30),
+        min_send_rate: 1000,
+    };
+
     /// The shortest timeout: no deadline that is set later can be nearer than this.
     pub(super) fn shortest(&self) -> Duration {
         let either = self.header_timeout.min(self.idle_timeout);
@@ -104,13 +114,7 @@ mod tests {
     use super::*;
     use crate::wire::head::HeadFault;
 
-    const TIMES: ConnectionTimeouts = ConnectionTimeouts {
-        header_timeout: Duration::from_secs(10),
-        idle_timeout: Duration::from_secs(60),
-        half_closed_timeout: Duration::from_secs(10),
-        write_timeout: Duration::from_secs(30),
-        min_send_rate: 1000,
-    };
+    const TIMES: ConnectionTimeouts = ConnectionTimeouts::OF_TESTS;
 
     fn at(seconds: u64) -> Moment {
         Moment::from_nanos(1 << 50) + Duration::from_secs(seconds)

@@ -178,8 +178,7 @@ impl Fetch {
                 if !other.may_have_stored(own) {
                     continue;
                 }
-                let mut key = Key::begin(other.number);
-                key.buffer().extend_from_slice(own.as_bytes());
+                let key = Key::of(other.number, own);
                 relay.cache.store().remove(&key);
                 if let Some(tier) = &relay.tier {
                     tier.invalidate(&key);

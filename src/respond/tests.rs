@@ -4,10 +4,7 @@ use http::HeaderName;
 
 use super::*;
 use crate::cache::Attached;
-use crate::cache::encodings::Encodings;
 use crate::cache::metadata::{ClientFreshness, Metadata};
-use crate::cache::sequence::CheckedSequence;
-use crate::clock::Moment;
 use crate::limit::TooManyRequests;
 
 fn context(fields: &HeaderMap) -> ResponseContext<'_> {
@@ -78,18 +75,12 @@ fn only_allowed_origins_are_allowed() {
 fn stored(status: StatusCode, etag: &'static str) -> Arc<StoredResponse> {
     Arc::new(StoredResponse {
         status,
-        body: "{}".into(),
         etag: HeaderValue::from_static(etag),
         metadata: Metadata::of(
             HeaderValue::from_static("application/json"),
             ClientFreshness::For(Duration::from_secs(7)),
         ),
-        received: Moment::default(),
-        lifetime: Duration::from_secs(9),
-        took: Duration::ZERO,
-        checked: CheckedSequence::default(),
-        encodings: Encodings::default(),
-        attached: Attached::default(),
+        ..StoredResponse::of_tests("{}", Attached::default())
     })
 }
 

@@ -111,9 +111,7 @@ mod tests {
     use super::*;
 
     fn key(target: &str) -> Key {
-        let mut key = Key::begin(7);
-        key.buffer().extend_from_slice(target.as_bytes());
-        key
+        Key::of(7, target)
     }
 
     const BLOCK: &str = "/runes/v1/blocks/840000/activity?limit=20&offset=40&operation_type=mint";

@@ -29,6 +29,7 @@
 //! that nobody has sent; and a purge that only one process knew which has ended, because
 //! the engine was away or has lost it, and all others were away too.
 
+mod awaited;
 mod cooldown;
 mod file;
 mod follow;
@@ -193,7 +194,7 @@ impl Journal {
         };
         let tag = format!("{{{prefix}:j}}");
         let mut machine = JournalMachine::new(process, name.into(), saved, clock.since_boot());
-        // If it is known, it had the directory, which this one has now: it has ended.
+        // It is known only if it had the directory, which this one has now: it has ended.
         machine.set_predecessor(predecessor);
         Arc::new(Self {
             keys: [tag.clone(), format!("{tag}:s"), format!("{tag}:u")],
@@ -246,8 +247,7 @@ impl Journal {
         target: &str,
         subject: PurgeSubject<'_>,
     ) -> bool {
-        let mut key = Key::begin(0);
-        key.buffer().extend_from_slice(target.as_bytes());
+        let key = Key::of(0, target);
         let subject = PurgeSubject {
             key: key.as_bytes(),
             ..subject

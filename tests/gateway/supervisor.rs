@@ -53,6 +53,34 @@ impl NotifySocket {
 }
 
 #[tokio::test]
+async fn systemd_gets_the_reason_for_which_it_does_not_start() {
+    let notify = NotifySocket::new();
+    let long: String = (0..1000)
+        .map(|number| format!("key{number} = 1\n"))
+        .collect();
+    for (text, expected) in [
+        ("[server]\nwokers = 1\n", ":2:1: unknown key server.wokers"),
+        ("", "there is no upstream"),
+        // systemd ignores a notification of more than 4 KiB.
+        (&long, ":1:1: unknown key key0"),
+    ] {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        let config = file.path().display().to_string();
+        let variables = [("NOTIFY_SOCKET", &*notify.path)];
+        let left = Process::run(&["serve", "--config", &config], &variables);
+        assert_eq!(left.code(), Some(2), "{}", left.errors);
+        let status = notify.next().await;
+        assert!(status.starts_with("STATUS=not running: "), "{status}");
+        assert!(status.contains(expected), "{status}");
+        assert!(
+            status.len() < 1100 && status.lines().count() == 1,
+            "{status}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn systemd_is_notified_of_readiness_reloads_and_the_end() {
     let notify = NotifySocket::new();
     let file = tempfile::NamedTempFile::new().unwrap();

@@ -6,22 +6,11 @@ use ordgate::shared::engine::entries::{
     EntryName, FillToken, FoundEntry, GET, GIVE_UP, GivenUp, LookUp, PUT, PutEntry,
 };
 
+use super::scripts::Dice;
 use super::servers::{Answer, Connection, Server, is_installed, wait_for};
 
-/// Random numbers (xorshift64*).
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % limit
-    }
-
-    fn token(&mut self) -> FillToken {
-        FillToken(u128::from(self.below(4)) << 64 | 1)
-    }
+fn random_token(dice: &mut Dice) -> FillToken {
+    FillToken(u128::from(dice.below(4)) << 64 | 1)
 }
 
 struct Scripts {
@@ -110,8 +99,8 @@ fn the_scripts_for_responses_and_their_model_agree() {
             match dice.below(9) {
                 0..4 => {
                     let look_up = LookUp {
-                        unusable: (dice.below(2) == 0).then(|| dice.token()),
-                        token: dice.token(),
+                        unusable: (dice.below(2) == 0).then(|| random_token(&mut dice)),
+                        token: random_token(&mut dice),
                         lock_ms: dice.below(4).min(1) * 600_000,
                     };
                     let modelled = model.look_up(&look_up);
@@ -127,7 +116,7 @@ fn the_scripts_for_responses_and_their_model_agree() {
                 }
                 4..6 => {
                     let entry = PutEntry {
-                        token: dice.token(),
+                        token: random_token(&mut dice),
                         generation: ["a", "b"][dice.below(2) as usize].repeat(16),
                         record: format!("{:020}", dice.below(20)),
                         received_ms: dice.below(3) + 1_700_000_000_000,
@@ -138,7 +127,7 @@ fn the_scripts_for_responses_and_their_model_agree() {
                 }
                 6 => {
                     let given_up = GivenUp {
-                        token: dice.token(),
+                        token: random_token(&mut dice),
                         unlocked_ms: dice.below(2) * 600_000,
                     };
                     let modelled = model.give_up(given_up);

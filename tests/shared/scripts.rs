@@ -13,10 +13,10 @@ use super::servers::{Answer, Connection, Server, is_installed, wait_for};
 const KEY: &str = "{test:b:0123456789abcdef}";
 
 /// Random numbers (xorshift64*).
-struct Dice(u64);
+pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
-    fn below(&mut self, limit: u64) -> u64 {
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;

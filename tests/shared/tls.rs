@@ -1,6 +1,6 @@
 //! The whole program with an engine that is reached by TLS, or by a unix socket.
 
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 
@@ -41,16 +41,22 @@ fn start(port: u16, directory: &std::path::Path) -> (Server, String) {
     (Server::start_with(&options), authority)
 }
 
-/// What a process that trusts the authorities of this file says of the engine, when its
-/// status or last error has this text.
-async fn status(url: &str, authorities: &str, expected: &str) -> serde_json::Value {
-    let upstream = Upstream::start();
+/// A process that trusts the authorities of this file, and its admin listener.
+fn trusting(upstream: &Upstream, url: &str, authorities: &str) -> (Process, SocketAddr) {
     let variables = [
         ("ORDGATE_SHARED_URL", url),
         ("ORDGATE_SHARED_REPLICAS", "2"),
         ("SSL_CERT_FILE", authorities),
     ];
-    let (_process, _, admin) = Process::before(&upstream, &[], &variables);
+    let (process, _, admin) = Process::before(upstream, &[], &variables);
+    (process, admin)
+}
+
+/// What a process that trusts the authorities of this file says of the engine, when its
+/// status or last error has this text.
+async fn status(url: &str, authorities: &str, expected: &str) -> serde_json::Value {
+    let upstream = Upstream::start();
+    let (_process, admin) = trusting(&upstream, url, authorities);
     let mut last = serde_json::Value::Null;
     for _ in 0..1500 {
         let status = Client::connect(admin).await.get("/status").await.json();
@@ -71,12 +77,7 @@ async fn status(url: &str, authorities: &str, expected: &str) -> serde_json::Val
 /// Waits until a process with this engine is in sync with the journal, and purges there.
 async fn purge_by_the_journal(url: &str, authorities: &str) {
     let upstream = Upstream::start();
-    let variables = [
-        ("ORDGATE_SHARED_URL", url),
-        ("ORDGATE_SHARED_REPLICAS", "2"),
-        ("SSL_CERT_FILE", authorities),
-    ];
-    let (_process, _, admin) = Process::before(&upstream, &[], &variables);
+    let (_process, admin) = trusting(&upstream, url, authorities);
     let mut records = 0;
     for attempt in 0..1500 {
         let mut client = Client::connect(admin).await;

@@ -34,6 +34,11 @@ impl Left {
     pub(crate) fn code(&self) -> Option<i32> {
         self.status.code()
     }
+
+    /// Checks that it has printed this.
+    pub(crate) fn printed(&self, part: &str) {
+        assert!(self.out.contains(part), "no {part:?} in {}", self.out);
+    }
 }
 
 impl Process {

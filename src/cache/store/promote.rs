@@ -83,36 +83,15 @@ impl<A: Attachment> Store<A> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use http::{HeaderValue, StatusCode};
-
     use super::*;
-    use crate::cache::encodings::Encodings;
-    use crate::cache::metadata::{ClientFreshness, Metadata};
     use crate::cache::purge::Purge;
-    use crate::clock::Moment;
 
     fn key(target: &str) -> Key {
-        let mut key = Key::begin(3);
-        key.buffer().extend_from_slice(target.as_bytes());
-        key
+        Key::of(3, target)
     }
 
     fn stored(body: &'static str) -> Arc<Stored<()>> {
-        let content_type = HeaderValue::from_static("application/json");
-        Arc::new(Stored {
-            status: StatusCode::OK,
-            body: body.into(),
-            etag: HeaderValue::from_static("\"e\""),
-            metadata: Metadata::of(content_type, ClientFreshness::Nothing),
-            received: Moment::default(),
-            lifetime: Duration::from_secs(9),
-            took: Duration::ZERO,
-            checked: CheckedSequence::default(),
-            encodings: Encodings::default(),
-            attached: (),
-        })
+        Arc::new(Stored::of_tests(body, ()))
     }
 
     #[test]

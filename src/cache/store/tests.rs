@@ -3,19 +3,16 @@
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{HeaderMap, StatusCode};
 
 use super::*;
 use crate::cache::encodings::Encodings;
-use crate::cache::metadata::{ClientFreshness, Metadata};
 use crate::cache::purge::Purge;
 use crate::cache::reuse;
 use crate::cache::vary::Nominated;
 
 fn key(target: &str) -> Key {
-    let mut key = Key::begin(0);
-    key.buffer().extend_from_slice(target.as_bytes());
-    key
+    Key::of(0, target)
 }
 
 /// An attachment that triples the lifetime.
@@ -30,19 +27,8 @@ impl Attachment for Live {
 
 fn stored(size: usize, lifetime: u64) -> Arc<Stored<Live>> {
     Arc::new(Stored {
-        status: StatusCode::OK,
-        body: vec![b'x'; size].into(),
-        etag: HeaderValue::from_static("\"e\""),
-        metadata: Metadata::of(
-            HeaderValue::from_static("application/json"),
-            ClientFreshness::Nothing,
-        ),
-        received: Moment::default(),
         lifetime: Duration::from_secs(lifetime),
-        took: Duration::ZERO,
-        checked: CheckedSequence::default(),
-        encodings: Encodings::default(),
-        attached: Live(false),
+        ..Stored::of_tests(vec![b'x'; size], Live(false))
     })
 }
 

@@ -1,28 +1,12 @@
 //! Freshness and age of stored responses, as tips change and are lost.
 
 use super::*;
-use crate::chain::finality::FinalitySettings;
+use crate::chain::Settings;
 use crate::chain::ledger::{NO_EPOCH, Observation};
-use crate::chain::{LookAhead, Settings, TipSource};
 use crate::pages::Block;
 
-const EVERY: u64 = 5;
-
 fn chain() -> Chain {
-    Chain::new(&Settings {
-        times: FinalitySettings::default(),
-        index_blocks: 100,
-        hash_zeros: 8,
-        look_ahead: LookAhead::default(),
-        tips: vec![TipSource {
-            name: "runes".into(),
-            path: Some("/runes/v1/".into()),
-            height: "block_height".into(),
-            every: Duration::from_secs(EVERY),
-            upstream: 0,
-            upstream_name: "default".into(),
-        }],
-    })
+    Chain::new(&Settings::of_tests())
 }
 
 fn at(seconds: u64) -> Moment {

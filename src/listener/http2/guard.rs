@@ -276,17 +276,9 @@ fn number(bytes: &[u8]) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
-    const TIMES: ConnectionTimeouts = ConnectionTimeouts {
-        header_timeout: Duration::from_secs(10),
-        idle_timeout: Duration::from_secs(60),
-        half_closed_timeout: Duration::from_secs(10),
-        write_timeout: Duration::from_secs(30),
-        min_send_rate: 1000,
-    };
+    const TIMES: ConnectionTimeouts = ConnectionTimeouts::OF_TESTS;
 
     fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
         let head = FrameHead {

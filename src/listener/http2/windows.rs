@@ -254,13 +254,7 @@ mod tests {
 
     use super::*;
 
-    const TIMES: ConnectionTimeouts = ConnectionTimeouts {
-        header_timeout: Duration::from_secs(10),
-        idle_timeout: Duration::from_secs(60),
-        half_closed_timeout: Duration::from_secs(10),
-        write_timeout: Duration::from_secs(30),
-        min_send_rate: 1000,
-    };
+    const TIMES: ConnectionTimeouts = ConnectionTimeouts::OF_TESTS;
 
     fn at(seconds: u64) -> Moment {
         Moment::from_nanos(1 << 50) + Duration::from_secs(seconds)

@@ -191,18 +191,19 @@ impl Journal {
             };
             let now = self.clock.now();
             let is_same = |(saved, at): &(_, Moment)| {
-                Some(*saved) == position && now.since(*at) < SAVE_UNCHANGED
+                Some(saved) == position.as_ref() && now.since(*at) < SAVE_UNCHANGED
             };
             let directory = self.state.directory().cloned();
-            let (Some(position), Some(directory)) = (position, directory) else {
-                continue;
-            };
             let is_current = synced.is_some_and(|ago| ago < SAVE_EVERY);
             if last.as_ref().is_some_and(is_same) || !is_current {
                 continue;
             }
+            let (Some(position), Some(directory)) = (position, directory) else {
+                continue;
+            };
             let process = read(&self.machine).process();
             let (disk, wall) = (lock(&self.local).disk.clone(), self.clock.system_time());
+            let to_save = position.clone();
             let saved = tokio::task::spawn_blocking(move || {
                 // First what was applied, then that it was.
                 disk.map_or(Ok(()), |disk| disk.sync_purges())?;
@@ -210,7 +211,7 @@ impl Journal {
                     directory.path(),
                     directory.identity(),
                     process,
-                    position,
+                    &to_save,
                     wall,
                 )
             });

@@ -13,9 +13,9 @@ use crate::cache::etag::etag;
 use crate::cache::metadata::{ClientFreshness, Metadata};
 use crate::cache::sequence::CheckedSequence;
 use crate::cache::{Attached, StoredResponse};
-use crate::chain::finality::{Class, FinalitySettings};
+use crate::chain::finality::Class;
 use crate::chain::ledger::Observation;
-use crate::chain::{Chain, ChainStamp, LookAhead, Settings, TipMark, TipSource};
+use crate::chain::{Chain, ChainStamp, Settings, TipMark};
 use crate::clock::Moment;
 use crate::pages::Block;
 use crate::portable::codec::{Head, KeptStamp};
@@ -162,20 +162,7 @@ fn what_is_newer_than_the_engines_clock_has_no_age() {
 
 /// A chain with a tip that an answer has borne.
 fn chain_at(height: u32, branch: u8) -> Chain {
-    let chain = Chain::new(&Settings {
-        times: FinalitySettings::default(),
-        index_blocks: 100,
-        hash_zeros: 8,
-        look_ahead: LookAhead::default(),
-        tips: vec![TipSource {
-            name: "runes".into(),
-            path: Some("/".into()),
-            height: "block_height".into(),
-            every: Duration::from_secs(5),
-            upstream: 0,
-            upstream_name: "default".into(),
-        }],
-    });
+    let chain = Chain::new(&Settings::of_tests());
     learn(&chain, height, branch, &[]);
     chain
 }
@@ -210,13 +197,7 @@ fn what_may_be_used_by_what_is_known_of_the_chain() {
     let reorganised = chain_at(100, 0);
     learn(&reorganised, 100, 1, &[]);
     let other = chain_at(100, 1);
-    let unknown = Chain::new(&Settings {
-        times: FinalitySettings::default(),
-        index_blocks: 100,
-        hash_zeros: 8,
-        look_ahead: LookAhead::default(),
-        tips: Vec::new(),
-    });
+    let unknown = Chain::without_tips();
     let chains = [&same, &later, &reorganised, &other, &unknown];
     let (tip, higher) = (Some(mark(100, 0)), Some((99, 101)));
     let table = [

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use super::file;
+use super::{DOCUMENTATION, file};
 use crate::support::Process;
 
 /// A row of a table; nothing is expected where both accept it.
@@ -423,15 +423,8 @@ fn without_an_upstream_the_values_are_printed_too() {
         "{}",
         left.errors
     );
-    assert!(
-        left.out.contains("lacks the URL of an upstream"),
-        "{}",
-        left.out
-    );
-    assert!(
-        left.out
-            .contains("# The most requests that a client may send at once")
-    );
+    left.printed("lacks the URL of an upstream");
+    left.printed(DOCUMENTATION);
 }
 
 #[test]

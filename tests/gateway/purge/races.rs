@@ -9,9 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use socket2::SockRef;
 
 use super::text;
-use crate::support::{
-    Answer, BLOCK, Client, Gate, Reply, Setup, TOKEN, Upstream, encoded, token, until,
-};
+use crate::support::{Answer, BLOCK, Gate, Reply, Setup, TOKEN, Upstream, encoded, token, until};
 
 /// An upstream with status paths, whose other answers have a number that grows
 /// with each request; what is asked, and where the number stands.

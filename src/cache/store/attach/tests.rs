@@ -6,38 +6,18 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use http::{HeaderValue, StatusCode};
-
 use super::*;
-use crate::cache::encodings::{EncodedBody, Encodings};
-use crate::cache::metadata::{ClientFreshness, Metadata};
+use crate::cache::encodings::EncodedBody;
 use crate::cache::purge::Purge;
-use crate::cache::sequence::CheckedSequence;
 use crate::cache::stored::Stored;
 use crate::clock::Moment;
 
 fn key(target: &str) -> Key {
-    let mut key = Key::begin(0);
-    key.buffer().extend_from_slice(target.as_bytes());
-    key
+    Key::of(0, target)
 }
 
 fn stored(size: usize) -> Arc<Stored<()>> {
-    Arc::new(Stored {
-        status: StatusCode::OK,
-        body: vec![b'x'; size].into(),
-        etag: HeaderValue::from_static("\"e\""),
-        metadata: Metadata::of(
-            HeaderValue::from_static("application/json"),
-            ClientFreshness::Nothing,
-        ),
-        received: Moment::default(),
-        lifetime: Duration::from_secs(9),
-        took: Duration::ZERO,
-        checked: CheckedSequence::default(),
-        encodings: Encodings::default(),
-        attached: (),
-    })
+    Arc::new(Stored::of_tests(vec![b'x'; size], ()))
 }
 
 /// The encoded forms of a body that was requested in a coding twice.

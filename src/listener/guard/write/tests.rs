@@ -14,13 +14,7 @@ use crate::wire::activity::Activity;
 use crate::wire::head::HeadBounds;
 
 const SECOND: Duration = Duration::from_secs(1);
-const TIMES: ConnectionTimeouts = ConnectionTimeouts {
-    header_timeout: SECOND.saturating_mul(10),
-    idle_timeout: SECOND.saturating_mul(60),
-    half_closed_timeout: SECOND.saturating_mul(10),
-    write_timeout: SECOND.saturating_mul(30),
-    min_send_rate: 1000,
-};
+const TIMES: ConnectionTimeouts = ConnectionTimeouts::OF_TESTS;
 
 /// A client's connection, and what is known of it.
 struct Connection {

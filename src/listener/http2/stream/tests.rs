@@ -10,13 +10,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 #[test]
 fn what_a_stream_holds_is_blocked_until_it_is_sent() {
-    let times = ConnectionTimeouts {
-        header_timeout: SECOND * 10,
-        idle_timeout: SECOND * 60,
-        half_closed_timeout: SECOND * 10,
-        write_timeout: SECOND * 30,
-        min_send_rate: 1000,
-    };
+    let times = ConnectionTimeouts::OF_TESTS;
     let clock = Clock::manual();
     let activity = Arc::new(Activity::new(clock.now()));
     let io = HoldingStream::default();

@@ -14,6 +14,9 @@ use crate::shared::allowance::ProcessId;
 
 pub(super) const LIFE: &str = "one";
 
+/// The engine's time at 0 s, in microseconds.
+pub(super) const TIME: u64 = 10_000_000_000;
+
 pub(super) fn at(seconds: u64) -> Duration {
     Duration::from_secs(10_000 + seconds)
 }
@@ -21,6 +24,13 @@ pub(super) fn at(seconds: u64) -> Duration {
 pub(super) fn text(number: usize) -> JournalRecord {
     let text = Purge::Text(format!("{number}").into());
     JournalRecord::Purge(LoggedPurge::new(&text, None, None))
+}
+
+/// Appends records with these numbers.
+pub(super) fn append(machine: &mut JournalMachine, numbers: impl IntoIterator<Item = usize>) {
+    for number in numbers {
+        machine.append(text(number));
+    }
 }
 
 pub(super) fn apply(number: usize) -> JournalEffect {
@@ -69,12 +79,8 @@ fn everything(effects: &[JournalEffect]) -> bool {
 }
 
 pub(super) fn saved(machine: &JournalMachine, age: Duration) -> SavedPosition {
-    let (position, last) = machine.position_to_save().unwrap();
-    SavedPosition {
-        position,
-        last,
-        age,
-    }
+    let applied = machine.position_to_save().unwrap();
+    SavedPosition { applied, age }
 }
 
 #[test]
@@ -105,9 +111,9 @@ fn a_record_that_was_answered_late_is_appended_once() {
     let mut one = machine(1, None);
     one.append(text(1));
     let request = one.next_request(at(0), false, false);
-    model::sync(&mut engine, (LIFE, 0), &request);
+    model::sync(&mut engine, (LIFE, TIME), &request);
     one.lost(request.sequence);
-    model::sync(&mut engine, (LIFE, 0), &request);
+    model::sync(&mut engine, (LIFE, TIME), &request);
     sync_all(&mut one, &mut engine, at(1));
     assert_eq!(engine.unwrap().count, 1);
 }
@@ -143,7 +149,7 @@ fn a_replica_that_leaves_is_not_named() {
     sync_all(&mut two, &mut engine, at(0));
     sync_all(&mut one, &mut engine, at(0));
     let last = two.next_request(at(1), false, true);
-    model::sync(&mut engine, (LIFE, 0), &last);
+    model::sync(&mut engine, (LIFE, TIME), &last);
     sync_all(&mut one, &mut engine, at(1));
     assert_eq!(one.others().iter().count(), 0);
 }
@@ -152,15 +158,13 @@ fn a_replica_that_leaves_is_not_named() {
 fn after_a_restart_only_later_records_apply() {
     let mut engine = None;
     let (mut one, mut two) = (machine(1, None), machine(2, None));
-    for number in 0..100 {
-        one.append(text(number));
-    }
+    append(&mut one, 0..100);
     sync_all(&mut one, &mut engine, at(0));
     sync_all(&mut two, &mut engine, at(0));
     let saved = saved(&two, Duration::from_secs(3600));
     let uid = one.append(text(100));
     sync_all(&mut one, &mut engine, at(1));
-    let mut again = machine(3, Some(saved));
+    let mut again = machine(3, Some(saved.clone()));
     let request = again.next_request(at(1), true, false);
     assert_eq!(
         request.followed.unwrap().applied,
@@ -174,7 +178,7 @@ fn after_a_restart_only_later_records_apply() {
     // Its history reaches back to the first record.
     let beginning = JournalPosition {
         record: 0,
-        ..saved.position
+        ..saved.applied.position
     };
     assert_eq!(again.since(beginning).unwrap().count(), 101);
     sync_all(&mut one, &mut engine, at(1));
@@ -189,15 +193,13 @@ fn a_restart_after_records_were_trimmed_purges_everything() {
     sync_all(&mut one, &mut engine, at(0));
     sync_all(&mut two, &mut engine, at(0));
     let saved = saved(&two, Duration::ZERO);
-    for number in 2..=5 {
-        one.append(text(number));
-    }
+    append(&mut one, 2..=5);
     sync_all(&mut one, &mut engine, at(0));
     engine.as_mut().unwrap().records.drain(..3);
-    let mut again = machine(3, Some(saved));
+    let mut again = machine(3, Some(saved.clone()));
     let effects = sync_all(&mut again, &mut engine, at(1));
     assert!(everything(&effects) && again.counts().gaps == 1);
-    assert!(again.since(saved.position).is_none());
+    assert!(again.since(saved.applied.position).is_none());
     assert_eq!(sync_all(&mut again, &mut engine, at(1)), []);
 }
 
@@ -206,12 +208,10 @@ fn a_record_that_somebody_has_deleted_is_a_gap_once() {
     let mut engine = None;
     let (mut one, mut two) = (machine(1, None), machine(2, None));
     sync_all(&mut two, &mut engine, at(0));
-    for number in 1..=5 {
-        one.append(text(number));
-    }
+    append(&mut one, 1..=5);
     sync_all(&mut one, &mut engine, at(0));
     let request = two.next_request(at(0), true, false);
-    let mut reply = model::sync(&mut engine, (LIFE, 0), &request);
+    let mut reply = model::sync(&mut engine, (LIFE, TIME), &request);
     reply.records.remove(2);
     let effects = two.answered(at(0), request.sequence, reply);
     assert_eq!(effects.len(), 5, "{effects:?}");
@@ -247,9 +247,7 @@ fn what_was_purged_is_sent_again_to_a_new_generation() {
     let mut engine = None;
     let (mut one, mut two) = (machine(1, None), machine(2, None));
     sync_all(&mut two, &mut engine, at(0));
-    for number in 0..200 {
-        one.append(text(number));
-    }
+    append(&mut one, 0..200);
     sync_all(&mut one, &mut engine, at(0));
     // The other has read half of them, and now they are gone.
     sync_once(&mut two, &mut engine, at(0));
@@ -270,9 +268,7 @@ fn what_was_purged_is_sent_again_to_a_new_generation() {
 #[test]
 fn a_full_outbox_becomes_one_purge_of_everything() {
     let mut one = machine(1, None);
-    for number in 0..MOST_WAITING + 10 {
-        one.append(text(number));
-    }
+    append(&mut one, 0..MOST_WAITING + 10);
     let mut engine = None;
     assert_eq!(sync_all(&mut one, &mut engine, at(0)), []);
     let mut two = machine(2, None);
@@ -307,7 +303,7 @@ fn a_reply_to_a_word_that_was_given_up_changes_nothing() {
     let mut engine = None;
     let mut one = machine(1, None);
     let request = one.next_request(at(0), true, false);
-    let reply = model::sync(&mut engine, (LIFE, 0), &request);
+    let reply = model::sync(&mut engine, (LIFE, TIME), &request);
     one.lost(request.sequence);
     one.answered(at(0), request.sequence, reply);
     assert_eq!((one.position(), one.synced_ago(at(0))), (None, None));
@@ -325,7 +321,7 @@ fn a_purge_waits_for_a_list_that_is_newer_than_its_record() {
     sync_all(&mut two, &mut engine, at(0));
     let uid = one.append(text(1));
     let request = one.next_request(at(0), false, false);
-    let reply = model::sync(&mut engine, (LIFE, 0), &request);
+    let reply = model::sync(&mut engine, (LIFE, TIME), &request);
     assert_eq!(reply.rows, None, "it was listed just now");
     one.answered(at(0), request.sequence, reply);
     let reach = one.reach(uid);
@@ -378,9 +374,7 @@ fn a_new_generation_purges_everything_if_purges_were_missed_lately() {
     let [mut one, mut two, mut three] = [1, 2, 3].map(|number| machine(number, None));
     sync_all(&mut two, &mut engine, at(0));
     sync_all(&mut three, &mut engine, at(0));
-    for number in 1..=5 {
-        one.append(text(number));
-    }
+    append(&mut one, 1..=5);
     sync_all(&mut one, &mut engine, at(0));
     engine.as_mut().unwrap().records.drain(..3);
     assert!(everything(&sync_all(&mut two, &mut engine, at(1))));
