@@ -21,6 +21,7 @@ use std::time::Duration;
 use http::StatusCode;
 use serde_json::Value;
 
+use crate::chain::TipSource;
 use crate::chain::ledger::RequestStart;
 use crate::clock::Moment;
 use crate::fill::Fill;
@@ -37,9 +38,15 @@ const MOST_BACKOFF: Duration = Duration::from_secs(60);
 const MIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Probes a tip until the task is cancelled, or follows the probes of another replica.
-pub(crate) async fn share(fill: Arc<Fill>, tip: u16, leases: Option<Arc<TipLeases>>) {
+/// `tips` are all those of its upstream.
+pub(crate) async fn share(
+    fill: Arc<Fill>,
+    tip: u16,
+    tips: Vec<u16>,
+    leases: Option<Arc<TipLeases>>,
+) {
     match leases {
-        Some(leases) => followed::watch(fill, tip, leases).await,
+        Some(leases) => followed::watch(fill, tip, tips, leases).await,
         None => watch(fill, tip).await,
     }
 }
@@ -118,11 +125,29 @@ fn soonest(early: u32, every: Duration) -> Duration {
         .min(every)
 }
 
+/// Keeps budget for the probes of an upstream's tips, but for those that another replica
+/// probes now. One that has to probe all the same goes first in the queue.
+pub(crate) fn reserve_budget(fill: &Fill, upstream: u16, tips: &[u16], leases: Option<&TipLeases>) {
+    let upstream = fill.upstreams.get(upstream);
+    let endpoints = upstream.settings().endpoints.urls.len();
+    let is_own =
+        |source: &&TipSource| leases.is_none_or(|leases| !leases.is_followed(&source.name));
+    upstream.reserve_for_probes(each_minute(fill, endpoints, tips, is_own));
+}
+
 /// The number of probes a minute, not counting requested ones.
-pub fn each_minute(fill: &Fill, endpoints: usize, tips: &[u16]) -> u32 {
+fn each_minute(
+    fill: &Fill,
+    endpoints: usize,
+    tips: &[u16],
+    is_own: impl Fn(&&TipSource) -> bool,
+) -> u32 {
     let each = |every: Duration| (60.0 / every.as_secs_f64()).ceil() as u32;
     let sources = tips.iter().filter_map(|tip| fill.chain.source(*tip));
-    let own: u32 = sources.map(|source| each(source.every)).sum();
+    let own: u32 = sources
+        .filter(is_own)
+        .map(|source| each(source.every))
+        .sum();
     let standbys = u32::try_from(endpoints.saturating_sub(1)).unwrap_or(u32::MAX);
     let rounds = each(standby::pace(fill, tips));
     let targets = u32::try_from(tips.len().max(1)).unwrap_or(u32::MAX);

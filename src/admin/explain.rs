@@ -155,7 +155,8 @@ fn explain_filled(
         .map(|judged| stored::response(gateway, route, key, judged, now));
     explained.insert("stored".into(), described.into());
     explained.insert("on_disk".into(), on_disk(gateway, key));
-    explained.insert("shared".into(), in_shared_tier(gateway, key));
+    let (in_tier, is_in_tier) = in_shared_tier(gateway, key);
+    explained.insert("shared".into(), in_tier);
     if route.chain.window.is_some() {
         let windows = stored::windows(gateway, route, key, now);
         explained.insert("pages".into(), windows);
@@ -165,7 +166,11 @@ fn explain_filled(
         explained.insert("derived_from".into(), derived);
     }
     let decision = gateway.decide(route, &lookup, now);
-    next::of_filled(gateway, &lookup, decision, judged.as_ref())
+    let next = next::of_filled(gateway, &lookup, decision, judged.as_ref());
+    match is_in_tier {
+        true => next.shared_instead(),
+        false => next,
+    }
 }
 
 /// Whether a response is on disk, or a window that it is cut from, usable or not. `null`
@@ -177,9 +182,9 @@ fn on_disk(gateway: &Gateway, key: &Key) -> Value {
         .into()
 }
 
-/// What other replicas have for a key, or for the windows that it is cut from. `null`
-/// without an engine. It waits for the engine.
-fn in_shared_tier(gateway: &Gateway, key: &Key) -> Value {
+/// What other replicas have for a key, or for the windows that it is cut from, and whether
+/// all of that can be used. `null` without an engine. It waits for the engine.
+fn in_shared_tier(gateway: &Gateway, key: &Key) -> (Value, bool) {
     let windows = gateway.fill.windows_of(key);
     let cut = gateway.fill.are_pages_cut(key.route()) && !windows.is_empty();
     let keys = match cut {
@@ -187,21 +192,26 @@ fn in_shared_tier(gateway: &Gateway, key: &Key) -> Value {
         false => vec![key.clone()],
     };
     // A page is cut from a few windows; each takes a call.
+    let mut usable = 0;
     let each = keys.iter().take(MOST_PEEKED).map(|key| {
         let peeked = Handle::current().block_on(gateway.fill.peek_shared(key))?;
         Some(match peeked {
             Err(why) => json!({ "key": key.target(), "error": why }),
             Ok(None) => json!({ "key": key.target(), "present": false }),
-            Ok(Some(entry)) => json!({
-                "key": key.target(),
-                "present": true,
-                "age_seconds": entry.age.map(|age| age.as_secs_f64()),
-                "usable": entry.unusable.is_none(),
-                "unusable_because": entry.unusable,
-            }),
+            Ok(Some(entry)) => {
+                usable += usize::from(entry.unusable.is_none());
+                json!({
+                    "key": key.target(),
+                    "present": true,
+                    "age_seconds": entry.age.map(|age| age.as_secs_f64()),
+                    "usable": entry.unusable.is_none(),
+                    "unusable_because": entry.unusable,
+                })
+            }
         })
     });
-    each.collect::<Option<Vec<_>>>().into()
+    let described = each.collect::<Option<Vec<_>>>().into();
+    (described, usable == keys.len())
 }
 
 /// A plain route.

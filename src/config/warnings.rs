@@ -125,16 +125,23 @@ impl Config {
             ));
         }
         let probes = self.probes_each_minute(number);
-        let budget = settings.rates(with_keys).per_minute.limit();
+        let all = settings.rates(with_keys).per_minute.limit();
         let replicas = self
             .shared
             .as_ref()
             .map_or(1, |shared| shared.replicas.get());
-        let budget = budget.map(|budget| budget / replicas);
+        let budget = all.map(|budget| budget / replicas);
+        let of = match replicas {
+            1 => key("requests_per_minute"),
+            _ => format!(
+                "a replica's part of {} ({} by {replicas})",
+                key("requests_per_minute"),
+                all.unwrap_or_default()
+            ),
+        };
         if let Some(budget) = budget.filter(|budget| probes > budget / 4) {
             warnings.push(format!(
-                "the tips are read {probes} times a minute, and at most a quarter of {}, {budget}, is kept for that: when the budget is spent, tip probes fail; make chain.tip.*.every longer",
-                key("requests_per_minute")
+                "the tips are read {probes} times a minute, and at most a quarter of {of}, {budget}, is kept for that: when the budget is spent, tip probes fail; make chain.tip.*.every longer"
             ));
         }
     }
@@ -179,7 +186,12 @@ impl Config {
         let Some(shared) = &self.shared else {
             return;
         };
-        if self.state.path.is_none() {
+        let is_limited = |upstream: &Settings| {
+            let has_keys = upstream.sends_keys(!keys.of(upstream).is_empty());
+            let rates = upstream.rates(has_keys);
+            rates.per_minute.limit().is_some() || rates.per_second.limit().is_some()
+        };
+        if self.state.path.is_none() && self.upstreams.iter().any(is_limited) {
             warnings.push(
                 "[shared] without a state directory: nothing is sent to the upstream for 61 s after each start, because what the replica before has spent is not known; set state.path"
                     .to_owned(),

@@ -16,14 +16,14 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::schedule::{LONGEST_ROUND, ProbeRole, ProbeSchedule, ProbeStep, SHORTEST_ROUND};
 use super::starts::LastStarts;
-use super::{ProbeOutcome, ReportedStatus, apply, search_fork_point, send};
+use super::{ProbeOutcome, ReportedStatus, apply, reserve_budget, search_fork_point, send};
 use crate::chain::TipSource;
 use crate::clock::Moment;
 use crate::fill::Fill;
 use crate::shared::tip::{CallTime, TipLeases, TipName, TipObservation, TipProber};
 
 /// Probes a tip or follows the observations of others, until the task is cancelled.
-pub(super) async fn watch(fill: Arc<Fill>, tip: u16, leases: Arc<TipLeases>) {
+pub(super) async fn watch(fill: Arc<Fill>, tip: u16, tips: Vec<u16>, leases: Arc<TipLeases>) {
     let Some(source) = fill.chain.source(tip).cloned() else {
         return;
     };
@@ -34,6 +34,8 @@ pub(super) async fn watch(fill: Arc<Fill>, tip: u16, leases: Arc<TipLeases>) {
         schedule: ProbeSchedule::new(source.every, fastrand::f64()),
         fill,
         tip,
+        tips,
+        prober: None,
         path,
         source,
         leases,
@@ -55,6 +57,11 @@ pub(super) async fn watch(fill: Arc<Fill>, tip: u16, leases: Arc<TipLeases>) {
 struct FollowedTip {
     fill: Arc<Fill>,
     tip: u16,
+    /// All tips of its upstream.
+    tips: Vec<u16>,
+    /// Who has probed by the last answer of the engine, and if there was one, once it was
+    /// asked.
+    prober: Option<Option<TipProber>>,
     path: Box<str>,
     source: TipSource,
     leases: Arc<TipLeases>,
@@ -129,6 +136,10 @@ impl FollowedTip {
         let news = self.leases.ask(&name, self.schedule.claims()).await;
         let prober = news.as_ref().ok().map(|news| news.prober);
         self.leases.note_prober(&self.source.name, prober);
+        if self.prober.replace(prober) != Some(prober) {
+            let (fill, upstream) = (&self.fill, self.source.upstream);
+            reserve_budget(fill, upstream, &self.tips, Some(&self.leases));
+        }
         let news = match news {
             Ok(news) => news,
             Err(error) => {

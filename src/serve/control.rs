@@ -101,7 +101,10 @@ async fn probe_tips(current: Current, mut changes: watch::Receiver<()>) {
         let gateway = current.load_full();
         for tip in gateway.tips() {
             let leases = gateway.shared.as_ref().map(|shared| shared.tips().clone());
-            probes.spawn(probe::share(gateway.fill.clone(), tip, leases));
+            let source = gateway.fill.chain.source(tip);
+            let tips = source.map(|source| gateway.tips_of(source.upstream));
+            let tips = tips.unwrap_or_default();
+            probes.spawn(probe::share(gateway.fill.clone(), tip, tips, leases));
         }
         for (number, upstream) in gateway.upstreams.iter() {
             if upstream.settings().endpoints.urls.len() > 1 {

@@ -450,9 +450,7 @@ fn assemble(
     });
     for (number, upstream) in gateway.upstreams.iter() {
         let tips = gateway.tips_of(number);
-        let endpoints = upstream.settings().endpoints.urls.len();
-        let probes = probe::each_minute(&gateway.fill, endpoints, &tips);
-        upstream.reserve_for_probes(probes);
+        probe::reserve_budget(&gateway.fill, number, &tips, None);
         upstream.set_status_paths(status_paths(&gateway, &tips));
     }
     gateway

@@ -1,6 +1,6 @@
 //! Reports to the engine what this process uses of each budget, and applies what it may
 //! use. One task does this for all budgets, a round each second, and sooner for a budget
-//! when the first request waits for it.
+//! when the first request waits for it or is denied.
 //!
 //! A budget is locked while it is counted and the allowance changes, so that no request
 //! is taken in between; it is not locked while the engine is asked.
@@ -49,7 +49,8 @@ struct KeptBudget {
     silence: Duration,
     /// When the last report was sent.
     sent: Option<Moment>,
-    has_waiting: bool,
+    /// Whether the process could use more when that was looked at last.
+    was_short: bool,
     /// Whether the budget has limits.
     is_limited: bool,
     generation: Option<Arc<str>>,
@@ -140,7 +141,7 @@ impl Keeper {
                 let kept = self.kept(&digest);
                 (digest, budget, kept)
             })
-            .filter(|(_, budget, kept)| lock(kept).is_due(now, budget.waiting() > 0))
+            .filter(|(_, budget, kept)| lock(kept).is_due(now, budget.is_short()))
             .collect();
         let exchanges = due.iter().map(|(digest, budget, kept)| async move {
             let key = format!("{{{}:b:{digest}}}", self.prefix);
@@ -220,7 +221,7 @@ impl KeptBudget {
             machine: Machine::new(settings),
             silence: Duration::ZERO,
             sent: None,
-            has_waiting: false,
+            was_short: false,
             is_limited: false,
             generation: None,
             generations: 0,
@@ -231,12 +232,12 @@ impl KeptBudget {
     }
 
     /// Whether it is time for a report. To be called regularly.
-    fn is_due(&mut self, now: Moment, has_waiting: bool) -> bool {
-        let had_waiting = std::mem::replace(&mut self.has_waiting, has_waiting);
-        let begins_to_wait = has_waiting && !had_waiting;
+    fn is_due(&mut self, now: Moment, is_short: bool) -> bool {
+        let was_short = std::mem::replace(&mut self.was_short, is_short);
+        let becomes_short = is_short && !was_short;
         let is_due = self
             .sent
-            .is_none_or(|sent| begins_to_wait || now.since(sent) >= ROUND);
+            .is_none_or(|sent| becomes_short || now.since(sent) >= ROUND);
         if is_due {
             self.sent = Some(now);
         }
@@ -265,6 +266,8 @@ impl KeptBudget {
             ),
             waiting: in_use.waiting,
             busiest_second: in_use.busiest_second,
+            is_minute_short: in_use.short.minute,
+            is_second_short: in_use.short.second,
         };
         Some(self.machine.report(since_boot, &demand, fastrand::u64(..)))
     }
@@ -359,5 +362,7 @@ fn whole(number: usize) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
+#[cfg(test)]
+mod crowd_tests;
 #[cfg(test)]
 mod tests;

@@ -331,6 +331,12 @@ impl TipLeases {
         });
     }
 
+    /// Whether another replica probes a tip, by the last answer of the engine.
+    pub(crate) fn is_followed(&self, tip: &str) -> bool {
+        let state = lock(&self.state);
+        state.shares.get(tip).is_some_and(|share| share.is_follower)
+    }
+
     /// Notes that an observation of another replica was applied.
     pub(crate) fn note_followed(&self, tip: &str) {
         self.update(tip, |share| share.followed += 1);

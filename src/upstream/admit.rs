@@ -48,8 +48,12 @@ impl Upstream {
                 unknown_because, ..
             } = &mut failure
             {
-                let unknown = self.budgets().unknown_spending(self.clock.now());
-                *unknown_because = unknown.map(|(_, reason)| reason);
+                // The key may be in cooldown, or have spent its budget in this process.
+                let host = self.endpoints[self.select_endpoint()].host();
+                if self.keys.waits_for_unknown_at(host) {
+                    let unknown = self.budgets().unknown_spending(self.clock.now());
+                    *unknown_because = unknown.map(|(_, reason)| reason);
+                }
             }
             span.fail(failure.reason().name());
             failure

@@ -273,6 +273,24 @@ impl Keys {
         !pool.keys.is_empty() && pool.keys.iter().all(rests)
     }
 
+    /// Whether a key could be used at a host, but for what was spent before the start, which
+    /// is not known.
+    pub(crate) fn waits_for_unknown_at(&self, host: &Host) -> bool {
+        let now = self.clock.now();
+        let waits = |pooled: &Arc<PooledKey>| {
+            let unusable_for = pooled.at(host, now).state().unusable_for(now);
+            unusable_for.is_zero() && pooled.budget.is_blocked(now)
+        };
+        self.pool().keys.iter().any(waits)
+    }
+
+    /// Whether a key has a limit.
+    pub(crate) fn have_limit(&self) -> bool {
+        let pool = self.pool();
+        let mut keys = pool.keys.iter();
+        keys.any(|pooled| pooled.budget.max_unanswered().is_some())
+    }
+
     /// The reserve that a request must leave. Of clients, those with little recent
     /// usage may use the reserve, whatever the priority.
     fn reserve(&self, request: RequestPriority) -> Reserve {

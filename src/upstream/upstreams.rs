@@ -231,6 +231,11 @@ impl Upstreams {
     /// How long keys with a limit a minute are not used because their spending before the
     /// start is not known, and why it is not; `None` where it is known.
     pub(crate) fn unknown_spending(&self, now: Moment) -> Option<(Duration, &'static str)> {
+        // Without a limit it does not matter.
+        let mut upstreams = self.all.iter();
+        upstreams
+            .any(|upstream| upstream.keys.have_limit())
+            .then_some(())?;
         self.first().budgets().unknown_spending(now)
     }
 

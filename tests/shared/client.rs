@@ -133,6 +133,38 @@ async fn user_password_and_database_are_used_and_a_wrong_password_is_not_repeate
     }
 }
 
+/// The server would have to refuse each of them, and says so in its log.
+#[tokio::test]
+async fn a_server_that_refuses_every_connection_is_asked_less_often() {
+    if !is_installed() {
+        return;
+    }
+    let server = Server::start_with(&["--requirepass", "first secret"]);
+    let mut reporter = Reporter::new(&format!("redis://:wrong@127.0.0.1:{}/3", server.port));
+    for _ in 0..10 {
+        refused_or_absent(reporter.report().await);
+        reporter.clock.advance(Duration::from_millis(200));
+    }
+    assert!(reporter.engine.snapshot().is_absent);
+    // From now on one attempt a second, at the most.
+    let before = reporter.engine.snapshot().errors[3];
+    for _ in 0..100 {
+        refused_or_absent(reporter.report().await);
+        reporter.clock.advance(Duration::from_millis(100));
+    }
+    let snapshot = reporter.engine.snapshot();
+    let attempts = snapshot.errors[3] - before;
+    assert!((5..=15).contains(&attempts), "{attempts} in ten seconds");
+    assert!(snapshot.failed_ago.unwrap() <= Duration::from_secs(2));
+}
+
+fn refused_or_absent(result: Result<Reply, SharedError>) {
+    assert!(
+        matches!(result, Err(SharedError::Refused(_) | SharedError::Absent)),
+        "{result:?}"
+    );
+}
+
 fn line(lines: &mut impl BufRead) -> Option<String> {
     let mut line = String::new();
     lines.read_line(&mut line).ok().filter(|read| *read > 0)?;

@@ -141,6 +141,11 @@ async fn what_one_replica_has_fetched_another_one_has() {
         (&entry["present"], &entry["usable"]),
         (&true.into(), &true.into())
     );
+    assert_eq!(explained["next"]["does"], "hit from the shared tier");
+    assert_eq!(
+        explained["next"]["upstream_requests"],
+        serde_json::json!([])
+    );
     // Its age is counted on.
     tokio::time::sleep(Duration::from_millis(1100)).await;
     let second = gateways[1].get(TOKEN).await;

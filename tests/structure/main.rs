@@ -195,7 +195,11 @@ fn libraries_are_used_only_where_they_belong() {
         ),
         (
             "redis",
-            &["shared::engine::server", "shared::engine::server::url"],
+            &[
+                "shared::engine::server",
+                "shared::engine::server::url",
+                "shared::engine::server::words",
+            ],
         ),
         ("tracing_subscriber", &["telemetry"]),
         ("zstd", &["compress::encode", "portable::codec"]),

@@ -28,6 +28,7 @@ pub(super) fn engine(shared: Option<&Shared>) -> Value {
     json!({
         "status": status(engine),
         "last_error": engine.last_error.as_ref().map(ToString::to_string),
+        "last_error_seconds_ago": engine.failed_ago.map(|ago| ago.as_secs_f64()),
         "errors": errors,
         "round_trip_seconds": round_trip,
         "budgets": budgets.collect::<Vec<_>>(),
@@ -90,8 +91,12 @@ fn status(engine: &EngineSnapshot) -> &'static str {
         (true, _) => "answers",
         // No call has ended yet.
         (false, false) if engine.last_error.is_none() => "not asked yet",
-        (false, false) => "does not answer",
-        (false, true) => "does not answer: it is tried now and then",
+        (false, is_absent) => match (&engine.last_error, is_absent) {
+            (Some(SharedError::Refused(_)), false) => "refuses",
+            (Some(SharedError::Refused(_)), true) => "refuses: it is tried now and then",
+            (_, false) => "does not answer",
+            (_, true) => "does not answer: it is tried now and then",
+        },
     }
 }
 

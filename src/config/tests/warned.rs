@@ -198,7 +198,14 @@ fn what_replicas_lose_is_warned_of() {
         // A part of the budget has fewer requests for the probes of the tips.
         (
             format!("{with_state}4\nupstream.requests_per_minute = 320\n"),
-            vec!["24 times a minute, and at most a quarter of"],
+            vec![
+                "24 times a minute, and at most a quarter of a replica's part of upstream.requests_per_minute (320 by 4), 80, is kept",
+            ],
+        ),
+        // What was spent before does not matter without a limit.
+        (
+            "shared.replicas = 2\nupstream.requests_per_minute = \"unlimited\"\n".to_owned(),
+            vec![],
         ),
     ] {
         let warnings = warnings(&text);

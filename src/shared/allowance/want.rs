@@ -15,6 +15,23 @@ pub struct Demand {
     pub waiting: usize,
     /// The requests taken in the busiest of the last ten seconds.
     pub busiest_second: usize,
+    /// Whether too little of the minute was left for a request in the last ten seconds.
+    pub is_minute_short: bool,
+    /// The same of the second.
+    pub is_second_short: bool,
+}
+
+impl Demand {
+    /// What the process wants of a pool: all of it where it had to deny requests, since
+    /// how many more there will be is not known. It gets an even part where others want
+    /// as much.
+    fn of_pool(&self, need: RequestCounts, pool: RequestCounts) -> RequestCounts {
+        let of = |is_short: bool, need: i64, all: i64| if is_short { all } else { need };
+        RequestCounts {
+            minute: of(self.is_minute_short, need.minute, pool.minute),
+            second: of(self.is_second_short, need.second, pool.second),
+        }
+    }
 }
 
 /// What the process could use beside its floor: a quarter more than it has used, and
@@ -45,13 +62,19 @@ pub(super) fn want(
     let least = pool.zip(pool, |all, _| {
         all / (4 * last.processes.clamp(1, MOST_PROCESSES))
     });
-    let want = need.max(least).min(pool);
+    let want = demand.of_pool(need, pool).max(least).min(pool);
     let sum = last.wants - own + want;
+    let processes = last.processes.clamp(1, MOST_PROCESSES);
     // Rounded up, so that nothing is left over. The engine grants the rest to whoever
-    // asks first.
+    // asks first. What a process needs within an even part it always asks for: others may
+    // want all they can get.
+    let share = |want: i64, pool: i64, sum: i64| {
+        let even = divided(pool, processes);
+        scaled(want, pool, sum).max(want.min(even))
+    };
     let share = RequestCounts {
-        minute: scaled(want.minute, pool.minute, sum.minute),
-        second: scaled(want.second, pool.second, sum.second),
+        minute: share(want.minute, pool.minute, sum.minute),
+        second: share(want.second, pool.second, sum.second),
     };
     (want, share)
 }
@@ -59,9 +82,14 @@ pub(super) fn want(
 /// The part of the pool where the sum of all wants exceeds it.
 fn scaled(want: i64, pool: i64, sum: i64) -> i64 {
     match sum > pool {
-        true => (want * pool).div_euclid(sum) + i64::from((want * pool) % sum != 0),
+        true => divided(want * pool, sum),
         false => want,
     }
+}
+
+/// A quotient of numbers that are not negative, rounded up.
+fn divided(number: i64, by: i64) -> i64 {
+    number.div_euclid(by) + i64::from(number % by != 0)
 }
 
 #[cfg(test)]
@@ -90,6 +118,14 @@ mod tests {
             ..Demand::default()
         };
         let idle = Demand::default();
+        let modest = Demand {
+            counted: RequestCounts::new(20, 0),
+            ..Demand::default()
+        };
+        let short = Demand {
+            is_minute_short: true,
+            ..Demand::default()
+        };
         let own = RequestCounts::new(60, 60);
         let table = [
             // (demand, processes, wants of all, pool) -> (want, ask)
@@ -97,8 +133,17 @@ mod tests {
             (busy, 4, 240, 61, 61, 16),
             (busy, 4, 60, 60, 60, 60),
             (idle, 4, 60, 60, 3, 3),
-            (idle, 4, 240, 60, 3, 1),
+            (idle, 4, 240, 60, 3, 3),
             (busy, 4, 240, -5, 0, 0),
+            // Requests were denied. How many will be is not known.
+            (short, 4, 60, 60, 60, 60),
+            (short, 4, 240, 60, 60, 15),
+            (short, 4, 61, 60, 60, 60),
+            (short, 2, 120, 60, 60, 30),
+            (short, 1, 0, -5, 0, 0),
+            // What is needed within an even part is not shared with those that want all.
+            (modest, 4, 200, 60, 15, 15),
+            (modest, 5, 200, 60, 15, 12),
         ];
         for (demand, processes, wants, pool, want_minute, ask) in table {
             let own = own.min(RequestCounts::new(wants, wants));

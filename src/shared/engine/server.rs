@@ -11,6 +11,7 @@
 
 mod entries;
 mod url;
+mod words;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -23,6 +24,7 @@ use redis::{Cmd, ErrorKind, RedisError, RedisResult, Script, ServerErrorKind, Va
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 pub use url::EngineUrl;
+use words::in_words;
 
 use super::breaker::{Admitted, EngineBreaker};
 use super::{Allowances, EngineFuture, EngineValue, REPORT, SharedError};
@@ -92,6 +94,8 @@ struct EngineRecord {
     latency: Latency,
     errors: [u64; SharedError::KINDS.len()],
     last_error: Option<SharedError>,
+    /// When that was.
+    failed: Option<Moment>,
     is_up: bool,
     /// When the last call ended.
     called: Option<Moment>,
@@ -106,6 +110,8 @@ pub struct EngineSnapshot {
     pub is_absent: bool,
     /// Why the last call that failed did so.
     pub last_error: Option<SharedError>,
+    /// How long ago that was.
+    pub failed_ago: Option<Duration>,
     /// When the last call ended.
     pub called: Option<Moment>,
     /// How many calls failed, by [`SharedError::KINDS`].
@@ -173,6 +179,7 @@ impl RedisEngine {
             is_up: record.is_up,
             is_absent,
             last_error: record.last_error.clone(),
+            failed_ago: record.failed.map(|failed| now.since(failed)),
             called: record.called,
             errors: record.errors,
             round_trip: quantile(0.5).zip(quantile(0.99)).map(Into::into),
@@ -359,7 +366,10 @@ impl RedisEngine {
             }
             Err(error) => {
                 self.count(error);
+                // A server that refuses every connection, for a wrong password, is not to be
+                // asked at every call.
                 matches!(error, SharedError::Refused(_))
+                    && !matches!(&*self.link.borrow(), Link::Failed(_))
             }
         };
         let has_opened = {
@@ -383,8 +393,10 @@ impl RedisEngine {
         record.errors[error.kind()] += 1;
         record.is_up = false;
         if *error != SharedError::Absent {
+            let now = self.clock.now();
             record.last_error = Some(error.clone());
-            record.called = Some(self.clock.now());
+            record.failed = Some(now);
+            record.called = Some(now);
         }
     }
 }
@@ -443,20 +455,4 @@ fn ends_connection(error: &RedisError) -> bool {
         ErrorKind::ClusterConnectionNotFound,
     ];
     ELSEWHERE.contains(&error.kind()) || error.is_unrecoverable_error()
-}
-
-/// The error in words. No error of the crate has the password.
-fn in_words(error: &RedisError) -> SharedError {
-    let (kind, text) = (error.kind(), error.to_string().into());
-    let is_unreadable = [ErrorKind::Parse, ErrorKind::UnexpectedReturnType].contains(&kind);
-    let is_refused = matches!(
-        kind,
-        ErrorKind::Server(_) | ErrorKind::Extension | ErrorKind::AuthenticationFailed
-    );
-    match (is_unreadable, is_refused) {
-        _ if error.is_timeout() => SharedError::Late,
-        (true, _) => SharedError::Unreadable,
-        (false, true) => SharedError::Refused(text),
-        (false, false) => SharedError::Connection(text),
-    }
 }

@@ -62,6 +62,15 @@ pub(crate) struct BudgetUse {
     pub(crate) waiting: usize,
     /// The requests taken in the busiest of the last ten seconds.
     pub(crate) busiest_second: usize,
+    /// Which windows have denied a request within the last ten seconds.
+    pub(crate) short: ShortWindows,
+}
+
+/// The windows in which too little is left.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ShortWindows {
+    pub(crate) minute: bool,
+    pub(crate) second: bool,
 }
 
 /// How many requests count against a minute and against a second.
@@ -87,6 +96,9 @@ pub(super) struct Allowance {
     grant: Grant,
     /// The seconds since boot in which requests were taken last, and how many.
     taken: [(u64, usize); SECONDS],
+    /// When the windows of the minute and of the second denied a request last, as the
+    /// time since the boot of the machine.
+    denied: [Option<Duration>; 2],
 }
 
 impl Replicas {
@@ -153,6 +165,7 @@ impl Allowance {
             replicas,
             grant: Grant::default(),
             taken: [(0, 0); SECONDS],
+            denied: [None; 2],
         }
     }
 
@@ -208,6 +221,25 @@ impl Allowance {
         recent.map(|(_, taken)| *taken).max().unwrap_or(0)
     }
 
+    /// Notes that these windows have denied a request. Most of those that are denied do
+    /// not wait, so this is how a process knows that it could use more.
+    pub(super) fn deny(&mut self, short: ShortWindows, since_boot: Duration) {
+        for (at, is_short) in [short.minute, short.second].into_iter().enumerate() {
+            if is_short {
+                self.denied[at] = Some(since_boot);
+            }
+        }
+    }
+
+    /// Which windows have denied a request within the last ten seconds.
+    pub(super) fn short(&self, since_boot: Duration) -> ShortWindows {
+        let recent = Duration::from_secs(SECONDS as u64);
+        let [minute, second] = self
+            .denied
+            .map(|at| at.is_some_and(|at| since_boot.saturating_sub(at) < recent));
+        ShortWindows { minute, second }
+    }
+
     pub(super) fn in_use(
         &self,
         total: Limits,
@@ -222,6 +254,7 @@ impl Allowance {
             counted,
             waiting,
             busiest_second: self.busiest_second(since_boot),
+            short: self.short(since_boot),
         }
     }
 

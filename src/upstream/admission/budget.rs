@@ -34,7 +34,7 @@ use std::time::Duration;
 use reported_limits::{ReportContext, ReportedLimits};
 use sliding_window::SlidingWindow;
 
-use super::allowance::{Limits, WindowCounts};
+use super::allowance::{Limits, ShortWindows, WindowCounts};
 use super::limit_report::ReportedLimit;
 use super::rates::Rates;
 use super::reserve::Reserve;
@@ -231,6 +231,19 @@ impl Budget {
         waits.into_iter().flatten().max()
     }
 
+    /// The windows in which too little is left now for a request that leaves `reserve`.
+    /// The pace is one of the minute.
+    pub(crate) fn short(&mut self, now: Moment, reserve: Reserve) -> ShortWindows {
+        self.end_given_up(now);
+        let minute = self.minute.reserved(|limit| reserve.of_minute(limit));
+        let second = self.second.reserved(|limit| reserve.of_second(limit));
+        ShortWindows {
+            minute: self.minute.wait(now, minute).is_some()
+                || self.pace_wait(now, reserve).is_some(),
+            second: self.second.wait(now, second).is_some(),
+        }
+    }
+
     /// How long the pace delays a request; `None` while two fifths of the minute
     /// are left.
     fn pace_wait(&mut self, now: Moment, reserve: Reserve) -> Option<Duration> {
@@ -289,6 +302,12 @@ impl Budget {
         if let Some(spending) = &mut self.spending {
             spending.end(end);
         }
+    }
+
+    /// Whether no request can be taken since it is not known what was spent before the
+    /// start.
+    pub(crate) fn is_blocked(&self, now: Moment) -> bool {
+        self.minute.is_blocked(now) || self.second.is_blocked(now)
     }
 
     /// The limit per minute; `None` for any number.

@@ -255,6 +255,7 @@ impl BudgetHandle {
         // Before the request is taken: its permit must not seem younger than it is.
         let since_boot = self.budget.since_boot();
         if let Some(wait) = state.wait(self.number, now, reserve) {
+            state.note_denied(now, reserve, since_boot);
             return Err(wait);
         }
         let reserve = reserve.with_probes(state.probes());
@@ -332,6 +333,12 @@ impl BudgetHandle {
     /// How many requests are left; `None` for any number.
     pub(crate) fn remaining(&self, now: Moment) -> Option<usize> {
         self.state().budget.remaining(now)
+    }
+
+    /// Whether no request can be taken since it is not known what was spent before the
+    /// start.
+    pub(crate) fn is_blocked(&self, now: Moment) -> bool {
+        self.state().budget.is_blocked(now)
     }
 
     /// The limit per minute; `None` for any number.

@@ -11,6 +11,14 @@ fn host(name: &str) -> Host {
     name.into()
 }
 
+impl BudgetPermit {
+    /// The request is sent on a connection of its own.
+    pub(crate) fn mark_sent_alone(&mut self) {
+        use crate::upstream::connection::{Connection, SendPath};
+        self.mark_sent(SendPath::known(Connection::default()), &Arc::default());
+    }
+}
+
 impl Keys {
     /// A permit for a request to the only host.
     pub(crate) fn take(

@@ -67,6 +67,8 @@ pub(super) struct Process {
     pub(super) last_round: Time,
     /// When requests were taken in the last ten seconds.
     taken: VecDeque<Time>,
+    /// When its windows of the minute and of the second denied a request last.
+    denied: [Option<Time>; 2],
 }
 
 impl Process {
@@ -87,6 +89,7 @@ impl Process {
             next_round: 0,
             last_round: 0,
             taken: VecDeque::new(),
+            denied: [None; 2],
         }
     }
 
@@ -110,7 +113,14 @@ impl Process {
     /// Takes a request for a client that waits.
     pub(super) fn take(&mut self, now: Time) -> Result<(), Duration> {
         let limits = self.machine.limits(self.now(now));
-        self.budget.take(self.window_now(now), limits)?;
+        if let Err(denied) = self.budget.take(self.window_now(now), limits) {
+            for (at, is_short) in denied.short.into_iter().enumerate() {
+                if is_short {
+                    self.denied[at] = Some(now);
+                }
+            }
+            return Err(denied.wait);
+        }
         self.waiting -= 1;
         self.forget_taken(now);
         self.taken.push_back(now);
@@ -134,10 +144,14 @@ impl Process {
             let until = self.taken.partition_point(|taken| *taken < *first + SECOND);
             busiest = busiest.max(until - at);
         }
+        let is_recent = |denied: Time| now < denied + 10 * SECOND;
+        let [is_minute_short, is_second_short] = self.denied.map(|at| at.is_some_and(is_recent));
         Demand {
             counted: self.budget.counted(self.window_now(now)),
             waiting: self.waiting,
             busiest_second: busiest,
+            is_minute_short,
+            is_second_short,
         }
     }
 

@@ -66,6 +66,14 @@ pub(super) struct Budget {
     blocked_until: Moment,
 }
 
+/// A request was not taken.
+pub(super) struct DeniedRequest {
+    /// The time until one can be taken.
+    pub(super) wait: Duration,
+    /// Whether too little is left of the minute, and of the second.
+    pub(super) short: [bool; 2],
+}
+
 impl Budget {
     /// An unused budget.
     pub(super) fn new() -> Self {
@@ -98,16 +106,22 @@ impl Budget {
     /// Takes a request. [`end`](Self::end) or [`give_up`](Self::give_up) must follow.
     ///
     /// # Errors
-    /// Where too little is left: the time until a request can be taken.
-    pub(super) fn take(&mut self, now: Moment, limits: RequestCounts) -> Result<(), Duration> {
+    /// Where too little is left.
+    pub(super) fn take(&mut self, now: Moment, limits: RequestCounts) -> Result<(), DeniedRequest> {
         self.end_given_up(now);
         if self.blocked_until > now {
-            return Err(self.blocked_until.since(now));
+            return Err(DeniedRequest {
+                wait: self.blocked_until.since(now),
+                short: [false; 2],
+            });
         }
         let minute = self.minute.wait(now, self.in_flight, limits.minute);
         let second = self.second.wait(now, self.in_flight, limits.second);
         match minute.max(second) {
-            Some(wait) => Err(wait),
+            Some(wait) => Err(DeniedRequest {
+                wait,
+                short: [minute.is_some(), second.is_some()],
+            }),
             None => {
                 self.in_flight += 1;
                 Ok(())

@@ -91,6 +91,7 @@ fn parse_node(node: &str, is_cluster: bool) -> Result<ConnectionInfo, &'static s
     if node.contains('#') {
         return Err("a URL has no fragment; certificates are always checked");
     }
+    check_parameters(node, scheme == Some("unix"))?;
     let Ok(info) = node.into_connection_info() else {
         return Err(form);
     };
@@ -108,6 +109,28 @@ fn parse_node(node: &str, is_cluster: bool) -> Result<ConnectionInfo, &'static s
         .set_protocol(ProtocolVersion::RESP2);
     let settings = settings.set_skip_set_lib_name();
     Ok(info.set_redis_settings(settings))
+}
+
+/// The parameters of a URL. The crate ignores those that it does not know, and one with a
+/// spelling mistake would be missed.
+fn check_parameters(node: &str, is_socket: bool) -> Result<(), &'static str> {
+    let Some((_, query)) = node.split_once('?') else {
+        return Ok(());
+    };
+    let is_known = |parameter: &str| {
+        let name = parameter
+            .split_once('=')
+            .map_or(parameter, |(name, _)| name);
+        is_socket && ["db", "user", "pass"].contains(&name)
+    };
+    match (query.split('&').all(is_known), is_socket) {
+        (true, _) => Ok(()),
+        (false, true) => Err("unix:// has the parameters db, user and pass, and no others"),
+        (false, false) => Err(
+            "redis:// and rediss:// have no parameters (?...): user and password come before the \
+             host, and the database after it (redis://user:password@host:6379/0)",
+        ),
+    }
 }
 
 #[cfg(test)]
@@ -137,6 +160,14 @@ mod tests {
             ("redis://:secret@engine.internal:99999", "not a URL"),
             ("redis://:secret@engine.internal/first", "not a URL"),
             ("rediss://:secret@engine.internal/#insecure", "certificates"),
+            ("redis://:secret@one?foo=bar", "no parameters"),
+            ("redis://one?protocol=resp3", "no parameters"),
+            ("redis://one/1?", "no parameters"),
+            ("unix:///run/s.sock?db=1&passs=secret", "db, user and pass"),
+            (
+                "redis://:secret@one,redis://:secret@two?db=1",
+                "node 2: redis://",
+            ),
             ("redis://:secret@one,", "node 2: it is not"),
             ("redis://:secret@one,unix:///secret", "node 2: nodes of"),
             ("redis://:secret@one/1,redis://:secret@two/1", "database 0"),

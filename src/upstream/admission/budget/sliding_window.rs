@@ -57,6 +57,11 @@ impl SlidingWindow {
         self.blocked_until = moment.map_or_else(Moment::default, |moment| moment + self.span);
     }
 
+    /// Whether the limit allows no request, since it is not known which requests have ended.
+    pub(super) fn is_blocked(&self, now: Moment) -> bool {
+        self.limit.is_some() && self.blocked_until > now
+    }
+
     pub(super) fn set_limit(&mut self, limit: Option<usize>) {
         self.limit = limit;
         if limit.is_none() {

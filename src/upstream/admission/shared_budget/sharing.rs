@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use super::{BudgetHandle, SharedBudget, SharedState};
 use crate::clock::{Clock, Moment};
+use crate::upstream::admission::Reserve;
 use crate::upstream::admission::allowance::{
-    self, Allowance, AllowanceSnapshot, BudgetUse, Grant, PERMIT_AGE, Replicas,
+    self, Allowance, AllowanceSnapshot, BudgetUse, Grant, PERMIT_AGE, Replicas, ShortWindows,
 };
 use crate::upstream::admission::budget::BudgetEntry;
 use crate::upstream::admission::limit_report::{LimitWindow, ReportedLimit};
@@ -154,6 +155,17 @@ impl SharedBudget {
         Some(allowance.snapshot(state.total, since_boot))
     }
 
+    /// Whether this process could use more now: requests wait, or were denied lately.
+    pub(crate) fn is_short(&self) -> bool {
+        let is_denied = self.since_boot().is_some_and(|since_boot| {
+            let state = self.state();
+            let allowance = state.allowance.as_ref();
+            allowance
+                .is_some_and(|allowance| allowance.short(since_boot) != ShortWindows::default())
+        });
+        is_denied || self.waiting() > 0
+    }
+
     /// How many requests wait for admission at the upstreams that use it.
     pub(crate) fn waiting(&self) -> usize {
         self.queues().iter().map(|queue| queue.len()).sum()
@@ -185,6 +197,22 @@ impl BudgetHandle {
 }
 
 impl SharedState {
+    /// Notes that a request was denied, so that more is asked for. A request that is ahead
+    /// of clients leaves half of the budget, whatever that is: it needs no more.
+    pub(super) fn note_denied(
+        &mut self,
+        now: Moment,
+        reserve: Reserve,
+        since_boot: Option<Duration>,
+    ) {
+        let reserve = reserve.with_probes(self.probes());
+        if let (Some(allowance), Some(since_boot)) = (&mut self.allowance, since_boot)
+            && reserve != Reserve::Half
+        {
+            allowance.deny(self.budget.short(now, reserve), since_boot);
+        }
+    }
+
     /// This process's part of a reported limit, which is that of all replicas.
     pub(super) fn part_of(&self, limit: ReportedLimit) -> ReportedLimit {
         let (own, all) = match limit.window {

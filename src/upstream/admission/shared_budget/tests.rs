@@ -105,6 +105,38 @@ fn a_replica_has_its_floor_and_what_it_was_granted_until_the_lease_ends() {
     assert_eq!(replica.handle.remaining(replica.clock.now()), Some(0));
 }
 
+/// A request that is denied does not wait, so that the queue does not show that more could
+/// be used.
+#[test]
+fn a_keeper_sees_which_window_was_short_in_the_last_ten_seconds() {
+    let short = |replica: &Replica| {
+        let short = replica.grant(0, 0, 3).short;
+        [short.minute, short.second]
+    };
+    let replica = Replica::start();
+    assert_eq!(short(&replica), [false; 2]);
+    assert_eq!(replica.exhaust(), 2);
+    assert_eq!(short(&replica), [false, true]);
+    assert!(replica.budget.is_short());
+    replica.pass(9_999);
+    assert_eq!(short(&replica), [false, true]);
+    replica.pass(1);
+    assert_eq!(short(&replica), [false; 2]);
+    assert!(!replica.budget.is_short());
+    for _ in 0..4 {
+        assert_eq!(replica.exhaust(), 2);
+        replica.pass(2_000);
+    }
+    replica.pass(10_000);
+    assert_eq!(short(&replica), [false; 2]);
+    // Half of the minute is used: that is all for a request ahead of clients.
+    let now = replica.clock.now();
+    assert!(replica.handle.take(now, Reserve::Half).is_err());
+    assert_eq!(short(&replica), [false; 2]);
+    assert_eq!(replica.exhaust(), 0);
+    assert_eq!(short(&replica), [true, false], "ten were taken");
+}
+
 #[test]
 fn a_keeper_sees_what_counts_when_it_changes_the_grant() {
     let replica = Replica::start();

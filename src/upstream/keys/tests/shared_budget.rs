@@ -321,3 +321,29 @@ fn the_cooldown_of_an_upstream_without_a_key_stays_here() {
         assert!(keys.take(Priority::Miss).is_err());
     }
 }
+
+/// What was spent before the start matters where it alone keeps a key from being used.
+#[test]
+fn a_key_in_cooldown_does_not_wait_for_what_was_spent_before_the_start() {
+    for (rates, is_cooling, waits) in [
+        (Rates::of(60, 8), false, true),
+        (Rates::of(60, 8), true, false),
+        (Rates::UNLIMITED, false, false),
+        (Rates::UNLIMITED, true, false),
+    ] {
+        let clock = Clock::manual();
+        let budgets = Budgets::unknown_before(clock.now(), "a test");
+        let keys = upstream("a-key", server(), Rates::UNLIMITED, &budgets, &clock);
+        if is_cooling {
+            keys.permit(Priority::Miss)
+                .start_cooldown(Duration::from_secs(300));
+        }
+        keys.replace_with("a-key", rates);
+        let host = host("http://server");
+        let what = format!("{rates:?} {is_cooling}");
+        assert_eq!(keys.waits_for_unknown_at(&host), waits, "{what}");
+        assert_eq!(keys.have_limit(), rates != Rates::UNLIMITED);
+        clock.advance(Duration::from_secs(62));
+        assert!(!keys.waits_for_unknown_at(&host), "{what}");
+    }
+}
