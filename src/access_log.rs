@@ -29,7 +29,7 @@ use crate::meter::RequestKind;
 use crate::reason::Reason;
 use crate::trace;
 use crate::trace::context::TraceId;
-use crate::wire::head::is_replacement;
+use crate::wire::head::{is_replacement, refused_line};
 use crate::wire::request_id::RequestId;
 use refusal_lines::RefusalLines;
 
@@ -178,7 +178,11 @@ pub(crate) enum LineDecision {
 /// What a line has of the head of a request.
 #[derive(Debug)]
 pub struct LoggedHead {
-    /// `None` where the head was malformed.
+    /// Whether it was refused before it was parsed. Then the method is not the request's.
+    is_refused: bool,
+    /// The beginning of the refused request line, if it is known.
+    refused_line: Option<HeaderValue>,
+    /// `None` where the head was refused.
     target: Option<PathAndQuery>,
     /// The id of the trace that the request belongs to, if it does.
     pub trace_id: Option<TraceId>,
@@ -226,6 +230,11 @@ impl LogEntry<'_> {
     fn path(&self) -> Option<Cow<'_, str>> {
         let path = self.head.target.as_ref()?.path();
         Some(shown(path))
+    }
+
+    /// The beginning of a refused request line.
+    fn refused_line(&self) -> Option<Cow<'_, str>> {
+        shown_line(self.head.refused_line.as_ref()?)
     }
 
     /// The query, if these fields have it.
@@ -286,11 +295,13 @@ impl AccessLog {
 
     /// What a line will have of the head of a request.
     pub fn head(&self, method: &Method, uri: &Uri, fields: &HeaderMap) -> LoggedHead {
-        let is_malformed = is_replacement(method, uri);
+        let is_refused = is_replacement(method, uri);
         let is_combined = self.settings.format == AccessFormat::Combined;
         let field = |name| is_combined.then(|| fields.get(name).cloned());
         LoggedHead {
-            target: uri.path_and_query().filter(|_| !is_malformed).cloned(),
+            is_refused,
+            refused_line: refused_line(fields).filter(|_| is_refused).cloned(),
+            target: uri.path_and_query().filter(|_| !is_refused).cloned(),
             trace_id: trace::id_for(fields),
             user_agent: field(USER_AGENT).flatten(),
             referer: field(REFERER).flatten(),
@@ -316,6 +327,8 @@ impl AccessLog {
 
     fn write_event(&self, entry: &LogEntry<'_>) {
         let has = |field| self.has(field);
+        let method = Some(entry.method.as_str()).filter(|_| !entry.head.is_refused);
+        let line = entry.refused_line().filter(|_| has(Field::Path));
         let path = entry.path().filter(|_| has(Field::Path));
         let query = entry.query(&self.settings.fields);
         let key = entry.key.filter(|_| has(Field::Key));
@@ -325,10 +338,11 @@ impl AccessLog {
                 tracing::$level!(
                     target: TARGET,
                     client = has(Field::Client).then(|| tracing::field::display(entry.client)),
-                    method = has(Field::Method).then_some(entry.method.as_str()),
+                    method = method.filter(|_| has(Field::Method)),
                     version = has(Field::Version).then(|| number(entry.version)),
                     path = path.as_deref(),
                     query = query.as_deref(),
+                    request_line = line.as_deref(),
                     route = entry.route.filter(|_| has(Field::Route)),
                     key = key.map(|key| tracing::field::display(format!("{key:016x}"))),
                     status = has(Field::Status).then_some(entry.status),
@@ -368,6 +382,13 @@ fn micros(time: Duration) -> u64 {
 /// client may send where none belongs.
 fn shown(part: &str) -> Cow<'_, str> {
     redact(part, MAX_PART)
+}
+
+/// The beginning of a refused request line as a line has it.
+pub(crate) fn shown_line(line: &HeaderValue) -> Option<Cow<'_, str>> {
+    /// The most bytes of it.
+    const MAX_LINE: usize = 256;
+    Some(redact(line.to_str().ok()?, MAX_LINE))
 }
 
 /// A version of HTTP without its name.

@@ -12,12 +12,12 @@ mod serve;
 mod token;
 mod variables;
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::{ArgAction, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use flags::{HealthFlags, PurgeFlags, SandboxFlags, ServeFlags, WantedFlags};
@@ -43,7 +43,7 @@ struct Cli {
 /// `--help` fits one screen; the rest is here.
 const AFTER_HELP: &str = "`ordgate help` lists the environment variables, and `ordgate help COMMAND` says more of a command.";
 
-/// The sandbox's control routes, for its help.
+/// The sandbox's control routes, for its long help.
 const CONTROL: &str = "\
 Control routes (on the same port):
   GET    /sandbox/examples              paths that have content
@@ -54,8 +54,14 @@ Control routes (on the same port):
   DELETE /sandbox/fault?id=N            removes a fault, or all of them
   POST   /sandbox/advance?blocks=N      new blocks
   POST   /sandbox/reorg?depth=N         replaces the highest blocks
+  POST   /sandbox/rollback?depth=N      removes the highest blocks
+  POST   /sandbox/apply                 adds what replaces removed blocks
+  POST   /sandbox/tokens-ahead          tokens show the next block before the tip does";
 
-`ordgate help sandbox` explains them.";
+/// The same for `--help`, with where the faults are explained.
+fn short_control() -> String {
+    format!("{CONTROL}\n\n`ordgate help sandbox` explains the faults.")
+}
 
 #[derive(Subcommand)]
 enum Command {
@@ -76,7 +82,7 @@ enum Command {
     /// how many requests fail (1), path=PREFIX which ones, chance=0.1 what share of them
     /// (until the fault is removed, unless times is set). delay=MS goes with stall and drip,
     /// retry-after=S with a status, and bytes=N with oversize.
-    #[command(after_help = CONTROL)]
+    #[command(after_help = short_control(), after_long_help = CONTROL)]
     Sandbox(SandboxFlags),
     /// Check a configuration, and print the values that take effect
     ///
@@ -87,7 +93,8 @@ enum Command {
         #[command(flatten)]
         flags: ServeFlags,
         /// Also print the keys that are not set, and the documentation of every key
-        #[arg(long)]
+        // Otherwise it would be under the heading of the sandbox's flags.
+        #[arg(long, help_heading = None::<&'static str>)]
         all: bool,
     },
     /// Print a JSON Schema of proxy.toml, for editors
@@ -168,8 +175,15 @@ const LAST_LINES: Duration = Duration::from_secs(1);
 
 /// The command line as clap parses it.
 fn command() -> clap::Command {
-    let sandbox_alone =
-        |serve: clap::Command| serve.mut_group("ModelFlags", |flags| flags.requires("sandbox"));
+    // Without the conflict they would be ignored: clap drops a requirement that conflicts with
+    // a flag that is there, as --sandbox does with --upstream.
+    let sandbox_alone = |serve: clap::Command| {
+        let serve = serve.mut_group("ModelFlags", |flags| flags.requires("sandbox"));
+        serve.mut_args(|flag| match flag.get_help_heading() {
+            Some(flags::SANDBOX) => flag.conflicts_with("upstream"),
+            _ => flag,
+        })
+    };
     Cli::command()
         .after_long_help(variables::help())
         .mut_subcommand("serve", sandbox_alone)
@@ -223,12 +237,16 @@ fn print_completions(shell: CompletedShell) -> Result<ExitCode> {
     print(&String::from_utf8(text)?)
 }
 
-/// Writes to standard output, whole, at once.
+/// Writes to standard output, whole, at once. A reader that has closed the pipe, as `head`
+/// does, has read what it wanted.
 fn print(text: &str) -> Result<ExitCode> {
     let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()?;
-    Ok(ExitCode::SUCCESS)
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(error).context("cannot write to standard output")
+        }
+        Ok(()) | Err(_) => Ok(ExitCode::SUCCESS),
+    }
 }
 
 /// Writes an error to standard error.

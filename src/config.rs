@@ -46,7 +46,7 @@ pub use server::{AdminSettings, Runtime, ServerSettings};
 pub use shared::{ReplicaOverrides, ReplicaSettings, replica_count, replica_name};
 pub use shipped::shipped_text;
 use toml::de::DeTable;
-pub use upstream::{UrlOverrides, base_url, is_name as is_upstream_name};
+pub use upstream::{UrlOverrides, base_url, is_name as is_upstream_name, wrong_host};
 
 use self::chain::Tips;
 use self::file::File;
@@ -225,7 +225,7 @@ impl Config {
                 .value
                 .settings(limit.enabled.then_some(per_client)),
             listeners,
-            admin: file.admin.value.settings(),
+            admin: file.admin.value.settings(root),
             tokens,
             trust: file.clients.value.settings(),
             compression: file.answers.compression.settings(),

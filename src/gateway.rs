@@ -111,6 +111,8 @@ pub struct Gateway {
     pub(crate) records: Records,
     /// ordgate's own documents on the public listener.
     pub(crate) documents: Vec<Document>,
+    /// The most bytes of a target. The listener refuses longer ones; `/explain` says so.
+    pub(crate) max_target_bytes: usize,
     /// Makes request ids differ from those of other processes.
     pub(crate) seed: u64,
 }
@@ -378,7 +380,8 @@ impl Gateway {
     ) -> Response<Body> {
         let status = refusal.status();
         if status.is_server_error() {
-            self.record_error(request, status, (refusal.reason(), &refusal.detail()));
+            let why = (refusal.reason(), &*refusal.detail());
+            self.record_error(request, fields.fields, status, why);
         }
         self.responder.refusal(refusal, outcome, fields)
     }

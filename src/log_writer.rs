@@ -13,6 +13,8 @@
 //! the two takes at most 4.5 MiB, with the table of clients, and 150 KiB once all is
 //! written. Lines are written whole and in order.
 
+mod hidden;
+
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::fs::File;
@@ -23,6 +25,7 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use crate::sync::lock;
+pub(crate) use hidden::{escape_json, is_hidden};
 
 /// The most bytes of lines that wait.
 pub const MAX_BYTES: usize = 1 << 20;

@@ -103,13 +103,13 @@ impl Server {
     /// Where a socket, a thread or the upstream's setup fails; nothing runs then.
     pub fn start(options: Options) -> Result<Self, StartError> {
         options.check()?;
-        let (mut config, keys) = (options.loaded.config, options.loaded.keys);
-        let (clock, resolver) = (options.clock, options.resolver);
+        let (loaded, clock, resolver) = (options.loaded, options.clock, options.resolver);
+        let (mut config, keys, token) = (loaded.config, loaded.keys, loaded.admin_token);
         (config.warnings(&keys).iter()).for_each(|warning| tracing::warn!("{warning}"));
         let (tls, configured) = load_listeners(&config, options.sandbox.is_some(), &clock)?;
         let sockets = sockets::open(&configured, config.admin.listen, options.sockets)?;
         let (public, (admin_socket, admin_address)) = sockets;
-        StartError::check_admin(admin_address, options.loaded.admin_token.as_ref())?;
+        StartError::check_admin(admin_address, &config.admin, token.as_ref())?;
         let (drain, draining) = watch::channel(false);
         let (stopped, stopping) = watch::channel(false);
         let restart_settings = RestartSettings::of(&config);
@@ -118,7 +118,7 @@ impl Server {
             None => (None, None),
         };
         config.use_sandbox(sandbox.as_ref());
-        let shared = SharedSettings::of(&config, options.loaded.admin_token);
+        let shared = SharedSettings::of(&config, token);
         let worker_count = threads::worker_count(config.server.workers);
         let (runtime, connections) = (config.server.runtime, config.server.connections);
         let collector = config.collector.clone();
@@ -310,6 +310,12 @@ impl Server {
         if !has_delay {
             self.listeners.drain();
         }
+    }
+
+    /// How long connections are accepted after [`drain`](Self::drain), as of the last
+    /// reload.
+    pub fn drain_delay_time(&self) -> Duration {
+        self.shared.drain_delay.get()
     }
 
     /// What can end `drain_delay` early.

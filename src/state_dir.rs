@@ -182,9 +182,12 @@ pub(crate) const SPENT: &str = "spent";
 /// Identifies the time since the machine was started.
 pub type BootId = [u8; 16];
 
-/// The file of a state directory that is locked: its device and its number there.
+/// Identifies a state directory while the machine runs: by the boot, and the device and the
+/// number of the file that is locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirectoryId {
+    /// The boot.
+    pub boot: BootId,
     /// The device.
     pub device: u64,
     /// The inode.
@@ -197,7 +200,7 @@ pub struct DirectoryId {
 pub struct StateDir {
     path: PathBuf,
     lock: File,
-    identity: DirectoryId,
+    inode: (u64, u64),
     salt: [u8; 16],
     boot_id: Option<BootId>,
     was_used: bool,
@@ -266,10 +269,7 @@ impl StateDir {
         Ok(Some(Self {
             path: path.into(),
             lock,
-            identity: DirectoryId {
-                device: metadata.dev(),
-                inode: metadata.ino(),
-            },
+            inode: (metadata.dev(), metadata.ino()),
             salt: format.salt,
             boot_id: boot_id(),
             was_used,
@@ -394,10 +394,26 @@ impl StateDir {
         }
     }
 
-    /// What tells it from a copy of it on the same machine. A copy of the whole disk may
-    /// have the same.
-    pub fn identity(&self) -> DirectoryId {
-        self.identity
+    /// What no copy of it has; `None` if the boot is not known. A process that has had the
+    /// directory with the same identity has ended, because this one has the lock.
+    ///
+    /// | what has happened | identity |
+    /// |---|---|
+    /// | the process was killed, or its container was replaced on this machine | the same |
+    /// | the files of a backup were written back into the directory, the same boot | the same, or another one if the file `lock` was replaced |
+    /// | a copy of the directory, also by a snapshot that is mounted beside it | another one: two file systems that are mounted have different devices |
+    /// | a copy of the disk, or the disk itself, on another machine | another one: device and inode may be the same, the boot is not |
+    /// | the machine was restarted | another one: nothing tells this from the row above |
+    ///
+    /// Not told apart: machines that go on from one snapshot of a running machine, with its
+    /// memory. Their processes have the same random ids, too.
+    pub fn identity(&self) -> Option<DirectoryId> {
+        let (device, inode) = self.inode;
+        Some(DirectoryId {
+            boot: self.boot_id?,
+            device,
+            inode,
+        })
     }
 
     /// Whether the directory was removed while it is in use.

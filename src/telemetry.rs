@@ -18,7 +18,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 
 use crate::access_log;
-use crate::log_writer::{Destination, LineKind, LogWriter, present_client};
+use crate::log_writer::{Destination, LineKind, LogWriter, escape_json, present_client};
 
 /// The configuration of logging.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -110,7 +110,7 @@ pub fn begin(settings: &Settings) -> Result<(), BeginError> {
         Format::Text => false,
         Format::Json => true,
     };
-    let layer = tracing_subscriber::fmt::layer().with_writer(StandardError);
+    let layer = tracing_subscriber::fmt::layer().with_writer(StandardError { json });
     let layer = match json {
         true => layer.json().flatten_event(true).with_filter(filter).boxed(),
         false => layer.with_ansi(terminal).with_filter(filter).boxed(),
@@ -119,34 +119,51 @@ pub fn begin(settings: &Settings) -> Result<(), BeginError> {
 }
 
 /// Writes the lines of the log to standard error, without waiting for it.
-struct StandardError;
+struct StandardError {
+    json: bool,
+}
 
 /// One line of the log.
-struct LogLine(LineKind);
+struct LogLine {
+    kind: LineKind,
+    json: bool,
+}
 
 impl<'a> MakeWriter<'a> for StandardError {
     type Writer = LogLine;
 
     fn make_writer(&'a self) -> LogLine {
-        LogLine(LineKind::Event)
+        LogLine {
+            kind: LineKind::Event,
+            json: self.json,
+        }
     }
 
     fn make_writer_for(&'a self, meta: &Metadata<'_>) -> LogLine {
         let is_access = meta.target() == access_log::TARGET;
-        LogLine(if is_access {
+        let kind = if is_access {
             LineKind::Access {
                 client: present_client(),
             }
         } else {
             LineKind::Event
-        })
+        };
+        LogLine {
+            kind,
+            json: self.json,
+        }
     }
 }
 
 impl io::Write for LogLine {
     /// The layer writes a line with one call.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        LogWriter::to(Destination::StandardError).push(line, self.0);
+        let shown = match self.json {
+            true => escape_json(line),
+            // The layer has escaped them.
+            false => line.into(),
+        };
+        LogWriter::to(Destination::StandardError).push(&shown, self.kind);
         Ok(line.len())
     }
 

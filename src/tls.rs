@@ -40,6 +40,9 @@ pub struct TlsSettings {
     pub min_version: TlsVersion,
     /// The pairs of files. The first one is used where no name matches.
     pub certificates: Vec<CertificateFiles>,
+    /// Where the configuration has the table; a message begins with it if there are none.
+    #[serde(skip)]
+    pub location: String,
 }
 
 /// A version of TLS.
@@ -183,9 +186,10 @@ fn load(
     now: SystemTime,
 ) -> Result<Vec<CertificatePair>, Vec<String>> {
     if settings.certificates.is_empty() {
-        return Err(vec![
-            "listener.tls.certificates is missing; allowed are pairs of PEM files, such as [{ chain = \"cert.pem\", key = \"key.pem\" }]; --sandbox needs none".to_owned(),
-        ]);
+        return Err(vec![format!(
+            "{} is missing; allowed are pairs of PEM files, such as [{{ chain = \"cert.pem\", key = \"key.pem\" }}]; --sandbox needs none",
+            settings.location
+        )]);
     }
     let (mut pairs, mut problems) = (Vec::new(), Vec::new());
     for files in &settings.certificates {

@@ -47,7 +47,7 @@ use admission::UnreadableFields;
 pub(crate) use admission::allowance::{AllowanceSnapshot, Limits};
 use admission::budgets::{BudgetOwner, Budgets};
 pub use admission::queue::AdmissionQueue;
-pub(crate) use admission::{Check, ClientUsage, MIN_SHARED_SLOTS};
+pub(crate) use admission::{Check, ClientUsage, JOURNALLED_BUDGETS, MIN_SHARED_SLOTS};
 pub use admission::{Priority, Rate, Rates, Replicas, RequestOrigin, RequestPriority};
 use answer::Answer;
 pub use client::forward::{BodyPermit, StreamedAnswer};

@@ -7,6 +7,7 @@ use http::{HeaderValue, Version};
 
 use super::{Field, LogEntry, shown};
 use crate::identify::Client;
+use crate::log_writer::is_hidden;
 
 /// The line of a request, with its line feed. The client's address stands first, without
 /// the length of an IPv6 network; for a client with a token, the connection's address,
@@ -49,7 +50,10 @@ fn write_line(line: &mut String, entry: &LogEntry<'_>, fields: &[Field]) -> std:
                 _ => " HTTP/1.1",
             });
         }
-        None => line.push('-'),
+        None => match entry.refused_line() {
+            Some(refused) => escaped(line, &refused),
+            None => line.push('-'),
+        },
     }
     write!(line, "\" {} ", entry.status)?;
     match entry.bytes {
@@ -76,13 +80,13 @@ fn date(at: SystemTime) -> String {
     format!("{}/{}/{}:{} +0000", word(), word(), word(), word())
 }
 
-/// Adds a text without control characters, so that it is part of one line and of one pair
+/// Adds a text without characters that a terminal does not show as themselves, so that it is part of one line and of one pair
 /// of quotes.
-fn escaped(line: &mut String, text: &str) {
+pub(super) fn escaped(line: &mut String, text: &str) {
     for c in text.chars() {
         match c {
             '"' | '\\' => line.extend(['\\', c]),
-            c if c.is_control() => {
+            c if is_hidden(c) => {
                 let mut bytes = [0; 4];
                 for byte in c.encode_utf8(&mut bytes).bytes() {
                     let _ = write!(line, "\\x{byte:02x}");

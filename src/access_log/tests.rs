@@ -185,12 +185,22 @@ fn lines_in_the_combined_format() {
         let fields: &[Field] = if with_query { &[Field::Query] } else { &[] };
         assert_eq!(combined::line(&entry, fields), expected);
     }
-    let malformed = LoggedHead {
-        target: None,
-        ..head("/", &[])
-    };
-    let line = combined::line(&entry(&malformed), &[Field::Query]);
-    assert!(line.contains("] \"-\" 200 "), "{line}");
+    let mut line = String::new();
+    combined::escaped(&mut line, "a\u{85}\u{2028}\u{202e}ä");
+    assert_eq!(line, "a\\xc2\\x85\\xe2\\x80\\xa8\\xe2\\x80\\xaeä");
+    for (refused, expected) in [
+        (None, "] \"-\" 200 "),
+        (Some("GET /a\" HTTP/9"), "] \"GET /a\\\" HTTP/9\" 200 "),
+    ] {
+        let malformed = LoggedHead {
+            is_refused: true,
+            refused_line: refused.map(HeaderValue::from_static),
+            target: None,
+            ..head("/", &[])
+        };
+        let line = combined::line(&entry(&malformed), &[Field::Query]);
+        assert!(line.contains(expected), "{line}");
+    }
 }
 
 #[test]

@@ -100,8 +100,11 @@ pub async fn purge(
             .filter(|body| body["purged"].is_array())
             .ok_or_else(|| CallError::Strange(admin, "it answers with something else".to_owned())),
         (StatusCode::UNAUTHORIZED, _) => Err(CallError::Token(admin)),
+        // Each admin listener has the path.
+        (StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED, _) | (_, None) => {
+            Err(CallError::Strange(admin, format!("it answers {status}")))
+        }
         (_, Some(detail)) => Err(CallError::Refused(admin, detail.to_owned())),
-        (_, None) => Err(CallError::Strange(admin, format!("it answers {status}"))),
     }
 }
 
@@ -122,7 +125,12 @@ pub async fn check_ready(admin: SocketAddr) -> Result<(), CallError> {
     let text = String::from_utf8_lossy(&bytes);
     match (status, text.trim()) {
         (StatusCode::OK, "ready") => Ok(()),
-        (StatusCode::SERVICE_UNAVAILABLE, why) => Err(CallError::NotReady(admin, printable(why))),
+        (StatusCode::SERVICE_UNAVAILABLE, why) => {
+            // The error says it already.
+            let of_line = |line: &str| line.strip_prefix("not ready: ").unwrap_or(line).to_owned();
+            let lines: Vec<_> = why.lines().map(of_line).collect();
+            Err(CallError::NotReady(admin, printable(&lines.join("\n"))))
+        }
         (status, _) => Err(CallError::Strange(admin, format!("it answers {status}"))),
     }
 }

@@ -53,14 +53,43 @@ pub(super) fn answer(gateway: &Gateway, query: Option<&str>) -> Result<Value, In
     let url = url.ok_or_else(wanted)?;
     let target = public_target(&url)?;
     let mut explained = Map::new();
+    let mut next = explain(gateway, &target, &mut explained);
+    next.add_note(not_as_given(&url));
     explained.insert("url".into(), url.into());
-    let next = explain(gateway, &target, &mut explained);
     explained.insert("next".into(), next.value());
     Ok(explained.into())
 }
 
+/// In which other form a URL is explained, if a request cannot have it as it is given: it
+/// was probably typed or copied, and clients change such URLs before they send them.
+fn not_as_given(url: &str) -> Option<&'static str> {
+    let has_fragment = url.contains('#');
+    // As the listener checks it.
+    let whole = url.split('#').next().unwrap_or_default();
+    match (Uri::try_from(whole).is_ok(), has_fragment) {
+        (true, false) => None,
+        (true, true) => Some(
+            "The URL is explained without its fragment (from # on); a request that has one gets 400",
+        ),
+        (false, false) => {
+            Some("The URL is explained percent-encoded; a request with it as it is given gets 400")
+        }
+        (false, true) => Some(
+            "The URL is explained percent-encoded and without its fragment (from # on); a request with it as it is given gets 400",
+        ),
+    }
+}
+
 /// Adds what is known of a target; returns what the next request for it does.
 fn explain(gateway: &Gateway, target: &Uri, explained: &mut Map<String, Value>) -> Next {
+    let length = target
+        .path_and_query()
+        .map_or(0, |target| target.as_str().len());
+    if length > gateway.max_target_bytes {
+        let most = gateway.max_target_bytes;
+        let why = format!("The target has {length} bytes, and server.max_target_bytes is {most}");
+        return Next::new("refuse with 414", why);
+    }
     let Some(found) = gateway.routes.find(target.path()) else {
         explained.insert("route".into(), Value::Null);
         let mut documents = gateway.documents.iter();

@@ -19,6 +19,8 @@ pub(super) fn value(name: &str, raw: &str) -> Result<String, Invalid> {
 pub(super) fn public_target(url: &str) -> Result<Uri, Invalid> {
     /// What browsers encode in a URL as it is typed.
     const TYPED: &AsciiSet = &CONTROLS.add(b' ');
+    /// The same with what no target may have; elsewhere these stay as they are.
+    const REFUSED: &AsciiSet = &TYPED.add(b'"').add(b'<').add(b'>').add(b'`');
     let wrong = || {
         let allowed = "a path with its query, such as /runes/v1/blocks/840000/activity?limit=20, or an http or https URL with one";
         Invalid::new("url", url, allowed)
@@ -27,8 +29,9 @@ pub(super) fn public_target(url: &str) -> Result<Uri, Invalid> {
     if !begins.iter().any(|begin| url.starts_with(begin)) {
         return Err(wrong());
     }
-    let typed = utf8_percent_encode(url, TYPED).to_string();
-    Uri::try_from(typed).map_err(|_no_uri| wrong())
+    let encoded = |set| Uri::try_from(utf8_percent_encode(url, set).to_string());
+    let target = encoded(TYPED).or_else(|_no_uri| encoded(REFUSED));
+    target.map_err(|_no_uri| wrong())
 }
 
 /// The routes that there are.

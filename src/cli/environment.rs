@@ -2,7 +2,6 @@
 //! variables and flags.
 
 use std::env::VarError;
-use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -34,6 +33,7 @@ pub(super) fn effective(flags: &ServeFlags, passed: PassedSockets) -> Result<(Co
     }
     if let Some(admin) = address(flags.admin, "ORDGATE_ADMIN")? {
         config.admin.listen = admin;
+        config.admin.location = None;
     }
     set_state_path(&mut config, flags.state.as_deref())?;
     config.collector = collector()?;
@@ -134,15 +134,12 @@ fn set_state_path(config: &mut Config, flag: Option<&Path>) -> Result<()> {
     let path = &mut config.state.path;
     if let Some(flag) = flag {
         *path = Some(flag.to_owned());
-    } else if let Some(text) = path_variable("ORDGATE_STATE") {
+    } else if let Some(text) = variable("ORDGATE_STATE")? {
         *path = Some(text.into());
     } else if path.is_none()
-        && let Some(directories) = path_variable("STATE_DIRECTORY")
+        && let Some(directories) = variable("STATE_DIRECTORY")?
     {
         // StateDirectory= may name several, which systemd separates by colons.
-        let Some(directories) = directories.to_str() else {
-            bail!("STATE_DIRECTORY is not UTF-8");
-        };
         let mut each = directories.split(':').filter(|one| !one.is_empty());
         *path = each.next().map(Into::into);
     }
@@ -210,11 +207,6 @@ fn read_engine_url(config: &mut Config) -> Result<()> {
     Ok(())
 }
 
-/// A path in an environment variable. An empty one counts as not set.
-fn path_variable(name: &str) -> Option<OsString> {
-    std::env::var_os(name).filter(|path| !path.is_empty())
-}
-
 /// Reads a path of --state.
 pub(super) fn state_path(text: &str) -> Result<PathBuf, &'static str> {
     match text.is_empty() {
@@ -275,8 +267,9 @@ pub(super) fn upstream_urls(flags: &[String], sandbox: bool) -> Result<Vec<(Box<
                 true => &config::without_user(&rest),
                 false => text,
             };
+            let why = config::wrong_host(url).map_or_else(String::new, |why| format!(": {why}"));
             bail!(
-                "{source}: {shown:?} came; allowed is an http or https URL without user, query and fragment, with a port from 1 to 65535 if any, such as https://api.example, or NAME= and such a URL, NAME of a-z, 0-9 and -"
+                "{source}: {shown:?} came; allowed is an http or https URL without user, query and fragment, with a port from 1 to 65535 if any, such as https://api.example, or NAME= and such a URL, NAME of a-z, 0-9 and -{why}"
             );
         };
         let known = named.iter().position(|(known, _)| **known == *name);
@@ -359,11 +352,23 @@ impl std::fmt::Display for Invalid {
     }
 }
 
+/// The configuration file that the environment names. A blank variable counts as not set.
+/// The name need not be UTF-8: it is not printed into a configuration, as that of the state
+/// directory is.
+fn config_variable() -> Option<PathBuf> {
+    let path = std::env::var_os("ORDGATE_CONFIG")?;
+    let is_blank = path.as_encoded_bytes().trim_ascii().is_empty();
+    (!is_blank).then(|| path.into())
+}
+
 /// Reads a configuration: that of the path, or of ORDGATE_CONFIG, or the built-in
 /// one. These base URLs replace those that it has.
 pub(super) fn load(path: Option<&Path>, urls: &UrlOverrides) -> Result<(Config, String)> {
-    let variable = path_variable("ORDGATE_CONFIG");
-    let (name, text) = match path.or(variable.as_deref().map(Path::new)) {
+    let named = match path {
+        Some(path) => Some(path.to_owned()),
+        None => config_variable(),
+    };
+    let (name, text) = match named.as_deref() {
         None => (config::SHIPPED_NAME.to_owned(), config::SHIPPED.to_owned()),
         Some(path) => {
             let name = path.display().to_string();

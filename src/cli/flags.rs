@@ -15,6 +15,9 @@ use ordgate::units;
 
 use super::environment;
 
+/// The heading of the flags of a sandbox in the help.
+pub(super) const SANDBOX: &str = "Sandbox";
+
 /// What `serve` and `check` take.
 #[derive(Args, Clone)]
 pub(super) struct ServeFlags {
@@ -61,7 +64,7 @@ pub(super) struct ServeFlags {
     pub(super) sandbox: bool,
     /// The address and port of the sandbox [default: a free port of 127.0.0.1]
     #[arg(long, value_name = "ADDR", value_parser = environment::socket_address,
-          requires = "sandbox", help_heading = "Sandbox")]
+          requires = "sandbox", help_heading = SANDBOX)]
     pub(super) sandbox_listen: Option<SocketAddr>,
     #[command(flatten)]
     pub(super) model: ModelFlags,
@@ -157,13 +160,13 @@ pub(super) struct SandboxFlags {
 
 /// What the sandbox is like: `sandbox` takes these, and so does `serve --sandbox`.
 #[derive(Args, Clone)]
-#[command(next_help_heading = "Sandbox")]
+#[command(next_help_heading = SANDBOX)]
 pub(super) struct ModelFlags {
     /// The seed of chain, latencies and errors: the same seed gives the same ones [default: 1]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Refuse requests without this key in x-api-key (several: separated by commas)
-    #[arg(long, value_name = "K")]
+    #[arg(long, value_name = "K", value_parser = required_keys)]
     require_key: Option<String>,
     /// The requests per minute that each key, or all clients without one, may send
     ///
@@ -242,6 +245,14 @@ fn latency(text: &str) -> Result<Latency, String> {
     });
     let points = points.collect::<Result<Vec<_>, String>>()?;
     Latency::percentiles(&points).ok_or_else(allowed)
+}
+
+/// Checks the keys of --require-key. Of an empty list, every request would be refused.
+fn required_keys(text: &str) -> Result<String, &'static str> {
+    match text.split(',').all(|key| key.trim().is_empty()) {
+        true => Err("allowed is a key, or several separated by commas"),
+        false => Ok(text.to_owned()),
+    }
 }
 
 /// Reads the bytes per second of --bandwidth.

@@ -61,7 +61,7 @@ fn add_pages(
         man.render_subcommands_section(&mut text)?;
     }
     let mut roff = Roff::new();
-    if let Some(help) = command.get_after_help().filter(|_| !is_program) {
+    if let Some(help) = command.get_after_long_help().filter(|_| !is_program) {
         // As it is laid out.
         roff.control("SH", ["NOTES"]);
         roff.control("nf", []);
@@ -102,11 +102,11 @@ fn sections_of_program(roff: &mut Roff) {
     for (code, meaning) in [
         (
             "0",
-            "The command has succeeded; serve has drained after SIGTERM or SIGINT.",
+            "The command has succeeded, also if the reader of its output has closed the pipe; serve has drained after SIGTERM or SIGINT.",
         ),
         (
             "1",
-            "A running ordgate is not ready (health), or has refused a purge (purge).",
+            "A running ordgate is not ready or cannot be reached (health), or has refused a purge (purge).",
         ),
         (
             "2",

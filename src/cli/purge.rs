@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use ordgate::admin::client::{self, Wanted};
+use ordgate::admin::client::{self, CallError, Wanted};
 use serde_json::{Value, json};
 
 use super::environment::{address, admin_secret, load, upstream_urls};
@@ -40,10 +40,12 @@ pub(super) fn purge(flags: PurgeFlags) -> Result<ExitCode> {
             }
             print(&format!("{purged:#}\n"))
         }
-        Err(error) => {
+        // It has answered, and not purged.
+        Err(error @ (CallError::Token(_) | CallError::Refused(..))) => {
             complain(&error.to_string());
             Ok(ExitCode::FAILURE)
         }
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -1,6 +1,7 @@
 //! `ordgate serve`: from the flags to the end of the process.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Result;
 use ordgate::clock::Clock;
@@ -107,7 +108,15 @@ async fn until_stopped(server: Server, supervisor: &Supervisor, ready: &str) -> 
             }
         }
     };
-    tracing::info!("draining: no more connections are accepted, requests under way finish");
+    match server.drain_delay_time() {
+        Duration::ZERO => {
+            tracing::info!("draining: no more connections are accepted, requests under way finish");
+        }
+        time => tracing::info!(
+            drain_delay_ms = time.as_millis(),
+            "draining: /readyz answers 503, and connections are accepted until server.drain_delay is over; then requests under way finish"
+        ),
+    }
     supervisor.stopping();
     let delay = server.drain_delay();
     server.drain();

@@ -124,7 +124,12 @@ fn is_of_kubernetes(
 fn warning(name: &str) -> String {
     let short = |name: &str| name.trim_start_matches(PREFIX).to_ascii_lowercase();
     let known: Vec<_> = VARIABLES.iter().map(|known| short(known.name)).collect();
-    let meant = nearest(&short(name), known.iter().map(|name| &**name));
+    let wanted = short(name);
+    // ORDGATE_ADMIN_LISTEN means ORDGATE_ADMIN, though ORDGATE_ADMIN_TOKEN looks more like it.
+    let names = || known.iter().map(|name| &**name);
+    let prefixes = names().filter(|known| wanted.starts_with(known));
+    let longest = prefixes.max_by_key(|name| name.len());
+    let meant = longest.or_else(|| nearest(&wanted, names()));
     let meant = meant.map(|meant| format!("{PREFIX}{}", meant.to_ascii_uppercase()));
     match meant {
         Some(meant) => format!("{name} has no effect: did you mean {meant}?"),
@@ -142,6 +147,12 @@ mod tests {
             ("ORDGATE_UPSTREAMS", Some("did you mean ORDGATE_UPSTREAM?")),
             ("ORDGATE_API_KEY", Some("did you mean ORDGATE_API_KEYS?")),
             ("ORDGATE_LISTENER", Some("did you mean ORDGATE_LISTEN?")),
+            ("ORDGATE_ADMIN_LISTEN", Some("did you mean ORDGATE_ADMIN?")),
+            (
+                "ORDGATE_ADMIN_TOKENS",
+                Some("did you mean ORDGATE_ADMIN_TOKEN?"),
+            ),
+            ("ORDGATE_STATE_DIR", Some("did you mean ORDGATE_STATE?")),
             (
                 "ORDGATE_SHARED_URI",
                 Some("did you mean ORDGATE_SHARED_URL?"),

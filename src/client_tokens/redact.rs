@@ -7,28 +7,63 @@ const TOKEN: (&str, usize) = ("og_", 49);
 /// What is shown in place of a token.
 const REDACTED: &str = "og_[redacted]";
 
-/// The first `most` bytes of a text, without client tokens. A token that goes on beyond
-/// them is redacted as a whole, which may take 13 bytes more.
+/// The first `most` bytes of a text, without client tokens, also percent-encoded ones. A
+/// token that goes on beyond them is redacted as a whole, which may take 13 bytes more.
 pub fn redact(text: &str, most: usize) -> Cow<'_, str> {
-    let (begin, length) = TOKEN;
     let most = text.floor_char_boundary(most);
-    let is_token = |rest: &str| {
-        let digits = rest.bytes().skip(begin.len()).take(length);
-        digits.take_while(u8::is_ascii_alphanumeric).count() == length
-    };
-    let searched = &text[..text.floor_char_boundary(most + begin.len())];
-    let mut from = 0;
+    let bytes = text.as_bytes();
+    let (mut from, mut at) = (0, 0);
     let mut redacted = String::new();
-    for (at, _) in searched.match_indices(begin) {
-        if (from..most).contains(&at) && is_token(&text[at..]) {
-            redacted.push_str(&text[from..at]);
-            redacted.push_str(REDACTED);
-            from = at + begin.len() + length;
+    while let Some(next) = bytes[at..most].iter().position(|byte| begins(*byte)) {
+        at += next;
+        match token_end(bytes, at) {
+            None => at += 1,
+            Some(end) => {
+                redacted.push_str(&text[from..at]);
+                redacted.push_str(REDACTED);
+                (from, at) = (end, end.min(most));
+            }
         }
     }
     match from {
         0 => text[..most].into(),
         _ => (redacted + text.get(from..most).unwrap_or_default()).into(),
+    }
+}
+
+/// Whether a token may begin with a byte: with an `o`, or with one that is percent-encoded.
+fn begins(byte: u8) -> bool {
+    byte == b'o' || byte == b'%'
+}
+
+/// Where the token ends that begins at a place of a text.
+fn token_end(text: &[u8], at: usize) -> Option<usize> {
+    let (begin, length) = TOKEN;
+    let mut end = at;
+    for place in 0..begin.len() + length {
+        let (byte, next) = decoded(text, end)?;
+        let fits = match begin.as_bytes().get(place) {
+            Some(expected) => byte == *expected,
+            None => byte.is_ascii_alphanumeric(),
+        };
+        if !fits {
+            return None;
+        }
+        end = next;
+    }
+    Some(end)
+}
+
+/// The byte at a place of a text, percent-decoded, and the place after it.
+fn decoded(text: &[u8], at: usize) -> Option<(u8, usize)> {
+    let digit = |at: usize| {
+        let digit = char::from(*text.get(at)?).to_digit(16)?;
+        u8::try_from(digit).ok()
+    };
+    let byte = *text.get(at)?;
+    match (byte, digit(at + 1), digit(at + 2)) {
+        (b'%', Some(high), Some(low)) => Some((high << 4 | low, at + 3)),
+        _ => Some((byte, at + 1)),
     }
 }
 
@@ -50,6 +85,16 @@ mod tests {
             (&whole, 7, "/a?b=og_[redacted]"),
             (&whole, 5, "/a?b="),
             (&whole[..56], 999, &whole[..56]),
+            (&whole.replace("og_", "%6fg_"), 999, "/a?b=og_[redacted]&c"),
+            (
+                &whole.replace("og_a", "o%67%5F%61"),
+                999,
+                "/a?b=og_[redacted]&c",
+            ),
+            (&whole.replace("og_", "%4fg_"), 8, "/a?b=%4f"),
+            (&whole.replace('&', "%26"), 999, "/a?b=og_[redacted]%26c"),
+            ("%6fg_%", 999, "%6fg_%"),
+            ("o%", 999, "o%"),
             ("äöü", 3, "ä"),
             ("", 0, ""),
         ] {

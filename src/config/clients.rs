@@ -57,7 +57,7 @@ keys! {
             example("\"/etc/ordgate/client-tokens\""), shown();
         /// Whether requests without a valid token get 401.
         ///
-        /// /openapi.json needs none, nor do CORS preflights, except on routes with
+        /// /openapi.json and /docs need none, nor do CORS preflights, except on routes with
         /// methods = ["*"].
         require_token: bool = Flag => false, shown();
     }

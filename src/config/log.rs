@@ -10,9 +10,12 @@ use super::kinds::{
 use crate::access_log::{self, AccessFormat, Field, LogLevel};
 use crate::telemetry::{self, Format};
 
-const FILTER: ParsedText<String> = text(telemetry::FILTER, ".", |text| {
-    when(telemetry::is_filter(text), text)
-});
+const FILTER: ParsedText<String> = text(
+    telemetry::FILTER,
+    // Levels in any case, each after the target that it is for, if any.
+    "^(([^,=\\s]+=)?([Ee][Rr][Rr][Oo][Rr]|[Ww][Aa][Rr][Nn]|[Ii][Nn][Ff][Oo]|[Dd][Ee][Bb][Uu][Gg]|[Tt][Rr][Aa][Cc][Ee]|[Oo][Ff][Ff])(,|$))+$",
+    |text| when(telemetry::is_filter(text), text),
+);
 
 const FIELDS: Choice<Field> = choice(&Field::NAMES);
 
@@ -51,7 +54,9 @@ keys! {
         slow: Duration = time(MILLI, DAY) => seconds(1);
         /// What a line has; `key` is a hash of the cache key, and `duration` and `upstream`
         /// are in microseconds. Queries of plain routes (headers = "all", or mode "respect")
-        /// may be secret, so they need `plain_query`.
+        /// may be secret, so they need `plain_query`. A head that is refused before it is
+        /// parsed has `request_line` in place of method and path: its beginning, without a
+        /// query.
         fields: Vec<Field> = list(FIELDS) => Field::default_fields();
     }
 }

@@ -63,6 +63,9 @@ impl Runtime {
 pub struct AdminSettings {
     /// The address that the operator connects to.
     pub listen: SocketAddr,
+    /// Where the file sets that address, if it does; messages begin with it.
+    #[serde(skip)]
+    pub location: Option<String>,
     /// A file with the token that requests need, unless it comes from the
     /// environment.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -79,7 +82,7 @@ const ADMIN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9090)
 
 const ADDRESS: ParsedText<SocketAddr> = text(
     "an address and a port, such as \"127.0.0.1:8080\"",
-    "^.+:[0-9]+$",
+    "^([0-9.]+|\\[[0-9A-Fa-f:.]+(%[0-9]+)?\\]):[0-9]+$",
     |text| {
         text.parse()
             .map_err(|_not_one| address_hint(text).unwrap_or_default())
@@ -88,7 +91,7 @@ const ADDRESS: ParsedText<SocketAddr> = text(
 
 const LISTEN_ADDRESS: ParsedText<ListenAddress> = text(
     "an address and a port, such as \"127.0.0.1:8080\", or the path of a unix socket (at most 107 bytes), such as \"unix:/run/ordgate/http.sock\"",
-    "^unix:.{1,107}$|^.+:[0-9]+$",
+    "^unix:.{1,107}$|^([0-9.]+|\\[[0-9A-Fa-f:.]+(%[0-9]+)?\\]):[0-9]+$",
     |text| {
         text.parse()
             .map_err(|()| address_hint(text).unwrap_or_default())
@@ -312,9 +315,11 @@ impl ServerKeys {
 }
 
 impl AdminKeys {
-    pub(super) fn settings(self) -> AdminSettings {
+    pub(super) fn settings(self, root: &Path<'_>) -> AdminSettings {
+        let path = root.key("admin").key("listen");
         AdminSettings {
             listen: *self.listen,
+            location: self.listen.at.as_ref().map(|at| path.located(at)),
             token_file: self.token_file.value.map(Into::into),
             hosts: self.hosts.value,
             ready_needs_tips: *self.ready_needs_tips,
@@ -323,8 +328,8 @@ impl AdminKeys {
 }
 
 impl TlsKeys {
-    /// The settings of a listener of this path.
-    fn settings(self, listener: &Path<'_>) -> TlsSettings {
+    /// The settings of a listener of this path, which has the table at this place.
+    fn settings(self, listener: &Path<'_>, at: &FileSpan) -> TlsSettings {
         let path = listener.key("tls").key("certificates");
         let certificates = self.certificates.value.into_iter();
         let certificates = certificates.map(|(span, keys)| CertificateFiles {
@@ -335,6 +340,7 @@ impl TlsKeys {
         TlsSettings {
             min_version: *self.min_version,
             certificates: certificates.collect(),
+            location: path.located(at),
         }
     }
 }
@@ -414,7 +420,10 @@ pub(super) fn listeners(
             address: keys.address.value,
             mode: keys.mode.value.0,
             proxy_protocol: *keys.proxy_protocol,
-            tls: keys.tls.value.map(|tls| tls.settings(&path)),
+            tls: match (keys.tls.value, keys.tls.at) {
+                (Some(tls), at) => Some(tls.settings(&path, &at.unwrap_or(span))),
+                (None, _) => None,
+            },
         });
     }
     listeners

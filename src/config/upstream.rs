@@ -3,11 +3,13 @@
 
 mod parts;
 
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use http::{HeaderName, Uri};
 use parts::{BreakerKeys, HedgeKeys, RequestBodyKeys, ResponseBodyKeys, RetryKeys};
+use rustls::pki_types::DnsName;
 
 use super::cache::fit_part_and_whole;
 use super::containers::{NamedTable, one_or_more, table};
@@ -56,7 +58,7 @@ const HEADER: ParsedText<HeaderName> = text(
 const URL: ParsedText<Uri> = text(
     "an http or https URL without user, query and fragment, with a port from 1 to 65535 if any, such as \"https://api.example\"",
     "^[Hh][Tt][Tt][Pp][Ss]?://[^@?#]+$",
-    |text| base_url(text).ok_or_else(String::new),
+    |text| base_url(text).ok_or_else(|| wrong_host(text).unwrap_or_default()),
 );
 
 /// The names of upstreams, as JSON Schema has them.
@@ -353,10 +355,34 @@ pub fn base_url(text: &str) -> Option<Uri> {
     let scheme = matches!(url.scheme_str(), Some("http" | "https"));
     let authority = url.authority().is_some_and(|authority| {
         let rest = authority.as_str().strip_prefix(authority.host());
-        rest.is_some_and(|rest| rest.is_empty() || rest.strip_prefix(':').is_some_and(is_port))
+        is_host(authority.host())
+            && rest
+                .is_some_and(|rest| rest.is_empty() || rest.strip_prefix(':').is_some_and(is_port))
     });
     let bare = url.query().is_none() && !text.contains('#');
     (scheme && authority && bare).then_some(url)
+}
+
+/// What is wrong with the host of a base URL, if it is that. Nothing of a URL that may have
+/// a password.
+pub fn wrong_host(text: &str) -> Option<String> {
+    let url: Uri = text.parse().ok().filter(|_| !text.contains('@'))?;
+    let host = url.host().filter(|host| !is_host(host))?;
+    Some(format!(
+        "its host, {host}, is neither a DNS name nor an IP address"
+    ))
+}
+
+/// Whether a host can be connected to, or may resolve: an address, in brackets if it is one
+/// of IPv6, or a DNS name. TLS knows no zones of IPv6 addresses.
+fn is_host(text: &str) -> bool {
+    let bracketed = text
+        .strip_prefix('[')
+        .and_then(|text| text.strip_suffix(']'));
+    match bracketed {
+        Some(address) => address.parse::<Ipv6Addr>().is_ok(),
+        None => text.parse::<Ipv4Addr>().is_ok() || DnsName::try_from(text).is_ok(),
+    }
 }
 
 fn is_port(text: &str) -> bool {

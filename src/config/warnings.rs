@@ -1,5 +1,6 @@
 //! Warnings about configurations that are valid and probably not intended.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use super::Config;
@@ -8,8 +9,7 @@ use crate::route::{HeaderMode, Methods, Route};
 use crate::shared::engine::server::EngineUrl;
 use crate::telemetry::otlp::CollectorSettings;
 use crate::units;
-use crate::upstream::MIN_SHARED_SLOTS;
-use crate::upstream::{DEFAULT, ProviderKeys, Settings};
+use crate::upstream::{DEFAULT, JOURNALLED_BUDGETS, MIN_SHARED_SLOTS, ProviderKeys, Settings};
 
 impl Config {
     /// What is valid and probably not intended, given the API keys.
@@ -30,6 +30,13 @@ impl Config {
         }
         if self.tokens.required {
             self.warn_of_exact_routes(&mut warnings);
+        }
+        if self.trust.networks.is_empty() {
+            let listeners = self.listeners.iter().filter(|one| one.proxy_protocol);
+            warnings.extend(listeners.map(|one| format!(
+                "the listener on {} has proxy_protocol = true, and clients.trusted_proxies is empty: nobody may connect to it; list the proxies",
+                one.address
+            )));
         }
         let server = &self.server.connections;
         if let Some(client) = server.per_client {
@@ -52,6 +59,7 @@ impl Config {
             self.warn_of_upstream(number, settings, with_keys, &mut warnings);
         }
         self.warn_of_rates(keys, &mut warnings);
+        self.warn_of_many_keys(keys, &mut warnings);
         self.warn_of_replicas(keys, &mut warnings);
         if self
             .collector
@@ -150,6 +158,20 @@ impl Config {
                 other.table()
             )
         }));
+    }
+
+    /// Warns of more API keys than the state directory has pages for.
+    fn warn_of_many_keys(&self, keys: &ProviderKeys, warnings: &mut Vec<String>) {
+        let sent = |settings: &&Settings| settings.sends_keys(!keys.of(settings).is_empty());
+        let sending = self.upstreams.iter().filter(sent);
+        let each = sending.flat_map(|settings| keys.of(settings));
+        let each: HashSet<_> = each.map(|key| key.value.as_bytes()).collect();
+        let count = each.len();
+        if self.state.path.is_some() && count > JOURNALLED_BUDGETS {
+            warnings.push(format!(
+                "there are {count} API keys, and the state directory has pages for what {JOURNALLED_BUDGETS} of them have spent: each start waits a minute before keys are used; use fewer keys"
+            ));
+        }
     }
 
     /// Warns of what replicas lose.

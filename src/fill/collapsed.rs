@@ -25,6 +25,8 @@ pub(super) enum ExchangeFrom {
     Anywhere,
     /// Memory if it is fresh there, or the upstream.
     Upstream,
+    /// Another replica, or the upstream: what is stored is in doubt.
+    ReplicasAnew,
     /// The upstream: what is stored is in doubt.
     UpstreamAnew,
 }
@@ -133,7 +135,8 @@ impl Fill {
         for attempt in 0..MOST_ATTEMPTS {
             let (fill, own) = (self.clone(), key.clone());
             let lead = async move |lead: Lead<FillResult, ExchangeLevel>| {
-                let anew = from == ExchangeFrom::UpstreamAnew;
+                use ExchangeFrom::{Anywhere, ReplicasAnew, UpstreamAnew};
+                let anew = matches!(from, ReplicasAnew | UpstreamAnew);
                 let ticket = HeldTicket::default();
                 let fetch = fill.fetch_and_ingest(&own, priority, &ticket);
                 let found = match (fill.fresh(&own).filter(|_| !anew), fill.route(&own)) {
@@ -141,7 +144,7 @@ impl Fill {
                         stored,
                         from: AnswerSource::Memory,
                     }),
-                    (None, Some(route)) if from == ExchangeFrom::Anywhere => {
+                    (None, Some(route)) if matches!(from, Anywhere | ReplicasAnew) => {
                         fill.share_or_fetch(&own, route, priority, (&ticket, fetch))
                             .await
                     }

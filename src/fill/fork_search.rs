@@ -1,14 +1,22 @@
 //! The search for the fork point after a change of tip: a status does not show
 //! whether blocks far below the tip were replaced, and final responses that mention
 //! them are not fetched again.
+//!
+//! Where replicas share an engine, one of them requests the block, and the others take its
+//! response if that confirms what they know. It cannot refute it: a response that shows
+//! another block, or that is not certainly of the present tip's chain, is not used, and the
+//! replica requests the block itself. So each finds a reorg by its own knowledge, at most
+//! `shared.fill_wait` later than alone.
 
 use std::sync::Arc;
 
-use super::Fill;
 use super::collapsed::ExchangeFrom;
+use super::{AnswerSource, Fill};
+use crate::cache::StoredResponse;
 use crate::chain::TipNumber;
 use crate::chain::ledger::{ForkCheck, SeedCheck};
 use crate::collapse::WatchLevel;
+use crate::pages::Page;
 use crate::upstream::{Check, Priority, RequestPriority};
 
 impl Fill {
@@ -69,9 +77,11 @@ impl Fill {
         }
     }
 
-    /// Requests a block, of which the ledger has the result then. Returns whether there
-    /// was an answer.
+    /// Has the ledger know which block is at a height: by a request, or by another
+    /// replica's answer to the same request if that shows, under the present tip, the block
+    /// that is known here. Returns whether the ledger knows it.
     async fn check_block(self: &Arc<Self>, tip: TipNumber, height: u32) -> bool {
+        use ExchangeFrom::{ReplicasAnew, UpstreamAnew};
         let Some((key, _)) = self.block_key(tip, height) else {
             return false;
         };
@@ -79,18 +89,31 @@ impl Fill {
             return false;
         }
         let priority = RequestPriority::own(Priority::Revalidation).check(Check::Fork);
-        match self
-            .exchange(&WatchLevel, &key, priority, ExchangeFrom::UpstreamAnew)
-            .await
-        {
-            Ok(_) => {
-                self.failures.forget(&key);
-                true
-            }
-            Err(failure) => {
-                self.failures.fail(&key, &failure, self.clock.now());
-                false
+        // Another exchange for the key may have been under way, which has not asked the
+        // upstream.
+        for from in [ReplicasAnew, UpstreamAnew, UpstreamAnew] {
+            match self.exchange(&WatchLevel, &key, priority, from).await {
+                Ok(found) => {
+                    self.failures.forget(&key);
+                    let is_ingested = matches!(found.from, AnswerSource::Upstream { .. });
+                    if is_ingested || self.confirm_block(height, &found.stored) {
+                        return true;
+                    }
+                }
+                Err(failure) => {
+                    self.failures.fail(&key, &failure, self.clock.now());
+                    return false;
+                }
             }
         }
+        false
+    }
+
+    /// Has the ledger know that a block is in the chain, if a stored response shows it.
+    fn confirm_block(&self, height: u32, stored: &StoredResponse) -> bool {
+        let mut blocks = stored.page().map_or(&[][..], Page::blocks).iter();
+        let block = blocks.find(|block| block.height == height);
+        let shown = block.zip(stored.stamp());
+        shown.is_some_and(|(block, stamp)| self.chain.confirm_block(stamp, *block))
     }
 }

@@ -8,23 +8,16 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Duration;
-
-use tokio::time::sleep;
 
 use super::lookup::own_key;
 use super::{AnswerSource, FIRST_PROBE, Fill, FillAnswer, FillResult};
 use crate::cache::StoredResponse;
 use crate::cache::key::Key;
 use crate::cache::policy::Mode;
-use crate::identify::Client;
 use crate::route::Route;
 use crate::shared::{FillTicket, PeekedEntry, SharedAnswer, SharedResponse, SharedTier};
 use crate::sync::lock;
-use crate::upstream::{Priority, QueueWatch, RequestPriority};
-
-/// How often it is looked up whether another replica has fetched what waits in the queue.
-const LOOK_AGAIN: Duration = Duration::from_millis(500);
+use crate::upstream::{QueueWatch, RequestPriority};
 
 /// The ticket of a fetch, if it has one; and what has taken the place of its request.
 #[derive(Default)]
@@ -38,7 +31,7 @@ pub(super) struct QueuedFetch<'f> {
     fill: &'f Fill,
     tier: &'f Arc<SharedTier>,
     key: &'f Key,
-    client: Option<Client>,
+    priority: RequestPriority,
     held: &'f HeldTicket,
 }
 
@@ -49,17 +42,13 @@ impl QueueWatch for QueuedFetch<'_> {
         if let Some(ticket) = self.held.ticket.get() {
             ticket.unlock();
         }
-        let key = self.key;
-        let own_of = move |stored: &StoredResponse| self.fill.stored_key(key, stored);
         Box::pin(async move {
-            loop {
-                sleep(LOOK_AGAIN).await;
-                let found = self.tier.look_up_at_once(key, self.client, &own_of).await;
-                if found.is_some() {
-                    *lock(&self.held.replaced) = found;
-                    return;
-                }
-            }
+            let own_of = |stored: &StoredResponse| self.fill.stored_key(self.key, stored);
+            let found = self
+                .tier
+                .await_queued(self.key, self.priority, &own_of)
+                .await;
+            *lock(&self.held.replaced) = Some(found);
         })
     }
 }
@@ -78,7 +67,7 @@ impl Fill {
             fill: self,
             tier: self.tier.as_ref()?,
             key,
-            client: priority.client,
+            priority,
             held,
         })
     }
@@ -100,9 +89,7 @@ impl Fill {
             self.chain.first_probe(route.cache.tip, FIRST_PROBE).await;
         }
         let own_of = |stored: &StoredResponse| self.stored_key(key, stored);
-        // A request that is ahead of clients may be refused: nobody is to wait for it.
-        let locks = priority.priority != Priority::LookAhead;
-        let ticket = match tier.look_up(key, (priority.client, locks), &own_of).await {
+        let ticket = match tier.look_up(key, priority, &own_of).await {
             SharedAnswer::Have(found) => return Ok(self.take_shared(route, found)),
             SharedAnswer::Fetch(ticket) => ticket,
         };

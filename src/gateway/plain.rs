@@ -150,7 +150,7 @@ impl Gateway {
                         Reason::UpstreamAnswer,
                         "the upstream's own answer, passed on as it is",
                     );
-                    self.record_error((context, uri), status, why);
+                    self.record_error((context, uri), &fields, status, why);
                 }
                 if is_typed {
                     self.responder

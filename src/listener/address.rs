@@ -1,7 +1,7 @@
 //! Where a listener listens: a TCP address, or a unix socket.
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -66,13 +66,17 @@ impl ListenAddress {
 /// Names are not resolved: one may have several addresses, and they may change.
 pub fn address_hint(text: &str) -> Option<String> {
     let text = text.trim();
-    if let Ok(ip) = text.parse::<IpAddr>() {
-        return Some(format!(
-            "the port is missing: write {}",
-            SocketAddr::new(ip, 8080)
-        ));
-    }
     let (host, port) = text.rsplit_once(':').unwrap_or(("", text));
+    if let Ok(ip) = text.parse::<IpAddr>() {
+        let whole = SocketAddr::new(ip, 8080);
+        // `::1:8080` is an IPv6 address too, and seldom meant as one.
+        return Some(match (host.parse::<Ipv6Addr>(), port.parse::<u16>()) {
+            (Ok(_), Ok(_)) => format!(
+                "an IPv6 address has brackets: write [{host}]:{port}, or {whole} if {port} is part of the address"
+            ),
+            _ => format!("the port is missing: write {whole}"),
+        });
+    }
     port.parse::<u16>().ok()?;
     match host {
         "localhost" => Some(format!(
@@ -81,7 +85,7 @@ pub fn address_hint(text: &str) -> Option<String> {
         "" | "*" => Some(format!(
             "the address is missing: write 127.0.0.1:{port} for this machine alone, or 0.0.0.0:{port} for all networks"
         )),
-        host if host.parse::<std::net::Ipv6Addr>().is_ok() => Some(format!(
+        host if host.parse::<Ipv6Addr>().is_ok() => Some(format!(
             "an IPv6 address has brackets: write [{host}]:{port}"
         )),
         host => {
@@ -169,6 +173,30 @@ mod tests {
                 assert_eq!(address.to_string(), text);
             }
         }
+    }
+
+    #[test]
+    fn hints_name_what_to_write() {
+        for (text, hint) in [
+            ("127.0.0.1", "the port is missing: write 127.0.0.1:8080"),
+            ("::1", "the port is missing: write [::1]:8080"),
+            (
+                "2001:db8::a",
+                "the port is missing: write [2001:db8::a]:8080",
+            ),
+            (
+                "::1:8080",
+                "an IPv6 address has brackets: write [::1]:8080, or [::1:8080]:8080 if 8080 is part of the address",
+            ),
+            ("1:2:3:4:5:6:7:8:80", "write [1:2:3:4:5:6:7:8]:80"),
+            ("localhost:80", "write 127.0.0.1:80 or [::1]:80"),
+            (":80", "the address is missing"),
+            ("a.example:80", "a.example is a name"),
+        ] {
+            let found = address_hint(text).unwrap();
+            assert!(found.contains(hint), "{text}: {found}");
+        }
+        assert_eq!(address_hint("nonsense"), None);
     }
 
     #[test]

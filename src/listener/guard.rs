@@ -125,7 +125,7 @@ impl<S> GuardedStream<S> {
                 return 0;
             }
             self.activity.set_fault(fault);
-            self.refused = Some(replacement(&all[progress.passed..]));
+            self.refused = Some(replacement(&all[progress.passed..], fault));
         }
         let in_head = progress.passed < all.len() && !self.scanner.in_body();
         match (in_head, self.activity.head_since()) {
@@ -203,9 +203,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for GuardedStream<S> {
             if stream.is_http2() {
                 return Poll::Ready(Err(io::Error::other("the client speaks HTTP/2")));
             }
-            if stream.activity.fault().is_some() {
+            if let Some(fault) = stream.activity.fault() {
                 // The connection's timer has refused the head as too slow.
-                stream.refused = Some(replacement(&stream.buffered));
+                stream.refused = Some(replacement(&stream.buffered, fault));
                 continue;
             }
             if stream.buffered.is_empty() {

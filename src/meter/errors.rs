@@ -28,8 +28,10 @@ pub(crate) struct AnsweredError {
     pub(crate) at: Moment,
     /// The client whose request it was.
     pub(crate) client: Client,
-    pub(crate) method: Method,
-    /// Path and query, at most 256 bytes of it, without client tokens.
+    /// `None` if the head was refused before it was parsed.
+    pub(crate) method: Option<Method>,
+    /// Path and query, at most 256 bytes of it, without client tokens. Of a refused head,
+    /// the beginning of its request line.
     pub(crate) target: Box<str>,
     /// Whether that is not all of it.
     pub(crate) is_cut: bool,
@@ -45,7 +47,7 @@ impl AnsweredError {
     /// An error, its texts cut to their bounds and without client tokens.
     pub(crate) fn new(
         (at, request_id, client): (Moment, RequestId, Client),
-        method: &Method,
+        method: Option<&Method>,
         target: &str,
         status: StatusCode,
         (reason, cause): (Reason, &str),
@@ -54,7 +56,7 @@ impl AnsweredError {
         Self {
             at,
             client,
-            method: bounded(method),
+            method: method.map(bounded),
             is_cut: *kept != *target,
             target: (&*kept).into(),
             status,
@@ -112,7 +114,7 @@ mod tests {
         let status = StatusCode::SERVICE_UNAVAILABLE;
         let id = RequestId::new(second);
         let why = (Reason::NoSlot, &*"x".repeat(999));
-        AnsweredError::new((at, id, client), method, target, status, why)
+        AnsweredError::new((at, id, client), Some(method), target, status, why)
     }
 
     #[test]
@@ -158,7 +160,7 @@ mod tests {
             let error = error(0, &long, &target);
             assert_eq!((error.target.len(), error.cause.len()), (kept, MOST_TEXT));
             assert_eq!(error.is_cut, kept < target.len());
-            assert_eq!(error.method.as_str(), "TOO-LONG");
+            assert_eq!(error.method.unwrap().as_str(), "TOO-LONG");
         }
     }
 }

@@ -166,6 +166,7 @@ fn problem() -> Value {
             "detail": text("limit must be an integer from 1 to 60, but \"61\" came", "What was received, what is allowed and what to do"),
             "error": text("limit must be an integer from 1 to 60, but \"61\" came", "The same as detail, for clients of the upstream API"),
             "request_id": text("d9bcd8683448941b", "The request's id in the logs"),
+            "trace_id": pattern("^[0-9a-f]{32}$", "4bf92f3577b34da6a3ce929d0e0e4736", "The id of the trace that the request belongs to, if it does"),
             "reason": described(json!({ "type": "string", "enum": &Reason::ALL[..], "examples": [Reason::Invalid] }), "The reason as one word"),
             "parameter": text("limit", "The parameter that is invalid"),
             "received": text("61", "Its value"),

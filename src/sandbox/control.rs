@@ -229,11 +229,10 @@ fn tip(sandbox: &Sandbox) -> Value {
 }
 
 fn fault(query: &str) -> Result<Fault, String> {
-    let value = |name| target::values(query, name).next();
+    let kind = text(query, "kind")?.unwrap_or_default();
     let delay =
         || number(query, "delay", 1_000, (0, MAX_DELAY)).map(|ms| Duration::from_millis(ms.into()));
     let bytes = || number(query, "bytes", 64 << 20, (1, MAX_BODY)).map(u64::from);
-    let kind = value("kind").unwrap_or_default();
     let kind = match kind.as_str() {
         "redirect" => FaultKind::Redirect,
         "truncate" => FaultKind::Truncate,
@@ -267,8 +266,8 @@ fn fault(query: &str) -> Result<Fault, String> {
     check_goes_with(query, &kind)?;
     let chance = chance(query)?;
     // One with a chance stays until it is removed.
-    let times = if chance == ALWAYS { 1 } else { u32::MAX };
-    let path = value("path").filter(|path| !path.is_empty());
+    let times = if chance.is_none() { 1 } else { u32::MAX };
+    let path = text(query, "path")?.filter(|path| !path.is_empty());
     if let Some(bytes) = path.as_ref().map(String::len)
         && bytes > MAX_PATH
     {
@@ -281,7 +280,7 @@ fn fault(query: &str) -> Result<Fault, String> {
         times: number(query, "times", times, (1, u32::MAX))?,
         path,
         api: Api::Both,
-        chance,
+        chance: chance.unwrap_or(ALWAYS),
     })
 }
 
@@ -302,16 +301,27 @@ fn check_goes_with(query: &str, kind: &FaultKind) -> Result<(), String> {
     Ok(())
 }
 
-/// Reads the chance of a fault, in millionths.
-fn chance(query: &str) -> Result<u32, String> {
+/// A parameter that may be given once.
+fn text(query: &str, name: &str) -> Result<Option<String>, String> {
+    let mut values = target::values(query, name);
+    match (values.next(), values.next()) {
+        (Some(first), Some(second)) => Err(format!(
+            "{name} is {first:?} and {second:?}; allowed is one"
+        )),
+        (first, _) => Ok(first),
+    }
+}
+
+/// Reads the chance of a fault, in millionths; `None` if it is not given.
+fn chance(query: &str) -> Result<Option<u32>, String> {
     let mut values = target::values(query, "chance");
     let Some(text) = values.next() else {
-        return Ok(ALWAYS);
+        return Ok(None);
     };
     let share: Option<f64> = text.parse().ok();
     let share = share.filter(|share| *share > 0.0 && *share <= 1.0);
     match (share, values.next()) {
-        (Some(share), None) => Ok(((share * f64::from(ALWAYS)) as u32).max(1)),
+        (Some(share), None) => Ok(Some(((share * f64::from(ALWAYS)) as u32).max(1))),
         _ => Err(format!(
             "chance is {text:?}; allowed is one number above 0, up to 1"
         )),
@@ -379,6 +389,16 @@ mod tests {
                 "above 0, up to 1",
             ),
             (
+                "POST /sandbox/fault?kind=503&kind=500",
+                400,
+                "kind is \\\"503\\\" and \\\"500\\\"; allowed is one",
+            ),
+            (
+                "POST /sandbox/fault?kind=503&path=/a&path=/b",
+                400,
+                "path is ",
+            ),
+            (
                 "POST /sandbox/fault?kind=html&delay=1",
                 400,
                 "stall or drip",
@@ -433,6 +453,22 @@ mod tests {
         let paths = faults.list(Api::Both).map(|(_, fault)| fault.path.as_ref());
         let bytes: usize = paths.flatten().map(String::len).sum();
         assert_eq!(bytes, MAX_PATH);
+    }
+
+    #[test]
+    fn a_fault_with_a_chance_stays_unless_it_has_times() {
+        let sandbox = Sandbox::new(Settings::default());
+        for (query, times) in [
+            ("", "1"),
+            ("&chance=0.5", "null"),
+            ("&chance=1", "null"),
+            ("&chance=1&times=3", "3"),
+            ("&times=2", "2"),
+        ] {
+            let target = format!("/sandbox/fault?kind=503{query}");
+            let (_, body) = answer(&sandbox, Api::Both, &http::Method::POST, &target);
+            assert_eq!(body["times"].to_string(), times, "{query}");
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use crate::admin::Token;
+use crate::config::AdminSettings;
 use crate::listener::ListenAddress;
 use crate::state_dir::StateDirError;
 use crate::supervisor::InheritedSocketError;
@@ -50,9 +51,15 @@ pub enum StartError {
     Tls(#[from] rustls::Error),
     /// The admin listener would be open to the network.
     #[error(
-        "the admin listener is on {0}, which other machines can reach, and has no token: set ORDGATE_ADMIN_TOKEN or admin.token_file, or set admin.listen to 127.0.0.1"
+        "{begin}the admin listener is on {address}, which other machines can reach, and has no token: set ORDGATE_ADMIN_TOKEN or admin.token_file, or set admin.listen to 127.0.0.1",
+        begin = location.as_ref().map_or_else(String::new, |location| format!("{location}: "))
     )]
-    OpenAdmin(SocketAddr),
+    OpenAdmin {
+        /// Its address.
+        address: SocketAddr,
+        /// Where the file sets that, if it does.
+        location: Option<String>,
+    },
     /// The state directory cannot be used.
     #[error(transparent)]
     State(#[from] StateDirError),
@@ -85,11 +92,19 @@ impl StartError {
     ///
     /// # Errors
     /// [`OpenAdmin`](Self::OpenAdmin).
-    pub fn check_admin(address: SocketAddr, token: Option<&Token>) -> Result<(), Self> {
-        match token.is_some() || address.ip().to_canonical().is_loopback() {
-            true => Ok(()),
-            false => Err(Self::OpenAdmin(address)),
+    pub fn check_admin(
+        address: SocketAddr,
+        settings: &AdminSettings,
+        token: Option<&Token>,
+    ) -> Result<(), Self> {
+        if token.is_some() || address.ip().to_canonical().is_loopback() {
+            return Ok(());
         }
+        // It may also be that of a socket that the supervisor has passed, and after a
+        // reload that of the start.
+        let is_configured = address.ip() == settings.listen.ip();
+        let location = settings.location.clone().filter(|_| is_configured);
+        Err(Self::OpenAdmin { address, location })
     }
 }
 

@@ -429,6 +429,7 @@ fn assemble(
             seed: identity.seed,
         }),
         stale_wait: config.stale_wait,
+        max_target_bytes: config.server.connections.max_target_bytes,
         records: Records {
             meter,
             access_log: AccessLog::new(&config.access_log),

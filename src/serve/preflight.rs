@@ -27,7 +27,8 @@ pub fn check(
     let config = &loaded.config;
     check_listeners(config, has_sandbox, clock)?;
     if sockets.is_empty() {
-        StartError::check_admin(config.admin.listen, loaded.admin_token.as_ref())?;
+        let (admin, token) = (&config.admin, loaded.admin_token.as_ref());
+        StartError::check_admin(admin.listen, admin, token)?;
     }
     if let Some(path) = &config.state.path {
         StateDir::check(path)?;

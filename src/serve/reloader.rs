@@ -140,7 +140,7 @@ impl Reloader {
             admin_token,
         } = (self.load)()?;
         config.use_sandbox(self.sandbox.as_ref());
-        StartError::check_admin(self.admin, admin_token.as_ref())
+        StartError::check_admin(self.admin, &config.admin, admin_token.as_ref())
             .map_err(|why| vec![why.to_string()])?;
         let mut notes = self.restart_settings.differences(&config);
         notes.extend(config.warnings(&keys));

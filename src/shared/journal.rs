@@ -15,7 +15,9 @@
 //!   everything. Records are kept until they are read back; after the engine has lost
 //!   records (another run id, fewer records than were applied), the journal begins a new
 //!   *generation*, which is read from its beginning, and to which all replicas send their
-//!   remembered purges again. What is not remembered any more purges everything.
+//!   remembered purges again. What is not remembered any more purges everything; so does
+//!   whatever a process may have purged that a replica knew, and that does not come to the
+//!   new generation ([`awaited`]).
 //! - A record's uid is appended once in a generation, however often it is sent.
 //! - What was fetched while the journal was at a position, and stored elsewhere, is used
 //!   only if all later records are known and none matches ([`Journal::holds`]).
@@ -26,9 +28,11 @@
 //! Not covered: rows of the engine that somebody replaces by older ones while it runs (what
 //! was stored elsewhere may be used once more); two engines that both have replicas for
 //! longer than the history of a replica lasts (a split); an engine that answers with records
-//! that nobody has sent; and a purge that only one process knew which has ended, because
-//! the engine was away or has lost it, and all others were away too.
+//! that nobody has sent; a purge that its process could not send to the engine before it
+//! ended; and one that the engine has lost, of a process that has ended, where a replica
+//! was cut off before that process began.
 
+mod awaited;
 mod cooldown;
 mod file;
 mod follow;
@@ -193,7 +197,7 @@ impl Journal {
         };
         let tag = format!("{{{prefix}:j}}");
         let mut machine = JournalMachine::new(process, name.into(), saved, clock.since_boot());
-        // If it is known, it had the directory, which this one has now: it has ended.
+        // It is known only if it had the directory, which this one has now: it has ended.
         machine.set_predecessor(predecessor);
         Arc::new(Self {
             keys: [tag.clone(), format!("{tag}:s"), format!("{tag}:u")],

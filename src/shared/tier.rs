@@ -20,7 +20,9 @@
 //! - The position in the journal is read before the upstream is asked, and before the
 //!   engine: a value never claims to have been checked against more.
 //! - Nothing is younger here than it was where it was fetched: the engine's clock is read
-//!   before the fetch, by the one who fetches, and after it, by the one who reads.
+//!   before the fetch, by the one who fetches, and after it, by the one who reads. If that
+//!   clock is set back by more than a second, the journal begins a new generation, in which no
+//!   older value is used.
 //! - Every wait has a bound: a call `shared.timeout`, all together `shared.fill_wait` and
 //!   a few calls more.
 

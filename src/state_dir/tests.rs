@@ -38,6 +38,28 @@ fn a_directory_is_created_and_found_again() {
 }
 
 #[test]
+fn a_copy_has_another_identity() {
+    let parent = tempfile::tempdir().unwrap();
+    let (path, copy) = (parent.path().join("state"), parent.path().join("copy"));
+    let first = StateDir::open(&path).unwrap().unwrap();
+    let identity = first.identity();
+    assert_eq!(identity.map(|identity| identity.boot), boot_id());
+    fs::create_dir(&copy).unwrap();
+    set_mode(&copy, 0o700);
+    for file in [LOCK, format::FILE] {
+        fs::copy(path.join(file), copy.join(file)).unwrap();
+    }
+    let copied = StateDir::open(&copy).unwrap().unwrap();
+    assert_eq!(copied.salt, first.salt);
+    drop(first);
+    let again = StateDir::open(&path).unwrap().unwrap();
+    assert_eq!(again.identity(), identity);
+    if identity.is_some() {
+        assert_ne!(copied.identity(), identity);
+    }
+}
+
+#[test]
 fn a_second_process_gets_none() {
     let directory = tempfile::tempdir().unwrap();
     let first = StateDir::open(directory.path()).unwrap();

@@ -56,7 +56,8 @@ pub(crate) struct Exporter {
 pub enum ExporterError {
     /// The file of authorities cannot be read.
     #[error("OTEL_EXPORTER_OTLP_CERTIFICATE: {0}; a PEM file of certificates is allowed")]
-    File(#[from] rustls::pki_types::pem::Error),
+    // Not as its source, since its text is here already.
+    File(rustls::pki_types::pem::Error),
     /// The file has no certificate that can be used.
     #[error("OTEL_EXPORTER_OTLP_CERTIFICATE: the file holds no certificate that can be used")]
     Empty,
@@ -291,7 +292,9 @@ fn tls(settings: &CollectorSettings) -> Result<ClientConfig, ExporterError> {
     let mut roots = RootCertStore::empty();
     roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
     if let Some(path) = &settings.authorities {
-        let certificates = CertificateDer::pem_file_iter(path)?.collect::<Result<Vec<_>, _>>()?;
+        let certificates = CertificateDer::pem_file_iter(path)
+            .and_then(|each| each.collect::<Result<Vec<_>, _>>());
+        let certificates = certificates.map_err(ExporterError::File)?;
         let (added, _ignored) = roots.add_parsable_certificates(certificates);
         if added == 0 {
             return Err(ExporterError::Empty);

@@ -68,6 +68,7 @@ impl Files {
                 key: self.0.path().join("key.pem"),
                 location: "proxy.toml:9:1: listener.tls.certificates".to_owned(),
             }],
+            location: "proxy.toml:8:1: listener.tls.certificates".to_owned(),
         }
     }
 
@@ -230,7 +231,8 @@ fn files_that_are_missing_too_large_or_open_to_others_are_refused() {
         certificates: Vec::new(),
         ..files.settings()
     };
-    assert!(check(&none, false, now())[0].contains("listener.tls.certificates is missing"));
+    let expected = "proxy.toml:8:1: listener.tls.certificates is missing";
+    assert!(check(&none, false, now())[0].starts_with(expected));
     assert!(check(&none, true, now()).is_empty(), "with --sandbox");
 }
 
@@ -358,6 +360,7 @@ fn the_sandbox_makes_one_certificate_and_keeps_it() {
     let settings = TlsSettings {
         min_version: TlsVersion::Tls13,
         certificates: Vec::new(),
+        location: String::new(),
     };
     let [first, again] = [(); 2].map(|()| tls.server(&settings, &[], now()).unwrap());
     let keys = [first, again].map(|server| server.resolver.certificates()[0].key.clone());

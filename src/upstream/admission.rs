@@ -27,6 +27,7 @@ pub use rates::{Rate, Rates};
 pub(crate) use request_priority::Check;
 pub use request_priority::{Priority, RequestOrigin, RequestPriority};
 pub(crate) use reserve::Reserve;
+pub(crate) use spend_journal::SLOTS as JOURNALLED_BUDGETS;
 pub(crate) use unreadable::UnreadableFields;
 
 #[cfg(test)]

@@ -38,7 +38,7 @@ mod plain;
 pub use fault::HeadFault;
 #[cfg(test)]
 pub(crate) use fault::REFUSED;
-pub(crate) use fault::{is_replacement, replacement};
+pub(crate) use fault::{is_replacement, refused_line, replacement};
 use framing::{Framing, Line, TCHAR};
 use plain::plain_head;
 

@@ -288,3 +288,39 @@ async fn the_start_is_logged_and_an_untrusted_proxy_once() {
             .contains("clients.trusted_proxies")
     );
 }
+
+#[tokio::test]
+async fn a_refused_head_has_a_line_with_its_request_line() {
+    let upstream = Upstream::start();
+    for format in ["log", "combined"] {
+        let (_held, path) = file(&format!("format = \"{format}\""));
+        let (process, public, _) = Process::before(&upstream, &["--config", &path], &[]);
+        let mut client = Client::connect(public).await;
+        let head = format!("GET {TOKEN}<\u{9b}>?key=secret HTTP/1.1\r\nhost: a\r\n\r\n");
+        client.send(&head).await;
+        assert_eq!(client.answer("GET").await.status, 400);
+        drop(client);
+        process.signal(Signal::TERM);
+        let left = process.wait();
+        let both = format!("{}{}", left.out, left.errors);
+        assert!(
+            !both.contains("secret") && !both.contains("REFUSED"),
+            "{both}"
+        );
+        if format == "combined" {
+            let expected = format!("\"GET {TOKEN}<\\\\xc2\\\\x9b>?\" 400 ");
+            assert!(left.out.contains(&expected), "{}", left.out);
+            continue;
+        }
+        let [line] = &lines(&left.errors)[..] else {
+            panic!("{}", left.errors);
+        };
+        let expected = format!("GET {TOKEN}<\\xc2\\x9b>?");
+        assert_eq!(line["request_line"], expected, "{line}");
+        assert_eq!(
+            (&line["method"], &line["path"]),
+            (&Value::Null, &Value::Null)
+        );
+        assert_eq!(line["reason"], "bad_target");
+    }
+}

@@ -6,7 +6,7 @@ use std::io::Read;
 use ordgate::sandbox::{Sandbox, Settings};
 use serde_json::Value;
 
-use crate::support::{Gateway, Setup, TOKEN, Upstream, encoded};
+use crate::support::{Gateway, Reply, Setup, TOKEN, Upstream, encoded};
 
 const GZIP: (&str, &str) = ("accept-encoding", "gzip, br");
 const FILES: [&str; 4] = [
@@ -129,4 +129,34 @@ async fn the_examples_of_the_document_have_content_in_the_sandbox() {
         };
         assert_eq!(members(&body), members(example), "{target}");
     }
+}
+
+#[tokio::test]
+async fn the_schema_of_problems_has_the_members_of_problems() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::before(&upstream);
+    let document = gateway.get("/openapi.json").await.json();
+    let schema = &document["components"]["schemas"]["Problem"];
+    let known = schema["properties"].as_object().unwrap();
+    let required = schema["required"].as_array().unwrap();
+    let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let mut seen = std::collections::BTreeSet::new();
+    upstream.always(Reply::status(500, "{}"));
+    for (method, path) in [
+        ("GET", "/nowhere"),
+        ("DELETE", TOKEN),
+        ("GET", "/runes/v1/blocks/1/activity?limit=61"),
+        ("GET", TOKEN),
+    ] {
+        let fields = [("traceparent", trace)];
+        let problem = gateway.request(method, path, &fields).await.json();
+        let members = problem.as_object().unwrap();
+        for member in required.iter().filter_map(Value::as_str) {
+            assert!(members.contains_key(member), "{member} in {problem}");
+        }
+        seen.extend(members.keys().cloned());
+    }
+    // Each member is described, and each one that is described comes.
+    let known: std::collections::BTreeSet<_> = known.keys().cloned().collect();
+    assert_eq!(seen, known);
 }

@@ -1,5 +1,7 @@
 //! `/explain` describes what the next request does, and the next request does it.
 
+mod targets;
+
 use ordgate::probe::ProbeOutcome;
 use ordgate::sandbox::{Sandbox, Settings};
 use serde_json::{Value, json};

@@ -147,7 +147,8 @@ async fn a_split_sandbox_prints_both_urls() {
 async fn environment_variables_set_flags() {
     // One that is empty is as if it were not set.
     let empty = [
-        ("ORDGATE_CONFIG", ""),
+        ("ORDGATE_CONFIG", " "),
+        ("ORDGATE_STATE", " "),
         ("ORDGATE_LISTEN", ""),
         ("ORDGATE_ADMIN", " "),
         ("ORDGATE_UPSTREAM", ""),
@@ -237,6 +238,7 @@ async fn environment_variables_set_flags() {
         let warned = expected[0].starts_with("# warning: ORD");
         assert_eq!(left.out.contains("has no effect"), warned, "{}", left.out);
         assert!(!left.out.contains("s3cret"), "{}", left.out);
+        assert!(!left.out.contains("path = \" \""), "{}", left.out);
     }
     for (name, expected) in [
         (

@@ -239,3 +239,40 @@ async fn an_error_of_the_origin_that_is_passed_on_is_among_the_last_errors() {
     );
     assert_eq!(row["reason"], "upstream_answer");
 }
+
+#[tokio::test]
+async fn a_refused_head_has_its_request_line_and_no_invented_method_and_path() {
+    let upstream = Upstream::start();
+    let gateway = Setup::before(&upstream).manual().start();
+    let token = "og_abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVW";
+    // what came, what is shown of it
+    for (head, line) in [
+        (
+            format!("GET {TOKEN}?key=secret HTTP/3.0\r\nhost: a\r\n\r\n"),
+            json!(format!("GET {TOKEN}?")),
+        ),
+        (
+            format!("HEAD /{token} HTTP/3.0\r\nhost: a\r\n\r\n"),
+            json!("HEAD /og_[redacted] HTTP/3.0"),
+        ),
+        (
+            "GET http://u:secret@a/ HTTP/3.0\r\nhost: a\r\n\r\n".to_owned(),
+            json!("GET"),
+        ),
+    ] {
+        let mut client = gateway.client().await;
+        client.send(&head).await;
+        let method = head.split(' ').next().unwrap();
+        assert_eq!(client.answer(method).await.status, 505, "{head}");
+        let status = gateway.admin("/status").await.json();
+        let row = &status["errors"][0];
+        assert_eq!(row["request_line"], line, "{row}");
+        for member in ["method", "path", "url"] {
+            assert_eq!(row[member], Value::Null, "{row}");
+        }
+        let errors = status["errors"].to_string();
+        assert!(!errors.contains("secret"), "{errors}");
+        assert!(!errors.contains("ORDGATE-REFUSED"), "{errors}");
+    }
+    assert_eq!(upstream.count(), 0);
+}

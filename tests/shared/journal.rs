@@ -324,7 +324,7 @@ async fn what_was_purged_while_a_replica_was_down_does_not_come_back_from_its_di
     }
 }
 
-/// All rights that README.md lists, and no more.
+/// All rights that docs/replicas.md lists, and no more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_rights_of_the_documentation_suffice() {
     if !is_installed() {

@@ -74,7 +74,14 @@ impl Connection {
         self.read()
     }
 
-    fn read(&mut self) -> Answer {
+    /// From now on [`read`](Self::read) returns what the server carries out, each command
+    /// of a script included.
+    pub(crate) fn monitor(mut self) -> Self {
+        assert_eq!(self.call(&["MONITOR"]).text(), "OK");
+        self
+    }
+
+    pub(crate) fn read(&mut self) -> Answer {
         let mut line = String::new();
         self.0.read_line(&mut line).unwrap();
         let (kind, rest) = line.trim_end().split_at(1);

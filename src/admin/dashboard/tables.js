@@ -40,12 +40,13 @@ class Table {
   }
 }
 
-function fillCell (cell, { text, read, isLink, tone }, row) {
+function fillCell (cell, { text, read, isLink, link: linked = read, tone }, row) {
   const value = read(row)
   const target = isLink ? cell.firstElementChild : cell
   setText(target, text(value))
   if (isLink) {
-    const link = value ? `#explain=${encodeURIComponent(value)}` : null
+    const explained = linked(row)
+    const link = explained ? `#explain=${encodeURIComponent(explained)}` : null
     if (link === null) target.removeAttribute('href')
     else if (target.getAttribute('href') !== link) target.setAttribute('href', link)
   }
@@ -123,7 +124,7 @@ function breaker ({ breaker: { state, open_seconds: open } = {} }) {
 }
 
 const milliseconds = (member) => number(words(member.replace('_ms', '')), millis, (row) => row[member])
-const url = (title, read) => ({ title, text: plain, read, isLink: true, isText: true })
+const url = (title, read, link) => ({ title, text: plain, read, link, isLink: true, isText: true })
 
 // The place, the caption, the columns, the rows of a status, and the text for none.
 const TABLES = [
@@ -219,7 +220,8 @@ const TABLES = [
     name('Method', (row) => row.method),
     number('Status', plain, (row) => row.status),
     name('Reason', (row) => [row.reason, row.cause].filter((text) => text).join(': '), { isText: true }),
-    url('Path (explains it)', (row) => row.path),
+    // A refused request line is no path: it cannot be explained.
+    url('Path (explains it)', (row) => row.path ?? row.request_line, (row) => row.path),
     name('Request', (row) => row.request_id)
   ], (status) => status.errors && list(status.errors).slice(0, 64), 'No errors'],
   ['errors', 'Refusals', [

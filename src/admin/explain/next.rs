@@ -44,6 +44,14 @@ impl Next {
         }
     }
 
+    /// Adds a sentence to the reason.
+    pub(super) fn add_note(&mut self, note: Option<&str>) {
+        if let Some(note) = note {
+            let end = if self.why.ends_with('.') { " " } else { ". " };
+            self.why.push_str(&format!("{end}{note}"));
+        }
+    }
+
     pub(super) fn value(&self) -> Value {
         json!({
             "does": self.does,

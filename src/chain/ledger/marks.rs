@@ -5,6 +5,7 @@
 use aws_lc_rs::digest::{SHA256, digest};
 
 use super::{Epoch, Ledger, NO_EPOCH, as_hash};
+use crate::pages::Block;
 
 /// The tip of an epoch, as any process knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,5 +74,19 @@ impl Ledger {
             epoch: known.epoch,
             is_present: false,
         })
+    }
+
+    /// Records that a block is in the chain of an epoch's tip, as another process has seen
+    /// under that tip. It must be the block that is known here at its height, and the epoch
+    /// the present one, of a tip that is known by its hash: the hash commits to all blocks
+    /// below it, whoever has requested them and whenever. Returns whether all of this is so.
+    pub(crate) fn confirm_block(&mut self, epoch: Epoch, block: Block) -> bool {
+        let mark = self.mark_of(epoch).filter(|mark| mark.is_hash);
+        let is_below = mark.is_some_and(|mark| block.height <= mark.height);
+        let is_confirmed = is_below && self.hash_at(block.height) == Some(block.hash);
+        if is_confirmed {
+            self.record(block, true, epoch);
+        }
+        is_confirmed
     }
 }

@@ -99,6 +99,14 @@ fn base_urls_are_http_without_user_query_and_fragment() {
         ("https://api.example:99999", false),
         ("https://api.example:", false),
         ("https://user@api.example:1", false),
+        ("https://a..b", false),
+        ("https://-a.example", false),
+        ("https://.example", false),
+        ("https://a_b.example.", true),
+        ("http://indexer", true),
+        ("https://256.1.1.1", false),
+        ("https://[fe80::1%25lo]:1/", false),
+        ("https://[::g]", false),
     ] {
         assert_eq!(base_url(text).is_some(), good, "{text}");
     }

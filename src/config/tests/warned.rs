@@ -5,6 +5,7 @@ use crate::client_tokens::TokenFile;
 use crate::config::Config;
 use crate::shared::engine::server::EngineUrl;
 use crate::upstream::ProviderKeys;
+use crate::upstream::keys::ApiKey;
 
 #[test]
 fn a_route_that_passes_all_with_a_key_is_warned_of() {
@@ -34,6 +35,47 @@ fn slots_too_few_to_share_are_warned_of() {
         let mut each = warnings.iter();
         let found = each.any(|text| text.contains("max_in_flight is 3"));
         assert_eq!(found, warned, "{warnings:?}");
+    }
+}
+
+#[test]
+fn a_listener_that_nobody_may_connect_to_is_warned_of() {
+    let listener = "[[listener]]\naddress = \"127.0.0.1:8443\"\n";
+    let proxies = "[clients]\ntrusted_proxies = [\"10.0.0.1\"]\n";
+    for (text, warned) in [
+        (format!("{listener}proxy_protocol = true\n"), true),
+        (format!("{listener}proxy_protocol = true\n{proxies}"), false),
+        (listener.to_owned(), false),
+    ] {
+        let warnings = warnings(&text);
+        let says = "the listener on 127.0.0.1:8443 has proxy_protocol = true";
+        let found = warnings.iter().any(|warning| warning.contains(says));
+        assert_eq!(
+            (found, warnings.len()),
+            (warned, usize::from(warned)),
+            "{warnings:?}"
+        );
+    }
+}
+
+#[test]
+fn more_keys_than_the_state_directory_has_pages_for_are_warned_of() {
+    for (count, state, warned) in [
+        (255, "state.path = \"/tmp/x\"\n", false),
+        (256, "state.path = \"/tmp/x\"\n", true),
+        (256, "", false),
+    ] {
+        let list: Vec<_> = (0..count)
+            .map(|number| format!("key-{number:04}"))
+            .collect();
+        let keys = ApiKey::list(&list.join(",")).unwrap().into();
+        let warnings = read(state).warnings(&keys).join("\n");
+        assert_eq!(
+            warnings.contains("there are 256 API keys"),
+            warned,
+            "{warnings}"
+        );
+        assert!(!warnings.contains("key-0"), "{warnings}");
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::cooldown::{CooldownRecord, MOST_WAITING_COOLDOWNS, longest};
 use super::machine::{JournalEffect, JournalMachine};
+use super::position::JournalPosition;
 use super::record::JournalRecord;
 use super::sync::{MOST_AT_ONCE, SyncReply};
 use super::{Journal, file};
@@ -21,6 +22,11 @@ const WAITING_ROUND: Duration = Duration::from_millis(10);
 /// The pause after a sync request that was not answered.
 const AFTER_FAILURE: Duration = Duration::from_millis(50);
 
+/// The pause after the journal has begun anew, twice as long for each further time in a
+/// row: an engine that keeps losing its keys is not asked all the time.
+const AFTER_NEW: Duration = Duration::from_millis(5);
+const LONGEST_AFTER_NEW: Duration = Duration::from_millis(320);
+
 /// How long the engine holds the call that waits for new records.
 const BLOCK: Duration = Duration::from_millis(400);
 /// The pause after records were announced, and after such a call has failed.
@@ -33,6 +39,17 @@ const SAVE_UNCHANGED: Duration = Duration::from_secs(10);
 
 /// How many sync requests are sent at most before the process ends.
 const LAST_REQUESTS: usize = 20;
+
+/// What a sync request has shown of the journal.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Synced {
+    /// Another request should follow at once: something was read, or is left to read or to send.
+    More,
+    /// It has begun anew.
+    New,
+    /// Nothing is left.
+    All,
+}
 
 impl Journal {
     /// Follows the journal until it is dropped. `announcer` is the engine by a connection
@@ -63,17 +80,26 @@ impl Journal {
     }
 
     async fn send_requests(&self, engine: &RedisEngine) {
+        let mut after_new = AFTER_NEW;
         loop {
             let waits = self.waiting.load(Ordering::Relaxed) > 0;
-            let pause = match self.exchange(engine, waits, false).await {
+            let synced = self.exchange(engine, waits, false).await;
+            if synced == Ok(Synced::New) {
+                // Not to be ended early: the announcer does so while the engine loses its keys.
+                tokio::time::sleep(after_new).await;
+                after_new = (after_new * 2).min(LONGEST_AFTER_NEW);
+                continue;
+            }
+            after_new = AFTER_NEW;
+            let pause = match synced {
                 Err(_) => {
                     tokio::time::sleep(AFTER_FAILURE).await;
                     continue;
                 }
                 // What was read is acknowledged at once.
-                Ok(true) => Duration::ZERO,
-                Ok(false) if self.waiting.load(Ordering::Relaxed) > 0 => WAITING_ROUND,
-                Ok(false) => match self.is_announced.load(Ordering::Relaxed) {
+                Ok(Synced::More | Synced::New) => Duration::ZERO,
+                Ok(Synced::All) if self.waiting.load(Ordering::Relaxed) > 0 => WAITING_ROUND,
+                Ok(Synced::All) => match self.is_announced.load(Ordering::Relaxed) {
                     true => ROUND,
                     false => UNANNOUNCED_ROUND,
                 },
@@ -82,14 +108,13 @@ impl Journal {
         }
     }
 
-    /// One sync request and its reply, whose effects are in force then. Returns whether another
-    /// sync request should follow at once.
+    /// One sync request and its reply, whose effects are in force then.
     async fn exchange(
         &self,
         engine: &RedisEngine,
         list: bool,
         leave: bool,
-    ) -> Result<bool, SharedError> {
+    ) -> Result<Synced, SharedError> {
         let request = {
             let mut machine = write(&self.machine);
             self.add_cooldowns(&mut machine);
@@ -118,7 +143,14 @@ impl Journal {
                         }
                     }
                 }
-                (None, Ok(machine.position() != before || machine.has_more()))
+                let now = machine.position();
+                let generation = |at: Option<JournalPosition>| at.map(|at| at.generation);
+                let synced = match () {
+                    () if before.is_some() && generation(now) != generation(before) => Synced::New,
+                    () if now != before || machine.has_more() => Synced::More,
+                    () => Synced::All,
+                };
+                (None, Ok(synced))
             }
             Err(error) => {
                 machine.lost(request.sequence);
@@ -191,18 +223,19 @@ impl Journal {
             };
             let now = self.clock.now();
             let is_same = |(saved, at): &(_, Moment)| {
-                Some(*saved) == position && now.since(*at) < SAVE_UNCHANGED
+                Some(saved) == position.as_ref() && now.since(*at) < SAVE_UNCHANGED
             };
             let directory = self.state.directory().cloned();
-            let (Some(position), Some(directory)) = (position, directory) else {
-                continue;
-            };
             let is_current = synced.is_some_and(|ago| ago < SAVE_EVERY);
             if last.as_ref().is_some_and(is_same) || !is_current {
                 continue;
             }
+            let (Some(position), Some(directory)) = (position, directory) else {
+                continue;
+            };
             let process = read(&self.machine).process();
             let (disk, wall) = (lock(&self.local).disk.clone(), self.clock.system_time());
+            let to_save = position.clone();
             let saved = tokio::task::spawn_blocking(move || {
                 // First what was applied, then that it was.
                 disk.map_or(Ok(()), |disk| disk.sync_purges())?;
@@ -210,7 +243,7 @@ impl Journal {
                     directory.path(),
                     directory.identity(),
                     process,
-                    position,
+                    &to_save,
                     wall,
                 )
             });

@@ -4,15 +4,17 @@
 //! What is returned by [`JournalMachine::answered`] must be in force before the next
 //! sync request is made: that one says so.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::awaited::AwaitedReplicas;
 use super::history::{JournalHistory, SeenRecords};
 use super::others::{OtherReplicas, Reach};
-use super::position::{JournalPosition, RecordNumber, SavedPosition};
+use super::position::{AppliedPosition, JournalPosition, RecordNumber, SavedPosition};
 use super::record::{JournalRecord, RecordUid};
 use super::rules::{JournalRule, has};
-use super::sync::{MOST_AT_ONCE, ReadUpTo, SyncReply, SyncRequest};
+use super::sync::{MOST_AT_ONCE, ReadUpTo, RowChange, SyncReply, SyncRequest};
 use super::waiting::WaitingRecords;
 use crate::shared::allowance::ProcessId;
 use crate::upstream::admission::restrictions::CooldownLeft;
@@ -77,6 +79,7 @@ pub(crate) struct JournalMachine {
     seen: SeenRecords,
     waiting: WaitingRecords,
     others: OtherReplicas,
+    awaited: AwaitedReplicas,
     listed: Option<Duration>,
     pending: Option<PendingSync>,
     counts: JournalCounts,
@@ -100,13 +103,16 @@ impl JournalMachine {
         saved: Option<SavedPosition>,
         now: Duration,
     ) -> Self {
-        let followed = saved.map(|saved| ReadUpTo {
-            generation: saved.position.generation,
+        let saved_age = saved.as_ref().map(|saved| saved.age);
+        let applied = saved.map(|saved| saved.applied);
+        let followed = applied.as_ref().map(|applied| ReadUpTo {
+            generation: applied.position.generation,
             // All that the engine has is read, for the history.
             read: 0,
-            applied: saved.position.record,
-            last: saved.last,
+            applied: applied.position.record,
+            last: applied.last,
         });
+        let known = applied.map_or_else(BTreeSet::new, |applied| applied.others);
         Self {
             process,
             name,
@@ -115,13 +121,14 @@ impl JournalMachine {
             followed,
             tail: 0,
             contact: None,
-            saved_age: saved.map(|saved| saved.age),
+            saved_age,
             started: now,
             synced: None,
             history: JournalHistory::default(),
             seen: SeenRecords::default(),
             waiting: WaitingRecords::default(),
             others: OtherReplicas::default(),
+            awaited: AwaitedReplicas::after(known),
             listed: None,
             pending: None,
             counts: JournalCounts::default(),
@@ -176,7 +183,11 @@ impl JournalMachine {
             sequence: self.sequence,
             followed: self.followed,
             list: list || self.listed.is_none_or(is_time),
-            leave,
+            row: match (leave, self.waiting.resends()) {
+                (true, _) => RowChange::Remove,
+                (false, true) => RowChange::Keep,
+                (false, false) => RowChange::Write,
+            },
             forget: self.others.forgotten(),
             records,
         }
@@ -246,6 +257,14 @@ impl JournalMachine {
             let rows = rows.into_iter().filter(|row| row.process != self.process);
             // What this process has not read may be lost again before it does.
             self.others.listed(followed.read, rows, since);
+            let here = self.others.present();
+            if self.awaited.listed(here, since, followed.read == self.tail) {
+                self.counts.gaps += 1;
+                self.history.miss(now);
+                effects.push(JournalEffect::PurgeEverything(
+                    "the journal has begun anew, and a replica is gone that may have purged something before",
+                ));
+            }
         }
         if followed.read == self.tail {
             // Others who have not read what was trimmed purge everything anyway.
@@ -288,10 +307,12 @@ impl JournalMachine {
             let before_start = || Some(self.saved_age?.saturating_add(since(self.started)));
             let absence = self.contact.map(since).or_else(before_start);
             let is_recent = absence.is_some_and(|absence| absence <= LONGEST_ABSENCE);
-            if !is_recent && has(JournalRule::AbsencePurgesEverything) {
-                missed = Some(
-                    "the journal has begun anew, and this replica had not reached it for too long",
-                );
+            self.awaited.begin_generation();
+            if !is_recent {
+                self.awaited.clear();
+                let why =
+                    "the journal has begun anew, and this replica had not reached it for too long";
+                missed = has(JournalRule::AbsencePurgesEverything).then_some(why);
             }
         }
         if reply.first > 1 && has(JournalRule::GapPurgesEverything) {
@@ -375,12 +396,14 @@ impl JournalMachine {
 
     /// The position and the uid of its record, as soon as all that an earlier run had not
     /// applied was applied.
-    pub(crate) fn position_to_save(&self) -> Option<(JournalPosition, Option<RecordUid>)> {
-        let last = self.followed.and_then(|followed| followed.last);
-        self.contact
-            .and(self.position())
-            .filter(|_| self.synced.is_some())
-            .map(|position| (position, last))
+    pub(crate) fn position_to_save(&self) -> Option<AppliedPosition> {
+        let position = self.contact.and(self.position())?;
+        self.synced?;
+        Some(AppliedPosition {
+            position,
+            last: self.followed.and_then(|followed| followed.last),
+            others: self.awaited.known().clone(),
+        })
     }
 
     /// How long ago a sync request was sent whose answer showed that all records are known.

@@ -7,12 +7,15 @@ use crate::shared::allowance::ProcessId;
 use crate::shared::journal::position::{Generation, RecordNumber};
 use crate::shared::journal::record::RecordUid;
 use crate::shared::journal::rules::{JournalRule, has};
-use crate::shared::journal::sync::{MOST_AT_ONCE, ReplicaRow, SyncReply, SyncRequest};
+use crate::shared::journal::sync::{MOST_AT_ONCE, ReplicaRow, RowChange, SyncReply, SyncRequest};
 
 /// How many uids are remembered.
 const MOST_UIDS: usize = 16_384;
 /// The most records that the engine keeps.
 pub(super) const MOST_RECORDS: usize = 8192;
+
+/// By how much the engine's clock may be set back, in milliseconds.
+const MOST_BACK: u64 = 1000;
 
 /// The journal in the engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +25,8 @@ pub(crate) struct ModelJournal {
     pub(crate) life: Arc<str>,
     /// The number of the last record.
     pub(crate) count: RecordNumber,
+    /// The latest time of the engine in this generation, in milliseconds.
+    pub(crate) clock: u64,
     pub(crate) records: VecDeque<(RecordUid, Vec<u8>)>,
     /// Oldest first.
     pub(crate) uids: VecDeque<RecordUid>,
@@ -49,13 +54,15 @@ pub(crate) fn sync(
         }
     }
     let own = journal.rows.get(&request.process);
+    let is_here = request.followed.is_none() || followed.is_some();
     if own.is_none_or(|own| own.0 < request.sequence) {
-        match request.leave {
-            true => drop(journal.rows.remove(&request.process)),
-            false => {
+        match request.row {
+            RowChange::Remove => drop(journal.rows.remove(&request.process)),
+            RowChange::Write if is_here => {
                 let row = (request.sequence, applied, request.name.clone());
                 journal.rows.insert(request.process, row);
             }
+            RowChange::Write | RowChange::Keep => {}
         }
     }
     for (uid, record) in &request.records {
@@ -116,7 +123,8 @@ fn current<'t>(
                 && (followed.applied > journal.count || followed.last.is_some_and(is_other))
         });
         let is_of_life = *journal.life == *life || !has(JournalRule::LifeOfEngine);
-        is_of_life && !(knows_more && has(JournalRule::LostRecordsBeginAnew))
+        let is_set_back = time / 1000 + MOST_BACK < journal.clock;
+        is_of_life && !is_set_back && !(knows_more && has(JournalRule::LostRecordsBeginAnew))
     };
     let current = stored.take().filter(is_current);
     let begin = || {
@@ -127,10 +135,13 @@ fn current<'t>(
             generation: Generation(name.to_be_bytes()),
             life: life.into(),
             count: 0,
+            clock: 0,
             records: VecDeque::new(),
             uids: VecDeque::new(),
             rows: BTreeMap::new(),
         }
     };
-    stored.insert(current.unwrap_or_else(begin))
+    let current = stored.insert(current.unwrap_or_else(begin));
+    current.clock = current.clock.max(time / 1000);
+    current
 }

@@ -15,6 +15,9 @@ use crate::shared::allowance::ProcessId;
 /// A purge does not wait for a replica that was silent for longer.
 pub(crate) const SILENT: Duration = Duration::from_secs(2);
 
+/// A replica that was silent for longer has ended, and all that it has sent is known.
+const LONG_SILENT: Duration = Duration::from_secs(10);
+
 /// A replica that was silent for longer is forgotten.
 const FORGOTTEN: Duration = Duration::from_secs(600);
 
@@ -112,6 +115,13 @@ impl OtherReplicas {
             (process, new)
         });
         self.all.extend(new);
+    }
+
+    /// The processes that are listed in this generation, and were not silent for long.
+    pub(super) fn present(&self) -> impl Iterator<Item = ProcessId> {
+        let all = self.all.iter();
+        let present = all.filter(|(_, other)| other.is_here && other.silent < LONG_SILENT);
+        present.map(|(process, _)| *process)
     }
 
     /// Removes the row of a process that has certainly ended.

@@ -1,11 +1,13 @@
 //! Positions in the journal.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
 use super::record::RecordUid;
 use crate::portable::bytes::Reader;
 use crate::portable::codec::CheckedPosition;
+use crate::shared::allowance::ProcessId;
 
 /// The name of one state of the journal in the engine. After the engine has lost records,
 /// the journal begins anew with another name.
@@ -44,12 +46,20 @@ pub(crate) struct JournalPosition {
     pub(crate) record: RecordNumber,
 }
 
-/// What an earlier run had applied, and how long ago it knew that.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SavedPosition {
+/// How far a process has applied the journal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct AppliedPosition {
     pub(crate) position: JournalPosition,
     /// The uid of that record, if it is known.
     pub(crate) last: Option<RecordUid>,
+    /// The other processes that were there.
+    pub(crate) others: BTreeSet<ProcessId>,
+}
+
+/// What an earlier run had applied, and how long ago it knew that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SavedPosition {
+    pub(crate) applied: AppliedPosition,
     pub(crate) age: Duration,
 }
 

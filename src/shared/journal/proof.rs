@@ -30,9 +30,13 @@ fn seeds(usually: u64) -> u64 {
 #[test]
 fn every_purge_reaches_every_replica() {
     for seed in 0..seeds(25) {
-        for weather in [JournalWeather::storm(), JournalWeather::restored()] {
+        for weather in [
+            JournalWeather::storm(),
+            JournalWeather::restored(),
+            JournalWeather::lost_hosts(),
+        ] {
             if let Some(fault) = play(&weather, seed) {
-                panic!("seed {seed}: {fault}");
+                panic!("seed {seed} ({}): {fault}", weather.name);
             }
         }
     }
@@ -73,6 +77,10 @@ fn each_rule_is_needed() {
         ),
         (JournalRule::AppliedInGeneration, JournalWeather::storm()),
         (JournalRule::FirstContactApplies, JournalWeather::storm()),
+        (
+            JournalRule::MissingPurgesEverything,
+            JournalWeather::lost_hosts(),
+        ),
     ] {
         leave_out(Some(rule));
         let failing = (0..ROW_SEEDS).find_map(|seed| Some((seed, play(&weather, seed)?)));

@@ -32,4 +32,7 @@ pub(crate) enum JournalRule {
     /// J9: a process that has not followed the journal before applies all that is in it: it
     /// may have fetched something before.
     FirstContactApplies,
+    /// J10: a process purges everything if one that it knew before does not come to the new
+    /// generation: only that one may remember what it has purged last.
+    MissingPurgesEverything,
 }

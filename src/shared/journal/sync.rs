@@ -23,12 +23,25 @@ pub(crate) struct SyncRequest {
     pub(crate) followed: Option<ReadUpTo>,
     /// Whether the reply is to list all rows.
     pub(crate) list: bool,
-    /// Whether the process is about to end: its row is removed.
-    pub(crate) leave: bool,
+    /// What becomes of the process's row, if it follows this generation or none yet.
+    pub(crate) row: RowChange,
     /// Rows of silent processes to remove, each with its last sequence number.
     pub(crate) forget: Vec<(ProcessId, u64)>,
     /// Records to append, if the journal does not have them.
     pub(crate) records: Vec<(RecordUid, Arc<[u8]>)>,
+}
+
+/// What a sync request does to the row of its process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RowChange {
+    /// It is written: others see that the process is there, and how far it has applied the
+    /// journal.
+    Write = 0,
+    /// It is removed: the process is about to end.
+    Remove = 1,
+    /// It stays as it is: others would take the process for one that has already sent this
+    /// generation what it remembers.
+    Keep = 2,
 }
 
 /// The generation that a process follows, and how far.
@@ -67,7 +80,7 @@ impl SyncRequest {
             last.map_or_else(String::new, RecordUid::text).into(),
             format!("{:016x}", self.nonce()).into(),
             u8::from(self.list).to_string().into(),
-            u8::from(self.leave).to_string().into(),
+            (self.row as u8).to_string().into(),
             self.forget.len().to_string().into(),
         ];
         for (process, sequence) in &self.forget {

@@ -143,6 +143,11 @@ impl WaitingRecords {
         self.len() < before
     }
 
+    /// Whether there are some of earlier generations that were not read in this one.
+    pub(super) fn resends(&self) -> bool {
+        !self.resend.is_empty()
+    }
+
     /// Whether there are some that no answered sync request had.
     pub(super) fn has_unsent(&self) -> bool {
         let mut waiting = self.own.iter().chain(&self.resend);

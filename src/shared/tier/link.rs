@@ -24,6 +24,12 @@ const MOST_FOLLOWERS: usize = 64;
 /// The most of one client.
 const MOST_FOLLOWERS_OF_CLIENT: usize = 8;
 
+/// The most queued requests of a process for which it is looked up again, twice a second,
+/// whether another replica has fetched the response. The others only wait in the queue.
+const MOST_QUEUED: usize = 128;
+/// The most of one client.
+const MOST_QUEUED_OF_CLIENT: usize = 16;
+
 /// How many long values are opened at once, each on a thread of its own for up to some 20
 /// ms; and the bytes of those that wait for that or are being opened, in all and of one
 /// client. Look-ups beyond that go on without their values.
@@ -48,6 +54,7 @@ pub(crate) struct TierLink {
     /// How long a call may take, in milliseconds.
     timeout: AtomicU64,
     followers: Arc<ClientWaits>,
+    queued: Arc<ClientWaits>,
     opening: Arc<ClientWaits>,
     openers: Arc<Semaphore>,
     queues: [PutQueue; CONNECTIONS],
@@ -79,6 +86,7 @@ impl TierLink {
             fill_wait: AtomicU64::new(0),
             timeout: AtomicU64::new(0),
             followers: ClientWaits::new(MOST_FOLLOWERS, MOST_FOLLOWERS_OF_CLIENT),
+            queued: ClientWaits::new(MOST_QUEUED, MOST_QUEUED_OF_CLIENT),
             opening: ClientWaits::new(MOST_OPENING, MOST_OPENING_OF_CLIENT),
             openers: Arc::new(Semaphore::new(OPENERS)),
             queues: std::array::from_fn(|_| PutQueue::new()),
@@ -170,6 +178,12 @@ impl TierLink {
     /// Lets a request of a client wait for another replica's fetch, unless too many do.
     pub(super) fn follow(&self, client: Waiting) -> Option<ClientWait> {
         self.followers.begin(client, 1)
+    }
+
+    /// Lets it be looked up again for a queued request of a client, unless that is so for
+    /// too many.
+    pub(super) fn watch_queued(&self, client: Waiting) -> Option<ClientWait> {
+        self.queued.begin(client, 1)
     }
 
     /// Waits until a value of so many bytes may be opened for a client; `None` if too many

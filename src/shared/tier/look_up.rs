@@ -18,6 +18,7 @@ use crate::portable::meanings::RouteMeaning;
 use crate::shared::engine::SharedError;
 use crate::shared::engine::entries::{EntryName, FillToken, FoundEntry, GivenUp, LookUp};
 use crate::trace::steps::{StepTimer, UpstreamStep};
+use crate::upstream::{Check, Priority, RequestPriority};
 
 /// The least and the most time between two look-ups of one that waits: with the most
 /// waiting, a process makes some 600 calls a second.
@@ -26,6 +27,8 @@ const MOST_PAUSE: Duration = Duration::from_millis(100);
 /// A pause is this part of the time since the first look-up, so that a wait is not much
 /// longer than the fetch.
 const PAUSE_PART: u32 = 8;
+/// How often it is looked up whether another replica has fetched what waits in the queue.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
 /// How often a look-up goes on after a value that cannot be used.
 const MOST_UNUSABLE: usize = 3;
 
@@ -37,10 +40,32 @@ pub(crate) enum SharedAnswer {
     Fetch(Option<FillTicket>),
 }
 
+/// Whose look-up it is, and what it is for.
+#[derive(Clone, Copy)]
+struct LookUpOrigin {
+    client: Waiting,
+    /// Whether the fetch is locked if there is nothing.
+    locks: bool,
+    /// Whether it is to show that a block is in the chain of the present tip.
+    is_check: bool,
+}
+
+impl From<RequestPriority> for LookUpOrigin {
+    fn from(request: RequestPriority) -> Self {
+        Self {
+            client: request.client,
+            // A request that is ahead of clients may be refused: nobody is to wait for it.
+            locks: request.priority != Priority::LookAhead,
+            is_check: request.origin.check == Some(Check::Fork),
+        }
+    }
+}
+
 /// A look-up under way.
 struct Looking<'l> {
     tier: &'l Arc<SharedTier>,
     client: Waiting,
+    is_check: bool,
     route: RouteMeaning,
     key: &'l Key,
     name: EntryName,
@@ -70,16 +95,17 @@ enum NextStep {
 }
 
 impl SharedTier {
-    /// Looks up the response for a key, for a client or for ordgate itself; where another
-    /// replica fetches it, waits for that.
+    /// Looks up the response for a key, which would be requested like this; where another
+    /// replica fetches it, waits for that. For a check of the chain, it must show a block
+    /// of the present tip's chain ([`Chain::shows_block`](crate::chain::Chain::shows_block)).
     /// `own_key` says under which key a response is stored in memory.
     pub(crate) async fn look_up(
         self: &Arc<Self>,
         key: &Key,
-        (client, locks): (Waiting, bool),
+        request: RequestPriority,
         own_key: &(dyn Fn(&StoredResponse) -> Key + Sync),
     ) -> SharedAnswer {
-        let looking = self.looking(key, (client, locks), true);
+        let looking = self.looking(key, request.into(), true);
         let found = match looking {
             Some(looking) => {
                 let _step = StepTimer::begin(UpstreamStep::Shared, self.link.clock());
@@ -90,15 +116,40 @@ impl SharedTier {
         found.unwrap_or(SharedAnswer::Fetch(None))
     }
 
-    /// Another replica's response for a key, if there is one now that may be used. Nothing
-    /// is locked, and a fetch of another replica is not waited for.
-    pub(crate) async fn look_up_at_once(
+    /// Waits until another replica has a response for a key that may be used, which is
+    /// requested here and still queued. Looks only for some requests of each client, so
+    /// that calls to the engine are bounded; the others wait for the place of one of them.
+    pub(crate) async fn await_queued(
         self: &Arc<Self>,
         key: &Key,
-        client: Waiting,
+        request: RequestPriority,
+        own_key: &(dyn Fn(&StoredResponse) -> Key + Sync),
+    ) -> SharedResponse {
+        let origin = LookUpOrigin {
+            locks: false,
+            ..request.into()
+        };
+        let mut place = None;
+        loop {
+            sleep(LOOK_AGAIN).await;
+            place = place.or_else(|| self.link.watch_queued(origin.client));
+            if place.is_some()
+                && let Some(found) = self.look_up_at_once(key, origin, own_key).await
+            {
+                return found;
+            }
+        }
+    }
+
+    /// Another replica's response for a key, if there is one now that may be used. A fetch
+    /// of another replica is not waited for.
+    async fn look_up_at_once(
+        self: &Arc<Self>,
+        key: &Key,
+        origin: LookUpOrigin,
         own_key: &(dyn Fn(&StoredResponse) -> Key + Sync),
     ) -> Option<SharedResponse> {
-        let looking = self.looking(key, (client, false), false)?;
+        let looking = self.looking(key, origin, false)?;
         match looking.run(own_key).await? {
             SharedAnswer::Have(found) => Some(found),
             SharedAnswer::Fetch(_) => None,
@@ -108,18 +159,19 @@ impl SharedTier {
     fn looking<'l>(
         self: &'l Arc<Self>,
         key: &'l Key,
-        (client, locks): (Waiting, bool),
+        origin: LookUpOrigin,
         waits: bool,
     ) -> Option<Looking<'l>> {
         let route = self.route(key)?;
         Some(Looking {
             tier: self,
-            client,
+            client: origin.client,
+            is_check: origin.is_check,
             route,
             key,
             name: self.name(route, key),
             token: FillToken(fastrand::u128(..)),
-            lock_ms: if locks { self.link.lock_ms() } else { 0 },
+            lock_ms: if origin.locks { self.link.lock_ms() } else { 0 },
             began: Instant::now(),
             unusable: None,
             tries: 0,
@@ -247,6 +299,9 @@ impl Looking<'_> {
             FoundEntry::Have { id, value } => {
                 let (of, key) = ((self.client, self.route), self.key);
                 match self.tier.restore(of, key, value, time, own_key).await {
+                    Ok(found) if self.is_check && !self.shows_block(&found) => {
+                        count(&counts.unusable[UnusableReason::Chain.index()]);
+                    }
                     Ok(restored) => return NextStep::Use(restored),
                     Err(why) => {
                         count(&counts.unusable[why.index()]);
@@ -271,6 +326,12 @@ impl Looking<'_> {
             FoundEntry::Follow if !self.waits => NextStep::Leave,
             FoundEntry::Follow => self.follow(),
         }
+    }
+
+    /// Whether a response shows a block of the present tip's chain.
+    fn shows_block(&self, found: &SharedResponse) -> bool {
+        let stamp = found.stored.stamp();
+        stamp.is_some_and(|stamp| self.tier.chain.shows_block(stamp))
     }
 
     /// Another replica fetches it.

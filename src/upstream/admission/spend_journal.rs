@@ -29,6 +29,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use books::Books;
+pub(crate) use file::SLOTS;
 use file::{FileHeader, SpendFile};
 use health::Health;
 pub(crate) use health::JournalSnapshot;
@@ -189,11 +190,15 @@ impl SpendJournal {
             BudgetOwner::Key(value) => self.directory.digest(&[b"key", value.as_bytes()]),
             BudgetOwner::Server(server) => self.directory.digest(&[b"server", server.as_bytes()]),
         };
-        let (slot, earlier) = self.books().assign(name, self.clock.now());
-        if slot.is_none() {
+        let mut books = self.books();
+        let was_full = books.is_full;
+        let (slot, earlier) = books.assign(name, self.clock.now());
+        drop(books);
+        // Once: there may be very many keys.
+        if slot.is_none() && !was_full {
             tracing::error!(
-                most = file::SLOTS,
-                "the spend journal has no page left for another API key: what it spends is forgotten at a restart, which then waits a minute"
+                most = SLOTS,
+                "the spend journal has no page left for further API keys: what they spend is forgotten at a restart, which then waits a minute"
             );
         }
         let entry = JournalEntry {

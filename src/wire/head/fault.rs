@@ -1,8 +1,9 @@
 //! Why a request is refused before hyper parses it, and what hyper gets in its place.
 
 use bytes::Bytes;
-use http::{Method, Uri};
+use http::{HeaderMap, HeaderValue, Method, Uri};
 
+use super::framing::{LONGEST_METHOD, TCHAR};
 use crate::reason::Reason;
 
 /// What is wrong with a message's framing. The gateway refuses the message and
@@ -126,9 +127,17 @@ const REFUSED_HEAD_OF_HEAD: &[u8] = b"HEAD * HTTP/1.1\r\nhost: -\r\nconnection: 
 /// The longest origin that a replacement takes over.
 const MAX_ORIGIN: usize = 256;
 
+/// The field of a replacement with the beginning of the refused request line.
+const REFUSED_LINE: &str = "ordgate-refused-line";
+
+/// The most bytes of it, escaped: what is shown, and a client token that begins in it, so
+/// that this can be found.
+const MAX_LINE: usize = 256 + 64;
+
 /// The head that replaces a refused message, which begins with these bytes. It has the
-/// message's origin: a page may then read the answer, if its origin is listed.
-pub(crate) fn replacement(refused: &[u8]) -> Bytes {
+/// message's origin: a page may then read the answer, if its origin is listed. It has the
+/// beginning of its request line, for the log.
+pub(crate) fn replacement(refused: &[u8], fault: HeadFault) -> Bytes {
     // RFC 9112 §2.2: an empty line before the request line is ignored.
     let begins = refused
         .iter()
@@ -138,11 +147,51 @@ pub(crate) fn replacement(refused: &[u8]) -> Bytes {
         true => REFUSED_HEAD_OF_HEAD,
         false => REFUSED_HEAD,
     };
-    let head = match origin(refused) {
-        Some(origin) => [head, b"origin: ", origin, b"\r\n\r\n"].concat(),
-        None => [head, b"\r\n"].concat(),
-    };
+    let mut head = head.to_vec();
+    if let Some(origin) = origin(refused) {
+        head.extend([b"origin: ", origin, b"\r\n"].concat());
+    }
+    // What is wrong with a body is not a head.
+    let line = Some(refused).filter(|_| fault != HeadFault::BadChunk);
+    if let Some(line) = line.and_then(line_begin) {
+        head.extend(format!("{REFUSED_LINE}: {line}\r\n").into_bytes());
+    }
+    head.extend(b"\r\n");
     head.into()
+}
+
+/// The beginning of a request line, escaped: the method and, if a path follows, the path,
+/// up to a query or fragment, which may be secret. `None` if it does not begin with a
+/// method and a space: then it may be a field line.
+fn line_begin(head: &[u8]) -> Option<String> {
+    let line = head.split(|byte| matches!(byte, b'\r' | b'\n')).next()?;
+    let method = line.split(|byte| *byte == b' ').next()?;
+    let is_method = method.len() < line.len()
+        && (1..=LONGEST_METHOD).contains(&method.len())
+        && method.iter().all(|byte| TCHAR[usize::from(*byte)]);
+    if !is_method {
+        return None;
+    }
+    let rest = &line[method.len() + 1..];
+    let shown = match rest.first() {
+        Some(b'/') => {
+            let path = rest.split_inclusive(|byte| matches!(byte, b'?' | b'#'));
+            &line[..method.len() + 1 + path.take(1).map(<[u8]>::len).sum::<usize>()]
+        }
+        // Of an absolute form, which may have a password, the method alone.
+        _ => method,
+    };
+    let mut text = shown[..shown.len().min(MAX_LINE)]
+        .escape_ascii()
+        .to_string();
+    text.truncate(MAX_LINE);
+    Some(text)
+}
+
+/// The beginning of the request line that a [`replacement`] with these fields replaces, if
+/// it is known. A client may have sent it.
+pub(crate) fn refused_line(fields: &HeaderMap) -> Option<&HeaderValue> {
+    fields.get(REFUSED_LINE)
 }
 
 /// The value of the only Origin line of a head. It is compared with the listed origins, and
@@ -205,8 +254,35 @@ mod tests {
             );
         }
         // Empty lines before the request line are none of its end.
-        let replaced = replacement(b"\r\n\r\nHEAD / HTTP/1.1\nOrigin: a\r\n\r\n");
-        let expected = b"HEAD * HTTP/1.1\r\nhost: -\r\nconnection: close\r\norigin: a\r\n\r\n";
+        let refused = b"\r\n\r\nHEAD / HTTP/1.1\nOrigin: a\r\n\r\n";
+        let replaced = replacement(refused, HeadFault::BareLf);
+        let expected = b"HEAD * HTTP/1.1\r\nhost: -\r\nconnection: close\r\norigin: a\r\nordgate-refused-line: HEAD / HTTP/1.1\r\n\r\n";
         assert_eq!(*replaced, *expected);
+        let replaced = replacement(refused, HeadFault::BadChunk);
+        assert!(!replaced.windows(6).any(|part| part == b"HEAD /"));
+    }
+
+    #[test]
+    fn the_beginning_of_a_refused_request_line() {
+        let long = format!("GET /{}", "a".repeat(999));
+        let escaped = format!("GET /{}", "\u{1}".repeat(999));
+        for (head, expected) in [
+            ("GET /a HTTP/3.0\r\nhost: a\r\n", Some("GET /a HTTP/3.0")),
+            ("GET /a b HTTP/1.1\n", Some("GET /a b HTTP/1.1")),
+            ("GET /a?key=secret HTTP/1.1\r\n", Some("GET /a?")),
+            ("GET /a#secret?b HTTP/1.1\r\n", Some("GET /a#")),
+            ("GET /\u{9b}\"\t", Some("GET /\\xc2\\x9b\\\"\\t")),
+            ("GET http://u:secret@a/ HTTP/1.1", Some("GET")),
+            ("GET  /a", Some("GET")),
+            ("x-api-key: secret\r\n", None),
+            ("secret", None),
+            ("", None),
+            (&long, Some(&long[..MAX_LINE])),
+        ] {
+            let found = line_begin(head.as_bytes());
+            assert_eq!(found.as_deref(), expected, "{head:?}");
+        }
+        let begin = line_begin(escaped.as_bytes()).unwrap();
+        assert_eq!(begin.len(), MAX_LINE);
     }
 }

@@ -1,7 +1,8 @@
 //! Help, version, man pages and completions.
 
+use std::fs::OpenOptions;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use crate::support::Process;
 
@@ -36,6 +37,15 @@ fn the_help_of_each_command_fits_one_screen() {
             assert!(widest <= Some(100), "{arguments:?} has {widest:?} columns");
         }
     }
+    let check = Process::run(&["check", "--help"], &[]).out;
+    let (options, sandbox) = check.split_once("Sandbox:").unwrap();
+    assert!(options.contains("--all") && !sandbox.contains("--all"));
+    let sandbox = Process::run(&["help", "sandbox"], &[]).out;
+    assert!(sandbox.contains("/sandbox/rollback") && sandbox.contains("delay=MS"));
+    let refers = "ordgate help sandbox` explains";
+    assert!(!sandbox.contains(refers), "to itself: {sandbox}");
+    let short = Process::run(&["sandbox", "--help"], &[]).out;
+    assert!(short.contains(refers), "{short}");
     let whole = Process::run(&["help", "serve"], &[]).out;
     assert!(whole.contains("STATE_DIRECTORY"), "the long text: {whole}");
 }
@@ -98,6 +108,26 @@ fn shells_have_completions() {
     let left = Process::run(&["completions", "powershell"], &[]);
     assert_eq!(left.code(), Some(2));
     assert!(left.errors.contains("bash, zsh, fish"), "{}", left.errors);
+}
+
+#[test]
+fn output_that_cannot_be_written_is_reported_and_a_closed_pipe_is_not() {
+    let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let (reader, closed) = std::io::pipe().unwrap();
+    drop(reader);
+    for (out, code, errors) in [
+        (
+            Stdio::from(full),
+            2,
+            "ordgate: cannot write to standard output: No space left on device (os error 28)\n",
+        ),
+        (Stdio::from(closed), 0, ""),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ordgate"));
+        let output = command.arg("schema").stdout(out).output().unwrap();
+        assert_eq!(String::from_utf8(output.stderr).unwrap(), errors);
+        assert_eq!(output.status.code(), Some(code));
+    }
 }
 
 /// What the build script says when it runs in a directory with these variables.

@@ -71,10 +71,9 @@ async fn health_says_why_a_process_is_not_ready() {
         .config("admin.ready_needs_tips = true")
         .start();
     let admin = gateway.admin.to_string();
-    says(
-        &health(&["--admin", &admin], &[]),
-        &["is not ready", "has never been known"],
-    );
+    let left = health(&["--admin", &admin], &[]);
+    says(&left, &["is not ready: the tip", "has never been known"]);
+    assert_eq!(left.errors.matches("not ready").count(), 1);
     // No configuration.
     says(
         &health(&["--config", "/nowhere/at/all.toml"], &[]),
@@ -109,5 +108,7 @@ async fn a_second_signal_ends_the_drain_delay() {
         let left = process.wait();
         assert_eq!(left.code(), Some(0), "{}", left.errors);
         assert!(left.errors.contains("ends drain_delay"), "{}", left.errors);
+        let begins = "connections are accepted until server.drain_delay is over";
+        assert!(left.errors.contains(begins), "{}", left.errors);
     }
 }

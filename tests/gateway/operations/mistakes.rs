@@ -1,6 +1,8 @@
 //! Configurations, flags and files with mistakes in them.
 
+use std::ffi::OsStr;
 use std::net::TcpListener;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 
 use ordgate::config::Config;
@@ -70,6 +72,32 @@ fn other_mistakes_are_reported() {
             &["sandbox", "--split", "--listen", "127.0.0.1:65535"],
             "--runes-listen",
         ),
+        (
+            &["serve", "--upstream", "http://x", "--seed", "1"],
+            "'--seed <N>'",
+        ),
+        (
+            &["check", "--upstream", "http://x", "--rpm", "9"],
+            "'--rpm <N>'",
+        ),
+        (
+            &[
+                "check",
+                "--upstream",
+                "http://x",
+                "--sandbox-listen",
+                "127.0.0.1:0",
+            ],
+            "'--sandbox-listen <ADDR>'",
+        ),
+        (&["check", "--seed", "1"], "--sandbox"),
+        (&["serve", "--sandbox", "--require-key", ""], "a key"),
+        (&["sandbox", "--require-key", " , "], "a key"),
+        (&["check", "--listen", "::1:8080"], "write [::1]:8080"),
+        (
+            &["check", "--upstream", "https://a..b"],
+            "a..b, is neither a DNS name",
+        ),
         (&["dance"], "dance"),
         (&[], "Usage"),
     ] {
@@ -82,6 +110,54 @@ fn other_mistakes_are_reported() {
         assert_eq!(left.code(), Some(2), "{arguments:?}: {}", left.errors);
         assert!(left.errors.contains(word), "{arguments:?}: {}", left.errors);
         assert!(!left.errors.contains("panicked"), "{}", left.errors);
+    }
+}
+
+#[test]
+fn what_only_the_start_refuses_is_reported_with_its_place() {
+    for (text, place) in [
+        (
+            "[admin]\nlisten = \"0.0.0.0:0\"\n",
+            "2:10: admin.listen: the admin listener is on 0.0.0.0:0",
+        ),
+        (
+            "[[listener]]\naddress = \"127.0.0.1:0\"\n[listener.tls]\nmin_version = \"1.3\"\n",
+            "3:1: listener.tls.certificates is missing",
+        ),
+    ] {
+        let (_held, path) = file(text);
+        for command in ["check", "serve"] {
+            let arguments = [
+                command,
+                "--upstream",
+                "http://127.0.0.1:1",
+                "--config",
+                &path,
+            ];
+            let left = Process::run(&arguments, &[]);
+            assert_eq!(left.code(), Some(2), "{}", left.errors);
+            let expected = format!("ordgate: {path}:{place}");
+            assert!(left.errors.contains(&expected), "{}", left.errors);
+        }
+    }
+    // What the environment has set has no place in the file.
+    let (_held, path) = file("[admin]\nlisten = \"0.0.0.0:0\"\n");
+    let variables = [("ORDGATE_ADMIN", "0.0.0.0:1")];
+    let left = Process::run(&["check", "--sandbox", "--config", &path], &variables);
+    let expected = "ordgate: the admin listener is on 0.0.0.0:1";
+    assert!(left.errors.contains(expected), "{}", left.errors);
+}
+
+#[test]
+fn a_variable_that_is_not_text_is_named() {
+    let bad = OsStr::from_bytes(b"/tmp/\xff");
+    for name in ["ORDGATE_STATE", "ORDGATE_LISTEN", "STATE_DIRECTORY"] {
+        for command in ["check", "serve"] {
+            let left = Process::start_with(&[command, "--sandbox"], &[(name, bad)]).wait();
+            assert_eq!(left.code(), Some(2), "{name}: {}", left.errors);
+            let expected = format!("{name} is not UTF-8");
+            assert!(left.errors.contains(&expected), "{}", left.errors);
+        }
     }
 }
 

@@ -238,6 +238,8 @@ async fn a_collector_that_cannot_be_used_is_refused_at_the_start_and_by_check() 
             let left = Process::run(&[command], variables);
             assert_ne!(left.code(), Some(0), "{command} {variables:?}");
             assert!(left.errors.contains(word), "{command}: {}", left.errors);
+            let said = left.errors.matches("No such file").count();
+            assert!(said <= 1, "{}", left.errors);
         }
     }
     let left = Process::run(&["check", "--sandbox"], &[endpoint]);

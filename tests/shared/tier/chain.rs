@@ -198,3 +198,102 @@ async fn a_response_of_an_orphaned_block_is_not_used_by_who_knows_the_new_tip() 
         assert!(!status.contains("detail=shared"), "{target}: {status}");
     }
 }
+
+impl Pair {
+    /// Adds blocks to the chain, up to one with items: it is checked at the next tip, and an
+    /// answer without items does not name its block.
+    fn advance(&self) {
+        loop {
+            self.sandbox.advance(1);
+            let tip = self.block_at(0);
+            let answer = self.sandbox.answer(&Method::GET, &tip, &HeaderMap::new());
+            if !String::from_utf8_lossy(&answer.body).contains("\"total\":0,") {
+                return;
+            }
+        }
+    }
+
+    /// How many blocks were requested so far.
+    fn block_requests(&self) -> usize {
+        let targets = self.upstream.targets();
+        let blocks = targets.iter().filter(|target| target.contains("/blocks/"));
+        blocks.count()
+    }
+
+    /// Has a replica learn the tip and check the chain. Returns how many blocks it requests.
+    async fn block_requests_of(&self, replica: usize) -> usize {
+        in_sync(&self.replicas).await;
+        let before = self.block_requests();
+        self.probe(replica).await;
+        self.block_requests() - before
+    }
+}
+
+/// The second one takes the block that the first one has requested under the same tip.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_replica_checks_the_chain_for_all_after_a_new_tip() {
+    if !is_installed() {
+        return;
+    }
+    let pair = Pair::start().await;
+    let recent = pair.block_at(1);
+    pair.get(1, &recent).await;
+    let (mut requests, mut at_once) = (Vec::new(), Vec::new());
+    while at_once.len() < 5 {
+        pair.advance();
+        let one = pair.block_requests_of(0).await;
+        stored_all(&pair).await;
+        requests.push([one, pair.block_requests_of(1).await]);
+        // It knows that the chain is the same.
+        let status = pair.get(1, &recent).await;
+        assert!(status.starts_with("ordgate; hit"), "{status}");
+        assert_eq!(pair.block_requests_of(1).await, 0);
+        pair.advance();
+        let before = pair.block_requests();
+        let ((), ()) = tokio::join!(pair.probe(0), pair.probe(1));
+        at_once.push(pair.block_requests() - before);
+    }
+    eprintln!("blocks requested: {requests:?}, and by both at once {at_once:?}");
+    // A busy machine may be out of sync for a moment.
+    let in_turn = requests.iter().filter(|counts| **counts == [1, 0]).count();
+    let at_once = at_once.iter().filter(|count| **count == 1).count();
+    assert!(in_turn >= 2 && at_once >= 2, "{in_turn} {at_once}");
+}
+
+/// The first replica has never known the block that was replaced, so that its checks find no
+/// reorg, and what it has fetched under the new tip shows another block.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reorg_that_another_replica_cannot_see_is_found_by_the_one_that_can() {
+    if !is_installed() {
+        return;
+    }
+    let pair = Pair::start().await;
+    pair.sandbox.advance(1);
+    pair.probe(1).await;
+    let replaced = pair.block_at(0);
+    pair.get(1, &replaced).await;
+    pair.sandbox.reorg(1);
+    pair.sandbox.advance(1);
+    pair.probe(0).await;
+    pair.get(0, &replaced).await;
+    stored_all(&pair).await;
+    let status = async |replica: usize| pair.replicas[replica].admin("/status").await.json();
+    let journal = &status(0).await["shared"]["journal"];
+    let records = (&journal["tail"], &journal["waiting"]);
+    assert_eq!(records, (&0.into(), &0.into()), "it sees no reorg");
+    // Its answers are compared with the sandbox's own.
+    pair.probe(1).await;
+    pair.get(1, &replaced).await;
+    let began = Instant::now();
+    loop {
+        let journal = &status(1).await["shared"]["journal"];
+        if journal["records"]["sent"] == 1 {
+            return;
+        }
+        assert!(
+            began.elapsed() < support::PATIENCE,
+            "it purges: {journal:#}"
+        );
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}

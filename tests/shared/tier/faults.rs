@@ -208,3 +208,36 @@ async fn the_process_that_fetches_is_killed() {
     assert_eq!(upstream.count(), 2);
     gate.open();
 }
+
+/// As if the engine's clock had been an hour ahead until now.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_stored_before_the_engines_clock_was_set_back_is_not_used() {
+    if !is_installed() {
+        return;
+    }
+    let (engine, clock, upstream) = (Server::start(), Clock::manual(), Upstream::start());
+    let gateways = replicas(2, &engine, &clock, || Setup::before(&upstream));
+    in_sync(&gateways).await;
+    gateways[0].get(TOKEN).await;
+    stored(&gateways[0], 1).await;
+    let now: u64 = engine.call(&["TIME"]).list()[0].text().parse().unwrap();
+    let ahead = ((now + 3600) * 1000).to_string();
+    let set = engine.call(&["HSET", "{ordgate:j}", "clock", &ahead]);
+    assert_eq!(set, Answer::Number(0), "the field was there");
+    let generation = async |gateway: &Gateway| {
+        let status = gateway.admin("/status").await.json();
+        status["shared"]["journal"]["generations"].clone()
+    };
+    let began = Instant::now();
+    while generation(&gateways[1]).await != 1 {
+        assert!(
+            began.elapsed() < support::PATIENCE,
+            "the journal begins anew"
+        );
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    in_sync(&gateways).await;
+    gateways[1].get(TOKEN).await;
+    assert_eq!(upstream.count(), 2);
+    assert_eq!(responses(&gateways[1]).await["hits"], 0);
+}

@@ -1,6 +1,9 @@
 //! Who waits for another replica's fetch, and who does not.
 
+use std::collections::BTreeMap;
+
 use super::*;
+use crate::servers::Connection;
 
 /// The sum of a count over all replicas.
 async fn sum(gateways: &[Gateway], name: &str) -> u64 {
@@ -143,6 +146,109 @@ async fn a_client_that_waits_for_many_fetches_leaves_room_for_others() {
     .await;
     let now = responses(&gateways[1]).await;
     assert_eq!(now["unlocked"], FETCHES as u64 - SHARE, "{now:#}");
+    gate.open();
+    for connection in &mut connections {
+        assert_eq!(connection.answer("GET").await.status, 200);
+    }
+}
+
+/// What a replica has looked up, and stored, or could not because it was out of sync for a
+/// moment. The first of each is the success.
+const LOOKED_UP: [&str; 3] = ["led", "skipped", "errors"];
+const STORED: [&str; 4] = ["stored", "skipped", "errors", "unstored"];
+
+/// These counts.
+async fn done(gateway: &Gateway, names: &[&str]) -> Vec<u64> {
+    let now = responses(gateway).await;
+    let counts = names.iter().map(|name| now[*name].as_u64().unwrap());
+    counts.collect()
+}
+
+/// Waits until one of these counts has grown. Returns whether that is the first.
+async fn more_done(gateway: &Gateway, names: &[&str], before: &[u64]) -> bool {
+    wait_until(gateway, "it is done, or not", |now| {
+        let mut counts = names.iter().zip(before);
+        counts.any(|(name, before)| now[*name].as_u64() > Some(*before))
+    })
+    .await;
+    done(gateway, names).await[0] > before[0]
+}
+
+/// Counts the look-ups of each key that a server carries out, until it is enough.
+fn look_ups(
+    monitor: &mut Connection,
+    counts: &mut BTreeMap<String, usize>,
+    is_enough: impl Fn(&BTreeMap<String, usize>) -> bool,
+) {
+    let began = Instant::now();
+    while !is_enough(counts) {
+        assert!(began.elapsed() < support::PATIENCE, "{counts:?}");
+        let line = monitor.read();
+        // The script's command: lua] "HGET" "KEY" "i"
+        let words: Vec<_> = line.text().split('"').collect();
+        if let [.., "HGET", _, key, _, "i", _] = words[..] {
+            *counts.entry(key.to_owned()).or_default() += 1;
+        }
+    }
+}
+
+/// One client has many requests in the queue, and the engine is asked again for its share of
+/// them only. Beside them, the request of another client gets what another replica has
+/// fetched.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_with_many_queued_requests_makes_few_calls_and_leaves_room_for_others() {
+    const QUEUED: usize = 24;
+    const SHARE: usize = 16;
+    const LOOKS: usize = 3 * QUEUED;
+    if !is_installed() {
+        return;
+    }
+    let (engine, clock, upstream) = (Server::start(), Clock::manual(), Upstream::start());
+    let gateways = replicas(2, &engine, &clock, || {
+        let config = "clients.trusted_proxies = [\"127.0.0.1\"]\n\
+                      [upstream]\nmax_in_flight = 1\nqueue_timeout = \"10m\"";
+        Setup::before(&upstream).config(config)
+    });
+    in_sync(&gateways).await;
+    let request = async |client: &str, number: usize| {
+        let fields = [("x-forwarded-for", client)];
+        let mut connection = gateways[0].client().await;
+        let target = support::token(number);
+        connection.send_request("GET", &target, &fields).await;
+        connection
+    };
+    let gate = Gate::new();
+    upstream.once(&support::token(0), Reply::json("{}").behind(&gate));
+    let mut connections = vec![request("192.0.2.1", 0).await];
+    until("the only slot is taken", || upstream.count() == 1).await;
+    let (mut monitor, mut counts) = (engine.connection().monitor(), BTreeMap::new());
+    for number in 1..=QUEUED {
+        connections.push(request("203.0.113.1", number).await);
+    }
+    look_ups(&mut monitor, &mut counts, |counts| {
+        let again = counts.values().map(|count| count - 1);
+        again.sum::<usize>() >= LOOKS
+    });
+    let again = counts.values().filter(|count| **count > 1).count();
+    assert!(again <= SHARE, "{counts:?}");
+    let (one, other) = (&gateways[0], &gateways[1]);
+    let mut is_shared = false;
+    for target in QUEUED + 1..=QUEUED + 5 {
+        in_sync(&gateways).await;
+        let before = [done(one, &LOOKED_UP).await, done(other, &STORED).await];
+        let honest = request("198.51.100.1", target).await;
+        let looked_up = more_done(one, &LOOKED_UP, &before[0]).await;
+        assert_eq!(other.get(&support::token(target)).await.status, 200);
+        let stored = more_done(other, &STORED, &before[1]).await;
+        connections.push(honest);
+        is_shared = looked_up && stored;
+        if is_shared {
+            break;
+        }
+    }
+    assert!(is_shared, "replicas are out of sync again and again");
+    let honest = connections.pop().unwrap().answer("GET").await;
+    assert!(honest.must("cache-status").ends_with("; detail=shared"));
     gate.open();
     for connection in &mut connections {
         assert_eq!(connection.answer("GET").await.status, 200);

@@ -115,3 +115,50 @@ fn a_status_is_overtaken_by_what_was_learned_since_its_request() {
     assert!(!says(&test, after, 100) && !says(&test, after, 102));
     assert!(!test.0.is_overtaken(before, 100, None), "it has no tag");
 }
+
+/// What another process has seen under the present tip ends the search for the fork point,
+/// if it is what is known here, and changes nothing otherwise.
+#[test]
+fn a_block_that_another_process_has_seen_under_the_present_tip_is_confirmed() {
+    let at_new_tip = || {
+        let mut test = at_tip(100);
+        test.tip(101, 0);
+        assert_eq!(test.0.next_fork_check(at(3)), ForkCheck::At(100));
+        test
+    };
+    let mut test = at_new_tip();
+    assert!(!test.0.is_linked(1, 97));
+    assert!(test.0.confirm_block(2, block(100, 0)));
+    assert_eq!(test.0.next_fork_check(at(3)), ForkCheck::None);
+    assert!(
+        test.0.is_linked(1, 97),
+        "it is the same chain up to the block"
+    );
+    for (what, epoch, shown) in [
+        ("another block than is known", 2, block(100, 1)),
+        ("a block that is not known", 2, block(99, 0)),
+        ("the tip before", 1, block(100, 0)),
+        ("a tip that is not known yet", 3, block(100, 0)),
+        ("no tip", NO_EPOCH, block(100, 0)),
+        ("a block above the tip", 2, block(102, 0)),
+    ] {
+        let mut test = at_new_tip();
+        let before = format!("{:?}", test.0);
+        assert!(!test.0.confirm_block(epoch, shown), "{what}");
+        assert_eq!(format!("{:?}", test.0), before, "{what}");
+    }
+    // An answer shows that there is another tip, and not which.
+    let mut test = at_new_tip();
+    test.answer(&[], &tag(102, 0));
+    let present = test.0.epoch();
+    assert!(!test.0.confirm_block(present, block(100, 0)));
+    // The tip's tag is not its hash: it does not commit to the blocks below.
+    let mut test = TestLedger::new();
+    for (height, tag) in [(100, "\"a\""), (101, "\"b\"")] {
+        test.status(height, tag);
+        test.answer(&[block(99, 0)], tag);
+    }
+    let present = test.0.epoch();
+    assert!(test.0.mark_of(present).is_some());
+    assert!(!test.0.confirm_block(present, block(99, 0)));
+}

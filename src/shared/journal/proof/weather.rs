@@ -4,6 +4,8 @@
 /// 10 ms; 0 for never.
 #[derive(Clone, Debug)]
 pub(super) struct JournalWeather {
+    /// What a fault is reported with.
+    pub(super) name: &'static str,
     /// How many steps it lasts. After that, all is well for a while.
     pub(super) steps: u64,
     pub(super) purge: u64,
@@ -35,6 +37,7 @@ impl JournalWeather {
     /// Everything fails.
     pub(super) fn storm() -> Self {
         Self {
+            name: "everything",
             steps: 6_000,
             purge: 60,
             fetch: 20,
@@ -57,6 +60,7 @@ impl JournalWeather {
     /// not compared: a position may be one of records that were lost.
     pub(super) fn restored() -> Self {
         Self {
+            name: "older rows",
             fetch: 0,
             older: 700,
             ..Self::storm()
@@ -66,6 +70,7 @@ impl JournalWeather {
     /// The engine loses nothing.
     pub(super) fn lasting_engine() -> Self {
         Self {
+            name: "a lasting engine",
             flush: 0,
             failover: 0,
             older: 0,
@@ -74,9 +79,22 @@ impl JournalWeather {
         }
     }
 
+    /// While a replica is cut off, the engine and all others end.
+    pub(super) fn lost_hosts() -> Self {
+        Self {
+            name: "lost hosts",
+            cut: 400,
+            shortest_cut: 100,
+            outage: true,
+            kill: 3_000,
+            ..Self::lasting_engine()
+        }
+    }
+
     /// A replica is cut off for long, and nobody is left who remembers what it has missed.
     pub(super) fn absence() -> Self {
         Self {
+            name: "long absence",
             steps: 150_000,
             purge: 2_000,
             fetch: 0,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::super::machine::{JournalEffect, JournalMachine, LONGEST_ABSENCE};
 use super::super::model::{self, ModelJournal};
-use super::super::position::{JournalPosition, SavedPosition};
+use super::super::position::{AppliedPosition, JournalPosition, SavedPosition};
 use super::super::record::{JournalRecord, RecordUid};
 use super::super::sync::{SyncReply, SyncRequest};
 use super::weather::JournalWeather;
@@ -41,7 +41,9 @@ struct Replica {
     cut_until: u64,
     paused_until: u64,
     has_disk: bool,
-    saved: Option<(JournalPosition, Option<RecordUid>, u64)>,
+    saved: Option<(AppliedPosition, u64)>,
+    /// The processes whose rows it has seen, by their starts.
+    met: BTreeSet<u64>,
 }
 
 enum Message {
@@ -134,12 +136,13 @@ impl JournalWorld {
         self.starts += 1;
         let process = ProcessId(u128::from(self.starts) << 64 | u128::from(self.starts * 77));
         let kept = before.filter(|before| before.has_disk);
-        let saved = kept.and_then(|before| before.saved);
-        let saved = saved.map(|(position, last, step)| SavedPosition {
-            position,
-            last,
+        let saved = kept.and_then(|before| before.saved.clone());
+        let saved = saved.map(|(applied, step)| SavedPosition {
+            applied,
             age: time(self.step) - time(step),
         });
+        let met = saved.iter().flat_map(|saved| &saved.applied.others);
+        let met = met.map(|other| (other.0 >> 64) as u64).collect();
         // What is not on disk is fetched after all purges.
         let purged = match kept {
             Some(before) => before.purged.clone(),
@@ -158,7 +161,8 @@ impl JournalWorld {
             cut_until: before.map_or(0, |before| before.cut_until),
             paused_until: 0,
             has_disk: kept.is_some() || self.dice.bool(),
-            saved: kept.and_then(|before| before.saved),
+            saved: kept.and_then(|before| before.saved.clone()),
+            met,
         }
     }
 
@@ -367,10 +371,13 @@ impl JournalWorld {
         if replica.machine.has_more() {
             replica.due = step + 1;
         }
-        if let Some((position, last)) = replica.machine.position_to_save()
+        let others = replica.machine.others().iter();
+        let others = others.filter_map(|other| other.name.parse::<u64>().ok());
+        replica.met.extend(others);
+        if let Some(applied) = replica.machine.position_to_save()
             && self.dice.u64(0..20) == 0
         {
-            replica.saved = Some((position, last, step));
+            replica.saved = Some((applied, step));
         }
     }
 
@@ -437,7 +444,8 @@ impl JournalWorld {
     }
 
     /// What holds when all was well for a while: each replica has each purge in force
-    /// whose process is still there, and also all others if it was out of sync for very long.
+    /// whose process is still there or was seen before, and also all others if it was out of
+    /// sync for very long.
     fn check_end(&mut self) {
         if self.fault.is_some() {
             return;
@@ -446,7 +454,9 @@ impl JournalWorld {
         let long_ago = |step: u64| time(self.step) - time(step) > 2 * LONGEST_ABSENCE;
         for replica in &self.replicas {
             let has_row = |number: &(u64, Option<u64>)| {
-                alive.contains(&number.0) || number.1.is_some_and(long_ago)
+                let (by, recorded) = *number;
+                let has_ended = recorded.is_some() && replica.met.contains(&by);
+                alive.contains(&by) || has_ended || recorded.is_some_and(long_ago)
             };
             let missed = self
                 .made

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use super::machine::{LIFE, append, apply, at, machine, names, saved, sync_all, sync_once, text};
+use super::machine::{
+    LIFE, TIME, append, apply, at, machine, names, saved, sync_all, sync_once, text,
+};
+use crate::shared::journal::machine::{JournalEffect, JournalMachine};
 use crate::shared::journal::model;
 use crate::shared::journal::record::JournalRecord;
 
@@ -60,7 +63,7 @@ fn a_generation_that_comes_back_says_nothing_of_what_others_have_applied() {
     engine = older;
     let uid = one.append(text(4));
     let request = one.next_request(at(1), false, false);
-    let mut reply = model::sync(&mut engine, (LIFE, 0), &request);
+    let mut reply = model::sync(&mut engine, (LIFE, TIME), &request);
     reply.rows = None;
     one.answered(at(1), request.sequence, reply);
     let reach = one.reach(uid);
@@ -117,4 +120,63 @@ fn what_the_engine_knows_and_no_longer_has_is_not_sent_for_ever() {
         assert!(requests < 10, "it is sent again and again");
     }
     assert_eq!(two.lengths(), (2, 0));
+}
+
+/// What is lost a second time is not sent a third time: everything is purged instead, since
+/// other replicas may never read it.
+#[test]
+fn a_record_that_is_lost_twice_purges_everything_elsewhere() {
+    const UNREAD: usize = 100;
+    let mut engine = None;
+    let (mut one, mut two) = (machine(1, None), machine(2, None));
+    let uid = two.append(text(1_000));
+    for time in [1, 2] {
+        // There is more to read than one reply has, so that it is sent before it is read.
+        for number in 0..UNREAD {
+            one.append(text(number));
+        }
+        sync_all(&mut one, &mut engine, at(time));
+        let older = engine.clone();
+        sync_once(&mut two, &mut engine, at(time));
+        assert_eq!(two.unsent(), 0, "{time}");
+        assert!(two.has_more(), "{time}");
+        engine = older;
+        sync_once(&mut two, &mut engine, at(time));
+    }
+    assert_eq!(two.unsent(), 1, "the purge of everything");
+    sync_all(&mut two, &mut engine, at(3));
+    let everything = JournalEffect::Apply(JournalRecord::purge_all());
+    assert_eq!(sync_all(&mut one, &mut engine, at(3)), [everything]);
+    assert_eq!(two.lengths(), (2 * UNREAD as u64 + 1, 0));
+    assert!(!two.reach(uid).is_recorded, "it is not sent again");
+}
+
+/// What was stored before is not used any more, whose age would be too small; nothing else
+/// is lost.
+#[test]
+fn an_engine_whose_clock_is_set_back_begins_a_generation() {
+    for (back_millis, begins) in [(0, false), (1_000, false), (1_001, true), (3_600_000, true)] {
+        let mut engine = None;
+        let (mut one, mut two) = (machine(1, None), machine(2, None));
+        one.append(text(1));
+        sync_all(&mut one, &mut engine, at(0));
+        sync_all(&mut two, &mut engine, at(0));
+        let stored_at = two.position().unwrap();
+        assert!(two.since(stored_at).is_some());
+        let mut sync = |machine: &mut JournalMachine| {
+            let request = machine.next_request(at(1), true, false);
+            let time = TIME - back_millis * 1_000;
+            let reply = model::sync(&mut engine, (LIFE, time), &request);
+            machine.answered(at(1), request.sequence, reply)
+        };
+        let mut effects = Vec::new();
+        for _ in 0..3 {
+            effects.extend(sync(&mut two));
+            effects.extend(sync(&mut one));
+        }
+        assert_eq!(effects, [], "{back_millis}: all purges are known");
+        assert_eq!(two.since(stored_at).is_none(), begins, "{back_millis}");
+        assert_eq!(two.counts().generations, u64::from(begins));
+        assert_eq!(two.lengths(), (1, 0), "{back_millis}: the purge is there");
+    }
 }

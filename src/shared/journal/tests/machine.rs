@@ -14,6 +14,9 @@ use crate::shared::allowance::ProcessId;
 
 pub(super) const LIFE: &str = "one";
 
+/// The engine's time at 0 s, in microseconds.
+pub(super) const TIME: u64 = 10_000_000_000;
+
 pub(super) fn at(seconds: u64) -> Duration {
     Duration::from_secs(10_000 + seconds)
 }
@@ -76,12 +79,8 @@ fn everything(effects: &[JournalEffect]) -> bool {
 }
 
 pub(super) fn saved(machine: &JournalMachine, age: Duration) -> SavedPosition {
-    let (position, last) = machine.position_to_save().unwrap();
-    SavedPosition {
-        position,
-        last,
-        age,
-    }
+    let applied = machine.position_to_save().unwrap();
+    SavedPosition { applied, age }
 }
 
 #[test]
@@ -112,9 +111,9 @@ fn a_record_that_was_answered_late_is_appended_once() {
     let mut one = machine(1, None);
     one.append(text(1));
     let request = one.next_request(at(0), false, false);
-    model::sync(&mut engine, (LIFE, 0), &request);
+    model::sync(&mut engine, (LIFE, TIME), &request);
     one.lost(request.sequence);
-    model::sync(&mut engine, (LIFE, 0), &request);
+    model::sync(&mut engine, (LIFE, TIME), &request);
     sync_all(&mut one, &mut engine, at(1));
     assert_eq!(engine.unwrap().count, 1);
 }
@@ -150,7 +149,7 @@ fn a_replica_that_leaves_is_not_named() {
     sync_all(&mut two, &mut engine, at(0));
     sync_all(&mut one, &mut engine, at(0));
     let last = two.next_request(at(1), false, true);
-    model::sync(&mut engine, (LIFE, 0), &last);
+    model::sync(&mut engine, (LIFE, TIME), &last);
     sync_all(&mut one, &mut engine, at(1));
     assert_eq!(one.others().iter().count(), 0);
 }
@@ -165,7 +164,7 @@ fn after_a_restart_only_later_records_apply() {
     let saved = saved(&two, Duration::from_secs(3600));
     let uid = one.append(text(100));
     sync_all(&mut one, &mut engine, at(1));
-    let mut again = machine(3, Some(saved));
+    let mut again = machine(3, Some(saved.clone()));
     let request = again.next_request(at(1), true, false);
     assert_eq!(
         request.followed.unwrap().applied,
@@ -179,7 +178,7 @@ fn after_a_restart_only_later_records_apply() {
     // Its history reaches back to the first record.
     let beginning = JournalPosition {
         record: 0,
-        ..saved.position
+        ..saved.applied.position
     };
     assert_eq!(again.since(beginning).unwrap().count(), 101);
     sync_all(&mut one, &mut engine, at(1));
@@ -197,10 +196,10 @@ fn a_restart_after_records_were_trimmed_purges_everything() {
     append(&mut one, 2..=5);
     sync_all(&mut one, &mut engine, at(0));
     engine.as_mut().unwrap().records.drain(..3);
-    let mut again = machine(3, Some(saved));
+    let mut again = machine(3, Some(saved.clone()));
     let effects = sync_all(&mut again, &mut engine, at(1));
     assert!(everything(&effects) && again.counts().gaps == 1);
-    assert!(again.since(saved.position).is_none());
+    assert!(again.since(saved.applied.position).is_none());
     assert_eq!(sync_all(&mut again, &mut engine, at(1)), []);
 }
 
@@ -212,7 +211,7 @@ fn a_record_that_somebody_has_deleted_is_a_gap_once() {
     append(&mut one, 1..=5);
     sync_all(&mut one, &mut engine, at(0));
     let request = two.next_request(at(0), true, false);
-    let mut reply = model::sync(&mut engine, (LIFE, 0), &request);
+    let mut reply = model::sync(&mut engine, (LIFE, TIME), &request);
     reply.records.remove(2);
     let effects = two.answered(at(0), request.sequence, reply);
     assert_eq!(effects.len(), 5, "{effects:?}");
@@ -304,7 +303,7 @@ fn a_reply_to_a_word_that_was_given_up_changes_nothing() {
     let mut engine = None;
     let mut one = machine(1, None);
     let request = one.next_request(at(0), true, false);
-    let reply = model::sync(&mut engine, (LIFE, 0), &request);
+    let reply = model::sync(&mut engine, (LIFE, TIME), &request);
     one.lost(request.sequence);
     one.answered(at(0), request.sequence, reply);
     assert_eq!((one.position(), one.synced_ago(at(0))), (None, None));
@@ -322,7 +321,7 @@ fn a_purge_waits_for_a_list_that_is_newer_than_its_record() {
     sync_all(&mut two, &mut engine, at(0));
     let uid = one.append(text(1));
     let request = one.next_request(at(0), false, false);
-    let reply = model::sync(&mut engine, (LIFE, 0), &request);
+    let reply = model::sync(&mut engine, (LIFE, TIME), &request);
     assert_eq!(reply.rows, None, "it was listed just now");
     one.answered(at(0), request.sequence, reply);
     let reach = one.reach(uid);

@@ -5,7 +5,7 @@ use super::super::model::MOST_RECORDS;
 use super::super::model::{self, ModelJournal};
 use super::super::position::Generation;
 use super::super::record::RecordUid;
-use super::super::sync::{ReadUpTo, SyncReply, SyncRequest};
+use super::super::sync::{ReadUpTo, RowChange, SyncReply, SyncRequest};
 use crate::clock::Clock;
 use crate::shared::allowance::ProcessId;
 use crate::shared::engine::server::{EngineScript, EngineUrl, RedisEngine};
@@ -68,6 +68,18 @@ impl ComparedSyncs {
         script
     }
 
+    /// The clock was later, by so many milliseconds.
+    fn set_back(&mut self, millis: u64) {
+        let Some(model) = &mut self.model else {
+            return;
+        };
+        model.clock = millis;
+        let time = self.server.call(&["TIME"]);
+        let seconds: u64 = time.list()[0].text().parse().unwrap();
+        let clock = (seconds * 1000 + millis).to_string();
+        self.server.call(&["HSET", KEYS[0], "clock", &clock]);
+    }
+
     fn random_request(&mut self) -> SyncRequest {
         let dice = &mut self.dice;
         let who = dice.usize(0..4);
@@ -121,7 +133,11 @@ impl ComparedSyncs {
             sequence: self.sequences[who],
             followed,
             list: true,
-            leave: dice.u8(0..10) == 0,
+            row: match dice.u8(0..10) {
+                0 => RowChange::Remove,
+                1 => RowChange::Keep,
+                _ => RowChange::Write,
+            },
             forget,
             records,
         }
@@ -156,6 +172,10 @@ async fn the_script_and_its_model_are_the_same() {
                 compared.server.promote();
                 life = compared.life();
             }
+            // The clock is set back, by an hour or by less than is noticed. (The time of the
+            // model is always 0.)
+            3 => compared.set_back(3_600_000),
+            4 => compared.set_back(900),
             _ => {}
         }
         let request = compared.random_request();
@@ -179,7 +199,7 @@ async fn the_script_forgets_the_oldest_as_its_model_does() {
     let life = compared.life();
     let mut number = 0;
     let mut request = compared.random_request();
-    (request.followed, request.leave, request.forget) = (None, false, Vec::new());
+    (request.followed, request.row, request.forget) = (None, RowChange::Write, Vec::new());
     for sequence in 10..280 {
         let records = (0..64).map(|_| {
             number += 1;

@@ -287,7 +287,7 @@ fn sent_within(budget: &mut Budget, reserve: Reserve, latency: u64, seconds: (u6
     sent
 }
 
-/// The usable share of the budget, in percent. The README has these figures.
+/// The usable share of the budget, in percent. docs/caching.md has these figures.
 #[test]
 fn usable_share_of_the_budget_by_latency() {
     let reserved = |reserve: Reserve| (reserve.of_minute(500) as f64, reserve.of_second(20) as f64);

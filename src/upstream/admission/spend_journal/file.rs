@@ -20,7 +20,7 @@ use crate::upstream::admission::spending::PAGE;
 pub(super) const NAME: &str = state_dir::SPENT;
 const NEW: &str = "spent.new";
 /// Budgets that have a page.
-pub(super) const SLOTS: usize = 255;
+pub(crate) const SLOTS: usize = 255;
 /// The size of the file.
 pub(super) const BYTES: u64 = (SLOTS as u64 + 1) * PAGE as u64;
 const MAGIC: [u8; 8] = *b"ordspnh1";

@@ -401,10 +401,10 @@ async fn there_are_pages_for_many_keys_and_beyond_them_the_next_start_waits() {
         };
         names.map(handle).collect()
     };
-    let held = handles(&first, 0..file::SLOTS);
+    let held = handles(&first, 0..SLOTS);
     first.journal.write();
     assert!(!first.journal.books().is_full);
-    let more = handles(&first, file::SLOTS..file::SLOTS + 1);
+    let more = handles(&first, SLOTS..SLOTS + 1);
     assert!(first.journal.books().is_full);
     // A request of a budget without a page waits until the file says that there is one.
     let entry = first.take(&more[0]);
@@ -419,7 +419,7 @@ async fn there_are_pages_for_many_keys_and_beyond_them_the_next_start_waits() {
     let second = Process::start(directory.path(), &clock);
     assert!(second.journal.books().unknown_before().is_some());
     clock.advance(LONGEST);
-    let _held = handles(&second, 1000..1000 + file::SLOTS);
+    let _held = handles(&second, 1000..1000 + SLOTS);
     assert!(!second.journal.books().is_full);
 }
 

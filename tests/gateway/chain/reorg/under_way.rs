@@ -3,8 +3,8 @@
 use ordgate::sandbox::{Sandbox, Settings};
 
 use super::super::{
-    Ground, RUNES, STATUSES, acting, before, block, height_of, probe_all, reply, retagged, targets,
-    tip_of, transaction,
+    RUNES, STATUSES, acting, before, block, height_of, probe_all, reply, retagged, targets, tip_of,
+    transaction,
 };
 use crate::support::{Gate, Upstream, until};
 
