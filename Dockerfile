@@ -30,7 +30,8 @@ ENV PATH=/opt/tools/bin:$PATH
 WORKDIR /build
 # No path of the machine that builds is in the binary.
 ENV RUSTFLAGS="--remap-path-prefix=/build=/ordgate --remap-path-prefix=/usr/local/cargo=/cargo"
-ENV CFLAGS="-ffile-prefix-map=/build=/ordgate -ffile-prefix-map=/usr/local/cargo=/cargo"
+# Nor is the time of the build, which mimalloc would print: two builds give the same bytes.
+ENV CFLAGS="-ffile-prefix-map=/build=/ordgate -ffile-prefix-map=/usr/local/cargo=/cargo -Wno-builtin-macro-redefined -D__DATE__=\"none\" -D__TIME__=\"none\""
 
 # The dependencies, in a layer of their own, which stays until Cargo.lock changes: a crate with
 # empty sources. cargo wants to see the files of the benchmarks and tests that Cargo.toml names.
