@@ -62,11 +62,6 @@ pub(crate) const LONGEST_WAIT: Duration =
 /// at all.
 pub(crate) const ARRIVAL_LIMIT: Duration = Duration::from_secs(1);
 
-/// The most tip probes that are remembered. No reserve is larger.
-const MOST_PROBES: usize = 1024;
-
-const MINUTE: Duration = Duration::from_secs(60);
-
 #[derive(Debug)]
 pub(crate) struct Budget {
     minute: SlidingWindow,
@@ -77,8 +72,6 @@ pub(crate) struct Budget {
     ended: u64,
     /// When each request that was given up counts as ended, the earliest first.
     given_up: VecDeque<Moment>,
-    /// When the tip probes of the last minute were taken, at most [`MOST_PROBES`].
-    probes: VecDeque<Moment>,
     /// The earliest moment for the next request of each [pace](Reserve::pace).
     next_paced: [Moment; 2],
     /// What the next process must know, where there is a state directory.
@@ -128,7 +121,6 @@ impl Budget {
             sent: 0,
             ended: 0,
             given_up: VecDeque::new(),
-            probes: VecDeque::new(),
             next_paced: Default::default(),
             spending: None,
         }
@@ -207,14 +199,11 @@ impl Budget {
         self.second.in_flight += 1;
         self.reported.take();
         self.sent += 1;
-        if reserve == Reserve::Nothing && self.probes.len() < MOST_PROBES {
-            self.probes.push_back(now);
-        }
         if let Some(spending) = &mut self.spending {
             spending.take();
         }
         if let Some(pace) = reserve.pace() {
-            let reserved = self.reserved_minute(now, reserve);
+            let reserved = self.minute.reserved(|limit| reserve.of_minute(limit));
             let interval = self.minute.pace_interval(now, reserved);
             // A request that is a little late does not delay those after it.
             self.next_paced[pace] = self.next_paced[pace].max(now.before(interval)) + interval;
@@ -231,7 +220,7 @@ impl Budget {
     /// one can be taken now.
     pub(crate) fn wait(&mut self, now: Moment, reserve: Reserve) -> Option<Duration> {
         self.end_given_up(now);
-        let minute = self.reserved_minute(now, reserve);
+        let minute = self.minute.reserved(|limit| reserve.of_minute(limit));
         let second = self.second.reserved(|limit| reserve.of_second(limit));
         let waits = [
             self.minute.wait(now, minute),
@@ -242,21 +231,11 @@ impl Budget {
         waits.into_iter().flatten().max()
     }
 
-    /// What a request must leave in the minute. A tip probe that is not a minute old has used
-    /// what was reserved for it; when its minute is over, the next one is due.
-    fn reserved_minute(&mut self, now: Moment, reserve: Reserve) -> usize {
-        let is_over = |at: &mut Moment| now.since(*at) >= MINUTE;
-        while self.probes.pop_front_if(is_over).is_some() {}
-        let sent = self.probes.len() as u64;
-        self.minute
-            .reserved(|limit| reserve.of_minute_after(limit, sent))
-    }
-
     /// The windows in which too little is left now for a request that leaves `reserve`.
     /// The pace is one of the minute.
     pub(crate) fn short(&mut self, now: Moment, reserve: Reserve) -> ShortWindows {
         self.end_given_up(now);
-        let minute = self.reserved_minute(now, reserve);
+        let minute = self.minute.reserved(|limit| reserve.of_minute(limit));
         let second = self.second.reserved(|limit| reserve.of_second(limit));
         ShortWindows {
             minute: self.minute.wait(now, minute).is_some()

@@ -38,18 +38,6 @@ impl Reserve {
         }
     }
 
-    /// The same where so many tip probes were sent in the minute that now ends: as many fewer
-    /// are due in it. A quarter of their part stays, for probes that come out of turn.
-    pub(crate) fn of_minute_after(self, limit: u64, sent: u64) -> u64 {
-        let probes = match self {
-            Self::Nothing | Self::Half => 0,
-            Self::Probes(probes) | Self::ProbesAndLightClients(probes) => {
-                Self::Probes(probes).of_minute(limit)
-            }
-        };
-        self.of_minute(limit) - sent.min(probes - probes / 4)
-    }
-
     /// How many of `limit` requests per second must stay unused. Probes are sent
     /// one at a time, so a twentieth is enough for them.
     pub(crate) fn of_second(self, limit: u64) -> u64 {

@@ -159,35 +159,6 @@ fn three_fifths_of_a_minute_are_sent_at_once_and_the_rest_is_paced() {
 }
 
 #[test]
-fn probes_use_what_is_reserved_for_them() {
-    // Limit a minute, probes a minute, and the least that is used of it.
-    for (limit, probes, least) in [(500, 24, 490), (120, 24, 112), (60, 24, 54)] {
-        let mut budget = budget(limit, 1000);
-        let (mut taken, mut refused) = (0, 0);
-        for tick in 0..5 * 60_000 / 20 {
-            let now = at(tick * 20);
-            if (tick * 20).is_multiple_of(60_000 / u64::from(probes)) {
-                match budget.take(now, Reserve::Nothing) {
-                    Ok(_) => budget.end(now),
-                    Err(_) => refused += 1,
-                }
-            }
-            if budget.take(now, Reserve::Probes(probes)).is_ok() {
-                budget.end(now);
-            }
-            if tick == 4 * 60_000 / 20 {
-                taken = budget.sent();
-            }
-        }
-        let last = budget.sent() - taken;
-        let case = format!("{limit}: {last} in the last minute");
-        assert!(last >= least && last <= u64::from(limit), "{case}");
-        // 60 a minute have room for 15 probes.
-        assert_eq!(refused > 0, limit == 60, "{case}, {refused} probes refused");
-    }
-}
-
-#[test]
 fn the_reserve_is_left_for_light_clients() {
     let mut budget = budget(500, 1000);
     let mut light = 0;
