@@ -181,7 +181,7 @@ pub struct LoggedHead {
     /// Whether it was refused before it was parsed. Then the method is not the request's.
     is_refused: bool,
     /// The beginning of the refused request line, if it is known.
-    refused_line: Option<HeaderValue>,
+    refused_line: Option<Box<str>>,
     /// `None` where the head was refused.
     target: Option<PathAndQuery>,
     /// The id of the trace that the request belongs to, if it does.
@@ -234,7 +234,7 @@ impl LogEntry<'_> {
 
     /// The beginning of a refused request line.
     fn refused_line(&self) -> Option<Cow<'_, str>> {
-        shown_line(self.head.refused_line.as_ref()?)
+        self.head.refused_line.as_deref().map(shown_line)
     }
 
     /// The query, if these fields have it.
@@ -300,7 +300,9 @@ impl AccessLog {
         let field = |name| is_combined.then(|| fields.get(name).cloned());
         LoggedHead {
             is_refused,
-            refused_line: refused_line(fields).filter(|_| is_refused).cloned(),
+            refused_line: is_refused
+                .then(|| refused_line(fields).map(Box::from))
+                .flatten(),
             target: uri.path_and_query().filter(|_| !is_refused).cloned(),
             trace_id: trace::id_for(fields),
             user_agent: field(USER_AGENT).flatten(),
@@ -385,10 +387,10 @@ fn shown(part: &str) -> Cow<'_, str> {
 }
 
 /// The beginning of a refused request line as a line has it.
-pub(crate) fn shown_line(line: &HeaderValue) -> Option<Cow<'_, str>> {
+pub(crate) fn shown_line(line: &str) -> Cow<'_, str> {
     /// The most bytes of it.
     const MAX_LINE: usize = 256;
-    Some(redact(line.to_str().ok()?, MAX_LINE))
+    redact(line, MAX_LINE)
 }
 
 /// A version of HTTP without its name.

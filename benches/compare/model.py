@@ -31,7 +31,7 @@ class History:
             at, number = at + BLOCK_EVERY, number + 1
         self.orphans = []
 
-    def told(self):
+    def summary(self):
         reorg = f"one of them a reorg of {DEPTH}" if len(self.changes) >= REORG_AT else "no reorg"
         return f"{len(self.changes)} blocks, {reorg}"
 
@@ -129,9 +129,9 @@ def judge(trace, history, truth, changes, takes, bound):
         if status == 0 or status == 429 or status >= 500:
             failed += 1
             continue
-        said = digest(status, body)
+        got = digest(status, body)
         newest = sum(before <= done for before, _ in changes)
-        version = next((v for v in range(newest, -1, -1) if truth[target][v] == said), None)
+        version = next((v for v in range(newest, -1, -1) if truth[target][v] == got), None)
         if version is None:
             untrue += 1
             continue

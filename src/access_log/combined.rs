@@ -51,7 +51,8 @@ fn write_line(line: &mut String, entry: &LogEntry<'_>, fields: &[Field]) -> std:
             });
         }
         None => match entry.refused_line() {
-            Some(refused) => escaped(line, &refused),
+            // It is escaped already.
+            Some(refused) => line.push_str(&refused),
             None => line.push('-'),
         },
     }

@@ -190,11 +190,11 @@ fn lines_in_the_combined_format() {
     assert_eq!(line, "a\\xc2\\x85\\xe2\\x80\\xa8\\xe2\\x80\\xaeä");
     for (refused, expected) in [
         (None, "] \"-\" 200 "),
-        (Some("GET /a\" HTTP/9"), "] \"GET /a\\\" HTTP/9\" 200 "),
+        (Some("GET /a\\\" HTTP/9"), "] \"GET /a\\\" HTTP/9\" 200 "),
     ] {
         let malformed = LoggedHead {
             is_refused: true,
-            refused_line: refused.map(HeaderValue::from_static),
+            refused_line: refused.map(Box::from),
             target: None,
             ..head("/", &[])
         };

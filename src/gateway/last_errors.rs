@@ -23,7 +23,7 @@ impl Gateway {
         let at = (self.clock.now(), context.request_id, context.client());
         let errors = &self.meter().totals.errors;
         if is_replacement(&context.method, uri) {
-            let line = refused_line(fields).and_then(shown_line);
+            let line = refused_line(fields).map(shown_line);
             let line = line.as_deref().unwrap_or_default();
             return errors.record(AnsweredError::new(at, None, line, status, why));
         }

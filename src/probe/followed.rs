@@ -35,7 +35,6 @@ pub(super) async fn watch(fill: Arc<Fill>, tip: u16, tips: Vec<u16>, leases: Arc
         fill,
         tip,
         tips,
-        prober: None,
         path,
         source,
         leases,
@@ -59,9 +58,6 @@ struct FollowedTip {
     tip: u16,
     /// All tips of its upstream.
     tips: Vec<u16>,
-    /// Who has probed by the last answer of the engine, and if there was one, once it was
-    /// asked.
-    prober: Option<Option<TipProber>>,
     path: Box<str>,
     source: TipSource,
     leases: Arc<TipLeases>,
@@ -136,10 +132,9 @@ impl FollowedTip {
         let news = self.leases.ask(&name, self.schedule.claims()).await;
         let prober = news.as_ref().ok().map(|news| news.prober);
         self.leases.note_prober(&self.source.name, prober);
-        if self.prober.replace(prober) != Some(prober) {
-            let (fill, upstream) = (&self.fill, self.source.upstream);
-            reserve_budget(fill, upstream, &self.tips, Some(&self.leases));
-        }
+        // Each time: another tip of the upstream may have set what it knew a moment before.
+        let (fill, upstream) = (&self.fill, self.source.upstream);
+        reserve_budget(fill, upstream, &self.tips, Some(&self.leases));
         let news = match news {
             Ok(news) => news,
             Err(error) => {

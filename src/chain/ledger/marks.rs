@@ -85,6 +85,8 @@ impl Ledger {
         let is_below = mark.is_some_and(|mark| block.height <= mark.height);
         let is_confirmed = is_below && self.hash_at(block.height) == Some(block.hash);
         if is_confirmed {
+            // No request that began before proves it.
+            self.epochs.count_answer(None);
             self.record(block, true, epoch);
         }
         is_confirmed

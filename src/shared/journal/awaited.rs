@@ -8,12 +8,16 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use super::position::RecordNumber;
 use super::rules::{JournalRule, has};
 use crate::shared::allowance::ProcessId;
 
 /// How long they have to come. All follow the journal, and try the engine again at least
 /// once a second.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The same while purges are being sent again, which comes first.
+const LONGEST_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The most time between two lists that counts.
 const MOST_UNSEEN: Duration = Duration::from_secs(1);
@@ -27,8 +31,11 @@ const MOST_KNOWN: usize = 4096;
 pub(super) struct AwaitedReplicas {
     known: BTreeSet<ProcessId>,
     awaited: BTreeSet<ProcessId>,
-    /// How long they have been awaited, since the first list of the generation.
-    waited: Option<Duration>,
+    /// How long they have been awaited since the first list, in all and while the journal
+    /// did not grow.
+    waited: Option<[Duration; 2]>,
+    /// The last record at the last list.
+    tail: RecordNumber,
 }
 
 impl AwaitedReplicas {
@@ -48,9 +55,17 @@ impl AwaitedReplicas {
     /// A new generation begins: all that are known are awaited in it.
     pub(super) fn begin_generation(&mut self) {
         if has(JournalRule::MissingPurgesEverything) {
+            // Of an engine that keeps losing its keys, all generations count together.
+            if self.awaited.is_empty() {
+                self.waited = None;
+            }
             self.awaited.append(&mut self.known);
-            self.waited = None;
         }
+    }
+
+    /// Whether somebody is awaited.
+    pub(super) fn is_any(&self) -> bool {
+        !self.awaited.is_empty()
     }
 
     /// Nobody is awaited: everything was purged.
@@ -58,28 +73,33 @@ impl AwaitedReplicas {
         self.awaited.clear();
     }
 
-    /// Takes in who is there, this long after the last list, and whether all records are
-    /// known that those have sent who are not there any more. Returns whether some that are
-    /// awaited have not come in time.
+    /// Takes in who is there, this long after the last list, with the last record that was
+    /// read and the last of the journal: if they are the same, all is known that those have
+    /// sent who are not there any more. Returns whether some that are awaited have not come in
+    /// time.
     #[must_use]
     pub(super) fn listed(
         &mut self,
         here: impl Iterator<Item = ProcessId>,
         since: Duration,
-        is_all_read: bool,
+        (read, tail): (RecordNumber, RecordNumber),
     ) -> bool {
-        if is_all_read {
+        if read == tail {
             self.known.clear();
         }
         for process in here.take(MOST_KNOWN) {
             self.awaited.remove(&process);
             self.known.insert(process);
         }
-        let waited = self
-            .waited
-            .map_or(Duration::ZERO, |waited| waited + since.min(MOST_UNSEEN));
-        self.waited = Some(waited);
-        let is_late = !self.awaited.is_empty() && waited >= PATIENCE;
+        let has_grown = std::mem::replace(&mut self.tail, tail) != tail;
+        let since = since.min(MOST_UNSEEN);
+        let quiet = if has_grown { Duration::ZERO } else { since };
+        let [all, quiet] = match self.waited {
+            Some(waited) => [waited[0] + since, waited[1] + quiet],
+            None => [Duration::ZERO; 2],
+        };
+        self.waited = Some([all, quiet]);
+        let is_late = !self.awaited.is_empty() && (quiet >= PATIENCE || all >= LONGEST_PATIENCE);
         if is_late {
             self.awaited.clear();
         }

@@ -258,7 +258,7 @@ impl JournalMachine {
             // What this process has not read may be lost again before it does.
             self.others.listed(followed.read, rows, since);
             let here = self.others.present();
-            if self.awaited.listed(here, since, followed.read == self.tail) {
+            if self.awaited.listed(here, since, (followed.read, self.tail)) {
                 self.counts.gaps += 1;
                 self.history.miss(now);
                 effects.push(JournalEffect::PurgeEverything(
@@ -395,11 +395,11 @@ impl JournalMachine {
     }
 
     /// The position and the uid of its record, as soon as all that an earlier run had not
-    /// applied was applied.
+    /// applied was applied, and nobody is awaited: the next run would not know of it.
     pub(crate) fn position_to_save(&self) -> Option<AppliedPosition> {
         let position = self.contact.and(self.position())?;
         self.synced?;
-        Some(AppliedPosition {
+        (!self.awaited.is_any()).then(|| AppliedPosition {
             position,
             last: self.followed.and_then(|followed| followed.last),
             others: self.awaited.known().clone(),

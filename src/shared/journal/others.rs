@@ -15,7 +15,7 @@ use crate::shared::allowance::ProcessId;
 /// A purge does not wait for a replica that was silent for longer.
 pub(crate) const SILENT: Duration = Duration::from_secs(2);
 
-/// A replica that was silent for longer has ended, and all that it has sent is known.
+/// A replica that was silent for longer has ended, and all that it could send is known.
 const LONG_SILENT: Duration = Duration::from_secs(10);
 
 /// A replica that was silent for longer is forgotten.

@@ -1,7 +1,10 @@
 //! Why a request is refused before hyper parses it, and what hyper gets in its place.
 
+use std::hash::{BuildHasher, RandomState};
+use std::sync::LazyLock;
+
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, Uri};
+use http::{HeaderMap, Method, Uri};
 
 use super::framing::{LONGEST_METHOD, TCHAR};
 use crate::reason::Reason;
@@ -127,8 +130,13 @@ const REFUSED_HEAD_OF_HEAD: &[u8] = b"HEAD * HTTP/1.1\r\nhost: -\r\nconnection: 
 /// The longest origin that a replacement takes over.
 const MAX_ORIGIN: usize = 256;
 
-/// The field of a replacement with the beginning of the refused request line.
+/// The field of a replacement with the [mark](MARK), and the beginning of the refused
+/// request line.
 const REFUSED_LINE: &str = "ordgate-refused-line";
+
+/// What a client does not know: a field that it sends itself is not taken for the guard's.
+static MARK: LazyLock<String> =
+    LazyLock::new(|| format!("{:016x} ", RandomState::new().hash_one(REFUSED_LINE)));
 
 /// The most bytes of it, escaped: what is shown, and a client token that begins in it, so
 /// that this can be found.
@@ -154,7 +162,7 @@ pub(crate) fn replacement(refused: &[u8], fault: HeadFault) -> Bytes {
     // What is wrong with a body is not a head.
     let line = Some(refused).filter(|_| fault != HeadFault::BadChunk);
     if let Some(line) = line.and_then(line_begin) {
-        head.extend(format!("{REFUSED_LINE}: {line}\r\n").into_bytes());
+        head.extend(format!("{REFUSED_LINE}: {}{line}\r\n", *MARK).into_bytes());
     }
     head.extend(b"\r\n");
     head.into()
@@ -189,9 +197,10 @@ fn line_begin(head: &[u8]) -> Option<String> {
 }
 
 /// The beginning of the request line that a [`replacement`] with these fields replaces, if
-/// it is known. A client may have sent it.
-pub(crate) fn refused_line(fields: &HeaderMap) -> Option<&HeaderValue> {
-    fields.get(REFUSED_LINE)
+/// it is known. It is escaped.
+pub(crate) fn refused_line(fields: &HeaderMap) -> Option<&str> {
+    let line = fields.get(REFUSED_LINE)?.to_str().ok()?;
+    line.strip_prefix(&**MARK)
 }
 
 /// The value of the only Origin line of a head. It is compared with the listed origins, and
@@ -256,8 +265,11 @@ mod tests {
         // Empty lines before the request line are none of its end.
         let refused = b"\r\n\r\nHEAD / HTTP/1.1\nOrigin: a\r\n\r\n";
         let replaced = replacement(refused, HeadFault::BareLf);
-        let expected = b"HEAD * HTTP/1.1\r\nhost: -\r\nconnection: close\r\norigin: a\r\nordgate-refused-line: HEAD / HTTP/1.1\r\n\r\n";
-        assert_eq!(*replaced, *expected);
+        let expected = format!(
+            "HEAD * HTTP/1.1\r\nhost: -\r\nconnection: close\r\norigin: a\r\nordgate-refused-line: {}HEAD / HTTP/1.1\r\n\r\n",
+            *MARK
+        );
+        assert_eq!(*replaced, *expected.as_bytes());
         let replaced = replacement(refused, HeadFault::BadChunk);
         assert!(!replaced.windows(6).any(|part| part == b"HEAD /"));
     }

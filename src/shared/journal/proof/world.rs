@@ -41,7 +41,7 @@ struct Replica {
     cut_until: u64,
     paused_until: u64,
     has_disk: bool,
-    saved: Option<(AppliedPosition, u64)>,
+    saved: Option<(AppliedPosition, u64, BTreeSet<u64>)>,
     /// The processes whose rows it has seen, by their starts.
     met: BTreeSet<u64>,
 }
@@ -137,12 +137,12 @@ impl JournalWorld {
         let process = ProcessId(u128::from(self.starts) << 64 | u128::from(self.starts * 77));
         let kept = before.filter(|before| before.has_disk);
         let saved = kept.and_then(|before| before.saved.clone());
-        let saved = saved.map(|(applied, step)| SavedPosition {
+        let met = saved.as_ref().map(|(_, _, met)| met.clone());
+        let met = met.unwrap_or_default();
+        let saved = saved.map(|(applied, step, _)| SavedPosition {
             applied,
             age: time(self.step) - time(step),
         });
-        let met = saved.iter().flat_map(|saved| &saved.applied.others);
-        let met = met.map(|other| (other.0 >> 64) as u64).collect();
         // What is not on disk is fetched after all purges.
         let purged = match kept {
             Some(before) => before.purged.clone(),
@@ -377,7 +377,7 @@ impl JournalWorld {
         if let Some(applied) = replica.machine.position_to_save()
             && self.dice.u64(0..20) == 0
         {
-            replica.saved = Some((applied, step));
+            replica.saved = Some((applied, step, replica.met.clone()));
         }
     }
 

@@ -217,3 +217,25 @@ fn who_does_not_come_to_a_new_generation_may_have_purged_something() {
         assert_eq!(one.counts().gaps, u64::from(purges), "{case:?}");
     }
 }
+
+#[test]
+fn nothing_is_saved_while_somebody_is_awaited_and_lost_keys_do_not_postpone_the_purge() {
+    let mut engine = None;
+    let (mut one, mut two) = (machine(1, None), machine(2, None));
+    sync_all(&mut two, &mut engine, at(0));
+    sync_all(&mut one, &mut engine, at(1));
+    assert!(one.position_to_save().is_some());
+    let mut purged_after = None;
+    for second in 2..=6 {
+        // The engine loses its keys each second.
+        let effects = sync_all(&mut one, &mut None, at(second));
+        let is_everything =
+            |effect: &JournalEffect| matches!(effect, JournalEffect::PurgeEverything(_));
+        if purged_after.is_none() && effects.iter().any(is_everything) {
+            purged_after = Some(second);
+        }
+        let is_saved = one.position_to_save().is_some();
+        assert_eq!(is_saved, purged_after.is_some(), "{second}");
+    }
+    assert_eq!(purged_after, Some(4));
+}
