@@ -68,7 +68,7 @@ fn each_rule_is_needed() {
             JournalWeather::restored(),
         ),
         (JournalRule::KeptUntilRead, JournalWeather::storm()),
-        (JournalRule::SentAgain, JournalWeather::storm()),
+        (JournalRule::SentAgain, JournalWeather::lost_keys()),
         (JournalRule::ReadFromBeginning, JournalWeather::storm()),
         (JournalRule::GapPurgesEverything, JournalWeather::storm()),
         (

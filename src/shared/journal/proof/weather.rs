@@ -79,6 +79,17 @@ impl JournalWeather {
         }
     }
 
+    /// The engine loses its keys, and all replicas last.
+    pub(super) fn lost_keys() -> Self {
+        Self {
+            name: "lost keys",
+            flush: 400,
+            longest_cut: 150,
+            kill: 0,
+            ..Self::storm()
+        }
+    }
+
     /// While a replica is cut off, the engine and all others end.
     pub(super) fn lost_hosts() -> Self {
         Self {
