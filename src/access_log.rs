@@ -390,7 +390,17 @@ fn shown(part: &str) -> Cow<'_, str> {
 pub(crate) fn shown_line(line: &str) -> Cow<'_, str> {
     /// The most bytes of it.
     const MAX_LINE: usize = 256;
-    redact(line, MAX_LINE)
+    let shown = redact(line, MAX_LINE);
+    // A backslash that is the last of an odd number begins an escape that was cut.
+    let ends = shown.len() - shown.trim_end_matches('\\').len();
+    match (ends % 2, shown) {
+        (0, shown) => shown,
+        (_, Cow::Borrowed(shown)) => Cow::Borrowed(&shown[..shown.len() - 1]),
+        (_, Cow::Owned(mut shown)) => {
+            shown.pop();
+            Cow::Owned(shown)
+        }
+    }
 }
 
 /// A version of HTTP without its name.

@@ -188,9 +188,11 @@ fn lines_in_the_combined_format() {
     let mut line = String::new();
     combined::escaped(&mut line, "a\u{85}\u{2028}\u{202e}ä");
     assert_eq!(line, "a\\xc2\\x85\\xe2\\x80\\xa8\\xe2\\x80\\xaeä");
+    let cut = format!("GET /{}\\xc2", "a".repeat(250));
     for (refused, expected) in [
         (None, "] \"-\" 200 "),
         (Some("GET /a\\\" HTTP/9"), "] \"GET /a\\\" HTTP/9\" 200 "),
+        (Some(&*cut), "aaa\" 200 "),
     ] {
         let malformed = LoggedHead {
             is_refused: true,

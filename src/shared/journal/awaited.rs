@@ -12,9 +12,9 @@ use super::position::RecordNumber;
 use super::rules::{JournalRule, has};
 use crate::shared::allowance::ProcessId;
 
-/// How long they have to come. All follow the journal, and try the engine again at least
-/// once a second.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long they have to come. All follow the journal, and try the engine again within
+/// about two seconds, if its nodes do not answer at all.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// The same while purges are being sent again, which comes first.
 const LONGEST_PATIENCE: Duration = Duration::from_secs(10);
@@ -34,6 +34,9 @@ pub(super) struct AwaitedReplicas {
     /// How long they have been awaited since the first list, in all and while the journal
     /// did not grow.
     waited: Option<[Duration; 2]>,
+    /// Whether the next list is the first one of the generation: what was before it was a
+    /// pause of the engine.
+    is_first: bool,
     /// The last record at the last list.
     tail: RecordNumber,
 }
@@ -55,6 +58,7 @@ impl AwaitedReplicas {
     /// A new generation begins: all that are known are awaited in it.
     pub(super) fn begin_generation(&mut self) {
         if has(JournalRule::MissingPurgesEverything) {
+            self.is_first = true;
             // Of an engine that keeps losing its keys, all generations count together.
             if self.awaited.is_empty() {
                 self.waited = None;
@@ -93,7 +97,11 @@ impl AwaitedReplicas {
         }
         let has_grown = std::mem::replace(&mut self.tail, tail) != tail;
         let since = since.min(MOST_UNSEEN);
-        let quiet = if has_grown { Duration::ZERO } else { since };
+        let is_first = std::mem::take(&mut self.is_first);
+        let quiet = match has_grown || is_first {
+            true => Duration::ZERO,
+            false => since,
+        };
         let [all, quiet] = match self.waited {
             Some(waited) => [waited[0] + since, waited[1] + quiet],
             None => [Duration::ZERO; 2],

@@ -120,7 +120,9 @@ impl OtherReplicas {
     /// The processes that are listed in this generation, and were not silent for long.
     pub(super) fn present(&self) -> impl Iterator<Item = ProcessId> {
         let all = self.all.iter();
-        let present = all.filter(|(_, other)| other.is_here && other.silent < LONG_SILENT);
+        let present = all.filter(|(process, other)| {
+            other.is_here && other.silent < LONG_SILENT && Some(**process) != self.ended
+        });
         present.map(|(process, _)| *process)
     }
 
