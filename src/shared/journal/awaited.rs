@@ -5,7 +5,7 @@
 //! else may know what it had purged last. So a process purges everything unless all that
 //! it knew in the generation before come to the new one.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::position::RecordNumber;
@@ -29,8 +29,10 @@ const MOST_KNOWN: usize = 4096;
 /// are awaited.
 #[derive(Debug, Default)]
 pub(super) struct AwaitedReplicas {
-    known: BTreeSet<ProcessId>,
-    awaited: BTreeSet<ProcessId>,
+    /// With the numbers of their last sync requests then. A request that arrives late, after
+    /// its process has ended, has no higher one.
+    known: BTreeMap<ProcessId, u64>,
+    awaited: BTreeMap<ProcessId, u64>,
     /// How long they have been awaited since the first list, in all and while the journal
     /// did not grow.
     waited: Option<[Duration; 2]>,
@@ -44,15 +46,16 @@ pub(super) struct AwaitedReplicas {
 impl AwaitedReplicas {
     /// For a process whose earlier run knew these.
     pub(super) fn after(known: BTreeSet<ProcessId>) -> Self {
+        // Each of them had sent one request at least.
         Self {
-            known,
+            known: known.into_iter().map(|process| (process, 1)).collect(),
             ..Self::default()
         }
     }
 
     /// Those that are known.
-    pub(super) const fn known(&self) -> &BTreeSet<ProcessId> {
-        &self.known
+    pub(super) fn known(&self) -> BTreeSet<ProcessId> {
+        self.known.keys().copied().collect()
     }
 
     /// A new generation begins: all that are known are awaited in it.
@@ -77,23 +80,30 @@ impl AwaitedReplicas {
         self.awaited.clear();
     }
 
-    /// Takes in who is there, this long after the last list, with the last record that was
+    /// Takes in who is there, with the number of its last sync request, this long after the last list, with the last record that was
     /// read and the last of the journal: if they are the same, all is known that those have
     /// sent who are not there any more. Returns whether some that are awaited have not come in
     /// time.
     #[must_use]
     pub(super) fn listed(
         &mut self,
-        here: impl Iterator<Item = ProcessId>,
+        here: impl Iterator<Item = (ProcessId, u64)>,
         since: Duration,
         (read, tail): (RecordNumber, RecordNumber),
     ) -> bool {
         if read == tail {
             self.known.clear();
         }
-        for process in here.take(MOST_KNOWN) {
+        for (process, sequence) in here.take(MOST_KNOWN) {
+            if self
+                .awaited
+                .get(&process)
+                .is_some_and(|last| sequence <= *last)
+            {
+                continue;
+            }
             self.awaited.remove(&process);
-            self.known.insert(process);
+            self.known.insert(process, sequence);
         }
         let has_grown = std::mem::replace(&mut self.tail, tail) != tail;
         let since = since.min(MOST_UNSEEN);

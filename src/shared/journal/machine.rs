@@ -402,7 +402,7 @@ impl JournalMachine {
         (!self.awaited.is_any()).then(|| AppliedPosition {
             position,
             last: self.followed.and_then(|followed| followed.last),
-            others: self.awaited.known().clone(),
+            others: self.awaited.known(),
         })
     }
 

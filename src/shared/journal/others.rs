@@ -117,13 +117,14 @@ impl OtherReplicas {
         self.all.extend(new);
     }
 
-    /// The processes that are listed in this generation, and were not silent for long.
-    pub(super) fn present(&self) -> impl Iterator<Item = ProcessId> {
+    /// The processes that are listed in this generation, and were not silent for long, with
+    /// the number of the last sync request of each.
+    pub(super) fn present(&self) -> impl Iterator<Item = (ProcessId, u64)> {
         let all = self.all.iter();
         let present = all.filter(|(process, other)| {
             other.is_here && other.silent < LONG_SILENT && Some(**process) != self.ended
         });
-        present.map(|(process, _)| *process)
+        present.map(|(process, other)| (*process, other.sequence))
     }
 
     /// Removes the row of a process that has certainly ended.
