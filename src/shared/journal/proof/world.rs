@@ -348,6 +348,8 @@ impl JournalWorld {
             return;
         }
         let made = self.made.len();
+        // A late request may leave the row of one that has ended.
+        let alive: BTreeSet<_> = self.replicas.iter().map(|replica| replica.start).collect();
         let replica = &mut self.replicas[slot];
         replica.pending.take_if(|(pending, _)| *pending == sequence);
         for effect in replica.machine.answered(time(step), sequence, reply) {
@@ -373,7 +375,9 @@ impl JournalWorld {
         }
         let others = replica.machine.others().iter();
         let others = others.filter_map(|other| other.name.parse::<u64>().ok());
-        replica.met.extend(others);
+        replica
+            .met
+            .extend(others.filter(|other| alive.contains(other)));
         if let Some(applied) = replica.machine.position_to_save()
             && self.dice.u64(0..20) == 0
         {
