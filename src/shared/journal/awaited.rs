@@ -80,10 +80,10 @@ impl AwaitedReplicas {
         self.awaited.clear();
     }
 
-    /// Takes in who is there, with the number of its last sync request, this long after the last list, with the last record that was
-    /// read and the last of the journal: if they are the same, all is known that those have
-    /// sent who are not there any more. Returns whether some that are awaited have not come in
-    /// time.
+    /// Takes in a list of who is there, with the number of the last sync request of each, this
+    /// long after the list before. `read` is the last record that was read, `tail` the last one
+    /// of the journal: if they are the same, all records of those are known that are no longer
+    /// there. Returns whether some that are awaited have not come in time.
     #[must_use]
     pub(super) fn listed(
         &mut self,

@@ -239,3 +239,22 @@ fn nothing_is_saved_while_somebody_is_awaited_and_lost_keys_do_not_postpone_the_
     }
     assert_eq!(purged_after, Some(12));
 }
+
+#[test]
+fn a_late_request_does_not_count_as_coming_to_a_new_generation() {
+    let mut engine = None;
+    let (mut one, mut two) = (machine(1, None), machine(2, None));
+    let late = two.next_request(at(0), false, false);
+    two.lost(late.sequence);
+    sync_all(&mut two, &mut engine, at(0));
+    sync_all(&mut one, &mut engine, at(1));
+    engine = None;
+    let mut effects = sync_all(&mut one, &mut engine, at(2));
+    model::sync(&mut engine, (LIFE, 0), &late);
+    for second in 3..=7 {
+        effects.extend(sync_all(&mut one, &mut engine, at(second)));
+    }
+    let is_everything =
+        |effect: &JournalEffect| matches!(effect, JournalEffect::PurgeEverything(_));
+    assert!(effects.iter().any(is_everything), "{effects:?}");
+}
