@@ -51,17 +51,23 @@ async fn the_engine_is_paused_amid_a_fetch() {
     }
 }
 
+/// An engine with a token that the first of two replicas has fetched.
+async fn with_a_stored_token() -> (Server, Upstream, Vec<Gateway>) {
+    let (engine, clock, upstream) = (Server::start(), Clock::manual(), Upstream::start());
+    let gateways = replicas(2, &engine, &clock, || Setup::before(&upstream));
+    in_sync(&gateways).await;
+    gateways[0].get(TOKEN).await;
+    stored(&gateways[0], 1).await;
+    (engine, upstream, gateways)
+}
+
 /// As after the end of the process that has the lock: it is never given up.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_that_is_left_behind_expires() {
     if !is_installed() {
         return;
     }
-    let (engine, clock, upstream) = (Server::start(), Clock::manual(), Upstream::start());
-    let gateways = replicas(2, &engine, &clock, || Setup::before(&upstream));
-    in_sync(&gateways).await;
-    gateways[0].get(TOKEN).await;
-    stored(&gateways[0], 1).await;
+    let (engine, upstream, gateways) = with_a_stored_token().await;
     let key = &keys(&engine, "*:e:*")[0];
     engine.call(&["DEL", key]);
     let lock = format!("{key}:l");
@@ -215,11 +221,7 @@ async fn what_was_stored_before_the_engines_clock_was_set_back_is_not_used() {
     if !is_installed() {
         return;
     }
-    let (engine, clock, upstream) = (Server::start(), Clock::manual(), Upstream::start());
-    let gateways = replicas(2, &engine, &clock, || Setup::before(&upstream));
-    in_sync(&gateways).await;
-    gateways[0].get(TOKEN).await;
-    stored(&gateways[0], 1).await;
+    let (engine, upstream, gateways) = with_a_stored_token().await;
     let now: u64 = engine.call(&["TIME"]).list()[0].text().parse().unwrap();
     let ahead = ((now + 3600) * 1000).to_string();
     let set = engine.call(&["HSET", "{ordgate:j}", "clock", &ahead]);
