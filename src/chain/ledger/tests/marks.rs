@@ -162,3 +162,20 @@ fn a_block_that_another_process_has_seen_under_the_present_tip_is_confirmed() {
     assert!(test.0.mark_of(present).is_some());
     assert!(!test.0.confirm_block(present, block(99, 0)));
 }
+
+/// A request's answer shows that the tip did not change until the request began, and so
+/// nothing of what was confirmed later.
+#[test]
+fn a_confirmation_is_certain_by_a_request_that_began_after_it_and_by_no_earlier_one() {
+    for (is_after, known) in [(false, None), (true, marked(2, false))] {
+        let mut test = at_tip(100);
+        test.tip(101, 0);
+        let before = test.0.start();
+        assert!(test.0.confirm_block(2, block(100, 0)));
+        let after = test.0.start();
+        let start = if is_after { after } else { before };
+        test.answer_to(start, &[], &tag(101, 0));
+        test.tip(102, 0);
+        assert_eq!(test.0.marked_epoch(mark(100, 0)), known, "{is_after}");
+    }
+}

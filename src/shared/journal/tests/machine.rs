@@ -6,8 +6,10 @@ use std::time::Duration;
 use super::super::history::MOST_RECORDS;
 use super::super::machine::{JournalEffect, JournalMachine, LONGEST_ABSENCE, MOST_WAITING};
 use super::super::model::{self, ModelJournal};
+use super::super::others::OtherReplicas;
 use super::super::position::{Generation, JournalPosition, SavedPosition};
 use super::super::record::{JournalRecord, RecordUid};
+use super::super::sync::ReplicaRow;
 use crate::cache::purge::Purge;
 use crate::portable::purge::LoggedPurge;
 use crate::shared::allowance::ProcessId;
@@ -407,4 +409,31 @@ fn a_process_whose_successor_is_there_is_not_named() {
     sync_all(&mut purging, &mut engine, at(2));
     assert_eq!(named(&purging), "");
     assert_eq!(purging.reach(uid).applied.join(", "), "replica 3");
+}
+
+/// A new generation waits neither for the process whose state directory this one has, nor for one that
+/// was silent for long.
+#[test]
+fn who_has_ended_or_was_silent_for_long_is_not_present() {
+    let row = |process, sequence| ReplicaRow {
+        process: ProcessId(process),
+        sequence,
+        applied: 0,
+        name: "r".into(),
+    };
+    let mut others = OtherReplicas::default();
+    let mut listed = |sequence, ended| {
+        others.set_ended(ended);
+        let rows = [row(1, sequence), row(2, 7), row(3, sequence)];
+        others.listed(0, rows.into_iter(), Duration::from_secs(2));
+        let present: Vec<_> = others.present().map(|(process, _)| process.0).collect();
+        present
+    };
+    assert_eq!(listed(1, None), [1, 2, 3]);
+    assert_eq!(listed(2, Some(ProcessId(1))), [2, 3]);
+    for sequence in 3..6 {
+        assert_eq!(listed(sequence, None), [1, 2, 3], "{sequence}");
+    }
+    assert_eq!(listed(6, None), [1, 3], "ten seconds");
+    assert_eq!(listed(7, Some(ProcessId(3))), [1]);
 }
