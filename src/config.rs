@@ -39,7 +39,7 @@ use std::time::Duration;
 use http::{HeaderName, Uri};
 pub use key::nearest;
 pub use kinds::without_user;
-pub use problem::ConfigProblem;
+pub use problem::{ConfigProblem, KeyPositions};
 pub use reference::{ReferenceKey, ReferenceTable, reference, reference_page};
 pub use schema::schema;
 pub use server::{AdminSettings, Runtime, ServerSettings};
@@ -125,6 +125,8 @@ pub struct Config {
     pub routes: RouteTable,
     /// The keys that the file has by their old names.
     pub old_names: Vec<ConfigProblem>,
+    /// Where the file sets its keys; none of the built-in file.
+    pub positions: KeyPositions,
 }
 
 impl Config {
@@ -173,6 +175,14 @@ impl Config {
         config.sets_limit = is_limited;
         if !problems.is_empty() {
             return Err(problems.into_list());
+        }
+        if name != SHIPPED_NAME {
+            config.positions = problems.key_positions();
+            for settings in &config.upstreams {
+                if overrides.iter().any(|(name, _)| *name == settings.name) {
+                    config.positions.replaced(&settings.key("url"));
+                }
+            }
         }
         config.old_names = problems.into_warnings();
         Ok(config)
@@ -225,7 +235,7 @@ impl Config {
                 .value
                 .settings(limit.enabled.then_some(per_client)),
             listeners,
-            admin: file.admin.value.settings(root),
+            admin: file.admin.value.settings(),
             tokens,
             trust: file.clients.value.settings(),
             compression: file.answers.compression.settings(),
@@ -252,6 +262,7 @@ impl Config {
             collector: None,
             routes,
             old_names: Vec::new(),
+            positions: KeyPositions::default(),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use ordgate::clock::Clock;
 use ordgate::config::Config;
 use ordgate::serve::{self, StartError};
@@ -27,7 +27,7 @@ pub(super) fn check(flags: &ServeFlags, all: bool) -> Result<ExitCode> {
         Err(StartError::Upstream(
             SetupError::NoUpstream | SetupError::NoDefaultUrl | SetupError::NoUrl(_),
         )) => "lacks the URL of an upstream. These values would take effect, defaults included:",
-        Err(_) => return checked.map(|()| ExitCode::SUCCESS).map_err(Into::into),
+        Err(why) => bail!(why.located(&loaded.config.positions)),
     };
     let served = serve::with_sandbox(&loaded.config, flags.sandbox);
     let (config, keys) = (&loaded.config, &loaded.keys);

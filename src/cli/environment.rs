@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, bail};
 use http::Uri;
 use ordgate::admin::Token;
+use ordgate::client_tokens::TokenFile;
 use ordgate::client_tokens::file::MAX_BYTES;
-use ordgate::client_tokens::{self, TokenFile};
-use ordgate::config::{self, Config, ReplicaOverrides, UrlOverrides, base_url};
+use ordgate::config::{self, Config, KeyPositions, ReplicaOverrides, UrlOverrides, base_url};
 use ordgate::listener::{ListenAddress, address_hint};
 use ordgate::secrets::{self, Secret};
 use ordgate::serve::LoadedConfig;
@@ -33,7 +33,7 @@ pub(super) fn effective(flags: &ServeFlags, passed: PassedSockets) -> Result<(Co
     }
     if let Some(admin) = address(flags.admin, "ORDGATE_ADMIN")? {
         config.admin.listen = admin;
-        config.admin.location = None;
+        config.positions.replaced("admin.listen");
     }
     set_state_path(&mut config, flags.state.as_deref())?;
     config.collector = collector()?;
@@ -132,10 +132,13 @@ pub(super) fn listen_address(text: &str) -> Result<ListenAddress, String> {
 /// file, or else the one that systemd has made.
 fn set_state_path(config: &mut Config, flag: Option<&Path>) -> Result<()> {
     let path = &mut config.state.path;
-    if let Some(flag) = flag {
-        *path = Some(flag.to_owned());
-    } else if let Some(text) = variable("ORDGATE_STATE")? {
-        *path = Some(text.into());
+    let replacement = match flag {
+        Some(flag) => Some(flag.to_owned()),
+        None => variable("ORDGATE_STATE")?.map(PathBuf::from),
+    };
+    if replacement.is_some() {
+        *path = replacement;
+        config.positions.replaced("state.path");
     } else if path.is_none()
         && let Some(directories) = variable("STATE_DIRECTORY")?
     {
@@ -201,8 +204,10 @@ fn read_engine_url(config: &mut Config) -> Result<()> {
         .as_ref()
         .and_then(|shared| shared.url_file.as_deref());
     if let (None, Some(path)) = (&config.engine, file) {
-        let text = secrets::file(KEY, path)?;
-        config.engine = Some(engine_url(&text, &format!("{KEY} {}", path.display()))?);
+        let positions = &config.positions;
+        let text = secrets::file(KEY, path).map_err(|why| anyhow!(positions.locate(KEY, why)))?;
+        let source = positions.locate(KEY, format!("{KEY} {}", path.display()));
+        config.engine = Some(engine_url(&text, &source)?);
     }
     Ok(())
 }
@@ -290,12 +295,12 @@ pub(super) fn upstream_urls(flags: &[String], sandbox: bool) -> Result<Vec<(Box<
 /// returns warnings about the environment.
 pub(super) fn equip(mut config: Config) -> Result<(LoadedConfig, Vec<String>)> {
     let mut warnings = fit_connections(&mut config);
-    read_client_tokens(&mut config.tokens)?;
+    read_client_tokens(&mut config)?;
     warnings.extend(unused_key_variables(&config));
     warnings.extend(variables::unknown());
     let loaded = LoadedConfig {
         keys: provider_keys(&config)?,
-        admin_token: admin_token(config.admin.token_file.as_deref())?,
+        admin_token: admin_token(&config)?,
         config,
     };
     Ok((loaded, warnings))
@@ -309,14 +314,16 @@ pub(super) fn warn(warnings: &[String]) {
 }
 
 /// Reads the token file, if there is one.
-fn read_client_tokens(settings: &mut client_tokens::Settings) -> Result<()> {
-    if let Some(path) = &settings.file {
-        let text = secrets::file_up_to("clients.token_file", path, MAX_BYTES)?;
+fn read_client_tokens(config: &mut Config) -> Result<()> {
+    const KEY: &str = "clients.token_file";
+    if let Some(path) = &config.tokens.file {
+        let text = secrets::file_up_to(KEY, path, MAX_BYTES);
+        let text = text.map_err(|why| anyhow!(config.positions.locate(KEY, why)))?;
         let tokens = TokenFile::parse(&text).map_err(|problems| {
             let lines = problems.iter().map(|one| one.of_file(path.display()));
             Invalid(lines.collect())
         })?;
-        settings.tokens = tokens.into();
+        config.tokens.tokens = tokens.into();
     }
     Ok(())
 }
@@ -388,7 +395,7 @@ pub(super) fn load(path: Option<&Path>, urls: &UrlOverrides) -> Result<(Config, 
 /// The API keys of all upstreams. Keys of an upstream's own take precedence over
 /// shared ones, and an environment variable over a file.
 fn provider_keys(config: &Config) -> Result<ProviderKeys> {
-    let mut keys = ProviderKeys::default();
+    let (mut keys, positions) = (ProviderKeys::default(), &config.positions);
     let mut shared_file = None;
     for settings in &config.upstreams {
         let name = &settings.name;
@@ -400,12 +407,13 @@ fn provider_keys(config: &Config) -> Result<ProviderKeys> {
             let variable = key_variable(name);
             let file = file.filter(|_| settings.keys.has_own_file);
             let key = settings.key("api_keys_file");
-            if let Some(own) = api_keys(&variable, &key, file)? {
+            if let Some(own) = api_keys(positions, &variable, &key, file)? {
                 keys.own.insert(name.clone(), own);
             }
         }
     }
-    let shared = api_keys("ORDGATE_API_KEYS", "upstream.api_keys_file", shared_file)?;
+    let key = "upstream.api_keys_file";
+    let shared = api_keys(positions, "ORDGATE_API_KEYS", key, shared_file)?;
     keys.shared = shared.unwrap_or_default();
     Ok(keys)
 }
@@ -432,32 +440,45 @@ fn key_variable(upstream: &str) -> String {
 }
 
 /// The keys of an environment variable, or else of a file.
-fn api_keys(variable: &str, key: &str, file: Option<&Path>) -> Result<Option<Vec<ApiKey>>> {
+fn api_keys(
+    positions: &KeyPositions,
+    variable: &str,
+    key: &str,
+    file: Option<&Path>,
+) -> Result<Option<Vec<ApiKey>>> {
     let from_environment = secrets::variable(variable)?.filter(|text| !text.trim().is_empty());
     match (from_environment, file) {
         (Some(text), _) => Ok(Some(
             ApiKey::list(&text).with_context(|| variable.to_owned())?,
         )),
         (None, Some(path)) => {
-            let text = secrets::file(key, path)?;
-            let name = path.display();
-            let keys = ApiKey::list(&text).with_context(|| format!("{key} {name}"))?;
+            let text = secrets::file(key, path);
+            let text = text.map_err(|why| anyhow!(positions.locate(key, why)))?;
+            let source = format!("{key} {}", path.display());
+            let keys = ApiKey::list(&text).with_context(|| positions.locate(key, source))?;
             Ok(Some(keys))
         }
         (None, None) => Ok(None),
     }
 }
 
-fn admin_token(file: Option<&Path>) -> Result<Option<Token>> {
-    let text = admin_secret(file)?;
+fn admin_token(config: &Config) -> Result<Option<Token>> {
+    let text = admin_secret(config)?;
     Ok(text.map(|text| Token::new(&text)))
 }
 
 /// The admin token as text: from the environment, or from a file.
-pub(super) fn admin_secret(file: Option<&Path>) -> Result<Option<Secret>> {
-    let text = match (secrets::variable("ORDGATE_ADMIN_TOKEN")?, file) {
+pub(super) fn admin_secret(config: &Config) -> Result<Option<Secret>> {
+    const KEY: &str = "admin.token_file";
+    let text = match (
+        secrets::variable("ORDGATE_ADMIN_TOKEN")?,
+        &config.admin.token_file,
+    ) {
         (Some(text), _) => Some(text),
-        (None, Some(path)) => Some(secrets::file("admin.token_file", path)?),
+        (None, Some(path)) => {
+            let text = secrets::file(KEY, path);
+            Some(text.map_err(|why| anyhow!(config.positions.locate(KEY, why)))?)
+        }
         (None, None) => None,
     };
     match text {

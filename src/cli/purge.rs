@@ -11,7 +11,7 @@ use super::{PurgeFlags, WantedFlags, complain, print};
 
 pub(super) fn purge(flags: PurgeFlags) -> Result<ExitCode> {
     let (config, _) = load(flags.config.as_deref(), &upstream_urls(&[], false)?)?;
-    let token = admin_secret(config.admin.token_file.as_deref())?;
+    let token = admin_secret(&config)?;
     let admin = address(flags.admin, "ORDGATE_ADMIN")?.unwrap_or(config.admin.listen);
     let WantedFlags {
         url,

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use ordgate::clock::Clock;
 use ordgate::listener::BoundListener;
 use ordgate::sandbox::Sandbox;
@@ -41,6 +41,7 @@ fn start(flags: ServeFlags) -> Result<ExitCode> {
     let sandbox = flags.sandbox();
     let examples = sandbox.as_ref().map(Sandbox::examples);
     let supervisor = Supervisor::from_env();
+    let positions = loaded.config.positions.clone();
     let server = Server::start(Options {
         loaded,
         config_name: config_name.clone(),
@@ -50,7 +51,8 @@ fn start(flags: ServeFlags) -> Result<ExitCode> {
         clock: Clock::machine(),
         sockets,
         supervisor: supervisor.clone(),
-    })?;
+    })
+    .map_err(|why| anyhow!(why.located(&positions)))?;
     server.report_start(&config_name);
     let listeners = server.bound_listeners();
     let addresses = listeners.iter().map(BoundListener::url);

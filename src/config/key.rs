@@ -254,6 +254,8 @@ pub(super) fn read<K: Kind>(
     let Some((name, value)) = set else {
         return Setting::default(default);
     };
+    path.key(key.map_or(name, |key| key.name))
+        .is_set(&value.span());
     let read = kind.read(&path.key(name), value);
     Setting {
         is_wrong: read.is_none(),

@@ -4,6 +4,7 @@
 //! file by mistake would reach a log.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 
@@ -33,6 +34,31 @@ impl fmt::Display for ConfigProblem {
     }
 }
 
+/// Where a file sets its keys, for what turns out to be wrong with a value only when it is
+/// used: a file that it names cannot be read, or there is a key for a URL of plain http.
+#[derive(Clone, Debug, Default)]
+pub struct KeyPositions {
+    file: String,
+    /// Line and column of a value, from 1, by the key's path.
+    keys: BTreeMap<String, (usize, usize)>,
+}
+
+impl KeyPositions {
+    /// A problem with the value of a key such as `upstream.url`, after its position if the
+    /// file sets it.
+    pub fn locate(&self, key: &str, problem: impl fmt::Display) -> String {
+        match self.keys.get(key) {
+            Some((line, column)) => format!("{}:{line}:{column}: {problem}", self.file),
+            None => problem.to_string(),
+        }
+    }
+
+    /// A flag or a variable has replaced the value of a key.
+    pub fn replaced(&mut self, key: &str) {
+        self.keys.remove(key);
+    }
+}
+
 /// Collects the problems of one file.
 pub(super) struct Problems<'s> {
     file: &'s str,
@@ -40,6 +66,8 @@ pub(super) struct Problems<'s> {
     found: RefCell<Vec<(usize, String)>>,
     /// What is valid and should change.
     warnings: RefCell<Vec<(usize, String)>>,
+    /// Where each value begins, by the path of its key.
+    positions: RefCell<BTreeMap<String, usize>>,
 }
 
 impl<'s> Problems<'s> {
@@ -50,6 +78,7 @@ impl<'s> Problems<'s> {
             source,
             found: RefCell::default(),
             warnings: RefCell::default(),
+            positions: RefCell::default(),
         }
     }
 
@@ -71,6 +100,18 @@ impl<'s> Problems<'s> {
     /// All warnings, in the order of the file.
     pub(super) fn into_warnings(self) -> Vec<ConfigProblem> {
         self.located(self.warnings.take())
+    }
+
+    /// Where the keys are set.
+    pub(super) fn key_positions(&self) -> KeyPositions {
+        let positions = self.positions.borrow();
+        let keys = positions.iter();
+        KeyPositions {
+            file: self.file.to_owned(),
+            keys: keys
+                .map(|(key, offset)| (key.clone(), self.line_and_column(*offset)))
+                .collect(),
+        }
     }
 
     fn located(&self, mut found: Vec<(usize, String)>) -> Vec<ConfigProblem> {
@@ -140,6 +181,12 @@ impl<'p> Path<'p> {
             is_element: true,
             ..self.clone()
         }
+    }
+
+    /// Notes where the value of the key of this path begins.
+    pub(super) fn is_set(&self, at: &FileSpan) {
+        let mut positions = self.problems.positions.borrow_mut();
+        positions.insert(self.name.clone(), at.start);
     }
 
     /// Reports a value in place of which something else is allowed.

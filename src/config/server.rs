@@ -63,9 +63,6 @@ impl Runtime {
 pub struct AdminSettings {
     /// The address that the operator connects to.
     pub listen: SocketAddr,
-    /// Where the file sets that address, if it does; messages begin with it.
-    #[serde(skip)]
-    pub location: Option<String>,
     /// A file with the token that requests need, unless it comes from the
     /// environment.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -315,11 +312,9 @@ impl ServerKeys {
 }
 
 impl AdminKeys {
-    pub(super) fn settings(self, root: &Path<'_>) -> AdminSettings {
-        let path = root.key("admin").key("listen");
+    pub(super) fn settings(self) -> AdminSettings {
         AdminSettings {
             listen: *self.listen,
-            location: self.listen.at.as_ref().map(|at| path.located(at)),
             token_file: self.token_file.value.map(Into::into),
             hosts: self.hosts.value,
             ready_needs_tips: *self.ready_needs_tips,

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use crate::admin::Token;
-use crate::config::AdminSettings;
+use crate::config::{AdminSettings, KeyPositions};
 use crate::listener::ListenAddress;
 use crate::state_dir::StateDirError;
 use crate::supervisor::InheritedSocketError;
@@ -51,14 +51,13 @@ pub enum StartError {
     Tls(#[from] rustls::Error),
     /// The admin listener would be open to the network.
     #[error(
-        "{begin}the admin listener is on {address}, which other machines can reach, and has no token: set ORDGATE_ADMIN_TOKEN or admin.token_file, or set admin.listen to 127.0.0.1",
-        begin = location.as_ref().map_or_else(String::new, |location| format!("{location}: "))
+        "the admin listener is on {address}, which other machines can reach, and has no token: set ORDGATE_ADMIN_TOKEN or admin.token_file, or set admin.listen to 127.0.0.1"
     )]
     OpenAdmin {
         /// Its address.
         address: SocketAddr,
-        /// Where the file sets that, if it does.
-        location: Option<String>,
+        /// Whether it is that of the configuration.
+        is_configured: bool,
     },
     /// The state directory cannot be used.
     #[error(transparent)]
@@ -80,6 +79,22 @@ pub enum StartError {
 }
 
 impl StartError {
+    /// The problem, after the position of the value that is wrong if the file has it.
+    pub fn located(&self, positions: &KeyPositions) -> String {
+        let key = match self {
+            Self::Upstream(error) => error.key(),
+            Self::State(_) => Some("state.path".to_owned()),
+            Self::OpenAdmin { is_configured, .. } => {
+                is_configured.then(|| "admin.listen".to_owned())
+            }
+            _ => None,
+        };
+        match key {
+            Some(key) => positions.locate(&key, self),
+            None => self.to_string(),
+        }
+    }
+
     /// Each problem on its own.
     pub(super) fn lines(self) -> Vec<String> {
         if let Self::Certificates(problems) = self {
@@ -103,8 +118,10 @@ impl StartError {
         // It may also be that of a socket that the supervisor has passed, and after a
         // reload that of the start.
         let is_configured = address.ip() == settings.listen.ip();
-        let location = settings.location.clone().filter(|_| is_configured);
-        Err(Self::OpenAdmin { address, location })
+        Err(Self::OpenAdmin {
+            address,
+            is_configured,
+        })
     }
 }
 

@@ -175,7 +175,8 @@ pub(super) fn after(
 ) -> Result<(Arc<Gateway>, ReloadReport), String> {
     let known = &before.fill.upstreams;
     let upstreams = Upstreams::after(known, &config.upstreams, keys, resolver, &before.clock);
-    let upstreams = upstreams.map_err(|error| error.to_string())?;
+    let upstreams =
+        upstreams.map_err(|error| StartError::from(error).located(&config.positions))?;
     let chain = Arc::new(Chain::after(&before.fill.chain, &config.chain));
     let mut done = ReloadReport::default();
     let keeps = |route: &Route, old: &Route| {

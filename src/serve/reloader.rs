@@ -141,7 +141,7 @@ impl Reloader {
         } = (self.load)()?;
         config.use_sandbox(self.sandbox.as_ref());
         StartError::check_admin(self.admin, &config.admin, admin_token.as_ref())
-            .map_err(|why| vec![why.to_string()])?;
+            .map_err(|why| vec![why.located(&config.positions)])?;
         let mut notes = self.restart_settings.differences(&config);
         notes.extend(config.warnings(&keys));
         if self.config_name == SHIPPED_NAME {

@@ -215,6 +215,18 @@ pub enum SetupError {
     Journal(std::io::Error),
 }
 
+impl SetupError {
+    /// The key in proxy.toml whose value is wrong, if it is that of one.
+    pub fn key(&self) -> Option<String> {
+        match self {
+            Self::PlainHttp(_) => Some("upstream.url".to_owned()),
+            Self::NamedPlainHttp { name, .. } => Some(format!("upstreams.{name}.url")),
+            Self::Tls(error) => error.key().map(str::to_owned),
+            Self::NoUpstream | Self::NoDefaultUrl | Self::NoUrl(_) | Self::Journal(_) => None,
+        }
+    }
+}
+
 impl Settings {
     /// The full name of one of its keys in proxy.toml.
     pub fn key(&self, key: &str) -> String {

@@ -37,6 +37,16 @@ pub enum TlsError {
     Rustls(#[from] rustls::Error),
 }
 
+impl TlsError {
+    /// The configuration key that names the file, if a file is wrong.
+    pub(crate) fn key(&self) -> Option<&str> {
+        match self {
+            Self::File { key, .. } | Self::Empty { key, .. } => Some(key),
+            Self::Rustls(_) => None,
+        }
+    }
+}
+
 /// The client configuration of an upstream.
 ///
 /// # Errors

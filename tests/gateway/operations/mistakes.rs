@@ -10,6 +10,8 @@ use ordgate::config::Config;
 use super::{DOCUMENTATION, file};
 use crate::support::{Client, Process};
 
+const SANDBOX: &[&str] = &["--sandbox"];
+
 #[test]
 fn a_bad_file_is_reported_with_every_problem() {
     let (_held, path) = file("[server]\nlisten = 8080\nwokers = 3\n[limit]\nburst = 0\n");
@@ -115,37 +117,94 @@ fn other_mistakes_are_reported() {
 
 #[test]
 fn what_only_the_start_refuses_is_reported_with_its_place() {
-    for (text, place) in [
+    let remote = "[upstream]\nurl = \"http://api.example\"\n";
+    for (text, flags, place) in [
         (
             "[admin]\nlisten = \"0.0.0.0:0\"\n",
-            "2:10: admin.listen: the admin listener is on 0.0.0.0:0",
+            SANDBOX,
+            ":2:10: the admin listener is on 0.0.0.0:0",
         ),
         (
             "[[listener]]\naddress = \"127.0.0.1:0\"\n[listener.tls]\nmin_version = \"1.3\"\n",
-            "3:1: listener.tls.certificates is missing",
+            &["--upstream", "http://127.0.0.1:1"],
+            ":3:1: listener.tls.certificates is missing",
+        ),
+        (
+            remote,
+            &[],
+            ":2:7: http://api.example/ is plain http off this machine",
+        ),
+        (
+            "[upstream]\nurl = \"http://[::1]:1\"\n[upstreams.runes]\nurl = \"http://api.example\"\n",
+            &[],
+            ":4:7: the upstream \"runes\": http://api.example/ is plain http",
+        ),
+        (
+            "[upstream]\nurl = \"https://[::1]:1\"\nca_file = \"/no/such\"\n",
+            &[],
+            ":3:11: upstream.ca_file /no/such: ",
+        ),
+        (
+            "[upstreams.runes]\napi_keys_file = \"/no/such\"\n",
+            SANDBOX,
+            ":2:17: cannot read upstreams.runes.api_keys_file /no/such: ",
+        ),
+        (
+            "[clients]\ntoken_file = \"/no/such\"\n",
+            SANDBOX,
+            ":2:14: cannot read clients.token_file /no/such: ",
+        ),
+        (
+            "[admin]\ntoken_file = \"/no/such\"\n",
+            SANDBOX,
+            ":2:14: cannot read admin.token_file /no/such: ",
+        ),
+        (
+            "[shared]\nreplicas = 2\nurl_file = \"/no/such\"\n",
+            SANDBOX,
+            ":3:12: cannot read shared.url_file /no/such: ",
+        ),
+        (
+            "[state]\npath = \"/dev/null\"\n",
+            SANDBOX,
+            ":2:8: state.path /dev/null: it is ",
         ),
     ] {
         let (_held, path) = file(text);
         for command in ["check", "serve"] {
-            let arguments = [
-                command,
-                "--upstream",
-                "http://127.0.0.1:1",
-                "--config",
-                &path,
-            ];
-            let left = Process::run(&arguments, &[]);
+            let arguments = [&[command, "--config", &path], flags].concat();
+            let left = Process::run(&arguments, &[("ORDGATE_API_KEYS", "k")]);
             assert_eq!(left.code(), Some(2), "{}", left.errors);
-            let expected = format!("ordgate: {path}:{place}");
+            let expected = format!("ordgate: {path}{place}");
             assert!(left.errors.contains(&expected), "{}", left.errors);
         }
     }
-    // What the environment has set has no place in the file.
-    let (_held, path) = file("[admin]\nlisten = \"0.0.0.0:0\"\n");
-    let variables = [("ORDGATE_ADMIN", "0.0.0.0:1")];
-    let left = Process::run(&["check", "--sandbox", "--config", &path], &variables);
-    let expected = "ordgate: the admin listener is on 0.0.0.0:1";
-    assert!(left.errors.contains(expected), "{}", left.errors);
+    // What flags and variables have set has no place in the file.
+    for (text, flags, variable, expected) in [
+        (
+            "[admin]\nlisten = \"0.0.0.0:0\"\n",
+            SANDBOX,
+            ("ORDGATE_ADMIN", "0.0.0.0:1"),
+            "ordgate: the admin listener is on 0.0.0.0:1",
+        ),
+        (
+            remote,
+            &["--upstream", "http://other.example"],
+            ("ORDGATE_API_KEYS", "k"),
+            "ordgate: http://other.example/ is plain http",
+        ),
+        (
+            "[state]\npath = \"/tmp\"\n",
+            SANDBOX,
+            ("ORDGATE_STATE", "/dev/null"),
+            "ordgate: state.path /dev/null: it is ",
+        ),
+    ] {
+        let (_held, path) = file(text);
+        let arguments = [&["check", "--config", &path], flags].concat();
+        let left = Process::run(&arguments, &[variable]);
+        assert!(left.errors.contains(expected), "{}", left.errors);
+    }
 }
 
 #[test]
@@ -206,8 +265,9 @@ fn a_file_of_secrets_that_others_can_read_is_refused() {
         }
         let left = Process::run(&["serve", "--sandbox", "--config", &path], &[]);
         assert_eq!(left.code(), Some(2), "{}", left.errors);
+        let column = key.len() + " = ".len() + 1;
         let expected = format!(
-            "ordgate: {section}.{key} {secret} has mode 0660, and so its group can change it; \
+            "ordgate: {path}:2:{column}: {section}.{key} {secret} has mode 0660, and so its group can change it; \
              allowed is 0600, 0400, 0640 or 0440 (nothing for others, no writing for the group): \
              chmod 600 {secret}\n"
         );
