@@ -60,6 +60,11 @@ impl Endpoint {
     /// Connects from another address of this machine, such as 127.0.0.2: as another
     /// client.
     pub(crate) async fn client_from(self, from: [u8; 4]) -> Client {
+        // Before it connects: from then on, the gateway waits for the handshake for only so long.
+        let handshake = match self.transport {
+            Transport::H2Tls => Some(HANDSHAKES.acquire().await),
+            Transport::Http1 | Transport::H2c => None,
+        };
         let stream = dial(from, self.address).await;
         let stream = stream.unwrap_or_else(|error| panic!("{}: {error}", self.address));
         match self.transport {
@@ -69,6 +74,7 @@ impl Endpoint {
                 let stream = secure(stream).await;
                 let stream = stream.unwrap_or_else(|error| panic!("{}: {error}", self.address));
                 assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
+                drop(handshake);
                 PoliteClient::on(stream, "https").await.into()
             }
         }
@@ -85,7 +91,6 @@ pub(super) async fn dial(from: [u8; 4], address: SocketAddr) -> io::Result<TcpSt
 
 /// Does the TLS handshake with a gateway that has the certificate of this process.
 pub(crate) async fn secure(stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
-    let _handshake = HANDSHAKES.acquire().await;
     shared().client.secure(stream, NAME).await
 }
 

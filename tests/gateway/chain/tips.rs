@@ -5,8 +5,9 @@ mod outages;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::time::Duration;
 
-use ordgate::sandbox::{Sandbox, Settings};
+use ordgate::sandbox::{Fault, FaultKind, Sandbox, Settings};
 
 use super::{
     Ground, ORDINALS, RUNES, acting, before, block, for_status, probe_all, reply, retagged,
@@ -244,6 +245,12 @@ async fn an_answer_can_show_a_new_tip() {
     let warm = block(ground.tip() - 1);
     ground.costs(&warm, 1).await;
     ground.costs(TICKER, 1).await;
+    // No status comes meanwhile, after which ordgate would check the blocks by itself.
+    let prompt = Fault::once(FaultKind::Stall(Duration::ZERO)).on("/runes/v1/blocks");
+    let never = Fault::once(FaultKind::Stall(Duration::from_secs(600))).on("/runes/v1/");
+    for fault in [prompt, never] {
+        ground.sandbox.fault(fault.times(u32::MAX));
+    }
     ground.sandbox.advance(1);
     // Any other answer brings its tag.
     ground.costs(&block(ground.tip() - 40), 1).await;
