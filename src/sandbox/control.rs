@@ -21,6 +21,8 @@ const MAX_BLOCKS: u32 = 10_000;
 
 /// The longest delay of a fault, in milliseconds.
 const MAX_DELAY: u32 = 600_000;
+/// The most times that a fault may apply. One more stands for no end.
+const MAX_TIMES: u32 = u32::MAX - 1;
 
 /// The longest oversize body, in bytes.
 const MAX_BODY: u32 = 1 << 30;
@@ -275,9 +277,16 @@ fn fault(query: &str) -> Result<Fault, String> {
             "path has {bytes} bytes; allowed are up to {MAX_PATH}"
         ));
     }
+    if let Some(path) = &path
+        && (!path.starts_with('/') || path.starts_with("/sandbox"))
+    {
+        return Err(format!(
+            "path is {path:?}; allowed is how a path begins, from its first /, and not /sandbox"
+        ));
+    }
     Ok(Fault {
         kind,
-        times: number(query, "times", times, (1, u32::MAX))?,
+        times: number(query, "times", times, (1, MAX_TIMES))?,
         path,
         api: Api::Both,
         chance: chance.unwrap_or(ALWAYS),
@@ -314,37 +323,29 @@ fn text(query: &str, name: &str) -> Result<Option<String>, String> {
 
 /// Reads the chance of a fault, in millionths; `None` if it is not given.
 fn chance(query: &str) -> Result<Option<u32>, String> {
-    let mut values = target::values(query, "chance");
-    let Some(text) = values.next() else {
+    let Some(text) = text(query, "chance")? else {
         return Ok(None);
     };
     let share: Option<f64> = text.parse().ok();
-    let share = share.filter(|share| *share > 0.0 && *share <= 1.0);
-    match (share, values.next()) {
-        (Some(share), None) => Ok(Some(((share * f64::from(ALWAYS)) as u32).max(1))),
-        _ => Err(format!(
-            "chance is {text:?}; allowed is one number above 0, up to 1"
+    let millionths = share.map(|share| share * f64::from(ALWAYS));
+    match millionths.filter(|chance| *chance >= 1.0 && *chance <= f64::from(ALWAYS)) {
+        Some(chance) => Ok(Some(chance as u32)),
+        None => Err(format!(
+            "chance is {text:?}; allowed is a number from 0.000001 to 1"
         )),
     }
 }
 
 /// Reads a whole number within bounds. The error names the allowed values.
 fn number(query: &str, name: &str, default: u32, (least, most): (u32, u32)) -> Result<u32, String> {
-    let mut values = target::values(query, name);
-    let (first, second) = (values.next(), values.next());
-    let Some(text) = first else {
+    let Some(text) = text(query, name)? else {
         return Ok(default);
     };
-    let number = text
-        .parse()
-        .ok()
-        .filter(|number| (least..=most).contains(number));
-    match (number, second) {
-        (Some(number), None) => Ok(number),
-        _ => Err(format!(
-            "{name} is {text:?}; allowed is one whole number from {least} to {most}"
-        )),
-    }
+    let number = text.parse().ok();
+    let number = number.filter(|number| (least..=most).contains(number));
+    number.ok_or_else(|| {
+        format!("{name} is {text:?}; allowed is a whole number from {least} to {most}")
+    })
 }
 
 #[cfg(test)]
@@ -363,7 +364,7 @@ mod tests {
             (
                 "POST /sandbox/advance?blocks=1&blocks=1",
                 400,
-                "one whole number",
+                "allowed is one",
             ),
             ("POST /sandbox/reorg?depth=x", 400, "depth is \\\"x\\\""),
             ("POST /sandbox/fault", 400, "oversize-chunked"),
@@ -386,7 +387,7 @@ mod tests {
             (
                 "POST /sandbox/fault?kind=503&chance=0",
                 400,
-                "above 0, up to 1",
+                "from 0.000001 to 1",
             ),
             (
                 "POST /sandbox/fault?kind=503&kind=500",
@@ -397,6 +398,36 @@ mod tests {
                 "POST /sandbox/fault?kind=503&path=/a&path=/b",
                 400,
                 "path is ",
+            ),
+            (
+                "POST /sandbox/fault?kind=503&path=runes",
+                400,
+                "path is \\\"runes\\\"; allowed is how a path begins",
+            ),
+            (
+                "POST /sandbox/fault?kind=503&path=/sandbox",
+                400,
+                "and not /sandbox",
+            ),
+            (
+                "POST /sandbox/fault?kind=503&times=1&times=2",
+                400,
+                "times is \\\"1\\\" and \\\"2\\\"; allowed is one",
+            ),
+            (
+                "POST /sandbox/fault?kind=503&times=4294967295",
+                400,
+                "from 1 to 4294967294",
+            ),
+            (
+                "POST /sandbox/fault?kind=503&chance=1&chance=0.5",
+                400,
+                "allowed is one",
+            ),
+            (
+                "POST /sandbox/fault?kind=503&chance=0.0000001",
+                400,
+                "from 0.000001 to 1",
             ),
             (
                 "POST /sandbox/fault?kind=html&delay=1",
@@ -441,7 +472,7 @@ mod tests {
     fn what_faults_keep_of_requests_is_bounded() {
         let sandbox = Sandbox::new(Settings::default());
         for (length, status) in [(MAX_PATH, 200), (MAX_PATH + 1, 400), (60_000, 400)] {
-            let path = "p".repeat(length);
+            let path = format!("/{}", "p".repeat(length - 1));
             let target = format!("/sandbox/fault?kind=503&times=9&path={path}");
             let (code, body) = answer(&sandbox, Api::Both, &http::Method::POST, &target);
             assert_eq!(code.as_u16(), status, "{length}");
