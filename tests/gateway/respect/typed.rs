@@ -52,6 +52,24 @@ async fn typed_routes_use_the_origins_freshness_and_ordgates_fields() {
     );
 }
 
+/// They are not forwarded, so the origin cannot evaluate them.
+#[tokio::test]
+async fn preconditions_for_the_origin_do_not_skip_a_fresh_answer() {
+    const DATE: &str = "Mon, 01 Jan 2024 00:00:00 GMT";
+    let upstream = Upstream::start();
+    let gateway = typed(&upstream);
+    let fields = [JSON, "cache-control: max-age=60", "etag: \"one\""];
+    upstream.once("/tokens/ordi", ok(&fields, "{}"));
+    let rows = [("if-match", "\"x\""), ("if-unmodified-since", DATE)];
+    let first = gateway.request("GET", "/tokens/ordi", &rows[..1]).await;
+    assert_eq!(did(&first), "fwd=uri-miss; fwd-status=200; stored");
+    for field in rows {
+        let answer = gateway.request("GET", "/tokens/ordi", &[field]).await;
+        assert!(is_hit(&answer), "{field:?}: {answer:?}");
+    }
+    assert_eq!(upstream.count(), 1);
+}
+
 #[tokio::test]
 async fn failures_of_the_origin_become_problems() {
     let upstream = Upstream::start();
