@@ -51,8 +51,8 @@ const MAX_STREAMS: u32 = 100;
 const STREAM_WINDOW: u32 = 64 * 1024;
 const CONNECTION_WINDOW: u32 = 1024 * 1024;
 /// The latter for a trusted proxy, whose streams may be of several clients: all of their
-/// windows. Uploads of one client that wait then leave the windows of the others as they
-/// are.
+/// windows, 6.25 MiB. Uploads of one client that wait then leave the windows of the others
+/// as they are.
 const PROXY_WINDOW: u32 = MAX_STREAMS * STREAM_WINDOW;
 /// Bytes of a response that h2 buffers for a stream beyond the client's window.
 const MAX_SEND_BUFFER: usize = 64 * 1024;

@@ -4,7 +4,7 @@ use crate::support::frames::{
     DATA, END_HEADERS, END_STREAM, FrameClient, HEADERS, Outcome, block, frame,
 };
 use crate::support::respect::ALL;
-use crate::support::{Gate, Reply, Setup, Upstream};
+use crate::support::{Gate, Reply, Setup, Upstream, until};
 
 const CONFIG: &str = "clients.trusted_proxies = [\"127.0.0.9/32\"]
 limit.burst = 100000
@@ -19,9 +19,10 @@ const PROXY: [u8; 4] = [127, 0, 0, 9];
 /// So many uploads of one client, each of a stream's whole window, are more than 1 MiB, also
 /// without what is buffered of each.
 const UPLOADS: u32 = 60;
-/// The largest frame, and how many of them a stream's window has room for.
+/// The largest frame, and a stream's window in frames: the client has not acknowledged
+/// another one than the initial 65,535 bytes.
 const FRAME: usize = 16 * 1024;
-const FRAMES: usize = 4;
+const WINDOW: [usize; 4] = [FRAME, FRAME, FRAME, FRAME - 1];
 
 fn post(stream: u32, target: &str, client: &str) -> Vec<u8> {
     let fields = [
@@ -58,8 +59,8 @@ async fn one_clients_uploads_leave_the_windows_of_others() {
     upstream.until_requests(2).await;
     for nth in 2..2 + UPLOADS {
         let mut upload = post(stream(nth), &format!("/held/{nth}"), "192.0.2.1");
-        for _ in 0..FRAMES {
-            upload.extend(frame(DATA, 0, stream(nth), &[b'x'; FRAME]));
+        for length in WINDOW {
+            upload.extend(frame(DATA, 0, stream(nth), &[b'x'; FRAME][..length]));
         }
         proxy.send(&upload).await;
     }
@@ -69,5 +70,9 @@ async fn one_clients_uploads_leave_the_windows_of_others() {
     proxy.send(&upload).await;
     let outcome = proxy.outcome(honest).await;
     assert!(matches!(outcome, Outcome::Status(200, _)), "{outcome:?}");
+    until("their uploads still wait", || {
+        gateway.figure("/upstream/queue/waiting") == u64::from(UPLOADS)
+    })
+    .await;
     gate.open();
 }
