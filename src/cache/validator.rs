@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 use bytes::{BufMut, BytesMut};
 use http::{
     HeaderMap, Method, StatusCode,
-    header::{self, HeaderName, HeaderValue},
+    header::{self, HeaderValue},
 };
 
 use super::{
@@ -157,14 +157,11 @@ pub fn evaluate(
     }
 }
 
-/// The fields with preconditions that only an origin evaluates.
-pub const FOR_THE_ORIGIN: [HeaderName; 2] = [header::IF_MATCH, header::IF_UNMODIFIED_SINCE];
-
 /// Whether the request has preconditions that only an origin evaluates (RFC
 /// 9111 §4.3.2).
 #[must_use]
 pub fn for_the_origin(request: &HeaderMap) -> bool {
-    FOR_THE_ORIGIN.iter().any(|name| request.contains_key(name))
+    request.contains_key(header::IF_MATCH) || request.contains_key(header::IF_UNMODIFIED_SINCE)
 }
 
 /// §13.1.2, with weak comparison; `*` matches any representation.

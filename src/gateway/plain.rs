@@ -11,7 +11,6 @@ use crate::cache::outcome::Outcome;
 use crate::cache::policy::Mode;
 use crate::cache::reuse::applies;
 use crate::cache::status::Forward;
-use crate::cache::validator::FOR_THE_ORIGIN;
 use crate::clock::Moment;
 use crate::meter::RequestKind;
 use crate::reason::Reason;
@@ -105,12 +104,6 @@ impl Gateway {
         };
         let route = self.route(&fetch.request.key);
         let is_typed = route.is_some_and(|route| route.headers == HeaderMode::Typed);
-        if is_typed {
-            // The upstream never gets them, so they are no reason for a request of its own.
-            for name in FOR_THE_ORIGIN {
-                fetch.request.fields.remove(name);
-            }
-        }
         if let Some(answered) = self.recall_plain_from_disk(context, &mut fetch).await {
             let now = self.clock.now();
             session.activity.record(now);

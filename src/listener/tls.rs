@@ -73,7 +73,9 @@ impl Acceptor {
         stream.count(counts);
         match stream.protocol() {
             Protocol::Http2 => self.serve_http2_at_once(stream, accepted).await,
-            other => self.serve_http1(stream, accepted, other).await,
+            other @ (Protocol::Unknown | Protocol::Http1) => {
+                self.serve_http1(stream, accepted, other).await;
+            }
         }
     }
 
