@@ -49,6 +49,7 @@ use crate::clock::Moment;
 use crate::gateway::Gateway;
 use crate::history::ProcessHistory;
 use crate::listener::{BoundListener, Current, Drain, is_connection_error};
+use crate::log_writer::LogInterval;
 use crate::reload::Reloads;
 use crate::sync::lock;
 use crate::telemetry;
@@ -106,6 +107,7 @@ impl Admin {
         let mut connections = Connections::new(CONNECTIONS);
         let purged = Arc::new(Notify::new());
         tokio::spawn(sweep_after_purges(self.current.clone(), purged.clone()));
+        let log = LogInterval::default();
         loop {
             let (stream, peer) = match listener.accept().await {
                 Ok(accepted) => accepted,
@@ -113,7 +115,9 @@ impl Admin {
                     // A connection that was reset needs no pause. A lack of
                     // descriptors passes when another connection ends.
                     if !is_connection_error(&error) {
-                        tracing::warn!(%error, "an admin connection could not be accepted");
+                        if log.is_due(LogInterval::MINUTE, self.current.load().clock.now()) {
+                            tracing::warn!(%error, "admin connections cannot be accepted; this is logged again a minute later at the earliest");
+                        }
                         tokio::time::sleep(Duration::from_millis(50)).await;
                     }
                     continue;

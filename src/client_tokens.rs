@@ -26,7 +26,7 @@ use foldhash::quality::RandomState;
 use crate::reason::Reason;
 
 pub use file::{TokenFile, TokenName, TokenSettings};
-pub use redact::redact;
+pub use redact::{redact, shown_path, without_query};
 pub use token::Digest;
 
 /// The configuration of client tokens.

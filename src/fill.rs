@@ -59,6 +59,7 @@ use crate::chain::Chain;
 use crate::clock::Clock;
 use crate::collapse::{Collapse, FetchError, Lead};
 use crate::disk::DiskSlot;
+use crate::log_writer::LogInterval;
 use crate::route::{Route, RouteTable};
 use crate::shared::{Shared, SharedTier};
 use crate::trace;
@@ -103,6 +104,8 @@ pub struct Fill {
     failures: FailureBackoff,
     /// The routes that the upstream does not have.
     missing_routes: MissingRoutes,
+    /// When a list was last logged whose windows are inconsistent.
+    inconsistent_windows: LogInterval,
     /// The keys of live checks.
     check_keys: CheckKeys,
 }
@@ -163,6 +166,7 @@ impl Fill {
         Arc::new(Self {
             failures: FailureBackoff::new(failures),
             missing_routes: MissingRoutes::default(),
+            inconsistent_windows: LogInterval::default(),
             window_support: WindowSupport::new(routes.assigned()),
             check_keys: CheckKeys::new(chain.len()),
             routes,
@@ -191,6 +195,7 @@ impl Fill {
         Arc::new(Self {
             failures: self.failures.after(failures),
             missing_routes: MissingRoutes::default(),
+            inconsistent_windows: LogInterval::default(),
             window_support: self.window_support.after(routes.assigned()),
             check_keys: CheckKeys::new(chain.len()),
             routes,

@@ -41,6 +41,7 @@ pub use watch::ConnectionTimeouts;
 use crate::clock::Clock;
 use crate::gateway::Gateway;
 use crate::identify::TrustedProxies;
+use crate::log_writer::LogInterval;
 use crate::meter::Totals;
 use crate::reason::Reason;
 use crate::tls::{CertificateStatus, TlsServer, TlsSettings};
@@ -282,6 +283,13 @@ impl Acceptor {
         self.connection_settings.store(Arc::new(next));
     }
 
+    fn log_not_accepted(&self, error: &io::Error) {
+        let log = &self.totals.not_accepted;
+        if log.is_due(LogInterval::MINUTE, self.clock.now()) {
+            tracing::warn!(%error, "connections cannot be accepted; this is logged again a minute later at the earliest");
+        }
+    }
+
     /// Accepts from a socket until its listener drains. Each connection is a task of
     /// the runtime that this runs on.
     ///
@@ -305,10 +313,10 @@ impl Acceptor {
             match accepted {
                 Ok((stream, peer)) => self.admit(stream, peer, &listener),
                 Err(error) => {
-                    tracing::warn!(%error, "a connection could not be accepted");
                     // Any other error, such as a lack of file descriptors, lasts
                     // until a connection ends: wait a little.
                     if !is_connection_error(&error) {
+                        self.log_not_accepted(&error);
                         tokio::time::sleep(Duration::from_millis(50)).await;
                     }
                 }

@@ -14,6 +14,7 @@
 //! written. Lines are written whole and in order.
 
 mod hidden;
+mod interval;
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -26,6 +27,7 @@ use std::time::Duration;
 
 use crate::sync::lock;
 pub(crate) use hidden::{escape_json, is_hidden};
+pub use interval::LogInterval;
 
 /// The most bytes of lines that wait.
 pub const MAX_BYTES: usize = 1 << 20;

@@ -21,6 +21,7 @@ use errors::RecentErrors;
 
 use crate::cache::outcome::{OUTCOMES, Outcome};
 use crate::clock::Moment;
+use crate::log_writer::LogInterval;
 use crate::reason::Reason;
 use crate::unsent::UnsentBytes;
 
@@ -124,7 +125,9 @@ pub struct Totals {
     /// Clients in the limiter's table after its last pruning.
     pub clients: AtomicU64,
     /// When an untrusted proxy was last logged.
-    pub untrusted_proxy: HourlyLog,
+    pub untrusted_proxy: LogInterval,
+    /// When it was last logged that a connection could not be accepted.
+    pub not_accepted: LogInterval,
     /// Lines that the access log does not have, because they were for errors of clients
     /// with too many.
     pub log_lines_suppressed: AtomicU64,
@@ -132,27 +135,6 @@ pub struct Totals {
     pub refused: RefusalCounts,
     /// The last answers with a 5xx status.
     pub errors: RecentErrors,
-}
-
-/// Bounds a log line to one an hour.
-#[derive(Debug, Default)]
-pub struct HourlyLog(AtomicU64);
-
-impl HourlyLog {
-    /// Whether to log it now.
-    pub fn is_due(&self, now: Moment) -> bool {
-        is_due(&self.0, Duration::from_secs(3600), now)
-    }
-}
-
-/// Whether the last time is at least an interval ago; the time is set to `now` then.
-fn is_due(last: &AtomicU64, interval: Duration, now: Moment) -> bool {
-    let before = last.load(Relaxed);
-    let is_due = before == 0 || now.since(Moment::from_nanos(before)) >= interval;
-    is_due
-        && last
-            .compare_exchange(before, now.nanos(), Relaxed, Relaxed)
-            .is_ok()
 }
 
 /// Counts of refusals and failures since the start, by reason.
@@ -178,9 +160,6 @@ impl RefusalCounts {
     }
 }
 
-/// The least time between two log lines about floods of one kind.
-const LOG_INTERVAL: Duration = Duration::from_secs(60);
-
 /// Counts of connections in HTTP/2.
 #[derive(Debug, Default)]
 pub struct Http2Totals {
@@ -191,7 +170,7 @@ pub struct Http2Totals {
     /// Connections closed since the start because of a flood, by [`FrameFlood`].
     pub floods: [AtomicU64; FrameFlood::ALL.len()],
     /// When each of them was last to be logged.
-    logged: [AtomicU64; FrameFlood::ALL.len()],
+    logged: [LogInterval; FrameFlood::ALL.len()],
     requests: [Padded; SHARDS],
 }
 
@@ -210,7 +189,7 @@ impl Http2Totals {
     /// it: each kind at most once a minute, since a client may repeat it at will.
     pub fn count_flood(&self, flood: FrameFlood, now: Moment) -> bool {
         self.floods[flood as usize].fetch_add(1, Relaxed);
-        is_due(&self.logged[flood as usize], LOG_INTERVAL, now)
+        self.logged[flood as usize].is_due(LogInterval::MINUTE, now)
     }
 
     /// Requests answered since the start.
@@ -227,7 +206,7 @@ impl Http2Totals {
 pub enum FrameFlood {
     /// RST_STREAM, by either side.
     Resets,
-    /// PING.
+    /// PING, and acknowledgements of PINGs that were not sent.
     Pings,
     /// SETTINGS.
     Settings,

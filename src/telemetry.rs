@@ -12,7 +12,7 @@ pub use metrics::render;
 use serde::Serialize;
 use tracing::Metadata;
 use tracing_subscriber::Layer;
-use tracing_subscriber::filter::Targets;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
@@ -53,6 +53,9 @@ impl Format {
 /// What a filter may be, for error texts.
 pub const FILTER: &str = "a level (error, warn, info, debug, trace, off) or a list such as \"info,ordgate::access=debug\"";
 
+/// What ordgate's own targets begin with.
+const OWN: &str = "ordgate";
+
 /// Whether a text is a filter. A single word must be a level: the parser of
 /// tracing would take any other word for a target, and log only that.
 pub fn is_filter(text: &str) -> bool {
@@ -89,12 +92,26 @@ pub fn filter(settings: &Settings) -> Result<Targets, BeginError> {
     let variable = std::env::var_os("ORDGATE_LOG").unwrap_or_default();
     let wanted = variable.to_string_lossy();
     match &*wanted {
-        "" => Ok(settings.level.parse().unwrap_or_else(|_| Targets::new())),
-        text => match text.parse() {
-            Ok(filter) if is_filter(text) => Ok(filter),
+        "" => Ok(targets(&settings.level).unwrap_or_default()),
+        text => match targets(text) {
+            Some(filter) if is_filter(text) => Ok(filter),
             _ => Err(BeginError::Variable(text.to_owned())),
         },
     }
+}
+
+/// The filter of a text. A level without a target is that of ordgate's own messages. Of
+/// the libraries, which have warnings that a client can cause with a single frame, it lets
+/// errors through, and what the text names.
+fn targets(text: &str) -> Option<Targets> {
+    let named: Targets = text.parse().ok()?;
+    let Some(level) = named.default_level() else {
+        return Some(named);
+    };
+    let of_libraries = level.min(LevelFilter::ERROR);
+    let own = [(OWN, level)];
+    let targets = own.into_iter().chain(named.iter()).collect::<Targets>();
+    Some(targets.with_default(of_libraries))
 }
 
 /// Starts logging to standard error. `ORDGATE_LOG` overrides the settings, unless
@@ -174,6 +191,8 @@ impl io::Write for LogLine {
 
 #[cfg(test)]
 mod tests {
+    use tracing::Level;
+
     use super::*;
 
     #[test]
@@ -198,6 +217,44 @@ mod tests {
             ("ordgate=loud", false),
         ] {
             assert_eq!(is_filter(text), good, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_level_is_that_of_ordgates_own_messages() {
+        const H2: &str = "h2::proto::ping_pong";
+        const OWN: &str = "ordgate::listener";
+        // text, target, the most that is logged of it
+        for (text, target, most) in [
+            ("info", OWN, LevelFilter::INFO),
+            ("info", access_log::TARGET, LevelFilter::INFO),
+            ("info", H2, LevelFilter::ERROR),
+            ("trace", OWN, LevelFilter::TRACE),
+            ("trace", H2, LevelFilter::ERROR),
+            ("off", OWN, LevelFilter::OFF),
+            ("off", H2, LevelFilter::OFF),
+            ("debug,h2=warn", H2, LevelFilter::WARN),
+            ("h2=debug,info", H2, LevelFilter::DEBUG),
+            ("h2=debug,info", OWN, LevelFilter::INFO),
+            ("h2=debug,info", "hyper::proto", LevelFilter::ERROR),
+            ("h2=debug", H2, LevelFilter::DEBUG),
+            ("h2=debug", OWN, LevelFilter::OFF),
+            ("warn,ordgate=debug", OWN, LevelFilter::DEBUG),
+            ("ordgate=debug,warn", OWN, LevelFilter::DEBUG),
+            ("warn,ordgate::listener=trace", OWN, LevelFilter::TRACE),
+            ("warn,ordgate::gateway=trace", OWN, LevelFilter::WARN),
+        ] {
+            let filter = targets(text).unwrap();
+            for level in [
+                Level::ERROR,
+                Level::WARN,
+                Level::INFO,
+                Level::DEBUG,
+                Level::TRACE,
+            ] {
+                let logged = filter.would_enable(target, &level);
+                assert_eq!(logged, level <= most, "{text}: {level} of {target}");
+            }
         }
     }
 }

@@ -7,6 +7,21 @@ const TOKEN: (&str, usize) = ("og_", 49);
 /// What is shown in place of a token.
 const REDACTED: &str = "og_[redacted]";
 
+/// The most bytes of a path in a log message.
+const MOST_PATH: usize = 1024;
+
+/// A target as messages of the log show it: its path, of which the first KiB, without
+/// client tokens. What a query means is the origin's matter on a plain route: it may be
+/// secret.
+pub fn shown_path(target: &str) -> Cow<'_, str> {
+    redact(without_query(target), MOST_PATH)
+}
+
+/// A target without its query.
+pub fn without_query(target: &str) -> &str {
+    target.split_once('?').map_or(target, |(path, _)| path)
+}
+
 /// The first `most` bytes of a text, without client tokens, also percent-encoded ones. A
 /// token that goes on beyond them is redacted as a whole, which may take 13 bytes more.
 pub fn redact(text: &str, most: usize) -> Cow<'_, str> {
@@ -99,6 +114,22 @@ mod tests {
             ("", 0, ""),
         ] {
             assert_eq!(redact(text, most), shown, "{most} bytes of {text}");
+        }
+    }
+
+    #[test]
+    fn messages_show_neither_queries_nor_tokens() {
+        let token = format!("og_{}", "aZ3".repeat(17))[..52].to_owned();
+        let long = format!("/{}", "x".repeat(2000));
+        for (target, shown) in [
+            ("/a/b", "/a/b"),
+            ("/a?b=c?d", "/a"),
+            ("/a?", "/a"),
+            ("", ""),
+            (&*format!("/{token}/b?c={token}"), "/og_[redacted]/b"),
+            (&*long, &long[..1024]),
+        ] {
+            assert_eq!(shown_path(target), shown, "{target}");
         }
     }
 }

@@ -24,6 +24,8 @@ keys! {
     pub(super) struct LogKeys {
         /// What is logged: error, warn, info, debug, trace or off; or a list such as
         /// "info,ordgate::upstream=debug". Release builds have no messages of level trace.
+        /// A level without a target is that of ordgate's own messages: of the libraries, only
+        /// errors are logged, unless the list names them, as in "info,h2=debug,rustls=debug".
         ///
         /// The environment variable ORDGATE_LOG takes precedence. A change needs a
         /// restart.

@@ -22,7 +22,9 @@ use crate::cache::sequence::CheckedSequence;
 use crate::cache::{Attached, StoredResponse};
 use crate::chain::ChainStamp;
 use crate::chain::finality::Class;
+use crate::client_tokens::shown_path;
 use crate::collapse::Lead;
+use crate::log_writer::LogInterval;
 use crate::pages::{self, Page, Window, are_consistent, of_one_block};
 
 /// How often windows that are inconsistent are fetched again.
@@ -81,11 +83,13 @@ impl Fill {
                 return ControlFlow::Break(Ok(FillAnswer { stored, from }));
             }
         }
-        tracing::info!(
-            route = &*list.route.name,
-            target_path = list.key.target(),
-            "the windows of a list stay inconsistent: the page itself is requested"
-        );
+        if (self.inconsistent_windows).is_due(LogInterval::MINUTE, self.clock.now()) {
+            tracing::info!(
+                route = &*list.route.name,
+                target_path = &*shown_path(list.key.target()),
+                "the windows of a list stay inconsistent: the page itself is requested; others are logged a minute later at the earliest"
+            );
+        }
         ControlFlow::Continue(None)
     }
 

@@ -1,12 +1,16 @@
 //! Notices a reverse proxy that is not trusted: all of its clients would count as one.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use http::HeaderMap;
 use http::header::FORWARDED;
 
 use super::Gateway;
 use crate::wire::X_FORWARDED_FOR;
+
+/// The least time between two log lines.
+const INTERVAL: Duration = Duration::from_hours(1);
 
 impl Gateway {
     /// Logs, at most once an hour, that a peer in the same network reports a client and is
@@ -21,7 +25,7 @@ impl Gateway {
         };
         if is_near(peer)
             && !self.clients.trust.contains(peer)
-            && self.meter().totals.untrusted_proxy.is_due(self.clock.now())
+            && (self.meter().totals.untrusted_proxy).is_due(INTERVAL, self.clock.now())
         {
             tracing::warn!(
                 %peer,

@@ -10,6 +10,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::client_connections::CountedConnection;
+use super::guard::Protocol;
 use super::http1::DRAIN_GRACE;
 use super::proxy_header::{self, MAX_HEADER, ProxyHeaderError};
 use super::socket::{ClientSocket, ClientStream, ReadAhead};
@@ -57,7 +58,7 @@ impl Acceptor {
     async fn establish<S: ClientStream>(&self, mut stream: S, mut accepted: Accepted) {
         if !accepted.protocol.proxy_header {
             return match accepted.protocol.tls.clone() {
-                None => self.serve_http1(stream, accepted).await,
+                None => self.serve_http1(stream, accepted, Protocol::Unknown).await,
                 Some(tls) => {
                     let transport = ReadAhead::new(Bytes::new(), Box::new(stream) as _);
                     let deadline = Instant::now() + TIMEOUT;
@@ -102,7 +103,7 @@ impl Acceptor {
         }
         match accepted.protocol.tls.clone() {
             None => {
-                self.serve_http1(ReadAhead::new(early, stream), accepted)
+                self.serve_http1(ReadAhead::new(early, stream), accepted, Protocol::Unknown)
                     .await;
             }
             Some(tls) => {

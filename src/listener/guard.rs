@@ -58,7 +58,7 @@ pub(super) struct GuardedStream<S> {
 
 /// What is known of the protocol on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Protocol {
+pub(super) enum Protocol {
     /// No complete head has arrived.
     Unknown,
     /// HTTP/1.1 or 1.0.
@@ -71,7 +71,8 @@ enum Protocol {
 pub(super) const HTTP2_PREFACE_LINE: &[u8] = b"PRI * HTTP/2.0\r\n";
 
 impl<S> GuardedStream<S> {
-    /// Guards a connection that has just been accepted.
+    /// Guards a connection that has just been accepted. With [`Protocol::Http1`], the
+    /// preface of HTTP/2 is refused like any other malformed head.
     pub(super) fn new(
         io: S,
         bounds: HeadBounds,
@@ -79,6 +80,7 @@ impl<S> GuardedStream<S> {
         activity: Arc<Activity>,
         clock: Clock,
         unsent: UnsentConnection,
+        protocol: Protocol,
     ) -> Self {
         Self {
             io,
@@ -96,7 +98,7 @@ impl<S> GuardedStream<S> {
             unsent,
             pending: None,
             discarded: None,
-            protocol: Protocol::Unknown,
+            protocol,
         }
     }
 

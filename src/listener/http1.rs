@@ -19,7 +19,7 @@ use hyper_util::rt::TokioIo;
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::establish::Accepted;
-use super::guard::GuardedStream;
+use super::guard::{GuardedStream, Protocol};
 use super::socket::ClientStream;
 use super::watch::{ConnectionTimeouts, WatchAction, next_action};
 use super::{Acceptor, Current, Drain};
@@ -45,7 +45,12 @@ type HttpConnection<S> = http1::Connection<TokioIo<GuardedStream<S>>, Connection
 
 impl Acceptor {
     /// Serves one connection to its end.
-    pub(super) async fn serve_http1<S: ClientStream>(&self, stream: S, accepted: Accepted) {
+    pub(super) async fn serve_http1<S: ClientStream>(
+        &self,
+        stream: S,
+        accepted: Accepted,
+        protocol: Protocol,
+    ) {
         let (peer, mut drain) = (accepted.peer, accepted.drain.clone());
         let (trust, settings) = (&accepted.settings.trust, accepted.settings.settings);
         let clock = &self.clock;
@@ -59,6 +64,7 @@ impl Acceptor {
             activity.clone(),
             clock.clone(),
             UnsentConnection::new(&self.totals.unsent, trust, peer, connection),
+            protocol,
         );
         let service = ConnectionService {
             current: RefCell::new(Cache::new(self.current.clone())),

@@ -50,6 +50,10 @@ const MAX_STREAMS: u32 = 100;
 /// Bytes of the receive windows of a stream and of the connection (RFC 9113 §5.2).
 const STREAM_WINDOW: u32 = 64 * 1024;
 const CONNECTION_WINDOW: u32 = 1024 * 1024;
+/// The latter for a trusted proxy, whose streams may be of several clients: all of their
+/// windows, 6.25 MiB. Uploads of one client that wait then leave the windows of the others
+/// as they are.
+const PROXY_WINDOW: u32 = MAX_STREAMS * STREAM_WINDOW;
 /// Bytes of a response that h2 buffers for a stream beyond the client's window.
 const MAX_SEND_BUFFER: usize = 64 * 1024;
 /// The time between two PINGs, and the time for the answer to one.
@@ -88,6 +92,10 @@ impl Acceptor {
             counted: _counted,
             ..
         } = accepted;
+        let window = match settings.trust.contains(peer) {
+            true => PROXY_WINDOW,
+            false => CONNECTION_WINDOW,
+        };
         let settings = &settings.settings;
         let _counted_http2 = Http2Connection::count(&self.totals);
         let clock = &self.clock;
@@ -105,7 +113,7 @@ impl Acceptor {
             is_first: Cell::new(true),
         };
         let io = TokioIo::new(stream.share());
-        let mut http = pin!(builder(settings.max_head_bytes).serve_connection(io, service));
+        let mut http = pin!(builder(settings.max_head_bytes, window).serve_connection(io, service));
         let mut state = ConnectionState {
             stream,
             activity,
@@ -125,8 +133,8 @@ impl Acceptor {
     }
 }
 
-/// hyper's server with ordgate's limits.
-fn builder(max_head_bytes: usize) -> http2::Builder<InlineExecutor> {
+/// hyper's server with ordgate's limits, and this receive window of the connection.
+fn builder(max_head_bytes: usize, window: u32) -> http2::Builder<InlineExecutor> {
     let mut http = http2::Builder::new(InlineExecutor);
     let streams = MAX_STREAMS as usize;
     http.timer(TokioTimer::new())
@@ -134,7 +142,7 @@ fn builder(max_head_bytes: usize) -> http2::Builder<InlineExecutor> {
         .max_pending_accept_reset_streams(streams)
         .max_local_error_reset_streams(streams)
         .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
+        .initial_connection_window_size(window)
         .max_header_list_size(u32::try_from(max_head_bytes).unwrap_or(u32::MAX))
         .max_send_buf_size(MAX_SEND_BUFFER)
         .keep_alive_interval(KEEP_ALIVE_INTERVAL)

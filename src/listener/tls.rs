@@ -14,6 +14,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_rustls::LazyConfigAcceptor;
 
 use super::establish::Accepted;
+use super::guard::Protocol;
 use super::socket::{ClientStream, ReadAhead, StreamControl};
 use super::{Acceptor, OverLimit};
 use crate::identify::Client;
@@ -70,10 +71,11 @@ impl Acceptor {
         };
         drop(server);
         stream.count(counts);
-        // Without ALPN, a client may still begin with the preface of HTTP/2.
-        match stream.is_http2() {
-            true => self.serve_http2_at_once(stream, accepted).await,
-            false => self.serve_http1(stream, accepted).await,
+        match stream.protocol() {
+            Protocol::Http2 => self.serve_http2_at_once(stream, accepted).await,
+            other @ (Protocol::Unknown | Protocol::Http1) => {
+                self.serve_http1(stream, accepted, other).await;
+            }
         }
     }
 
@@ -118,9 +120,14 @@ impl Acceptor {
 pub(super) struct TlsStream(tokio_rustls::server::TlsStream<Transport>);
 
 impl TlsStream {
-    /// Whether ALPN has chosen HTTP/2.
-    fn is_http2(&self) -> bool {
-        self.0.get_ref().1.alpn_protocol() == Some(b"h2")
+    /// What ALPN has chosen, and the client must speak (RFC 9113 §3.2). Without ALPN, it
+    /// may still begin with the preface of HTTP/2.
+    fn protocol(&self) -> Protocol {
+        match self.0.get_ref().1.alpn_protocol() {
+            None => Protocol::Unknown,
+            Some(b"h2") => Protocol::Http2,
+            Some(_) => Protocol::Http1,
+        }
     }
 
     fn count(&self, counts: &TlsCounts) {

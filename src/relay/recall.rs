@@ -18,7 +18,7 @@ use crate::cache::validator;
 use crate::cache::variant::Variant;
 use crate::clock::Moment;
 use crate::identify::Client;
-use crate::route::Route;
+use crate::route::{HeaderMode, Route};
 use crate::wire::Body;
 
 /// What memory has for a request.
@@ -104,7 +104,8 @@ pub(crate) fn decide_plain(
     let request = RequestFacts {
         not_reusable: applies(method, fields).err(),
         directives: &directives,
-        for_the_origin: validator::for_the_origin(fields),
+        // A typed route forwards no field.
+        for_the_origin: route.headers == HeaderMode::All && validator::for_the_origin(fields),
         origin: Origin::Reachable,
     };
     let now = relay.clock.wall(now);

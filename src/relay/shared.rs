@@ -236,7 +236,7 @@ impl Fetch {
         let may_share = is_get
             && self.lacks_fresh()
             && route.cache.mode == Mode::Respect
-            && self.may_follow()
+            && self.may_follow(relay)
             && !self.is_uncacheable(relay);
         may_share.then(|| self.key_with_variant(relay, route, nominated))
     }
@@ -269,8 +269,10 @@ impl Fetch {
     }
 
     /// Whether the answer to another request may answer this one.
-    fn may_follow(&self) -> bool {
+    fn may_follow(&self, relay: &Relay) -> bool {
         let fields = &self.request.fields;
+        let route = relay.routes.get(self.request.key.route());
+        let is_typed = route.is_some_and(|route| route.headers == HeaderMode::Typed);
         let directives = RequestDirectives::of(fields);
         // A range of a response that is not complete cannot be cut, and an answer
         // to an authorized request may be for that client alone.
@@ -279,7 +281,7 @@ impl Fetch {
             .any(|name| fields.contains_key(name));
         !directives.no_store
             && !directives.no_cache
-            && !validator::for_the_origin(fields)
+            && (is_typed || !validator::for_the_origin(fields))
             && !is_overridden(fields)
             && (self.to_validate.is_some() || !is_own)
     }
@@ -324,7 +326,7 @@ impl Fetch {
     pub(super) fn not_shareable(&self, relay: &Relay) -> Announced {
         // The answer to a special request says nothing about the key.
         let is_plain = self.request.method == Method::GET && self.lacks_fresh();
-        if is_plain && self.may_follow() && self.may_lead() {
+        if is_plain && self.may_follow(relay) && self.may_lead() {
             self.remember_uncacheable(relay);
         }
         Announced::Unshared

@@ -5,6 +5,7 @@
 
 mod cause;
 
+use crate::client_tokens::shown_path;
 use crate::trace;
 use std::sync::Arc;
 use std::time::Duration;
@@ -269,8 +270,11 @@ impl Failure {
         }
     }
 
-    /// Logs the failure with details that its answer to clients does not have.
+    /// Logs the failure with details that its answer to clients does not have. At debug
+    /// level, since a client can cause it with each request: what the operator must know is
+    /// logged where it is found, in bounded numbers.
     pub fn report(&self, target: &str) {
+        let target = &*shown_path(target);
         let trace_id = trace::current_id().map(tracing::field::display);
         if let Self::KeyRefused(status) = self {
             // The quarantine of the key has been logged, once.
@@ -301,15 +305,22 @@ impl Failure {
         } else if self.outcome() == RequestOutcome::Failure {
             // The failures of its endpoint are logged with their causes.
             tracing::debug!(trace_id, target_path = target, reason = self.reason().name(), failure = ?self, "the upstream failed");
+        } else if *self == Self::TooManyInFlight {
+            tracing::debug!(
+                trace_id,
+                target_path = target,
+                "too many requests are in flight"
+            );
         } else if *self != Self::KeyEchoed {
-            // That has been logged, without the target, which may contain the key.
-            tracing::warn!(
+            // Those that were sent are logged by their endpoint. The echo of a key is logged
+            // without the target, which may contain the key.
+            tracing::debug!(
                 trace_id,
                 target_path = target,
                 reason = self.reason().name(),
                 error = self.name(),
                 failure = ?self,
-                "the upstream failed"
+                "a request failed, not through the upstream's fault"
             );
         }
     }

@@ -21,7 +21,7 @@ use std::time::Duration;
 pub use api_key::{ApiKey, BadKeys};
 pub(crate) use budget_permit::{BudgetPermit, Late};
 pub(super) use key_check::{RefusalCause, RefusalCheck};
-pub(crate) use key_patterns::KeyPatterns;
+pub(crate) use key_patterns::{KeyPattern, KeyPatterns};
 use pool::{KeyAtHost, KeyPool, KeyState, PooledKey};
 pub(crate) use refusals::KeyCheckResult;
 pub(crate) use snapshot::{KeySnapshot, KeySnapshotAtHost};

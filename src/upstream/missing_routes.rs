@@ -5,6 +5,7 @@
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
+use crate::client_tokens::shown_path;
 use crate::clock::Moment;
 use crate::route::Route;
 use crate::sync::lock;
@@ -36,7 +37,7 @@ impl MissingRoutes {
         tracing::error!(
             endpoint,
             route = &*route.name,
-            target_path = target,
+            target_path = &*shown_path(target),
             "the upstream answers that it has no such route (a 404 of its web framework, with statusCode and message, and not the API's): clients get 502. Check whether this is the right server: the reference indexer serves ordinals and runes as two servers on two ports, each of which needs an upstream of its own ([upstreams.NAME]); and check the route's upstream_path. This is logged again only once the route has been answered, a minute later at the earliest, or after a reload"
         );
     }

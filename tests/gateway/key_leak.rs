@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
+use crate::support::process::LOG_ALL;
 use crate::support::{BLOCK, Client, Process, Reply, TOKEN, TX, Upstream, token};
 
 /// Long enough that no part of it comes about by chance.
@@ -100,7 +101,7 @@ async fn keys_are_only_in_upstream_requests() {
     config.write_all(text.as_bytes()).unwrap();
     let config = config.path().display().to_string();
     let keys = format!("{KEY},{OTHER}");
-    let variables = [("ORDGATE_API_KEYS", &*keys), ("ORDGATE_LOG", "trace")];
+    let variables = [("ORDGATE_API_KEYS", &*keys), ("ORDGATE_LOG", LOG_ALL)];
 
     for format in ["text", "json"] {
         let before = upstream.count();

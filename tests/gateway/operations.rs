@@ -4,6 +4,7 @@ mod command_line;
 mod equal_refusals;
 mod health;
 mod load_target;
+mod log_lines;
 mod mistakes;
 mod signals;
 

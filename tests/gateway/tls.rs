@@ -13,6 +13,7 @@ use rustls::version::{TLS12, TLS13};
 use rustls::{HandshakeKind, ProtocolVersion};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use crate::support::frames::{PREFACE, SETTINGS, frame};
 use crate::support::https::{Certificates, get_on};
 use crate::support::{Gate, Gateway, Reply, TOKEN, Upstream, token, until, within};
 
@@ -105,6 +106,28 @@ async fn both_versions_are_spoken_and_the_answers_are_those_of_cleartext() {
         "{tls}"
     );
     assert_eq!(status["listeners"][0]["tls"], serde_json::Value::Null);
+}
+
+#[tokio::test]
+async fn a_client_speaks_the_protocol_that_alpn_has_chosen() {
+    let upstream = Upstream::start();
+    let (certificates, gateway) = started(&upstream, "");
+    let http2 = [PREFACE, &frame(SETTINGS, 0, 0, &[])].concat();
+    // Without ALPN, the preface is prior knowledge.
+    for (protocols, speaks_http2) in [(vec![], true), (vec![b"http/1.1".to_vec()], false)] {
+        let mut client = certificates.client();
+        client.config.alpn_protocols = protocols;
+        let mut stream = client.connect(https(&gateway), "localhost").await.unwrap();
+        stream.write_all(&http2).await.unwrap();
+        let mut first = [0; 9];
+        let read = stream.read_exact(&mut first);
+        within("an answer", read).await.unwrap();
+        match speaks_http2 {
+            true => assert_eq!(first[3], SETTINGS),
+            false => assert_eq!(&first, b"HTTP/1.1 "),
+        }
+    }
+    assert_eq!(gateway.figure("/connections/http2/accepted"), 1);
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 
 mod floods;
 mod goaway;
+mod proxied;
 mod streamed;
 
 use std::time::Duration;

@@ -14,6 +14,9 @@ use super::{PATIENCE, Upstream};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_ordgate");
 
+/// A level for `ORDGATE_LOG`: all messages, also those of the libraries.
+pub(crate) const LOG_ALL: &str = "trace,h2=trace,hyper=trace,hyper_util=trace,mio=trace,moka=trace,redis=trace,rustls=trace,tokio=trace,tokio_rustls=trace";
+
 /// A running binary; it is killed when it is dropped.
 pub(crate) struct Process {
     child: Child,

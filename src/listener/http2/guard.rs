@@ -53,6 +53,8 @@ struct GuardState {
     in_header_block: bool,
     /// Whether a header block has been received since this was last asked.
     has_request: bool,
+    /// PINGs that were sent and are not acknowledged.
+    open_pings: u32,
     /// Whether a header block that is sent is incomplete.
     in_sent_block: bool,
     /// Whether a frame has been received.
@@ -83,6 +85,7 @@ impl FrameGuard {
                 windows: SendWindows::new(times),
                 in_header_block: false,
                 has_request: false,
+                open_pings: 0,
                 in_sent_block: false,
                 has_begun: false,
                 initial_window: None,
@@ -181,6 +184,10 @@ impl FrameSink for Received<'_> {
                 state.windows.end(head.stream);
                 state.count(Counted::Reset);
             }
+            kind::PING if head.has(flag::ACK) => match state.open_pings.checked_sub(1) {
+                Some(left) => state.open_pings = left,
+                None => state.count(Counted::StrayAck),
+            },
             kind::PING => state.count(Counted::Ping),
             kind::SETTINGS => state.count(Counted::Settings),
             kind::CONTINUATION => state.count(Counted::Continuation),
@@ -248,6 +255,7 @@ impl FrameSink for Sent<'_> {
                 state.windows.end(head.stream);
                 state.count(Counted::Reset);
             }
+            kind::PING if !head.has(flag::ACK) => state.open_pings += 1,
             _ => {}
         }
         if matches!(head.kind, kind::HEADERS | kind::CONTINUATION) {
@@ -318,5 +326,29 @@ mod tests {
             assert_eq!(is_blocked(&guard), expected, "{last}");
         }
         assert_eq!(guard.fault(), None);
+    }
+
+    #[test]
+    fn a_ping_that_was_sent_may_be_acknowledged() {
+        let clock = Clock::machine();
+        let now = clock.now();
+        let mut guard = FrameGuard::new(TIMES, &clock);
+        guard.receive(&[0; PREFACE], now);
+        guard.receive(&frame(kind::SETTINGS, 0, 0, &[]), now);
+        let ping = |flags| frame(kind::PING, flags, 0, &[1; 8]);
+        for _ in 0..1000 {
+            guard.send(&ping(0));
+            guard.receive(&ping(flag::ACK), now);
+        }
+        assert_eq!(guard.fault(), None);
+        // Its own acknowledgements are no PINGs.
+        guard.send(&ping(flag::ACK));
+        let strays = (0..100).find(|_| {
+            guard.receive(&ping(flag::ACK), now);
+            guard.fault().is_some()
+        });
+        assert_eq!(strays, Some(10));
+        let flood = FrameFault::Flood(FrameFlood::Pings);
+        assert_eq!(guard.fault(), Some(flood));
     }
 }

@@ -18,8 +18,10 @@ const PERIOD: Duration = Duration::from_secs(1);
 const MAX_RESETS: u32 = 100;
 /// RST_STREAM by either side, of a connection.
 const MAX_RESETS_TOTAL: u32 = 10_000;
-/// PING and its acknowledgements, in a period (CVE-2019-9512).
+/// PING, in a period (CVE-2019-9512).
 const MAX_PINGS: u32 = 100;
+/// Acknowledgements of PINGs that were not sent, of a connection: there is no use for one.
+const MAX_STRAY_ACKS: u32 = 10;
 /// SETTINGS and their acknowledgements, in a period (CVE-2019-9515).
 const MAX_SETTINGS: u32 = 50;
 /// DATA without content that does not end its stream, in a period (CVE-2019-9518).
@@ -42,6 +44,8 @@ const MAX_CONTINUATIONS: u32 = 16;
 pub(super) enum Counted {
     Reset,
     Ping,
+    /// An acknowledgement of a PING that was not sent.
+    StrayAck,
     Settings,
     EmptyData,
     Control,
@@ -54,6 +58,7 @@ pub(super) struct FrameRates {
     since: Moment,
     resets: u32,
     pings: u32,
+    stray_acks: u32,
     settings: u32,
     empty_data: u32,
     control: u32,
@@ -69,6 +74,7 @@ impl FrameRates {
             since: now,
             resets: 0,
             pings: 0,
+            stray_acks: 0,
             settings: 0,
             empty_data: 0,
             control: 0,
@@ -84,6 +90,7 @@ impl FrameRates {
             *self = Self {
                 control_credit: self.control_credit,
                 resets_total: self.resets_total,
+                stray_acks: self.stray_acks,
                 continuations: self.continuations,
                 ..Self::new(now)
             };
@@ -101,6 +108,7 @@ impl FrameRates {
                 (&mut self.resets, MAX_RESETS, FrameFlood::Resets)
             }
             Counted::Ping => (&mut self.pings, MAX_PINGS, FrameFlood::Pings),
+            Counted::StrayAck => (&mut self.stray_acks, MAX_STRAY_ACKS, FrameFlood::Pings),
             Counted::Settings => (&mut self.settings, MAX_SETTINGS, FrameFlood::Settings),
             Counted::EmptyData => (&mut self.empty_data, MAX_EMPTY_DATA, FrameFlood::EmptyData),
             Counted::Control => {
@@ -157,6 +165,8 @@ mod tests {
         let rows = [
             (Counted::Reset, 0, Some(100)),
             (Counted::Ping, 0, Some(100)),
+            (Counted::StrayAck, 0, Some(10)),
+            (Counted::StrayAck, 2000, Some(10)),
             (Counted::Settings, 0, Some(50)),
             (Counted::EmptyData, 0, Some(100)),
             (Counted::Control, 0, Some(1000)),

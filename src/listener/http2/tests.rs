@@ -14,7 +14,8 @@ async fn connect() -> (DuplexStream, JoinHandle<hyper::Result<()>>) {
     let (mut client, server) = duplex(64 * 1024);
     let response = || Response::new(Full::<Bytes>::default());
     let service = service_fn(move |_| ready(Ok::<_, std::convert::Infallible>(response())));
-    let connection = builder(16 * 1024).serve_connection(TokioIo::new(server), service);
+    let connection =
+        builder(16 * 1024, CONNECTION_WINDOW).serve_connection(TokioIo::new(server), service);
     let preface = [
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
         &[0, 0, 0, 4, 0, 0, 0, 0, 0][..],

@@ -19,6 +19,7 @@ use hyper_util::client::legacy::Error;
 use tls::CLIENT_CERTIFICATE;
 use tokio::time::timeout;
 
+use crate::client_tokens::shown_path;
 use crate::upstream::Upstream;
 use crate::upstream::endpoint::EndpointPermit;
 use crate::upstream::failure::{Cause, Failure};
@@ -46,7 +47,7 @@ impl Upstream {
             found => found,
         };
         let texts = self.texts(target, error);
-        tracing::debug!(target_path = target, error = %texts.join(": "), name = failure.name(), kind, "the upstream failed");
+        tracing::debug!(target_path = &*shown_path(target), error = %texts.join(": "), name = failure.name(), kind, "the upstream failed");
         permit.failed_by(Cause { kind, texts });
         if !error.is_connect() && !is_of_stream(error) {
             permit.lose_connection();

@@ -16,6 +16,7 @@ use super::pools::{RelayConnection, RelayConnectionBody};
 use super::traced::{trace_attempt, trace_result};
 use super::upload::Upload;
 use super::{RequestBody, ResponseBody, no_body, response_body};
+use crate::client_tokens::without_query;
 use crate::trace;
 use crate::trace::span::SpanKind;
 use crate::trace::steps::{StepTimer, UpstreamStep};
@@ -456,9 +457,4 @@ impl Drop for BodyPermit {
     fn drop(&mut self) {
         self.answered();
     }
-}
-
-/// What is shown of a target. What a query means is the origin's matter: it may be secret.
-fn without_query(target: &str) -> &str {
-    target.split_once('?').map_or(target, |(path, _)| path)
 }

@@ -8,6 +8,7 @@ use http::StatusCode;
 use tokio::time::{Instant, timeout};
 
 use super::attempt::Request;
+use crate::client_tokens::shown_path;
 use crate::sync::lock;
 use crate::upstream::admission::Denied;
 use crate::upstream::counters::SendReason;
@@ -41,7 +42,7 @@ impl Upstream {
                 let result = self.check_key(check_request, endpoint, &mut budget).await;
                 if result == KeyCheckResult::Accepted {
                     tracing::warn!(
-                        target_path = target,
+                        target_path = &*shown_path(target),
                         %status,
                         key = budget.name(),
                         "the upstream refuses a target and accepts the API key at {path}: the key stays in service"

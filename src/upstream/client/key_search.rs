@@ -17,9 +17,11 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
 use super::response_body::Framed;
+use crate::clock::Moment;
+use crate::log_writer::LogInterval;
 use crate::upstream::admission::limit_report::LimitReport;
 use crate::upstream::endpoint::Endpoint;
-use crate::upstream::keys::{ApiKey, KeyPatterns};
+use crate::upstream::keys::{ApiKey, KeyPattern, KeyPatterns};
 use crate::upstream::{Failure, Upstream};
 use crate::wire::body::BodyError;
 
@@ -53,15 +55,19 @@ impl Upstream {
         // They include the reason phrase, which HTTP/2 does not have.
         head.extensions.clear();
         let patterns = self.keys.patterns();
-        search_fields(&patterns, &head.headers).map_err(|KeyEchoed| Failure::KeyEchoed)?;
+        let now = self.clock.now();
+        search_fields(&patterns, &head.headers, now).map_err(|KeyEchoed| Failure::KeyEchoed)?;
         if !patterns.is_empty() && !body.is_end_stream() && is_coded(&head.headers) {
-            tracing::error!(
-                "the upstream sent a compressed response although accept-encoding: identity was requested; it cannot be searched for API keys, so it is not passed on: configure the upstream not to compress it"
-            );
+            if patterns.echoed.is_due(LogInterval::MINUTE, now) {
+                tracing::error!(
+                    upstream = self.name(),
+                    "the upstream sent a compressed response although accept-encoding: identity was requested; it cannot be searched for API keys, so it is not passed on: configure the upstream not to compress it. This is logged again a minute later at the earliest"
+                );
+            }
             return Err(Failure::KeyEchoed);
         }
         let body = Framed::new(body, head.version);
-        Ok((head, SearchedBody::new(body, patterns)))
+        Ok((head, SearchedBody::new(body, patterns, now)))
     }
 
     /// Logs the limit fields of a response that cannot be read, without keys.
@@ -79,11 +85,12 @@ impl Upstream {
         &self,
         parts: impl IntoIterator<Item = &'a [u8]>,
     ) -> Result<(), Failure> {
+        let patterns = self.keys.patterns();
         let mut parts = parts.into_iter();
-        match parts.find_map(|part| self.keys.find_key_in(part)) {
+        match parts.find_map(|part| patterns.find(part)) {
             None => Ok(()),
-            Some(name) => {
-                let KeyEchoed = echoed(&name);
+            Some(pattern) => {
+                let KeyEchoed = echoed(&patterns, pattern, self.clock.now());
                 Err(Failure::KeyEchoed)
             }
         }
@@ -103,7 +110,7 @@ fn is_coded(fields: &HeaderMap) -> bool {
 }
 
 /// Searches field names, which are in lower case, and values.
-fn search_fields(patterns: &KeyPatterns, fields: &HeaderMap) -> Result<(), KeyEchoed> {
+fn search_fields(patterns: &KeyPatterns, fields: &HeaderMap, now: Moment) -> Result<(), KeyEchoed> {
     if patterns.is_empty() {
         return Ok(());
     }
@@ -119,16 +126,18 @@ fn search_fields(patterns: &KeyPatterns, fields: &HeaderMap) -> Result<(), KeyEc
     });
     match found {
         None => Ok(()),
-        Some(pattern) => Err(echoed(&pattern.name)),
+        Some(pattern) => Err(echoed(patterns, pattern, now)),
     }
 }
 
 /// Logs that the upstream has echoed a key.
-fn echoed(name: &str) -> KeyEchoed {
-    tracing::error!(
-        key = name,
-        "the upstream's response contains an API key and is not passed on: tell the upstream's operator"
-    );
+fn echoed(patterns: &KeyPatterns, pattern: &KeyPattern, now: Moment) -> KeyEchoed {
+    if patterns.echoed.is_due(LogInterval::MINUTE, now) {
+        tracing::error!(
+            key = &*pattern.name,
+            "the upstream's response contains an API key and is not passed on: tell the upstream's operator. Others are logged a minute later at the earliest"
+        );
+    }
     KeyEchoed
 }
 
@@ -138,6 +147,8 @@ pub struct SearchedBody<B = Framed<Incoming>> {
     body: B,
     /// What is searched for; without patterns, the body is unchanged.
     patterns: Arc<KeyPatterns>,
+    /// When its head was received.
+    received: Moment,
     /// The end of the received data if it may be the beginning of a key; shorter than
     /// the longest pattern.
     held: Bytes,
@@ -150,13 +161,14 @@ impl<B> SearchedBody<B> {
     /// A body that is searched for these keys.
     pub fn of(body: B, keys: &[ApiKey]) -> Self {
         let patterns = keys.iter().flat_map(ApiKey::patterns).collect();
-        Self::new(body, Arc::new(patterns))
+        Self::new(body, Arc::new(patterns), Moment::default())
     }
 
-    fn new(body: B, patterns: Arc<KeyPatterns>) -> Self {
+    fn new(body: B, patterns: Arc<KeyPatterns>, received: Moment) -> Self {
         Self {
             body,
             patterns,
+            received,
             held: Bytes::new(),
             trailers: None,
             has_ended: false,
@@ -175,7 +187,7 @@ impl<B> SearchedBody<B> {
             }
         };
         if let Some(pattern) = self.patterns.find(&whole) {
-            return Err(echoed(&pattern.name));
+            return Err(echoed(&self.patterns, pattern, self.received));
         }
         let begun = self
             .patterns
@@ -226,9 +238,9 @@ where
             let searched = match frame.into_data() {
                 Ok(data) => this.search(data),
                 Err(frame) => {
-                    let fields = frame
-                        .trailers_ref()
-                        .map_or(Ok(()), |fields| search_fields(&this.patterns, fields));
+                    let fields = frame.trailers_ref().map_or(Ok(()), |fields| {
+                        search_fields(&this.patterns, fields, this.received)
+                    });
                     this.trailers = Some(frame);
                     fields.map(|()| std::mem::take(&mut this.held))
                 }

@@ -14,6 +14,7 @@ use super::suspension::Suspension;
 use super::{KeyAtHost, KeyState, Keys, PooledKey, Unanswered};
 use crate::clock::Moment;
 use crate::identify::Client;
+use crate::log_writer::LogInterval;
 use crate::units;
 use crate::upstream::admission::budget::BudgetEntry;
 use crate::upstream::admission::limit_report::{LimitReport, ReportedLimit};
@@ -223,16 +224,18 @@ impl BudgetPermit {
 
     /// The upstream has refused the key: puts it in quarantine.
     pub(crate) fn mark_refused(&self, status: StatusCode) {
+        let now = self.keys.clock.now();
         if self.key.key.is_none() {
-            tracing::error!(
-                upstream = &*self.keys.upstream,
-                host = self.host(),
-                %status,
-                "the upstream refuses requests without an API key: set ORDGATE_API_KEYS or upstream.api_keys_file"
-            );
+            if (self.at_host.keyless_refused).is_due(LogInterval::MINUTE, now) {
+                tracing::error!(
+                    upstream = &*self.keys.upstream,
+                    host = self.host(),
+                    %status,
+                    "the upstream refuses requests without an API key: set ORDGATE_API_KEYS or upstream.api_keys_file; this is logged again a minute later at the earliest"
+                );
+            }
             return;
         }
-        let now = self.keys.clock.now();
         let mut state = self.at_host.state();
         let (before, was_quarantined) = (state.suspension, state.is_quarantined());
         state.suspension = Some(match before {

@@ -6,6 +6,7 @@ use http::HeaderValue;
 use zeroize::Zeroizing;
 
 use super::api_key::{ApiKey, sealed};
+use crate::log_writer::LogInterval;
 
 impl ApiKey {
     /// The texts that reveal the key: the key itself, and how it is escaped in a JSON
@@ -79,6 +80,8 @@ pub(crate) struct KeyPatterns {
     /// By two bytes: their smallest distance from the end of the first `shortest`
     /// bytes of a pattern. Zeroed when dropped, because it is made of keys.
     shifts: Zeroizing<Box<[u8]>>,
+    /// When it was last logged that a response contains one of them.
+    pub(crate) echoed: LogInterval,
 }
 
 impl std::ops::Deref for KeyPatterns {
@@ -109,6 +112,7 @@ impl FromIterator<KeyPattern> for KeyPatterns {
             all,
             shortest,
             shifts,
+            echoed: LogInterval::default(),
         }
     }
 }

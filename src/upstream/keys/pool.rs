@@ -12,6 +12,7 @@ use super::key_patterns::KeyPatterns;
 use super::refusals::{KeyCheckResult, Refusals};
 use super::suspension::{Suspension, SuspensionReason};
 use crate::clock::Moment;
+use crate::log_writer::LogInterval;
 use crate::sync::lock;
 use crate::upstream::admission::budget::BudgetEntry;
 use crate::upstream::admission::budgets::{BudgetOwner, REMEMBERED};
@@ -56,6 +57,8 @@ pub(super) struct KeyAtHost {
     pub(super) given_up: AtomicUsize,
     /// The number of the last cooldown of another replica that was taken over.
     received: AtomicU64,
+    /// When it was last logged that requests without a key are refused.
+    pub(super) keyless_refused: LogInterval,
 }
 
 /// The state of a key at one host.
@@ -323,6 +326,7 @@ impl PooledKey {
             unanswered: AtomicUsize::new(0),
             given_up: AtomicUsize::new(0),
             received: AtomicU64::new(0),
+            keyless_refused: LogInterval::default(),
         });
         at_hosts.push(at_host.clone());
         at_host

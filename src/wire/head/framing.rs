@@ -199,7 +199,7 @@ fn has_control(bytes: &[u8]) -> bool {
 
 /// RFC 9112 §6.2: digits only; a list is refused even where all its members are
 /// equal.
-fn content_length(value: &[u8]) -> Option<u64> {
+pub(super) fn content_length(value: &[u8]) -> Option<u64> {
     if value.is_empty() || value.len() > 18 {
         return None;
     }

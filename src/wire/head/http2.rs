@@ -3,16 +3,16 @@
 //!
 //! h2 itself refuses connection-specific fields, upper-case names, wrong
 //! pseudo-header fields and a wrong content-length (RFC 9113 §8.1.1, §8.2, §8.3). It
-//! accepts a host that differs from `:authority`, several hosts, userinfo,
+//! accepts a host that differs from `:authority`, several hosts, several lengths, userinfo,
 //! whitespace around a value, and a path that does not begin with a slash. A fragment in
 //! `:path`, which HTTP/1.1 refuses, cannot be seen here: h2 has dropped it, so neither
 //! the cache key, nor the upstream, nor a log has it.
 
-use http::header::{COOKIE, HOST};
+use http::header::{CONTENT_LENGTH, COOKIE, HOST};
 use http::uri::{Authority, Scheme};
 use http::{HeaderMap, HeaderValue, Request, Uri};
 
-use super::framing::is_authority;
+use super::framing::{content_length, is_authority};
 use super::{HeadBounds, HeadFault};
 
 /// Checks a head, and gives it the form that it has in HTTP/1.1: a target in origin
@@ -26,7 +26,7 @@ pub(crate) fn normalize<B>(request: &mut Request<B>, bounds: HeadBounds) -> Resu
     if target > bounds.target {
         return Err(HeadFault::TargetTooLong);
     }
-    let (mut host, mut cookies) = (None, 0);
+    let (mut host, mut length, mut cookies) = (None, None, 0);
     for (name, value) in fields {
         // RFC 9113 §8.2.1.
         if has_blank_around(value) {
@@ -35,6 +35,11 @@ pub(crate) fn normalize<B>(request: &mut Request<B>, bounds: HeadBounds) -> Resu
         cookies += usize::from(name == COOKIE);
         if name == HOST && (host.replace(value).is_some() || !is_authority(value.as_bytes())) {
             return Err(HeadFault::HostInvalid);
+        }
+        if name == CONTENT_LENGTH
+            && (length.replace(value).is_some() || content_length(value.as_bytes()).is_none())
+        {
+            return Err(HeadFault::BadContentLength);
         }
     }
     // Browsers split Cookie into many fields (RFC 9113 §8.2.3): they count as one.
@@ -142,7 +147,8 @@ mod tests {
     #[test]
     fn heads_that_two_could_read_differently_are_refused() {
         use HeadFault::{
-            AuthorityMismatch, BadFieldLine, HeadTooLarge, HostInvalid, HostMissing, TargetTooLong,
+            AuthorityMismatch, BadContentLength, BadFieldLine, HeadTooLarge, HostInvalid,
+            HostMissing, TargetTooLong,
         };
         const MANY: &[(&str, &str)] = &[("a", "1"); 6];
         type Row = (
@@ -151,7 +157,8 @@ mod tests {
             &'static [(&'static str, &'static str)],
             Result<(), HeadFault>,
         );
-        let rows: [Row; 20] = [
+        const LENGTHS: &[(&str, &str)] = &[("content-length", "3"); 2];
+        let rows: [Row; 24] = [
             ("a", "/", &[], Ok(())),
             ("", "/", &[("host", "a")], Ok(())),
             ("", "/", &[], Err(HostMissing)),
@@ -170,6 +177,15 @@ mod tests {
             ("a", "/", &[("x", "1\t")], Err(BadFieldLine)),
             ("a", "/", &[("x", "1 2"), ("y", "")], Ok(())),
             ("a", "/", MANY, Err(HeadTooLarge)),
+            ("a", "/", &[("content-length", "3")], Ok(())),
+            ("a", "/", LENGTHS, Err(BadContentLength)),
+            (
+                "a",
+                "/",
+                &[("content-length", "3, 3")],
+                Err(BadContentLength),
+            ),
+            ("a", "/", &[("content-length", "")], Err(BadContentLength)),
             ("a", "/2345678901234567890", &[], Ok(())),
             ("a", "/23456789012345678901", &[], Err(TargetTooLong)),
         ];

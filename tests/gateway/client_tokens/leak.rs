@@ -8,6 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use ordgate::client_tokens::token::NewToken;
 
 use super::{line, new, ways};
+use crate::support::process::LOG_ALL;
 use crate::support::respect::{ALL, ok, plain};
 use crate::support::{
     Client, Collector, Endpoint, Process, Reply, Setup, Transport, Upstream, until,
@@ -240,7 +241,7 @@ async fn a_token_is_in_no_answer_page_log_or_file() {
         let path = state.path().display().to_string();
         let arguments = ["--config", &config, "--state", &path];
         let (process, public, admin) =
-            Process::before(&upstream, &arguments, &[("ORDGATE_LOG", "trace")]);
+            Process::before(&upstream, &arguments, &[("ORDGATE_LOG", LOG_ALL)]);
         upstream.once("/bad", Reply::raw("garbage\r\n\r\n").close());
         let mut sent = Vec::new();
         for transport in [Transport::Http1, Transport::H2c] {

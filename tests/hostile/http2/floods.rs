@@ -169,6 +169,9 @@ impl Flood {
         };
         within("the flood is logged", written).await;
         let logged = process.errors();
+        // h2 has a warning for some of these frames.
+        let lines = logged.lines().count();
+        assert!(lines < 50, "{lines} lines: {logged:.2000}");
         let logged = logged.lines().filter(|line| line.contains("HTTP/2 frames"));
         let logged: Vec<_> = logged.collect();
         assert_eq!(logged.len(), 1, "{logged:?}");
@@ -277,7 +280,8 @@ async fn cve_2019_9512_pings() {
 
 #[tokio::test]
 async fn acknowledged_pings() {
-    Flood::new(&["pings"], 100, |_| frame(PING, 1, 0, &[1; 8]))
+    // Of PINGs that were not sent.
+    Flood::new(&["pings"], 10, |_| frame(PING, 1, 0, &[1; 8]))
         .check()
         .await;
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::*;
 use crate::clock::Clock;
 use crate::identify::TrustedProxies;
+use crate::listener::guard::Protocol;
 use crate::listener::socket::holding::{BUFFER, HoldingStream};
 use crate::listener::watch::{ConnectionTimeouts, WatchAction, next_action};
 use crate::unsent::{UnsentBounds, UnsentBytes, UnsentConnection};
@@ -38,7 +39,15 @@ impl Connection {
         let io = HoldingStream::default();
         let (activity_of, clock_of) = (activity.clone(), clock.clone());
         Self {
-            stream: GuardedStream::new(io, bounds, TIMES, activity_of, clock_of, entry),
+            stream: GuardedStream::new(
+                io,
+                bounds,
+                TIMES,
+                activity_of,
+                clock_of,
+                entry,
+                Protocol::Unknown,
+            ),
             activity,
             clock,
         }

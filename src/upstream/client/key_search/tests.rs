@@ -183,9 +183,12 @@ fn fields_are_searched() {
     ] {
         let name: HeaderName = name.parse().unwrap();
         let fields = HeaderMap::from_iter([(name, value.parse().unwrap())]);
-        let found = search_fields(&patterns, &fields);
+        let found = search_fields(&patterns, &fields, Moment::default());
         assert_eq!(found.is_ok(), passes, "{fields:?}");
-        assert_eq!(search_fields(&KeyPatterns::default(), &fields), Ok(()));
+        assert_eq!(
+            search_fields(&KeyPatterns::default(), &fields, Moment::default()),
+            Ok(())
+        );
     }
 }
 

@@ -173,6 +173,11 @@ async fn section_8_malformed_requests() {
             Status(400),
         ),
         (
+            "RFC 9112 §6.3 two lengths",
+            with(&[("content-length", "0"), ("content-length", "0")]),
+            Status(400),
+        ),
+        (
             "§8.3.1 userinfo",
             raw(&[method, scheme, (":authority", "u@localhost"), path]),
             Status(400),
