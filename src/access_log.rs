@@ -227,6 +227,11 @@ pub struct LogEntry<'a> {
 }
 
 impl LogEntry<'_> {
+    /// The method, which a client may make up.
+    fn method(&self) -> Cow<'_, str> {
+        shown(self.method.as_str())
+    }
+
     fn path(&self) -> Option<Cow<'_, str>> {
         let path = self.head.target.as_ref()?.path();
         Some(shown(path))
@@ -329,7 +334,7 @@ impl AccessLog {
 
     fn write_event(&self, entry: &LogEntry<'_>) {
         let has = |field| self.has(field);
-        let method = Some(entry.method.as_str()).filter(|_| !entry.head.is_refused);
+        let method = Some(entry.method()).filter(|_| !entry.head.is_refused);
         let line = entry.refused_line().filter(|_| has(Field::Path));
         let path = entry.path().filter(|_| has(Field::Path));
         let query = entry.query(&self.settings.fields);
@@ -340,7 +345,7 @@ impl AccessLog {
                 tracing::$level!(
                     target: TARGET,
                     client = has(Field::Client).then(|| tracing::field::display(entry.client)),
-                    method = method.filter(|_| has(Field::Method)),
+                    method = method.filter(|_| has(Field::Method)).as_deref(),
                     version = has(Field::Version).then(|| number(entry.version)),
                     path = path.as_deref(),
                     query = query.as_deref(),
@@ -380,8 +385,8 @@ fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// A part of a request as a line has it: bounded, and without a client token, which some
-/// client may send where none belongs.
+/// A part of a request as a line has it: bounded, and without a client token or a key of
+/// the provider, which some client may send where none belongs.
 fn shown(part: &str) -> Cow<'_, str> {
     redact(part, MAX_PART)
 }

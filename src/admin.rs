@@ -50,7 +50,7 @@ use crate::gateway::Gateway;
 use crate::history::ProcessHistory;
 use crate::listener::{BoundListener, Current, Drain, is_connection_error};
 use crate::log_writer::LogInterval;
-use crate::reload::Reloads;
+use crate::reload::{NotReloaded, Reloads};
 use crate::sync::lock;
 use crate::telemetry;
 use crate::wire::Body;
@@ -286,27 +286,40 @@ impl Admin {
         sent.is_some_and(|sent| Token::new(sent) == token)
     }
 
-    /// Reloads the configuration, on another thread.
+    /// Reloads the configuration.
     async fn reload(&self, fields: &HeaderMap) -> Response<Body> {
         if let Some(sign) = browser_sign(fields) {
             return refuse_browser("reload", &sign, "kill -HUP");
         }
-        let reloads = self.reloads.clone();
-        match tokio::task::spawn_blocking(move || reloads.run()).await {
-            Ok(Ok(done)) => json_body(format!("{:#}\n", done.value())),
-            Ok(Err(problems)) => {
+        let why = match self.reloads.request().await {
+            Ok(done) => return json_body(format!("{:#}\n", done.value())),
+            Err(why) => why,
+        };
+        let (status, detail) = match &why {
+            NotReloaded::Refused(problems) => {
                 let detail = "The new configuration is refused and the previous one stays in use; problems says why";
                 let status = StatusCode::UNPROCESSABLE_ENTITY;
-                problem_with(status, detail, &[("problems", json!(problems))])
+                return problem_with(status, detail, &[("problems", json!(problems))]);
             }
-            Err(error) => {
-                tracing::error!(%error, "reloading has failed");
-                let detail =
-                    "Reloading has failed (see the log); the previous configuration stays in use";
-                problem(StatusCode::INTERNAL_SERVER_ERROR, detail, None)
-            }
-        }
+            NotReloaded::Busy(_) => (StatusCode::CONFLICT, capitalized(&why)),
+            NotReloaded::UnderWay(_) => (StatusCode::SERVICE_UNAVAILABLE, capitalized(&why)),
+            NotReloaded::Failed => (
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "Reloading has failed (see the log); the previous configuration stays in use"
+                    .to_owned(),
+            ),
+        };
+        problem(status, &detail, None)
     }
+}
+
+/// An error as a sentence.
+fn capitalized(error: &NotReloaded) -> String {
+    let mut text = error.to_string();
+    if let Some(first) = text.get_mut(..1) {
+        first.make_ascii_uppercase();
+    }
+    text
 }
 
 /// 405.

@@ -45,7 +45,7 @@ pub use schema::schema;
 pub use server::{AdminSettings, Runtime, ServerSettings};
 pub use shared::{ReplicaOverrides, ReplicaSettings, replica_count, replica_name};
 pub use shipped::shipped_text;
-use toml::de::DeTable;
+use toml::de::{DeTable, DeValue};
 pub use upstream::{UrlOverrides, base_url, is_name as is_upstream_name, wrong_host};
 
 use self::chain::Tips;
@@ -123,6 +123,8 @@ pub struct Config {
     pub collector: Option<CollectorSettings>,
     /// The requests that are answered.
     pub routes: RouteTable,
+    /// Whether the file sets any key; the built-in one counts as setting none.
+    pub sets_keys: bool,
     /// The keys that the file has by their old names.
     pub old_names: Vec<ConfigProblem>,
     /// Where the file sets its keys; none of the built-in file.
@@ -173,6 +175,7 @@ impl Config {
         let is_limited = file.limit.is_set() && name != SHIPPED_NAME;
         let mut config = Self::of_file(file, &path, overrides, shared);
         config.sets_limit = is_limited;
+        config.sets_keys = name != SHIPPED_NAME && has_value(root.get_ref());
         if !problems.is_empty() {
             return Err(problems.into_list());
         }
@@ -241,6 +244,7 @@ impl Config {
             compression: file.answers.compression.settings(),
             respond: file.answers.value.settings(),
             sets_limit: true,
+            sets_keys: true,
             limit,
             per_client,
             cache_bytes: *file.cache.max_bytes,
@@ -328,6 +332,20 @@ fn shipped_routes(
     let path = Path::root(&problems);
     let file = File::read(&path, &root.span(), root.get_ref());
     routes::table(file.route.value, &path, tips, upstreams, false)
+}
+
+/// Whether a table sets anything: an empty table sets nothing.
+fn has_value(table: &DeTable<'_>) -> bool {
+    let mut values = table.values();
+    values.any(|value| match value.get_ref() {
+        DeValue::Table(inner) => has_value(inner),
+        DeValue::String(_)
+        | DeValue::Integer(_)
+        | DeValue::Float(_)
+        | DeValue::Boolean(_)
+        | DeValue::Datetime(_)
+        | DeValue::Array(_) => true,
+    })
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@
 //!
 //! | layer | modules |
 //! |---|---|
-//! | basics | [`build`], [`clock`], [`sync`], [`units`], [`reason`], [`log_writer`], [`wire`] |
+//! | basics | [`build`], [`clock`], [`sync`], [`units`], [`reason`], [`regular_file`], [`hidden_keys`], [`log_writer`], [`wire`] |
 //! | rules | [`cache`]`::{list, date, delta, directives, targeted, status, coding, hop, freshness, invalidate, vary, reuse, storable, validator, freshen, range, key, policy, etag, outcome}`, [`pages`], [`chain`]`::{finality, live_checks, ledger, transaction_index}`, [`identify`], [`client_tokens`], [`validate`], [`route`], [`trace`]`::{context}` |
 //! | state | [`state_dir`], [`trace`], [`limit`], [`chain`], [`cache`], [`compress`], [`collapse`], [`upstream`]`::{failure, latency, connection, admission, endpoint, keys}`, [`upstream`], [`unsent`], [`meter`], [`portable`], [`shared`]`::{left_out, allowance, engine}`, [`shared`], [`disk`]`::{engine}`, [`disk`] |
 //! | request path | [`refusal`], [`respond`], [`access_log`], [`relay`], [`fill`], [`look_ahead`], [`probe`], [`gateway`] |
@@ -46,6 +46,7 @@ pub mod config;
 pub mod disk;
 pub mod fill;
 pub mod gateway;
+mod hidden_keys;
 pub mod history;
 pub mod identify;
 pub mod limit;
@@ -59,6 +60,7 @@ pub mod portable;
 pub mod probe;
 pub mod reason;
 pub mod refusal;
+pub mod regular_file;
 pub mod relay;
 pub mod reload;
 pub mod respond;

@@ -8,13 +8,13 @@
 //! The environment of the process stays in its memory and in `/proc` for as long as
 //! it runs. A secret that must not stay there belongs in a file.
 
-use std::fs::OpenOptions;
 use std::io::{self, Read};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use rustix::fs::OFlags;
 use zeroize::Zeroizing;
+
+use crate::regular_file::{self, FileError};
 
 /// A text that is zeroed when it is dropped.
 pub type Secret = Zeroizing<String>;
@@ -31,15 +31,7 @@ pub enum SecretError {
         /// The setting and the file.
         name: String,
         /// Why.
-        error: io::Error,
-    },
-    /// It is not a regular file, so it cannot be read again by a reload.
-    #[error("cannot read {name}: it is {what}; allowed is a regular file")]
-    NotRegularFile {
-        /// The setting and the file.
-        name: String,
-        /// What it is instead.
-        what: &'static str,
+        error: FileError,
     },
     /// Other users can access the file, or its group can write it.
     #[error(
@@ -123,21 +115,7 @@ pub fn file_up_to(what: &str, path: &Path, most: usize) -> Result<Secret, Secret
         name: name.clone(),
         error,
     };
-    // Opening a pipe without a writer would block.
-    let nonblocking = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);
-    let mut file = OpenOptions::new()
-        .read(true)
-        .custom_flags(nonblocking)
-        .open(path)
-        .map_err(unreadable)?;
-    let found = file.metadata().map_err(unreadable)?;
-    if !found.is_file() {
-        let what = match found.is_dir() {
-            true => "a directory",
-            false => "a device, a pipe or a socket",
-        };
-        return Err(SecretError::NotRegularFile { name, what });
-    }
+    let (mut file, found) = regular_file::open(path).map_err(unreadable)?;
     let mode = found.permissions().mode() & 0o7777;
     if let Some(who) = too_open(mode) {
         let path = path.display().to_string();
@@ -159,7 +137,7 @@ pub fn file_up_to(what: &str, path: &Path, most: usize) -> Result<Secret, Secret
             Ok(0) => break,
             Ok(more) => length += more,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(unreadable(error)),
+            Err(error) => return Err(unreadable(error.into())),
         }
     }
     if length > most {
@@ -167,7 +145,7 @@ pub fn file_up_to(what: &str, path: &Path, most: usize) -> Result<Secret, Secret
     }
     if length > size {
         let error = io::Error::other("it was being written; try again");
-        return Err(unreadable(error));
+        return Err(unreadable(error.into()));
     }
     match std::str::from_utf8(&bytes[..length]) {
         Ok(text) => Ok(Secret::new(text.trim_start_matches('\u{feff}').to_owned())),
@@ -258,12 +236,12 @@ mod tests {
             "{text}"
         );
         let text = said(Path::new("/dev/null"));
-        assert!(text.contains("a device, a pipe"), "{text}");
+        assert!(text.contains("it is a device;"), "{text}");
         let pipe = directory.path().join("pipe");
         let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
         rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, mode).unwrap();
         let text = said(&pipe);
-        assert!(text.contains("a device, a pipe"), "{text}");
+        assert!(text.contains("it is a pipe;"), "{text}");
         let text = said(&directory.path().join("none"));
         assert!(text.starts_with("cannot read a.key /"), "{text}");
         let text = said(written(b"n\xff", 0o600).path());

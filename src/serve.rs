@@ -41,7 +41,7 @@ use crate::config::{Config, Runtime};
 use crate::gateway::Gateway;
 use crate::listener::{Acceptor, BoundListener, Current, Drain, ListenAddress};
 use crate::meter::Totals;
-use crate::reload::{ReloadResult, Reloads};
+use crate::reload::Reloads;
 use crate::sandbox::Sandbox;
 use crate::supervisor::{InheritedSockets, Supervisor};
 use crate::sync::lock;
@@ -275,14 +275,6 @@ impl Server {
         self.current.load_full()
     }
 
-    /// Reads the configuration and the secrets again, and serves by them.
-    ///
-    /// # Errors
-    /// Everything that is wrong with them; nothing has changed then.
-    pub fn reload(&self) -> ReloadResult {
-        self.reloads.run()
-    }
-
     /// The reloads of this server.
     pub fn reloads(&self) -> &Arc<Reloads> {
         &self.reloads
@@ -367,6 +359,8 @@ struct SharedSettings {
     hosts: Arc<ArcSwap<Vec<String>>>,
     /// Whether `/readyz` fails until each tip has been known once.
     ready_needs_tips: Arc<AtomicBool>,
+    /// Whether the configuration's file sets any key.
+    sets_keys: Arc<AtomicBool>,
     /// The name of this replica, if there are several. A reload does not change it.
     replica_name: Option<String>,
 }
@@ -380,6 +374,7 @@ impl SharedSettings {
             in_drain_delay: DrainDelay::default(),
             hosts: Arc::new(ArcSwap::from_pointee(config.admin.hosts.clone())),
             ready_needs_tips: Arc::new(AtomicBool::new(config.admin.ready_needs_tips)),
+            sets_keys: Arc::new(AtomicBool::new(config.sets_keys)),
             replica_name: config.shared.as_ref().map(|replica| replica.name_or_host()),
         }
     }
@@ -391,6 +386,7 @@ impl SharedSettings {
         self.hosts.store(Arc::new(config.admin.hosts.clone()));
         let needs_tips = config.admin.ready_needs_tips;
         self.ready_needs_tips.store(needs_tips, Relaxed);
+        self.sets_keys.store(config.sets_keys, Relaxed);
     }
 }
 

@@ -23,6 +23,7 @@ mod beside;
 mod error;
 mod format;
 mod refusal;
+mod signs;
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
@@ -36,6 +37,7 @@ use aws_lc_rs::hmac;
 use beside::Beside;
 pub use error::StateDirError;
 use serde::Serialize;
+pub(crate) use signs::{ANSWERS, JOURNAL, RESPONSES};
 
 use crate::units;
 

@@ -36,7 +36,7 @@ fn write_line(line: &mut String, entry: &LogEntry<'_>, fields: &[Field]) -> std:
     write!(line, " [{}] \"", date(entry.at))?;
     match entry.path() {
         Some(path) => {
-            escaped(line, entry.method.as_str());
+            escaped(line, &entry.method());
             line.push(' ');
             escaped(line, &path);
             if let Some(query) = entry.query(fields) {

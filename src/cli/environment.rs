@@ -12,6 +12,7 @@ use ordgate::client_tokens::TokenFile;
 use ordgate::client_tokens::file::MAX_BYTES;
 use ordgate::config::{self, Config, KeyPositions, ReplicaOverrides, UrlOverrides, base_url};
 use ordgate::listener::{ListenAddress, address_hint};
+use ordgate::regular_file;
 use ordgate::secrets::{self, Secret};
 use ordgate::serve::LoadedConfig;
 use ordgate::shared::engine::server::EngineUrl;
@@ -368,6 +369,9 @@ fn config_variable() -> Option<PathBuf> {
     (!is_blank).then(|| path.into())
 }
 
+/// The most bytes of a configuration file: some ten thousand routes.
+const MAX_CONFIG: u64 = 4 << 20;
+
 /// Reads a configuration: that of the path, or of ORDGATE_CONFIG, or the built-in
 /// one. These base URLs replace those that it has.
 pub(super) fn load(path: Option<&Path>, urls: &UrlOverrides) -> Result<(Config, String)> {
@@ -379,8 +383,7 @@ pub(super) fn load(path: Option<&Path>, urls: &UrlOverrides) -> Result<(Config, 
         None => (config::SHIPPED_NAME.to_owned(), config::SHIPPED.to_owned()),
         Some(path) => {
             let name = path.display().to_string();
-            let text =
-                std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
+            let text = config_text(path).with_context(|| format!("cannot read {name}"))?;
             (name, text)
         }
     };
@@ -390,6 +393,13 @@ pub(super) fn load(path: Option<&Path>, urls: &UrlOverrides) -> Result<(Config, 
         Invalid(lines.collect())
     })?;
     Ok((config, name))
+}
+
+/// The text of a configuration file. A pipe is refused, also at the start: a reload would
+/// find it empty, and would take that for a configuration without any key.
+fn config_text(path: &Path) -> Result<String> {
+    let bytes = regular_file::read(path, MAX_CONFIG)?;
+    String::from_utf8(bytes).map_err(|_where| anyhow!("it is not UTF-8; allowed is TOML"))
 }
 
 /// The API keys of all upstreams. Keys of an upstream's own take precedence over

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Result, anyhow};
 use ordgate::clock::Clock;
 use ordgate::listener::BoundListener;
+use ordgate::reload::NotReloaded;
 use ordgate::sandbox::Sandbox;
 use ordgate::serve::{Options, Server};
 use ordgate::supervisor::{self, Supervisor};
@@ -83,7 +84,10 @@ fn start(flags: ServeFlags) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    runtime.block_on(until_stopped(server, &supervisor, &ready))
+    let ended = runtime.block_on(until_stopped(server, &supervisor, &ready));
+    // Waits for nothing that a file system holds up.
+    runtime.shutdown_background();
+    ended
 }
 
 /// Says that the server is ready, reloads it on SIGHUP, and drains it on SIGTERM or
@@ -106,7 +110,11 @@ async fn until_stopped(server: Server, supervisor: &Supervisor, ready: &str) -> 
                 tracing::info!("SIGHUP: the configuration is read again");
                 let reloads = server.reloads().clone();
                 // It logs its result. Signals are handled meanwhile.
-                tokio::task::spawn_blocking(move || reloads.run());
+                tokio::spawn(async move {
+                    if let Err(busy @ NotReloaded::Busy(_)) = reloads.request().await {
+                        tracing::error!("not reloaded: {busy}");
+                    }
+                });
             }
         }
     };

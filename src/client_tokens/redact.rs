@@ -1,17 +1,22 @@
-//! Client tokens in texts that are shown: some client may send one where none belongs.
+//! Client tokens and the provider's keys in texts that are shown: some client may send one
+//! where none belongs.
 
 use std::borrow::Cow;
+
+use crate::hidden_keys::{HiddenTexts, decoded, hidden};
 
 /// What a client token begins with, and how many letters and digits follow.
 const TOKEN: (&str, usize) = ("og_", 49);
 /// What is shown in place of a token.
 const REDACTED: &str = "og_[redacted]";
+/// What is shown in place of a key of the provider; it is shorter than any that is hidden.
+const KEY: &str = "[key]";
 
 /// The most bytes of a path in a log message.
 const MOST_PATH: usize = 1024;
 
 /// A target as messages of the log show it: its path, of which the first KiB, without
-/// client tokens. What a query means is the origin's matter on a plain route: it may be
+/// client tokens and keys. What a query means is the origin's matter on a plain route: it may be
 /// secret.
 pub fn shown_path(target: &str) -> Cow<'_, str> {
     redact(without_query(target), MOST_PATH)
@@ -22,20 +27,28 @@ pub fn without_query(target: &str) -> &str {
     target.split_once('?').map_or(target, |(path, _)| path)
 }
 
-/// The first `most` bytes of a text, without client tokens, also percent-encoded ones. A
-/// token that goes on beyond them is redacted as a whole, which may take 13 bytes more.
+/// The first `most` bytes of a text, without client tokens and keys of the provider, also
+/// percent-encoded ones, and without keys in another case: paths are folded. A token or key
+/// that goes on beyond them is redacted as a whole, which may take 13 bytes more.
 pub fn redact(text: &str, most: usize) -> Cow<'_, str> {
     let most = text.floor_char_boundary(most);
+    let hidden = hidden();
+    let hidden = hidden.as_deref();
     let bytes = text.as_bytes();
     let (mut from, mut at) = (0, 0);
     let mut redacted = String::new();
-    while let Some(next) = bytes[at..most].iter().position(|byte| begins(*byte)) {
+    while let Some(next) = bytes[at..most]
+        .iter()
+        .position(|byte| begins(*byte, hidden))
+    {
         at += next;
-        match token_end(bytes, at) {
+        let token = token_end(bytes, at).map(|end| (end, REDACTED));
+        let key = || Some((hidden?.end(bytes, at)?, KEY));
+        match token.or_else(key) {
             None => at += 1,
-            Some(end) => {
+            Some((end, shown)) => {
                 redacted.push_str(&text[from..at]);
-                redacted.push_str(REDACTED);
+                redacted.push_str(shown);
                 (from, at) = (end, end.min(most));
             }
         }
@@ -46,9 +59,10 @@ pub fn redact(text: &str, most: usize) -> Cow<'_, str> {
     }
 }
 
-/// Whether a token may begin with a byte: with an `o`, or with one that is percent-encoded.
-fn begins(byte: u8) -> bool {
-    byte == b'o' || byte == b'%'
+/// Whether a token or a key may begin with a byte: a token with an `o`, either with one
+/// that is percent-encoded.
+fn begins(byte: u8, hidden: Option<&HiddenTexts>) -> bool {
+    byte == b'o' || byte == b'%' || hidden.is_some_and(|hidden| hidden.begins_with(byte))
 }
 
 /// Where the token ends that begins at a place of a text.
@@ -69,22 +83,12 @@ fn token_end(text: &[u8], at: usize) -> Option<usize> {
     Some(end)
 }
 
-/// The byte at a place of a text, percent-decoded, and the place after it.
-fn decoded(text: &[u8], at: usize) -> Option<(u8, usize)> {
-    let digit = |at: usize| {
-        let digit = char::from(*text.get(at)?).to_digit(16)?;
-        u8::try_from(digit).ok()
-    };
-    let byte = *text.get(at)?;
-    match (byte, digit(at + 1), digit(at + 2)) {
-        (b'%', Some(high), Some(low)) => Some((high << 4 | low, at + 3)),
-        _ => Some((byte, at + 1)),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use http::HeaderValue;
+
     use super::*;
+    use crate::hidden_keys::HiddenKeys;
 
     #[test]
     fn a_token_is_redacted_before_the_text_is_cut() {
@@ -130,6 +134,28 @@ mod tests {
             (&*long, &long[..1024]),
         ] {
             assert_eq!(shown_path(target), shown, "{target}");
+        }
+    }
+
+    #[test]
+    fn keys_of_the_provider_are_redacted_like_tokens() {
+        let key = "k3y/Of-the=Provider";
+        let _hidden = HiddenKeys::hide([HeaderValue::from_static(key)]);
+        let token = format!("og_{}", "aZ3".repeat(17))[..52].to_owned();
+        for (text, most, shown) in [
+            (format!("/a?api_key={key}&b"), 999, "/a?api_key=[key]&b"),
+            (
+                format!("/{key}{key}/{token}"),
+                999,
+                "/[key][key]/og_[redacted]",
+            ),
+            (key.to_lowercase(), 999, "[key]"),
+            ("/k3y%2fOf%2Dthe%3dProvide%72/é".to_owned(), 999, "/[key]/é"),
+            (format!("/a/{key}/b"), 4, "/a/[key]"),
+            (format!("/a/{key}/b"), 3, "/a/"),
+            (format!("é{}", &key[..18]), 999, "ék3y/Of-the=Provide"),
+        ] {
+            assert_eq!(redact(&text, most), shown, "{most} bytes of {text}");
         }
     }
 }

@@ -18,11 +18,8 @@ use super::{Disk, OpenError, Tier};
 use crate::cache::purge::{Purge, PurgeRecorder};
 use crate::clock::{Clock, Moment};
 use crate::shared::journal::PurgesOnDisk;
-use crate::state_dir::{OpenedState, StateDir};
+use crate::state_dir::{ANSWERS, OpenedState, StateDir};
 use crate::sync::lock;
-
-/// The directory in the state directory.
-const ANSWERS: &str = "answers";
 
 /// How often opening is tried again.
 const ATTEMPT_EVERY: Duration = Duration::from_secs(30);

@@ -18,6 +18,7 @@ use super::{Disk, chain_file};
 use crate::cache::purge::{Purge, PurgeRecorder};
 use crate::clock::{Clock, Moment};
 use crate::portable::names::Names;
+use crate::state_dir::RESPONSES;
 use crate::sync::lock;
 
 /// The state on disk.
@@ -357,6 +358,5 @@ fn report(found: &Recovered) {
 }
 
 /// The names of the files.
-const RESPONSES: &str = "responses";
 pub(super) const PURGES: &str = "purges";
 pub(super) const TIME: &str = "time";

@@ -92,13 +92,16 @@ impl RecentErrors {
     }
 }
 
-/// A method; a long one, which may be anything, is replaced.
+/// A method; a long one, which may be anything, is replaced, and so is one with a key.
 fn bounded(method: &Method) -> Method {
     const LONGEST: usize = 32;
-    match method.as_str().len() <= LONGEST {
-        true => method.clone(),
-        false => Method::from_bytes(b"TOO-LONG").unwrap_or_default(),
-    }
+    let text = method.as_str();
+    let other = match () {
+        () if text.len() > LONGEST => "TOO-LONG",
+        () if *redact(text, LONGEST) != *text => "REDACTED",
+        () => return method.clone(),
+    };
+    Method::from_bytes(other.as_bytes()).unwrap_or_default()
 }
 
 #[cfg(test)]

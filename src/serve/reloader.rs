@@ -139,6 +139,12 @@ impl Reloader {
             keys,
             admin_token,
         } = (self.load)()?;
+        if self.shared.sets_keys.load(Ordering::Relaxed) && !config.sets_keys {
+            return Err(vec![format!(
+                "{}: the file sets no key, but the running configuration has keys, so the file may have been truncated: write it again, and reload. If the built-in values are wanted for every key, restart ordgate with this file, or set one of the keys to its built-in value",
+                self.config_name
+            )]);
+        }
         config.use_sandbox(self.sandbox.as_ref());
         StartError::check_admin(self.admin, &config.admin, admin_token.as_ref())
             .map_err(|why| vec![why.located(&config.positions)])?;

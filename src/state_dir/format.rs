@@ -7,19 +7,21 @@
 //! ```
 //!
 //! The last line is a digest of the others. A damaged file is written anew, with
-//! another salt. The journal of what was spent is deleted then: its pages have names under
+//! another salt, and so is one that is missing although others of ordgate's are there. The
+//! journal of what was spent is deleted then: its pages have names under
 //! the lost salt, so it would seem whole, and to know nothing of any key. Stored answers
 //! have names without a salt and are still served. What another version has written is
 //! deleted: it cannot be read, and would take room that nothing accounts for.
 
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::path::Path;
 
 use aws_lc_rs::digest::{SHA256, digest};
 use aws_lc_rs::rand::{SecureRandom, SystemRandom};
 
-use super::{SPENT, StateDirError, file_options};
+use super::{SPENT, StateDirError, file_options, signs};
+use crate::regular_file::{self, FileError};
 
 /// The version of everything in the directory.
 pub(super) const VERSION: u32 = 1;
@@ -41,10 +43,12 @@ pub(super) struct FormatFile {
 enum Unreadable {
     Version(u32),
     Damaged,
+    /// It is missing, although the directory was used.
+    Missing,
 }
 
-/// Reads the format of a directory; `None` if it has none yet. A damaged one is written
-/// anew, and so is one of another version, whose files are deleted.
+/// Reads the format of a directory; `None` if it has none yet. A damaged or lost one is
+/// written anew, and so is one of another version, whose files are deleted.
 ///
 /// # Errors
 /// Where the file system refuses.
@@ -63,10 +67,14 @@ pub(super) fn read(directory: &Path) -> Result<Option<FormatFile>, StateDirError
                     file = %file.display(),
                     "the state directory's format file is damaged and was written anew: API keys are not used until what was spent before counts no more, a minute"
                 ),
+                Unreadable::Missing => tracing::error!(
+                    file = %file.display(),
+                    "the state directory's format file is missing, although other files of ordgate's are there, and was written anew: API keys are not used until what was spent before counts no more, a minute"
+                ),
             }
             let emptied = match unreadable {
                 Unreadable::Version(_) => empty(directory),
-                Unreadable::Damaged => forget_spent(directory),
+                Unreadable::Damaged | Unreadable::Missing => forget_spent(directory),
             };
             let created = emptied.and_then(|()| create(directory));
             created
@@ -103,17 +111,19 @@ fn forget_spent(directory: &Path) -> io::Result<()> {
 }
 
 fn known(directory: &Path) -> Result<Option<Result<[u8; 16], Unreadable>>, StateDirError> {
-    let mut bytes = Vec::new();
-    let opened = File::open(directory.join(FILE));
-    let read = opened.and_then(|file| file.take(MAX_BYTES).read_to_end(&mut bytes));
-    match read {
-        Ok(_length) => Ok(Some(parse(&bytes))),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(StateDirError::Access {
-            path: directory.into(),
-            what: "read",
-            error,
-        }),
+    let failed = |error| StateDirError::Access {
+        path: directory.into(),
+        what: "read",
+        error,
+    };
+    match regular_file::read(&directory.join(FILE), MAX_BYTES) {
+        Ok(bytes) => Ok(Some(parse(&bytes))),
+        Err(FileError::TooLarge(_)) => Ok(Some(Err(Unreadable::Damaged))),
+        Err(FileError::Io(error)) if error.kind() == io::ErrorKind::NotFound => {
+            let was_used = signs::are_in(directory).map_err(failed)?;
+            Ok(was_used.then_some(Err(Unreadable::Missing)))
+        }
+        Err(error) => Err(failed(error.into())),
     }
 }
 

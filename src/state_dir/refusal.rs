@@ -8,7 +8,7 @@ use std::path::Path;
 use rustix::fs::{Access, access};
 use rustix::process::geteuid;
 
-use super::{LOCK, StateDirError, format};
+use super::{LOCK, StateDirError, format, signs};
 
 /// What a new directory may have: what a start that was interrupted leaves, and what
 /// a new file system has.
@@ -29,6 +29,10 @@ pub(super) fn check(path: &Path) -> Result<(), StateDirError> {
     let all = Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK;
     access(path, all).map_err(|error| failed("written", error.into()))?;
     if fs::exists(path.join(format::FILE)).map_err(|error| failed("read", error))? {
+        return Ok(());
+    }
+    // A lost format is like a damaged one.
+    if signs::are_in(path).map_err(|error| failed("read", error))? {
         return Ok(());
     }
     for entry in fs::read_dir(path).map_err(|error| failed("read", error))? {

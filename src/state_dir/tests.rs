@@ -265,3 +265,58 @@ fn a_removed_directory_is_noticed() {
     let other = StateDir::open(&path).unwrap();
     assert!(other.is_some() && opened.was_removed(), "it is another one");
 }
+
+#[test]
+fn a_lost_format_is_like_a_damaged_one_where_other_files_are_ordgates() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let format = path.join(format::FILE);
+    let write = |name: &str, text: &str| {
+        let file = path.join(name);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, text).unwrap();
+    };
+    // The file, what it begins with, and whether that is ordgate's.
+    for (name, begins, is_ours) in [
+        ("spent", "ordspnh1", true),
+        ("spent", "ordspnh9, of another version", true),
+        ("spent", "dear", false),
+        ("journal", "\0\0\0\x60 a checksum ordgate-journal-5", true),
+        ("journal", "dear diary", false),
+        ("answers/responses/000001.segment", "ordgseg\n", true),
+        (
+            "answers/purges",
+            "\0\0\0\x60 a checksum ordgate-purges-1",
+            true,
+        ),
+        ("answers/blocks-1", "ordgate-blocks-2", true),
+        ("answers/1.txt", "42", false),
+        ("letters.txt", "ordgseg\n", false),
+    ] {
+        write(name, begins);
+        if is_ours {
+            // Others are damaged, or of the user.
+            write("answers/responses/000000.segment", "damaged");
+            write("letters.txt", "dear");
+            StateDir::check(path).unwrap();
+            assert!(!format.exists(), "a check changes nothing");
+            let opened = StateDir::open(path).unwrap().unwrap();
+            assert!(opened.was_used(), "{name}: what was spent is not known");
+            assert!(!path.join(SPENT).exists(), "it would seem to know the keys");
+            assert!(name == SPENT || path.join(name).exists(), "{name} is kept");
+            drop(opened);
+            assert!(StateDir::open(path).unwrap().is_some());
+        } else {
+            let why = refused(path);
+            assert!(why.contains("no file of ordgate's"), "{name}: {why}");
+            assert!(path.join(name).exists());
+        }
+        for entry in fs::read_dir(path).unwrap() {
+            let entry = entry.unwrap().path();
+            match entry.is_dir() {
+                true => fs::remove_dir_all(entry).unwrap(),
+                false => fs::remove_file(entry).unwrap(),
+            }
+        }
+    }
+}

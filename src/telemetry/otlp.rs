@@ -24,10 +24,11 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::{ClientConfig, RootCertStore};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
+use crate::regular_file::{self, MAX_AUTHORITIES};
 use crate::sync::lock;
 use crate::trace::span::SpanRecord;
 use crate::trace::tracer::{BATCH, Tracer};
@@ -57,7 +58,7 @@ pub enum ExporterError {
     /// The file of authorities cannot be read.
     #[error("OTEL_EXPORTER_OTLP_CERTIFICATE: {0}; a PEM file of certificates is allowed")]
     // Not as its source, since its text is here already.
-    File(rustls::pki_types::pem::Error),
+    File(pem::Error),
     /// The file has no certificate that can be used.
     #[error("OTEL_EXPORTER_OTLP_CERTIFICATE: the file holds no certificate that can be used")]
     Empty,
@@ -292,8 +293,9 @@ fn tls(settings: &CollectorSettings) -> Result<ClientConfig, ExporterError> {
     let mut roots = RootCertStore::empty();
     roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
     if let Some(path) = &settings.authorities {
-        let certificates = CertificateDer::pem_file_iter(path)
-            .and_then(|each| each.collect::<Result<Vec<_>, _>>());
+        let text = regular_file::read(path, MAX_AUTHORITIES);
+        let text = text.map_err(|error| ExporterError::File(pem::Error::Io(error.into())))?;
+        let certificates = CertificateDer::pem_slice_iter(&text).collect::<Result<Vec<_>, _>>();
         let certificates = certificates.map_err(ExporterError::File)?;
         let (added, _ignored) = roots.add_parsable_certificates(certificates);
         if added == 0 {

@@ -1,7 +1,5 @@
 //! A certificate with its private key: read from two files, and checked.
 
-use std::fs::File;
-use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -17,6 +15,7 @@ use webpki::EndEntityCert;
 use super::CertificateFiles;
 use super::expiry::date;
 use super::validity::validity;
+use crate::regular_file::{self, FileError};
 use crate::secrets::{self, Secret, SecretError};
 
 /// The most bytes of a file of certificates.
@@ -46,7 +45,7 @@ pub enum CertificateError {
         /// The file.
         file: PathBuf,
         /// Why.
-        error: io::Error,
+        error: FileError,
     },
     /// The file of the key cannot be read.
     #[error(transparent)]
@@ -107,9 +106,11 @@ pub(super) struct FileContents {
 
 impl FileContents {
     pub(super) fn read(files: &CertificateFiles) -> Result<Self, CertificateError> {
-        let chain = read(&files.chain).map_err(|error| CertificateError::Unreadable {
-            file: files.chain.clone(),
-            error,
+        let chain = regular_file::read(&files.chain, MAX_BYTES).map_err(|error| {
+            CertificateError::Unreadable {
+                file: files.chain.clone(),
+                error,
+            }
         })?;
         let key = secrets::file("the key", &files.key)?;
         Ok(Self { chain, key })
@@ -255,20 +256,5 @@ fn mismatch(files: &CertificateFiles, certified: &CertifiedKey) -> CertificateEr
             true => ", but to a later one: the server's own certificate must come first",
             false => "",
         },
-    }
-}
-
-/// Reads a regular file, at most [`MAX_BYTES`] of it. Opening a pipe would block.
-fn read(path: &Path) -> io::Result<Vec<u8>> {
-    if !std::fs::metadata(path)?.is_file() {
-        return Err(io::Error::other("it is not a regular file"));
-    }
-    let mut bytes = Vec::new();
-    File::open(path)?
-        .take(MAX_BYTES + 1)
-        .read_to_end(&mut bytes)?;
-    match bytes.len() as u64 > MAX_BYTES {
-        true => Err(io::Error::other("it has more than 1 MiB")),
-        false => Ok(bytes),
     }
 }

@@ -222,11 +222,19 @@ fn files_that_are_missing_too_large_or_open_to_others_are_refused() {
     fs::remove_file(path("key.pem")).unwrap();
     expect("at: cannot read the key key.pem: No such file or directory (os error 2)");
     fs::write(path("cert.pem"), chain.repeat((1 << 20) / chain.len() + 1)).unwrap();
-    expect("at: cannot read cert.pem: it has more than 1 MiB");
+    expect("at: cannot read cert.pem: it has more than 1MiB, the most that is read of it");
     fs::remove_file(path("cert.pem")).unwrap();
     expect("at: cannot read cert.pem: No such file or directory (os error 2)");
     fs::create_dir(path("cert.pem")).unwrap();
-    expect("at: cannot read cert.pem: it is not a regular file");
+    expect(
+        "at: cannot read cert.pem: it is a directory; allowed is a regular file, which a reload can read again: write the content to a file and name that one",
+    );
+    fs::remove_dir(path("cert.pem")).unwrap();
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mkfifoat(rustix::fs::CWD, path("cert.pem"), mode).unwrap();
+    expect(
+        "at: cannot read cert.pem: it is a pipe; allowed is a regular file, which a reload can read again: write the content to a file and name that one",
+    );
     let none = TlsSettings {
         certificates: Vec::new(),
         ..files.settings()

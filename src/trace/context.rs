@@ -4,10 +4,13 @@
 //! A field that does not follow the Recommendation counts as absent, and so does one
 //! that comes more than once. Sections are those of the Recommendation.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use http::header::GetAll;
 use http::{HeaderMap, HeaderName, HeaderValue};
+
+use crate::client_tokens::redact;
 
 /// `traceparent` (§3.2).
 pub(crate) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
@@ -162,8 +165,8 @@ fn hexadecimal(digits: &[u8]) -> Option<u128> {
 }
 
 /// The `tracestate` of a request with a valid `traceparent`, its lines joined. Members
-/// that do not fit into 512 bytes are left out from the end; with a malformed member,
-/// the whole is left out (§3.3.1).
+/// that do not fit into 512 bytes are left out from the end; with a malformed member, and
+/// with a client token or a key of the provider, the whole is left out (§3.3.1).
 pub(crate) fn state_of(fields: &HeaderMap) -> Option<Box<str>> {
     let members = members(fields.get_all(TRACESTATE))?;
     let mut text = String::new();
@@ -177,7 +180,9 @@ pub(crate) fn state_of(fields: &HeaderMap) -> Option<Box<str>> {
         }
         text.push_str(member);
     }
-    (!text.is_empty()).then(|| text.into())
+    // It is exported and sent on, and some client may put a token or a key into it.
+    let has_secret = matches!(redact(&text, MOST_STATE), Cow::Owned(_));
+    (!text.is_empty() && !has_secret).then(|| text.into())
 }
 
 /// The members of all lines; `None` if one is malformed, or if there are too many.

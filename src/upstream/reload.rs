@@ -14,6 +14,7 @@ use super::endpoint::selection::EndpointSelection;
 use super::keys::ApiKey;
 use super::{Settings, SetupError, Upstream};
 use crate::clock::Clock;
+use crate::regular_file::{self, MAX_AUTHORITIES};
 
 impl Upstream {
     /// The upstream that follows `before`: the same one with other settings, or
@@ -171,5 +172,5 @@ pub(super) fn selection(settings: &Settings) -> Arc<Mutex<EndpointSelection>> {
 /// cannot be read is reported when it is used.
 pub(super) fn authorities(settings: &Settings) -> Option<Vec<u8>> {
     let path: &Path = settings.connections.ca_file.as_deref()?;
-    std::fs::read(path).ok()
+    regular_file::read(path, MAX_AUTHORITIES).ok()
 }

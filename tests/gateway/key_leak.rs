@@ -209,6 +209,82 @@ async fn keys_are_only_in_upstream_requests() {
     }
 }
 
+/// Percent-encoded whole, with digits in either case.
+fn percent_encoded(text: &str) -> String {
+    let bytes = text.bytes().enumerate();
+    bytes
+        .map(|(at, byte)| match at % 2 {
+            0 => format!("%{byte:02x}"),
+            _ => format!("%{byte:02X}"),
+        })
+        .collect()
+}
+
+#[tokio::test]
+async fn a_key_that_a_client_sends_in_a_url_is_not_shown() {
+    let upstream = Upstream::start();
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let keys = |text: &str| {
+        std::fs::write(path("keys"), text).unwrap();
+        let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        std::fs::set_permissions(path("keys"), private).unwrap();
+    };
+    keys(KEY);
+    for format in ["log", "combined"] {
+        let config = format!(
+            "[upstream]\napi_keys_file = {:?}\n[log]\nformat = \"json\"\n\
+             [log.access]\nenabled = true\nformat = \"{format}\"\nfields = [\"method\", \"path\", \"query\", \"plain_query\", \"status\"]\n\
+             [[route]]\nname = \"plain\"\npath = \"/plain/{{rest:*}}\"\nquery = \"any\"\nheaders = \"all\"\ncache = {{ mode = \"respect\" }}\n\
+             [[route]]\nname = \"token\"\npath = \"/tokens/{{ticker}}\"\nparams.ticker = {{ type = \"ticker\" }}\ncache = {{ mode = \"off\" }}\n",
+            path("keys")
+        );
+        std::fs::write(path("proxy.toml"), config).unwrap();
+        let file = path("proxy.toml").display().to_string();
+        let (process, public, admin) = Process::before(&upstream, &["--config", &file], &[]);
+        let mut shown = Vec::new();
+        for key in [KEY, OTHER] {
+            keys(key);
+            let mut control = Client::connect(admin).await;
+            let reloaded = control.request("POST", "/reload", &[]).await;
+            assert_eq!(reloaded.status, 200, "{}", reloaded.text());
+            let encoded = percent_encoded(key);
+            for reply in [Reply::json("{}"), Reply::status(500, "{}")] {
+                upstream.always(reply);
+                for target in [
+                    format!("/nowhere/{key}"),
+                    format!("/tokens/{key}"),
+                    format!("/tokens/a?api_key={key}"),
+                    format!("/plain/{encoded}/b"),
+                    format!("/plain/a?api_key={encoded}&b={key}"),
+                ] {
+                    let fields = [("referer", &*target), ("user-agent", key)];
+                    let mut client = Client::connect(public).await;
+                    client.request("GET", &target, &fields).await;
+                    client.request(key, "/plain/a", &fields).await;
+                }
+                // What is refused before it is parsed.
+                let mut client = Client::connect(public).await;
+                client
+                    .send(&format!("GET /{key}\u{1} HTTP/1.1\r\n\r\n"))
+                    .await;
+                client.rest().await;
+            }
+            for target in ["/status", "/metrics", "/history"] {
+                shown.extend(control.get(target).await.bytes());
+            }
+        }
+        process.signal(rustix::process::Signal::TERM);
+        let left = process.wait();
+        search("/status, /metrics or /history", &shown);
+        search("standard output", left.out.as_bytes());
+        search("standard error", left.errors.as_bytes());
+        let log = left.out + &left.errors;
+        assert!(log.matches("[key]").count() >= 40, "{log}");
+        assert!(String::from_utf8_lossy(&shown).contains("/tokens/[key]"));
+    }
+}
+
 #[test]
 fn keys_that_cannot_be_used_are_not_shown() {
     for bad in [

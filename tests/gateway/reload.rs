@@ -1,5 +1,6 @@
 //! Reloading: what a new configuration changes, and what it leaves alone.
 
+mod hanging;
 mod process;
 
 use std::sync::Arc;

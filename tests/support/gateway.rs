@@ -296,7 +296,7 @@ pub(crate) struct Gateway {
     server: Option<Server>,
     servers: Vec<SandboxServer>,
     clock: Clock,
-    source: SharedSource,
+    pub(crate) source: SharedSource,
     /// The files of its certificate, where clients use TLS.
     _certificate: Option<TempDir>,
 }

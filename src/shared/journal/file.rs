@@ -11,12 +11,9 @@ use super::record::RecordUid;
 use crate::portable::bytes::{Reader, put_record, take_record};
 use crate::portable::codec::CheckedPosition;
 use crate::shared::allowance::ProcessId;
-use crate::state_dir::{BootId, DirectoryId, file_options};
+use crate::state_dir::{BootId, DirectoryId, JOURNAL, file_options};
 
 const HEAD: [u8; 17] = *b"ordgate-journal-5";
-
-/// The name of the file.
-const FILE: &str = "journal";
 
 /// What the file says.
 #[derive(Debug, PartialEq, Eq)]
@@ -33,7 +30,7 @@ pub(super) enum PositionFile {
 
 /// Its path.
 pub(super) fn path(directory: &Path) -> PathBuf {
-    directory.join(FILE)
+    directory.join(JOURNAL)
 }
 
 /// Reads the file of the directory with this identity, if that is known. `now` is the time

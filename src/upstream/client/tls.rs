@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::{ClientConfig, RootCertStore};
 
+use crate::regular_file::{self, MAX_AUTHORITIES};
 use crate::upstream::Settings;
 use crate::upstream::client::connector::NoClientCertificate;
 
@@ -22,7 +23,7 @@ pub enum TlsError {
         /// The file.
         path: PathBuf,
         /// Why it cannot be read.
-        error: rustls::pki_types::pem::Error,
+        error: pem::Error,
     },
     /// `ca_file` has no usable certificate.
     #[error("{key} {path}: it holds no certificate that can be used", path = path.display())]
@@ -61,8 +62,9 @@ pub(crate) fn config(settings: &Settings) -> Result<ClientConfig, TlsError> {
             path: path.to_owned(),
             error,
         };
-        let certificates = CertificateDer::pem_file_iter(path).map_err(failed)?;
-        let certificates = certificates
+        let text = regular_file::read(path, MAX_AUTHORITIES);
+        let text = text.map_err(|error| failed(pem::Error::Io(error.into())))?;
+        let certificates = CertificateDer::pem_slice_iter(&text)
             .collect::<Result<Vec<_>, _>>()
             .map_err(failed)?;
         let (added, _ignored) = roots.add_parsable_certificates(certificates);

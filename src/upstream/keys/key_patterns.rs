@@ -6,6 +6,7 @@ use http::HeaderValue;
 use zeroize::Zeroizing;
 
 use super::api_key::{ApiKey, sealed};
+use crate::hidden_keys::HiddenKeys;
 use crate::log_writer::LogInterval;
 
 impl ApiKey {
@@ -125,6 +126,11 @@ fn pair(one: u8, two: u8) -> usize {
 }
 
 impl KeyPatterns {
+    /// Hides them in everything that is shown.
+    pub(super) fn hide(&self) -> HiddenKeys {
+        HiddenKeys::hide(self.all.iter().map(|pattern| pattern.text.clone()))
+    }
+
     /// A pattern that `bytes` contain, if any.
     pub(crate) fn find(&self, bytes: &[u8]) -> Option<&KeyPattern> {
         let mut start = 0;

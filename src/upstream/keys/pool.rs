@@ -12,6 +12,7 @@ use super::key_patterns::KeyPatterns;
 use super::refusals::{KeyCheckResult, Refusals};
 use super::suspension::{Suspension, SuspensionReason};
 use crate::clock::Moment;
+use crate::hidden_keys::HiddenKeys;
 use crate::log_writer::LogInterval;
 use crate::sync::lock;
 use crate::upstream::admission::budget::BudgetEntry;
@@ -30,6 +31,8 @@ pub(super) struct KeyPool {
     pub(super) withdrawn: Vec<(Moment, Arc<PooledKey>)>,
     /// What to search responses for, so that no key is passed on.
     pub(super) patterns: Arc<KeyPatterns>,
+    /// Keeps the same out of everything that is shown.
+    pub(super) _hidden: Option<HiddenKeys>,
 }
 
 /// At most this many withdrawn keys are remembered.
@@ -126,8 +129,10 @@ impl KeyPool {
         let patterns = known
             .filter_map(|pooled| pooled.key.as_ref())
             .flat_map(ApiKey::patterns);
+        let patterns: KeyPatterns = patterns.collect();
         Self {
-            patterns: Arc::new(patterns.collect()),
+            _hidden: Some(patterns.hide()),
+            patterns: Arc::new(patterns),
             keys: next,
             withdrawn,
         }

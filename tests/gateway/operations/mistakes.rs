@@ -100,6 +100,11 @@ fn other_mistakes_are_reported() {
             &["check", "--upstream", "https://a..b"],
             "a..b, is neither a DNS name",
         ),
+        (
+            &["serve", "--config", "/dev/stdin"],
+            "cannot read /dev/stdin: it is a device; allowed is a regular file",
+        ),
+        (&["check", "--config", "/"], "it is a directory; allowed is"),
         (&["dance"], "dance"),
         (&[], "Usage"),
     ] {

@@ -160,3 +160,105 @@ async fn secrets_that_others_can_read_are_refused_on_reload() {
     }
     assert!(!process.errors().contains("s3cret"));
 }
+
+/// A pipe in place of a file, with nobody at its other end.
+fn pipe(path: &std::path::Path) {
+    std::fs::remove_file(path).unwrap();
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mkfifoat(rustix::fs::CWD, path, mode).unwrap();
+}
+
+#[tokio::test]
+async fn a_pipe_is_refused_at_once_at_the_start_and_by_a_reload() {
+    let upstream = Upstream::start();
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let secret = |name: &str| {
+        std::fs::write(path(name), "a-s3cret-key\n").unwrap();
+        std::fs::set_permissions(path(name), PermissionsExt::from_mode(0o600)).unwrap();
+    };
+    let file = path("proxy.toml");
+    let flags = ["--config", file.to_str().unwrap()];
+    let config = format!(
+        "[upstream]\nrequests_per_minute = 30\napi_keys_file = {:?}\n{}",
+        path("keys"),
+        route("a", "/one", "")
+    );
+    let authorities = config.replace(
+        "[upstream]",
+        &format!("[upstream]\nca_file = {:?}", path("ca.pem")),
+    );
+    std::fs::write(&file, "").unwrap();
+    pipe(&file);
+    for command in ["check", "serve"] {
+        let left = Process::run(&[command, flags[0], flags[1]], &[]);
+        assert_eq!(left.code(), Some(2), "{command}: {}", left.errors);
+        let expected = format!("cannot read {}: it is a pipe; allowed is", flags[1]);
+        assert!(
+            left.errors.contains(&expected),
+            "{command}: {}",
+            left.errors
+        );
+    }
+    std::fs::remove_file(&file).unwrap();
+    std::fs::write(&file, &config).unwrap();
+    secret("keys");
+    let (_process, public, admin) = Process::before(&upstream, &flags, &[]);
+    let budget = async || {
+        let status = Client::connect(admin).await.get("/status").await.json();
+        status["upstream"]["keys"][0]["budget"].clone()
+    };
+    let before = budget().await;
+    let reload = async || {
+        let mut client = Client::connect(admin).await;
+        client.request("POST", "/reload", &[]).await
+    };
+    std::fs::write(path("ca.pem"), "").unwrap();
+    for (name, text) in [
+        ("proxy.toml", &config),
+        ("keys", &config),
+        ("ca.pem", &authorities),
+    ] {
+        std::fs::write(&file, text).unwrap();
+        pipe(&path(name));
+        let refused = reload().await;
+        assert_eq!(refused.status, 422, "{name}: {}", refused.text());
+        let problems = refused.json()["problems"].to_string();
+        assert!(problems.contains(name), "{problems}");
+        assert!(problems.contains("it is a pipe; allowed is"), "{problems}");
+        std::fs::remove_file(path(name)).unwrap();
+        secret("keys");
+    }
+    // A truncated file is valid, and would drop every key.
+    for text in ["", "# all of it\n\n", "[upstream]\n[limit]\n"] {
+        std::fs::write(&file, text).unwrap();
+        let refused = reload().await;
+        assert_eq!(refused.status, 422, "{text:?}: {}", refused.text());
+        let problems = refused.json()["problems"].to_string();
+        assert!(
+            problems.contains("proxy.toml: the file sets no key"),
+            "{problems}"
+        );
+        let answer = Client::connect(public).await.get("/a").await;
+        assert_eq!(answer.status, 200, "the user's route stays");
+        assert_eq!(budget().await, before);
+    }
+    std::fs::write(&file, "upstream.requests_per_minute = 20\n").unwrap();
+    done(&reload().await);
+    assert_ne!(budget().await, before);
+}
+
+#[tokio::test]
+async fn a_file_without_a_key_may_stay_one() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    write(&file, "# nothing yet\n");
+    let path = file.path().display().to_string();
+    let (_process, _, admin) = Process::serve(&["--sandbox", "--config", &path], &[]);
+    let mut client = Client::connect(admin).await;
+    for text in ["", "server.workers = 1\n"] {
+        write(&file, text);
+        done(&client.request("POST", "/reload", &[]).await);
+    }
+    write(&file, "");
+    assert_eq!(client.request("POST", "/reload", &[]).await.status, 422);
+}

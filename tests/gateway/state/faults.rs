@@ -285,3 +285,31 @@ async fn a_damaged_journal_is_waited_out_and_readyz_says_so() {
         "what the API keys had spent before the start is not known, since the journal is torn";
     assert!(errors.contains(expected), "{errors}");
 }
+
+#[tokio::test]
+async fn a_lost_format_file_is_no_obstacle_to_a_start() {
+    let upstream = Upstream::start();
+    let parent = tempfile::tempdir().unwrap();
+    let path = parent.path().join("state");
+    let state = path.display().to_string();
+    let stop = |process: Process| {
+        process.signal(Signal::TERM);
+        let left = process.wait();
+        assert_eq!(left.code(), Some(0), "{}", left.errors);
+        left.errors
+    };
+    let (process, ..) = started(&upstream, &state, None);
+    stop(process);
+    // Each of the two shows that the directory is ordgate's.
+    for lost in [&["format"][..], &["format", "spent"]] {
+        for name in lost {
+            fs::remove_file(path.join(name)).unwrap();
+        }
+        let (process, _, admin, _file) = started(&upstream, &state, None);
+        let status = Client::connect(admin).await.get("/status").await.json();
+        let state = &status["state_directory"];
+        assert_eq!(state["status"], "open", "{state}");
+        let errors = stop(process);
+        assert!(errors.contains("format file is missing"), "{errors}");
+    }
+}
