@@ -156,7 +156,8 @@ pub(crate) struct Fetch {
     pub(crate) request: ClientRequest,
     /// Why it is not answered from memory.
     pub(crate) why: Forward,
-    /// The stored response that may be used once it is validated.
+    /// The selected stored response: it may be used once it is validated, or where
+    /// the upstream fails.
     pub(crate) to_validate: Option<Arc<Variant>>,
     /// Whether to send it without the client's conditions, which are then applied
     /// to the answer.

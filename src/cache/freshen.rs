@@ -9,7 +9,7 @@
 use std::time::SystemTime;
 
 use http::{
-    HeaderMap,
+    HeaderMap, StatusCode,
     header::{self, HeaderName},
 };
 
@@ -93,18 +93,21 @@ fn most_recent(initial: &[&HeaderMap], found: Vec<usize>) -> Vec<usize> {
         .collect()
 }
 
+/// Whether a 304, or the answer to a HEAD, updates this field of a stored response
+/// (§3.2).
+#[must_use]
+pub(crate) fn replaces(name: &HeaderName, update: &HeaderMap) -> bool {
+    !OF_THE_BYTES.contains(name) && *name != header::TRAILER && !hop::ends_here(name, update)
+}
+
 /// Updates the fields of a stored response from a 304, or from the 200 to a
-/// HEAD, received at the given time (§3.2). Each field of the update replaces
-/// all lines of its name, except hop-by-hop fields and those that describe the
-/// stored bytes. `Date` and `Age` become those of the update.
-pub(crate) fn freshen(stored: &mut HeaderMap, update: &HeaderMap, received: SystemTime) {
-    let replaces = |name: &HeaderName| {
-        !OF_THE_BYTES.contains(name) && *name != header::TRAILER && !hop::ends_here(name, update)
-    };
+/// HEAD (§3.2). Each field of the update replaces all lines of its name, except
+/// hop-by-hop fields and those that describe the stored bytes. `Date` and `Age`
+/// become those of the update, and are absent where it has none.
+pub(crate) fn freshen(stored: &mut HeaderMap, update: &HeaderMap) {
     stored.remove(header::AGE);
-    // RFC 9110 §6.6.1: a response without a date gets that of its receipt.
-    stored.insert(header::DATE, date::value(received));
-    for name in update.keys().filter(|name| replaces(name)) {
+    stored.remove(header::DATE);
+    for name in update.keys().filter(|name| replaces(name, update)) {
         stored.remove(name);
         for value in update.get_all(name) {
             stored.append(name, value.clone());
@@ -121,9 +124,15 @@ pub(crate) enum HeadEffect {
     Stale,
 }
 
-/// Compares a stored response with the 200 to a HEAD.
+/// Compares a stored response with the 200 to a HEAD. One of another status is of
+/// another representation, whatever its fields are.
 #[must_use]
-pub(crate) fn head_effect(stored: &HeaderMap, length: u64, head: &HeaderMap) -> HeadEffect {
+pub(crate) fn head_effect(
+    status: StatusCode,
+    stored: &HeaderMap,
+    length: u64,
+    head: &HeaderMap,
+) -> HeadEffect {
     let same = |name: HeaderName| match head.get(&name) {
         Some(received) => stored.get(&name) == Some(received),
         None => true,
@@ -132,7 +141,11 @@ pub(crate) fn head_effect(stored: &HeaderMap, length: u64, head: &HeaderMap) -> 
         said.to_str()
             .is_ok_and(|said| said.trim().parse() == Ok(length))
     });
-    if same(header::ETAG) && same(header::LAST_MODIFIED) && same_length {
+    let is_same = status == StatusCode::OK
+        && same(header::ETAG)
+        && same(header::LAST_MODIFIED)
+        && same_length;
+    if is_same {
         HeadEffect::Freshen
     } else {
         HeadEffect::Stale

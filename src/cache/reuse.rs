@@ -22,6 +22,8 @@ use super::{
 /// What of a stored response decides whether it may be reused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StoredFacts {
+    /// Whether it is itself a server error.
+    is_error: bool,
     directives: ResponseDirectives,
     lifetime: Lifetime,
     aging: Aging,
@@ -43,6 +45,7 @@ impl StoredFacts {
         Self {
             lifetime: Lifetime::of(status, headers, &governing, response_time, heuristic),
             aging: Aging::of(headers, request_time, response_time),
+            is_error: status.is_server_error(),
             directives: governing.directives,
         }
     }
@@ -61,6 +64,7 @@ impl StoredFacts {
         Self {
             lifetime: Lifetime::of(status, headers, &governing, response_time, heuristic),
             aging: Aging::restored(age, response_time),
+            is_error: status.is_server_error(),
             directives: governing.directives,
         }
     }
@@ -242,6 +246,8 @@ fn stale(
         return Some(Reuse::MaxStale);
     }
     let granted = match origin {
+        // A stored error is no better answer than the failure, whose reason is current.
+        _ if stored.is_error => None,
         Origin::Reachable => None,
         Origin::Failed => Some(bounds.failed),
         Origin::Disconnected => Some(bounds.disconnected),

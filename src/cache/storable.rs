@@ -7,7 +7,7 @@
 
 use std::time::SystemTime;
 
-use http::{HeaderMap, Method, StatusCode, Uri, header};
+use http::{HeaderMap, HeaderName, Method, StatusCode, Uri, header};
 
 use super::{
     directives::{RequestDirectives, ResponseDirectives, Scope},
@@ -137,10 +137,8 @@ pub(crate) fn storable(exchange: &Exchange<'_>) -> Result<(), NotStored> {
     // §7.3 makes responses with Set-Cookie cacheable unless the server says
     // otherwise. Many servers do not, so ordgate requires them to say that they
     // are.
-    let named = directives.private.fields().iter();
-    let mut named = named.chain(directives.no_cache.fields());
     let sets_cookie = exchange.response.contains_key(header::SET_COOKIE)
-        && !named.any(|name| *name == header::SET_COOKIE);
+        && !named_fields(directives).any(|name| *name == header::SET_COOKIE);
     let given = match exchange.set_cookie {
         SetCookie::Dropped => true,
         SetCookie::Explicit => is_for_everyone(
@@ -243,15 +241,32 @@ pub(crate) fn stored_fields(response: &HeaderMap, directives: &ResponseDirective
     let mut stored = response.clone();
     hop::strip(&mut stored);
     stored.remove(header::TRAILER);
-    for name in directives
-        .private
-        .fields()
-        .iter()
-        .chain(directives.no_cache.fields())
-    {
+    for name in named_fields(directives) {
         stored.remove(name);
     }
     stored
+}
+
+/// The fields of an answer that are not stored because `private` or `no-cache`
+/// names them. They are for the client whose request it answers, and for no other
+/// (§5.2.2.4, §5.2.2.7).
+#[must_use]
+pub(crate) fn withheld_fields(received: &HeaderMap, directives: &ResponseDirectives) -> HeaderMap {
+    let mut withheld = HeaderMap::new();
+    for name in named_fields(directives) {
+        let is_passed_on = *name != header::TRAILER && !hop::ends_here(name, received);
+        // Both directives may name it.
+        if is_passed_on && !withheld.contains_key(name) {
+            let values = received.get_all(name).iter().cloned();
+            withheld.extend(values.map(|value| (name.clone(), value)));
+        }
+    }
+    withheld
+}
+
+fn named_fields(directives: &ResponseDirectives) -> impl Iterator<Item = &HeaderName> {
+    let (private, no_cache) = (&directives.private, &directives.no_cache);
+    private.fields().iter().chain(no_cache.fields())
 }
 
 #[cfg(test)]

@@ -149,6 +149,10 @@ impl Moment<'_> {
             ),
             (error && trouble.is_none(), "RFC 5861 §4: there is no error"),
             (
+                error && response.status >= 500,
+                "§4.2.4: an error is no better than the failure",
+            ),
+            (
                 error
                     && match (request.sie, response.sie) {
                         (Some(limit), _) | (None, Some(limit)) => !within(Some(limit)),

@@ -205,6 +205,15 @@ pub fn strong_date(headers: &HeaderMap) -> Option<SystemTime> {
     (date::since(modified, made) >= CLEARLY_LATER).then_some(modified)
 }
 
+/// Whether a 304 may be about a stored response of this status. A 304 stands for a
+/// 200 (§15.4.5), and an origin ignores the conditions of a request that it would
+/// answer otherwise (§13.2.1). An error with the same entity tag as the 200, as
+/// some origins send it, would otherwise be confirmed for as long as the tag stays.
+#[must_use]
+pub(crate) fn can_be_validated(status: StatusCode) -> bool {
+    status == StatusCode::OK
+}
+
 /// The most entity tags that one request carries.
 const MAX_TAGS: usize = 16;
 

@@ -10,11 +10,12 @@
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, ORIGIN, SET_COOKIE, USER_AGENT};
+use http::header::{AUTHORIZATION, DATE, ORIGIN, SET_COOKIE, USER_AGENT};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use super::bytes::{Reader, put_bytes};
 use super::codec::{MOST_BODY, body, put_body, put_span, span};
+use crate::cache::date;
 use crate::cache::directives::Scope;
 use crate::cache::encodings::Encodings;
 use crate::cache::reuse::StoredFacts;
@@ -68,9 +69,14 @@ impl KeptVariant {
             return None;
         }
         let (initial_age, received) = facts.aging().parts();
+        let mut fields = variant.fields.clone();
+        if variant.is_dated_here {
+            // The lifetime does not count from it.
+            fields.remove(DATE);
+        }
         let kept = Self {
             status: variant.status,
-            fields: variant.fields.clone(),
+            fields,
             nominated: variant.nominated.clone(),
             secondary: variant.secondary.clone(),
             received: time_of(received),
@@ -97,15 +103,22 @@ impl KeptVariant {
     /// The variant as it is stored in memory, given when it was received by the clock of
     /// this process.
     pub(crate) fn restore(self, targets: &TargetList, received: SystemTime) -> Variant {
+        let reuse = self.facts(targets, received);
+        let mut fields = self.fields;
+        let is_dated_here = !fields.contains_key(DATE);
+        if is_dated_here {
+            fields.insert(DATE, date::value(received));
+        }
         Variant {
-            reuse: self.facts(targets, received),
+            reuse,
             status: self.status,
-            fields: self.fields,
+            fields,
             body: self.body,
             encodings: Encodings::allowed(self.is_encodable),
             nominated: self.nominated,
             secondary: self.secondary,
             received,
+            is_dated_here,
             is_personal: false,
         }
     }
@@ -202,9 +215,49 @@ pub(crate) fn read(from: &mut Reader<'_>) -> Option<Vec<KeptVariant>> {
 
 #[cfg(test)]
 mod tests {
-    use http::header::VARY;
+    use http::header::{EXPIRES, VARY};
 
     use super::*;
+
+    /// Its lifetime counts from its receipt, not from the date that was added to it.
+    #[test]
+    fn a_variant_that_came_without_a_date_is_fresh_until_it_expires() {
+        let second = |n: u64| SystemTime::UNIX_EPOCH + Duration::from_secs(2_000_000_000 + n);
+        let received = second(0) + Duration::from_millis(750);
+        let mut fields = HeaderMap::new();
+        fields.insert(EXPIRES, date::value(second(60)));
+        let targets = TargetList::default();
+        let reuse =
+            StoredFacts::restored(StatusCode::OK, &fields, &targets, Duration::ZERO, received);
+        fields.insert(DATE, date::value(received));
+        let variant = Variant {
+            status: StatusCode::OK,
+            nominated: Nominated::of(&fields),
+            fields,
+            body: Bytes::new(),
+            encodings: Encodings::default(),
+            secondary: SecondaryKey::default(),
+            reuse,
+            received,
+            is_dated_here: true,
+            is_personal: false,
+        };
+        let kept = KeptVariant::of(&variant, &targets, Duration::ZERO, received, |_| 0).unwrap();
+        assert_eq!(kept.fields.get(DATE), None);
+        // As the clock of another process may tell it.
+        for drift in [0, 20] {
+            let received = received - Duration::from_millis(drift);
+            let restored = kept.clone().restore(&targets, received);
+            assert!(restored.is_dated_here);
+            assert_eq!(restored.fields, variant.fields);
+            let end = second(60);
+            assert!(!restored.reuse.is_fresh(end), "{drift}");
+            assert!(
+                restored.reuse.is_fresh(end - Duration::from_millis(1)),
+                "{drift}"
+            );
+        }
+    }
 
     #[test]
     fn fields_that_may_have_secrets_are_not_written() {

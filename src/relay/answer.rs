@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, DATE, HeaderValue};
+use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, StatusCode};
 use http_body::Body as _;
 use http_body_util::BodyExt;
@@ -14,9 +14,10 @@ use super::content_length::content_length;
 use super::pump::{AHEAD, Pump, Storing};
 use super::serve::{finish, response, serve_in_progress};
 use super::shared::{Announced, InProgress};
+use super::storing::{for_requester, pass_on, withheld};
 use super::{ExchangeRecord, Fetch, NAME, Relay, RelayAnswer, RelayResult, forwarded};
+use crate::cache::hop;
 use crate::cache::reuse::Origin;
-use crate::cache::{date, hop};
 use crate::collapse::Lead;
 use crate::reason::Reason;
 use crate::route::{HeaderMode, Route};
@@ -50,10 +51,6 @@ impl Fetch {
         };
         self.update_others(relay, route, status, &fields, times.sequence)
             .await;
-        // RFC 9110 §6.6.1: a response without a date gets that of its receipt.
-        fields
-            .entry(DATE)
-            .or_insert_with(|| date::value(times.received));
         hop::add_via(&mut fields, answer.head.version, NAME);
         match typed {
             true => match self.read_typed(relay, route, status, answer).await {
@@ -101,7 +98,7 @@ impl Fetch {
         &self,
         relay: &Arc<Relay>,
         route: &Route,
-        (status, fields): (StatusCode, HeaderMap),
+        (status, mut fields): (StatusCode, HeaderMap),
         answer: StreamedAnswer,
         length: Option<u64>,
         times: ExchangeRecord,
@@ -130,6 +127,7 @@ impl Fetch {
         }
         let mut pump = Pump::new(stream, body, length, min_rate, permit, upstream);
         if !is_stored {
+            pass_on(&mut fields, times.received);
             return Ok(self.pass(relay, route, (status, fields), pump, length, is_events));
         }
         // A small body is already there. Where a stale response could be sent if
@@ -180,7 +178,14 @@ impl Fetch {
             lead.announce(announced.clone());
         }
         let request = &self.request;
-        let response = serve_in_progress(relay, route, &begun, request, outcome, times.received);
+        let own = for_requester(&begun.variant, &withheld(&begun.variant, &fields));
+        let own = own.map(|variant| InProgress {
+            variant,
+            stream: begun.stream.clone(),
+            ..*begun
+        });
+        let answered = own.as_ref().unwrap_or(&begun);
+        let response = serve_in_progress(relay, route, answered, request, outcome, times.received);
         let settings = relay.upstreams.get(route.upstream.number).settings();
         let as_get = || (self.as_get(request.fields.clone()), relay.clone());
         let ((own, at), (given_up, at_given_up)) = (as_get(), as_get());
@@ -218,7 +223,6 @@ impl Fetch {
         length: Option<u64>,
         is_endless: bool,
     ) -> RelayAnswer {
-        hop::strip(&mut fields);
         let outcome = forwarded(self.why, Some(status), false, false);
         finish(relay, route, &mut fields, &self.request.key, outcome);
         // No byte has been read yet, so the beginning is there.

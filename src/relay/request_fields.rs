@@ -13,7 +13,7 @@ use super::{Fetch, Relay};
 use crate::cache::hop;
 use crate::cache::policy::Mode;
 use crate::cache::status::Forward;
-use crate::cache::validator::make_conditional;
+use crate::cache::validator::{can_be_validated, make_conditional};
 use crate::cache::variant::Variant;
 use crate::route::{HeaderMode, Route};
 
@@ -63,32 +63,36 @@ impl Fetch {
         if unconditional {
             return plain(without_conditions(fields));
         }
-        let others = self.variants_of_same_coding(relay, route);
+        let others = self.variants_to_validate(relay, route);
         let no_match = self.to_validate.is_none();
         let none_to_validate = others.is_empty() || self.why != Forward::VaryMiss;
         if no_match && (none_to_validate || has_conditions(&fields)) {
             // The client's own conditions go up.
             return plain(fields);
         }
-        let chosen = self.to_validate.as_ref().map(|chosen| &chosen.fields);
+        let chosen = self.validated().map(|chosen| &chosen.fields);
         let validates = make_conditional(&mut fields, chosen, others.iter().map(|v| &v.fields));
         RequestFields { fields, validates }
     }
 
-    /// The stored responses whose validators may go up: those whose request had
-    /// the same `accept-encoding`, if they vary by it. Some origins (nginx) give
-    /// all codings one ETag. They would confirm the plain response, and no client
-    /// would get a compressed one any more.
-    pub(super) fn variants_of_same_coding(
-        &self,
-        relay: &Relay,
-        route: &Route,
-    ) -> Vec<Arc<Variant>> {
+    /// The selected stored response, if a 304 may be about it. Another, such as a
+    /// stored error, is not validated but fetched again.
+    pub(super) fn validated(&self) -> Option<&Arc<Variant>> {
+        let chosen = self.to_validate.as_ref();
+        chosen.filter(|chosen| can_be_validated(chosen.status))
+    }
+
+    /// The stored responses whose validators may go up: those that a 304 may be
+    /// about, and whose request had the same `accept-encoding`, if they vary by it.
+    /// Some origins (nginx) give all codings one ETag. They would confirm the plain
+    /// response, and no client would get a compressed one any more.
+    pub(super) fn variants_to_validate(&self, relay: &Relay, route: &Route) -> Vec<Arc<Variant>> {
         let sent = self.request.forwarded_fields(relay, route);
         let variants = relay.cache.variants(&self.request.key).unwrap_or_default();
         let same = |variant: &&Arc<Variant>| {
             let (nominated, secondary) = (&variant.nominated, &variant.secondary);
-            nominated.agrees_on(&ACCEPT_ENCODING, secondary, &sent)
+            can_be_validated(variant.status)
+                && nominated.agrees_on(&ACCEPT_ENCODING, secondary, &sent)
         };
         variants.iter().filter(same).cloned().collect()
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONTENT_ENCODING, HeaderName, HeaderValue};
+use http::header::{AUTHORIZATION, CONTENT_ENCODING, DATE, HeaderName, HeaderValue};
 use http::{HeaderMap, Method, StatusCode};
 
 use super::sent::is_overridden;
@@ -14,17 +14,18 @@ use crate::cache::directives::{RequestDirectives, ResponseDirectives};
 use crate::cache::encodings::Encodings;
 use crate::cache::freshness::Heuristic;
 use crate::cache::policy::Mode;
-use crate::cache::storable::{Exchange, SetCookie, storable, stored_fields};
+use crate::cache::storable::{Exchange, SetCookie, storable, stored_fields, withheld_fields};
 use crate::cache::variant::Variant;
 use crate::cache::vary::Nominated;
-use crate::cache::{hop, reuse};
+use crate::cache::{date, hop, reuse};
 use crate::route::{HeaderMode, Route};
 use crate::trace;
 use crate::trace::span::SpanKind;
 use crate::wire::Body;
 
 impl Fetch {
-    /// What would be stored of an answer, and whether it may be stored.
+    /// What would be stored of an answer, and whether it may be stored. `fields` are
+    /// as received: a `date` that they lack is added to what is stored.
     pub(super) fn prepare_variant(
         &self,
         relay: &Relay,
@@ -57,15 +58,21 @@ impl Fetch {
             && !fields.contains_key(CONTENT_ENCODING)
             && !governing.directives.no_transform
             && !ResponseDirectives::of(fields).no_transform;
+        let is_dated_here = !fields.contains_key(DATE);
+        let mut stored = compact(&stored_fields(fields, &governing.directives));
+        if is_dated_here {
+            stored.insert(DATE, date::value(times.received));
+        }
         let variant = Variant {
             status,
-            fields: compact(&stored_fields(fields, &governing.directives)),
+            fields: stored,
             body,
             encodings: Encodings::allowed(is_encodable),
             secondary: secondary.unwrap_or_default(),
             nominated,
             reuse,
             received: times.received,
+            is_dated_here,
             is_personal: self.request.fields.contains_key(AUTHORIZATION),
         };
         (variant, may_store)
@@ -126,10 +133,12 @@ impl Fetch {
             self.store(relay, route, &variant, times);
             let announced = self.announcement(relay, &variant);
             let now = times.received;
-            return self.answer_from(relay, route, &variant, outcome, now, announced);
+            let own = for_requester(&variant, &withheld(&variant, fields));
+            let answered = own.as_ref().unwrap_or(&variant);
+            return self.answer_from(relay, route, answered, outcome, now, announced);
         }
         let mut answer = fields.clone();
-        hop::strip(&mut answer);
+        pass_on(&mut answer, times.received);
         finish(relay, route, &mut answer, &self.request.key, outcome);
         RelayAnswer {
             response: response(status, answer, Body::new(variant.body.clone())),
@@ -183,6 +192,32 @@ impl Fetch {
             unconditional: self.unconditional,
         }
     }
+}
+
+/// Makes the fields of an answer those of a response that is not stored.
+pub(super) fn pass_on(fields: &mut HeaderMap, received: SystemTime) {
+    hop::strip(fields);
+    // RFC 9110 §6.6.1: a response without a date gets that of its receipt.
+    fields.entry(DATE).or_insert_with(|| date::value(received));
+}
+
+/// The fields of an answer that its stored response lacks because `private` or
+/// `no-cache` names them.
+pub(super) fn withheld(variant: &Variant, received: &HeaderMap) -> HeaderMap {
+    withheld_fields(received, variant.reuse.directives())
+}
+
+/// A stored response with the fields that only the client receives whose request
+/// the upstream has answered; `None` where there are none.
+pub(super) fn for_requester(variant: &Variant, own: &HeaderMap) -> Option<Variant> {
+    if own.is_empty() {
+        return None;
+    }
+    let mut variant = variant.clone();
+    for (name, value) in own {
+        variant.fields.append(name, value.clone());
+    }
+    Some(variant)
 }
 
 /// A copy that does not keep the connection's read buffer alive.

@@ -11,10 +11,10 @@ use http::{HeaderMap, Method, StatusCode, response};
 
 use super::sent::is_overridden;
 use super::shared::Announced;
-use super::storing::compact;
+use super::storing::{compact, for_requester, withheld};
 use super::{ExchangeRecord, Fetch, Relay, RelayAnswer, forwarded};
 use crate::cache::directives::RequestDirectives;
-use crate::cache::freshen::{HeadEffect, Identified, freshen, head_effect, identify};
+use crate::cache::freshen::{HeadEffect, Identified, freshen, head_effect, identify, replaces};
 use crate::cache::invalidate;
 use crate::cache::key::Key;
 use crate::cache::policy::Mode;
@@ -34,27 +34,24 @@ impl Fetch {
         head: &response::Parts,
         times: ExchangeRecord,
     ) -> Option<RelayAnswer> {
-        let variants = self.variants_of_same_coding(relay, route);
+        let variants = self.variants_to_validate(relay, route);
         let fields: Vec<_> = variants.iter().map(|variant| &variant.fields).collect();
-        let status = Some(StatusCode::NOT_MODIFIED);
         let now = times.received;
+        let validated = self.validated();
         let unchanged = |chosen: &Arc<Variant>| {
-            let outcome = forwarded(self.why, status, false, false);
             let announced = self.announcement(relay, chosen);
-            self.answer_from(relay, route, chosen, outcome, now, announced)
+            self.answer_validated(relay, route, (chosen, &head.headers), now, false, announced)
         };
         let identified = match identify(&head.headers, &fields) {
             Identified::Stored(identified) => identified,
             Identified::Unnamed => {
-                let chosen = self.to_validate.as_ref().or(variants.last())?;
+                let chosen = validated.or(variants.last())?;
                 return Some(unchanged(chosen));
             }
             // A 304 that names another validator than the one in the request
             // still confirms the requested response (§4.3.3), but must not
             // update it (§4.3.4).
-            Identified::Other if self.to_validate.is_some() && variants.len() == 1 => {
-                return Some(unchanged(self.to_validate.as_ref()?));
-            }
+            Identified::Other if variants.len() == 1 => return validated.map(unchanged),
             Identified::Other => return None,
         };
         let update = &update(relay, &head.headers, now);
@@ -62,7 +59,7 @@ impl Fetch {
         for at in identified {
             let old = variants.get(at)?;
             let is_old = |chosen: &Arc<Variant>| Arc::ptr_eq(chosen, old);
-            let answers = answer.is_none() || self.to_validate.as_ref().is_some_and(is_old);
+            let answers = answer.is_none() || validated.is_some_and(is_old);
             let (new, stored) = self.freshen_variant(relay, route, (old, update), answers, times);
             if answers {
                 answer = Some((new, stored));
@@ -73,14 +70,40 @@ impl Fetch {
             true => self.announcement(relay, &variant),
             false => Announced::Unshared,
         };
-        let outcome = forwarded(self.why, status, stored, false);
-        let mut answer = self.answer_from(relay, route, &variant, outcome, now, announced);
-        if route.headers == HeaderMode::All && !update.contains_key(SET_COOKIE) {
-            let cookies = head.headers.get_all(SET_COOKIE).iter().cloned();
-            let fields = answer.response.headers_mut();
-            fields.extend(cookies.map(|cookie| (SET_COOKIE, cookie)));
+        let validated = (&variant, &head.headers);
+        Some(self.answer_validated(relay, route, validated, now, stored, announced))
+    }
+
+    /// An answer from a response that a 304 has validated, with the fields of the 304
+    /// that are for this client alone: those that `private` or `no-cache` names, and
+    /// cookies that are not stored.
+    fn answer_validated(
+        &self,
+        relay: &Relay,
+        route: &Route,
+        (variant, not_modified): (&Arc<Variant>, &HeaderMap),
+        now: SystemTime,
+        stored: bool,
+        announced: Announced,
+    ) -> RelayAnswer {
+        let named = withheld(variant, not_modified);
+        // A 304 says nothing of the bytes that are sent here.
+        let named = named
+            .iter()
+            .filter(|(name, _)| replaces(name, not_modified));
+        let named = named.map(|(name, value)| (name.clone(), value.clone()));
+        let mut own: HeaderMap = named.collect();
+        if !own.contains_key(SET_COOKIE) {
+            let stored: Vec<_> = variant.fields.get_all(SET_COOKIE).iter().collect();
+            let cookies = not_modified.get_all(SET_COOKIE).iter();
+            let new = cookies.filter(|cookie| !stored.contains(cookie)).cloned();
+            own.extend(new.map(|cookie| (SET_COOKIE, cookie)));
         }
-        Some(answer)
+        let own = for_requester(variant, &own);
+        let answered = own.as_ref().unwrap_or(variant);
+        let status = Some(StatusCode::NOT_MODIFIED);
+        let outcome = forwarded(self.why, status, stored, false);
+        self.answer_from(relay, route, answered, outcome, now, announced)
     }
 
     /// Replaces a stored response by a freshened one. Returns that, and whether
@@ -94,7 +117,7 @@ impl Fetch {
         times: ExchangeRecord,
     ) -> (Arc<Variant>, bool) {
         let mut fields = old.fields.clone();
-        freshen(&mut fields, update, times.received);
+        freshen(&mut fields, update);
         let freshened = |request: &HeaderMap| {
             let as_get = self.as_get(request.clone());
             let body = old.body.clone();
@@ -227,7 +250,8 @@ impl Fetch {
         sequence: PurgeSequence,
     ) -> Variant {
         let length = variant.body.len() as u64;
-        if let HeadEffect::Freshen = head_effect(&variant.fields, length, fields) {
+        let effect = head_effect(variant.status, &variant.fields, length, fields);
+        if effect == HeadEffect::Freshen {
             let now = relay.clock.wall(relay.clock.now());
             let times = ExchangeRecord {
                 sequence,
@@ -235,7 +259,7 @@ impl Fetch {
                 received: now,
             };
             let mut new_fields = variant.fields.clone();
-            freshen(&mut new_fields, &update(relay, fields, now), now);
+            freshen(&mut new_fields, &update(relay, fields, now));
             let as_get = self.as_get(self.request.fields.clone());
             let (status, body) = (variant.status, variant.body.clone());
             let new = as_get.prepare_variant(relay, route, status, &new_fields, body, times);

@@ -85,6 +85,30 @@ fn lifetimes() {
     }
 }
 
+/// Without a `Date`, nothing is fresh beyond its `Expires`, in whatever part of a
+/// second it has arrived.
+#[test]
+fn without_a_date_expires_counts_from_the_receipt() {
+    let table = r#"
+        fields                         | millis | section
+        expires: noon+9                | 8250   | RFC 9110 §6.6.1, no Date
+        date: x & expires: noon+9      | 8250   | RFC 9110 §6.6.1
+        expires: noon+1                | 250    | RFC 9110 §6.6.1
+        expires: noon+0                | 0      | §5.3
+        date: noon+0 & expires: noon+9 | 9000   | §4.2.1
+        date: noon-5 & expires: noon+9 | 14000  | §4.2.1
+    "#;
+    let received = noon() + Duration::from_millis(750);
+    for [fields, millis, section] in rows(table) {
+        let headers = headers(fields);
+        let governing = TargetList::default().governing(&headers);
+        let (status, heuristic) = (StatusCode::OK, Heuristic::default());
+        let lifetime = Lifetime::of(status, &headers, &governing, received, heuristic);
+        let expected = Duration::from_millis(millis.parse().unwrap());
+        assert_eq!(lifetime.duration, expected, "{fields}: {section}");
+    }
+}
+
 #[test]
 fn ages_on_arrival() {
     // Sent five seconds before noon, answered at noon.

@@ -12,6 +12,10 @@ fn noon() -> SystemTime {
 
 /// A response that arrived at noon.
 fn stored(cache_control: &'static str, age: u64) -> StoredFacts {
+    stored_with(StatusCode::OK, cache_control, age)
+}
+
+fn stored_with(status: StatusCode, cache_control: &'static str, age: u64) -> StoredFacts {
     let mut headers = HeaderMap::new();
     headers.insert(
         header::CACHE_CONTROL,
@@ -20,7 +24,7 @@ fn stored(cache_control: &'static str, age: u64) -> StoredFacts {
     headers.insert(header::AGE, age.into());
     headers.insert(header::DATE, date::value(noon()));
     StoredFacts::of(
-        StatusCode::OK,
+        status,
         &headers,
         &TargetList::default(),
         Heuristic::default(),
@@ -137,6 +141,39 @@ fn reuse_while_the_origin_is_in_trouble() {
         };
         let found = may_reuse(&directives(request), &stored, noon(), is, &bounds);
         let case = format!("{request} | {response} aged {age} {origin}: {section}");
+        assert_eq!(text(found), expected, "{case}");
+    }
+}
+
+/// A stored error has no use as a substitute for another. What it may do without a
+/// failure of the origin, it may do with one.
+#[test]
+fn a_stored_server_error_is_not_served_in_place_of_a_failure() {
+    let table = r#"
+        status | request           | response                              | age | origin       | result          | section
+        404    |                   | max-age=60                            | 61  | Disconnected | IfError         | §4.2.4
+        499    |                   | max-age=60, stale-if-error=10         | 61  | Failed       | IfError         | RFC 5861 §4
+        500    |                   | max-age=60                            | 61  | Disconnected | stale           | §4.2.4
+        503    |                   | max-age=60                            | 61  | Failed       | stale           | RFC 5861 §4
+        503    |                   | max-age=60, stale-if-error=10         | 61  | Failed       | stale           | RFC 5861 §4
+        599    | stale-if-error=10 | max-age=60                            | 61  | Disconnected | stale           | RFC 5861 §4
+        503    | no-cache          | max-age=60                            | 0   | Disconnected | request         | §5.2.1.4
+        503    |                   | max-age=60                            | 0   | Disconnected | Fresh           | §4.2
+        503    | max-stale         | max-age=60                            | 61  | Disconnected | MaxStale        | §5.2.1.2
+        503    |                   | max-age=60, stale-while-revalidate=10 | 61  | Failed       | WhileRevalidate | RFC 5861 §3
+    "#;
+    let bounds = StaleBounds {
+        failed: Duration::from_secs(100),
+        disconnected: Duration::from_secs(100),
+    };
+    for [status, request, response, age, origin, expected, section] in rows(table) {
+        let stored = stored_with(status.parse().unwrap(), response, age.parse().unwrap());
+        let is = match origin {
+            "Failed" => Origin::Failed,
+            _ => Origin::Disconnected,
+        };
+        let found = may_reuse(&directives(request), &stored, noon(), is, &bounds);
+        let case = format!("{status} {request} | {response} aged {age} {origin}: {section}");
         assert_eq!(text(found), expected, "{case}");
     }
 }

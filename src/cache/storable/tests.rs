@@ -144,6 +144,33 @@ fn hop_by_hop_and_named_fields_are_not_stored() {
 }
 
 #[test]
+fn named_fields_are_for_the_client_whose_request_was_answered() {
+    let table = r#"
+        directives                         | fields                                   | withheld             | section
+        max-age=60                         | a: 1 & set-cookie: c                     |                      | §3.1
+        private                            | a: 1                                     |                      | §5.2.2.7, it is not stored at all
+        private="a"                        | a: 1 & b: 2                              | a: 1                 | §5.2.2.7
+        no-cache="A, Set-Cookie"           | a: 1 & set-cookie: c & set-cookie: d     | a: 1 & set-cookie: c & set-cookie: d | §5.2.2.4
+        private="a", no-cache="a, b"       | a: 1 & b: 2 & c: 3                       | a: 1 & b: 2          | §5.2.2.4
+        private="a, x-hop, te, trailer"    | connection: x-hop & x-hop: 1 & te: 1 & trailer: a |             | RFC 9110 §7.6.1
+    "#;
+    for [directives, received, expected, section] in rows(table) {
+        let case = format!("{directives} | {received}: {section}");
+        let (mut received, expected) = (fields(received), fields(expected));
+        let directives = HeaderValue::from_static(directives);
+        received.insert(header::CACHE_CONTROL, directives);
+        let directives = ResponseDirectives::of(&received);
+        let withheld = withheld_fields(&received, &directives);
+        assert_eq!(withheld, expected, "{case}");
+        let stored = stored_fields(&received, &directives);
+        assert!(
+            withheld.keys().all(|name| !stored.contains_key(name)),
+            "{case}"
+        );
+    }
+}
+
+#[test]
 fn set_cookie_follows_the_configured_rule() {
     let table = r#"
         fields                                                                          | explicit | never

@@ -97,6 +97,7 @@ fn an_answer_requested_before_a_removal_is_not_stored_after_it() {
             nominated,
             reuse: reuse::StoredFacts::of(StatusCode::OK, &fields, &targets, heuristic, now, now),
             received: now,
+            is_dated_here: false,
             fields,
         })
     };

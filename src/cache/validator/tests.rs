@@ -149,6 +149,24 @@ fn preconditions_are_evaluated_in_order() {
 }
 
 #[test]
+fn only_a_stored_200_is_validated() {
+    for (status, expected, section) in [
+        (200, true, "§15.4.5"),
+        (203, false, "§15.4.5"),
+        (204, false, "§15.4.5"),
+        (301, false, "§13.2.1"),
+        (404, false, "§13.2.1"),
+        (410, false, "§13.2.1"),
+        (500, false, "§13.2.1"),
+        (502, false, "§13.2.1"),
+        (503, false, "§13.2.1"),
+    ] {
+        let status = StatusCode::from_u16(status).unwrap();
+        assert_eq!(can_be_validated(status), expected, "{status}: {section}");
+    }
+}
+
+#[test]
 fn stored_validators_replace_the_clients_conditions() {
     let asked = |chosen: &[(HeaderName, &str)], others: &[&[(HeaderName, &str)]]| {
         let mut request = headers(&[

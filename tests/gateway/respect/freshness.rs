@@ -1,6 +1,8 @@
 //! Freshness lifetimes, and the `age` field.
 
-use super::{did, is_hit, manual, ok, plain};
+use std::time::SystemTime;
+
+use super::{did, is_hit, manual, not_modified, ok, plain};
 use crate::support::{Gateway, Reply, Upstream};
 
 /// Asks thrice: at once, a second before the end, and at the end.
@@ -156,6 +158,34 @@ async fn a_missing_date_is_added_and_a_present_one_kept() {
     let hit = gateway.get("/given/32").await;
     if is_hit(&hit) {
         assert_eq!(hit.must("date"), gateway.date(-5), "the hit has the old");
+    }
+}
+
+/// Also if it arrives in the middle of a second, of which its added date has only the
+/// beginning.
+#[tokio::test]
+async fn without_a_date_an_answer_is_fresh_until_it_expires() {
+    let upstream = Upstream::start();
+    let gateway = manual(&upstream);
+    // To three quarters of a second.
+    let now = gateway.wall().duration_since(SystemTime::UNIX_EPOCH);
+    gateway.advance((1750 - u64::from(now.unwrap().subsec_millis())) % 1000);
+    let expires = |seconds| format!("expires: {}", gateway.date(seconds));
+    upstream.once("/v", ok(&[&expires(10), "etag: \"one\""], "body"));
+    let first = gateway.get("/v").await;
+    assert_eq!(first.must("date"), gateway.date(0));
+    let only = [("cache-control", "only-if-cached")];
+    for next in [expires(20), expires(30)] {
+        gateway.advance(9249);
+        assert!(is_hit(&gateway.get("/v").await));
+        gateway.advance(1);
+        assert_eq!(gateway.request("GET", "/v", &only).await.status, 504);
+        // A 304 without a date counts in the same way.
+        gateway.advance(750);
+        upstream.once("/v", not_modified(&[&next, "etag: \"one\""]));
+        let asked = gateway.get("/v").await;
+        assert_eq!(did(&asked), "fwd=stale; fwd-status=304; stored");
+        assert_eq!(asked.must("date"), gateway.date(0));
     }
 }
 
