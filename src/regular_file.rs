@@ -19,7 +19,7 @@ pub(crate) const MAX_AUTHORITIES: u64 = 4 << 20;
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     /// The system refuses.
-    #[error("{0}")]
+    #[error(transparent)]
     Io(#[from] io::Error),
     /// It is not a regular file.
     #[error(
