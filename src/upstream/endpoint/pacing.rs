@@ -29,6 +29,8 @@ const PARTS: u64 = 10;
 const PART: Duration = Duration::from_millis(200);
 /// Fewer recent outcomes show no rate.
 const LEAST_OUTCOMES: u32 = 8;
+/// Nor do fewer answers.
+const LEAST_ANSWERS: u32 = 4;
 /// Nor do rejections of less than one in this many.
 const LEAST_SHARE: u32 = 4;
 /// The first pace, as a share of the rate of the answers before; it falls to this share
@@ -42,8 +44,10 @@ const RISE: f64 = 0.05;
 const RISE_SHARE: f64 = 0.01;
 /// So many times faster it rises before the first rejection.
 const QUICKLY: f64 = 10.0;
-/// The slowest pace, in requests per second.
+/// The slowest pace, in requests per second,
 const SLOWEST: f64 = 0.2;
+/// and the slowest that is tried: it would take too long to see whether it helps.
+const SLOWEST_TRIED: f64 = 1.0;
 /// The number of outcomes by which a pace is judged.
 const ROUND: u32 = 24;
 /// It does not help if so many of them are rejections: of a quarter, fewer would hardly
@@ -196,9 +200,12 @@ impl Pacing {
         if measured < LEAST_MEASURED {
             return true;
         }
+        if answered < LEAST_ANSWERS {
+            return false;
+        }
         let rate = f64::from(answered) / measured.as_secs_f64();
         let mut pace = Pace {
-            rate: (rate * CUT).max(SLOWEST),
+            rate: (rate * CUT).max(SLOWEST_TRIED),
             next: now,
             fell: now,
             used: now,
@@ -227,7 +234,7 @@ impl Pacing {
         let fails = pace.rejected >= too_many;
         if rejected && pace.is_confirmed {
             pace.has_fallen = true;
-            pace.lower(CUT, now);
+            pace.lower(CUT, SLOWEST, now);
         }
         if !fails && pace.outcomes < ROUND {
             return;
@@ -244,7 +251,7 @@ impl Pacing {
             self.vain_for = (self.vain_for * 2).clamp(NO_PACE, MOST_NO_PACE);
             self.vain_until = now + self.vain_for;
         } else if !pace.is_confirmed {
-            pace.lower(NEXT, now);
+            pace.lower(NEXT, SLOWEST_TRIED, now);
         }
     }
 
@@ -285,8 +292,8 @@ impl Pace {
         Duration::from_secs_f64(1.0 / self.rate)
     }
 
-    fn lower(&mut self, share: f64, now: Moment) {
-        self.rate = (self.rate * share).max(SLOWEST);
+    fn lower(&mut self, share: f64, slowest: f64, now: Moment) {
+        self.rate = (self.rate * share).max(slowest);
         self.fell = now;
         self.next = self.next.max(now + self.interval());
     }

@@ -167,7 +167,8 @@ impl EndpointPermit {
             let now = self.endpoint.clock.now();
             let mut state = self.endpoint.state();
             state.order.answered(sent.number);
-            if !status.is_server_error() && status != StatusCode::TOO_MANY_REQUESTS {
+            let is_rejected = status == StatusCode::TOO_MANY_REQUESTS;
+            if !self.is_probe && !is_rejected && !status.is_server_error() {
                 state.pacing.answered(sent.at, now);
             }
         }
