@@ -36,6 +36,7 @@ use ledger::{
     Epoch, ForkCheck, LedgerBounds, LedgerUpdate, Observation, ObservationResult, RequestStart,
 };
 pub(crate) use ledger::{KnownBlocks, KnownRun, MOST_RUNS};
+pub(crate) use settings::STANDBYS_SELDOM;
 pub use settings::{LookAhead, Settings, TipSource};
 pub(crate) use stamp::ChainStamp;
 pub(crate) use tip::TipSnapshot;

@@ -20,6 +20,7 @@ mod kinds;
 mod log;
 mod pattern;
 mod print;
+mod probe_interval;
 mod problem;
 mod reference;
 mod routes;

@@ -62,6 +62,10 @@ impl LookAhead {
     }
 }
 
+/// Standby endpoints are probed so many times less often than the active one while they
+/// are healthy.
+pub(crate) const STANDBYS_SELDOM: u32 = 3;
+
 /// How an indexer's tip is probed.
 #[derive(Clone, Debug, Serialize)]
 pub struct TipSource {

@@ -65,7 +65,8 @@ keys! {
         /// Where each indexer of the upstream reports its tip: [chain.tip.NAME].
         ///
         /// "ordinals" and "runes" are there by default. These requests come first in the
-        /// upstream's budget, which keeps up to a quarter for them.
+        /// upstream's budget, which keeps up to a quarter for them. Where they would be
+        /// more, `every` is so much longer, and a warning says how long.
         tip: Vec<NamedTable<TipKeys>> = named("") => Vec::new();
     }
 }

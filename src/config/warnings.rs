@@ -1,11 +1,9 @@
 //! Warnings about configurations that are valid and probably not intended.
 
 use std::collections::HashSet;
-use std::time::Duration;
 
 use super::Config;
-use crate::cache::policy::Mode;
-use crate::route::{HeaderMode, Methods, Route};
+use crate::route::{HeaderMode, Methods};
 use crate::shared::engine::server::EngineUrl;
 use crate::telemetry::otlp::CollectorSettings;
 use crate::units;
@@ -58,6 +56,7 @@ impl Config {
             let with_keys = settings.sends_keys(!keys.of(settings).is_empty());
             self.warn_of_upstream(number, settings, with_keys, &mut warnings);
         }
+        self.warn_of_probes(keys, &mut warnings);
         self.warn_of_rates(keys, &mut warnings);
         self.warn_of_many_keys(keys, &mut warnings);
         self.warn_of_replicas(keys, &mut warnings);
@@ -124,24 +123,22 @@ impl Config {
                 key("max_in_flight")
             ));
         }
-        let probes = self.probes_each_minute(number);
-        let all = settings.rates(with_keys).per_minute.limit();
-        let replicas = self
-            .shared
-            .as_ref()
-            .map_or(1, |shared| shared.replicas.get());
-        let budget = all.map(|budget| budget / replicas);
-        let of = match replicas {
-            1 => key("requests_per_minute"),
-            _ => format!(
-                "a replica's part of {} ({} by {replicas})",
-                key("requests_per_minute"),
-                all.unwrap_or_default()
-            ),
-        };
-        if let Some(budget) = budget.filter(|budget| probes > budget / 4) {
+    }
+
+    /// Warns of tips that are read less often than is configured.
+    fn warn_of_probes(&self, keys: &ProviderKeys, warnings: &mut Vec<String>) {
+        for found in self.too_many_probes(keys) {
+            let tips = self.chain.tips.iter();
+            let tips = tips
+                .filter(|tip| tip.path.is_some() && found.upstreams.contains(&tip.upstream))
+                .map(|tip| {
+                    let every = units::format(found.lengthen(tip.every));
+                    format!("{} every {every}", tip.name)
+                });
+            let tips = tips.collect::<Vec<_>>().join(" and ");
+            let (probes, of, budget) = (found.probes.ceil(), found.of, found.budget);
             warnings.push(format!(
-                "the tips are read {probes} times a minute, and at most a quarter of {of}, {budget}, is kept for that: when the budget is spent, tip probes fail; make chain.tip.*.every longer"
+                "the tips would be read {probes} times a minute, and at most a quarter of {of}, {budget}, is kept for that: {tips} is what is left; make chain.tip.*.every so long, or a new block is seen later than it says"
             ));
         }
     }
@@ -219,19 +216,5 @@ impl Config {
                 },
             ));
         }
-    }
-
-    /// How many requests a minute an upstream gets for the tips that routes use.
-    fn probes_each_minute(&self, upstream: u16) -> u32 {
-        let tips = self.chain.tips.iter().enumerate();
-        let used = tips.filter(|(at, tip)| {
-            let mut routes = self.routes.routes().iter();
-            let goes_by = |route: &Route| {
-                route.cache.mode == Mode::Chain && usize::from(route.cache.tip) == *at
-            };
-            tip.upstream == upstream && tip.path.is_some() && routes.any(goes_by)
-        });
-        let each = |every: Duration| (60.0 / every.as_secs_f64()).ceil() as u32;
-        used.map(|(_, tip)| each(tip.every)).sum()
     }
 }

@@ -8,12 +8,10 @@ use futures_util::future::join_all;
 use http::StatusCode;
 
 use super::height;
+use crate::chain::STANDBYS_SELDOM;
 use crate::fill::Fill;
 use crate::upstream::Upstream;
 
-/// Standby endpoints are probed so many times less often than the active one while they
-/// are healthy.
-const SELDOM: u32 = 3;
 /// The time between probes where no route has a tip.
 const EVERY: Duration = Duration::from_secs(5);
 /// The target then; any answer shows that the endpoint is up.
@@ -33,7 +31,7 @@ pub async fn watch(fill: Arc<Fill>, upstream: Arc<Upstream>, tips: Vec<u16>) {
         });
         join_all(probes).await;
         let each = match upstream.standbys_are_sound() {
-            true => SELDOM,
+            true => STANDBYS_SELDOM,
             // One that recovers should be known soon.
             false => 1,
         };

@@ -104,12 +104,13 @@ fn random() -> Result<u64, StartError> {
 /// # Errors
 /// Where the upstream cannot be called or the system has no randomness.
 pub fn gateway(
-    config: Config,
+    mut config: Config,
     keys: &ProviderKeys,
     resolver: &Resolver,
     clock: Clock,
     stand_in: Option<&Arc<dyn UpstreamClient>>,
 ) -> Result<Arc<Gateway>, StartError> {
+    config.fit_probes(keys);
     let state = OpenedState::open(&config.state, config.server.drain_timeout)?;
     let mut identity = Identity::new(state)?;
     let chain = Arc::new(Chain::new(&config.chain));
@@ -173,6 +174,7 @@ pub(super) fn after(
     keys: &ProviderKeys,
     resolver: &Resolver,
 ) -> Result<(Arc<Gateway>, ReloadReport), String> {
+    config.fit_probes(keys);
     let known = &before.fill.upstreams;
     let upstreams = Upstreams::after(known, &config.upstreams, keys, resolver, &before.clock);
     let upstreams =

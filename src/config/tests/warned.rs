@@ -24,6 +24,65 @@ fn a_budget_that_is_too_small_for_the_tips_is_warned_of() {
     assert_eq!(warnings(seldom), [""; 0]);
 }
 
+/// Probes take at most about a quarter of a budget.
+#[test]
+fn tips_are_read_less_often_with_a_small_budget() {
+    let two = "[upstream]\nurl = [\"http://127.0.0.1:1\", \"http://127.0.0.1:2\"]\n";
+    let apart = "[upstreams.runes]\nurl = \"http://127.0.0.1:2\"\n";
+    let limit = |limit: u32| format!("upstream.requests_per_minute = {limit}\n");
+    // The seconds between probes of each tip.
+    for (text, with_keys, expected) in [
+        (String::new(), true, [5, 5]),
+        (limit(96), true, [5, 5]),
+        (limit(95), true, [6, 6]),
+        (limit(60), true, [8, 8]),
+        (limit(30), true, [16, 16]),
+        (limit(30), false, [16, 16]),
+        (limit(1), true, [480, 480]),
+        (
+            limit(30) + "chain.tip.runes.every = \"1m\"\n",
+            true,
+            [9, 104],
+        ),
+        (
+            limit(30) + "chain.tip.runes.every = \"1h\"\nchain.tip.ordinals.every = \"1h\"\n",
+            true,
+            [3600, 3600],
+        ),
+        // A standby gets eight more.
+        (format!("{}{two}", limit(120)), false, [6, 6]),
+        // Upstreams share the budget of their keys.
+        (format!("{}{apart}", limit(60)), true, [8, 8]),
+        (format!("{}{apart}", limit(60)), false, [5, 5]),
+        (
+            format!("{}shared.replicas = 2\n", limit(60)),
+            true,
+            [16, 16],
+        ),
+    ] {
+        let mut config = read(&text);
+        let keys = if with_keys {
+            keys()
+        } else {
+            ProviderKeys::default()
+        };
+        config.fit_probes(&keys);
+        let every = |name: &str| {
+            let mut tips = config.chain.tips.iter();
+            tips.find(|tip| &*tip.name == name).unwrap().every.as_secs()
+        };
+        assert_eq!([every("ordinals"), every("runes")], expected, "{text}");
+        // What is left is not more.
+        assert!(
+            config
+                .warnings(&keys)
+                .iter()
+                .all(|text| !text.contains("the tips")),
+            "{text}"
+        );
+    }
+}
+
 #[test]
 fn slots_too_few_to_share_are_warned_of() {
     for (text, warned) in [

@@ -99,7 +99,9 @@ keys! {
     /// long, answers 5xx or something that is not an answer) is not asked for a while.
     ///
     /// Clients get a stale answer, or 503 with retry-after, at once. Then one request
-    /// tries the server. If it is answered, more and more follow.
+    /// tries the server. If it is answered, more and more follow. They open the breaker
+    /// again, for as long as before, if `failures` in a row fail, or `share` of twice as
+    /// many.
     pub(in crate::config) struct BreakerKeys {
         /// Whether there is a breaker.
         enabled: bool = Flag => true;
@@ -110,7 +112,8 @@ keys! {
         share: NonZeroU32 = integer(1..=100) => count(80);
         /// The time in which `share` is counted.
         window: Duration = time(MILLI, DAY) => seconds(30);
-        /// How long a server is first left alone. Each further time is twice as long.
+        /// How long a server is first left alone. The time doubles whenever the first
+        /// request after it fails.
         pause: Duration = time(MILLI, DAY) => seconds(1);
         /// The longest time that a server is left alone; at least `pause`.
         max_pause: Duration = time(MILLI, DAY) => seconds(60);

@@ -3,13 +3,17 @@
 //!
 //! While it is closed, all requests pass and their outcomes are counted. After too many
 //! failures, in a row or as a share of a window, it opens: no request passes for a
-//! pause. Then it is half-open: one trial request passes. While trials succeed, more
-//! and more pass at once, until the breaker closes; a trial that fails opens it for
-//! twice as long.
+//! pause. Then it is half-open: one trial request passes. If it fails, the breaker opens
+//! for twice as long. If it succeeds, more and more pass at once, and the trials are
+//! judged by the rule that opens a closed breaker: it must not be harder to close the
+//! breaker than to keep it closed, or a server that answers most requests would get
+//! almost none after a short outage. Trials that fail too often open it for as long as
+//! before.
 //!
-//! Invariants: while it is open nothing passes; no pause is longer than
-//! [`Settings::max_pause`]; a permit that ends without an outcome never blocks the next
-//! request.
+//! Invariants: while it is open nothing passes; until a trial has succeeded, one passes
+//! at a time; after twice [`Settings::failures`] trials, a half-open breaker closes, or
+//! opens at the next one that fails; no pause is longer than [`Settings::max_pause`]; a
+//! permit that ends without an outcome never blocks the next request.
 //!
 //! Deliberately absent: which failures are the endpoint's ([`Failure::outcome`]).
 //!
@@ -36,7 +40,7 @@ pub struct Settings {
     /// The length of the window.
     #[serde(serialize_with = "crate::units::serialize")]
     pub window: Duration,
-    /// The first pause; each further one is twice as long.
+    /// The first pause. It doubles each time that the first trial after it fails.
     #[serde(serialize_with = "crate::units::serialize")]
     pub pause: Duration,
     /// The longest pause.
@@ -45,6 +49,11 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// Whether the share of failures is too high.
+    fn is_too_many(&self, failed: u64, all: u64) -> bool {
+        failed * 100 >= all * u64::from(self.share.get())
+    }
+
     /// Those of the shipped proxy.toml.
     #[cfg(test)]
     pub(crate) fn shipped() -> Self {
@@ -98,7 +107,7 @@ impl BreakerState {
 pub(crate) enum Change {
     /// It has opened for this time.
     Opened(Duration),
-    /// A trial has failed: it has opened for this time.
+    /// Trials have failed: it has opened for this time.
     Reopened(Duration),
     Closed,
 }
@@ -108,7 +117,7 @@ pub(crate) struct Breaker {
     settings: Settings,
     state: State,
     period: u64,
-    /// How often it has opened since it was last closed.
+    /// How often its pause has begun or doubled since it was last closed.
     opened: u32,
     /// The source of jitter.
     random: fastrand::Rng,
@@ -127,9 +136,56 @@ enum State {
     HalfOpen {
         /// Trials in flight.
         in_flight: u32,
-        /// Trials that have succeeded.
-        succeeded: u32,
+        trials: Trials,
     },
+}
+
+/// The outcomes of a half-open breaker's trials.
+#[derive(Clone, Copy, Debug, Default)]
+struct Trials {
+    succeeded: u32,
+    failed: u32,
+    /// Failures since the last success.
+    in_a_row: u32,
+}
+
+/// What a half-open breaker does after a trial.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Close,
+    /// Opens for as long as before.
+    Reopen,
+    /// Opens for twice as long.
+    ReopenForLonger,
+}
+
+impl Trials {
+    fn add(&mut self, failed: bool) {
+        if failed {
+            self.failed += 1;
+            self.in_a_row += 1;
+        } else {
+            self.succeeded += 1;
+            self.in_a_row = 0;
+        }
+    }
+
+    /// Judges the trials; `None` if more are needed.
+    fn verdict(self, settings: &Settings) -> Option<Verdict> {
+        if self.succeeded == 0 {
+            return (self.failed > 0).then_some(Verdict::ReopenForLonger);
+        }
+        let most = u64::from(settings.failures.get());
+        let (succeeded, failed) = (u64::from(self.succeeded), u64::from(self.failed));
+        let all = succeeded + failed;
+        let (is_enough, fails) = (all >= most * 2, settings.is_too_many(failed, all));
+        // A success does not open it.
+        let has_failed = self.in_a_row > 0;
+        if u64::from(self.in_a_row) >= most || (has_failed && is_enough && fails) {
+            return Some(Verdict::Reopen);
+        }
+        (!fails && (is_enough || succeeded >= most)).then_some(Verdict::Close)
+    }
 }
 
 /// The number of parts of the window.
@@ -188,16 +244,12 @@ impl Breaker {
             }
             self.enter(State::HalfOpen {
                 in_flight: 0,
-                succeeded: 0,
+                trials: Trials::default(),
             });
         }
-        if let State::HalfOpen {
-            in_flight,
-            succeeded,
-        } = &mut self.state
-        {
+        if let State::HalfOpen { in_flight, trials } = &mut self.state {
             // One at first, and two more for each success.
-            if *in_flight > succeeded.saturating_mul(2) || spare {
+            if *in_flight > trials.succeeded.saturating_mul(2) || spare {
                 return Err(MOMENTARY);
             }
             *in_flight += 1;
@@ -230,36 +282,40 @@ impl Breaker {
                 window.add(part, true);
                 let (all, failed) = window.sums(part);
                 let most = self.settings.failures.get();
-                let enough = all >= u64::from(most) * 2
-                    && failed * 100 >= all * u64::from(self.settings.share.get());
-                (*in_a_row >= most || enough).then(|| Change::Opened(self.open(now)))
+                let enough = all >= u64::from(most) * 2 && self.settings.is_too_many(failed, all);
+                (*in_a_row >= most || enough).then(|| {
+                    self.opened = 1;
+                    Change::Opened(self.open(now))
+                })
             }
             (State::HalfOpen { in_flight, .. }, RequestOutcome::Unknown) => {
                 *in_flight = in_flight.saturating_sub(1);
                 None
             }
-            (
-                State::HalfOpen {
-                    in_flight,
-                    succeeded,
-                },
-                RequestOutcome::Success,
-            ) => {
+            (State::HalfOpen { in_flight, trials }, outcome) => {
                 *in_flight = in_flight.saturating_sub(1);
-                *succeeded += 1;
-                (*succeeded >= self.settings.failures.get()).then(|| {
-                    self.opened = 0;
-                    self.enter(State::Closed {
-                        in_a_row: 0,
-                        window: OutcomeWindow::default(),
-                    });
-                    Change::Closed
-                })
-            }
-            (State::HalfOpen { .. }, RequestOutcome::Failure) => {
-                Some(Change::Reopened(self.open(now)))
+                trials.add(outcome == RequestOutcome::Failure);
+                let verdict = trials.verdict(&self.settings)?;
+                Some(self.judged(verdict, now))
             }
         }
+    }
+
+    /// Ends the half-open period.
+    fn judged(&mut self, verdict: Verdict, now: Moment) -> Change {
+        match verdict {
+            Verdict::Close => {
+                self.opened = 0;
+                self.enter(State::Closed {
+                    in_a_row: 0,
+                    window: OutcomeWindow::default(),
+                });
+                return Change::Closed;
+            }
+            Verdict::Reopen => {}
+            Verdict::ReopenForLonger => self.opened = self.opened.saturating_add(1),
+        }
+        Change::Reopened(self.open(now))
     }
 
     pub(crate) fn state(&self, now: Moment) -> BreakerState {
@@ -272,13 +328,12 @@ impl Breaker {
     }
 
     fn open(&mut self, now: Moment) -> Duration {
-        let doubled = 2_u32.saturating_pow(self.opened);
+        let doubled = 2_u32.saturating_pow(self.opened.saturating_sub(1));
         let pause = self.settings.pause.saturating_mul(doubled);
         // Up to a quarter more, so that gateways whose breakers opened together do not
         // send trials together.
         let jitter = pause / 400 * self.random.u32(..100);
         let pause = (pause + jitter).min(self.settings.max_pause);
-        self.opened = self.opened.saturating_add(1);
         self.enter(State::Open { until: now + pause });
         pause
     }

@@ -259,6 +259,41 @@ async fn a_trial_that_fails_lengthens_the_pause() {
     assert_eq!(state(&gateway).await, "closed");
 }
 
+/// A server that fails often, but not often enough to open the breaker, is used again
+/// after an outage.
+#[tokio::test]
+async fn single_failures_among_trials_do_not_open_the_breaker_again() {
+    let upstream = Upstream::start();
+    let gateway = soon(&upstream);
+    open(&gateway, &upstream).await;
+    gateway.advance(2600);
+    upstream.always(Reply::json("{}"));
+    for (number, fails) in [false, true, true, false, true, false]
+        .into_iter()
+        .enumerate()
+    {
+        assert_eq!(state(&gateway).await, "half-open", "{number}");
+        let target = token(number);
+        if fails {
+            upstream.once(&target, Reply::status(500, "{}"));
+        }
+        let expected = if fails { 502 } else { 200 };
+        assert_eq!(gateway.get(&target).await.status, expected, "{number}");
+    }
+    assert_eq!(state(&gateway).await, "closed");
+    // As many in a row as open it otherwise do so here, for as long as before.
+    open(&gateway, &upstream).await;
+    gateway.advance(2600);
+    upstream.once(&token(10), Reply::json("{}"));
+    assert_eq!(gateway.get(&token(10)).await.status, 200);
+    for number in 11..14 {
+        assert_eq!(state(&gateway).await, "half-open", "{number}");
+        assert_eq!(gateway.get(&token(number)).await.status, 502);
+    }
+    let wait = is_open(&gateway.get(TOKEN).await);
+    assert!((2..=3).contains(&wait), "{wait}");
+}
+
 #[tokio::test]
 async fn client_errors_do_not_open_the_breaker() {
     let upstream = Upstream::start();

@@ -193,3 +193,54 @@ async fn max_in_flight_is_never_exceeded() {
     answer.problem();
     assert_eq!(upstream.count(), 2);
 }
+
+/// A server that answers 503 beyond a number of requests a second, whatever the number
+/// in flight: requests to it are spaced, and the breaker does not open.
+#[tokio::test]
+async fn requests_beyond_the_rate_of_a_server_wait_for_their_time() {
+    let upstream = Upstream::start();
+    let gateway = Setup::before(&upstream)
+        .config("upstream.requests_per_minute = \"unlimited\"\nupstream.retry.limit = 0")
+        .config("upstream.queue_timeout = \"20ms\"\nupstream.breaker.failures = 6")
+        .config("limit.enabled = false")
+        .manual()
+        .start();
+    let state = || gateway.status()["upstream"]["breaker"]["state"].clone();
+    let mut number = 0;
+    let mut get = async |status: u16| {
+        number += 1;
+        upstream.once(&token(number), Reply::status(status, "{}"));
+        let sent = upstream.count();
+        let answer = gateway.get(&token(number)).await;
+        (answer.status, upstream.count() - sent)
+    };
+    // Half of eight are rejected: from then on, there is a rate.
+    for step in 0..4 {
+        assert_eq!(get(200).await, (200, 1), "{step}");
+        gateway.advance(200);
+        let expected = if step < 3 { 502 } else { 503 };
+        assert_eq!(get(503).await, (expected, 1), "{step}");
+        if step < 3 {
+            gateway.advance(200);
+        }
+    }
+    // Four answers in 1.4 s, and four fifths of that rate: one in 437.5 ms.
+    assert_eq!(get(200).await, (503, 0));
+    gateway.advance(437);
+    assert_eq!(get(200).await, (503, 0));
+    gateway.advance(1);
+    assert_eq!(get(200).await, (200, 1));
+    assert_eq!(get(200).await, (503, 0));
+    // That helps: the breaker does not count rejections while others are answered.
+    for _ in 0..24 {
+        gateway.advance(438);
+        assert_eq!(get(200).await, (200, 1));
+    }
+    for _ in 0..2 {
+        gateway.advance(1000);
+        assert_eq!(get(503).await, (503, 1));
+        gateway.advance(1000);
+        assert_eq!(get(200).await, (200, 1));
+    }
+    assert_eq!(state(), "closed");
+}

@@ -123,6 +123,106 @@ fn a_failed_trial_lengthens_the_pause() {
     }
 }
 
+/// A breaker whose first pause has just ended, and when that is.
+fn half_open(settings: Settings) -> (Breaker, u64) {
+    let mut breaker = Breaker::new(settings, 1);
+    let pause = loop {
+        if let Some(change) = one(&mut breaker, 0, Failure) {
+            break opened(Some(change));
+        }
+    };
+    let now = u64::try_from(pause.as_millis()).unwrap() + 1;
+    (breaker, now)
+}
+
+#[test]
+fn trials_are_judged_by_the_rule_that_opens_the_breaker() {
+    // Three failures in a row, or half of six trials.
+    for (outcomes, expected) in [
+        ("-", "longer"),
+        ("+++", "closed"),
+        ("+-++", "closed"),
+        ("+--++", "closed"),
+        ("+-+-+", "closed"),
+        ("+--+--", "as long"),
+        // Half of six, but a success does not open it.
+        ("+--+-+", "half-open"),
+        ("+--+-+-", "as long"),
+        ("+--+-++", "closed"),
+        ("++---", "as long"),
+        ("+---", "as long"),
+        ("+--+", "half-open"),
+        ("++-", "half-open"),
+        ("?+?-", "half-open"),
+        ("?-", "longer"),
+    ] {
+        let (mut breaker, now) = half_open(settings());
+        let mut last = "half-open";
+        for outcome in outcomes.chars() {
+            assert_eq!(last, "half-open", "{outcomes}");
+            let outcome = match outcome {
+                '+' => Success,
+                '-' => Failure,
+                _ => Unknown,
+            };
+            last = match one(&mut breaker, now, outcome) {
+                None => "half-open",
+                Some(Change::Closed) => "closed",
+                Some(Change::Reopened(pause)) if pause >= Duration::from_secs(2) => "longer",
+                Some(Change::Reopened(_)) => "as long",
+                Some(Change::Opened(_)) => "opened",
+            };
+        }
+        assert_eq!(last, expected, "{outcomes}");
+    }
+}
+
+/// How many of 6,000 requests, ten milliseconds apart, are answered after three seconds
+/// without an answer, by a server that fails this percentage of them.
+fn answered_after_an_outage(failing: u32, seed: u64) -> (u32, u32) {
+    let mut breaker = Breaker::new(Settings::shipped(), seed);
+    let mut random = fastrand::Rng::with_seed(seed);
+    let (mut answered, mut sent) = (0, 0);
+    for step in 0..6_300 {
+        let now = at(step * 10);
+        let Ok(permit) = breaker.admit(now, false) else {
+            continue;
+        };
+        let is_up = step >= 300;
+        let succeeds = is_up && random.u32(..100) >= failing;
+        answered += u32::from(succeeds);
+        sent += u32::from(is_up);
+        let outcome = if succeeds { Success } else { Failure };
+        breaker.end(permit, outcome, now);
+    }
+    (answered, sent)
+}
+
+#[test]
+fn a_server_that_answers_most_requests_is_used_again_after_an_outage() {
+    for failing in [0, 10, 25, 40] {
+        let answered = (0..50).map(|seed| answered_after_an_outage(failing, seed).0);
+        let (sum, all): (u32, u32) = (answered.sum(), (100 - failing) * 60 * 50);
+        // Now and then several first trials fail, and each time the pause doubles.
+        assert!(sum > all * 4 / 5, "{failing} % fail: {sum} of {all}");
+    }
+}
+
+#[test]
+fn a_server_that_is_down_gets_few_requests() {
+    for seed in 0..50 {
+        let (answered, sent) = answered_after_an_outage(100, seed);
+        // One after each pause, and those double.
+        assert_eq!(answered, 0);
+        assert!(sent <= 7, "{sent}");
+    }
+    // One in twenty succeeds: at most twice ten trials follow each success.
+    for seed in 0..50 {
+        let (_, sent) = answered_after_an_outage(95, seed);
+        assert!(sent <= 200, "{sent}");
+    }
+}
+
 #[test]
 fn a_disabled_breaker_never_opens() {
     let off = Settings {
