@@ -300,7 +300,8 @@ impl StateDir {
     /// # Errors
     /// Why it would.
     pub fn check(path: &Path) -> Result<(), StateDirError> {
-        match fs::metadata(path) {
+        // Not through a symbolic link, which may lead nowhere.
+        match fs::symlink_metadata(path) {
             Err(error)
                 if matches!(
                     error.kind(),

@@ -59,10 +59,15 @@ impl KeyPositions {
     }
 }
 
+/// The most problems of a file that are listed. (The file may be no configuration at all.)
+const MOST_LISTED: usize = 100;
+
 /// Collects the problems of one file.
 pub(super) struct Problems<'s> {
     file: &'s str,
     source: &'s str,
+    /// The offset of each line.
+    lines: Vec<usize>,
     found: RefCell<Vec<(usize, String)>>,
     /// What is valid and should change.
     warnings: RefCell<Vec<(usize, String)>>,
@@ -76,6 +81,9 @@ impl<'s> Problems<'s> {
         Self {
             file,
             source,
+            lines: std::iter::once(0)
+                .chain(source.match_indices('\n').map(|(at, _)| at + 1))
+                .collect(),
             found: RefCell::default(),
             warnings: RefCell::default(),
             positions: RefCell::default(),
@@ -92,9 +100,21 @@ impl<'s> Problems<'s> {
         self.found.borrow().is_empty()
     }
 
-    /// All problems, in the order of the file.
+    /// The problems, in the order of the file.
     pub(super) fn into_list(self) -> Vec<ConfigProblem> {
-        self.located(self.found.take())
+        let mut found = self.found.take();
+        found.sort();
+        found.dedup();
+        let left_out = found.len().saturating_sub(MOST_LISTED);
+        found.truncate(MOST_LISTED);
+        let mut listed = self.located(found);
+        if let Some(last) = listed.last_mut()
+            && left_out > 0
+        {
+            last.message
+                .push_str(&format!(" (and {left_out} more problems after this one)"));
+        }
+        listed
     }
 
     /// All warnings, in the order of the file.
@@ -131,10 +151,11 @@ impl<'s> Problems<'s> {
 
     /// Both from 1, the column in characters.
     fn line_and_column(&self, offset: usize) -> (usize, usize) {
-        let before = &self.source[..offset.min(self.source.len())];
-        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
-        let column = before[line_start..].chars().count() + 1;
-        (before.matches('\n').count() + 1, column)
+        let offset = offset.min(self.source.len());
+        let line = self.lines.partition_point(|start| *start <= offset);
+        let start = self.lines.get(line.saturating_sub(1)).copied();
+        let before = &self.source[start.unwrap_or(0)..offset];
+        (line, before.chars().count() + 1)
     }
 }
 

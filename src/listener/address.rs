@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
@@ -43,7 +43,8 @@ impl ListenAddress {
             (Self::Tcp(one), Self::Tcp(other)) => {
                 one.port() != 0 && one.port() == other.port() && overlap(*one, *other)
             }
-            _ => self == other,
+            (Self::Unix(one), Self::Unix(other)) => place(one) == place(other),
+            (Self::Tcp(_), Self::Unix(_)) | (Self::Unix(_), Self::Tcp(_)) => false,
         }
     }
 
@@ -59,6 +60,16 @@ impl ListenAddress {
         self.overlaps(other)
             && self.tcp().is_some_and(|one| one.is_ipv6() && is_any(&one))
             && other.tcp().is_some_and(|one| one.is_ipv4() && is_any(&one))
+    }
+}
+
+/// Where a file is or would be, however its path is written.
+fn place(path: &Path) -> PathBuf {
+    let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let directory = whole.parent().and_then(|parent| parent.canonicalize().ok());
+    match (directory, whole.file_name()) {
+        (Some(directory), Some(name)) => directory.join(name),
+        _ => whole,
     }
 }
 
@@ -219,6 +230,10 @@ mod tests {
             ("[::ffff:127.0.0.1]:80", "127.0.0.1:80", true),
             ("unix:/a", "unix:/a", true),
             ("unix:/a", "unix:/b", false),
+            ("unix:a", "unix:./a", true),
+            ("unix:src/../a", "unix:a", true),
+            ("unix:no/such/a", "unix:no/such/./a", true),
+            ("unix:a", "unix:src/a", false),
             ("unix:/a", "127.0.0.1:80", false),
         ] {
             for (one, other) in [(one, other), (other, one)].map(|(a, b)| (of(a), of(b))) {

@@ -21,6 +21,8 @@ const MAX_BLOCKS: u32 = 10_000;
 
 /// The longest delay of a fault, in milliseconds.
 const MAX_DELAY: u32 = 600_000;
+/// The most times that a fault may apply. One more stands for no end.
+const MAX_TIMES: u32 = u32::MAX - 1;
 
 /// The longest oversize body, in bytes.
 const MAX_BODY: u32 = 1 << 30;
@@ -275,9 +277,16 @@ fn fault(query: &str) -> Result<Fault, String> {
             "path has {bytes} bytes; allowed are up to {MAX_PATH}"
         ));
     }
+    if let Some(path) = &path
+        && (!path.starts_with('/') || path.starts_with("/sandbox"))
+    {
+        return Err(format!(
+            "path is {path:?}; allowed is how a path begins, from its first /, and not /sandbox"
+        ));
+    }
     Ok(Fault {
         kind,
-        times: number(query, "times", times, (1, u32::MAX))?,
+        times: number(query, "times", times, (1, MAX_TIMES))?,
         path,
         api: Api::Both,
         chance: chance.unwrap_or(ALWAYS),
@@ -314,166 +323,30 @@ fn text(query: &str, name: &str) -> Result<Option<String>, String> {
 
 /// Reads the chance of a fault, in millionths; `None` if it is not given.
 fn chance(query: &str) -> Result<Option<u32>, String> {
-    let mut values = target::values(query, "chance");
-    let Some(text) = values.next() else {
+    let Some(text) = text(query, "chance")? else {
         return Ok(None);
     };
     let share: Option<f64> = text.parse().ok();
-    let share = share.filter(|share| *share > 0.0 && *share <= 1.0);
-    match (share, values.next()) {
-        (Some(share), None) => Ok(Some(((share * f64::from(ALWAYS)) as u32).max(1))),
-        _ => Err(format!(
-            "chance is {text:?}; allowed is one number above 0, up to 1"
+    let millionths = share.map(|share| share * f64::from(ALWAYS));
+    match millionths.filter(|chance| *chance >= 1.0 && *chance <= f64::from(ALWAYS)) {
+        Some(chance) => Ok(Some(chance as u32)),
+        None => Err(format!(
+            "chance is {text:?}; allowed is a number from 0.000001 to 1"
         )),
     }
 }
 
 /// Reads a whole number within bounds. The error names the allowed values.
 fn number(query: &str, name: &str, default: u32, (least, most): (u32, u32)) -> Result<u32, String> {
-    let mut values = target::values(query, name);
-    let (first, second) = (values.next(), values.next());
-    let Some(text) = first else {
+    let Some(text) = text(query, name)? else {
         return Ok(default);
     };
-    let number = text
-        .parse()
-        .ok()
-        .filter(|number| (least..=most).contains(number));
-    match (number, second) {
-        (Some(number), None) => Ok(number),
-        _ => Err(format!(
-            "{name} is {text:?}; allowed is one whole number from {least} to {most}"
-        )),
-    }
+    let number = text.parse().ok();
+    let number = number.filter(|number| (least..=most).contains(number));
+    number.ok_or_else(|| {
+        format!("{name} is {text:?}; allowed is a whole number from {least} to {most}")
+    })
 }
 
 #[cfg(test)]
-mod tests {
-    use super::{Api, MAX_PATH, answer, is_control};
-    use crate::sandbox::{Sandbox, Settings};
-
-    #[test]
-    fn answers_name_the_result_or_the_allowed_values() {
-        let sandbox = Sandbox::new(Settings {
-            blocks: 10,
-            ..Settings::default()
-        });
-        for (request, status, says) in [
-            ("POST /sandbox/advance?blocks=0", 400, "from 1 to 10000"),
-            (
-                "POST /sandbox/advance?blocks=1&blocks=1",
-                400,
-                "one whole number",
-            ),
-            ("POST /sandbox/reorg?depth=x", 400, "depth is \\\"x\\\""),
-            ("POST /sandbox/fault", 400, "oversize-chunked"),
-            ("POST /sandbox/fault?kind=200", 400, "400 to 599"),
-            (
-                "POST /sandbox/fault?kind=stall&delay=-1",
-                400,
-                "from 0 to 600000",
-            ),
-            (
-                "POST /sandbox/fault?kind=429&times=2&path=/runes",
-                200,
-                "\"retry-after\":1",
-            ),
-            (
-                "POST /sandbox/fault?kind=503&chance=0.25",
-                200,
-                "\"chance\":0.25,\"id\":2,\"kind\":\"503\",\"path\":null,\"retry-after\":null,\"times\":null",
-            ),
-            (
-                "POST /sandbox/fault?kind=503&chance=0",
-                400,
-                "above 0, up to 1",
-            ),
-            (
-                "POST /sandbox/fault?kind=503&kind=500",
-                400,
-                "kind is \\\"503\\\" and \\\"500\\\"; allowed is one",
-            ),
-            (
-                "POST /sandbox/fault?kind=503&path=/a&path=/b",
-                400,
-                "path is ",
-            ),
-            (
-                "POST /sandbox/fault?kind=html&delay=1",
-                400,
-                "stall or drip",
-            ),
-            (
-                "POST /sandbox/fault?kind=503&probability=1",
-                400,
-                "allowed: kind, times, path, chance, delay",
-            ),
-            ("POST /sandbox/apply?now=1", 400, "allowed: none"),
-            ("GET /sandbox/fault", 200, "\"times\":2"),
-            ("DELETE /sandbox/fault?id=1", 200, "\"faults\":1"),
-            ("DELETE /sandbox/fault?id=1", 400, "there is no fault 1"),
-            ("GET /sandbox/journal", 200, "\"requests\":[]"),
-            ("GET /sandbox/journal?last=1001", 400, "from 1 to 1000"),
-            ("GET /sandbox/advance", 404, "POST /sandbox/advance"),
-            ("GET /sandbox", 404, "GET /sandbox/examples"),
-            ("GET /sandbox/counts", 200, "busiest_minute"),
-            (
-                "GET /sandbox/examples",
-                200,
-                "/ordinals/v1/brc-20/tokens/ordi",
-            ),
-            ("POST /sandbox/advance", 200, "\"height\":840010"),
-            ("POST /sandbox/reorg?depth=2", 200, "\"replaced\":2"),
-            ("POST /sandbox/rollback", 200, "\"height\":840009"),
-            ("POST /sandbox/apply", 200, "\"height\":840010"),
-            ("POST /sandbox/tokens-ahead", 200, "840010"),
-            ("DELETE /sandbox/fault", 200, "\"faults\":0"),
-        ] {
-            let (method, target) = request.split_once(' ').unwrap();
-            let method = method.parse().unwrap();
-            let (code, body) = answer(&sandbox, Api::Both, &method, target);
-            assert_eq!(code.as_u16(), status, "{request}: {body}");
-            assert!(body.to_string().contains(says), "{request}: {body}");
-        }
-    }
-
-    #[test]
-    fn what_faults_keep_of_requests_is_bounded() {
-        let sandbox = Sandbox::new(Settings::default());
-        for (length, status) in [(MAX_PATH, 200), (MAX_PATH + 1, 400), (60_000, 400)] {
-            let path = "p".repeat(length);
-            let target = format!("/sandbox/fault?kind=503&times=9&path={path}");
-            let (code, body) = answer(&sandbox, Api::Both, &http::Method::POST, &target);
-            assert_eq!(code.as_u16(), status, "{length}");
-            let body = body.to_string();
-            assert_eq!(body.contains("allowed are up to 512"), status == 400);
-            assert!(body.len() < 1_000, "{length}");
-        }
-        let faults = sandbox.faults();
-        let paths = faults.list(Api::Both).map(|(_, fault)| fault.path.as_ref());
-        let bytes: usize = paths.flatten().map(String::len).sum();
-        assert_eq!(bytes, MAX_PATH);
-    }
-
-    #[test]
-    fn a_fault_with_a_chance_stays_unless_it_has_times() {
-        let sandbox = Sandbox::new(Settings::default());
-        for (query, times) in [
-            ("", "1"),
-            ("&chance=0.5", "null"),
-            ("&chance=1", "null"),
-            ("&chance=1&times=3", "3"),
-            ("&times=2", "2"),
-        ] {
-            let target = format!("/sandbox/fault?kind=503{query}");
-            let (_, body) = answer(&sandbox, Api::Both, &http::Method::POST, &target);
-            assert_eq!(body["times"].to_string(), times, "{query}");
-        }
-    }
-
-    #[test]
-    fn control_paths_are_those_under_sandbox() {
-        assert!(is_control("/sandbox/counts") && is_control("/sandbox?x"));
-        assert!(!is_control("/sandboxes") && !is_control("/runes/v1/"));
-    }
-}
+mod tests;

@@ -87,7 +87,16 @@ impl StartError {
             Self::OpenAdmin { is_configured, .. } => {
                 is_configured.then(|| "admin.listen".to_owned())
             }
-            _ => None,
+            Self::Bind { .. }
+            | Self::BindUnix { .. }
+            | Self::Inherited(_)
+            | Self::AdminOnUnixSocket(_)
+            | Self::NoListener
+            | Self::Stopping(_)
+            | Self::Certificates(_)
+            | Self::Tls(_)
+            | Self::Exporter(_)
+            | Self::System { .. } => None,
         };
         match key {
             Some(key) => positions.locate(&key, self),

@@ -1,11 +1,15 @@
 //! Everything of a server's start that can fail without a socket: what `ordgate check`
 //! and the start itself refuse.
 
+use std::io;
+
 use http::Uri;
 
+use super::sockets::is_socket;
 use super::{LoadedConfig, StartError};
 use crate::clock::Clock;
 use crate::config::Config;
+use crate::listener::ListenAddress;
 use crate::state_dir::StateDir;
 use crate::supervisor::InheritedSockets;
 use crate::tls;
@@ -29,6 +33,16 @@ pub fn check(
     if sockets.is_empty() {
         let (admin, token) = (&config.admin, loaded.admin_token.as_ref());
         StartError::check_admin(admin.listen, admin, token)?;
+        for listener in config.all_listeners() {
+            if let ListenAddress::Unix(path) = listener.address {
+                // A missing directory may be there when the server starts.
+                if let Err(error) = is_socket(&path)
+                    && error.kind() == io::ErrorKind::AlreadyExists
+                {
+                    return Err(StartError::BindUnix { path, error });
+                }
+            }
+        }
     }
     if let Some(path) = &config.state.path {
         StateDir::check(path)?;

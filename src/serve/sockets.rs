@@ -208,18 +208,27 @@ fn lock_directory(path: &Path) -> Option<File> {
     None
 }
 
+/// Refuses a path at which there is something else than a socket. Returns whether there is a
+/// socket.
+pub(super) fn is_socket(path: &Path) -> io::Result<bool> {
+    let metadata = match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        metadata => metadata?,
+    };
+    match metadata.file_type().is_socket() {
+        true => Ok(true),
+        false => Err(io::Error::new(
+            io::ErrorKind::AlreadyExists,
+            "there is a file of this name that is not a socket; remove it, or choose another path",
+        )),
+    }
+}
+
 /// Removes the file of a unix socket that nobody listens on: what a process leaves
 /// behind when it is killed.
 fn remove_stale(path: &Path) -> io::Result<()> {
-    let metadata = match fs::symlink_metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        metadata => metadata?,
-    };
-    if !metadata.file_type().is_socket() {
-        return Err(io::Error::new(
-            io::ErrorKind::AlreadyExists,
-            "there is a file of this name that is not a socket; remove it, or choose another path",
-        ));
+    if !is_socket(path)? {
+        return Ok(());
     }
     let probe = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     // A process whose queue is full would let this wait.

@@ -34,6 +34,17 @@ fn files_have_the_problems_that_the_table_lists() {
 }
 
 #[test]
+fn many_problems_are_counted() {
+    let file: String = (0..20_000).map(|n| format!("k{n} = 1\n")).collect();
+    let found = problems(&file);
+    assert_eq!(found.len(), 100);
+    assert!(found[99].starts_with("p.toml:100:1: unknown key k99"));
+    let rest = "(and 19900 more problems after this one)";
+    assert!(found[99].ends_with(rest), "{}", found[99]);
+    assert!(!found[98].contains("more problems"));
+}
+
+#[test]
 fn only_fields_without_another_meaning_may_carry_the_key() {
     for (name, good) in [
         ("x-api-key", true),

@@ -337,6 +337,33 @@ fn the_first_state_directory_that_has_a_name() {
 }
 
 #[test]
+fn unix_sockets_and_links() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    std::fs::write(path("file"), "").unwrap();
+    std::os::unix::fs::symlink(path("nothing"), path("link")).unwrap();
+    let (file, link) = (format!("unix:{}", path("file")), path("link"));
+    let (one, same) = (path("s"), path("./s"));
+    let twice = format!("unix:{one},unix:{same}");
+    let says = "there is a file of this name that is not a socket";
+    check_all(&[
+        ("", NONE, &["--sandbox", "--listen", &file], Some(says)),
+        (
+            "",
+            &[("ORDGATE_LISTEN", &twice)],
+            &["--sandbox"],
+            Some("each needs an address of its own"),
+        ),
+        (
+            "",
+            NONE,
+            &["--sandbox", "--state", &link],
+            Some("it cannot be read"),
+        ),
+    ]);
+}
+
+#[test]
 fn files_and_directories() {
     let (held, secret) = file("s3cret-value\n");
     let (_held, text) = file("s3cret, and no certificate\n");
