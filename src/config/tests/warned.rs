@@ -27,8 +27,8 @@ fn a_budget_that_is_too_small_for_the_tips_is_warned_of() {
 /// Probes take at most about a quarter of a budget.
 #[test]
 fn tips_are_read_less_often_with_a_small_budget() {
-    let two = "[upstream]\nurl = [\"http://127.0.0.1:1\", \"http://127.0.0.1:2\"]\n";
-    let apart = "[upstreams.runes]\nurl = \"http://127.0.0.1:2\"\n";
+    let two = "upstream.url = [\"http://127.0.0.1:1\", \"http://127.0.0.1:2\"]\n";
+    let apart = "upstreams.runes.url = \"http://127.0.0.1:2\"\n";
     let limit = |limit: u32| format!("upstream.requests_per_minute = {limit}\n");
     // The seconds between probes of each tip.
     for (text, with_keys, expected) in [

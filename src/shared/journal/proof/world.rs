@@ -210,6 +210,7 @@ impl JournalWorld {
             // A copy of another life does not come back as this one.
             let is_of_life = |journal: &ModelJournal| *journal.life == *format!("{}", self.life);
             if older.as_ref().is_none_or(is_of_life) {
+                self.forget_recorded(older.as_ref());
                 self.engine = older;
             }
         }
@@ -218,6 +219,20 @@ impl JournalWorld {
         {
             let excess = journal.records.len().saturating_sub(2);
             journal.records.drain(..excess);
+        }
+    }
+
+    /// The engine loses the records that these rows do not have. Whether they come back is up
+    /// to the processes that have made them: nobody can tell if those end before they notice.
+    fn forget_recorded(&mut self, rows: Option<&ModelJournal>) {
+        let records = |rows: Option<&ModelJournal>| -> BTreeSet<_> {
+            let all = rows.into_iter().flat_map(|journal| &journal.records);
+            let purges = all.filter_map(|(_, content)| purge_of(&JournalRecord::decode(content)));
+            purges.collect()
+        };
+        let (before, after) = (records(self.engine.as_ref()), records(rows));
+        for number in before.difference(&after) {
+            self.made[*number].1 = None;
         }
     }
 
