@@ -48,9 +48,11 @@ pub(super) fn check(flags: &ServeFlags, all: bool) -> Result<ExitCode> {
         "none"
     };
     let tokens = client_tokens(config);
+    let mut in_force = config.clone();
+    in_force.fit_probes(keys);
     let values = match all {
-        true => config.print_all(keys)?,
-        false => config.print(keys)?,
+        true => in_force.print_all(keys)?,
+        false => in_force.print(keys)?,
     };
     let printed = print(&format!(
         "# {name} {verdict}\n# API keys: {}\n{own}# admin token: {token}\n{tokens}{warnings}\n{values}",

@@ -40,7 +40,7 @@ impl Config {
     pub fn fit_probes(&mut self, keys: &ProviderKeys) {
         for found in self.too_many_probes(keys) {
             for tip in &mut self.chain.tips {
-                if found.upstreams.contains(&tip.upstream) {
+                if tip.path.is_some() && found.upstreams.contains(&tip.upstream) {
                     tip.every = found.lengthen(tip.every);
                 }
             }
@@ -83,7 +83,8 @@ impl Config {
             false => 1,
         };
         let all = limit.saturating_mul(count.max(1));
-        let replicas = self.shared.as_ref();
+        // With an engine, one of the replicas probes for all.
+        let replicas = self.shared.as_ref().filter(|_| self.engine.is_none());
         let replicas = replicas.map_or(1, |shared| shared.replicas.get());
         let key = match count {
             0 | 1 => settings.key("requests_per_minute"),

@@ -165,9 +165,7 @@ keys! {
         /// refuses or closes connections or answers 503 while it answers other
         /// requests, the limit falls to what the server takes, down to 1. The requests
         /// that it turned away are sent again when a slot is free, and the breaker does
-        /// not count them. If that does not help against 503, and there is no other
-        /// base URL, the server may take so many requests a second: ordgate spaces
-        /// them, at the rate at which it answers. One client may have half of the slots, and a quarter is kept
+        /// not count them. One client may have half of the slots, and a quarter is kept
         /// for clients that have none. Below 4, none are kept, and one client's slow
         /// requests can hold up all others.
         ///

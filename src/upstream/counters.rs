@@ -109,7 +109,7 @@ impl Counters {
     /// Counts a request that is not admitted.
     pub(super) fn count_denied(&self, denied: Denied) {
         let count = match denied {
-            Denied::NoSlot | Denied::Paced(_) => &self.no_slot,
+            Denied::NoSlot => &self.no_slot,
             Denied::SpentFor(_) | Denied::SpentUntilRequestEnds => &self.no_budget,
             Denied::BreakerOpen(_) => &self.broken,
             Denied::KeyRefused(_) => return,

@@ -15,7 +15,6 @@ pub mod breaker;
 mod concurrency;
 mod failures;
 pub(crate) mod heights;
-mod pacing;
 mod permit;
 pub mod selection;
 mod send_order;
@@ -41,7 +40,6 @@ use concurrency::Concurrency;
 use failures::Failures;
 pub use failures::LastFailure;
 use heights::Height;
-use pacing::Pacing;
 use selection::Condition;
 use send_order::SendOrder;
 
@@ -69,7 +67,6 @@ struct State {
     breaker: Breaker,
     settings: breaker::Settings,
     concurrency: Concurrency,
-    pacing: Pacing,
     latency: Latency,
     in_flight: u32,
     /// The requests in flight, by the order in which they were sent.
@@ -116,7 +113,6 @@ impl Endpoint {
                 breaker: Breaker::new(settings.clone(), fastrand::u64(..)),
                 settings,
                 concurrency: Concurrency::new(in_flight.least, in_flight.most),
-                pacing: Pacing::default(),
                 latency: Latency::default(),
                 in_flight: 0,
                 order: SendOrder::default(),
@@ -220,21 +216,12 @@ impl Endpoint {
                 .end(breaker_permit, RequestOutcome::Unknown, now);
             return Err(Denied::NoSlot);
         }
-        let is_probe = priority == Priority::Probe;
-        if is_probe {
-            // Probes do not wait: they are few, as above.
-            state.pacing.take_early(now);
-        } else if let Err(wait) = state.pacing.take(now) {
-            state
-                .breaker
-                .end(breaker_permit, RequestOutcome::Unknown, now);
-            return Err(Denied::Paced(wait));
-        }
         let slot = slot.map(|slot| {
             state.in_flight += 1;
             InFlightSlot::new(self, slot)
         });
         drop(state);
+        let is_probe = priority == Priority::Probe;
         Ok(EndpointPermit::new(self, breaker_permit, slot, is_probe))
     }
 

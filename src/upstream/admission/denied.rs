@@ -11,8 +11,6 @@ use super::shared_budget::BudgetWait;
 pub(crate) enum Denied {
     /// No slot is free, or too many requests wait.
     NoSlot,
-    /// The endpoint takes the next request after this time.
-    Paced(Duration),
     /// No budget is left, or the key is not usable: for at least this time.
     SpentFor(Duration),
     /// No budget is left until a request in flight has ended: it is the trial of the
@@ -39,14 +37,14 @@ impl Denied {
         match self {
             Self::SpentFor(time) => Some(time),
             Self::SpentUntilRequestEnds => Some(Duration::from_secs(1)),
-            Self::NoSlot | Self::Paced(_) | Self::BreakerOpen(_) | Self::KeyRefused(_) => None,
+            Self::NoSlot | Self::BreakerOpen(_) | Self::KeyRefused(_) => None,
         }
     }
 
     /// Whether the cause may end within this time.
     pub(super) fn may_end_within(self, max_wait: Duration) -> bool {
         match self {
-            Self::SpentFor(time) | Self::Paced(time) => time <= max_wait,
+            Self::SpentFor(time) => time <= max_wait,
             Self::NoSlot | Self::SpentUntilRequestEnds => !max_wait.is_zero(),
             Self::BreakerOpen(_) | Self::KeyRefused(_) => false,
         }

@@ -175,7 +175,7 @@ impl AdmissionQueue {
                         if now >= deadline || !error.may_end_within(deadline - now) {
                             return Err(error.denied);
                         }
-                        if let Denied::SpentFor(pause) | Denied::Paced(pause) = error.denied {
+                        if let Denied::SpentFor(pause) = error.denied {
                             until = now + pause;
                         }
                     }

@@ -58,7 +58,7 @@ impl Upstream {
         let now = self.clock.now();
         search_fields(&patterns, &head.headers, now).map_err(|KeyEchoed| Failure::KeyEchoed)?;
         if !patterns.is_empty() && !body.is_end_stream() && is_coded(&head.headers) {
-            if patterns.echoed.is_due(LogInterval::MINUTE, now) {
+            if patterns.compressed.is_due(LogInterval::MINUTE, now) {
                 tracing::error!(
                     upstream = self.name(),
                     "the upstream sent a compressed response although accept-encoding: identity was requested; it cannot be searched for API keys, so it is not passed on: configure the upstream not to compress it. This is logged again a minute later at the earliest"

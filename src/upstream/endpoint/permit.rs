@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use http::StatusCode;
 
-use super::breaker::{BreakerPermit, BreakerState, Change};
+use super::breaker::{BreakerPermit, Change};
 use super::{Endpoint, OVERDUE};
 use crate::clock::Moment;
 use crate::upstream::admission::queue::ClientSlot;
@@ -127,7 +127,6 @@ impl EndpointPermit {
     /// Gives the permit back unused, because no key has budget. The queue is not woken:
     /// the request is still the next one.
     pub(crate) fn back_out(mut self) {
-        self.endpoint.state().pacing.give_back();
         if let Some(slot) = &mut self.slot {
             slot.slot.mark_unused();
         }
@@ -164,13 +163,7 @@ impl EndpointPermit {
             return;
         }
         if let Some(sent) = self.sent {
-            let now = self.endpoint.clock.now();
-            let mut state = self.endpoint.state();
-            state.order.answered(sent.number);
-            let is_rejected = status == StatusCode::TOO_MANY_REQUESTS;
-            if !self.is_probe && !is_rejected && !status.is_server_error() {
-                state.pacing.answered(sent.at, now);
-            }
+            self.endpoint.state().order.answered(sent.number);
         }
         // A status path is no measure of how long other targets take.
         if std::mem::replace(&mut self.is_timed, true) || self.is_probe {
@@ -247,10 +240,9 @@ impl EndpointPermit {
     }
 
     /// Turns a failure into [`Failure::Excess`] if the endpoint rejects this request
-    /// while it answers others. The limit of requests in flight falls then, or requests
-    /// are spaced, and the breaker does not count the failure. `is_alone`: whether no
-    /// other endpoint can be used; otherwise requests are sent there rather than wait for
-    /// their time.
+    /// while it answers others. The limit of requests in flight falls then, and the
+    /// breaker does not count the failure. `is_alone`: whether no other endpoint can be
+    /// used.
     #[must_use]
     pub(crate) fn weigh(&mut self, failure: Failure, is_alone: bool) -> Failure {
         let Some((sent, excess)) = self.sent.zip(failure.as_excess()) else {
@@ -269,30 +261,12 @@ impl EndpointPermit {
         // Until a cap is known, a probe has no slot but needs a connection besides
         // those of the others.
         let others = state.in_flight.saturating_sub(1);
-        let is_paced = is_alone && failure.upstream_status().is_some();
-        let rate_before = state.pacing.rate();
-        let is_excess = is_paced && state.pacing.rejected(sent.at, now)
-            || state.order.answers_others(sent.number, is_alone)
-                && state.concurrency.rejected(others, sent.at, now)
-            || is_paced
-                && state.breaker.state(now) == BreakerState::Closed
-                && state.pacing.begin(now);
-        let rate = state.pacing.rate();
-        if is_paced && rate.is_none() && rate_before.is_some() {
-            // Fewer requests have not helped.
-            state.concurrency.disprove_cap(now);
-        }
-        drop(state);
-        if let (None, Some(rate)) = (rate_before, rate) {
-            tracing::warn!(
-                endpoint = self.endpoint.name(),
-                requests_per_second = format!("{rate:.1}"),
-                "the endpoint answers 503 to a part of the requests, whatever the number in flight: they are spaced, and if that helps, stay so; upstream.requests_per_second should be what the server takes"
-            );
-        }
-        if !is_excess {
+        if !state.order.answers_others(sent.number, is_alone)
+            || !state.concurrency.rejected(others, sent.at, now)
+        {
             return failure;
         }
+        drop(state);
         self.failed = Some(self.reason(&failure));
         excess
     }
@@ -358,9 +332,6 @@ impl Drop for EndpointPermit {
             }
         }
         let changed = state.breaker.end(self.breaker_permit, self.outcome, now);
-        if changed.is_some() {
-            state.pacing.restart();
-        }
         let failed = self.failed.take();
         let other = self.other_failure.take();
         let other = other.and_then(|(reason, cause)| {

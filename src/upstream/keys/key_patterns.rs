@@ -83,6 +83,8 @@ pub(crate) struct KeyPatterns {
     shifts: Zeroizing<Box<[u8]>>,
     /// When it was last logged that a response contains one of them.
     pub(crate) echoed: LogInterval,
+    /// When a compressed answer, which cannot be searched, was last logged.
+    pub(crate) compressed: LogInterval,
 }
 
 impl std::ops::Deref for KeyPatterns {
@@ -114,6 +116,7 @@ impl FromIterator<KeyPattern> for KeyPatterns {
             shortest,
             shifts,
             echoed: LogInterval::default(),
+            compressed: LogInterval::default(),
         }
     }
 }

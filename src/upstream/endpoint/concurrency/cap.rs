@@ -127,20 +127,14 @@ impl Concurrency {
         if cap.in_vain < IN_VAIN {
             return false;
         }
-        self.disprove_cap(now);
-        true
-    }
-
-    /// The rejections do not depend on the requests in flight: the limit is restored.
-    pub(in crate::upstream::endpoint) fn disprove_cap(&mut self, now: Moment) {
-        let Some(cap) = self.cap.take() else {
-            return;
-        };
+        let before = cap.before;
+        self.cap = None;
         self.no_cap = Some(NoCap {
             until: now + NO_CAP,
             failures: 0,
         });
-        self.change(cap.before, now);
+        self.change(before, now);
+        true
     }
 
     /// Takes in that a request waits because of the limit. If the limit has stayed at a

@@ -278,12 +278,12 @@ async fn nothing_is_left_behind() {
             let target = format!("/ordinals/v1/brc-20/tokens/f{at}x{round}");
             let began = Instant::now();
             let answer = Client::connect(public).await.get(&target).await;
-            // Other tests look at what is reported. Here, a machine that is busy may let a
-            // time-out come before a quick fault.
+            // Other tests look at what is reported. Here, on a machine that is busy, a time-out
+            // may come before a quick fault, and the queue's before a slot.
             let status = answer.status;
             assert!(
-                [fault.status, 504].contains(&status),
-                "{}: {status}",
+                [fault.status, 503, 504].contains(&status),
+                "{}: {answer:?}",
                 fault.name
             );
             assert!(began.elapsed() < fault.least + SLACK, "{}", fault.name);
