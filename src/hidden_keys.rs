@@ -21,6 +21,8 @@ static NEXT: Mutex<u64> = Mutex::new(0);
 pub(crate) struct HiddenTexts {
     /// With the numbers of those that have added them.
     all: Vec<(u64, HeaderValue)>,
+    /// Each of them once: upstreams may share keys, and a reload holds them twice for a moment.
+    distinct: Vec<HeaderValue>,
     /// The bytes that one of them begins with, in both cases.
     begins: [bool; 256],
 }
@@ -58,7 +60,15 @@ fn change(make: impl FnOnce(&mut Vec<(u64, HeaderValue)>)) {
         begins[usize::from(byte.to_ascii_lowercase())] = true;
         begins[usize::from(byte.to_ascii_uppercase())] = true;
     }
-    let changed = (!all.is_empty()).then(|| Arc::new(HiddenTexts { all, begins }));
+    let mut distinct: Vec<_> = all.iter().map(|(_, text)| text.clone()).collect();
+    distinct.sort_unstable();
+    distinct.dedup();
+    let changed = HiddenTexts {
+        all,
+        distinct,
+        begins,
+    };
+    let changed = (!changed.all.is_empty()).then(|| Arc::new(changed));
     HIDDEN.store(changed);
 }
 
@@ -80,7 +90,7 @@ impl HiddenTexts {
         if !self.begins_with(first) && !self.begins_with(text[at]) {
             return None;
         }
-        let ends = self.all.iter().filter_map(|(_, hidden)| {
+        let ends = self.distinct.iter().filter_map(|hidden| {
             let hidden = hidden.as_bytes();
             let plain = text[at..].get(..hidden.len());
             let plain = plain.filter(|part| part.eq_ignore_ascii_case(hidden));

@@ -138,8 +138,10 @@ impl Reloads {
         }
         match timeout(LONGEST_RELOAD, result).await {
             Ok(Ok(result)) => result.map_err(NotReloaded::Refused),
-            // It has panicked, which is logged.
-            Ok(Err(_)) => Err(NotReloaded::Failed),
+            Ok(Err(_)) => {
+                tracing::error!("not reloaded: the reload has panicked");
+                Err(NotReloaded::Failed)
+            }
             Err(_) => {
                 let late = NotReloaded::UnderWay(LONGEST_RELOAD);
                 tracing::error!("{late}");

@@ -138,7 +138,7 @@ impl Config {
             let tips = tips.collect::<Vec<_>>().join(" and ");
             let (probes, of, budget) = (found.probes.ceil(), found.of, found.budget);
             warnings.push(format!(
-                "the tips would be read {probes} times a minute, and at most a quarter of {of}, {budget}, is kept for that: {tips} is what is left; make chain.tip.*.every so long, or a new block is seen later than it says"
+                "the tips would be read {probes} times a minute, and at most a quarter of {of}, {budget}, is for that: they are read less often instead, {tips}, and new blocks are seen later; raise the budget, or set chain.tip.*.every to these times"
             ));
         }
     }

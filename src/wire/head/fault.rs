@@ -138,9 +138,9 @@ const REFUSED_LINE: &str = "ordgate-refused-line";
 static MARK: LazyLock<String> =
     LazyLock::new(|| format!("{:016x} ", RandomState::new().hash_one(REFUSED_LINE)));
 
-/// The most bytes of it, escaped: what is shown, and a client token that begins in it, so
-/// that this can be found.
-const MAX_LINE: usize = 256 + 64;
+/// The most bytes of it, escaped: what is shown, and a client token or an API key that begins
+/// in it, percent-encoded too, so that this can be found.
+const MAX_LINE: usize = 256 + 1024;
 
 /// The head that replaces a refused message, which begins with these bytes. It has the
 /// message's origin: a page may then read the answer, if its origin is listed. It has the
