@@ -258,7 +258,7 @@ fn what_replicas_lose_is_warned_of() {
         (
             format!("{with_state}4\nupstream.requests_per_minute = 320\n"),
             vec![
-                "24 times a minute, and at most a quarter of a replica's part of upstream.requests_per_minute (320 by 4), 80, is kept",
+                "24 times a minute, and at most a quarter of a replica's part of upstream.requests_per_minute (320 by 4), 80, is for that",
             ],
         ),
         // What was spent before does not matter without a limit.

@@ -276,8 +276,8 @@ mod tests {
 
     #[test]
     fn the_beginning_of_a_refused_request_line() {
-        let long = format!("GET /{}", "a".repeat(999));
-        let escaped = format!("GET /{}", "\u{1}".repeat(999));
+        let long = format!("GET /{}", "a".repeat(1999));
+        let escaped = format!("GET /{}", "\u{1}".repeat(1999));
         for (head, expected) in [
             ("GET /a HTTP/3.0\r\nhost: a\r\n", Some("GET /a HTTP/3.0")),
             ("GET /a b HTTP/1.1\n", Some("GET /a b HTTP/1.1")),
