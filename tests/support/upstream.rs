@@ -122,6 +122,11 @@ impl Upstream {
         Self::listen(std::net::TcpListener::bind(address).unwrap(), None)
     }
 
+    /// One server in any shape, for routes of the test's own.
+    pub(crate) fn start_one() -> Self {
+        Self::listen_as(Shape::Single, any_port(), None, Clock::machine())
+    }
+
     /// The same over TLS.
     pub(crate) fn start_tls(acceptor: TlsAcceptor) -> Self {
         Self::listen(any_port(), Some(acceptor))
@@ -137,8 +142,17 @@ impl Upstream {
     }
 
     fn listen_by(socket: std::net::TcpListener, tls: Option<TlsAcceptor>, clock: Clock) -> Self {
+        Self::listen_as(crate::SHAPE, socket, tls, clock)
+    }
+
+    fn listen_as(
+        shape: Shape,
+        socket: std::net::TcpListener,
+        tls: Option<TlsAcceptor>,
+        clock: Clock,
+    ) -> Self {
         let mut sockets = vec![(socket, Api::Both)];
-        if crate::SHAPE == Shape::Split {
+        if shape == Shape::Split {
             sockets[0].1 = Api::Ordinals;
             sockets.push((any_port(), Api::Runes));
         }
