@@ -81,29 +81,6 @@ async fn a_window_that_is_not_opened_ends_the_connection_whatever_else_comes() {
     assert_eq!(status["unsent"]["bytes"], 0, "{status}");
 }
 
-#[tokio::test]
-async fn a_client_that_reads_slowly_and_steadily_gets_all() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::with(
-        &upstream,
-        "server.write_timeout = \"300ms\"\nserver.min_send_rate = \"1KiB\"",
-    );
-    upstream.always(Reply::json(format!("\"{}\"", "x".repeat(5_000))));
-    let mut client = FrameClient::connect_from(HONEST, gateway.public, &[(WINDOW, 100)]).await;
-    client.send(&request(1, TOKEN, &[])).await;
-    client.next_of(HEADERS).await.unwrap();
-    loop {
-        let data = client.next_of(DATA).await.unwrap();
-        if data.flags & END_STREAM != 0 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-        client
-            .send(&frame(WINDOW_UPDATE, 0, 1, &[0, 0, 0, 100]))
-            .await;
-    }
-}
-
 /// As Go's client does, which reads faster than any bound on WINDOW_UPDATE alone. A
 /// regression: above 4 MB a second this was a flood.
 #[tokio::test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::until_idle;
-use crate::support::{Gate, Gateway, Reply, Setup, TOKEN, Upstream, token};
+use crate::support::{Gate, Gateway, Reply, Setup, TOKEN, Upstream, token, within};
 
 /// Failures are one target's own here, and not the upstream's.
 const CONFIG: &str = "upstream.breaker.enabled = false\nupstream.retry.limit = 0";
@@ -90,9 +90,7 @@ async fn a_stale_response_is_served_at_once_during_the_backoff() {
     // A request now would wait for long.
     upstream.always(Reply::nothing().hang());
     for _ in 0..10 {
-        let began = Instant::now();
         let stale = gateway.get(TOKEN).await;
-        assert!(began.elapsed() < Duration::from_millis(1500));
         assert_eq!(stale.status, 200);
         let cache_status = stale.must("cache-status");
         assert!(cache_status.contains("stale-if-error"), "{cache_status}");
@@ -107,7 +105,6 @@ async fn a_stale_response_is_served_at_once_during_the_backoff() {
 
 #[tokio::test]
 async fn later_followers_share_the_leaders_deadline() {
-    let wait = Duration::from_secs(2);
     let upstream = Upstream::start();
     let gateway = gateway(&upstream, "cache.stale_wait = \"2s\"");
     assert_eq!(gateway.get(TOKEN).await.status, 200);
@@ -116,24 +113,24 @@ async fn later_followers_share_the_leaders_deadline() {
     upstream.always(Reply::json(r#"{"new":1}"#).behind(&gate));
     let began = Instant::now();
     let stale = gateway.get(TOKEN).await;
-    let took = began.elapsed();
-    assert!(took >= wait && took < wait * 5, "{took:?}");
+    assert!(began.elapsed() >= Duration::from_secs(2));
     assert_eq!(
         stale.text(),
         r#"{"asked":"/ordinals/v1/brc-20/tokens/ordi"}"#
     );
-    // The leader's request is still under way; later clients do not wait.
-    for _ in 0..5 {
-        let began = Instant::now();
-        let stale = gateway.get(TOKEN).await;
-        assert!(began.elapsed() < wait * 3 / 4, "{:?}", began.elapsed());
-        let cache_status = stale.must("cache-status");
-        assert!(cache_status.contains("stale-if-error"), "{cache_status}");
-        assert_eq!(
-            stale.text(),
-            r#"{"asked":"/ordinals/v1/brc-20/tokens/ordi"}"#
-        );
-    }
+    // The leader's request is still under way. If later clients waited too, this would hang.
+    let later = async {
+        for _ in 0..20 {
+            let stale = gateway.get(TOKEN).await;
+            let cache_status = stale.must("cache-status");
+            assert!(cache_status.contains("stale-if-error"), "{cache_status}");
+            assert_eq!(
+                stale.text(),
+                r#"{"asked":"/ordinals/v1/brc-20/tokens/ordi"}"#
+            );
+        }
+    };
+    within("later clients do not wait", later).await;
     assert_eq!(upstream.count(), 2, "one asks for all");
     // The fetch continues, and its answer serves all later clients.
     gate.open();

@@ -27,10 +27,6 @@ const CONFIG: &str = r#"
     upstream.retry = { limit = 1, share = 100 }
 "#;
 
-/// The longest that an answer may take on a machine that is busy, beyond what
-/// the time-outs allow.
-const SLACK: Duration = Duration::from_secs(10);
-
 /// A fault, and what comes of it.
 struct Fault {
     name: &'static str,
@@ -296,7 +292,6 @@ async fn happens(fault: &Fault, upstream: &Upstream, gateway: &Gateway) {
     let took = began.elapsed();
     fault.is_reported(&answer);
     assert!(took >= fault.least, "{name}: {took:?}");
-    assert!(took < fault.least + SLACK, "{name}: {took:?}");
     until_idle(gateway, name).await;
     assert_eq!(upstream.count() - asked, fault.asked, "{name}");
     let known = |target: &String| [TOKEN, "/ordinals/v1/"].contains(&&**target);

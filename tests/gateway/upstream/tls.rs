@@ -132,7 +132,6 @@ async fn an_unanswered_handshake_times_out() {
     let took = began.elapsed();
     says(&answer, 504, "connection_timeout", "silent");
     assert!(took >= Duration::from_millis(150), "{took:?}");
-    assert!(took < Duration::from_secs(10), "{took:?}");
     until_idle(&gateway, "silent").await;
     // What it was sent is a greeting without the key, and an end.
     let (mut stream, _) = silent.accept().unwrap();

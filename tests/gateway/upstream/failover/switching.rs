@@ -3,13 +3,12 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tokio::time::Instant;
 
 use super::super::until_idle;
 use super::{SOON, before, endpoint_in_use, endpoints, pair, status, tokens};
 use crate::respect::ALL;
 use crate::support::upstream::{refusing, usual_body};
-use crate::support::{Gate, Gateway, Reply, Setup, TOKEN, Upstream, token, until};
+use crate::support::{Gate, Gateway, Reply, Setup, TOKEN, Upstream, token, until, within};
 
 #[tokio::test]
 async fn if_the_preferred_endpoint_fails_the_other_answers_at_once() {
@@ -56,11 +55,9 @@ async fn if_the_preferred_endpoint_fails_the_other_answers_at_once() {
         };
         preferred.always(reply);
         for number in 0..8 {
-            let began = Instant::now();
             let target = token(number);
             let answer = gateway.get(&target).await;
             assert_eq!(answer.text(), usual_body(&target), "{name}");
-            assert!(began.elapsed() < Duration::from_secs(10), "{name}");
             // One failed attempt for each request, until the breaker
             // opens.
             assert_eq!(tokens(preferred), (number + 1).min(3), "{name}");
@@ -204,12 +201,10 @@ async fn a_failover_without_a_free_slot_delays_no_other_request() {
     let mut first = gateway.start_get(&token(0)).await;
     until("the other is asked", || tokens(other) == 1).await;
     // The other has no place: it is as if there were none.
-    let began = Instant::now();
     assert_eq!(gateway.get(&token(1)).await.status, 502);
     for number in 2..6 {
         assert_eq!(gateway.get(&token(number)).await.status, 200);
     }
-    assert!(began.elapsed() < Duration::from_secs(10));
     assert_eq!(upstreams.each_ref().map(tokens), [6, 1]);
     gate.open();
     assert_eq!(first.answer("GET").await.status, 200);
@@ -294,13 +289,14 @@ async fn a_long_answer_does_not_hide_that_an_endpoint_accepts_no_more() {
     let mut client = gateway.start_get("/long").await;
     client.some(1).await;
     preferred.take_connections(0);
-    let began = Instant::now();
-    while endpoint_in_use(&gateway) == 0 {
-        let mut clients = [gateway.client().await, gateway.client().await];
-        let asks = clients.iter_mut().enumerate();
-        let asks = asks.map(async |(at, client)| client.get(&format!("/{at}")).await);
-        join_all(asks).await;
-        assert!(began.elapsed() < Duration::from_secs(8), "nobody asks it");
-    }
+    let until_left = async {
+        while endpoint_in_use(&gateway) == 0 {
+            let mut clients = [gateway.client().await, gateway.client().await];
+            let asks = clients.iter_mut().enumerate();
+            let asks = asks.map(async |(at, client)| client.get(&format!("/{at}")).await);
+            join_all(asks).await;
+        }
+    };
+    within("the other endpoint is used", until_left).await;
     client.some(1).await;
 }

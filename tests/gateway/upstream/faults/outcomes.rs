@@ -3,10 +3,9 @@
 use std::io::Write;
 
 use futures_util::future::join_all;
-use tokio::time::Instant;
 
 use super::super::{key, until_idle};
-use super::{CONFIG, Fault, JSON, OK, SLACK, TIMES, fault, happens, keyed, quick, slow};
+use super::{CONFIG, Fault, JSON, OK, TIMES, fault, happens, keyed, quick, slow};
 use crate::support::upstream::{refusing, usual_body};
 use crate::support::{Client, Gate, Process, ROUTES, Reply, Setup, TOKEN, Upstream, token, until};
 
@@ -54,9 +53,7 @@ async fn a_closed_port_gets_502_until_a_server_listens() {
     let (socket, address) = refusing();
     let gateway = Setup::at(&format!("http://{address}")).keys("one").start();
     let fault = fault("refused", "connection_refused", Reply::nothing());
-    let began = Instant::now();
     fault.is_reported(&gateway.get(TOKEN).await);
-    assert!(began.elapsed() < SLACK);
     let status = gateway.admin("/status").await.json();
     assert_eq!(status["upstream"]["sent"], 2, "and once more");
     assert_eq!(status["upstream"]["sent_for"]["retry"], 1);
@@ -276,7 +273,6 @@ async fn nothing_is_left_behind() {
     let round = async |round: usize| {
         join_all(faults.iter().enumerate().map(async |(at, fault)| {
             let target = format!("/ordinals/v1/brc-20/tokens/f{at}x{round}");
-            let began = Instant::now();
             let answer = Client::connect(public).await.get(&target).await;
             // Other tests look at what is reported. Here, on a machine that is busy, a time-out
             // may come before a quick fault, and the queue's before a slot.
@@ -286,7 +282,6 @@ async fn nothing_is_left_behind() {
                 "{}: {answer:?}",
                 fault.name
             );
-            assert!(began.elapsed() < fault.least + SLACK, "{}", fault.name);
         }))
         .await;
         let well = token(round);
@@ -308,7 +303,7 @@ async fn nothing_is_left_behind() {
         round(more).await;
     }
     rest().await;
-    assert!(process.threads() <= threads, "{threads}");
+    until("threads are as before", || process.threads() <= threads).await;
     let grown = process.memory().saturating_sub(memory);
     assert!(grown < 8 << 20, "{grown} bytes more than {memory}");
     let status = Client::connect(admin).await.get("/status").await.json();
