@@ -8,13 +8,13 @@ use serde_json::Value;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::check::judge;
-use crate::front::{Front, Sky};
-use crate::operator::{Operator, key};
-use crate::questions::{About, Question};
+use super::check::judge;
+use super::front::{Front, Sky};
+use super::operator::{Operator, key};
+use super::questions::{About, Question};
+use super::world::{HANG, World};
 use crate::support::Gateway;
 use crate::support::wire::Wire;
-use crate::world::{HANG, World};
 
 /// How long what was under way may take to end, and the gateway to find that
 /// all is well again.

@@ -3,9 +3,9 @@
 use http::{HeaderMap, Method};
 use serde_json::Value;
 
-use crate::questions::{About, Question};
+use super::questions::{About, Question};
+use super::world::{HOSTILE, SECRET, World};
 use crate::support::wire::Answer;
-use crate::world::{HOSTILE, SECRET, World};
 
 /// Judges an answer.
 ///

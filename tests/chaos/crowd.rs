@@ -7,11 +7,11 @@ use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::check::judge;
+use super::check::judge;
+use super::questions::Question;
+use super::world::{BOUND, HANG, Listener, World};
 use crate::dice::Dice;
-use crate::questions::Question;
 use crate::support::wire::{Answer, Broken, Wire};
-use crate::world::{BOUND, HANG, Listener, World};
 
 /// What becomes of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,13 +15,13 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::check::judge;
-use crate::crowd::Then;
+use super::check::judge;
+use super::crowd::Then;
+use super::questions::Question;
+use super::world::{BOUND, HANG, Listener, World};
 use crate::dice::Dice;
-use crate::questions::Question;
 use crate::support::transport::{Transport, secure};
 use crate::support::wire::{Answer, Head};
-use crate::world::{BOUND, HANG, Listener, World};
 
 /// One connection.
 struct Visit {

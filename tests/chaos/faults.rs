@@ -8,8 +8,8 @@ use h2::Reason;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use ordgate::clock::Clock;
 
+use super::world::{HOSTILE, Kind};
 use crate::dice::Dice;
-use crate::world::{HOSTILE, Kind};
 
 /// What the gateway waits for a first byte, and for a whole answer.
 pub(crate) const FIRST_BYTE: Duration = Duration::from_secs(1);

@@ -13,12 +13,12 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep, timeout};
 
+use super::faults::{Fault, Right};
+use super::freeze::{Gate, Stream};
+use super::world::{INVALID, Kind, World};
+use super::{http1, http2};
 use crate::dice::Dice;
-use crate::faults::{Fault, Right};
-use crate::freeze::{Gate, Stream};
 use crate::support::socket::{ANY_PORT, bound};
-use crate::world::{INVALID, Kind, World};
-use crate::{http1, http2};
 
 /// How the weather is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

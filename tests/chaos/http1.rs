@@ -8,12 +8,12 @@ use futures_util::FutureExt;
 use http::Version;
 use tokio::time::{sleep, timeout};
 
+use super::faults::{After, FIRST_BYTE, Fault, HELD, Message, OPEN, Right, WHOLE};
+use super::freeze::Stream;
+use super::front::{Asked, Shared, Sky};
+use super::world::{HOSTILE, Kind};
 use crate::dice::Dice;
-use crate::faults::{After, FIRST_BYTE, Fault, HELD, Message, OPEN, Right, WHOLE};
-use crate::freeze::Stream;
-use crate::front::{Asked, Shared, Sky};
 use crate::support::wire::{Head, Wire};
-use crate::world::{HOSTILE, Kind};
 
 const VERSION: Version = Version::HTTP_11;
 

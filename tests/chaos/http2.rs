@@ -14,11 +14,11 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
+use super::faults::{After, FIRST_BYTE, Fault, HELD, Message, OPEN, Right, WHOLE};
+use super::freeze::Stream;
+use super::front::{Asked, Excess, Shared, Sky};
+use super::world::{HOSTILE, Kind};
 use crate::dice::Dice;
-use crate::faults::{After, FIRST_BYTE, Fault, HELD, Message, OPEN, Right, WHOLE};
-use crate::freeze::Stream;
-use crate::front::{Asked, Excess, Shared, Sky};
-use crate::world::{HOSTILE, Kind};
 
 const VERSION: Version = Version::HTTP_2;
 /// So many requests that were given up while the front was frozen are still

@@ -14,76 +14,32 @@
 //! machine, so a seed gives a similar run and not the same one:
 //!
 //! ```text
-//! ORDGATE_CHAOS_SECONDS=60 cargo test --test chaos -- --nocapture
-//! ORDGATE_CHAOS_SEED=17 cargo test --test chaos -- --nocapture
+//! ORDGATE_CHAOS_SECONDS=60 cargo test --test engine chaos -- --nocapture
+//! ORDGATE_CHAOS_SEED=17 cargo test --test engine chaos -- --nocapture
 //! ```
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "these are tests throughout, helpers included: a failure is a panic"
-)]
-
 mod calm;
-
 mod check;
-
 mod crowd;
-
 mod crowd_http2;
-
-#[allow(dead_code, reason = "several targets share it, and each uses its part")]
-#[path = "../simulation/dice.rs"]
-mod dice;
-
 mod faults;
-
-#[allow(dead_code, reason = "several targets share it, and each uses its part")]
-#[path = "../support/figures.rs"]
-mod figures;
-
 mod freeze;
-
 mod front;
-
-#[allow(dead_code, reason = "several targets share it, and each uses its part")]
-#[path = "../support/arrivals.rs"]
-mod arrivals;
-
 mod http1;
-
 mod http2;
-
 mod operator;
-
 mod process;
-
 mod questions;
-
-#[allow(
-    dead_code,
-    unused_imports,
-    reason = "five targets share the harness; tests/structure finds what none uses"
-)]
-#[path = "../support/harness.rs"]
-mod support;
-
-/// One server has both APIs.
-const SHAPE: support::Shape = support::Shape::Single;
-
-/// The operator's. Clients use all of them ([`TRANSPORTS`]).
-const TRANSPORT: Transport = Transport::Http1;
-
 mod world;
 
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::Transport;
 use front::{Front, Sky};
 use operator::Operator;
 use process::Process;
-use support::Transport;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use world::World;
@@ -126,9 +82,24 @@ fn unanswered(world: &World) -> Vec<Transport> {
     all
 }
 
-/// The one test of the target: it measures the whole process.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_request_ends_well_under_random_faults() {
+/// It measures its whole process, so it gets one in which no other test runs.
+#[test]
+fn every_request_ends_well_under_random_faults() {
+    const ALONE: &str = "ORDGATE_CHAOS_ALONE";
+    if std::env::var_os(ALONE).is_some() {
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        let runtime = runtime.worker_threads(2).enable_all().build().unwrap();
+        return runtime.block_on(run());
+    }
+    let mut alone = Command::new(std::env::current_exe().unwrap());
+    let name = "chaos::every_request_ends_well_under_random_faults";
+    alone.args(["--exact", name, "--nocapture"]).env(ALONE, "1");
+    let left = alone.output().unwrap();
+    eprintln!("{}", String::from_utf8_lossy(&left.stderr));
+    assert!(left.status.success(), "see its output above");
+}
+
+async fn run() {
     let seed = number("ORDGATE_CHAOS_SEED").unwrap_or(SEED);
     let seconds = number("ORDGATE_CHAOS_SECONDS").unwrap_or(SECONDS);
     eprintln!("ORDGATE_CHAOS_SEED={seed} ORDGATE_CHAOS_SECONDS={seconds}");

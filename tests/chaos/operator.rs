@@ -8,14 +8,14 @@ use http::Version;
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
-use crate::CLIENTS;
+use super::CLIENTS;
+use super::faults::{FIRST_BYTE, SILENCE, WHOLE};
+use super::front::Front;
+use super::world::{BOUND, Listener, SECRET, World};
 use crate::dice::Dice;
-use crate::faults::{FIRST_BYTE, SILENCE, WHOLE};
-use crate::front::Front;
 use crate::support::gateway::{SharedSource, Source, merge, shipped};
 use crate::support::transport::tls_listener;
 use crate::support::{Answer, Client, Gateway, Setup};
-use crate::world::{BOUND, Listener, SECRET, World};
 
 /// The number of keys.
 const KEYS: u64 = 6;

@@ -2,8 +2,8 @@
 
 use ordgate::sandbox::Sandbox;
 
+use super::world::INVALID;
 use crate::dice::Dice;
-use crate::world::INVALID;
 
 /// What a question is about, for who judges the answer.
 #[derive(Clone, Debug, PartialEq, Eq)]

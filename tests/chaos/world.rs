@@ -13,10 +13,10 @@ use ordgate::sandbox::{Sandbox, Settings};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::questions::Questions;
 use crate::arrivals::Arrivals;
 use crate::dice::Dice;
 use crate::figures::{Table, Times};
-use crate::questions::Questions;
 
 /// The sum of a request's deadlines, as the operator configures them: a queue
 /// for a place and one for the budget, the upstream's whole time, the first

@@ -7,8 +7,7 @@
 //! limits.
 //!
 //! Tests trigger probes; by themselves they run once at the start and then after an
-//! hour. `tests/split` includes this file as well, which is why the modules below
-//! have paths.
+//! hour.
 
 mod alias;
 mod derive;

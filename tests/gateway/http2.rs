@@ -1,6 +1,5 @@
 //! HTTP/2: what is sent as frames, and the same request path as in HTTP/1.1.
 
-mod comparison;
 mod frames;
 mod half_closed;
-mod requests;
+pub(crate) mod requests;

@@ -222,7 +222,7 @@ fn percent_encoded(text: &str) -> String {
 
 #[tokio::test]
 async fn a_key_that_a_client_sends_in_a_url_is_not_shown() {
-    let upstream = Upstream::start_one();
+    let upstream = Upstream::start();
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
     let keys = |text: &str| {

@@ -71,7 +71,7 @@ async fn refused_requests_count() {
         // HTTP/2 has no absolute form.
         let mut client = match target.starts_with('/') {
             true => gateway.client().await,
-            false => gateway.http1().await,
+            false => gateway.client().await,
         };
         for left in [2, 1, 0] {
             let answer = client.request(method, target, &[]).await;

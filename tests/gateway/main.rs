@@ -14,22 +14,19 @@
 
 #[allow(
     dead_code,
-    reason = "five targets share the harness; tests/structure finds what none uses"
+    unused_imports,
+    reason = "two targets share the harness; tests/structure finds what none uses"
 )]
 #[path = "../support/harness.rs"]
 mod support;
-
-/// One server has both APIs; `tests/split` has the same tests with two.
-const SHAPE: support::Shape = support::Shape::Single;
-
-/// Clients use HTTP/1.1; `tests/h2c` and `tests/h2_tls` have the same tests in HTTP/2.
-const TRANSPORT: support::Transport = support::Transport::Http1;
 
 mod listener;
 
 mod http2;
 
 mod tls;
+
+mod transports;
 
 mod validate;
 
@@ -90,3 +87,6 @@ mod questions;
 mod timing;
 
 mod supervisor;
+
+#[path = "../hostile/main.rs"]
+mod hostile;

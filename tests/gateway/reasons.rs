@@ -48,7 +48,7 @@ async fn each_refusal_has_one_word_everywhere() {
     ];
     let mut expected = json!({});
     for (request, status, reason) in rows {
-        let mut client = gateway.http1().await;
+        let mut client = gateway.client().await;
         client.send(&request).await;
         let answer = client.answer("GET").await;
         assert_eq!(answer.status, status, "{request}");

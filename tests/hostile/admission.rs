@@ -309,7 +309,7 @@ async fn a_follower_that_takes_over_is_a_miss_of_its_client() {
         .manual()
         .config(CONFIG)
         .config(MISSES)
-        .config(crate::ALL)
+        .config(crate::support::respect::ALL)
         .start();
     let own = [("x-forwarded-for", HONEST)];
     let mut first = gateway.client().await;

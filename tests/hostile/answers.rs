@@ -1,7 +1,7 @@
 //! Answers that one client does not read, or that never end: other clients'
 //! requests continue.
 
-use crate::ALL;
+use crate::support::respect::ALL;
 use crate::support::{Client, Gateway, Reply, Setup, Upstream, token, until};
 
 const CLIENTS: usize = 32;

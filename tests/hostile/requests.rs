@@ -3,7 +3,7 @@
 
 mod cookies;
 
-use crate::ALL;
+use crate::support::respect::ALL;
 use crate::support::{Answer, Gateway, Reply, Setup, Upstream};
 
 const FRESH: &str = "cache-control: max-age=60\r\n";

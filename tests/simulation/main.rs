@@ -23,6 +23,8 @@ mod dice;
 mod plain;
 mod play;
 mod stand_in;
+#[path = "../structure/main.rs"]
+mod structure;
 mod tally;
 mod weather;
 mod world;

@@ -122,6 +122,22 @@ impl Client {
         self.answer(method).await
     }
 
+    /// The same with a body as long as its content-length says.
+    pub(crate) async fn request_with_body(
+        &mut self,
+        method: &str,
+        target: &str,
+        fields: &[(&str, &str)],
+    ) -> Answer {
+        self.send_request(method, target, fields).await;
+        let length = fields.iter().find(|(name, _)| *name == "content-length");
+        let length = length.map_or(0, |(_, length)| length.parse().unwrap());
+        if length > 0 {
+            self.send("x".repeat(length)).await;
+        }
+        self.answer(method).await
+    }
+
     pub(crate) async fn get(&mut self, target: &str) -> Answer {
         self.request("GET", target, &[]).await
     }

@@ -12,10 +12,6 @@ impl Times {
         self.0.push(time);
     }
 
-    pub(crate) fn join(&mut self, other: &Self) {
-        self.0.extend_from_slice(&other.0);
-    }
-
     pub(crate) fn count(&self) -> usize {
         self.0.len()
     }

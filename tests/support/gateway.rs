@@ -15,7 +15,7 @@ use ordgate::client_tokens::TokenFile;
 use ordgate::clock::Clock;
 use ordgate::config::ConfigProblem;
 use ordgate::probe::{self, ProbeOutcome};
-use ordgate::sandbox::{Api, Sandbox};
+use ordgate::sandbox::Sandbox;
 use ordgate::serve::{LoadedConfig, Options, Server, StartError};
 use ordgate::supervisor::{InheritedSockets, Supervisor};
 use ordgate::upstream::ProviderKeys;
@@ -23,16 +23,13 @@ use ordgate::upstream::client::resolver::Resolver;
 use ordgate::upstream::keys::ApiKey;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
-use tempfile::TempDir;
 
-use super::transport::tls_listener;
-use super::{Answer, Client, Endpoint, SandboxServer, Shape, Transport, Upstream, within};
+use super::{Answer, Client, Endpoint, Transport, Upstream, within};
 
 /// What a gateway is to be like.
 pub(crate) struct Setup {
     source: SharedSource,
     sandbox: Option<Sandbox>,
-    servers: Vec<SandboxServer>,
     names: Resolver,
     clock: Clock,
 }
@@ -133,7 +130,6 @@ impl Setup {
         Self {
             source: source.clone(),
             sandbox: None,
-            servers: Vec::new(),
             names: Resolver::default(),
             clock: Clock::machine(),
         }
@@ -178,15 +174,7 @@ impl Setup {
 
     /// With this sandbox for an upstream.
     pub(crate) fn sandbox(mut self, sandbox: &Sandbox) -> Self {
-        match crate::SHAPE {
-            Shape::Single => self.sandbox = Some(sandbox.clone()),
-            Shape::Split => {
-                let [ordinals, runes] =
-                    [Api::Ordinals, Api::Runes].map(|api| SandboxServer::start(sandbox, api));
-                self = self.config(&split(&ordinals.url(), &runes.url()));
-                self.servers = vec![ordinals, runes];
-            }
-        }
+        self.sandbox = Some(sandbox.clone());
         self
     }
 
@@ -215,11 +203,6 @@ impl Setup {
     }
 
     pub(crate) fn try_start(self) -> Result<Gateway, StartError> {
-        let certificate = (crate::TRANSPORT == Transport::H2Tls).then(|| {
-            let (listener, folder) = tls_listener();
-            merge(&mut self.source.lock().unwrap().config, &listener);
-            folder
-        });
         let source = self.source.lock().unwrap().clone();
         let fresh = source.fresh();
         let fresh = fresh.unwrap_or_else(|p| panic!("{p:#?}\n{}", source.config));
@@ -238,10 +221,8 @@ impl Setup {
             public: server.public(),
             admin: server.admin(),
             server: Some(server),
-            servers: self.servers,
             clock: self.clock,
             source: self.source,
-            _certificate: certificate,
         })
     }
 }
@@ -294,11 +275,8 @@ pub(crate) struct Gateway {
     pub(crate) public: SocketAddr,
     pub(crate) admin: SocketAddr,
     server: Option<Server>,
-    servers: Vec<SandboxServer>,
     clock: Clock,
     pub(crate) source: SharedSource,
-    /// The files of its certificate, where clients use TLS.
-    _certificate: Option<TempDir>,
 }
 
 impl Gateway {
@@ -319,26 +297,19 @@ impl Gateway {
         client
     }
 
-    /// A new connection to the public side.
+    /// A new connection to the public side, in HTTP/1.1.
     pub(crate) async fn client(&self) -> Client {
-        self.endpoint().client().await
+        Client::connect(self.public).await
     }
 
     /// A new connection to the public side from another address of this machine, such as
     /// 127.0.0.2: as another client.
     pub(crate) async fn client_from(&self, from: [u8; 4]) -> Client {
-        self.endpoint().client_from(from).await
+        Client::connect_from(from, self.public).await
     }
 
-    /// A new connection in HTTP/1.1, whatever the target's transport: for tests about
-    /// its bytes, its framing and what becomes of its connections.
-    pub(crate) async fn http1(&self) -> Client {
-        Client::connect(self.public).await
-    }
-
-    /// Where the target's clients connect, and how.
-    pub(crate) fn endpoint(&self) -> Endpoint {
-        let transport = crate::TRANSPORT;
+    /// Where clients connect that use this transport.
+    pub(crate) fn endpoint(&self, transport: Transport) -> Endpoint {
         let address = match transport {
             Transport::Http1 | Transport::H2c => self.public,
             Transport::H2Tls => self.tls(),
@@ -486,14 +457,6 @@ impl Drop for Gateway {
         if let Some(server) = self.server.take() {
             server.drain();
             server.wait();
-        }
-        for server in &self.servers {
-            let strays = server.strays();
-            assert!(
-                strays == 0 || std::thread::panicking(),
-                "{strays} requests to the wrong upstream, {}",
-                server.url()
-            );
         }
     }
 }

@@ -31,27 +31,6 @@ pub(crate) use sandbox_server::SandboxServer;
 pub(crate) use transport::{Endpoint, Transport};
 pub(crate) use upstream::{Gate, Reply, Turnstile, Upstream};
 
-/// How many servers the upstream is. Each test target sets `crate::SHAPE`.
-#[allow(dead_code, reason = "a target has one of the two")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shape {
-    /// One server has both APIs.
-    Single,
-    /// One server has the runes API, the other one the rest, as with the
-    /// open-source indexer. A request to the wrong server fails its test.
-    Split,
-}
-
-impl Shape {
-    /// How many upstreams a gateway has in it.
-    pub(crate) const fn servers(self) -> usize {
-        match self {
-            Self::Single => 1,
-            Self::Split => 2,
-        }
-    }
-}
-
 /// How long anything may take before it counts as a hang: far more than a busy
 /// machine needs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);

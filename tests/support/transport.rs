@@ -1,9 +1,4 @@
-//! What the requests of a test target travel over: HTTP/1.1, or HTTP/2 in cleartext
-//! or over TLS.
-//!
-//! Each target sets `crate::TRANSPORT`, and [`Gateway::client`](super::Gateway::client)
-//! connects accordingly. A test about bytes of HTTP/1.1, or about what its connections
-//! do, says so with [`Gateway::http1`](super::Gateway::http1).
+//! What requests travel over: HTTP/1.1, or HTTP/2 in cleartext or over TLS.
 
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
@@ -20,8 +15,7 @@ use super::https::{Certificates, HttpsClient};
 use super::polite::PoliteClient;
 use super::within;
 
-/// What requests travel over. Each test target sets `crate::TRANSPORT`.
-#[allow(dead_code, reason = "a target has one of them")]
+/// What requests travel over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Transport {
     /// HTTP/1.1 in cleartext.

@@ -15,15 +15,13 @@ use std::thread::JoinHandle;
 use connection::accept;
 use freezer::Freezer;
 use ordgate::clock::{Clock, Moment};
-use ordgate::sandbox::Api;
 pub(crate) use reply::{Gate, Reply, Turnstile};
 use socket2::{Domain, Socket, Type};
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
 use tokio_rustls::TlsAcceptor;
 
-use super::gateway::split;
-use super::{Shape, within};
+use super::within;
 
 /// A request as it arrived.
 #[derive(Clone, Debug)]
@@ -77,8 +75,6 @@ type Usual = Box<dyn Fn(&Seen) -> Reply + Send>;
 struct Shared {
     usual: Mutex<Usual>,
     next: Mutex<VecDeque<(String, Reply)>>,
-    /// Targets that went to the wrong server.
-    strays: Mutex<Vec<String>>,
     seen: watch::Sender<Vec<Seen>>,
     connections: AtomicUsize,
     /// Connections that are open, and how many may be: others are closed at once.
@@ -92,8 +88,6 @@ struct Shared {
 /// The upstream; it stops when it is dropped.
 pub(crate) struct Upstream {
     address: SocketAddr,
-    /// The address of the runes API, if it is a server of its own.
-    runes: Option<SocketAddr>,
     shared: Arc<Shared>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -122,11 +116,6 @@ impl Upstream {
         Self::listen(std::net::TcpListener::bind(address).unwrap(), None)
     }
 
-    /// One server in any shape, for routes of the test's own.
-    pub(crate) fn start_one() -> Self {
-        Self::listen_as(Shape::Single, any_port(), None, Clock::machine())
-    }
-
     /// The same over TLS.
     pub(crate) fn start_tls(acceptor: TlsAcceptor) -> Self {
         Self::listen(any_port(), Some(acceptor))
@@ -142,31 +131,11 @@ impl Upstream {
     }
 
     fn listen_by(socket: std::net::TcpListener, tls: Option<TlsAcceptor>, clock: Clock) -> Self {
-        Self::listen_as(crate::SHAPE, socket, tls, clock)
-    }
-
-    fn listen_as(
-        shape: Shape,
-        socket: std::net::TcpListener,
-        tls: Option<TlsAcceptor>,
-        clock: Clock,
-    ) -> Self {
-        let mut sockets = vec![(socket, Api::Both)];
-        if shape == Shape::Split {
-            sockets[0].1 = Api::Ordinals;
-            sockets.push((any_port(), Api::Runes));
-        }
-        for (socket, _) in &sockets {
-            socket.set_nonblocking(true).unwrap();
-        }
-        let mut addresses = sockets.iter().map(|(socket, _)| socket.local_addr());
-        let address = addresses.next().unwrap().unwrap();
-        let runes = addresses.next().map(Result::unwrap);
-        drop(addresses);
+        socket.set_nonblocking(true).unwrap();
+        let address = socket.local_addr().unwrap();
         let shared = Arc::new(Shared {
             usual: Mutex::new(Box::new(|seen| Reply::json(usual_body(&seen.target())))),
             next: Mutex::default(),
-            strays: Mutex::default(),
             seen: watch::Sender::new(Vec::new()),
             connections: AtomicUsize::new(0),
             open: AtomicUsize::new(0),
@@ -183,10 +152,8 @@ impl Upstream {
                 .build()
                 .unwrap();
             runtime.block_on(async {
-                for (socket, api) in sockets {
-                    let listener = TcpListener::from_std(socket).unwrap();
-                    tokio::spawn(accept(listener, api, tls.clone(), serving.clone()));
-                }
+                let listener = TcpListener::from_std(socket).unwrap();
+                tokio::spawn(accept(listener, tls, serving.clone()));
                 let freezing = serving.clone();
                 tokio::spawn(async move { freezing.frozen.run().await });
                 // To be dropped resolves it as well; the tasks end with the runtime.
@@ -195,7 +162,6 @@ impl Upstream {
         });
         Self {
             address,
-            runes,
             shared,
             stop: Some(stop),
             thread: Some(thread),
@@ -210,27 +176,14 @@ impl Upstream {
         format!("http://{}", self.address)
     }
 
-    /// Where it has the runes API.
-    pub(crate) fn runes_url(&self) -> String {
-        format!("http://{}", self.runes.unwrap_or(self.address))
-    }
-
     /// The configuration that makes it the upstream.
     pub(crate) fn config(&self) -> String {
-        match self.runes {
-            None => format!("upstream.url = \"{}\"", self.url()),
-            Some(_) => split(&self.url(), &self.runes_url()),
-        }
+        format!("upstream.url = \"{}\"", self.url())
     }
 
     /// The flags that make it the upstream.
-    pub(crate) fn flags(&self) -> Vec<String> {
-        let mut flags = vec!["--upstream".to_owned(), self.url()];
-        if self.runes.is_some() {
-            let runes = format!("runes={}", self.runes_url());
-            flags.extend(["--upstream".to_owned(), runes]);
-        }
-        flags
+    pub(crate) fn flags(&self) -> [String; 2] {
+        ["--upstream".to_owned(), self.url()]
     }
 
     /// Sets the answer to requests without one of their own.
@@ -305,11 +258,6 @@ impl Drop for Upstream {
                 "the upstream has panicked"
             );
         }
-        let strays = self.shared.strays.lock().unwrap();
-        assert!(
-            strays.is_empty() || std::thread::panicking(),
-            "requests to the wrong upstream: {strays:?}"
-        );
     }
 }
 

@@ -47,7 +47,7 @@ impl Scene {
         });
         let gateway = before(&upstream, OFTEN).await;
         // Tens of thousands of requests, for which another transport only takes time.
-        let client = gateway.http1().await;
+        let client = gateway.client().await;
         Self {
             sandbox,
             upstream,

@@ -120,7 +120,7 @@ async fn a_token_in_a_requests_trailers_reaches_no_origin() {
         .client_tokens(&line("known", &known, ""))
         .start();
     for (name, value) in ways(&known).into_iter().chain(misplaced(&known)) {
-        let mut client = gateway.http1().await;
+        let mut client = gateway.client().await;
         client
             .send(format!(
                 "POST /a HTTP/1.1\r\nhost: a\r\ntrailer: {name}\r\ntransfer-encoding: chunked\r\n\r\n\

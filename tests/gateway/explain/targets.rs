@@ -35,7 +35,7 @@ async fn a_target_that_no_request_has_is_explained_as_what_clients_make_of_it() 
         let why = explained["next"]["why"].as_str().unwrap();
         assert_eq!(why.contains("is explained"), is_changed.is_some(), "{why}");
         assert!(why.contains(is_changed.unwrap_or_default()), "{why}");
-        let mut client = gateway.http1().await;
+        let mut client = gateway.client().await;
         client
             .send(format!("GET {url} HTTP/1.1\r\nhost: a\r\n\r\n"))
             .await;

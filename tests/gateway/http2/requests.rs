@@ -6,7 +6,7 @@ use crate::support::{Answer, BLOCK, Gate, Gateway, Reply, Setup, TOKEN, Upstream
 use crate::tls::tools::run;
 
 /// What two answers must share: all but what differs between any two.
-pub(super) fn comparable(answer: &Answer) -> (u16, Vec<(String, String)>, Vec<u8>) {
+pub(crate) fn comparable(answer: &Answer) -> (u16, Vec<(String, String)>, Vec<u8>) {
     let mut fields = answer.fields.clone();
     let own = ["date", "x-request-id", "connection", "transfer-encoding"];
     fields.retain(|(name, _)| !own.contains(&&**name));

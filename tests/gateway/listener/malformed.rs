@@ -230,7 +230,7 @@ async fn the_answer_to_a_malformed_head_allows_a_listed_origin() {
             false,
         ),
     ] {
-        let mut client = gateway.http1().await;
+        let mut client = gateway.client().await;
         client.send(&head).await;
         let answer = client.answer("GET").await;
         assert_eq!(answer.status, status, "{head:?}");

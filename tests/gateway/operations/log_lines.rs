@@ -21,7 +21,7 @@ fn query(nth: usize) -> String {
 /// What a process logs at this level while one client has all of its slots in use, sends
 /// more requests, and gets answers that are none.
 async fn logged(level: &str) -> String {
-    let upstream = Upstream::start_one();
+    let upstream = Upstream::start();
     let gate = Gate::new();
     let (_held, path) = file(&format!("{SLOTS}\n{ALL}"));
     let (process, public, _) =

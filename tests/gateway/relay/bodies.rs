@@ -23,7 +23,7 @@ async fn bodies_go_up_with_their_length_or_in_chunks() {
     let long = "x".repeat(100_000);
     let upstream = Upstream::start();
     let gateway = before(&upstream);
-    let mut client = gateway.http1().await;
+    let mut client = gateway.client().await;
     for (at, method) in METHODS.into_iter().enumerate() {
         client
             .send_request(method, "/v", &[("content-length", "5")])
@@ -85,7 +85,7 @@ async fn a_request_without_a_body_goes_up_without_one() {
 async fn expect_100_continue_is_answered() {
     let upstream = Upstream::start();
     let gateway = before(&upstream);
-    let mut client = gateway.http1().await;
+    let mut client = gateway.client().await;
     let fields = [("expect", "100-continue"), ("content-length", "5")];
     client.send_request("PUT", "/v", &fields).await;
     assert_eq!(client.answer("PUT").await.status, 100);
@@ -107,7 +107,7 @@ async fn trailers_are_sent_to_clients_that_accept_them() {
         (&[("te", "trailers"), ("connection", "te, close")][..], true),
         (&[("connection", "close")], false),
     ] {
-        let mut client = gateway.http1().await;
+        let mut client = gateway.client().await;
         client.send_request("GET", "/v", fields).await;
         let received = text(&client.rest().await).to_ascii_lowercase();
         let (head, body) = received.split_once("\r\n\r\n").unwrap();
@@ -184,7 +184,7 @@ async fn pipelined_requests_with_bodies_are_answered_in_order() {
     let upstream = Upstream::start();
     let gateway = before(&upstream);
     upstream.usually(|seen| Reply::with(200, "", format!("{} {}", seen.method(), seen.target())));
-    let mut client = gateway.http1().await;
+    let mut client = gateway.client().await;
     client
         .send(
             "POST /a HTTP/1.1\r\nhost: x\r\ncontent-length: 18\r\n\r\nGET /not HTTP/1.1\n\

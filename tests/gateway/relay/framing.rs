@@ -3,7 +3,7 @@
 use super::is_refused;
 use crate::respect::plain;
 use crate::support::wire::rows;
-use crate::support::{Reply, Transport, Upstream};
+use crate::support::{Reply, Upstream};
 
 /// The name, what the client gets, and what the upstream sends after its status line
 /// and `cache-control`.
@@ -55,13 +55,7 @@ async fn a_malformed_answer_affects_no_other_request() {
                             assert_eq!(answer.text(), body, "{what}");
                             let framed = answer.all("content-length").len()
                                 + answer.all("transfer-encoding").len();
-                            match crate::TRANSPORT {
-                                Transport::Http1 => assert_eq!(framed, 1, "{what}: {answer:?}"),
-                                // The stream's end is the body's.
-                                Transport::H2c | Transport::H2Tls => {
-                                    assert!(framed <= 1, "{what}: {answer:?}");
-                                }
-                            }
+                            assert_eq!(framed, 1, "{what}: {answer:?}");
                             if let Some(length) = answer.field("content-length") {
                                 assert_eq!(length, "4", "{what}");
                             }

@@ -97,7 +97,7 @@ async fn http_2_upstreams_get_and_send_the_same_as_http_1_1() {
         ("PUT", "/", &large_chunk, 200, "ok", (1_000_000, 1), ""),
     ] {
         let name = format!("{method} {path} {more}");
-        let mut client = gateway.http1().await;
+        let mut client = gateway.client().await;
         let request = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\n{rest}");
         client.send(request).await;
         let answer = client.answer(method).await;

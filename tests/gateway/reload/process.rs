@@ -170,7 +170,7 @@ fn pipe(path: &std::path::Path) {
 
 #[tokio::test]
 async fn a_pipe_is_refused_at_once_at_the_start_and_by_a_reload() {
-    let upstream = Upstream::start_one();
+    let upstream = Upstream::start();
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
     let secret = |name: &str| {

@@ -13,7 +13,7 @@ use tokio::time::MissedTickBehavior;
 use super::{key, keyed, metric};
 use crate::chain::{is_status, reply};
 use crate::support::upstream::Seen;
-use crate::support::{Gate, Gateway, Reply, Setup, Upstream, token};
+use crate::support::{Client, Gate, Gateway, Reply, Setup, Upstream, token};
 
 /// The largest bounds that are ever configured.
 const MINUTE: usize = 30;
@@ -136,9 +136,9 @@ async fn demand(gateway: &Gateway, sandbox: &Sandbox, warm: &str) -> (usize, Vec
             1..=3 => format!("/runes/v1/blocks/{}/activity", tip - (number as u32 % 90)),
             _ => token(number),
         };
-        let (endpoint, client_address) = (gateway.endpoint(), format!("198.51.100.{}", number % 7));
+        let (public, client_address) = (gateway.public, format!("198.51.100.{}", number % 7));
         requests.push(tokio::spawn(async move {
-            let mut client = endpoint.client().await;
+            let mut client = Client::connect(public).await;
             let fields = [("x-forwarded-for", &*client_address)];
             (number, client.request("GET", &target, &fields).await)
         }));
@@ -291,7 +291,7 @@ async fn an_upstream_that_hangs_leaves_budget_to_another() {
     let config = format!(
         "[upstream]\nrequests_per_minute = 60\nrequests_per_second = 8\n\
          queue_timeout = \"20ms\"\n[upstreams.runes]\nurl = \"{}\"\n",
-        runes.runes_url()
+        runes.url()
     );
     let gateway = Setup::before(&ordinals)
         .keys("shared-key")

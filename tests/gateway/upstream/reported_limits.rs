@@ -325,7 +325,7 @@ async fn a_spent_quota_is_logged_once() {
     let alarms = left.errors.lines().filter(|line| line.contains("quota"));
     let alarms: Vec<_> = alarms.collect();
     // Of two upstreams, each says it once.
-    assert_eq!(alarms.len(), crate::SHAPE.servers(), "{}", left.errors);
+    assert_eq!(alarms.len(), 1, "{}", left.errors);
     assert!(alarms[0].contains("ERROR") && alarms[0].contains("key-1"));
     assert!(!left.errors.contains("a-key-of-ours"));
 }

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use super::keyed;
-use crate::support::{BLOCK, BLOCK_CANONICAL, Gateway, Reply, Setup, TOKEN, Upstream, token};
+use crate::support::{
+    BLOCK, BLOCK_CANONICAL, Client, Gateway, Reply, Setup, TOKEN, Upstream, token,
+};
 
 #[tokio::test]
 async fn a_throttled_key_is_in_cooldown_until_the_date_in_retry_after() {
@@ -91,8 +93,8 @@ async fn the_budget_is_never_exceeded() {
         .start();
     let pending: Vec<_> = (0..100)
         .map(|number| {
-            let endpoint = gateway.endpoint();
-            tokio::spawn(async move { endpoint.client().await.get(&token(number)).await })
+            let public = gateway.public;
+            tokio::spawn(async move { Client::connect(public).await.get(&token(number)).await })
         })
         .collect();
     let mut served = 0;

@@ -1,7 +1,7 @@
 //! Cookies of one client, which no other client gets.
 
 use super::{FRESH, is_hit, plain};
-use crate::ALL;
+use crate::support::respect::ALL;
 use crate::support::{Gateway, Reply, Upstream};
 
 async fn cookies(gateway: &Gateway, target: &str) -> [Option<String>; 2] {

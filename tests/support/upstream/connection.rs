@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-use ordgate::sandbox::Api;
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -33,12 +32,7 @@ impl Wire for TlsStream<TcpStream> {
     }
 }
 
-pub(super) async fn accept(
-    listener: TcpListener,
-    api: Api,
-    tls: Option<TlsAcceptor>,
-    shared: Arc<Shared>,
-) {
+pub(super) async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, shared: Arc<Shared>) {
     loop {
         let (stream, _) = listener.accept().await.unwrap();
         let connection = shared.connections.fetch_add(1, SeqCst);
@@ -52,9 +46,9 @@ pub(super) async fn accept(
             // A client that goes away, or that does not trust us, is what some
             // tests are about.
             let _ = match tls {
-                None => converse(stream, connection, api, &shared).await,
+                None => converse(stream, connection, &shared).await,
                 Some(tls) => match tls.accept(stream).await {
-                    Ok(stream) => converse(stream, connection, api, &shared).await,
+                    Ok(stream) => converse(stream, connection, &shared).await,
                     Err(error) => Err(error),
                 },
             };
@@ -63,12 +57,7 @@ pub(super) async fn accept(
     }
 }
 
-async fn converse(
-    mut stream: impl Wire,
-    connection: usize,
-    api: Api,
-    shared: &Shared,
-) -> io::Result<()> {
+async fn converse(mut stream: impl Wire, connection: usize, shared: &Shared) -> io::Result<()> {
     let mut held = Vec::new();
     loop {
         let end = loop {
@@ -88,9 +77,6 @@ async fn converse(
             at: shared.clock.now(),
             connection,
         };
-        if !has(api, &seen.target()) {
-            shared.strays.lock().unwrap().push(seen.target());
-        }
         let reply = choose(shared, &seen);
         let (length, chunked) = framing(&seen);
         let mut place = 0;
@@ -138,15 +124,6 @@ async fn converse(
             }
         }
         stream.flush().await?;
-    }
-}
-
-/// Whether a server with this API has the target.
-fn has(api: Api, target: &str) -> bool {
-    match api {
-        Api::Both => true,
-        Api::Ordinals => !target.starts_with("/runes/"),
-        Api::Runes => target.starts_with("/runes/"),
     }
 }
 

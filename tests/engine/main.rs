@@ -1,0 +1,29 @@
+//! The gateway with real servers of the engine that replicas share, and in the chaos run.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "these are tests throughout, helpers included: a failure is a panic"
+)]
+
+#[path = "../support/arrivals.rs"]
+mod arrivals;
+#[path = "../chaos/main.rs"]
+mod chaos;
+#[allow(dead_code, reason = "two targets share it, and each uses its part")]
+#[path = "../simulation/dice.rs"]
+mod dice;
+#[path = "../support/figures.rs"]
+mod figures;
+#[path = "../shared/servers.rs"]
+mod servers;
+#[path = "../shared/main.rs"]
+mod shared;
+#[allow(
+    dead_code,
+    unused_imports,
+    reason = "two targets share the harness; tests/structure finds what none uses"
+)]
+#[path = "../support/harness.rs"]
+mod support;
