@@ -37,7 +37,7 @@ use ledger::{
 };
 pub(crate) use ledger::{KnownBlocks, KnownRun, MOST_RUNS};
 pub(crate) use settings::STANDBYS_SELDOM;
-pub use settings::{LookAhead, Settings, TipSource};
+pub use settings::{Settings, TipSource};
 pub(crate) use stamp::ChainStamp;
 pub(crate) use tip::TipSnapshot;
 use tip::{Tip, TipState};
@@ -50,7 +50,6 @@ pub(crate) type TipNumber = u16;
 /// The chain as each indexer reports it.
 pub struct Chain {
     finality: FinalitySettings,
-    look_ahead: LookAhead,
     tips: Box<[Tip]>,
     transactions: Arc<Mutex<TransactionIndex>>,
 }
@@ -93,7 +92,6 @@ impl Chain {
         };
         Self {
             finality: settings.times.clone(),
-            look_ahead: settings.look_ahead,
             tips: settings.tips.iter().enumerate().map(tip).collect(),
             transactions,
         }
@@ -103,7 +101,6 @@ impl Chain {
     pub fn without_tips() -> Self {
         Self {
             finality: FinalitySettings::default(),
-            look_ahead: LookAhead::default(),
             tips: Box::default(),
             transactions: Arc::default(),
         }
@@ -125,11 +122,6 @@ impl Chain {
     /// Final depth and freshness lifetimes.
     pub(crate) const fn finality(&self) -> &FinalitySettings {
         &self.finality
-    }
-
-    /// What is fetched before clients request it.
-    pub(crate) const fn look_ahead(&self) -> LookAhead {
-        self.look_ahead
     }
 
     /// The number of tips.

@@ -65,7 +65,6 @@ use crate::clock::{Clock, Moment};
 use crate::compress::Compressor;
 use crate::fill::{Fill, LookupKey};
 use crate::limit::Limit;
-use crate::look_ahead;
 use crate::meter::{Meter, RequestKind};
 use crate::refusal::Refusal;
 use crate::relay::{self, Relay};
@@ -125,9 +124,6 @@ pub(crate) struct Records {
     pub(crate) access_log: Option<AccessLog>,
     /// Records traces, if they are exported.
     pub(crate) tracer: Option<Arc<Tracer>>,
-    /// Whether the use of stored responses is counted, for prefetching
-    /// ([`look_ahead::refresh`]).
-    pub(crate) counts_use: bool,
 }
 
 /// What is known of a request, and its URI.
@@ -291,12 +287,6 @@ impl Gateway {
         if reuse == Reuse::WhileRevalidate {
             let priority = context.priority(Priority::Revalidation);
             self.fill.refresh(key, priority);
-        }
-        if self.records.counts_use
-            && context.request_id.is_one_in(look_ahead::SAMPLE)
-            && let Some(stamp) = judged.stored.stamp()
-        {
-            stamp.count_uses(1);
         }
         let outcome = Outcome::Hit { ttl: judged.ttl() };
         let mut fields = context.for_response(&self.clients, request.headers());

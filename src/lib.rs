@@ -12,7 +12,7 @@
 //! | basics | [`build`], [`clock`], [`sync`], [`units`], [`reason`], [`regular_file`], [`hidden_keys`], [`log_writer`], [`wire`] |
 //! | rules | [`cache`]`::{list, date, delta, directives, targeted, status, coding, hop, freshness, invalidate, vary, reuse, storable, validator, freshen, range, key, policy, etag, outcome}`, [`pages`], [`chain`]`::{finality, live_checks, ledger, transaction_index}`, [`identify`], [`client_tokens`], [`validate`], [`route`], [`trace`]`::{context}` |
 //! | state | [`state_dir`], [`trace`], [`limit`], [`chain`], [`cache`], [`compress`], [`collapse`], [`upstream`]`::{failure, latency, connection, admission, endpoint, keys}`, [`upstream`], [`unsent`], [`meter`], [`portable`], [`shared`]`::{left_out, allowance, engine}`, [`shared`], [`disk`]`::{engine}`, [`disk`] |
-//! | request path | [`refusal`], [`respond`], [`access_log`], [`relay`], [`fill`], [`look_ahead`], [`probe`], [`gateway`] |
+//! | request path | [`refusal`], [`respond`], [`access_log`], [`relay`], [`fill`], [`probe`], [`gateway`] |
 //! | I/O | [`secrets`], [`tls`], [`listener`], [`supervisor`], [`reload`], [`telemetry`], [`history`], [`admin`], [`openapi`], [`sandbox`], [`config`], [`serve`] |
 //!
 //! # Glossary
@@ -52,7 +52,6 @@ pub mod identify;
 pub mod limit;
 pub mod listener;
 pub mod log_writer;
-pub mod look_ahead;
 pub mod meter;
 pub mod openapi;
 pub mod pages;

@@ -25,7 +25,6 @@ use crate::chain::TipSource;
 use crate::chain::ledger::RequestStart;
 use crate::clock::Moment;
 use crate::fill::Fill;
-use crate::look_ahead;
 use crate::shared::tip::TipLeases;
 use crate::upstream::{Failure, Priority, RequestPriority};
 
@@ -191,7 +190,6 @@ async fn send(fill: &Arc<Fill>, tip: u16) -> (ProbeOutcome, Option<ReportedStatu
     let (Some(path), Some(start)) = (&source.path, chain.request_start(tip)) else {
         return (ProbeOutcome::Failed, None);
     };
-    let epoch = chain.epoch(tip);
     let sent = fill.clock.now();
     // Any later, the tip counts as lost.
     let timeout = source.known_for().max(MIN_TIMEOUT);
@@ -242,9 +240,6 @@ async fn send(fill: &Arc<Fill>, tip: u16) -> (ProbeOutcome, Option<ReportedStatu
         tag: answer.etag.map(|tag| tag.to_vec()),
     };
     let outcome = apply(fill, tip, &status, true).await;
-    if chain.epoch(tip) != epoch {
-        look_ahead::refresh(fill, tip);
-    }
     (outcome, Some(status))
 }
 

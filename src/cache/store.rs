@@ -298,15 +298,6 @@ impl<A: Attachment> Store<A> {
         lock(&self.removals)
     }
 
-    /// Calls `visit` with every stored response that is no variant, and its key.
-    pub(crate) fn each(&self, mut visit: impl FnMut(&[u8], &Arc<Stored<A>>)) {
-        for (key, entry) in &self.cache {
-            if let Entry::One(stored) = entry {
-                visit(&key, &stored);
-            }
-        }
-    }
-
     /// Stores a response, unless it is too large. Returns whether it was stored.
     pub fn insert(&self, key: Key, stored: Arc<Stored<A>>) -> bool {
         let (key, entry) = (key.into_boxed(), Entry::One(stored));

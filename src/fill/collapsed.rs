@@ -54,9 +54,8 @@ impl Fill {
                     self.is_purged_since(key, &found.stored, began)
                         || first && self.predates(&found.stored, since)
                 }
-                // The leader's client had used up its share of attempts, or the leader
-                // fetched ahead. Neither concerns this client.
-                Err(Failure::BreakerOpen { .. }) => collapsed && self.chain.look_ahead().is_on(),
+                // The leader's client had used up its share of attempts, which does not
+                // concern this client.
                 Err(failure) => collapsed && failure.is_of_client(),
             };
             if !again {

@@ -16,7 +16,6 @@ use crate::cache::status::Forward;
 use crate::clock::Moment;
 use crate::collapse::Wait;
 use crate::fill::{AnswerSource, FillAnswer, FillResult, LookupKey};
-use crate::look_ahead;
 use crate::meter::RequestKind;
 use crate::reason::Reason;
 use crate::refusal::Refusal;
@@ -89,9 +88,6 @@ impl Gateway {
         );
         if is_counted && (fetched.collapsed || is_from_tier) {
             self.clients.refund_miss(client);
-        }
-        if let Ok(found) = &fetched.result {
-            look_ahead::next_window(&self.fill, &miss.lookup.key, &found.stored, client);
         }
         let now = self.clock.now();
         session.activity.record(now);

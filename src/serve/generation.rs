@@ -437,7 +437,6 @@ fn assemble(
             meter,
             access_log: AccessLog::new(&config.access_log),
             tracer: identity.tracer,
-            counts_use: config.chain.look_ahead.refresh > 0,
         },
         documents,
         cache: fill.cache.clone(),

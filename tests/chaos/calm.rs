@@ -37,8 +37,7 @@ pub(crate) async fn settle(world: &Arc<World>, operator: &mut Operator, fronts: 
         "limit.enabled = false\nserver.max_connections = 16384\n\
          upstream.requests_per_minute = {PLENTY}\nupstream.requests_per_second = {PLENTY}\n\
          upstream.breaker.failures = 1000\nupstream.min_in_flight = {most}\n\
-         upstream.hedge.enabled = false\nchain.look_ahead.next_window = false\n\
-         chain.look_ahead.refresh = 0\n"
+         upstream.hedge.enabled = false\n"
     );
     operator.write(&text, &keys);
     operator

@@ -163,7 +163,7 @@ impl Operator {
     /// Settings that no check depends on.
     fn other_settings(&mut self) -> String {
         let dice = &mut self.dice;
-        match dice.below(8) {
+        match dice.below(7) {
             0 => format!(
                 "limit.enabled = {}\nlimit.requests_per_minute = {}\nlimit.burst = {}\n",
                 dice.percent(50),
@@ -195,15 +195,10 @@ impl Operator {
                 }
                 format!("server.max_connections = {most}\n")
             }
-            6 => format!(
+            _ => format!(
                 "answers.cache_status_key = {}\nanswers.server_timing = {}\n",
                 dice.percent(50),
                 dice.percent(50)
-            ),
-            _ => format!(
-                "chain.look_ahead.next_window = {}\nchain.look_ahead.refresh = {}\n",
-                dice.percent(50),
-                dice.pick(&[0, 20])
             ),
         }
     }

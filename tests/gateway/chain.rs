@@ -14,7 +14,6 @@ mod derive;
 mod fallback;
 mod finality;
 mod live;
-mod look_ahead;
 mod pages;
 mod reorg;
 mod tips;

@@ -165,7 +165,6 @@ fn the_schema_rejects_the_types_and_bounds_that_the_reader_rejects() {
         "chain.tips = 3",
         "chain.tip.runes.every = \"1ms\"",
         "chain.tip.runes.path = \"runes\"",
-        "chain.look_ahead.refresh = true",
         "upstream.url = \"ftp://x\"",
         "upstream.url = \"https://user:pass@a.example\"",
         "upstream.url = [\"https://a.example\", 7]",

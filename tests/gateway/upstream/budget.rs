@@ -25,7 +25,6 @@ const CONFIG: &str = r#"
     server.workers = 2
     clients.trusted_proxies = ["127.0.0.1"]
     limit.enabled = false
-    chain.look_ahead = { next_window = true, refresh = 3 }
     chain.tip.ordinals.every = "2s"
     chain.tip.runes.every = "2s"
     upstream.requests_per_minute = 30
