@@ -126,8 +126,6 @@ pub struct Config {
     pub routes: RouteTable,
     /// Whether the file sets any key; the built-in one counts as setting none.
     pub sets_keys: bool,
-    /// The keys that the file has by their old names.
-    pub old_names: Vec<ConfigProblem>,
     /// Where the file sets its keys; none of the built-in file.
     pub positions: KeyPositions,
 }
@@ -188,7 +186,6 @@ impl Config {
                 }
             }
         }
-        config.old_names = problems.into_warnings();
         Ok(config)
     }
 
@@ -266,7 +263,6 @@ impl Config {
             traces: file.telemetry.settings(),
             collector: None,
             routes,
-            old_names: Vec::new(),
             positions: KeyPositions::default(),
         }
     }

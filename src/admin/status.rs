@@ -87,8 +87,6 @@ pub(super) fn status(admin: &Admin, gateway: &Gateway) -> Value {
         },
         "unsent": { "bytes": totals.unsent.held(), "max_bytes": totals.unsent.bound() },
         "clients": totals.clients.load(Relaxed),
-        // The old name of `clients`, for one release.
-        "callers": totals.clients.load(Relaxed),
         "misses_limited": misses_limited(gateway),
         "client_tokens": client_tokens(gateway),
         "state_directory": state_directory(gateway),
@@ -302,8 +300,6 @@ fn upstream(upstream: &Upstream, gateway: &Gateway) -> Value {
             "budget_left": key.remaining,
             "budget": key.per_minute,
             "unusable_seconds": key.worst().unusable_for.as_secs_f64(),
-            // The old name of `unusable_seconds`, for one release.
-            "cooling_seconds": key.worst().unusable_for.as_secs_f64(),
             "state": key.worst().state(),
             "hosts": key.hosts.iter().map(key_at).collect::<Vec<_>>(),
         })
@@ -330,9 +326,6 @@ fn upstream(upstream: &Upstream, gateway: &Gateway) -> Value {
         "failed": tally.failed.load(Relaxed),
         "no_budget": tally.no_budget.load(Relaxed),
         "no_slot": tally.no_slot.load(Relaxed),
-        // The old names of these two, for one release.
-        "spent": tally.no_budget.load(Relaxed),
-        "crowded": tally.no_slot.load(Relaxed),
         "over_budget_share": tally.over_budget_share.load(Relaxed),
         "over_slot_share": tally.over_slot_share.load(Relaxed),
         "clients": upstream.queue().active_clients(),
@@ -349,7 +342,6 @@ fn key_at((host, key): &(Host, KeySnapshotAtHost)) -> Value {
         "host": &**host,
         "state": key.state(),
         "unusable_seconds": key.unusable_for.as_secs_f64(),
-        "cooling_seconds": key.unusable_for.as_secs_f64(),
     })
 }
 
@@ -357,8 +349,6 @@ fn endpoint(snapshot: &EndpointSnapshot, clock: &Clock) -> Value {
     json!({
         "url": snapshot.name,
         "selected": snapshot.is_selected,
-        // The old name of `selected`, for one release.
-        "asked": snapshot.is_selected,
         "condition": snapshot.condition.name(),
         "breaker": breaker_state(snapshot.breaker),
         "in_flight": snapshot.in_flight,

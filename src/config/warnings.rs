@@ -12,7 +12,7 @@ use crate::upstream::{DEFAULT, JOURNALLED_BUDGETS, MIN_SHARED_SLOTS, ProviderKey
 impl Config {
     /// What is valid and probably not intended, given the API keys.
     pub fn warnings(&self, keys: &ProviderKeys) -> Vec<String> {
-        let mut warnings: Vec<_> = self.old_names.iter().map(ToString::to_string).collect();
+        let mut warnings = Vec::new();
         for name in &self.unused_upstreams {
             if **name != *DEFAULT {
                 warnings.push(format!(

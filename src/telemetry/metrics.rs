@@ -201,11 +201,6 @@ fn limits(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
         "ordgate_clients",
         "Clients in the limiter's table after its last pruning",
         one(clients),
-    )?;
-    to.gauge(
-        "ordgate_callers",
-        "The old name of ordgate_clients, for one release",
-        one(clients),
     )
 }
 

@@ -109,7 +109,7 @@ function certificates (status) {
 function failure (endpoint) {
   const last = endpoint.last_failure
   if (!last) return null
-  const ago = last.seconds_ago ?? last.ago_seconds
+  const ago = last.ago_seconds
   const said = last.causes ?? last.cause ?? last.reason
   const what = Array.isArray(said) ? said.join(': ') : said
   return `${duration(ago)} ago${last.in_a_row > 1 ? `, ${last.in_a_row} in a row` : ''}: ${plain(what ?? last.kind)}`

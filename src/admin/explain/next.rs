@@ -72,8 +72,6 @@ impl Next {
             "does": self.does,
             "why": self.why,
             "upstream_requests": self.upstream_requests,
-            // The old name of `upstream_requests`, for one release.
-            "asks": self.upstream_requests,
         })
     }
 }

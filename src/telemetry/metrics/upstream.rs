@@ -308,11 +308,6 @@ fn keys(snapshots: &[(&str, &KeySnapshot)], to: &mut Metrics<'_>) -> fmt::Result
         "How long a key is not used: it is in cooldown (429), its quota is spent, or it is in quarantine (401, 403); for each by name, at the host where that is longest",
         each(unusable),
     )?;
-    to.gauge(
-        "ordgate_upstream_cooling_seconds",
-        "The old name of ordgate_upstream_key_unusable_seconds, for one release",
-        each(unusable),
-    )?;
     let states = snapshots.iter().flat_map(|(upstream, key)| {
         KeySnapshotAtHost::STATES.map(|state| {
             let pairs = [
