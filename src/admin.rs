@@ -16,7 +16,6 @@ mod dashboard;
 mod explain;
 mod history;
 pub(crate) mod host;
-mod media;
 mod purge;
 mod query;
 mod response;
@@ -31,13 +30,12 @@ use std::time::{Duration, SystemTime};
 use arc_swap::ArcSwap;
 use browser::{browser_sign, refuse_browser};
 use connections::{Connections, Timed, Use};
-use http::header::{ALLOW, AUTHORIZATION, VARY, WWW_AUTHENTICATE};
+use http::header::{ALLOW, AUTHORIZATION, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use media::MetricsFormat;
 use response::{invalid, json_body, problem, problem_with, text, typed};
 use serde_json::json;
 pub use token::Token;
@@ -197,7 +195,7 @@ impl Admin {
                 text(StatusCode::SERVICE_UNAVAILABLE, "draining\n")
             }
             "/readyz" => self.ready(gateway),
-            "/metrics" => self.metrics(gateway, request.headers()),
+            "/metrics" => self.metrics(gateway),
             "/history" => history::answer(&self.history, &request),
             "/explain" => explain_elsewhere(gateway.clone(), request.uri().query()).await,
             "/purge" => {
@@ -212,22 +210,16 @@ impl Admin {
         }
     }
 
-    /// The metrics, in the format that a request prefers.
-    fn metrics(&self, gateway: &Arc<Gateway>, fields: &HeaderMap) -> Response<Body> {
+    /// The metrics, as OpenMetrics text.
+    fn metrics(&self, gateway: &Arc<Gateway>) -> Response<Body> {
         let rendered = telemetry::render(gateway, self.reloads.counts(), self.bound(gateway));
-        let Ok(metrics) = rendered else {
-            let detail = "the metrics could not be written\n";
-            return text(StatusCode::INTERNAL_SERVER_ERROR, detail);
-        };
-        let format = MetricsFormat::of(fields);
-        let metrics = match format {
-            MetricsFormat::OpenMetrics => metrics,
-            MetricsFormat::Classic => telemetry::classic(&metrics),
-        };
-        let mut response = typed(format.media(), metrics.into());
-        let accept = HeaderValue::from_static("accept");
-        response.headers_mut().insert(VARY, accept);
-        response
+        match rendered {
+            Ok(metrics) => typed(telemetry::MEDIA_TYPE, metrics.into()),
+            Err(std::fmt::Error) => text(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "the metrics could not be written\n",
+            ),
+        }
     }
 
     /// The public listeners now.

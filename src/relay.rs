@@ -89,8 +89,6 @@ pub struct Relay {
     /// requests that have already passed it. No other process has it, so two
     /// ordgates in a row are no loop.
     pub(crate) pseudonym: Arc<str>,
-    /// Makes multipart boundaries unpredictable.
-    pub(crate) seed: u64,
 }
 
 impl Relay {

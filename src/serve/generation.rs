@@ -429,7 +429,6 @@ fn assemble(
             targeted_fields: targets(config.targeted),
             clock: fill.clock.clone(),
             pseudonym: identity.pseudonym,
-            seed: identity.seed,
         }),
         stale_wait: config.stale_wait,
         max_target_bytes: config.server.connections.max_target_bytes,

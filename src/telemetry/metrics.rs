@@ -34,6 +34,9 @@ use crate::listener::BoundListener;
 use crate::meter::FrameFlood;
 use crate::upstream::Histogram;
 
+/// The media type of OpenMetrics text.
+pub const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
 /// The metrics of a gateway, of reloads (how many were done and how many refused),
 /// and of the public listeners.
 ///

@@ -44,11 +44,8 @@ async fn metrics_are_named_and_typed() {
     gateway.get("/nowhere").await;
     let answer = gateway.admin("/metrics").await;
     assert_eq!(answer.status, 200);
-    assert!(
-        answer
-            .must("content-type")
-            .starts_with("application/openmetrics-text")
-    );
+    let media = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    assert_eq!(answer.must("content-type"), media);
     let text = answer.text();
     assert!(text.ends_with("# EOF\n"));
     let mut names = Vec::new();
