@@ -172,9 +172,9 @@ async fn an_answer_too_large_to_store_is_streamed_on() {
 async fn an_answer_too_slow_to_store_is_streamed_on() {
     let upstream = Upstream::start();
     let gateway = plain(&upstream)
-        .config("upstream.timeout = \"300ms\"\nupstream.first_byte_timeout = \"300ms\"")
+        .config("upstream.timeout = \"1s\"\nupstream.first_byte_timeout = \"1s\"")
         .start();
-    let drip = std::time::Duration::from_millis(50);
+    let drip = std::time::Duration::from_millis(100);
     let head = format!("{STORE}content-length: 12\r\n\r\n");
     upstream.once("/v", Reply::raw(head).drip("dripdripdrip", drip));
     assert_eq!(gateway.get("/v").await.text(), "dripdripdrip");
