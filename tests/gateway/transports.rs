@@ -148,6 +148,7 @@ fn origin(seen: &Seen) -> Reply {
 /// The requests, with the sandbox's paths.
 fn requests(sandbox: &Sandbox) -> Vec<(&'static str, String, Fields)> {
     let examples = sandbox.examples();
+    let (block, _limit) = examples.block().split_once('?').unwrap();
     let height = sandbox.tip().height - 50;
     let hash = sandbox.hash_at(height).unwrap();
     let hash = format!("/runes/v1/blocks/{hash}/activity");
@@ -159,7 +160,7 @@ fn requests(sandbox: &Sandbox) -> Vec<(&'static str, String, Fields)> {
         let target = target
             .replace("{token}", examples.token())
             .replace("{tx}", examples.transaction())
-            .replace("{block}", examples.block())
+            .replace("{block}", block)
             .replace("{hash}", &hash);
         (method, target, fields)
     });
