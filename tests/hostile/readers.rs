@@ -87,25 +87,6 @@ async fn unread_answers_hold_no_more_than_the_bound() {
     assert!(metrics.text().contains(line), "{}", metrics.text());
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn several_parts_of_an_answer_count_as_a_whole() {
-    let upstream = Upstream::start();
-    large(&upstream, 4 * MIB);
-    let gateway = gateway(&upstream, "cache.max_bytes = \"64MiB\"");
-    assert_eq!(gateway.get("/a").await.body.len(), 4 * MIB);
-    let mut client = Client::connect_narrow(gateway.public).await;
-    let range = "bytes=0-1048575,3145728-";
-    client.send_request("GET", "/a", &[("range", range)]).await;
-    until_status(&gateway, "both of them count", |status| {
-        status["unsent"]["bytes"].as_u64() >= Some(2 * MIB as u64)
-    })
-    .await;
-    let answer = client.answer("GET").await;
-    assert_eq!(answer.status, 206);
-    assert!(answer.body.len() >= 2 * MIB);
-    assert_eq!(upstream.count(), 1);
-}
-
 /// Each hostile client has an address of its own and holds one answer, so that
 /// each holds as much as the honest one while it reads.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

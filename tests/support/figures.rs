@@ -12,14 +12,6 @@ impl Times {
         self.0.push(time);
     }
 
-    pub(crate) fn count(&self) -> usize {
-        self.0.len()
-    }
-
-    pub(crate) fn max(&self) -> Duration {
-        self.0.iter().max().copied().unwrap_or_default()
-    }
-
     /// Such as `0.4 / 3.1 / 12.0 ms`: the half, 99 of a hundred, and all took no
     /// longer.
     pub(crate) fn ranks(&self) -> String {
