@@ -128,9 +128,10 @@ async fn after_a_new_tip_each_token_is_fetched_twice() {
     scene.state.iter().for_each(|state| state.store(1, SeqCst));
     assert_eq!(scene.seconds(4).await.last(), Some(&0));
     assert_eq!(scene.requests() - asked, 120);
-    // From then on one stands for all.
+    // From then on one stands for all. A check may be one more, where a second is longer.
     scene.seconds(60).await;
-    assert_eq!(scene.requests() - asked, 122);
+    let checks = scene.requests() - asked - 120;
+    assert!((2..=3).contains(&checks), "{checks}");
 }
 
 #[tokio::test]

@@ -101,57 +101,6 @@ async fn who_has_to_queue_gives_up_the_lock() {
     assert_eq!((occupied.status, upstream.count()), (200, 2));
 }
 
-/// One client wants more than its share of what another replica fetches; a second client
-/// waits for such a fetch all the same.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_waits_for_many_fetches_leaves_room_for_others() {
-    const FETCHES: usize = 12;
-    const SHARE: u64 = 8;
-    if !is_installed() {
-        return;
-    }
-    let (engine, clock, upstream) = (Server::start(), Clock::manual(), Upstream::start());
-    let gateways = replicas(2, &engine, &clock, || {
-        let config = "clients.trusted_proxies = [\"127.0.0.1\"]\nupstream.max_in_flight = 100";
-        Setup::before(&upstream).config(config)
-    });
-    in_sync(&gateways).await;
-    let gate = Gate::new();
-    upstream.always(Reply::json("{}").behind(&gate));
-    let request = async |gateway: &Gateway, client: &str, number: usize| {
-        let fields = [("x-forwarded-for", client)];
-        let mut connection = gateway.client().await;
-        let target = support::token(number);
-        connection.send_request("GET", &target, &fields).await;
-        connection
-    };
-    let mut connections = Vec::new();
-    // All are fetched for clients of their own.
-    for number in 0..=FETCHES {
-        let client = format!("192.0.2.{number}");
-        connections.push(request(&gateways[0], &client, number).await);
-    }
-    until("all are fetched", || upstream.count() == FETCHES + 1).await;
-    for number in 0..FETCHES {
-        connections.push(request(&gateways[1], "203.0.113.1", number).await);
-    }
-    wait_until(&gateways[1], "it waits for its share", |now| {
-        now["followed"] == SHARE && now["unlocked"] == FETCHES as u64 - SHARE
-    })
-    .await;
-    connections.push(request(&gateways[1], "198.51.100.1", FETCHES).await);
-    wait_until(&gateways[1], "the honest client waits", |now| {
-        now["followed"] == SHARE + 1
-    })
-    .await;
-    let now = responses(&gateways[1]).await;
-    assert_eq!(now["unlocked"], FETCHES as u64 - SHARE, "{now:#}");
-    gate.open();
-    for connection in &mut connections {
-        assert_eq!(connection.answer("GET").await.status, 200);
-    }
-}
-
 /// What a replica has looked up, and stored, or could not because it was out of sync for a
 /// moment. The first of each is the success.
 const LOOKED_UP: [&str; 3] = ["led", "skipped", "errors"];
