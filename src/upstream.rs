@@ -68,7 +68,7 @@ use keys::{ApiKey, KeySnapshot, KeySnapshotAtHost, Keys};
 pub use latency::Histogram;
 pub use missing_routes::MissingRoutes;
 pub use settings::{
-    AdmissionSettings, DEFAULT, EndpointSettings, Hedge, KeySettings, PoolSettings, Retry,
+    AdmissionSettings, DEFAULT, EndpointSettings, KeySettings, PoolSettings, Retry,
     Settings, SetupError, Timeouts,
 };
 use tokio::sync::watch;

@@ -8,7 +8,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use http::{HeaderName, Uri};
-use parts::{BreakerKeys, HedgeKeys, RequestBodyKeys, ResponseBodyKeys, RetryKeys};
+use parts::{BreakerKeys, RequestBodyKeys, ResponseBodyKeys, RetryKeys};
 use rustls::pki_types::DnsName;
 
 use super::cache::fit_part_and_whole;
@@ -203,7 +203,6 @@ keys! {
         request_body: RequestBodyKeys = table() => RequestBodyKeys::defaults();
         response_body: ResponseBodyKeys = table() => ResponseBodyKeys::defaults();
         retry: RetryKeys = table() => RetryKeys::defaults();
-        hedge: HedgeKeys = table() => HedgeKeys::defaults();
         breaker: BreakerKeys = table() => BreakerKeys::defaults();
     }
 }
@@ -343,7 +342,6 @@ impl UpstreamKeys {
             request_body: self.request_body.value.limits(),
             response_body: self.response_body.value.limits(),
             retry: self.retry.value.settings(),
-            hedge: self.hedge.value.settings(),
             breaker: self.breaker.value.settings(),
         }
     }

@@ -296,16 +296,6 @@ impl Endpoint {
         self.state().in_flight
     }
 
-    /// This quantile of the recent times to the first byte; `None` if there are fewer
-    /// than `least_samples`.
-    pub(crate) fn quantile(&self, share: f64, least_samples: u64) -> Option<Duration> {
-        let now = self.clock.now();
-        let state = self.state();
-        state
-            .latency
-            .quantile_of_at_least(share, least_samples, now)
-    }
-
     /// Counts an outcome, and logs failures at most once in ten seconds for each kind.
     fn count_outcome(
         &self,

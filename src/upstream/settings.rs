@@ -51,8 +51,6 @@ pub struct Settings {
     pub response_body: response_body::ResponseBodyLimits,
     /// When and how often a failed request is sent again.
     pub retry: Retry,
-    /// When a second request is sent before the first is answered.
-    pub hedge: Hedge,
     /// When an endpoint that keeps failing gets no requests.
     pub breaker: breaker::Settings,
 }
@@ -158,16 +156,6 @@ pub struct Retry {
     pub limit: u32,
     /// Retries per hundred requests, at most.
     pub share: u32,
-}
-
-/// When a second request is sent before the first is answered.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Hedge {
-    /// Whether requests are hedged at all.
-    pub enabled: bool,
-    /// The delay before the second request, as a percentile of recent response
-    /// times.
-    pub percentile: NonZeroU32,
 }
 
 /// The default rates of a key: those of the API's provider.

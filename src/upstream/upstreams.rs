@@ -1,7 +1,7 @@
 //! The upstreams of a gateway, by name and by number.
 //!
 //! Each has its own endpoints, connections, breakers, admission queue, retry
-//! budget and hedging, so that the failures of one affect its own routes only.
+//! and budget, so that the failures of one affect its own routes only.
 //! Provider keys are shared unless an upstream has keys of its own; the budget of a
 //! key is shared by all upstreams that it is sent to.
 

@@ -150,12 +150,11 @@ impl Operator {
         let first = dice.below(self.urls.len());
         let most = dice.between(1, self.urls.len() as u64) as usize;
         format!(
-            "{}upstream.return_after = \"{}ms\"\nupstream.max_lag = {}\nupstream.retry.limit = {}\nupstream.hedge.enabled = {}\nupstream.max_queue = {}\n",
+            "{}upstream.return_after = \"{}ms\"\nupstream.max_lag = {}\nupstream.retry.limit = {}\nupstream.max_queue = {}\n",
             upstreams(&self.urls, first, most),
             dice.between(200, 2000),
             dice.between(0, 2),
             dice.between(0, 2),
-            dice.percent(50),
             dice.pick(&[8, 1024])
         )
     }

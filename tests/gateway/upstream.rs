@@ -13,7 +13,6 @@ mod fairness;
 mod faults;
 mod forwarding;
 mod freeze;
-mod hedging;
 mod http2;
 mod key_quarantine;
 mod name_resolution;

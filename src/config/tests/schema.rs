@@ -172,7 +172,6 @@ fn the_schema_rejects_the_types_and_bounds_that_the_reader_rejects() {
         "upstream.requests_per_second = \"none\"",
         "upstream.max_in_flight = 0",
         "upstream.retry.share = 101",
-        "upstream.hedge.percentile = 100",
         "upstream.breaker.share = 101",
         "upstream.breaker.pause = \"0s\"",
         "upstream.request_body.min_rate = \"0B\"",

@@ -204,7 +204,7 @@ fn a_named_upstream_inherits_what_it_does_not_set() {
 }
 
 /// A key of `[upstream]`, two values of it that differ from the default one.
-const UPSTREAM_KEYS: [(&str, &str, &str); 38] = [
+const UPSTREAM_KEYS: [(&str, &str, &str); 36] = [
     ("url", "\"http://a.example/\"", "\"http://b.example/\""),
     ("max_lag", "3", "4"),
     ("return_after", "\"31s\"", "\"32s\""),
@@ -240,8 +240,6 @@ const UPSTREAM_KEYS: [(&str, &str, &str); 38] = [
     ("response_body.grace", "\"3s\"", "\"4s\""),
     ("retry.limit", "2", "3"),
     ("retry.share", "30", "40"),
-    ("hedge.enabled", "true", "false"),
-    ("hedge.percentile", "80", "90"),
     ("breaker.enabled", "false", "true"),
     ("breaker.failures", "3", "4"),
     ("breaker.share", "30", "40"),

@@ -127,7 +127,7 @@ fn by_route(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
     });
     to.counter(
         "ordgate_upstream_requests_by_route",
-        "Requests sent to all upstreams, by route (none for probes of tips) and by reason: probe, miss, revalidation, look-ahead (prefetching), retry, hedge, key-check, live-check (whether live responses have changed), anchor-check (whether older responses are still valid after a new block), fork-search (how deep a reorg is)",
+        "Requests sent to all upstreams, by route (none for probes of tips) and by reason: probe, miss, revalidation, look-ahead (prefetching), retry, key-check, live-check (whether live responses have changed), anchor-check (whether older responses are still valid after a new block), fork-search (how deep a reorg is)",
         cells.collect(),
     )
 }

@@ -204,19 +204,6 @@ impl AdmissionQueue {
         }
     }
 
-    /// A slot for an optional request; `None` where requests wait, or the client has
-    /// its share.
-    pub(crate) fn spare_slot(self: &Arc<Self>, client: Option<Client>) -> Option<ClientSlot> {
-        let mut state = self.state();
-        let request = RequestPriority {
-            client: state.order.tracked(client),
-            ..RequestPriority::own(Priority::LookAhead)
-        };
-        let goes_first = state.order.goes_first(request, self.shared_slots());
-        let slot = goes_first.then(|| self.take_slot(&mut state, request));
-        slot.flatten()
-    }
-
     fn take_slot(
         self: &Arc<Self>,
         state: &mut QueueState,
