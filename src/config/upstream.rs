@@ -160,14 +160,9 @@ keys! {
         requests_per_second: Option<Rate> = optional(Requests) => None, example("20"), shown_set();
         /// The most requests under way at once, at each base URL.
         ///
-        /// When answers take longer with more requests under way, ordgate lowers the
-        /// limit, down to `min_in_flight`, and raises it again later. When the server
-        /// refuses or closes connections or answers 503 while it answers other
-        /// requests, the limit falls to what the server takes, down to 1. The requests
-        /// that it turned away are sent again when a slot is free, and the breaker does
-        /// not count them. One client may have half of the slots, and a quarter is kept
-        /// for clients that have none. Below 4, none are kept, and one client's slow
-        /// requests can hold up all others.
+        /// One client may have half of the slots, and a quarter is kept for clients that
+        /// have none. Below 4, none are kept, and one client's slow requests can hold up
+        /// all others.
         ///
         /// When `requests_per_second` of all keys together is lower than this, the
         /// shares are of that instead, because a request counts in each second until it
@@ -180,9 +175,6 @@ keys! {
         /// leave unanswered, and always one. When ordgate has given up that many at one
         /// of them, it uses another.
         max_in_flight: NonZeroU32 = integer(1..=100_000) => count(32), shown();
-        /// The lowest value to which slow answers can lower the limit of requests under
-        /// way. With the value of `max_in_flight`, slow answers do not lower it.
-        min_in_flight: NonZeroU32 = integer(1..=100_000) => count(4);
         /// How long a request waits for budget and for a slot.
         ///
         /// Clients take turns, however much each of them wants. A client's misses go
@@ -280,17 +272,6 @@ impl UpstreamKeys {
             path.key("url")
                 .problem(self.url.at_or(at), "has a URL twice; each is allowed once");
         }
-        let (least, most) = (&mut self.min_in_flight, &self.max_in_flight);
-        if !least.is_set() {
-            least.value = least.value.min(most.value);
-        }
-        if **least > **most && !least.is_wrong && !most.is_wrong {
-            let most = path.key("max_in_flight");
-            path.key("min_in_flight").problem(
-                least.at_or(at),
-                format!("is more than {}; allowed is at most as many", most.name()),
-            );
-        }
         // The whole includes the others.
         for (part_name, part) in [
             ("first_byte_timeout", &mut self.first_byte_timeout),
@@ -330,7 +311,6 @@ impl UpstreamKeys {
             },
             admission: AdmissionSettings {
                 max_in_flight: *self.max_in_flight,
-                min_in_flight: *self.min_in_flight,
                 queue_timeout: *self.queue_timeout,
                 max_queue: *self.max_queue,
             },

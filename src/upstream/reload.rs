@@ -73,7 +73,7 @@ impl Upstream {
     pub fn take_over(&self, keys: Vec<ApiKey>) {
         let settings = &self.settings;
         for endpoint in &self.endpoints {
-            endpoint.bound(&settings.breaker, settings.in_flight());
+            endpoint.bound(&settings.breaker, settings.admission.max_in_flight.get());
         }
         self.queue
             .set_capacity(settings.admission.max_queue.get() as usize);
@@ -153,7 +153,7 @@ pub(super) fn endpoints(
         None => Endpoint::new(
             url.clone(),
             settings.breaker.clone(),
-            settings.in_flight(),
+            settings.admission.max_in_flight.get(),
             queue.clone(),
             clock.clone(),
         ),

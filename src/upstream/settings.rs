@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::client::tls::TlsError;
 use super::client::{response_body, upload};
-use super::endpoint::{InFlight, breaker};
+use super::endpoint::breaker;
 use super::keys::ApiKey;
 use super::{Rate, Rates};
 
@@ -126,8 +126,6 @@ pub struct PoolSettings {
 pub struct AdmissionSettings {
     /// Requests in flight at each base URL, at most.
     pub max_in_flight: NonZeroU32,
-    /// The adaptive limit does not fall below this.
-    pub min_in_flight: NonZeroU32,
     /// How long a request may wait for budget and for a slot.
     #[serde(serialize_with = "crate::units::serialize")]
     pub queue_timeout: Duration,
@@ -302,14 +300,6 @@ impl Settings {
         };
         self.connections == other.connections
             && (!self.connections.http2 || windows(self) == windows(other))
-    }
-
-    /// The bounds of the limit of requests in flight at each base URL.
-    pub(super) fn in_flight(&self) -> InFlight {
-        InFlight {
-            least: self.admission.min_in_flight.get(),
-            most: self.admission.max_in_flight.get(),
-        }
     }
 }
 

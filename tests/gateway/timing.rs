@@ -10,7 +10,6 @@ const NARROW: &str = r#"
     upstream.timeout = "600s"
     upstream.first_byte_timeout = "600s"
     upstream.max_in_flight = 1
-    upstream.min_in_flight = 1
     upstream.retry.limit = 0
 "#;
 

@@ -4,8 +4,6 @@
 mod breaker;
 mod budget;
 mod certificates;
-mod concurrency;
-mod connection_caps;
 mod failover;
 mod failure_backoff;
 mod failures;

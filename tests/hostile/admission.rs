@@ -137,7 +137,7 @@ async fn slow_requests_of_some_clients_leave_slots_for_others() {
         true => Reply::json("{}").behind(&own),
         false => Reply::json("{}"),
     });
-    let slots = "upstream = { max_in_flight = 16, min_in_flight = 16, queue_timeout = \"60s\" }";
+    let slots = "upstream = { max_in_flight = 16, queue_timeout = \"60s\" }";
     let gateway = Setup::before(&upstream)
         .config(CONFIG)
         .config(slots)
@@ -178,7 +178,7 @@ async fn slow_requests_of_one_client_leave_others_some_of_each_second() {
         true => Reply::json("{}").behind(&own),
         false => Reply::json("{}"),
     });
-    let budget = "upstream = { requests_per_second = 20, max_in_flight = 32, min_in_flight = 32, queue_timeout = \"100ms\" }";
+    let budget = "upstream = { requests_per_second = 20, max_in_flight = 32, queue_timeout = \"100ms\" }";
     let setup = Setup::before(&upstream).config(CONFIG).config(budget);
     // No time goes by, so that all of this is in one second.
     let gateway = setup.manual().start();
@@ -207,7 +207,7 @@ async fn a_client_over_its_share_of_slots_gets_429_and_is_counted() {
     let upstream = Upstream::start();
     let gate = Gate::new();
     upstream.always(Reply::json("{}").behind(&gate));
-    let slots = "upstream = { max_in_flight = 4, min_in_flight = 4, queue_timeout = \"10ms\" }";
+    let slots = "upstream = { max_in_flight = 4, queue_timeout = \"10ms\" }";
     let gateway = Setup::before(&upstream)
         .config(CONFIG)
         .config(slots)

@@ -11,7 +11,6 @@ const LARGE: usize = 10 << 20;
 const NARROW: &str = r#"
     [upstream]
     max_in_flight = 8
-    min_in_flight = 8
     queue_timeout = "5s"
 "#;
 

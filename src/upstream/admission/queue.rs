@@ -194,16 +194,6 @@ impl AdmissionQueue {
         self.take_slot(&mut state, RequestPriority { client, ..request })
     }
 
-    /// A slot that is accounted to no client, for a probe that needs one.
-    pub(crate) fn probe_slot(self: &Arc<Self>) -> ClientSlot {
-        self.state().order.take_slot(None);
-        ClientSlot {
-            queue: self.clone(),
-            client: None,
-            is_used: false,
-        }
-    }
-
     fn take_slot(
         self: &Arc<Self>,
         state: &mut QueueState,
@@ -258,14 +248,6 @@ impl AdmissionQueue {
         self.state()
             .order
             .may_take_slot(client, self.shared_slots())
-    }
-
-    /// Whether the first request waits only because its client has its share of the
-    /// slots.
-    pub(crate) fn is_first_over_its_share(&self) -> bool {
-        self.state()
-            .order
-            .is_first_over_its_share(self.shared_slots())
     }
 
     /// How many clients have used the budget recently, or compete for it.

@@ -63,7 +63,6 @@ impl Upstream {
         let sent = self.send(traced, &mut permit, budget, &mut refused);
         let sent = timeout_at(deadline, sent).await;
         let answer = sent.unwrap_or(Err(Failure::TimedOut(TimedOut::Whole)));
-        let answer = answer.map_err(|failure| permit.weigh(failure, self.has_one_endpoint()));
         trace_result(&mut span, answer.as_ref().map(|answer| answer.status));
         drop(span);
         if answer.as_ref().err() == Some(&Failure::Retired) && endpoint.retire() {

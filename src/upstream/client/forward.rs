@@ -121,7 +121,7 @@ impl Upstream {
                 None => None,
             };
             let Some(next) = next else {
-                return Err(self.final_failure(failed.failure, is_repeatable));
+                return Err(self.final_failure(failed.failure));
             };
             (admitted, request) = next;
             reason = SendReason::Retry;
@@ -130,13 +130,7 @@ impl Upstream {
     }
 
     /// The failure of a request that is not sent again.
-    fn final_failure(&self, failure: Failure, is_repeatable: bool) -> Failure {
-        let is_closed = matches!(failure, Failure::Excess { status: None, .. });
-        let failure = match is_closed && !is_repeatable {
-            // The server may have acted on it: the client must not repeat it unasked.
-            true => Failure::Terminated,
-            false => failure,
-        };
+    fn final_failure(&self, failure: Failure) -> Failure {
         if !matches!(failure, Failure::RequestBody(_)) {
             self.counters.count_failed();
         }
@@ -259,13 +253,6 @@ impl Upstream {
             .forward_once(&mut permit, budget, &connection, sent, request)
             .await;
         let is_uploading = || progress.as_ref().is_some_and(|upload| !upload.has_ended());
-        let response =
-            response.map_err(
-                |failure| match failure == Failure::Terminated && is_uploading() {
-                    true => failure,
-                    false => permit.weigh(failure, self.has_one_endpoint()),
-                },
-            );
         trace_result(&mut span, response.as_ref().map(Response::status));
         drop(span);
         permit.overdue(response.as_ref().err());

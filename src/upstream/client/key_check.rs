@@ -92,7 +92,6 @@ impl Upstream {
         let sent = self.send(request, &mut permit, budget, &mut refused);
         let sent = timeout(KEY_CHECK, sent).await;
         let answer = sent.unwrap_or(Err(Failure::TimedOut(TimedOut::FirstByte)));
-        let answer = answer.map_err(|failure| permit.weigh(failure, self.has_one_endpoint()));
         drop(permit.end(answer.as_ref().err()));
         match answer {
             Ok(answer) if answer.status == StatusCode::OK => KeyCheckResult::Accepted,

@@ -39,10 +39,7 @@ impl Upstream {
         };
         let (keys, limit) = (self.keys.count(), self.settings.retry.limit);
         let next = attempts.fail(failure, at, other, keys, limit)?;
-        // A request that the server had no room for has cost the server nothing: the
-        // limit of requests in flight has fallen, and it waits for a slot.
-        let is_excess = matches!(failure, Failure::Excess { .. });
-        let may_retry = || is_excess || self.retries().withdraw(self.clock.now());
+        let may_retry = || self.retries().withdraw(self.clock.now());
         let pause = match next {
             NextAttempt::Repeat(before) => {
                 let allowed = match lost {

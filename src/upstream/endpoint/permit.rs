@@ -1,5 +1,5 @@
 //! The permit of a request at an endpoint. It reports the outcome to the endpoint's
-//! breaker, concurrency limit and failure counts.
+//! breaker and failure counts.
 //!
 //! Deliberately absent: whether a request is admitted ([`Endpoint::admit_in`]).
 
@@ -47,7 +47,7 @@ pub(crate) struct EndpointPermit {
     breaker_permit: BreakerPermit,
     slot: Option<InFlightSlot>,
     /// `None` before it is sent: a failure before is not the endpoint's.
-    sent: Option<Sent>,
+    sent: Option<Moment>,
     path: Option<SendPath>,
     /// Its connection if that has failed, and whether that failure was counted before.
     lost: Option<(Connection, bool)>,
@@ -82,16 +82,6 @@ impl MadeFor {
     pub(crate) fn request_id(&self) -> Option<&str> {
         self.request_id.as_ref().map(RequestId::as_str)
     }
-}
-
-/// The sending of a request.
-#[derive(Clone, Copy)]
-struct Sent {
-    at: Moment,
-    /// Requests in flight then, including itself.
-    in_flight: u32,
-    /// Its number in the order of sending.
-    number: u64,
 }
 
 impl EndpointPermit {
@@ -136,14 +126,7 @@ impl EndpointPermit {
     pub(crate) fn send(&mut self, path: SendPath, made_for: MadeFor) {
         self.path = Some(path);
         self.made_for = made_for;
-        let at = self.endpoint.clock.now();
-        let mut state = self.endpoint.state();
-        self.sent = Some(Sent {
-            at,
-            in_flight: state.in_flight,
-            number: state.order.send(),
-        });
-        drop(state);
+        self.sent = Some(self.endpoint.clock.now());
         self.endpoint.sent.fetch_add(1, Relaxed);
     }
 
@@ -162,23 +145,14 @@ impl EndpointPermit {
             self.is_timed = true;
             return;
         }
-        if let Some(sent) = self.sent {
-            self.endpoint.state().order.answered(sent.number);
-        }
         // A status path is no measure of how long other targets take.
         if std::mem::replace(&mut self.is_timed, true) || self.is_probe {
             return;
         }
         if let Some(sent) = self.sent {
             let now = self.endpoint.clock.now();
-            let took = now.since(sent.at);
-            let holds_back = self.endpoint.queue.is_first_over_its_share();
             let mut state = self.endpoint.state();
-            state.latency.record(took, now);
-            if holds_back {
-                state.concurrency.held_back();
-            }
-            state.concurrency.record(took, sent.in_flight, now);
+            state.latency.record(now.since(sent), now);
         }
     }
 
@@ -239,38 +213,6 @@ impl EndpointPermit {
         self.cause = Some(cause);
     }
 
-    /// Turns a failure into [`Failure::Excess`] if the endpoint rejects this request
-    /// while it answers others. The limit of requests in flight falls then, and the
-    /// breaker does not count the failure. `is_alone`: whether no other endpoint can be
-    /// used.
-    #[must_use]
-    pub(crate) fn weigh(&mut self, failure: Failure, is_alone: bool) -> Failure {
-        let Some((sent, excess)) = self.sent.zip(failure.as_excess()) else {
-            return failure;
-        };
-        if let Some((connection, _)) = &self.lost {
-            // Requests on the same connection fail together. A connection with an
-            // earlier response was idle, and servers close idle connections.
-            let is_shared = self.path.as_ref().is_some_and(SendPath::is_shared);
-            if is_shared || connection.has_answered() {
-                return failure;
-            }
-        }
-        let now = self.endpoint.clock.now();
-        let mut state = self.endpoint.state();
-        // Until a cap is known, a probe has no slot but needs a connection besides
-        // those of the others.
-        let others = state.in_flight.saturating_sub(1);
-        if !state.order.answers_others(sent.number, is_alone)
-            || !state.concurrency.rejected(others, sent.at, now)
-        {
-            return failure;
-        }
-        drop(state);
-        self.failed = Some(self.reason(&failure));
-        excess
-    }
-
     fn reason(&mut self, failure: &Failure) -> (&'static str, Cause) {
         let cause = self.cause.take();
         (failure.name(), cause.unwrap_or_else(|| Cause::of(failure)))
@@ -292,14 +234,8 @@ impl EndpointPermit {
                 let reason = self.reason(failure);
                 match self.outcome == RequestOutcome::Failure {
                     true => self.failed = Some(reason),
-                    // An excess is recorded already, by the failure that it was.
-                    false if self.failed.is_none() => self.other_failure = Some(reason),
-                    false => {}
+                    false => self.other_failure = Some(reason),
                 }
-            }
-            if failure.is_some_and(Failure::is_overload) {
-                let now = self.endpoint.clock.now();
-                self.endpoint.state().concurrency.overloaded(now);
             }
         }
         self.slot.take()
@@ -317,13 +253,10 @@ impl Drop for EndpointPermit {
         let endpoint = &self.endpoint;
         let now = endpoint.clock.now();
         let mut state = endpoint.state();
-        if let Some(sent) = self.sent {
-            state.order.end(sent.number);
-        }
         if let Some(sent) = self.sent.filter(|_| !self.is_timed) {
             // It was given up: it would have taken at least this long. For a status
             // path that is a failure; for other targets it may be normal.
-            let took = now.since(sent.at);
+            let took = now.since(sent);
             if !self.is_probe {
                 state.latency.record(took, now);
             } else if took >= OVERDUE {

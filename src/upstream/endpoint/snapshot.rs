@@ -22,7 +22,7 @@ pub struct EndpointSnapshot {
     pub breaker: BreakerState,
     /// Requests in flight.
     pub in_flight: u32,
-    /// The present limit of requests in flight.
+    /// The most requests in flight.
     pub limit: u32,
     /// Requests sent since the start.
     pub sent: u64,
@@ -60,7 +60,7 @@ impl Endpoint {
             condition,
             breaker: state.breaker.state(now),
             in_flight: state.in_flight,
-            limit: state.concurrency.limit(),
+            limit: state.max_in_flight,
             sent: self.sent.load(Relaxed),
             failed: self.failed.load(Relaxed),
             given_up: self.given_up.len(),

@@ -10,7 +10,7 @@ use ordgate::clock::Moment;
 use ordgate::sandbox::{Sandbox, Settings};
 use tokio::time::MissedTickBehavior;
 
-use super::{key, keyed, metric};
+use super::{keyed, metric};
 use crate::chain::{is_status, reply};
 use crate::support::upstream::Seen;
 use crate::support::{Client, Gate, Gateway, Reply, Setup, Upstream, token};

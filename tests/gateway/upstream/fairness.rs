@@ -31,7 +31,7 @@ impl Narrow {
         let gates: HashMap<_, _> = targets.map(|target| (target, Gate::new())).collect();
         let own = gates.clone();
         upstream.usually(move |seen| Reply::json("{}").behind(&own[&seen.target()]));
-        let two = "upstream = { max_in_flight = 2, min_in_flight = 2 }";
+        let two = "upstream = { max_in_flight = 2 }";
         let gateway = setup(Setup::before(&upstream).config(CONFIG).config(two)).start();
         Self {
             upstream,

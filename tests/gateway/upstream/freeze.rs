@@ -27,7 +27,6 @@ const CONFIG: &str = r#"
     upstream.queue_timeout = "20ms"
     upstream.breaker.enabled = false
     upstream.max_in_flight = 16
-    upstream.min_in_flight = 16
 "#;
 
 /// Half a second goes by, in which more is wanted than there is; how much of it is
