@@ -43,7 +43,6 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
-use admission::UnreadableFields;
 pub(crate) use admission::allowance::{AllowanceSnapshot, Limits};
 use admission::budgets::{BudgetOwner, Budgets};
 pub use admission::queue::AdmissionQueue;
@@ -68,8 +67,8 @@ use keys::{ApiKey, KeySnapshot, KeySnapshotAtHost, Keys};
 pub use latency::Histogram;
 pub use missing_routes::MissingRoutes;
 pub use settings::{
-    AdmissionSettings, DEFAULT, EndpointSettings, KeySettings, PoolSettings, Retry,
-    Settings, SetupError, Timeouts,
+    AdmissionSettings, DEFAULT, EndpointSettings, KeySettings, PoolSettings, Retry, Settings,
+    SetupError, Timeouts,
 };
 use tokio::sync::watch;
 pub use upstreams::{ProviderKeys, Upstreams};
@@ -190,7 +189,6 @@ pub struct Upstream {
     status_paths: Mutex<Vec<Box<str>>>,
     /// The `via` field of requests that ordgate makes itself.
     via: OnceLock<HeaderValue>,
-    unreadable: UnreadableFields,
     counters: Arc<Counters>,
     /// That of all upstreams of the process.
     usage: Arc<Usage>,
@@ -237,7 +235,6 @@ impl Upstream {
             uploads: Arc::default(),
             status_paths: Mutex::default(),
             via: OnceLock::new(),
-            unreadable: UnreadableFields::default(),
             counters: Arc::default(),
             usage,
             settings,

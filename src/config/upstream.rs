@@ -136,10 +136,9 @@ keys! {
         /// that it is sent to. Requests without a key have one budget per server (host
         /// and port).
         ///
-        /// Limits that the server reports (retry-after, ratelimit, ratelimit-*,
-        /// x-ratelimit-*, x-rate-limit-* and similar fields) apply as well and can only
-        /// make the budget smaller, also with "unlimited". A report that ordgate cannot
-        /// read is logged once.
+        /// Limits that the server reports (retry-after, ratelimit, ratelimit-remaining
+        /// and -reset, x-ratelimit-remaining and -reset) apply as well and can only make
+        /// the budget smaller, also with "unlimited".
         ///
         /// A request counts from when it is sent until a minute after its answer,
         /// because the provider may count it at any time in between: of n per minute,

@@ -18,7 +18,6 @@ pub(crate) mod restrictions;
 pub(crate) mod shared_budget;
 pub(crate) mod spend_journal;
 mod spending;
-mod unreadable;
 
 pub use allowance::Replicas;
 pub(crate) use denied::Denied;
@@ -28,7 +27,6 @@ pub(crate) use request_priority::Check;
 pub use request_priority::{Priority, RequestOrigin, RequestPriority};
 pub(crate) use reserve::Reserve;
 pub(crate) use spend_journal::SLOTS as JOURNALLED_BUDGETS;
-pub(crate) use unreadable::UnreadableFields;
 
 #[cfg(test)]
 mod crowd_tests;

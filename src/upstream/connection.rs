@@ -20,9 +20,8 @@ use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
 use given_up::{GivenUpRequest, Gone};
-use http::uri::Scheme;
 use http::{Extensions, Request};
-use hyper_util::client::legacy::connect::{CaptureConnection, Connected, capture_connection};
+use hyper_util::client::legacy::connect::{CaptureConnection, capture_connection};
 pub(super) use stream::TrackingConnector;
 use tokio::time::Instant;
 
@@ -56,8 +55,6 @@ struct State {
 #[derive(Clone)]
 pub(crate) struct SendPath {
     to: Target,
-    /// Whether HTTP/2 is used with prior knowledge.
-    knows_http2: bool,
     sent: Instant,
 }
 
@@ -70,13 +67,9 @@ enum Target {
 }
 
 impl SendPath {
-    /// The path of this request; with `http2`, over HTTP/2 if the server supports it.
-    pub(crate) fn of<B>(request: &mut Request<B>, http2: bool) -> Self {
-        let is_plain = request.uri().scheme() == Some(&Scheme::HTTP);
-        Self {
-            knows_http2: http2 && is_plain,
-            ..Self::to(Target::Captured(capture_connection(request)))
-        }
+    /// The path of this request.
+    pub(crate) fn of<B>(request: &mut Request<B>) -> Self {
+        Self::to(Target::Captured(capture_connection(request)))
     }
 
     /// The path over this connection.
@@ -88,7 +81,6 @@ impl SendPath {
     fn to(to: Target) -> Self {
         Self {
             to,
-            knows_http2: false,
             sent: Instant::now(),
         }
     }
@@ -105,19 +97,6 @@ impl SendPath {
             #[cfg(test)]
             Target::Known(connection) => Some(connection.clone()),
         }
-    }
-
-    /// Whether other requests may use the connection at the same time.
-    pub(crate) fn is_shared(&self) -> bool {
-        self.knows_http2
-            || match &self.to {
-                Target::Captured(captured) => {
-                    let connected = captured.connection_metadata();
-                    connected.as_ref().is_some_and(Connected::is_negotiated_h2)
-                }
-                #[cfg(test)]
-                Target::Known(_) => false,
-            }
     }
 
     /// Called when the request has timed out. Gives up the connection if it is silent,
@@ -183,11 +162,6 @@ impl Connection {
     /// Records that a response has begun.
     pub(crate) fn answered(&self) {
         self.0.answered.store(self.0.age(), Relaxed);
-    }
-
-    /// Whether a response has ever begun on it.
-    pub(crate) fn has_answered(&self) -> bool {
-        self.0.answered_at().is_some()
     }
 
     /// Whether the server has closed it, so that it reads nothing more of what was

@@ -348,23 +348,3 @@ fn host(url: &Uri) -> Host {
         None => format!("{scheme}://{host}").into(),
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::upstream::connection::{Connection, SendPath};
-
-    fn endpoint() -> Arc<Endpoint> {
-        let settings = breaker::Settings::shipped();
-        let (clock, url) = (Clock::manual(), Uri::from_static("http://server"));
-        let queue = AdmissionQueue::new(64, clock.clone());
-        Endpoint::new(url, settings, 32, queue, clock)
-    }
-
-    /// Sends a request of this priority, if it is admitted.
-    fn send(endpoint: &Arc<Endpoint>, priority: Priority) -> Result<EndpointPermit, Denied> {
-        let mut permit = endpoint.admit(priority)?;
-        permit.send(SendPath::known(Connection::default()), MadeFor::default());
-        Ok(permit)
-    }
-}

@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex};
 
 use http::Uri;
 
-use super::admission::UnreadableFields;
 use super::admission::budgets::BudgetOwner;
 use super::admission::queue::AdmissionQueue;
 use super::client::pools::ConnectionPools;
@@ -61,7 +60,6 @@ impl Upstream {
             uploads: before.uploads.clone(),
             status_paths: Mutex::default(),
             via: before.via.clone(),
-            unreadable: UnreadableFields::default(),
             counters: before.counters.clone(),
             usage: before.usage.clone(),
             settings,

@@ -178,7 +178,8 @@ async fn slow_requests_of_one_client_leave_others_some_of_each_second() {
         true => Reply::json("{}").behind(&own),
         false => Reply::json("{}"),
     });
-    let budget = "upstream = { requests_per_second = 20, max_in_flight = 32, queue_timeout = \"100ms\" }";
+    let budget =
+        "upstream = { requests_per_second = 20, max_in_flight = 32, queue_timeout = \"100ms\" }";
     let setup = Setup::before(&upstream).config(CONFIG).config(budget);
     // No time goes by, so that all of this is in one second.
     let gateway = setup.manual().start();

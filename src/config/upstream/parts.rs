@@ -7,9 +7,9 @@ use crate::config::cache::{fit_least_and_most, fit_part_and_whole};
 use crate::config::key::keys;
 use crate::config::kinds::{DAY, Flag, MILLI, count, integer, seconds, size, time};
 use crate::config::problem::{FileSpan, Path};
+use crate::upstream::Retry;
 use crate::upstream::client::{response_body, upload};
 use crate::upstream::endpoint::breaker;
-use crate::upstream::Retry;
 
 keys! {
     /// The body of a request, on routes with headers = "all".

@@ -104,7 +104,6 @@ impl Upstream {
         let wall = self.clock.system_time();
         let checked = answer::check_head(head.status, &head.headers, wall);
         let reported = limit_report::read(head.status, &head.headers, wall);
-        self.log_unreadable(permit.endpoint(), &reported);
         budget.apply_report(&reported);
         match &checked {
             // A spent quota has its own suspension.
@@ -148,7 +147,7 @@ impl Upstream {
         if let Some(span) = sent.span {
             span.propagate(request.headers_mut());
         }
-        let path = SendPath::of(&mut request, self.settings.connections.http2);
+        let path = SendPath::of(&mut request);
         let writing = trace::begin("budget", SpanKind::Internal);
         budget.ready(self.settings.admission.queue_timeout).await?;
         drop(writing);

@@ -25,7 +25,7 @@ use crate::upstream::answer::check_head;
 use crate::upstream::connection::SendPath;
 use crate::upstream::counters::SendReason;
 use crate::upstream::endpoint::breaker::BreakerState;
-use crate::upstream::endpoint::{Endpoint, EndpointPermit, InFlightSlot};
+use crate::upstream::endpoint::{EndpointPermit, InFlightSlot};
 use crate::upstream::keys::{BudgetPermit, Late};
 use crate::upstream::{Failure, RequestPriority, SearchedBody, TimedOut, Upstream};
 
@@ -305,7 +305,7 @@ impl Upstream {
         *request.headers_mut() = fields;
         request.headers_mut().remove(&self.settings.keys.header);
         self.add_key(&budget, request.headers_mut());
-        let path = SendPath::of(&mut request, self.settings.connections.http2);
+        let path = SendPath::of(&mut request);
         let mut step = StepTimer::begin(UpstreamStep::Budget, &self.clock);
         let writing = trace::begin("budget", SpanKind::Internal);
         budget.ready(self.settings.admission.queue_timeout).await?;
@@ -353,31 +353,19 @@ impl Upstream {
             // No upgrade was requested.
             return Err(Failure::Protocol);
         }
-        self.record_limits(
-            &budget,
-            permit.endpoint(),
-            response.status(),
-            response.headers(),
-        );
+        self.record_limits(&budget, response.status(), response.headers());
         Ok(response)
     }
 
     /// Takes in the limits that a forwarded response reports. Without an API key
     /// of ordgate's the limits may be those of the client, and a status may be about
     /// anything.
-    fn record_limits(
-        &self,
-        budget: &BudgetPermit,
-        endpoint: &Endpoint,
-        status: StatusCode,
-        fields: &HeaderMap,
-    ) {
+    fn record_limits(&self, budget: &BudgetPermit, status: StatusCode, fields: &HeaderMap) {
         if budget.header().is_none() {
             return;
         }
         let wall = self.clock.system_time();
         let reported = limit_report::read(status, fields, wall);
-        self.log_unreadable(endpoint, &reported);
         let is_spent = reported.quota_spent.is_some();
         budget.apply_report(&LimitReport {
             quota_spent: None,

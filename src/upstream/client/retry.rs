@@ -9,7 +9,7 @@ use super::attempt::Failed;
 use super::attempts::{Attempts, NextAttempt};
 use crate::upstream::endpoint::EndpointPermit;
 use crate::upstream::keys::BudgetPermit;
-use crate::upstream::{Failure, RequestPriority, Upstream};
+use crate::upstream::{RequestPriority, Upstream};
 
 /// The longest pause before the first retry; it doubles with each further retry.
 const PAUSE: Duration = Duration::from_millis(100);
