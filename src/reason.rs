@@ -99,6 +99,8 @@ reasons! {
     NoSlot = "no_slot",
     /// The breaker is open.
     BreakerOpen = "breaker_open",
+    /// It is not known yet whether the blocks that an earlier run has stored stand.
+    Unconfirmed = "unconfirmed",
     // No connection to the upstream.
     /// The connection was refused.
     ConnectionRefused = "connection_refused",

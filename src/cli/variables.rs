@@ -63,10 +63,6 @@ pub(super) const VARIABLES: &[Variable] = &[
         name: "ORDGATE_SHARED_REPLICAS",
         about: "The number of replicas, as shared.replicas.",
     },
-    Variable {
-        name: "ORDGATE_SHARED_NAME",
-        about: "The name of this replica, as shared.name.",
-    },
 ];
 
 /// The variables as `ordgate help` has them.

@@ -274,7 +274,7 @@ async fn the_start_is_logged_and_an_untrusted_proxy_once() {
             .contains(&upstream.url()),
         "{start}"
     );
-    assert_eq!(start["state_directory"], "none");
+    assert_eq!(start["state_directory"], false);
     let warned: Vec<_> = all
         .iter()
         .filter(|line| line["field"] == "x-forwarded-for")

@@ -246,13 +246,7 @@ const TABLES = [
     number('Days left', plainNumber, (row) => row.days, { tone: (row) => (row.days < 14 ? 'bad' : 'good') }),
     name('File', (row) => row.chain ?? 'made by ordgate', { isText: true }),
     name('Changed files are not used', (row) => row.refused, { isText: true, tone: (row) => (row.refused ? 'bad' : '') })
-  ], certificates, 'None'],
-  ['system', 'Replicas', [
-    name('Replica', (row) => row.name),
-    name('Reached', (row) => row.reached, { tone: (row) => (row.reached ? 'good' : 'bad') }),
-    number('Applied', count, (row) => row.applied),
-    number('Silent for', millis, (row) => row.silent_ms)
-  ], (status) => status.shared && list(status.shared.journal?.replicas), 'This replica knows of no other']
+  ], certificates, 'None']
 ]
 
 /** A number without separators. */
@@ -285,9 +279,14 @@ const TILES = [
   ['Unsent', (status) => bytes(status.unsent?.bytes)],
   ['Disk', (status) => {
     const answers = status.state_directory?.answers
-    return answers ? `${count(answers.entries)} in ${bytes(answers.bytes)}` : plain(status.state_directory?.status ?? 'not used')
+    if (!answers) return 'not used'
+    return answers.fault ? 'not used after an error' : `${bytes(answers.bytes)} of ${bytes(answers.max_bytes)}`
   }],
-  ['Engine', (status) => (status.shared ? plain(status.shared.engine?.status ?? 'none') : 'not used')],
+  ['Replicas', (status) => {
+    if (!status.shared) return 'not used'
+    const engine = status.shared.engine
+    return `${count(status.shared.replicas)}, ${engine ? (engine.is_up ? 'engine answers' : 'engine away') : 'no engine'}`
+  }],
   ['Purges', (status) => count(status.chain?.purges)],
   ['Remembered errors', (status) => count(status.remembered_errors)],
   ['Reloads', (status) => `${count(status.reload?.done)} done, ${count(status.reload?.refused)} refused`]
@@ -312,7 +311,6 @@ export function makeTables () {
 export function updateTables (status) {
   for (const [value, read] of tiles) setText(value, read(status))
   for (const [table, rows] of tables) table.fill(rows(status) || undefined)
-  const { version, state, uptime_seconds: uptime, config, listen, shared } = status
-  const replica = shared?.name ? `, replica ${shared.name}` : ''
-  setText(document.getElementById('about'), `${version}, ${state}, up ${duration(uptime)}, ${plain(listen)}, ${config}${replica}`)
+  const { version, state, uptime_seconds: uptime, config, listen } = status
+  setText(document.getElementById('about'), `${version}, ${state}, up ${duration(uptime)}, ${plain(listen)}, ${config}`)
 }

@@ -3,9 +3,7 @@
 use super::{keys, read, warnings};
 use crate::client_tokens::TokenFile;
 use crate::config::Config;
-use crate::shared::engine::server::EngineUrl;
 use crate::upstream::ProviderKeys;
-use crate::upstream::keys::ApiKey;
 
 #[test]
 fn a_route_that_passes_all_with_a_key_is_warned_of() {
@@ -118,27 +116,6 @@ fn a_listener_that_nobody_may_connect_to_is_warned_of() {
 }
 
 #[test]
-fn more_keys_than_the_state_directory_has_pages_for_are_warned_of() {
-    for (count, state, warned) in [
-        (255, "state.path = \"/tmp/x\"\n", false),
-        (256, "state.path = \"/tmp/x\"\n", true),
-        (256, "", false),
-    ] {
-        let list: Vec<_> = (0..count)
-            .map(|number| format!("key-{number:04}"))
-            .collect();
-        let keys = ApiKey::list(&list.join(",")).unwrap().into();
-        let warnings = read(state).warnings(&keys).join("\n");
-        assert_eq!(
-            warnings.contains("there are 256 API keys"),
-            warned,
-            "{warnings}"
-        );
-        assert!(!warnings.contains("key-0"), "{warnings}");
-    }
-}
-
-#[test]
 fn a_client_that_may_hold_all_is_warned_of() {
     assert_eq!(warnings(""), [""; 0]);
     let all = warnings("[server]\nmax_connections = 512\nmax_unsent_bytes = \"32MiB\"\n");
@@ -245,26 +222,19 @@ fn routes_that_pass_all_are_warned_of_where_a_token_is_required() {
 
 #[test]
 fn what_replicas_lose_is_warned_of() {
-    let start = "a state directory";
-    let with_state = "state.path = \"/s\"\nshared.replicas = ";
+    let replicas = "shared.replicas = ";
     for (text, expected) in [
-        ("shared.replicas = 2\n".to_owned(), vec![start]),
-        (format!("{with_state}2\n"), vec![]),
+        (format!("{replicas}2\n"), vec![]),
         (
-            format!("{with_state}3\nupstream.requests_per_second = 5\n"),
+            format!("{replicas}3\nupstream.requests_per_second = 5\n"),
             vec!["requests_per_second is 5, and each of the 3 replicas has 1: 2 are not used"],
         ),
         // A part of the budget has fewer requests for the probes of the tips.
         (
-            format!("{with_state}4\nupstream.requests_per_minute = 320\n"),
+            format!("{replicas}4\nupstream.requests_per_minute = 320\n"),
             vec![
                 "24 times a minute, and at most a quarter of a replica's part of upstream.requests_per_minute (320 by 4), 80, is for that",
             ],
-        ),
-        // What was spent before does not matter without a limit.
-        (
-            "shared.replicas = 2\nupstream.requests_per_minute = \"unlimited\"\n".to_owned(),
-            vec![],
         ),
     ] {
         let warnings = warnings(&text);
@@ -272,30 +242,5 @@ fn what_replicas_lose_is_warned_of() {
         for (warning, part) in warnings.iter().zip(expected) {
             assert!(warning.contains(part), "{warning}");
         }
-    }
-}
-
-/// With an engine, what the floors leave is granted: nothing of a budget is lost.
-#[test]
-fn an_engine_on_the_way_to_which_all_can_be_read_is_warned_of() {
-    let text = "state.path = \"/s\"\nshared = { replicas = 3, floor = 100 }\nupstream.requests_per_second = 5\n";
-    assert_eq!(
-        warnings(text).len(),
-        1,
-        "without an engine, two of five are lost"
-    );
-    for (url, is_warned) in [
-        ("redis://127.0.0.1", false),
-        ("unix:///run/valkey.sock", false),
-        ("rediss://:word@engine.internal", false),
-        ("redis://:word@engine.internal", true),
-        ("redis://127.0.0.1,redis://10.0.0.1", true),
-    ] {
-        let mut config = read(text);
-        config.engine = Some(EngineUrl::parse(url).unwrap());
-        let warnings = config.warnings(&ProviderKeys::default());
-        assert_eq!(warnings.len(), usize::from(is_warned), "{url} {warnings:?}");
-        let mut each = warnings.iter();
-        assert!(each.all(|text| text.contains("rediss://") && !text.contains("word@")));
     }
 }

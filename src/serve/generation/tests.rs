@@ -6,24 +6,34 @@ use super::gateway;
 use crate::cache::key::Key;
 use crate::clock::Clock;
 use crate::config::Config;
+use crate::shared::EngineUrl;
 use crate::upstream::ProviderKeys;
 use crate::upstream::client::resolver::Resolver;
 
-/// How long a request for a route may wait, with a configuration.
-fn longest_wait(text: &str) -> Duration {
+fn configured(text: &str) -> Config {
     let text = format!("upstream.url = \"http://127.0.0.1:1\"\n{text}");
-    let config = Config::parse("p", &text).unwrap();
+    Config::parse("p", &text).unwrap()
+}
+
+/// How long a request for a route may wait, with a configuration.
+fn longest_wait(config: Config) -> Duration {
     let (keys, resolver) = (ProviderKeys::default(), Resolver::default());
     let gateway = gateway(config, &keys, &resolver, Clock::manual(), None).unwrap();
     gateway.fill.longest_wait(&Key::begin(0))
 }
 
 #[tokio::test]
-async fn a_request_may_wait_for_the_disk_as_well() {
-    let directory = tempfile::tempdir().unwrap();
-    let state = format!("state.path = \"{}\"", directory.path().display());
-    // A second for reads. For the record of a purge that its answer causes, three seconds,
-    // and as many before it where the disk is only being opened.
-    let disk = Duration::from_secs(7);
-    assert_eq!(longest_wait(&state), longest_wait("") + disk);
+async fn a_request_may_wait_for_another_replica_as_well() {
+    let replicas = "shared = { replicas = 2, fill_wait = \"7s\" }";
+    let engine = |url: &str| {
+        let mut config = configured(replicas);
+        let settings = config.shared.as_mut().unwrap();
+        settings.engine = (!url.is_empty()).then(|| EngineUrl::parse(url).unwrap());
+        longest_wait(config)
+    };
+    let alone = engine("");
+    assert_eq!(
+        engine("redis://127.0.0.1:1"),
+        alone + Duration::from_secs(7)
+    );
 }

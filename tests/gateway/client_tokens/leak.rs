@@ -238,7 +238,7 @@ async fn a_token_is_in_no_answer_page_log_or_file() {
         let config = file.path().display().to_string();
         let before = upstream.count();
         let state = tempfile::tempdir().unwrap();
-        let path = state.path().display().to_string();
+        let path = state.path().join("state").display().to_string();
         let arguments = ["--config", &config, "--state", &path];
         let (process, public, admin) =
             Process::before(&upstream, &arguments, &[("ORDGATE_LOG", LOG_ALL)]);

@@ -164,16 +164,6 @@ fn what_only_the_start_refuses_is_reported_with_its_place() {
             SANDBOX,
             ":2:14: cannot read admin.token_file /no/such: ",
         ),
-        (
-            "[shared]\nreplicas = 2\nurl_file = \"/no/such\"\n",
-            SANDBOX,
-            ":3:12: cannot read shared.url_file /no/such: ",
-        ),
-        (
-            "[state]\npath = \"/dev/null\"\n",
-            SANDBOX,
-            ":2:8: state.path /dev/null: it is ",
-        ),
     ] {
         let (_held, path) = file(text);
         for command in ["check", "serve"] {
@@ -197,12 +187,6 @@ fn what_only_the_start_refuses_is_reported_with_its_place() {
             &["--upstream", "http://other.example"],
             ("ORDGATE_API_KEYS", "k"),
             "ordgate: http://other.example/ is plain http",
-        ),
-        (
-            "[state]\npath = \"/tmp\"\n",
-            SANDBOX,
-            ("ORDGATE_STATE", "/dev/null"),
-            "ordgate: state.path /dev/null: it is ",
         ),
     ] {
         let (_held, path) = file(text);
