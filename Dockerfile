@@ -36,8 +36,8 @@ ENV CFLAGS="-ffile-prefix-map=/build=/ordgate -ffile-prefix-map=/usr/local/cargo
 # The dependencies, in a layer of their own, which stays until Cargo.lock changes: a crate with
 # empty sources. cargo wants to see the files of the benchmarks and tests that Cargo.toml names.
 COPY Cargo.toml Cargo.lock ./
-RUN mkdir -p src benches && \
-    for name in walk memory offload; do touch "benches/$name.rs"; done && \
+RUN mkdir -p src benches/fleet && \
+    for name in walk memory offload state fleet fleet/tests; do touch "benches/$name.rs"; done && \
     echo '//! Empty.' >src/lib.rs && printf '//! Empty.\nfn main() {}\n' >src/main.rs && \
     cargo auditable build --locked --profile packaged --target "$(uname -m)-unknown-linux-musl"
 

@@ -16,6 +16,7 @@ mod dashboard;
 mod explain;
 mod history;
 pub(crate) mod host;
+mod media;
 mod purge;
 mod query;
 mod response;
@@ -30,12 +31,13 @@ use std::time::{Duration, SystemTime};
 use arc_swap::ArcSwap;
 use browser::{browser_sign, refuse_browser};
 use connections::{Connections, Timed, Use};
-use http::header::{ALLOW, AUTHORIZATION, WWW_AUTHENTICATE};
+use http::header::{ALLOW, AUTHORIZATION, VARY, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use media::MetricsFormat;
 use response::{invalid, json_body, problem, problem_with, text, typed};
 use serde_json::json;
 pub use token::Token;
@@ -71,8 +73,6 @@ pub struct Admin {
     pub listeners: Box<dyn Fn(SystemTime) -> Vec<BoundListener> + Send + Sync>,
     /// The number of worker threads.
     pub workers: usize,
-    /// The name of this replica, if there are several.
-    pub replica_name: Option<String>,
     /// The source of the configuration.
     pub config: String,
     /// When the process began to serve.
@@ -195,7 +195,7 @@ impl Admin {
                 text(StatusCode::SERVICE_UNAVAILABLE, "draining\n")
             }
             "/readyz" => self.ready(gateway),
-            "/metrics" => self.metrics(gateway),
+            "/metrics" => self.metrics(gateway, request.headers()),
             "/history" => history::answer(&self.history, &request),
             "/explain" => explain_elsewhere(gateway.clone(), request.uri().query()).await,
             "/purge" => {
@@ -210,16 +210,22 @@ impl Admin {
         }
     }
 
-    /// The metrics, as OpenMetrics text.
-    fn metrics(&self, gateway: &Arc<Gateway>) -> Response<Body> {
+    /// The metrics, in the format that a request prefers.
+    fn metrics(&self, gateway: &Arc<Gateway>, fields: &HeaderMap) -> Response<Body> {
         let rendered = telemetry::render(gateway, self.reloads.counts(), self.bound(gateway));
-        match rendered {
-            Ok(metrics) => typed(telemetry::MEDIA_TYPE, metrics.into()),
-            Err(std::fmt::Error) => text(
-                StatusCode::INTERNAL_SERVER_ERROR,
-                "the metrics could not be written\n",
-            ),
-        }
+        let Ok(metrics) = rendered else {
+            let detail = "the metrics could not be written\n";
+            return text(StatusCode::INTERNAL_SERVER_ERROR, detail);
+        };
+        let format = MetricsFormat::of(fields);
+        let metrics = match format {
+            MetricsFormat::OpenMetrics => metrics,
+            MetricsFormat::Classic => telemetry::classic(&metrics),
+        };
+        let mut response = typed(format.media(), metrics.into());
+        let accept = HeaderValue::from_static("accept");
+        response.headers_mut().insert(VARY, accept);
+        response
     }
 
     /// The public listeners now.
@@ -242,7 +248,7 @@ impl Admin {
                 tip.name, tip.upstream
             ));
         }
-        let unknown = gateway.upstreams.unknown_spending(gateway.clock.now());
+        let unknown = gateway.upstreams.budgets().unknown(gateway.clock.now());
         if let Some((waiting, reason)) = unknown {
             why.push_str(&format!(
                 "API keys with a limit a minute are not used for {} s more: what they had spent before the start is not known, since {reason}\n",
@@ -327,7 +333,7 @@ fn wrong_method(allow: &'static str) -> Response<Body> {
     response
 }
 
-/// Explains a URL, on another thread: it looks on the disk too.
+/// Explains a URL, on another thread: a long list takes a while.
 async fn explain_elsewhere(gateway: Arc<Gateway>, query: Option<&str>) -> Response<Body> {
     let query = query.map(str::to_owned);
     let explained = move || explain::answer(&gateway, query.as_deref());

@@ -14,10 +14,9 @@
 
 pub(crate) mod finality;
 mod freshness;
-mod kept;
 pub(crate) mod ledger;
 pub(crate) mod live_checks;
-mod replicas;
+mod seed;
 mod settings;
 mod stamp;
 mod tip;
@@ -31,13 +30,11 @@ use crate::pages::Hash;
 use crate::sync::lock;
 use finality::FinalitySettings;
 pub(crate) use freshness::Freshness;
-pub(crate) use ledger::TipMark;
 use ledger::{
     Epoch, ForkCheck, LedgerBounds, LedgerUpdate, Observation, ObservationResult, RequestStart,
 };
-pub(crate) use ledger::{KnownBlocks, KnownRun, MOST_RUNS};
 pub(crate) use settings::STANDBYS_SELDOM;
-pub use settings::{Settings, TipSource};
+pub use settings::{LookAhead, Settings, TipSource};
 pub(crate) use stamp::ChainStamp;
 pub(crate) use tip::TipSnapshot;
 use tip::{Tip, TipState};
@@ -50,6 +47,7 @@ pub(crate) type TipNumber = u16;
 /// The chain as each indexer reports it.
 pub struct Chain {
     finality: FinalitySettings,
+    look_ahead: LookAhead,
     tips: Box<[Tip]>,
     transactions: Arc<Mutex<TransactionIndex>>,
 }
@@ -92,6 +90,7 @@ impl Chain {
         };
         Self {
             finality: settings.times.clone(),
+            look_ahead: settings.look_ahead,
             tips: settings.tips.iter().enumerate().map(tip).collect(),
             transactions,
         }
@@ -101,6 +100,7 @@ impl Chain {
     pub fn without_tips() -> Self {
         Self {
             finality: FinalitySettings::default(),
+            look_ahead: LookAhead::default(),
             tips: Box::default(),
             transactions: Arc::default(),
         }
@@ -122,6 +122,11 @@ impl Chain {
     /// Final depth and freshness lifetimes.
     pub(crate) const fn finality(&self) -> &FinalitySettings {
         &self.finality
+    }
+
+    /// What is fetched before clients request it.
+    pub(crate) const fn look_ahead(&self) -> LookAhead {
+        self.look_ahead
     }
 
     /// The number of tips.
@@ -178,34 +183,8 @@ impl Chain {
         tag: Option<&[u8]>,
         now: Moment,
     ) -> Option<LedgerUpdate> {
-        self.tip_at(tip)?.count_probe();
-        self.apply_followed(tip, start, sent, height, tag, now)
-    }
-
-    /// Whether a status that was requested at `start` by another replica may be from before
-    /// what is known here now.
-    pub(crate) fn is_overtaken(
-        &self,
-        tip: TipNumber,
-        start: RequestStart,
-        height: u32,
-        tag: Option<&[u8]>,
-    ) -> bool {
-        let tip = self.tip_at(tip);
-        tip.is_some_and(|tip| tip.ledger().is_overtaken(start, height, tag))
-    }
-
-    /// Applies a status that another replica has requested at `sent` or later.
-    pub(crate) fn apply_followed(
-        &self,
-        tip: TipNumber,
-        start: RequestStart,
-        sent: Moment,
-        height: Option<u32>,
-        tag: Option<&[u8]>,
-        now: Moment,
-    ) -> Option<LedgerUpdate> {
         let tip = self.tip_at(tip)?;
+        tip.count_probe();
         let mut ledger = tip.ledger();
         if height.is_none() && !ledger.has_status() {
             drop(ledger);
@@ -219,7 +198,6 @@ impl Chain {
         let update = ledger.status(start, height, tag, now);
         tip.publish(&ledger);
         if let Some(update) = update {
-            tip.note_orphaned(update.orphaned);
             tip.report_reorg(update.orphaned, update.epoch);
             tip.confirm(sent);
         }
@@ -252,9 +230,6 @@ impl Chain {
         ledger.set_tip_lost(tip.lost_at(now));
         let result = ledger.observe(start, observation, now);
         tip.publish(&ledger);
-        if let ObservationResult::Applied(update) = result {
-            tip.note_orphaned(update.orphaned);
-        }
         drop(ledger);
         if let ObservationResult::Applied(update) = result {
             tip.report_reorg(update.orphaned, update.epoch);
@@ -284,7 +259,6 @@ impl Chain {
             ForkCheck::Orphaned(from) => Some(from),
             ForkCheck::At(_) | ForkCheck::None => None,
         };
-        tip.note_orphaned(orphaned);
         drop(ledger);
         tip.report_reorg(orphaned, epoch);
         check

@@ -23,7 +23,6 @@
 
 mod clients;
 mod document;
-mod from_disk;
 mod last_errors;
 mod logged;
 mod miss;
@@ -65,13 +64,12 @@ use crate::clock::{Clock, Moment};
 use crate::compress::Compressor;
 use crate::fill::{Fill, LookupKey};
 use crate::limit::Limit;
+use crate::look_ahead;
 use crate::meter::{Meter, RequestKind};
 use crate::refusal::Refusal;
 use crate::relay::{self, Relay};
 use crate::respond::{Document, Responder, ResponseContext};
 use crate::route::{HeaderMode, Methods, Route, RouteTable};
-use crate::shared::Shared;
-use crate::state_dir::OpenedState;
 use crate::trace::tracer::Tracer;
 use crate::upstream::{Priority, Upstreams};
 use crate::wire::Body;
@@ -102,10 +100,6 @@ pub struct Gateway {
     pub(crate) responder: Arc<Responder>,
     /// Compresses stored bodies.
     pub(crate) compressor: Arc<Compressor>,
-    /// The state directory.
-    pub(crate) state: OpenedState,
-    /// What replicas share through an engine, if there is one.
-    pub(crate) shared: Option<Arc<Shared>>,
     /// What is recorded of each request.
     pub(crate) records: Records,
     /// ordgate's own documents on the public listener.
@@ -124,6 +118,9 @@ pub(crate) struct Records {
     pub(crate) access_log: Option<AccessLog>,
     /// Records traces, if they are exported.
     pub(crate) tracer: Option<Arc<Tracer>>,
+    /// Whether the use of stored responses is counted, for prefetching
+    /// ([`look_ahead::refresh`]).
+    pub(crate) counts_use: bool,
 }
 
 /// What is known of a request, and its URI.
@@ -288,6 +285,12 @@ impl Gateway {
             let priority = context.priority(Priority::Revalidation);
             self.fill.refresh(key, priority);
         }
+        if self.records.counts_use
+            && context.request_id.is_one_in(look_ahead::SAMPLE)
+            && let Some(stamp) = judged.stored.stamp()
+        {
+            stamp.count_uses(1);
+        }
         let outcome = Outcome::Hit { ttl: judged.ttl() };
         let mut fields = context.for_response(&self.clients, request.headers());
         if context.version == Version::HTTP_2 {
@@ -448,7 +451,6 @@ impl Gateway {
                 policy.stale_while_revalidate.max(policy.stale_if_error)
             })
         });
-        self.fill.disk.maintain();
     }
 }
 

@@ -7,13 +7,8 @@
 //!
 //! After a change of tip the fork point is searched, so that a reorg is seen however
 //! deep it is (`Fill::search_fork_point`).
-//!
-//! Where replicas share an engine, one of them probes for all ([`followed`]).
 
-mod followed;
-mod schedule;
 pub mod standby;
-mod starts;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,11 +16,8 @@ use std::time::Duration;
 use http::StatusCode;
 use serde_json::Value;
 
-use crate::chain::TipSource;
-use crate::chain::ledger::RequestStart;
-use crate::clock::Moment;
 use crate::fill::Fill;
-use crate::shared::tip::TipLeases;
+use crate::look_ahead;
 use crate::upstream::{Failure, Priority, RequestPriority};
 
 /// The shortest time from a probe to one that was requested, at first.
@@ -35,20 +27,6 @@ const MOST_BACKOFF: Duration = Duration::from_secs(60);
 
 /// The shortest timeout of a probe.
 const MIN_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// Probes a tip until the task is cancelled, or follows the probes of another replica.
-/// `tips` are all those of its upstream.
-pub(crate) async fn share(
-    fill: Arc<Fill>,
-    tip: u16,
-    tips: Vec<u16>,
-    leases: Option<Arc<TipLeases>>,
-) {
-    match leases {
-        Some(leases) => followed::watch(fill, tip, tips, leases).await,
-        None => watch(fill, tip).await,
-    }
-}
 
 /// Probes a tip until the task is cancelled.
 pub async fn watch(fill: Arc<Fill>, tip: u16) {
@@ -124,29 +102,18 @@ fn soonest(early: u32, every: Duration) -> Duration {
         .min(every)
 }
 
-/// Keeps budget for the probes of an upstream's tips, but for those that another replica
-/// probes now. One that has to probe all the same goes first in the queue.
-pub(crate) fn reserve_budget(fill: &Fill, upstream: u16, tips: &[u16], leases: Option<&TipLeases>) {
+/// Keeps budget for the probes of an upstream's tips.
+pub(crate) fn reserve_budget(fill: &Fill, upstream: u16, tips: &[u16]) {
     let upstream = fill.upstreams.get(upstream);
     let endpoints = upstream.settings().endpoints.urls.len();
-    let is_own =
-        |source: &&TipSource| leases.is_none_or(|leases| !leases.is_followed(&source.name));
-    upstream.reserve_for_probes(each_minute(fill, endpoints, tips, is_own));
+    upstream.reserve_for_probes(each_minute(fill, endpoints, tips));
 }
 
 /// The number of probes a minute, not counting requested ones.
-fn each_minute(
-    fill: &Fill,
-    endpoints: usize,
-    tips: &[u16],
-    is_own: impl Fn(&&TipSource) -> bool,
-) -> u32 {
+fn each_minute(fill: &Fill, endpoints: usize, tips: &[u16]) -> u32 {
     let each = |every: Duration| (60.0 / every.as_secs_f64()).ceil() as u32;
     let sources = tips.iter().filter_map(|tip| fill.chain.source(*tip));
-    let own: u32 = sources
-        .filter(is_own)
-        .map(|source| each(source.every))
-        .sum();
+    let own: u32 = sources.map(|source| each(source.every)).sum();
     let standbys = u32::try_from(endpoints.saturating_sub(1)).unwrap_or(u32::MAX);
     let rounds = each(standby::pace(fill, tips));
     let targets = u32::try_from(tips.len().max(1)).unwrap_or(u32::MAX);
@@ -164,32 +131,16 @@ pub enum ProbeOutcome {
     NotSent,
 }
 
-/// A status that an indexer has reported.
-struct ReportedStatus {
-    /// Taken before the request was sent.
-    start: RequestStart,
-    /// When it was sent, at the earliest.
-    sent: Moment,
-    /// The number of the endpoint.
-    endpoint: u16,
-    height: Option<u32>,
-    tag: Option<Vec<u8>>,
-}
-
 /// Sends one probe.
 pub async fn probe(fill: &Arc<Fill>, tip: u16) -> ProbeOutcome {
-    send(fill, tip).await.0
-}
-
-/// Sends one probe. Returns the status as well, if there was one that can be used.
-async fn send(fill: &Arc<Fill>, tip: u16) -> (ProbeOutcome, Option<ReportedStatus>) {
     let chain = &fill.chain;
     let Some(source) = chain.source(tip) else {
-        return (ProbeOutcome::Failed, None);
+        return ProbeOutcome::Failed;
     };
     let (Some(path), Some(start)) = (&source.path, chain.request_start(tip)) else {
-        return (ProbeOutcome::Failed, None);
+        return ProbeOutcome::Failed;
     };
+    let epoch = chain.epoch(tip);
     let sent = fill.clock.now();
     // Any later, the tip counts as lost.
     let timeout = source.known_for().max(MIN_TIMEOUT);
@@ -212,14 +163,14 @@ async fn send(fill: &Arc<Fill>, tip: u16) -> (ProbeOutcome, Option<ReportedStatu
         Ok(answer) => answer,
         Err((outcome, why)) => {
             chain.probe_failed(tip, why);
-            return (outcome, None);
+            return outcome;
         }
     };
     let height = match height(&answer.body, &source.height) {
         Ok(height) => height,
         Err(why) => {
             chain.probe_failed(tip, format!("{path} answers, but {why}"));
-            return (ProbeOutcome::Failed, None);
+            return ProbeOutcome::Failed;
         }
     };
     if let Some(height) = height
@@ -230,40 +181,28 @@ async fn send(fill: &Arc<Fill>, tip: u16) -> (ProbeOutcome, Option<ReportedStatu
             tip,
             format!("{path} reports height {height}, which is above any height that the chain can have now"),
         );
-        return (ProbeOutcome::Failed, None);
+        return ProbeOutcome::Failed;
     }
-    let status = ReportedStatus {
-        start,
-        sent,
-        endpoint: answer.endpoint,
-        height,
-        tag: answer.etag.map(|tag| tag.to_vec()),
-    };
-    let outcome = apply(fill, tip, &status, true).await;
-    (outcome, Some(status))
-}
-
-/// Applies a status that this replica has requested, or another one.
-async fn apply(fill: &Arc<Fill>, tip: u16, status: &ReportedStatus, is_own: bool) -> ProbeOutcome {
-    let (chain, now) = (&fill.chain, fill.clock.now());
-    chain.set_status_endpoint(tip, status.endpoint);
-    let (start, sent, height) = (status.start, status.sent, status.height);
-    let tag = status.tag.as_deref();
-    let update = match is_own {
-        true => chain.apply_status(tip, start, sent, height, tag, now),
-        false => chain.apply_followed(tip, start, sent, height, tag, now),
-    };
-    match update {
+    chain.set_status_endpoint(tip, answer.endpoint);
+    let tag = answer.etag.as_deref();
+    let outcome = match chain.apply_status(tip, start, sent, height, tag, fill.clock.now()) {
         Some(update) => {
             if let Some(from) = update.orphaned {
-                fill.purge_from(tip, from).await;
+                fill.purge_from(tip, from);
             }
+            ProbeOutcome::Learned
         }
-        None if height.is_none() => return ProbeOutcome::Failed,
+        None if height.is_none() => ProbeOutcome::Failed,
         // A higher block was seen meanwhile.
-        None => chain.request_probe(tip),
+        None => {
+            chain.request_probe(tip);
+            ProbeOutcome::Learned
+        }
+    };
+    if chain.epoch(tip) != epoch {
+        look_ahead::refresh(fill, tip);
     }
-    ProbeOutcome::Learned
+    outcome
 }
 
 /// The outcome of a probe that failed, and why, for the operator.

@@ -123,8 +123,6 @@ reasons! {
     ConnectionClosed = "connection_closed",
     /// It has not processed the request.
     NotProcessed = "not_processed",
-    /// It accepts no more requests at the same time.
-    UpstreamBusy = "upstream_busy",
     /// Its answer is truncated.
     Truncated = "truncated",
     /// Its answer is too large.

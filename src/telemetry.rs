@@ -1,12 +1,14 @@
 //! Logs, metrics, and the export of traces. The counters are in the modules that count.
 
+mod classic;
 mod metrics;
 pub mod otlp;
 pub(crate) mod process;
 
 use std::io::{self, IsTerminal};
 
-pub use metrics::{MEDIA_TYPE, render};
+pub use classic::classic;
+pub use metrics::render;
 use serde::Serialize;
 use tracing::Metadata;
 use tracing_subscriber::Layer;

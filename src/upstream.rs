@@ -4,11 +4,15 @@
 //! From the lowest to the highest; each uses only those before it:
 //! - [`failure`]: how a request fails;
 //! - [`latency`]: quantiles of response times;
-//! - [`connection`]: the state of a connection, and given-up requests on it;
-//! - [`admission`]: the queue, and the budget of requests;
+//! - [`connection`]: the state of a connection;
+//! - [`admission`]: the queue, and the limits that answers report;
+//! - [`window`], [`reported`], [`budget`]: what a key has spent and may spend;
 //! - [`endpoint`]: the base URLs, their health, and the limit of requests in
 //!   flight at each;
-//! - [`keys`]: the API keys, their budget permits and suspensions;
+//! - [`key`], [`charge`], [`keys`]: each API key of the process, one request against its
+//!   budget, and the keys of one upstream;
+//! - [`exchange`]: a request that has been sent, whether or not somebody waits for it;
+//! - `key_check`: whether a refusal concerns the key;
 //! - [`usage`]: what requests are sent for: routes, reasons, clients, targets;
 //! - [`client`]: the exchange with the server.
 //!
@@ -25,30 +29,36 @@
 pub(crate) mod admission;
 mod admit;
 pub mod answer;
+mod api_key;
+pub(crate) mod budget;
+pub(crate) mod charge;
 pub mod client;
 mod connection;
 pub mod counters;
 pub mod endpoint;
+mod exchange;
 mod failover;
 pub(crate) mod failure;
+pub(crate) mod key;
+mod key_check;
+mod key_patterns;
 pub mod keys;
 pub(crate) mod latency;
 mod missing_routes;
 mod reload;
+mod reported;
 mod settings;
 mod upstreams;
 pub(crate) mod usage;
+mod window;
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
-use admission::UnreadableFields;
-pub(crate) use admission::allowance::{AllowanceSnapshot, Limits};
-use admission::budgets::{BudgetOwner, Budgets};
 pub use admission::queue::AdmissionQueue;
-pub(crate) use admission::{Check, ClientUsage, JOURNALLED_BUDGETS, MIN_SHARED_SLOTS};
-pub use admission::{Priority, Rate, Rates, Replicas, RequestOrigin, RequestPriority};
+pub(crate) use admission::{Check, ClientUsage, MIN_SHARED_SLOTS};
+pub use admission::{Priority, Rate, Rates, RequestOrigin, RequestPriority};
 use answer::Answer;
 pub use client::forward::{BodyPermit, StreamedAnswer};
 pub use client::key_search::{KeyEchoed, SearchedBody};
@@ -64,12 +74,13 @@ use endpoint::selection::EndpointSelection;
 use endpoint::{Endpoint, EndpointSnapshot, Host};
 pub use failure::{BodyFault, Failure, TimedOut, Unreachable};
 use http::{HeaderMap, HeaderValue, Method, Uri};
+use key::Budgets;
 use keys::{ApiKey, KeySnapshot, KeySnapshotAtHost, Keys};
 pub use latency::Histogram;
 pub use missing_routes::MissingRoutes;
 pub use settings::{
-    AdmissionSettings, DEFAULT, EndpointSettings, Hedge, KeySettings, PoolSettings, Retry,
-    Settings, SetupError, Timeouts,
+    AdmissionSettings, DEFAULT, EndpointSettings, KeySettings, PoolSettings, Retry, Settings,
+    SetupError, Timeouts,
 };
 use tokio::sync::watch;
 pub use upstreams::{ProviderKeys, Upstreams};
@@ -177,8 +188,6 @@ pub struct Upstream {
     /// Notified when another endpoint is selected.
     switched: watch::Sender<()>,
     keys: Arc<Keys>,
-    /// The owner of the budget of requests without a key.
-    keyless_owner: BudgetOwner,
     queue: Arc<AdmissionQueue>,
     retries: Arc<Mutex<RetryBudget>>,
     pools: ConnectionPools,
@@ -190,7 +199,6 @@ pub struct Upstream {
     status_paths: Mutex<Vec<Box<str>>>,
     /// The `via` field of requests that ordgate makes itself.
     via: OnceLock<HeaderValue>,
-    unreadable: UnreadableFields,
     counters: Arc<Counters>,
     /// That of all upstreams of the process.
     usage: Arc<Usage>,
@@ -213,22 +221,20 @@ impl Upstream {
         settings.check(&keys)?;
         let max_queue = settings.admission.max_queue.get() as usize;
         let queue = AdmissionQueue::new(max_queue, clock.clone());
-        let server = reload::server(&settings);
         let rates = settings.rates(!keys.is_empty());
-        let new = Self {
-            endpoints: reload::endpoints(&settings, &[], &queue, &clock),
+        let endpoints = reload::endpoints(&settings, &[], &queue, &clock);
+        Ok(Self {
             selection: reload::selection(&settings),
             switched: watch::Sender::new(()),
             keys: Keys::new(
                 &settings.name,
-                reload::sent_keys(&settings, keys),
-                server.clone(),
-                rates,
+                (reload::sent_keys(&settings, keys), rates),
+                reload::hosts(&endpoints),
                 budgets,
                 queue.clone(),
                 clock.clone(),
             ),
-            keyless_owner: server,
+            endpoints,
             queue,
             retries: Arc::new(Mutex::new(RetryBudget::new(settings.retry.share))),
             pools: ConnectionPools::new(&settings, resolver.clone())?,
@@ -237,16 +243,11 @@ impl Upstream {
             uploads: Arc::default(),
             status_paths: Mutex::default(),
             via: OnceLock::new(),
-            unreadable: UnreadableFields::default(),
             counters: Arc::default(),
             usage,
             settings,
             clock,
-        };
-        new.keys.set_several_hosts(new.has_several_hosts());
-        new.keys
-            .set_shares_connections(new.settings.connections.http2);
-        Ok(new)
+        })
     }
 
     /// Sets the name in the `via` field of requests that ordgate makes itself
@@ -306,11 +307,6 @@ impl Upstream {
     /// The budgets that its requests count in.
     pub(crate) fn budgets(&self) -> &Arc<Budgets> {
         self.keys.budgets()
-    }
-
-    /// Takes over the cooldowns of a process that has just ended.
-    pub(crate) fn restore_cooldowns(&self) {
-        self.keys.restore_cooldowns();
     }
 
     /// The state of each key.

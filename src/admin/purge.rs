@@ -3,8 +3,7 @@
 //! A request names what to purge as query parameters or as JSON, all of one kind:
 //! URLs, routes, tags, or all. It is read whole before anything is purged. Once
 //! the response is sent, no new request is answered with what was stored, or
-//! requested from the upstream, before the purge. Where replicas share an engine, this
-//! holds for all that the response names as applied.
+//! requested from the upstream, before the purge.
 //!
 //! Invariant: no web page but the dashboard can purge (`browser`).
 //!
@@ -14,7 +13,6 @@
 mod meaning;
 mod selector;
 
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,14 +26,13 @@ use serde_json::{Value, json};
 use tokio::task::JoinError;
 
 use super::browser::{browser_sign, refuse_browser};
-use super::response::{invalid, json_body, problem, problem_with};
+use super::response::{invalid, json_body, problem};
 use crate::cache::Attached;
 use crate::cache::purge::Purge;
 use crate::cache::store::Store;
 use crate::chain::Chain;
 use crate::gateway::Gateway;
 use crate::route::RouteTable;
-use crate::shared::journal::RecordUid;
 use crate::validate::Invalid;
 use crate::wire::Body;
 
@@ -43,11 +40,6 @@ use crate::wire::Body;
 const MOST_BODY: usize = 64 * 1024;
 /// How long the entries are counted that a purge matches.
 const COUNT_PATIENCE: Duration = Duration::from_millis(250);
-/// How long the answer waits for the disk.
-const DISK_PATIENCE: Duration = Duration::from_secs(10);
-
-/// What was purged, and the last record for replicas.
-type Purged = (Value, Option<RecordUid>);
 
 /// Purges what a request names, and answers with what was purged. `timeout` is
 /// how long its body may take to arrive.
@@ -87,28 +79,14 @@ pub(super) async fn answer(
         }
     };
     match done {
-        Ok(((mut purged, record), matched)) => {
+        Ok((mut purged, matched)) => {
             if let Some((entries, is_all)) = matched {
                 purged["matched"] = entries.into();
                 if !is_all {
                     purged["matched_at_least"] = true.into();
                 }
             }
-            match tokio::join!(make_durable(gateway), reached(gateway, record)) {
-                (Ok(()), replicas) => {
-                    if let Some(replicas) = replicas {
-                        purged["replicas"] = replicas;
-                    }
-                    json_body(purged.to_string())
-                }
-                (Err(error), replicas) => problem_with(
-                    StatusCode::INTERNAL_SERVER_ERROR,
-                    &format!(
-                        "It is purged, but this could not be recorded on disk ({error}): purge it again, or remove the state directory before the next start"
-                    ),
-                    replicas.map(|replicas| ("replicas", replicas)).as_slice(),
-                ),
-            }
+            json_body(purged.to_string())
         }
         Err(wrong) => invalid(&wrong),
     }
@@ -119,7 +97,7 @@ pub(super) async fn answer(
 async fn counted_purge(
     gateway: &Arc<Gateway>,
     selectors: Vec<Selector>,
-) -> Result<Result<(Purged, Option<(u64, bool)>), Invalid>, JoinError> {
+) -> Result<Result<(Value, Option<(u64, bool)>), Invalid>, JoinError> {
     let gateway = gateway.clone();
     let task = tokio::spawn(async move {
         let matched = matched(&gateway, &selectors).await;
@@ -151,32 +129,6 @@ async fn matched(gateway: &Gateway, selectors: &[Selector]) -> Option<(u64, bool
     counted.await.ok()
 }
 
-/// Makes purges survive the machine's end, where responses are kept on disk. It waits for
-/// the disk, on another thread.
-async fn make_durable(gateway: &Gateway) -> io::Result<()> {
-    let slot = gateway.fill.disk.clone();
-    let recorded = tokio::task::spawn_blocking(move || slot.sync_purges());
-    match tokio::time::timeout(DISK_PATIENCE, recorded).await {
-        Ok(recorded) => recorded.map_err(io::Error::other)?,
-        Err(elapsed) => Err(io::Error::new(io::ErrorKind::TimedOut, elapsed)),
-    }
-}
-
-/// Waits, briefly, until all replicas have applied what was purged. `None` if there are no
-/// others.
-async fn reached(gateway: &Gateway, record: Option<RecordUid>) -> Option<Value> {
-    let reached = gateway.shared.as_ref()?.journal().reached(record?).await;
-    let names = |names: &[Arc<str>]| -> Value { names.iter().map(|name| &**name).collect() };
-    let mut replicas = json!({
-        "applied": names(&reached.applied),
-        "not_reached": names(&reached.not_reached),
-    });
-    if let Some(why) = reached.engine {
-        replicas["engine"] = why.into();
-    }
-    Some(replicas)
-}
-
 async fn body(body: Incoming, timeout: Duration) -> Result<Bytes, Box<Response<Body>>> {
     let refuse = |status, detail: &str| Box::new(problem(status, detail, None));
     match tokio::time::timeout(timeout, Limited::new(body, MOST_BODY).collect()).await {
@@ -196,35 +148,24 @@ async fn body(body: Incoming, timeout: Duration) -> Result<Bytes, Box<Response<B
     }
 }
 
-/// Purges here, and has all replicas do the same. Returns what was purged, and the last
-/// record for them.
-fn purge(gateway: &Gateway, selectors: &[Selector]) -> Result<Purged, Invalid> {
+/// Purges. Returns what was purged.
+fn purge(gateway: &Gateway, selectors: &[Selector]) -> Result<Value, Invalid> {
     let routes = &gateway.routes;
     let meanings: Result<Vec<_>, _> = selectors.iter().map(|s| meaning(s, routes)).collect();
     let (store, chain) = (gateway.cache.store(), &gateway.fill.chain);
-    let number = || {
-        let (number, disk) = (store.purges(), gateway.fill.disk.get());
-        disk.map_or(number, |disk| disk.logged_number(number))
-    };
-    let (mut purged, mut record) = (Vec::new(), None);
+    let mut purged = Vec::new();
     for (selector, meaning) in selectors.iter().zip(meanings?) {
-        let journal = gateway.shared.as_ref().map(|shared| shared.journal());
-        let unrecorded = journal.map(|journal| journal.unrecorded_purge());
         let means = carry_out(meaning, routes, chain, store);
-        if let Some(journal) = journal {
-            record = journal.append_purges(&means).or(record);
-        }
-        drop(unrecorded);
         let means: Vec<_> = means.iter().map(|purge| as_json(purge, routes)).collect();
         tracing::info!(
             by = selector.kind(),
             what = %selector.value(),
-            number = number(),
+            number = store.purges(),
             "purged"
         );
         purged.push(json!({ "by": selector.kind(), "what": selector.value(), "means": means }));
     }
-    Ok((json!({ "purged": purged, "number": number() }), record))
+    Ok(json!({ "purged": purged, "number": store.purges() }))
 }
 
 /// Purges, and returns what was purged.

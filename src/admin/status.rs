@@ -1,10 +1,7 @@
 //! `/status`: the state of the gateway as JSON. Keys are named, never shown.
 
-mod engine;
 mod errors;
 mod latency;
-mod shared;
-mod shared_tier;
 mod spending;
 
 use std::sync::atomic::Ordering::Relaxed;
@@ -87,10 +84,10 @@ pub(super) fn status(admin: &Admin, gateway: &Gateway) -> Value {
         },
         "unsent": { "bytes": totals.unsent.held(), "max_bytes": totals.unsent.bound() },
         "clients": totals.clients.load(Relaxed),
+        // The old name of `clients`, for one release.
+        "callers": totals.clients.load(Relaxed),
         "misses_limited": misses_limited(gateway),
         "client_tokens": client_tokens(gateway),
-        "state_directory": state_directory(gateway),
-        "shared": shared::shared(admin, gateway),
         "cache": { "entries": size.entries, "bytes": size.bytes, "max_bytes": size.max_bytes },
         "compression": compression(gateway),
         "chain": {
@@ -152,31 +149,6 @@ fn state(admin: &Admin, gateway: &Gateway) -> &'static str {
     } else {
         "not ready"
     }
-}
-
-/// The state directory. `null` if none is configured.
-fn state_directory(gateway: &Gateway) -> Value {
-    let state = &gateway.state;
-    let Some(path) = state.path() else {
-        return Value::Null;
-    };
-    let disk = gateway.fill.disk.get();
-    json!({
-        "path": path.display().to_string(),
-        "status": state.name(),
-        "spend_journal": gateway.upstreams.journal_snapshot().map(|journal| json!({
-            "status": journal.state,
-            "error": journal.error,
-            "writes": journal.writes,
-            "errors": journal.errors,
-            "stalls": journal.stalls,
-            "unjournalled": journal.unjournalled,
-            "recovered_requests": journal.recovered,
-            "waiting_seconds": journal.waiting.as_secs_f64(),
-            "unknown_because": journal.unknown_because,
-        })),
-        "answers": disk.map(|disk| disk.tier().snapshot()),
-    })
 }
 
 /// What came of compressing stored bodies.
@@ -298,8 +270,14 @@ fn upstream(upstream: &Upstream, gateway: &Gateway) -> Value {
         json!({
             "name": key.name,
             "budget_left": key.remaining,
+            // The part of it that only probes of the tip may use, and how long the next
+            // request for a client has to wait.
+            "kept_for_probes": key.kept,
+            "paused_seconds": key.paused_for.as_secs_f64(),
             "budget": key.per_minute,
             "unusable_seconds": key.worst().unusable_for.as_secs_f64(),
+            // The old name of `unusable_seconds`, for one release.
+            "cooling_seconds": key.worst().unusable_for.as_secs_f64(),
             "state": key.worst().state(),
             "hosts": key.hosts.iter().map(key_at).collect::<Vec<_>>(),
         })
@@ -326,6 +304,9 @@ fn upstream(upstream: &Upstream, gateway: &Gateway) -> Value {
         "failed": tally.failed.load(Relaxed),
         "no_budget": tally.no_budget.load(Relaxed),
         "no_slot": tally.no_slot.load(Relaxed),
+        // The old names of these two, for one release.
+        "spent": tally.no_budget.load(Relaxed),
+        "crowded": tally.no_slot.load(Relaxed),
         "over_budget_share": tally.over_budget_share.load(Relaxed),
         "over_slot_share": tally.over_slot_share.load(Relaxed),
         "clients": upstream.queue().active_clients(),
@@ -342,6 +323,7 @@ fn key_at((host, key): &(Host, KeySnapshotAtHost)) -> Value {
         "host": &**host,
         "state": key.state(),
         "unusable_seconds": key.unusable_for.as_secs_f64(),
+        "cooling_seconds": key.unusable_for.as_secs_f64(),
     })
 }
 
@@ -349,13 +331,14 @@ fn endpoint(snapshot: &EndpointSnapshot, clock: &Clock) -> Value {
     json!({
         "url": snapshot.name,
         "selected": snapshot.is_selected,
+        // The old name of `selected`, for one release.
+        "asked": snapshot.is_selected,
         "condition": snapshot.condition.name(),
         "breaker": breaker_state(snapshot.breaker),
         "in_flight": snapshot.in_flight,
         "in_flight_limit": snapshot.limit,
         "sent": snapshot.sent,
         "failed": snapshot.failed,
-        "given_up": snapshot.given_up,
         "lag_blocks": snapshot.lag,
         "first_byte_seconds": quantiles(snapshot.quantiles),
         "last_failure": snapshot.last_failure.as_ref().map(|last| last_failure(last, clock)),

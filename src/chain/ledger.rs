@@ -22,7 +22,6 @@
 mod blocks;
 mod epochs;
 mod fork_search;
-mod marks;
 mod observe;
 mod reorgs;
 mod seed;
@@ -42,11 +41,10 @@ use epochs::Epochs;
 pub(crate) use epochs::{Epoch, NO_EPOCH};
 pub(crate) use fork_search::ForkCheck;
 use fork_search::ForkSearch;
-pub(crate) use marks::{MarkedEpoch, TipMark};
 pub(crate) use observe::{Observation, ObservationResult};
 use reorgs::Reorgs;
 use seed::Seed;
-pub(crate) use seed::{KnownBlocks, KnownRun, MOST_RUNS, SeedCheck};
+pub(crate) use seed::SeedCheck;
 use status::StatusPath;
 use tags::{TipTags, as_hash, bare};
 

@@ -17,6 +17,8 @@ pub struct Settings {
     pub(crate) index_blocks: usize,
     /// The fewest leading zeros of a block hash that clients may request; 0 to 64.
     pub(crate) hash_zeros: u8,
+    /// What is fetched before clients request it.
+    pub(crate) look_ahead: LookAhead,
     /// How tips are probed. The last ones have no status path: they are for routes
     /// whose indexer has none, one for each upstream.
     #[serde(skip)]
@@ -31,6 +33,7 @@ impl Settings {
             times: FinalitySettings::default(),
             index_blocks: 100,
             hash_zeros: 8,
+            look_ahead: LookAhead::default(),
             tips: vec![TipSource {
                 name: "runes".into(),
                 path: Some("/".into()),
@@ -40,6 +43,22 @@ impl Settings {
                 upstream_name: "default".into(),
             }],
         }
+    }
+}
+
+/// What is fetched before clients request it, with spare budget.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct LookAhead {
+    /// Whether the next window is fetched for a client that pages through a list.
+    pub(crate) next_window: bool,
+    /// How many frequently used responses are fetched again when an epoch begins.
+    pub(crate) refresh: u32,
+}
+
+impl LookAhead {
+    /// Whether anything is fetched ahead.
+    pub(crate) const fn is_on(self) -> bool {
+        self.next_window || self.refresh > 0
     }
 }
 

@@ -1,7 +1,7 @@
 //! The chain stamp of a stored response: its finality class, the heights that it
 //! mentions, and the epoch in which it was valid.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::TipNumber;
@@ -26,6 +26,8 @@ pub(crate) struct ChainStamp {
     unchanged_since: Moment,
     /// The `max-age` that clients get, in milliseconds.
     client_lifetime: u32,
+    /// Sampled hits, of which half are forgotten at each new epoch.
+    uses: AtomicU32,
 }
 
 impl ChainStamp {
@@ -49,6 +51,7 @@ impl ChainStamp {
             epoch: AtomicU64::new(epoch),
             unchanged_since: Moment::from_nanos(u64::MAX),
             client_lifetime: 0,
+            uses: AtomicU32::new(0),
         }
     }
 
@@ -100,5 +103,17 @@ impl ChainStamp {
     /// Notes that it is valid in an epoch as well.
     pub(super) fn set_epoch(&self, epoch: Epoch) {
         self.epoch.store(epoch, Ordering::Relaxed);
+    }
+
+    /// Counts uses of it.
+    pub(crate) fn count_uses(&self, uses: u32) {
+        self.uses.fetch_add(uses, Ordering::Relaxed);
+    }
+
+    /// Its recent uses; half of them are forgotten by each call.
+    pub(crate) fn halve_uses(&self) -> u32 {
+        let uses = self.uses.load(Ordering::Relaxed);
+        self.uses.store(uses / 2, Ordering::Relaxed);
+        uses
     }
 }

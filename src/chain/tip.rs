@@ -43,10 +43,6 @@ pub(super) struct TipState {
     pub(super) first_probe: watch::Sender<bool>,
     /// Whether the first check of an earlier run's blocks has ended, or there are none.
     pub(super) seed_settled: watch::Sender<bool>,
-    /// Reorgs that are in the ledger and whose purge is not done yet.
-    purges_due: AtomicU64,
-    /// Tells this state from those of other runs and indexers.
-    pub(super) number: u64,
     probes: AtomicU64,
     failures: AtomicU64,
     reorgs: AtomicU64,
@@ -99,8 +95,6 @@ impl TipState {
             probe_request: Notify::new(),
             first_probe: watch::Sender::new(source.path.is_none()),
             seed_settled: watch::Sender::new(true),
-            purges_due: AtomicU64::new(0),
-            number: fastrand::u64(..),
             probes: AtomicU64::new(0),
             failures: AtomicU64::new(0),
             reorgs: AtomicU64::new(0),
@@ -144,22 +138,6 @@ impl Tip {
     /// When the tip was lost, if it is not known.
     pub(super) fn lost_at(&self, now: Moment) -> Option<Moment> {
         (!self.is_known(now)).then(|| self.confirmed() + self.source.known_for())
-    }
-
-    /// Notes that an answer has orphaned blocks, while the ledger that says so is locked.
-    pub(super) fn note_orphaned(&self, orphaned: Option<u32>) {
-        self.purges_due
-            .fetch_add(u64::from(orphaned.is_some()), Ordering::Relaxed);
-    }
-
-    /// Notes that what names orphaned blocks was purged.
-    pub(super) fn note_purged(&self) {
-        self.purges_due.fetch_sub(1, Ordering::Release);
-    }
-
-    /// Whether all that names orphaned blocks was purged, by a locked ledger.
-    pub(super) fn is_purged(&self) -> bool {
-        self.purges_due.load(Ordering::Acquire) == 0
     }
 
     /// Makes what hits need visible to all threads. What shortens freshness is stored

@@ -5,7 +5,7 @@ use std::env::VarError;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use http::Uri;
 use ordgate::admin::Token;
 use ordgate::client_tokens::TokenFile;
@@ -15,7 +15,6 @@ use ordgate::listener::{ListenAddress, address_hint};
 use ordgate::regular_file;
 use ordgate::secrets::{self, Secret};
 use ordgate::serve::LoadedConfig;
-use ordgate::shared::engine::server::EngineUrl;
 use ordgate::telemetry::otlp::{self, CollectorSettings};
 use ordgate::upstream::keys::ApiKey;
 use ordgate::upstream::{self, ProviderKeys};
@@ -38,7 +37,6 @@ pub(super) fn effective(flags: &ServeFlags, passed: PassedSockets) -> Result<(Co
     }
     set_state_path(&mut config, flags.state.as_deref())?;
     config.collector = collector()?;
-    read_engine_url(&mut config)?;
     check_listeners(&config, flags.sandbox_listen)?;
     if flags.sandbox && passed == PassedSockets::Loopback {
         config.lift_limits();
@@ -163,9 +161,6 @@ fn collector() -> Result<Option<CollectorSettings>> {
     Ok(collector)
 }
 
-/// The variable with the URL of the engine.
-const SHARED_URL: &str = "ORDGATE_SHARED_URL";
-
 /// What replicas share, as far as environment variables say it.
 fn shared_overrides() -> Result<ReplicaOverrides> {
     let mut overrides = ReplicaOverrides::default();
@@ -177,40 +172,7 @@ fn shared_overrides() -> Result<ReplicaOverrides> {
         };
         overrides.replicas = Some(count);
     }
-    if let Some(text) = variable("ORDGATE_SHARED_NAME")? {
-        let Some(name) = config::replica_name(text.trim()) else {
-            bail!(
-                "ORDGATE_SHARED_NAME is {text:?}; allowed are 1 to 64 printable characters of ASCII without commas, or nothing"
-            );
-        };
-        overrides.name = Some(name);
-    }
-    let url = secrets::variable(SHARED_URL)?;
-    if let Some(url) = url.filter(|url| !url.trim().is_empty()) {
-        overrides.engine = Some(engine_url(&url, SHARED_URL)?);
-    }
     Ok(overrides)
-}
-
-/// Reads the URL of the engine. No error has a part of it.
-fn engine_url(text: &str, source: &str) -> Result<EngineUrl> {
-    EngineUrl::parse(text.trim()).map_err(|problem| anyhow!("{source}: {problem}"))
-}
-
-/// Reads the URL of the engine from `shared.url_file`, unless the environment has it.
-fn read_engine_url(config: &mut Config) -> Result<()> {
-    const KEY: &str = "shared.url_file";
-    let file = config
-        .shared
-        .as_ref()
-        .and_then(|shared| shared.url_file.as_deref());
-    if let (None, Some(path)) = (&config.engine, file) {
-        let positions = &config.positions;
-        let text = secrets::file(KEY, path).map_err(|why| anyhow!(positions.locate(KEY, why)))?;
-        let source = positions.locate(KEY, format!("{KEY} {}", path.display()));
-        config.engine = Some(engine_url(&text, &source)?);
-    }
-    Ok(())
 }
 
 /// Reads a path of --state.

@@ -56,16 +56,8 @@ pub(super) const VARIABLES: &[Variable] = &[
         about: "What is logged: a level (error, warn, info, debug or trace).",
     },
     Variable {
-        name: "ORDGATE_SHARED_URL",
-        about: "The URL of the engine that replicas share. Or shared.url_file.",
-    },
-    Variable {
         name: "ORDGATE_SHARED_REPLICAS",
         about: "The number of replicas, as shared.replicas.",
-    },
-    Variable {
-        name: "ORDGATE_SHARED_NAME",
-        about: "The name of this replica, as shared.name.",
     },
 ];
 

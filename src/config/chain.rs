@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use super::assign::{self, KnownUpstreams};
-use super::containers::{NamedTable, named};
+use super::containers::{NamedTable, named, table};
 use super::key::{KeyTable as _, keys};
 use super::kinds::{
-    DAY, MILLI, ParsedText, STRING, YEAR, integer, optional, seconds, text, time, when,
+    DAY, Flag, MILLI, ParsedText, STRING, YEAR, integer, optional, seconds, text, time, when,
 };
 use super::problem::{FileSpan, Path};
 use crate::chain::finality::FinalitySettings;
@@ -61,12 +61,24 @@ keys! {
         /// Other hashes get 400 and cost no upstream request. The reference upstream
         /// demands eight.
         hash_zeros: u8 = integer(0..=HASH_DIGITS as u64) => 8;
+        look_ahead: LookAheadKeys = table() => LookAheadKeys::defaults();
         /// Where each indexer of the upstream reports its tip: [chain.tip.NAME].
         ///
         /// "ordinals" and "runes" are there by default. These requests come first in the
         /// upstream's budget, which keeps up to a quarter for them. Where they would be
         /// more, `every` is so much longer, and a warning says how long.
         tip: Vec<NamedTable<TipKeys>> = named("") => Vec::new();
+    }
+}
+
+keys! {
+    /// What is fetched before a client asks for it, while half of the upstream's
+    /// budget is left and nothing waits. This shortens waits and costs requests.
+    pub(super) struct LookAheadKeys {
+        /// Whether the next window is fetched for a client that pages through a list.
+        next_window: bool = Flag => false;
+        /// How many of the most used answers are fetched again after a new tip.
+        refresh: u32 = integer(0..=100_000) => 0;
     }
 }
 
@@ -135,6 +147,10 @@ pub(super) fn settings(
         },
         index_blocks: *keys.index_blocks as usize,
         hash_zeros: *keys.hash_zeros,
+        look_ahead: chain::LookAhead {
+            next_window: *keys.look_ahead.next_window,
+            refresh: *keys.look_ahead.refresh,
+        },
         tips: Vec::new(),
     };
     (settings, tips)

@@ -124,7 +124,8 @@ keys! {
         misses_per_minute: u32 = integer(0..=60_000_000) => 1200;
         /// The most clients that are counted separately. Further ones share their
         /// counts until some clients are forgotten.
-        max_clients: NonZeroU32 = integer(1..=100_000_000) => count(100_000);
+        max_clients: NonZeroU32 = integer(1..=100_000_000) => count(100_000),
+            renamed_from("max_callers");
         /// The most connections of one client at once. Further ones get 429.
         ///
         /// Trusted proxies may have any number.

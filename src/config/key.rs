@@ -9,7 +9,7 @@
 use std::ops::Deref;
 
 use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use toml::de::{DeString, DeTable, DeValue};
 
 use super::problem::{FileSpan, Path};
 
@@ -110,21 +110,28 @@ pub(super) struct DeclaredTable {
 }
 
 impl DeclaredTable {
-    /// The declaration of a key.
+    /// The declaration of a key, by its name or its old one.
     pub(super) fn key(&self, name: &str) -> Option<&DeclaredKey> {
         let mut keys = self.keys.iter();
-        keys.find(|key| key.name == name)
+        keys.find(|key| key.name == name || key.old_name == Some(name))
     }
 
     /// The key that a misspelt name probably stands for.
     fn nearest(&self, name: &str) -> Option<&'static str> {
-        nearest(name, self.keys.iter().map(|key| key.name))
+        let names = self
+            .keys
+            .iter()
+            .flat_map(|key| [Some(key.name), key.old_name]);
+        let known = self.key(nearest(name, names.flatten())?)?;
+        Some(known.name)
     }
 }
 
 /// A declared key.
 pub(super) struct DeclaredKey {
     pub(super) name: &'static str,
+    /// The name that it had in an earlier release, which is still read.
+    pub(super) old_name: Option<&'static str>,
     /// Paragraphs, without line breaks.
     pub(super) about: Vec<String>,
     /// The default as it is written in the file.
@@ -155,6 +162,7 @@ impl DeclaredKey {
     ) -> Self {
         Self {
             name,
+            old_name: None,
             about: paragraphs(about),
             default: kind.print(default),
             example: None,
@@ -179,6 +187,12 @@ impl DeclaredKey {
     pub(super) fn shown_set(mut self) -> Self {
         self.is_shown = true;
         self.is_shown_set = true;
+        self
+    }
+
+    /// It had this name in an earlier release. A file that uses it gets a warning.
+    pub(super) fn renamed_from(mut self, name: &'static str) -> Self {
+        self.old_name = Some(name);
         self
     }
 
@@ -226,7 +240,7 @@ pub(super) trait KeyTable: Clone + 'static {
     fn inherit(&mut self, from: &Self);
 }
 
-/// Reads one key of a table.
+/// Reads one key of a table, by its name or its old one.
 pub(super) fn read<K: Kind>(
     kind: &K,
     default: K::Value,
@@ -234,11 +248,14 @@ pub(super) fn read<K: Kind>(
     table: &DeTable<'_>,
     key: Option<&DeclaredKey>,
 ) -> Setting<K::Value> {
-    let set = key.and_then(|key| Some((key.name, table.get(key.name)?)));
+    let names = key.map(|key| [Some(key.name), key.old_name]);
+    let mut names = names.into_iter().flatten().flatten();
+    let set = names.find_map(|name| Some((name, table.get(name)?)));
     let Some((name, value)) = set else {
         return Setting::default(default);
     };
-    path.key(name).is_set(&value.span());
+    path.key(key.map_or(name, |key| key.name))
+        .is_set(&value.span());
     let read = kind.read(&path.key(name), value);
     Setting {
         is_wrong: read.is_none(),
@@ -248,7 +265,7 @@ pub(super) fn read<K: Kind>(
 }
 
 /// Reports the keys that a table must have and has not, and those that it may not
-/// have, at all or with its other keys.
+/// have, at all or with its other keys. Warns of old names.
 pub(super) fn check_names(
     path: &Path<'_>,
     at: &FileSpan,
@@ -274,7 +291,29 @@ pub(super) fn check_names(
             report_unknown(path, &name.span(), name.get_ref(), meant, &names);
             continue;
         };
+        if key.name != name.get_ref() {
+            check_old_name(path, name, key.name, table);
+        }
         check_dependence(path, key, &value.span(), table, declared);
+    }
+}
+
+/// Warns of a key's old name, or reports it if the table has the new name, too.
+fn check_old_name(path: &Path<'_>, old: &Spanned<DeString<'_>>, new: &str, table: &DeTable<'_>) {
+    let (at, path, new_path) = (old.span(), path.key(old.get_ref()), path.key(new));
+    let new_name = new_path.name();
+    match table.get_key_value(new) {
+        Some((new, _)) => {
+            let (line, column) = path.line_and_column(&new.span());
+            let message = format!(
+                "is the old name of {new_name}, which is set at {line}:{column}; remove one of them"
+            );
+            path.problem(&at, message);
+        }
+        None => path.warn(
+            &at,
+            format!("is now named {new_name}; the next release does not accept the old name"),
+        ),
     }
 }
 

@@ -69,6 +69,8 @@ pub(super) struct Problems<'s> {
     /// The offset of each line.
     lines: Vec<usize>,
     found: RefCell<Vec<(usize, String)>>,
+    /// What is valid and should change.
+    warnings: RefCell<Vec<(usize, String)>>,
     /// Where each value begins, by the path of its key.
     positions: RefCell<BTreeMap<String, usize>>,
 }
@@ -83,6 +85,7 @@ impl<'s> Problems<'s> {
                 .chain(source.match_indices('\n').map(|(at, _)| at + 1))
                 .collect(),
             found: RefCell::default(),
+            warnings: RefCell::default(),
             positions: RefCell::default(),
         }
     }
@@ -112,6 +115,11 @@ impl<'s> Problems<'s> {
                 .push_str(&format!(" (and {left_out} more problems after this one)"));
         }
         listed
+    }
+
+    /// All warnings, in the order of the file.
+    pub(super) fn into_warnings(self) -> Vec<ConfigProblem> {
+        self.located(self.warnings.take())
     }
 
     /// Where the keys are set.
@@ -211,6 +219,12 @@ impl<'p> Path<'p> {
     /// Reports a problem. The message begins with the path.
     pub(super) fn problem(&self, at: &FileSpan, message: impl fmt::Display) {
         self.problems.add(at, format!("{} {message}", self.name));
+    }
+
+    /// Warns of something that is valid. The message begins with the path.
+    pub(super) fn warn(&self, at: &FileSpan, message: impl fmt::Display) {
+        let warning = (at.start, format!("{} {message}", self.name));
+        self.problems.warnings.borrow_mut().push(warning);
     }
 
     /// Where something stands in the file: line and column, from 1.

@@ -21,10 +21,10 @@ pub fn schema() -> Json {
 /// The schema of a declared table.
 pub(super) fn table(declared: &DeclaredTable) -> Json {
     let keys = declared.keys.iter();
-    let properties: Map<_, _> = keys
-        .map(|key| (key.name.to_owned(), property(key)))
-        .collect();
-    let conditions: Vec<_> = declared.keys.iter().filter_map(condition).collect();
+    let named = keys.map(|key| (key.name.to_owned(), property(key)));
+    let old = declared.keys.iter().filter_map(old_property);
+    let properties: Map<_, _> = named.chain(old).collect();
+    let conditions: Vec<_> = declared.keys.iter().flat_map(conditions).collect();
     let mut schema = json!({
         "type": "object",
         "description": declared.about.join("\n\n"),
@@ -62,13 +62,27 @@ fn value(text: &str) -> Option<Json> {
     serde_json::to_value(table.get("value")?).ok()
 }
 
-/// That a key is absent unless another has some of its values.
-fn condition(key: &DeclaredKey) -> Option<Json> {
-    let (other, values) = key.only_with?;
-    let values = values.iter().map(|text| value(text).unwrap_or(json!(text)));
-    let values: Vec<_> = values.collect();
-    Some(json!({
-        "if": {"not": {"properties": {other: {"enum": values}}, "required": [other]}},
-        "then": {"properties": {key.name: false}},
-    }))
+/// The old name of a key.
+fn old_property(key: &DeclaredKey) -> Option<(String, Json)> {
+    let mut schema = key.schema.clone();
+    schema["description"] = format!("The old name of {}.", key.name).into();
+    schema["deprecated"] = true.into();
+    Some((key.old_name?.to_owned(), schema))
+}
+
+/// That a key is absent unless another has some of its values, and does not come by
+/// both of its names.
+fn conditions(key: &DeclaredKey) -> impl Iterator<Item = Json> {
+    let only_with = key.only_with.map(|(other, values)| {
+        let values = values.iter().map(|text| value(text).unwrap_or(json!(text)));
+        let values: Vec<_> = values.collect();
+        json!({
+            "if": {"not": {"properties": {other: {"enum": values}}, "required": [other]}},
+            "then": {"properties": {key.name: false}},
+        })
+    });
+    let once = key
+        .old_name
+        .map(|old| json!({"not": {"required": [key.name, old]}}));
+    only_with.into_iter().chain(once)
 }

@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::from_shared::HeldTicket;
 use super::lookup::own_key;
 use super::{AnswerSource, Fill, FillAnswer, FillResult, MOST_ATTEMPTS};
 use crate::cache::key::Key;
@@ -18,17 +17,13 @@ use crate::chain::ledger::Epoch;
 use crate::collapse::{Below, ClientLevel, ExchangeLevel, Lead, Wait};
 use crate::upstream::{Failure, RequestPriority};
 
-/// Where the response of an exchange may be from.
+/// Whether an exchange goes to the upstream although a fresh response is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ExchangeFrom {
-    /// Memory if it is fresh there, another replica, or the upstream.
-    Anywhere,
-    /// Memory if it is fresh there, or the upstream.
-    Upstream,
-    /// Another replica, or the upstream: what is stored is in doubt.
-    ReplicasAnew,
-    /// The upstream: what is stored is in doubt.
-    UpstreamAnew,
+pub(super) enum Anew {
+    /// A fresh response will do.
+    No,
+    /// What is stored is in doubt.
+    Yes,
 }
 
 impl Fill {
@@ -54,8 +49,9 @@ impl Fill {
                     self.is_purged_since(key, &found.stored, began)
                         || first && self.predates(&found.stored, since)
                 }
-                // The leader's client had used up its share of attempts, which does not
-                // concern this client.
+                // The leader's client had used up its share of attempts, or the leader
+                // fetched ahead. Neither concerns this client.
+                Err(Failure::BreakerOpen { .. }) => collapsed && self.chain.look_ahead().is_on(),
                 Err(failure) => collapsed && failure.is_of_client(),
             };
             if !again {
@@ -127,27 +123,19 @@ impl Fill {
         waiter: &impl Below<ExchangeLevel>,
         key: &Key,
         priority: RequestPriority,
-        from: ExchangeFrom,
+        anew: Anew,
     ) -> FillResult {
         let since = self.epoch(key);
         let wait = Wait::until(Instant::now() + self.longest_wait(key));
         for attempt in 0..MOST_ATTEMPTS {
             let (fill, own) = (self.clone(), key.clone());
             let lead = async move |lead: Lead<FillResult, ExchangeLevel>| {
-                use ExchangeFrom::{Anywhere, ReplicasAnew, UpstreamAnew};
-                let anew = matches!(from, ReplicasAnew | UpstreamAnew);
-                let ticket = HeldTicket::default();
-                let fetch = fill.fetch_and_ingest(&own, priority, &ticket);
-                let found = match (fill.fresh(&own).filter(|_| !anew), fill.route(&own)) {
-                    (Some(stored), _) => Ok(FillAnswer {
+                let found = match fill.fresh(&own).filter(|_| anew == Anew::No) {
+                    Some(stored) => Ok(FillAnswer {
                         stored,
                         from: AnswerSource::Memory,
                     }),
-                    (None, Some(route)) if matches!(from, Anywhere | ReplicasAnew) => {
-                        fill.share_or_fetch(&own, route, priority, (&ticket, fetch))
-                            .await
-                    }
-                    (None, _) => fetch.await,
+                    None => fill.fetch_and_ingest(&own, priority).await,
                 };
                 lead.finish(found);
             };

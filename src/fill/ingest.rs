@@ -6,7 +6,6 @@ use std::sync::Arc;
 use http::StatusCode;
 
 use super::content::{Subject, heights};
-use super::from_shared::HeldTicket;
 use super::lookup::own_key;
 use super::{AnswerSource, FIRST_PROBE, Fill, FillAnswer, FillResult, MOST_ATTEMPTS};
 use crate::cache::encodings::Encodings;
@@ -40,7 +39,6 @@ impl Fill {
         &self,
         key: &Key,
         priority: RequestPriority,
-        ticket: &HeldTicket,
     ) -> FillResult {
         let Some(route) = self.route(key) else {
             return Err(Failure::Abandoned);
@@ -54,7 +52,7 @@ impl Fill {
             };
             let sequence = self.cache.store().sequence();
             let sent = self.clock.now();
-            let mut answer = self.send(key, priority, ticket).await?;
+            let mut answer = self.send(key, priority).await?;
             let page = answer.index.page.take();
             let page = page.filter(|_| answer.status == StatusCode::OK);
             let content = subject.content(answer.status, answer.index.empty, page.as_deref());
@@ -88,7 +86,7 @@ impl Fill {
             };
             let sequence = match update.orphaned {
                 Some(from) => {
-                    let own = self.purge_from(tip, from).await;
+                    let own = self.purge_from(tip, from);
                     // This answer caused that purge; it must not match any other.
                     match self
                         .cache
@@ -104,7 +102,7 @@ impl Fill {
             let class = self.class(content, update, tip);
             let stamp = ChainStamp::new(class, tip, heights, update.epoch);
             let stored = self.stored(answer, page, stamp, sequence);
-            return Ok(self.store(key, route, stored, sent, sequence));
+            return Ok(self.store(key, route, stored, sent));
         }
         Err(Failure::Unsettled)
     }
@@ -116,7 +114,6 @@ impl Fill {
         route: &Route,
         mut stored: StoredResponse,
         sent: Moment,
-        sequence: PurgeSequence,
     ) -> FillAnswer {
         let own = own_key(key, route, &stored);
         if !is_stored(stored.status) {
@@ -129,10 +126,7 @@ impl Fill {
         self.keep_encodings(&own, &stored);
         let stored = Arc::new(stored);
         self.note_transactions(&own, route, &stored);
-        let is_stored = self.cache.store().insert(own.clone(), stored.clone());
-        if is_stored {
-            self.keep_on_disk(&own, &stored, sequence);
-        }
+        let is_stored = self.cache.store().insert(own, stored.clone());
         FillAnswer {
             stored,
             from: AnswerSource::Upstream { stored: is_stored },
@@ -140,24 +134,14 @@ impl Fill {
     }
 
     /// Purges whatever mentions a block at a height or above, which the chain has
-    /// reported as orphaned, here and in all replicas, and waits until this is recorded;
-    /// answers with the purge's number.
-    pub(crate) async fn purge_from(&self, tip: TipNumber, height: u32) -> u64 {
+    /// reported as orphaned; answers with the purge's number.
+    pub(crate) fn purge_from(&self, tip: TipNumber, height: u32) -> u64 {
         let purge = Purge::Heights {
             tip: Some(tip),
             from: height,
             to: u32::MAX,
         };
-        let journal = self.shared.as_ref().map(|shared| shared.journal());
-        let unrecorded = journal.map(|journal| journal.unrecorded_purge());
-        let number = self.cache.store().purge(purge.clone());
-        if let Some(journal) = journal {
-            journal.append_purges(&[purge]);
-        }
-        drop(unrecorded);
-        self.chain.purged(tip);
-        self.disk.recorded().await;
-        number
+        self.cache.store().purge(purge)
     }
 
     fn class(&self, content: Content, update: LedgerUpdate, tip: TipNumber) -> Class {
@@ -205,7 +189,6 @@ impl Fill {
 
     /// Stores a response as final whose blocks have become final since it was stored.
     pub(crate) fn store_as_final(&self, key: &Key, stored: &StoredResponse) -> Arc<StoredResponse> {
-        let sequence = self.cache.store().sequence();
         let stamp = stored.stamp().map(|stamp| {
             let (class, epoch) = (Class::Final, stamp.epoch());
             ChainStamp::new(class, stamp.tip, stamp.heights(), epoch)
@@ -231,7 +214,6 @@ impl Fill {
             },
         });
         self.cache.store().insert(key.clone(), revalidated.clone());
-        self.keep_on_disk(key, &revalidated, sequence);
         revalidated
     }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use http::StatusCode;
 
-use super::collapsed::ExchangeFrom;
+use super::collapsed::Anew;
 use super::windows::{List, NoWindows, Parts, refuses_list, window};
 use super::{Fill, FillAnswer, FillResult};
 use crate::cache::encodings::Encodings;
@@ -42,7 +42,7 @@ impl Fill {
             ControlFlow::Continue(refused) => refused,
         };
         let found = self
-            .exchange(lead, list.key, list.priority, ExchangeFrom::Anywhere)
+            .exchange(lead, list.key, list.priority, Anew::No)
             .await?;
         // The page is answered, so the window was refused for itself.
         if let Some(why) = refused.filter(|_| found.stored.status == StatusCode::OK) {

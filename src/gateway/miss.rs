@@ -1,6 +1,5 @@
 //! A miss: what memory cannot answer, on a route in mode `chain`, `override` or
-//! `off`. The disk may have it ([`from_disk`](super::from_disk)); otherwise the fill
-//! fetches it. Where that fails, is over the client's limit, or takes too long, a stale
+//! `off`. The fill fetches it. Where that fails, is over the client's limit, or takes too long, a stale
 //! response may answer.
 
 use std::time::Duration;
@@ -16,6 +15,7 @@ use crate::cache::status::Forward;
 use crate::clock::Moment;
 use crate::collapse::Wait;
 use crate::fill::{AnswerSource, FillAnswer, FillResult, LookupKey};
+use crate::look_ahead;
 use crate::meter::RequestKind;
 use crate::reason::Reason;
 use crate::refusal::Refusal;
@@ -64,9 +64,6 @@ impl Gateway {
         fields: HeaderMap,
     ) -> Response<Body> {
         let arrived = Instant::now();
-        if let Some(judged) = self.recall_from_disk(context, &mut miss).await {
-            return self.answer_from_disk(session, context, &miss, judged, &fields);
-        }
         let (client, key) = (context.client(), &miss.lookup.key);
         let joins = !miss.bypasses() && self.fill.collapse.has(key.as_bytes());
         let admitted = self.clients.admit_miss(client, joins, self.clock.now());
@@ -79,15 +76,13 @@ impl Gateway {
         let priority = self.priority(context, &miss);
         let stale = miss.stale.take();
         let fetched = self.fetch(&miss, stale, arrived, priority).await;
-        let is_from_tier = matches!(
-            &fetched.result,
-            Ok(FillAnswer {
-                from: AnswerSource::Memory | AnswerSource::Shared,
-                ..
-            })
-        );
-        if is_counted && (fetched.collapsed || is_from_tier) {
+        let is_from_memory =
+            (fetched.result.as_ref()).is_ok_and(|found| found.from == AnswerSource::Memory);
+        if is_counted && (fetched.collapsed || is_from_memory) {
             self.clients.refund_miss(client);
+        }
+        if let Ok(found) = &fetched.result {
+            look_ahead::next_window(&self.fill, &miss.lookup.key, &found.stored);
         }
         let now = self.clock.now();
         session.activity.record(now);
@@ -262,7 +257,6 @@ impl Gateway {
                     }
                     // It was made of stored responses.
                     AnswerSource::Memory => Outcome::Hit { ttl: judged.ttl() },
-                    AnswerSource::Shared => Outcome::FromShared { ttl: judged.ttl() },
                 };
                 let response = self.render_miss(judged, miss, outcome, fields, now);
                 (response, RequestKind::Answer(outcome))

@@ -31,7 +31,6 @@ pub(super) struct Reading {
     pub(super) in_flight: u32,
     pub(super) connections: u64,
     pub(super) cache_bytes: u64,
-    pub(super) disk_bytes: Option<u64>,
     pub(super) process: Option<ProcessFigures>,
     pub(super) tip: Option<u32>,
 }
@@ -69,8 +68,6 @@ impl Reading {
             keys.reduce(|(left, all), (of_left, of_all)| (left + of_left, all + of_all))
         });
         reading.budget = scarcest(budgets);
-        let disk = gateway.fill.disk.get();
-        reading.disk_bytes = disk.map(|disk| disk.tier().snapshot().bytes);
         let tips = gateway.tip_snapshots();
         reading.tip = tips.iter().filter_map(|tip| tip.height).max();
         reading
@@ -115,7 +112,6 @@ impl Reading {
             f64::from(self.in_flight),
             self.connections as f64,
             self.cache_bytes as f64 / MIB,
-            self.disk_bytes.map_or(f64::NAN, |bytes| bytes as f64 / MIB),
             cpu.unwrap_or(f64::NAN),
             self.process
                 .map_or(f64::NAN, |process| process.resident as f64 / MIB),

@@ -82,7 +82,6 @@ fn gauges_are_what_they_were() {
         in_flight: 4,
         connections: 5,
         cache_bytes: 3 << 19,
-        disk_bytes: Some(2 << 20),
         process: process(11, 20 << 20),
         tip: Some(912_345),
         ..Reading::default()
@@ -95,7 +94,6 @@ fn gauges_are_what_they_were() {
         ("in_flight", 4.0),
         ("connections", 5.0),
         ("cache_mib", 1.5),
-        ("disk_mib", 2.0),
         ("cpu", 0.5),
         ("rss_mib", 20.0),
         ("tip_height", 912_345.0),
@@ -131,7 +129,6 @@ fn ten_minutes_are_kept_in_less_than_60_kb() {
             in_flight: 999,
             connections: 99_999,
             cache_bytes: (n + 1) << 30,
-            disk_bytes: Some((n + 1) << 31),
             process: Some(ProcessFigures {
                 cpu: Duration::from_millis(n * 7777),
                 resident: (n + 1) << 24,

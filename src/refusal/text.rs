@@ -108,9 +108,6 @@ fn upstream(failure: &Failure) -> &'static str {
             "The upstream wants fewer requests; try again when retry-after says"
         }
         Failure::TooManyInFlight => "Too many upstream requests are in flight; try again in 1 s",
-        Failure::Excess { .. } => {
-            "The upstream accepts no more requests at the same time; try again when retry-after says"
-        }
         Failure::BreakerOpen { .. } => {
             "The upstream keeps failing and gets no requests for a while; try again when retry-after says"
         }

@@ -15,7 +15,7 @@ use crate::cache::etag::encoded_etag;
 use crate::cache::freshen::not_modified_fields;
 use crate::cache::key::Key;
 use crate::cache::outcome::Outcome;
-use crate::cache::range::Selection;
+use crate::cache::range::{Multipart, Selection};
 use crate::cache::status::CACHE_STATUS;
 use crate::cache::validator::{Representation, evaluate};
 use crate::cache::variant::Variant;
@@ -81,6 +81,7 @@ pub(super) fn serve(
                     range::single_fields(&variant.fields, span, length),
                     Body::new(slice(&variant.body, span)),
                 ),
+                Selection::Many(spans) => many(relay, variant, &spans),
                 Selection::Unsatisfiable => {
                     let mut unsatisfied = HeaderMap::new();
                     let range = range::unsatisfied_range(length);
@@ -176,6 +177,28 @@ fn slice(body: &Bytes, span: range::ByteRange) -> Bytes {
 fn part(body: &[u8], span: range::ByteRange) -> &[u8] {
     let at = |offset: u64| usize::try_from(offset).unwrap_or(usize::MAX);
     &body[at(span.first)..at(span.last + 1)]
+}
+
+/// The content of a 206 with several ranges.
+fn many(
+    relay: &Relay,
+    variant: &Variant,
+    spans: &[range::ByteRange],
+) -> (StatusCode, HeaderMap, Body) {
+    let content_type = variant.fields.get(http::header::CONTENT_TYPE);
+    // Unpredictable, so that no body can be made to contain it.
+    let boundary = format!("{:016x}{:016x}", relay.seed, relay.clock.now().nanos());
+    let parts = Multipart::new(spans, variant.body.len() as u64, content_type, &boundary);
+    let fields = parts.fields(&variant.fields);
+    // Copied into one buffer, for the reason given at `slice`.
+    let length = usize::try_from(parts.length).unwrap_or(0);
+    let mut whole = Vec::with_capacity(length);
+    for (text, span) in parts.parts {
+        whole.extend_from_slice(&text);
+        whole.extend_from_slice(part(&variant.body, span));
+    }
+    whole.extend_from_slice(&parts.tail);
+    (StatusCode::PARTIAL_CONTENT, fields, Body::new(whole.into()))
 }
 
 /// Completes the fields of a response: adds `cache-status`.

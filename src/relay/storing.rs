@@ -154,7 +154,7 @@ impl Fetch {
         let key = &self.request.key;
         let sent = &self.request.forwarded_fields(relay, route);
         let same = |v: &Arc<Variant>| v.nominated.matches(&v.secondary, sent);
-        relay.amend(key, times.sequence, |variants| {
+        relay.cache.store().amend(key, times.sequence, |variants| {
             let is_later = |v: &Arc<Variant>| same(v) && v.received > times.received;
             if !variants.iter().any(is_later) {
                 for old in variants

@@ -7,7 +7,6 @@ use std::path::PathBuf;
 use crate::admin::Token;
 use crate::config::{AdminSettings, KeyPositions};
 use crate::listener::ListenAddress;
-use crate::state_dir::StateDirError;
 use crate::supervisor::InheritedSocketError;
 use crate::telemetry::otlp::ExporterError;
 use crate::upstream::SetupError;
@@ -59,9 +58,6 @@ pub enum StartError {
         /// Whether it is that of the configuration.
         is_configured: bool,
     },
-    /// The state directory cannot be used.
-    #[error(transparent)]
-    State(#[from] StateDirError),
     /// The exporter of traces cannot be made.
     #[error(transparent)]
     Exporter(#[from] ExporterError),
@@ -83,7 +79,6 @@ impl StartError {
     pub fn located(&self, positions: &KeyPositions) -> String {
         let key = match self {
             Self::Upstream(error) => error.key(),
-            Self::State(_) => Some("state.path".to_owned()),
             Self::OpenAdmin { is_configured, .. } => {
                 is_configured.then(|| "admin.listen".to_owned())
             }

@@ -12,7 +12,6 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
 use aws_lc_rs::rand::{SecureRandom, SystemRandom};
 use bytes::Bytes;
@@ -28,27 +27,21 @@ use crate::client_tokens::TokenTable;
 use crate::clock::Clock;
 use crate::compress::{Compression, Compressor};
 use crate::config::Config;
-use crate::disk::{Disk, DiskSlot, LateTier};
-use crate::fill::{Fill, LowerTiers};
+use crate::fill::Fill;
 use crate::gateway::{ClientPolicy, Gateway, Records};
 use crate::limit::Limit;
 use crate::limit::tokens::TokenClients;
 use crate::meter::Meter;
 use crate::openapi;
-use crate::portable::meanings::Meanings;
 use crate::probe;
 use crate::relay::{self, Relay};
 use crate::reload::ReloadReport;
 use crate::respond::{Document, DocumentText, Responder};
-use crate::route::{HeaderMode, Route, RouteTable};
-use crate::shared::{self, Shared, SharedTier};
-use crate::state_dir::OpenedState;
+use crate::route::{Route, RouteTable};
 use crate::trace::tracer::Tracer;
 use crate::upstream::client::resolver::Resolver;
+use crate::upstream::key::Budgets;
 use crate::upstream::{MissingRoutes, ProviderKeys, UpstreamClient, Upstreams};
-
-/// What a request may take beside the upstream's time-outs.
-const LAST_CLEANUP: Duration = Duration::from_secs(2);
 
 /// What tells this process from others; it survives reloads.
 struct Identity {
@@ -57,21 +50,15 @@ struct Identity {
     /// Its name in the `via` of requests. It is public, and says nothing of the
     /// seed.
     pseudonym: Arc<str>,
-    /// What it keeps on disk.
-    state: OpenedState,
-    /// What it shares with other replicas.
-    shared: Option<Arc<Shared>>,
     /// Records traces, if they are exported.
     tracer: Option<Arc<Tracer>>,
 }
 
 impl Identity {
-    fn new(state: OpenedState) -> Result<Self, StartError> {
+    fn new() -> Result<Self, StartError> {
         Ok(Self {
             seed: random()?,
             pseudonym: format!("ordgate-{:016x}", random()?).into(),
-            state,
-            shared: None,
             tracer: None,
         })
     }
@@ -81,8 +68,6 @@ impl Identity {
         Self {
             seed: before.seed,
             pseudonym: before.relay.pseudonym.clone(),
-            state: before.state.clone(),
-            shared: before.shared.clone(),
             tracer: before.records.tracer.clone(),
         }
     }
@@ -111,40 +96,23 @@ pub fn gateway(
     stand_in: Option<&Arc<dyn UpstreamClient>>,
 ) -> Result<Arc<Gateway>, StartError> {
     config.fit_probes(keys);
-    let state = OpenedState::open(&config.state, config.server.drain_timeout)?;
-    let mut identity = Identity::new(state)?;
+    let mut identity = Identity::new()?;
     let chain = Arc::new(Chain::new(&config.chain));
     let cache = Cache::new(config.cache_bytes, chain.clone());
-    let upstreams = Upstreams::journalled(
+    let replicas = config.shared.as_ref().map(|shared| shared.replicas);
+    let budgets = Arc::new(Budgets::new(replicas));
+    let upstreams = Upstreams::with_budgets(
         &config.upstreams,
         keys,
         resolver,
         &clock,
         stand_in,
-        &identity.state,
-        config.shared.as_ref().map(|shared| shared.replicas()),
+        &budgets,
     )?;
-    identity.shared = shared(&config, &upstreams, (&identity.state, &clock))?;
     let recorded = config.collector.as_ref().map(|_| config.traces);
     identity.tracer = recorded.map(|traces| Arc::new(Tracer::new(traces, clock.clone())));
     let clients = client_policy(None, &config, &clock);
     let routes = Arc::new(config.routes.clone());
-    let tier = identity.state.path().map(|_| {
-        let (most, tips) = (config.state.max_bytes, config.chain.tips.len());
-        LateTier::new(identity.state.clone(), most, tips, clock.clone())
-    });
-    if let Some(tier) = &tier {
-        cache.store().record(tier.clone());
-    }
-    let disk = disk(
-        tier.as_ref(),
-        &config,
-        &routes,
-        &upstreams,
-        (&cache, &chain),
-    );
-    let meanings = Meanings::of(&routes, &upstreams, &chain, config.targeted.as_ref());
-    let lower = lower_tiers(disk, identity.shared.as_ref(), &meanings, (&cache, &chain));
     let fill = Fill::new(
         routes.clone(),
         cache.clone(),
@@ -152,7 +120,6 @@ pub fn gateway(
         upstreams,
         config.failure_backoff,
         clock,
-        lower,
     );
     let meter = Meter::new(routes.routes().len());
     let ongoing = relay::RelayState::new(&fill.upstreams);
@@ -218,17 +185,12 @@ pub(super) fn after(
     upstreams.take_over(known, keys);
     let clients = client_policy(Some(&before.clients), &config, &before.clock);
     let routes = Arc::new(config.routes.clone());
-    let tier = before.fill.disk.tier();
-    let disk = disk(tier, &config, &routes, &upstreams, (&cache, &chain));
-    let meanings = Meanings::of(&routes, &upstreams, &chain, config.targeted.as_ref());
-    let lower = lower_tiers(disk, before.shared.as_ref(), &meanings, (&cache, &chain));
     let fill = before.fill.after(
         routes.clone(),
         cache.clone(),
         chain,
         upstreams,
         config.failure_backoff,
-        lower,
     );
     let names = before.routes.routes();
     let places = routes.routes().iter();
@@ -237,92 +199,9 @@ pub(super) fn after(
     let ongoing = before.relay.state.clone();
     ongoing.bound(&fill.upstreams);
     let identity = Identity::after(before);
-    if let (Some(shared), Some(replica)) = (&before.shared, &config.shared) {
-        let waits = (replica.timeout, replica.fill_wait);
-        shared.reconfigure(waits, longest_request(&config), &config.chain.tips);
-    }
     let compressor = before.compressor.clone();
     let gateway = assemble(config, clients, fill, ongoing, meter, compressor, identity);
     Ok((gateway, done))
-}
-
-/// What replicas share through an engine, if one is configured.
-fn shared(
-    config: &Config,
-    upstreams: &Upstreams,
-    (state, clock): (&OpenedState, &Clock),
-) -> Result<Option<Arc<Shared>>, StartError> {
-    let (Some(url), Some(replica)) = (&config.engine, &config.shared) else {
-        return Ok(None);
-    };
-    let settings = shared::Settings {
-        url: url.clone(),
-        prefix: replica.prefix.clone(),
-        name: replica.name_or_host(),
-        timeout: replica.timeout,
-        fill_wait: replica.fill_wait,
-    };
-    let process = u128::from(random()?) << 64 | u128::from(random()?);
-    let longest = longest_request(config);
-    let shared = Shared::new(&settings, process, upstreams, longest, (state, clock));
-    Ok(Some(shared))
-}
-
-/// Where responses are looked up under a configuration, by which purges of other replicas
-/// apply from then on.
-fn lower_tiers(
-    disk: DiskSlot,
-    shared: Option<&Arc<Shared>>,
-    meanings: &Meanings,
-    (cache, chain): (&Cache, &Arc<Chain>),
-) -> LowerTiers {
-    let tier = shared.map(|shared| {
-        let journal = shared.journal();
-        journal.learn(meanings, cache, Arc::new(disk.clone()));
-        SharedTier::new(shared.tier(), meanings, (cache, chain))
-    });
-    LowerTiers {
-        disk,
-        shared: shared.cloned(),
-        tier,
-    }
-}
-
-/// How long a request can be unanswered, from its permit to the head of the response.
-fn longest_request(config: &Config) -> Duration {
-    let routes = config.routes.routes();
-    let longest = config.upstreams.iter().zip(0..).map(|(upstream, number)| {
-        let sends_bodies = routes
-            .iter()
-            .any(|route| route.upstream.number == number && route.headers == HeaderMode::All);
-        let upload = match sends_bodies {
-            true => upstream.request_body.timeout,
-            false => Duration::ZERO,
-        };
-        upstream.timeouts.first_byte + upload
-    });
-    longest.max().unwrap_or_default() + LAST_CLEANUP
-}
-
-/// The state on disk under a configuration, as soon as it can be opened; never without a
-/// tier.
-fn disk(
-    tier: Option<&Arc<LateTier>>,
-    config: &Config,
-    routes: &Arc<RouteTable>,
-    upstreams: &Arc<Upstreams>,
-    (cache, chain): (&Cache, &Arc<Chain>),
-) -> DiskSlot {
-    let Some(tier) = tier else {
-        return DiskSlot::default();
-    };
-    let (routes, upstreams) = (routes.clone(), upstreams.clone());
-    let (cache, chain) = (cache.clone(), chain.clone());
-    let (targeted, least) = (config.targeted.clone(), config.state.min_freshness);
-    DiskSlot::new(tier.clone(), move |tier| {
-        let cache = (&cache, &chain);
-        Disk::new(tier, &routes, &upstreams, cache, targeted.as_ref(), least)
-    })
 }
 
 /// The numbers of the routes of a table that comes after another.
@@ -418,8 +297,6 @@ fn assemble(
         relay: Arc::new(Relay {
             routes: fill.routes.clone(),
             cache: fill.cache.clone(),
-            disk: fill.disk.clone(),
-            tier: fill.tier.clone(),
             state: ongoing,
             upstreams: fill.upstreams.clone(),
             wait_for_end: config.stale_wait,
@@ -429,6 +306,7 @@ fn assemble(
             targeted_fields: targets(config.targeted),
             clock: fill.clock.clone(),
             pseudonym: identity.pseudonym,
+            seed: identity.seed,
         }),
         stale_wait: config.stale_wait,
         max_target_bytes: config.server.connections.max_target_bytes,
@@ -436,14 +314,13 @@ fn assemble(
             meter,
             access_log: AccessLog::new(&config.access_log),
             tracer: identity.tracer,
+            counts_use: config.chain.look_ahead.refresh > 0,
         },
         documents,
         cache: fill.cache.clone(),
         upstreams: fill.upstreams.clone(),
         responder: respond,
         compressor,
-        state: identity.state,
-        shared: identity.shared,
         routes: fill.routes.clone(),
         clock: fill.clock.clone(),
         seed: identity.seed,
@@ -451,7 +328,7 @@ fn assemble(
     });
     for (number, upstream) in gateway.upstreams.iter() {
         let tips = gateway.tips_of(number);
-        probe::reserve_budget(&gateway.fill, number, &tips, None);
+        probe::reserve_budget(&gateway.fill, number, &tips);
         upstream.set_status_paths(status_paths(&gateway, &tips));
     }
     gateway

@@ -1,13 +1,8 @@
 //! `/metrics`: all metrics as OpenMetrics text. They are read from the counters of
 //! the modules when `/metrics` is requested.
 
-mod disk;
-mod engine;
 mod process;
 mod requests;
-mod shared;
-mod shared_tier;
-mod state;
 mod tls;
 mod tokens;
 mod traces;
@@ -33,9 +28,6 @@ use crate::limit::{Limit, MissRefusals};
 use crate::listener::BoundListener;
 use crate::meter::FrameFlood;
 use crate::upstream::Histogram;
-
-/// The media type of OpenMetrics text.
-pub const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// The metrics of a gateway, of reloads (how many were done and how many refused),
 /// and of the public listeners.
@@ -78,13 +70,8 @@ impl Collector for Reading {
         tls::encode(gateway, &self.listeners, &mut to)?;
         limits(gateway, &mut to)?;
         tokens::encode(gateway, &mut to)?;
-        disk::encode(gateway, &mut to)?;
         reloads(self.reloads, &mut to)?;
         cache(gateway, &mut to)?;
-        state::encode(gateway, &mut to)?;
-        shared::encode(gateway, &mut to)?;
-        engine::encode(gateway, &mut to)?;
-        shared_tier::encode(gateway, &mut to)?;
         compression(gateway, &mut to)?;
         traces::encode(gateway, &mut to)?;
         tips(gateway, &mut to)?;
@@ -203,6 +190,11 @@ fn limits(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
     to.gauge(
         "ordgate_clients",
         "Clients in the limiter's table after its last pruning",
+        one(clients),
+    )?;
+    to.gauge(
+        "ordgate_callers",
+        "The old name of ordgate_clients, for one release",
         one(clients),
     )
 }

@@ -2,7 +2,7 @@
 //! upstream, whether its trace is recorded or not: for `server-timing` and the access log.
 //!
 //! Requests to the upstream that run beside each other for one client, such as those for
-//! the windows of a page or a hedge, are measured together: a step takes the time in which
+//! the windows of a page, are measured together: a step takes the time in which
 //! at least one of them is in it. A request that waits for another one's fetch takes over
 //! how long each step of that one took during the wait; of several waits, and of its own
 //! requests, the longest counts. So no step is longer than the client has waited.

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::admission::Denied;
 use super::admission::queue::{ClientSlot, NotAdmitted};
+use super::charge::Charge;
 use super::client::attempts::Attempts;
 use super::endpoint::EndpointPermit;
-use super::keys::BudgetPermit;
 use super::{Failure, Priority, RequestPriority, Upstream};
 use crate::trace;
 use crate::trace::span::SpanKind;
@@ -20,7 +20,7 @@ impl Upstream {
         priority: RequestPriority,
         attempts: &Attempts,
         max_wait: Duration,
-    ) -> Result<(EndpointPermit, BudgetPermit), Failure> {
+    ) -> Result<(EndpointPermit, Charge), Failure> {
         let mut span = trace::begin("queue", SpanKind::Internal);
         span.set("ordgate.upstream", || self.name().to_owned());
         span.set("ordgate.priority", || priority.priority.name());
@@ -48,12 +48,7 @@ impl Upstream {
                 unknown_because, ..
             } = &mut failure
             {
-                // The key may be in cooldown, or have spent its budget in this process.
-                let host = self.endpoints[self.select_endpoint()].host();
-                if self.keys.waits_for_unknown_at(host) {
-                    let unknown = self.budgets().unknown_spending(self.clock.now());
-                    *unknown_because = unknown.map(|(_, reason)| reason);
-                }
+                *unknown_because = self.keys.unknown_because();
             }
             span.fail(failure.reason().name());
             failure
@@ -65,7 +60,7 @@ impl Upstream {
         &self,
         priority: RequestPriority,
         attempts: &Attempts,
-    ) -> Result<(EndpointPermit, BudgetPermit), NotAdmitted> {
+    ) -> Result<(EndpointPermit, Charge), NotAdmitted> {
         self.try_admit_in(self.queue.client_slot(priority), priority, attempts)
     }
 
@@ -74,7 +69,7 @@ impl Upstream {
         slot: Option<ClientSlot>,
         priority: RequestPriority,
         attempts: &Attempts,
-    ) -> Result<(EndpointPermit, BudgetPermit), NotAdmitted> {
+    ) -> Result<(EndpointPermit, Charge), NotAdmitted> {
         let selected = self.select_endpoint();
         let at = attempts.next_endpoint().unwrap_or(selected);
         let endpoint = &self.endpoints[at];

@@ -8,13 +8,12 @@
 //! Deliberately absent: which endpoint and which key a request gets
 //! (`upstream::endpoint`, `upstream::keys`).
 
-mod attempt;
+pub(super) mod attempt;
 pub(super) mod attempts;
 pub(super) mod cause;
 mod connector;
 mod fetch;
 pub(super) mod forward;
-mod key_check;
 pub(super) mod key_search;
 pub(super) mod min_rate;
 pub(super) mod pools;

@@ -1,32 +1,18 @@
 //! The state of one connection to the server: when bytes were received, whether the
-//! server has closed it, and which given-up requests may still arrive.
+//! server has closed it.
 //!
-//! The HTTP client closes an HTTP/1.1 connection when a request on it is given up.
-//! The request may lie in the receive buffer of a server that is stopped at the
-//! moment, and be processed when the server runs again. So a connection with such a
-//! request is drained: ordgate closes its sending side, which tells a running server
-//! that the request was given up, and reads until the server has closed it too.
-//!
-//! Deliberately absent: the budget of a given-up request (`upstream::keys`), and why
-//! a connection fails (`cause`).
+//! Deliberately absent: why a connection fails (`cause`).
 
-pub(crate) mod given_up;
 mod stream;
 
-use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use futures_util::task::AtomicWaker;
-use given_up::{GivenUpRequest, Gone};
-use http::uri::Scheme;
 use http::{Extensions, Request};
-use hyper_util::client::legacy::connect::{CaptureConnection, Connected, capture_connection};
+use hyper_util::client::legacy::connect::{CaptureConnection, capture_connection};
 pub(super) use stream::TrackingConnector;
 use tokio::time::Instant;
-
-use crate::sync::lock;
 
 /// The state of a connection, shared by the requests on it.
 #[derive(Clone)]
@@ -38,26 +24,16 @@ struct State {
     read: AtomicU64,
     /// When a response last began, in microseconds since `made`; 0 for never.
     answered: AtomicU64,
-    /// Whether the server has closed it, or its machine is gone.
-    has_ended: AtomicBool,
-    /// Whether ordgate no longer watches for its end.
-    is_unwatched: AtomicBool,
-    is_given_up: AtomicBool,
     /// Whether its end was counted as a failure.
     is_counted: AtomicBool,
     /// Whether the requests that failed with it may be retried.
     may_retry: OnceLock<bool>,
-    reader: AtomicWaker,
-    /// The requests on it that were given up and may still arrive.
-    given_up: Mutex<Vec<Arc<GivenUpRequest>>>,
 }
 
 /// What a request is sent on, and when.
 #[derive(Clone)]
 pub(crate) struct SendPath {
     to: Target,
-    /// Whether HTTP/2 is used with prior knowledge.
-    knows_http2: bool,
     sent: Instant,
 }
 
@@ -70,13 +46,9 @@ enum Target {
 }
 
 impl SendPath {
-    /// The path of this request; with `http2`, over HTTP/2 if the server supports it.
-    pub(crate) fn of<B>(request: &mut Request<B>, http2: bool) -> Self {
-        let is_plain = request.uri().scheme() == Some(&Scheme::HTTP);
-        Self {
-            knows_http2: http2 && is_plain,
-            ..Self::to(Target::Captured(capture_connection(request)))
-        }
+    /// The path of this request.
+    pub(crate) fn of<B>(request: &mut Request<B>) -> Self {
+        Self::to(Target::Captured(capture_connection(request)))
     }
 
     /// The path over this connection.
@@ -88,7 +60,6 @@ impl SendPath {
     fn to(to: Target) -> Self {
         Self {
             to,
-            knows_http2: false,
             sent: Instant::now(),
         }
     }
@@ -107,21 +78,7 @@ impl SendPath {
         }
     }
 
-    /// Whether other requests may use the connection at the same time.
-    pub(crate) fn is_shared(&self) -> bool {
-        self.knows_http2
-            || match &self.to {
-                Target::Captured(captured) => {
-                    let connected = captured.connection_metadata();
-                    connected.as_ref().is_some_and(Connected::is_negotiated_h2)
-                }
-                #[cfg(test)]
-                Target::Known(_) => false,
-            }
-    }
-
-    /// Called when the request has timed out. Gives up the connection if it is silent,
-    /// and returns it; a connection on which no response has begun since the request
+    /// Called when the request has timed out. Returns the connection if it is silent; one on which no response has begun since the request
     /// was sent is used for no further request.
     pub(crate) fn overdue(&self) -> Option<Connection> {
         let connection = self.connection()?;
@@ -129,10 +86,7 @@ impl SendPath {
         if activity != ConnectionActivity::Responses {
             self.retire();
         }
-        (activity == ConnectionActivity::Silent).then(|| {
-            connection.give_up();
-            connection
-        })
+        (activity == ConnectionActivity::Silent).then_some(connection)
     }
 
     /// Excludes the connection from further requests.
@@ -159,41 +113,10 @@ enum ConnectionActivity {
     Silent,
 }
 
-/// The error of a connection that ordgate has given up.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Silent;
-
-impl fmt::Display for Silent {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.write_str(
-            "the connection was given up: nothing was received on it within first_byte_timeout",
-        )
-    }
-}
-
-impl std::error::Error for Silent {}
-
 impl Connection {
-    /// Whether both are the same connection.
-    #[cfg(test)]
-    pub(crate) fn is(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-
     /// Records that a response has begun.
     pub(crate) fn answered(&self) {
         self.0.answered.store(self.0.age(), Relaxed);
-    }
-
-    /// Whether a response has ever begun on it.
-    pub(crate) fn has_answered(&self) -> bool {
-        self.0.answered_at().is_some()
-    }
-
-    /// Whether the server has closed it, so that it reads nothing more of what was
-    /// sent.
-    pub(crate) fn has_ended(&self) -> bool {
-        self.0.has_ended.load(SeqCst)
     }
 
     /// What was received since a request was sent that has timed out now.
@@ -209,16 +132,6 @@ impl Connection {
         }
     }
 
-    /// Gives it up: all requests on it fail.
-    fn give_up(&self) {
-        self.0.is_given_up.store(true, SeqCst);
-        self.0.reader.wake();
-    }
-
-    pub(crate) fn is_given_up(&self) -> bool {
-        self.0.is_given_up.load(SeqCst)
-    }
-
     /// Records that a request has failed with the connection. Returns whether it is
     /// the first: the end of a connection is one failure, however many requests were
     /// on it.
@@ -231,51 +144,6 @@ impl Connection {
     pub(crate) fn may_retry(&self, decide: impl FnOnce() -> bool) -> bool {
         *self.0.may_retry.get_or_init(decide)
     }
-
-    /// Adds a given-up request, which is notified when the connection has ended.
-    pub(crate) fn add_given_up(&self, request: Arc<GivenUpRequest>) {
-        let mut all = self.given_up();
-        // An HTTP/2 connection may last for long.
-        all.retain(|other| !other.is_over());
-        all.push(request);
-        drop(all);
-        // The connection may have ended meanwhile.
-        if self.has_ended() {
-            self.ended();
-        } else if self.0.is_unwatched.load(SeqCst) {
-            self.unwatched();
-        }
-    }
-
-    /// Records that the server has closed it.
-    pub(crate) fn ended(&self) {
-        self.0.has_ended.store(true, SeqCst);
-        self.gone(Gone::Ended);
-    }
-
-    /// Records that ordgate no longer watches for its end.
-    pub(crate) fn unwatched(&self) {
-        self.0.is_unwatched.store(true, SeqCst);
-        self.gone(Gone::Soon);
-    }
-
-    fn gone(&self, how: Gone) {
-        let given_up = std::mem::take(&mut *self.given_up());
-        for request in given_up {
-            request.gone(how);
-        }
-    }
-
-    /// Whether a given-up request on it may still arrive.
-    fn is_awaited(&self) -> bool {
-        let mut given_up = self.given_up();
-        given_up.retain(|request| !request.is_over());
-        !given_up.is_empty()
-    }
-
-    fn given_up(&self) -> MutexGuard<'_, Vec<Arc<GivenUpRequest>>> {
-        lock(&self.0.given_up)
-    }
 }
 
 impl State {
@@ -284,13 +152,8 @@ impl State {
             made: Instant::now(),
             read: AtomicU64::new(0),
             answered: AtomicU64::new(0),
-            has_ended: AtomicBool::new(false),
-            is_unwatched: AtomicBool::new(false),
-            is_given_up: AtomicBool::new(false),
             is_counted: AtomicBool::new(false),
             may_retry: OnceLock::new(),
-            reader: AtomicWaker::new(),
-            given_up: Mutex::default(),
         }
     }
 
@@ -338,7 +201,6 @@ mod tests {
         let activity = connection.activity_since(path.sent);
         let given_up = path.overdue().is_some();
         assert_eq!(given_up, activity == ConnectionActivity::Silent);
-        assert_eq!(connection.is_given_up(), given_up);
         activity
     }
 

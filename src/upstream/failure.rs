@@ -28,14 +28,6 @@ pub enum Failure {
     },
     /// Not sent: the limit of requests in flight is reached.
     TooManyInFlight,
-    /// The server has refused or closed the connection, or answered 503, while it
-    /// answered other requests: more were in flight than it accepts.
-    Excess {
-        /// 503 if it has answered.
-        status: Option<StatusCode>,
-        /// Its `retry-after`.
-        retry_after: Option<Duration>,
-    },
     /// Not sent: the breaker is open.
     BreakerOpen {
         /// When it will be half-open.
@@ -180,9 +172,7 @@ impl Failure {
     /// The proxy error type of RFC 9209 §2.3.
     pub fn name(&self) -> &'static str {
         match self {
-            Self::Spent { .. } | Self::TooManyInFlight | Self::Excess { .. } => {
-                "connection_limit_reached"
-            }
+            Self::Spent { .. } | Self::TooManyInFlight => "connection_limit_reached",
             Self::Unreachable(Unreachable::Refused) => "connection_refused",
             Self::Unreachable(Unreachable::Tls) => "tls_protocol_error",
             Self::Unreachable(Unreachable::Certificate) => "tls_certificate_error",
@@ -229,7 +219,6 @@ impl Failure {
                 ..
             } => Reason::BudgetUnknown,
             Self::TooManyInFlight => Reason::NoSlot,
-            Self::Excess { .. } => Reason::UpstreamBusy,
             Self::BreakerOpen { .. } => Reason::BreakerOpen,
             Self::Unreachable(cause) => match cause {
                 Unreachable::Refused => Reason::ConnectionRefused,
@@ -297,9 +286,6 @@ impl Failure {
             tracing::debug!(trace_id, target_path = target, %fault, "a request is given up");
         } else if let Self::Spent { retry_after, .. } = self {
             tracing::debug!(trace_id, ?retry_after, "the upstream budget is spent");
-        } else if let Self::Excess { .. } = self {
-            // The failures of its endpoint are logged, and the limit has fallen.
-            tracing::debug!(trace_id, target_path = target, reason = self.reason().name(), failure = ?self, "the upstream rejects requests");
         } else if let Self::BreakerOpen { retry_after } = self {
             tracing::debug!(trace_id, ?retry_after, "the upstream's breaker is open");
         } else if self.outcome() == RequestOutcome::Failure {
@@ -343,7 +329,6 @@ impl Failure {
         match self {
             Self::Spent { .. }
             | Self::TooManyInFlight
-            | Self::Excess { .. }
             | Self::BreakerOpen { .. }
             | Self::Unreachable(_)
             | Self::TimedOut(TimedOut::Connect)
@@ -377,7 +362,6 @@ impl Failure {
             | Self::UnexpectedStatus(status)
             | Self::KeyRefused(status)
             | Self::TargetRefused(status) => Some(*status),
-            Self::Excess { status, .. } => *status,
             Self::Throttled { .. } => Some(StatusCode::TOO_MANY_REQUESTS),
             Self::NoSuchRoute { .. } => Some(StatusCode::NOT_FOUND),
             Self::Retired => Some(StatusCode::GONE),
@@ -402,47 +386,9 @@ impl Failure {
     /// Whether the server works, although it has not answered what was requested: a
     /// page, a redirect, any response but a server error.
     pub fn is_answer(&self) -> bool {
-        let is_server_error = matches!(self, Self::ServerError { .. } | Self::Excess { .. });
+        let is_server_error = matches!(self, Self::ServerError { .. });
         matches!(self, Self::NotJson | Self::TooLarge | Self::KeyEchoed)
             || (self.upstream_status().is_some() && !is_server_error)
-    }
-
-    /// The failure if the server answers other requests at the same time, if it is a
-    /// different one.
-    pub(super) fn as_excess(&self) -> Option<Self> {
-        // `Unreachable::Other` includes TLS handshakes that the server has ended.
-        let is_ended = matches!(
-            self,
-            Self::Terminated | Self::Unreachable(Unreachable::Refused | Unreachable::Other)
-        );
-        let (status, retry_after) = if is_ended {
-            (None, None)
-        } else if let Self::ServerError {
-            status: status @ StatusCode::SERVICE_UNAVAILABLE,
-            retry_after,
-        } = self
-        {
-            (Some(*status), *retry_after)
-        } else {
-            return None;
-        };
-        Some(Self::Excess {
-            status,
-            retry_after,
-        })
-    }
-
-    /// Whether it shows an overload for which the limit of requests in flight has not
-    /// fallen yet.
-    pub fn is_overload(&self) -> bool {
-        match self.upstream_status() {
-            Some(_) if matches!(self, Self::Excess { .. }) => false,
-            Some(status) => matches!(status.as_u16(), 503 | 504),
-            None => matches!(
-                self,
-                Self::TimedOut(TimedOut::FirstByte | TimedOut::Body | TimedOut::Whole)
-            ),
-        }
     }
 
     /// The outcome for the endpoint's health: whether the endpoint is at fault,
@@ -451,7 +397,6 @@ impl Failure {
         match self {
             Self::Spent { .. }
             | Self::TooManyInFlight
-            | Self::Excess { .. }
             | Self::BreakerOpen { .. }
             | Self::NotProcessed
             | Self::Abandoned

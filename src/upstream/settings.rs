@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::client::tls::TlsError;
 use super::client::{response_body, upload};
-use super::endpoint::{InFlight, breaker};
+use super::endpoint::breaker;
 use super::keys::ApiKey;
 use super::{Rate, Rates};
 
@@ -24,10 +24,6 @@ pub struct Settings {
     /// The upstream's name: [`DEFAULT`], or that of its table in proxy.toml.
     #[serde(skip)]
     pub name: Box<str>,
-    /// Whether a route that forwards all requests (`headers = "all"`) uses this
-    /// upstream.
-    #[serde(skip)]
-    pub passes_all: bool,
     /// The base URLs, and when to switch between them.
     #[serde(flatten)]
     pub endpoints: EndpointSettings,
@@ -51,8 +47,6 @@ pub struct Settings {
     pub response_body: response_body::ResponseBodyLimits,
     /// When and how often a failed request is sent again.
     pub retry: Retry,
-    /// When a second request is sent before the first is answered.
-    pub hedge: Hedge,
     /// When an endpoint that keeps failing gets no requests.
     pub breaker: breaker::Settings,
 }
@@ -128,8 +122,6 @@ pub struct PoolSettings {
 pub struct AdmissionSettings {
     /// Requests in flight at each base URL, at most.
     pub max_in_flight: NonZeroU32,
-    /// The adaptive limit does not fall below this.
-    pub min_in_flight: NonZeroU32,
     /// How long a request may wait for budget and for a slot.
     #[serde(serialize_with = "crate::units::serialize")]
     pub queue_timeout: Duration,
@@ -158,16 +150,6 @@ pub struct Retry {
     pub limit: u32,
     /// Retries per hundred requests, at most.
     pub share: u32,
-}
-
-/// When a second request is sent before the first is answered.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Hedge {
-    /// Whether requests are hedged at all.
-    pub enabled: bool,
-    /// The delay before the second request, as a percentile of recent response
-    /// times.
-    pub percentile: NonZeroU32,
 }
 
 /// The default rates of a key: those of the API's provider.
@@ -210,9 +192,6 @@ pub enum SetupError {
     /// TLS cannot be set up.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// There is no thread for the spend journal.
-    #[error("the system refuses a thread for the spend journal: {0}")]
-    Journal(std::io::Error),
 }
 
 impl SetupError {
@@ -222,7 +201,7 @@ impl SetupError {
             Self::PlainHttp(_) => Some("upstream.url".to_owned()),
             Self::NamedPlainHttp { name, .. } => Some(format!("upstreams.{name}.url")),
             Self::Tls(error) => error.key().map(str::to_owned),
-            Self::NoUpstream | Self::NoDefaultUrl | Self::NoUrl(_) | Self::Journal(_) => None,
+            Self::NoUpstream | Self::NoDefaultUrl | Self::NoUrl(_) => None,
         }
     }
 }
@@ -273,15 +252,13 @@ impl Settings {
         has_keys && self.keys.send
     }
 
-    /// The rates in force, given whether there are keys. By default, an origin
-    /// that gets all requests without a key has no limit, and the API has its
-    /// provider's rates.
+    /// The rates in force, given whether there are keys: without a key, none; with one, the
+    /// provider's unless others are configured.
     pub fn rates(&self, has_keys: bool) -> Rates {
-        let is_open = self.passes_all && !self.sends_keys(has_keys);
-        let default = |most| match NonZeroU32::new(most) {
-            Some(most) if !is_open => Rate::Limited(most),
-            _ => Rate::Unlimited,
-        };
+        if !self.sends_keys(has_keys) {
+            return Rates::UNLIMITED;
+        }
+        let default = |most| NonZeroU32::new(most).map_or(Rate::Unlimited, Rate::Limited);
         let per_second = match self.keys.requests_per_minute {
             Some(Rate::Unlimited) => Rate::Unlimited,
             _ => default(PER_SECOND),
@@ -314,14 +291,6 @@ impl Settings {
         };
         self.connections == other.connections
             && (!self.connections.http2 || windows(self) == windows(other))
-    }
-
-    /// The bounds of the limit of requests in flight at each base URL.
-    pub(super) fn in_flight(&self) -> InFlight {
-        InFlight {
-            least: self.admission.min_in_flight.get(),
-            most: self.admission.max_in_flight.get(),
-        }
     }
 }
 
@@ -369,32 +338,26 @@ mod tests {
         let at_most = |most| Rate::Limited(NonZeroU32::new(most).unwrap());
         let [seven, nine, per_second, per_minute] = [7, 9, 20, 500].map(at_most);
         let shipped = (per_minute, per_second);
-        // The configured rates; whether all is passed, there are keys, and they are sent.
-        for (configured, is_open, has_keys, sends, expected) in [
-            ((None, None), false, false, true, shipped),
-            ((None, None), false, true, true, shipped),
-            ((None, None), true, true, true, shipped),
-            ((None, None), true, false, true, (ANY, ANY)),
-            ((None, None), true, true, false, (ANY, ANY)),
-            ((None, None), false, true, false, shipped),
-            ((Some(ANY), None), false, true, true, (ANY, ANY)),
-            ((Some(ANY), Some(seven)), false, true, true, (ANY, seven)),
-            ((None, Some(ANY)), false, true, true, (per_minute, ANY)),
-            ((Some(nine), None), false, true, true, (nine, per_second)),
-            ((Some(nine), None), true, false, true, (nine, ANY)),
+        // The configured rates; whether there are keys, and they are sent.
+        for (configured, has_keys, sends, expected) in [
+            ((None, None), true, true, shipped),
+            ((None, None), false, true, (ANY, ANY)),
+            ((None, None), true, false, (ANY, ANY)),
+            ((Some(nine), Some(seven)), false, true, (ANY, ANY)),
+            ((Some(ANY), None), true, true, (ANY, ANY)),
+            ((Some(ANY), Some(seven)), true, true, (ANY, seven)),
+            ((None, Some(ANY)), true, true, (per_minute, ANY)),
+            ((Some(nine), None), true, true, (nine, per_second)),
         ] {
             let mut settings = shipped_settings();
             (
                 settings.keys.requests_per_minute,
                 settings.keys.requests_per_second,
             ) = configured;
-            (settings.passes_all, settings.keys.send) = (is_open, sends);
+            settings.keys.send = sends;
             let rates = settings.rates(has_keys);
             let found = (rates.per_minute, rates.per_second);
-            assert_eq!(
-                found, expected,
-                "{configured:?} {is_open} {has_keys} {sends}"
-            );
+            assert_eq!(found, expected, "{configured:?} {has_keys} {sends}");
             let shown = settings.in_force(has_keys).rates(true);
             assert_eq!(shown, rates, "what is printed is what is in force");
         }

@@ -25,6 +25,12 @@ impl RequestId {
         Self(id)
     }
 
+    /// Selects one request in `many` at random; `many` is at most 256.
+    pub(crate) const fn is_one_in(&self, many: u64) -> bool {
+        let [.., high, low] = self.0;
+        (digit(high) << 4 | digit(low)).is_multiple_of(many)
+    }
+
     /// Its digits.
     pub(crate) fn as_str(&self) -> &str {
         std::str::from_utf8(&self.0).unwrap_or("")
@@ -49,6 +55,15 @@ const fn digits(number: u32) -> [u8; 8] {
     digits.to_be_bytes()
 }
 
+/// The value of a lower-case hexadecimal digit.
+const fn digit(digit: u8) -> u64 {
+    (if digit > b'9' {
+        digit - b'a' + 10
+    } else {
+        digit - b'0'
+    }) as u64
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -68,5 +83,11 @@ mod tests {
             let text = format!("{number:08x}");
             assert_eq!(digits(number), *text.as_bytes(), "{number}");
         }
+    }
+
+    #[test]
+    fn sampling_selects_about_its_share() {
+        let selected = (0..10_000).filter(|n| RequestId::new(*n).is_one_in(8));
+        assert!((1_000..1_500).contains(&selected.count()));
     }
 }

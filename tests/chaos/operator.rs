@@ -150,12 +150,11 @@ impl Operator {
         let first = dice.below(self.urls.len());
         let most = dice.between(1, self.urls.len() as u64) as usize;
         format!(
-            "{}upstream.return_after = \"{}ms\"\nupstream.max_lag = {}\nupstream.retry.limit = {}\nupstream.hedge.enabled = {}\nupstream.max_queue = {}\n",
+            "{}upstream.return_after = \"{}ms\"\nupstream.max_lag = {}\nupstream.retry.limit = {}\nupstream.max_queue = {}\n",
             upstreams(&self.urls, first, most),
             dice.between(200, 2000),
             dice.between(0, 2),
             dice.between(0, 2),
-            dice.percent(50),
             dice.pick(&[8, 1024])
         )
     }
@@ -163,7 +162,7 @@ impl Operator {
     /// Settings that no check depends on.
     fn other_settings(&mut self) -> String {
         let dice = &mut self.dice;
-        match dice.below(7) {
+        match dice.below(8) {
             0 => format!(
                 "limit.enabled = {}\nlimit.requests_per_minute = {}\nlimit.burst = {}\n",
                 dice.percent(50),
@@ -195,10 +194,15 @@ impl Operator {
                 }
                 format!("server.max_connections = {most}\n")
             }
-            _ => format!(
+            6 => format!(
                 "answers.cache_status_key = {}\nanswers.server_timing = {}\n",
                 dice.percent(50),
                 dice.percent(50)
+            ),
+            _ => format!(
+                "chain.look_ahead.next_window = {}\nchain.look_ahead.refresh = {}\n",
+                dice.percent(50),
+                dice.pick(&[0, 20])
             ),
         }
     }

@@ -44,8 +44,11 @@ async fn metrics_are_named_and_typed() {
     gateway.get("/nowhere").await;
     let answer = gateway.admin("/metrics").await;
     assert_eq!(answer.status, 200);
-    let media = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    assert_eq!(answer.must("content-type"), media);
+    assert!(
+        answer
+            .must("content-type")
+            .starts_with("application/openmetrics-text")
+    );
     let text = answer.text();
     assert!(text.ends_with("# EOF\n"));
     let mut names = Vec::new();

@@ -14,6 +14,7 @@ mod derive;
 mod fallback;
 mod finality;
 mod live;
+mod look_ahead;
 mod pages;
 mod reorg;
 mod tips;

@@ -3,7 +3,6 @@
 
 mod blocks;
 mod bounds;
-mod disk;
 mod plain;
 mod tools;
 

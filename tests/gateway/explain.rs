@@ -28,6 +28,7 @@ fn does(explained: &Value) -> &str {
 
 fn next_requests(explained: &Value) -> Vec<&str> {
     let next = &explained["next"];
+    assert_eq!(next["asks"], next["upstream_requests"], "the old name");
     let targets = next["upstream_requests"].as_array().unwrap();
     targets
         .iter()

@@ -78,8 +78,6 @@ mod chain;
 
 mod reload;
 
-mod state;
-
 mod operations;
 
 mod questions;

@@ -10,7 +10,6 @@ const NARROW: &str = r#"
     upstream.timeout = "600s"
     upstream.first_byte_timeout = "600s"
     upstream.max_in_flight = 1
-    upstream.min_in_flight = 1
     upstream.retry.limit = 0
 "#;
 
@@ -57,6 +56,7 @@ async fn queue_and_upstream_are_told_apart_and_followers_have_what_they_waited_f
 async fn the_wait_for_budget_has_its_own_time() {
     let upstream = Upstream::start();
     let gateway = Setup::before(&upstream)
+        .keys("a-key")
         .config(NARROW)
         .config("upstream.requests_per_second = 1")
         .manual()

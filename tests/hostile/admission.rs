@@ -89,7 +89,10 @@ async fn must_leave_misses(clients: usize) {
     let upstream = Upstream::start();
     upstream.always(Reply::json(r#"{"version":0}"#));
     let budget = "upstream = { requests_per_minute = 600, requests_per_second = 600, queue_timeout = \"1s\" }";
-    let setup = Setup::before(&upstream).config(CONFIG).config(budget);
+    let setup = Setup::before(&upstream)
+        .keys("a-key")
+        .config(CONFIG)
+        .config(budget);
     let gateway = setup.config("limit.enabled = false").config(POLLED).start();
     let mut own = gateway.client().await;
     assert_eq!(get(&mut own, HONEST, TOKEN).await.status, 200);
@@ -137,7 +140,7 @@ async fn slow_requests_of_some_clients_leave_slots_for_others() {
         true => Reply::json("{}").behind(&own),
         false => Reply::json("{}"),
     });
-    let slots = "upstream = { max_in_flight = 16, min_in_flight = 16, queue_timeout = \"60s\" }";
+    let slots = "upstream = { max_in_flight = 16, queue_timeout = \"60s\" }";
     let gateway = Setup::before(&upstream)
         .config(CONFIG)
         .config(slots)
@@ -178,8 +181,12 @@ async fn slow_requests_of_one_client_leave_others_some_of_each_second() {
         true => Reply::json("{}").behind(&own),
         false => Reply::json("{}"),
     });
-    let budget = "upstream = { requests_per_second = 20, max_in_flight = 32, min_in_flight = 32, queue_timeout = \"100ms\" }";
-    let setup = Setup::before(&upstream).config(CONFIG).config(budget);
+    let budget =
+        "upstream = { requests_per_second = 20, max_in_flight = 32, queue_timeout = \"100ms\" }";
+    let setup = Setup::before(&upstream)
+        .keys("a-key")
+        .config(CONFIG)
+        .config(budget);
     // No time goes by, so that all of this is in one second.
     let gateway = setup.manual().start();
     let slow = |number: usize| format!("/ordinals/v1/brc-20/tokens/slow{number}");
@@ -207,7 +214,7 @@ async fn a_client_over_its_share_of_slots_gets_429_and_is_counted() {
     let upstream = Upstream::start();
     let gate = Gate::new();
     upstream.always(Reply::json("{}").behind(&gate));
-    let slots = "upstream = { max_in_flight = 4, min_in_flight = 4, queue_timeout = \"10ms\" }";
+    let slots = "upstream = { max_in_flight = 4, queue_timeout = \"10ms\" }";
     let gateway = Setup::before(&upstream)
         .config(CONFIG)
         .config(slots)

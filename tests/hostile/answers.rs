@@ -11,7 +11,6 @@ const LARGE: usize = 10 << 20;
 const NARROW: &str = r#"
     [upstream]
     max_in_flight = 8
-    min_in_flight = 8
     queue_timeout = "5s"
 "#;
 
@@ -141,10 +140,9 @@ async fn a_rejected_client_does_not_break_the_fetch_for_others() {
     // It leads the fetch of what another wants as well, and has spent what it
     // may: the other leads then, with what it may spend itself.
     let upstream = Upstream::start();
-    let gateway = Gateway::with(
-        &upstream,
-        "clients.trusted_proxies = [\"127.0.0.0/8\"]\nupstream.requests_per_minute = 20\nupstream.queue_timeout = \"1s\"",
-    );
+    let tight = "clients.trusted_proxies = [\"127.0.0.0/8\"]\nupstream.requests_per_minute = 20\nupstream.queue_timeout = \"1s\"";
+    let setup = Setup::before(&upstream).keys("a-key");
+    let gateway = setup.config(tight).start();
     let mut hostile = Vec::new();
     for _ in 0..60 {
         hostile.push(gateway.client().await);

@@ -87,7 +87,7 @@ async fn aborted_uploads_leave_the_breaker_closed() {
 #[tokio::test]
 async fn dribbling_uploads_hold_no_slot() {
     let upstream = Upstream::start();
-    let limits = "upstream.max_in_flight = 4\nupstream.min_in_flight = 4";
+    let limits = "upstream.max_in_flight = 4";
     let gateway = plain(Setup::before(&upstream)).config(limits).start();
     let mut dribbling = Vec::new();
     for number in 0..8 {
@@ -240,7 +240,7 @@ async fn an_origin_that_closes_on_large_uploads_stays_in_service() {
 async fn an_upload_below_the_minimum_rate_gets_408_and_gives_its_slot_back() {
     let upstream = Upstream::start();
     let limits = "upstream.request_body = { buffer = \"1KiB\", grace = \"300ms\" }\n\
-                  upstream.max_in_flight = 1\nupstream.min_in_flight = 1";
+                  upstream.max_in_flight = 1";
     let gateway = plain(Setup::before(&upstream)).config(limits).start();
     // One that would take no slot yet, and one that has taken the only one.
     for (number, (sent, began)) in [(10, 0), (4000, 1)].into_iter().enumerate() {

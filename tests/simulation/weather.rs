@@ -44,6 +44,7 @@ pub(crate) struct Setup {
     pub(crate) absent_ttl: Time,
     pub(crate) while_revalidate: Time,
     pub(crate) if_error: Time,
+    pub(crate) next_window: bool,
 }
 
 const SETUP: Setup = Setup {
@@ -54,6 +55,7 @@ const SETUP: Setup = Setup {
     absent_ttl: 1_000,
     while_revalidate: 0,
     if_error: 20_000,
+    next_window: false,
 };
 
 /// Configurations that are played; few, so that each is read once.
@@ -84,6 +86,7 @@ pub(crate) const SETUPS: [Setup; 7] = [
     Setup {
         window: 7,
         if_error: 0,
+        next_window: true,
         ..SETUP
     },
     QUIET,
@@ -205,10 +208,11 @@ impl Setup {
             )
         };
         format!(
-            "[upstream]\nurl = \"http://127.0.0.1:9\"\n[limit]\nenabled = false\n[chain]\nfinal_depth = 6\nrecent_ttl = \"{}ms\"\nlive_ttl = \"{}ms\"\nabsent_ttl = \"{}ms\"\n{}{}{routes}",
+            "[upstream]\nurl = \"http://127.0.0.1:9\"\n[limit]\nenabled = false\n[chain]\nfinal_depth = 6\nrecent_ttl = \"{}ms\"\nlive_ttl = \"{}ms\"\nabsent_ttl = \"{}ms\"\n[chain.look_ahead]\nnext_window = {}\n{}{}{routes}",
             self.recent_ttl,
             self.live_ttl,
             self.absent_ttl,
+            self.next_window,
             tip("ordinals"),
             tip("runes"),
         )

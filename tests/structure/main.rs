@@ -208,8 +208,8 @@ fn libraries_are_used_only_where_they_belong() {
                 "client_tokens::credentials",
                 "client_tokens::credentials::misplaced",
                 "secrets",
-                "upstream::keys::api_key",
-                "upstream::keys::key_patterns",
+                "upstream::api_key",
+                "upstream::key_patterns",
             ],
         ),
     ] {

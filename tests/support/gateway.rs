@@ -13,7 +13,7 @@ use ordgate::admin::Token;
 use ordgate::cache::date;
 use ordgate::client_tokens::TokenFile;
 use ordgate::clock::Clock;
-use ordgate::config::ConfigProblem;
+use ordgate::config::{Config, ConfigProblem};
 use ordgate::probe::{self, ProbeOutcome};
 use ordgate::sandbox::Sandbox;
 use ordgate::serve::{LoadedConfig, Options, Server, StartError};
@@ -46,8 +46,6 @@ pub(crate) struct Source {
     pub(crate) token: Option<Token>,
     /// The content of the token file, where the configuration names one.
     pub(crate) client_tokens: String,
-    /// The URL of the engine that replicas share; empty for none.
-    pub(crate) engine: String,
     /// The environment variables that name a collector of traces.
     pub(crate) collector: BTreeMap<String, String>,
 }
@@ -57,7 +55,7 @@ pub(crate) type SharedSource = Arc<Mutex<Source>>;
 
 impl Source {
     fn fresh(&self) -> Result<LoadedConfig, Vec<String>> {
-        let config = view::parse(&self.config.to_string(), &self.engine);
+        let config = Config::parse("test.toml", &self.config.to_string());
         let lines = |problems: Vec<ConfigProblem>| -> Vec<String> {
             problems.iter().map(ToString::to_string).collect()
         };

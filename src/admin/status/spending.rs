@@ -64,6 +64,8 @@ pub(super) fn last_failure(last: &LastFailure, clock: &Clock) -> Value {
         "causes": last.causes,
         "at": at,
         "ago_seconds": ago,
+        // The old name of `ago_seconds`, for one release.
+        "seconds_ago": ago,
         "in_a_row": last.in_a_row,
         "route": last.made_for.route(),
         "request_id": last.made_for.request_id(),

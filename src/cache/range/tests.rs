@@ -40,36 +40,55 @@ fn asked(range: &str, length: u64) -> Selection {
 #[test]
 fn satisfiable_ranges_are_selected() {
     let table = r#"
-        range                           | length | selection        | section
-        bytes=0-499                     | 10000  | One 0-499        | §14.1.2
-        bytes=500-999                   | 10000  | One 500-999      | §14.1.2
-        bytes=-500                      | 10000  | One 9500-9999    | §14.1.2
-        bytes=9500-                     | 10000  | One 9500-9999    | §14.1.2
-        bytes=0-0,-1                    | 10000  | Whole            | §14.2, several
-        bytes=0-1,                      | 10000  | Whole            | §14.2, several
-        BYTES=0-1                       | 10     | One 0-1          | §14.1, any case
-        bytes=0-99999999999999999999999 | 10     | One 0-9          | §14.1.2, overflow
-        bytes=-20                       | 10     | One 0-9          | §14.1.2, a long suffix
-        bytes=0-                        | 10     | One 0-9          | §14.1.2
-        bytes=10-                       | 10     | Unsatisfiable    | §14.1.2
-        bytes=0-                        | 0      | Unsatisfiable    | §14.1.2, nothing there
-        bytes=-1                        | 0      | Whole            | §14.1.2, a suffix of nothing
-        bytes=5-4                       | 10     | Whole            | §14.1.1, invalid
-        bytes=                          | 10     | Whole            | §14.1.1, invalid
-        bytes=-                         | 10     | Whole            | §14.1.1, invalid
-        bytes=a-b                       | 10     | Whole            | §14.1.1, invalid
-        bytes=1 - 2                     | 10     | Whole            | §14.1.1, invalid
-        bytes =0-1                      | 10     | Whole            | §14.1.1, invalid
-        bytes                           | 10     | Whole            | §14.1.1, invalid
-        items=0-1                       | 10     | Whole            | §14.2, another unit
+        range                           | length | selection                        | section
+        bytes=0-499                     | 10000  | One 0-499                        | §14.1.2
+        bytes=500-999                   | 10000  | One 500-999                      | §14.1.2
+        bytes=-500                      | 10000  | One 9500-9999                    | §14.1.2
+        bytes=9500-                     | 10000  | One 9500-9999                    | §14.1.2
+        bytes=0-0,-1                    | 10000  | Many 0-0, 9999-9999              | §14.1.2
+        bytes= 0-999, 4500-5499, -1000  | 10000  | Many 0-999, 4500-5499, 9000-9999 | §14.1.2
+        bytes=500-600,601-999           | 10000  | One 500-999                      | §14.1.2
+        bytes=500-700,601-999           | 10000  | One 500-999                      | §14.1.2
+        bytes=0-0,50-60                 | 10000  | One 0-60                         | §14.2, a small gap
+        bytes=9000-9001,0-1,9002-9003   | 10000  | Many 9000-9003, 0-1              | §15.3.7.2, order
+        BYTES=0-1                       | 10     | One 0-1                          | §14.1, any case
+        bytes=0-99999999999999999999999 | 10     | One 0-9                          | §14.1.2, overflow
+        bytes=-20                       | 10     | One 0-9                          | §14.1.2, a long suffix
+        bytes=0-                        | 10     | One 0-9                          | §14.1.2
+        bytes=10-                       | 10     | Unsatisfiable                    | §14.1.2
+        bytes=10-20, -0                 | 10     | Unsatisfiable                    | §14.1.2
+        bytes=10-20, 3-4                | 10     | One 3-4                          | §14.2, one that exists
+        bytes=0-                        | 0      | Unsatisfiable                    | §14.1.2, nothing there
+        bytes=-1                        | 0      | Whole                            | §14.1.2, a suffix of nothing
+        bytes=5-4                       | 10     | Whole                            | §14.1.1, invalid
+        bytes=0-1, 5-4                  | 10     | Whole                            | §14.1.1, invalid
+        bytes=                          | 10     | Whole                            | §14.1.1, invalid
+        bytes=-                         | 10     | Whole                            | §14.1.1, invalid
+        bytes=a-b                       | 10     | Whole                            | §14.1.1, invalid
+        bytes=1 - 2                     | 10     | Whole                            | §14.1.1, invalid
+        bytes =0-1                      | 10     | Whole                            | §14.1.1, invalid
+        bytes                           | 10     | Whole                            | §14.1.1, invalid
+        items=0-1                       | 10     | Whole                            | §14.2, another unit
+        bytes=0-9,1-9,2-9               | 10000  | Whole                            | §14.2, overlap
+        bytes=0-,0-,0-,0-               | 10000  | Whole                            | §14.2, overlap
     "#;
     for [range, length, expected, section] in rows(table) {
         let found = match asked(range, length.parse().unwrap()) {
             Selection::One(one) => format!("One {}-{}", one.first, one.last),
+            Selection::Many(all) => {
+                let all = all.iter().map(|one| format!("{}-{}", one.first, one.last));
+                format!("Many {}", all.collect::<Vec<_>>().join(", "))
+            }
             none @ (Selection::Whole | Selection::Unsatisfiable) => format!("{none:?}"),
         };
         assert_eq!(found, expected, "{range} of {length}: {section}");
     }
+    let many = (0..17)
+        .map(|at| format!("{0}-{0}", at * 1000))
+        .collect::<Vec<_>>()
+        .join(",");
+    let found = asked(&format!("bytes={many}"), 100_000);
+    assert_eq!(found, Selection::Whole, "§14.2, too many");
 }
 
 #[test]
@@ -134,30 +153,71 @@ fn a_206_says_what_it_holds() {
     assert_eq!(unsatisfied_range(11), "bytes */11", "§15.5.17");
 }
 
+#[test]
+fn several_ranges_become_a_multipart_body() {
+    let content_type = HeaderValue::from_static("text/plain");
+    let multipart = Multipart::new(
+        &[span(0, 1), span(100, 102)],
+        200,
+        Some(&content_type),
+        "SEP",
+    );
+    let mut content = Vec::new();
+    for (head, span) in &multipart.parts {
+        content.extend_from_slice(head);
+        content.extend(std::iter::repeat_n(
+            b'x',
+            usize::try_from(span.length()).unwrap(),
+        ));
+    }
+    content.extend_from_slice(&multipart.tail);
+    let expected = "--SEP\r\nContent-Type: text/plain\r\nContent-Range: bytes 0-1/200\r\n\r\nxx\r\n\
+        --SEP\r\nContent-Type: text/plain\r\nContent-Range: bytes 100-102/200\r\n\r\nxxx\r\n--SEP--\r\n";
+    assert_eq!(String::from_utf8(content).unwrap(), expected, "§14.6");
+    assert_eq!(multipart.length, expected.len() as u64, "§8.6");
+    let fields = multipart.fields(&headers(&[
+        (header::CONTENT_TYPE, "text/plain"),
+        (header::CONTENT_RANGE, "x"),
+    ]));
+    assert_eq!(
+        fields[header::CONTENT_TYPE],
+        "multipart/byteranges; boundary=SEP",
+        "§14.6"
+    );
+    assert!(!fields.contains_key(header::CONTENT_RANGE), "§15.3.7.2");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
-    /// What is sent is what was asked, as far as it exists.
+    /// What is sent is within the representation, never twice, and covers what was asked.
     #[test]
-    fn what_exists_is_sent(first in 0u64..3000, more in 0u64..600, length in 0u64..2500) {
-        let selection = asked(&format!("bytes={first}-{}", first + more), length);
-        let exists = (first + 1..=length.min(first + more + 1)).count() as u64;
-        match selection {
-            Selection::Unsatisfiable => prop_assert_eq!(exists, 0),
-            Selection::One(only) => {
-                prop_assert_eq!((only.first, only.length()), (first, exists));
+    fn nothing_is_sent_twice(asks in proptest::collection::vec((0u64..3000, 0u64..600), 1..20), length in 0u64..2500) {
+        let specs: Vec<_> = asks.iter().map(|(first, more)| format!("{first}-{}", first + more)).collect();
+        match asked(&format!("bytes={}", specs.join(",")), length) {
+            Selection::Whole => {}
+            Selection::Unsatisfiable => prop_assert!(asks.iter().all(|(first, _)| *first >= length)),
+            Selection::One(only) => prop_assert!(only.first <= only.last && only.last < length),
+            Selection::Many(spans) => {
+                prop_assert!(spans.len() > 1 && spans.len() <= MAX_RANGES);
+                for (at, one) in spans.iter().enumerate() {
+                    prop_assert!(one.first <= one.last && one.last < length);
+                    prop_assert!(spans[..at].iter().all(|two| !one.near(*two, GAP)));
+                }
+                for (first, more) in asks.iter().filter(|(first, _)| *first < length) {
+                    let last = (first + more).min(length - 1);
+                    prop_assert!(spans.iter().any(|span| span.first <= *first && last <= span.last));
+                }
+                prop_assert!(spans.iter().map(|span| span.length()).sum::<u64>() <= length);
             }
-            Selection::Whole => prop_assert!(false, "{first} {more} {length}"),
         }
     }
 
     #[test]
     fn any_range_can_be_read(line in proptest::collection::vec(0x20u8..=0xff, 0..40), length in 0u64..) {
         let line = [b"bytes=".as_slice(), &line].concat();
-        if let Some(spec) = parse(&line)
-            && let Selection::One(one) = satisfy(spec, length)
-        {
-            prop_assert!(one.first <= one.last && one.last < length);
+        if let Some(specs) = parse(&line) {
+            let _ = satisfy(&specs, length);
         }
         prop_assert_eq!(parse(&[]), None);
     }

@@ -226,6 +226,17 @@ fn a_stale_response_is_as_old_as_its_last_proof() {
     assert_eq!((age(&recent, 33), age(&live, 33)), (31, 31));
 }
 
+#[test]
+fn uses_are_halved() {
+    let stamp = ChainStamp::new(Class::Live, 0, None, 1);
+    stamp.count_uses(8);
+    stamp.count_uses(1);
+    assert_eq!(
+        [stamp.halve_uses(), stamp.halve_uses(), stamp.halve_uses()],
+        [9, 4, 2]
+    );
+}
+
 /// Since when a response is unchanged, after a check.
 fn checked(chain: &Chain, stamp: &ChainStamp, received: u64, sent: u64, same: bool) -> Option<u64> {
     let since = chain.checked(stamp, at(received), at(sent), same, at(sent));

@@ -213,3 +213,32 @@ fn what_is_printed_with_documentation_means_the_same() {
         assert!(longest.is_some_and(|longest| longest <= 80), "{longest:?}");
     }
 }
+
+#[test]
+fn a_key_is_read_by_its_old_name_with_a_warning() {
+    let none = ProviderKeys::default();
+    let old = "p.toml:2:1: limit.max_callers is now named limit.max_clients; the next release does not accept the old name";
+    for (keys, warnings, most) in [
+        ("max_callers = 7", vec![old], 7),
+        ("max_clients = 7", vec![], 7),
+        ("burst = 1", vec![], 100_000),
+    ] {
+        let config = Config::parse("p.toml", &format!("[limit]\n{keys}\n")).unwrap();
+        assert_eq!(config.warnings(&none), warnings, "{keys}");
+        assert_eq!(config.limit.max_clients.get(), most, "{keys}");
+        let printed = config.print_all(&none).unwrap();
+        assert!(
+            printed.contains(&format!("max_clients = {most}\n")),
+            "{printed}"
+        );
+        assert!(!printed.contains("max_callers"), "{printed}");
+    }
+    let schema = crate::config::schema();
+    let keys = &schema["properties"]["limit"]["properties"];
+    assert_eq!(keys["max_callers"]["deprecated"], true);
+    assert_eq!(keys["max_clients"]["deprecated"], serde_json::Value::Null);
+    assert_eq!(
+        keys["max_callers"]["maximum"],
+        keys["max_clients"]["maximum"]
+    );
+}

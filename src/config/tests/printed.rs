@@ -175,6 +175,9 @@ const CHAIN: &str = r#"
     live_ttl = "12s"
     index_blocks = 100
     hash_zeros = 0
+    [chain.look_ahead]
+    next_window = true
+    refresh = 7
     [chain.tip.runes]
     every = "3s"
     [chain.tip.brc20]
@@ -247,6 +250,7 @@ fn chain_mode_is_printed_so_that_it_can_be_read() {
         "chain_tip",
         "upstream_page = 1000",
         "hash_zeros = 0",
+        "refresh = 7",
         "\"12s\"",
     ] {
         assert!(once.contains(part), "{part} in {once}");

@@ -125,8 +125,6 @@ fn base_urls_are_http_without_user_query_and_fragment() {
 
 #[test]
 fn keys_that_are_not_set_fit_those_that_are() {
-    let few = Config::parse("p", "upstream.max_in_flight = 2\n").unwrap();
-    assert_eq!(few.upstreams[0].admission.min_in_flight.get(), 2);
     for (text, expected) in [
         ("max_buffered = \"1KiB\"", [1 << 10, 1 << 10, 1 << 10]),
         (

@@ -154,13 +154,7 @@ fn a_named_upstream_inherits_what_it_does_not_set() {
     assert_eq!(config.upstreams.len(), 2, "nothing asks the default one");
     assert_eq!(runes.endpoints.urls[0], "http://127.0.0.1:1/");
     assert_eq!(runes.timeouts.whole, Duration::from_secs(7));
-    assert_eq!(
-        (
-            runes.admission.max_in_flight.get(),
-            runes.admission.min_in_flight.get()
-        ),
-        (3, 3)
-    );
+    assert_eq!(runes.admission.max_in_flight.get(), 3);
     assert_eq!(runes.breaker.failures.get(), 3);
     assert_eq!(runes.breaker.pause, Duration::from_secs(3));
     assert!(!runes.keys.has_own_file);
@@ -204,7 +198,7 @@ fn a_named_upstream_inherits_what_it_does_not_set() {
 }
 
 /// A key of `[upstream]`, two values of it that differ from the default one.
-const UPSTREAM_KEYS: [(&str, &str, &str); 38] = [
+const UPSTREAM_KEYS: [(&str, &str, &str); 35] = [
     ("url", "\"http://a.example/\"", "\"http://b.example/\""),
     ("max_lag", "3", "4"),
     ("return_after", "\"31s\"", "\"32s\""),
@@ -217,7 +211,6 @@ const UPSTREAM_KEYS: [(&str, &str, &str); 38] = [
     ("requests_per_minute", "300", "\"unlimited\""),
     ("requests_per_second", "7", "8"),
     ("max_in_flight", "9", "10"),
-    ("min_in_flight", "2", "3"),
     ("queue_timeout", "\"3s\"", "\"4s\""),
     ("max_queue", "7", "8"),
     ("connect_timeout", "\"3s\"", "\"4s\""),
@@ -240,8 +233,6 @@ const UPSTREAM_KEYS: [(&str, &str, &str); 38] = [
     ("response_body.grace", "\"3s\"", "\"4s\""),
     ("retry.limit", "2", "3"),
     ("retry.share", "30", "40"),
-    ("hedge.enabled", "true", "false"),
-    ("hedge.percentile", "80", "90"),
     ("breaker.enabled", "false", "true"),
     ("breaker.failures", "3", "4"),
     ("breaker.share", "30", "40"),

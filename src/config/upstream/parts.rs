@@ -1,4 +1,4 @@
-//! The tables within `[upstream]`: bodies, retries, hedges and the breaker.
+//! The tables within `[upstream]`: bodies, retries and the breaker.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -7,9 +7,9 @@ use crate::config::cache::{fit_least_and_most, fit_part_and_whole};
 use crate::config::key::keys;
 use crate::config::kinds::{DAY, Flag, MILLI, count, integer, seconds, size, time};
 use crate::config::problem::{FileSpan, Path};
+use crate::upstream::Retry;
 use crate::upstream::client::{response_body, upload};
 use crate::upstream::endpoint::breaker;
-use crate::upstream::{Hedge, Retry};
 
 keys! {
     /// The body of a request, on routes with headers = "all".
@@ -76,21 +76,6 @@ keys! {
         /// The most retries in percent of all requests; three in ten seconds are allowed
         /// in any case.
         share: u32 = integer(0..=100) => 20;
-    }
-}
-
-keys! {
-    /// When a slow request is sent a second time, which shortens the longest waits and
-    /// costs requests. The first answer counts.
-    ///
-    /// This needs half of the budget to be left, nothing to wait, and a free slot in the
-    /// client's share.
-    pub(in crate::config) struct HedgeKeys {
-        /// Whether slow requests are sent a second time.
-        enabled: bool = Flag => false;
-        /// A request is slow when it takes longer than this many percent of recent
-        /// answers took.
-        percentile: NonZeroU32 = integer(1..=99) => count(95);
     }
 }
 
@@ -202,15 +187,6 @@ impl RetryKeys {
         Retry {
             limit: *self.limit,
             share: *self.share,
-        }
-    }
-}
-
-impl HedgeKeys {
-    pub(super) fn settings(self) -> Hedge {
-        Hedge {
-            enabled: *self.enabled,
-            percentile: *self.percentile,
         }
     }
 }

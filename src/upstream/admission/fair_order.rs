@@ -284,12 +284,6 @@ impl FairOrder {
         slots < MIN_SHARED_SLOTS || own < free && free > slots / 4
     }
 
-    /// Whether the first client in the order has its share of the slots.
-    pub(crate) fn is_first_over_its_share(&self, slots: u32) -> bool {
-        let first = self.order.values().next();
-        first.is_some_and(|client| !self.may_take_slot(*client, slots))
-    }
-
     pub(crate) fn take_slot(&mut self, client: Option<Client>) {
         self.slots_in_use += 1;
         self.update_client(client, |record, _order| record.slots += 1);
@@ -321,6 +315,7 @@ impl FairOrder {
 
     /// Whether a client has used at most [`LIGHT`] of what the heaviest client has
     /// used.
+    #[cfg(test)]
     pub(crate) fn is_light(&self, client: Option<Client>) -> bool {
         self.usage(self.tracked(client)) <= self.highest_usage * LIGHT
     }

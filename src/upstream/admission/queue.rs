@@ -194,29 +194,6 @@ impl AdmissionQueue {
         self.take_slot(&mut state, RequestPriority { client, ..request })
     }
 
-    /// A slot that is accounted to no client, for a probe that needs one.
-    pub(crate) fn probe_slot(self: &Arc<Self>) -> ClientSlot {
-        self.state().order.take_slot(None);
-        ClientSlot {
-            queue: self.clone(),
-            client: None,
-            is_used: false,
-        }
-    }
-
-    /// A slot for an optional request; `None` where requests wait, or the client has
-    /// its share.
-    pub(crate) fn spare_slot(self: &Arc<Self>, client: Option<Client>) -> Option<ClientSlot> {
-        let mut state = self.state();
-        let request = RequestPriority {
-            client: state.order.tracked(client),
-            ..RequestPriority::own(Priority::LookAhead)
-        };
-        let goes_first = state.order.goes_first(request, self.shared_slots());
-        let slot = goes_first.then(|| self.take_slot(&mut state, request));
-        slot.flatten()
-    }
-
     fn take_slot(
         self: &Arc<Self>,
         state: &mut QueueState,
@@ -260,25 +237,11 @@ impl AdmissionQueue {
         state.wake(self.shared_slots());
     }
 
-    /// Whether a client has used little of the budget recently, so that the reserve
-    /// for light clients is available to it.
-    pub(crate) fn is_light(&self, client: Client) -> bool {
-        self.state().order.is_light(Some(client))
-    }
-
     /// Whether a client may have one more request in flight.
     pub(crate) fn may_take_slot(&self, client: Option<Client>) -> bool {
         self.state()
             .order
             .may_take_slot(client, self.shared_slots())
-    }
-
-    /// Whether the first request waits only because its client has its share of the
-    /// slots.
-    pub(crate) fn is_first_over_its_share(&self) -> bool {
-        self.state()
-            .order
-            .is_first_over_its_share(self.shared_slots())
     }
 
     /// How many clients have used the budget recently, or compete for it.

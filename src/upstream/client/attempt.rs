@@ -7,32 +7,32 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tokio::time::{Instant, timeout_at};
 
-use super::cause::{self, is_settled};
+use super::cause;
 use super::traced::{trace_attempt, trace_result};
 use super::{RequestBody, no_body, response_body};
 use crate::clock::Moment;
-use crate::trace::span::SpanKind;
+use crate::trace::Span;
 use crate::trace::steps::{StepTimer, UpstreamStep};
-use crate::trace::{self, Span};
 use crate::upstream::admission::limit_report;
 use crate::upstream::answer::{self, Answer, is_no_such_route};
+use crate::upstream::charge::Charge;
 use crate::upstream::connection::{Connection, SendPath};
 use crate::upstream::counters::SendReason;
 use crate::upstream::endpoint::{Endpoint, EndpointPermit, MadeFor};
+use crate::upstream::exchange::exchange;
 use crate::upstream::failure::{Cause, Failure, TimedOut};
-use crate::upstream::keys::{BudgetPermit, Late};
 use crate::upstream::{RequestPriority, Upstream};
 
 /// A canonical request that is sent.
 #[derive(Clone, Copy)]
-pub(super) struct Request<'a> {
-    pub(super) target: &'a str,
-    pub(super) reason: SendReason,
-    pub(super) priority: RequestPriority,
+pub(in crate::upstream) struct Request<'a> {
+    pub(in crate::upstream) target: &'a str,
+    pub(in crate::upstream) reason: SendReason,
+    pub(in crate::upstream) priority: RequestPriority,
     /// How often it was sent before.
-    pub(super) resends: u32,
+    pub(in crate::upstream) resends: u32,
     /// The span of the attempt, if it is made for a client.
-    pub(super) span: Option<&'a Span>,
+    pub(in crate::upstream) span: Option<&'a Span>,
 }
 
 pub(super) struct Failed {
@@ -42,14 +42,14 @@ pub(super) struct Failed {
 }
 
 /// The budget permit of a request whose target was refused, and the status.
-pub(super) type RefusedTarget = Option<(BudgetPermit, StatusCode)>;
+pub(in crate::upstream) type RefusedTarget = Option<(Charge, StatusCode)>;
 
 impl Upstream {
     /// Makes one attempt, and reports its outcome to the endpoint.
     pub(super) async fn attempt(
         &self,
         request: Request<'_>,
-        (mut permit, budget): (EndpointPermit, BudgetPermit),
+        (mut permit, budget): (EndpointPermit, Charge),
         deadline: Instant,
     ) -> Result<Answer, Failed> {
         let mut refused = None;
@@ -63,7 +63,6 @@ impl Upstream {
         let sent = self.send(traced, &mut permit, budget, &mut refused);
         let sent = timeout_at(deadline, sent).await;
         let answer = sent.unwrap_or(Err(Failure::TimedOut(TimedOut::Whole)));
-        let answer = answer.map_err(|failure| permit.weigh(failure, self.has_one_endpoint()));
         trace_result(&mut span, answer.as_ref().map(|answer| answer.status));
         drop(span);
         if answer.as_ref().err() == Some(&Failure::Retired) && endpoint.retire() {
@@ -89,28 +88,24 @@ impl Upstream {
 
     /// Sends a request and reads its answer. If the status refuses the target or
     /// the key, and it is not known which, `refused` gets the budget permit.
-    pub(super) async fn send(
+    pub(in crate::upstream) async fn send(
         &self,
         request: Request<'_>,
         permit: &mut EndpointPermit,
-        mut budget: BudgetPermit,
+        budget: Charge,
         refused: &mut RefusedTarget,
     ) -> Result<Answer, Failure> {
         let began = self.clock.now();
         let target = request.target;
         // Ends with the answer.
         let mut step = StepTimer::begin(UpstreamStep::Budget, &self.clock);
-        let sent = self.send_head(request, permit, &mut budget, &mut step);
-        let (head, body) = sent.await?;
+        let sent = self.send_head(request, permit, budget, &mut step);
+        let (head, body, budget) = sent.await?;
         let wall = self.clock.system_time();
         let checked = answer::check_head(head.status, &head.headers, wall);
         let reported = limit_report::read(head.status, &head.headers, wall);
-        self.log_unreadable(permit.endpoint(), &reported);
         budget.apply_report(&reported);
         match &checked {
-            // A spent quota has its own suspension.
-            Ok(()) | Err(Failure::Throttled { .. } | Failure::KeyRefused(_))
-                if reported.quota_spent.is_some() => {}
             // This is no status path: the answer means nothing for the key.
             Ok(()) if request.reason == SendReason::KeyCheck && head.status != StatusCode::OK => {}
             Ok(()) => budget.mark_accepted(),
@@ -141,39 +136,29 @@ impl Upstream {
         &self,
         sent: Request<'_>,
         permit: &mut EndpointPermit,
-        budget: &mut BudgetPermit,
+        budget: Charge,
         step: &mut StepTimer,
-    ) -> Result<(response::Parts, Incoming), Failure> {
+    ) -> Result<(response::Parts, Incoming, Charge), Failure> {
         let target = sent.target;
-        let mut request = self.request(target, permit.endpoint(), budget)?;
+        let mut request = self.request(target, permit.endpoint(), &budget)?;
         if let Some(span) = sent.span {
             span.propagate(request.headers_mut());
         }
-        let path = SendPath::of(&mut request, self.settings.connections.http2);
-        let writing = trace::begin("budget", SpanKind::Internal);
-        budget.ready(self.settings.admission.queue_timeout).await?;
-        drop(writing);
+        let path = SendPath::of(&mut request);
         step.change(UpstreamStep::Upstream);
         permit.send(path.clone(), self.count_sent(sent));
-        // Several clients may wait for the answer: none of them ends the request.
-        budget.detach_client();
-        budget.mark_sent(path, permit.endpoint().given_up());
-        let sent = self.pools.request(request);
-        let head = budget
-            .in_time(self.settings.timeouts.first_byte, sent)
-            .await;
-        match &head {
-            Ok(Ok(_)) => budget.mark_answered(),
-            Ok(Err(error)) if is_settled(error, permit.has_ended()) => budget.mark_resolved(),
-            Ok(Err(_)) | Err(_) => {}
-        }
-        let response = match head {
-            Ok(Ok(response)) => response,
-            Ok(Err(error)) => return Err(self.failure(permit, target, &error)),
-            Err(Late) => return Err(Failure::TimedOut(TimedOut::FirstByte)),
+        let (sent, patience) = (
+            self.pools.request(request),
+            self.settings.timeouts.first_byte,
+        );
+        let (response, budget) = match exchange(sent, budget, permit.slot(), patience).await {
+            Some((Ok(response), budget)) => (response, budget),
+            Some((Err(error), _ended)) => return Err(self.failure(permit, target, &error)),
+            None => return Err(Failure::TimedOut(TimedOut::FirstByte)),
         };
         permit.begin_response(response.status());
-        Ok(response.into_parts())
+        let (head, body) = response.into_parts();
+        Ok((head, body, budget))
     }
 
     /// Reads the body of a response whose head is that of an answer.
@@ -228,7 +213,7 @@ impl Upstream {
         &self,
         target: &str,
         endpoint: &Endpoint,
-        budget: &BudgetPermit,
+        budget: &Charge,
     ) -> Result<http::Request<RequestBody>, Failure> {
         let mut request = http::Request::new(no_body());
         *request.uri_mut() = endpoint.uri(target)?;
@@ -248,7 +233,7 @@ impl Upstream {
     }
 
     /// Adds the API key of a permit, if it has one.
-    pub(super) fn add_key(&self, budget: &BudgetPermit, fields: &mut HeaderMap) {
+    pub(super) fn add_key(&self, budget: &Charge, fields: &mut HeaderMap) {
         if let Some(key) = budget.header() {
             fields.insert(self.settings.keys.header.clone(), key.clone());
             // The response is searched for the key: it must not be compressed, nor

@@ -134,9 +134,6 @@ impl Failure {
             Self::Terminated
             | Self::NotProcessed
             | Self::Incomplete
-            | Self::Excess {
-                retry_after: None, ..
-            }
             | Self::Unreachable(
                 Unreachable::Refused
                 | Unreachable::Name
@@ -148,7 +145,6 @@ impl Failure {
                 retry_after: None,
             } if matches!(status.as_u16(), 502..=504) => Retryable::Anywhere,
             Self::ServerError { .. }
-            | Self::Excess { .. }
             | Self::Unreachable(
                 Unreachable::Tls
                 | Unreachable::Alert
@@ -207,11 +203,6 @@ mod tests {
         let no_such_route = Failure::NoSuchRoute {
             endpoint: "http://a".into(),
         };
-        let excess = |status, retry_after: Option<u64>| Failure::Excess {
-            status,
-            retry_after: retry_after.map(Duration::from_secs),
-        };
-        let unavailable = Some(StatusCode::SERVICE_UNAVAILABLE);
         let not_found = Failure::UnexpectedStatus(StatusCode::MISDIRECTED_REQUEST);
         let here = Some(NextAttempt::Repeat(0));
         let resend = Some(NextAttempt::Resend(0));
@@ -220,9 +211,6 @@ mod tests {
         let rows = [
             (Failure::Terminated, [here, there, here]),
             (Failure::Incomplete, [here, there, here]),
-            (excess(None, None), [here, there, here]),
-            (excess(unavailable, None), [here, there, here]),
-            (excess(unavailable, Some(9)), [None, there, None]),
             (Failure::NotProcessed, [resend; 3]),
             (refused, [here, there, here]),
             (server_error(502, None), [here, there, here]),

@@ -10,8 +10,7 @@ mod tls;
 use std::error::Error as StdError;
 use std::time::Duration;
 
-pub(super) use classify::is_settled;
-use classify::{CONNECTION_SILENT, classify, http2, is_of_stream, links};
+use classify::{classify, http2, is_of_stream, links};
 use http::StatusCode;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -39,10 +38,7 @@ impl Upstream {
         target: &str,
         error: &Error,
     ) -> Failure {
-        let connection = permit.connection();
-        let is_given_up = connection.is_some_and(|connection| connection.is_given_up());
         let (failure, kind) = match classify(error) {
-            (Failure::Terminated, _) if is_given_up => (Failure::Terminated, CONNECTION_SILENT),
             (Failure::NotProcessed, kind) if permit.is_last_resend() => (Failure::Terminated, kind),
             found => found,
         };

@@ -1,25 +1,20 @@
-//! Fetching a canonical target: attempts one after another, or a hedge beside a
-//! slow one, until one is answered or no further attempt is useful.
+//! Fetching a canonical target: attempts one after another, until one is
+//! answered or no further attempt is useful.
 
 use std::pin::pin;
 use std::time::Duration;
 
-use futures_util::future::{Either, select};
 use tokio::time::{Instant, timeout};
 
-use super::attempt::{Failed, Request};
+use super::attempt::Request;
 use super::attempts::Attempts;
 use crate::upstream::admission::Denied;
 use crate::upstream::answer::Answer;
+use crate::upstream::charge::Charge;
 use crate::upstream::counters::SendReason;
-use crate::upstream::endpoint::{Endpoint, EndpointPermit};
-use crate::upstream::keys::BudgetPermit;
+use crate::upstream::endpoint::EndpointPermit;
 use crate::upstream::{Failure, Priority, QueueWatch, RequestPriority, TimedOut, Upstream};
 
-/// The delay of a hedge is computed from this many recent answers, at least.
-const LEAST_SAMPLES: u64 = 20;
-/// The shortest delay of a hedge: a shorter one gains nothing.
-const LEAST_HEDGE: Duration = Duration::from_millis(5);
 /// A request that waits for longer for its admission may be replaced.
 const SHORT_WAIT: Duration = Duration::from_millis(250);
 
@@ -108,7 +103,7 @@ impl Upstream {
         target: &str,
         priority: RequestPriority,
         mut attempts: Attempts,
-        mut admitted: (EndpointPermit, BudgetPermit),
+        mut admitted: (EndpointPermit, Charge),
     ) -> Result<Answer, Failure> {
         let deadline = Instant::now() + self.settings.timeouts.whole;
         self.retries().deposit(self.clock.now());
@@ -126,14 +121,7 @@ impl Upstream {
                 resends,
                 span: None,
             };
-            let answered = match self.hedge_after(priority, admitted.0.endpoint()) {
-                None => self.attempt(request, admitted, deadline).await,
-                Some(delay) => {
-                    self.hedged(request, admitted, priority, deadline, delay)
-                        .await
-                }
-            };
-            let failed = match answered {
+            let failed = match self.attempt(request, admitted, deadline).await {
                 Ok(mut answer) => {
                     self.counters.count_answered();
                     answer.endpoint = at as u16;
@@ -161,57 +149,5 @@ impl Upstream {
             }
             _ => failure,
         }
-    }
-
-    /// One attempt, and after `delay` a second one beside it if slot and budget are
-    /// to spare. The first answer counts.
-    async fn hedged(
-        &self,
-        request: Request<'_>,
-        admitted: (EndpointPermit, BudgetPermit),
-        priority: RequestPriority,
-        deadline: Instant,
-        delay: Duration,
-    ) -> Result<Answer, Failed> {
-        let endpoint = admitted.0.endpoint().clone();
-        let first = self.attempt(request, admitted, deadline);
-        tokio::pin!(first);
-        if let Ok(answered) = timeout(delay, &mut first).await {
-            return answered;
-        }
-        let spare = Priority::LookAhead;
-        // It takes one more slot of the same client.
-        let admitted = self.queue.spare_slot(priority.client).and_then(|slot| {
-            let permit = endpoint.admit_in(spare, Some(slot)).ok()?;
-            Some((permit, self.keys.take_at(endpoint.host(), spare).ok()?))
-        });
-        let Some(admitted) = admitted else {
-            return first.await;
-        };
-        let hedge = Request {
-            reason: SendReason::Hedge,
-            ..request
-        };
-        let second = self.attempt(hedge, admitted, deadline);
-        tokio::pin!(second);
-        match select(first, second).await {
-            Either::Left((Ok(answer), _)) | Either::Right((Ok(answer), _)) => Ok(answer),
-            // The other one may still succeed.
-            Either::Left((Err(_), second)) => second.await,
-            Either::Right((Err(_), first)) => first.await,
-        }
-    }
-
-    /// The delay after which a request is hedged; `None` if no client waits for it,
-    /// or too few answers are known.
-    fn hedge_after(&self, priority: RequestPriority, endpoint: &Endpoint) -> Option<Duration> {
-        let hedge = &self.settings.hedge;
-        let is_waited_for = matches!(priority.priority, Priority::Miss | Priority::Revalidation);
-        if !hedge.enabled || !is_waited_for {
-            return None;
-        }
-        let share = f64::from(hedge.percentile.get()) / 100.0;
-        let delay = endpoint.quantile(share, LEAST_SAMPLES)?;
-        Some(delay.max(LEAST_HEDGE))
     }
 }

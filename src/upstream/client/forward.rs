@@ -11,22 +11,20 @@ use tokio::time::{Instant, timeout_at};
 
 use super::attempt::{Failed, Request as CountedRequest};
 use super::attempts::Attempts;
-use super::cause::is_settled;
 use super::pools::{RelayConnection, RelayConnectionBody};
 use super::traced::{trace_attempt, trace_result};
 use super::upload::Upload;
 use super::{RequestBody, ResponseBody, no_body, response_body};
 use crate::client_tokens::without_query;
-use crate::trace;
-use crate::trace::span::SpanKind;
 use crate::trace::steps::{StepTimer, UpstreamStep};
-use crate::upstream::admission::limit_report::{self, LimitReport};
+use crate::upstream::admission::limit_report;
 use crate::upstream::answer::check_head;
+use crate::upstream::charge::Charge;
 use crate::upstream::connection::SendPath;
 use crate::upstream::counters::SendReason;
 use crate::upstream::endpoint::breaker::BreakerState;
-use crate::upstream::endpoint::{Endpoint, EndpointPermit, InFlightSlot};
-use crate::upstream::keys::{BudgetPermit, Late};
+use crate::upstream::endpoint::{EndpointPermit, InFlightSlot};
+use crate::upstream::exchange::exchange;
 use crate::upstream::{Failure, RequestPriority, SearchedBody, TimedOut, Upstream};
 
 /// A response whose body has not been read. It contains no API key.
@@ -121,7 +119,7 @@ impl Upstream {
                 None => None,
             };
             let Some(next) = next else {
-                return Err(self.final_failure(failed.failure, is_repeatable));
+                return Err(self.final_failure(failed.failure));
             };
             (admitted, request) = next;
             reason = SendReason::Retry;
@@ -130,13 +128,7 @@ impl Upstream {
     }
 
     /// The failure of a request that is not sent again.
-    fn final_failure(&self, failure: Failure, is_repeatable: bool) -> Failure {
-        let is_closed = matches!(failure, Failure::Excess { status: None, .. });
-        let failure = match is_closed && !is_repeatable {
-            // The server may have acted on it: the client must not repeat it unasked.
-            true => Failure::Terminated,
-            false => failure,
-        };
+    fn final_failure(&self, failure: Failure) -> Failure {
         if !matches!(failure, Failure::RequestBody(_)) {
             self.counters.count_failed();
         }
@@ -242,7 +234,7 @@ impl Upstream {
     /// known when the response begins.
     async fn forward_attempt(
         &self,
-        (mut permit, budget): (EndpointPermit, BudgetPermit),
+        (mut permit, budget): (EndpointPermit, Charge),
         sent: CountedRequest<'_>,
         mut request: Forwarded,
     ) -> Result<Received, Failed> {
@@ -259,13 +251,6 @@ impl Upstream {
             .forward_once(&mut permit, budget, &connection, sent, request)
             .await;
         let is_uploading = || progress.as_ref().is_some_and(|upload| !upload.has_ended());
-        let response =
-            response.map_err(
-                |failure| match failure == Failure::Terminated && is_uploading() {
-                    true => failure,
-                    false => permit.weigh(failure, self.has_one_endpoint()),
-                },
-            );
         trace_result(&mut span, response.as_ref().map(Response::status));
         drop(span);
         permit.overdue(response.as_ref().err());
@@ -300,7 +285,7 @@ impl Upstream {
     async fn forward_once(
         &self,
         permit: &mut EndpointPermit,
-        mut budget: BudgetPermit,
+        budget: Charge,
         connection: &RelayConnection,
         sent: CountedRequest<'_>,
         Forwarded {
@@ -309,7 +294,6 @@ impl Upstream {
             body,
         }: Forwarded,
     ) -> Result<Response<Incoming>, Failure> {
-        let progress = body.as_ref().map(|upload| upload.progress().clone());
         let is_streamed = body.as_ref().is_some_and(Upload::is_streamed);
         let mut request = Request::new(body.map_or_else(no_body, Upload::into_body));
         *request.method_mut() = method;
@@ -318,11 +302,8 @@ impl Upstream {
         *request.headers_mut() = fields;
         request.headers_mut().remove(&self.settings.keys.header);
         self.add_key(&budget, request.headers_mut());
-        let path = SendPath::of(&mut request, self.settings.connections.http2);
+        let path = SendPath::of(&mut request);
         let mut step = StepTimer::begin(UpstreamStep::Budget, &self.clock);
-        let writing = trace::begin("budget", SpanKind::Internal);
-        budget.ready(self.settings.admission.queue_timeout).await?;
-        drop(writing);
         step.change(UpstreamStep::Upstream);
         let counted = CountedRequest {
             target: without_query(target),
@@ -332,71 +313,35 @@ impl Upstream {
         if is_streamed {
             permit.untimed();
         }
-        budget.mark_sent(path, permit.endpoint().given_up());
-        let mut answering = connection.request(request);
-        let response = loop {
-            let head = budget.in_time(self.settings.timeouts.first_byte, &mut answering);
-            let head = head.await;
-            match &head {
-                Ok(Ok(_)) => budget.mark_answered(),
-                Ok(Err(error)) if is_settled(error, permit.has_ended()) => budget.mark_resolved(),
-                Ok(Err(_)) | Err(_) => {}
-            }
-            let upload = progress.as_ref();
-            match head {
-                Ok(Ok(response)) => break response,
-                Ok(Err(error)) => {
-                    let fault = upload.and_then(|upload| upload.fault());
-                    let Some(fault) = fault else {
-                        budget.detach_client();
-                        return Err(self.failure(permit, target, &error));
-                    };
-                    return Err(Failure::RequestBody(fault));
-                }
-                // A long body may take its time as long as it makes progress.
-                Err(Late) if upload.is_some_and(|upload| upload.makes_progress()) => {}
-                Err(Late) => {
-                    budget.detach_client();
-                    return Err(Failure::TimedOut(TimedOut::FirstByte));
-                }
-            }
+        let (sent, patience) = (
+            connection.request(request),
+            self.settings.timeouts.first_byte,
+        );
+        let (response, budget) = match exchange(sent, budget, permit.slot(), patience).await {
+            Some((Ok(response), budget)) => (response, budget),
+            Some((Err(error), _ended)) => return Err(self.failure(permit, target, &error)),
+            None => return Err(Failure::TimedOut(TimedOut::FirstByte)),
         };
         permit.begin_response(response.status());
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             // No upgrade was requested.
             return Err(Failure::Protocol);
         }
-        self.record_limits(
-            &budget,
-            permit.endpoint(),
-            response.status(),
-            response.headers(),
-        );
+        self.record_limits(&budget, response.status(), response.headers());
         Ok(response)
     }
 
     /// Takes in the limits that a forwarded response reports. Without an API key
     /// of ordgate's the limits may be those of the client, and a status may be about
     /// anything.
-    fn record_limits(
-        &self,
-        budget: &BudgetPermit,
-        endpoint: &Endpoint,
-        status: StatusCode,
-        fields: &HeaderMap,
-    ) {
+    fn record_limits(&self, budget: &Charge, status: StatusCode, fields: &HeaderMap) {
         if budget.header().is_none() {
             return;
         }
         let wall = self.clock.system_time();
         let reported = limit_report::read(status, fields, wall);
-        self.log_unreadable(endpoint, &reported);
-        let is_spent = reported.quota_spent.is_some();
-        budget.apply_report(&LimitReport {
-            quota_spent: None,
-            ..reported
-        });
-        if status.is_success() && !is_spent {
+        budget.apply_report(&reported);
+        if status.is_success() {
             budget.mark_accepted();
         }
     }
@@ -410,7 +355,7 @@ impl Upstream {
 pub struct BodyPermit {
     /// `None` once the endpoint knows the outcome of the request.
     permit: Option<EndpointPermit>,
-    slot: Option<InFlightSlot>,
+    slot: Option<Arc<InFlightSlot>>,
 }
 
 impl BodyPermit {
@@ -423,7 +368,7 @@ impl BodyPermit {
     }
 
     /// The slot of a request whose outcome is known.
-    fn slot(slot: Option<InFlightSlot>) -> Self {
+    fn slot(slot: Option<Arc<InFlightSlot>>) -> Self {
         Self { permit: None, slot }
     }
 

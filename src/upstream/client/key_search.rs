@@ -19,8 +19,6 @@ use hyper::body::Incoming;
 use super::response_body::Framed;
 use crate::clock::Moment;
 use crate::log_writer::LogInterval;
-use crate::upstream::admission::limit_report::LimitReport;
-use crate::upstream::endpoint::Endpoint;
 use crate::upstream::keys::{ApiKey, KeyPattern, KeyPatterns};
 use crate::upstream::{Failure, Upstream};
 use crate::wire::body::BodyError;
@@ -68,13 +66,6 @@ impl Upstream {
         }
         let body = Framed::new(body, head.version);
         Ok((head, SearchedBody::new(body, patterns, now)))
-    }
-
-    /// Logs the limit fields of a response that cannot be read, without keys.
-    pub(super) fn log_unreadable(&self, endpoint: &Endpoint, report: &LimitReport) {
-        self.unreadable.log(endpoint.name(), report, |value| {
-            self.keys.find_key_in(value).is_some()
-        });
     }
 
     /// Searches parts of a response for API keys.

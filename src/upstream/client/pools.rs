@@ -42,6 +42,8 @@ const MOST_HEAD: u32 = 128 * 1024;
 /// are limited.
 const MOST_FIELDS: usize = 1000;
 
+/// TCP's user time-out: how long bytes may be unacknowledged.
+const UNACKNOWLEDGED: Duration = Duration::from_secs(25);
 /// TCP keepalive: the idle time before the first probe,
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(15);
 /// the time between probes,
@@ -208,6 +210,10 @@ fn maker(
     http.set_keepalive(Some(KEEPALIVE_AFTER));
     http.set_keepalive_interval(Some(KEEPALIVE_EACH));
     http.set_keepalive_retries(Some(KEEPALIVE_TIMES));
+    // Without this, what a machine that is gone does not acknowledge is retransmitted for a
+    // quarter of an hour, during which TCP keepalive does not probe. The kernel of a stopped
+    // server still acknowledges.
+    http.set_tcp_user_timeout(Some(UNACKNOWLEDGED));
     let mut tls = tls::config(settings)?;
     tls.alpn_protocols = match settings.connections.http2 {
         true => vec![b"h2".to_vec(), b"http/1.1".to_vec()],

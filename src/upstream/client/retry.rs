@@ -7,9 +7,9 @@ use tokio::time::Instant;
 
 use super::attempt::Failed;
 use super::attempts::{Attempts, NextAttempt};
+use crate::upstream::charge::Charge;
 use crate::upstream::endpoint::EndpointPermit;
-use crate::upstream::keys::BudgetPermit;
-use crate::upstream::{Failure, RequestPriority, Upstream};
+use crate::upstream::{RequestPriority, Upstream};
 
 /// The longest pause before the first retry; it doubles with each further retry.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -26,7 +26,7 @@ impl Upstream {
         at: usize,
         priority: RequestPriority,
         deadline: Instant,
-    ) -> Option<(EndpointPermit, BudgetPermit)> {
+    ) -> Option<(EndpointPermit, Charge)> {
         let other = |tried: &[usize]| {
             let mut tried = tried.to_vec();
             if failure.is_of_host() {
@@ -39,10 +39,7 @@ impl Upstream {
         };
         let (keys, limit) = (self.keys.count(), self.settings.retry.limit);
         let next = attempts.fail(failure, at, other, keys, limit)?;
-        // A request that the server had no room for has cost the server nothing: the
-        // limit of requests in flight has fallen, and it waits for a slot.
-        let is_excess = matches!(failure, Failure::Excess { .. });
-        let may_retry = || is_excess || self.retries().withdraw(self.clock.now());
+        let may_retry = || self.retries().withdraw(self.clock.now());
         let pause = match next {
             NextAttempt::Repeat(before) => {
                 let allowed = match lost {

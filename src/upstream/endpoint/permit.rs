@@ -1,5 +1,5 @@
 //! The permit of a request at an endpoint. It reports the outcome to the endpoint's
-//! breaker, concurrency limit and failure counts.
+//! breaker and failure counts.
 //!
 //! Deliberately absent: whether a request is admitted ([`Endpoint::admit_in`]).
 
@@ -45,9 +45,9 @@ impl Drop for InFlightSlot {
 pub(crate) struct EndpointPermit {
     endpoint: Arc<Endpoint>,
     breaker_permit: BreakerPermit,
-    slot: Option<InFlightSlot>,
+    slot: Option<Arc<InFlightSlot>>,
     /// `None` before it is sent: a failure before is not the endpoint's.
-    sent: Option<Sent>,
+    sent: Option<Moment>,
     path: Option<SendPath>,
     /// Its connection if that has failed, and whether that failure was counted before.
     lost: Option<(Connection, bool)>,
@@ -84,22 +84,12 @@ impl MadeFor {
     }
 }
 
-/// The sending of a request.
-#[derive(Clone, Copy)]
-struct Sent {
-    at: Moment,
-    /// Requests in flight then, including itself.
-    in_flight: u32,
-    /// Its number in the order of sending.
-    number: u64,
-}
-
 impl EndpointPermit {
     /// The permit of a request that is not sent yet.
     pub(super) fn new(
         endpoint: &Arc<Endpoint>,
         breaker_permit: BreakerPermit,
-        slot: Option<InFlightSlot>,
+        slot: Option<Arc<InFlightSlot>>,
         is_probe: bool,
     ) -> Self {
         Self {
@@ -127,7 +117,7 @@ impl EndpointPermit {
     /// Gives the permit back unused, because no key has budget. The queue is not woken:
     /// the request is still the next one.
     pub(crate) fn back_out(mut self) {
-        if let Some(slot) = &mut self.slot {
+        if let Some(slot) = self.slot.as_mut().and_then(Arc::get_mut) {
             slot.slot.mark_unused();
         }
     }
@@ -136,14 +126,7 @@ impl EndpointPermit {
     pub(crate) fn send(&mut self, path: SendPath, made_for: MadeFor) {
         self.path = Some(path);
         self.made_for = made_for;
-        let at = self.endpoint.clock.now();
-        let mut state = self.endpoint.state();
-        self.sent = Some(Sent {
-            at,
-            in_flight: state.in_flight,
-            number: state.order.send(),
-        });
-        drop(state);
+        self.sent = Some(self.endpoint.clock.now());
         self.endpoint.sent.fetch_add(1, Relaxed);
     }
 
@@ -162,35 +145,25 @@ impl EndpointPermit {
             self.is_timed = true;
             return;
         }
-        if let Some(sent) = self.sent {
-            self.endpoint.state().order.answered(sent.number);
-        }
         // A status path is no measure of how long other targets take.
         if std::mem::replace(&mut self.is_timed, true) || self.is_probe {
             return;
         }
         if let Some(sent) = self.sent {
             let now = self.endpoint.clock.now();
-            let took = now.since(sent.at);
-            let holds_back = self.endpoint.queue.is_first_over_its_share();
             let mut state = self.endpoint.state();
-            state.latency.record(took, now);
-            if holds_back {
-                state.concurrency.held_back();
-            }
-            state.concurrency.record(took, sent.in_flight, now);
+            state.latency.record(now.since(sent), now);
         }
+    }
+
+    /// Its slot, which its exchange holds too.
+    pub(crate) fn slot(&self) -> Option<Arc<InFlightSlot>> {
+        self.slot.clone()
     }
 
     /// The connection on which it was sent, if it was.
     pub(crate) fn connection(&self) -> Option<Connection> {
         self.path.as_ref()?.connection()
-    }
-
-    /// Whether the server has closed its connection, or there is none.
-    pub(crate) fn has_ended(&self) -> bool {
-        let connection = self.connection();
-        connection.is_none_or(|connection| connection.has_ended())
     }
 
     /// Records that it fails because its connection has failed.
@@ -239,38 +212,6 @@ impl EndpointPermit {
         self.cause = Some(cause);
     }
 
-    /// Turns a failure into [`Failure::Excess`] if the endpoint rejects this request
-    /// while it answers others. The limit of requests in flight falls then, and the
-    /// breaker does not count the failure. `is_alone`: whether no other endpoint can be
-    /// used.
-    #[must_use]
-    pub(crate) fn weigh(&mut self, failure: Failure, is_alone: bool) -> Failure {
-        let Some((sent, excess)) = self.sent.zip(failure.as_excess()) else {
-            return failure;
-        };
-        if let Some((connection, _)) = &self.lost {
-            // Requests on the same connection fail together. A connection with an
-            // earlier response was idle, and servers close idle connections.
-            let is_shared = self.path.as_ref().is_some_and(SendPath::is_shared);
-            if is_shared || connection.has_answered() {
-                return failure;
-            }
-        }
-        let now = self.endpoint.clock.now();
-        let mut state = self.endpoint.state();
-        // Until a cap is known, a probe has no slot but needs a connection besides
-        // those of the others.
-        let others = state.in_flight.saturating_sub(1);
-        if !state.order.answers_others(sent.number, is_alone)
-            || !state.concurrency.rejected(others, sent.at, now)
-        {
-            return failure;
-        }
-        drop(state);
-        self.failed = Some(self.reason(&failure));
-        excess
-    }
-
     fn reason(&mut self, failure: &Failure) -> (&'static str, Cause) {
         let cause = self.cause.take();
         (failure.name(), cause.unwrap_or_else(|| Cause::of(failure)))
@@ -278,7 +219,7 @@ impl EndpointPermit {
 
     /// Ends it with this failure, or with success. Returns its slot, which is held until
     /// it is dropped.
-    pub(crate) fn end(mut self, failure: Option<&Failure>) -> Option<InFlightSlot> {
+    pub(crate) fn end(mut self, failure: Option<&Failure>) -> Option<Arc<InFlightSlot>> {
         self.overdue(failure);
         let is_counted = matches!(self.lost, Some((_, true)));
         if is_counted {
@@ -292,21 +233,15 @@ impl EndpointPermit {
                 let reason = self.reason(failure);
                 match self.outcome == RequestOutcome::Failure {
                     true => self.failed = Some(reason),
-                    // An excess is recorded already, by the failure that it was.
-                    false if self.failed.is_none() => self.other_failure = Some(reason),
-                    false => {}
+                    false => self.other_failure = Some(reason),
                 }
-            }
-            if failure.is_some_and(Failure::is_overload) {
-                let now = self.endpoint.clock.now();
-                self.endpoint.state().concurrency.overloaded(now);
             }
         }
         self.slot.take()
     }
 
     /// Ends it without an outcome for the endpoint. Returns its slot.
-    pub(crate) fn end_without_outcome(mut self) -> Option<InFlightSlot> {
+    pub(crate) fn end_without_outcome(mut self) -> Option<Arc<InFlightSlot>> {
         self.is_timed = true;
         self.slot.take()
     }
@@ -317,13 +252,10 @@ impl Drop for EndpointPermit {
         let endpoint = &self.endpoint;
         let now = endpoint.clock.now();
         let mut state = endpoint.state();
-        if let Some(sent) = self.sent {
-            state.order.end(sent.number);
-        }
         if let Some(sent) = self.sent.filter(|_| !self.is_timed) {
             // It was given up: it would have taken at least this long. For a status
             // path that is a failure; for other targets it may be normal.
-            let took = now.since(sent.at);
+            let took = now.since(sent);
             if !self.is_probe {
                 state.latency.record(took, now);
             } else if took >= OVERDUE {

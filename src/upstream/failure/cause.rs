@@ -49,7 +49,6 @@ impl Cause {
             | Failure::Throttled { .. }
             | Failure::Spent { .. }
             | Failure::TooManyInFlight
-            | Failure::Excess { .. }
             | Failure::BreakerOpen { .. }
             | Failure::Abandoned
             | Failure::Unsettled

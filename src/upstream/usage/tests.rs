@@ -73,7 +73,6 @@ fn each_request_counts_for_its_route_and_reason() {
             client.on_route(1).check(Check::Live),
             Some("tx"),
         ),
-        (SendReason::Hedge, client.on_route(1), Some("tx")),
         (SendReason::KeyCheck, client.on_route(1), Some("tx")),
         // A route that is not known.
         (first(Priority::Miss), client.on_route(9), None),
@@ -88,7 +87,6 @@ fn each_request_counts_for_its_route_and_reason() {
         ("block", "look-ahead", 1),
         ("none", "miss", 1),
         ("none", "probe", 1),
-        ("tx", "hedge", 1),
         ("tx", "key-check", 1),
         ("tx", "live-check", 1),
         ("tx", "miss", 2),
@@ -103,9 +101,9 @@ fn each_request_counts_for_its_route_and_reason() {
         .iter()
         .map(|row| (row.item, row.count))
         .collect();
-    assert_eq!(clients, [(Client::V4(7), 8)]);
+    assert_eq!(clients, [(Client::V4(7), 7)]);
     let targets: u64 = recent.targets.iter().map(|row| row.count).sum();
-    assert_eq!(targets, 9);
+    assert_eq!(targets, 8);
 }
 
 #[test]

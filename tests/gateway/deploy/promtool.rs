@@ -1,9 +1,11 @@
-//! What Prometheus's own tool says of the rules and the alerts. Without
+//! What Prometheus's own tool says of the metrics, the rules and the alerts. Without
 //! `promtool` (Debian's package `prometheus`), the tests say that they do not run.
 
 use std::fs;
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
+
+use crate::support::{BLOCK, Gateway, Setup, TOKEN, Upstream, within};
 
 /// Runs promtool with this on its standard input; `None` if it is not installed.
 fn promtool(arguments: &[&str], input: &str) -> Option<Output> {
@@ -33,6 +35,72 @@ fn said(output: &Output) -> String {
 
 fn rules(file: &str) -> String {
     format!("{}/deploy/prometheus/{file}", env!("CARGO_MANIFEST_DIR"))
+}
+
+async fn metrics(gateway: &Gateway, accept: &str) -> (String, String) {
+    let fields = [("accept", accept)];
+    let mut admin = crate::support::Client::connect(gateway.admin).await;
+    let answer = admin.request("GET", "/metrics", &fields).await;
+    (
+        answer.must("content-type").to_owned(),
+        answer.text().to_owned(),
+    )
+}
+
+#[tokio::test]
+async fn the_classic_format_has_the_same_metrics_and_no_fault() {
+    let upstream = Upstream::start();
+    let gateway = Setup::before(&upstream).start();
+    for target in [TOKEN, TOKEN, BLOCK, "/nowhere"] {
+        gateway.get(target).await;
+    }
+    let names = |text: &str| {
+        let samples = text.lines().filter(|line| !line.starts_with('#'));
+        let names = samples.map(|line| line.split(['{', ' ']).next().unwrap().to_owned());
+        let mut names: Vec<_> = names.collect();
+        names.dedup();
+        names
+    };
+    // A background task may add a series between two scrapes: they are compared where
+    // those before and after agree.
+    let between = async {
+        let (_, mut before) = metrics(&gateway, "*/*").await;
+        loop {
+            let classic = metrics(&gateway, "text/plain").await;
+            let (media, after) = metrics(&gateway, "*/*").await;
+            if names(&before) == names(&after) {
+                return (media, after, classic);
+            }
+            before = after;
+        }
+    };
+    let (media, open_metrics, (classic_media, classic)) =
+        within("no series is added", between).await;
+    assert_eq!(
+        media,
+        "application/openmetrics-text; version=1.0.0; charset=utf-8"
+    );
+    assert!(open_metrics.ends_with("# EOF\n"));
+    assert_eq!(classic_media, "text/plain; version=0.0.4; charset=utf-8");
+    assert_eq!(names(&open_metrics), names(&classic));
+    for name in [
+        "process_cpu_seconds_total",
+        "process_resident_memory_bytes",
+        "process_open_fds",
+        "process_max_fds",
+        "process_start_time_seconds",
+        "process_threads",
+    ] {
+        assert!(names(&classic).iter().any(|known| known == name), "{name}");
+    }
+    let Some(checked) = promtool(&["check", "metrics"], &classic) else {
+        return;
+    };
+    assert!(checked.status.success(), "{}", said(&checked));
+    // The check itself finds faults.
+    let wrong = "# TYPE a counter\na 1\n";
+    let checked = promtool(&["check", "metrics"], wrong).unwrap();
+    assert!(!checked.status.success());
 }
 
 #[test]

@@ -413,14 +413,6 @@ fn files_and_directories() {
             "/no/such/place",
         ),
         (
-            format!("[shared]\nreplicas = 2\nurl_file = \"{nowhere}\"\n"),
-            "cannot read shared.url_file /no/such/file",
-        ),
-        (
-            format!("[shared]\nreplicas = 2\nurl_file = \"{engine}\"\n"),
-            "is not a URL",
-        ),
-        (
             format!(
                 "[server]\nlisten = \"127.0.0.1:0\"\n[[listener]]\naddress = \"127.0.0.1:1\"\ntls.certificates = [{{ chain = \"{text}\", key = \"{nowhere}\" }}]\n"
             ),

@@ -9,7 +9,7 @@ use crate::support::respect::ALL;
 use crate::support::{Client, Gate, Process, Reply, Upstream};
 
 /// One client gets no more than two of these slots.
-const SLOTS: &str = "upstream = { max_in_flight = 4, min_in_flight = 4, queue_timeout = \"10ms\" }";
+const SLOTS: &str = "upstream = { max_in_flight = 4, queue_timeout = \"10ms\" }";
 /// Requests of the client beyond its slots.
 const REFUSED: usize = 40;
 

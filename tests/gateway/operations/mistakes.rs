@@ -165,11 +165,6 @@ fn what_only_the_start_refuses_is_reported_with_its_place() {
             ":2:14: cannot read admin.token_file /no/such: ",
         ),
         (
-            "[shared]\nreplicas = 2\nurl_file = \"/no/such\"\n",
-            SANDBOX,
-            ":3:12: cannot read shared.url_file /no/such: ",
-        ),
-        (
             "[state]\npath = \"/dev/null\"\n",
             SANDBOX,
             ":2:8: state.path /dev/null: it is ",

@@ -40,6 +40,9 @@ async fn one_range_gets_206() {
         ("bytes=-10", 990, 999),
         ("bytes=-5000", 0, 999),
         ("Bytes=5-6", 5, 6),
+        // Near enough to be one.
+        ("bytes=0-9,10-19", 0, 19),
+        ("bytes=0-9,5000-6000", 0, 9),
     ] {
         let answer = get_range(&gateway, range).await;
         assert_eq!(answer.status, 206, "{range}");
@@ -55,17 +58,40 @@ async fn one_range_gets_206() {
 }
 
 #[tokio::test]
-async fn a_malformed_or_multiple_range_is_ignored_and_an_unsatisfiable_one_gets_416() {
+async fn several_ranges_get_multipart() {
     let upstream = Upstream::start();
     let gateway = stored(&upstream).await;
-    for range in [
-        "lines=0-1",
-        "bytes=5-2",
-        "bytes=a-b",
-        "bytes=",
-        "bytes 0-1",
-        "bytes=0-3, 500-503, -4",
-    ] {
+    let answer = get_range(&gateway, "bytes=0-3, 500-503, -4").await;
+    assert_eq!(answer.status, 206);
+    assert_eq!(answer.field("content-range"), None);
+    let media = answer.must("content-type").to_owned();
+    let boundary = media.strip_prefix("multipart/byteranges; boundary=");
+    let boundary = boundary
+        .unwrap_or_else(|| panic!("{media}"))
+        .trim_matches('"');
+    let text = answer.text().to_owned();
+    let text = text
+        .strip_suffix(&format!("--{boundary}--\r\n"))
+        .unwrap_or(&text);
+    let delimiter = format!("--{boundary}");
+    let mut parts = text.split(&delimiter);
+    assert_eq!(parts.next().map(str::trim), Some(""));
+    for (range, content) in [("0-3", "000."), ("500-503", "125."), ("996-999", "249.")] {
+        let part = parts.next().unwrap().to_ascii_lowercase();
+        assert!(
+            part.contains(&format!("content-range: bytes {range}/1000\r\n")),
+            "{part}"
+        );
+        assert!(part.contains("content-type: text/plain\r\n"), "{part}");
+        assert!(part.contains(&format!("\r\n\r\n{content}\r\n")), "{part}");
+    }
+}
+
+#[tokio::test]
+async fn a_malformed_range_is_ignored_and_an_unsatisfiable_one_gets_416() {
+    let upstream = Upstream::start();
+    let gateway = stored(&upstream).await;
+    for range in ["lines=0-1", "bytes=5-2", "bytes=a-b", "bytes=", "bytes 0-1"] {
         let answer = get_range(&gateway, range).await;
         assert_eq!((answer.status, answer.body.len()), (200, 1000), "{range}");
     }

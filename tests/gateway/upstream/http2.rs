@@ -20,7 +20,6 @@ use crate::support::{Answer, Client, Gateway, ROUTES, Setup, Upstream, tls, toke
 const CONFIG: &str = r#"
     upstream.http2 = true
     upstream.max_in_flight = 100
-    upstream.min_in_flight = 100
     upstream.breaker.failures = 3
 "#;
 
@@ -135,7 +134,7 @@ async fn clients_that_do_not_read_stall_no_other_request() {
         request.answer(body).await;
     });
     let gateway = at(&upstream.url())
-        .config("upstream.max_in_flight = 8\nupstream.min_in_flight = 8")
+        .config("upstream.max_in_flight = 8")
         .config(&format!("{ROUTES}{LARGE_ROUTE}"))
         .start();
     let mut slow = Vec::new();

@@ -73,7 +73,7 @@ async fn an_expired_certificate_at_one_endpoint_is_reported() {
     let failure = last_failure(&gateway, 0).await;
     let (reason, kind) = ("tls_certificate_error", "certificate_expired");
     says(&failure, reason, kind, "expired", "preferred");
-    assert_eq!(failure["ago_seconds"], 7);
+    assert_eq!(failure["seconds_ago"], 7);
     assert_eq!(failure["in_a_row"], 2);
     assert_eq!(last_failure(&gateway, 1).await, Value::Null);
     let name = |endpoint: &str| {

@@ -11,7 +11,6 @@ limit.burst = 100000
 limit.requests_per_minute = 1000000
 limit.misses_per_minute = 1000000
 upstream.max_in_flight = 4
-upstream.min_in_flight = 4
 upstream.queue_timeout = \"60s\"
 upstream.request_body.buffer = \"4KiB\"
 ";

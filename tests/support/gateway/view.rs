@@ -5,8 +5,6 @@ use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 
-use ordgate::config::{Config, ConfigProblem, ReplicaOverrides};
-use ordgate::shared::engine::server::EngineUrl;
 use ordgate::telemetry::otlp::CollectorSettings;
 use serde::Deserialize;
 use serde_json::Value;
@@ -28,16 +26,6 @@ pub(crate) struct Tip {
     pub(crate) trouble: Option<String>,
 }
 
-/// Reads a configuration, for replicas with this engine if it is not empty.
-pub(super) fn parse(config: &str, engine: &str) -> Result<Config, Vec<ConfigProblem>> {
-    let engine = (!engine.is_empty()).then(|| EngineUrl::parse(engine).unwrap());
-    let shared = ReplicaOverrides {
-        engine,
-        ..ReplicaOverrides::default()
-    };
-    Config::parse_with("test.toml", config, &[], &shared)
-}
-
 /// The collector that environment variables name.
 pub(super) fn collector(
     variables: &BTreeMap<String, String>,
@@ -51,12 +39,6 @@ impl Setup {
     pub(crate) fn collector(self, name: &str, value: &str) -> Self {
         let variable = (name.to_owned(), value.to_owned());
         self.source.lock().unwrap().collector.extend([variable]);
-        self
-    }
-
-    /// With this engine, which replicas share.
-    pub(crate) fn engine(self, url: &str) -> Self {
-        url.clone_into(&mut self.source.lock().unwrap().engine);
         self
     }
 }

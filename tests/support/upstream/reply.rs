@@ -52,7 +52,7 @@ const FIELDS: &str = "content-type: application/json; charset=utf-8\r\n\
      vary: Origin\r\naccess-control-allow-origin: https://upstream.example\r\n\
      cache-control: public, no-cache, must-revalidate\r\netag: \"of-the-tip\"\r\n\
      server: telling-server\r\nset-cookie: telling=cookie\r\n\
-     ratelimit-limit: 500\r\nratelimit-remaining: 499\r\nx-ratelimit-remaining-minute: 499\r\n\
+     ratelimit-limit: 500\r\nratelimit-remaining: 499\r\nx-ratelimit-remaining: 499\r\n\
      via: 1.1 telling-proxy\r\nage: 77\r\n";
 
 impl Reply {

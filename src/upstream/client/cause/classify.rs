@@ -17,22 +17,6 @@ use crate::upstream::client::connector::CertificateRequest;
 use crate::upstream::client::resolver::NoAddress;
 use crate::upstream::{Failure, TimedOut, Unreachable};
 
-/// Whether it is known if the server has counted a request that failed with this
-/// error: it was not sent, or the server has ended its connection, its stream or its
-/// response. If ordgate has ended it, the request may still arrive. `has_ended`:
-/// whether the server has closed the connection.
-pub(crate) fn is_settled(error: &Error, has_ended: bool) -> bool {
-    has_ended || error.is_connect() || is_servers(error)
-}
-
-/// Whether the server has caused an error, or the request was never sent.
-fn is_servers(error: &(dyn StdError + 'static)) -> bool {
-    let hyper = beneath::<hyper::Error>(error);
-    hyper.is_some_and(|hyper| hyper.is_parse() || hyper.is_canceled())
-        || beneath::<h2::Error>(error)
-            .is_some_and(|h2| h2.is_remote() && (h2.is_reset() || h2.is_go_away()))
-}
-
 /// The failure that an error is, and its kind.
 pub(super) fn classify(error: &Error) -> (Failure, &'static str) {
     let requested = error.connect_info().and_then(|info| {
@@ -52,9 +36,6 @@ pub(super) fn classify(error: &Error) -> (Failure, &'static str) {
         }
     }
 }
-
-/// The kind of a connection that was given up because nothing was received on it.
-pub(super) const CONNECTION_SILENT: &str = "connection_silent";
 
 /// Whether an error concerns one HTTP/2 stream only, so that other streams of the
 /// connection may continue.

@@ -70,7 +70,7 @@ async fn a_key_that_one_host_refuses_works_at_the_other() {
         ),
         (
             "429 with nothing left and no retry-after",
-            Reply::with(429, "x-ratelimit-remaining-minute: 0\r\n", "{}"),
+            Reply::with(429, "x-ratelimit-remaining: 0\r\n", "{}"),
             "cooling",
         ),
     ];

@@ -191,7 +191,7 @@ async fn a_failover_without_a_free_slot_delays_no_other_request() {
     let [one, other] = &upstreams;
     let gateway = before(
         &upstreams,
-        "upstream.max_in_flight = 1\nupstream.min_in_flight = 1\nupstream.queue_timeout = \"20s\"",
+        "upstream.max_in_flight = 1\nupstream.queue_timeout = \"20s\"",
     );
     let gate = Gate::new();
     for number in 0..2 {
@@ -219,7 +219,7 @@ async fn a_failover_does_not_queue_again() {
     let [one, other] = &upstreams;
     let gateway = before(
         &upstreams,
-        "upstream.max_in_flight = 2\nupstream.min_in_flight = 2\nupstream.queue_timeout = \"20s\"",
+        "upstream.max_in_flight = 2\nupstream.queue_timeout = \"20s\"",
     );
     let [held, fails] = [Gate::new(), Gate::new()];
     one.always(Reply::json("{}").behind(&held));

@@ -255,7 +255,6 @@ async fn nothing_is_left_behind() {
         "{CONFIG}{TIMES}
         upstream.breaker.enabled = false
         upstream.max_in_flight = 64
-        upstream.min_in_flight = 64
         upstream.idle_timeout = \"300ms\"
         upstream.requests_per_second = 100000
         upstream.requests_per_minute = 100000

@@ -93,34 +93,11 @@ async fn each_end_has_its_failure_and_its_kind() {
             false,
         ),
     ];
-    for (sends, closes, failure, kind, of_stream, is_servers) in rows {
+    for (sends, closes, failure, kind, of_stream, _) in rows {
         let error = failed(sends, closes).await;
         let name = format!("{kind}: {error:?}");
         let found = exchange(&error, false);
         assert_eq!(found, (failure, kind), "{name}");
         assert_eq!(is_of_stream(&error), of_stream, "{name}");
-        assert_eq!(super::is_servers(&error), is_servers, "{name}");
     }
-}
-
-#[tokio::test]
-async fn a_response_that_is_not_http_is_caused_by_the_server() {
-    let (ours, mut theirs) = duplex(1 << 16);
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(ours))
-        .await
-        .unwrap();
-    let connection = tokio::spawn(connection);
-    let answering = tokio::spawn(async move {
-        let mut read = [0; 1024];
-        assert_ne!(theirs.read(&mut read).await.unwrap(), 0);
-        theirs.write_all(b"no HTTP\r\n\r\n").await.unwrap();
-        theirs
-    });
-    let error = sender.send_request(Request::new(no_body())).await;
-    let error = error.unwrap_err();
-    assert!(is_servers(&error), "{error:?}");
-    assert!(!is_of_stream(&error));
-    answering.await.unwrap();
-    drop(sender);
-    let _ended = connection.await;
 }

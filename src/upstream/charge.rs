@@ -1,0 +1,163 @@
+//! One request against the budget of a key, and what its answer means for the key.
+//!
+//! A request counts from its [`Charge`] on. One that was never sent is taken back; any
+//! other counts until a window after its answer's head, or after its end if none came.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderValue, StatusCode};
+
+use super::admission::Denied;
+use super::admission::limit_report::{LimitReport, ReportedLimit};
+use super::budget::Taken;
+use super::endpoint::Host;
+use super::key::Key;
+use super::keys::{Keys, PooledKey};
+use crate::log_writer::LogInterval;
+use crate::units;
+
+/// One request against the budget of a key, until this is dropped.
+pub(crate) struct Charge {
+    keys: Arc<Keys>,
+    pooled: Arc<PooledKey>,
+    host: Host,
+    taken: Taken,
+    state: ChargeState,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ChargeState {
+    Taken,
+    Sent,
+    Ended,
+}
+
+impl Charge {
+    pub(super) fn take(
+        keys: &Arc<Keys>,
+        pooled: &Arc<PooledKey>,
+        host: &Host,
+        is_probe: bool,
+    ) -> Result<Self, Denied> {
+        let taken = pooled.key.take(host, is_probe, keys.clock.now())?;
+        Ok(Self {
+            keys: keys.clone(),
+            pooled: pooled.clone(),
+            host: host.clone(),
+            taken,
+            state: ChargeState::Taken,
+        })
+    }
+
+    /// One more request with the same key to the same host, as urgent as a probe.
+    ///
+    /// # Errors
+    /// Why none can be sent now.
+    pub(crate) fn again(&self) -> Result<Self, Denied> {
+        Self::take(&self.keys, &self.pooled, &self.host, true)
+    }
+
+    /// The key, as the value of the request's field.
+    pub(crate) fn header(&self) -> Option<&HeaderValue> {
+        self.pooled.api.as_ref().map(|api| &api.value)
+    }
+
+    /// The name of the key.
+    pub(crate) fn name(&self) -> &str {
+        self.pooled.name()
+    }
+
+    pub(super) fn key(&self) -> &Key {
+        &self.pooled.key
+    }
+
+    pub(super) fn host(&self) -> &Host {
+        &self.host
+    }
+
+    /// The request is about to be sent.
+    pub(crate) fn mark_sent(&mut self) {
+        self.state = ChargeState::Sent;
+    }
+
+    /// The request was not sent after all.
+    pub(crate) fn mark_unsent(&mut self) {
+        self.state = ChargeState::Taken;
+    }
+
+    /// Counts the end of the request, if it has not ended.
+    pub(crate) fn end(&mut self) {
+        let (key, now) = (&self.pooled.key, self.keys.clock.now());
+        match std::mem::replace(&mut self.state, ChargeState::Ended) {
+            ChargeState::Ended => return,
+            ChargeState::Sent => key.end(&self.host, now),
+            ChargeState::Taken => key.cancel(&self.host),
+        }
+        self.keys.queue.wake();
+        key.wake_others(&self.keys.queue);
+    }
+
+    /// Applies the limits that the answer reports.
+    pub(crate) fn apply_report(&self, report: &LimitReport) {
+        let now = self.keys.clock.now();
+        let limits = report.limits.iter();
+        // A refusal says until when the host accepts nothing.
+        let (empty, limits): (Vec<ReportedLimit>, Vec<ReportedLimit>) =
+            limits.partition(|limit| report.refuses_key && limit.remaining == 0);
+        self.key().apply_report(&limits, self.taken, now);
+        if let Some(pause) = empty.iter().map(|limit| limit.valid_for).max() {
+            self.start_cooldown(pause);
+        }
+    }
+
+    /// The host accepts no requests with the key for this time.
+    pub(crate) fn start_cooldown(&self, time: Duration) {
+        let now = self.keys.clock.now();
+        self.key().cool_down(&self.host, now + time);
+    }
+
+    /// The host has accepted the key.
+    pub(crate) fn mark_accepted(&self) {
+        if self.key().accept(&self.host, self.taken) {
+            tracing::info!(
+                upstream = &*self.keys.upstream,
+                key = self.name(),
+                host = &*self.host,
+                "the API key is in service again"
+            );
+        }
+    }
+
+    /// A status path has refused the key.
+    pub(crate) fn mark_refused(&self, status: StatusCode) {
+        let now = self.keys.clock.now();
+        if self.pooled.api.is_none() {
+            if self.keys.keyless_refused.is_due(LogInterval::MINUTE, now) {
+                tracing::error!(
+                    upstream = &*self.keys.upstream,
+                    host = &*self.host,
+                    %status,
+                    "the upstream refuses requests without an API key: set ORDGATE_API_KEYS or upstream.api_keys_file; this is logged again a minute later at the earliest"
+                );
+            }
+            return;
+        }
+        if let Some(pause) = self.key().set_aside(&self.host, status, self.taken, now) {
+            tracing::error!(
+                upstream = &*self.keys.upstream,
+                key = self.name(),
+                host = &*self.host,
+                %status,
+                "the upstream refuses an API key; it is in quarantine at this host, and is tried again after {}: check ORDGATE_API_KEYS or upstream.api_keys_file",
+                units::format(pause)
+            );
+        }
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
