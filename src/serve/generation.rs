@@ -12,6 +12,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use aws_lc_rs::rand::{SecureRandom, SystemRandom};
 use bytes::Bytes;

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::admission::Denied;
 use super::admission::queue::{ClientSlot, NotAdmitted};
 use super::charge::Charge;
@@ -25,9 +27,10 @@ impl Upstream {
         span.set("ordgate.upstream", || self.name().to_owned());
         span.set("ordgate.priority", || priority.priority.name());
         let mut step = StepTimer::begin(UpstreamStep::Queue, &self.clock);
-        let admitted = self
-            .queue
-            .admit(priority, max_wait, |slot| {
+        let deadline = Instant::now() + max_wait;
+        let admitted = loop {
+            let max_wait = deadline.saturating_duration_since(Instant::now());
+            let admitted = self.queue.admit(priority, max_wait, |slot| {
                 let admitted = self.try_admit_in(slot, priority, attempts);
                 if let Err(NotAdmitted { denied, .. }) = &admitted {
                     // At the head of the queue it waits for this alone.
@@ -37,8 +40,17 @@ impl Upstream {
                     });
                 }
                 admitted
-            })
-            .await;
+            });
+            match admitted.await {
+                Err(denied) => break Err(denied),
+                Ok((permit, mut charge)) => match charge.ready().await {
+                    Ok(()) => break Ok((permit, charge)),
+                    // The pool of the replicas has none: it waits again.
+                    Err(denied) if !denied.may_end_before(deadline) => break Err(denied),
+                    Err(_) => {}
+                },
+            }
+        };
         drop(step);
         admitted.map_err(|denied| {
             self.counters.count_denied(denied);

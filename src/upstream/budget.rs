@@ -20,7 +20,6 @@
 //! soon, whichever client is next. Probes of the tip are not paced, and a part of the
 //! budget is kept for them.
 
-use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::admission::limit_report::ReportedLimit;
@@ -28,6 +27,7 @@ use super::admission::{Rate, Rates};
 use super::reported::{ReportContext, ReportedLimits};
 use super::window::Window;
 use crate::clock::Moment;
+use crate::shared::permits;
 
 /// How long a request counts against the second after its end: 5 ms longer than a
 /// second. This process reads its clock after the answer has arrived and before the
@@ -78,16 +78,27 @@ impl Taken {
     }
 }
 
-impl Limits {
-    /// The part of these rates of each of so many replicas: one request at least.
-    pub(crate) fn part(rates: Rates, replicas: NonZeroU32) -> Self {
-        let part = |rate: Rate| rate.limit().map(|limit| (limit / replicas).max(1) as usize);
+impl From<Rates> for Limits {
+    fn from(rates: Rates) -> Self {
+        let limit = |rate: Rate| rate.limit().map(|limit| limit as usize);
         Self {
-            per_minute: part(rates.per_minute),
-            per_second: part(rates.per_second),
+            per_minute: limit(rates.per_minute),
+            per_second: limit(rates.per_second),
         }
     }
+}
 
+impl From<permits::Limits> for Limits {
+    fn from(limits: permits::Limits) -> Self {
+        let limit = |limit: Option<u32>| limit.map(|limit| limit as usize);
+        Self {
+            per_minute: limit(limits.per_minute),
+            per_second: limit(limits.per_second),
+        }
+    }
+}
+
+impl Limits {
     /// The smaller of the two.
     pub(crate) fn least(self) -> Option<usize> {
         [self.per_minute, self.per_second]
@@ -133,10 +144,10 @@ impl Budget {
         }
     }
 
-    /// Any number of requests may have ended before this moment.
-    pub(crate) fn block_after(&mut self, moment: Moment) {
-        self.minute.block_after(moment);
-        self.second.block_after(moment);
+    /// No request can be taken before this moment, where there is a limit.
+    pub(crate) fn block_until(&mut self, moment: Moment) {
+        self.minute.block_until(moment);
+        self.second.block_until(moment);
     }
 
     /// How long no request can be taken, since it is not known what was spent before the

@@ -12,9 +12,11 @@ use super::admission::Denied;
 use super::admission::limit_report::{LimitReport, ReportedLimit};
 use super::budget::Taken;
 use super::endpoint::Host;
-use super::key::Key;
+use super::key::{Key, Part};
 use super::keys::{Keys, PooledKey};
 use crate::log_writer::LogInterval;
+use crate::shared::permits::{self, PoolPermit};
+use crate::state::SpentId;
 use crate::units;
 
 /// One request against the budget of a key, until this is dropped.
@@ -23,6 +25,11 @@ pub(crate) struct Charge {
     pooled: Arc<PooledKey>,
     host: Host,
     taken: Taken,
+    part: Part,
+    /// Its record for the next process.
+    spent: Option<SpentId>,
+    /// Its permit of the pool.
+    permit: Option<PoolPermit>,
     state: ChargeState,
 }
 
@@ -40,12 +47,15 @@ impl Charge {
         host: &Host,
         is_probe: bool,
     ) -> Result<Self, Denied> {
-        let taken = pooled.key.take(host, is_probe, keys.clock.now())?;
+        let (taken, part) = pooled.key.take(host, is_probe, keys.clock.now())?;
         Ok(Self {
             keys: keys.clone(),
             pooled: pooled.clone(),
             host: host.clone(),
             taken,
+            part,
+            spent: None,
+            permit: None,
             state: ChargeState::Taken,
         })
     }
@@ -56,6 +66,44 @@ impl Charge {
     /// Why none can be sent now.
     pub(crate) fn again(&self) -> Result<Self, Denied> {
         Self::take(&self.keys, &self.pooled, &self.host, true)
+    }
+
+    /// Records for the next process what the request spends, and takes a permit if it is
+    /// charged to the pool. Only then may it be sent, and at once: see
+    /// [`is_usable`](Self::is_usable).
+    ///
+    /// # Errors
+    /// If the pool has none.
+    pub(crate) async fn ready(&mut self) -> Result<(), Denied> {
+        let (key, now) = (&self.pooled.key, self.keys.clock.now());
+        if key.limits().least().is_some() {
+            self.spent = Some(self.keys.budgets().spent.begin(key.digest).await);
+        }
+        let pool = key.pool(&self.host).filter(|_| self.part == Part::Pool);
+        let Some((permits, pool_key, limits)) = pool else {
+            return Ok(());
+        };
+        let wait = match permits.take(&pool_key, limits, key.cooldown(&self.host, now)).await {
+            Ok(permit) => {
+                self.permit = Some(permit);
+                return Ok(());
+            }
+            Err(permits::Denied::Resting { rest }) => {
+                key.cool_down(&self.host, now + rest);
+                return Err(Denied::SpentFor(rest));
+            }
+            Err(permits::Denied::Spent { retry_after: wait }) => wait,
+            Err(permits::Denied::Closed { opens_in: wait }) => wait,
+            // The engine has a breaker of its own.
+            Err(permits::Denied::Absent) => Duration::from_secs(1),
+        };
+        key.pool_spent(now + wait);
+        Err(Denied::SpentFor(wait))
+    }
+
+    /// Whether its permit of the pool, if it has one, is not too old to send the request.
+    pub(crate) fn is_usable(&self) -> bool {
+        self.permit.as_ref().is_none_or(PoolPermit::is_usable)
     }
 
     /// The key, as the value of the request's field.
@@ -89,10 +137,19 @@ impl Charge {
     /// Counts the end of the request, if it has not ended.
     pub(crate) fn end(&mut self) {
         let (key, now) = (&self.pooled.key, self.keys.clock.now());
+        let (spent, id, permit) = (&self.keys.budgets().spent, self.spent, self.permit.take());
         match std::mem::replace(&mut self.state, ChargeState::Ended) {
             ChargeState::Ended => return,
-            ChargeState::Sent => key.end(&self.host, now),
-            ChargeState::Taken => key.cancel(&self.host),
+            ChargeState::Sent => {
+                key.end(&self.host, self.part, now);
+                id.inspect(|id| spent.end(*id));
+                permit.map(|permit| permit.answered(key.cooldown(&self.host, now)));
+            }
+            ChargeState::Taken => {
+                key.cancel(&self.host, self.part);
+                id.inspect(|id| spent.cancel(*id));
+                permit.map(PoolPermit::never_written);
+            }
         }
         self.keys.queue.wake();
         key.wake_others(&self.keys.queue);
@@ -115,6 +172,12 @@ impl Charge {
     pub(crate) fn start_cooldown(&self, time: Duration) {
         let now = self.keys.clock.now();
         self.key().cool_down(&self.host, now + time);
+        // One of the pool tells the other replicas when it ends.
+        if self.permit.is_none()
+            && let Some((permits, pool_key, _)) = self.key().pool(&self.host)
+        {
+            permits.rest(&pool_key, time);
+        }
     }
 
     /// The host has accepted the key.

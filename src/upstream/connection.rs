@@ -114,6 +114,12 @@ enum ConnectionActivity {
 }
 
 impl Connection {
+    /// Whether both are the same connection.
+    #[cfg(test)]
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// Records that a response has begun.
     pub(crate) fn answered(&self) {
         self.0.answered.store(self.0.age(), Relaxed);

@@ -25,7 +25,7 @@ pub(crate) const LINGER: Duration = Duration::from_secs(120);
 pub(crate) type Exchanged = (Result<Response<Incoming>, Error>, Charge);
 
 /// Sends a request and waits for the head of its answer for `patience`; `None` if none has
-/// come by then.
+/// come by then, or its permit is too old.
 pub(crate) async fn exchange(
     sent: ResponseFuture,
     mut charge: Charge,
@@ -33,6 +33,9 @@ pub(crate) async fn exchange(
     patience: Duration,
 ) -> Option<Exchanged> {
     let (to, head) = oneshot::channel();
+    if !charge.is_usable() {
+        return None;
+    }
     charge.mark_sent();
     tokio::spawn(async move {
         let Ok(head) = timeout(LINGER, sent).await else {
@@ -49,4 +52,57 @@ pub(crate) async fn exchange(
         let _ = to.send((head, charge));
     });
     timeout(patience, head).await.ok()?.ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+    use hyper_util::client::legacy::Client;
+    use hyper_util::rt::TokioExecutor;
+    use tokio::net::TcpListener;
+    use tokio::time::{advance, sleep};
+
+    use super::*;
+    use crate::clock::Clock;
+    use crate::upstream::Priority;
+    use crate::upstream::client::{RequestBody, no_body};
+    use crate::upstream::key::tests::keys;
+
+    /// A server that never answers: the request counts after its client has gone, and two
+    /// minutes at most.
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_nobody_waits_for_counts_for_two_minutes() {
+        let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/", server.local_addr().unwrap());
+        let client: Client<_, RequestBody> = Client::builder(TokioExecutor::new()).build_http();
+        let clock = Clock::manual();
+        let keys = keys("a-key", 1, 1, &clock);
+        let charge = keys.take(Priority::Miss).unwrap();
+        let sent = client.request(Request::get(url).body(no_body()).unwrap());
+        let patience = Duration::from_secs(60);
+        assert!(exchange(sent, charge, None, patience).await.is_none());
+        let window = Duration::from_secs(61);
+        for (seconds, left) in [(59, 0), (2, 1)] {
+            advance(Duration::from_secs(seconds)).await;
+            sleep(Duration::from_millis(1)).await;
+            clock.advance(window);
+            assert_eq!(keys.snapshots()[0].remaining, Some(left), "{seconds}");
+        }
+    }
+
+    /// A connection that cannot be made costs nothing.
+    #[tokio::test]
+    async fn a_request_that_was_not_sent_does_not_count() {
+        let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/", server.local_addr().unwrap());
+        drop(server);
+        let client: Client<_, RequestBody> = Client::builder(TokioExecutor::new()).build_http();
+        let keys = keys("a-key", 1, 1, &Clock::manual());
+        let charge = keys.take(Priority::Miss).unwrap();
+        let sent = client.request(Request::get(url).body(no_body()).unwrap());
+        let exchanged = exchange(sent, charge, None, Duration::from_secs(60)).await;
+        assert!(matches!(exchanged, Some((Err(_), _))));
+        drop(exchanged);
+        assert_eq!(keys.snapshots()[0].remaining, Some(1));
+    }
 }

@@ -9,14 +9,18 @@
 //! Requests without a key have a `Key` without a value for each upstream: it has no
 //! limits, but for what its server reports.
 //!
+//! Replicas divide each budget ([`Shared::split`]). With an engine, a request is charged to
+//! this replica's floor or, if that is spent, to the pool of all replicas, and stays there;
+//! the windows of the whole budget count both.
+//!
 //! Where a key goes to several hosts, one that does not answer leaves a quarter of what
 //! may be in flight for the others.
 
-use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
+use aws_lc_rs::hmac;
 use http::{HeaderValue, StatusCode};
 
 use super::admission::limit_report::ReportedLimit;
@@ -25,6 +29,9 @@ use super::admission::{Denied, Rates};
 use super::budget::{Budget, Limits, Taken};
 use super::endpoint::Host;
 use crate::clock::Moment;
+use crate::shared::Shared;
+use crate::shared::permits::{self, Permits, PoolKey};
+use crate::state::{Earlier, KeyDigest, Spent};
 use crate::sync::lock;
 
 /// How long a key is set aside at first; each refusal after that doubles it.
@@ -38,16 +45,21 @@ const TRIAL: Duration = Duration::from_secs(60);
 pub(crate) struct Budgets {
     keys: Mutex<Vec<Arc<Key>>>,
     next_user: AtomicU64,
-    /// How many replicas divide each budget.
-    replicas: NonZeroU32,
-    /// Before when it is not known what the keys have spent, and why.
-    unknown_before: Option<(Moment, &'static str)>,
+    /// What replicas share, if there are several.
+    shared: Option<Arc<Shared>>,
+    /// What is kept for the next process.
+    pub(super) spent: Spent,
 }
+
+/// Why it is not known what was spent before the start.
+const UNKNOWN: &str = "spent.db cannot be read, or is of another boot of the machine";
 
 /// A key of the provider.
 pub(crate) struct Key {
     value: Option<HeaderValue>,
-    replicas: NonZeroU32,
+    /// Its name in `spent.db` and in the engine, from which nothing can be learned of it.
+    pub(super) digest: KeyDigest,
+    shared: Option<Arc<Shared>>,
     state: Mutex<KeyState>,
     /// The last check of a refusal. The lock is held during a check.
     pub(crate) last_check: tokio::sync::Mutex<Option<LastCheck>>,
@@ -60,8 +72,25 @@ pub(crate) struct LastCheck {
     pub(crate) is_refused: bool,
 }
 
+/// What a request is charged to, beside the windows of the whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// Nothing else.
+    Own,
+    /// The floor of this replica.
+    Floor,
+    /// The pool of all replicas.
+    Pool,
+}
+
 struct KeyState {
     budget: Budget,
+    /// What earlier processes have spent, for the floor; and until when that is not known.
+    earlier: (Vec<Moment>, Moment),
+    /// With an engine: the floor of this replica, and the limits of the pool.
+    floor: Option<(Budget, permits::Limits)>,
+    /// Until when the pool has nothing.
+    pool_spent_until: Moment,
     users: Vec<User>,
     hosts: Vec<KeyAtHost>,
     has_several_hosts: bool,
@@ -123,19 +152,14 @@ pub(crate) struct KeySnapshotAtHost {
 }
 
 impl Budgets {
-    /// No keys; each of so many replicas has an equal part of their budgets.
-    pub(crate) fn new(replicas: Option<NonZeroU32>) -> Self {
+    /// No keys. What they spend is kept in `spent`.
+    pub(crate) fn new(shared: Option<Arc<Shared>>, spent: Spent) -> Self {
         Self {
             keys: Mutex::default(),
             next_user: AtomicU64::new(0),
-            replicas: replicas.unwrap_or(NonZeroU32::MIN),
-            unknown_before: None,
+            shared,
+            spent,
         }
-    }
-
-    /// How many replicas divide each budget.
-    pub(crate) fn replicas(&self) -> u32 {
-        self.replicas.get()
     }
 
     /// The number of the next user of keys.
@@ -149,10 +173,8 @@ impl Budgets {
         keys.retain(|key| Arc::strong_count(key) > 1 || key.state().matters(now));
         let known = keys.iter().find(|key| key.value.as_ref() == Some(value));
         known.cloned().unwrap_or_else(|| {
-            let key = Arc::new(Key::new(Some(value.clone()), self.replicas));
-            if let Some((moment, _)) = self.unknown_before {
-                key.state().budget.block_after(moment);
-            }
+            let key = Arc::new(Key::new(Some(value.clone()), self.shared.clone()));
+            key.count_earlier(&self.spent.earlier(&key.digest), now);
             keys.push(key.clone());
             key
         })
@@ -161,22 +183,25 @@ impl Budgets {
     /// For how long and why keys with a limit are not used, because what they have spent
     /// before the start is not known.
     pub(crate) fn unknown(&self, now: Moment) -> Option<(Duration, &'static str)> {
-        let (_, why) = self.unknown_before?;
         let keys = lock(&self.keys);
         let each = keys.iter().map(|key| key.state().budget.blocked_for(now));
         let wait = each.max().filter(|wait| !wait.is_zero())?;
-        Some((wait, why))
+        Some((wait, UNKNOWN))
     }
 }
 
 impl Key {
     /// An unused key; `None` for requests without one.
-    pub(crate) fn new(value: Option<HeaderValue>, replicas: NonZeroU32) -> Self {
+    pub(crate) fn new(value: Option<HeaderValue>, shared: Option<Arc<Shared>>) -> Self {
         Self {
+            digest: value.as_ref().map(digest).unwrap_or_default(),
             value,
-            replicas,
+            shared,
             state: Mutex::new(KeyState {
                 budget: Budget::new(),
+                earlier: Default::default(),
+                floor: None,
+                pool_spent_until: Moment::default(),
                 users: Vec::new(),
                 hosts: Vec::new(),
                 has_several_hosts: false,
@@ -185,19 +210,29 @@ impl Key {
         }
     }
 
+    /// Counts what earlier processes have spent.
+    fn count_earlier(&self, earlier: &Earlier, now: Moment) {
+        let ended = earlier.ages.iter().map(|age| now.before(*age));
+        let ended: Vec<_> = ended.collect();
+        let mut state = self.state();
+        state.budget.count_earlier(&ended);
+        state.budget.block_until(now + earlier.unknown_for);
+        state.earlier = (ended, now + earlier.unknown_for);
+    }
+
     /// From now on an upstream uses the key like this.
     pub(crate) fn join(&self, user: User, now: Moment) {
         let mut state = self.state();
         state.users.retain(|known| known.number != user.number);
         state.users.push(user);
-        state.apply_users(self.replicas, now);
+        state.apply_users(self.shared.as_deref(), now);
     }
 
     /// An upstream no longer uses the key, except for requests that were admitted.
     pub(crate) fn leave(&self, number: u64, now: Moment) {
         let mut state = self.state();
         state.users.retain(|known| known.number != number);
-        state.apply_users(self.replicas, now);
+        state.apply_users(self.shared.as_deref(), now);
     }
 
     /// Sets the tip probes a minute of an upstream that uses the key.
@@ -207,7 +242,7 @@ impl Key {
         if let Some(user) = users.find(|known| known.number == number) {
             user.probes = probes;
         }
-        state.apply_users(self.replicas, now);
+        state.apply_users(self.shared.as_deref(), now);
     }
 
     /// Takes a request to a host. [`end`](Self::end) or [`cancel`](Self::cancel) must
@@ -215,7 +250,12 @@ impl Key {
     ///
     /// # Errors
     /// Why none can be sent now.
-    pub(crate) fn take(&self, host: &Host, is_probe: bool, now: Moment) -> Result<Taken, Denied> {
+    pub(crate) fn take(
+        &self,
+        host: &Host,
+        is_probe: bool,
+        now: Moment,
+    ) -> Result<(Taken, Part), Denied> {
         let mut state = self.state();
         if let Some(denied) = state.denied(host, is_probe, now) {
             return Err(denied);
@@ -226,7 +266,12 @@ impl Key {
         if let Some(aside) = &mut at_host.set_aside {
             aside.until = now + TRIAL;
         }
-        Ok(taken)
+        let part = match &mut state.floor {
+            None => Part::Own,
+            Some((floor, _)) if floor.take(now, true).is_ok() => Part::Floor,
+            Some(_) => Part::Pool,
+        };
+        Ok((taken, part))
     }
 
     /// Why no request can be sent to a host now; `None` where one can.
@@ -254,17 +299,47 @@ impl Key {
     }
 
     /// Counts the end of a request.
-    pub(crate) fn end(&self, host: &Host, now: Moment) {
+    pub(crate) fn end(&self, host: &Host, part: Part, now: Moment) {
         let mut state = self.state();
         state.budget.end(now);
+        if let Some((floor, _)) = state.floor.as_mut().filter(|_| part == Part::Floor) {
+            floor.end(now);
+        }
         state.at(host).in_flight -= 1;
     }
 
     /// Takes back a request that was never sent.
-    pub(crate) fn cancel(&self, host: &Host) {
+    pub(crate) fn cancel(&self, host: &Host, part: Part) {
         let mut state = self.state();
         state.budget.cancel();
+        if let Some((floor, _)) = state.floor.as_mut().filter(|_| part == Part::Floor) {
+            floor.cancel();
+        }
         state.at(host).in_flight -= 1;
+    }
+
+    /// The pool that replicas share, and its limits.
+    pub(super) fn pool(&self, host: &Host) -> Option<(&Arc<Permits>, PoolKey, permits::Limits)> {
+        let permits = &self.shared.as_ref()?.permits;
+        let (_, limits) = self.state().floor.as_ref().map(|(_, pool)| ((), *pool))?;
+        let digest: String = self.digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        let key = PoolKey {
+            digest: digest.into(),
+            host: (**host).into(),
+        };
+        Some((permits, key, limits))
+    }
+
+    /// The pool has nothing until a moment.
+    pub(crate) fn pool_spent(&self, until: Moment) {
+        self.state().pool_spent_until = until;
+    }
+
+    /// How long a host has asked for a pause.
+    pub(crate) fn cooldown(&self, host: &Host, now: Moment) -> Duration {
+        let state = self.state();
+        let at_host = state.known_at(host);
+        at_host.map_or(Duration::ZERO, |at_host| at_host.cooldown_until.since(now))
     }
 
     /// Applies the limits in the answer to a request that has not ended yet.
@@ -369,10 +444,19 @@ impl Key {
     }
 }
 
+/// The digest of a key. The key itself is the key of the digest: any other secret could be
+/// changed, and would split the budget in two.
+fn digest(value: &HeaderValue) -> KeyDigest {
+    let key = hmac::Key::new(hmac::HMAC_SHA256, value.as_bytes());
+    let mut digest = KeyDigest::default();
+    digest.copy_from_slice(hmac::sign(&key, b"ordgate budget").as_ref());
+    digest
+}
+
 impl KeyState {
     /// Applies the strictest of the limits, and the probes of all. Where nobody uses the
     /// key, the last limits stay in force.
-    fn apply_users(&mut self, replicas: NonZeroU32, now: Moment) {
+    fn apply_users(&mut self, shared: Option<&Shared>, now: Moment) {
         let rates = self.users.iter().map(|user| user.rates);
         if let Some(rates) = rates.reduce(Rates::stricter) {
             let probes = self.users.iter().map(|user| user.probes);
@@ -388,8 +472,43 @@ impl KeyState {
             .retain(|at_host| at_host.matters(now) || hosts.contains(&&at_host.host));
     }
 
+    /// Sets the limits. Without an engine, this replica has its part; with one, its floor
+    /// and permits of the pool, together no more than the whole.
+    fn set_limits(&mut self, rates: Rates, probes: u32, shared: Option<&Shared>) {
+        let Some(shared) = shared else {
+            self.budget.set_limits(rates.into(), probes);
+            return;
+        };
+        let split = shared.split(permits::Limits {
+            per_minute: rates.per_minute.limit(),
+            per_second: rates.per_second.limit(),
+        });
+        let pool = [split.pool.per_minute, split.pool.per_second];
+        if pool.contains(&Some(0)) && self.floor.is_none() {
+            self.budget.set_limits(split.floor.into(), probes);
+            return;
+        }
+        self.budget.set_limits(rates.into(), probes);
+        let (ended, unknown_until) = &self.earlier;
+        let (floor, pool) = self.floor.get_or_insert_with(|| {
+            let mut floor = Budget::new();
+            floor.count_earlier(ended);
+            floor.block_until(*unknown_until);
+            (floor, split.pool)
+        });
+        floor.set_limits(split.floor.into(), 0);
+        *pool = split.pool;
+    }
+
+    /// How long neither the floor nor the pool has anything.
+    fn parts_wait(&mut self, now: Moment) -> Option<Duration> {
+        let (floor, _) = self.floor.as_mut()?;
+        let pool = self.pool_spent_until.since(now);
+        Some(floor.wait(now, true)?.min(pool)).filter(|wait| !wait.is_zero())
+    }
+
     fn denied(&mut self, host: &Host, is_probe: bool, now: Moment) -> Option<Denied> {
-        let spent = self.budget.wait(now, is_probe);
+        let spent = self.budget.wait(now, is_probe).max(self.parts_wait(now));
         let at_host = self.known_at(host);
         if let Some(aside) = at_host.and_then(|at_host| at_host.set_aside)
             && aside.until > now
@@ -486,4 +605,4 @@ impl KeySnapshotAtHost {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -102,6 +102,8 @@ impl Upstream {
                 Err(_) => return None,
             }
         };
+        let mut charge = charge;
+        charge.ready().await.ok()?;
         // Like a probe of the tip it takes no slot.
         let mut permit = endpoint.admit(Priority::Probe).ok()?;
         // Stays empty: a refusal by a status path sets the key aside.

@@ -4,7 +4,6 @@
 //! header ([`ApiKey`]).
 
 use std::cmp::Reverse;
-use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
@@ -86,7 +85,7 @@ impl Keys {
             number: budgets.next_user(),
             pool: RwLock::default(),
             budgets,
-            keyless: Arc::new(Key::new(None, NonZeroU32::MIN)),
+            keyless: Arc::new(Key::new(None, None)),
             clock,
             queue,
             probes: AtomicU32::new(0),
@@ -179,7 +178,7 @@ impl Keys {
                 ..KeyPool::default()
             })),
             budgets: self.budgets.clone(),
-            keyless: Arc::new(Key::new(None, NonZeroU32::MIN)),
+            keyless: Arc::new(Key::new(None, None)),
             clock: self.clock.clone(),
             queue: self.queue.clone(),
             probes: AtomicU32::new(self.probes.load(Ordering::Relaxed)),

@@ -12,6 +12,7 @@ use super::key::Budgets;
 use super::keys::ApiKey;
 use super::{Settings, SetupError, Upstream, UpstreamClient};
 use crate::clock::Clock;
+use crate::state::Spent;
 use crate::upstream::client::resolver::Resolver;
 use crate::upstream::usage::Usage;
 
@@ -66,7 +67,7 @@ impl Upstreams {
             resolver,
             clock,
             substitute,
-            &Arc::new(Budgets::new(None)),
+            &Arc::new(Budgets::new(None, Spent::default())),
         )
     }
 

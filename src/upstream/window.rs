@@ -52,9 +52,9 @@ impl Window {
         }
     }
 
-    /// Any number of requests may have ended before this moment.
-    pub(crate) fn block_after(&mut self, moment: Moment) {
-        self.blocked_until = self.blocked_until.max(moment + self.span);
+    /// No request can be taken before this moment, where there is a limit.
+    pub(crate) fn block_until(&mut self, moment: Moment) {
+        self.blocked_until = self.blocked_until.max(moment);
     }
 
     /// How long no request can be taken, since it is not known which requests have ended.

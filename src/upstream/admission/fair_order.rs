@@ -315,7 +315,6 @@ impl FairOrder {
 
     /// Whether a client has used at most [`LIGHT`] of what the heaviest client has
     /// used.
-    #[cfg(test)]
     pub(crate) fn is_light(&self, client: Option<Client>) -> bool {
         self.usage(self.tracked(client)) <= self.highest_usage * LIGHT
     }

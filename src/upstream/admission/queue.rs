@@ -237,6 +237,12 @@ impl AdmissionQueue {
         state.wake(self.shared_slots());
     }
 
+    /// Whether a client has used little of the budget recently, so that the reserve
+    /// for light clients is available to it.
+    pub(crate) fn is_light(&self, client: Client) -> bool {
+        self.state().order.is_light(Some(client))
+    }
+
     /// Whether a client may have one more request in flight.
     pub(crate) fn may_take_slot(&self, client: Option<Client>) -> bool {
         self.state()

@@ -65,9 +65,10 @@ impl Upstream {
         }
         // It has waited in the queue before, and takes nobody's position there.
         if let NextAttempt::OtherEndpoint(_) | NextAttempt::Resend(_) = next
-            && let Ok(admitted) = self.try_admit(priority, attempts)
+            && let Ok((permit, mut charge)) = self.try_admit(priority, attempts)
+            && charge.ready().await.is_ok()
         {
-            return Some(admitted);
+            return Some((permit, charge));
         }
         let left = deadline.saturating_duration_since(Instant::now());
         let max_wait = self.settings.admission.queue_timeout.min(left);

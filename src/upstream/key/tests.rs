@@ -37,8 +37,20 @@ pub(super) fn keys_at(
     )
 }
 
-fn keys(list: &str, per_minute: u32, per_second: u32, clock: &Clock) -> Arc<Keys> {
-    let budgets = Arc::new(Budgets::new(None));
+/// So many replicas without an engine.
+pub(super) fn replicas(count: u32, clock: &Clock) -> Arc<Shared> {
+    let settings = crate::shared::Settings {
+        replicas: std::num::NonZeroU32::new(count).unwrap(),
+        engine: None,
+        prefix: String::new(),
+        timeout: Duration::from_secs(1),
+        fill_wait: Duration::from_secs(1),
+    };
+    Shared::new(settings, None, clock)
+}
+
+pub(crate) fn keys(list: &str, per_minute: u32, per_second: u32, clock: &Clock) -> Arc<Keys> {
+    let budgets = Arc::new(Budgets::new(None, Spent::default()));
     keys_at(
         list,
         (per_minute, per_second),
@@ -210,7 +222,7 @@ fn a_refused_key_is_set_aside_for_longer_each_time() {
 #[test]
 fn two_upstreams_with_one_key_have_one_budget_and_the_strictest_limits() {
     let clock = Clock::manual();
-    let budgets = Arc::new(Budgets::new(None));
+    let budgets = Arc::new(Budgets::new(None, Spent::default()));
     let new = |rates| keys_at("a", rates, &["http://server"], &budgets, &clock);
     let (one, other) = (new((3, 9)), new((9, 9)));
     assert!(send(one.take(Priority::Miss)).is_some() && send(other.take(Priority::Miss)).is_some());
@@ -234,11 +246,11 @@ fn two_upstreams_with_one_key_have_one_budget_and_the_strictest_limits() {
 #[test]
 fn replicas_divide_a_budget() {
     let clock = Clock::manual();
-    let budgets = Arc::new(Budgets::new(NonZeroU32::new(3)));
-    let keys = keys_at("a", (10, 2), &["http://server"], &budgets, &clock);
+    let budgets = Arc::new(Budgets::new(Some(replicas(3, &clock)), Spent::default()));
+    let keys = keys_at("a", (10, 5), &["http://server"], &budgets, &clock);
     assert_eq!(keys.snapshots()[0].per_minute, Some(3));
     assert!(send(keys.take(Priority::Probe)).is_some());
-    assert!(keys.take(Priority::Probe).is_err(), "one a second at least");
+    assert!(keys.take(Priority::Probe).is_err());
     clock.advance(Duration::from_millis(1_005));
     assert!(send(keys.take(Priority::Probe)).is_some());
 }
@@ -246,7 +258,7 @@ fn replicas_divide_a_budget() {
 #[test]
 fn a_silent_host_leaves_a_quarter_to_another() {
     let clock = Clock::manual();
-    let budgets = Arc::new(Budgets::new(None));
+    let budgets = Arc::new(Budgets::new(None, Spent::default()));
     let keys = keys_at(
         "a",
         (0, 20),
@@ -269,14 +281,19 @@ fn a_silent_host_leaves_a_quarter_to_another() {
 #[test]
 fn what_was_spent_before_the_start_may_be_unknown() {
     let clock = Clock::manual();
-    let budgets = Arc::new(Budgets {
-        unknown_before: Some((clock.now(), "a test")),
-        ..Budgets::new(None)
-    });
-    let keys = keys_at("a", (9, 9), &["http://server"], &budgets, &clock);
-    assert_eq!(keys.take(Priority::Probe).err(), Some(spent_for(60_050)));
-    assert_eq!(keys.unknown_because(), Some("a test"));
-    clock.advance(Duration::from_millis(60_050));
+    let keys = keys("a", 9, 9, &clock);
+    let budgets = keys.budgets();
+    let key = budgets.key(&HeaderValue::from_static("a"), clock.now());
+    let earlier = Earlier {
+        ages: vec![Duration::from_secs(50)],
+        unknown_for: Duration::from_secs(40),
+    };
+    key.count_earlier(&earlier, clock.now());
+    assert_eq!(keys.take(Priority::Probe).err(), Some(spent_for(40_000)));
+    let unknown = budgets.unknown(clock.now());
+    assert_eq!(unknown, Some((Duration::from_secs(40), UNKNOWN)));
+    assert_eq!(keys.unknown_because(), Some(UNKNOWN));
+    clock.advance(Duration::from_secs(40));
     assert!(keys.take(Priority::Probe).is_ok());
     assert_eq!(keys.unknown_because(), None);
 }

@@ -2,7 +2,7 @@
 
 use http::HeaderName;
 use proptest::option;
-use proptest::prelude::{ProptestConfig, Strategy, any, prop_assert, proptest};
+use proptest::prelude::{ProptestConfig, any, Strategy, prop_assert, proptest};
 
 use super::*;
 use crate::clock::Moment;

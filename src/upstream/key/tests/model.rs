@@ -6,8 +6,6 @@
 //! at most as many count as the bound then in force allows. Hence no window by the
 //! upstream's clock holds more than the loosest bound that was in force.
 
-use std::num::NonZeroU32;
-
 use proptest::collection::vec;
 use proptest::prelude::{Just, Strategy, any, prop_assert, prop_oneof, proptest};
 use proptest::test_runner::TestCaseError;
@@ -43,7 +41,7 @@ fn step() -> impl Strategy<Value = Step> {
     let rates = || {
         (
             prop_oneof![1 => Just(0), 9 => 4_u32..30],
-            prop_oneof![1 => Just(0), 9 => 1_u32..7],
+            prop_oneof![1 => Just(0), 9 => 2_u32..7],
         )
     };
     prop_oneof![
@@ -74,6 +72,7 @@ struct Model {
     clock: Clock,
     begun: Moment,
     budgets: Arc<Budgets>,
+    shared: Arc<Shared>,
     upstreams: [Option<(Arc<Keys>, u8, (u32, u32))>; UPSTREAMS],
     under_way: Vec<(usize, Charge)>,
     sent: Vec<Sent>,
@@ -90,9 +89,11 @@ fn list(bits: u8) -> String {
 impl Model {
     fn new(replicas: u32) -> Self {
         let clock = Clock::manual();
+        let shared = super::replicas(replicas, &clock);
         let mut model = Self {
             begun: clock.now(),
-            budgets: Arc::new(Budgets::new(NonZeroU32::new(replicas))),
+            budgets: Arc::new(Budgets::new(Some(shared.clone()), Spent::default())),
+            shared,
             clock,
             upstreams: Default::default(),
             under_way: Vec::new(),
@@ -138,16 +139,18 @@ impl Model {
                 Some((next, bits, rates))
             }
         };
-        let replicas = self.budgets.replicas();
         for key in 0..VALUES.len() {
             let users = self.upstreams.iter().flatten();
             let rates = users.filter(|(_, bits, _)| bits & 1 << key != 0);
             let rates = rates.map(|(.., rates)| Rates::of(rates.0, rates.1));
             // Without a user, the last bounds stay in force.
             if let Some(rates) = rates.reduce(Rates::stricter) {
-                let limits = Limits::part(rates, NonZeroU32::new(replicas).unwrap());
-                let limits = [limits.per_minute, limits.per_second];
-                self.bounds[key] = limits.map(|limit| limit.unwrap_or(usize::MAX));
+                let parts = self.shared.split(permits::Limits {
+                    per_minute: rates.per_minute.limit(),
+                    per_second: rates.per_second.limit(),
+                });
+                let limits = [parts.floor.per_minute, parts.floor.per_second];
+                self.bounds[key] = limits.map(|limit| limit.map_or(usize::MAX, |most| most as usize));
             }
         }
     }
