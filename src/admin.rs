@@ -71,8 +71,6 @@ pub struct Admin {
     pub listeners: Box<dyn Fn(SystemTime) -> Vec<BoundListener> + Send + Sync>,
     /// The number of worker threads.
     pub workers: usize,
-    /// The name of this replica, if there are several.
-    pub replica_name: Option<String>,
     /// The source of the configuration.
     pub config: String,
     /// When the process began to serve.
@@ -242,7 +240,7 @@ impl Admin {
                 tip.name, tip.upstream
             ));
         }
-        let unknown = gateway.upstreams.unknown_spending(gateway.clock.now());
+        let unknown = gateway.upstreams.budgets().unknown(gateway.clock.now());
         if let Some((waiting, reason)) = unknown {
             why.push_str(&format!(
                 "API keys with a limit a minute are not used for {} s more: what they had spent before the start is not known, since {reason}\n",
@@ -327,7 +325,7 @@ fn wrong_method(allow: &'static str) -> Response<Body> {
     response
 }
 
-/// Explains a URL, on another thread: it looks on the disk too.
+/// Explains a URL, on another thread: a long list takes a while.
 async fn explain_elsewhere(gateway: Arc<Gateway>, query: Option<&str>) -> Response<Body> {
     let query = query.map(str::to_owned);
     let explained = move || explain::answer(&gateway, query.as_deref());

@@ -131,25 +131,6 @@ impl Cache {
         )
     }
 
-    /// Decides what to do with a request for which the disk had a response.
-    pub(crate) fn decide_on(
-        &self,
-        stored: Arc<StoredResponse>,
-        policy: &Policy,
-        now: Moment,
-    ) -> Decision<JudgedResponse> {
-        let freshness = self.judge(&stored, now);
-        decide(
-            policy,
-            &RequestFacts::IGNORED,
-            || Ok(JudgedResponse { stored, freshness }),
-            |judged| Basis::Route {
-                freshness: judged.freshness,
-                is_answer: true,
-            },
-        )
-    }
-
     /// The response that is stored under a key, fresh or stale.
     #[inline]
     pub(crate) fn get(&self, key: &Key, now: Moment) -> Option<JudgedResponse> {

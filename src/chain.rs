@@ -14,10 +14,9 @@
 
 pub(crate) mod finality;
 mod freshness;
-mod kept;
 pub(crate) mod ledger;
 pub(crate) mod live_checks;
-mod replicas;
+mod seed;
 mod settings;
 mod stamp;
 mod tip;
@@ -29,13 +28,12 @@ use std::time::Duration;
 use crate::clock::Moment;
 use crate::pages::Hash;
 use crate::sync::lock;
-use finality::FinalitySettings;
+use finality::{FinalitySettings, is_deep};
 pub(crate) use freshness::Freshness;
-pub(crate) use ledger::TipMark;
 use ledger::{
     Epoch, ForkCheck, LedgerBounds, LedgerUpdate, Observation, ObservationResult, RequestStart,
 };
-pub(crate) use ledger::{KnownBlocks, KnownRun, MOST_RUNS};
+pub(crate) use seed::SeedState;
 pub(crate) use settings::STANDBYS_SELDOM;
 pub use settings::{Settings, TipSource};
 pub(crate) use stamp::ChainStamp;
@@ -178,33 +176,6 @@ impl Chain {
         tag: Option<&[u8]>,
         now: Moment,
     ) -> Option<LedgerUpdate> {
-        self.tip_at(tip)?.count_probe();
-        self.apply_followed(tip, start, sent, height, tag, now)
-    }
-
-    /// Whether a status that was requested at `start` by another replica may be from before
-    /// what is known here now.
-    pub(crate) fn is_overtaken(
-        &self,
-        tip: TipNumber,
-        start: RequestStart,
-        height: u32,
-        tag: Option<&[u8]>,
-    ) -> bool {
-        let tip = self.tip_at(tip);
-        tip.is_some_and(|tip| tip.ledger().is_overtaken(start, height, tag))
-    }
-
-    /// Applies a status that another replica has requested at `sent` or later.
-    pub(crate) fn apply_followed(
-        &self,
-        tip: TipNumber,
-        start: RequestStart,
-        sent: Moment,
-        height: Option<u32>,
-        tag: Option<&[u8]>,
-        now: Moment,
-    ) -> Option<LedgerUpdate> {
         let tip = self.tip_at(tip)?;
         let mut ledger = tip.ledger();
         if height.is_none() && !ledger.has_status() {
@@ -219,7 +190,6 @@ impl Chain {
         let update = ledger.status(start, height, tag, now);
         tip.publish(&ledger);
         if let Some(update) = update {
-            tip.note_orphaned(update.orphaned);
             tip.report_reorg(update.orphaned, update.epoch);
             tip.confirm(sent);
         }
@@ -231,8 +201,15 @@ impl Chain {
     /// A probe had no answer, or one without a tip.
     pub(crate) fn probe_failed(&self, tip: TipNumber, why: String) {
         if let Some(tip) = self.tip_at(tip) {
-            tip.count_probe();
             tip.fail(why);
+            tip.count_probe();
+        }
+    }
+
+    /// A probe has ended with a status.
+    pub(crate) fn count_probe(&self, tip: TipNumber) {
+        if let Some(tip) = self.tip_at(tip) {
+            tip.count_probe();
         }
     }
 
@@ -252,9 +229,6 @@ impl Chain {
         ledger.set_tip_lost(tip.lost_at(now));
         let result = ledger.observe(start, observation, now);
         tip.publish(&ledger);
-        if let ObservationResult::Applied(update) = result {
-            tip.note_orphaned(update.orphaned);
-        }
         drop(ledger);
         if let ObservationResult::Applied(update) = result {
             tip.report_reorg(update.orphaned, update.epoch);
@@ -284,7 +258,6 @@ impl Chain {
             ForkCheck::Orphaned(from) => Some(from),
             ForkCheck::At(_) | ForkCheck::None => None,
         };
-        tip.note_orphaned(orphaned);
         drop(ledger);
         tip.report_reorg(orphaned, epoch);
         check
@@ -309,8 +282,16 @@ impl Chain {
     /// that confirmed it; zero where one is due.
     pub(crate) fn until_next_probe(&self, tip: TipNumber, now: Moment) -> Duration {
         self.tip_at(tip).map_or(Duration::ZERO, |tip| {
-            (tip.confirmed() + tip.source.every).since(now)
+            (tip.confirmed() + tip.interval()).since(now)
         })
+    }
+
+    /// Sets the time from one status of a tip to the next, if it is longer than usual. A tip
+    /// is known for two of them.
+    pub(crate) fn set_tip_interval(&self, tip: TipNumber, interval: Duration) {
+        if let Some(tip) = self.tip_at(tip) {
+            tip.set_interval(interval);
+        }
     }
 
     /// Requests a probe of a tip before the next is due.
@@ -343,6 +324,16 @@ impl Chain {
         let tip = self.tip_at(tip)?.ledger().tip();
         tip.filter(|(_, certain)| *certain)
             .map(|(height, _)| height)
+    }
+
+    /// Whether all blocks up to a height are final by the tip that is known here.
+    pub(crate) fn is_final(&self, tip: TipNumber, highest: u32) -> bool {
+        is_deep(highest, self.tip_height(tip), self.finality.final_depth)
+    }
+
+    /// The present epoch of a tip, and what any process calls its tip, if that is certain.
+    pub(crate) fn tip_mark(&self, tip: TipNumber) -> Option<(Epoch, Vec<u8>)> {
+        self.tip_at(tip)?.ledger().tip_mark()
     }
 
     /// The present epoch of a tip.

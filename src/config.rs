@@ -44,8 +44,9 @@ pub use problem::{ConfigProblem, KeyPositions};
 pub use reference::{ReferenceKey, ReferenceTable, reference, reference_page};
 pub use schema::schema;
 pub use server::{AdminSettings, Runtime, ServerSettings};
-pub use shared::{ReplicaOverrides, ReplicaSettings, replica_count, replica_name};
+pub use shared::{ReplicaOverrides, ReplicaSettings, replica_count};
 pub use shipped::shipped_text;
+pub use state::StateSettings;
 use toml::de::{DeTable, DeValue};
 pub use upstream::{UrlOverrides, base_url, is_name as is_upstream_name, wrong_host};
 
@@ -56,8 +57,7 @@ use self::problem::{FileSpan, Path, Problems};
 use crate::fill::failure_backoff;
 use crate::identify::TrustedProxies;
 use crate::listener::ListenerSettings;
-use crate::route::{HeaderMode, RouteTable};
-use crate::shared::engine::server::EngineUrl;
+use crate::route::RouteTable;
 use crate::telemetry::otlp::CollectorSettings;
 use crate::trace::tracer;
 use crate::upstream::DEFAULT;
@@ -101,12 +101,9 @@ pub struct Config {
     /// A response field that takes precedence over `CDN-Cache-Control` (RFC 9213).
     pub targeted: Option<HeaderName>,
     /// What is kept on disk.
-    pub state: crate::state_dir::Settings,
+    pub state: StateSettings,
     /// What several replicas share, if there are several.
     pub shared: Option<ReplicaSettings>,
-    /// The engine that they share it through, if there is one. `shared.url_file` is read by
-    /// whoever reads the secrets.
-    pub engine: Option<EngineUrl>,
     /// Cache mode `chain`.
     pub chain: crate::chain::Settings,
     /// How each upstream is called; routes and tips have their numbers. Upstreams
@@ -217,14 +214,6 @@ impl Config {
             ),
             false => shipped_routes(&mut tips, &mut upstreams),
         };
-        for route in routes.routes() {
-            if route.headers == HeaderMode::All
-                && let Some(settings) = upstreams.get_mut(usize::from(route.upstream.number))
-            {
-                settings.passes_all = true;
-            }
-        }
-        let engine = shared.engine.clone();
         let shared = shared::settings(file.shared, &root.key("shared"), shared, &upstreams);
         let cache_at = file.cache.at_or(&nowhere).clone();
         let failure_backoff = file.cache.value.failures(&root.key("cache"), &cache_at);
@@ -251,7 +240,6 @@ impl Config {
             targeted: file.cache.value.targeted_field.value,
             state: file.state.settings(),
             shared,
-            engine,
             chain: crate::chain::Settings {
                 tips: tips.sources,
                 ..chain

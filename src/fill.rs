@@ -34,13 +34,14 @@ mod collapsed;
 mod content;
 pub mod failure_backoff;
 mod fork_search;
-mod from_disk;
-mod from_shared;
 mod ingest;
+mod kept;
 mod live_check;
 mod lookup;
+mod names;
 mod page;
 mod plan;
+mod purges;
 mod transaction;
 mod window_support;
 mod windows;
@@ -52,29 +53,28 @@ use crate::cache::encodings::Encodings;
 use crate::cache::etag::etag;
 use crate::cache::key::Key;
 use crate::cache::metadata::{ClientFreshness, Metadata};
-use crate::cache::policy::{Mode, Policy};
+use crate::cache::policy::Mode;
 use crate::cache::sequence::{CheckedSequence, PurgeSequence};
 use crate::cache::{Attached, Cache, StoredResponse};
 use crate::chain::Chain;
 use crate::clock::Clock;
 use crate::collapse::{Collapse, FetchError, Lead};
-use crate::disk::DiskSlot;
 use crate::log_writer::LogInterval;
 use crate::route::{Route, RouteTable};
-use crate::shared::{Shared, SharedTier};
 use crate::trace;
 use crate::trace::span::SpanKind;
 use crate::upstream::answer::Answer;
 use crate::upstream::{
     Failure, MissingRoutes, RequestPriority, TimedOut, UpstreamClient, Upstreams,
 };
-use collapsed::ExchangeFrom;
+use collapsed::Anew;
 use failure_backoff::FailureBackoff;
-pub(crate) use from_disk::FromDisk;
-use from_shared::HeldTicket;
+pub(crate) use kept::LowerTiers;
 use live_check::CheckKeys;
 pub(crate) use lookup::LookupKey;
+pub(crate) use names::StoredNames;
 pub(crate) use plan::Plan;
+pub(crate) use purges::{Purging, follow};
 use window_support::WindowSupport;
 use windows::List;
 
@@ -92,12 +92,8 @@ pub struct Fill {
     pub(crate) upstreams: Arc<Upstreams>,
     /// The clock.
     pub(crate) clock: Clock,
-    /// What is kept on disk, if anything.
-    pub(crate) disk: DiskSlot,
-    /// What replicas share through an engine, if there is one.
-    pub(crate) shared: Option<Arc<Shared>>,
-    /// What they keep for each other in it.
-    pub(crate) tier: Option<Arc<SharedTier>>,
+    /// Where responses are looked up that memory does not have.
+    pub(crate) lower: LowerTiers,
     /// Which routes' pages are cut from windows at present.
     window_support: WindowSupport,
     /// The keys that failed recently.
@@ -108,17 +104,6 @@ pub struct Fill {
     inconsistent_windows: LogInterval,
     /// The keys of live checks.
     check_keys: CheckKeys,
-}
-
-/// Where responses are looked up that memory does not have.
-#[derive(Default)]
-pub(crate) struct LowerTiers {
-    /// What is kept on disk, if anything.
-    pub(crate) disk: DiskSlot,
-    /// What replicas share through an engine, if there is one.
-    pub(crate) shared: Option<Arc<Shared>>,
-    /// What they keep for each other in it.
-    pub(crate) tier: Option<Arc<SharedTier>>,
 }
 
 /// What a leader gives to all who wait.
@@ -138,6 +123,11 @@ pub struct FillAnswer {
 pub(crate) enum AnswerSource {
     /// Stored responses, though it may have been cut from them only now.
     Memory,
+    /// The state directory.
+    Disk,
+    /// The state directory, of an earlier run of which it is not known yet whether its
+    /// blocks stand: it is stale.
+    Unconfirmed,
     /// Another replica, by way of the engine.
     Shared,
     /// An upstream request.
@@ -175,9 +165,7 @@ impl Fill {
             collapse: Collapse::new(),
             upstreams,
             clock,
-            disk: lower.disk,
-            shared: lower.shared,
-            tier: lower.tier,
+            lower,
         })
     }
 
@@ -204,9 +192,7 @@ impl Fill {
             collapse: self.collapse.clone(),
             upstreams,
             clock: self.clock.clone(),
-            disk: lower.disk,
-            shared: lower.shared,
-            tier: lower.tier,
+            lower,
         })
     }
 
@@ -229,9 +215,7 @@ impl Fill {
     pub(crate) fn longest_wait(&self, key: &Key) -> Duration {
         // The leader has deadlines of its own; the last second is for a leader whose
         // runtime has stopped.
-        let disk = self.disk.longest_wait();
-        let tier = self.tier.as_ref().map(|tier| tier.longest_wait());
-        let lower = disk + tier.unwrap_or_default();
+        let lower = self.lower.longest_wait();
         self.upstream_of(key).max_wait() + FIRST_PROBE * 2 + lower + Duration::from_secs(1)
     }
 
@@ -243,8 +227,7 @@ impl Fill {
 
     /// Requests a key from the upstream, for routes that neither store nor collapse.
     pub(crate) async fn fetch_unshared(&self, key: &Key, priority: RequestPriority) -> FillResult {
-        let ticket = HeldTicket::default();
-        let answer = trace::alone(self.send(key, priority, &ticket)).await?;
+        let answer = trace::alone(self.send(key, priority)).await?;
         let sequence = self.cache.store().sequence();
         Ok(FillAnswer {
             stored: Arc::new(self.prepare(answer, None, sequence)),
@@ -266,10 +249,8 @@ impl Fill {
             true => self.make_chain_answer(lead, key, route, priority).await,
             // Mode `override`: `off` is fetched unshared, and `respect` by `relay`.
             false => {
-                let ticket = HeldTicket::default();
-                let fetch = self.fetch_and_store(key, &route.cache, priority, &ticket);
-                self.share_or_fetch(key, route, priority, (&ticket, fetch))
-                    .await
+                let fetch = self.fetch_and_store(key, route, priority);
+                self.recall_or(key, route, fetch).await
             }
         }
     }
@@ -296,10 +277,9 @@ impl Fill {
         }
         if let Some(stored) = self.cut_transaction(key, route) {
             self.keep_encodings(key, &stored);
-            let sequence = self.cache.store().sequence();
             self.cache.store().insert(key.clone(), stored.clone());
-            // The index by which it was cut is not kept.
-            self.keep_on_disk(key, &stored, sequence);
+            // The index by which it was cut does not outlive the process.
+            self.keep(key, route, &stored);
             return Ok(FillAnswer { stored, from });
         }
         if self.are_pages_cut(key.route())
@@ -307,8 +287,7 @@ impl Fill {
         {
             return self.answer_page(lead, &list).await;
         }
-        self.exchange(lead, key, priority, ExchangeFrom::Anywhere)
-            .await
+        self.exchange(lead, key, priority, Anew::No).await
     }
 
     /// Requests a key from the upstream, and stores the answer for the lifetime of its
@@ -316,14 +295,16 @@ impl Fill {
     async fn fetch_and_store(
         &self,
         key: &Key,
-        policy: &Policy,
+        route: &Route,
         priority: RequestPriority,
-        ticket: &HeldTicket,
     ) -> FillResult {
         for _ in 0..MOST_ATTEMPTS {
             let sequence = self.cache.store().sequence();
-            let answer = self.send(key, priority, ticket).await?;
-            let lifetime = policy.times.lifetime(answer.status, answer.index.empty);
+            let answer = self.send(key, priority).await?;
+            let lifetime = route
+                .cache
+                .times
+                .lifetime(answer.status, answer.index.empty);
             let stored = Arc::new(self.prepare(answer, lifetime, sequence));
             if self.cache.store().response_was_purged(key, &stored) {
                 continue;
@@ -333,7 +314,7 @@ impl Fill {
             let is_stored =
                 lifetime.is_some() && self.cache.store().insert(key.clone(), stored.clone());
             if is_stored {
-                self.keep_on_disk(key, &stored, sequence);
+                self.keep(key, route, &stored);
             }
             return Ok(FillAnswer {
                 stored,
@@ -343,28 +324,11 @@ impl Fill {
         Err(Failure::Unsettled)
     }
 
-    /// Sends a request to the upstream, and reports a failure. If the request waits long
-    /// for its admission, other replicas do not wait for it, and it is not sent if one of
-    /// them has the response by then.
-    async fn send(
-        &self,
-        key: &Key,
-        priority: RequestPriority,
-        ticket: &HeldTicket,
-    ) -> Result<Answer, Failure> {
+    /// Sends a request to the upstream, and reports a failure.
+    async fn send(&self, key: &Key, priority: RequestPriority) -> Result<Answer, Failure> {
         let priority = priority.on_route(key.route());
         let upstream = self.upstream_of(key);
-        let answer = match self.queued_fetch(key, priority, ticket) {
-            None => upstream.fetch(key.target(), priority).await,
-            Some(watch) => {
-                let fetch = upstream.fetch_if_needed(key.target(), priority, &watch);
-                match fetch.await.transpose() {
-                    Some(answer) => answer,
-                    // `share_or_fetch` takes what has replaced it.
-                    None => return Err(Failure::Abandoned),
-                }
-            }
-        };
+        let answer = upstream.fetch(key.target(), priority).await;
         match &answer {
             Ok(_) => self.missing_routes.answered(key.route()),
             Err(failure) => {
@@ -378,14 +342,6 @@ impl Fill {
             }
         }
         answer
-    }
-
-    /// Keeps on disk what was just stored in memory, if it is worth it. Its fetch began at
-    /// a position.
-    fn keep_on_disk(&self, key: &Key, stored: &Arc<StoredResponse>, began: PurgeSequence) {
-        if let Some(disk) = self.disk.get() {
-            disk.keep(key, stored, began);
-        }
     }
 
     /// Takes over the encoded bodies of the response that a new one replaces, where

@@ -23,7 +23,6 @@
 
 mod clients;
 mod document;
-mod from_disk;
 mod last_errors;
 mod logged;
 mod miss;
@@ -70,8 +69,7 @@ use crate::refusal::Refusal;
 use crate::relay::{self, Relay};
 use crate::respond::{Document, Responder, ResponseContext};
 use crate::route::{HeaderMode, Methods, Route, RouteTable};
-use crate::shared::Shared;
-use crate::state_dir::OpenedState;
+use crate::state::State;
 use crate::trace::tracer::Tracer;
 use crate::upstream::{Priority, Upstreams};
 use crate::wire::Body;
@@ -102,10 +100,8 @@ pub struct Gateway {
     pub(crate) responder: Arc<Responder>,
     /// Compresses stored bodies.
     pub(crate) compressor: Arc<Compressor>,
-    /// The state directory.
-    pub(crate) state: OpenedState,
-    /// What replicas share through an engine, if there is one.
-    pub(crate) shared: Option<Arc<Shared>>,
+    /// What outlives the process.
+    pub(crate) state: State,
     /// What is recorded of each request.
     pub(crate) records: Records,
     /// ordgate's own documents on the public listener.
@@ -448,7 +444,6 @@ impl Gateway {
                 policy.stale_while_revalidate.max(policy.stale_if_error)
             })
         });
-        self.fill.disk.maintain();
     }
 }
 

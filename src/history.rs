@@ -40,7 +40,7 @@ pub const SERIES: usize = OUTCOMES.len() + FURTHER.len();
 
 /// The names of the series after those of outcomes. The first two are requests per second
 /// as well; `other` are documents of ordgate's own and preflights.
-const FURTHER: [&str; 17] = [
+const FURTHER: [&str; 16] = [
     "refused",
     "other",
     // Answers without the upstream, as a share of all that are not refusals.
@@ -59,7 +59,6 @@ const FURTHER: [&str; 17] = [
     "in_flight",
     "connections",
     "cache_mib",
-    "disk_mib",
     // The processor time of the process, as a share of one core, and its memory.
     "cpu",
     "rss_mib",

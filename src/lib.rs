@@ -11,7 +11,7 @@
 //! |---|---|
 //! | basics | [`build`], [`clock`], [`sync`], [`units`], [`reason`], [`regular_file`], [`hidden_keys`], [`log_writer`], [`wire`] |
 //! | rules | [`cache`]`::{list, date, delta, directives, targeted, status, coding, hop, freshness, invalidate, vary, reuse, storable, validator, freshen, range, key, policy, etag, outcome}`, [`pages`], [`chain`]`::{finality, live_checks, ledger, transaction_index}`, [`identify`], [`client_tokens`], [`validate`], [`route`], [`trace`]`::{context}` |
-//! | state | [`state_dir`], [`trace`], [`limit`], [`chain`], [`cache`], [`compress`], [`collapse`], [`upstream`]`::{failure, latency, connection, admission, endpoint, keys}`, [`upstream`], [`unsent`], [`meter`], [`portable`], [`shared`]`::{left_out, allowance, engine}`, [`shared`], [`disk`]`::{engine}`, [`disk`] |
+//! | state | [`state`]`::{value}`, [`state`], [`trace`], [`limit`], [`chain`], [`cache`], [`compress`], [`collapse`], [`shared`]`::{engine, purges}`, [`shared`], [`upstream`]`::{failure, latency, admission, endpoint}`, [`upstream`], [`unsent`], [`meter`] |
 //! | request path | [`refusal`], [`respond`], [`access_log`], [`relay`], [`fill`], [`probe`], [`gateway`] |
 //! | I/O | [`secrets`], [`tls`], [`listener`], [`supervisor`], [`reload`], [`telemetry`], [`history`], [`admin`], [`openapi`], [`sandbox`], [`config`], [`serve`] |
 //!
@@ -43,7 +43,6 @@ pub mod clock;
 pub mod collapse;
 pub mod compress;
 pub mod config;
-pub mod disk;
 pub mod fill;
 pub mod gateway;
 mod hidden_keys;
@@ -55,7 +54,6 @@ pub mod log_writer;
 pub mod meter;
 pub mod openapi;
 pub mod pages;
-pub mod portable;
 pub mod probe;
 pub mod reason;
 pub mod refusal;
@@ -68,7 +66,7 @@ pub mod sandbox;
 pub mod secrets;
 pub mod serve;
 pub mod shared;
-pub mod state_dir;
+pub mod state;
 pub mod supervisor;
 pub mod sync;
 pub mod telemetry;

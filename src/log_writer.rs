@@ -268,7 +268,6 @@ fn write_all(out: &mut impl Write, mut bytes: &[u8]) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Read;
     use std::sync::mpsc;
 
     use super::*;
@@ -340,21 +339,6 @@ mod tests {
     }
 
     #[test]
-    fn the_table_of_clients_is_small_once_its_lines_are_taken() {
-        let queue = Queue::default();
-        let mut waiting = lock(&queue.waiting);
-        for client in 0..5000 {
-            assert!(waiting.admit(1, LineKind::Access { client }));
-        }
-        waiting.bytes.extend_from_slice(b"line\n");
-        drop(waiting);
-        queue.take(&mut Vec::new());
-        let waiting = lock(&queue.waiting);
-        assert!(waiting.by_client.is_empty());
-        assert!(waiting.by_client.capacity() < 4 * KEPT_CLIENTS);
-    }
-
-    #[test]
     fn a_blocked_file_delays_nobody_and_what_does_not_fit_is_dropped_and_counted() {
         let (writer, opener, written) = blocked();
         let line = [b'x'; 1 << 10];
@@ -385,19 +369,5 @@ mod tests {
         writer.push(b"last\n", LineKind::Event);
         assert!(writer.flush(Duration::from_secs(600)));
         assert_eq!(writer.dropped(), dropped + 1);
-    }
-
-    #[test]
-    fn a_file_that_does_not_block_gets_all_lines() {
-        let (mut reader, pipe) = io::pipe().unwrap();
-        rustix::io::ioctl_fionbio(&pipe, true).unwrap();
-        let writer = LogWriter::start("test", File::from(std::os::fd::OwnedFd::from(pipe)));
-        let lines = "0123456789abcde\n".repeat(MAX_BYTES / 16);
-        writer.push(lines.as_bytes(), LineKind::Event);
-        let mut read = vec![0; MAX_BYTES];
-        reader.read_exact(&mut read).unwrap();
-        assert_eq!(read, lines.as_bytes());
-        assert!(writer.flush(Duration::from_secs(600)));
-        assert_eq!(writer.dropped(), 0);
     }
 }

@@ -426,25 +426,4 @@ mod tests {
         let found = reasons.filter(|(_, count)| *count > 0);
         assert_eq!(found.collect::<Vec<_>>(), [(Reason::NoRoute, 2)]);
     }
-    #[test]
-    fn floods_of_a_kind_are_logged_once_a_minute() {
-        let totals = Http2Totals::default();
-        let at = |second| Moment::from_nanos(1 << 50) + Duration::from_secs(second);
-        // kind, second, whether it is logged
-        for (flood, second, expected) in [
-            (FrameFlood::Pings, 0, true),
-            (FrameFlood::Pings, 0, false),
-            (FrameFlood::Resets, 1, true),
-            (FrameFlood::Pings, 59, false),
-            (FrameFlood::Pings, 60, true),
-            (FrameFlood::Pings, 119, false),
-        ] {
-            let is_logged = totals.count_flood(flood, at(second));
-            assert_eq!(is_logged, expected, "{flood:?} at {second}");
-        }
-        let pings = &totals.floods[FrameFlood::Pings as usize];
-        assert_eq!(pings.load(Relaxed), 5);
-        let names = FrameFlood::ALL.map(|(flood, _)| flood.name());
-        assert_eq!(names, FrameFlood::ALL.map(|(_, name)| name));
-    }
 }

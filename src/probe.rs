@@ -8,24 +8,21 @@
 //! After a change of tip the fork point is searched, so that a reorg is seen however
 //! deep it is (`Fill::search_fork_point`).
 //!
-//! Where replicas share an engine, one of them probes for all ([`followed`]).
+//! Where replicas share an engine, one of them asks for all ([`shared`]).
 
-mod followed;
-mod schedule;
+mod shared;
 pub mod standby;
-mod starts;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
 use serde_json::Value;
+use shared::SharedTip;
 
-use crate::chain::TipSource;
 use crate::chain::ledger::RequestStart;
 use crate::clock::Moment;
 use crate::fill::Fill;
-use crate::shared::tip::TipLeases;
 use crate::upstream::{Failure, Priority, RequestPriority};
 
 /// The shortest time from a probe to one that was requested, at first.
@@ -35,20 +32,6 @@ const MOST_BACKOFF: Duration = Duration::from_secs(60);
 
 /// The shortest timeout of a probe.
 const MIN_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// Probes a tip until the task is cancelled, or follows the probes of another replica.
-/// `tips` are all those of its upstream.
-pub(crate) async fn share(
-    fill: Arc<Fill>,
-    tip: u16,
-    tips: Vec<u16>,
-    leases: Option<Arc<TipLeases>>,
-) {
-    match leases {
-        Some(leases) => followed::watch(fill, tip, tips, leases).await,
-        None => watch(fill, tip).await,
-    }
-}
 
 /// Probes a tip until the task is cancelled.
 pub async fn watch(fill: Arc<Fill>, tip: u16) {
@@ -63,14 +46,21 @@ pub async fn watch(fill: Arc<Fill>, tip: u16) {
         let _whichever = tokio::time::timeout(until_due, requested).await;
     }
     let (mut failures, mut early) = (0_u32, 0_u32);
+    let mut shared = SharedTip::new(&fill, tip, &source);
     loop {
         let began = tokio::time::Instant::now();
-        let probed = probe(&fill, tip).await;
+        let (probed, age, every) = match &mut shared {
+            Some(shared) => {
+                let most = if early > 0 { SOONEST } else { source.every };
+                shared.look(&fill, most).await
+            }
+            None => (probe(&fill, tip).await, Duration::ZERO, source.every),
+        };
         if probed == ProbeOutcome::Learned {
             search_fork_point(&fill, tip);
         }
         failures = failures_after(failures, probed);
-        let mut due = began + pause(failures, source.every);
+        let mut due = began + pause(failures, every).saturating_sub(age);
         loop {
             tokio::select! {
                 biased;
@@ -84,7 +74,7 @@ pub async fn watch(fill: Arc<Fill>, tip: u16) {
             // Answers with the tip's hash are as good as probes. (With a manual clock, the
             // time until the next probe does not pass.)
             let until_due = fill.chain.until_next_probe(tip, fill.clock.now());
-            if until_due.is_zero() || until_due >= source.every {
+            if until_due.is_zero() || until_due >= every {
                 break;
             }
             due = tokio::time::Instant::now() + until_due;
@@ -124,29 +114,18 @@ fn soonest(early: u32, every: Duration) -> Duration {
         .min(every)
 }
 
-/// Keeps budget for the probes of an upstream's tips, but for those that another replica
-/// probes now. One that has to probe all the same goes first in the queue.
-pub(crate) fn reserve_budget(fill: &Fill, upstream: u16, tips: &[u16], leases: Option<&TipLeases>) {
+/// Keeps budget for the probes of an upstream's tips.
+pub(crate) fn reserve_budget(fill: &Fill, upstream: u16, tips: &[u16]) {
     let upstream = fill.upstreams.get(upstream);
     let endpoints = upstream.settings().endpoints.urls.len();
-    let is_own =
-        |source: &&TipSource| leases.is_none_or(|leases| !leases.is_followed(&source.name));
-    upstream.reserve_for_probes(each_minute(fill, endpoints, tips, is_own));
+    upstream.reserve_for_probes(each_minute(fill, endpoints, tips));
 }
 
 /// The number of probes a minute, not counting requested ones.
-fn each_minute(
-    fill: &Fill,
-    endpoints: usize,
-    tips: &[u16],
-    is_own: impl Fn(&&TipSource) -> bool,
-) -> u32 {
+fn each_minute(fill: &Fill, endpoints: usize, tips: &[u16]) -> u32 {
     let each = |every: Duration| (60.0 / every.as_secs_f64()).ceil() as u32;
     let sources = tips.iter().filter_map(|tip| fill.chain.source(*tip));
-    let own: u32 = sources
-        .filter(is_own)
-        .map(|source| each(source.every))
-        .sum();
+    let own: u32 = sources.map(|source| each(source.every)).sum();
     let standbys = u32::try_from(endpoints.saturating_sub(1)).unwrap_or(u32::MAX);
     let rounds = each(standby::pace(fill, tips));
     let targets = u32::try_from(tips.len().max(1)).unwrap_or(u32::MAX);
@@ -165,7 +144,7 @@ pub enum ProbeOutcome {
 }
 
 /// A status that an indexer has reported.
-struct ReportedStatus {
+struct Status {
     /// Taken before the request was sent.
     start: RequestStart,
     /// When it was sent, at the earliest.
@@ -181,8 +160,8 @@ pub async fn probe(fill: &Arc<Fill>, tip: u16) -> ProbeOutcome {
     send(fill, tip).await.0
 }
 
-/// Sends one probe. Returns the status as well, if there was one that can be used.
-async fn send(fill: &Arc<Fill>, tip: u16) -> (ProbeOutcome, Option<ReportedStatus>) {
+/// Sends one probe, and applies the status. Returns it as well, if it could be used.
+async fn send(fill: &Arc<Fill>, tip: u16) -> (ProbeOutcome, Option<Status>) {
     let chain = &fill.chain;
     let Some(source) = chain.source(tip) else {
         return (ProbeOutcome::Failed, None);
@@ -232,38 +211,37 @@ async fn send(fill: &Arc<Fill>, tip: u16) -> (ProbeOutcome, Option<ReportedStatu
         );
         return (ProbeOutcome::Failed, None);
     }
-    let status = ReportedStatus {
+    let status = Status {
         start,
         sent,
         endpoint: answer.endpoint,
         height,
         tag: answer.etag.map(|tag| tag.to_vec()),
     };
-    let outcome = apply(fill, tip, &status, true).await;
+    let outcome = apply(fill, tip, &status).await;
+    chain.count_probe(tip);
     (outcome, Some(status))
 }
 
-/// Applies a status that this replica has requested, or another one.
-async fn apply(fill: &Arc<Fill>, tip: u16, status: &ReportedStatus, is_own: bool) -> ProbeOutcome {
+/// Applies a status that was asked for here, or by another replica.
+async fn apply(fill: &Arc<Fill>, tip: u16, status: &Status) -> ProbeOutcome {
     let (chain, now) = (&fill.chain, fill.clock.now());
     chain.set_status_endpoint(tip, status.endpoint);
-    let (start, sent, height) = (status.start, status.sent, status.height);
-    let tag = status.tag.as_deref();
-    let update = match is_own {
-        true => chain.apply_status(tip, start, sent, height, tag, now),
-        false => chain.apply_followed(tip, start, sent, height, tag, now),
-    };
-    match update {
+    let (start, sent, tag) = (status.start, status.sent, status.tag.as_deref());
+    match chain.apply_status(tip, start, sent, status.height, tag, now) {
         Some(update) => {
             if let Some(from) = update.orphaned {
                 fill.purge_from(tip, from).await;
             }
+            ProbeOutcome::Learned
         }
-        None if height.is_none() => return ProbeOutcome::Failed,
+        None if status.height.is_none() => ProbeOutcome::Failed,
         // A higher block was seen meanwhile.
-        None => chain.request_probe(tip),
+        None => {
+            chain.request_probe(tip);
+            ProbeOutcome::Learned
+        }
     }
-    ProbeOutcome::Learned
 }
 
 /// The outcome of a probe that failed, and why, for the operator.
@@ -305,17 +283,6 @@ fn height(body: &[u8], member: &str) -> Result<Option<u32>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn requested_probes_become_rarer() {
-        let every = Duration::from_secs(5);
-        let pauses = (0..7).map(|early| soonest(early, every).as_millis());
-        let pauses: Vec<_> = pauses.collect();
-        assert_eq!(pauses, [250, 500, 1000, 2000, 4000, 5000, 5000]);
-        assert_eq!(soonest(u32::MAX, every), every);
-        let often = Duration::from_millis(100);
-        assert_eq!(soonest(0, often), often);
-    }
 
     #[test]
     fn failed_probes_become_rarer_and_unsent_ones_do_not() {

@@ -99,6 +99,8 @@ reasons! {
     NoSlot = "no_slot",
     /// The breaker is open.
     BreakerOpen = "breaker_open",
+    /// It is not known yet whether the blocks that an earlier run has stored stand.
+    Unconfirmed = "unconfirmed",
     // No connection to the upstream.
     /// The connection was refused.
     ConnectionRefused = "connection_refused",
@@ -121,10 +123,6 @@ reasons! {
     UpstreamBodyTimeout = "upstream_body_timeout",
     /// It closed the connection without an answer.
     ConnectionClosed = "connection_closed",
-    /// It has not processed the request.
-    NotProcessed = "not_processed",
-    /// It accepts no more requests at the same time.
-    UpstreamBusy = "upstream_busy",
     /// Its answer is truncated.
     Truncated = "truncated",
     /// Its answer is too large.

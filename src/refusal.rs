@@ -113,7 +113,6 @@ impl Refusal {
             Self::Upstream(failure) => match failure {
                 Failure::Spent { .. }
                 | Failure::TooManyInFlight
-                | Failure::Excess { .. }
                 | Failure::BreakerOpen { .. }
                 | Failure::Unsettled
                 | Failure::Throttled { .. }
@@ -132,7 +131,6 @@ impl Refusal {
                 Failure::Abandoned => StatusCode::INTERNAL_SERVER_ERROR,
                 Failure::Unreachable(_)
                 | Failure::Terminated
-                | Failure::NotProcessed
                 | Failure::Incomplete
                 | Failure::TooLarge
                 | Failure::Protocol
@@ -208,9 +206,6 @@ impl Refusal {
             | Self::TooManyClientConnections
             | Self::Upstream(
                 Failure::TooManyInFlight
-                | Failure::Excess {
-                    retry_after: None, ..
-                }
                 | Failure::Unsettled
                 | Failure::RequestBody(BodyFault::NoRoom),
             ) => Some(1),
@@ -218,10 +213,6 @@ impl Refusal {
                 Failure::Spent { retry_after, .. }
                 | Failure::BreakerOpen { retry_after }
                 | Failure::Throttled { retry_after }
-                | Failure::Excess {
-                    retry_after: Some(retry_after),
-                    ..
-                }
                 | Failure::ServerError {
                     retry_after: Some(retry_after),
                     ..

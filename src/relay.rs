@@ -41,15 +41,13 @@ use crate::cache::status::Forward;
 use crate::cache::targeted::TargetList;
 use crate::cache::variant::Variant;
 use crate::clock::Clock;
-use crate::disk::DiskSlot;
 use crate::identify::{Client, TrustedProxies};
 use crate::respond::Responder;
 use crate::route::{Route, RouteTable};
-use crate::shared::SharedTier;
 use crate::upstream::{Failure, MissingRoutes, RequestBody, Upstreams};
 use crate::wire::Body;
 use crate::wire::request_id::RequestId;
-pub(crate) use recall::{Recall, decide_plain, mark_as_from_disk, recall};
+pub(crate) use recall::{Recall, decide_plain, recall};
 use sent::ForwardedFields;
 pub use shared::{Announced, InProgress};
 pub use state::RelayState;
@@ -64,10 +62,6 @@ pub struct Relay {
     pub(crate) routes: Arc<RouteTable>,
     /// The cache.
     pub(crate) cache: Cache,
-    /// What is kept on disk, if anything.
-    pub(crate) disk: DiskSlot,
-    /// What replicas keep for each other, if they share an engine.
-    pub(crate) tier: Option<Arc<SharedTier>>,
     /// What survives reloads.
     pub state: RelayState,
     /// The upstreams of the routes.
@@ -97,19 +91,6 @@ impl Relay {
         let route = self.routes.get(key.route());
         let number = route.map_or(0, |route| route.upstream.number);
         self.upstreams.client(number).max_wait() + Duration::from_secs(1)
-    }
-
-    /// Replaces the variants of a key, in memory and on disk.
-    fn amend(
-        &self,
-        key: &Key,
-        sequence: PurgeSequence,
-        change: impl FnOnce(&mut Vec<Arc<Variant>>),
-    ) {
-        let amended = self.cache.store().amend(key, sequence, change);
-        if let Some(disk) = self.disk.get() {
-            disk.keep_variants(key, amended);
-        }
     }
 
     /// The most bytes of a body that is stored.

@@ -3,8 +3,7 @@
 //! Each worker is a thread with a runtime of its own, or all share one
 //! (`server.runtime`); `listeners` accepts connections on them. A further thread
 //! runs the admin listener, probes and maintenance (`control`). `generation` makes
-//! gateways, `reloader` replaces one by the next. `take_over` waits for another process
-//! that uses the state directory.
+//! gateways, `reloader` replaces one by the next.
 
 mod control;
 mod error;
@@ -14,7 +13,6 @@ mod preflight;
 mod reloader;
 mod sockets;
 mod start_report;
-mod take_over;
 mod threads;
 
 use std::net::SocketAddr;
@@ -38,6 +36,7 @@ use tokio::sync::watch;
 use crate::admin::{Admin, Token};
 use crate::clock::Clock;
 use crate::config::{Config, Runtime};
+use crate::fill;
 use crate::gateway::Gateway;
 use crate::listener::{Acceptor, BoundListener, Current, Drain, ListenAddress};
 use crate::meter::Totals;
@@ -48,10 +47,6 @@ use crate::sync::lock;
 use crate::telemetry::otlp::{CollectorSettings, Exporter};
 use crate::tls::Tls;
 use crate::upstream::client::resolver::Resolver;
-
-/// How long the responses that wait to be written to disk may take at the end, even
-/// where `drain_timeout` is shorter.
-const LEAST_FLUSH: Duration = Duration::from_secs(2);
 
 /// What a server is made from.
 pub struct Options {
@@ -165,16 +160,15 @@ impl Server {
             reloads,
             listeners: Box::new(move |now| listeners.bound(now)),
             workers: worker_count,
-            replica_name: shared.replica_name.clone(),
             config: options.config_name,
             since: server.first.clock.now(),
             drain: draining.clone(),
             history: Arc::default(),
         });
         let open = server.listeners.clone();
-        take_over::spawn(server.current.clone(), stopping.clone())?;
         let work = control::run(admin_socket, admin, open, clock, changes, stopping);
         (server.helpers).push(threads::spawn("control", control, work)?);
+        server.start_following()?;
         server.start_exporting(collector)?;
         server.start_workers(worker_runtimes, &draining)?;
         server.listeners.add_all(configured, public)?;
@@ -182,24 +176,20 @@ impl Server {
         Ok(server)
     }
 
-    /// Begins to report to the engine, if replicas share one.
-    fn start_sharing(&mut self) -> Result<(), StartError> {
-        let Some(shared) = self.first.shared.clone() else {
+    /// Begins to follow what other replicas purge, if they share an engine.
+    fn start_following(&mut self) -> Result<(), StartError> {
+        if !self.first.fill.lower.has_engine {
             return Ok(());
-        };
-        let mut stop = self.stopped.subscribe();
-        let work = async move {
+        }
+        let (current, mut stop) = (self.current.clone(), self.stopped.subscribe());
+        let work = move || async move {
             tokio::select! {
-                () = shared.run() => {}
+                () = fill::follow(|| current.load().fill.clone()) => {}
                 _ = stop.wait_for(|stop| *stop) => {}
             }
-            shared.leave().await;
         };
-        let thread = threads::spawn("shared", threads::current_thread()?, work)?;
+        let thread = threads::spawn_with("replicas", threads::current_thread()?, work)?;
         self.helpers.push(thread);
-        if let Some(shared) = &self.first.shared {
-            shared.catch_up();
-        }
         Ok(())
     }
 
@@ -218,7 +208,6 @@ impl Server {
     }
 
     fn start_workers(&mut self, runtimes: Vec<Tokio>, drain: &Drain) -> Result<(), StartError> {
-        self.start_sharing()?;
         for runtime in runtimes {
             let worker = Worker {
                 totals: self.first.meter().totals.clone(),
@@ -329,11 +318,6 @@ impl Server {
                 tracing::error!("a helper thread has panicked");
             }
         }
-        if let Some(disk) = self.current.load().fill.disk.get() {
-            disk.tier()
-                .close(self.shared.drain_timeout.get().max(LEAST_FLUSH));
-        }
-        self.first.upstreams.close_journal();
     }
 }
 
@@ -361,8 +345,6 @@ struct SharedSettings {
     ready_needs_tips: Arc<AtomicBool>,
     /// Whether the configuration's file sets any key.
     sets_keys: Arc<AtomicBool>,
-    /// The name of this replica, if there are several. A reload does not change it.
-    replica_name: Option<String>,
 }
 
 impl SharedSettings {
@@ -375,7 +357,6 @@ impl SharedSettings {
             hosts: Arc::new(ArcSwap::from_pointee(config.admin.hosts.clone())),
             ready_needs_tips: Arc::new(AtomicBool::new(config.admin.ready_needs_tips)),
             sets_keys: Arc::new(AtomicBool::new(config.sets_keys)),
-            replica_name: config.shared.as_ref().map(|replica| replica.name_or_host()),
         }
     }
 

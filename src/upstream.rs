@@ -4,11 +4,14 @@
 //! From the lowest to the highest; each uses only those before it:
 //! - [`failure`]: how a request fails;
 //! - [`latency`]: quantiles of response times;
-//! - [`connection`]: the state of a connection, and given-up requests on it;
-//! - [`admission`]: the queue, and the budget of requests;
+//! - [`admission`]: the queue, and the limits that answers report;
+//! - [`window`], [`reported`], [`budget`]: what a key has spent and may spend;
 //! - [`endpoint`]: the base URLs, their health, and the limit of requests in
 //!   flight at each;
-//! - [`keys`]: the API keys, their budget permits and suspensions;
+//! - [`key`], [`charge`], [`keys`]: each API key of the process, one request against its
+//!   budget, and the keys of one upstream;
+//! - [`exchange`]: a request that has been sent, whether or not somebody waits for it;
+//! - `key_check`: whether a refusal concerns the key;
 //! - [`usage`]: what requests are sent for: routes, reasons, clients, targets;
 //! - [`client`]: the exchange with the server.
 //!
@@ -25,35 +28,40 @@
 pub(crate) mod admission;
 mod admit;
 pub mod answer;
+mod api_key;
+pub(crate) mod budget;
+pub(crate) mod charge;
 pub mod client;
-mod connection;
 pub mod counters;
 pub mod endpoint;
+mod exchange;
 mod failover;
 pub(crate) mod failure;
+pub(crate) mod key;
+mod key_check;
+mod key_patterns;
 pub mod keys;
 pub(crate) mod latency;
 mod missing_routes;
 mod reload;
+mod reported;
 mod settings;
 mod upstreams;
 pub(crate) mod usage;
+mod window;
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
-use admission::UnreadableFields;
-pub(crate) use admission::allowance::{AllowanceSnapshot, Limits};
-use admission::budgets::{BudgetOwner, Budgets};
 pub use admission::queue::AdmissionQueue;
-pub(crate) use admission::{Check, ClientUsage, JOURNALLED_BUDGETS, MIN_SHARED_SLOTS};
-pub use admission::{Priority, Rate, Rates, Replicas, RequestOrigin, RequestPriority};
+pub(crate) use admission::{Check, ClientUsage, MIN_SHARED_SLOTS};
+pub use admission::{Priority, Rate, Rates, RequestOrigin, RequestPriority};
 use answer::Answer;
 pub use client::forward::{BodyPermit, StreamedAnswer};
 pub use client::key_search::{KeyEchoed, SearchedBody};
 pub use client::min_rate::MinRate;
-use client::pools::ConnectionPools;
+use client::pool::ConnectionPool;
 use client::resolver::Resolver;
 use client::retry_budget::RetryBudget;
 pub use client::tls::TlsError;
@@ -64,12 +72,13 @@ use endpoint::selection::EndpointSelection;
 use endpoint::{Endpoint, EndpointSnapshot, Host};
 pub use failure::{BodyFault, Failure, TimedOut, Unreachable};
 use http::{HeaderMap, HeaderValue, Method, Uri};
+use keys::Budgets;
 use keys::{ApiKey, KeySnapshot, KeySnapshotAtHost, Keys};
 pub use latency::Histogram;
 pub use missing_routes::MissingRoutes;
 pub use settings::{
-    AdmissionSettings, DEFAULT, EndpointSettings, Hedge, KeySettings, PoolSettings, Retry,
-    Settings, SetupError, Timeouts,
+    AdmissionSettings, DEFAULT, EndpointSettings, KeySettings, PoolSettings, Retry, Settings,
+    SetupError, Timeouts,
 };
 use tokio::sync::watch;
 pub use upstreams::{ProviderKeys, Upstreams};
@@ -77,13 +86,6 @@ use usage::Usage;
 
 use crate::clock::Clock;
 use crate::sync::lock;
-
-/// What may take the place of a request that waits long for its admission.
-pub trait QueueWatch: Send + Sync {
-    /// Is awaited from when the request has waited for 250 ms until it is admitted. Ends
-    /// as soon as the request is no longer needed.
-    fn replaced(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
-}
 
 /// An upstream, or a substitute for it in tests that simulate time and network.
 pub trait UpstreamClient: Send + Sync {
@@ -93,18 +95,6 @@ pub trait UpstreamClient: Send + Sync {
         target: &'a str,
         priority: RequestPriority,
     ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>>;
-
-    /// Fetches a canonical target, unless that is no longer needed after a wait for its
-    /// admission ([`Upstream::fetch_if_needed`]).
-    fn fetch_if_needed<'a>(
-        &'a self,
-        target: &'a str,
-        priority: RequestPriority,
-        watch: &'a dyn QueueWatch,
-    ) -> Pin<Box<dyn Future<Output = Result<Option<Answer>, Failure>> + Send + 'a>> {
-        let _never_waits = watch;
-        Box::pin(async move { self.fetch(target, priority).await.map(Some) })
-    }
 
     /// Sends a request as it is ([`Upstream::forward`]), for routes that obey
     /// the origin's header fields.
@@ -137,15 +127,6 @@ impl UpstreamClient for Upstream {
         Box::pin(self.fetch(target, priority))
     }
 
-    fn fetch_if_needed<'a>(
-        &'a self,
-        target: &'a str,
-        priority: RequestPriority,
-        watch: &'a dyn QueueWatch,
-    ) -> Pin<Box<dyn Future<Output = Result<Option<Answer>, Failure>> + Send + 'a>> {
-        Box::pin(self.fetch_if_needed(target, priority, watch))
-    }
-
     fn forward<'a>(
         &'a self,
         method: Method,
@@ -159,7 +140,8 @@ impl UpstreamClient for Upstream {
     }
 
     fn max_wait(&self) -> Duration {
-        self.settings.admission.queue_timeout + self.settings.timeouts.whole
+        let connect = self.settings.connections.connect_timeout;
+        self.settings.admission.queue_timeout + connect + self.settings.timeouts.whole
     }
 
     fn record_reported_height(&self, answer: &Answer, path: &str, height: u32) -> bool {
@@ -177,20 +159,17 @@ pub struct Upstream {
     /// Notified when another endpoint is selected.
     switched: watch::Sender<()>,
     keys: Arc<Keys>,
-    /// The owner of the budget of requests without a key.
-    keyless_owner: BudgetOwner,
     queue: Arc<AdmissionQueue>,
     retries: Arc<Mutex<RetryBudget>>,
-    pools: ConnectionPools,
+    pool: Arc<ConnectionPool>,
     resolver: Resolver,
-    /// The content of `ca_file` when the connection pools were made.
+    /// The content of `ca_file` when the connection pool was made.
     authorities: Option<Vec<u8>>,
     uploads: Arc<Uploads>,
     /// The targets of key checks.
     status_paths: Mutex<Vec<Box<str>>>,
     /// The `via` field of requests that ordgate makes itself.
     via: OnceLock<HeaderValue>,
-    unreadable: UnreadableFields,
     counters: Arc<Counters>,
     /// That of all upstreams of the process.
     usage: Arc<Usage>,
@@ -213,40 +192,33 @@ impl Upstream {
         settings.check(&keys)?;
         let max_queue = settings.admission.max_queue.get() as usize;
         let queue = AdmissionQueue::new(max_queue, clock.clone());
-        let server = reload::server(&settings);
         let rates = settings.rates(!keys.is_empty());
-        let new = Self {
-            endpoints: reload::endpoints(&settings, &[], &queue, &clock),
+        let endpoints = reload::endpoints(&settings, &[], &queue, &clock);
+        Ok(Self {
             selection: reload::selection(&settings),
             switched: watch::Sender::new(()),
             keys: Keys::new(
                 &settings.name,
-                reload::sent_keys(&settings, keys),
-                server.clone(),
-                rates,
+                (reload::sent_keys(&settings, keys), rates),
+                reload::hosts(&endpoints),
                 budgets,
                 queue.clone(),
                 clock.clone(),
             ),
-            keyless_owner: server,
+            endpoints,
             queue,
             retries: Arc::new(Mutex::new(RetryBudget::new(settings.retry.share))),
-            pools: ConnectionPools::new(&settings, resolver.clone())?,
+            pool: ConnectionPool::new(&settings, resolver.clone())?,
             resolver,
             authorities: reload::authorities(&settings),
             uploads: Arc::default(),
             status_paths: Mutex::default(),
             via: OnceLock::new(),
-            unreadable: UnreadableFields::default(),
             counters: Arc::default(),
             usage,
             settings,
             clock,
-        };
-        new.keys.set_several_hosts(new.has_several_hosts());
-        new.keys
-            .set_shares_connections(new.settings.connections.http2);
-        Ok(new)
+        })
     }
 
     /// Sets the name in the `via` field of requests that ordgate makes itself
@@ -306,11 +278,6 @@ impl Upstream {
     /// The budgets that its requests count in.
     pub(crate) fn budgets(&self) -> &Arc<Budgets> {
         self.keys.budgets()
-    }
-
-    /// Takes over the cooldowns of a process that has just ended.
-    pub(crate) fn restore_cooldowns(&self) {
-        self.keys.restore_cooldowns();
     }
 
     /// The state of each key.

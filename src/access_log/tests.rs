@@ -120,27 +120,6 @@ fn with_sampling_quick_refusals_are_bounded_and_failures_and_slow_requests_are_n
 }
 
 #[test]
-fn queries_of_plain_routes_need_their_own_field() {
-    let head = head("/a?b=c", &[]);
-    let default = Field::default_fields();
-    for (fields, is_plain, expected) in [
-        (&default[..], false, Some("b=c")),
-        (&default, true, None),
-        (&[Field::PlainQuery], true, Some("b=c")),
-        (&[Field::PlainQuery], false, None),
-        (&[Field::Path], false, None),
-    ] {
-        let entry = LogEntry {
-            is_plain,
-            ..entry(&head)
-        };
-        assert_eq!(entry.query(fields).as_deref(), expected, "{fields:?}");
-        let line = combined::line(&entry, fields);
-        assert_eq!(line.contains("?b=c "), expected.is_some(), "{line}");
-    }
-}
-
-#[test]
 fn lines_in_the_combined_format() {
     let plain = head("/a?b=c", &[]);
     let with_fields = head(

@@ -27,9 +27,6 @@ use crate::route::Route;
 use crate::route::canonical::{BlockReference, block};
 use crate::validate::Invalid;
 
-/// The most keys that are looked up in the engine.
-const MOST_PEEKED: usize = 8;
-
 /// What is known of the URL in a query.
 pub(super) fn answer(gateway: &Gateway, query: Option<&str>) -> Result<Value, Invalid> {
     let mut url = None;
@@ -154,9 +151,7 @@ fn explain_filled(
         .as_ref()
         .map(|judged| stored::response(gateway, route, key, judged, now));
     explained.insert("stored".into(), described.into());
-    explained.insert("on_disk".into(), on_disk(gateway, key));
-    let (in_tier, is_in_tier) = in_shared_tier(gateway, key);
-    explained.insert("shared".into(), in_tier);
+    explained.insert("on_disk".into(), on_disk(gateway, key).into());
     if route.chain.window.is_some() {
         let windows = stored::windows(gateway, route, key, now);
         explained.insert("pages".into(), windows);
@@ -166,52 +161,16 @@ fn explain_filled(
         explained.insert("derived_from".into(), derived);
     }
     let decision = gateway.decide(route, &lookup, now);
-    let next = next::of_filled(gateway, &lookup, decision, judged.as_ref());
-    match is_in_tier {
-        true => next.shared_instead(),
-        false => next,
-    }
+    next::of_filled(gateway, &lookup, decision, judged.as_ref())
 }
 
-/// Whether a response is on disk, or a window that it is cut from, usable or not. `null`
-/// if none is kept there.
-fn on_disk(gateway: &Gateway, key: &Key) -> Value {
-    let disk = gateway.fill.disk.get();
-    let windows = || gateway.fill.windows_of(key);
-    disk.map(|disk| disk.has(key) || windows().iter().any(|window| disk.has(window)))
-        .into()
-}
-
-/// What other replicas have for a key, or for the windows that it is cut from, and whether
-/// all of that can be used. `null` without an engine. It waits for the engine.
-fn in_shared_tier(gateway: &Gateway, key: &Key) -> (Value, bool) {
+/// Whether a response is in the state directory, or a window that it is cut from. `None`
+/// without one. It waits for the disk.
+fn on_disk(gateway: &Gateway, key: &Key) -> Option<bool> {
     let windows = gateway.fill.windows_of(key);
-    let cut = gateway.fill.are_pages_cut(key.route()) && !windows.is_empty();
-    let keys = match cut {
-        true => windows,
-        false => vec![key.clone()],
-    };
-    // A page is cut from a few windows; each takes a call.
-    let mut usable = 0;
-    let each = keys.iter().take(MOST_PEEKED).map(|key| {
-        let peeked = Handle::current().block_on(gateway.fill.peek_shared(key))?;
-        Some(match peeked {
-            Err(why) => json!({ "key": key.target(), "error": why }),
-            Ok(None) => json!({ "key": key.target(), "present": false }),
-            Ok(Some(entry)) => {
-                usable += usize::from(entry.unusable.is_none());
-                json!({
-                    "key": key.target(),
-                    "present": true,
-                    "age_seconds": entry.age.map(|age| age.as_secs_f64()),
-                    "usable": entry.unusable.is_none(),
-                    "unusable_because": entry.unusable,
-                })
-            }
-        })
-    });
-    let described = each.collect::<Option<Vec<_>>>().into();
-    (described, usable == keys.len())
+    let mut keys = std::iter::once(key).chain(&windows);
+    let has = |key: &Key| Handle::current().block_on(gateway.fill.is_kept(key));
+    gateway.state.answers.is_on().then(|| keys.any(has))
 }
 
 /// A plain route.
@@ -229,7 +188,6 @@ fn explain_plain(
         Mode::Off | Mode::Override | Mode::Chain => Value::Null,
     };
     explained.insert("stored".into(), stored);
-    explained.insert("on_disk".into(), on_disk(gateway, key));
     next::of_plain(gateway, route, key, now)
 }
 

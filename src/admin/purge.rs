@@ -3,8 +3,7 @@
 //! A request names what to purge as query parameters or as JSON, all of one kind:
 //! URLs, routes, tags, or all. It is read whole before anything is purged. Once
 //! the response is sent, no new request is answered with what was stored, or
-//! requested from the upstream, before the purge. Where replicas share an engine, this
-//! holds for all that the response names as applied.
+//! requested from the upstream, before the purge.
 //!
 //! Invariant: no web page but the dashboard can purge (`browser`).
 //!
@@ -14,11 +13,11 @@
 mod meaning;
 mod selector;
 
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::join_all;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::{Body as _, Incoming};
@@ -29,13 +28,10 @@ use tokio::task::JoinError;
 
 use super::browser::{browser_sign, refuse_browser};
 use super::response::{invalid, json_body, problem, problem_with};
-use crate::cache::Attached;
 use crate::cache::purge::Purge;
-use crate::cache::store::Store;
-use crate::chain::Chain;
+use crate::fill::Purging;
 use crate::gateway::Gateway;
 use crate::route::RouteTable;
-use crate::shared::journal::RecordUid;
 use crate::validate::Invalid;
 use crate::wire::Body;
 
@@ -43,11 +39,9 @@ use crate::wire::Body;
 const MOST_BODY: usize = 64 * 1024;
 /// How long the entries are counted that a purge matches.
 const COUNT_PATIENCE: Duration = Duration::from_millis(250);
-/// How long the answer waits for the disk.
-const DISK_PATIENCE: Duration = Duration::from_secs(10);
 
-/// What was purged, and the last record for replicas.
-type Purged = (Value, Option<RecordUid>);
+/// What was purged, and what resolves once that outlives the process.
+type Purged = (Value, [Purging; 2]);
 
 /// Purges what a request names, and answers with what was purged. `timeout` is
 /// how long its body may take to arrive.
@@ -87,28 +81,26 @@ pub(super) async fn answer(
         }
     };
     match done {
-        Ok(((mut purged, record), matched)) => {
+        Ok(((mut purged, durable), matched)) => {
             if let Some((entries, is_all)) = matched {
                 purged["matched"] = entries.into();
                 if !is_all {
                     purged["matched_at_least"] = true.into();
                 }
             }
-            match tokio::join!(make_durable(gateway), reached(gateway, record)) {
-                (Ok(()), replicas) => {
-                    if let Some(replicas) = replicas {
-                        purged["replicas"] = replicas;
-                    }
-                    json_body(purged.to_string())
-                }
-                (Err(error), replicas) => problem_with(
-                    StatusCode::INTERNAL_SERVER_ERROR,
-                    &format!(
-                        "It is purged, but this could not be recorded on disk ({error}): purge it again, or remove the state directory before the next start"
-                    ),
-                    replicas.map(|replicas| ("replicas", replicas)).as_slice(),
-                ),
+            let mut members = Vec::new();
+            // All that was purged has reached those that have the last of it.
+            let reports = join_all(durable).await;
+            if let Some(replicas) = reports.iter().rev().find_map(|report| report.replicas) {
+                members.push(("replicas", json!(replicas)));
+                purged["replicas"] = json!(replicas);
             }
+            let failed = reports.into_iter().find_map(|report| report.durable.err());
+            let Some(error) = failed else {
+                return json_body(purged.to_string());
+            };
+            let detail = format!("It is purged in memory, but {error}");
+            problem_with(StatusCode::INTERNAL_SERVER_ERROR, &detail, &members)
         }
         Err(wrong) => invalid(&wrong),
     }
@@ -151,32 +143,6 @@ async fn matched(gateway: &Gateway, selectors: &[Selector]) -> Option<(u64, bool
     counted.await.ok()
 }
 
-/// Makes purges survive the machine's end, where responses are kept on disk. It waits for
-/// the disk, on another thread.
-async fn make_durable(gateway: &Gateway) -> io::Result<()> {
-    let slot = gateway.fill.disk.clone();
-    let recorded = tokio::task::spawn_blocking(move || slot.sync_purges());
-    match tokio::time::timeout(DISK_PATIENCE, recorded).await {
-        Ok(recorded) => recorded.map_err(io::Error::other)?,
-        Err(elapsed) => Err(io::Error::new(io::ErrorKind::TimedOut, elapsed)),
-    }
-}
-
-/// Waits, briefly, until all replicas have applied what was purged. `None` if there are no
-/// others.
-async fn reached(gateway: &Gateway, record: Option<RecordUid>) -> Option<Value> {
-    let reached = gateway.shared.as_ref()?.journal().reached(record?).await;
-    let names = |names: &[Arc<str>]| -> Value { names.iter().map(|name| &**name).collect() };
-    let mut replicas = json!({
-        "applied": names(&reached.applied),
-        "not_reached": names(&reached.not_reached),
-    });
-    if let Some(why) = reached.engine {
-        replicas["engine"] = why.into();
-    }
-    Some(replicas)
-}
-
 async fn body(body: Incoming, timeout: Duration) -> Result<Bytes, Box<Response<Body>>> {
     let refuse = |status, detail: &str| Box::new(problem(status, detail, None));
     match tokio::time::timeout(timeout, Limited::new(body, MOST_BODY).collect()).await {
@@ -196,58 +162,34 @@ async fn body(body: Incoming, timeout: Duration) -> Result<Bytes, Box<Response<B
     }
 }
 
-/// Purges here, and has all replicas do the same. Returns what was purged, and the last
-/// record for them.
+/// Purges. Returns what was purged, and what resolves once that outlives the process.
 fn purge(gateway: &Gateway, selectors: &[Selector]) -> Result<Purged, Invalid> {
-    let routes = &gateway.routes;
+    let (routes, fill) = (&gateway.routes, &gateway.fill);
     let meanings: Result<Vec<_>, _> = selectors.iter().map(|s| meaning(s, routes)).collect();
-    let (store, chain) = (gateway.cache.store(), &gateway.fill.chain);
-    let number = || {
-        let (number, disk) = (store.purges(), gateway.fill.disk.get());
-        disk.map_or(number, |disk| disk.logged_number(number))
-    };
-    let (mut purged, mut record) = (Vec::new(), None);
-    for (selector, meaning) in selectors.iter().zip(meanings?) {
-        let journal = gateway.shared.as_ref().map(|shared| shared.journal());
-        let unrecorded = journal.map(|journal| journal.unrecorded_purge());
-        let means = carry_out(meaning, routes, chain, store);
-        if let Some(journal) = journal {
-            record = journal.append_purges(&means).or(record);
-        }
-        drop(unrecorded);
-        let means: Vec<_> = means.iter().map(|purge| as_json(purge, routes)).collect();
-        tracing::info!(
-            by = selector.kind(),
-            what = %selector.value(),
-            number = number(),
-            "purged"
-        );
-        purged.push(json!({ "by": selector.kind(), "what": selector.value(), "means": means }));
-    }
-    Ok((json!({ "purged": purged, "number": number() }), record))
-}
-
-/// Purges, and returns what was purged.
-fn carry_out(
-    meaning: Meaning,
-    routes: &RouteTable,
-    chain: &Chain,
-    store: &Store<Attached>,
-) -> Vec<Purge> {
-    let mut done = meaning.certain;
-    for purge in &done {
-        store.purge(purge.clone());
-    }
+    let (mut done, aliases): (Vec<_>, Vec<_>) = meanings?
+        .into_iter()
+        .map(|meaning| (meaning.certain, meaning.alias))
+        .unzip();
+    let (_, first) = fill.purge(&done.concat());
     // Other names are looked up only now. One that becomes known later comes from
     // a response that was requested later, or that the purges above match.
-    let aliases = meaning.alias.map(|alias| of_alias(&alias, routes, chain));
-    for purge in aliases.unwrap_or_default() {
-        if !done.contains(&purge) {
-            store.purge(purge.clone());
-            done.push(purge);
-        }
+    let mut others = Vec::new();
+    for (done, alias) in done.iter_mut().zip(aliases) {
+        let found = alias.map(|alias| of_alias(&alias, routes, &fill.chain));
+        let mut new = found.unwrap_or_default();
+        new.retain(|purge| !done.contains(purge));
+        others.extend_from_slice(&new);
+        done.append(&mut new);
     }
-    done
+    let (number, second) = fill.purge(&others);
+    let mut purged = Vec::new();
+    for (selector, means) in selectors.iter().zip(done) {
+        tracing::info!(by = selector.kind(), what = %selector.value(), number, "purged");
+        let means: Vec<_> = means.iter().map(|purge| as_json(purge, routes)).collect();
+        purged.push(json!({ "by": selector.kind(), "what": selector.value(), "means": means }));
+    }
+    let purged = json!({ "purged": purged, "number": number });
+    Ok((purged, [first, second]))
 }
 
 /// A purge in the response.

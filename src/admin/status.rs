@@ -1,10 +1,7 @@
 //! `/status`: the state of the gateway as JSON. Keys are named, never shown.
 
-mod engine;
 mod errors;
 mod latency;
-mod shared;
-mod shared_tier;
 mod spending;
 
 use std::sync::atomic::Ordering::Relaxed;
@@ -90,7 +87,7 @@ pub(super) fn status(admin: &Admin, gateway: &Gateway) -> Value {
         "misses_limited": misses_limited(gateway),
         "client_tokens": client_tokens(gateway),
         "state_directory": state_directory(gateway),
-        "shared": shared::shared(admin, gateway),
+        "shared": gateway.fill.lower.shared.as_ref().map(|shared| shared.snapshot()),
         "cache": { "entries": size.entries, "bytes": size.bytes, "max_bytes": size.max_bytes },
         "compression": compression(gateway),
         "chain": {
@@ -154,29 +151,14 @@ fn state(admin: &Admin, gateway: &Gateway) -> &'static str {
     }
 }
 
-/// The state directory. `null` if none is configured.
+/// What outlives the process. `null` without a state directory.
 fn state_directory(gateway: &Gateway) -> Value {
-    let state = &gateway.state;
-    let Some(path) = state.path() else {
-        return Value::Null;
-    };
-    let disk = gateway.fill.disk.get();
-    json!({
-        "path": path.display().to_string(),
-        "status": state.name(),
-        "spend_journal": gateway.upstreams.journal_snapshot().map(|journal| json!({
-            "status": journal.state,
-            "error": journal.error,
-            "writes": journal.writes,
-            "errors": journal.errors,
-            "stalls": journal.stalls,
-            "unjournalled": journal.unjournalled,
-            "recovered_requests": journal.recovered,
-            "waiting_seconds": journal.waiting.as_secs_f64(),
-            "unknown_because": journal.unknown_because,
-        })),
-        "answers": disk.map(|disk| disk.tier().snapshot()),
-    })
+    let answers = gateway.state.answers.snapshot();
+    let spent = gateway.state.spent.snapshot();
+    match answers.is_some() {
+        true => json!({ "answers": answers, "spent": spent }),
+        false => Value::Null,
+    }
 }
 
 /// What came of compressing stored bodies.
@@ -298,6 +280,10 @@ fn upstream(upstream: &Upstream, gateway: &Gateway) -> Value {
         json!({
             "name": key.name,
             "budget_left": key.remaining,
+            // The part of it that only probes of the tip may use, and how long the next
+            // request for a client has to wait.
+            "kept_for_probes": key.kept,
+            "paused_seconds": key.paused_for.as_secs_f64(),
             "budget": key.per_minute,
             "unusable_seconds": key.worst().unusable_for.as_secs_f64(),
             "state": key.worst().state(),
@@ -355,7 +341,6 @@ fn endpoint(snapshot: &EndpointSnapshot, clock: &Clock) -> Value {
         "in_flight_limit": snapshot.limit,
         "sent": snapshot.sent,
         "failed": snapshot.failed,
-        "given_up": snapshot.given_up,
         "lag_blocks": snapshot.lag,
         "first_byte_seconds": quantiles(snapshot.quantiles),
         "last_failure": snapshot.last_failure.as_ref().map(|last| last_failure(last, clock)),
@@ -414,7 +399,6 @@ fn request_bodies(upstream: &Upstream) -> Value {
     });
     json!({
         "buffered_bytes": uploads.buffered(),
-        "max_buffered_bytes": upstream.settings().request_body.max_buffered,
         "refused": Map::from_iter(refused),
     })
 }

@@ -159,21 +159,6 @@ impl Aging {
         }
     }
 
-    /// Of a response that had an age on arrival.
-    #[must_use]
-    pub(crate) const fn restored(age: Duration, response_time: SystemTime) -> Self {
-        Self {
-            corrected_initial_age: age,
-            response_time,
-        }
-    }
-
-    /// The age on arrival, and when that was.
-    #[must_use]
-    pub(crate) const fn parts(&self) -> (Duration, SystemTime) {
-        (self.corrected_initial_age, self.response_time)
-    }
-
     /// The time since the response was generated or validated by its origin.
     #[must_use]
     pub(crate) fn current_age(&self, now: SystemTime) -> Duration {

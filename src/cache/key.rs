@@ -81,15 +81,3 @@ impl Borrow<[u8]> for Key {
         &self.0
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_key_has_a_route_and_a_target() {
-        let key = Key::of(300, "/a?b=c");
-        assert_eq!((key.route(), key.target()), (300, "/a?b=c"));
-        assert_eq!(key.clone().into_boxed()[..], *key.as_bytes());
-    }
-}

@@ -115,15 +115,6 @@ fn path_of(key: &[u8]) -> &str {
     target.split('?').next().unwrap_or(target)
 }
 
-/// Where purges and removals are recorded before they apply, so that they outlive the
-/// process.
-pub(crate) trait PurgeRecorder: Send + Sync {
-    /// Records a purge, which has this number.
-    fn purge(&self, number: u64, purge: &Purge);
-    /// Records the removal of a key, which has this number.
-    fn remove(&self, number: u64, key: &[u8]);
-}
-
 /// The purge records, by number.
 #[derive(Debug, Default)]
 pub(super) struct Purges {

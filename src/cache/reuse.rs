@@ -50,25 +50,6 @@ impl StoredFacts {
         }
     }
 
-    /// Reads a stored response that had an age when it arrived at `response_time`.
-    #[must_use]
-    pub(crate) fn restored(
-        status: StatusCode,
-        headers: &HeaderMap,
-        targets: &TargetList,
-        age: Duration,
-        response_time: SystemTime,
-    ) -> Self {
-        let governing = targets.governing(headers);
-        let heuristic = Heuristic::default();
-        Self {
-            lifetime: Lifetime::of(status, headers, &governing, response_time, heuristic),
-            aging: Aging::restored(age, response_time),
-            is_error: status.is_server_error(),
-            directives: governing.directives,
-        }
-    }
-
     /// The cache directives that govern it.
     #[must_use]
     pub(crate) fn directives(&self) -> &ResponseDirectives {

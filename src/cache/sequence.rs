@@ -15,11 +15,6 @@ pub(crate) struct PurgeSequence {
 }
 
 impl PurgeSequence {
-    /// The number of the next removal.
-    pub(crate) const fn removal(self) -> u64 {
-        self.removal
-    }
-
     /// The number of the last purge.
     pub(crate) const fn purge(self) -> u64 {
         self.purge

@@ -5,8 +5,6 @@
 //! time, so no caller may expect to read what it has just written.
 
 mod attach;
-mod promote;
-mod record;
 
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,8 +23,6 @@ use super::stored::{Attachment, OVERHEAD, Stored};
 use super::variant::Variant;
 use crate::clock::Moment;
 use crate::sync::lock;
-pub(crate) use promote::Promoted;
-use record::Recorder;
 
 /// The variants of a target, newest last.
 pub(crate) type Variants = Arc<[Arc<Variant>]>;
@@ -93,17 +89,6 @@ fn weigh<A: Attachment>(key: &Box<[u8]>, entry: &Entry<A>) -> u32 {
     entry.weight(key)
 }
 
-/// What a key has after its variants were replaced.
-#[derive(Debug)]
-pub(crate) enum Amended {
-    /// What it had: the key was removed meanwhile.
-    Nothing,
-    /// No variants.
-    Empty,
-    /// These, which were checked against all purges and removals up to a position.
-    Variants(Variants, PurgeSequence),
-}
-
 /// Stored responses by key.
 pub struct Store<A> {
     cache: Cache<Box<[u8]>, Entry<A>, RandomState>,
@@ -112,7 +97,6 @@ pub struct Store<A> {
     pending: Arc<AtomicU64>,
     removals: Arc<Mutex<Removals>>,
     purges: Arc<Purges>,
-    recorder: Arc<Recorder>,
     /// The store that has replaced this one, if any.
     next: Arc<OnceLock<Self>>,
 }
@@ -125,7 +109,6 @@ impl<A> Clone for Store<A> {
             pending: self.pending.clone(),
             removals: self.removals.clone(),
             purges: self.purges.clone(),
-            recorder: self.recorder.clone(),
             next: self.next.clone(),
         }
     }
@@ -143,7 +126,6 @@ impl<A: Attachment> Store<A> {
             pending: Arc::default(),
             removals: Arc::default(),
             purges: Arc::default(),
-            recorder: Arc::default(),
             next: Arc::default(),
         }
     }
@@ -159,7 +141,6 @@ impl<A: Attachment> Store<A> {
         let next = Self {
             removals: self.removals.clone(),
             purges: self.purges.clone(),
-            recorder: self.recorder.clone(),
             ..Self::new(max_bytes)
         };
         let sequence = self.sequence();
@@ -311,24 +292,22 @@ impl<A: Attachment> Store<A> {
     }
 
     /// Replaces the variants of a key, atomically. Does nothing if the key was
-    /// removed or purged since `sequence`. Returns what the key has then.
+    /// removed or purged since `sequence`.
     pub(crate) fn amend(
         &self,
         key: &Key,
         sequence: PurgeSequence,
         change: impl FnOnce(&mut Vec<Arc<Variant>>),
-    ) -> Amended {
+    ) {
         let bytes = key.as_bytes();
         let mut weight = 0;
-        let mut amended = Amended::Nothing;
         self.cache.entry(bytes.into()).and_compute_with(|entry| {
             // A removal is recorded before it is done, and it waits for this key:
             // either it is seen here, or it removes what is stored here.
-            let checked = self.sequence();
             if self.is_removed(key, sequence) {
                 return Op::Nop;
             }
-            let last = checked.purge;
+            let last = self.purges.last();
             let entry = entry.map(moka::Entry::into_value);
             let entry = entry.filter(|entry| !self.entry_was_purged(bytes, entry));
             let mut variants = match entry {
@@ -340,23 +319,18 @@ impl<A: Attachment> Store<A> {
                 variants.drain(..variants.len() - MAX_VARIANTS);
             }
             if variants.is_empty() {
-                amended = Amended::Empty;
                 return Op::Remove;
             }
             let variants: Variants = variants.into();
             let number = Arc::new(CheckedSequence::at(last));
-            let entry = Entry::Variants(variants.clone(), number);
+            let entry = Entry::Variants(variants, number);
             // A purge since the fetch began that matches any variant removes all.
             match self
                 .purges
                 .any_matches(&entry.purge_subject(bytes), sequence.purge, None)
             {
-                true => {
-                    amended = Amended::Empty;
-                    Op::Remove
-                }
+                true => Op::Remove,
                 false => {
-                    amended = Amended::Variants(variants, checked);
                     weight = entry.weight(bytes);
                     Op::Put(entry)
                 }
@@ -365,7 +339,27 @@ impl<A: Attachment> Store<A> {
         if weight > 0 {
             self.keep_bound(weight);
         }
-        amended
+    }
+
+    /// Purges. Once this returns, no request that begins later is answered with
+    /// a matching response, whether it is stored now or still being fetched.
+    /// Returns the purge's number.
+    pub fn purge(&self, purge: Purge) -> u64 {
+        self.purges.push(purge)
+    }
+
+    /// Removes the entry of a key.
+    pub(crate) fn remove(&self, key: &Key) {
+        self.removals().push(hash(key.as_bytes()));
+        self.invalidate(key);
+    }
+
+    /// Removes the entry of a key here, and in the store that has replaced this one.
+    fn invalidate(&self, key: &Key) {
+        self.cache.invalidate(key.as_bytes());
+        if let Some(next) = self.next.get() {
+            next.invalidate(key);
+        }
     }
 
     /// Makes moka keep its bound once enough was inserted. moka itself does so

@@ -29,11 +29,6 @@ pub struct Variant {
     pub(crate) reuse: reuse::StoredFacts,
     /// When it was received.
     pub(crate) received: SystemTime,
-    /// Whether its `date` is ordgate's, the second of its receipt, because the
-    /// upstream sent none.
-    pub(crate) is_dated_here: bool,
-    /// Whether its request had credentials. It is not kept on disk then.
-    pub(crate) is_personal: bool,
 }
 
 impl Variant {

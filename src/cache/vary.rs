@@ -122,12 +122,6 @@ impl SecondaryKey {
         &self.0
     }
 
-    /// The key of these bytes.
-    #[must_use]
-    pub(crate) fn from_bytes(bytes: &[u8]) -> Self {
-        Self(bytes.into())
-    }
-
     /// The bytes of one nominated field. Each begins with a byte that no value
     /// holds.
     fn part(&self, at: usize) -> Option<&[u8]> {

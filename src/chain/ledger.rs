@@ -22,7 +22,6 @@
 mod blocks;
 mod epochs;
 mod fork_search;
-mod marks;
 mod observe;
 mod reorgs;
 mod seed;
@@ -42,11 +41,10 @@ use epochs::Epochs;
 pub(crate) use epochs::{Epoch, NO_EPOCH};
 pub(crate) use fork_search::ForkCheck;
 use fork_search::ForkSearch;
-pub(crate) use marks::{MarkedEpoch, TipMark};
 pub(crate) use observe::{Observation, ObservationResult};
 use reorgs::Reorgs;
 use seed::Seed;
-pub(crate) use seed::{KnownBlocks, KnownRun, MOST_RUNS, SeedCheck};
+pub(crate) use seed::SeedCheck;
 use status::StatusPath;
 use tags::{TipTags, as_hash, bare};
 
@@ -169,11 +167,6 @@ impl Ledger {
         }
     }
 
-    /// A number that grows whenever something is learned.
-    pub(crate) const fn revision(&self) -> u64 {
-        self.revision
-    }
-
     /// The present epoch.
     pub(crate) const fn epoch(&self) -> Epoch {
         self.epochs.present()
@@ -182,6 +175,15 @@ impl Ledger {
     /// The tip's height, where one is known, and whether it is certain.
     pub(crate) fn tip(&self) -> Option<(u32, bool)> {
         self.tip.map(|tip| (tip.height, tip.certain))
+    }
+
+    /// The present epoch, and its tip as any process knows it: the height and the tag.
+    /// `None` while the tip is not certain.
+    pub(crate) fn tip_mark(&self) -> Option<(Epoch, Vec<u8>)> {
+        let (height, _) = self.tip().filter(|(_, is_certain)| *is_certain)?;
+        let mut mark = height.to_be_bytes().to_vec();
+        mark.extend_from_slice(self.tags.current().unwrap_or_default());
+        Some((self.epoch(), mark))
     }
 
     /// Whether the status path has ever reported a height.

@@ -12,6 +12,7 @@ use super::finality::{Class, FinalitySettings};
 use super::freshness::Freshness;
 use super::ledger::{self, Epoch, Ledger, LedgerBounds};
 use super::live_checks::UnchangedSpan;
+use super::seed::SeedState;
 use super::{TipSource, lock};
 use crate::clock::Moment;
 use crate::pages::hex;
@@ -32,6 +33,8 @@ pub(super) struct TipState {
     /// When the last request was sent whose answer confirmed the tip, in
     /// nanoseconds; 0 for never.
     confirmed: AtomicU64,
+    /// The time from one status to the next, in nanoseconds.
+    interval: AtomicU64,
     /// The ledger's span of live checks, in nanoseconds.
     unchanged_from: AtomicU64,
     unchanged_until: AtomicU64,
@@ -41,12 +44,8 @@ pub(super) struct TipState {
     pub(super) probe_request: Notify,
     /// Whether the first probe has ended, or there are none.
     pub(super) first_probe: watch::Sender<bool>,
-    /// Whether the first check of an earlier run's blocks has ended, or there are none.
-    pub(super) seed_settled: watch::Sender<bool>,
-    /// Reorgs that are in the ledger and whose purge is not done yet.
-    purges_due: AtomicU64,
-    /// Tells this state from those of other runs and indexers.
-    pub(super) number: u64,
+    /// What is known of an earlier run's blocks.
+    pub(super) seed: watch::Sender<SeedState>,
     probes: AtomicU64,
     failures: AtomicU64,
     reorgs: AtomicU64,
@@ -93,14 +92,13 @@ impl TipState {
             ledger: Mutex::new(Ledger::new(bounds)),
             epoch: AtomicU64::new(ledger::NO_EPOCH),
             confirmed: AtomicU64::new(0),
+            interval: AtomicU64::new(0),
             unchanged_from: AtomicU64::new(0),
             unchanged_until: AtomicU64::new(0),
             fork_search: tokio::sync::Mutex::new(()),
             probe_request: Notify::new(),
             first_probe: watch::Sender::new(source.path.is_none()),
-            seed_settled: watch::Sender::new(true),
-            purges_due: AtomicU64::new(0),
-            number: fastrand::u64(..),
+            seed: watch::Sender::new(SeedState::Done),
             probes: AtomicU64::new(0),
             failures: AtomicU64::new(0),
             reorgs: AtomicU64::new(0),
@@ -126,6 +124,18 @@ impl Tip {
         self.epoch.load(Ordering::Acquire)
     }
 
+    /// The time from one status to the next.
+    pub(super) fn interval(&self) -> Duration {
+        let longer = Duration::from_nanos(self.interval.load(Ordering::Relaxed));
+        self.source.every.max(longer)
+    }
+
+    /// Sets the time from one status to the next, if it is longer than usual.
+    pub(super) fn set_interval(&self, interval: Duration) {
+        let nanos = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
+        self.interval.store(nanos, Ordering::Relaxed);
+    }
+
     /// When the last request was sent whose answer confirmed the tip.
     pub(super) fn confirmed(&self) -> Moment {
         Moment::from_nanos(self.confirmed.load(Ordering::Acquire))
@@ -138,28 +148,12 @@ impl Tip {
 
     pub(super) fn is_known(&self, now: Moment) -> bool {
         let confirmed = self.confirmed();
-        confirmed > Moment::default() && now.since(confirmed) <= self.source.known_for()
+        confirmed > Moment::default() && now.since(confirmed) <= self.interval() * 2
     }
 
     /// When the tip was lost, if it is not known.
     pub(super) fn lost_at(&self, now: Moment) -> Option<Moment> {
-        (!self.is_known(now)).then(|| self.confirmed() + self.source.known_for())
-    }
-
-    /// Notes that an answer has orphaned blocks, while the ledger that says so is locked.
-    pub(super) fn note_orphaned(&self, orphaned: Option<u32>) {
-        self.purges_due
-            .fetch_add(u64::from(orphaned.is_some()), Ordering::Relaxed);
-    }
-
-    /// Notes that what names orphaned blocks was purged.
-    pub(super) fn note_purged(&self) {
-        self.purges_due.fetch_sub(1, Ordering::Release);
-    }
-
-    /// Whether all that names orphaned blocks was purged, by a locked ledger.
-    pub(super) fn is_purged(&self) -> bool {
-        self.purges_due.load(Ordering::Acquire) == 0
+        (!self.is_known(now)).then(|| self.confirmed() + self.interval() * 2)
     }
 
     /// Makes what hits need visible to all threads. What shortens freshness is stored
@@ -211,7 +205,7 @@ impl Tip {
         let mut ended = bound;
         if !known {
             // Until the tip was lost, the epoch kept it fresh.
-            ended = ended.max((self.confirmed() + self.source.known_for()).min(until));
+            ended = ended.max((self.confirmed() + self.interval() * 2).min(until));
         }
         Freshness::Stale {
             by: now.since(ended),
@@ -244,7 +238,18 @@ impl Tip {
             );
         }
         self.first_probe.send_replace(true);
-        self.seed_settled.send_replace(true);
+        self.seed_unanswered();
+    }
+
+    /// The request for an earlier run's highest block had no answer, or could not be sent.
+    pub(super) fn seed_unanswered(&self) {
+        self.seed.send_if_modified(|state| {
+            let was_pending = *state == SeedState::Pending;
+            if was_pending {
+                *state = SeedState::Unanswered;
+            }
+            was_pending
+        });
     }
 
     /// Counts and logs a reorg, if there was one.

@@ -15,7 +15,7 @@ use ordgate::listener::{ListenAddress, address_hint};
 use ordgate::regular_file;
 use ordgate::secrets::{self, Secret};
 use ordgate::serve::LoadedConfig;
-use ordgate::shared::engine::server::EngineUrl;
+use ordgate::shared::EngineUrl;
 use ordgate::telemetry::otlp::{self, CollectorSettings};
 use ordgate::upstream::keys::ApiKey;
 use ordgate::upstream::{self, ProviderKeys};
@@ -177,14 +177,6 @@ fn shared_overrides() -> Result<ReplicaOverrides> {
         };
         overrides.replicas = Some(count);
     }
-    if let Some(text) = variable("ORDGATE_SHARED_NAME")? {
-        let Some(name) = config::replica_name(text.trim()) else {
-            bail!(
-                "ORDGATE_SHARED_NAME is {text:?}; allowed are 1 to 64 printable characters of ASCII without commas, or nothing"
-            );
-        };
-        overrides.name = Some(name);
-    }
     let url = secrets::variable(SHARED_URL)?;
     if let Some(url) = url.filter(|url| !url.trim().is_empty()) {
         overrides.engine = Some(engine_url(&url, SHARED_URL)?);
@@ -200,15 +192,14 @@ fn engine_url(text: &str, source: &str) -> Result<EngineUrl> {
 /// Reads the URL of the engine from `shared.url_file`, unless the environment has it.
 fn read_engine_url(config: &mut Config) -> Result<()> {
     const KEY: &str = "shared.url_file";
-    let file = config
-        .shared
-        .as_ref()
-        .and_then(|shared| shared.url_file.as_deref());
-    if let (None, Some(path)) = (&config.engine, file) {
+    let Some(shared) = &mut config.shared else {
+        return Ok(());
+    };
+    if let (None, Some(path)) = (&shared.engine, &shared.url_file) {
         let positions = &config.positions;
         let text = secrets::file(KEY, path).map_err(|why| anyhow!(positions.locate(KEY, why)))?;
         let source = positions.locate(KEY, format!("{KEY} {}", path.display()));
-        config.engine = Some(engine_url(&text, &source)?);
+        shared.engine = Some(engine_url(&text, &source)?);
     }
     Ok(())
 }

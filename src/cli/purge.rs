@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use ordgate::admin::client::{self, CallError, Wanted};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::environment::{address, admin_secret, load, upstream_urls};
 use super::{PurgeFlags, WantedFlags, complain, print};
@@ -49,51 +49,12 @@ pub(super) fn purge(flags: PurgeFlags) -> Result<ExitCode> {
     }
 }
 
-/// Which replicas have not purged, in words; `None` if all have, or there are no others.
+/// How many replicas have not purged, in words; `None` if all have, or there are no others.
 fn not_reached(replicas: &Value) -> Option<String> {
-    let names = replicas["not_reached"].as_array();
-    let names = names.into_iter().flatten().filter_map(Value::as_str);
-    let names: Vec<_> = names.collect();
-    let names = match &names[..] {
-        [] => "the other replicas".to_owned(),
-        names => names.join(", "),
-    };
-    match replicas["engine"].as_str() {
-        Some(why) => Some(format!(
-            "{names} may not have purged yet, since the engine does not have the purge: {why}. It is sent as soon as the engine answers"
-        )),
-        None if replicas["not_reached"] == json!([]) || replicas.is_null() => None,
-        None => Some(format!(
-            "not purged yet by {names}: each one does so as soon as it reads the journal"
-        )),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn replicas_that_were_not_reached_are_named() {
-        for (replicas, words) in [
-            (Value::Null, None),
-            (json!({ "applied": ["a"], "not_reached": [] }), None),
-            (
-                json!({ "applied": ["a"], "not_reached": ["b", "c"] }),
-                Some("not purged yet by b, c: "),
-            ),
-            (
-                json!({ "applied": [], "not_reached": [], "engine": "gone" }),
-                Some(
-                    "the other replicas may not have purged yet, since the engine does not have the purge: gone.",
-                ),
-            ),
-        ] {
-            let said = not_reached(&replicas);
-            match words {
-                None => assert_eq!(said, None),
-                Some(words) => assert!(said.unwrap().starts_with(words)),
-            }
-        }
-    }
+    let missing = replicas["missing"]
+        .as_u64()
+        .filter(|missing| *missing > 0)?;
+    Some(format!(
+        "{missing} of the replicas have not purged yet: each one does so as soon as it hears from the engine; without an engine, purge each of them"
+    ))
 }

@@ -63,10 +63,6 @@ pub(super) const VARIABLES: &[Variable] = &[
         name: "ORDGATE_SHARED_REPLICAS",
         about: "The number of replicas, as shared.replicas.",
     },
-    Variable {
-        name: "ORDGATE_SHARED_NAME",
-        about: "The name of this replica, as shared.name.",
-    },
 ];
 
 /// The variables as `ordgate help` has them.
@@ -134,59 +130,5 @@ fn warning(name: &str) -> String {
     match meant {
         Some(meant) => format!("{name} has no effect: did you mean {meant}?"),
         None => format!("{name} has no effect: `ordgate help` lists the variables"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn unknown_variables_are_named_with_the_nearest_known_one() {
-        for (name, meant) in [
-            ("ORDGATE_UPSTREAMS", Some("did you mean ORDGATE_UPSTREAM?")),
-            ("ORDGATE_API_KEY", Some("did you mean ORDGATE_API_KEYS?")),
-            ("ORDGATE_LISTENER", Some("did you mean ORDGATE_LISTEN?")),
-            ("ORDGATE_ADMIN_LISTEN", Some("did you mean ORDGATE_ADMIN?")),
-            (
-                "ORDGATE_ADMIN_TOKENS",
-                Some("did you mean ORDGATE_ADMIN_TOKEN?"),
-            ),
-            ("ORDGATE_STATE_DIR", Some("did you mean ORDGATE_STATE?")),
-            (
-                "ORDGATE_SHARED_URI",
-                Some("did you mean ORDGATE_SHARED_URL?"),
-            ),
-            ("ORDGATE_COLOUR", Some("`ordgate help` lists")),
-            ("ORDGATE_API_KEYS_RUNES", None),
-            ("ORDGATE_LOG", None),
-            // What Kubernetes sets for services.
-            ("ORDGATE_SERVICE_HOST", None),
-            ("ORDGATE_SERVICE_PORT", None),
-            ("ORDGATE_SERVICE_PORT_HTTP", None),
-            ("ORDGATE_PORT=tcp://10.0.0.1:8080", None),
-            ("ORDGATE_PORT=udp://10.0.0.1:8080", None),
-            ("ORDGATE_ADMIN_PORT=sctp://10.0.0.1:9090", None),
-            ("ORDGATE_WEB_PORT=80", None),
-            ("ORDGATE_PORT=80", Some("has no effect")),
-            ("ORDGATE_ADMIN_PORT=9999", Some("has no effect")),
-            ("ORDGATE_LISTEN_PORT=1", Some("has no effect")),
-            ("ORDGATE_LISTEN_PORT=http://a", Some("has no effect")),
-            ("ORDGATE_PORT_8080_TCP", None),
-            ("ORDGATE_PORT_8080_TCP_ADDR", None),
-            ("ORDGATE_ADMIN_SERVICE_HOST", None),
-            ("ORDGATE_PORT_RANGE", Some("has no effect")),
-        ] {
-            let (name, value) = name.split_once('=').unwrap_or((name, ""));
-            let is_set = |other: &str| other == "ORDGATE_WEB_SERVICE_HOST";
-            let has_url = |_: &str| is_port_url(OsStr::new(value));
-            let is_reported = !is_known(name) && !is_of_kubernetes(name, is_set, has_url);
-            let said = is_reported.then(|| warning(name));
-            match (meant, said) {
-                (Some(meant), Some(said)) => assert!(said.contains(meant), "{said}"),
-                (None, None) => {}
-                (meant, said) => panic!("{name}: {said:?}, not {meant:?}"),
-            }
-        }
     }
 }

@@ -141,18 +141,6 @@ mod tests {
     }
 
     #[test]
-    fn the_queue_is_bounded_for_all_clients_together() {
-        let mut queue = Queue::new(BODIES);
-        let clients = (0..1000).map(Client::V4);
-        let taken = clients.filter(|client| queue.push_fairly(*client, ()).is_none());
-        assert_eq!(taken.count(), BODIES.all);
-        assert_eq!(queue.push_fairly(Client::V4(0), ()), Some(()));
-        assert!(queue.pop().is_some());
-        assert_eq!(queue.push_fairly(Client::V4(0), ()), None);
-        assert_eq!(std::iter::from_fn(|| queue.pop()).count(), BODIES.all);
-    }
-
-    #[test]
     fn clients_that_fill_the_queue_make_room_for_those_with_fewer_jobs() {
         let mut queue = Queue::new(Bounds {
             all: 12,

@@ -35,7 +35,7 @@ keys! {
         /// Each has all keys of [upstream], and takes the ones that it does not set from
         /// there. A route or a tip uses it with upstream = "NAME"; its name is 1 to 32 of
         /// a-z, 0-9 and -. Each upstream has its own endpoints, connections, breakers,
-        /// slots, queue, retries and hedges, so the failures of one affect its own routes
+        /// slots, queue, and retries, so the failures of one affect its own routes
         /// only. API keys are shared, and what a key has spent counts for all upstreams
         /// that it is sent to, unless an upstream sets an `api_keys_file` of its own, or
         /// the environment has ORDGATE_API_KEYS_NAME (the name in upper case, - as _).

@@ -83,8 +83,11 @@ impl Config {
             false => 1,
         };
         let all = limit.saturating_mul(count.max(1));
-        // With an engine, one of the replicas probes for all.
-        let replicas = self.shared.as_ref().filter(|_| self.engine.is_none());
+        // With an engine, one of the replicas asks for all.
+        let replicas = self
+            .shared
+            .as_ref()
+            .filter(|shared| shared.engine.is_none());
         let replicas = replicas.map_or(1, |shared| shared.replicas.get());
         let key = match count {
             0 | 1 => settings.key("requests_per_minute"),

@@ -4,43 +4,37 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rustix::system::uname;
 use serde::Serialize;
 
 use super::key::{Setting, keys};
 use super::kinds::{MILLI, ParsedText, STRING, integer, optional, seconds, text, time, when};
 use super::problem::{FileSpan, Path};
-use crate::shared::engine::server::EngineUrl;
-use crate::upstream::{Rate, Replicas, Settings};
+use crate::shared::{self, EngineUrl};
+use crate::units;
+use crate::upstream::{Rate, Settings};
 
 /// The most replicas.
 const MOST: u64 = 10_000;
-/// The part of each budget in percent that needs no engine.
-const DEFAULT_FLOOR: u8 = 50;
-/// The longest name, in bytes.
-const LONGEST_NAME: usize = 64;
 
 /// What several replicas share, if there are several.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct ReplicaSettings {
     /// The most replicas that run at once.
     pub replicas: NonZeroU32,
-    /// The name of this one, for people; the host's name if there is none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    /// The part of each budget in percent that is divided among the replicas and needs no
-    /// engine.
-    pub floor: u8,
-    /// A file with the engine's URL, unless that comes from the environment.
+    /// The engine. It is in the environment, or in `url_file`, which is read by whoever
+    /// reads the secrets.
+    #[serde(skip)]
+    pub engine: Option<EngineUrl>,
+    /// A file with the engine's URL.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url_file: Option<PathBuf>,
     /// What the engine's keys begin with.
     pub prefix: String,
     /// How long the engine may take to answer.
-    #[serde(serialize_with = "crate::units::serialize")]
+    #[serde(serialize_with = "units::serialize")]
     pub timeout: Duration,
     /// How long a request waits while another replica fetches the same response.
-    #[serde(serialize_with = "crate::units::serialize")]
+    #[serde(serialize_with = "units::serialize")]
     pub fill_wait: Duration,
 }
 
@@ -49,9 +43,7 @@ pub struct ReplicaSettings {
 pub struct ReplicaOverrides {
     /// The most replicas that run at once.
     pub replicas: Option<NonZeroU32>,
-    /// The name of this one.
-    pub name: Option<String>,
-    /// The engine that grants the rest of the budgets.
+    /// The engine.
     pub engine: Option<EngineUrl>,
 }
 
@@ -67,22 +59,6 @@ const PREFIX: ParsedText<String> = text(
     },
 );
 
-const NAME: ParsedText<String> = text(
-    "1 to 64 printable characters of ASCII without commas",
-    "^[!-+\\--~]([ -+\\--~]{0,62}[!-+\\--~])?$",
-    |text| replica_name(text).ok_or_else(String::new),
-);
-
-/// The name of a replica, if it may be one.
-pub fn replica_name(text: &str) -> Option<String> {
-    let is_allowed = |byte: u8| (b' '..=b'~').contains(&byte) && byte != b',';
-    let is_name = !text.is_empty()
-        && text.len() <= LONGEST_NAME
-        && text.trim() == text
-        && text.bytes().all(is_allowed);
-    is_name.then(|| text.to_owned())
-}
-
 /// The number of replicas that a text is, if there may be so many.
 pub fn replica_count(text: &str) -> Option<NonZeroU32> {
     let count: u32 = text.parse().ok()?;
@@ -94,14 +70,10 @@ keys! {
     /// balancer. Without this table, an ordgate uses its API keys alone.
     ///
     /// Each replica has the same part of each key's budget: requests_per_minute and
-    /// requests_per_second divided by `replicas`, rounded down. Their requests together
-    /// never exceed the budget. Clients' limits are not shared: a client whose requests
-    /// the load balancer spreads over all replicas may send as many to each of them. With an
-    /// engine, what is purged on one replica is purged on all.
-    ///
-    /// A replica that starts does not know what the one had spent that it replaces. It sends
-    /// nothing to the upstream for 61 s, unless the last process with its state directory ran
-    /// in the last minute. Each replica needs a state directory of its own for that.
+    /// requests_per_second divided by `replicas`, rounded down. With an engine, that is so
+    /// for a quarter of the budget, and the rest goes to those that need it. Their requests
+    /// together never exceed the budget. Clients' limits are not shared: a client whose
+    /// requests the load balancer spreads over all replicas may send as many to each of them.
     pub(super) struct SharedKeys {
         /// The most replicas that run at the same time, those included that overlap while
         /// they are replaced.
@@ -110,16 +82,6 @@ keys! {
         /// first; to remove some, stop them, wait 61 s, and lower it then.
         /// ORDGATE_SHARED_REPLICAS takes precedence over this key. A change needs a restart.
         replicas: Option<u64> = optional(integer(1..=MOST)) => None, example("3");
-        /// The name of this replica on /status. Without it, the host's name is used.
-        ///
-        /// ORDGATE_SHARED_NAME takes precedence over this key. A change needs a restart.
-        name: Option<String> = optional(NAME) => None, example("\"ordgate-0\"");
-        /// The part of each budget, in percent, that is divided among the replicas and that
-        /// each may use at any time. The engine grants the rest to those that need it.
-        ///
-        /// Every replica must have the same value. Without an engine, the default is 100. With 0, a replica sends nothing to the upstream while the engine does not
-        /// answer. A change needs a restart.
-        floor: Option<u64> = optional(integer(0..=100)) => None, example("50");
         /// A file with the URL of the engine and its password, unless ORDGATE_SHARED_URL is
         /// set. Without either, replicas share through no engine.
         ///
@@ -128,7 +90,7 @@ keys! {
         url_file: Option<String> = optional(STRING) => None,
             example("\"/etc/ordgate/shared-url\"");
         /// What the names of all keys in the engine begin with. Replicas with the same prefix
-        /// share their budgets and purges. Without it, it is `ordgate`. A change needs a restart.
+        /// share. Without it, it is `ordgate`. A change needs a restart.
         prefix: Option<String> = optional(PREFIX) => None, example("\"ordgate\"");
         /// How long the engine may take to answer. A later answer is ignored. Without this key,
         /// it is 20 ms.
@@ -137,23 +99,6 @@ keys! {
         /// fetched here as well. Without this key, it is 2 s; with 0, replicas do not wait for
         /// each other's fetches.
         fill_wait: Option<Duration> = optional(time(Duration::ZERO, seconds(30))) => None, example("\"2s\"");
-    }
-}
-
-impl ReplicaSettings {
-    /// Its name, or that of the host where it can be one.
-    pub fn name_or_host(&self) -> String {
-        let host = || replica_name(&uname().nodename().to_string_lossy());
-        let name = self.name.clone().or_else(host);
-        name.unwrap_or_else(|| "unnamed".to_owned())
-    }
-
-    /// How budgets are shared.
-    pub fn replicas(&self) -> Replicas {
-        Replicas {
-            count: self.replicas,
-            floor_percent: self.floor,
-        }
     }
 }
 
@@ -194,26 +139,20 @@ pub(super) fn settings(
     };
     let settings = ReplicaSettings {
         replicas,
-        name: overrides.name.clone().or(keys.name.value),
-        floor: match keys.floor.value {
-            Some(percent) => u8::try_from(percent).unwrap_or(100),
-            None if overrides.engine.is_some() || keys.url_file.is_some() => DEFAULT_FLOOR,
-            None => 100,
-        },
+        engine: overrides.engine.clone(),
         url_file: keys.url_file.value.map(Into::into),
         prefix: keys.prefix.value.unwrap_or_else(|| "ordgate".to_owned()),
         timeout: keys.timeout.value.unwrap_or(20 * MILLI),
         fill_wait: keys.fill_wait.value.unwrap_or(seconds(2)),
     };
-    // Rates of requests with an API key are no looser.
     if let Some((key, limit)) = upstreams
         .iter()
-        .find_map(|upstream| settings.without_part(upstream, false))
+        .find_map(|upstream| settings.without_part(upstream))
     {
         path.problem_whole(
             &at,
             format!(
-                "{source} is {replicas}, and {key} is {limit}: each replica's floor would be 0 requests: lower shared.replicas, or raise that limit or shared.floor"
+                "{source} is {replicas}, and {key} is {limit}: each replica's part would be 0 requests: lower shared.replicas, or raise that limit"
             ),
         );
     }
@@ -221,18 +160,22 @@ pub(super) fn settings(
 }
 
 impl ReplicaSettings {
-    /// The rate of an upstream of which a replica has no floor, if there is one though
-    /// there is to be a floor: its key and limit.
-    fn without_part(&self, upstream: &Settings, has_keys: bool) -> Option<(String, u32)> {
-        let rates = upstream.rates(has_keys);
-        let rates = [
-            ("requests_per_minute", rates.per_minute),
-            ("requests_per_second", rates.per_second),
-        ];
-        let limit = |(key, rate): (&str, Rate)| Some((upstream.key(key), rate.limit()?));
-        let mut limits = rates.into_iter().filter_map(limit);
-        let floors = |limit: u32| u64::from(limit) * u64::from(self.floor) / 100;
-        limits.find(|(_, limit)| self.floor > 0 && floors(*limit) < u64::from(self.replicas.get()))
+    /// How replicas share.
+    pub(crate) fn shared(&self) -> shared::Settings {
+        shared::Settings {
+            replicas: self.replicas,
+            engine: self.engine.clone(),
+            prefix: self.prefix.clone(),
+            timeout: self.timeout,
+            fill_wait: self.fill_wait,
+        }
+    }
+
+    /// The rate of an upstream of which a replica has no part, if requests carry an API key:
+    /// its key and limit.
+    fn without_part(&self, upstream: &Settings) -> Option<(String, u32)> {
+        let mut limits = limits(upstream, true).into_iter();
+        limits.find(|(_, limit)| *limit < self.replicas.get())
     }
 
     /// The rates of an upstream of which more than a quarter is lost because each
@@ -242,16 +185,24 @@ impl ReplicaSettings {
         upstream: &Settings,
         has_keys: bool,
     ) -> Vec<(String, u32, u32)> {
-        let rates = upstream.rates(has_keys);
-        let rates = [
-            ("requests_per_minute", rates.per_minute),
-            ("requests_per_second", rates.per_second),
-        ];
-        let lost = |(key, rate): (&str, Rate)| {
-            let limit = rate.limit()?;
+        let lost = |(key, limit): (String, u32)| {
             let lost = limit % self.replicas;
-            (lost > limit / 4).then(|| (upstream.key(key), limit, lost))
+            (lost > limit / 4).then_some((key, limit, lost))
         };
-        rates.into_iter().filter_map(lost).collect()
+        limits(upstream, has_keys)
+            .into_iter()
+            .filter_map(lost)
+            .collect()
     }
+}
+
+/// The rates of an upstream that are limited, by their keys.
+fn limits(upstream: &Settings, has_keys: bool) -> Vec<(String, u32)> {
+    let rates = upstream.rates(has_keys);
+    let rates = [
+        ("requests_per_minute", rates.per_minute),
+        ("requests_per_second", rates.per_second),
+    ];
+    let limit = |(key, rate): (&str, Rate)| Some((upstream.key(key), rate.limit()?));
+    rates.into_iter().filter_map(limit).collect()
 }

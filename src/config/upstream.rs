@@ -8,7 +8,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use http::{HeaderName, Uri};
-use parts::{BreakerKeys, HedgeKeys, RequestBodyKeys, ResponseBodyKeys, RetryKeys};
+use parts::{BreakerKeys, ResponseBodyKeys, RetryKeys};
 use rustls::pki_types::DnsName;
 
 use super::cache::fit_part_and_whole;
@@ -111,45 +111,24 @@ keys! {
         allow_plain_http: bool = Flag => false;
         /// A file of certificate authorities (PEM) to trust beside the public ones.
         ca_file: Option<String> = optional(STRING) => None, example("\"/etc/ordgate/ca.pem\"");
-        /// Whether to use HTTP/2; otherwise HTTP/1.1.
-        ///
-        /// With true, https URLs are offered both (ALPN), and http URLs are called in
-        /// HTTP/2 with prior knowledge, which a server that has only HTTP/1.1 does not
-        /// understand. One connection then carries all requests except those of routes
-        /// with headers = "all" or cache.mode = "respect": each of these has a
-        /// connection of its own while it lasts, because its answer goes to the client
-        /// as it arrives. Up to 256 KiB of an answer that its client does not read are
-        /// buffered there, beside `server.max_unsent_bytes`, for at most nine times
-        /// `max_in_flight` answers (with one base URL). A connection with requests
-        /// under way is probed with PING. ordgate gives it up when nothing arrives for
-        /// 10 seconds, or when a request times out and nothing has arrived for half of
-        /// its time. Of `requests_per_second`, one of 3 or more, and two of 8 or more,
-        /// are then kept for requests on another connection.
-        http2: bool = Flag => false;
         /// The budget of each API key: the most requests in any 60 seconds, or
         /// "unlimited" for a server of your own.
         ///
         /// ordgate never sends more. Three fifths may go at once; after that, requests
         /// are spread over the minute. The client that has recently had the least goes
-        /// first, and a tenth is kept for clients that have had less than three
-        /// quarters of what another has had. A key has one budget for all upstreams
-        /// that it is sent to. Requests without a key have one budget per server (host
-        /// and port).
+        /// first, and a part is kept for probes of the tip (`kept_for_probes` in
+        /// /status). A key has one budget for all upstreams that it is sent to.
+        /// Requests without a key have none.
         ///
-        /// Limits that the server reports (retry-after, ratelimit, ratelimit-*,
-        /// x-ratelimit-*, x-rate-limit-* and similar fields) apply as well and can only
-        /// make the budget smaller, also with "unlimited". A report that ordgate cannot
-        /// read is logged once.
+        /// Limits that the server reports (retry-after, ratelimit, ratelimit-remaining
+        /// and -reset, x-ratelimit-remaining and -reset) apply as well and can only make
+        /// the budget smaller, also with "unlimited".
         ///
         /// A request counts from when it is sent until a minute after its answer,
         /// because the provider may count it at any time in between: of n per minute,
         /// 60 n / (60.05 + t) can be used when answers take t seconds. A request that
-        /// ordgate has given up may still reach a server that has stopped and continues
-        /// later. It counts until the server has closed its connection or answers a
-        /// later request, for at most 10 minutes (`given_up` in /status).
-        ///
-        /// An upstream without a key that a route with headers = "all" uses is not
-        /// limited by default.
+        /// nobody waits for any more stays in flight, with its slot, until the server
+        /// answers or closes its connection, two minutes at most.
         requests_per_minute: Option<Rate> = optional(Requests) => None, example("500"), shown_set();
         /// The budget of each API key: the most requests in any second, or "unlimited".
         ///
@@ -160,29 +139,16 @@ keys! {
         requests_per_second: Option<Rate> = optional(Requests) => None, example("20"), shown_set();
         /// The most requests under way at once, at each base URL.
         ///
-        /// When answers take longer with more requests under way, ordgate lowers the
-        /// limit, down to `min_in_flight`, and raises it again later. When the server
-        /// refuses or closes connections or answers 503 while it answers other
-        /// requests, the limit falls to what the server takes, down to 1. The requests
-        /// that it turned away are sent again when a slot is free, and the breaker does
-        /// not count them. One client may have half of the slots, and a quarter is kept
-        /// for clients that have none. Below 4, none are kept, and one client's slow
-        /// requests can hold up all others.
+        /// One client may have half of the slots, and a quarter is kept for clients that
+        /// have none. Below 4, none are kept, and one client's slow requests can hold up
+        /// all others.
         ///
         /// When `requests_per_second` of all keys together is lower than this, the
         /// shares are of that instead, because a request counts in each second until it
-        /// is answered. For the same reason, each of n upstreams that share a key may
-        /// have 3/(4(n-1)) of `requests_per_second` unanswered (or of
-        /// `requests_per_minute`, if that is fewer), and always one. So an upstream
-        /// that does not answer leaves a quarter of the budget to the others, if
-        /// `requests_per_second` is n or more.
-        /// Each of several base URLs at different hosts may have 3/4 of what the others
-        /// leave unanswered, and always one. When ordgate has given up that many at one
-        /// of them, it uses another.
+        /// is answered. For the same reason, each of several hosts that get the same key may
+        /// have 3/4 of what the others leave of `requests_per_second` unanswered, and
+        /// always one.
         max_in_flight: NonZeroU32 = integer(1..=100_000) => count(32), shown();
-        /// The lowest value to which slow answers can lower the limit of requests under
-        /// way. With the value of `max_in_flight`, slow answers do not lower it.
-        min_in_flight: NonZeroU32 = integer(1..=100_000) => count(4);
         /// How long a request waits for budget and for a slot.
         ///
         /// Clients take turns, however much each of them wants. A client's misses go
@@ -200,10 +166,17 @@ keys! {
         idle_timeout: Duration = time(MILLI, DAY) => seconds(60);
         /// The longest answer that ordgate accepts.
         max_body_bytes: u64 = size(1024..=1 << 32) => 16 << 20;
-        request_body: RequestBodyKeys = table() => RequestBodyKeys::defaults();
+        /// The longest request body, on routes with headers = "all".
+        ///
+        /// A request takes a slot at the upstream when its body has arrived whole. A body
+        /// that breaks off or is malformed, too slow or too large is the client's fault: the
+        /// client gets 400, 408 or 413, and nothing is sent to the upstream. A client must
+        /// send 1 KiB a second, and may fall behind by 10 seconds. For one client up to two
+        /// of the longest bodies are in memory, for all together up to sixteen; a body beyond
+        /// that gets 503 with retry-after.
+        max_request_body: u64 = size(1024..=1 << 30) => 1 << 20;
         response_body: ResponseBodyKeys = table() => ResponseBodyKeys::defaults();
         retry: RetryKeys = table() => RetryKeys::defaults();
-        hedge: HedgeKeys = table() => HedgeKeys::defaults();
         breaker: BreakerKeys = table() => BreakerKeys::defaults();
     }
 }
@@ -281,17 +254,6 @@ impl UpstreamKeys {
             path.key("url")
                 .problem(self.url.at_or(at), "has a URL twice; each is allowed once");
         }
-        let (least, most) = (&mut self.min_in_flight, &self.max_in_flight);
-        if !least.is_set() {
-            least.value = least.value.min(most.value);
-        }
-        if **least > **most && !least.is_wrong && !most.is_wrong {
-            let most = path.key("max_in_flight");
-            path.key("min_in_flight").problem(
-                least.at_or(at),
-                format!("is more than {}; allowed is at most as many", most.name()),
-            );
-        }
         // The whole includes the others.
         for (part_name, part) in [
             ("first_byte_timeout", &mut self.first_byte_timeout),
@@ -300,14 +262,12 @@ impl UpstreamKeys {
             let whole = ("timeout", &mut self.timeout);
             fit_part_and_whole(path, at, (part_name, part), whole);
         }
-        self.request_body.value.fit(&path.key("request_body"), at);
         self.breaker.value.fit(&path.key("breaker"), at);
     }
 
     fn settings(self, name: &str) -> Settings {
         Settings {
             name: name.into(),
-            passes_all: false,
             endpoints: EndpointSettings {
                 urls: self.url.value,
                 content: None,
@@ -325,13 +285,11 @@ impl UpstreamKeys {
             },
             connections: PoolSettings {
                 ca_file: self.ca_file.value.map(Into::into),
-                http2: *self.http2,
                 connect_timeout: *self.connect_timeout,
                 idle_timeout: *self.idle_timeout,
             },
             admission: AdmissionSettings {
                 max_in_flight: *self.max_in_flight,
-                min_in_flight: *self.min_in_flight,
                 queue_timeout: *self.queue_timeout,
                 max_queue: *self.max_queue,
             },
@@ -340,10 +298,9 @@ impl UpstreamKeys {
                 whole: *self.timeout,
             },
             max_body_bytes: *self.max_body_bytes,
-            request_body: self.request_body.value.limits(),
+            max_request_body: *self.max_request_body,
             response_body: self.response_body.value.limits(),
             retry: self.retry.value.settings(),
-            hedge: self.hedge.value.settings(),
             breaker: self.breaker.value.settings(),
         }
     }

@@ -1,13 +1,11 @@
 //! Warnings about configurations that are valid and probably not intended.
 
-use std::collections::HashSet;
-
 use super::Config;
 use crate::route::{HeaderMode, Methods};
-use crate::shared::engine::server::EngineUrl;
+use crate::shared::EngineUrl;
 use crate::telemetry::otlp::CollectorSettings;
 use crate::units;
-use crate::upstream::{DEFAULT, JOURNALLED_BUDGETS, MIN_SHARED_SLOTS, ProviderKeys, Settings};
+use crate::upstream::{DEFAULT, MIN_SHARED_SLOTS, ProviderKeys, Settings};
 
 impl Config {
     /// What is valid and probably not intended, given the API keys.
@@ -55,10 +53,15 @@ impl Config {
         for (number, settings) in (0..).zip(&self.upstreams) {
             let with_keys = settings.sends_keys(!keys.of(settings).is_empty());
             self.warn_of_upstream(number, settings, with_keys, &mut warnings);
+            if !with_keys && let Some(key) = settings.own_rate() {
+                warnings.push(format!(
+                    "{} has no effect: requests of this upstream carry no API key, and only the use of a key is limited",
+                    settings.key(key)
+                ));
+            }
         }
         self.warn_of_probes(keys, &mut warnings);
         self.warn_of_rates(keys, &mut warnings);
-        self.warn_of_many_keys(keys, &mut warnings);
         self.warn_of_replicas(keys, &mut warnings);
         if self
             .collector
@@ -164,44 +167,19 @@ impl Config {
         }));
     }
 
-    /// Warns of more API keys than the state directory has pages for.
-    fn warn_of_many_keys(&self, keys: &ProviderKeys, warnings: &mut Vec<String>) {
-        let sent = |settings: &&Settings| settings.sends_keys(!keys.of(settings).is_empty());
-        let sending = self.upstreams.iter().filter(sent);
-        let each = sending.flat_map(|settings| keys.of(settings));
-        let each: HashSet<_> = each.map(|key| key.value.as_bytes()).collect();
-        let count = each.len();
-        if self.state.path.is_some() && count > JOURNALLED_BUDGETS {
-            warnings.push(format!(
-                "there are {count} API keys, and the state directory has pages for what {JOURNALLED_BUDGETS} of them have spent: each start waits a minute before keys are used; use fewer keys"
-            ));
-        }
-    }
-
     /// Warns of what replicas lose.
     fn warn_of_replicas(&self, keys: &ProviderKeys, warnings: &mut Vec<String>) {
         let Some(shared) = &self.shared else {
             return;
         };
-        let is_limited = |upstream: &Settings| {
-            let has_keys = upstream.sends_keys(!keys.of(upstream).is_empty());
-            let rates = upstream.rates(has_keys);
-            rates.per_minute.limit().is_some() || rates.per_second.limit().is_some()
-        };
-        if self.state.path.is_none() && self.upstreams.iter().any(is_limited) {
-            warnings.push(
-                "[shared] without a state directory: nothing is sent to the upstream for 61 s after each start, because what the replica before has spent is not known; set state.path"
-                    .to_owned(),
-            );
-        }
-        if self.engine.as_ref().is_some_and(EngineUrl::is_exposed) {
+        if shared.engine.as_ref().is_some_and(EngineUrl::is_exposed) {
             warnings.push(
                 "the engine's URL (ORDGATE_SHARED_URL or shared.url_file) names another machine without TLS: what replicas share can be read and changed on the way, and the password be read; use rediss://, or a socket in the file system (unix://)"
                     .to_owned(),
             );
         }
-        if self.engine.is_some() {
-            // The engine grants what the floors leave.
+        if shared.engine.is_some() {
+            // The engine gives what the floors leave.
             return;
         }
         let replicas = shared.replicas;

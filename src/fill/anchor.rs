@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use super::collapsed::ExchangeFrom;
+use super::collapsed::Anew;
 use super::{Fill, FillResult};
 use crate::cache::StoredResponse;
 use crate::cache::key::Key;
@@ -41,10 +41,7 @@ impl Fill {
         let priority = priority.check(Check::Anchor);
         // The ledger has the result. If there is none, the key itself is requested, and
         // fails for the same reason.
-        match self
-            .exchange(lead, &anchor, priority, ExchangeFrom::UpstreamAnew)
-            .await
-        {
+        match self.exchange(lead, &anchor, priority, Anew::Yes).await {
             Err(failure) if failure.is_of_all() => Err(failure),
             Ok(_) | Err(_) => Ok(true),
         }
@@ -90,5 +87,12 @@ impl Fill {
             let items = if is_window { size } else { 1 };
             Some((source.key_of_block(height, items, 0)?, source))
         })
+    }
+
+    /// The key that shows the block at a height by its first item: no client's request waits
+    /// for it.
+    pub(super) fn first_item_key(&self, tip: TipNumber, height: u32) -> Option<Key> {
+        let (_, source) = self.block_key(tip, height)?;
+        source.key_of_block(height, 1, 0)
     }
 }

@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::from_shared::HeldTicket;
 use super::lookup::own_key;
 use super::{AnswerSource, Fill, FillAnswer, FillResult, MOST_ATTEMPTS};
 use crate::cache::key::Key;
@@ -18,17 +17,13 @@ use crate::chain::ledger::Epoch;
 use crate::collapse::{Below, ClientLevel, ExchangeLevel, Lead, Wait};
 use crate::upstream::{Failure, RequestPriority};
 
-/// Where the response of an exchange may be from.
+/// Whether an exchange goes to the upstream although a fresh response is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ExchangeFrom {
-    /// Memory if it is fresh there, another replica, or the upstream.
-    Anywhere,
-    /// Memory if it is fresh there, or the upstream.
-    Upstream,
-    /// Another replica, or the upstream: what is stored is in doubt.
-    ReplicasAnew,
-    /// The upstream: what is stored is in doubt.
-    UpstreamAnew,
+pub(super) enum Anew {
+    /// A fresh response will do.
+    No,
+    /// What is stored is in doubt.
+    Yes,
 }
 
 impl Fill {
@@ -127,27 +122,22 @@ impl Fill {
         waiter: &impl Below<ExchangeLevel>,
         key: &Key,
         priority: RequestPriority,
-        from: ExchangeFrom,
+        anew: Anew,
     ) -> FillResult {
         let since = self.epoch(key);
         let wait = Wait::until(Instant::now() + self.longest_wait(key));
         for attempt in 0..MOST_ATTEMPTS {
             let (fill, own) = (self.clone(), key.clone());
             let lead = async move |lead: Lead<FillResult, ExchangeLevel>| {
-                use ExchangeFrom::{Anywhere, ReplicasAnew, UpstreamAnew};
-                let anew = matches!(from, ReplicasAnew | UpstreamAnew);
-                let ticket = HeldTicket::default();
-                let fetch = fill.fetch_and_ingest(&own, priority, &ticket);
-                let found = match (fill.fresh(&own).filter(|_| !anew), fill.route(&own)) {
+                let fetch = fill.fetch_and_ingest(&own, priority);
+                let found = match (fill.fresh(&own), fill.route(&own)) {
+                    _ if anew == Anew::Yes => fetch.await,
                     (Some(stored), _) => Ok(FillAnswer {
                         stored,
                         from: AnswerSource::Memory,
                     }),
-                    (None, Some(route)) if matches!(from, Anywhere | ReplicasAnew) => {
-                        fill.share_or_fetch(&own, route, priority, (&ticket, fetch))
-                            .await
-                    }
-                    (None, _) => fetch.await,
+                    (None, Some(route)) => fill.recall_or(&own, route, fetch).await,
+                    (None, None) => fetch.await,
                 };
                 lead.finish(found);
             };

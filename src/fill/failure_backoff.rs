@@ -232,10 +232,6 @@ mod tests {
             Failure::BreakerOpen { retry_after },
             Failure::KeyRefused(http::StatusCode::FORBIDDEN),
             Failure::TooManyInFlight,
-            Failure::Excess {
-                status: None,
-                retry_after: None,
-            },
             Failure::KeyEchoed,
             Failure::Abandoned,
         ] {

@@ -1,22 +1,15 @@
 //! The search for the fork point after a change of tip: a status does not show
 //! whether blocks far below the tip were replaced, and final responses that mention
 //! them are not fetched again.
-//!
-//! Where replicas share an engine, one of them requests the block, and the others take its
-//! response if that confirms what they know. It cannot refute it: a response that shows
-//! another block, or that is not certainly of the present tip's chain, is not used, and the
-//! replica requests the block itself. So each finds a reorg by its own knowledge, at most
-//! `shared.fill_wait` later than alone.
 
 use std::sync::Arc;
 
-use super::collapsed::ExchangeFrom;
+use super::collapsed::Anew;
 use super::{AnswerSource, Fill};
-use crate::cache::StoredResponse;
+use crate::cache::key::Key;
 use crate::chain::TipNumber;
 use crate::chain::ledger::{ForkCheck, SeedCheck};
 use crate::collapse::WatchLevel;
-use crate::pages::Page;
 use crate::upstream::{Check, Priority, RequestPriority};
 
 impl Fill {
@@ -35,9 +28,12 @@ impl Fill {
         };
         if self.block_key(tip, 0).is_some() {
             self.find_fork_point(tip).await;
-            self.check_seed(tip).await;
+            if !self.check_seed(tip).await {
+                self.chain.seed_check_failed(tip);
+                return;
+            }
         }
-        self.chain.settle_seed(tip);
+        self.chain.seed_checked(tip);
     }
 
     async fn find_fork_point(self: &Arc<Self>, tip: TipNumber) {
@@ -50,7 +46,8 @@ impl Fill {
                     return;
                 }
             };
-            if !self.check_block(tip, height).await {
+            let key = self.block_key(tip, height).map(|(key, _)| key);
+            if !self.check_block(key).await {
                 self.chain.fork_check_failed(tip);
                 return;
             }
@@ -58,45 +55,41 @@ impl Fill {
     }
 
     /// Requests the highest block that an earlier run knew, and lower ones while they
-    /// turn out to be orphaned.
-    async fn check_seed(self: &Arc<Self>, tip: TipNumber) {
+    /// turn out to be orphaned. Returns whether each had an answer.
+    async fn check_seed(self: &Arc<Self>, tip: TipNumber) -> bool {
         loop {
             match self.chain.next_seed_check(tip, self.clock.now()) {
-                SeedCheck::None => return,
+                SeedCheck::None => return true,
                 SeedCheck::Orphaned(from) => {
                     self.purge_from(tip, from).await;
-                    return;
+                    return true;
                 }
                 SeedCheck::At(height) => {
-                    if !self.check_block(tip, height).await {
-                        self.chain.seed_check_failed(tip);
-                        return;
+                    if !self.check_block(self.first_item_key(tip, height)).await {
+                        return false;
                     }
                 }
             }
         }
     }
 
-    /// Has the ledger know which block is at a height: by a request, or by another
-    /// replica's answer to the same request if that shows, under the present tip, the block
-    /// that is known here. Returns whether the ledger knows it.
-    async fn check_block(self: &Arc<Self>, tip: TipNumber, height: u32) -> bool {
-        use ExchangeFrom::{ReplicasAnew, UpstreamAnew};
-        let Some((key, _)) = self.block_key(tip, height) else {
+    /// Has the ledger know which block is at a height, by a request for a key that shows
+    /// it. Returns whether the ledger knows it.
+    async fn check_block(self: &Arc<Self>, key: Option<Key>) -> bool {
+        let Some(key) = key else {
             return false;
         };
         if self.recent_failure(&key).is_some() {
             return false;
         }
         let priority = RequestPriority::own(Priority::Revalidation).check(Check::Fork);
-        // Another exchange for the key may have been under way, which has not asked the
-        // upstream.
-        for from in [ReplicasAnew, UpstreamAnew, UpstreamAnew] {
-            match self.exchange(&WatchLevel, &key, priority, from).await {
+        // Another exchange for the key may have been under way, which has found the block
+        // in memory.
+        for _ in 0..2 {
+            match self.exchange(&WatchLevel, &key, priority, Anew::Yes).await {
                 Ok(found) => {
                     self.failures.forget(&key);
-                    let is_ingested = matches!(found.from, AnswerSource::Upstream { .. });
-                    if is_ingested || self.confirm_block(height, &found.stored) {
+                    if matches!(found.from, AnswerSource::Upstream { .. }) {
                         return true;
                     }
                 }
@@ -107,13 +100,5 @@ impl Fill {
             }
         }
         false
-    }
-
-    /// Has the ledger know that a block is in the chain, if a stored response shows it.
-    fn confirm_block(&self, height: u32, stored: &StoredResponse) -> bool {
-        let mut blocks = stored.page().map_or(&[][..], Page::blocks).iter();
-        let block = blocks.find(|block| block.height == height);
-        let shown = block.zip(stored.stamp());
-        shown.is_some_and(|(block, stamp)| self.chain.confirm_block(stamp, *block))
     }
 }

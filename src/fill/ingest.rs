@@ -6,14 +6,13 @@ use std::sync::Arc;
 use http::StatusCode;
 
 use super::content::{Subject, heights};
-use super::from_shared::HeldTicket;
 use super::lookup::own_key;
 use super::{AnswerSource, FIRST_PROBE, Fill, FillAnswer, FillResult, MOST_ATTEMPTS};
 use crate::cache::encodings::Encodings;
 use crate::cache::etag::etag;
 use crate::cache::key::Key;
 use crate::cache::metadata::{ClientFreshness, Metadata};
-use crate::cache::purge::{BlockRange, Purge, PurgeSubject};
+use crate::cache::purge::{BlockRange, PurgeSubject};
 use crate::cache::sequence::{CheckedSequence, PurgeSequence};
 use crate::cache::{Attached, StoredResponse};
 use crate::chain::TipNumber;
@@ -40,7 +39,6 @@ impl Fill {
         &self,
         key: &Key,
         priority: RequestPriority,
-        ticket: &HeldTicket,
     ) -> FillResult {
         let Some(route) = self.route(key) else {
             return Err(Failure::Abandoned);
@@ -54,7 +52,7 @@ impl Fill {
             };
             let sequence = self.cache.store().sequence();
             let sent = self.clock.now();
-            let mut answer = self.send(key, priority, ticket).await?;
+            let mut answer = self.send(key, priority).await?;
             let page = answer.index.page.take();
             let page = page.filter(|_| answer.status == StatusCode::OK);
             let content = subject.content(answer.status, answer.index.empty, page.as_deref());
@@ -104,7 +102,7 @@ impl Fill {
             let class = self.class(content, update, tip);
             let stamp = ChainStamp::new(class, tip, heights, update.epoch);
             let stored = self.stored(answer, page, stamp, sequence);
-            return Ok(self.store(key, route, stored, sent, sequence));
+            return Ok(self.store(key, route, stored, sent));
         }
         Err(Failure::Unsettled)
     }
@@ -116,7 +114,6 @@ impl Fill {
         route: &Route,
         mut stored: StoredResponse,
         sent: Moment,
-        sequence: PurgeSequence,
     ) -> FillAnswer {
         let own = own_key(key, route, &stored);
         if !is_stored(stored.status) {
@@ -131,33 +128,12 @@ impl Fill {
         self.note_transactions(&own, route, &stored);
         let is_stored = self.cache.store().insert(own.clone(), stored.clone());
         if is_stored {
-            self.keep_on_disk(&own, &stored, sequence);
+            self.keep(&own, route, &stored);
         }
         FillAnswer {
             stored,
             from: AnswerSource::Upstream { stored: is_stored },
         }
-    }
-
-    /// Purges whatever mentions a block at a height or above, which the chain has
-    /// reported as orphaned, here and in all replicas, and waits until this is recorded;
-    /// answers with the purge's number.
-    pub(crate) async fn purge_from(&self, tip: TipNumber, height: u32) -> u64 {
-        let purge = Purge::Heights {
-            tip: Some(tip),
-            from: height,
-            to: u32::MAX,
-        };
-        let journal = self.shared.as_ref().map(|shared| shared.journal());
-        let unrecorded = journal.map(|journal| journal.unrecorded_purge());
-        let number = self.cache.store().purge(purge.clone());
-        if let Some(journal) = journal {
-            journal.append_purges(&[purge]);
-        }
-        drop(unrecorded);
-        self.chain.purged(tip);
-        self.disk.recorded().await;
-        number
     }
 
     fn class(&self, content: Content, update: LedgerUpdate, tip: TipNumber) -> Class {
@@ -205,7 +181,6 @@ impl Fill {
 
     /// Stores a response as final whose blocks have become final since it was stored.
     pub(crate) fn store_as_final(&self, key: &Key, stored: &StoredResponse) -> Arc<StoredResponse> {
-        let sequence = self.cache.store().sequence();
         let stamp = stored.stamp().map(|stamp| {
             let (class, epoch) = (Class::Final, stamp.epoch());
             ChainStamp::new(class, stamp.tip, stamp.heights(), epoch)
@@ -231,7 +206,9 @@ impl Fill {
             },
         });
         self.cache.store().insert(key.clone(), revalidated.clone());
-        self.keep_on_disk(key, &revalidated, sequence);
+        if let Some(route) = self.route(key) {
+            self.keep(key, route, &revalidated);
+        }
         revalidated
     }
 

@@ -12,7 +12,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use super::collapsed::ExchangeFrom;
+use super::collapsed::Anew;
 use super::{AnswerSource, Fill, FillAnswer, FillResult};
 use crate::cache::StoredResponse;
 use crate::cache::key::Key;
@@ -72,10 +72,7 @@ impl Fill {
             true => priority,
             false => priority.check(Check::Live),
         };
-        // What another replica has says nothing of the present.
-        let found = self
-            .exchange(lead, &chosen, priority, ExchangeFrom::Upstream)
-            .await;
+        let found = self.exchange(lead, &chosen, priority, Anew::No).await;
         if let Some(mut keys) = self.check_keys.of(tip)
             && keys.present.as_ref() == Some(&chosen)
         {

@@ -12,9 +12,9 @@ use std::sync::Arc;
 
 use http::StatusCode;
 
-use super::collapsed::ExchangeFrom;
+use super::collapsed::Anew;
 use super::windows::{List, NoWindows, Parts, refuses_list, window};
-use super::{Fill, FillAnswer, FillResult};
+use super::{AnswerSource, Fill, FillAnswer, FillResult};
 use crate::cache::encodings::Encodings;
 use crate::cache::etag::etag;
 use crate::cache::metadata::{ClientFreshness, Metadata};
@@ -42,7 +42,7 @@ impl Fill {
             ControlFlow::Continue(refused) => refused,
         };
         let found = self
-            .exchange(lead, list.key, list.priority, ExchangeFrom::Anywhere)
+            .exchange(lead, list.key, list.priority, Anew::No)
             .await?;
         // The page is answered, so the window was refused for itself.
         if let Some(why) = refused.filter(|_| found.stored.status == StatusCode::OK) {
@@ -73,10 +73,19 @@ impl Fill {
             // A part that is no page answers the whole request.
             if let Some(other) = parts.iter().find(|part| part.page().is_none()) {
                 let stored = other.clone();
-                self.store_for_list(list, &stored);
+                if from != AnswerSource::Unconfirmed {
+                    self.store_for_list(list, &stored);
+                }
                 return ControlFlow::Break(Ok(FillAnswer { stored, from }));
             }
-            if let Some(stored) = self.cut_and_store(list, &parts) {
+            let cut = match from {
+                AnswerSource::Unconfirmed => self.cut_page(list, &parts),
+                AnswerSource::Memory
+                | AnswerSource::Disk
+                | AnswerSource::Shared
+                | AnswerSource::Upstream { .. } => self.cut_and_store(list, &parts),
+            };
+            if let Some(stored) = cut {
                 if self.cache.store().response_was_purged(list.key, &stored) {
                     continue;
                 }

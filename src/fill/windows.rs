@@ -9,7 +9,7 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use http::StatusCode;
 
-use super::collapsed::ExchangeFrom;
+use super::collapsed::Anew;
 use super::{AnswerSource, Fill, FillAnswer, FillResult};
 use crate::cache::StoredResponse;
 use crate::cache::key::Key;
@@ -160,9 +160,9 @@ impl Fill {
                 return Ok(Err(why));
             }
             from = match (from, found.from) {
-                (_, AnswerSource::Memory) => from,
-                // The upstream was asked for a part of it.
-                (AnswerSource::Upstream { .. }, AnswerSource::Shared) => from,
+                // One window that is not confirmed leaves the page so.
+                (_, AnswerSource::Memory) | (AnswerSource::Unconfirmed, _) => from,
+                (AnswerSource::Upstream { .. }, AnswerSource::Disk | AnswerSource::Shared) => from,
                 (_, found) => found,
             };
             parts.push(found.stored);
@@ -230,11 +230,8 @@ impl Fill {
         };
         let stored = self.fresh(&key);
         let anew = anew || stored.is_some_and(|part| !list.is_usable(&part, offset));
-        let from = match anew {
-            true => ExchangeFrom::UpstreamAnew,
-            false => ExchangeFrom::Anywhere,
-        };
-        self.exchange(lead, &key, list.priority, from).await
+        let anew = if anew { Anew::Yes } else { Anew::No };
+        self.exchange(lead, &key, list.priority, anew).await
     }
 }
 

@@ -1,6 +1,5 @@
 //! A miss: what memory cannot answer, on a route in mode `chain`, `override` or
-//! `off`. The disk may have it ([`from_disk`](super::from_disk)); otherwise the fill
-//! fetches it. Where that fails, is over the client's limit, or takes too long, a stale
+//! `off`. The fill fetches it. Where that fails, is over the client's limit, or takes too long, a stale
 //! response may answer.
 
 use std::time::Duration;
@@ -13,6 +12,7 @@ use crate::cache::JudgedResponse;
 use crate::cache::key::Key;
 use crate::cache::outcome::Outcome;
 use crate::cache::status::Forward;
+use crate::chain::Freshness;
 use crate::clock::Moment;
 use crate::collapse::Wait;
 use crate::fill::{AnswerSource, FillAnswer, FillResult, LookupKey};
@@ -64,9 +64,6 @@ impl Gateway {
         fields: HeaderMap,
     ) -> Response<Body> {
         let arrived = Instant::now();
-        if let Some(judged) = self.recall_from_disk(context, &mut miss).await {
-            return self.answer_from_disk(session, context, &miss, judged, &fields);
-        }
         let (client, key) = (context.client(), &miss.lookup.key);
         let joins = !miss.bypasses() && self.fill.collapse.has(key.as_bytes());
         let admitted = self.clients.admit_miss(client, joins, self.clock.now());
@@ -79,14 +76,9 @@ impl Gateway {
         let priority = self.priority(context, &miss);
         let stale = miss.stale.take();
         let fetched = self.fetch(&miss, stale, arrived, priority).await;
-        let is_from_tier = matches!(
-            &fetched.result,
-            Ok(FillAnswer {
-                from: AnswerSource::Memory | AnswerSource::Shared,
-                ..
-            })
-        );
-        if is_counted && (fetched.collapsed || is_from_tier) {
+        let is_kept = (fetched.result.as_ref())
+            .is_ok_and(|found| !matches!(found.from, AnswerSource::Upstream { .. }));
+        if is_counted && (fetched.collapsed || is_kept) {
             self.clients.refund_miss(client);
         }
         let now = self.clock.now();
@@ -254,15 +246,27 @@ impl Gateway {
         };
         match (fetched.result, fetched.stale) {
             (Ok(FillAnswer { stored, from }), _) => {
-                let freshness = self.cache.judge(&stored, now);
+                let freshness = match from {
+                    AnswerSource::Unconfirmed => Freshness::Stale {
+                        by: self.fill.running_for(),
+                    },
+                    AnswerSource::Memory
+                    | AnswerSource::Disk
+                    | AnswerSource::Shared
+                    | AnswerSource::Upstream { .. } => self.cache.judge(&stored, now),
+                };
                 let judged = JudgedResponse { stored, freshness };
                 let outcome = match from {
+                    AnswerSource::Unconfirmed => {
+                        return self.render_stale(miss, judged, Reason::Unconfirmed, fields, now);
+                    }
+                    AnswerSource::Disk => Outcome::FromDisk { ttl: judged.ttl() },
+                    AnswerSource::Shared => Outcome::FromShared { ttl: judged.ttl() },
                     AnswerSource::Upstream { stored } => {
                         forwarded(Some(judged.stored.status), stored)
                     }
                     // It was made of stored responses.
                     AnswerSource::Memory => Outcome::Hit { ttl: judged.ttl() },
-                    AnswerSource::Shared => Outcome::FromShared { ttl: judged.ttl() },
                 };
                 let response = self.render_miss(judged, miss, outcome, fields, now);
                 (response, RequestKind::Answer(outcome))

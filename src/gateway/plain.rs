@@ -9,7 +9,6 @@ use super::{Gateway, NextStep, RequestContext, RequestRef, Session};
 use crate::cache::key::Key;
 use crate::cache::outcome::Outcome;
 use crate::cache::policy::Mode;
-use crate::cache::reuse::applies;
 use crate::cache::status::Forward;
 use crate::clock::Moment;
 use crate::meter::RequestKind;
@@ -75,16 +74,6 @@ impl Gateway {
             Recall::Forward { why, chosen } => {
                 Ok(NextStep::Relay(Box::new(fetch(key, why, chosen))))
             }
-            // Perhaps the disk has it.
-            Recall::OnlyIfCached
-                if self.relay.disk.get().is_some()
-                    && route.cache.mode == Mode::Respect
-                    && applies(method, fields).is_ok()
-                    && self.relay.cache.variants(&key).is_none() =>
-            {
-                let fetch = fetch(key, Forward::UriMiss, None);
-                Ok(NextStep::Relay(Box::new(fetch)))
-            }
             Recall::OnlyIfCached => Err(Refusal::OnlyIfCached),
         }
     }
@@ -94,7 +83,7 @@ impl Gateway {
         &self,
         session: &Session,
         (context, uri): RequestRef<'_>,
-        mut fetch: relay::Fetch,
+        fetch: relay::Fetch,
     ) -> Response<Body> {
         // Of the request's fields the response depends only on this one from here
         // on (CORS).
@@ -104,25 +93,6 @@ impl Gateway {
         };
         let route = self.route(&fetch.request.key);
         let is_typed = route.is_some_and(|route| route.headers == HeaderMode::Typed);
-        if let Some(answered) = self.recall_plain_from_disk(context, &mut fetch).await {
-            let now = self.clock.now();
-            session.activity.record(now);
-            let own = context.for_response(&self.clients, &fields);
-            let (response, kind) = match answered {
-                Ok((mut response, outcome)) => {
-                    if is_typed {
-                        self.responder
-                            .add_own_fields(response.headers_mut(), outcome, &own);
-                    }
-                    (response, RequestKind::Answer(outcome))
-                }
-                Err(refusal) => {
-                    let response = self.render_refusal(&refusal, None, (context, uri), &own);
-                    (response, RequestKind::Refusal(refusal.reason()))
-                }
-            };
-            return self.finish_waiting(session, context, kind, None, response);
-        }
         let joins = fetch.joins(&self.relay);
         let admitted = self
             .clients

@@ -2,18 +2,16 @@
 
 use std::sync::Arc;
 
-use http::header::CONNECTION;
-use http::{Method, Request, Response, StatusCode};
+use http::{Method, Request, StatusCode};
 
 use super::clients::was_sent;
-use super::{Session, check_head, close_connection, plain};
+use super::{Session, check_head, plain};
 use crate::cache::outcome::Outcome;
 use crate::cache::status::Forward;
 use crate::clock::Moment;
 use crate::config::Config;
 use crate::reason::Reason;
 use crate::refusal::Refusal;
-use crate::wire::Body;
 use crate::wire::activity::Activity;
 use crate::wire::head::{HeadFault, REFUSED};
 
@@ -98,13 +96,4 @@ fn plain_routes_obey_the_origin_or_pass_all_fields() {
         ["/a", "/b", "/c", "/d"].map(is_plain),
         [true, true, false, false]
     );
-}
-
-#[test]
-fn a_closing_connection_says_so_once() {
-    let mut response = Response::new(Body::default());
-    close_connection(&mut response);
-    close_connection(&mut response);
-    let all: Vec<_> = response.headers().get_all(CONNECTION).iter().collect();
-    assert_eq!(all, ["close"]);
 }

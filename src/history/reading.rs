@@ -31,7 +31,6 @@ pub(super) struct Reading {
     pub(super) in_flight: u32,
     pub(super) connections: u64,
     pub(super) cache_bytes: u64,
-    pub(super) disk_bytes: Option<u64>,
     pub(super) process: Option<ProcessFigures>,
     pub(super) tip: Option<u32>,
 }
@@ -69,8 +68,6 @@ impl Reading {
             keys.reduce(|(left, all), (of_left, of_all)| (left + of_left, all + of_all))
         });
         reading.budget = scarcest(budgets);
-        let disk = gateway.fill.disk.get();
-        reading.disk_bytes = disk.map(|disk| disk.tier().snapshot().bytes);
         let tips = gateway.tip_snapshots();
         reading.tip = tips.iter().filter_map(|tip| tip.height).max();
         reading
@@ -115,7 +112,6 @@ impl Reading {
             f64::from(self.in_flight),
             self.connections as f64,
             self.cache_bytes as f64 / MIB,
-            self.disk_bytes.map_or(f64::NAN, |bytes| bytes as f64 / MIB),
             cpu.unwrap_or(f64::NAN),
             self.process
                 .map_or(f64::NAN, |process| process.resident as f64 / MIB),
@@ -145,24 +141,4 @@ fn place(kind: &str) -> usize {
     let outcome = OUTCOMES.iter().position(|name| *name == kind);
     let is_refusal = kind == REFUSED;
     outcome.unwrap_or(OUTCOMES.len() + usize::from(!is_refusal))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_budget_is_that_of_which_least_is_left() {
-        for (budgets, expected) in [
-            (&[][..], None),
-            (&[(400, 500)], Some((400, 500))),
-            (&[(400, 500), (20, 1000), (30, 40)], Some((20, 1000))),
-            (&[(5, 10), (50, 100)], Some((5, 10))),
-            (&[(0, 0), (0, 10)], Some((0, 10))),
-            (&[(0, 0), (4, 10)], Some((4, 10))),
-            (&[(0, 0)], None),
-        ] {
-            assert_eq!(scarcest(budgets.iter().copied()), expected, "{budgets:?}");
-        }
-    }
 }

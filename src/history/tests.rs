@@ -82,7 +82,6 @@ fn gauges_are_what_they_were() {
         in_flight: 4,
         connections: 5,
         cache_bytes: 3 << 19,
-        disk_bytes: Some(2 << 20),
         process: process(11, 20 << 20),
         tip: Some(912_345),
         ..Reading::default()
@@ -95,7 +94,6 @@ fn gauges_are_what_they_were() {
         ("in_flight", 4.0),
         ("connections", 5.0),
         ("cache_mib", 1.5),
-        ("disk_mib", 2.0),
         ("cpu", 0.5),
         ("rss_mib", 20.0),
         ("tip_height", 912_345.0),
@@ -109,88 +107,4 @@ fn gauges_are_what_they_were() {
     );
     let named = series.as_object().unwrap();
     assert_eq!(named.len(), SERIES);
-}
-
-#[test]
-fn intervals_without_a_sample_have_no_numbers() {
-    let history = history([(0, reading(0, 0)), (2, reading(2, 0)), (10, reading(10, 0))]);
-    let hits = json(&history, None)["series"]["hit"].clone();
-    assert_eq!(hits.to_string(), "[1,null,null,null,1]");
-}
-
-#[test]
-fn ten_minutes_are_kept_in_less_than_60_kb() {
-    let readings = (0..1000).map(|n| {
-        let mut reading = Reading {
-            requests: [n * 1_999_997; 9],
-            times: crate::meter::LatencyHistogram::default(),
-            sent: n * 777_777,
-            failed: n * 33_333,
-            budget: Some((499, 500)),
-            queue: 12_345,
-            in_flight: 999,
-            connections: 99_999,
-            cache_bytes: (n + 1) << 30,
-            disk_bytes: Some((n + 1) << 31),
-            process: Some(ProcessFigures {
-                cpu: Duration::from_millis(n * 7777),
-                resident: (n + 1) << 24,
-                ..ProcessFigures::default()
-            }),
-            tip: Some(900_000),
-        };
-        reading.requests[0] += n * n;
-        (n * 2, reading)
-    });
-    let history = history(readings);
-    let text = history.json(None);
-    assert!(text.len() < 60_000, "{}", text.len());
-    let found = json(&history, None);
-    assert_eq!(found["interval_seconds"], 2);
-    assert_eq!(found["until"], 1_001_998_000_u64);
-    for name in names() {
-        let points = found["series"][name].as_array().unwrap();
-        assert_eq!(points.len(), POINTS, "{name}");
-    }
-    // A process that slept for a day.
-    let (now, wall) = at(90_000);
-    history.add(reading(0, 0), now, wall);
-    let points = json(&history, None)["series"]["queue"].clone();
-    assert_eq!(points.as_array().unwrap().len(), POINTS);
-    assert_eq!(points[298], Value::Null);
-    assert_eq!(points[299], 0);
-}
-
-#[test]
-fn only_later_points_are_sent_where_a_client_has_the_others() {
-    let history = history((0..10).map(|n| (n * 2, reading(n * n * 2, 0))));
-    // since, points
-    for (since, expected) in [
-        (None, 9),
-        (Some(0), 9),
-        (Some(1_000_018_000), 0),
-        (Some(1_000_016_000), 1),
-        (Some(1_000_015_200), 1),
-        (Some(1_000_000_000), 9),
-        // The time of day was set back.
-        (Some(2_000_000_000), 0),
-        (Some(u64::MAX), 0),
-    ] {
-        let found = json(&history, since);
-        let points = found["series"]["hit"].as_array().unwrap().clone();
-        assert_eq!(points.len(), expected, "{since:?}");
-        assert_eq!(found["until"], 1_000_018_000_u64);
-        if expected > 0 {
-            assert_eq!(points[expected - 1], 17, "the last one is the latest");
-        }
-    }
-}
-
-#[test]
-fn a_process_that_has_just_begun_has_no_points() {
-    for readings in [vec![], vec![(0, reading(5, 5))]] {
-        let found = json(&history(readings), None);
-        assert_eq!(found["until"], Value::Null);
-        assert_eq!(found["series"]["hit"], Value::Array(vec![]));
-    }
 }

@@ -187,30 +187,6 @@ mod tests {
     }
 
     #[test]
-    fn hints_name_what_to_write() {
-        for (text, hint) in [
-            ("127.0.0.1", "the port is missing: write 127.0.0.1:8080"),
-            ("::1", "the port is missing: write [::1]:8080"),
-            (
-                "2001:db8::a",
-                "the port is missing: write [2001:db8::a]:8080",
-            ),
-            (
-                "::1:8080",
-                "an IPv6 address has brackets: write [::1]:8080, or [::1:8080]:8080 if 8080 is part of the address",
-            ),
-            ("1:2:3:4:5:6:7:8:80", "write [1:2:3:4:5:6:7:8]:80"),
-            ("localhost:80", "write 127.0.0.1:80 or [::1]:80"),
-            (":80", "the address is missing"),
-            ("a.example:80", "a.example is a name"),
-        ] {
-            let found = address_hint(text).unwrap();
-            assert!(found.contains(hint), "{text}: {found}");
-        }
-        assert_eq!(address_hint("nonsense"), None);
-    }
-
-    #[test]
     fn which_addresses_two_listeners_cannot_have() {
         let of = |text: &str| text.parse::<ListenAddress>().unwrap();
         for (one, other, conflict) in [

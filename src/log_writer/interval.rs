@@ -25,19 +25,3 @@ impl LogInterval {
                 .is_ok()
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn one_line_in_an_interval() {
-        let log = LogInterval::default();
-        let at = |seconds| Moment::from_nanos(1 << 50) + Duration::from_secs(seconds);
-        let rows = [(5, true), (5, false), (64, false), (65, true), (66, false)];
-        for (second, expected) in rows {
-            let is_due = log.is_due(LogInterval::MINUTE, at(second));
-            assert_eq!(is_due, expected, "at {second} s");
-        }
-    }
-}

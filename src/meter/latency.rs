@@ -385,13 +385,6 @@ mod tests {
     }
 
     #[test]
-    fn the_buckets_of_metrics_are_exact() {
-        let times = histogram(&[1, 100, 101, 250, 1000, 1001, 29_000_000, 31_000_000]);
-        let found: Vec<_> = times.cumulative().map(|(_, count)| count).collect();
-        assert_eq!(found, [2, 4, 4, 5, 6, 6, 6, 6, 6, 6, 6, 6, 7]);
-    }
-
-    #[test]
     fn a_difference_has_the_times_of_the_interval() {
         let (before, mut after) = (histogram(&[20; 10]), histogram(&[20; 10]));
         after.add(&histogram(&[3000; 5]));
@@ -427,17 +420,5 @@ mod tests {
         let next = meter.next([Some(1), None].into_iter());
         meter.count(5, Some(1), hit, StatusCode::OK, took);
         assert_eq!(rows(&next), [(None, "refused", 1), (Some(0), "hit", 21)]);
-    }
-
-    #[test]
-    fn a_route_takes_no_more_memory_than_documented() {
-        let shard = size_of::<Shard>();
-        let kinds: usize = (0..KIND_NAMES.len())
-            .map(|kind| shards_of(kind) * shard)
-            .sum();
-        assert_eq!(shard, 1024);
-        assert_eq!(kinds + size_of::<RouteLatency>(), 24 * 1024 + 240);
-        // Hits and misses.
-        assert_eq!((shards_of(0) + shards_of(2)) * shard, 9 * 1024);
     }
 }

@@ -82,14 +82,6 @@ fn each_refusal_has_its_status_and_fields() {
             "proxy-status: ordgate; error=http_protocol_error; received-status=429, retry-after: 1",
         ),
         (
-            Refusal::Upstream(Failure::Excess {
-                status: Some(StatusCode::SERVICE_UNAVAILABLE),
-                retry_after: None,
-            }),
-            503,
-            "proxy-status: ordgate; error=connection_limit_reached; received-status=503, retry-after: 1",
-        ),
-        (
             Refusal::Upstream(Failure::NoSuchRoute {
                 endpoint: "http://a".into(),
             }),

@@ -108,9 +108,6 @@ fn upstream(failure: &Failure) -> &'static str {
             "The upstream wants fewer requests; try again when retry-after says"
         }
         Failure::TooManyInFlight => "Too many upstream requests are in flight; try again in 1 s",
-        Failure::Excess { .. } => {
-            "The upstream accepts no more requests at the same time; try again when retry-after says"
-        }
         Failure::BreakerOpen { .. } => {
             "The upstream keeps failing and gets no requests for a while; try again when retry-after says"
         }
@@ -123,7 +120,6 @@ fn upstream(failure: &Failure) -> &'static str {
         Failure::Unreachable(_) => "The upstream cannot be reached",
         Failure::TimedOut(_) => "The upstream did not answer in time",
         Failure::Terminated => "The upstream closed the connection without an answer",
-        Failure::NotProcessed => "The upstream refused to process the request",
         Failure::Incomplete => "The upstream's answer broke off",
         Failure::TooLarge => "The upstream's answer is larger than this gateway accepts",
         Failure::Protocol => "The upstream's answer is not HTTP",

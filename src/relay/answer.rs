@@ -49,8 +49,7 @@ impl Fetch {
             Ok(length) => length,
             Err(failure) => return fails(failure),
         };
-        self.update_others(relay, route, status, &fields, times.sequence)
-            .await;
+        self.update_others(relay, route, status, &fields, times.sequence);
         hop::add_via(&mut fields, answer.head.version, NAME);
         match typed {
             true => match self.read_typed(relay, route, status, answer).await {

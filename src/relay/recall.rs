@@ -7,7 +7,7 @@ use http::{HeaderMap, Method, Response};
 
 use super::Relay;
 use super::sent::ForwardedFields;
-use super::serve::{replace_cache_status, serve};
+use super::serve::serve;
 use crate::cache::decision::{Basis, Decision, RequestFacts, decide};
 use crate::cache::directives::RequestDirectives;
 use crate::cache::key::Key;
@@ -72,22 +72,6 @@ pub(crate) fn recall(
         outcome,
         refresh: reuse == Reuse::WhileRevalidate,
     }
-}
-
-/// Makes an answer from memory one from disk, where its response was read for it.
-pub(crate) fn mark_as_from_disk(
-    relay: &Relay,
-    response: &mut Response<Body>,
-    key: &Key,
-    outcome: Outcome,
-) -> Outcome {
-    let Outcome::Hit { ttl } = outcome else {
-        return outcome;
-    };
-    let outcome = Outcome::FromDisk { ttl };
-    let value = relay.responder.cache_status(outcome, key);
-    replace_cache_status(response.headers_mut(), value);
-    outcome
 }
 
 /// What to do with a request on a plain route. `/explain` asks it too.

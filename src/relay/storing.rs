@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONTENT_ENCODING, DATE, HeaderName, HeaderValue};
+use http::header::{CONTENT_ENCODING, DATE, HeaderName, HeaderValue};
 use http::{HeaderMap, Method, StatusCode};
 
 use super::sent::is_overridden;
@@ -58,9 +58,8 @@ impl Fetch {
             && !fields.contains_key(CONTENT_ENCODING)
             && !governing.directives.no_transform
             && !ResponseDirectives::of(fields).no_transform;
-        let is_dated_here = !fields.contains_key(DATE);
         let mut stored = compact(&stored_fields(fields, &governing.directives));
-        if is_dated_here {
+        if !fields.contains_key(DATE) {
             stored.insert(DATE, date::value(times.received));
         }
         let variant = Variant {
@@ -72,8 +71,6 @@ impl Fetch {
             nominated,
             reuse,
             received: times.received,
-            is_dated_here,
-            is_personal: self.request.fields.contains_key(AUTHORIZATION),
         };
         (variant, may_store)
     }
@@ -154,7 +151,7 @@ impl Fetch {
         let key = &self.request.key;
         let sent = &self.request.forwarded_fields(relay, route);
         let same = |v: &Arc<Variant>| v.nominated.matches(&v.secondary, sent);
-        relay.amend(key, times.sequence, |variants| {
+        relay.cache.store().amend(key, times.sequence, |variants| {
             let is_later = |v: &Arc<Variant>| same(v) && v.received > times.received;
             if !variants.iter().any(is_later) {
                 for old in variants
@@ -167,11 +164,6 @@ impl Fetch {
                 variants.push(variant.clone());
             }
         });
-    }
-
-    /// This request as one that validates what is stored for it.
-    pub(crate) fn for_refresh(&self) -> Self {
-        self.as_get(self.request.fields.clone())
     }
 
     /// This request as a GET with the given fields, whose answer may be stored.

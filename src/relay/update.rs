@@ -124,7 +124,6 @@ impl Fetch {
             as_get.prepare_variant(relay, route, old.status, &fields, body, times)
         };
         let (mut new, may_store) = freshened(&self.request.fields);
-        new.is_personal |= old.is_personal;
         let own = new.secondary.clone();
         if new.nominated == old.nominated {
             // It continues to match the requests that it matched.
@@ -135,31 +134,33 @@ impl Fetch {
         // If only this request forbids storing, the stored response stays.
         let stays = !may_store && freshened(&HeaderMap::new()).1;
         let sent = &self.request.forwarded_fields(relay, route);
-        relay.amend(&self.request.key, times.sequence, |variants| {
-            if stays {
-                return;
-            }
-            variants.retain(|variant| !Arc::ptr_eq(variant, old));
-            if !may_store {
-                return;
-            }
-            variants.push(new.clone());
-            if answers && new.secondary != own {
-                // The origin has selected it for this request too.
-                variants.retain(|v| !v.nominated.matches(&v.secondary, sent));
-                let also = (*new).clone();
-                variants.push(Arc::new(Variant {
-                    secondary: own,
-                    ..also
-                }));
-            }
-        });
+        relay
+            .cache
+            .store()
+            .amend(&self.request.key, times.sequence, |variants| {
+                if stays {
+                    return;
+                }
+                variants.retain(|variant| !Arc::ptr_eq(variant, old));
+                if !may_store {
+                    return;
+                }
+                variants.push(new.clone());
+                if answers && new.secondary != own {
+                    // The origin has selected it for this request too.
+                    variants.retain(|v| !v.nominated.matches(&v.secondary, sent));
+                    let also = (*new).clone();
+                    variants.push(Arc::new(Variant {
+                        secondary: own,
+                        ..also
+                    }));
+                }
+            });
         (new, may_store)
     }
 
-    /// Applies an answer to stored responses of other requests. What is invalidated is
-    /// recorded before this returns.
-    pub(super) async fn update_others(
+    /// Applies an answer to stored responses of other requests.
+    pub(super) fn update_others(
         &self,
         relay: &Relay,
         route: &Route,
@@ -167,10 +168,7 @@ impl Fetch {
         fields: &HeaderMap,
         sequence: PurgeSequence,
     ) {
-        let invalidates = self.invalidate(relay, route, status, fields);
-        if invalidates {
-            relay.disk.recorded().await;
-        }
+        self.invalidate(relay, route, status, fields);
         let is_head = self.request.method == Method::HEAD && status == StatusCode::OK;
         if is_head && route.cache.mode == Mode::Respect {
             self.apply_head(relay, route, fields, sequence);
@@ -178,19 +176,12 @@ impl Fetch {
     }
 
     /// Removes what an unsafe method invalidates (§4.4), on all routes to the
-    /// same origin. Returns whether that may be anything.
-    fn invalidate(
-        &self,
-        relay: &Relay,
-        route: &Route,
-        status: StatusCode,
-        fields: &HeaderMap,
-    ) -> bool {
+    /// same origin.
+    fn invalidate(&self, relay: &Relay, route: &Route, status: StatusCode, fields: &HeaderMap) {
         let origin = relay.upstreams.get(route.upstream.number);
         let Ok(target) = origin.uri(self.request.key.target()) else {
-            return false;
+            return;
         };
-        let mut invalidates = false;
         for target in invalidate::targets(&self.request.method, &target, status, fields) {
             for other in relay.routes.routes() {
                 let upstream = relay.upstreams.get(other.upstream.number);
@@ -203,13 +194,8 @@ impl Fetch {
                 }
                 let key = Key::of(other.number, own);
                 relay.cache.store().remove(&key);
-                if let Some(tier) = &relay.tier {
-                    tier.invalidate(&key);
-                }
-                invalidates = true;
             }
         }
-        invalidates
     }
 
     /// Applies the answer to a HEAD to the stored responses that match it
@@ -231,13 +217,17 @@ impl Fetch {
             return;
         }
         let sent = &request.forwarded_fields(relay, route);
-        relay.amend(&request.key, sequence, |variants| {
-            for variant in variants.iter_mut() {
-                if variant.nominated.matches(&variant.secondary, sent) {
-                    *variant = Arc::new(self.after_head(relay, route, variant, fields, sequence));
+        relay
+            .cache
+            .store()
+            .amend(&request.key, sequence, |variants| {
+                for variant in variants.iter_mut() {
+                    if variant.nominated.matches(&variant.secondary, sent) {
+                        *variant =
+                            Arc::new(self.after_head(relay, route, variant, fields, sequence));
+                    }
                 }
-            }
-        });
+            });
     }
 
     /// A stored response after the answer to a HEAD: freshened, or stale.
@@ -263,8 +253,7 @@ impl Fetch {
             let as_get = self.as_get(self.request.fields.clone());
             let (status, body) = (variant.status, variant.body.clone());
             let new = as_get.prepare_variant(relay, route, status, &new_fields, body, times);
-            if let (mut new, true) = new {
-                new.is_personal |= variant.is_personal;
+            if let (new, true) = new {
                 new.encodings.adopt(&variant.encodings);
                 return new;
             }

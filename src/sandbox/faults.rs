@@ -259,38 +259,11 @@ impl Faults {
 
 #[cfg(test)]
 mod tests {
-    use super::{ALWAYS, Api, Fault, FaultKind, Faults, MAX_QUEUED};
+    use super::{Api, Fault, FaultKind, Faults};
 
     /// For faults that need no luck.
     fn never(_fault: u64, _chance: u32) -> bool {
         false
-    }
-
-    #[test]
-    fn a_chance_is_asked_for_and_a_fault_can_be_removed() {
-        let mut faults = Faults::default();
-        let rare = Fault {
-            chance: ALWAYS / 10,
-            ..Fault::once(FaultKind::Close).times(u32::MAX)
-        };
-        assert_eq!(faults.push(rare), Some(1));
-        assert_eq!(
-            faults.push(Fault::once(FaultKind::Html).at(Api::Runes)),
-            Some(2)
-        );
-        let luck = |fault: u64, chance: u32| fault == 1 && chance == ALWAYS / 10;
-        for _ in 0..3 {
-            let taken = faults.take(Api::Ordinals, "/ordinals", luck);
-            assert_eq!(taken, Some(FaultKind::Close));
-        }
-        assert_eq!(faults.take(Api::Ordinals, "/ordinals", never), None);
-        assert!(
-            !faults.remove(Api::Ordinals, 2),
-            "it is of the other server"
-        );
-        assert!(faults.remove(Api::Both, 1) && !faults.remove(Api::Both, 1));
-        assert_eq!(faults.list(Api::Ordinals).count(), 0);
-        assert_eq!(faults.list(Api::Runes).count(), 1);
     }
 
     #[test]
@@ -328,24 +301,5 @@ mod tests {
         assert_eq!(faults.queued.len(), 1);
         faults.clear(Api::Runes);
         assert_eq!(faults.queued.len(), 0);
-    }
-
-    #[test]
-    fn queued_faults_are_bounded_and_cleared() {
-        let mut faults = Faults::default();
-        for _ in 0..2 * MAX_QUEUED {
-            faults.push(Fault::once(FaultKind::Close));
-        }
-        assert_eq!(faults.queued.len(), MAX_QUEUED);
-        faults.clear(Api::Both);
-        assert_eq!(faults.take(Api::Both, "/", never), None);
-    }
-
-    #[test]
-    fn a_redirect_adds_a_parameter_to_the_target() {
-        for (target, location) in [("/a", "/a?followed=1"), ("/a?b=1", "/a?b=1&followed=1")] {
-            let answer = FaultKind::Redirect.answer(target).expect("an answer");
-            assert_eq!(answer.headers["location"], location);
-        }
     }
 }

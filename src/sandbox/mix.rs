@@ -80,37 +80,3 @@ pub(super) fn is_lower_hex(text: &str) -> bool {
     text.bytes()
         .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::{Stream, mix, push_address, share, unmix};
-
-    #[test]
-    fn unmix_inverts_mix() {
-        for word in [0, 1, 42, u64::MAX, 0x0012_3456_789a_bcde, 840_000 << 32] {
-            assert_eq!(unmix(mix(word)), word);
-            assert_eq!(mix(unmix(word)), word);
-        }
-    }
-
-    #[test]
-    fn shares_stay_within_zero_and_one() {
-        assert_eq!(share(0), 0.0);
-        assert!(share(u64::MAX) < 1.0);
-    }
-
-    #[test]
-    fn addresses_have_the_lengths_of_real_ones() {
-        for (identity, prefix, length) in [(2, "bc1q", 42), (3, "bc1p", 62)] {
-            let mut address = String::new();
-            push_address(&mut address, identity);
-            assert!(address.starts_with(prefix));
-            assert_eq!(address.len(), length);
-        }
-    }
-
-    #[test]
-    fn a_bound_of_zero_counts_as_one() {
-        assert_eq!(Stream::new(7).below(0), 0);
-    }
-}

@@ -109,27 +109,3 @@ impl fmt::Debug for Settings {
             .finish()
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::Settings;
-
-    #[test]
-    fn the_share_of_errors_is_the_error_rate() {
-        for (error_rate, least, most) in [
-            (0.0, 0, 0),
-            (1.0, 1_000, 1_000),
-            (0.1, 60, 140),
-            (f64::NAN, 0, 0),
-        ] {
-            let settings = Settings {
-                error_rate,
-                ..Settings::default()
-            };
-            let failed = (0..1_000)
-                .filter(|number| settings.is_error(*number))
-                .count();
-            assert!((least..=most).contains(&failed), "{error_rate}: {failed}");
-        }
-    }
-}

@@ -226,49 +226,6 @@ mod tests {
     }
 
     #[test]
-    fn there_are_at_least_forty_tokens_and_each_is_found_once() {
-        let chain = Chain::new(1, 840_000, 50);
-        let all: std::collections::BTreeSet<_> = tickers().collect();
-        assert!(all.len() >= 40);
-        assert_eq!(all.len(), tickers().count());
-        for ticker in tickers() {
-            let value = read(&chain, ticker);
-            assert_eq!(value["token"]["ticker"], ticker);
-            assert_eq!(
-                value["token"]["minted_supply"],
-                value["supply"]["minted_supply"]
-            );
-            assert_eq!(value["token"]["max_supply"], value["supply"]["max_supply"]);
-        }
-    }
-
-    #[test]
-    fn notable_tokens_have_their_properties() {
-        let chain = Chain::new(1, 840_000, 50);
-        assert_eq!(read(&chain, "smint")["token"]["self_mint"], true);
-        assert!(read(&chain, "free")["token"]["mint_limit"].is_null());
-        assert!(
-            read(&chain, "zero")["token"]["number"]
-                .as_i64()
-                .expect("a number")
-                < 0
-        );
-        assert_eq!(
-            read(&chain, "zero")["token"]["max_supply"],
-            "18446744073709551615"
-        );
-        assert_eq!(
-            read(&chain, "ordi")["token"]["max_supply"],
-            "21000000.000000000000000000"
-        );
-        // Tickers are folded by lower case, accents too.
-        assert_eq!(read(&chain, "ÀÉ"), read(&chain, "àé"));
-        assert_eq!(read(&chain, "PEPE"), read(&chain, "pepe"));
-        assert_eq!(body(&chain, "ordi ", false), None);
-        assert_eq!(body(&chain, "", false), None);
-    }
-
-    #[test]
     fn figures_change_with_blocks_and_never_fall() {
         let mut chain = Chain::new(1, 840_000, 50);
         let figure = |value: &Value| -> (u128, u64, u64) {

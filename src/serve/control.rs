@@ -58,10 +58,6 @@ pub(super) async fn run(
         () = probe_tips(current.clone(), changes) => {}
         _ = stop.wait_for(|stop| *stop) => {}
     }
-    // The engine's connection for it is driven by this runtime.
-    if let Some(shared) = &current.load_full().shared {
-        shared.tips().close().await;
-    }
 }
 
 /// Does the work at intervals, each time on a new thread: it reads the whole store, or
@@ -100,11 +96,7 @@ async fn probe_tips(current: Current, mut changes: watch::Receiver<()>) {
         let mut probes = JoinSet::new();
         let gateway = current.load_full();
         for tip in gateway.tips() {
-            let leases = gateway.shared.as_ref().map(|shared| shared.tips().clone());
-            let source = gateway.fill.chain.source(tip);
-            let tips = source.map(|source| gateway.tips_of(source.upstream));
-            let tips = tips.unwrap_or_default();
-            probes.spawn(probe::share(gateway.fill.clone(), tip, tips, leases));
+            probes.spawn(probe::watch(gateway.fill.clone(), tip));
         }
         for (number, upstream) in gateway.upstreams.iter() {
             if upstream.settings().endpoints.urls.len() > 1 {

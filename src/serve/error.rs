@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use crate::admin::Token;
 use crate::config::{AdminSettings, KeyPositions};
 use crate::listener::ListenAddress;
-use crate::state_dir::StateDirError;
+use crate::state::StateError;
 use crate::supervisor::InheritedSocketError;
 use crate::telemetry::otlp::ExporterError;
 use crate::upstream::SetupError;
@@ -61,7 +61,7 @@ pub enum StartError {
     },
     /// The state directory cannot be used.
     #[error(transparent)]
-    State(#[from] StateDirError),
+    State(#[from] StateError),
     /// The exporter of traces cannot be made.
     #[error(transparent)]
     Exporter(#[from] ExporterError),

@@ -18,7 +18,7 @@ use aws_lc_rs::rand::{SecureRandom, SystemRandom};
 use bytes::Bytes;
 use http::HeaderName;
 
-use super::StartError;
+use super::{StartError, threads};
 use crate::access_log::AccessLog;
 use crate::cache::Cache;
 use crate::cache::policy::Mode;
@@ -28,27 +28,24 @@ use crate::client_tokens::TokenTable;
 use crate::clock::Clock;
 use crate::compress::{Compression, Compressor};
 use crate::config::Config;
-use crate::disk::{Disk, DiskSlot, LateTier};
-use crate::fill::{Fill, LowerTiers};
+use crate::fill::{Fill, LowerTiers, StoredNames};
 use crate::gateway::{ClientPolicy, Gateway, Records};
 use crate::limit::Limit;
 use crate::limit::tokens::TokenClients;
 use crate::meter::Meter;
 use crate::openapi;
-use crate::portable::meanings::Meanings;
 use crate::probe;
 use crate::relay::{self, Relay};
 use crate::reload::ReloadReport;
 use crate::respond::{Document, DocumentText, Responder};
-use crate::route::{HeaderMode, Route, RouteTable};
-use crate::shared::{self, Shared, SharedTier};
-use crate::state_dir::OpenedState;
+use crate::route::{Route, RouteTable};
+use crate::shared::Shared;
+use crate::shared::purges::Generation;
+use crate::state::State;
 use crate::trace::tracer::Tracer;
 use crate::upstream::client::resolver::Resolver;
+use crate::upstream::keys::Budgets;
 use crate::upstream::{MissingRoutes, ProviderKeys, UpstreamClient, Upstreams};
-
-/// What a request may take beside the upstream's time-outs.
-const LAST_CLEANUP: Duration = Duration::from_secs(2);
 
 /// What tells this process from others; it survives reloads.
 struct Identity {
@@ -57,21 +54,18 @@ struct Identity {
     /// Its name in the `via` of requests. It is public, and says nothing of the
     /// seed.
     pseudonym: Arc<str>,
-    /// What it keeps on disk.
-    state: OpenedState,
-    /// What it shares with other replicas.
-    shared: Option<Arc<Shared>>,
+    /// What outlives it.
+    state: State,
     /// Records traces, if they are exported.
     tracer: Option<Arc<Tracer>>,
 }
 
 impl Identity {
-    fn new(state: OpenedState) -> Result<Self, StartError> {
+    fn new(state: State) -> Result<Self, StartError> {
         Ok(Self {
             seed: random()?,
             pseudonym: format!("ordgate-{:016x}", random()?).into(),
             state,
-            shared: None,
             tracer: None,
         })
     }
@@ -82,7 +76,6 @@ impl Identity {
             seed: before.seed,
             pseudonym: before.relay.pseudonym.clone(),
             state: before.state.clone(),
-            shared: before.shared.clone(),
             tracer: before.records.tracer.clone(),
         }
     }
@@ -111,40 +104,45 @@ pub fn gateway(
     stand_in: Option<&Arc<dyn UpstreamClient>>,
 ) -> Result<Arc<Gateway>, StartError> {
     config.fit_probes(keys);
-    let state = OpenedState::open(&config.state, config.server.drain_timeout)?;
+    let state = match config.state.settings() {
+        Some(settings) => State::open(&settings, &clock)?,
+        None => State::default(),
+    };
+    let stored = match state.answers.is_on() {
+        true => threads::block_on(state.answers.generation())?,
+        false => None,
+    };
+    let stored = stored.map(|(life, number)| Generation { life, number });
+    let shared = config.shared.as_ref();
+    let shared = shared.map(|settings| Shared::new(settings.shared(), stored, &clock));
     let mut identity = Identity::new(state)?;
     let chain = Arc::new(Chain::new(&config.chain));
     let cache = Cache::new(config.cache_bytes, chain.clone());
-    let upstreams = Upstreams::journalled(
+    let replicas = shared.clone();
+    let budgets = Arc::new(Budgets::new(replicas, identity.state.spent.clone()));
+    let upstreams = Upstreams::with_budgets(
         &config.upstreams,
         keys,
         resolver,
         &clock,
         stand_in,
-        &identity.state,
-        config.shared.as_ref().map(|shared| shared.replicas()),
+        &budgets,
     )?;
-    identity.shared = shared(&config, &upstreams, (&identity.state, &clock))?;
     let recorded = config.collector.as_ref().map(|_| config.traces);
     identity.tracer = recorded.map(|traces| Arc::new(Tracer::new(traces, clock.clone())));
     let clients = client_policy(None, &config, &clock);
     let routes = Arc::new(config.routes.clone());
-    let tier = identity.state.path().map(|_| {
-        let (most, tips) = (config.state.max_bytes, config.chain.tips.len());
-        LateTier::new(identity.state.clone(), most, tips, clock.clone())
-    });
-    if let Some(tier) = &tier {
-        cache.store().record(tier.clone());
-    }
-    let disk = disk(
-        tier.as_ref(),
-        &config,
-        &routes,
-        &upstreams,
-        (&cache, &chain),
-    );
-    let meanings = Meanings::of(&routes, &upstreams, &chain, config.targeted.as_ref());
-    let lower = lower_tiers(disk, identity.shared.as_ref(), &meanings, (&cache, &chain));
+    let lower = LowerTiers {
+        answers: identity.state.answers.clone(),
+        shared: shared.clone(),
+        has_engine: has_engine(&config),
+        fill_wait: fill_wait(&config),
+        names: StoredNames::of(&routes, &upstreams, &chain),
+        run: random()?,
+        began: clock.now(),
+        stale_wait: config.stale_wait,
+        purging: Arc::default(),
+    };
     let fill = Fill::new(
         routes.clone(),
         cache.clone(),
@@ -154,6 +152,9 @@ pub fn gateway(
         clock,
         lower,
     );
+    if fill.lower.answers.is_on() {
+        threads::block_on(fill.seed())?;
+    }
     let meter = Meter::new(routes.routes().len());
     let ongoing = relay::RelayState::new(&fill.upstreams);
     let compressor = Arc::default();
@@ -218,10 +219,12 @@ pub(super) fn after(
     upstreams.take_over(known, keys);
     let clients = client_policy(Some(&before.clients), &config, &before.clock);
     let routes = Arc::new(config.routes.clone());
-    let tier = before.fill.disk.tier();
-    let disk = disk(tier, &config, &routes, &upstreams, (&cache, &chain));
-    let meanings = Meanings::of(&routes, &upstreams, &chain, config.targeted.as_ref());
-    let lower = lower_tiers(disk, before.shared.as_ref(), &meanings, (&cache, &chain));
+    let before_lower = &before.fill.lower;
+    let lower = before_lower.after(
+        StoredNames::of(&routes, &upstreams, &chain),
+        config.stale_wait,
+        fill_wait(&config),
+    );
     let fill = before.fill.after(
         routes.clone(),
         cache.clone(),
@@ -237,92 +240,24 @@ pub(super) fn after(
     let ongoing = before.relay.state.clone();
     ongoing.bound(&fill.upstreams);
     let identity = Identity::after(before);
-    if let (Some(shared), Some(replica)) = (&before.shared, &config.shared) {
-        let waits = (replica.timeout, replica.fill_wait);
-        shared.reconfigure(waits, longest_request(&config), &config.chain.tips);
+    if let (Some(shared), Some(settings)) = (&before_lower.shared, &config.shared) {
+        shared.reconfigure(settings.timeout, settings.fill_wait);
     }
     let compressor = before.compressor.clone();
     let gateway = assemble(config, clients, fill, ongoing, meter, compressor, identity);
     Ok((gateway, done))
 }
 
-/// What replicas share through an engine, if one is configured.
-fn shared(
-    config: &Config,
-    upstreams: &Upstreams,
-    (state, clock): (&OpenedState, &Clock),
-) -> Result<Option<Arc<Shared>>, StartError> {
-    let (Some(url), Some(replica)) = (&config.engine, &config.shared) else {
-        return Ok(None);
-    };
-    let settings = shared::Settings {
-        url: url.clone(),
-        prefix: replica.prefix.clone(),
-        name: replica.name_or_host(),
-        timeout: replica.timeout,
-        fill_wait: replica.fill_wait,
-    };
-    let process = u128::from(random()?) << 64 | u128::from(random()?);
-    let longest = longest_request(config);
-    let shared = Shared::new(&settings, process, upstreams, longest, (state, clock));
-    Ok(Some(shared))
+/// Whether replicas share an engine.
+fn has_engine(config: &Config) -> bool {
+    let settings = config.shared.as_ref();
+    settings.is_some_and(|settings| settings.engine.is_some())
 }
 
-/// Where responses are looked up under a configuration, by which purges of other replicas
-/// apply from then on.
-fn lower_tiers(
-    disk: DiskSlot,
-    shared: Option<&Arc<Shared>>,
-    meanings: &Meanings,
-    (cache, chain): (&Cache, &Arc<Chain>),
-) -> LowerTiers {
-    let tier = shared.map(|shared| {
-        let journal = shared.journal();
-        journal.learn(meanings, cache, Arc::new(disk.clone()));
-        SharedTier::new(shared.tier(), meanings, (cache, chain))
-    });
-    LowerTiers {
-        disk,
-        shared: shared.cloned(),
-        tier,
-    }
-}
-
-/// How long a request can be unanswered, from its permit to the head of the response.
-fn longest_request(config: &Config) -> Duration {
-    let routes = config.routes.routes();
-    let longest = config.upstreams.iter().zip(0..).map(|(upstream, number)| {
-        let sends_bodies = routes
-            .iter()
-            .any(|route| route.upstream.number == number && route.headers == HeaderMode::All);
-        let upload = match sends_bodies {
-            true => upstream.request_body.timeout,
-            false => Duration::ZERO,
-        };
-        upstream.timeouts.first_byte + upload
-    });
-    longest.max().unwrap_or_default() + LAST_CLEANUP
-}
-
-/// The state on disk under a configuration, as soon as it can be opened; never without a
-/// tier.
-fn disk(
-    tier: Option<&Arc<LateTier>>,
-    config: &Config,
-    routes: &Arc<RouteTable>,
-    upstreams: &Arc<Upstreams>,
-    (cache, chain): (&Cache, &Arc<Chain>),
-) -> DiskSlot {
-    let Some(tier) = tier else {
-        return DiskSlot::default();
-    };
-    let (routes, upstreams) = (routes.clone(), upstreams.clone());
-    let (cache, chain) = (cache.clone(), chain.clone());
-    let (targeted, least) = (config.targeted.clone(), config.state.min_freshness);
-    DiskSlot::new(tier.clone(), move |tier| {
-        let cache = (&cache, &chain);
-        Disk::new(tier, &routes, &upstreams, cache, targeted.as_ref(), least)
-    })
+/// How long a response waits while another replica fetches it.
+fn fill_wait(config: &Config) -> Duration {
+    let settings = config.shared.as_ref().filter(|_| has_engine(config));
+    settings.map_or(Duration::ZERO, |settings| settings.fill_wait)
 }
 
 /// The numbers of the routes of a table that comes after another.
@@ -418,8 +353,6 @@ fn assemble(
         relay: Arc::new(Relay {
             routes: fill.routes.clone(),
             cache: fill.cache.clone(),
-            disk: fill.disk.clone(),
-            tier: fill.tier.clone(),
             state: ongoing,
             upstreams: fill.upstreams.clone(),
             wait_for_end: config.stale_wait,
@@ -442,16 +375,15 @@ fn assemble(
         upstreams: fill.upstreams.clone(),
         responder: respond,
         compressor,
-        state: identity.state,
-        shared: identity.shared,
         routes: fill.routes.clone(),
         clock: fill.clock.clone(),
+        state: identity.state,
         seed: identity.seed,
         fill,
     });
     for (number, upstream) in gateway.upstreams.iter() {
         let tips = gateway.tips_of(number);
-        probe::reserve_budget(&gateway.fill, number, &tips, None);
+        probe::reserve_budget(&gateway.fill, number, &tips);
         upstream.set_status_paths(status_paths(&gateway, &tips));
     }
     gateway
@@ -470,6 +402,3 @@ fn status_paths(gateway: &Gateway, tips: &[u16]) -> Vec<Box<str>> {
         false => used,
     }
 }
-
-#[cfg(test)]
-mod tests;

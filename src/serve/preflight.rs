@@ -10,7 +10,6 @@ use super::{LoadedConfig, StartError};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::listener::ListenAddress;
-use crate::state_dir::StateDir;
 use crate::supervisor::InheritedSockets;
 use crate::tls;
 use crate::upstream::Upstreams;
@@ -43,9 +42,6 @@ pub fn check(
                 }
             }
         }
-    }
-    if let Some(path) = &config.state.path {
-        StateDir::check(path)?;
     }
     let served = with_sandbox(config, has_sandbox);
     let resolver = Resolver::default();

@@ -91,10 +91,6 @@ impl RestartSettings {
         );
         let replicas = |of: &Self| json!(of.replicas.as_ref().map(|shared| shared.replicas));
         compare("shared.replicas", replicas(self), replicas(&other));
-        let name = |of: &Self| json!(of.replicas.as_ref().and_then(|shared| shared.name.clone()));
-        compare("shared.name", name(self), name(&other));
-        let floor = |of: &Self| json!(of.replicas.as_ref().map(|shared| shared.floor));
-        compare("shared.floor", floor(self), floor(&other));
         let prefix = |of: &Self| json!(of.replicas.as_ref().map(|shared| shared.prefix.clone()));
         compare("shared.prefix", prefix(self), prefix(&other));
         compare("log.level", json!(self.log.level), json!(other.log.level));

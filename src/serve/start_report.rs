@@ -18,7 +18,6 @@ impl Server {
             format!("{}: {}", upstream.name(), urls.join(" "))
         });
         let listeners: Vec<_> = self.listeners().iter().map(ToString::to_string).collect();
-        let state = gateway.state.path().map(|path| path.display().to_string());
         tracing::info!(
             version = build::VERSION,
             commit = build::COMMIT,
@@ -27,9 +26,9 @@ impl Server {
             admin = %self.admin,
             routes = routes.join(", "),
             upstreams = upstreams.collect::<Vec<_>>().join(", "),
-            state_directory = state.as_deref().unwrap_or("none"),
-            replicas = gateway.upstreams.replicas().map_or(1, |replicas| replicas.count.get()),
-            shared_engine = gateway.shared.is_some(),
+            state_directory = gateway.state.answers.is_on(),
+            shared_engine = gateway.fill.lower.has_engine,
+            replicas = gateway.fill.lower.shared.as_ref().map_or(1, |shared| shared.replicas()),
             "ordgate has started"
         );
     }

@@ -39,16 +39,35 @@ fn build(builder: &mut Builder) -> Result<Runtime, StartError> {
     })
 }
 
+/// Runs a future on a new thread, and waits for it: the caller's thread may have a runtime.
+pub(super) fn block_on<T: Send>(work: impl Future<Output = T> + Send) -> Result<T, StartError> {
+    let runtime = current_thread()?;
+    let done = std::thread::scope(|scope| scope.spawn(move || runtime.block_on(work)).join());
+    done.map_err(|_panicked| StartError::System {
+        what: "a thread",
+        error: std::io::Error::other("it has panicked"),
+    })
+}
+
 /// Runs a future on a new thread with this runtime.
 pub(super) fn spawn(
     name: &str,
     runtime: Runtime,
     work: impl Future<Output = ()> + Send + 'static,
 ) -> Result<JoinHandle<()>, StartError> {
+    spawn_with(name, runtime, move || work)
+}
+
+/// The same with a future that is made on the thread.
+pub(super) fn spawn_with<F: Future<Output = ()>>(
+    name: &str,
+    runtime: Runtime,
+    make: impl FnOnce() -> F + Send + 'static,
+) -> Result<JoinHandle<()>, StartError> {
     let spawned = std::thread::Builder::new()
         .name(format!("ordgate-{name}"))
         .spawn(move || {
-            runtime.block_on(work);
+            runtime.block_on(make());
             // Does not wait for name lookups, which block.
             runtime.shutdown_background();
         });

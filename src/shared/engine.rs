@@ -1,83 +1,52 @@
-//! The engine: a server of Valkey or Redis that all replicas reach, or a cluster.
+//! The engine: a server of Valkey or Redis that all replicas reach.
 //!
-//! Each use of it has a small interface here. Behind it are a real server ([`server`]),
-//! and for simulations the same scripts in Rust ([`model`]). No request of a client
-//! depends on an answer: every call has a time-out, and a failed one has a plain reason.
+//! Only this module names the crate `redis`. Every call has a time-out, and no request of a
+//! client depends on its answer. A call is never repeated, except where the server did not
+//! have the script yet; what a call without an answer has done is unknown.
+//!
+//! The connection is made when it is first needed, and anew when it is lost, when the
+//! server refuses to write (another one is the primary now), and when the breaker opens.
+//!
+//! Invariant: no error, log line or `Debug` output has the password.
 
 mod breaker;
-pub mod entries;
-pub mod model;
-pub mod server;
+mod url;
 
-use std::pin::Pin;
+use std::sync::Mutex;
+use std::time::Duration;
 
-use super::allowance::{Reply, Report};
+use breaker::{Admitted, EngineBreaker};
+use redis::aio::{ConnectionManager, ConnectionManagerConfig};
+use redis::{ErrorKind, RedisError, ServerErrorKind, cmd};
+pub(super) use redis::{FromRedisValue, Script};
+use serde::Serialize;
+pub use url::EngineUrl;
 
-/// The script that counts one report.
-pub const REPORT: &str = include_str!("engine/scripts/report.lua");
+use crate::clock::{Clock, Moment};
+use crate::sync::lock;
 
-/// What an interface of the engine returns.
-pub type EngineFuture<'t, T> = Pin<Box<dyn Future<Output = Result<T, SharedError>> + Send + 't>>;
+/// How long making a connection may take. It is made in the background, so that this may
+/// be longer than an answer.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What a script returns.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum EngineValue {
-    /// Nothing, or false.
-    Nothing,
-    /// A whole number.
-    Number(i64),
-    /// A text, or any bytes.
-    Bytes(Vec<u8>),
-    /// Several values.
-    List(Vec<Self>),
-}
-
-impl EngineValue {
-    /// The values, if it is a list.
-    pub fn list(&self) -> Option<&[Self]> {
-        match self {
-            Self::List(list) => Some(list),
-            Self::Nothing | Self::Number(_) | Self::Bytes(_) => None,
-        }
-    }
-
-    /// The bytes, if it has some.
-    pub fn bytes(&self) -> Option<&[u8]> {
-        match self {
-            Self::Bytes(bytes) => Some(bytes),
-            Self::Nothing | Self::Number(_) | Self::List(_) => None,
-        }
-    }
-
-    /// The text, if it is one.
-    pub fn text(&self) -> Option<&str> {
-        std::str::from_utf8(self.bytes()?).ok()
-    }
-
-    /// The number, if it is one that is not negative, also as a text.
-    pub fn number(&self) -> Option<u64> {
-        match self {
-            Self::Number(number) => u64::try_from(*number).ok(),
-            Self::Bytes(_) => self.text()?.parse().ok(),
-            Self::Nothing | Self::List(_) => None,
-        }
-    }
-}
-
-/// Keeps account of what all processes may use of each budget.
-pub trait Allowances: Send + Sync {
-    /// Counts a report about the budget with this name, which is the key in the engine.
-    fn report<'t>(&'t self, budget: &'t str, report: &'t Report) -> EngineFuture<'t, Reply>;
+/// One connection to the engine, which many calls share.
+pub(super) struct Engine {
+    url: EngineUrl,
+    timeout: Mutex<Duration>,
+    link: Mutex<Option<ConnectionManager>>,
+    breaker: Mutex<EngineBreaker>,
+    counts: Mutex<EngineSnapshot>,
+    clock: Clock,
 }
 
 /// Why the engine gave no answer that can be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SharedError {
+pub enum EngineError {
     /// No answer came in time.
     #[error("no answer within shared.timeout")]
-    Late,
-    /// It was not asked, since it did not answer lately.
-    #[error("not asked, since it has not answered lately")]
+    Timeout,
+    /// No call was made: the breaker is open.
+    #[error("not called: it did not answer the last calls")]
     Absent,
     /// There is no connection.
     #[error("no connection: {0}")]
@@ -85,24 +54,201 @@ pub enum SharedError {
     /// It has answered with an error.
     #[error("the engine refuses: {0}")]
     Refused(Box<str>),
-    /// The answer is not what the script returns.
-    #[error("the answer is not one of ordgate's script")]
-    Unreadable,
 }
 
-impl SharedError {
+impl EngineError {
     /// All kinds, as metrics name them.
-    pub const KINDS: [&'static str; 5] =
-        ["timeout", "absent", "connection", "refused", "unreadable"];
+    pub const KINDS: [&'static str; 4] = ["timeout", "absent", "connection", "refused"];
 
-    /// The index of its kind in [`KINDS`](Self::KINDS).
-    pub const fn kind(&self) -> usize {
+    const fn kind(&self) -> usize {
         match self {
-            Self::Late => 0,
+            Self::Timeout => 0,
             Self::Absent => 1,
             Self::Connection(_) => 2,
             Self::Refused(_) => 3,
-            Self::Unreadable => 4,
+        }
+    }
+
+    /// An error of the crate in words. None of them has the password.
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "the crate's kinds of errors are not exhaustive"
+    )]
+    fn of(error: &RedisError) -> Self {
+        let text = error.to_string();
+        let text = match error.kind() {
+            ErrorKind::Server(ServerErrorKind::Moved | ServerErrorKind::Ask) => format!(
+                "it is a node of a cluster; ordgate needs a single server or a failover address ({text})"
+            ),
+            _ if text.contains("NOAUTH") || text.contains("unauthenticated") => format!(
+                "it needs a password, which belongs in the URL: redis://user:password@host:6379/0 ({text})"
+            ),
+            _ => text,
+        };
+        match error.kind() {
+            _ if error.is_timeout() => Self::Timeout,
+            ErrorKind::Server(_)
+            | ErrorKind::Extension
+            | ErrorKind::AuthenticationFailed
+            | ErrorKind::Parse
+            | ErrorKind::UnexpectedReturnType => Self::Refused(text.into()),
+            _ => Self::Connection(text.into()),
+        }
+    }
+}
+
+/// The engine as `/status` and metrics show it.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct EngineSnapshot {
+    /// Whether the last call was answered.
+    pub is_up: bool,
+    /// How many calls were made.
+    pub calls: u64,
+    /// How many failed, by [`EngineError::KINDS`].
+    pub errors: [u64; EngineError::KINDS.len()],
+    /// How long the last answer took, in seconds.
+    pub round_trip: f64,
+    /// Why the last call that failed did so.
+    pub last_error: Option<String>,
+}
+
+impl Engine {
+    /// The engine at this URL. No connection is made yet.
+    pub(super) fn new(url: EngineUrl, timeout: Duration, clock: Clock) -> Self {
+        Self {
+            url,
+            timeout: Mutex::new(timeout),
+            link: Mutex::default(),
+            breaker: Mutex::default(),
+            counts: Mutex::default(),
+            clock,
+        }
+    }
+
+    /// Sets how long a call may take.
+    pub(super) fn set_timeout(&self, timeout: Duration) {
+        *lock(&self.timeout) = timeout;
+    }
+
+    /// Runs a script. Keys, arguments and what it returns may be any bytes.
+    ///
+    /// # Errors
+    /// Where no answer came in time, or one that says that the script has failed.
+    pub(super) async fn call<T: FromRedisValue>(
+        &self,
+        script: &Script,
+        keys: &[&[u8]],
+        arguments: &[&[u8]],
+    ) -> Result<T, EngineError> {
+        let began = self.clock.now();
+        let Some(admitted) = lock(&self.breaker).admit(began) else {
+            lock(&self.counts).errors[EngineError::Absent.kind()] += 1;
+            return Err(EngineError::Absent);
+        };
+        let timeout = *lock(&self.timeout);
+        let answer = match self.link() {
+            Err(error) => Err(error),
+            Ok(mut link) => {
+                let mut invocation = script.prepare_invoke();
+                for key in keys {
+                    invocation.key(*key);
+                }
+                for argument in arguments {
+                    invocation.arg(*argument);
+                }
+                let answer = invocation.invoke_async(&mut link);
+                match tokio::time::timeout(timeout, answer).await {
+                    Ok(Ok(answer)) => Ok(answer),
+                    Ok(Err(error)) => Err(self.failed(&error)),
+                    Err(_elapsed) => Err(EngineError::Timeout),
+                }
+            }
+        };
+        self.note(answer.as_ref().err(), admitted, began);
+        answer
+    }
+
+    /// The connection, which is made in the background.
+    fn link(&self) -> Result<ConnectionManager, EngineError> {
+        let mut link = lock(&self.link);
+        if let Some(link) = &*link {
+            return Ok(link.clone());
+        }
+        // Without retries of its own: the breaker says when to try again.
+        let config = ConnectionManagerConfig::new()
+            .set_number_of_retries(0)
+            .set_connection_timeout(Some(CONNECT_TIMEOUT))
+            .set_response_timeout(None);
+        let client = self.url.client();
+        let made =
+            client.and_then(|client| ConnectionManager::new_lazy_with_config(client, config));
+        let made = made.map_err(|error| EngineError::of(&error))?;
+        // A call that is given up after the time-out must not stop the connecting.
+        let mut first = made.clone();
+        tokio::spawn(async move { cmd("PING").query_async::<()>(&mut first).await });
+        *link = Some(made.clone());
+        Ok(made)
+    }
+
+    /// The error in words. Where another connection may do better, this one is given up.
+    fn failed(&self, error: &RedisError) -> EngineError {
+        const ELSEWHERE: [ErrorKind; 2] = [
+            ErrorKind::Server(ServerErrorKind::ReadOnly),
+            ErrorKind::Server(ServerErrorKind::MasterDown),
+        ];
+        if ELSEWHERE.contains(&error.kind()) {
+            *lock(&self.link) = None;
+        }
+        EngineError::of(error)
+    }
+
+    fn note(&self, error: Option<&EngineError>, admitted: Admitted, began: Moment) {
+        let now = self.clock.now();
+        let mut counts = lock(&self.counts);
+        counts.calls += 1;
+        counts.is_up = error.is_none();
+        match error {
+            None => counts.round_trip = now.since(began).as_secs_f64(),
+            Some(error) => {
+                counts.errors[error.kind()] += 1;
+                counts.last_error = Some(error.to_string());
+            }
+        }
+        drop(counts);
+        let mut breaker = lock(&self.breaker);
+        if error.is_none() {
+            breaker.answered();
+        } else if breaker.lost(admitted, now) {
+            // What was sent on it may never be answered.
+            *lock(&self.link) = None;
+        }
+    }
+
+    /// Its state now.
+    pub(super) fn snapshot(&self) -> EngineSnapshot {
+        lock(&self.counts).clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_says_what_to_do_where_its_text_does_not() {
+        for (line, expected) in [
+            ("MOVED 42 10.0.0.2:7000", "a single server or a failover"),
+            (
+                "ERR Protocol error: unauthenticated multibulk length",
+                "it needs a password",
+            ),
+            ("NOAUTH Authentication required.", "it needs a password"),
+            ("WRONGPASS invalid username-password pair", "WRONGPASS"),
+        ] {
+            let value = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
+            let text = EngineError::of(&value.extract_error().unwrap_err()).to_string();
+            assert!(text.starts_with("the engine refuses: "), "{text}");
+            assert!(text.contains(expected), "{text}");
         }
     }
 }

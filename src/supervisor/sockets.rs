@@ -205,7 +205,6 @@ fn sides(sockets: &[&str], listeners: &[Option<&str>]) -> Result<Vec<Side>, Inhe
 
 #[cfg(test)]
 mod tests {
-    use std::net::TcpListener;
 
     use super::*;
 
@@ -249,14 +248,5 @@ mod tests {
                 (found, _) => panic!("{names:?}: {found:?}"),
             }
         }
-    }
-
-    #[test]
-    fn a_socket_that_does_not_listen_is_refused() {
-        let listens = TcpListener::bind("127.0.0.1:0").unwrap();
-        assert!(check_listens(&listens).is_ok());
-        let stream = std::net::TcpStream::connect(listens.local_addr().unwrap()).unwrap();
-        let error = check_listens(&stream).unwrap_err().to_string();
-        assert!(error.contains("does not listen"), "{error}");
     }
 }

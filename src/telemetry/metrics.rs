@@ -1,12 +1,8 @@
 //! `/metrics`: all metrics as OpenMetrics text. They are read from the counters of
 //! the modules when `/metrics` is requested.
 
-mod disk;
-mod engine;
 mod process;
 mod requests;
-mod shared;
-mod shared_tier;
 mod state;
 mod tls;
 mod tokens;
@@ -78,13 +74,10 @@ impl Collector for Reading {
         tls::encode(gateway, &self.listeners, &mut to)?;
         limits(gateway, &mut to)?;
         tokens::encode(gateway, &mut to)?;
-        disk::encode(gateway, &mut to)?;
         reloads(self.reloads, &mut to)?;
         cache(gateway, &mut to)?;
         state::encode(gateway, &mut to)?;
-        shared::encode(gateway, &mut to)?;
-        engine::encode(gateway, &mut to)?;
-        shared_tier::encode(gateway, &mut to)?;
+        state::encode_shared(gateway, &mut to)?;
         compression(gateway, &mut to)?;
         traces::encode(gateway, &mut to)?;
         tips(gateway, &mut to)?;

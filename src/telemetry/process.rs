@@ -44,29 +44,3 @@ impl ProcessFigures {
         })
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_fields_of_a_line_are_found_whatever_the_name_is() {
-        let rest =
-            "S 1 2 3 4 5 6 7 8 9 10 250 50 0 0 20 0 9 0 12345 9000000 321 18446744073709551615";
-        let expected = ProcessFigures {
-            cpu: Duration::from_secs(3),
-            threads: 9,
-            started: Duration::from_millis(123_450),
-            virtual_memory: 9_000_000,
-            resident: 321 * 4096,
-        };
-        for name in ["ordgate", "a b", "a) S 9 9 (", ")", ""] {
-            let line = format!("42 ({name}) {rest}\n");
-            let found = ProcessFigures::parse(&line, 100, 4096);
-            assert_eq!(found, Some(expected), "{name}");
-        }
-        for line in ["", "42", "42 (ordgate) S 1 2", "42 ordgate S 1"] {
-            assert_eq!(ProcessFigures::parse(line, 100, 4096), None, "{line}");
-        }
-    }
-}

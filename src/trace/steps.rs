@@ -2,7 +2,7 @@
 //! upstream, whether its trace is recorded or not: for `server-timing` and the access log.
 //!
 //! Requests to the upstream that run beside each other for one client, such as those for
-//! the windows of a page or a hedge, are measured together: a step takes the time in which
+//! the windows of a page, are measured together: a step takes the time in which
 //! at least one of them is in it. A request that waits for another one's fetch takes over
 //! how long each step of that one took during the wait; of several waits, and of its own
 //! requests, the longest counts. So no step is longer than the client has waited.
@@ -152,86 +152,5 @@ impl Drop for StepTimer {
         if let Some(times) = &self.times {
             times.end(self.step);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const NONE: StepDurations = [Duration::ZERO; 4];
-
-    fn timer(times: &Arc<StepTimes>, step: UpstreamStep, clock: &Clock) -> StepTimer {
-        times.begin(step, clock);
-        StepTimer {
-            times: Some(times.clone()),
-            step,
-            clock: clock.clone(),
-        }
-    }
-
-    fn seconds(times: &StepTimes) -> [u64; 4] {
-        times.so_far().unwrap_or(NONE).map(|took| took.as_secs())
-    }
-
-    #[test]
-    fn steps_beside_each_other_are_measured_together() {
-        let clock = Clock::manual();
-        let pass = |seconds| clock.advance(Duration::from_secs(seconds));
-        let times = Arc::<StepTimes>::default();
-        assert_eq!(times.so_far(), None);
-        let mut first = timer(&times, UpstreamStep::Queue, &clock);
-        pass(2);
-        let second = timer(&times, UpstreamStep::Queue, &clock);
-        pass(1);
-        first.change(UpstreamStep::Budget);
-        pass(4);
-        assert_eq!(seconds(&times), [0, 7, 4, 0], "both are under way");
-        first.change(UpstreamStep::Upstream);
-        drop(second);
-        pass(8);
-        drop(first);
-        pass(16);
-        assert_eq!(seconds(&times), [0, 7, 4, 8]);
-    }
-
-    #[test]
-    fn a_request_that_waits_for_another_has_the_others_steps_during_the_wait() {
-        let clock = Clock::manual();
-        let pass = |seconds| clock.advance(Duration::from_secs(seconds));
-        let [leader, follower, idle] = std::array::from_fn(|_| Arc::<StepTimes>::default());
-        let mut sent = timer(&leader, UpstreamStep::Queue, &clock);
-        pass(20);
-        sent.change(UpstreamStep::Upstream);
-        pass(3);
-        // Now the follower begins to wait.
-        let before = leader.so_far().unwrap_or(NONE);
-        pass(2);
-        drop(sent);
-        follower.take_over(&idle, NONE);
-        assert_eq!(follower.so_far(), None);
-        follower.take_over(&leader, before);
-        leader.take_over(&leader, NONE);
-        assert_eq!(seconds(&follower), [0, 0, 0, 2], "as long as it has waited");
-        follower.take_over(&leader, before);
-        assert_eq!(seconds(&follower), [0, 0, 0, 2], "it is the same wait");
-        assert_eq!(seconds(&leader), [0, 20, 0, 5]);
-    }
-
-    #[test]
-    fn a_wait_beside_an_own_request_is_measured_once() {
-        let clock = Clock::manual();
-        let pass = |seconds| clock.advance(Duration::from_secs(seconds));
-        let [leader, own] = std::array::from_fn(|_| Arc::<StepTimes>::default());
-        let theirs = timer(&leader, UpstreamStep::Upstream, &clock);
-        pass(1);
-        let mine = timer(&own, UpstreamStep::Upstream, &clock);
-        pass(4);
-        drop(theirs);
-        own.take_over(&leader, NONE);
-        assert_eq!(seconds(&own), [0, 0, 0, 5]);
-        pass(6);
-        drop(mine);
-        assert_eq!(seconds(&own), [0, 0, 0, 11]);
     }
 }

@@ -116,6 +116,12 @@ fn connections_of_the_owner_with_the_most_are_reset_the_longest_stalled_first() 
             50,
         ),
         (
+            "the client with the most, though another has stalled for longer",
+            &[(1, 1, 100, 10), (2, 2, 200, 95)],
+            &[2],
+            10,
+        ),
+        (
             "a single answer above the bound",
             &[(1, 1, 100, 101)],
             &[1],

@@ -4,31 +4,18 @@
 //! Deliberately absent: which key a request carries (`upstream::keys`), and which
 //! endpoint it goes to (`upstream::endpoint`).
 
-pub(crate) mod allowance;
-pub(crate) mod budget;
-pub(crate) mod budgets;
 mod denied;
 pub(crate) mod fair_order;
 pub(crate) mod limit_report;
 pub(crate) mod queue;
 mod rates;
 mod request_priority;
-mod reserve;
-pub(crate) mod restrictions;
-pub(crate) mod shared_budget;
-pub(crate) mod spend_journal;
-mod spending;
-mod unreadable;
 
-pub use allowance::Replicas;
 pub(crate) use denied::Denied;
 pub(crate) use fair_order::{ClientUsage, MIN_SHARED_SLOTS};
 pub use rates::{Rate, Rates};
 pub(crate) use request_priority::Check;
 pub use request_priority::{Priority, RequestOrigin, RequestPriority};
-pub(crate) use reserve::Reserve;
-pub(crate) use spend_journal::SLOTS as JOURNALLED_BUDGETS;
-pub(crate) use unreadable::UnreadableFields;
 
 #[cfg(test)]
 mod crowd_tests;

@@ -1,45 +1,50 @@
 //! Admission of one request: a slot at an endpoint, and budget of a key.
 
-use std::time::Duration;
+use tokio::time::Instant;
 
 use super::admission::Denied;
 use super::admission::queue::{ClientSlot, NotAdmitted};
+use super::charge::Charge;
 use super::client::attempts::Attempts;
+use super::client::pool::{Connection, ConnectionError};
 use super::endpoint::EndpointPermit;
-use super::keys::BudgetPermit;
 use super::{Failure, Priority, RequestPriority, Upstream};
 use crate::trace;
 use crate::trace::span::SpanKind;
 use crate::trace::steps::{StepTimer, UpstreamStep};
 
+/// A request that may be sent now.
+pub(super) struct Admission {
+    pub(super) permit: EndpointPermit,
+    pub(super) sending: Sending,
+}
+
+/// What a request is sent with: a connection and its charge, or why there is no connection.
+pub(super) type Sending = Result<(Connection, Charge), ConnectionError>;
+
 impl Upstream {
-    /// Waits until the endpoint of the next of these attempts has a slot, and a
-    /// key has budget for it; no longer than `max_wait`.
+    /// Waits until the endpoint of the next of these attempts has a slot and a key has
+    /// budget for it, no longer than until `deadline`; then until a connection is ready.
+    ///
+    /// A permit of the replicas' pool is taken last, since it must be used at once. Where the
+    /// pool has none, the request waits in the queue again.
     pub(super) async fn admit(
         &self,
         priority: RequestPriority,
         attempts: &Attempts,
-        max_wait: Duration,
-    ) -> Result<(EndpointPermit, BudgetPermit), Failure> {
-        let mut span = trace::begin("queue", SpanKind::Internal);
-        span.set("ordgate.upstream", || self.name().to_owned());
-        span.set("ordgate.priority", || priority.priority.name());
-        let mut step = StepTimer::begin(UpstreamStep::Queue, &self.clock);
-        let admitted = self
-            .queue
-            .admit(priority, max_wait, |slot| {
-                let admitted = self.try_admit_in(slot, priority, attempts);
-                if let Err(NotAdmitted { denied, .. }) = &admitted {
-                    // At the head of the queue it waits for this alone.
-                    step.change(match denied.budget_after() {
-                        Some(_) => UpstreamStep::Budget,
-                        None => UpstreamStep::Queue,
-                    });
-                }
-                admitted
-            })
-            .await;
-        drop(step);
+        deadline: Instant,
+    ) -> Result<Admission, Failure> {
+        let admitted = loop {
+            let (permit, charge) = match self.wait_for_admission(priority, attempts, deadline).await
+            {
+                Ok(admitted) => admitted,
+                Err(denied) => break Err(denied),
+            };
+            match self.make_ready(permit, charge).await {
+                Err(denied) if denied.may_end_before(deadline) => {}
+                admitted => break admitted,
+            }
+        };
         admitted.map_err(|denied| {
             self.counters.count_denied(denied);
             self.count_over_share(priority, denied);
@@ -48,16 +53,70 @@ impl Upstream {
                 unknown_because, ..
             } = &mut failure
             {
-                // The key may be in cooldown, or have spent its budget in this process.
-                let host = self.endpoints[self.select_endpoint()].host();
-                if self.keys.waits_for_unknown_at(host) {
-                    let unknown = self.budgets().unknown_spending(self.clock.now());
-                    *unknown_because = unknown.map(|(_, reason)| reason);
-                }
+                *unknown_because = self.keys.unknown_because();
             }
-            span.fail(failure.reason().name());
             failure
         })
+    }
+
+    async fn wait_for_admission(
+        &self,
+        priority: RequestPriority,
+        attempts: &Attempts,
+        deadline: Instant,
+    ) -> Result<(EndpointPermit, Charge), Denied> {
+        let mut span = trace::begin("queue", SpanKind::Internal);
+        span.set("ordgate.upstream", || self.name().to_owned());
+        span.set("ordgate.priority", || priority.priority.name());
+        let mut step = StepTimer::begin(UpstreamStep::Queue, &self.clock);
+        let max_wait = deadline.saturating_duration_since(Instant::now());
+        let admitted = self.queue.admit(priority, max_wait, |slot| {
+            let admitted = self.try_admit_in(slot, priority, attempts);
+            if let Err(NotAdmitted { denied, .. }) = &admitted {
+                // At the head of the queue it waits for this alone.
+                step.change(match denied.budget_after() {
+                    Some(_) => UpstreamStep::Budget,
+                    None => UpstreamStep::Queue,
+                });
+            }
+            admitted
+        });
+        admitted.await.inspect_err(|denied| {
+            span.fail(Failure::from(*denied).reason().name());
+        })
+    }
+
+    /// Makes an admitted request ready to be sent. A connection that cannot be made costs no
+    /// budget.
+    ///
+    /// # Errors
+    /// If the pool of the replicas has no permit for it.
+    pub(super) async fn make_ready(
+        &self,
+        mut permit: EndpointPermit,
+        mut charge: Charge,
+    ) -> Result<Admission, Denied> {
+        let mut step = StepTimer::begin(UpstreamStep::Upstream, &self.clock);
+        permit.begin();
+        let connection = match self.pool.connect(permit.endpoint().url()).await {
+            Ok(connection) => connection,
+            Err(error) => {
+                let sending = Err(error);
+                return Ok(Admission { permit, sending });
+            }
+        };
+        step.change(UpstreamStep::Budget);
+        match charge.ready().await {
+            Ok(()) => Ok(Admission {
+                permit,
+                sending: Ok((connection, charge)),
+            }),
+            Err(denied) => {
+                connection.put_back();
+                drop(permit.end_without_outcome());
+                Err(denied)
+            }
+        }
     }
 
     /// Admits a request without queueing, if that is possible now.
@@ -65,7 +124,7 @@ impl Upstream {
         &self,
         priority: RequestPriority,
         attempts: &Attempts,
-    ) -> Result<(EndpointPermit, BudgetPermit), NotAdmitted> {
+    ) -> Result<(EndpointPermit, Charge), NotAdmitted> {
         self.try_admit_in(self.queue.client_slot(priority), priority, attempts)
     }
 
@@ -74,7 +133,7 @@ impl Upstream {
         slot: Option<ClientSlot>,
         priority: RequestPriority,
         attempts: &Attempts,
-    ) -> Result<(EndpointPermit, BudgetPermit), NotAdmitted> {
+    ) -> Result<(EndpointPermit, Charge), NotAdmitted> {
         let selected = self.select_endpoint();
         let at = attempts.next_endpoint().unwrap_or(selected);
         let endpoint = &self.endpoints[at];

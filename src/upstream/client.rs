@@ -8,16 +8,14 @@
 //! Deliberately absent: which endpoint and which key a request gets
 //! (`upstream::endpoint`, `upstream::keys`).
 
-mod attempt;
+pub(super) mod attempt;
 pub(super) mod attempts;
 pub(super) mod cause;
-mod connector;
 mod fetch;
 pub(super) mod forward;
-mod key_check;
 pub(super) mod key_search;
 pub(super) mod min_rate;
-pub(super) mod pools;
+pub(super) mod pool;
 pub mod resolver;
 pub mod response_body;
 mod retry;

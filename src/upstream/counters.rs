@@ -15,21 +15,17 @@ pub enum SendReason {
     First(Priority),
     /// The attempt before has failed.
     Retry,
-    /// The attempt before is slow.
-    Hedge,
     /// A key check, after a target was refused.
     KeyCheck,
 }
 
 impl SendReason {
     /// All reasons.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 5] = [
         Self::First(Priority::Probe),
         Self::First(Priority::Miss),
         Self::First(Priority::Revalidation),
-        Self::First(Priority::LookAhead),
         Self::Retry,
-        Self::Hedge,
         Self::KeyCheck,
     ];
 
@@ -38,7 +34,6 @@ impl SendReason {
         match self {
             Self::First(priority) => priority.name(),
             Self::Retry => "retry",
-            Self::Hedge => "hedge",
             Self::KeyCheck => "key-check",
         }
     }
@@ -47,8 +42,7 @@ impl SendReason {
         match self {
             Self::First(priority) => priority.index(),
             Self::Retry => Priority::ALL.len(),
-            Self::Hedge => Priority::ALL.len() + 1,
-            Self::KeyCheck => Priority::ALL.len() + 2,
+            Self::KeyCheck => Priority::ALL.len() + 1,
         }
     }
 }

@@ -5,19 +5,17 @@
 //! of the request is reported. A dropped permit releases its slot. An endpoint outlives
 //! reloads that keep its URL.
 //!
-//! Invariants: no more requests are in flight than the adaptive limit allows, except
+//! Invariants: no more requests are in flight than `max_in_flight` allows, except
 //! for probes of the tip; nothing is sent while the breaker is open.
 //!
 //! Deliberately absent: which endpoint a request goes to ([`selection`]), and with
 //! which key (`upstream::keys`).
 
 pub mod breaker;
-mod concurrency;
 mod failures;
 pub(crate) mod heights;
 mod permit;
 pub mod selection;
-mod send_order;
 mod snapshot;
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -32,16 +30,13 @@ use crate::clock::{Clock, Moment};
 use crate::sync::lock;
 use crate::upstream::admission::queue::{AdmissionQueue, ClientSlot};
 use crate::upstream::admission::{Denied, Priority, RequestPriority};
-use crate::upstream::connection::given_up::GivenUpRequests;
 use crate::upstream::failure::{Cause, Failure, RequestOutcome};
 use crate::upstream::latency::Latency;
 use breaker::{Breaker, BreakerState};
-use concurrency::Concurrency;
 use failures::Failures;
 pub use failures::LastFailure;
 use heights::Height;
 use selection::Condition;
-use send_order::SendOrder;
 
 /// Scheme, host and port of a base URL.
 pub(crate) type Host = Arc<str>;
@@ -60,32 +55,21 @@ pub(crate) struct Endpoint {
     sent: AtomicU64,
     /// How many of them have failed.
     failed: AtomicU64,
-    given_up: Arc<GivenUpRequests>,
 }
 
 struct State {
     breaker: Breaker,
     settings: breaker::Settings,
-    concurrency: Concurrency,
+    /// The most requests in flight.
+    max_in_flight: u32,
     latency: Latency,
     in_flight: u32,
-    /// The requests in flight, by the order in which they were sent.
-    order: SendOrder,
     /// It counts as retired until then.
     retired_until: Moment,
     heights: Vec<Height>,
     failures: Failures,
     /// Whether an implausible height of it has been logged.
     is_implausible: bool,
-}
-
-/// The bounds of an endpoint's adaptive limit of requests in flight.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct InFlight {
-    /// The limit falls no lower.
-    pub(crate) least: u32,
-    /// The limit rises no higher.
-    pub(crate) most: u32,
 }
 
 /// How long an endpoint that has answered 410 counts as retired.
@@ -98,7 +82,7 @@ impl Endpoint {
     pub(crate) fn new(
         url: Uri,
         settings: breaker::Settings,
-        in_flight: InFlight,
+        max_in_flight: u32,
         queue: Arc<AdmissionQueue>,
         clock: Clock,
     ) -> Arc<Self> {
@@ -112,10 +96,9 @@ impl Endpoint {
             state: Mutex::new(State {
                 breaker: Breaker::new(settings.clone(), fastrand::u64(..)),
                 settings,
-                concurrency: Concurrency::new(in_flight.least, in_flight.most),
+                max_in_flight,
                 latency: Latency::default(),
                 in_flight: 0,
-                order: SendOrder::default(),
                 retired_until: Moment::default(),
                 heights: Vec::new(),
                 failures: Failures::default(),
@@ -125,19 +108,18 @@ impl Endpoint {
             clock,
             sent: AtomicU64::new(0),
             failed: AtomicU64::new(0),
-            given_up: Arc::default(),
         })
     }
 
     /// Changes the settings. A breaker with other settings starts anew: earlier
     /// outcomes were judged by other bounds.
-    pub(crate) fn bound(&self, settings: &breaker::Settings, in_flight: InFlight) {
+    pub(crate) fn bound(&self, settings: &breaker::Settings, max_in_flight: u32) {
         let mut state = self.state();
         if state.settings != *settings {
             state.breaker = Breaker::new(settings.clone(), fastrand::u64(..));
             state.settings = settings.clone();
         }
-        state.concurrency.bound(in_flight.least, in_flight.most);
+        state.max_in_flight = max_in_flight;
     }
 
     pub(crate) fn url(&self) -> &Uri {
@@ -185,9 +167,7 @@ impl Endpoint {
     }
 
     /// Admits a request, in a slot that counts for its client. Probes need no slot:
-    /// they are few, and every answer depends on what they report. If the server
-    /// accepts a fixed number of requests only (a cap), it would reject them: then
-    /// they take a slot, before all others.
+    /// they are few, and every answer depends on what they report.
     ///
     /// # Errors
     /// If the breaker is open, or no slot is free.
@@ -197,20 +177,13 @@ impl Endpoint {
         slot: Option<ClientSlot>,
     ) -> Result<EndpointPermit, Denied> {
         let now = self.clock.now();
-        let is_capped = self.state().concurrency.is_capped();
-        let slot = slot.or_else(|| is_capped.then(|| self.queue.probe_slot()));
         let mut state = self.state();
-        let is_spare = priority == Priority::LookAhead;
-        let breaker_permit = state.breaker.admit(now, is_spare);
+        let breaker_permit = state.breaker.admit(now);
         let breaker_permit = breaker_permit.map_err(Denied::BreakerOpen)?;
-        if slot.is_some() && state.in_flight >= state.concurrency.limit() {
-            state.concurrency.wanted(now);
-        }
-        let limit = state.concurrency.limit();
         if slot.is_some() {
-            self.queue.set_slots(limit);
+            self.queue.set_slots(state.max_in_flight);
         }
-        if slot.is_some() && state.in_flight >= limit {
+        if slot.is_some() && state.in_flight >= state.max_in_flight {
             state
                 .breaker
                 .end(breaker_permit, RequestOutcome::Unknown, now);
@@ -218,7 +191,7 @@ impl Endpoint {
         }
         let slot = slot.map(|slot| {
             state.in_flight += 1;
-            InFlightSlot::new(self, slot)
+            Arc::new(InFlightSlot::new(self, slot))
         });
         drop(state);
         let is_probe = priority == Priority::Probe;
@@ -258,11 +231,6 @@ impl Endpoint {
         }
     }
 
-    /// Its given-up requests that may still arrive.
-    pub(super) fn given_up(&self) -> &Arc<GivenUpRequests> {
-        &self.given_up
-    }
-
     pub(super) fn heights(&self) -> Vec<Height> {
         self.state().heights.clone()
     }
@@ -294,16 +262,6 @@ impl Endpoint {
 
     pub(crate) fn in_flight(&self) -> u32 {
         self.state().in_flight
-    }
-
-    /// This quantile of the recent times to the first byte; `None` if there are fewer
-    /// than `least_samples`.
-    pub(crate) fn quantile(&self, share: f64, least_samples: u64) -> Option<Duration> {
-        let now = self.clock.now();
-        let state = self.state();
-        state
-            .latency
-            .quantile_of_at_least(share, least_samples, now)
     }
 
     /// Counts an outcome, and logs failures at most once in ten seconds for each kind.
@@ -369,7 +327,7 @@ impl State {
 }
 
 /// Scheme, host and port of a URL.
-fn host(url: &Uri) -> Host {
+pub(crate) fn host(url: &Uri) -> Host {
     let scheme = url.scheme_str().unwrap_or("http");
     let host = url.host().unwrap_or_default().to_ascii_lowercase();
     let usual = match scheme {
@@ -379,49 +337,5 @@ fn host(url: &Uri) -> Host {
     match url.port_u16().filter(|port| *port != usual) {
         Some(port) => format!("{scheme}://{host}:{port}").into(),
         None => format!("{scheme}://{host}").into(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::upstream::connection::{Connection, SendPath};
-
-    fn endpoint() -> Arc<Endpoint> {
-        let settings = breaker::Settings::shipped();
-        let (least, most) = (4, 32);
-        let (clock, url) = (Clock::manual(), Uri::from_static("http://server"));
-        let queue = AdmissionQueue::new(64, clock.clone());
-        Endpoint::new(url, settings, InFlight { least, most }, queue, clock)
-    }
-
-    /// Sends a request of this priority, if it is admitted.
-    fn send(endpoint: &Arc<Endpoint>, priority: Priority) -> Result<EndpointPermit, Denied> {
-        let mut permit = endpoint.admit(priority)?;
-        permit.send(SendPath::known(Connection::default()), MadeFor::default());
-        Ok(permit)
-    }
-
-    #[test]
-    fn a_probe_takes_a_slot_if_a_cap_is_known() {
-        let endpoint = endpoint();
-        let first = send(&endpoint, Priority::Miss).unwrap();
-        let probe = send(&endpoint, Priority::Probe).unwrap();
-        assert_eq!(endpoint.in_flight(), 1, "it needs no slot");
-        drop(probe.end(None));
-        let mut second = send(&endpoint, Priority::Miss).unwrap();
-        let failure = second.weigh(Failure::Terminated, true);
-        assert!(matches!(failure, Failure::Excess { .. }), "{failure:?}");
-        drop(second.end(Some(&failure)));
-        // The server accepts one request.
-        let denied = send(&endpoint, Priority::Probe).err();
-        assert_eq!(denied, Some(Denied::NoSlot));
-        drop(first.end(None));
-        let probe = send(&endpoint, Priority::Probe).unwrap();
-        assert_eq!(endpoint.in_flight(), 1);
-        assert!(send(&endpoint, Priority::Miss).is_err());
-        drop(probe.end(None));
-        assert_eq!(endpoint.in_flight(), 0);
-        assert!(send(&endpoint, Priority::Miss).is_ok());
     }
 }

@@ -28,14 +28,6 @@ pub enum Failure {
     },
     /// Not sent: the limit of requests in flight is reached.
     TooManyInFlight,
-    /// The server has refused or closed the connection, or answered 503, while it
-    /// answered other requests: more were in flight than it accepts.
-    Excess {
-        /// 503 if it has answered.
-        status: Option<StatusCode>,
-        /// Its `retry-after`.
-        retry_after: Option<Duration>,
-    },
     /// Not sent: the breaker is open.
     BreakerOpen {
         /// When it will be half-open.
@@ -47,9 +39,6 @@ pub enum Failure {
     TimedOut(TimedOut),
     /// The connection ended before a response began.
     Terminated,
-    /// The server reports that it has not processed the request: HTTP/2's REFUSED_STREAM
-    /// or GOAWAY (RFC 9113 §8.7).
-    NotProcessed,
     /// The response was truncated.
     Incomplete,
     /// The response body is larger than `max_body_bytes`.
@@ -138,10 +127,10 @@ pub enum BodyFault {
     /// It was below the minimum rate, or took too long in total.
     #[error("the request's body came too slowly")]
     TooSlow,
-    /// It is longer than `request_body.max_bytes`.
+    /// It is longer than `max_request_body`.
     #[error("the request's body is too long")]
     TooLarge,
-    /// The buffers of this client, or of all, are full.
+    /// This client, or all, have as many bodies in memory as they may have.
     #[error("there is no room to buffer the request's body")]
     NoRoom,
 }
@@ -180,9 +169,7 @@ impl Failure {
     /// The proxy error type of RFC 9209 §2.3.
     pub fn name(&self) -> &'static str {
         match self {
-            Self::Spent { .. } | Self::TooManyInFlight | Self::Excess { .. } => {
-                "connection_limit_reached"
-            }
+            Self::Spent { .. } | Self::TooManyInFlight => "connection_limit_reached",
             Self::Unreachable(Unreachable::Refused) => "connection_refused",
             Self::Unreachable(Unreachable::Tls) => "tls_protocol_error",
             Self::Unreachable(Unreachable::Certificate) => "tls_certificate_error",
@@ -197,7 +184,7 @@ impl Failure {
             Self::TimedOut(TimedOut::Connect) => "connection_timeout",
             Self::TimedOut(TimedOut::FirstByte | TimedOut::Whole) => "http_response_timeout",
             Self::TimedOut(TimedOut::Body) => "connection_read_timeout",
-            Self::Terminated | Self::NotProcessed => "connection_terminated",
+            Self::Terminated => "connection_terminated",
             Self::Incomplete => "http_response_incomplete",
             Self::TooLarge => "http_response_body_size",
             Self::Protocol
@@ -229,7 +216,6 @@ impl Failure {
                 ..
             } => Reason::BudgetUnknown,
             Self::TooManyInFlight => Reason::NoSlot,
-            Self::Excess { .. } => Reason::UpstreamBusy,
             Self::BreakerOpen { .. } => Reason::BreakerOpen,
             Self::Unreachable(cause) => match cause {
                 Unreachable::Refused => Reason::ConnectionRefused,
@@ -245,7 +231,6 @@ impl Failure {
                 TimedOut::Body => Reason::UpstreamBodyTimeout,
             },
             Self::Terminated => Reason::ConnectionClosed,
-            Self::NotProcessed => Reason::NotProcessed,
             Self::Incomplete => Reason::Truncated,
             Self::TooLarge => Reason::AnswerTooLarge,
             Self::Protocol => Reason::NotHttp,
@@ -297,9 +282,6 @@ impl Failure {
             tracing::debug!(trace_id, target_path = target, %fault, "a request is given up");
         } else if let Self::Spent { retry_after, .. } = self {
             tracing::debug!(trace_id, ?retry_after, "the upstream budget is spent");
-        } else if let Self::Excess { .. } = self {
-            // The failures of its endpoint are logged, and the limit has fallen.
-            tracing::debug!(trace_id, target_path = target, reason = self.reason().name(), failure = ?self, "the upstream rejects requests");
         } else if let Self::BreakerOpen { retry_after } = self {
             tracing::debug!(trace_id, ?retry_after, "the upstream's breaker is open");
         } else if self.outcome() == RequestOutcome::Failure {
@@ -343,11 +325,9 @@ impl Failure {
         match self {
             Self::Spent { .. }
             | Self::TooManyInFlight
-            | Self::Excess { .. }
             | Self::BreakerOpen { .. }
             | Self::Unreachable(_)
             | Self::TimedOut(TimedOut::Connect)
-            | Self::NotProcessed
             | Self::KeyRefused(_)
             | Self::Throttled { .. }
             | Self::Retired => true,
@@ -377,7 +357,6 @@ impl Failure {
             | Self::UnexpectedStatus(status)
             | Self::KeyRefused(status)
             | Self::TargetRefused(status) => Some(*status),
-            Self::Excess { status, .. } => *status,
             Self::Throttled { .. } => Some(StatusCode::TOO_MANY_REQUESTS),
             Self::NoSuchRoute { .. } => Some(StatusCode::NOT_FOUND),
             Self::Retired => Some(StatusCode::GONE),
@@ -387,7 +366,6 @@ impl Failure {
             | Self::Unreachable(_)
             | Self::TimedOut(_)
             | Self::Terminated
-            | Self::NotProcessed
             | Self::Incomplete
             | Self::TooLarge
             | Self::Protocol
@@ -402,47 +380,9 @@ impl Failure {
     /// Whether the server works, although it has not answered what was requested: a
     /// page, a redirect, any response but a server error.
     pub fn is_answer(&self) -> bool {
-        let is_server_error = matches!(self, Self::ServerError { .. } | Self::Excess { .. });
+        let is_server_error = matches!(self, Self::ServerError { .. });
         matches!(self, Self::NotJson | Self::TooLarge | Self::KeyEchoed)
             || (self.upstream_status().is_some() && !is_server_error)
-    }
-
-    /// The failure if the server answers other requests at the same time, if it is a
-    /// different one.
-    pub(super) fn as_excess(&self) -> Option<Self> {
-        // `Unreachable::Other` includes TLS handshakes that the server has ended.
-        let is_ended = matches!(
-            self,
-            Self::Terminated | Self::Unreachable(Unreachable::Refused | Unreachable::Other)
-        );
-        let (status, retry_after) = if is_ended {
-            (None, None)
-        } else if let Self::ServerError {
-            status: status @ StatusCode::SERVICE_UNAVAILABLE,
-            retry_after,
-        } = self
-        {
-            (Some(*status), *retry_after)
-        } else {
-            return None;
-        };
-        Some(Self::Excess {
-            status,
-            retry_after,
-        })
-    }
-
-    /// Whether it shows an overload for which the limit of requests in flight has not
-    /// fallen yet.
-    pub fn is_overload(&self) -> bool {
-        match self.upstream_status() {
-            Some(_) if matches!(self, Self::Excess { .. }) => false,
-            Some(status) => matches!(status.as_u16(), 503 | 504),
-            None => matches!(
-                self,
-                Self::TimedOut(TimedOut::FirstByte | TimedOut::Body | TimedOut::Whole)
-            ),
-        }
     }
 
     /// The outcome for the endpoint's health: whether the endpoint is at fault,
@@ -451,9 +391,7 @@ impl Failure {
         match self {
             Self::Spent { .. }
             | Self::TooManyInFlight
-            | Self::Excess { .. }
             | Self::BreakerOpen { .. }
-            | Self::NotProcessed
             | Self::Abandoned
             | Self::Unsettled
             | Self::RequestBody(_) => RequestOutcome::Unknown,

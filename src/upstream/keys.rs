@@ -1,155 +1,254 @@
-//! The provider's API keys: which key a request carries, and when one is usable.
+//! The keys of one upstream: which key a request carries.
 //!
 //! Invariant: no byte of a key leaves the process but in the upstream request's
 //! header ([`ApiKey`]).
 
-mod api_key;
-mod budget_permit;
-mod key_check;
-mod key_patterns;
-mod pool;
-mod refusals;
-mod snapshot;
-mod suspension;
-mod unanswered;
-
 use std::cmp::Reverse;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, RwLock};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
-pub use api_key::{ApiKey, BadKeys};
-pub(crate) use budget_permit::{BudgetPermit, Late};
-pub(super) use key_check::{RefusalCause, RefusalCheck};
-pub(crate) use key_patterns::{KeyPattern, KeyPatterns};
-use pool::{KeyAtHost, KeyPool, KeyState, PooledKey};
-pub(crate) use refusals::KeyCheckResult;
-pub(crate) use snapshot::{KeySnapshot, KeySnapshotAtHost};
-use unanswered::Unanswered;
+use http::HeaderValue;
 
-use super::admission::budgets::{BudgetOwner, Budgets};
+use super::Priority;
 use super::admission::queue::AdmissionQueue;
-use super::admission::shared_budget::BudgetDemand;
-use super::admission::{Denied, Priority, Rates, RequestPriority, Reserve};
+use super::admission::{Denied, Rates, RequestPriority};
+pub use super::api_key::{ApiKey, BadKeys};
+use super::charge::Charge;
 use super::endpoint::Host;
-use crate::clock::Clock;
-use crate::sync::{read, write};
+pub(crate) use super::key::{KeySnapshot, KeySnapshotAtHost};
+use super::key::{ProviderKey, User};
+pub(crate) use super::key_patterns::{KeyPattern, KeyPatterns};
+use crate::clock::{Clock, Moment};
+use crate::hidden_keys::HiddenKeys;
+use crate::log_writer::LogInterval;
+use crate::shared::Shared;
+use crate::state::Spent;
+use crate::sync::{lock, read, write};
+
+/// How long answers are searched for a key that was withdrawn.
+const REMEMBERED: Duration = Duration::from_hours(1);
+/// At most so many withdrawn keys are searched for.
+const MAX_WITHDRAWN: usize = 1024;
+
+/// Why it is not known what was spent before the start.
+pub(super) const UNKNOWN: &str = "spent.db cannot be read, or is of another boot of the machine";
+
+/// The keys of the process.
+pub(crate) struct Budgets {
+    keys: Mutex<Vec<Arc<ProviderKey>>>,
+    next_user: AtomicU64,
+    /// What replicas share, if there are several.
+    shared: Option<Arc<Shared>>,
+    /// What is kept for the next process.
+    pub(super) spent: Spent,
+}
+
+impl Budgets {
+    /// No keys. What they spend is kept in `spent`.
+    pub(crate) fn new(shared: Option<Arc<Shared>>, spent: Spent) -> Self {
+        Self {
+            keys: Mutex::default(),
+            next_user: AtomicU64::new(0),
+            shared,
+            spent,
+        }
+    }
+
+    /// The number of the next user of keys.
+    pub(crate) fn next_user(&self) -> u64 {
+        self.next_user.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The key of this value.
+    pub(crate) fn key(&self, value: &HeaderValue, now: Moment) -> Arc<ProviderKey> {
+        let mut keys = lock(&self.keys);
+        keys.retain(|key| Arc::strong_count(key) > 1 || key.matters(now));
+        let known = keys.iter().find(|key| key.value.as_ref() == Some(value));
+        known.cloned().unwrap_or_else(|| {
+            let key = Arc::new(ProviderKey::new(Some(value.clone()), self.shared.clone()));
+            key.count_earlier(&self.spent.earlier(&key.digest), now);
+            keys.push(key.clone());
+            key
+        })
+    }
+
+    /// For how long and why keys with a limit are not used, because what they have spent
+    /// before the start is not known.
+    pub(crate) fn unknown(&self, now: Moment) -> Option<(Duration, &'static str)> {
+        let keys = lock(&self.keys);
+        let each = keys.iter().map(|key| key.blocked_for(now));
+        let wait = each.max().filter(|wait| !wait.is_zero())?;
+        Some((wait, UNKNOWN))
+    }
+}
 
 /// The keys of one upstream, or one entry for requests without a key. A reload may
-/// replace them; requests that wait for budget then use the new keys. The state of a
-/// key at a host (cooldown, suspension) belongs to this upstream and host; the use of
-/// its budget counts for all upstreams that have the key
-/// (`upstream::admission::budgets`).
+/// replace them; requests that wait for budget then use the new keys.
 pub(crate) struct Keys {
-    /// The name of the upstream, for logs.
-    upstream: Box<str>,
+    /// The name of the upstream.
+    pub(super) upstream: Box<str>,
+    /// Its number as a user of keys.
+    number: u64,
     pool: RwLock<Arc<KeyPool>>,
     budgets: Arc<Budgets>,
-    clock: Clock,
+    /// What counts requests without a key.
+    keyless: Arc<ProviderKey>,
+    pub(super) clock: Clock,
     /// Requests that wait for budget.
-    queue: Arc<AdmissionQueue>,
-    /// Tip probes a minute, for which a part of the budget is reserved.
+    pub(super) queue: Arc<AdmissionQueue>,
+    /// Tip probes a minute and key, for which a part of the budget is kept.
     probes: AtomicU32,
-    has_several_hosts: AtomicBool,
-    /// Whether connections carry several requests at once (HTTP/2).
-    shares_connections: AtomicBool,
+    pub(super) keyless_refused: LogInterval,
+}
+
+/// The keys as of the last reload.
+#[derive(Default)]
+struct KeyPool {
+    keys: Box<[Arc<PooledKey>]>,
+    /// Those that were withdrawn, and when.
+    withdrawn: Vec<(Moment, ApiKey)>,
+    patterns: Arc<KeyPatterns>,
+    _hidden: Option<HiddenKeys>,
+}
+
+/// A key, and its name in this upstream.
+pub(super) struct PooledKey {
+    /// `None` for requests without a key.
+    pub(super) api: Option<ApiKey>,
+    pub(super) key: Arc<ProviderKey>,
+}
+
+impl PooledKey {
+    pub(super) fn name(&self) -> &str {
+        self.api.as_ref().map_or("none", ApiKey::name)
+    }
 }
 
 impl Keys {
-    /// The keys of an upstream, each with a budget of these rates. Without keys,
-    /// requests count against the budget of `server`.
+    /// The keys of an upstream that sends them to these hosts, each with a budget of these
+    /// rates.
     pub(crate) fn new(
         upstream: &str,
-        keys: Vec<ApiKey>,
-        server: BudgetOwner,
-        rates: Rates,
+        (keys, rates): (Vec<ApiKey>, Rates),
+        hosts: Vec<Host>,
         budgets: Arc<Budgets>,
         queue: Arc<AdmissionQueue>,
         clock: Clock,
     ) -> Arc<Self> {
         let new = Self {
             upstream: upstream.into(),
+            number: budgets.next_user(),
             pool: RwLock::default(),
             budgets,
+            keyless: Arc::new(ProviderKey::new(None, None)),
             clock,
             queue,
             probes: AtomicU32::new(0),
-            has_several_hosts: AtomicBool::new(false),
-            shares_connections: AtomicBool::new(false),
+            keyless_refused: LogInterval::default(),
         };
-        new.replace(keys, server, rates);
+        new.replace(keys, rates, hosts);
         Arc::new(new)
     }
 
-    /// Replaces the keys and the rates. The budget of a key that stays is unchanged;
+    /// Replaces the keys, the rates and the hosts. What a key has spent stays as it is;
     /// requests in flight with a withdrawn key finish.
-    pub(crate) fn replace(&self, keys: Vec<ApiKey>, server: BudgetOwner, rates: Rates) {
+    pub(crate) fn replace(&self, keys: Vec<ApiKey>, rates: Rates, hosts: Vec<Host>) {
         let now = self.clock.now();
         let mut pool = write(&self.pool);
-        let handle = |owner: &BudgetOwner| self.budgets.handle(owner, &self.queue, now);
-        let next = pool.next(&self.upstream, keys, server, handle, now);
-        let terms = BudgetDemand {
-            rates,
-            probes: self.probes.load(Ordering::Relaxed),
-        };
-        for pooled in &next.keys {
-            pooled.budget.join(terms);
-            // A key that is configured again, or for another server, leaves
-            // quarantine.
-            let stays = pool.keys.iter().any(|before| before.owner == pooled.owner);
-            for at_host in pooled.hosts().iter().filter(|_| !stays) {
-                let mut state = at_host.state();
-                if state.is_quarantined() {
-                    state.suspension = None;
-                }
+        let is_used = |api: &ApiKey| keys.iter().any(|key| key.value == api.value);
+        let mut withdrawn = pool.withdrawn.clone();
+        withdrawn.retain(|(at, api)| now.since(*at) < REMEMBERED && !is_used(api));
+        let gone = pool.keys.iter().filter(|pooled| {
+            let is_gone = !pooled.api.as_ref().is_some_and(is_used);
+            if is_gone {
+                pooled.key.leave(self.number, now);
             }
-        }
-        for (_, gone) in &next.withdrawn {
-            gone.budget.leave();
-        }
-        let next = Arc::new(next);
+            is_gone
+        });
+        let gone: Vec<_> = gone.filter_map(|pooled| pooled.api.clone()).collect();
+        withdrawn.splice(0..0, gone.into_iter().map(|api| (now, api)));
+        withdrawn.truncate(MAX_WITHDRAWN);
+        let is_known =
+            |key: &Arc<ProviderKey>| pool.keys.iter().any(|old| Arc::ptr_eq(&old.key, key));
+        let pooled = |(key, api): (Arc<ProviderKey>, Option<ApiKey>)| {
+            // A key that is configured again is tried again.
+            if !is_known(&key) {
+                key.try_again(&hosts);
+            }
+            key.join(
+                User {
+                    number: self.number,
+                    queue: Arc::downgrade(&self.queue),
+                    rates,
+                    probes: self.probes.load(Ordering::Relaxed),
+                    hosts: hosts.clone(),
+                },
+                now,
+            );
+            Arc::new(PooledKey { api, key })
+        };
+        let keys: Box<[_]> = match keys.is_empty() {
+            true => [pooled((self.keyless.clone(), None))].into(),
+            false => {
+                let keys = keys.into_iter();
+                let known = keys.map(|api| (self.budgets.key(&api.value, now), Some(api)));
+                known.map(pooled).collect()
+            }
+        };
+        let searched = keys.iter().filter_map(|pooled| pooled.api.as_ref());
+        let searched = searched.chain(withdrawn.iter().map(|(_, api)| api));
+        let patterns: KeyPatterns = searched.flat_map(ApiKey::patterns).collect();
+        let next = Arc::new(KeyPool {
+            _hidden: Some(patterns.hide()),
+            patterns: Arc::new(patterns),
+            keys,
+            withdrawn,
+        });
         let before = std::mem::replace(&mut *pool, next.clone());
         drop(pool);
-        drop(before);
+        self.wake(&before);
         self.wake(&next);
     }
 
-    /// Wakes the queues of all upstreams that may be able to send more: with these
-    /// keys or with those that were withdrawn.
+    /// Wakes the queues of all upstreams that may be able to send more.
     fn wake(&self, pool: &KeyPool) {
-        let withdrawn = pool.withdrawn.iter().map(|(_, pooled)| pooled);
-        for pooled in pool.keys.iter().chain(withdrawn) {
-            pooled.budget.wake_others();
+        for pooled in &pool.keys {
+            pooled.key.wake_others(&self.queue);
         }
         self.queue.set_budget_per_second(pool.max_per_second());
         self.queue.wake();
     }
 
     /// Empty keys for another server. Requests that wait for a key of this pool get
-    /// none of that one; the budgets stay the same.
+    /// none of that one.
     pub(crate) fn elsewhere(&self) -> Arc<Self> {
-        let pool = self.pool();
+        let (pool, now) = (self.pool(), self.clock.now());
+        let present = pool.keys.iter().filter_map(|pooled| pooled.api.clone());
+        let present = present.map(|api| (now, api));
+        let withdrawn = present.chain(pool.withdrawn.iter().cloned());
         Arc::new(Self {
             upstream: self.upstream.clone(),
+            number: self.budgets.next_user(),
             pool: RwLock::new(Arc::new(KeyPool {
-                withdrawn: pool.all_withdrawn(self.clock.now()),
+                withdrawn: withdrawn.take(MAX_WITHDRAWN).collect(),
                 ..KeyPool::default()
             })),
             budgets: self.budgets.clone(),
+            keyless: Arc::new(ProviderKey::new(None, None)),
             clock: self.clock.clone(),
             queue: self.queue.clone(),
             probes: AtomicU32::new(self.probes.load(Ordering::Relaxed)),
-            has_several_hosts: AtomicBool::new(self.has_several_hosts.load(Ordering::Relaxed)),
-            shares_connections: AtomicBool::new(self.shares_connections.load(Ordering::Relaxed)),
+            keyless_refused: LogInterval::default(),
         })
     }
 
-    /// The upstream was removed: its rates and its share no longer limit other
-    /// upstreams with the same keys. Requests that wait still may be sent.
+    /// The upstream was removed: its rates no longer limit other upstreams with the same
+    /// keys. Requests that wait still may be sent.
     pub(crate) fn retire(&self) {
-        let pool = self.pool();
+        let (pool, now) = (self.pool(), self.clock.now());
         for pooled in &pool.keys {
-            pooled.budget.leave();
+            pooled.key.leave(self.number, now);
         }
         self.wake(&pool);
     }
@@ -159,23 +258,16 @@ impl Keys {
         pool.clone()
     }
 
-    /// Takes over the cooldowns of a process that has just ended.
-    pub(crate) fn restore_cooldowns(&self) {
-        for pooled in &self.pool().keys {
-            pooled.restore_cooldowns();
-        }
-    }
-
-    /// Sets the number of tip probes a minute.
+    /// Sets the number of tip probes a minute and key.
     pub(crate) fn set_probes(&self, probes: u32) {
         self.probes.store(probes, Ordering::Relaxed);
         for pooled in &self.pool().keys {
-            pooled.budget.set_probes(probes);
+            pooled.key.set_probes(self.number, probes, self.clock.now());
         }
     }
 
-    /// Takes a permit to send one request to a host, with the key that has the most
-    /// budget left, and charges it to its client.
+    /// Takes one request to a host out of the budget of the key that has most left, and
+    /// charges it to its client.
     ///
     /// # Errors
     /// Why no key can be used now.
@@ -183,54 +275,26 @@ impl Keys {
         self: &Arc<Self>,
         host: &Host,
         request: impl Into<RequestPriority>,
-    ) -> Result<BudgetPermit, Denied> {
-        let request = request.into();
-        let (now, reserve) = (self.clock.now(), self.reserve(request));
+    ) -> Result<Charge, Denied> {
+        let (request, now) = (request.into(), self.clock.now());
+        let is_probe = request.priority == Priority::Probe;
         let pool = self.pool();
         // It changes when other upstreams with the same keys are added or removed.
         self.queue.set_budget_per_second(pool.max_per_second());
-        let at_hosts: Vec<_> = pool
-            .keys
-            .iter()
-            .map(|pooled| pooled.at(host, now))
-            .collect();
         let rank = |(at, pooled): (usize, &Arc<PooledKey>)| {
-            // A key whose suspension is over goes first, or its trial would never
-            // come.
-            let suspension = at_hosts[at].state().suspension;
-            let is_due = suspension.is_some_and(|suspension| suspension.is_trial_due(now));
-            let left = pooled.budget.remaining(now).unwrap_or(usize::MAX);
+            // A key that is to be tried again goes first, or that would never happen.
+            let is_due = pooled.key.is_trial_due(host, now);
+            let left = pooled.key.remaining(now).unwrap_or(usize::MAX);
             (Reverse(is_due), Reverse(left), at)
         };
         let mut order: Vec<_> = pool.keys.iter().enumerate().map(rank).collect();
         order.sort_unstable();
-        let mut best = None;
+        let mut best: Option<Denied> = None;
         for (.., at) in order {
-            let (pooled, at_host) = (&pool.keys[at], &at_hosts[at]);
-            let taken = match self.is_held_up(pooled, at_host) {
-                true => Err(Denied::SpentUntilRequestEnds),
-                false => pooled.take(at_host, now, reserve),
-            };
-            let unfit = match taken {
-                Ok(entry) => {
-                    if request.client.is_some() {
-                        self.queue.charge(request.client);
-                    }
-                    return Ok(BudgetPermit {
-                        keys: self.clone(),
-                        key: pooled.clone(),
-                        at_host: at_host.clone(),
-                        entry,
-                        reserve,
-                        client: request.client,
-                        unanswered: Some(Unanswered::new(at_host)),
-                        sent: None,
-                        has_ended: false,
-                    });
-                }
-                Err(unfit) => unfit,
-            };
-            best = Some(best.map_or(unfit, |best: Denied| best.better(unfit)));
+            match Charge::take(self, &pool.keys[at], host, is_probe, request.client) {
+                Ok(charge) => return Ok(charge),
+                Err(denied) => best = Some(best.map_or(denied, |best| best.better(denied))),
+            }
         }
         Err(best.unwrap_or(Denied::SpentUntilRequestEnds))
     }
@@ -241,98 +305,39 @@ impl Keys {
         host: &Host,
         request: impl Into<RequestPriority>,
     ) -> Option<Denied> {
-        let (now, reserve) = (self.clock.now(), self.reserve(request.into()));
+        let now = self.clock.now();
+        let is_probe = request.into().priority == Priority::Probe;
         let pool = self.pool();
         let each = pool.keys.iter();
-        let denied = each.map(|pooled| {
-            let at_host = pooled.at(host, now);
-            let is_held_up = self.is_held_up(pooled, &at_host);
-            let denied = pooled.check(&at_host.state(), now, reserve).err();
-            denied.or(is_held_up.then_some(Denied::SpentUntilRequestEnds))
-        });
+        let denied = each.map(|pooled| pooled.key.denied(host, is_probe, now));
         // `None` if any key is usable.
         denied.reduce(|one, other| Some(one?.better(other?)))?
     }
 
     /// Whether a host accepts none of the keys for longer than this, whatever their
-    /// budgets; or has so many unanswered requests that were given up that no more
-    /// are sent to it.
+    /// budgets; or has so many unanswered requests that no more are sent to it.
     pub(crate) fn all_unusable_at(&self, host: &Host, longer_than: Duration) -> bool {
-        let now = self.clock.now();
-        let pool = self.pool();
+        let (pool, now) = (self.pool(), self.clock.now());
         let rests = |pooled: &Arc<PooledKey>| {
-            let at_host = pooled.at(host, now);
-            let state = at_host.state();
-            let is_tried = state
-                .suspension
-                .is_some_and(|suspension| suspension.is_in_trial());
-            let rests = is_tried || state.unusable_for(now) > longer_than;
-            drop(state);
-            rests || self.is_full(pooled, &at_host, |at| &at.given_up)
+            pooled.key.unusable_for(host, now) > longer_than || pooled.key.is_full(host)
         };
         !pool.keys.is_empty() && pool.keys.iter().all(rests)
     }
 
-    /// Whether a key could be used at a host, but for what was spent before the start, which
-    /// is not known.
-    pub(crate) fn waits_for_unknown_at(&self, host: &Host) -> bool {
-        let now = self.clock.now();
-        let waits = |pooled: &Arc<PooledKey>| {
-            let unusable_for = pooled.at(host, now).state().unusable_for(now);
-            unusable_for.is_zero() && pooled.budget.is_blocked(now)
-        };
-        self.pool().keys.iter().any(waits)
-    }
-
-    /// Whether a key has a limit.
-    pub(crate) fn have_limit(&self) -> bool {
-        let pool = self.pool();
-        let mut keys = pool.keys.iter();
-        keys.any(|pooled| pooled.budget.max_unanswered().is_some())
-    }
-
-    /// The reserve that a request must leave. Of clients, those with little recent
-    /// usage may use the reserve, whatever the priority.
-    fn reserve(&self, request: RequestPriority) -> Reserve {
-        // The budget replaces this with the probes of all upstreams that share it.
-        let probes = 0;
-        match (request.priority, request.client) {
-            (Priority::Probe, _) => Reserve::Nothing,
-            (Priority::LookAhead, _) => Reserve::Half,
-            (Priority::Miss | Priority::Revalidation, Some(client)) => {
-                match self.queue.is_light(client) {
-                    true => Reserve::Probes(probes),
-                    false => Reserve::ProbesAndLightClients(probes),
-                }
-            }
-            (Priority::Miss, None) => Reserve::Probes(probes),
-            (Priority::Revalidation, None) => Reserve::ProbesAndLightClients(probes),
-        }
+    /// Why keys are not used, if that is because what they have spent before the start is
+    /// not known.
+    pub(crate) fn unknown_because(&self) -> Option<&'static str> {
+        let (_, why) = self.budgets.unknown(self.clock.now())?;
+        Some(why)
     }
 
     /// The state of each key.
     pub(crate) fn snapshots(&self) -> Vec<KeySnapshot> {
         let now = self.clock.now();
-        let snapshot = |pooled: &Arc<PooledKey>| {
-            let at_hosts = pooled.hosts();
-            let hosts = at_hosts.iter().map(|at_host| {
-                pooled.receive_cooldowns(at_host, now);
-                let state = at_host.state();
-                let at = KeySnapshotAtHost {
-                    unusable_for: state.unusable_for(now),
-                    reason: state.suspension.map(|suspension| suspension.reason),
-                };
-                (at_host.host.clone(), at)
-            });
-            KeySnapshot {
-                name: pooled.name().to_owned(),
-                remaining: pooled.budget.remaining(now),
-                per_minute: pooled.budget.per_minute(),
-                allowance: pooled.budget.allowance(),
-                hosts: hosts.collect(),
-            }
-        };
-        self.pool().keys.iter().map(snapshot).collect()
+        let pool = self.pool();
+        let keys = pool.keys.iter();
+        let snapshots = keys.map(|pooled| pooled.key.snapshot(pooled.name(), now));
+        snapshots.collect()
     }
 
     /// The name of a key that these bytes contain, if any.
@@ -359,7 +364,18 @@ impl Keys {
     }
 }
 
-#[cfg(test)]
-mod proof;
-#[cfg(test)]
-mod tests;
+impl Drop for Keys {
+    /// A configuration that was rejected leaves no limits behind.
+    fn drop(&mut self) {
+        self.retire();
+    }
+}
+
+impl KeyPool {
+    /// How many requests may be sent in a second with all keys together.
+    fn max_per_second(&self) -> u32 {
+        let of = |pooled: &Arc<PooledKey>| pooled.key.limits().per_second.unwrap_or(usize::MAX);
+        let requests = self.keys.iter().map(of).fold(0, usize::saturating_add);
+        u32::try_from(requests).unwrap_or(u32::MAX)
+    }
+}

@@ -69,20 +69,7 @@ impl Latency {
     /// The quantile `q`, 0 to 1, of the recent times, from 1 ms to 10 min, with an error
     /// of up to a sixteenth. `None` if there are none.
     pub(crate) fn quantile(&self, q: f64, now: Moment) -> Option<Duration> {
-        self.quantile_of_at_least(q, 1, now)
-    }
-
-    /// The same; `None` if there are fewer recent times than `samples`.
-    pub(crate) fn quantile_of_at_least(
-        &self,
-        q: f64,
-        samples: u64,
-        now: Moment,
-    ) -> Option<Duration> {
-        let recent = self.recent(now);
-        (recent.count() >= samples)
-            .then(|| recent.quantile(q))
-            .flatten()
+        self.recent(now).quantile(q)
     }
 
     /// All times since the start.
@@ -161,21 +148,6 @@ mod tests {
         // A task that has read the clock earlier calls later.
         latency.record(millis(50), at(119));
         assert_eq!(count(&latency, at(119)), 3);
-    }
-
-    #[test]
-    fn a_quantile_needs_enough_samples() {
-        let mut latency = Latency::default();
-        for _ in 0..9 {
-            latency.record(millis(100), at(0));
-        }
-        assert!(nearly(latency.quantile(0.99, at(0)), 100));
-        assert_eq!(latency.quantile_of_at_least(0.99, 10, at(0)), None);
-        latency.record(millis(100), at(0));
-        assert!(nearly(latency.quantile_of_at_least(0.99, 10, at(0)), 100));
-        // Without a time there is no quantile.
-        let none = Latency::default().quantile_of_at_least(0.5, 0, at(0));
-        assert_eq!(none, None);
     }
 
     #[test]

@@ -5,12 +5,10 @@ use std::sync::{Arc, Mutex};
 
 use http::Uri;
 
-use super::admission::UnreadableFields;
-use super::admission::budgets::BudgetOwner;
 use super::admission::queue::AdmissionQueue;
-use super::client::pools::ConnectionPools;
-use super::endpoint::Endpoint;
+use super::client::pool::ConnectionPool;
 use super::endpoint::selection::EndpointSelection;
+use super::endpoint::{Endpoint, Host, host};
 use super::keys::ApiKey;
 use super::{Settings, SetupError, Upstream};
 use crate::clock::Clock;
@@ -31,15 +29,14 @@ impl Upstream {
         let (urls, old) = (&settings.endpoints.urls, &before.settings);
         let old_urls = &old.endpoints.urls;
         let connects_alike = authorities == before.authorities && settings.connects_as(old);
-        let pools = match connects_alike {
-            true => before.pools.clone(),
-            false => ConnectionPools::new(&settings, before.resolver.clone())?,
+        let pool = match connects_alike {
+            true => before.pool.clone(),
+            false => ConnectionPool::new(&settings, before.resolver.clone())?,
         };
         // Requests that wait at `before` will carry the new keys: these must not be
         // sent to a URL that is no longer configured.
         let may_share_keys = old_urls.iter().all(|url| urls.contains(url))
             && settings.keys.header == old.keys.header;
-        let is_known = urls.iter().any(|url| old_urls.contains(url));
         Ok(Self {
             endpoints: endpoints(&settings, &before.endpoints, &before.queue, &before.clock),
             selection: before.next_selection(&settings),
@@ -48,20 +45,14 @@ impl Upstream {
                 true => before.keys.clone(),
                 false => before.keys.elsewhere(),
             },
-            keyless_owner: match is_known {
-                // Requests were sent to all URLs, whichever is the first.
-                true => before.keyless_owner.clone(),
-                false => server(&settings),
-            },
             queue: before.queue.clone(),
             retries: before.retries.clone(),
-            pools,
+            pool,
             resolver: before.resolver.clone(),
             authorities,
             uploads: before.uploads.clone(),
             status_paths: Mutex::default(),
             via: before.via.clone(),
-            unreadable: UnreadableFields::default(),
             counters: before.counters.clone(),
             usage: before.usage.clone(),
             settings,
@@ -73,22 +64,22 @@ impl Upstream {
     pub fn take_over(&self, keys: Vec<ApiKey>) {
         let settings = &self.settings;
         for endpoint in &self.endpoints {
-            endpoint.bound(&settings.breaker, settings.in_flight());
+            endpoint.bound(&settings.breaker, settings.admission.max_in_flight.get());
         }
         self.queue
             .set_capacity(settings.admission.max_queue.get() as usize);
         self.retries().bound(settings.retry.share);
         let rates = settings.rates(!keys.is_empty());
         let sent = sent_keys(settings, keys);
-        self.keys.set_several_hosts(self.has_several_hosts());
-        self.keys.set_shares_connections(settings.connections.http2);
-        self.keys.replace(sent, self.keyless_owner.clone(), rates);
+        self.keys.replace(sent, rates, hosts(&self.endpoints));
     }
 
-    /// Retires an upstream that is no longer configured: its share of the keys'
-    /// budgets is free for the others. Requests in flight and in the queue finish.
-    pub fn retire(&self) {
-        self.keys.retire();
+    /// If no upstream has its keys any more: they are free for the others. Requests in
+    /// flight and in the queue finish.
+    pub(super) fn retire_before(&self, next: Option<&Arc<Self>>) {
+        if next.is_none_or(|next| !Arc::ptr_eq(&next.keys, &self.keys)) {
+            self.keys.retire();
+        }
     }
 
     /// Whether both have an endpoint in common, so that an answer of one is what
@@ -102,15 +93,9 @@ impl Upstream {
     /// Whether both have an origin in common (RFC 9110 §4.3.1), whatever the paths
     /// of their base URLs.
     pub fn shares_origin_with(&self, other: &Self) -> bool {
-        let origin = |url: &Uri| (url.scheme().cloned(), BudgetOwner::server(url));
-        let others = || other.settings.endpoints.urls.iter().map(origin);
-        let mut own = self.settings.endpoints.urls.iter().map(origin);
+        let others = || other.settings.endpoints.urls.iter().map(host);
+        let mut own = self.settings.endpoints.urls.iter().map(host);
         self.name() == other.name() || own.any(|own| others().any(|other| other == own))
-    }
-
-    pub(super) fn has_several_hosts(&self) -> bool {
-        let first = self.endpoints[0].host();
-        self.endpoints.iter().any(|other| other.host() != first)
     }
 
     /// The selection of the upstream that follows, with these settings.
@@ -134,10 +119,12 @@ pub(super) fn sent_keys(settings: &Settings, keys: Vec<ApiKey>) -> Vec<ApiKey> {
     }
 }
 
-/// The holder of the budget of requests without a key.
-pub(super) fn server(settings: &Settings) -> BudgetOwner {
-    let url = settings.endpoints.urls.first();
-    url.map_or(BudgetOwner::Server("".into()), BudgetOwner::server)
+/// The hosts of these endpoints.
+pub(super) fn hosts(endpoints: &[Arc<Endpoint>]) -> Vec<Host> {
+    let mut hosts: Vec<Host> = endpoints.iter().map(|one| one.host().clone()).collect();
+    hosts.sort_unstable();
+    hosts.dedup();
+    hosts
 }
 
 /// The endpoints of these settings: those of `known` with the same URL, else new
@@ -153,7 +140,7 @@ pub(super) fn endpoints(
         None => Endpoint::new(
             url.clone(),
             settings.breaker.clone(),
-            settings.in_flight(),
+            settings.admission.max_in_flight.get(),
             queue.clone(),
             clock.clone(),
         ),

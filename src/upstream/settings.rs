@@ -8,9 +8,9 @@ use std::time::Duration;
 use http::{HeaderName, Uri};
 use serde::Serialize;
 
+use super::client::response_body;
 use super::client::tls::TlsError;
-use super::client::{response_body, upload};
-use super::endpoint::{InFlight, breaker};
+use super::endpoint::breaker;
 use super::keys::ApiKey;
 use super::{Rate, Rates};
 
@@ -24,10 +24,6 @@ pub struct Settings {
     /// The upstream's name: [`DEFAULT`], or that of its table in proxy.toml.
     #[serde(skip)]
     pub name: Box<str>,
-    /// Whether a route that forwards all requests (`headers = "all"`) uses this
-    /// upstream.
-    #[serde(skip)]
-    pub passes_all: bool,
     /// The base URLs, and when to switch between them.
     #[serde(flatten)]
     pub endpoints: EndpointSettings,
@@ -45,14 +41,13 @@ pub struct Settings {
     pub timeouts: Timeouts,
     /// The longest response body that is accepted, in bytes.
     pub max_body_bytes: u64,
-    /// Sizes and rates of request bodies.
-    pub request_body: upload::RequestBodyLimits,
+    /// The longest request body that is accepted, in bytes.
+    #[serde(serialize_with = "crate::units::serialize_size")]
+    pub max_request_body: u64,
     /// Minimum rate of response bodies.
     pub response_body: response_body::ResponseBodyLimits,
     /// When and how often a failed request is sent again.
     pub retry: Retry,
-    /// When a second request is sent before the first is answered.
-    pub hedge: Hedge,
     /// When an endpoint that keeps failing gets no requests.
     pub breaker: breaker::Settings,
 }
@@ -112,9 +107,6 @@ pub struct PoolSettings {
     /// A PEM file of certificate authorities to trust besides the public ones.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca_file: Option<PathBuf>,
-    /// Whether to use HTTP/2: on https URLs if ALPN agrees, on http URLs with
-    /// prior knowledge.
-    pub http2: bool,
     /// How long connecting may take, TLS included.
     #[serde(serialize_with = "crate::units::serialize")]
     pub connect_timeout: Duration,
@@ -128,8 +120,6 @@ pub struct PoolSettings {
 pub struct AdmissionSettings {
     /// Requests in flight at each base URL, at most.
     pub max_in_flight: NonZeroU32,
-    /// The adaptive limit does not fall below this.
-    pub min_in_flight: NonZeroU32,
     /// How long a request may wait for budget and for a slot.
     #[serde(serialize_with = "crate::units::serialize")]
     pub queue_timeout: Duration,
@@ -158,16 +148,6 @@ pub struct Retry {
     pub limit: u32,
     /// Retries per hundred requests, at most.
     pub share: u32,
-}
-
-/// When a second request is sent before the first is answered.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Hedge {
-    /// Whether requests are hedged at all.
-    pub enabled: bool,
-    /// The delay before the second request, as a percentile of recent response
-    /// times.
-    pub percentile: NonZeroU32,
 }
 
 /// The default rates of a key: those of the API's provider.
@@ -210,9 +190,6 @@ pub enum SetupError {
     /// TLS cannot be set up.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// There is no thread for the spend journal.
-    #[error("the system refuses a thread for the spend journal: {0}")]
-    Journal(std::io::Error),
 }
 
 impl SetupError {
@@ -222,7 +199,7 @@ impl SetupError {
             Self::PlainHttp(_) => Some("upstream.url".to_owned()),
             Self::NamedPlainHttp { name, .. } => Some(format!("upstreams.{name}.url")),
             Self::Tls(error) => error.key().map(str::to_owned),
-            Self::NoUpstream | Self::NoDefaultUrl | Self::NoUrl(_) | Self::Journal(_) => None,
+            Self::NoUpstream | Self::NoDefaultUrl | Self::NoUrl(_) => None,
         }
     }
 }
@@ -273,15 +250,13 @@ impl Settings {
         has_keys && self.keys.send
     }
 
-    /// The rates in force, given whether there are keys. By default, an origin
-    /// that gets all requests without a key has no limit, and the API has its
-    /// provider's rates.
+    /// The rates in force, given whether there are keys: without a key, none; with one, the
+    /// provider's unless others are configured.
     pub fn rates(&self, has_keys: bool) -> Rates {
-        let is_open = self.passes_all && !self.sends_keys(has_keys);
-        let default = |most| match NonZeroU32::new(most) {
-            Some(most) if !is_open => Rate::Limited(most),
-            _ => Rate::Unlimited,
-        };
+        if !self.sends_keys(has_keys) {
+            return Rates::UNLIMITED;
+        }
+        let default = |most| NonZeroU32::new(most).map_or(Rate::Unlimited, Rate::Limited);
         let per_second = match self.keys.requests_per_minute {
             Some(Rate::Unlimited) => Rate::Unlimited,
             _ => default(PER_SECOND),
@@ -290,6 +265,28 @@ impl Settings {
             per_minute: self.keys.requests_per_minute.unwrap_or(default(PER_MINUTE)),
             per_second: self.keys.requests_per_second.unwrap_or(per_second),
         }
+    }
+
+    /// The key of a limit that is set, and is not the provider's.
+    pub(crate) fn own_rate(&self) -> Option<&'static str> {
+        let rates = [
+            (
+                "requests_per_minute",
+                self.keys.requests_per_minute,
+                PER_MINUTE,
+            ),
+            (
+                "requests_per_second",
+                self.keys.requests_per_second,
+                PER_SECOND,
+            ),
+        ];
+        let is_own = |rate: Option<Rate>, usual| {
+            let limit = rate.and_then(Rate::limit);
+            limit.is_some_and(|limit| limit != usual)
+        };
+        let own = rates.iter().find(|(_, rate, usual)| is_own(*rate, *usual));
+        own.map(|(key, ..)| *key)
     }
 
     /// These settings with the rates in force filled in, given whether there are
@@ -306,22 +303,7 @@ impl Settings {
     /// Whether connections made with other settings can be kept: they are made
     /// in the same way, with the same certificate authorities' file.
     pub(super) fn connects_as(&self, other: &Self) -> bool {
-        let windows = |settings: &Self| {
-            (
-                settings.admission.max_in_flight,
-                settings.endpoints.urls.len(),
-            )
-        };
         self.connections == other.connections
-            && (!self.connections.http2 || windows(self) == windows(other))
-    }
-
-    /// The bounds of the limit of requests in flight at each base URL.
-    pub(super) fn in_flight(&self) -> InFlight {
-        InFlight {
-            least: self.admission.min_in_flight.get(),
-            most: self.admission.max_in_flight.get(),
-        }
     }
 }
 
@@ -369,32 +351,26 @@ mod tests {
         let at_most = |most| Rate::Limited(NonZeroU32::new(most).unwrap());
         let [seven, nine, per_second, per_minute] = [7, 9, 20, 500].map(at_most);
         let shipped = (per_minute, per_second);
-        // The configured rates; whether all is passed, there are keys, and they are sent.
-        for (configured, is_open, has_keys, sends, expected) in [
-            ((None, None), false, false, true, shipped),
-            ((None, None), false, true, true, shipped),
-            ((None, None), true, true, true, shipped),
-            ((None, None), true, false, true, (ANY, ANY)),
-            ((None, None), true, true, false, (ANY, ANY)),
-            ((None, None), false, true, false, shipped),
-            ((Some(ANY), None), false, true, true, (ANY, ANY)),
-            ((Some(ANY), Some(seven)), false, true, true, (ANY, seven)),
-            ((None, Some(ANY)), false, true, true, (per_minute, ANY)),
-            ((Some(nine), None), false, true, true, (nine, per_second)),
-            ((Some(nine), None), true, false, true, (nine, ANY)),
+        // The configured rates; whether there are keys, and they are sent.
+        for (configured, has_keys, sends, expected) in [
+            ((None, None), true, true, shipped),
+            ((None, None), false, true, (ANY, ANY)),
+            ((None, None), true, false, (ANY, ANY)),
+            ((Some(nine), Some(seven)), false, true, (ANY, ANY)),
+            ((Some(ANY), None), true, true, (ANY, ANY)),
+            ((Some(ANY), Some(seven)), true, true, (ANY, seven)),
+            ((None, Some(ANY)), true, true, (per_minute, ANY)),
+            ((Some(nine), None), true, true, (nine, per_second)),
         ] {
             let mut settings = shipped_settings();
             (
                 settings.keys.requests_per_minute,
                 settings.keys.requests_per_second,
             ) = configured;
-            (settings.passes_all, settings.keys.send) = (is_open, sends);
+            settings.keys.send = sends;
             let rates = settings.rates(has_keys);
             let found = (rates.per_minute, rates.per_second);
-            assert_eq!(
-                found, expected,
-                "{configured:?} {is_open} {has_keys} {sends}"
-            );
+            assert_eq!(found, expected, "{configured:?} {has_keys} {sends}");
             let shown = settings.in_force(has_keys).rates(true);
             assert_eq!(shown, rates, "what is printed is what is in force");
         }

@@ -1,28 +1,20 @@
 //! The upstreams of a gateway, by name and by number.
 //!
 //! Each has its own endpoints, connections, breakers, admission queue, retry
-//! budget and hedging, so that the failures of one affect its own routes only.
+//! and budget, so that the failures of one affect its own routes only.
 //! Provider keys are shared unless an upstream has keys of its own; the budget of a
 //! key is shared by all upstreams that it is sent to.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
-use super::admission::Replicas;
-use super::admission::budget::LONGEST_WAIT;
-use super::admission::budgets::Budgets;
-use super::admission::spend_journal::{JournalSnapshot, SpendJournal};
 use super::keys::ApiKey;
+use super::keys::Budgets;
 use super::{Settings, SetupError, Upstream, UpstreamClient};
-use crate::clock::{Clock, Moment};
-use crate::state_dir::{OpenedState, StateDir};
+use crate::clock::Clock;
+use crate::state::Spent;
 use crate::upstream::client::resolver::Resolver;
 use crate::upstream::usage::Usage;
-
-/// Why the spending of other processes is not known.
-const NO_DIRECTORY: &str = "replicas share the budgets, and this one has no state directory";
 
 /// The provider's keys: shared ones, and those of upstreams with keys of their own.
 #[derive(Clone, Debug, Default)]
@@ -69,49 +61,21 @@ impl Upstreams {
         clock: &Clock,
         substitute: Option<&Arc<dyn UpstreamClient>>,
     ) -> Result<Arc<Self>, SetupError> {
-        Self::with_budgets(settings, keys, resolver, clock, substitute, &Budgets::new())
+        Self::with_budgets(
+            settings,
+            keys,
+            resolver,
+            clock,
+            substitute,
+            &Arc::new(Budgets::new(None, Spent::default())),
+        )
     }
 
-    /// The same, where what the keys spend is kept in the state directory. While another
-    /// process uses it, what that one spends is not known. With `replicas`, budgets are
-    /// shared by them, and what the process before has spent is known from the directory
-    /// alone.
+    /// The same, with the keys and what they have spent.
     ///
     /// # Errors
-    /// As [`new`](Self::new), and if there is no thread for it.
-    pub(crate) fn journalled(
-        settings: &[Settings],
-        keys: &ProviderKeys,
-        resolver: &Resolver,
-        clock: &Clock,
-        substitute: Option<&Arc<dyn UpstreamClient>>,
-        state: &OpenedState,
-        replicas: Option<Replicas>,
-    ) -> Result<Arc<Self>, SetupError> {
-        let budgets = match state.directory() {
-            Some(directory) => {
-                let is_shared = replicas.is_some();
-                let journal = SpendJournal::open(directory.clone(), clock.clone(), is_shared);
-                Budgets::journalled(journal.map_err(SetupError::Journal)?)
-            }
-            None if state.is_missing() => Budgets::beside_another_process(clock.now()),
-            None if replicas.is_none() => Budgets::new(),
-            None => {
-                tracing::warn!(
-                    seconds = LONGEST_WAIT.as_secs() + 1,
-                    "what the API keys had spent before the start is not known, since {NO_DIRECTORY}: keys with a limit are not used until it counts no more"
-                );
-                Budgets::unknown_before(clock.now(), NO_DIRECTORY)
-            }
-        };
-        let budgets = match replicas {
-            Some(replicas) => budgets.shared(replicas, clock.clone()),
-            None => budgets,
-        };
-        Self::with_budgets(settings, keys, resolver, clock, substitute, &budgets)
-    }
-
-    fn with_budgets(
+    /// If an upstream cannot be called with its settings.
+    pub(crate) fn with_budgets(
         settings: &[Settings],
         keys: &ProviderKeys,
         resolver: &Resolver,
@@ -186,31 +150,12 @@ impl Upstreams {
     /// Uses these keys and the bounds of the new configuration from now on, in place of
     /// those `before`.
     pub fn take_over(&self, before: &Self, keys: &ProviderKeys) {
+        for old in &before.all {
+            old.retire_before(self.named(old.name()));
+        }
         for upstream in &self.all {
             upstream.take_over(keys.of(upstream.settings()).to_vec());
         }
-        let is_gone = |old: &&Arc<Upstream>| self.named(old.name()).is_none();
-        for gone in before.all.iter().filter(is_gone) {
-            gone.retire();
-        }
-    }
-
-    /// Keeps what the keys spend in a state directory that another process has used until
-    /// now.
-    ///
-    /// # Errors
-    /// If there is no thread for it.
-    pub(crate) fn begin_journal(&self, directory: Arc<StateDir>, clock: Clock) -> io::Result<()> {
-        self.first().budgets().begin_journal(directory, clock)?;
-        for upstream in &self.all {
-            upstream.restore_cooldowns();
-        }
-        Ok(())
-    }
-
-    /// The state of the spend journal, if there is one.
-    pub(crate) fn journal_snapshot(&self) -> Option<JournalSnapshot> {
-        Some(self.first().budgets().journal()?.snapshot())
     }
 
     /// What their requests are sent for.
@@ -221,29 +166,6 @@ impl Upstreams {
     /// The budgets of all keys.
     pub(crate) fn budgets(&self) -> &Arc<Budgets> {
         self.first().budgets()
-    }
-
-    /// The replicas that share the budgets, if there are several.
-    pub(crate) fn replicas(&self) -> Option<Replicas> {
-        self.first().budgets().replicas()
-    }
-
-    /// How long keys with a limit a minute are not used because their spending before the
-    /// start is not known, and why it is not; `None` where it is known.
-    pub(crate) fn unknown_spending(&self, now: Moment) -> Option<(Duration, &'static str)> {
-        // Without a limit it does not matter.
-        let mut upstreams = self.all.iter();
-        upstreams
-            .any(|upstream| upstream.keys.have_limit())
-            .then_some(())?;
-        self.first().budgets().unknown_spending(now)
-    }
-
-    /// Writes what is left to write of the spend journal, when nothing is sent any more.
-    pub(crate) fn close_journal(&self) {
-        if let Some(journal) = self.first().budgets().journal() {
-            journal.close();
-        }
     }
 
     /// The upstream with this number; the first if there is none.

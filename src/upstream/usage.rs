@@ -250,7 +250,7 @@ impl UsageState {
     }
 }
 
-/// The index of what a request is sent for. A retry or hedge counts as one, whatever the
+/// The index of what a request is sent for. A retry counts as one, whatever the
 /// first attempt was for.
 fn index(reason: SendReason, request: RequestPriority) -> usize {
     match (reason, request.origin.check) {

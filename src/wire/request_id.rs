@@ -48,25 +48,3 @@ const fn digits(number: u32) -> [u8; 8] {
     let digits = bits + ONES * b'0' as u64 + letters * (b'a' - b'9' - 1) as u64;
     digits.to_be_bytes()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn different_numbers_give_different_ids() {
-        let ids: std::collections::HashSet<_> = (0..1000)
-            .map(|n| RequestId::new(n).as_str().to_owned())
-            .collect();
-        assert_eq!(ids.len(), 1000);
-        assert!(ids.iter().all(|id| id.len() == 16));
-    }
-
-    #[test]
-    fn digits_are_those_of_the_number() {
-        for number in [0, 1, 9, 10, 15, 16, 0x1234_5678, 0x9abc_def0, u32::MAX] {
-            let text = format!("{number:08x}");
-            assert_eq!(digits(number), *text.as_bytes(), "{number}");
-        }
-    }
-}

@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use h2::Reason;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use ordgate::clock::Clock;
 
@@ -67,11 +66,6 @@ pub(crate) enum After {
     Reset,
     /// It is neither read nor closed for [`OPEN`].
     Silent,
-    /// HTTP/2: what is no frame is sent on it.
-    Garbage,
-    /// HTTP/2: GOAWAY, before it ends; for this reason, or once all streams have
-    /// ended.
-    GoAway(Option<Reason>),
 }
 
 /// Each as often as it stands here. A refused key is rarer still, since it rests
@@ -255,16 +249,6 @@ impl Message {
     fn with(mut self, name: &str, value: String) -> Self {
         self.fields.push((name.to_owned(), value));
         self
-    }
-
-    /// Its body, in pieces of which there are so many at the most.
-    pub(crate) fn pieces(&self, most: u64) -> impl Iterator<Item = Bytes> {
-        let length = self.body.len().div_ceil(most as usize).max(1);
-        let starts = (0..self.body.len()).step_by(length);
-        starts.map(move |start| {
-            let end = self.body.len().min(start + length);
-            self.body.slice(start..end)
-        })
     }
 }
 

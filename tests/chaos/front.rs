@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
-use http::{HeaderMap, Method, Version};
+use http::{HeaderMap, Method};
 use socket2::Socket;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -15,8 +15,8 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::faults::{Fault, Right};
 use super::freeze::{Gate, Stream};
+use super::http1;
 use super::world::{INVALID, Kind, World};
-use super::{http1, http2};
 use crate::dice::Dice;
 use crate::support::socket::{ANY_PORT, bound};
 
@@ -70,9 +70,8 @@ const FIRST_BYTE: Duration = Duration::from_secs(3);
 /// What is read so soon after a freeze was sent while it lasted.
 const AT_ONCE: Duration = Duration::from_millis(20);
 
-/// A request, as it has come over one of the versions.
+/// A request, as it has come.
 pub(crate) struct Asked {
-    pub(crate) version: Version,
     pub(crate) is_get: bool,
     pub(crate) target: String,
     pub(crate) key: String,
@@ -206,14 +205,14 @@ async fn change(shared: Arc<Shared>) {
     }
 }
 
-/// Weather whose effect has not been seen yet over the version in use.
+/// Weather whose effect has not been seen yet.
 fn missing(world: &World, dice: &mut Dice) -> Option<Sky> {
     let capped = Sky::Capped {
         most: dice.between(1, 4) as usize,
         excess: *dice.pick(&[Excess::Closed, Excess::Refused, Excess::Unavailable]),
     };
     let all = [(Kind::Freeze, Sky::Frozen), (Kind::ConnectionCap, capped)];
-    let missing = |(kind, sky)| world.is_missing(kind, world.version()).then_some(sky);
+    let missing = |(kind, sky)| world.is_missing(kind).then_some(sky);
     all.into_iter().find_map(missing)
 }
 
@@ -266,21 +265,12 @@ async fn connection(stream: TcpStream, shared: Arc<Shared>, cap: Option<Excess>)
     let Ok(Ok(1)) = timeout(FIRST_BYTE, stream.peek(&mut first)).await else {
         return;
     };
-    // The first line of a connection over HTTP/2 (RFC 9113 section 3.4) is that
-    // of no method that is used here.
-    let version = match first {
-        [b'P'] => Version::HTTP_2,
-        _ => Version::HTTP_11,
-    };
     if cap == Some(Excess::Closed) {
-        return shared.world.effect(Kind::ConnectionCap, version);
+        return shared.world.effect(Kind::ConnectionCap);
     }
     let stream = Stream::new(stream, shared.gate.clone());
     let is_excess = cap == Some(Excess::Unavailable);
-    match version == Version::HTTP_2 {
-        true => http2::serve(stream, shared, is_excess, dice).await,
-        false => http1::serve(stream, shared, is_excess, dice).await,
-    }
+    http1::serve(stream, shared, is_excess, dice).await;
 }
 
 impl Shared {
@@ -301,19 +291,14 @@ impl Shared {
     /// `None` where the connection is reset.
     pub(crate) async fn take(&self, asked: &Asked, dice: &mut Dice) -> Option<(Fault, Right)> {
         let Self { world, .. } = self;
-        let Asked {
-            target,
-            key,
-            version,
-            ..
-        } = asked;
+        let Asked { target, key, .. } = asked;
         world.arrive(key, &asked.via);
         if target.contains(INVALID) || !asked.is_get {
             world.violation(format!("what does not validate has gone up: {target}"));
         }
         let thawed = *self.thawed.borrow();
         if thawed.is_some_and(|thawed| thawed.elapsed() < AT_ONCE) {
-            world.effect(Kind::Freeze, *version);
+            world.effect(Kind::Freeze);
         }
         let sky = *self.sky.borrow();
         let chance = match sky {
@@ -325,14 +310,13 @@ impl Shared {
         };
         let fault = match dice.percent(chance) {
             _ if asked.is_excess => {
-                world.effect(Kind::ConnectionCap, *version);
+                world.effect(Kind::ConnectionCap);
                 Fault::Failed(503)
             }
-            true => Fault::of(dice, |kind| world.is_missing(kind, *version)),
+            true => Fault::of(dice, |kind| world.is_missing(kind)),
             false => Fault::None,
         };
         world.count("upstream requests by fault", fault.word());
-        world.count("upstream requests by version", format!("{version:?}"));
         let answer = world
             .sandbox
             .answer(&Method::GET, target, &HeaderMap::new());

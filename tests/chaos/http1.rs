@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use http::Version;
 use tokio::time::{sleep, timeout};
 
 use super::faults::{After, FIRST_BYTE, Fault, HELD, Message, OPEN, Right, WHOLE};
@@ -14,8 +13,6 @@ use super::front::{Asked, Shared, Sky};
 use super::world::{HOSTILE, Kind};
 use crate::dice::Dice;
 use crate::support::wire::{Head, Wire};
-
-const VERSION: Version = Version::HTTP_11;
 
 /// Answers on this connection until it ends; with 503 alone where it is one too
 /// many.
@@ -40,7 +37,7 @@ pub(crate) async fn serve(stream: Stream, shared: Arc<Shared>, is_excess: bool, 
             After::Keep => {}
             After::Reset => return wire.reset(),
             After::Silent => return silent(wire, &shared).await,
-            After::Close | After::Garbage | After::GoAway(_) => return,
+            After::Close => return,
         }
     }
 }
@@ -48,7 +45,6 @@ pub(crate) async fn serve(stream: Stream, shared: Arc<Shared>, is_excess: bool, 
 fn asked(head: &Head, is_excess: bool) -> Asked {
     let field = |name| head.field(name).unwrap_or("").to_owned();
     Asked {
-        version: VERSION,
         is_get: head.line.starts_with("GET /"),
         target: head.target().to_owned(),
         key: field("x-api-key"),
@@ -62,7 +58,7 @@ fn asked(head: &Head, is_excess: bool) -> Asked {
 async fn silent(mut wire: Wire<Stream>, shared: &Shared) {
     sleep(OPEN).await;
     if wire.more().now_or_never() == Some(true) {
-        shared.world.effect(Kind::SilentConnection, VERSION);
+        shared.world.effect(Kind::SilentConnection);
     }
 }
 
@@ -85,7 +81,7 @@ async fn play(
         let head = whole.len() - message.body.len();
         let _ = wire.send(&whole[..head + message.body.len() / 2]).await;
         if held(wire).await {
-            shared.world.effect(Kind::StalledBody, VERSION);
+            shared.world.effect(Kind::StalledBody);
         }
         return After::Close;
     }

@@ -26,7 +26,6 @@ mod faults;
 mod freeze;
 mod front;
 mod http1;
-mod http2;
 mod operator;
 mod process;
 mod questions;
@@ -47,7 +46,7 @@ use world::World;
 /// How long a run is, and which, unless the environment says otherwise.
 const SECONDS: u64 = 10;
 const SEED: u64 = 1;
-/// The shortest run, in seconds, that must see each kind of fault over both versions.
+/// The shortest run, in seconds, that must see each kind of fault.
 const ENOUGH: u64 = 60;
 /// Connections at once, about.
 const CLIENTS: u64 = 32;

@@ -4,7 +4,6 @@
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use http::Version;
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
@@ -97,8 +96,7 @@ impl Operator {
 
     /// Reloads with valid changes.
     async fn reload(&mut self) {
-        let mut text = http2(&self.world);
-        merge(&mut self.source.lock().unwrap().config, &text);
+        let mut text = String::new();
         let mut budget = None;
         let mut keys = None;
         for _ in 0..self.dice.between(1, 4) {
@@ -150,12 +148,11 @@ impl Operator {
         let first = dice.below(self.urls.len());
         let most = dice.between(1, self.urls.len() as u64) as usize;
         format!(
-            "{}upstream.return_after = \"{}ms\"\nupstream.max_lag = {}\nupstream.retry.limit = {}\nupstream.hedge.enabled = {}\nupstream.max_queue = {}\n",
+            "{}upstream.return_after = \"{}ms\"\nupstream.max_lag = {}\nupstream.retry.limit = {}\nupstream.max_queue = {}\n",
             upstreams(&self.urls, first, most),
             dice.between(200, 2000),
             dice.between(0, 2),
             dice.between(0, 2),
-            dice.percent(50),
             dice.pick(&[8, 1024])
         )
     }
@@ -338,8 +335,6 @@ impl Operator {
     async fn restart(&mut self) {
         self.drain().await;
         runtime(&self.source, &mut self.dice);
-        let text = http2(&self.world);
-        merge(&mut self.source.lock().unwrap().config, &text);
         let gateway = Setup::reading(&self.source).start();
         self.is_ready = false;
         self.listener = open(&self.world, &gateway);
@@ -401,15 +396,6 @@ fn open(world: &World, gateway: &Gateway) -> Arc<Listener> {
     });
     world.listener.send_replace(Some(listener.clone()));
     listener
-}
-
-/// The version of HTTP towards the upstream.
-fn http2(world: &World) -> String {
-    format!(
-        "upstream.http2 = {}
-",
-        world.version() == Version::HTTP_2
-    )
 }
 
 /// How a server's threads share the work is for its whole life.

@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use http::Version;
 use ordgate::sandbox::{Sandbox, Settings};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -31,8 +30,6 @@ const WITHDRAWN: Duration = Duration::from_secs(8);
 const UNDER_WAY: Duration = Duration::from_secs(3);
 /// A front that was frozen has read within this what was sent to it meanwhile.
 const THAW: Duration = Duration::from_secs(1);
-/// How long one version of HTTP is used towards the upstream before the other.
-const TURN: Duration = Duration::from_secs(5);
 /// The number of violations that are kept.
 const MOST_VIOLATIONS: usize = 30;
 
@@ -60,7 +57,7 @@ pub(crate) struct World {
     keys: Mutex<HashMap<String, Option<Instant>>>,
     budgets: Mutex<Vec<Budget>>,
     freezes: Mutex<Vec<Freeze>>,
-    effects: Mutex<BTreeMap<Effect, u64>>,
+    effects: Mutex<BTreeMap<Kind, u64>>,
     /// Digests of the bodies that each token has had.
     given: Mutex<HashMap<String, HashSet<u64>>>,
     digest: RandomState,
@@ -90,7 +87,7 @@ struct Freeze {
     until: Option<Instant>,
 }
 
-/// Faults that each run must see take effect, over each version.
+/// Faults that each run must see take effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     /// A request was sent while the front was frozen, and read after that.
@@ -104,9 +101,6 @@ pub(crate) enum Kind {
     StalledBody,
 }
 
-/// A fault that took effect, and over which version.
-type Effect = (Kind, &'static str);
-
 /// All there are.
 const KINDS: [Kind; 4] = [
     Kind::Freeze,
@@ -114,7 +108,6 @@ const KINDS: [Kind; 4] = [
     Kind::SilentConnection,
     Kind::StalledBody,
 ];
-const VERSIONS: [&str; 2] = ["HTTP/1.1", "HTTP/2"];
 
 impl World {
     pub(crate) fn new(seed: u64) -> Arc<Self> {
@@ -206,37 +199,23 @@ impl World {
         self.turns_away.load(SeqCst)
     }
 
-    /// A fault of this kind has taken effect on what came over this version.
-    pub(crate) fn effect(&self, kind: Kind, version: Version) {
-        let version = VERSIONS[usize::from(version == Version::HTTP_2)];
+    /// A fault of this kind has taken effect.
+    pub(crate) fn effect(&self, kind: Kind) {
         let mut effects = self.effects.lock().unwrap();
-        *effects.entry((kind, version)).or_default() += 1;
+        *effects.entry(kind).or_default() += 1;
     }
 
-    /// The version of HTTP that the gateway is configured to use towards the
-    /// upstream. Both have equal time, in turns of [`TURN`].
-    pub(crate) fn version(&self) -> Version {
-        match (self.began.elapsed().as_secs() / TURN.as_secs()).is_multiple_of(2) {
-            true => Version::HTTP_11,
-            false => Version::HTTP_2,
-        }
+    /// Whether a fault of this kind has not taken effect yet. Such faults are injected
+    /// first, so that a run of a minute covers all.
+    pub(crate) fn is_missing(&self, kind: Kind) -> bool {
+        !self.effects.lock().unwrap().contains_key(&kind)
     }
 
-    /// Whether a fault of this kind has not taken effect yet over this version.
-    /// Such faults are injected first, so that a run of a minute covers all.
-    pub(crate) fn is_missing(&self, kind: Kind, version: Version) -> bool {
-        let version = VERSIONS[usize::from(version == Version::HTTP_2)];
-        !self.effects.lock().unwrap().contains_key(&(kind, version))
-    }
-
-    /// How often each kind of fault has taken effect over each version.
-    pub(crate) fn effects(&self) -> Vec<(Effect, u64)> {
+    /// How often each kind of fault has taken effect.
+    pub(crate) fn effects(&self) -> Vec<(Kind, u64)> {
         let effects = self.effects.lock().unwrap();
-        let all = KINDS
-            .into_iter()
-            .flat_map(|kind| VERSIONS.map(|version| (kind, version)));
-        all.map(|effect| (effect, effects.get(&effect).copied().unwrap_or(0)))
-            .collect()
+        let count = |kind| (kind, effects.get(&kind).copied().unwrap_or(0));
+        KINDS.map(count).to_vec()
     }
 
     /// This front is about to read nothing.
@@ -389,8 +368,8 @@ impl World {
                 table.row(format!("  {name}"), count);
             }
         }
-        for ((kind, version), count) in self.effects() {
-            table.row(format!("{kind:?} over {version}"), count);
+        for (kind, count) in self.effects() {
+            table.row(format!("{kind:?}"), count);
         }
         let (minute, second) = self.check_budgets();
         table.row(

@@ -16,8 +16,6 @@ mod chaos;
 mod dice;
 #[path = "../support/figures.rs"]
 mod figures;
-#[path = "../shared/servers.rs"]
-mod servers;
 #[path = "../shared/main.rs"]
 mod shared;
 #[allow(

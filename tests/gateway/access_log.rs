@@ -6,8 +6,7 @@ use std::io::Read;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::support::respect::ALL;
-use crate::support::{BLOCK, Client, Process, Reply, Setup, TOKEN, Upstream, token, within};
+use crate::support::{BLOCK, Client, Process, Reply, TOKEN, Upstream, token, within};
 
 /// A file that enables the access log, with further keys of it.
 fn file(keys: &str) -> (tempfile::TempDir, String) {
@@ -60,59 +59,6 @@ async fn sampling_leaves_out_hits_only() {
         .collect();
     // The first of a million hits has a line.
     assert_eq!(found, ["miss", "hit", "refused", "refused", "miss"]);
-}
-
-#[tokio::test]
-async fn with_sampling_the_refusals_of_one_client_have_few_lines_and_others_keep_theirs() {
-    let upstream = Upstream::start();
-    let gateway = Setup::before(&upstream)
-        .config("log.access = { enabled = true, sample = 1000 }")
-        .manual()
-        .start();
-    let mut hostile = gateway.client_from([127, 0, 0, 66]).await;
-    let mut honest = gateway.client_from([127, 0, 0, 7]).await;
-    // client, requests, lines left out by then
-    for (client, requests, expected) in [(&mut hostile, 50, 30), (&mut honest, 20, 30)] {
-        for _ in 0..requests {
-            assert_eq!(client.get("/nowhere").await.status, 404);
-        }
-        let metrics = gateway.admin("/metrics").await;
-        let mut samples = metrics.text().lines();
-        let is_it = |line: &&str| line.starts_with("ordgate_access_log_suppressed_total");
-        let sample = samples.find(is_it).unwrap();
-        assert!(sample.ends_with(&format!(" {expected}")), "{sample}");
-        let status = gateway.admin("/status").await.json();
-        assert_eq!(status["log_lines_suppressed"], expected);
-    }
-}
-
-#[tokio::test]
-async fn a_line_of_a_plain_route_has_the_time_of_the_upstream() {
-    let upstream = Upstream::start();
-    let (_held, path) = file(ALL);
-    let flags = ["--config", &path];
-    let (process, public, _) = Process::before(&upstream, &flags, &[]);
-    let fields = "cache-control: max-age=600\r\n";
-    upstream.always(Reply::with(200, fields, "x"));
-    let mut client = Client::connect(public).await;
-    for _ in 0..2 {
-        assert_eq!(client.get("/x?key=secret").await.status, 200);
-    }
-    drop(client);
-    process.signal(Signal::TERM);
-    let left = process.wait();
-    let [miss, hit] = &lines(&left.errors)[..] else {
-        panic!("{}", left.errors);
-    };
-    assert_eq!(
-        (&miss["cache"], &hit["cache"]),
-        (&"miss".into(), &"hit".into())
-    );
-    assert!(miss["upstream_us"].as_u64().unwrap() > 0, "{miss}");
-    assert_eq!(hit["upstream_us"], Value::Null);
-    assert_eq!(miss["key"], hit["key"]);
-    assert_eq!(hit["path"], "/x");
-    assert!(!left.errors.contains("secret"), "{}", left.errors);
 }
 
 #[tokio::test]
@@ -235,98 +181,4 @@ async fn a_standard_error_that_nobody_reads_delays_no_request() {
     let mut text = String::new();
     errors.read_to_string(&mut text).unwrap();
     assert!(text.starts_with('{'), "{text}");
-}
-
-#[tokio::test]
-async fn the_start_is_logged_and_an_untrusted_proxy_once() {
-    let upstream = Upstream::start();
-    let (_held, path) = file("");
-    let flags = ["--config", &path];
-    let keys = [("ORDGATE_API_KEYS", "secret-key")];
-    let (process, public, _) = Process::before(&upstream, &flags, &keys);
-    for _ in 0..3 {
-        let mut client = Client::connect(public).await;
-        let fields = [("x-forwarded-for", "192.0.2.1")];
-        client.request("GET", TOKEN, &fields).await;
-    }
-    process.signal(Signal::TERM);
-    let left = process.wait();
-    assert!(!left.errors.contains("secret-key"));
-    let all: Vec<Value> = left
-        .errors
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
-    let start = all
-        .iter()
-        .find(|line| line["message"] == "ordgate has started")
-        .unwrap();
-    assert_eq!(start["version"], env!("CARGO_PKG_VERSION"));
-    assert_eq!(start["config"], path);
-    assert!(
-        start["routes"].as_str().unwrap().contains("brc20-token"),
-        "{start}"
-    );
-    assert!(
-        start["upstreams"]
-            .as_str()
-            .unwrap()
-            .contains(&upstream.url()),
-        "{start}"
-    );
-    assert_eq!(start["state_directory"], "none");
-    let warned: Vec<_> = all
-        .iter()
-        .filter(|line| line["field"] == "x-forwarded-for")
-        .collect();
-    assert_eq!(warned.len(), 1, "{warned:?}");
-    assert_eq!(warned[0]["level"], "WARN");
-    assert!(
-        warned[0]["message"]
-            .as_str()
-            .unwrap()
-            .contains("clients.trusted_proxies")
-    );
-}
-
-#[tokio::test]
-async fn a_refused_head_has_a_line_with_its_request_line() {
-    let upstream = Upstream::start();
-    for format in ["log", "combined"] {
-        let (_held, path) = file(&format!("format = \"{format}\""));
-        let (process, public, _) = Process::before(&upstream, &["--config", &path], &[]);
-        let mut client = Client::connect(public).await;
-        let head = format!("GET {TOKEN}<\u{9b}>?key=secret HTTP/1.1\r\nhost: a\r\n\r\n");
-        client.send(&head).await;
-        assert_eq!(client.answer("GET").await.status, 400);
-        drop(client);
-        // What a client says itself of a refused line is not believed.
-        let mut liar = Client::connect(public).await;
-        let head = "HEAD * HTTP/1.1\r\nhost: a\r\nordgate-refused-line: GET /forged\r\n\r\n";
-        liar.send(head).await;
-        assert_eq!(liar.answer("HEAD").await.status, 400);
-        drop(liar);
-        process.signal(Signal::TERM);
-        let left = process.wait();
-        let both = format!("{}{}", left.out, left.errors);
-        assert!(
-            !both.contains("secret") && !both.contains("REFUSED") && !both.contains("forged"),
-            "{both}"
-        );
-        if format == "combined" {
-            let expected = format!("\"GET {TOKEN}<\\xc2\\x9b>?\" 400 ");
-            assert!(left.out.contains(&expected), "{}", left.out);
-            continue;
-        }
-        let [line, _liar] = &lines(&left.errors)[..] else {
-            panic!("{}", left.errors);
-        };
-        let expected = format!("GET {TOKEN}<\\xc2\\x9b>?");
-        assert_eq!(line["request_line"], expected, "{line}");
-        assert_eq!(
-            (&line["method"], &line["path"]),
-            (&Value::Null, &Value::Null)
-        );
-        assert_eq!(line["reason"], "bad_target");
-    }
 }

@@ -1,7 +1,5 @@
 //! The admin listener, which the public side does not reach.
 
-use ordgate::sandbox::{Sandbox, Settings};
-
 use crate::support::{Client, Gateway, Reply, Setup, TOKEN, Upstream};
 
 const PATHS: [&str; 5] = ["/healthz", "/readyz", "/metrics", "/status", "/history"];
@@ -111,47 +109,6 @@ async fn the_status_has_the_state_of_each_part() {
 }
 
 #[tokio::test]
-async fn status_and_metrics_have_the_chain() {
-    let sandbox = Sandbox::new(Settings::default());
-    let gateway = Setup::alone().sandbox(&sandbox).chain().start();
-    gateway.get(sandbox.examples().block()).await;
-    assert_eq!(gateway.purge("all").await.status, 200);
-    let chain = gateway.admin("/status").await.json()["chain"].clone();
-    let tip = sandbox.tip();
-    let tips = chain["tips"].as_array().unwrap();
-    let names: Vec<_> = tips.iter().map(|tip| tip["name"].clone()).collect();
-    assert_eq!(
-        names,
-        ["ordinals", "runes"],
-        "and not the one without a path"
-    );
-    assert_eq!(tips[1]["height"], tip.height);
-    assert_eq!(tips[1]["hash"], tip.hash);
-    assert_eq!(tips[1]["known"], true);
-    assert_eq!(tips[1]["reorgs"], 0);
-    assert_eq!(chain["purges"], 1);
-    let routes = ["rune-transaction-activity", "rune-block-activity"];
-    let routes = routes.map(|route| serde_json::json!({ "route": route, "sliceable": true }));
-    assert_eq!(chain["routes"], serde_json::json!(routes));
-
-    let metrics = gateway.admin("/metrics").await;
-    for series in [
-        format!("ordgate_tip_height{{tip=\"runes\"}} {}.0", tip.height),
-        "ordgate_tip_known{tip=\"runes\"} 1.0".to_owned(),
-        "ordgate_tip_epoch{tip=\"runes\"} ".to_owned(),
-        "ordgate_tip_probes_total{tip=\"runes\"} ".to_owned(),
-        "ordgate_tip_probe_failures_total{tip=\"ordinals\"} 0".to_owned(),
-        "ordgate_tip_reorgs_total{tip=\"runes\"} 0".to_owned(),
-        "ordgate_purges_total{} 1".to_owned(),
-        "ordgate_route_sliceable{route=\"rune-block-activity\"} 1.0".to_owned(),
-    ] {
-        let mut lines = metrics.text().lines();
-        assert!(lines.any(|line| line.starts_with(&series)), "{series}");
-    }
-    assert!(!metrics.text().contains("tip=\"none\""));
-}
-
-#[tokio::test]
 async fn other_admin_paths_get_404_and_other_methods_405() {
     let upstream = Upstream::start();
     let gateway = Gateway::before(&upstream);
@@ -187,27 +144,6 @@ async fn it_is_not_reachable_on_the_public_side() {
     for path in PATHS.into_iter().chain(["/explain", "/purge"]) {
         assert_eq!(gateway.get(path).await.status, 404, "{path}");
     }
-}
-
-#[tokio::test]
-async fn idle_admin_connections_do_not_block_others() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::before(&upstream);
-    let mut idle = Vec::new();
-    for number in 0..200 {
-        let mut client = Client::connect(gateway.admin).await;
-        if number % 2 == 0 {
-            // Sooner than any of them is closed for being idle.
-            let soon = std::time::Duration::from_secs(3);
-            let answer = tokio::time::timeout(soon, client.get("/healthz")).await;
-            assert_eq!(answer.map(|answer| answer.status), Ok(200), "{number}");
-        }
-        idle.push(client);
-    }
-    // The oldest have made room, the youngest are still served: it is bounded.
-    assert_eq!(idle[0].rest().await, b"");
-    assert_eq!(idle[135].rest().await, b"");
-    assert_eq!(idle[199].get("/healthz").await.status, 200);
 }
 
 #[tokio::test]

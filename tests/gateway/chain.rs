@@ -17,7 +17,6 @@ mod live;
 mod pages;
 mod reorg;
 mod tips;
-mod waits;
 
 use http::{HeaderMap, Method};
 use ordgate::sandbox::{Sandbox, Settings};

@@ -104,29 +104,6 @@ async fn a_token_has_its_own_limit_wherever_it_is_sent_from() {
 }
 
 #[tokio::test]
-async fn limits_of_a_token_apply_where_others_have_none() {
-    let upstream = Upstream::start();
-    let (limited, free) = (new(), new());
-    let lines = line("limited", &limited, "requests_per_minute=2") + &line("free", &free, "");
-    let setup = Setup::before(&upstream).config("limit.enabled = false");
-    let gateway = setup.manual().client_tokens(&lines).start();
-    for left in [1, 0] {
-        let answer = ask(&gateway, &limited).await;
-        assert_eq!(answer.status, 200);
-        assert_eq!(answer.must("ratelimit-policy"), "\"default\";q=2;w=60");
-        let expected = format!("\"default\";r={left};t={}", 30 * (2 - left));
-        assert_eq!(answer.must("ratelimit"), expected);
-    }
-    let answer = ask(&gateway, &limited).await;
-    assert_eq!((answer.status, answer.must("retry-after")), (429, "30"));
-    assert_eq!(answer.must("ratelimit"), "\"default\";r=0;t=30");
-    for answer in [ask(&gateway, &free).await, gateway.get(TOKEN).await] {
-        assert_eq!((answer.status, answer.field("ratelimit")), (200, None));
-        assert_eq!(answer.field("ratelimit-policy"), None);
-    }
-}
-
-#[tokio::test]
 async fn misses_count_against_the_token() {
     let upstream = Upstream::start();
     let (one, other) = (new(), new());
@@ -428,62 +405,4 @@ async fn a_token_expires_as_soon_as_the_systems_clock_says_so() {
     // That was a mistake.
     gateway.set_wall(began);
     assert_eq!((with(&mut kept, &token).await.status, valid()), (200, 1));
-}
-
-#[tokio::test]
-async fn a_token_expires_by_the_wall_clock() {
-    let upstream = Upstream::start();
-    let (first, second) = (new(), new());
-    let setup = Setup::before(&upstream).manual();
-    let gateway = setup.client_tokens("").start();
-    let expires = expires(&gateway, 60);
-    let lines = line("web", &first, &expires) + &line("web", &second, "");
-    assert_eq!(gateway.reload_client_tokens(&lines).await.status, 200);
-    let mut kept = gateway.client().await;
-    assert_eq!(with(&mut kept, &first).await.status, 200);
-    gateway.advance(58_000);
-    assert_eq!(with(&mut kept, &first).await.status, 200);
-    gateway.advance(2_000);
-    for _ in 0..2 {
-        let answer = with(&mut kept, &first).await;
-        assert_eq!(answer.status, 401);
-        assert!(answer.must("www-authenticate").contains("has expired"));
-    }
-    assert_eq!(with(&mut kept, &second).await.status, 200);
-    let row = &gateway.status()["client_tokens"]["busiest"][0];
-    assert_eq!(
-        (&row["tokens"], &row["valid_tokens"]),
-        (&2.into(), &1.into()),
-        "{row}"
-    );
-}
-
-#[tokio::test]
-async fn ten_thousand_names_make_a_hundred_rows() {
-    let upstream = Upstream::start();
-    let busy = new();
-    let mut lines: String = (0..9_999).map(|n| format!("n{n} {n:064x}\n")).collect();
-    lines += &line("busy", &busy, "");
-    let gateway = Setup::before(&upstream).client_tokens(&lines).start();
-    assert_eq!(ask(&gateway, &busy).await.status, 200);
-    let metrics = gateway.admin("/metrics").await;
-    let rows = metrics
-        .text()
-        .matches("ordgate_token_client_requests_total{")
-        .count();
-    assert_eq!(rows, 200, "two for each of 100 names");
-    let mut lines_of_metrics = metrics.text().lines();
-    let names = lines_of_metrics.find(|line| line.starts_with("ordgate_token_clients"));
-    assert_eq!(names, Some("ordgate_token_clients{} 10000.0"));
-    let status = gateway.status();
-    let rows = status["client_tokens"]["busiest"].as_array().unwrap();
-    assert_eq!((rows.len(), &rows[0]["name"]), (100, &"busy".into()));
-    let more = gateway
-        .reload_client_tokens(&(lines + &line("more", &new(), "")))
-        .await;
-    assert!(
-        more.text().contains("more than 10000 tokens"),
-        "{}",
-        more.text()
-    );
 }

@@ -3,7 +3,7 @@
 
 use crate::support::upstream::usual_body;
 use crate::support::{
-    Answer, BLOCK, BLOCK_CANONICAL, Client, Gate, Gateway, Reply, Setup, Upstream, until, within,
+    Answer, BLOCK, BLOCK_CANONICAL, Client, Gate, Gateway, Reply, Setup, Upstream, until,
 };
 
 const CLIENTS: usize = 200;
@@ -70,31 +70,6 @@ async fn many_clients_on_a_cold_key_are_one_upstream_request() {
 }
 
 #[tokio::test]
-async fn half_of_the_clients_leave_and_the_others_are_answered() {
-    let upstream = Upstream::start();
-    let gate = Gate::new();
-    upstream.once(BLOCK_CANONICAL, Reply::json("{}").behind(&gate));
-    let gateway = of_two_workers(&upstream).start();
-    let pending = request_from(&gateway, CLIENTS).await;
-    upstream.until_requests(1).await;
-    let mut staying = Vec::new();
-    for (number, client) in pending.into_iter().enumerate() {
-        if number % 2 == 1 {
-            staying.push(client);
-        }
-    }
-    until("they are gone", || {
-        gateway.connections() <= CLIENTS as u64 / 2
-    })
-    .await;
-    gate.open();
-    for answer in answers(staying).await {
-        assert_eq!((answer.status, answer.text()), (200, "{}"));
-    }
-    assert_eq!(upstream.count(), 1);
-}
-
-#[tokio::test]
 async fn the_first_client_leaves_and_the_others_are_answered() {
     let upstream = Upstream::start();
     let gate = Gate::new();
@@ -113,22 +88,6 @@ async fn the_first_client_leaves_and_the_others_are_answered() {
 }
 
 #[tokio::test]
-async fn all_clients_leave_and_the_answer_is_stored() {
-    let upstream = Upstream::start();
-    let gate = Gate::new();
-    upstream.once(BLOCK_CANONICAL, Reply::json("{}").behind(&gate));
-    let gateway = of_two_workers(&upstream).start();
-    drop(request_from(&gateway, 3).await);
-    upstream.until_requests(1).await;
-    until("they are gone", || gateway.connections() == 0).await;
-    gate.open();
-    until("the leader is done", || gateway.fetching() == 0).await;
-    let answer = gateway.get(BLOCK).await;
-    assert!(answer.must("cache-status").starts_with("ordgate; hit"));
-    assert_eq!(upstream.count(), 1);
-}
-
-#[tokio::test]
 async fn a_failure_of_the_upstream_is_every_clients_answer() {
     let upstream = Upstream::start();
     let gate = Gate::new();
@@ -143,71 +102,4 @@ async fn a_failure_of_the_upstream_is_every_clients_answer() {
     }
     assert_eq!(upstream.count(), 1, "the failure was shared");
     assert_eq!(gateway.get(BLOCK).await.status, 200, "and not stored");
-}
-
-#[tokio::test]
-async fn a_timeout_of_the_upstream_is_every_clients_answer() {
-    let upstream = Upstream::start();
-    upstream.once(BLOCK_CANONICAL, Reply::nothing().hang());
-    let gateway = of_two_workers(&upstream)
-        .config("upstream.first_byte_timeout = \"1s\"")
-        .start();
-    let mut pending = connect(&gateway, 50).await;
-    for client in &mut pending {
-        client.send_request("GET", BLOCK, &[]).await;
-    }
-    let answers = within("no one waits for ever", answers(pending)).await;
-    for answer in &answers {
-        assert_eq!(answer.status, 504, "{}", answer.text());
-        answer.problem();
-    }
-    assert_eq!(upstream.count(), 1);
-    assert_eq!(gateway.get(BLOCK).await.status, 200);
-}
-
-#[tokio::test]
-async fn different_keys_do_not_wait_for_each_other() {
-    let upstream = Upstream::start();
-    let gate = Gate::new();
-    upstream.once(BLOCK_CANONICAL, Reply::json("{}").behind(&gate));
-    let gateway = of_two_workers(&upstream).start();
-    let slow = request_from(&gateway, 1).await;
-    upstream.until_requests(1).await;
-    let quick = format!("{BLOCK}?limit=19");
-    assert_eq!(gateway.get(&quick).await.status, 200);
-    gate.open();
-    assert_eq!(answers(slow).await[0].status, 200);
-}
-
-#[tokio::test]
-async fn one_http_1_connection_does_not_wait_for_itself() {
-    // Pipelined requests of one connection are answered one after the other,
-    // so the second must not wait for a leader that waits for it.
-    let upstream = Upstream::start();
-    let gateway = of_two_workers(&upstream).start();
-    let mut client = gateway.client().await;
-    for _ in 0..3 {
-        client.send_request("GET", BLOCK, &[]).await;
-    }
-    for _ in 0..3 {
-        assert_eq!(client.answer("GET").await.status, 200);
-    }
-    assert_eq!(upstream.count(), 1);
-}
-
-#[tokio::test]
-async fn a_work_stealing_runtime_collapses_too() {
-    let upstream = Upstream::start();
-    let gate = Gate::new();
-    upstream.once(BLOCK_CANONICAL, Reply::json("{}").behind(&gate));
-    let gateway = of_two_workers(&upstream)
-        .config("server.runtime = \"work-stealing\"")
-        .start();
-    let pending = request_from(&gateway, 50).await;
-    upstream.until_requests(1).await;
-    gate.open();
-    for answer in answers(pending).await {
-        assert_eq!(answer.status, 200);
-    }
-    assert_eq!(upstream.count(), 1);
 }

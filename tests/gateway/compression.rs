@@ -1,15 +1,10 @@
 //! Compression: what is sent in which coding, once for each stored response, and
 //! what its tags mean.
 
-mod blocks;
 mod bounds;
-mod disk;
 mod plain;
-mod tools;
 
 use std::io::Read;
-
-use serde_json::Value;
 
 use crate::support::{Answer, Gateway, Reply, Setup, TOKEN, Upstream, until};
 
@@ -176,52 +171,6 @@ async fn every_tag_of_a_body_is_answered_with_304_and_the_tag_that_would_be_sent
     }
 }
 
-#[tokio::test]
-async fn the_request_decides_on_the_coding() {
-    let upstream = upstream(8000);
-    let gateway = Setup::before(&upstream).manual().start();
-    gateway.get(TOKEN).await;
-    for coding in CODINGS {
-        compress(&gateway, TOKEN, coding).await;
-    }
-    let rows: &[(&[&str], Option<&str>)] = &[
-        (&["gzip, deflate, br, zstd"], Some("zstd")),
-        (&["gzip, deflate, br"], Some("br")),
-        (&["gzip;q=1, br;q=0.5"], Some("gzip")),
-        (&["zstd;q=0, br;q=0, gzip"], Some("gzip")),
-        (&["gzip;q=0"], None),
-        (&["*"], Some("zstd")),
-        (&["*;q=0"], None),
-        (&["identity;q=0, gzip"], Some("gzip")),
-        // There may be nothing but the body as it is: it is sent all the same.
-        (&["identity;q=0"], None),
-        (&["deflate, identity;q=0"], None),
-        (&["gzip", "br"], Some("br")),
-        (&[""], None),
-    ];
-    for (lines, expected) in rows {
-        let fields: Vec<_> = lines
-            .iter()
-            .map(|line| ("accept-encoding", *line))
-            .collect();
-        let answer = gateway.request("GET", TOKEN, &fields).await;
-        assert_eq!(answer.status, 200, "{lines:?}");
-        assert_eq!(answer.field("content-encoding"), *expected, "{lines:?}");
-        assert_eq!(decoded(&answer), text(8000).as_bytes(), "{lines:?}");
-    }
-    // RFC 9111 §5.2.1.6, and ranges.
-    for other in [("cache-control", "no-transform"), ("range", "bytes=0-9")] {
-        let fields = [("accept-encoding", "gzip"), other];
-        let answer = gateway.request("GET", TOKEN, &fields).await;
-        assert_eq!(answer.field("content-encoding"), None, "{other:?}");
-        assert_eq!(answer.body, text(8000).as_bytes(), "{other:?}");
-        assert_eq!(answer.must("vary"), "accept-encoding", "{other:?}");
-    }
-    let fields = [("accept-encoding", "gzip"), ("cache-control", "no-cache")];
-    let answer = gateway.request("GET", TOKEN, &fields).await;
-    assert_eq!(answer.must("content-encoding"), "gzip");
-}
-
 /// Requests a target several times in a coding, and sees to it that it is never
 /// compressed, nor tried to be.
 async fn never_compressed(gateway: &Gateway, target: &str, why: &str) {
@@ -274,61 +223,6 @@ async fn what_must_not_or_need_not_be_compressed_is_sent_as_it_is() {
 }
 
 #[tokio::test]
-async fn errors_and_disabled_compression_do_not_vary() {
-    let upstream = upstream(8000);
-    let gateway = Setup::before(&upstream).manual().start();
-    let fields = [("accept-encoding", "gzip")];
-    let refused = gateway.request("GET", "/nowhere", &fields).await;
-    assert_eq!((refused.status, refused.field("vary")), (404, None));
-    gateway.get(TOKEN).await;
-    compress(&gateway, TOKEN, "gzip").await;
-    let tag = gateway.request("GET", TOKEN, &fields).await;
-    let tag = tag.must("etag").to_owned();
-    assert!(tag.ends_with("-gzip\""));
-    assert_eq!(
-        gateway
-            .reload("answers.compression.enabled = false")
-            .await
-            .status,
-        200
-    );
-    let plain = gateway.request("GET", TOKEN, &fields).await;
-    assert_eq!(plain.field("content-encoding"), None);
-    assert_eq!(plain.field("vary"), None);
-    // The client's copy is still current.
-    let known = [("if-none-match", &*tag)];
-    assert_eq!(gateway.request("GET", TOKEN, &known).await.status, 304);
-    assert_eq!(
-        gateway
-            .reload("answers.compression.enabled = true")
-            .await
-            .status,
-        200
-    );
-    let again = gateway.request("GET", TOKEN, &fields).await;
-    assert_eq!(again.must("content-encoding"), "gzip", "it was kept");
-    assert_eq!(count(&gateway, "made"), 1);
-}
-
-#[tokio::test]
-async fn vary_names_the_origin_too_where_only_some_may_read() {
-    let upstream = upstream(8000);
-    let settings = "answers.cors_origins = [\"https://a.example\"]";
-    let gateway = Setup::before(&upstream).config(settings).manual().start();
-    for request in 0..2 {
-        let answer = gateway.get(TOKEN).await;
-        assert_eq!(answer.must("vary"), "origin, accept-encoding", "{request}");
-    }
-    compress(&gateway, TOKEN, "br").await;
-    let fields = [("accept-encoding", "br"), ("origin", "https://a.example")];
-    let answer = gateway.request("GET", TOKEN, &fields).await;
-    assert_eq!(answer.must("content-encoding"), "br");
-    assert_eq!(answer.must("vary"), "origin, accept-encoding");
-    let allowed = answer.must("access-control-allow-origin");
-    assert_eq!(allowed, "https://a.example");
-}
-
-#[tokio::test]
 async fn a_purged_or_replaced_body_is_not_sent_compressed() {
     let upstream = upstream(8000);
     let gateway = Setup::before(&upstream).manual().start();
@@ -359,39 +253,4 @@ async fn a_purged_or_replaced_body_is_not_sent_compressed() {
         gateway.figure("/compression/bytes") == 0
     })
     .await;
-}
-
-#[tokio::test]
-async fn explain_and_metrics_show_what_was_compressed() {
-    let upstream = upstream(8000);
-    let gateway = Setup::before(&upstream).manual().start();
-    gateway.get(TOKEN).await;
-    compress(&gateway, TOKEN, "br").await;
-    let explained = gateway.explain(TOKEN).await;
-    let stored = find(&explained, "compressed").unwrap();
-    assert!(stored["br"]["bytes"].as_u64().unwrap() > 100, "{explained}");
-    assert!(stored.get("gzip").is_none(), "{explained}");
-    let metrics = gateway.admin("/metrics").await;
-    let text = metrics.text();
-    for line in [
-        "ordgate_compressions_total{coding=\"br\",result=\"made\"} 1",
-        "ordgate_compressions_total{coding=\"gzip\",result=\"made\"} 0",
-        "ordgate_compressions_total{coding=\"br\",result=\"skipped\"} 0",
-        "ordgate_compressions_waiting{} 0.0",
-    ] {
-        let near: Vec<_> = text.lines().filter(|l| l.contains("compress")).collect();
-        assert!(text.contains(line), "{line}: {near:#?}");
-    }
-    assert!(!text.contains("ordgate_compressed_bytes{} 0.0"), "{text}");
-}
-
-/// The first member of this name, at any depth.
-fn find<'v>(value: &'v Value, name: &str) -> Option<&'v Value> {
-    match value {
-        Value::Object(members) => members
-            .get(name)
-            .or_else(|| members.values().find_map(|member| find(member, name))),
-        Value::Array(items) => items.iter().find_map(|item| find(item, name)),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
-    }
 }

@@ -1,6 +1,6 @@
 //! Which client a request is from, and the limit of each client.
 
-use crate::support::{Gateway, Setup, TOKEN, Upstream, token};
+use crate::support::{Gateway, Setup, TOKEN, Upstream};
 
 /// Three at once, then one a second.
 const LIMIT: &str = "limit.requests_per_minute = 60\nlimit.burst = 3";
@@ -88,21 +88,6 @@ async fn refused_requests_count() {
 }
 
 #[tokio::test]
-async fn connections_and_methods_of_one_client_count_together() {
-    let upstream = Upstream::start();
-    let gateway = limited(&upstream).start();
-    let mut client = gateway.client().await;
-    assert_eq!(client.request("HEAD", TOKEN, &[]).await.status, 200);
-    assert_eq!(client.get(TOKEN).await.status, 200);
-    assert_eq!(gateway.get(&token(7)).await.status, 200);
-    assert_eq!(client.get(TOKEN).await.status, 429);
-    let fields = [("if-none-match", "*")];
-    assert_eq!(from(&gateway, &fields).await, 429, "nor are there 304s");
-    let mut other = gateway.client_from([127, 0, 0, 2]).await;
-    assert_eq!(other.get(TOKEN).await.status, 200, "another client");
-}
-
-#[tokio::test]
 async fn forwarding_fields_of_untrusted_clients_are_ignored() {
     let upstream = Upstream::start();
     let gateway = limited(&upstream)
@@ -160,46 +145,4 @@ async fn a_trusted_proxy_names_the_client() {
         ("forwarded", "for=203.0.113.9"),
     ];
     assert_eq!(from(&gateway, &both).await, 429, "two stories are none");
-}
-
-#[tokio::test]
-async fn limits_can_be_off() {
-    let upstream = Upstream::start();
-    let gateway = limited(&upstream).config("limit.enabled = false").start();
-    let mut client = gateway.client().await;
-    for _ in 0..20 {
-        let answer = client.get(TOKEN).await;
-        assert_eq!(answer.status, 200);
-        assert_eq!(answer.field("ratelimit"), None);
-        assert_eq!(answer.field("ratelimit-policy"), None);
-    }
-}
-
-#[tokio::test]
-async fn memory_for_clients_is_bounded() {
-    const CLIENTS: usize = 5000;
-    const TOLD_APART: usize = 50;
-    /// Buckets that all others share.
-    const SHARED: usize = 4096;
-    let upstream = Upstream::start();
-    let gateway = limited(&upstream)
-        .config(
-            "clients.trusted_proxies = [\"127.0.0.1\"]\nlimit.max_clients = 50\nlimit.burst = 100",
-        )
-        .start();
-    let mut client = gateway.client().await;
-    for number in 0..CLIENTS {
-        let address = format!("198.51.{}.{}", number / 256, number % 256);
-        let fields = [("x-forwarded-for", &*address)];
-        let answer = client.request("GET", TOKEN, &fields).await;
-        assert_eq!(answer.status, 200, "{address}");
-    }
-    let remembered = || {
-        gateway.server().first_gateway().maintain();
-        usize::try_from(gateway.figure("/clients")).unwrap()
-    };
-    assert!(remembered() <= TOLD_APART + SHARED);
-    // The clock moves on: all have had their rest, and are forgotten.
-    gateway.advance(120_000);
-    assert_eq!(remembered(), 0);
 }

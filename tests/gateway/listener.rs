@@ -6,56 +6,9 @@ mod draining;
 mod half_closed;
 mod malformed;
 mod proxy_protocol;
-mod rebinding;
 
-use half_closed::is_whole;
-
-use crate::respect;
 use crate::support::client::request;
-use crate::support::{
-    BLOCK, Client, Gate, Gateway, Reply, Setup, TOKEN, Upstream, token, until, within,
-};
-
-#[tokio::test]
-async fn http_1_0_closes_without_keep_alive() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::before(&upstream);
-    let mut client = gateway.client().await;
-    client.send(format!("GET {TOKEN} HTTP/1.0\r\n\r\n")).await;
-    assert_eq!(client.answer("GET").await.status, 200);
-    assert_eq!(client.rest().await, b"");
-
-    let mut client = gateway.client().await;
-    for _ in 0..3 {
-        client
-            .send(format!(
-                "GET {TOKEN} HTTP/1.0\r\nconnection: keep-alive\r\n\r\n"
-            ))
-            .await;
-        let answer = client.answer("GET").await;
-        assert_eq!((answer.status, &*answer.version), (200, "HTTP/1.0"));
-        assert_eq!(answer.field("connection"), Some("keep-alive"));
-        assert_eq!(answer.field("transfer-encoding"), None);
-    }
-    assert_eq!(upstream.count(), 1);
-}
-
-#[tokio::test]
-async fn http_1_1_stays_open_without_connection_close() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::before(&upstream);
-    let mut client = gateway.client().await;
-    for _ in 0..3 {
-        assert_eq!(client.get(TOKEN).await.status, 200);
-        assert_eq!(client.get("/nowhere").await.status, 404);
-        assert_eq!(client.get("/runes/v1/blocks/x/activity").await.status, 400);
-    }
-    let answer = client
-        .request("GET", TOKEN, &[("connection", "close")])
-        .await;
-    assert_eq!(answer.field("connection"), Some("close"));
-    assert_eq!(client.rest().await, b"");
-}
+use crate::support::{BLOCK, Client, Gate, Gateway, Reply, TOKEN, Upstream, token, until, within};
 
 #[tokio::test]
 async fn pipelined_requests_are_answered_in_their_order() {
@@ -70,25 +23,6 @@ async fn pipelined_requests_are_answered_in_their_order() {
         assert_eq!(answer.json()["asked"], **target);
     }
     assert_eq!(upstream.targets(), asked);
-}
-
-#[tokio::test]
-async fn a_head_may_come_byte_by_byte() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::before(&upstream);
-    let mut client = gateway.client().await;
-    for byte in request("GET", TOKEN, &[("x", "y")]).bytes() {
-        client.send([byte]).await;
-        tokio::task::yield_now().await;
-    }
-    assert_eq!(client.answer("GET").await.status, 200);
-    // Two heads, the cut within the second.
-    let both = request("GET", TOKEN, &[]) + &request("GET", BLOCK, &[]);
-    let (one, other) = both.split_at(both.len() - 7);
-    client.send(one).await;
-    assert_eq!(client.answer("GET").await.status, 200);
-    client.send(other).await;
-    assert_eq!(client.answer("GET").await.status, 200);
 }
 
 #[tokio::test]
@@ -202,43 +136,5 @@ async fn a_connection_over_the_limit_gets_503() {
     assert_eq!(gateway.get(TOKEN).await.status, 200);
 }
 
-#[tokio::test]
-async fn idle_connections_delay_no_request() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::with(&upstream, "server.workers = 2");
-    let mut idle = Vec::new();
-    for _ in 0..300 {
-        idle.push(gateway.client().await);
-    }
-    until("all are accepted", || gateway.connections() >= 300).await;
-    for number in 0..20 {
-        assert_eq!(gateway.get(&token(number)).await.status, 200);
-    }
-    for client in &mut idle {
-        assert_eq!(client.get(TOKEN).await.status, 200);
-    }
-}
-
 /// Half of an answer, of which the other half waits for a gate.
 const HALF: &str = "HTTP/1.1 200 OK\r\ncontent-length: 8\r\ncache-control: no-store\r\n\r\nhalf";
-
-/// A regression: a connection counted as idle while the rest of an answer was
-/// on its way through it.
-#[tokio::test]
-async fn a_connection_is_not_idle_in_the_middle_of_an_answer() {
-    let upstream = Upstream::start();
-    let gateway = Setup::before(&upstream)
-        .config("server.idle_timeout = \"100ms\"")
-        .config(respect::ALL)
-        .start();
-    let gate = Gate::new();
-    upstream.once("/x", Reply::raw(HALF).then(&gate, "half"));
-    let mut idle = gateway.client().await;
-    let mut client = gateway.start_get("/x").await;
-    let begun = client.some(20).await;
-    // One that is idle ends first, though it was heard of later.
-    assert_eq!(idle.get("/").await.status, 200);
-    assert_eq!(idle.rest().await, b"");
-    gate.open();
-    is_whole(&[begun, client.rest().await].concat());
-}

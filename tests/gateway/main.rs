@@ -76,9 +76,9 @@ mod sandbox;
 
 mod chain;
 
-mod reload;
-
 mod state;
+
+mod reload;
 
 mod operations;
 

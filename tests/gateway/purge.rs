@@ -9,7 +9,7 @@ use ordgate::sandbox::{Sandbox, Settings};
 use serde_json::Value;
 
 use crate::support::respect::{ok, plain};
-use crate::support::{Answer, Client, Gateway, Setup, TOKEN, Upstream, encoded, until};
+use crate::support::{Answer, Client, Gateway, Setup, TOKEN, Upstream, encoded};
 
 /// A gateway in mode `chain` in front of a sandbox, and targets.
 struct Stage {
@@ -270,56 +270,4 @@ async fn a_purge_removes_all_variants_of_a_target() {
         .request("GET", "/v?a=2", &[("accept-language", "de")])
         .await;
     assert_eq!(upstream.count(), asked + 1);
-}
-
-#[tokio::test]
-async fn purged_memory_is_freed_soon() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::before(&upstream);
-    let mut client = gateway.client().await;
-    for number in 0..50 {
-        client.get(&crate::support::token(number)).await;
-    }
-    assert_eq!(gateway.entries(), 50);
-    text(&gateway.purge("all").await);
-    // Before any of it is requested.
-    until("it is free", || gateway.figure("/cache/entries") == 0).await;
-}
-
-#[tokio::test]
-async fn the_answer_says_how_many_entries_matched() {
-    let upstream = Upstream::start();
-    let gateway = Setup::before(&upstream).manual().start();
-    let block = |height: u32| format!("/runes/v1/blocks/{height}/activity?limit=5");
-    // what is purged, how many of the stored entries match
-    let rows = [
-        (format!("url={}", encoded(TOKEN)), 1),
-        (
-            format!("url={}", encoded("/ordinals/v1/brc-20/tokens/none")),
-            0,
-        ),
-        (format!("url={}&url={}", encoded(TOKEN), encoded(TOKEN)), 1),
-        ("route=rune-block-activity".to_owned(), 3),
-        ("tag=height:840001".to_owned(), 1),
-        ("all".to_owned(), 4),
-    ];
-    for (query, expected) in rows {
-        for target in [
-            TOKEN.to_owned(),
-            block(840_000),
-            block(840_001),
-            block(840_002),
-        ] {
-            assert_eq!(gateway.get(&target).await.status, 200);
-        }
-        let purged = gateway.purge(&query).await;
-        assert_eq!(purged.status, 200, "{}", purged.text());
-        let purged = purged.json();
-        assert_eq!(purged["matched"], expected, "{query}: {purged}");
-        assert!(purged["matched_at_least"].is_null(), "{purged}");
-        // What is purged no longer matches.
-        let again = gateway.purge(&query).await.json();
-        assert_eq!(again["matched"], 0, "{query}: {again}");
-        assert_eq!(gateway.purge("all").await.status, 200);
-    }
 }

@@ -3,7 +3,6 @@
 
 use serde_json::{Value, json};
 
-use crate::support::upstream::usual_body;
 use crate::support::{Gateway, Reply, Setup, TOKEN, Upstream, token};
 
 /// The rows of a list in `spending`, without those of ordgate's own requests.
@@ -87,78 +86,6 @@ async fn what_the_budget_is_used_for_is_known_by_route_reason_client_and_path() 
 }
 
 #[tokio::test]
-async fn an_honest_client_is_seen_beside_one_with_many_paths() {
-    let upstream = Upstream::start();
-    let gateway = Setup::before(&upstream).manual().start();
-    let mut hostile = gateway.client_from([127, 0, 0, 66]).await;
-    let mut honest = gateway.client_from([127, 0, 0, 7]).await;
-    for number in 0..200 {
-        assert_eq!(hostile.get(&token(1000 + number)).await.status, 200);
-        if number % 10 == 0 {
-            // Its answer is out of date each time.
-            gateway.advance(11_000);
-            assert_eq!(honest.get(TOKEN).await.status, 200);
-        }
-    }
-    let clients = spending(&gateway, "clients").await;
-    let paths = spending(&gateway, "paths").await;
-    assert!(paths.len() <= 64 && clients.len() <= 64);
-    let honest = clients.iter().find(|row| row["client"] == "127.0.0.7");
-    let honest = honest.expect("it has a row");
-    assert_eq!(honest["requests"], 20);
-    let path = paths.iter().find(|row| row["path"] == TOKEN);
-    let path = path.expect("it has a row");
-    let [most, error] = ["requests", "at_most_too_many"].map(|name| path[name].as_u64().unwrap());
-    assert!(most >= 20 && most - error <= 20, "{path}");
-}
-
-#[tokio::test]
-async fn status_says_why_requests_go_to_another_endpoint() {
-    let (preferred, other) = (Upstream::start(), Upstream::start());
-    let gateway = Setup::before_all(&[&preferred, &other])
-        .manual()
-        .config("upstream.breaker = { failures = 3, pause = \"1s\", max_pause = \"8s\" }")
-        .config("upstream.retry.limit = 0")
-        .start();
-    let upstream = || async { gateway.admin("/status").await.json()["upstream"].clone() };
-    assert_eq!(upstream().await["last_failover"], Value::Null);
-    // A probe while the endpoint pauses is no failure of a request.
-    preferred.usually(|seen| match seen.target() {
-        target if target.contains("/tokens/") => Reply::status(500, "{}"),
-        target => Reply::json(usual_body(&target)),
-    });
-    let mut last = None;
-    for number in 0..5 {
-        let answer = gateway.get(&token(number)).await;
-        assert_eq!(answer.status, 200);
-        if upstream().await["last_failover"].is_null() {
-            last = Some(answer);
-        }
-    }
-    gateway.advance(9000);
-    let upstream = upstream().await;
-    let failover = &upstream["last_failover"];
-    assert_eq!(failover["from"], preferred.url(), "{failover}");
-    assert_eq!(failover["to"], other.url(), "{failover}");
-    assert_eq!(failover["cause"], "broken: server_error", "{failover}");
-    assert!(failover["at"].as_str().unwrap().ends_with(" GMT"));
-    assert_eq!(failover["ago_seconds"], 9);
-    let failure = &upstream["endpoints"][0]["last_failure"];
-    assert!(
-        failure["cause"].as_str().unwrap().contains("status 500"),
-        "{failure}"
-    );
-    assert_eq!(failure["ago_seconds"], 9);
-    let paths = spending(&gateway, "paths").await;
-    assert_eq!(failure["route"], paths[0]["route"], "{failure}");
-    // It is the failure of a request that a client can name.
-    let id = failure["request_id"].as_str().unwrap();
-    assert_eq!(id.len(), 16, "{failure}");
-    let last = last.expect("at least one request was sent before");
-    assert!(last.field("x-request-id").is_some());
-}
-
-#[tokio::test]
 async fn status_has_the_last_errors_that_clients_got() {
     let upstream = Upstream::start();
     let gateway = Setup::before(&upstream)
@@ -217,62 +144,4 @@ async fn status_has_the_last_errors_that_clients_got() {
     // A reload forgets none.
     assert_eq!(gateway.reload_as_it_is().await.status, 200);
     assert_eq!(errors().await, all);
-}
-
-#[tokio::test]
-async fn an_error_of_the_origin_that_is_passed_on_is_among_the_last_errors() {
-    let upstream = Upstream::start();
-    upstream.always(Reply::status(503, "not today"));
-    let gateway = Setup::before(&upstream)
-        .manual()
-        .config(
-            "[[route]]\nname = \"any\"\npath = \"/any/{rest:*}\"\nheaders = \"all\"\ncache.mode = \"off\"",
-        )
-        .start();
-    let answer = gateway.get("/any/thing?a=b").await;
-    assert_eq!((answer.status, answer.text()), (503, "not today"));
-    let status = gateway.admin("/status").await.json();
-    let row = &status["errors"][0];
-    assert_eq!(
-        row["path"], "/any/thing",
-        "its query may be secret: {status}"
-    );
-    assert_eq!(row["reason"], "upstream_answer");
-}
-
-#[tokio::test]
-async fn a_refused_head_has_its_request_line_and_no_invented_method_and_path() {
-    let upstream = Upstream::start();
-    let gateway = Setup::before(&upstream).manual().start();
-    let token = "og_abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVW";
-    // what came, what is shown of it
-    for (head, line) in [
-        (
-            format!("GET {TOKEN}?key=secret HTTP/3.0\r\nhost: a\r\n\r\n"),
-            json!(format!("GET {TOKEN}?")),
-        ),
-        (
-            format!("HEAD /{token} HTTP/3.0\r\nhost: a\r\n\r\n"),
-            json!("HEAD /og_[redacted] HTTP/3.0"),
-        ),
-        (
-            "GET http://u:secret@a/ HTTP/3.0\r\nhost: a\r\n\r\n".to_owned(),
-            json!("GET"),
-        ),
-    ] {
-        let mut client = gateway.client().await;
-        client.send(&head).await;
-        let method = head.split(' ').next().unwrap();
-        assert_eq!(client.answer(method).await.status, 505, "{head}");
-        let status = gateway.admin("/status").await.json();
-        let row = &status["errors"][0];
-        assert_eq!(row["request_line"], line, "{row}");
-        for member in ["method", "path", "url"] {
-            assert_eq!(row[member], Value::Null, "{row}");
-        }
-        let errors = status["errors"].to_string();
-        assert!(!errors.contains("secret"), "{errors}");
-        assert!(!errors.contains("ORDGATE-REFUSED"), "{errors}");
-    }
-    assert_eq!(upstream.count(), 0);
 }

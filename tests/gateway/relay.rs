@@ -4,10 +4,8 @@ mod bodies;
 mod breaks;
 mod fields;
 mod framing;
-mod http2;
 mod stalls;
 mod streaming;
-mod table;
 
 use crate::respect::plain;
 use crate::support::{Answer, Gateway, Upstream};

@@ -2,15 +2,12 @@
 //! the clock.
 
 mod collapse;
-mod condition;
 mod freshness;
 mod invalidation;
 mod named_fields;
 mod permission;
 mod range;
 mod stale;
-mod status;
-mod stored_errors;
 mod typed;
 mod validation;
 mod vary;

@@ -1,157 +1,216 @@
-//! The state directory: where it comes from, and when it is refused.
+//! What outlives the process: a gateway is started again with the same state directory.
 
-mod answer_faults;
-mod answer_kills;
-mod answers;
-mod cooldowns;
 mod faults;
-mod kills;
 mod reorgs;
-mod replicas;
 
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 
-use answers::is_from_disk;
 use ordgate::sandbox::{Sandbox, Settings};
-use rustix::process::Signal;
-use serde_json::Value;
+use tempfile::TempDir;
 
-use crate::chain::block;
-use crate::support::{Client, Process, within};
+use crate::chain::{RARELY, acting, block, is_status, transaction};
+use crate::support::{Answer, Gate, Gateway, Reply, Setup, Upstream, until, within};
 
-async fn status(admin: std::net::SocketAddr) -> Value {
-    let answer = Client::connect(admin).await.get("/status").await;
-    answer.json()["state_directory"].clone()
+/// A state directory, an upstream, and gateways before it, one after the other.
+struct Ground {
+    directory: TempDir,
+    upstream: Upstream,
+    config: String,
+    is_chain: bool,
 }
 
-#[tokio::test]
-async fn a_flag_overrides_a_variable_and_that_the_file_and_that_systemd() {
-    let parent = tempfile::tempdir().unwrap();
-    let at = |name: &str| parent.path().join(name).display().to_string();
-    let config = at("proxy.toml");
-    fs::write(&config, format!("state.path = \"{}\"\n", at("file"))).unwrap();
-    let two = format!("{}:{}", at("systemd"), at("other"));
-    let variables = [
-        ("STATE_DIRECTORY", &*two),
-        ("ORDGATE_CONFIG", &*config),
-        ("ORDGATE_STATE", &*at("variable")),
-    ];
-    let flag = at("flag");
-    let flags = ["--sandbox", "--state", &flag];
-    for (flags, variables, expected) in [
-        (&flags[..1], &variables[..0], None),
-        (&flags[..1], &variables[..1], Some("systemd")),
-        (&flags[..1], &variables[..2], Some("file")),
-        (&flags[..1], &variables[..3], Some("variable")),
-        (&flags[..], &variables[..3], Some("flag")),
-    ] {
-        let left = Process::run(&[&["check"], flags].concat(), variables);
-        assert_eq!(left.code(), Some(0), "{}", left.errors);
-        let line = expected.map(|name| format!("\npath = \"{}\"\n", at(name)));
-        let has = |line: &String| left.out.contains(&format!("[state]{line}"));
-        assert_eq!(line.as_ref().is_some_and(has), expected.is_some());
-        let (process, _, admin) = Process::serve(flags, variables);
-        let told = status(admin).await;
-        assert_eq!(told["path"].as_str(), expected.map(at).as_deref(), "{told}");
-        let mut made: Vec<_> = fs::read_dir(parent.path()).unwrap().collect();
-        made.retain(|entry| entry.as_ref().unwrap().path().is_dir());
-        assert_eq!(made.len(), usize::from(expected.is_some()), "{made:?}");
-        drop(process);
-        if let Some(name) = expected {
-            fs::remove_dir_all(at(name)).unwrap();
+/// A route in mode `override`.
+const TIMED: &str = r#"
+    [[route]]
+    name = "timed"
+    path = "/timed/{name}"
+    params.name = { type = "string" }
+    cache = { mode = "override", times = { 200 = "1h", 404 = "30s" } }
+"#;
+
+impl Ground {
+    /// Before an upstream that answers for a chain.
+    fn chain(sandbox: &Sandbox) -> Self {
+        Self {
+            directory: tempfile::tempdir().unwrap(),
+            upstream: acting(sandbox),
+            config: RARELY.to_owned(),
+            is_chain: true,
         }
+    }
+
+    /// Before an upstream that answers any request of a route in mode `override`.
+    fn timed() -> Self {
+        Self {
+            directory: tempfile::tempdir().unwrap(),
+            upstream: Upstream::start(),
+            config: TIMED.to_owned(),
+            is_chain: false,
+        }
+    }
+
+    /// The state directory, which the first gateway creates.
+    fn path(&self) -> PathBuf {
+        self.directory.path().join("state")
+    }
+
+    fn setup(&self) -> Setup {
+        let state = format!("state.path = \"{}\"", self.path().display());
+        let setup = Setup::before(&self.upstream);
+        let setup = if self.is_chain { setup.chain() } else { setup };
+        setup.config(&self.config).config(&state)
+    }
+
+    async fn start(&self) -> Gateway {
+        let gateway = self.setup().start();
+        if self.is_chain {
+            until("the first probes", || {
+                gateway.tips().iter().all(|tip| tip.probes > 0)
+            })
+            .await;
+        }
+        gateway
+    }
+
+    /// Ends a gateway and starts the next.
+    async fn restart(&self, gateway: Gateway) -> Gateway {
+        gateway.end().await;
+        self.start().await
+    }
+
+    /// Waits until a block was checked, after so many other requests.
+    async fn until_checked(&self, requests: usize) {
+        until("a block is checked", || self.requests().len() > requests).await;
+    }
+
+    /// The requests but those for a status.
+    fn requests(&self) -> Vec<String> {
+        let mut targets = self.upstream.targets();
+        targets.retain(|target| !is_status(target));
+        targets
     }
 }
 
-#[tokio::test]
-async fn a_second_process_says_so_and_runs_without_until_the_first_has_ended() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().display().to_string();
-    let flags = ["--sandbox", "--state", &*path];
-    let (first, _, admin) = Process::serve(&flags, &[]);
-    assert_eq!(status(admin).await["status"], "open");
-    let (second, _, admin) = Process::serve(&flags, &[]);
-    assert_eq!(status(admin).await["status"], "in use by another process");
-    let errors = second.errors();
-    let expected = "another process uses the state directory: this one keeps nothing on disk";
-    assert!(errors.contains(expected), "{errors}");
-    drop(first);
-    within("it uses the directory", async {
-        while status(admin).await["answers"].is_null() {}
+fn is_from_disk(answer: &Answer) -> bool {
+    answer.must("cache-status").ends_with("; detail=disk")
+}
+
+/// Waits until a target is in the state directory.
+async fn until_on_disk(gateway: &Gateway, target: &str) {
+    within("it is on disk", async {
+        while gateway.explain(target).await["on_disk"] != true {}
     })
     .await;
-    let told = status(admin).await;
-    assert_eq!(told["status"], "open", "{told}");
-    assert_eq!(told["spend_journal"]["status"], "written", "{told}");
-    assert!(second.errors().contains("has ended: this one uses it now"));
-    assert!(told["answers"]["entries"].is_u64(), "{told}");
-    drop(second);
-    let (_third, _, admin) = Process::serve(&flags, &[]);
-    assert_eq!(status(admin).await["status"], "open");
 }
 
 #[tokio::test]
-async fn answers_of_the_sandbox_outlive_a_restart() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().display().to_string();
+async fn final_answers_outlive_the_process_and_cost_one_request() {
     let sandbox = Sandbox::new(Settings::default());
-    let target = block(sandbox.tip().height - 20);
-    for is_stored in [false, true] {
-        let (process, public, _) = Process::serve(&["--sandbox", "--state", &path], &[]);
-        let answer = Client::connect(public).await.get(&target).await;
-        assert_eq!(answer.status, 200, "{answer:?}");
-        assert_eq!(is_from_disk(&answer), is_stored, "{answer:?}");
-        process.signal(Signal::TERM);
-        assert_eq!(process.wait().code(), Some(0));
+    let ground = Ground::chain(&sandbox);
+    let gateway = ground.start().await;
+    let tip = sandbox.tip().height;
+    let targets = [
+        block(tip - 10),
+        format!("{}?limit=7&offset=3", block(tip - 20)),
+        transaction(&sandbox.transactions_at(tip - 15)[0]),
+    ];
+    let mut first = Vec::new();
+    for target in &targets {
+        first.push(gateway.get(target).await);
     }
+    // The highest is requested again, to check it. What is recent is not kept.
+    let (highest, recent) = (block(tip - 8), block(tip - 2));
+    gateway.get(&highest).await;
+    gateway.get(&recent).await;
+    let gateway = ground.restart(gateway).await;
+    let asked = targets.len() + 2;
+    ground.until_checked(asked).await;
+    let before = ground.requests().len();
+    for (target, first) in targets.iter().zip(&first) {
+        let again = gateway.get(target).await;
+        assert_eq!(again.body, first.body, "{target}");
+        let status = again.must("cache-status");
+        assert!(is_from_disk(&again), "{target}: {status}");
+        assert_eq!(again.field("etag"), first.field("etag"));
+        assert_eq!(again.must("cache-control"), first.must("cache-control"));
+        let hit = gateway.get(target).await;
+        let status = hit.must("cache-status");
+        assert!(status.starts_with("ordgate; hit; ttl="), "{status}");
+        assert!(!is_from_disk(&hit), "it is in memory again");
+    }
+    assert_eq!(ground.requests()[before..], [""; 0]);
+    let other = gateway.get(&recent).await;
+    assert!(!is_from_disk(&other), "{}", other.must("cache-status"));
+    assert_eq!(before, asked + 1, "one check: {:?}", ground.requests());
 }
 
 #[tokio::test]
-async fn files_of_another_version_are_deleted_and_said() {
-    let directory = tempfile::tempdir().unwrap();
-    // The check line is the digest of the others.
-    let version = "ordgate state 9\nsalt 0\ncheck 50470ebe9ef60734\n";
-    fs::write(directory.path().join("format"), version).unwrap();
-    fs::write(directory.path().join("other"), "of version 9").unwrap();
-    let path = directory.path().display().to_string();
-    let checked = Process::run(&["check", "--sandbox", "--state", &path], &[]);
-    assert_eq!(checked.code(), Some(0), "{}", checked.errors);
-    let flags = ["--sandbox", "--state", &path];
-    let (process, _, admin) = Process::serve(&flags, &[]);
-    assert_eq!(status(admin).await["status"], "open");
-    assert!(!directory.path().join("other").exists());
-    let errors = process.errors();
-    assert!(
-        errors.contains("whose files have version 9 and not 1"),
-        "{errors}"
-    );
+async fn answers_from_disk_are_conditional_and_have_a_head() {
+    let ground = Ground::timed();
+    let mut gateway = ground.start().await;
+    let etag = gateway.get("/timed/a").await.must("etag").to_owned();
+    let condition = ("if-none-match", &*etag);
+    for (method, fields, status) in [
+        ("GET", &[condition][..], 304),
+        ("HEAD", &[], 200),
+        ("GET", &[], 200),
+    ] {
+        gateway = ground.restart(gateway).await;
+        let answer = gateway.request(method, "/timed/a", fields).await;
+        assert_eq!(answer.status, status, "{method} {fields:?}");
+        assert!(is_from_disk(&answer), "{}", answer.must("cache-status"));
+        assert_eq!(answer.must("etag"), etag);
+    }
+    assert_eq!(ground.upstream.count(), 1);
 }
 
-#[test]
-fn check_refuses_what_serve_refuses() {
-    let directory = tempfile::tempdir().unwrap();
-    let at = |name: &str| directory.path().join(name);
-    for name in ["open", "foreign"] {
-        fs::create_dir(at(name)).unwrap();
+#[tokio::test]
+async fn what_is_on_disk_of_another_meaning_is_not_found() {
+    let ground = Ground::timed();
+    let gateway = ground.start().await;
+    gateway.get("/timed/a").await;
+    gateway.end().await;
+    let other = TIMED.replace("200 = \"1h\"", "200 = \"2h\"");
+    let gateway = ground.setup().config(&other).start();
+    assert!(!is_from_disk(&gateway.get("/timed/a").await));
+    assert_eq!(ground.upstream.count(), 2);
+}
+
+#[tokio::test]
+async fn a_purge_outlives_the_process() {
+    let ground = Ground::timed();
+    let gateway = ground.start().await;
+    for target in ["/timed/a", "/timed/b"] {
+        gateway.get(target).await;
     }
-    fs::set_permissions(at("open"), Permissions::from_mode(0o770)).unwrap();
-    fs::write(at("foreign").join("a"), "").unwrap();
-    fs::write(at("file"), "").unwrap();
-    for (name, expected) in [
-        ("missing/state", "create "),
-        ("file", "it is a file; allowed is a directory"),
-        ("open", "its group can write to it"),
-        ("foreign", "it has \"a\" and no file of ordgate's"),
-    ] {
-        let path = at(name).display().to_string();
-        for command in ["check", "serve"] {
-            let left = Process::run(&[command, "--sandbox", "--state", &path], &[]);
-            assert_eq!(left.code(), Some(2), "{command} {name}: {}", left.errors);
-            let begins = format!("ordgate: state.path {path}: ");
-            assert!(left.errors.contains(&begins), "{}", left.errors);
-            assert!(left.errors.contains(expected), "{}", left.errors);
-            assert_eq!(left.out, "");
-        }
-    }
+    assert_eq!(gateway.purge("url=/timed/a").await.status, 200);
+    let gateway = ground.restart(gateway).await;
+    assert!(!is_from_disk(&gateway.get("/timed/a").await));
+    assert!(is_from_disk(&gateway.get("/timed/b").await));
+    // It is stored again; then everything goes.
+    until_on_disk(&gateway, "/timed/a").await;
+    assert_eq!(gateway.purge("all").await.status, 200);
+    assert_eq!(gateway.explain("/timed/a").await["on_disk"], false);
+    let gateway = ground.restart(gateway).await;
+    assert!(!is_from_disk(&gateway.get("/timed/a").await));
+    assert_eq!(ground.upstream.count(), 4);
+}
+
+#[tokio::test]
+async fn what_was_fetched_before_a_purge_is_not_on_disk_after_it() {
+    let ground = Ground::timed();
+    let gateway = ground.start().await;
+    let gate = Gate::new();
+    ground
+        .upstream
+        .once("/timed/a", Reply::json("[\"old\"]").behind(&gate));
+    let mut client = gateway.start_get("/timed/a").await;
+    ground.upstream.until_requests(1).await;
+    assert_eq!(gateway.purge("url=/timed/a").await.status, 200);
+    gate.open();
+    // It is fetched again.
+    assert_ne!(client.answer("GET").await.text(), "[\"old\"]");
+    let gateway = ground.restart(gateway).await;
+    let answer = gateway.get("/timed/a").await;
+    assert_ne!(answer.text(), "[\"old\"]");
 }

@@ -4,7 +4,6 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
@@ -49,34 +48,6 @@ impl NotifySocket {
         let ends = self.next().await;
         assert!(ends.starts_with("READY=1\nSTATUS=serving"), "{ends}");
         ends
-    }
-}
-
-#[tokio::test]
-async fn systemd_gets_the_reason_for_which_it_does_not_start() {
-    let notify = NotifySocket::new();
-    let long: String = (0..1000)
-        .map(|number| format!("key{number} = 1\n"))
-        .collect();
-    for (text, expected) in [
-        ("[server]\nwokers = 1\n", ":2:1: unknown key server.wokers"),
-        ("", "there is no upstream"),
-        // systemd ignores a notification of more than 4 KiB.
-        (&long, ":1:1: unknown key key0"),
-    ] {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), text).unwrap();
-        let config = file.path().display().to_string();
-        let variables = [("NOTIFY_SOCKET", &*notify.path)];
-        let left = Process::run(&["serve", "--config", &config], &variables);
-        assert_eq!(left.code(), Some(2), "{}", left.errors);
-        let status = notify.next().await;
-        assert!(status.starts_with("STATUS=not running: "), "{status}");
-        assert!(status.contains(expected), "{status}");
-        assert!(
-            status.len() < 1100 && status.lines().count() == 1,
-            "{status}"
-        );
     }
 }
 
@@ -135,71 +106,6 @@ async fn the_watchdog_is_notified_if_configured() {
         // What was on its way yet is none of the next one's.
         while notify.socket.try_recv(&mut [0; 4096]).is_ok() {}
     }
-}
-
-#[tokio::test]
-async fn a_notify_socket_that_fails_is_ignored() {
-    let (process, public, _) =
-        Process::serve(&["--sandbox"], &[("NOTIFY_SOCKET", "/no/such/socket")]);
-    until("it says so", || {
-        process
-            .errors()
-            .contains("the supervisor cannot be notified")
-    })
-    .await;
-    process.signal(Signal::HUP);
-    until("it reloads", || {
-        process.errors().contains("reloaded: the new")
-    })
-    .await;
-    let mut client = Client::connect(public).await;
-    assert_eq!(client.get("/openapi.json").await.status, 200);
-    drop(client);
-    process.signal(Signal::TERM);
-    let left = process.wait();
-    assert_eq!(left.code(), Some(0), "{}", left.errors);
-    assert_eq!(
-        left.errors.matches("cannot be notified").count(),
-        1,
-        "{}",
-        left.errors
-    );
-}
-
-#[tokio::test]
-async fn a_notify_socket_that_does_not_listen_delays_nothing() {
-    let notify = NotifySocket::new();
-    // It has been told as much as the kernel keeps for it; each who tells may say
-    // only so much of that.
-    let mut chatter = Vec::new();
-    let mut takes_more = true;
-    while takes_more {
-        let another = UnixDatagram::unbound().unwrap();
-        takes_more = false;
-        while another.try_send_to(b"", Path::new(&notify.path)).is_ok() {
-            takes_more = true;
-        }
-        chatter.push(another);
-    }
-    let variables = [("NOTIFY_SOCKET", &*notify.path), ("WATCHDOG_USEC", "2000")];
-    let (process, public, admin) = Process::serve(&["--sandbox"], &variables);
-    for _ in 0..3 {
-        let answer = Client::connect(admin)
-            .await
-            .request("POST", "/reload", &[])
-            .await;
-        assert_eq!(answer.status, 200);
-    }
-    assert_eq!(
-        Client::connect(public)
-            .await
-            .get("/openapi.json")
-            .await
-            .status,
-        200
-    );
-    process.signal(Signal::TERM);
-    assert_eq!(process.wait().code(), Some(0));
 }
 
 /// A socket that listens, and where.
@@ -261,33 +167,6 @@ async fn sockets_that_are_handed_over_are_used_in_place_of_binding() {
     assert!(admin == first && public != first);
     process.signal(Signal::TERM);
     assert_eq!(process.wait().code(), Some(0));
-}
-
-#[test]
-fn unusable_sockets_are_reported() {
-    let file = std::fs::File::open("/dev/null").unwrap();
-    let (held, address) = listening();
-    let stream = TcpStream::connect(address).unwrap();
-    for socket in [file.into(), OwnedFd::from(stream)] {
-        let left = Process::start_handed(vec![socket], None, &SERVE).wait();
-        assert_eq!(left.code(), Some(2), "{}", left.errors);
-        let expected = "ordgate: passed socket 1 is not a listening TCP or unix socket: ";
-        assert!(left.errors.contains(expected), "{}", left.errors);
-        assert_eq!(left.out, "");
-    }
-    let sockets = vec![handle(&held), handle(&held)];
-    let left = Process::start_handed(sockets, Some("public:x"), &SERVE).wait();
-    assert_eq!(left.code(), Some(2), "{}", left.out);
-    assert!(left.out.contains("has the name \"x\""), "{}", left.out);
-    // Handed over or not, the admin listener is not for everybody.
-    let open = TcpListener::bind("0.0.0.0:0").unwrap();
-    let left = Process::start_handed(vec![open.into()], Some("admin"), &SERVE).wait();
-    assert_eq!(left.code(), Some(2), "{}", left.errors);
-    assert!(
-        left.errors.contains("ORDGATE_ADMIN_TOKEN"),
-        "{}",
-        left.errors
-    );
 }
 
 /// A client that asks on one new connection after another, in a thread of its

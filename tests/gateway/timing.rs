@@ -1,7 +1,6 @@
 //! `server-timing`: where a request has spent its time.
 
-use crate::support::respect::typed_with;
-use crate::support::{Answer, Gate, Gateway, Reply, Setup, TOKEN, Upstream, token, until};
+use crate::support::{Answer, Gate, Gateway, Reply, Setup, Upstream, token, until};
 
 /// One request under way at once, and each until its gate is opened.
 const NARROW: &str = r#"
@@ -10,7 +9,6 @@ const NARROW: &str = r#"
     upstream.timeout = "600s"
     upstream.first_byte_timeout = "600s"
     upstream.max_in_flight = 1
-    upstream.min_in_flight = 1
     upstream.retry.limit = 0
 "#;
 
@@ -51,55 +49,4 @@ async fn queue_and_upstream_are_told_apart_and_followers_have_what_they_waited_f
     assert!(followed.must("cache-status").contains("collapsed"));
     assert_eq!(timing(&followed), expected.replace("miss", "collapsed"));
     assert_eq!(timing(&gateway.get(&token(2)).await), "cache;desc=hit");
-}
-
-#[tokio::test]
-async fn the_wait_for_budget_has_its_own_time() {
-    let upstream = Upstream::start();
-    let gateway = Setup::before(&upstream)
-        .config(NARROW)
-        .config("upstream.requests_per_second = 1")
-        .manual()
-        .start();
-    assert_eq!(gateway.get(&token(1)).await.status, 200);
-    let mut waits = gateway.start_get(&token(2)).await;
-    queued(&gateway, 1).await;
-    gateway.advance(2000);
-    let expected = "cache;desc=miss, queue;dur=0.0, budget;dur=2000.0, upstream;dur=0.0";
-    assert_eq!(timing(&waits.answer("GET").await), expected);
-}
-
-#[tokio::test]
-async fn failures_and_refusals_have_it_as_far_as_they_got() {
-    let upstream = Upstream::start();
-    let gate = Gate::new();
-    upstream.once(TOKEN, Reply::status(500, "{}").behind(&gate));
-    let gateway = Setup::before(&upstream).config(NARROW).manual().start();
-    let mut fails = gateway.start_get(TOKEN).await;
-    upstream.until_requests(1).await;
-    gateway.advance(700);
-    gate.open();
-    let answer = fails.answer("GET").await;
-    assert_eq!(answer.status, 502);
-    let expected = "queue;dur=0.0, budget;dur=0.0, upstream;dur=700.0";
-    assert!(timing(&answer).ends_with(expected), "{}", timing(&answer));
-    let refused = gateway.get("/nowhere").await;
-    assert_eq!(refused.status, 404);
-    assert_eq!(refused.field("server-timing"), None);
-}
-
-#[tokio::test]
-async fn typed_plain_routes_have_it_too() {
-    let upstream = Upstream::start();
-    let gate = Gate::new();
-    let body = "content-type: application/json\r\ncache-control: max-age=60\r\n";
-    upstream.once("/tokens/ordi", Reply::with(200, body, "{}").behind(&gate));
-    let gateway = typed_with(&upstream, NARROW);
-    let mut relayed = gateway.start_get("/tokens/ordi").await;
-    upstream.until_requests(1).await;
-    gateway.advance(40);
-    gate.open();
-    let expected = "cache;desc=miss, queue;dur=0.0, budget;dur=0.0, upstream;dur=40.0";
-    assert_eq!(timing(&relayed.answer("GET").await), expected);
-    assert_eq!(timing(&gateway.get("/tokens/ordi").await), "cache;desc=hit");
 }

@@ -14,8 +14,8 @@ use rustls::{HandshakeKind, ProtocolVersion};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::support::frames::{PREFACE, SETTINGS, frame};
-use crate::support::https::{Certificates, get_on};
-use crate::support::{Gate, Gateway, Reply, TOKEN, Upstream, token, until, within};
+use crate::support::https::Certificates;
+use crate::support::{Gateway, TOKEN, Upstream, within};
 
 /// The listener with TLS.
 fn https(gateway: &Gateway) -> SocketAddr {
@@ -216,30 +216,6 @@ async fn sessions_are_resumed_across_a_reload() {
     }
 }
 
-#[tokio::test]
-async fn a_proxy_header_comes_before_the_handshake() {
-    let upstream = Upstream::start();
-    let certificates = Certificates::new();
-    certificates.sign("localhost");
-    let config = certificates.listener(&["localhost"], "proxy_protocol = true")
-        + "[clients]\ntrusted_proxies = [\"127.0.0.1\"]\n";
-    let gateway = Gateway::with(&upstream, &config);
-    let client = certificates.client();
-    let mut stream = client.dial(https(&gateway)).await;
-    let header = b"PROXY TCP4 192.0.2.7 192.0.2.1 4711 443\r\n";
-    stream.write_all(header).await.unwrap();
-    let stream = client.secure(stream, "localhost").await.unwrap();
-    let seen = get_on(stream, TOKEN).await.unwrap();
-    assert!(seen.text.starts_with("HTTP/1.1 200"), "{}", seen.text);
-    // Without one there is no TLS.
-    assert!(
-        client
-            .get(https(&gateway), "localhost", TOKEN)
-            .await
-            .is_err()
-    );
-}
-
 /// Cleartext on the port of TLS, and the other way round.
 #[tokio::test]
 async fn what_is_no_tls_is_refused_and_harms_nobody() {
@@ -262,33 +238,4 @@ async fn what_is_no_tls_is_refused_and_harms_nobody() {
         .unwrap();
     assert!(seen.text.starts_with("HTTP/1.1 200"));
     until_handshakes(&gateway, "failed", 1).await;
-}
-
-/// An end of the client's side is one with close_notify and without.
-#[tokio::test]
-async fn a_half_closed_client_still_gets_its_answer() {
-    let upstream = Upstream::start();
-    let (certificates, gateway) = started(&upstream, "");
-    for is_notified in [true, false] {
-        let gate = Gate::new();
-        upstream.always(Reply::json("{\"late\":1}").behind(&gate));
-        let client = certificates.client();
-        let mut stream = client.connect(https(&gateway), "localhost").await.unwrap();
-        let target = token(usize::from(is_notified));
-        let request = format!("GET {target} HTTP/1.1\r\nhost: localhost\r\n\r\n");
-        stream.write_all(request.as_bytes()).await.unwrap();
-        until("the upstream has it", || gateway.in_flight() == 1).await;
-        match is_notified {
-            true => stream.shutdown().await.unwrap(),
-            false => stream.get_mut().0.shutdown().await.unwrap(),
-        }
-        gate.open();
-        let mut answer = Vec::new();
-        let read = within("the answer", stream.read_to_end(&mut answer)).await;
-        let text = String::from_utf8_lossy(&answer);
-        assert!(
-            text.ends_with("{\"late\":1}"),
-            "{is_notified}: {read:?}: {text}"
-        );
-    }
 }

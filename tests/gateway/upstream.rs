@@ -4,8 +4,6 @@
 mod breaker;
 mod budget;
 mod certificates;
-mod concurrency;
-mod connection_caps;
 mod failover;
 mod failure_backoff;
 mod failures;
@@ -13,8 +11,6 @@ mod fairness;
 mod faults;
 mod forwarding;
 mod freeze;
-mod hedging;
-mod http2;
 mod key_quarantine;
 mod name_resolution;
 mod operator_view;

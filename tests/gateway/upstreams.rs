@@ -330,18 +330,8 @@ async fn tokens_are_served_while_the_runes_upstream_is_down() {
 }
 
 #[tokio::test]
-async fn blocks_are_served_while_the_ordinals_upstream_is_down() {
-    play(Api::Ordinals, How::Dies).await;
-}
-
-#[tokio::test]
 async fn tokens_are_served_while_the_runes_upstream_hangs() {
     play(Api::Runes, How::Hangs).await;
-}
-
-#[tokio::test]
-async fn blocks_are_served_while_the_ordinals_upstream_hangs() {
-    play(Api::Ordinals, How::Hangs).await;
 }
 
 /// Requests a second, of one key at both upstreams.
@@ -409,19 +399,4 @@ async fn share(victim: Api, how: How) {
 #[tokio::test]
 async fn runes_that_hang_leave_tokens_some_of_each_second() {
     share(Api::Runes, How::Hangs).await;
-}
-
-#[tokio::test]
-async fn ordinals_that_hang_leave_blocks_some_of_each_second() {
-    share(Api::Ordinals, How::Hangs).await;
-}
-
-#[tokio::test]
-async fn runes_that_die_leave_tokens_some_of_each_second() {
-    share(Api::Runes, How::Dies).await;
-}
-
-#[tokio::test]
-async fn ordinals_that_die_leave_blocks_some_of_each_second() {
-    share(Api::Ordinals, How::Dies).await;
 }

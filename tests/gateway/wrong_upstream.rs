@@ -1,13 +1,8 @@
 //! An upstream that is the wrong server: its web framework answers that there is no
 //! such route, which the API never does.
 
-use std::io::Write;
-
-use rustix::process::Signal;
-
-use crate::support::respect::plain;
 use crate::support::upstream::usual_body;
-use crate::support::{Gateway, Process, Reply, Setup, TOKEN, Upstream, token, until};
+use crate::support::{Gateway, Reply, Setup, TOKEN, Upstream, token};
 
 /// What the reference upstream's framework answers where it has no route.
 fn no_route(target: &str) -> Reply {
@@ -90,40 +85,6 @@ async fn a_wrong_upstream_gets_502_which_is_not_stored_and_opens_no_breaker() {
 }
 
 #[tokio::test]
-async fn a_wrong_answer_starts_the_failure_backoff_of_its_key() {
-    for mode in [CHAIN, OVERRIDE] {
-        let upstream = wrong();
-        let gateway = gateway(&upstream, mode);
-        for pause in [1, 2, 4, 8, 16, 30, 30] {
-            let before = requests(&upstream);
-            for _ in 0..3 {
-                assert_eq!(gateway.get(TOKEN).await.status, 502);
-            }
-            assert_eq!(requests(&upstream), before + 1, "{mode}");
-            let next = gateway.explain(TOKEN).await["next"].clone();
-            assert_eq!(next["does"], "answer with the error that is remembered");
-            gateway.advance(pause * 1000 - 1);
-            assert_eq!(gateway.get(TOKEN).await.status, 502);
-            assert_eq!(requests(&upstream), before + 1, "{mode}: {pause}");
-            gateway.advance(1);
-        }
-        upstream.usually(|seen| Reply::json(usual_body(&seen.target())));
-        assert_eq!(gateway.get(TOKEN).await.status, 200);
-        let status = gateway.admin("/status").await.json();
-        assert_eq!(status["remembered_errors"], 0, "{mode}");
-    }
-    // These modes remember no failure: each request is one of the upstream's.
-    for mode in [RESPECT, OFF] {
-        let upstream = wrong();
-        let gateway = gateway(&upstream, mode);
-        for sent in 1..4 {
-            assert_eq!(gateway.get(TOKEN).await.status, 502);
-            assert_eq!(requests(&upstream), sent, "{mode}");
-        }
-    }
-}
-
-#[tokio::test]
 async fn a_stale_response_is_served_instead() {
     for mode in [CHAIN, OVERRIDE, RESPECT] {
         let upstream = Upstream::start();
@@ -144,21 +105,6 @@ async fn a_stale_response_is_served_instead() {
         }
         gateway.advance(300_000);
         assert_eq!(gateway.get(TOKEN).await.status, 502, "{mode}: too old");
-    }
-}
-
-#[tokio::test]
-async fn a_wrong_answer_does_not_quarantine_the_key() {
-    let upstream = wrong();
-    let setup = Setup::before(&upstream).config(&tokens(CHAIN));
-    let gateway = setup.keys("one,two").manual().start();
-    for number in 0..10 {
-        assert_eq!(gateway.get(&token(number)).await.status, 502);
-    }
-    assert_eq!(requests(&upstream), 10, "no other key is tried");
-    let status = gateway.admin("/status").await.json();
-    for key in status["upstream"]["keys"].as_array().unwrap() {
-        assert_eq!(key["state"], "ready", "{status}");
     }
 }
 
@@ -189,80 +135,4 @@ async fn similar_answers_are_forwarded() {
     upstream.always(Reply::status(400, body));
     let answer = gateway(&upstream, CHAIN).get(TOKEN).await;
     assert_eq!((answer.status, answer.text()), (400, body));
-}
-
-#[tokio::test]
-async fn a_plain_route_forwards_it() {
-    let upstream = wrong();
-    let gateway = plain(&upstream).start();
-    let answer = gateway.get("/anything").await;
-    assert_eq!(answer.status, 404);
-    assert!(answer.text().contains("Route GET:/anything not found"));
-}
-
-/// How often a log says it.
-fn logged(log: &str, route: &str) -> usize {
-    let lines = log
-        .lines()
-        .filter(|line| line.contains("that it has no such route"));
-    lines
-        .filter(|line| line.contains(&format!("\"route\":\"{route}\"")))
-        .count()
-}
-
-#[tokio::test]
-async fn it_is_logged_once_for_each_route_with_what_to_check() {
-    for mode in [CHAIN, RESPECT] {
-        let upstream = wrong();
-        let mut file = tempfile::NamedTempFile::new().unwrap();
-        let config =
-            tokens(mode) + &tokens(mode).replace("tokens", "names") + "[log]\nformat = \"json\"\n";
-        file.write_all(config.as_bytes()).unwrap();
-        let config = file.path().display().to_string();
-        let url = upstream.url();
-        let (process, public, admin) =
-            Process::serve(&["--upstream", &url, "--config", &config], &[]);
-        let get = async |target: &str| {
-            let mut client = crate::support::Client::connect(public).await;
-            client.get(target).await.status
-        };
-        let log = || process.errors();
-        for number in 0..5 {
-            assert_eq!(get(&token(number)).await, 502);
-        }
-        until("it is logged", || logged(&log(), "tokens") == 1).await;
-        let line = log();
-        let line = line
-            .lines()
-            .find(|line| logged(line, "tokens") == 1)
-            .unwrap();
-        for part in [
-            "\"level\":\"ERROR\"",
-            &*url,
-            "upstream_path",
-            "two servers",
-            "502",
-            &token(0),
-        ] {
-            assert!(line.contains(part), "{part} in {line}");
-        }
-        assert_eq!(get("/ordinals/v1/brc-20/names/a").await, 502);
-        until("the other is logged", || logged(&log(), "names") == 1).await;
-        // Where a route is answered by turns that is not news each time; after a
-        // reload it is.
-        upstream.once(&token(5), Reply::json("{}"));
-        assert_eq!(get(&token(5)).await, 200);
-        for number in 6..9 {
-            assert_eq!(get(&token(number)).await, 502);
-        }
-        let mut operator = crate::support::Client::connect(admin).await;
-        assert_eq!(operator.request("POST", "/reload", &[]).await.status, 200);
-        for number in 9..12 {
-            assert_eq!(get(&token(number)).await, 502);
-        }
-        process.signal(Signal::TERM);
-        let left = process.wait();
-        let times = ["tokens", "names"].map(|route| logged(&left.errors, route));
-        assert_eq!(times, [2, 1], "{mode}: {}", left.errors);
-    }
 }

@@ -4,9 +4,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-use ordgate::sandbox::{Sandbox, Settings};
-
-use crate::support::respect::all_with_stale;
 use crate::support::{Answer, Client, Gate, Gateway, Reply, Setup, TOKEN, Upstream, token, until};
 
 const HONEST: &str = "198.51.100.1";
@@ -89,7 +86,10 @@ async fn must_leave_misses(clients: usize) {
     let upstream = Upstream::start();
     upstream.always(Reply::json(r#"{"version":0}"#));
     let budget = "upstream = { requests_per_minute = 600, requests_per_second = 600, queue_timeout = \"1s\" }";
-    let setup = Setup::before(&upstream).config(CONFIG).config(budget);
+    let setup = Setup::before(&upstream)
+        .keys("a-key")
+        .config(CONFIG)
+        .config(budget);
     let gateway = setup.config("limit.enabled = false").config(POLLED).start();
     let mut own = gateway.client().await;
     assert_eq!(get(&mut own, HONEST, TOKEN).await.status, 200);
@@ -112,59 +112,11 @@ async fn must_leave_misses(clients: usize) {
     assert!(upstream.count() <= MINUTE, "{}", upstream.count());
     let upstream = &gateway.admin("/status").await.json()["upstream"];
     assert_ne!(upstream["heaviest_clients"][0]["client"], HONEST);
-    assert!(
-        upstream["over_budget_share"].as_u64().unwrap() > 0,
-        "{upstream}"
-    );
 }
 
 #[tokio::test]
 async fn misses_of_one_client_leave_budget_to_another() {
     must_leave_misses(1).await;
-}
-
-#[tokio::test]
-async fn misses_of_thirty_clients_leave_budget_to_another() {
-    must_leave_misses(30).await;
-}
-
-#[tokio::test]
-async fn slow_requests_of_some_clients_leave_slots_for_others() {
-    let upstream = Upstream::start();
-    let gate = Gate::new();
-    let own = gate.clone();
-    upstream.usually(move |seen| match seen.target().contains("/slow") {
-        true => Reply::json("{}").behind(&own),
-        false => Reply::json("{}"),
-    });
-    let slots = "upstream = { max_in_flight = 16, min_in_flight = 16, queue_timeout = \"60s\" }";
-    let gateway = Setup::before(&upstream)
-        .config(CONFIG)
-        .config(slots)
-        .start();
-    let slow = |number: usize| format!("/ordinals/v1/brc-20/tokens/slow{number}");
-    let mut held = Vec::new();
-    let mut honest = gateway.client().await;
-    // Three clients come one after another, and each takes what it can get.
-    for (client, slots) in [(1, 8), (2, 12), (3, 13)] {
-        for number in 0..20 {
-            held.push(request_as(&gateway, &hostile(client), &slow(client * 100 + number)).await);
-        }
-        upstream.until_requests(slots).await;
-        let waiting = held.len() - slots;
-        until("the rest of them wait", || gateway.queued() == waiting).await;
-        for number in 0..10 {
-            let answer = get(&mut honest, HONEST, &token(client * 100 + number)).await;
-            assert_eq!(answer.status, 200, "{number} beside {client}");
-        }
-        let of_theirs = upstream.targets();
-        let of_theirs = of_theirs.iter().filter(|target| target.contains("/slow"));
-        assert_eq!(of_theirs.count(), slots);
-    }
-    gate.open();
-    for mut client in held {
-        assert_eq!(client.answer("GET").await.status, 200, "none is forgotten");
-    }
 }
 
 /// What is not answered yet counts in every second's budget, so that slow
@@ -178,8 +130,12 @@ async fn slow_requests_of_one_client_leave_others_some_of_each_second() {
         true => Reply::json("{}").behind(&own),
         false => Reply::json("{}"),
     });
-    let budget = "upstream = { requests_per_second = 20, max_in_flight = 32, min_in_flight = 32, queue_timeout = \"100ms\" }";
-    let setup = Setup::before(&upstream).config(CONFIG).config(budget);
+    let budget =
+        "upstream = { requests_per_second = 20, max_in_flight = 32, queue_timeout = \"100ms\" }";
+    let setup = Setup::before(&upstream)
+        .keys("a-key")
+        .config(CONFIG)
+        .config(budget);
     // No time goes by, so that all of this is in one second.
     let gateway = setup.manual().start();
     let slow = |number: usize| format!("/ordinals/v1/brc-20/tokens/slow{number}");
@@ -207,7 +163,7 @@ async fn a_client_over_its_share_of_slots_gets_429_and_is_counted() {
     let upstream = Upstream::start();
     let gate = Gate::new();
     upstream.always(Reply::json("{}").behind(&gate));
-    let slots = "upstream = { max_in_flight = 4, min_in_flight = 4, queue_timeout = \"10ms\" }";
+    let slots = "upstream = { max_in_flight = 4, queue_timeout = \"10ms\" }";
     let gateway = Setup::before(&upstream)
         .config(CONFIG)
         .config(slots)
@@ -355,53 +311,5 @@ async fn a_follower_is_no_miss_of_its_client() {
     assert_eq!(leader.answer("GET").await.status, 200);
     for mut follower in followers {
         assert_eq!(follower.answer("GET").await.status, 200);
-    }
-}
-
-#[tokio::test]
-async fn misses_are_limited_on_routes_in_mode_respect() {
-    let upstream = Upstream::start();
-    upstream.always(Reply::with(200, "cache-control: max-age=10\r\n", "{}"));
-    let setup = Setup::before(&upstream)
-        .manual()
-        .config(CONFIG)
-        .config(MISSES);
-    let gateway = setup.config(&all_with_stale("5m")).start();
-    let mut connection = gateway.client().await;
-    for target in ["/a", "/b"] {
-        assert_eq!(get(&mut connection, HONEST, target).await.status, 200);
-    }
-    assert_eq!(get(&mut connection, HONEST, "/c").await.status, 429);
-    assert_eq!(get(&mut connection, HONEST, "/a").await.status, 200);
-    gateway.advance(11_000);
-    let stale = get(&mut connection, HONEST, "/a").await;
-    assert_eq!((stale.status, stale.number("age")), (200, 11));
-    assert_eq!(upstream.count(), 2);
-    gateway.advance(20_000);
-    assert_eq!(get(&mut connection, HONEST, "/a").await.number("age"), 0);
-}
-
-#[tokio::test]
-async fn pages_cut_from_what_is_stored_are_no_misses() {
-    let sandbox = Sandbox::new(Settings::default());
-    let block = sandbox.tip().height - 100;
-    let upstream = Upstream::start();
-    let gateway = Setup::before(&upstream).sandbox(&sandbox).chain();
-    let gateway = gateway.config(CONFIG).config(MISSES).start();
-    gateway.until_tips_are_known().await;
-    let page = |offset: usize, limit: usize| {
-        format!("/runes/v1/blocks/{block}/activity?offset={offset}&limit={limit}")
-    };
-    let mut own = gateway.client().await;
-    assert_eq!(get(&mut own, HONEST, &page(0, 60)).await.status, 200);
-    for offset in 0..20 {
-        let answer = get(&mut own, HONEST, &page(offset, 3)).await;
-        assert_eq!(answer.status, 200, "{offset}: {}", answer.text());
-    }
-    // The second miss, and one too many; the pages go on.
-    assert_eq!(get(&mut own, HONEST, &token(1)).await.status, 404);
-    assert_eq!(get(&mut own, HONEST, &token(2)).await.status, 429);
-    for offset in 20..30 {
-        assert_eq!(get(&mut own, HONEST, &page(offset, 3)).await.status, 200);
     }
 }

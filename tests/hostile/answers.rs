@@ -2,7 +2,7 @@
 //! requests continue.
 
 use crate::support::respect::ALL;
-use crate::support::{Client, Gateway, Reply, Setup, Upstream, token, until};
+use crate::support::{Client, Gateway, Reply, Setup, Upstream, until};
 
 const CLIENTS: usize = 32;
 const LARGE: usize = 10 << 20;
@@ -11,7 +11,6 @@ const LARGE: usize = 10 << 20;
 const NARROW: &str = r#"
     [upstream]
     max_in_flight = 8
-    min_in_flight = 8
     queue_timeout = "5s"
 "#;
 
@@ -77,33 +76,6 @@ async fn streams_without_end_hold_no_slots() {
 }
 
 #[tokio::test]
-async fn answers_that_drip_without_end_hold_no_slots() {
-    // They are no events by their type, and their clients read all of it.
-    let upstream = Upstream::start();
-    let every = std::time::Duration::from_millis(100);
-    upstream.usually(move |seen| match seen.target().starts_with("/feed") {
-        true => Reply::raw(
-            "HTTP/1.1 200 OK\r\ncontent-type: application/x-ndjson\r\ncache-control: no-store\r\n\r\n",
-        )
-        .drip("1\n".repeat(1_000), every),
-        false => Reply::json("{}"),
-    });
-    let gateway = Setup::before(&upstream)
-        .config(ALL)
-        .config(NARROW)
-        .config("upstream.timeout = \"1s\"\nupstream.first_byte_timeout = \"1s\"")
-        .start();
-    let mut hostile = not_reading(&gateway, 8, "/feed/").await;
-    for client in &mut hostile {
-        client.some(1).await;
-    }
-    honest(&gateway).await;
-    for client in &mut hostile {
-        client.some(1).await;
-    }
-}
-
-#[tokio::test]
 async fn a_slow_reader_does_not_slow_down_others_of_the_same_answer() {
     let upstream = Upstream::start();
     let body = vec![b'x'; LARGE];
@@ -134,33 +106,4 @@ async fn a_slow_reader_does_not_slow_down_others_of_the_same_answer() {
     assert_eq!((answer.status, answer.body.len()), (200, LARGE));
     assert!(answer.must("cache-status").contains("collapsed"));
     assert_eq!(upstream.count(), 1);
-}
-
-#[tokio::test]
-async fn a_rejected_client_does_not_break_the_fetch_for_others() {
-    // It leads the fetch of what another wants as well, and has spent what it
-    // may: the other leads then, with what it may spend itself.
-    let upstream = Upstream::start();
-    let gateway = Gateway::with(
-        &upstream,
-        "clients.trusted_proxies = [\"127.0.0.0/8\"]\nupstream.requests_per_minute = 20\nupstream.queue_timeout = \"1s\"",
-    );
-    let mut hostile = Vec::new();
-    for _ in 0..60 {
-        hostile.push(gateway.client().await);
-    }
-    for (number, client) in hostile.iter_mut().enumerate() {
-        let own = [("x-forwarded-for", "192.0.2.1")];
-        client.send_request("GET", &token(number), &own).await;
-    }
-    // Whether the fetch of the last runs still or has failed: both do.
-    let other = [("x-forwarded-for", "192.0.2.2")];
-    let answer = gateway.request("GET", &token(59), &other).await;
-    assert_eq!(answer.status, 200, "{}", answer.text());
-    let mut refused = 0;
-    for mut client in hostile {
-        refused += usize::from(client.answer("GET").await.status == 503);
-    }
-    // The budget has 20 for all together.
-    assert!(refused >= 40, "{refused}");
 }

@@ -2,8 +2,7 @@
 
 use std::sync::atomic::Ordering::SeqCst;
 
-use crate::support::frames::{self, FrameClient, Outcome};
-use crate::support::{Client, Gateway, Reply, Setup, TOKEN, Upstream, token, until};
+use crate::support::{Client, Gateway, Setup, TOKEN, Upstream, token, until};
 
 /// Where the hostile client comes from, and the honest one.
 const HOSTILE: [u8; 4] = [127, 0, 0, 66];
@@ -57,123 +56,6 @@ async fn one_client_holds_no_more_than_its_connections() {
         20 - MOST
     );
     assert!(metrics.text().contains(&line), "{}", metrics.text());
-}
-
-/// A regression: connections that a client did not close after their answer left none for the
-/// answers to others.
-#[tokio::test]
-async fn refused_connections_of_one_client_do_not_take_the_answers_of_others() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::with(&upstream, "limit.connections = 1");
-    let mut held = Vec::new();
-    for _ in 0..300 {
-        held.push(Client::connect_from(HOSTILE, gateway.public).await);
-    }
-    until("all but one are refused", || {
-        gateway.figure("/connections/turned_away_client") == 299
-    })
-    .await;
-    let mut honest = Client::connect_from(HONEST, gateway.public).await;
-    assert_eq!(honest.get(TOKEN).await.status, 200);
-    let mut second = Client::connect_from(HONEST, gateway.public).await;
-    second.send_request("GET", TOKEN, &[]).await;
-    let answer = second.try_answer("GET").await.expect("an answer");
-    assert_eq!(answer.status, 429);
-}
-
-/// The stream and the code of a GOAWAY that answers the first request.
-async fn refused_in_http2(mut client: FrameClient) -> (u32, u32) {
-    client.send(&frames::request(1, TOKEN, &[])).await;
-    let goaway = client.next_of(frames::GOAWAY).await.expect("GOAWAY");
-    let number = |at: usize| u32::from_be_bytes(goaway.payload[at..at + 4].try_into().unwrap());
-    let text = String::from_utf8_lossy(&goaway.payload[8..]);
-    assert!(text.contains("connections"), "{text}");
-    assert_eq!(client.next().await, None, "the connection ends");
-    (number(0), number(4))
-}
-
-/// A regression: the answer was in HTTP/1.1.
-#[tokio::test]
-async fn connections_in_http2_over_a_limit_get_goaway() {
-    const NO_ERROR: u32 = 0;
-    const ENHANCE_YOUR_CALM: u32 = 11;
-    let upstream = Upstream::start();
-    let gateway = Setup::before(&upstream)
-        .config("limit.connections = 1\nserver.max_connections = 2")
-        .config("listener = [{ address = \"127.0.0.1:0\", proxy_protocol = true }]")
-        .config("clients.trusted_proxies = [\"127.0.0.9\"]")
-        .start();
-    let connect = async |from| FrameClient::connect_from(from, gateway.public, &[]).await;
-    let mut first = connect(HOSTILE).await;
-    first.send(&frames::request(1, TOKEN, &[])).await;
-    assert!(matches!(first.outcome(1).await, Outcome::Status(200, _)));
-    let refused = refused_in_http2(connect(HOSTILE).await).await;
-    assert_eq!(refused, (0, ENHANCE_YOUR_CALM));
-    // In pieces, and behind a PROXY header.
-    let mut slow = FrameClient::silent(HOSTILE, gateway.public).await;
-    for byte in &frames::PREFACE[..4] {
-        slow.send(&[*byte]).await;
-    }
-    slow.send(&frames::PREFACE[4..]).await;
-    slow.send(&frames::frame(frames::SETTINGS, 0, 0, &[])).await;
-    assert_eq!(refused_in_http2(slow).await, (0, ENHANCE_YOUR_CALM));
-    let proxied = gateway.server().listeners().last().unwrap().tcp().unwrap();
-    let mut behind = FrameClient::silent([127, 0, 0, 9], proxied).await;
-    let header = b"PROXY TCP4 127.0.0.66 127.0.0.1 40000 80\r\n";
-    let first_bytes = [&header[..], frames::PREFACE].concat();
-    behind.send(&first_bytes).await;
-    behind
-        .send(&frames::frame(frames::SETTINGS, 0, 0, &[]))
-        .await;
-    assert_eq!(refused_in_http2(behind).await, (0, ENHANCE_YOUR_CALM));
-    // Over the limit of all clients.
-    let mut honest = Client::connect_from(HONEST, gateway.public).await;
-    assert_eq!(honest.get(TOKEN).await.status, 200);
-    let refused = refused_in_http2(connect([127, 0, 0, 3]).await).await;
-    assert_eq!(refused, (0, NO_ERROR));
-    // In HTTP/1.1, whether or not a request comes first.
-    for request in ["", "PRI", "GET / HTTP/1.1\r\nhost: a\r\n\r\n"] {
-        let mut client = Client::connect_from([127, 0, 0, 3], gateway.public).await;
-        client.send(request).await;
-        assert_eq!(client.answer("GET").await.status, 503, "{request:?}");
-    }
-}
-
-#[tokio::test]
-async fn a_trusted_proxy_has_as_many_as_it_wants_and_a_reload_changes_the_limit() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::with(
-        &upstream,
-        "limit.connections = 2\nclients.trusted_proxies = [\"127.0.0.66\"]",
-    );
-    let mut held = Vec::new();
-    for _ in 0..10 {
-        let mut client = Client::connect_from(HOSTILE, gateway.public).await;
-        assert_eq!(client.get(TOKEN).await.status, 200);
-        held.push(client);
-    }
-    assert_eq!(
-        gateway.reload("clients.trusted_proxies = []").await.status,
-        200
-    );
-    // Open connections stay open; it counted for no client.
-    let mut more = Vec::new();
-    for status in [200, 200, 429] {
-        let mut client = Client::connect_from(HOSTILE, gateway.public).await;
-        client.send_request("GET", TOKEN, &[]).await;
-        assert_eq!(client.answer("GET").await.status, status);
-        more.push(client);
-    }
-    assert_eq!(held[0].get(TOKEN).await.status, 200);
-    assert_eq!(gateway.reload("limit.connections = 4").await.status, 200);
-    let mut client = Client::connect_from(HOSTILE, gateway.public).await;
-    assert_eq!(client.get(TOKEN).await.status, 200);
-    assert_eq!(gateway.reload("limit.enabled = false").await.status, 200);
-    for _ in 0..10 {
-        let mut client = Client::connect_from(HOSTILE, gateway.public).await;
-        assert_eq!(client.get(TOKEN).await.status, 200);
-        more.push(client);
-    }
 }
 
 /// None of these requests reaches the upstream, and each counts against its
@@ -261,47 +143,6 @@ async fn a_target_in_absolute_form_is_like_one_in_origin_form() {
     ] {
         assert_eq!(gateway.admin(target).await.status, status, "{target}");
     }
-}
-
-/// RFC 9112 §3.2.2: what the target says replaces Host, here as part of the
-/// secondary key.
-#[tokio::test]
-async fn the_authority_of_the_target_replaces_host() {
-    let upstream = Upstream::start();
-    upstream.always(Reply::with(200, "cache-control: max-age=60\r\n", "x"));
-    let gateway = Gateway::with(
-        &upstream,
-        "[[route]]\nname = \"plain\"\npath = \"/{rest:*}\"\nheaders = \"all\"\ncache = { mode = \"respect\" }",
-    );
-    assert_eq!(gateway.get("http://a.example/x").await.status, 200);
-    let seen = upstream.seen().pop().unwrap();
-    assert_eq!(seen.target(), "/x");
-    let host = seen.field("host").unwrap();
-    assert!(host.starts_with("127.0.0.1:"), "{host}");
-}
-
-#[tokio::test]
-async fn a_tls_hello_on_a_plain_port_is_answered_at_once() {
-    let upstream = Upstream::start();
-    // Nothing here ends by time.
-    let gateway = Gateway::with(
-        &upstream,
-        "server.header_timeout = \"1h\"\nserver.idle_timeout = \"1h\"",
-    );
-    // Without an LF among them, since that would end a line.
-    let mut hello = vec![
-        0x16, 0x03, 0x01, 0x02, 0x00, 0x01, 0x00, 0x01, 0xfc, 0x03, 0x03,
-    ];
-    hello.extend([0x5a; 500]);
-    for bytes in [&hello[..], &hello[..1], &hello[..2]] {
-        for address in [gateway.public, gateway.admin] {
-            let mut client = Client::connect(address).await;
-            client.send(bytes).await;
-            let answer = client.answer("GET").await;
-            assert_eq!(answer.status, 400, "{} bytes", bytes.len());
-        }
-    }
-    assert_eq!(gateway.get(TOKEN).await.status, 200);
 }
 
 #[tokio::test]
@@ -403,34 +244,6 @@ async fn the_admin_listener_survives_churn_and_slow_clients() {
     assert!(churn.await.unwrap() > 0);
     assert_eq!(answered, 60);
     assert_eq!(gateway.get(TOKEN).await.status, 200);
-}
-
-/// One address cannot push another's connection out by opening more.
-#[tokio::test]
-async fn one_address_does_not_displace_anothers_admin_connection() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::before(&upstream);
-    let mut honest = Client::connect_from(HONEST, gateway.admin).await;
-    assert_eq!(honest.get("/readyz").await.status, 200);
-    let mut crowd = Vec::new();
-    // More than there may be; not so many that the honest one's connection would
-    // be idle for too long on a slow machine.
-    for _ in 0..80 {
-        let mut client = Client::connect_from(HOSTILE, gateway.admin).await;
-        assert_eq!(client.get("/healthz").await.status, 200);
-        crowd.push(client);
-    }
-    assert_eq!(
-        honest.get("/readyz").await.status,
-        200,
-        "on the same connection"
-    );
-    assert_eq!(
-        crowd[0].rest().await,
-        b"",
-        "the oldest of the crowd made room"
-    );
-    assert_eq!(crowd[79].get("/healthz").await.status, 200);
 }
 
 /// A page whose name was rebound to this address reaches nothing.

@@ -2,8 +2,6 @@
 //! never end. Each ends its own connection.
 
 mod floods;
-mod goaway;
-mod proxied;
 mod streamed;
 
 use std::time::Duration;
@@ -11,8 +9,7 @@ use std::time::Duration;
 use ordgate::clock::Clock;
 
 use crate::support::frames::{
-    DATA, END_STREAM, FrameClient, HEADERS, PING, RST_STREAM, WINDOW_UPDATE, block, frame, get,
-    request,
+    END_STREAM, FrameClient, HEADERS, PING, WINDOW_UPDATE, block, frame, get, request,
 };
 use crate::support::{Gateway, Reply, TOKEN, Upstream, respect, until, within};
 
@@ -24,22 +21,6 @@ fn stream(nth: u32) -> u32 {
 /// Where the hostile client comes from, and the honest one.
 const HOSTILE: [u8; 4] = [127, 0, 0, 66];
 const HONEST: [u8; 4] = [127, 0, 0, 2];
-
-#[tokio::test]
-async fn an_honest_client_may_reset_and_ping() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::before(&upstream);
-    let mut client = FrameClient::connect_from(HONEST, gateway.public, &[]).await;
-    for nth in 0..80 {
-        let both = [
-            request(stream(nth), TOKEN, &[]),
-            frame(RST_STREAM, 0, stream(nth), &[0, 0, 0, 8]),
-            frame(PING, 0, 0, &[2; 8]),
-        ];
-        client.send(&both.concat()).await;
-    }
-    assert!(client.is_alive().await);
-}
 
 /// SETTINGS_INITIAL_WINDOW_SIZE
 const WINDOW: u16 = 4;
@@ -81,36 +62,6 @@ async fn a_window_that_is_not_opened_ends_the_connection_whatever_else_comes() {
     assert_eq!(status["unsent"]["bytes"], 0, "{status}");
 }
 
-/// As Go's client does, which reads faster than any bound on WINDOW_UPDATE alone. A
-/// regression: above 4 MB a second this was a flood.
-#[tokio::test]
-async fn a_client_may_acknowledge_each_step_that_it_reads() {
-    const LENGTH: usize = 16 << 20;
-    const STEP: u32 = 4 * 1024;
-    let upstream = Upstream::start();
-    upstream.always(Reply::json(vec![b'x'; LENGTH]));
-    // In one second of the gateway's clock.
-    let gateway = respect::plain(&upstream).manual().start();
-    let mut client = FrameClient::connect_from(HONEST, gateway.public, &[]).await;
-    client.send(&request(1, "/", &[])).await;
-    let mut taken = 0;
-    loop {
-        let data = client.next_of(DATA).await.unwrap();
-        taken += data.payload.len();
-        if data.flags & END_STREAM != 0 {
-            break;
-        }
-        let left = u32::try_from(data.payload.len()).unwrap();
-        let steps = (0..left).step_by(STEP as usize);
-        let updates = steps.flat_map(|at| {
-            let step = STEP.min(left - at).to_be_bytes();
-            [1, 0].map(|stream| frame(WINDOW_UPDATE, 0, stream, &step))
-        });
-        client.send(&updates.collect::<Vec<_>>().concat()).await;
-    }
-    assert_eq!(taken, LENGTH);
-}
-
 #[tokio::test]
 async fn a_header_block_must_be_whole_in_time() {
     let upstream = Upstream::start();
@@ -140,20 +91,6 @@ async fn a_header_block_must_be_whole_in_time() {
         client.end().await;
         until(name, || gateway.connections() == 0).await;
     }
-}
-
-#[tokio::test]
-async fn pings_do_not_keep_an_idle_connection() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::with(&upstream, "server.idle_timeout = \"300ms\"");
-    let mut client = FrameClient::connect_from(HOSTILE, gateway.public, &[]).await;
-    let pinging = async {
-        while client.try_send(&frame(PING, 0, 0, &[3; 8])).await && gateway.connections() > 0 {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    within("it is closed", pinging).await;
-    until("it is gone", || gateway.connections() == 0).await;
 }
 
 /// What the streams of one connection hold counts for its client, and in total.

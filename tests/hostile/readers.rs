@@ -1,11 +1,10 @@
 //! Clients that do not read their answers.
 
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::support::{Client, Gateway, Reply, Setup, Upstream, respect, until, within};
+use crate::support::{Client, Gateway, Reply, Upstream, respect, until, within};
 
 const MIB: usize = 1 << 20;
 
@@ -139,97 +138,4 @@ async fn one_stored_answer_counts_once_however_many_are_sent_it() {
     }
     assert_eq!(status(&gateway).await["connections"]["reset_unsent"], 0);
     assert_eq!(upstream.count(), 1);
-}
-
-/// All of them share the bytes of the library that the page at /docs loads, compressed or
-/// not.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_page_of_the_api_counts_once_however_many_do_not_read_it() {
-    const CLIENTS: u64 = 20;
-    const LIBRARY: &str = "/docs/rapidoc-9.3.8.js";
-    let upstream = Upstream::start();
-    // Of the shipped routes, none has the path.
-    let gateway = Gateway::with(&upstream, "server.max_unsent_bytes = \"2MiB\"");
-    let honest = gateway.get(LIBRARY).await;
-    let mut clients = Vec::new();
-    for number in 0..CLIENTS {
-        let mut client = Client::connect_narrow(gateway.public).await;
-        let fields = [("accept-encoding", "gzip")];
-        let fields = if number % 2 == 0 { &fields[..] } else { &[] };
-        client.send_request("GET", LIBRARY, fields).await;
-        clients.push(client);
-    }
-    until("all are stuck", || gateway.connections() >= CLIENTS).await;
-    assert_eq!(gateway.get(LIBRARY).await.body, honest.body);
-    for client in &mut clients {
-        assert_eq!(client.answer("GET").await.status, 200);
-    }
-    assert_eq!(status(&gateway).await["connections"]["reset_unsent"], 0);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_takes_its_answer_too_slowly_is_closed() {
-    let upstream = Upstream::start();
-    large(&upstream, 6 * MIB);
-    let gateway = gateway(
-        &upstream,
-        "server.write_timeout = \"2s\"\nserver.min_send_rate = \"4MiB\"",
-    );
-    assert_eq!(gateway.get("/a").await.body.len(), 6 * MIB);
-    let mut slow = stuck(&gateway, "/a").await;
-    let taken = AtomicUsize::new(0);
-    // It takes some again and again, so that it is never stuck for as long as
-    // write_timeout; but far less than the minimum.
-    let drip = async {
-        loop {
-            let some = slow.some(16 * 1024).await.len();
-            if some == 0 {
-                return;
-            }
-            taken.fetch_add(some, SeqCst);
-            tokio::time::sleep(Duration::from_millis(40)).await;
-        }
-    };
-    within("the slow client is closed", drip).await;
-    assert!(taken.load(SeqCst) < 6 * MIB);
-    assert_eq!(status(&gateway).await["connections"]["reset_slow"], 1);
-    assert_eq!(
-        gateway.get("/a").await.body.len(),
-        6 * MIB,
-        "the honest one"
-    );
-}
-
-/// Its requests were all in the buffer when the first was answered; the clock
-/// moved while the first answer was written.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pipelined_request_is_judged_by_the_time_of_its_turn() {
-    let upstream = Upstream::start();
-    let setup = Setup::before(&upstream).config(respect::ALL).manual();
-    let gateway = setup.start();
-    upstream.always(Reply::with(
-        200,
-        "cache-control: public, max-age=60\r\n",
-        "small",
-    ));
-    assert_eq!(gateway.get("/small").await.status, 200);
-    large(&upstream, 6 * MIB);
-    assert_eq!(gateway.get("/large").await.status, 200);
-    upstream.always(Reply::with(
-        200,
-        "cache-control: public, max-age=60\r\n",
-        "new",
-    ));
-    let mut client = Client::connect_narrow(gateway.public).await;
-    client.send_request("GET", "/large", &[]).await;
-    client.send_request("GET", "/small", &[]).await;
-    until_status(&gateway, "it is stuck", |status| {
-        status["unsent"]["bytes"].as_u64() > Some(0)
-    })
-    .await;
-    gateway.advance(120_000);
-    assert_eq!(client.answer("GET").await.body.len(), 6 * MIB);
-    let answer = client.answer("GET").await;
-    assert_eq!(answer.text(), "new", "{:?}", answer.fields);
-    assert_eq!(upstream.count(), 3);
 }

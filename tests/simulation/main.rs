@@ -37,7 +37,7 @@ use play::{history, play};
 use tally::Tally;
 
 /// The number of plays, unless the environment sets another.
-const SEEDS: u64 = 2_000;
+const SEEDS: u64 = 500;
 /// How much of a history is printed.
 const LINES: usize = 400;
 /// Requests that a perfect cache would not have made, of a hundred: measured,

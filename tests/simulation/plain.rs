@@ -459,7 +459,7 @@ fn plain_routes_answer_with_current_versions() {
     let one = crate::number("ORDGATE_SIM_SEED");
     let (from, to) = match one {
         Some(seed) => (seed, seed + 1),
-        None => (0, crate::number("ORDGATE_SIM_SEEDS").unwrap_or(400)),
+        None => (0, crate::number("ORDGATE_SIM_SEEDS").unwrap_or(100)),
     };
     let mut answers = 0;
     for seed in from..to {

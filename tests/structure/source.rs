@@ -66,10 +66,11 @@ pub(super) fn product() -> Vec<Source> {
 /// A file's text up to its tests, without comments. Strings stay: attributes
 /// name functions in them.
 fn code(text: &str) -> String {
-    let text = match text.find("#[cfg(test)]\nmod tests {") {
-        Some(end) => &text[..end],
-        None => text,
-    };
+    let tests = ["mod tests {", "pub(crate) mod tests {"];
+    let ends = tests
+        .iter()
+        .filter_map(|tests| text.find(&format!("#[cfg(test)]\n{tests}")));
+    let text = &text[..ends.min().unwrap_or(text.len())];
     let lines = text.lines().map(|line| match line.find("//") {
         // An address in a string is no comment.
         Some(at) if !line[..at].ends_with(':') => &line[..at],

@@ -116,18 +116,6 @@ impl ExportedSpan {
             .map_or_else(|| value.to_string(), str::to_owned)
     }
 
-    /// The spans that it links to.
-    pub(crate) fn links(&self) -> Vec<String> {
-        let links = self.0["links"].as_array().unwrap().iter();
-        links
-            .map(|link| link["spanId"].as_str().unwrap().to_owned())
-            .collect()
-    }
-
-    pub(crate) fn has_failed(&self) -> bool {
-        self.0["status"]["code"] == 2
-    }
-
     /// When it began and ended, in nanoseconds.
     pub(crate) fn times(&self) -> [u64; 2] {
         ["startTimeUnixNano", "endTimeUnixNano"].map(|name| self.text(name).parse().unwrap())

@@ -8,7 +8,6 @@ pub(crate) mod client;
 pub(crate) mod collector;
 pub(crate) mod frames;
 pub(crate) mod gateway;
-pub(crate) mod http2;
 pub(crate) mod https;
 pub(crate) mod polite;
 pub(crate) mod process;

@@ -63,25 +63,6 @@ impl Process {
         Self::spawn(command, variables)
     }
 
-    /// Starts the binary after a script, in a mount namespace of its own.
-    pub(crate) fn start_mounted(
-        script: &str,
-        arguments: &[&str],
-        variables: &[(&str, &str)],
-    ) -> Self {
-        let mut command = Command::new("unshare");
-        command
-            .args(["-rm", "sh", "-c", &format!("{script}; exec \"$0\" \"$@\"")])
-            .arg(BINARY)
-            .args(arguments);
-        command.stdin(Stdio::null()).stderr(Stdio::piped());
-        let variables = variables.iter();
-        let variables: Vec<_> = variables
-            .map(|(name, value)| (*name, OsStr::new(*value)))
-            .collect();
-        Self::spawn(command, &variables)
-    }
-
     /// Starts the binary as a supervisor does that hands over one socket or two,
     /// with their names, if they have any. Of two, the second takes the place of
     /// standard error, which comes with standard output then.

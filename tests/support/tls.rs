@@ -21,15 +21,6 @@ pub(crate) fn vouching(change: impl Fn(&mut CertificateParams)) -> (String, TlsA
     (issuer.pem(), acceptor(&certificate, &key))
 }
 
-/// The same, where the server offers these protocols by ALPN.
-pub(crate) fn offering(protocols: &[&str]) -> (String, TlsAcceptor) {
-    let (issuer, certificate, key) = certified(|_| {});
-    let mut config = config(&certificate, &key);
-    let names = protocols.iter().map(|name| name.as_bytes().to_vec());
-    config.alpn_protocols = names.collect();
-    (issuer.pem(), TlsAcceptor::from(Arc::new(config)))
-}
-
 /// A server that demands a client certificate of this authority.
 pub(crate) fn demanding(version: &'static SupportedProtocolVersion) -> (String, TlsAcceptor) {
     let (issuer, certificate, key) = certified(|_| {});

@@ -81,6 +81,8 @@ struct Shared {
     open: AtomicUsize,
     most_open: AtomicUsize,
     clock: Clock,
+    /// Tells connections to close.
+    closing: watch::Sender<()>,
     /// Its thread waits while this says so, and with it all that it serves.
     frozen: Freezer,
 }
@@ -141,6 +143,7 @@ impl Upstream {
             open: AtomicUsize::new(0),
             most_open: AtomicUsize::new(usize::MAX),
             clock,
+            closing: watch::Sender::new(()),
             frozen: Freezer::default(),
         });
         let (stop, stopped) = oneshot::channel();
@@ -229,6 +232,11 @@ impl Upstream {
     /// accepted.
     pub(crate) fn take_connections(&self, most: usize) {
         self.shared.most_open.store(most, SeqCst);
+    }
+
+    /// Closes all connections that are open.
+    pub(crate) fn close_connections(&self) {
+        self.shared.closing.send_replace(());
     }
 
     /// Stops it as SIGSTOP does: its kernel still accepts connections and bytes.

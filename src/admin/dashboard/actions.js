@@ -108,7 +108,7 @@ async function purge () {
   const query = by === 'all' ? 'all' : `${by}=${encodeURIComponent(what)}`
   await change(`purge?${query}`, (answer) => {
     const matched = answer.matched === undefined ? '' : `, ${plain(answer.matched)} entries matched`
-    const missing = answer.replicas?.not_reached?.length ? `; not reached: ${plain(answer.replicas.not_reached)}` : ''
+    const missing = answer.replicas?.missing ? `; ${answer.replicas.missing} of the replicas have not purged yet` : ''
     return `Purged ${named} (purge ${plain(answer.number)}${matched})${missing}.`
   })
 }

@@ -22,8 +22,8 @@ const CHARTS = [
   ['upstream', 'Budget of the keys', count, [['budget_left', 'left in this minute', 5], ['budget', 'limit', 4]], { whole: true }],
   ['upstream', 'Queue', count, [['queue', 'waiting', 1], ['in_flight', 'in flight', 0]], { whole: true }],
   ['upstream', 'Tip', count, [['tip_height', 'height', 3]], { exact: true, whole: true }],
-  ['system', 'Memory and disk', mebibytes, [
-    ['rss_mib', 'process', 2], ['cache_mib', 'stored answers', 0], ['disk_mib', 'disk', 5]
+  ['system', 'Memory', mebibytes, [
+    ['rss_mib', 'process', 2], ['cache_mib', 'stored answers', 0]
   ]],
   ['system', 'Processor', percent, [['cpu', 'of one core', 1]], { least: 0.05 }],
   ['system', 'Connections', count, [['connections', 'open', 0]], { whole: true }]

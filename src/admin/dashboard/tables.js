@@ -148,6 +148,7 @@ const TABLES = [
     name('Key', (row) => row.name),
     name('State', (row) => row.state, { tone: (row) => (row.state === 'ready' ? 'good' : 'bad') }),
     number('Left in this minute', count, (row) => row.budget_left),
+    number('Kept for probes', count, (row) => row.kept_for_probes),
     number('Limit', count, (row) => row.budget),
     number('Unusable for', duration, (row) => row.unusable_seconds),
     name('At hosts', (row) => list(row.hosts).map((at) => `${at.host}: ${at.state}`), { isText: true })
@@ -246,13 +247,7 @@ const TABLES = [
     number('Days left', plainNumber, (row) => row.days, { tone: (row) => (row.days < 14 ? 'bad' : 'good') }),
     name('File', (row) => row.chain ?? 'made by ordgate', { isText: true }),
     name('Changed files are not used', (row) => row.refused, { isText: true, tone: (row) => (row.refused ? 'bad' : '') })
-  ], certificates, 'None'],
-  ['system', 'Replicas', [
-    name('Replica', (row) => row.name),
-    name('Reached', (row) => row.reached, { tone: (row) => (row.reached ? 'good' : 'bad') }),
-    number('Applied', count, (row) => row.applied),
-    number('Silent for', millis, (row) => row.silent_ms)
-  ], (status) => status.shared && list(status.shared.journal?.replicas), 'This replica knows of no other']
+  ], certificates, 'None']
 ]
 
 /** A number without separators. */
@@ -285,9 +280,14 @@ const TILES = [
   ['Unsent', (status) => bytes(status.unsent?.bytes)],
   ['Disk', (status) => {
     const answers = status.state_directory?.answers
-    return answers ? `${count(answers.entries)} in ${bytes(answers.bytes)}` : plain(status.state_directory?.status ?? 'not used')
+    if (!answers) return 'not used'
+    return answers.fault ? 'not used after an error' : `${bytes(answers.bytes)} of ${bytes(answers.max_bytes)}`
   }],
-  ['Engine', (status) => (status.shared ? plain(status.shared.engine?.status ?? 'none') : 'not used')],
+  ['Replicas', (status) => {
+    if (!status.shared) return 'not used'
+    const engine = status.shared.engine
+    return `${count(status.shared.replicas)}, ${engine ? (engine.is_up ? 'engine answers' : 'engine away') : 'no engine'}`
+  }],
   ['Purges', (status) => count(status.chain?.purges)],
   ['Remembered errors', (status) => count(status.remembered_errors)],
   ['Reloads', (status) => `${count(status.reload?.done)} done, ${count(status.reload?.refused)} refused`]
@@ -312,7 +312,6 @@ export function makeTables () {
 export function updateTables (status) {
   for (const [value, read] of tiles) setText(value, read(status))
   for (const [table, rows] of tables) table.fill(rows(status) || undefined)
-  const { version, state, uptime_seconds: uptime, config, listen, shared } = status
-  const replica = shared?.name ? `, replica ${shared.name}` : ''
-  setText(document.getElementById('about'), `${version}, ${state}, up ${duration(uptime)}, ${plain(listen)}, ${config}${replica}`)
+  const { version, state, uptime_seconds: uptime, config, listen } = status
+  setText(document.getElementById('about'), `${version}, ${state}, up ${duration(uptime)}, ${plain(listen)}, ${config}`)
 }

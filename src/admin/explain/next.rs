@@ -52,21 +52,6 @@ impl Next {
         }
     }
 
-    /// The same where other replicas have all that would be fetched: the engine is asked
-    /// before the upstream.
-    pub(super) fn shared_instead(self) -> Self {
-        match self.does {
-            "fetch" => Self::new(
-                "hit from the shared tier",
-                format!(
-                    "{}. Another replica has it, and it can be used here",
-                    self.why
-                ),
-            ),
-            _ => self,
-        }
-    }
-
     pub(super) fn value(&self) -> Value {
         json!({
             "does": self.does,

@@ -44,25 +44,3 @@ pub(super) fn errors(gateway: &Gateway) -> Value {
 fn explain_url(target: &str) -> String {
     format!("/explain?url={}", utf8_percent_encode(target, QUERY_VALUE))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::admin::query::public_target;
-    use crate::validate::decode;
-
-    #[test]
-    fn the_url_explains_the_target() {
-        for (target, url) in [
-            ("/a/b", "/explain?url=/a/b"),
-            ("/a?x=1&y=2", "/explain?url=/a%3Fx%3D1%26y%3D2"),
-            ("/a%20b?q=%26+c", "/explain?url=/a%2520b%3Fq%3D%2526%2Bc"),
-        ] {
-            assert_eq!(explain_url(target), url);
-            let value = url.trim_start_matches("/explain?url=");
-            let decoded = decode(value, false).unwrap();
-            assert_eq!(decoded, target);
-            assert_eq!(public_target(&decoded).unwrap(), target);
-        }
-    }
-}

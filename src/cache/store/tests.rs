@@ -89,7 +89,6 @@ fn an_answer_requested_before_a_removal_is_not_stored_after_it() {
         let targets = crate::cache::targeted::TargetList::none();
         let heuristic = crate::cache::freshness::Heuristic::default();
         Arc::new(Variant {
-            is_personal: false,
             status: StatusCode::OK,
             body: Bytes::new(),
             encodings: Encodings::default(),
@@ -97,7 +96,6 @@ fn an_answer_requested_before_a_removal_is_not_stored_after_it() {
             nominated,
             reuse: reuse::StoredFacts::of(StatusCode::OK, &fields, &targets, heuristic, now, now),
             received: now,
-            is_dated_here: false,
             fields,
         })
     };

@@ -138,34 +138,31 @@ fn staleness_counts_from_the_loss_of_the_tip() {
     assert_eq!(freshness(&chain, &recent, 45, 61), "stale 6", "by time");
 }
 
+/// An answer with the tag of `tip` names the block at `height`.
+fn see(chain: &Chain, height: u32, tip: u32) {
+    let mut hash = [0; 32];
+    hash[28..].copy_from_slice(&height.to_be_bytes());
+    let tag = tag(tip);
+    let observation = Observation {
+        blocks: &[Block { height, hash }],
+        empty_block: None,
+        etag: Some(tag.as_bytes()),
+    };
+    let start = chain.request_start(0).unwrap();
+    chain.apply_answer(0, start, at(1), observation, at(1));
+}
+
 #[test]
 fn a_link_makes_recent_responses_fresh_and_deep_ones_final() {
     let chain = chain();
     probe(&chain, 100, 0);
-    let see = |height: u32, tip: u32| {
-        let mut hash = [0; 32];
-        hash[28..].copy_from_slice(&height.to_be_bytes());
-        let tag = tag(tip);
-        let observation = Observation {
-            blocks: &[Block { height, hash }],
-            empty_block: None,
-            etag: Some(tag.as_bytes()),
-        };
-        chain.apply_answer(
-            0,
-            chain.request_start(0).unwrap(),
-            at(1),
-            observation,
-            at(1),
-        )
-    };
-    see(99, 100);
+    see(&chain, 99, 100);
     let recent = ChainStamp::new(Class::Recent, 0, Some((96, 98)), 1);
     let live = ChainStamp::new(Class::Live, 0, None, 1);
     probe(&chain, 100, 1);
     probe(&chain, 101, 2);
     assert_eq!(freshness(&chain, &recent, 0, 3), "stale 1");
-    see(99, 101);
+    see(&chain, 99, 101);
     assert_eq!(freshness(&chain, &recent, 0, 3), "fresh 4");
     assert_eq!(
         recent.epoch(),
@@ -179,8 +176,21 @@ fn a_link_makes_recent_responses_fresh_and_deep_ones_final() {
     );
     probe(&chain, 101, 4);
     probe(&chain, 104, 4);
-    see(99, 104);
+    see(&chain, 99, 104);
     assert_eq!(freshness(&chain, &recent, 0, 4), "final");
+}
+
+#[test]
+fn a_height_that_no_status_has_confirmed_makes_nothing_final() {
+    let chain = chain();
+    probe(&chain, 100, 0);
+    see(&chain, 99, 100);
+    let recent = ChainStamp::new(Class::Recent, 0, Some((96, 98)), 1);
+    probe(&chain, 100, 1);
+    // Far above: an answer alone does not say that the tip is there.
+    see(&chain, 150, 150);
+    see(&chain, 99, 150);
+    assert!(freshness(&chain, &recent, 0, 3).starts_with("fresh"));
 }
 
 #[test]

@@ -96,21 +96,6 @@ impl Ledger {
         })
     }
 
-    /// Whether a request that began at `start` may have been answered before what was
-    /// learned since: its status says something else than the present epoch.
-    pub(crate) fn is_overtaken(
-        &self,
-        start: RequestStart,
-        height: u32,
-        tag: Option<&[u8]>,
-    ) -> bool {
-        let says_the_same = match tag.map(bare) {
-            Some(tag) => self.tags.current() == Some(tag),
-            None => self.tip.is_some_and(|tip| tip.height == height),
-        };
-        start.epoch < self.epoch() && !says_the_same
-    }
-
     /// What a status changes; `None` where it has to be requested again.
     fn status_change(
         &mut self,

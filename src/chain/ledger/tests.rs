@@ -3,7 +3,6 @@
 mod epochs;
 mod fork_search;
 mod links;
-mod marks;
 mod reorgs;
 
 use super::reorgs::{CONFLICT_PERIOD, MOST_CONFLICTS};

@@ -1,7 +1,5 @@
 //! The declared keys, the reader and the printer agree.
 
-use toml::Value;
-
 use super::problems;
 use crate::config::Config;
 use crate::config::file::File;
@@ -104,33 +102,6 @@ fn every_declared_key_is_documented_and_has_a_default_or_an_example() {
     });
 }
 
-/// Checks that a printed table has declared keys alone.
-fn is_declared(values: &toml::Table, declared: &DeclaredTable, path: &str) {
-    for (name, value) in values {
-        let key = declared.key(name);
-        let key = key.unwrap_or_else(|| panic!("{path}.{name} is printed and not declared"));
-        let path = format!("{path}.{name}");
-        let each: Vec<&Value> = match (key.inner, value) {
-            (Inner::Table(_) | Inner::Optional(_), value) => vec![value],
-            (Inner::Named(_), Value::Table(tables)) => {
-                tables.iter().map(|(_, value)| value).collect()
-            }
-            (Inner::List(_), Value::Array(tables)) => tables.iter().collect(),
-            _ => continue,
-        };
-        let (Inner::Table(table)
-        | Inner::Optional(table)
-        | Inner::Named(table)
-        | Inner::List(table)) = key.inner
-        else {
-            continue;
-        };
-        for value in each {
-            is_declared(value.as_table().unwrap(), table(), &path);
-        }
-    }
-}
-
 const RICH: &str = r#"
     [[listener]]
     name = "edge"
@@ -164,32 +135,6 @@ const RICH: &str = r#"
     query."k.d" = { type = "enum", values = ["a", "b"], default = "b" }
     cache = { mode = "override", times = { "2xx" = "10s", 404 = "1s", empty = "500ms" } }
 "#;
-
-#[test]
-fn only_declared_keys_are_printed_and_all_with_a_default() {
-    let none = ProviderKeys::default();
-    let read = |text: &str| Config::parse("p", text).unwrap();
-    for text in ["", RICH] {
-        let values = read(text).values(&none).unwrap();
-        is_declared(&values, File::table(), "");
-    }
-    let values = read("").values(&none).unwrap();
-    each_key(File::table(), "", &mut |path, key| {
-        let is_listed = path.starts_with("route.") || path.starts_with("listener.");
-        let is_fixed = !is_listed && !path.contains(".name.");
-        if is_fixed && let Some(default) = &key.default {
-            let printed = path
-                .split('.')
-                .try_fold(&Value::Table(values.clone()), |table, key| table.get(key))
-                .map(ToString::to_string);
-            let is_same = printed.as_ref().is_some_and(|printed| {
-                // Sizes may be printed as numbers, and durations in another unit.
-                printed == default || key.schema["pattern"].is_string()
-            });
-            assert!(is_same, "{path}: {printed:?}, {default}");
-        }
-    });
-}
 
 #[test]
 fn what_is_printed_with_documentation_means_the_same() {

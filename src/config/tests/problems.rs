@@ -125,34 +125,6 @@ fn base_urls_are_http_without_user_query_and_fragment() {
 
 #[test]
 fn keys_that_are_not_set_fit_those_that_are() {
-    let few = Config::parse("p", "upstream.max_in_flight = 2\n").unwrap();
-    assert_eq!(few.upstreams[0].admission.min_in_flight.get(), 2);
-    for (text, expected) in [
-        ("max_buffered = \"1KiB\"", [1 << 10, 1 << 10, 1 << 10]),
-        (
-            "max_buffered_per_client = \"1KiB\"",
-            [1 << 10, 1 << 10, 16 << 20],
-        ),
-        (
-            "max_buffered_per_client = \"1GiB\"",
-            [64 << 10, 1 << 30, 1 << 30],
-        ),
-        ("buffer = \"16MiB\"", [16 << 20; 3]),
-        (
-            "buffer = \"4MiB\"\nupstream.request_body.max_buffered = \"8MiB\"",
-            [4 << 20, 4 << 20, 8 << 20],
-        ),
-        ("grace = \"1s\"", [64 << 10, 2 << 20, 16 << 20]),
-    ] {
-        let config = Config::parse("p", &format!("upstream.request_body.{text}\n"));
-        let limits = config.unwrap().upstreams[0].request_body.clone();
-        let bounds = [
-            limits.buffer,
-            limits.max_buffered_per_client,
-            limits.max_buffered,
-        ];
-        assert_eq!(bounds, expected, "{text}");
-    }
     let long = Config::parse("p", "cache.error_ttl = \"5m\"\n").unwrap();
     assert_eq!(long.failure_backoff.max_error_ttl, Duration::from_secs(300));
     let long = Config::parse("p", "[upstream.breaker]\npause = \"5m\"\n").unwrap();

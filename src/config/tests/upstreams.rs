@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use super::{asked, printed, read, warnings};
+use super::{asked, keys, printed, read};
 use crate::cache::policy::Mode;
 use crate::config::{Config, ReplicaOverrides, base_url};
+use crate::upstream::ProviderKeys;
 
 #[test]
 fn base_urls_may_be_one_or_a_list() {
@@ -37,13 +38,18 @@ fn a_budget_may_be_unlimited() {
             ["\"unlimited\"", "9"],
         ),
     ] {
-        let warnings = warnings(text);
+        let warnings = read(text).warnings(&keys());
         assert_eq!(warnings.len(), usize::from(minute == "7"), "{warnings:?}");
-        let once = printed(&read(text));
+        let once = read(text).print(&keys()).unwrap();
         let lines = format!("requests_per_minute = {minute}\nrequests_per_second = {second}\n");
         assert!(once.contains(&lines), "{lines} in {once}");
-        assert_eq!(printed(&read(&once)), once);
+        assert_eq!(read(&once).print(&keys()).unwrap(), once);
     }
+    // Without an API key there is none.
+    let keyless = read("upstream.requests_per_minute = 7\n");
+    assert!(printed(&keyless).contains("requests_per_minute = \"unlimited\"\n"));
+    let found = keyless.warnings(&ProviderKeys::default());
+    assert!(found[0].contains("no API key"), "{found:?}");
 }
 
 #[test]
@@ -121,13 +127,6 @@ fn routes_and_tips_find_their_upstream() {
 }
 
 #[test]
-fn an_upstream_that_no_route_uses_is_warned_of() {
-    let unused = warnings("[upstreams.a]\nurl = \"http://127.0.0.1:1\"\n");
-    let message = "no route uses the upstream \"a\"";
-    assert!(unused[0].contains(message), "{unused:?}");
-}
-
-#[test]
 fn a_named_upstream_inherits_what_it_does_not_set() {
     let text = r#"
         [upstream]
@@ -154,13 +153,7 @@ fn a_named_upstream_inherits_what_it_does_not_set() {
     assert_eq!(config.upstreams.len(), 2, "nothing asks the default one");
     assert_eq!(runes.endpoints.urls[0], "http://127.0.0.1:1/");
     assert_eq!(runes.timeouts.whole, Duration::from_secs(7));
-    assert_eq!(
-        (
-            runes.admission.max_in_flight.get(),
-            runes.admission.min_in_flight.get()
-        ),
-        (3, 3)
-    );
+    assert_eq!(runes.admission.max_in_flight.get(), 3);
     assert_eq!(runes.breaker.failures.get(), 3);
     assert_eq!(runes.breaker.pause, Duration::from_secs(3));
     assert!(!runes.keys.has_own_file);
@@ -201,95 +194,4 @@ fn a_named_upstream_inherits_what_it_does_not_set() {
         "runes"
     );
     assert_eq!(config.upstreams[1].endpoints.urls, [url(9)]);
-}
-
-/// A key of `[upstream]`, two values of it that differ from the default one.
-const UPSTREAM_KEYS: [(&str, &str, &str); 38] = [
-    ("url", "\"http://a.example/\"", "\"http://b.example/\""),
-    ("max_lag", "3", "4"),
-    ("return_after", "\"31s\"", "\"32s\""),
-    ("api_key_header", "\"x-a\"", "\"x-b\""),
-    ("api_keys_file", "\"a\"", "\"b\""),
-    ("allow_plain_http", "true", "false"),
-    ("ca_file", "\"a.pem\"", "\"b.pem\""),
-    ("http2", "true", "false"),
-    ("send_api_key", "false", "true"),
-    ("requests_per_minute", "300", "\"unlimited\""),
-    ("requests_per_second", "7", "8"),
-    ("max_in_flight", "9", "10"),
-    ("min_in_flight", "2", "3"),
-    ("queue_timeout", "\"3s\"", "\"4s\""),
-    ("max_queue", "7", "8"),
-    ("connect_timeout", "\"3s\"", "\"4s\""),
-    ("first_byte_timeout", "\"3s\"", "\"4s\""),
-    ("timeout", "\"3s\"", "\"4s\""),
-    ("idle_timeout", "\"3s\"", "\"4s\""),
-    ("max_body_bytes", "2048", "4096"),
-    ("request_body.buffer", "\"2KiB\"", "\"3KiB\""),
-    ("request_body.max_buffered", "\"8MiB\"", "\"9MiB\""),
-    (
-        "request_body.max_buffered_per_client",
-        "\"1MiB\"",
-        "\"3MiB\"",
-    ),
-    ("request_body.min_rate", "\"2KiB\"", "\"3KiB\""),
-    ("request_body.grace", "\"3s\"", "\"4s\""),
-    ("request_body.timeout", "\"3s\"", "\"4s\""),
-    ("request_body.max_bytes", "\"2KiB\"", "\"3KiB\""),
-    ("response_body.min_rate", "\"2KiB\"", "\"3KiB\""),
-    ("response_body.grace", "\"3s\"", "\"4s\""),
-    ("retry.limit", "2", "3"),
-    ("retry.share", "30", "40"),
-    ("hedge.enabled", "true", "false"),
-    ("hedge.percentile", "80", "90"),
-    ("breaker.enabled", "false", "true"),
-    ("breaker.failures", "3", "4"),
-    ("breaker.share", "30", "40"),
-    ("breaker.window", "\"3s\"", "\"4s\""),
-    ("breaker.pause", "\"3s\"", "\"4s\""),
-];
-
-#[test]
-fn a_named_upstream_inherits_each_key_and_may_set_it() {
-    let of = |text: &str, key: &str| {
-        let config = read(text);
-        ["default", "runes"].map(|name| {
-            let mut named = config.upstreams.iter();
-            let settings = named.find(|settings| &*settings.name == name).unwrap();
-            let printed = toml::Value::try_from(settings).unwrap();
-            key.split('.')
-                .try_fold(&printed, |table, key| table.get(key))
-                .map(ToString::to_string)
-        })
-    };
-    let last = ("breaker.max_pause", "\"61s\"", "\"62s\"");
-    for (key, one, other) in UPSTREAM_KEYS.into_iter().chain([last]) {
-        let unset = of("[upstreams.runes]\n", key);
-        assert_eq!(unset[0], unset[1], "{key}");
-        let (one, other) = (one.to_owned(), other.to_owned());
-        let inherits = of(
-            &format!("[upstream]\n{key} = {one}\n[upstreams.runes]\n"),
-            key,
-        );
-        assert_eq!(inherits, [Some(one.clone()), Some(one.clone())], "{key}");
-        assert_ne!(
-            inherits, unset,
-            "{key}: the test's value is the default one"
-        );
-        let both = format!("[upstream]\n{key} = {one}\n[upstreams.runes]\n{key} = {other}\n");
-        assert_eq!(of(&both, key), [Some(one), Some(other.clone())], "{key}");
-        let named = of(&format!("[upstreams.runes]\n{key} = {other}\n"), key);
-        assert_eq!(named, [unset[0].clone(), Some(other)], "{key}");
-    }
-    // No key is missing in the table.
-    let text: String = UPSTREAM_KEYS
-        .iter()
-        .map(|(key, value, _)| format!("upstream.{key} = {value}\n"))
-        .collect();
-    let config = read(&text);
-    let printed = toml::Table::try_from(&config.upstreams[0]).unwrap();
-    let keys = printed
-        .values()
-        .map(|value| value.as_table().map_or(1, toml::Table::len));
-    assert_eq!(keys.sum::<usize>(), UPSTREAM_KEYS.len() + 1, "{printed}");
 }

@@ -1,46 +1,15 @@
-//! The tables within `[upstream]`: bodies, retries, hedges and the breaker.
+//! The tables within `[upstream]`: bodies, retries and the breaker.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use crate::config::cache::{fit_least_and_most, fit_part_and_whole};
+use crate::config::cache::fit_least_and_most;
 use crate::config::key::keys;
 use crate::config::kinds::{DAY, Flag, MILLI, count, integer, seconds, size, time};
 use crate::config::problem::{FileSpan, Path};
-use crate::upstream::client::{response_body, upload};
+use crate::upstream::Retry;
+use crate::upstream::client::response_body;
 use crate::upstream::endpoint::breaker;
-use crate::upstream::{Hedge, Retry};
-
-keys! {
-    /// The body of a request, on routes with headers = "all".
-    ///
-    /// A request takes a slot at the upstream when its body has arrived. A body up to
-    /// `buffer` is read whole first and sent with its length. A longer one takes the
-    /// slot when that much has arrived, and the rest is streamed. A body that breaks
-    /// off or is malformed, too slow or too large is the client's fault: the client
-    /// gets 400, 408 or 413, and nothing counts against the upstream.
-    pub(in crate::config) struct RequestBodyKeys {
-        /// How much of a body is buffered before the request takes a slot.
-        buffer: u64 = size(1024..=16 << 20) => 64 << 10;
-        /// The most memory for the buffered bodies of one client. A body beyond it gets
-        /// 503 with retry-after.
-        max_buffered_per_client: u64 = size(1024..=1 << 32) => 2 << 20;
-        /// The most memory for all buffered bodies. A body beyond it gets 503 with
-        /// retry-after.
-        max_buffered: u64 = size(1024..=1 << 40) => 16 << 20;
-        /// The bytes that a client must send per second.
-        ///
-        /// It may fall behind by `grace`. The time in which the upstream takes nothing
-        /// does not count.
-        min_rate: u64 = size(1..=1 << 30) => 1024;
-        /// How far a client may fall behind `min_rate`; also the longest silence.
-        grace: Duration = time(MILLI, DAY) => seconds(10);
-        /// The longest time from a body's first byte to its last.
-        timeout: Duration = time(MILLI, DAY) => seconds(600);
-        /// The longest body.
-        max_bytes: u64 = size(1024..=1 << 40) => 1 << 30;
-    }
-}
 
 keys! {
     /// The body of an answer, while ordgate waits for it.
@@ -80,21 +49,6 @@ keys! {
 }
 
 keys! {
-    /// When a slow request is sent a second time, which shortens the longest waits and
-    /// costs requests. The first answer counts.
-    ///
-    /// This needs half of the budget to be left, nothing to wait, and a free slot in the
-    /// client's share.
-    pub(in crate::config) struct HedgeKeys {
-        /// Whether slow requests are sent a second time.
-        enabled: bool = Flag => false;
-        /// A request is slow when it takes longer than this many percent of recent
-        /// answers took.
-        percentile: NonZeroU32 = integer(1..=99) => count(95);
-    }
-}
-
-keys! {
     /// A server that keeps failing (it cannot be reached, ends connections, takes too
     /// long, answers 5xx or something that is not an answer) is not asked for a while.
     ///
@@ -120,74 +74,6 @@ keys! {
     }
 }
 
-impl RequestBodyKeys {
-    /// Fits what is not set to what is, and reports what does not go together.
-    pub(super) fn fit(&mut self, path: &Path<'_>, at: &FileSpan) {
-        let whole = ("timeout", &mut self.timeout);
-        fit_part_and_whole(path, at, ("grace", &mut self.grace), whole);
-        let is_bounded = self.max_buffered.is_set();
-        let room = if is_bounded {
-            *self.max_buffered
-        } else {
-            u64::MAX
-        };
-        let is_set = self.max_buffered_per_client.is_set();
-        let per_client = &mut self.max_buffered_per_client.value;
-        if !is_set {
-            *per_client = (*per_client).min(room);
-        }
-        if !self.buffer.is_set() {
-            self.buffer.value = self.buffer.value.min(*per_client);
-        }
-        if !is_set {
-            *per_client = (*per_client).max(*self.buffer).min(room);
-        }
-        if !self.max_buffered.is_set() {
-            self.max_buffered.value = self.max_buffered.value.max(*per_client);
-        }
-        let all = [
-            &self.buffer,
-            &self.max_buffered_per_client,
-            &self.max_buffered,
-        ];
-        if all.iter().any(|key| key.is_wrong) {
-            return;
-        }
-        // The problem names the keys that are set.
-        let holds_buffer = match is_set {
-            true => (&self.max_buffered_per_client, "max_buffered_per_client"),
-            false => (&self.max_buffered, "max_buffered"),
-        };
-        for ((less, less_name), (more, more_name)) in [
-            ((&self.buffer, "buffer"), holds_buffer),
-            (
-                (&self.max_buffered_per_client, "max_buffered_per_client"),
-                (&self.max_buffered, "max_buffered"),
-            ),
-        ] {
-            if **less > **more {
-                let more = path.key(more_name);
-                path.key(less_name).problem(
-                    less.at_or(at),
-                    format!("is more than {}; allowed is at most as much", more.name()),
-                );
-            }
-        }
-    }
-
-    pub(super) fn limits(self) -> upload::RequestBodyLimits {
-        upload::RequestBodyLimits {
-            buffer: *self.buffer,
-            max_buffered: *self.max_buffered,
-            max_buffered_per_client: *self.max_buffered_per_client,
-            min_rate: *self.min_rate,
-            grace: *self.grace,
-            timeout: *self.timeout,
-            max_bytes: *self.max_bytes,
-        }
-    }
-}
-
 impl ResponseBodyKeys {
     pub(super) fn limits(self) -> response_body::ResponseBodyLimits {
         response_body::ResponseBodyLimits {
@@ -202,15 +88,6 @@ impl RetryKeys {
         Retry {
             limit: *self.limit,
             share: *self.share,
-        }
-    }
-}
-
-impl HedgeKeys {
-    pub(super) fn settings(self) -> Hedge {
-        Hedge {
-            enabled: *self.enabled,
-            percentile: *self.percentile,
         }
     }
 }

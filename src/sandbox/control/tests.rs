@@ -1,6 +1,6 @@
 //! What control requests answer.
 
-use super::{Api, MAX_PATH, answer, is_control};
+use super::{Api, answer};
 use crate::sandbox::{Sandbox, Settings};
 
 #[test]
@@ -116,44 +116,4 @@ fn answers_name_the_result_or_the_allowed_values() {
         assert_eq!(code.as_u16(), status, "{request}: {body}");
         assert!(body.to_string().contains(says), "{request}: {body}");
     }
-}
-
-#[test]
-fn what_faults_keep_of_requests_is_bounded() {
-    let sandbox = Sandbox::new(Settings::default());
-    for (length, status) in [(MAX_PATH, 200), (MAX_PATH + 1, 400), (60_000, 400)] {
-        let path = format!("/{}", "p".repeat(length - 1));
-        let target = format!("/sandbox/fault?kind=503&times=9&path={path}");
-        let (code, body) = answer(&sandbox, Api::Both, &http::Method::POST, &target);
-        assert_eq!(code.as_u16(), status, "{length}");
-        let body = body.to_string();
-        assert_eq!(body.contains("allowed are up to 512"), status == 400);
-        assert!(body.len() < 1_000, "{length}");
-    }
-    let faults = sandbox.faults();
-    let paths = faults.list(Api::Both).map(|(_, fault)| fault.path.as_ref());
-    let bytes: usize = paths.flatten().map(String::len).sum();
-    assert_eq!(bytes, MAX_PATH);
-}
-
-#[test]
-fn a_fault_with_a_chance_stays_unless_it_has_times() {
-    let sandbox = Sandbox::new(Settings::default());
-    for (query, times) in [
-        ("", "1"),
-        ("&chance=0.5", "null"),
-        ("&chance=1", "null"),
-        ("&chance=1&times=3", "3"),
-        ("&times=2", "2"),
-    ] {
-        let target = format!("/sandbox/fault?kind=503{query}");
-        let (_, body) = answer(&sandbox, Api::Both, &http::Method::POST, &target);
-        assert_eq!(body["times"].to_string(), times, "{query}");
-    }
-}
-
-#[test]
-fn control_paths_are_those_under_sandbox() {
-    assert!(is_control("/sandbox/counts") && is_control("/sandbox?x"));
-    assert!(!is_control("/sandboxes") && !is_control("/runes/v1/"));
 }

@@ -1,37 +1,7 @@
 //! Items: members, bytes, amounts and names of runes.
 
-use super::{KNOWN, Operation, Site, etched_name, events, push_decimal, push_item};
+use super::{Operation, Site, events, push_item};
 use crate::sandbox::chain::Chain;
-
-#[test]
-fn amounts_have_as_many_digits_as_the_divisibility() {
-    // "0.07" and "11000000000.00" were recorded for a rune of two digits, "1" for one of none.
-    for (raw, digits, text) in [
-        (7, 2, "0.07"),
-        (1, 0, "1"),
-        (1_100_000_000_000, 2, "11000000000.00"),
-        (0, 8, "0.00000000"),
-        (u128::MAX, 38, "3.40282366920938463463374607431768211455"),
-    ] {
-        let mut out = String::new();
-        push_decimal(&mut out, raw, digits);
-        assert_eq!(out, text);
-    }
-}
-
-#[test]
-fn names_have_13_to_18_letters() {
-    for chance in 0..200 {
-        let name = etched_name(chance);
-        let letters = name.chars().filter(char::is_ascii_uppercase).count();
-        assert!((13..=18).contains(&letters) && name.contains('•'), "{name}");
-    }
-    assert!(
-        KNOWN
-            .iter()
-            .all(|(name, digits)| name.chars().count() >= 13 && *digits <= 38)
-    );
-}
 
 /// The recorded members of each operation.
 #[test]

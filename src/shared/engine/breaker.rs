@@ -83,10 +83,6 @@ impl EngineBreaker {
             }
         }
     }
-
-    pub(super) const fn is_open(&self) -> bool {
-        self.open.is_some()
-    }
 }
 
 #[cfg(test)]
@@ -126,7 +122,7 @@ mod tests {
                 }
             }
             assert_eq!(opened, opens, "{lost:?}");
-            assert_eq!(breaker.is_open(), opens.is_some(), "{lost:?}");
+            assert_eq!(breaker.open.is_some(), opens.is_some(), "{lost:?}");
         }
     }
 

@@ -69,17 +69,3 @@ pub(super) fn encode(to: &mut Metrics<'_>) -> fmt::Result {
         None => Ok(()),
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_time_of_the_start_is_found() {
-        assert_eq!(
-            boot_time("cpu 1 2\nbtime 1700000000\n"),
-            Some(1_700_000_000.0)
-        );
-        assert_eq!(boot_time("cpu 1 2\n"), None);
-    }
-}

@@ -127,7 +127,7 @@ fn by_route(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
     });
     to.counter(
         "ordgate_upstream_requests_by_route",
-        "Requests sent to all upstreams, by route (none for probes of tips) and by reason: probe, miss, revalidation, look-ahead (prefetching), retry, hedge, key-check, live-check (whether live responses have changed), anchor-check (whether older responses are still valid after a new block), fork-search (how deep a reorg is)",
+        "Requests sent to all upstreams, by route (none for probes of tips) and by reason: probe, miss, revalidation, retry, key-check, live-check (whether live responses have changed), anchor-check (whether older responses are still valid after a new block), fork-search (how deep a reorg is)",
         cells.collect(),
     )
 }
@@ -238,11 +238,6 @@ fn endpoint_states(snapshots: &[(&str, &EndpointSnapshot)], to: &mut Metrics<'_>
         each(|endpoint| f64::from(endpoint.limit)),
     )?;
     to.gauge(
-        "ordgate_upstream_requests_given_up",
-        "Requests to an endpoint that ordgate no longer waits for and that may still reach it: they count in the budget until their connection has ended, or until the endpoint answers a later request",
-        each(|endpoint| endpoint.given_up as f64),
-    )?;
-    to.gauge(
         "ordgate_upstream_lag_blocks",
         "By how many blocks an endpoint is behind the best one of its upstream",
         each(|endpoint| f64::from(endpoint.lag)),
@@ -298,6 +293,11 @@ fn keys(snapshots: &[(&str, &KeySnapshot)], to: &mut Metrics<'_>) -> fmt::Result
         each(|key| key.per_minute.and(key.remaining).map(|left| left as f64)),
     )?;
     to.gauge(
+        "ordgate_upstream_budget_kept",
+        "The part of the requests left that is kept for probes of the tip, for each key by name",
+        each(|key| key.per_minute.map(|_| key.kept as f64)),
+    )?;
+    to.gauge(
         "ordgate_upstream_budget",
         "The most requests in a minute, for each key by name; absent where the budget is unlimited",
         each(|key| key.per_minute.map(|most| most as f64)),
@@ -321,7 +321,7 @@ fn keys(snapshots: &[(&str, &KeySnapshot)], to: &mut Metrics<'_>) -> fmt::Result
     });
     to.gauge(
         "ordgate_upstream_key_state",
-        "The state of a key, for each by name, at the host where it is worst: 1 for the current one, 0 for the others. ready; cooling (cooldown after 429); quota-spent (of a day or a month); quarantined (after 401, 403)",
+        "The state of a key, for each by name, at the host where it is worst: 1 for the current one, 0 for the others. ready; cooling (cooldown after 429); quarantined (after 401, 403)",
         states.collect(),
     )
 }

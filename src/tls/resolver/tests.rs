@@ -75,18 +75,3 @@ fn the_exact_name_comes_before_a_wildcard_and_that_before_the_first() {
         assert_eq!(at, Some(expected), "{name:?} {schemes:?}");
     }
 }
-
-#[test]
-fn the_first_name_may_have_two_certificates_too() {
-    let rsa = certificate(&["a.example", "b.example"], &PKCS_RSA_SHA256);
-    let ecdsa = certificate(&["a.example"], &PKCS_ECDSA_P256_SHA256);
-    let table = CertificateTable::new(vec![rsa.clone(), ecdsa.clone()]);
-    for (schemes, expected) in [(&[RSA, ECDSA], &ecdsa), (&[RSA, ED25519], &rsa)] {
-        let chosen = table.choose(None, schemes).unwrap();
-        assert!(Arc::ptr_eq(&chosen, &expected.key), "{schemes:?}");
-    }
-    let nameless = certificate(&[], &PKCS_RSA_SHA256);
-    let table = CertificateTable::new(vec![nameless.clone(), ecdsa]);
-    let chosen = table.choose(None, &[RSA, ECDSA]).unwrap();
-    assert!(Arc::ptr_eq(&chosen, &nameless.key));
-}

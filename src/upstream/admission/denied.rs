@@ -4,8 +4,6 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-use super::shared_budget::BudgetWait;
-
 /// Why a request is not admitted now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Denied {
@@ -13,22 +11,13 @@ pub(crate) enum Denied {
     NoSlot,
     /// No budget is left, or the key is not usable: for at least this time.
     SpentFor(Duration),
-    /// No budget is left until a request in flight has ended: it is the trial of the
-    /// only key, or too many requests of this upstream are unanswered.
+    /// Too many requests to this host are unanswered: no budget is left until one has
+    /// ended.
     SpentUntilRequestEnds,
     /// The breaker is open for this time.
     BreakerOpen(Duration),
     /// The upstream has refused every key, the last with this status.
     KeyRefused(StatusCode),
-}
-
-impl From<BudgetWait> for Denied {
-    fn from(wait: BudgetWait) -> Self {
-        match wait {
-            BudgetWait::For(time) => Self::SpentFor(time),
-            BudgetWait::UntilRequestEnds => Self::SpentUntilRequestEnds,
-        }
-    }
 }
 
 impl Denied {
@@ -39,6 +28,11 @@ impl Denied {
             Self::SpentUntilRequestEnds => Some(Duration::from_secs(1)),
             Self::NoSlot | Self::BreakerOpen(_) | Self::KeyRefused(_) => None,
         }
+    }
+
+    /// Whether the cause may end before this moment.
+    pub(crate) fn may_end_before(self, deadline: tokio::time::Instant) -> bool {
+        self.may_end_within(deadline.saturating_duration_since(tokio::time::Instant::now()))
     }
 
     /// Whether the cause may end within this time.

@@ -31,9 +31,6 @@ use crate::identify::Client;
 
 /// The half-life of a client's usage.
 pub(crate) const HALF_LIFE: Duration = Duration::from_secs(30);
-/// A client is light if it has used at most this share of what the heaviest client
-/// has used.
-const LIGHT: f64 = 0.75;
 /// How often clients with next to no usage are forgotten: those with less than a
 /// single request of this age.
 const FORGET: Duration = Duration::from_secs(60);
@@ -61,8 +58,6 @@ pub(crate) struct FairOrder {
     /// A request at this moment counts 1, a later one more, so that usage need not
     /// be lowered as time passes.
     base: Moment,
-    /// The usage of the heaviest client.
-    highest_usage: f64,
 }
 
 /// Identifies a waiting request.
@@ -151,7 +146,6 @@ impl FairOrder {
             slots_in_use: 0,
             competing: 0,
             base: Moment::default(),
-            highest_usage: 0.0,
         }
     }
 
@@ -212,7 +206,6 @@ impl FairOrder {
     pub(crate) fn goes_first(&self, request: RequestPriority, slots: u32) -> bool {
         match request.priority {
             Priority::Probe => self.probes.is_empty(),
-            Priority::LookAhead => self.waiting == 0 && self.may_take_slot(request.client, slots),
             Priority::Miss | Priority::Revalidation => {
                 self.probes.is_empty()
                     && self.may_take_slot(request.client, slots)
@@ -284,12 +277,6 @@ impl FairOrder {
         slots < MIN_SHARED_SLOTS || own < free && free > slots / 4
     }
 
-    /// Whether the first client in the order has its share of the slots.
-    pub(crate) fn is_first_over_its_share(&self, slots: u32) -> bool {
-        let first = self.order.values().next();
-        first.is_some_and(|client| !self.may_take_slot(*client, slots))
-    }
-
     pub(crate) fn take_slot(&mut self, client: Option<Client>) {
         self.slots_in_use += 1;
         self.update_client(client, |record, _order| record.slots += 1);
@@ -302,27 +289,16 @@ impl FairOrder {
         });
     }
 
-    /// Charges a request against the budget to a client.
-    pub(crate) fn charge(&mut self, client: Option<Client>, now: Moment) {
+    /// Charges requests against the budget to a client; with a negative number, gives them
+    /// back.
+    pub(crate) fn charge(&mut self, client: Option<Client>, requests: f64, now: Moment) {
         let (client, weight) = (self.tracked(client), self.weight(now));
-        let mut usage = 0.0;
         self.update_client(client, |record, order| {
-            record.usage += weight;
-            usage = record.usage;
+            record.usage = (record.usage + weight * requests).max(0.0);
             if let Some(rank) = record.rank {
                 record.enqueue(client, rank.sequence, order);
             }
         });
-        // Requests of ordgate's own take nothing from a client's share.
-        if client.is_some() {
-            self.highest_usage = self.highest_usage.max(usage);
-        }
-    }
-
-    /// Whether a client has used at most [`LIGHT`] of what the heaviest client has
-    /// used.
-    pub(crate) fn is_light(&self, client: Option<Client>) -> bool {
-        self.usage(self.tracked(client)) <= self.highest_usage * LIGHT
     }
 
     /// How many requests wait.
@@ -367,7 +343,6 @@ impl FairOrder {
         }
         let scale = weight(self.base, now);
         self.base = now;
-        self.highest_usage = 0.0;
         let least = 1.0 / weight(now, now + FORGET);
         self.order.clear();
         let mut forgotten = 0;
@@ -380,9 +355,6 @@ impl FairOrder {
         for (client, record) in &mut self.clients {
             if let Some(rank) = record.rank.take() {
                 record.enqueue(*client, rank.sequence, &mut self.order);
-            }
-            if client.is_some() {
-                self.highest_usage = self.highest_usage.max(record.usage);
             }
         }
         if forgotten > self.clients.len() {

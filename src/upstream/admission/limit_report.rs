@@ -1,12 +1,12 @@
 //! Parses the limits that an answer reports: how many requests a window has left, when
 //! it ends, and how long to wait. Pure.
 //!
-//! Providers use many fields and notations, which `limit_report::dialects` lists. A
-//! value that cannot be parsed is logged. In a refusal (429, 503) that does not say
-//! otherwise when to retry, it also counts as a pause of [`UNREADABLE_WAIT`]: the
-//! upstream has asked for a pause, and only its length is unknown. In any other answer
-//! it is ignored, so that a provider that sends `unlimited` or `-1` does not slow every
-//! request.
+//! These fields are read: `retry-after` (RFC 9110 §10.2.3); `ratelimit` and
+//! `ratelimit-policy` (draft-ietf-httpapi-ratelimit-headers); and
+//! `ratelimit-remaining` and `-reset`, also with the prefix `x-`, with an end in seconds
+//! or as Unix time. What reports the size of a limit only is not: a limit above the
+//! configured budget must not loosen it, and one below it shows in the requests left. A
+//! value that cannot be parsed is ignored.
 //!
 //! Invariant: no report makes ordgate wait longer than an hour, since a wrong clock of
 //! the upstream must not stop it for a month; nor, where it reports a wait, less than
@@ -15,27 +15,24 @@
 //! Deliberately absent: what follows from it (`upstream::admission::budget`, and
 //! `upstream::keys` for a key whose quota is exhausted).
 
-mod dialects;
 mod structured;
-mod times;
 
 use std::time::{Duration, SystemTime};
 
-use dialects::{BUCKET, ENDS, FieldMeaning, WAITS};
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
-use structured::{RATELIMIT, ServiceLimit};
-use times::{Clocks, MAX_WINDOW};
+use http::header::RETRY_AFTER;
+use http::{HeaderMap, StatusCode};
 
 pub(crate) const MAX_WAIT: Duration = Duration::from_secs(3600);
 pub(crate) const MIN_WAIT: Duration = Duration::from_secs(1);
-/// The wait after a refusal whose duration cannot be parsed. Most windows last a
-/// minute or less.
-pub(crate) const UNREADABLE_WAIT: Duration = Duration::from_secs(10);
+/// The longest plausible window, in seconds. A later end is invalid or in another unit.
+const MAX_WINDOW: u64 = 400 * 86_400;
+/// A number above this is Unix time, not seconds to go.
+const UNIX_TIME: u64 = 1_000_000_000;
 
 /// The window of a reported limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LimitWindow {
-    /// A window without a name.
+    /// A window of unknown or another length.
     Unnamed,
     Second,
     Minute,
@@ -44,25 +41,17 @@ pub(crate) enum LimitWindow {
     Month,
 }
 
-/// The named windows, as field names spell them, and their lengths in seconds.
-const NAMED: [(LimitWindow, &str, u64); 5] = [
-    (LimitWindow::Second, "second", 1),
-    (LimitWindow::Minute, "minute", 60),
-    (LimitWindow::Hour, "hour", 3600),
-    (LimitWindow::Day, "day", 86_400),
-    (LimitWindow::Month, "month", 31 * 86_400),
-];
-
 impl LimitWindow {
-    fn named(name: &str) -> Option<Self> {
-        let (window, ..) = NAMED.iter().find(|(_, named, _)| *named == name)?;
-        Some(*window)
-    }
-
-    /// The window of this length.
+    /// The window of this length in seconds.
     fn lasting(seconds: u64) -> Self {
-        let found = NAMED.iter().find(|(.., lasts)| *lasts == seconds);
-        found.map_or(Self::Unnamed, |(window, ..)| *window)
+        match seconds {
+            1 => Self::Second,
+            60 => Self::Minute,
+            3600 => Self::Hour,
+            86_400 => Self::Day,
+            2_678_400 => Self::Month,
+            _ => Self::Unnamed,
+        }
     }
 }
 
@@ -79,113 +68,63 @@ pub(crate) struct ReportedLimit {
     pub(crate) end_is_known: bool,
 }
 
-/// A field that reports limits and cannot be parsed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct UnreadableField {
-    pub(crate) field: HeaderName,
-    /// Its value, which may contain anything, even an API key.
-    pub(crate) value: HeaderValue,
-}
-
 /// All limits that an answer reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LimitReport {
     /// The limit of each reported window.
     pub(crate) limits: Vec<ReportedLimit>,
-    /// Set if a long-term quota is exhausted: the time without requests before one
-    /// request tries the key.
-    pub(crate) quota_spent: Option<Duration>,
     /// Whether the answer refuses or throttles the key (401, 403, 429).
     pub(crate) refuses_key: bool,
-    /// The fields that cannot be parsed.
-    pub(crate) unreadable: Vec<UnreadableField>,
 }
 
 impl LimitReport {
     /// How long a reported limit is exhausted.
     fn exhausted_for(&self) -> Duration {
         let empty = self.limits.iter().filter(|limit| limit.remaining == 0);
-        let spans = empty.map(|limit| limit.valid_for).chain(self.quota_spent);
-        spans.max().unwrap_or_default()
+        empty.map(|limit| limit.valid_for).max().unwrap_or_default()
     }
 
-    /// Adds a limit whose window ends in `end` seconds or, where that is unknown, in
-    /// `longest` seconds at the latest.
-    fn add(&mut self, window: LimitWindow, left: u64, end: Option<u64>, longest: u64) {
-        let ends = end.unwrap_or(longest);
-        let lasts = bounded(ends);
-        let long =
-            ends > MAX_WAIT.as_secs() || matches!(window, LimitWindow::Day | LimitWindow::Month);
-        if left == 0 && long {
-            self.quota_spent = self.quota_spent.max(Some(lasts));
-        }
+    /// Adds a limit of a window of this `length` that ends in `end` seconds. Where
+    /// neither is known, requests that are left bind nothing, and a spent window lasts
+    /// a second.
+    fn add(&mut self, remaining: u64, end: Option<u64>, length: Option<u64>) {
+        let end = end.filter(|end| *end <= MAX_WINDOW);
+        let length = length.filter(|length| *length <= MAX_WINDOW);
+        let ends = match end.or(length) {
+            Some(ends) => ends,
+            None if remaining == 0 => MIN_WAIT.as_secs(),
+            None => return,
+        };
+        let valid_for = bounded(ends);
+        let window = length.map_or(LimitWindow::Unnamed, LimitWindow::lasting);
         self.limits.push(ReportedLimit {
             window,
-            remaining: left,
-            valid_for: lasts,
+            remaining,
+            valid_for,
             end_is_known: end.is_some(),
         });
     }
 }
 
-/// Parses the fields of an answer. `wall` is the current time, for dates where the
-/// answer has no `date`.
+/// Parses the fields of an answer. `wall` is the present time, which ends in Unix time
+/// are compared with.
 pub(crate) fn read(status: StatusCode, fields: &HeaderMap, wall: SystemTime) -> LimitReport {
-    let found = ParsedFields::of(fields, wall);
-    let mut reported = LimitReport::default();
-    let unknown_wait = match found.unreadable.is_empty() || found.seconds_to_retry().is_some() {
-        true => MIN_WAIT,
-        false => UNREADABLE_WAIT,
+    let mut report = LimitReport {
+        refuses_key: matches!(status.as_u16(), 401 | 403 | 429),
+        ..LimitReport::default()
     };
-    for limit in found.unnamed() {
-        let other = || found.unnamed().find_map(DialectLimit::plausible_end);
-        match (limit.remaining, limit.plausible_end().or_else(other)) {
-            (Some(left), Some(end)) => reported.add(LimitWindow::Unnamed, left, Some(end), end),
-            // The kind of window is unknown, but it is exhausted.
-            (Some(0), None) => reported.add(LimitWindow::Unnamed, 0, None, unknown_wait.as_secs()),
-            (Some(_) | None, _) => {}
+    for (remaining, reset) in [
+        ("ratelimit-remaining", "ratelimit-reset"),
+        ("x-ratelimit-remaining", "x-ratelimit-reset"),
+    ] {
+        // Where lines differ, the strictest counts.
+        if let Some(remaining) = numbers(fields, remaining).min() {
+            let end = numbers(fields, reset).map(|end| until(end, wall)).max();
+            report.add(remaining, end, None);
         }
     }
-    for (window, _, longest) in NAMED {
-        let limits = || found.limits.iter().filter(|limit| limit.window == window);
-        let Some(left) = limits().filter_map(|limit| limit.remaining).min() else {
-            continue;
-        };
-        let own = limits().filter_map(DialectLimit::plausible_end).max();
-        // An unnamed end belongs to this window if the unnamed number equals this
-        // window's, or if there is none.
-        let shared = || {
-            let unnamed = found.unnamed().find_map(|limit| limit.remaining);
-            let same = unnamed.is_none_or(|unnamed| unnamed == left);
-            let end = found.unnamed().find_map(DialectLimit::plausible_end);
-            end.filter(|end| same && *end <= longest)
-        };
-        reported.add(window, left, own.or_else(shared), longest);
-    }
-    for item in &found.items {
-        let end = item.end.filter(|end| *end <= MAX_WINDOW);
-        let longest = item.longest.filter(|longest| *longest <= MAX_WINDOW);
-        match (item.remaining, end.or(longest)) {
-            (left, Some(longest)) => reported.add(item.window, left, end, longest),
-            (0, None) => reported.add(item.window, 0, None, unknown_wait.as_secs()),
-            (_, None) => {}
-        }
-    }
-    if status == StatusCode::TOO_MANY_REQUESTS
-        && found.wait.is_some_and(|wait| wait > MAX_WAIT.as_secs())
-    {
-        reported.quota_spent = Some(MAX_WAIT);
-    }
-    let refuses = [
-        StatusCode::TOO_MANY_REQUESTS,
-        StatusCode::SERVICE_UNAVAILABLE,
-    ];
-    if !found.unreadable.is_empty() && refuses.contains(&status) {
-        reported.add(LimitWindow::Unnamed, 0, None, unknown_wait.as_secs());
-    }
-    reported.refuses_key = matches!(status.as_u16(), 401 | 403 | 429);
-    reported.unreadable = found.unreadable;
-    reported
+    structured::read(fields, wall, &mut report);
+    report
 }
 
 /// Whether a refusal reports an exhausted window with a known end.
@@ -196,175 +135,63 @@ pub(crate) fn is_window_exhausted(fields: &HeaderMap, wall: SystemTime) -> bool 
         .any(|limit| limit.remaining == 0 && limit.end_is_known)
 }
 
-/// How long to wait after a 429: for `retry-after`, or else until the window ends; and
-/// as long as a reported limit is exhausted.
+/// How long to wait after a 429: for `retry-after`, or else until a window ends; and as
+/// long as a reported limit is exhausted.
 pub(crate) fn wait_after_429(fields: &HeaderMap, wall: SystemTime) -> Duration {
-    let found = ParsedFields::of(fields, wall);
-    bounded(found.seconds_to_retry().unwrap_or(0))
-        .max(read(StatusCode::TOO_MANY_REQUESTS, fields, wall).exhausted_for())
+    let report = read(StatusCode::TOO_MANY_REQUESTS, fields, wall);
+    let ends = report.limits.iter().filter(|limit| limit.end_is_known);
+    let wait = retry_after(fields, wall).or_else(|| ends.map(|limit| limit.valid_for).min());
+    wait.unwrap_or(MIN_WAIT).max(report.exhausted_for())
 }
 
-/// The wait of `retry-after` and similar fields, from a second to an hour; `None`
-/// without such a field.
+/// The wait of `retry-after`, from a second to an hour.
 pub(crate) fn retry_after(fields: &HeaderMap, wall: SystemTime) -> Option<Duration> {
-    let found = ParsedFields::of(fields, wall);
-    let wait = found.wait.map(bounded);
-    wait.or_else(|| found.has_wait.then_some(UNREADABLE_WAIT))
+    seconds_to_retry(fields, wall).map(bounded)
+}
+
+/// The seconds of `retry-after`, which are a number or a date; the most, where lines
+/// differ.
+fn seconds_to_retry(fields: &HeaderMap, wall: SystemTime) -> Option<u64> {
+    let seconds = |text: &str| {
+        let date = || httpdate::parse_http_date(text.trim()).ok();
+        number(text).or_else(|| Some(seconds_between(wall, date()?)))
+    };
+    let lines = fields.get_all(RETRY_AFTER).iter();
+    lines.filter_map(|line| seconds(line.to_str().ok()?)).max()
+}
+
+/// Whole seconds until an end, which is given in seconds or as Unix time.
+fn until(end: u64, wall: SystemTime) -> u64 {
+    if end <= UNIX_TIME {
+        return end;
+    }
+    let date = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(end));
+    date.map_or(u64::MAX, |date| seconds_between(wall, date))
+}
+
+/// Whole seconds until a date, rounded up; 0 if it has passed.
+fn seconds_between(wall: SystemTime, date: SystemTime) -> u64 {
+    let left = date.duration_since(wall).unwrap_or_default();
+    left.as_secs() + u64::from(left.subsec_nanos() > 0)
+}
+
+/// The numbers of a field: of all its lines, and members of lists, without parameters.
+fn numbers(fields: &HeaderMap, name: &'static str) -> impl Iterator<Item = u64> {
+    let lines = fields.get_all(name).iter();
+    let members = lines.flat_map(|line| line.to_str().unwrap_or("").split(','));
+    members.filter_map(|member| number(member.split(';').next().unwrap_or("")))
+}
+
+/// A decimal integer, saturating.
+fn number(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then(|| text.parse().unwrap_or(u64::MAX))
 }
 
 fn bounded(seconds: u64) -> Duration {
     Duration::from_secs(seconds).clamp(MIN_WAIT, MAX_WAIT)
 }
 
-/// A window as reported by the fields of one dialect.
-#[derive(Debug)]
-struct DialectLimit {
-    dialect: usize,
-    window: LimitWindow,
-    /// The lowest number, where lines differ.
-    remaining: Option<u64>,
-    /// The latest end, for each field of the dialect that gives it.
-    ends: [Option<u64>; ENDS],
-}
-
-impl DialectLimit {
-    /// The seconds until its end, by the best field that gives it.
-    fn end(&self) -> Option<u64> {
-        self.ends.iter().find_map(|end| *end)
-    }
-
-    /// The same, unless no window is that long.
-    fn plausible_end(&self) -> Option<u64> {
-        self.end().filter(|end| *end <= MAX_WINDOW)
-    }
-}
-
-/// The values of the single fields.
-#[derive(Debug, Default)]
-struct ParsedFields {
-    /// In the order of the dialects.
-    limits: Vec<DialectLimit>,
-    items: Vec<ServiceLimit>,
-    /// The seconds to wait; the longest, where fields differ.
-    wait: Option<u64>,
-    /// Whether a field reports a wait, parsable or not.
-    has_wait: bool,
-    unreadable: Vec<UnreadableField>,
-}
-
-impl ParsedFields {
-    fn of(fields: &HeaderMap, wall: SystemTime) -> Self {
-        let clocks = Clocks::of(fields, wall);
-        let mut found = Self::default();
-        for (name, value) in fields {
-            if let Some((dialect, window, part)) = dialects::find(name.as_str()) {
-                let is_read = found.add(clocks, (dialect, window, part), name, value);
-                found.record(is_read, name, value);
-            }
-        }
-        found.limits.sort_by_key(|limit| limit.dialect);
-        let (items, unreadable) = structured::read(fields, clocks);
-        found.items = items;
-        for value in unreadable {
-            found.record(false, &RATELIMIT, value);
-        }
-        for (name, is_in_millis) in WAITS {
-            for value in fields.get_all(name) {
-                let text = value.to_str().unwrap_or("");
-                let wait = match is_in_millis {
-                    true => times::seconds_of_millis(text),
-                    false => clocks.seconds_until(text),
-                };
-                found.wait = found.wait.max(wait);
-                found.has_wait = true;
-                found.record(wait.is_some(), &HeaderName::from_static(name), value);
-            }
-        }
-        found
-    }
-
-    /// Adds a field line; returns whether all of it was parsed.
-    fn add(
-        &mut self,
-        clocks: Clocks,
-        (dialect, window, part): (usize, LimitWindow, FieldMeaning),
-        name: &HeaderName,
-        value: &HeaderValue,
-    ) -> bool {
-        let is_it = |limit: &DialectLimit| limit.dialect == dialect && limit.window == window;
-        let at = self.limits.iter().position(is_it).unwrap_or_else(|| {
-            self.limits.push(DialectLimit {
-                dialect,
-                window,
-                remaining: None,
-                ends: [None; ENDS],
-            });
-            self.limits.len() - 1
-        });
-        let limit = &mut self.limits[at];
-        let text = value.to_str().unwrap_or("");
-        let mut is_read = true;
-        match part {
-            FieldMeaning::Remaining => {
-                for part in text.split(',') {
-                    let left = match name.as_str() {
-                        BUCKET => left_in_bucket(part),
-                        // Docker Hub appends a window: `76;w=21600`.
-                        _ => times::count(part.split(';').next().unwrap_or("")),
-                    };
-                    is_read &= left.is_some();
-                    limit.remaining = limit.remaining.into_iter().chain(left).min();
-                }
-            }
-            FieldMeaning::End(rank) => {
-                // An HTTP date contains a comma.
-                let parts = match clocks.seconds_until(text) {
-                    Some(end) => vec![Some(end)],
-                    None => text
-                        .split(',')
-                        .map(|part| clocks.seconds_until(part))
-                        .collect(),
-                };
-                for end in parts {
-                    is_read &= end.is_some_and(|end| end <= MAX_WINDOW);
-                    limit.ends[rank] = limit.ends[rank].max(end);
-                }
-            }
-        }
-        is_read
-    }
-
-    fn record(&mut self, is_read: bool, field: &HeaderName, value: &HeaderValue) {
-        if !is_read {
-            self.unreadable.push(UnreadableField {
-                field: field.clone(),
-                value: value.clone(),
-            });
-        }
-    }
-
-    /// The seconds to wait, or until a window ends, where either is given.
-    fn seconds_to_retry(&self) -> Option<u64> {
-        let listed = || self.items.iter().filter_map(|item| item.end).min();
-        let unnamed = || self.unnamed().find_map(DialectLimit::end);
-        self.wait.or_else(unnamed).or_else(listed)
-    }
-
-    /// The limits of unnamed windows.
-    fn unnamed(&self) -> impl Iterator<Item = &DialectLimit> {
-        let limits = self.limits.iter();
-        limits.filter(|limit| limit.window == LimitWindow::Unnamed)
-    }
-}
-
-/// The requests left by `used/limit`.
-fn left_in_bucket(text: &str) -> Option<u64> {
-    let (used, limit) = text.split_once('/')?;
-    Some(times::count(limit)?.saturating_sub(times::count(used)?))
-}
-
 #[cfg(test)]
 pub(crate) mod tests;
-
-#[cfg(test)]
-mod dialect_tests;

@@ -96,7 +96,7 @@ impl AdmissionQueue {
     }
 
     /// Admits a request: calls `attempt` whenever the request is first, until it
-    /// succeeds or `max_wait` is over. Look-ahead requests do not wait. `attempt`
+    /// succeeds or `max_wait` is over. `attempt`
     /// receives a slot accounted to the client; a probe needs none.
     ///
     /// # Errors
@@ -109,7 +109,6 @@ impl AdmissionQueue {
     ) -> Result<T, Denied> {
         let came = self.clock.now();
         let deadline = Instant::now() + max_wait;
-        let may_wait = request.priority != Priority::LookAhead;
         let (request, slot) = {
             let mut state = self.state();
             let request = RequestPriority {
@@ -126,13 +125,11 @@ impl AdmissionQueue {
                     self.record_wait(request.priority, came);
                     return Ok(admitted);
                 }
-                Err(error) if !may_wait || !error.may_end_within(max_wait) => {
+                Err(error) if !error.may_end_within(max_wait) => {
                     return Err(error.denied);
                 }
                 Err(_) => {}
             }
-        } else if !may_wait {
-            return Err(Denied::NoSlot);
         }
         let position = self.enter(request)?;
         let admitted = self.wait_for_admission(&position, deadline, attempt).await;
@@ -194,29 +191,6 @@ impl AdmissionQueue {
         self.take_slot(&mut state, RequestPriority { client, ..request })
     }
 
-    /// A slot that is accounted to no client, for a probe that needs one.
-    pub(crate) fn probe_slot(self: &Arc<Self>) -> ClientSlot {
-        self.state().order.take_slot(None);
-        ClientSlot {
-            queue: self.clone(),
-            client: None,
-            is_used: false,
-        }
-    }
-
-    /// A slot for an optional request; `None` where requests wait, or the client has
-    /// its share.
-    pub(crate) fn spare_slot(self: &Arc<Self>, client: Option<Client>) -> Option<ClientSlot> {
-        let mut state = self.state();
-        let request = RequestPriority {
-            client: state.order.tracked(client),
-            ..RequestPriority::own(Priority::LookAhead)
-        };
-        let goes_first = state.order.goes_first(request, self.shared_slots());
-        let slot = goes_first.then(|| self.take_slot(&mut state, request));
-        slot.flatten()
-    }
-
     fn take_slot(
         self: &Arc<Self>,
         state: &mut QueueState,
@@ -251,19 +225,14 @@ impl AdmissionQueue {
         self.slots.load(Ordering::Relaxed).min(per_second)
     }
 
-    /// Charges a request against the budget to a client.
-    pub(crate) fn charge(&self, client: Option<Client>) {
+    /// Charges requests against the budget to a client; with a negative number, gives them
+    /// back.
+    pub(crate) fn charge(&self, client: Option<Client>, requests: f64) {
         let now = self.clock.now();
         let mut state = self.state();
-        state.order.charge(client, now);
+        state.order.charge(client, requests, now);
         // Another client may be first now.
         state.wake(self.shared_slots());
-    }
-
-    /// Whether a client has used little of the budget recently, so that the reserve
-    /// for light clients is available to it.
-    pub(crate) fn is_light(&self, client: Client) -> bool {
-        self.state().order.is_light(Some(client))
     }
 
     /// Whether a client may have one more request in flight.
@@ -271,14 +240,6 @@ impl AdmissionQueue {
         self.state()
             .order
             .may_take_slot(client, self.shared_slots())
-    }
-
-    /// Whether the first request waits only because its client has its share of the
-    /// slots.
-    pub(crate) fn is_first_over_its_share(&self) -> bool {
-        self.state()
-            .order
-            .is_first_over_its_share(self.shared_slots())
     }
 
     /// How many clients have used the budget recently, or compete for it.

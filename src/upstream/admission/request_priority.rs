@@ -14,13 +14,11 @@ pub enum Priority {
     Miss,
     /// Revalidation of a stored response that can be served meanwhile.
     Revalidation,
-    /// A speculative request. It never waits, and leaves half of the budget.
-    LookAhead,
 }
 
 impl Priority {
     /// All priorities, the most urgent first.
-    pub const ALL: [Self; 4] = [Self::Probe, Self::Miss, Self::Revalidation, Self::LookAhead];
+    pub const ALL: [Self; 3] = [Self::Probe, Self::Miss, Self::Revalidation];
 
     /// Its index in [`ALL`](Self::ALL).
     pub const fn index(self) -> usize {
@@ -33,7 +31,6 @@ impl Priority {
             Self::Probe => "probe",
             Self::Miss => "miss",
             Self::Revalidation => "revalidation",
-            Self::LookAhead => "look-ahead",
         }
     }
 }

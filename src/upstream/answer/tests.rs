@@ -71,7 +71,7 @@ fn which_heads_are_failures() {
         (503, "content-type: text/html", Some(failed(503, None))),
         (503, "retry-after: 30", Some(failed(503, Some(30)))),
         (503, "retry-after: 86400", Some(failed(503, Some(3600)))),
-        (503, "retry-after: soon", Some(failed(503, Some(10)))),
+        (503, "retry-after: soon", Some(failed(503, None))),
         (503, "ratelimit-reset: 30", Some(failed(503, None))),
     ];
     for (status, text, expected) in rows {

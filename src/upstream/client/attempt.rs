@@ -2,56 +2,68 @@
 //! judged.
 
 use http::header::{ACCEPT, ACCEPT_ENCODING, IF_RANGE, RANGE, USER_AGENT, VIA};
-use http::{HeaderMap, HeaderValue, Method, StatusCode, response};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, response};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tokio::time::{Instant, timeout_at};
 
-use super::cause::{self, is_settled};
+use super::cause;
 use super::traced::{trace_attempt, trace_result};
 use super::{RequestBody, no_body, response_body};
 use crate::clock::Moment;
-use crate::trace::span::SpanKind;
+use crate::trace::Span;
 use crate::trace::steps::{StepTimer, UpstreamStep};
-use crate::trace::{self, Span};
 use crate::upstream::admission::limit_report;
+use crate::upstream::admit::{Admission, Sending};
 use crate::upstream::answer::{self, Answer, is_no_such_route};
-use crate::upstream::connection::{Connection, SendPath};
+use crate::upstream::charge::Charge;
+use crate::upstream::client::pool::SendError;
 use crate::upstream::counters::SendReason;
 use crate::upstream::endpoint::{Endpoint, EndpointPermit, MadeFor};
+use crate::upstream::exchange::exchange;
 use crate::upstream::failure::{Cause, Failure, TimedOut};
-use crate::upstream::keys::{BudgetPermit, Late};
 use crate::upstream::{RequestPriority, Upstream};
 
 /// A canonical request that is sent.
 #[derive(Clone, Copy)]
-pub(super) struct Request<'a> {
-    pub(super) target: &'a str,
-    pub(super) reason: SendReason,
-    pub(super) priority: RequestPriority,
+pub(in crate::upstream) struct Request<'a> {
+    pub(in crate::upstream) target: &'a str,
+    pub(in crate::upstream) reason: SendReason,
+    pub(in crate::upstream) priority: RequestPriority,
     /// How often it was sent before.
-    pub(super) resends: u32,
+    pub(in crate::upstream) resends: u32,
     /// The span of the attempt, if it is made for a client.
-    pub(super) span: Option<&'a Span>,
+    pub(in crate::upstream) span: Option<&'a Span>,
 }
 
-pub(super) struct Failed {
-    pub(super) failure: Failure,
-    /// Its connection, if that has failed.
-    pub(super) lost: Option<Connection>,
+/// Why an attempt has no answer.
+#[derive(Debug)]
+pub(in crate::upstream) enum Unanswered {
+    /// No byte was written, and the charge is cancelled: the request is admitted again.
+    NotWritten,
+    Failed(Failure),
+}
+
+impl From<Failure> for Unanswered {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
 }
 
 /// The budget permit of a request whose target was refused, and the status.
-pub(super) type RefusedTarget = Option<(BudgetPermit, StatusCode)>;
+pub(in crate::upstream) type RefusedTarget = Option<(Charge, StatusCode)>;
 
 impl Upstream {
     /// Makes one attempt, and reports its outcome to the endpoint.
     pub(super) async fn attempt(
         &self,
         request: Request<'_>,
-        (mut permit, budget): (EndpointPermit, BudgetPermit),
+        Admission {
+            mut permit,
+            sending,
+        }: Admission,
         deadline: Instant,
-    ) -> Result<Answer, Failed> {
+    ) -> Result<Answer, Unanswered> {
         let mut refused = None;
         let endpoint = permit.endpoint().clone();
         let sent_as = (&Method::GET, request.reason, request.resends);
@@ -60,57 +72,60 @@ impl Upstream {
             span: Some(&span),
             ..request
         };
-        let sent = self.send(traced, &mut permit, budget, &mut refused);
+        let sent = self.send(traced, &mut permit, sending, &mut refused);
         let sent = timeout_at(deadline, sent).await;
-        let answer = sent.unwrap_or(Err(Failure::TimedOut(TimedOut::Whole)));
-        let answer = answer.map_err(|failure| permit.weigh(failure, self.has_one_endpoint()));
-        trace_result(&mut span, answer.as_ref().map(|answer| answer.status));
+        let answer = sent.unwrap_or(Err(Failure::TimedOut(TimedOut::Whole).into()));
+        let failure = match &answer {
+            Ok(answer) => {
+                trace_result(&mut span, Ok(answer.status));
+                None
+            }
+            Err(Unanswered::Failed(failure)) => {
+                trace_result(&mut span, Err(failure));
+                Some(failure)
+            }
+            Err(Unanswered::NotWritten) => {
+                drop(permit.end_without_outcome());
+                return answer;
+            }
+        };
         drop(span);
-        if answer.as_ref().err() == Some(&Failure::Retired) && endpoint.retire() {
+        if failure == Some(&Failure::Retired) && endpoint.retire() {
             tracing::error!(
                 endpoint = endpoint.name(),
                 "the upstream answers 410 Gone: it has been retired, and another is needed; final answers in the cache are still served"
             );
         }
-        permit.overdue(answer.as_ref().err());
-        let lost = permit.lost();
-        drop(permit.end(answer.as_ref().err()));
+        drop(permit.end(failure));
         let Some((budget, status)) = refused else {
-            return answer.map_err(|failure| Failed { failure, lost });
+            return answer;
         };
         // The slot is free by now.
         let resolved = self.resolve_refusal(request, &endpoint, budget, status);
         let resolved = timeout_at(deadline, resolved).await;
-        Err(Failed {
-            failure: resolved.unwrap_or(Failure::TargetRefused(status)),
-            lost,
-        })
+        Err(resolved.unwrap_or(Failure::TargetRefused(status)).into())
     }
 
     /// Sends a request and reads its answer. If the status refuses the target or
     /// the key, and it is not known which, `refused` gets the budget permit.
-    pub(super) async fn send(
+    pub(in crate::upstream) async fn send(
         &self,
         request: Request<'_>,
         permit: &mut EndpointPermit,
-        mut budget: BudgetPermit,
+        sending: Sending,
         refused: &mut RefusedTarget,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<Answer, Unanswered> {
         let began = self.clock.now();
         let target = request.target;
         // Ends with the answer.
-        let mut step = StepTimer::begin(UpstreamStep::Budget, &self.clock);
-        let sent = self.send_head(request, permit, &mut budget, &mut step);
-        let (head, body) = sent.await?;
+        let _step = StepTimer::begin(UpstreamStep::Upstream, &self.clock);
+        let sent = self.send_head(request, permit, sending);
+        let (head, body, budget) = sent.await?;
         let wall = self.clock.system_time();
         let checked = answer::check_head(head.status, &head.headers, wall);
         let reported = limit_report::read(head.status, &head.headers, wall);
-        self.log_unreadable(permit.endpoint(), &reported);
         budget.apply_report(&reported);
         match &checked {
-            // A spent quota has its own suspension.
-            Ok(()) | Err(Failure::Throttled { .. } | Failure::KeyRefused(_))
-                if reported.quota_spent.is_some() => {}
             // This is no status path: the answer means nothing for the key.
             Ok(()) if request.reason == SendReason::KeyCheck && head.status != StatusCode::OK => {}
             Ok(()) => budget.mark_accepted(),
@@ -123,17 +138,18 @@ impl Upstream {
             }
             Err(Failure::KeyRefused(status)) => {
                 *refused = Some((budget, *status));
-                return Err(Failure::KeyRefused(*status));
+                return Err(Failure::KeyRefused(*status).into());
             }
             Err(_) => {}
         }
         // The upstream has counted the request by now: its time in the budget begins.
         drop(budget);
         if checked == Err(Failure::NotJson) {
-            return Err(cause::not_json(permit, head.status, body).await);
+            return Err(cause::not_json(permit, head.status, body).await.into());
         }
         checked?;
-        self.read_answer(target, permit, &head, body, began).await
+        let answer = self.read_answer(target, permit, &head, body, began).await?;
+        Ok(answer)
     }
 
     /// Sends a request and waits for the head of its response.
@@ -141,39 +157,40 @@ impl Upstream {
         &self,
         sent: Request<'_>,
         permit: &mut EndpointPermit,
-        budget: &mut BudgetPermit,
-        step: &mut StepTimer,
-    ) -> Result<(response::Parts, Incoming), Failure> {
+        sending: Sending,
+    ) -> Result<(response::Parts, Incoming, Charge), Unanswered> {
         let target = sent.target;
-        let mut request = self.request(target, permit.endpoint(), budget)?;
+        let mut request = self.request(target, permit.endpoint())?;
         if let Some(span) = sent.span {
             span.propagate(request.headers_mut());
         }
-        let path = SendPath::of(&mut request, self.settings.connections.http2);
-        let writing = trace::begin("budget", SpanKind::Internal);
-        budget.ready(self.settings.admission.queue_timeout).await?;
-        drop(writing);
-        step.change(UpstreamStep::Upstream);
-        permit.send(path.clone(), self.count_sent(sent));
-        // Several clients may wait for the answer: none of them ends the request.
-        budget.detach_client();
-        budget.mark_sent(path, permit.endpoint().given_up());
-        let sent = self.pools.request(request);
-        let head = budget
-            .in_time(self.settings.timeouts.first_byte, sent)
-            .await;
-        match &head {
-            Ok(Ok(_)) => budget.mark_answered(),
-            Ok(Err(error)) if is_settled(error, permit.has_ended()) => budget.mark_resolved(),
-            Ok(Err(_)) | Err(_) => {}
-        }
-        let response = match head {
-            Ok(Ok(response)) => response,
-            Ok(Err(error)) => return Err(self.failure(permit, target, &error)),
-            Err(Late) => return Err(Failure::TimedOut(TimedOut::FirstByte)),
+        let (response, charge) = self.exchange(sent, request, permit, sending).await?;
+        let (head, body) = response.into_parts();
+        Ok((head, body, charge))
+    }
+
+    /// Sends a request with the key of its charge, and waits for the head of its response.
+    pub(super) async fn exchange(
+        &self,
+        sent: Request<'_>,
+        mut request: http::Request<RequestBody>,
+        permit: &mut EndpointPermit,
+        sending: Sending,
+    ) -> Result<(Response<Incoming>, Charge), Unanswered> {
+        let failed = |permit: &mut _, error| self.failure(permit, sent.target, &error).into();
+        permit.send(self.count_sent(sent));
+        let (connection, charge) = sending.map_err(|error| failed(permit, error))?;
+        self.add_key(&charge, request.headers_mut());
+        let patience = self.settings.timeouts.first_byte;
+        let exchanged = exchange(connection, request, charge, permit.slot(), patience);
+        let (response, charge) = match exchanged.await {
+            Some(Ok(answered)) => answered,
+            Some(Err(SendError::NotWritten)) => return Err(Unanswered::NotWritten),
+            Some(Err(SendError::Failed(error))) => return Err(failed(permit, error)),
+            None => return Err(Failure::TimedOut(TimedOut::FirstByte).into()),
         };
         permit.begin_response(response.status());
-        Ok(response.into_parts())
+        Ok((response, charge))
     }
 
     /// Reads the body of a response whose head is that of an answer.
@@ -185,19 +202,15 @@ impl Upstream {
         body: Incoming,
         began: Moment,
     ) -> Result<Answer, Failure> {
-        let mut broken: Option<(Cause, bool)> = None;
+        let mut broken: Option<Cause> = None;
         let body = body.map_err(|error| {
             broken = Some(self.broken_body(target, &error));
             error
         });
-        let body = response_body::Framed::new(body, head.version);
         let (most, limits) = (self.settings.max_body_bytes, &self.settings.response_body);
         let read = response_body::read(body, most, limits).await;
-        if let Some((cause, is_connection_lost)) = broken {
+        if let Some(cause) = broken {
             permit.failed_by(cause);
-            if is_connection_lost {
-                permit.lose_connection();
-            }
         }
         let body = read?;
         let took = self.clock.now().since(began);
@@ -228,7 +241,6 @@ impl Upstream {
         &self,
         target: &str,
         endpoint: &Endpoint,
-        budget: &BudgetPermit,
     ) -> Result<http::Request<RequestBody>, Failure> {
         let mut request = http::Request::new(no_body());
         *request.uri_mut() = endpoint.uri(target)?;
@@ -243,12 +255,11 @@ impl Upstream {
         if let Some(via) = self.via.get() {
             fields.insert(VIA, via.clone());
         }
-        self.add_key(budget, fields);
         Ok(request)
     }
 
-    /// Adds the API key of a permit, if it has one.
-    pub(super) fn add_key(&self, budget: &BudgetPermit, fields: &mut HeaderMap) {
+    /// Adds the API key of a charge, if it has one.
+    fn add_key(&self, budget: &Charge, fields: &mut HeaderMap) {
         if let Some(key) = budget.header() {
             fields.insert(self.settings.keys.header.clone(), key.clone());
             // The response is searched for the key: it must not be compressed, nor

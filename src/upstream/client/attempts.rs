@@ -3,16 +3,12 @@
 //! GET is safe to repeat (RFC 9110 §9.2.2), but that is useful only if the cause may
 //! have gone: a connection that ended, a server that is being restarted. A server
 //! that is slow, or has failed with this request, is not sent it again; another
-//! endpoint is. A request that the server reports as not processed is sent again
-//! whatever its method, a bounded number of times (RFC 9113 §8.7).
+//! endpoint is.
 //!
 //! Deliberately absent: the share of retries among all requests (`retry_budget`),
 //! and pauses (`retry`).
 
 use crate::upstream::{Failure, TimedOut, Unreachable};
-
-/// How often a request that the server has not processed is sent again.
-const MOST_UNPROCESSED: u32 = 5;
 
 /// The attempts of one request so far. Endpoints are given by their indexes.
 #[derive(Clone, Debug, Default)]
@@ -23,8 +19,6 @@ pub(crate) struct Attempts {
     next: Option<usize>,
     /// How often it was repeated after a failure.
     repeats: u32,
-    /// How often it was sent again because the server had not processed it.
-    resends: u32,
     /// How many keys the present endpoint has refused.
     refused_keys: usize,
     /// Whether it is sent to no other endpoint.
@@ -40,9 +34,6 @@ pub(crate) enum NextAttempt {
     OtherEndpoint(usize),
     /// At the selected endpoint, after a pause; the number counts earlier repeats.
     Repeat(u32),
-    /// At the same endpoint, which has not processed it; the number counts earlier
-    /// resends.
-    Resend(u32),
 }
 
 /// What an attempt after a failure could be useful with.
@@ -73,12 +64,6 @@ impl Attempts {
         self.next
     }
 
-    /// Whether it counts as a failure if the server does not process the next
-    /// attempt.
-    pub(crate) fn is_last_resend(&self) -> bool {
-        self.resends >= MOST_UNPROCESSED
-    }
-
     /// Takes in a failure at an endpoint, and decides on the next attempt. `other`
     /// returns an endpoint that is not among those tried; `keys` is the number of
     /// keys, `limit` that of repeats.
@@ -90,11 +75,6 @@ impl Attempts {
         keys: usize,
         limit: u32,
     ) -> Option<NextAttempt> {
-        if *failure == Failure::NotProcessed && !self.is_last_resend() {
-            self.next = Some(at);
-            self.resends += 1;
-            return Some(NextAttempt::Resend(self.resends - 1));
-        }
         let retryable = failure.retryable();
         if retryable == Retryable::OtherKey && self.refused_keys + 1 < keys {
             self.refused_keys += 1;
@@ -132,11 +112,7 @@ impl Failure {
         match self {
             Self::KeyRefused(_) | Self::Throttled { .. } => Retryable::OtherKey,
             Self::Terminated
-            | Self::NotProcessed
             | Self::Incomplete
-            | Self::Excess {
-                retry_after: None, ..
-            }
             | Self::Unreachable(
                 Unreachable::Refused
                 | Unreachable::Name
@@ -148,7 +124,6 @@ impl Failure {
                 retry_after: None,
             } if matches!(status.as_u16(), 502..=504) => Retryable::Anywhere,
             Self::ServerError { .. }
-            | Self::Excess { .. }
             | Self::Unreachable(
                 Unreachable::Tls
                 | Unreachable::Alert
@@ -207,23 +182,13 @@ mod tests {
         let no_such_route = Failure::NoSuchRoute {
             endpoint: "http://a".into(),
         };
-        let excess = |status, retry_after: Option<u64>| Failure::Excess {
-            status,
-            retry_after: retry_after.map(Duration::from_secs),
-        };
-        let unavailable = Some(StatusCode::SERVICE_UNAVAILABLE);
         let not_found = Failure::UnexpectedStatus(StatusCode::MISDIRECTED_REQUEST);
         let here = Some(NextAttempt::Repeat(0));
-        let resend = Some(NextAttempt::Resend(0));
         let there = Some(NextAttempt::OtherEndpoint(1));
         // With one endpoint and one key; with two endpoints; with two keys.
         let rows = [
             (Failure::Terminated, [here, there, here]),
             (Failure::Incomplete, [here, there, here]),
-            (excess(None, None), [here, there, here]),
-            (excess(unavailable, None), [here, there, here]),
-            (excess(unavailable, Some(9)), [None, there, None]),
-            (Failure::NotProcessed, [resend; 3]),
             (refused, [here, there, here]),
             (server_error(502, None), [here, there, here]),
             (server_error(503, None), [here, there, here]),
@@ -275,14 +240,5 @@ mod tests {
         let key = NextAttempt::OtherKey;
         let expected = [key, key, NextAttempt::OtherEndpoint(1), key, key];
         assert_eq!(made.collect::<Vec<_>>(), expected);
-        let mut attempts = Attempts::only(1);
-        for before in 0..MOST_UNPROCESSED {
-            let next = attempts.fail(&Failure::NotProcessed, 1, other, 3, 2);
-            assert_eq!(next, Some(NextAttempt::Resend(before)));
-            assert_eq!(attempts.next_endpoint(), Some(1));
-        }
-        assert!(attempts.is_last_resend());
-        let next = attempts.fail(&Failure::NotProcessed, 1, other, 3, 2);
-        assert_eq!(next, None, "it is sent to this endpoint alone");
     }
 }

@@ -10,17 +10,16 @@ mod tls;
 use std::error::Error as StdError;
 use std::time::Duration;
 
-pub(super) use classify::is_settled;
-use classify::{CONNECTION_SILENT, classify, http2, is_of_stream, links};
+use classify::{classify, links};
 use http::StatusCode;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use hyper_util::client::legacy::Error;
 use tls::CLIENT_CERTIFICATE;
 use tokio::time::timeout;
 
 use crate::client_tokens::shown_path;
 use crate::upstream::Upstream;
+use crate::upstream::client::pool::ConnectionError;
 use crate::upstream::endpoint::EndpointPermit;
 use crate::upstream::failure::{Cause, Failure};
 
@@ -31,38 +30,27 @@ const MOST_CHARACTERS: usize = 256;
 const WITHHELD: &str = "withheld: it has the target or an API key in it";
 
 impl Upstream {
-    /// The failure of a request, given the HTTP client's error. The permit records the
-    /// cause, and whether its connection has failed.
+    /// The failure of a request, given the error of its connection. The permit records the
+    /// cause.
     pub(crate) fn failure(
         &self,
         permit: &mut EndpointPermit,
         target: &str,
-        error: &Error,
+        error: &ConnectionError,
     ) -> Failure {
-        let connection = permit.connection();
-        let is_given_up = connection.is_some_and(|connection| connection.is_given_up());
-        let (failure, kind) = match classify(error) {
-            (Failure::Terminated, _) if is_given_up => (Failure::Terminated, CONNECTION_SILENT),
-            (Failure::NotProcessed, kind) if permit.is_last_resend() => (Failure::Terminated, kind),
-            found => found,
-        };
+        let (failure, kind) = classify(error);
         let texts = self.texts(target, error);
         tracing::debug!(target_path = &*shown_path(target), error = %texts.join(": "), name = failure.name(), kind, "the upstream failed");
         permit.failed_by(Cause { kind, texts });
-        if !error.is_connect() && !is_of_stream(error) {
-            permit.lose_connection();
-        }
         failure
     }
 
-    /// Why a response body was truncated, and whether its connection has failed.
-    pub(crate) fn broken_body(&self, target: &str, error: &hyper::Error) -> (Cause, bool) {
-        let kind = match http2(error) {
-            Some((_, kind)) => kind,
-            None => "body_incomplete",
-        };
-        let texts = self.texts(target, error);
-        (Cause { kind, texts }, !is_of_stream(error))
+    /// Why a response body was truncated.
+    pub(crate) fn broken_body(&self, target: &str, error: &hyper::Error) -> Cause {
+        Cause {
+            kind: "body_incomplete",
+            texts: self.texts(target, error),
+        }
     }
 
     /// The texts of an error and of its causes, without secrets.
@@ -118,12 +106,10 @@ fn texts(error: &(dyn StdError + 'static), is_secret: impl Fn(&str) -> bool) -> 
             false => character,
         };
         let text = link.to_string();
-        // The debug data of a GOAWAY frame may be anything.
-        let text = text.split(" (b\"").next().unwrap_or_default();
         // The whole text is searched: a key that is cut off would not be found.
-        let text = match is_secret(text) {
+        let text = match is_secret(&text) {
             true => WITHHELD,
-            false => text,
+            false => &*text,
         };
         let text: String = text.chars().take(MOST_CHARACTERS).map(printable).collect();
         if texts.last() != Some(&text) && texts.len() < MOST_TEXTS {

@@ -1,27 +1,15 @@
-//! Fetching a canonical target: attempts one after another, or a hedge beside a
-//! slow one, until one is answered or no further attempt is useful.
+//! Fetching a canonical target: attempts one after another, until one is
+//! answered or no further attempt is useful.
 
-use std::pin::pin;
-use std::time::Duration;
-
-use futures_util::future::{Either, select};
 use tokio::time::{Instant, timeout};
 
-use super::attempt::{Failed, Request};
+use super::attempt::{Request, Unanswered};
 use super::attempts::Attempts;
 use crate::upstream::admission::Denied;
+use crate::upstream::admit::Admission;
 use crate::upstream::answer::Answer;
 use crate::upstream::counters::SendReason;
-use crate::upstream::endpoint::{Endpoint, EndpointPermit};
-use crate::upstream::keys::BudgetPermit;
-use crate::upstream::{Failure, Priority, QueueWatch, RequestPriority, TimedOut, Upstream};
-
-/// The delay of a hedge is computed from this many recent answers, at least.
-const LEAST_SAMPLES: u64 = 20;
-/// The shortest delay of a hedge: a shorter one gains nothing.
-const LEAST_HEDGE: Duration = Duration::from_millis(5);
-/// A request that waits for longer for its admission may be replaced.
-const SHORT_WAIT: Duration = Duration::from_millis(250);
+use crate::upstream::{Failure, Priority, RequestPriority, TimedOut, Upstream};
 
 impl Upstream {
     /// Fetches a canonical target and judges the answer.
@@ -30,37 +18,15 @@ impl Upstream {
     /// How it failed, within the sum of `queue_timeout` and `timeout`.
     pub async fn fetch(&self, target: &str, priority: RequestPriority) -> Result<Answer, Failure> {
         let attempts = Attempts::default();
-        let max_wait = self.settings.admission.queue_timeout;
-        let admitted = self.admit(priority, &attempts, max_wait).await?;
-        self.fetch_with(target, priority, attempts, admitted).await
+        let queued_until = self.queued_until();
+        let admitted = self.admit(priority, &attempts, queued_until).await?;
+        self.fetch_with(target, priority, attempts, admitted, queued_until)
+            .await
     }
 
-    /// Fetches a canonical target; `None` if that is no longer needed, as `watch` knows,
-    /// before the request is admitted.
-    ///
-    /// # Errors
-    /// As [`fetch`](Self::fetch).
-    pub async fn fetch_if_needed(
-        &self,
-        target: &str,
-        priority: RequestPriority,
-        watch: &dyn QueueWatch,
-    ) -> Result<Option<Answer>, Failure> {
-        let attempts = Attempts::default();
-        let max_wait = self.settings.admission.queue_timeout;
-        let admitted = {
-            let mut admission = pin!(self.admit(priority, &attempts, max_wait));
-            match timeout(SHORT_WAIT, admission.as_mut()).await {
-                Ok(admitted) => admitted?,
-                Err(_) => tokio::select! {
-                    biased;
-                    admitted = admission => admitted?,
-                    () = watch.replaced() => return Ok(None),
-                },
-            }
-        };
-        let answer = self.fetch_with(target, priority, attempts, admitted);
-        answer.await.map(Some)
+    /// Until when a request that has come now may wait for its admission.
+    pub(super) fn queued_until(&self) -> Instant {
+        Instant::now() + self.settings.admission.queue_timeout
     }
 
     /// Fetches a status path from this standby alone.
@@ -70,17 +36,22 @@ impl Upstream {
     pub async fn fetch_standby(&self, at: usize, target: &str) -> Result<Answer, Failure> {
         let priority = RequestPriority::own(Priority::Probe);
         let attempts = Attempts::only(at);
-        let max_wait = self.settings.admission.queue_timeout;
-        let admitted = self.admit(priority, &attempts, max_wait).await?;
-        self.fetch_with(target, priority, attempts, admitted).await
+        let queued_until = self.queued_until();
+        let admitted = self.admit(priority, &attempts, queued_until).await?;
+        self.fetch_with(target, priority, attempts, admitted, queued_until)
+            .await
     }
 
     /// Checks that a standby answers, whatever the answer is.
     pub async fn check_standby(&self, at: usize, target: &str) {
         let priority = RequestPriority::own(Priority::Probe);
-        let max_wait = self.settings.admission.queue_timeout;
         let attempts = Attempts::only(at);
-        let Ok((mut permit, budget)) = self.admit(priority, &attempts, max_wait).await else {
+        let admitted = self.admit(priority, &attempts, self.queued_until()).await;
+        let Ok(Admission {
+            mut permit,
+            sending,
+        }) = admitted
+        else {
             return;
         };
         let request = Request {
@@ -92,10 +63,15 @@ impl Upstream {
         };
         // A refusal of this target would mean nothing for the key.
         let mut refused = None;
-        let sent = self.send(request, &mut permit, budget, &mut refused);
-        let sent = timeout(self.settings.timeouts.whole, sent).await;
-        let answer = sent.unwrap_or(Err(Failure::TimedOut(TimedOut::Whole)));
-        let failure = answer.err().filter(|failure| !failure.is_answer());
+        let sent = self.send(request, &mut permit, sending, &mut refused);
+        let failure = match timeout(self.settings.timeouts.whole, sent).await {
+            Ok(Ok(_)) => None,
+            Ok(Err(Unanswered::Failed(failure))) => Some(failure),
+            // It is checked again soon.
+            Ok(Err(Unanswered::NotWritten)) => return drop(permit.end_without_outcome()),
+            Err(_elapsed) => Some(Failure::TimedOut(TimedOut::Whole)),
+        };
+        let failure = failure.filter(|failure| !failure.is_answer());
         match failure {
             None => self.counters.count_answered(),
             Some(_) => self.counters.count_failed(),
@@ -108,17 +84,15 @@ impl Upstream {
         target: &str,
         priority: RequestPriority,
         mut attempts: Attempts,
-        mut admitted: (EndpointPermit, BudgetPermit),
+        mut admitted: Admission,
+        queued_until: Instant,
     ) -> Result<Answer, Failure> {
         let deadline = Instant::now() + self.settings.timeouts.whole;
         self.retries().deposit(self.clock.now());
         let mut reason = SendReason::First(priority.priority);
         let mut resends = 0;
         loop {
-            let at = self.index_of(admitted.0.endpoint());
-            if attempts.is_last_resend() {
-                admitted.0.set_last_resend();
-            }
+            let at = self.index_of(admitted.permit.endpoint());
             let request = Request {
                 target,
                 reason,
@@ -126,25 +100,22 @@ impl Upstream {
                 resends,
                 span: None,
             };
-            let answered = match self.hedge_after(priority, admitted.0.endpoint()) {
-                None => self.attempt(request, admitted, deadline).await,
-                Some(delay) => {
-                    self.hedged(request, admitted, priority, deadline, delay)
-                        .await
-                }
-            };
-            let failed = match answered {
+            let failure = match self.attempt(request, admitted, deadline).await {
                 Ok(mut answer) => {
                     self.counters.count_answered();
                     answer.endpoint = at as u16;
                     return Ok(answer);
                 }
-                Err(failed) => failed,
+                Err(Unanswered::NotWritten) => {
+                    admitted = self.admit(priority, &attempts, queued_until).await?;
+                    continue;
+                }
+                Err(Unanswered::Failed(failure)) => failure,
             };
-            let next = self.retry(&mut attempts, &failed, at, priority, deadline);
+            let next = self.retry(&mut attempts, &failure, at, priority, deadline);
             let Some(next) = next.await else {
                 self.counters.count_failed();
-                return Err(self.with_retry_after(failed.failure, priority));
+                return Err(self.with_retry_after(failure, priority));
             };
             (admitted, reason) = (next, SendReason::Retry);
             resends += 1;
@@ -161,57 +132,5 @@ impl Upstream {
             }
             _ => failure,
         }
-    }
-
-    /// One attempt, and after `delay` a second one beside it if slot and budget are
-    /// to spare. The first answer counts.
-    async fn hedged(
-        &self,
-        request: Request<'_>,
-        admitted: (EndpointPermit, BudgetPermit),
-        priority: RequestPriority,
-        deadline: Instant,
-        delay: Duration,
-    ) -> Result<Answer, Failed> {
-        let endpoint = admitted.0.endpoint().clone();
-        let first = self.attempt(request, admitted, deadline);
-        tokio::pin!(first);
-        if let Ok(answered) = timeout(delay, &mut first).await {
-            return answered;
-        }
-        let spare = Priority::LookAhead;
-        // It takes one more slot of the same client.
-        let admitted = self.queue.spare_slot(priority.client).and_then(|slot| {
-            let permit = endpoint.admit_in(spare, Some(slot)).ok()?;
-            Some((permit, self.keys.take_at(endpoint.host(), spare).ok()?))
-        });
-        let Some(admitted) = admitted else {
-            return first.await;
-        };
-        let hedge = Request {
-            reason: SendReason::Hedge,
-            ..request
-        };
-        let second = self.attempt(hedge, admitted, deadline);
-        tokio::pin!(second);
-        match select(first, second).await {
-            Either::Left((Ok(answer), _)) | Either::Right((Ok(answer), _)) => Ok(answer),
-            // The other one may still succeed.
-            Either::Left((Err(_), second)) => second.await,
-            Either::Right((Err(_), first)) => first.await,
-        }
-    }
-
-    /// The delay after which a request is hedged; `None` if no client waits for it,
-    /// or too few answers are known.
-    fn hedge_after(&self, priority: RequestPriority, endpoint: &Endpoint) -> Option<Duration> {
-        let hedge = &self.settings.hedge;
-        let is_waited_for = matches!(priority.priority, Priority::Miss | Priority::Revalidation);
-        if !hedge.enabled || !is_waited_for {
-            return None;
-        }
-        let share = f64::from(hedge.percentile.get()) / 100.0;
-        let delay = endpoint.quantile(share, LEAST_SAMPLES)?;
-        Some(delay.max(LEAST_HEDGE))
     }
 }

@@ -3,30 +3,25 @@
 
 use std::sync::Arc;
 
-use http::header::CONTENT_LENGTH;
+use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode, response};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use tokio::time::{Instant, timeout_at};
 
-use super::attempt::{Failed, Request as CountedRequest};
+use super::attempt::{Request as CountedRequest, Unanswered};
 use super::attempts::Attempts;
-use super::cause::is_settled;
-use super::pools::{RelayConnection, RelayConnectionBody};
 use super::traced::{trace_attempt, trace_result};
-use super::upload::Upload;
 use super::{RequestBody, ResponseBody, no_body, response_body};
 use crate::client_tokens::without_query;
-use crate::trace;
-use crate::trace::span::SpanKind;
 use crate::trace::steps::{StepTimer, UpstreamStep};
-use crate::upstream::admission::limit_report::{self, LimitReport};
+use crate::upstream::admission::limit_report;
+use crate::upstream::admit::Admission;
 use crate::upstream::answer::check_head;
-use crate::upstream::connection::SendPath;
+use crate::upstream::charge::Charge;
 use crate::upstream::counters::SendReason;
 use crate::upstream::endpoint::breaker::BreakerState;
-use crate::upstream::endpoint::{Endpoint, EndpointPermit, InFlightSlot};
-use crate::upstream::keys::{BudgetPermit, Late};
+use crate::upstream::endpoint::{EndpointPermit, InFlightSlot};
 use crate::upstream::{Failure, RequestPriority, SearchedBody, TimedOut, Upstream};
 
 /// A response whose body has not been read. It contains no API key.
@@ -45,16 +40,16 @@ pub struct StreamedAnswer {
 struct Forwarded {
     method: Method,
     fields: HeaderMap,
-    body: Option<Upload>,
+    body: Option<Bytes>,
 }
 
-/// A response, its permit, and the connection that it is received on.
-type Received = (Response<Incoming>, BodyPermit, RelayConnection);
+/// A response and its permit.
+type Received = (Response<Incoming>, BodyPermit);
 
 impl Upstream {
     /// Forwards a request: any method, these fields, this body. A safe request
-    /// without a body is sent again where that is useful. A body is received first,
-    /// as far as it is buffered; its faults never count against the upstream. With
+    /// without a body is sent again where that is useful. A body is received whole
+    /// first; its faults never count against the upstream. With
     /// `whole`, the response's body is read first, up to this many bytes, unless its
     /// head is not that of an answer of the API ([`check_head`]); a body that fails
     /// is a failure of the request.
@@ -62,8 +57,7 @@ impl Upstream {
     /// # Errors
     /// How it failed before a response began, or was read whole. It does so within
     /// `queue_timeout` and `timeout`, and the time in which the body must be
-    /// received; if the upstream reads a streamed body slowly, within
-    /// `first_byte_timeout` after the last progress.
+    /// received.
     pub async fn forward(
         &self,
         method: Method,
@@ -75,90 +69,70 @@ impl Upstream {
     ) -> Result<StreamedAnswer, Failure> {
         let body = match body {
             None => None,
-            Some(body) => Some(self.receive(body, &mut fields, priority).await?),
+            Some(body) => {
+                let most = self.settings.max_request_body;
+                let received = self
+                    .uploads
+                    .receive(body, &mut fields, priority.client, most);
+                Some(received.await.map_err(Failure::RequestBody)?)
+            }
         };
         let mut attempts = Attempts::default();
-        let max_wait = self.settings.admission.queue_timeout;
-        let mut admitted = self.admit(priority, &attempts, max_wait).await?;
+        let queued_until = self.queued_until();
+        let mut admitted = self.admit(priority, &attempts, queued_until).await?;
         let deadline = Instant::now() + self.settings.timeouts.whole;
         self.retries().deposit(self.clock.now());
         let mut reason = SendReason::First(priority.priority);
         let mut resends = 0;
         let is_repeatable = body.is_none() && method.is_safe();
-        let mut request = Forwarded {
+        let request = Forwarded {
             method,
             fields,
             body,
         };
         loop {
-            let at = self.index_of(admitted.0.endpoint());
-            if attempts.is_last_resend() {
-                admitted.0.set_last_resend();
-            }
+            let at = self.index_of(admitted.permit.endpoint());
             let sent = CountedRequest {
-                target,
+                target: without_query(target),
                 reason,
                 priority,
                 resends,
                 span: None,
             };
-            let copy = self.copy_for_retry(&request, is_repeatable);
-            let received = self.forward_attempt(admitted, sent, request).await;
+            let received = self.forward_attempt(admitted, sent, target, &request).await;
             let answered = match received {
                 Ok(received) => self.answer(received, at, whole, deadline).await?,
-                Err(failed) => Err(failed),
+                Err(Unanswered::NotWritten) => {
+                    admitted = self.admit(priority, &attempts, queued_until).await?;
+                    continue;
+                }
+                Err(Unanswered::Failed(failure)) => Err(failure),
             };
-            let failed = match answered {
+            let failure = match answered {
                 Ok(answer) => return Ok(answer),
-                Err(failed) => failed,
+                Err(failure) => failure,
             };
-            let is_processed = failed.failure != Failure::NotProcessed;
-            let next = match copy.filter(|_| is_repeatable || !is_processed) {
-                Some(copy) => self
-                    .retry(&mut attempts, &failed, at, priority, deadline)
-                    .await
-                    .map(|admitted| (admitted, copy)),
-                None => None,
+            let next = match is_repeatable {
+                true => {
+                    self.retry(&mut attempts, &failure, at, priority, deadline)
+                        .await
+                }
+                false => None,
             };
             let Some(next) = next else {
-                return Err(self.final_failure(failed.failure, is_repeatable));
+                return Err(self.final_failure(failure));
             };
-            (admitted, request) = next;
-            reason = SendReason::Retry;
+            (admitted, reason) = (next, SendReason::Retry);
             resends += 1;
         }
     }
 
     /// The failure of a request that is not sent again.
-    fn final_failure(&self, failure: Failure, is_repeatable: bool) -> Failure {
-        let is_closed = matches!(failure, Failure::Excess { status: None, .. });
-        let failure = match is_closed && !is_repeatable {
-            // The server may have acted on it: the client must not repeat it unasked.
-            true => Failure::Terminated,
-            false => failure,
-        };
+    fn final_failure(&self, failure: Failure) -> Failure {
         if !matches!(failure, Failure::RequestBody(_)) {
             self.counters.count_failed();
         }
         failure
-    }
-
-    /// A copy of the request for another attempt, if one is possible: if the server
-    /// does not process it, or, for a repeatable one, after any failure.
-    fn copy_for_retry(&self, request: &Forwarded, is_repeatable: bool) -> Option<Forwarded> {
-        // Over HTTP/1.1 no server reports that it has not processed a request.
-        if !is_repeatable && !self.settings.connections.http2 {
-            return None;
-        }
-        let body = match &request.body {
-            None => None,
-            Some(body) => Some(body.copy()?),
-        };
-        Some(Forwarded {
-            method: request.method.clone(),
-            fields: request.fields.clone(),
-            body,
-        })
     }
 
     /// The answer that a response is, its body read if it is wanted `whole`.
@@ -168,14 +142,13 @@ impl Upstream {
     /// fails.
     async fn answer(
         &self,
-        (response, mut permit, connection): Received,
+        (response, mut permit): Received,
         at: usize,
         whole: Option<u64>,
         deadline: Instant,
-    ) -> Result<Result<StreamedAnswer, Failed>, Failure> {
+    ) -> Result<Result<StreamedAnswer, Failure>, Failure> {
         let searched = self.search_answer(response);
         let (head, body) = searched.inspect_err(|_echoed| self.counters.count_failed())?;
-        let body = connection.keep_for(body);
         match self.begin_body(&head, body, whole, deadline).await {
             Ok(body) => {
                 permit.end_trial();
@@ -189,10 +162,7 @@ impl Upstream {
             }
             Err(failure) => {
                 permit.failed(&failure);
-                Ok(Err(Failed {
-                    failure,
-                    lost: None,
-                }))
+                Ok(Err(failure))
             }
         }
     }
@@ -201,7 +171,7 @@ impl Upstream {
     async fn begin_body(
         &self,
         head: &response::Parts,
-        body: RelayConnectionBody<SearchedBody>,
+        body: SearchedBody,
         whole: Option<u64>,
         deadline: Instant,
     ) -> Result<ResponseBody, Failure> {
@@ -219,184 +189,82 @@ impl Upstream {
             .boxed_unsync())
     }
 
-    /// Receives a body before its request waits for a slot, and sets the framing
-    /// fields of the request accordingly.
-    async fn receive(
-        &self,
-        body: RequestBody,
-        fields: &mut HeaderMap,
-        priority: RequestPriority,
-    ) -> Result<Upload, Failure> {
-        let declared = fields.get(CONTENT_LENGTH);
-        let declared = declared.and_then(|length| length.to_str().ok()?.parse().ok());
-        let limits = &self.settings.request_body;
-        let received = self
-            .uploads
-            .receive(body, declared, priority.client, limits);
-        let upload = received.await.map_err(Failure::RequestBody)?;
-        upload.frame(fields);
-        Ok(upload)
-    }
-
     /// Makes one attempt, and reports its outcome to the endpoint as far as it is
     /// known when the response begins.
     async fn forward_attempt(
         &self,
-        (mut permit, budget): (EndpointPermit, BudgetPermit),
+        Admission {
+            mut permit,
+            sending,
+        }: Admission,
         sent: CountedRequest<'_>,
-        mut request: Forwarded,
-    ) -> Result<Received, Failed> {
-        let shown = without_query(sent.target);
-        let sent_as = (&request.method, sent.reason, sent.resends);
-        let mut span = trace_attempt(permit.endpoint(), shown, sent_as);
-        span.propagate(&mut request.fields);
-        let progress = request
-            .body
-            .as_ref()
-            .map(|upload| upload.progress().clone());
-        let connection = self.pools.relay_connection();
-        let response = self
-            .forward_once(&mut permit, budget, &connection, sent, request)
-            .await;
-        let is_uploading = || progress.as_ref().is_some_and(|upload| !upload.has_ended());
-        let response =
-            response.map_err(
-                |failure| match failure == Failure::Terminated && is_uploading() {
-                    true => failure,
-                    false => permit.weigh(failure, self.has_one_endpoint()),
-                },
-            );
+        target: &str,
+        forwarded: &Forwarded,
+    ) -> Result<Received, Unanswered> {
+        let sent_as = (&forwarded.method, sent.reason, sent.resends);
+        let mut span = trace_attempt(permit.endpoint(), sent.target, sent_as);
+        let mut request = Request::new(match &forwarded.body {
+            Some(body) => Full::new(body.clone())
+                .map_err(|never| match never {})
+                .boxed(),
+            None => no_body(),
+        });
+        *request.method_mut() = forwarded.method.clone();
+        *request.uri_mut() = permit.endpoint().uri(target)?;
+        *request.headers_mut() = forwarded.fields.clone();
+        request.headers_mut().remove(&self.settings.keys.header);
+        span.propagate(request.headers_mut());
+        let step = StepTimer::begin(UpstreamStep::Upstream, &self.clock);
+        let exchanged = self.exchange(sent, request, &mut permit, sending).await;
+        drop(step);
+        let response = match exchanged {
+            // No upgrade was requested.
+            Ok((response, _)) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
+                Err(Failure::Protocol)
+            }
+            Ok((response, charge)) => {
+                self.record_limits(&charge, response.status(), response.headers());
+                Ok(response)
+            }
+            Err(Unanswered::Failed(failure)) => Err(failure),
+            Err(Unanswered::NotWritten) => {
+                drop(permit.end_without_outcome());
+                return Err(Unanswered::NotWritten);
+            }
+        };
         trace_result(&mut span, response.as_ref().map(Response::status));
-        drop(span);
-        permit.overdue(response.as_ref().err());
-        let lost = permit.lost();
-        let body_permit = match &response {
+        match response {
             // The response is forwarded as it is: its meaning is the client's matter.
             Ok(response) if response.status().is_server_error() => {
-                BodyPermit::slot(permit.end_without_outcome())
+                let slot = permit.end_without_outcome();
+                Ok((response, BodyPermit::slot(slot)))
             }
-            Err(Failure::RequestBody(fault)) => {
-                self.uploads.count(*fault);
-                BodyPermit::slot(permit.end_without_outcome())
+            Ok(response) => Ok((response, BodyPermit::until_body_ends(permit))),
+            Err(failure) => {
+                // A server may close the connection to refuse an upload (RFC 9112 §9.6):
+                // it works, and clients choose what they upload.
+                drop(
+                    match failure == Failure::Terminated && forwarded.body.is_some() {
+                        true => permit.end_without_outcome(),
+                        false => permit.end(Some(&failure)),
+                    },
+                );
+                Err(failure.into())
             }
-            // A server may close the connection to refuse an upload (RFC 9112 §9.6):
-            // it works, and clients choose what they upload.
-            Err(Failure::Terminated) if is_uploading() => {
-                BodyPermit::slot(permit.end_without_outcome())
-            }
-            // More of the response may wait for more of the upload, and so for the
-            // client.
-            Ok(_) if is_uploading() => BodyPermit::slot(permit.end(None)),
-            Ok(_) => BodyPermit::until_body_ends(permit),
-            Err(failure) => BodyPermit::slot(permit.end(Some(failure))),
-        };
-        match response {
-            Ok(response) => Ok((response, body_permit, connection)),
-            Err(failure) => Err(Failed { failure, lost }),
         }
-    }
-
-    /// Sends a request and waits for the head of its response.
-    async fn forward_once(
-        &self,
-        permit: &mut EndpointPermit,
-        mut budget: BudgetPermit,
-        connection: &RelayConnection,
-        sent: CountedRequest<'_>,
-        Forwarded {
-            method,
-            fields,
-            body,
-        }: Forwarded,
-    ) -> Result<Response<Incoming>, Failure> {
-        let progress = body.as_ref().map(|upload| upload.progress().clone());
-        let is_streamed = body.as_ref().is_some_and(Upload::is_streamed);
-        let mut request = Request::new(body.map_or_else(no_body, Upload::into_body));
-        *request.method_mut() = method;
-        let target = sent.target;
-        *request.uri_mut() = permit.endpoint().uri(target)?;
-        *request.headers_mut() = fields;
-        request.headers_mut().remove(&self.settings.keys.header);
-        self.add_key(&budget, request.headers_mut());
-        let path = SendPath::of(&mut request, self.settings.connections.http2);
-        let mut step = StepTimer::begin(UpstreamStep::Budget, &self.clock);
-        let writing = trace::begin("budget", SpanKind::Internal);
-        budget.ready(self.settings.admission.queue_timeout).await?;
-        drop(writing);
-        step.change(UpstreamStep::Upstream);
-        let counted = CountedRequest {
-            target: without_query(target),
-            ..sent
-        };
-        permit.send(path.clone(), self.count_sent(counted));
-        if is_streamed {
-            permit.untimed();
-        }
-        budget.mark_sent(path, permit.endpoint().given_up());
-        let mut answering = connection.request(request);
-        let response = loop {
-            let head = budget.in_time(self.settings.timeouts.first_byte, &mut answering);
-            let head = head.await;
-            match &head {
-                Ok(Ok(_)) => budget.mark_answered(),
-                Ok(Err(error)) if is_settled(error, permit.has_ended()) => budget.mark_resolved(),
-                Ok(Err(_)) | Err(_) => {}
-            }
-            let upload = progress.as_ref();
-            match head {
-                Ok(Ok(response)) => break response,
-                Ok(Err(error)) => {
-                    let fault = upload.and_then(|upload| upload.fault());
-                    let Some(fault) = fault else {
-                        budget.detach_client();
-                        return Err(self.failure(permit, target, &error));
-                    };
-                    return Err(Failure::RequestBody(fault));
-                }
-                // A long body may take its time as long as it makes progress.
-                Err(Late) if upload.is_some_and(|upload| upload.makes_progress()) => {}
-                Err(Late) => {
-                    budget.detach_client();
-                    return Err(Failure::TimedOut(TimedOut::FirstByte));
-                }
-            }
-        };
-        permit.begin_response(response.status());
-        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            // No upgrade was requested.
-            return Err(Failure::Protocol);
-        }
-        self.record_limits(
-            &budget,
-            permit.endpoint(),
-            response.status(),
-            response.headers(),
-        );
-        Ok(response)
     }
 
     /// Takes in the limits that a forwarded response reports. Without an API key
     /// of ordgate's the limits may be those of the client, and a status may be about
     /// anything.
-    fn record_limits(
-        &self,
-        budget: &BudgetPermit,
-        endpoint: &Endpoint,
-        status: StatusCode,
-        fields: &HeaderMap,
-    ) {
+    fn record_limits(&self, budget: &Charge, status: StatusCode, fields: &HeaderMap) {
         if budget.header().is_none() {
             return;
         }
         let wall = self.clock.system_time();
         let reported = limit_report::read(status, fields, wall);
-        self.log_unreadable(endpoint, &reported);
-        let is_spent = reported.quota_spent.is_some();
-        budget.apply_report(&LimitReport {
-            quota_spent: None,
-            ..reported
-        });
-        if status.is_success() && !is_spent {
+        budget.apply_report(&reported);
+        if status.is_success() {
             budget.mark_accepted();
         }
     }
@@ -410,7 +278,7 @@ impl Upstream {
 pub struct BodyPermit {
     /// `None` once the endpoint knows the outcome of the request.
     permit: Option<EndpointPermit>,
-    slot: Option<InFlightSlot>,
+    slot: Option<Arc<InFlightSlot>>,
 }
 
 impl BodyPermit {
@@ -423,7 +291,7 @@ impl BodyPermit {
     }
 
     /// The slot of a request whose outcome is known.
-    fn slot(slot: Option<InFlightSlot>) -> Self {
+    fn slot(slot: Option<Arc<InFlightSlot>>) -> Self {
         Self { permit: None, slot }
     }
 

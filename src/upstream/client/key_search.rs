@@ -16,11 +16,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, response};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
-use super::response_body::Framed;
 use crate::clock::Moment;
 use crate::log_writer::LogInterval;
-use crate::upstream::admission::limit_report::LimitReport;
-use crate::upstream::endpoint::Endpoint;
 use crate::upstream::keys::{ApiKey, KeyPattern, KeyPatterns};
 use crate::upstream::{Failure, Upstream};
 use crate::wire::body::BodyError;
@@ -66,15 +63,7 @@ impl Upstream {
             }
             return Err(Failure::KeyEchoed);
         }
-        let body = Framed::new(body, head.version);
         Ok((head, SearchedBody::new(body, patterns, now)))
-    }
-
-    /// Logs the limit fields of a response that cannot be read, without keys.
-    pub(super) fn log_unreadable(&self, endpoint: &Endpoint, report: &LimitReport) {
-        self.unreadable.log(endpoint.name(), report, |value| {
-            self.keys.find_key_in(value).is_some()
-        });
     }
 
     /// Searches parts of a response for API keys.
@@ -143,7 +132,7 @@ fn echoed(patterns: &KeyPatterns, pattern: &KeyPattern, now: Moment) -> KeyEchoe
 
 /// A body that is searched for API keys as it is received. It ends with [`KeyEchoed`]
 /// before any byte of a key is handed on.
-pub struct SearchedBody<B = Framed<Incoming>> {
+pub struct SearchedBody<B = Incoming> {
     body: B,
     /// What is searched for; without patterns, the body is unchanged.
     patterns: Arc<KeyPatterns>,

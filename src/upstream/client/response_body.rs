@@ -6,13 +6,10 @@
 //! Invariant: a body is read within the time that [`ResponseBodyLimits`] allow, or fails with
 //! [`TimedOut::Body`].
 
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::Version;
-use http_body::{Body, Frame, SizeHint};
+use http_body::Body;
 use http_body_util::BodyExt;
 use serde::Serialize;
 use tokio::time::{Instant, timeout};
@@ -37,56 +34,6 @@ impl ResponseBodyLimits {
     /// The state of a body of which nothing has been received.
     pub fn min_rate(&self) -> MinRate {
         MinRate::new(self.min_rate, self.grace)
-    }
-}
-
-/// The error of a body that ends over HTTP/2 without END_STREAM.
-#[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("the stream was closed before the body had ended")]
-struct CutShort;
-
-/// A body that fails if it is truncated. hyper reports that itself, except for HTTP/2
-/// streams closed with NO_ERROR by RST_STREAM or GOAWAY, whose bodies it ends like
-/// complete ones.
-pub struct Framed<B> {
-    body: B,
-    is_http2: bool,
-}
-
-impl<B> Framed<B> {
-    /// A body that hyper receives over this version.
-    pub(crate) fn new(body: B, version: Version) -> Self {
-        let is_http2 = version == Version::HTTP_2;
-        Self { body, is_http2 }
-    }
-}
-
-impl<B> Body for Framed<B>
-where
-    B: Body<Data = Bytes> + Unpin,
-    B::Error: Into<BodyError>,
-{
-    type Data = Bytes;
-    type Error = BodyError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
-        Poll::Ready(match frame {
-            // The body still knows whether END_STREAM was received.
-            None if self.is_http2 && !self.body.is_end_stream() => Some(Err(CutShort.into())),
-            frame => frame.map(|frame| frame.map_err(Into::into)),
-        })
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }
 

@@ -3,12 +3,10 @@
 
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
-use super::attempt::Failed;
 use super::attempts::{Attempts, NextAttempt};
-use crate::upstream::endpoint::EndpointPermit;
-use crate::upstream::keys::BudgetPermit;
+use crate::upstream::admit::Admission;
 use crate::upstream::{Failure, RequestPriority, Upstream};
 
 /// The longest pause before the first retry; it doubles with each further retry.
@@ -17,16 +15,16 @@ const PAUSE: Duration = Duration::from_millis(100);
 const MOST_PAUSE: Duration = Duration::from_secs(1);
 
 impl Upstream {
-    /// The permits of the next attempt of a request that has failed at an endpoint;
-    /// `None` if it has failed for good.
+    /// The next attempt of a request that has failed at an endpoint, admitted; `None` if it
+    /// has failed for good.
     pub(super) async fn retry(
         &self,
         attempts: &mut Attempts,
-        Failed { failure, lost }: &Failed,
+        failure: &Failure,
         at: usize,
         priority: RequestPriority,
         deadline: Instant,
-    ) -> Option<(EndpointPermit, BudgetPermit)> {
+    ) -> Option<Admission> {
         let other = |tried: &[usize]| {
             let mut tried = tried.to_vec();
             if failure.is_of_host() {
@@ -39,43 +37,31 @@ impl Upstream {
         };
         let (keys, limit) = (self.keys.count(), self.settings.retry.limit);
         let next = attempts.fail(failure, at, other, keys, limit)?;
-        // A request that the server had no room for has cost the server nothing: the
-        // limit of requests in flight has fallen, and it waits for a slot.
-        let is_excess = matches!(failure, Failure::Excess { .. });
-        let may_retry = || is_excess || self.retries().withdraw(self.clock.now());
-        let pause = match next {
-            NextAttempt::Repeat(before) => {
-                let allowed = match lost {
-                    Some(connection) => connection.may_retry(may_retry),
-                    None => may_retry(),
-                };
-                if !allowed {
-                    self.counters.count_unretried();
-                    return None;
-                }
-                Some(before)
+        if let NextAttempt::Repeat(before) = next {
+            if !self.retries().withdraw(self.clock.now()) {
+                self.counters.count_unretried();
+                return None;
             }
-            // The first time without a pause.
-            NextAttempt::Resend(before) => before.checked_sub(1),
-            NextAttempt::OtherKey | NextAttempt::OtherEndpoint(_) => None,
-        };
-        if let Some(before) = pause {
             let pause = pause_before(before, fastrand::u64(..));
             if Instant::now() + pause >= deadline {
                 return None;
             }
             tokio::time::sleep(pause).await;
         }
-        // It has waited in the queue before, and takes nobody's position there.
-        if let NextAttempt::OtherEndpoint(_) | NextAttempt::Resend(_) = next
-            && let Ok(admitted) = self.try_admit(priority, attempts)
-        {
-            return Some(admitted);
-        }
-        let left = deadline.saturating_duration_since(Instant::now());
-        let max_wait = self.settings.admission.queue_timeout.min(left);
         // If it is not admitted, the failure of this attempt is reported.
-        self.admit(priority, attempts, max_wait).await.ok()
+        let admitted = async {
+            // It has waited in the queue before, and takes nobody's position there.
+            if let NextAttempt::OtherEndpoint(_) = next
+                && let Ok((permit, charge)) = self.try_admit(priority, attempts)
+                && let Ok(admitted) = self.make_ready(permit, charge).await
+            {
+                return Some(admitted);
+            }
+            let longest = Instant::now() + self.settings.admission.queue_timeout;
+            let deadline = deadline.min(longest);
+            self.admit(priority, attempts, deadline).await.ok()
+        };
+        timeout_at(deadline, admitted).await.ok()?
     }
 }
 

@@ -10,7 +10,7 @@ use rustls::{ClientConfig, RootCertStore};
 
 use crate::regular_file::{self, MAX_AUTHORITIES};
 use crate::upstream::Settings;
-use crate::upstream::client::connector::NoClientCertificate;
+use crate::upstream::client::pool::NoClientCertificate;
 
 /// Why TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]
@@ -76,8 +76,10 @@ pub(crate) fn config(settings: &Settings) -> Result<ClientConfig, TlsError> {
         }
     }
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    Ok(ClientConfig::builder_with_provider(provider)
+    let mut config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .with_root_certificates(roots)
-        .with_client_cert_resolver(Arc::new(NoClientCertificate)))
+        .with_client_cert_resolver(Arc::new(NoClientCertificate));
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(config)
 }

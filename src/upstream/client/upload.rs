@@ -1,171 +1,123 @@
-//! Request bodies that are received from a client and sent to the upstream.
+//! Request bodies. A body is received whole before its request takes a slot, so that a slow
+//! client occupies none, and is sent with its length.
 //!
-//! A request takes a slot only when its body has been buffered, so that a slow client
-//! occupies no slot. A body up to [`RequestBodyLimits::buffer`] bytes is buffered whole; of a
-//! longer one that much is, and the rest is streamed at a minimum rate.
-//!
-//! A fault of a body is the client's and is one of [`BodyFault`], which [`Progress`]
-//! keeps: how the HTTP client reports it depends on the HTTP version.
-//!
-//! Invariants: a body is waited for no longer than its minimum rate, the grace period
-//! and [`RequestBodyLimits::timeout`] allow; the allocated buffers stay within both bounds of
-//! [`RequestBodyLimits`].
-//!
-//! Deliberately absent: what a client is answered (`refusal`).
+//! Invariants: a body is waited for no longer than its minimum rate allows; one client has
+//! at most two of the longest bodies in memory, all together sixteen.
 
-mod buffer;
-mod paced;
-
-use std::future::poll_fn;
-use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
-use std::task::{Context, Poll};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use buffer::{Buffer, BufferUse};
 use bytes::Bytes;
+use foldhash::quality::RandomState;
 use http::HeaderMap;
-use http::header::{CONTENT_LENGTH, HeaderValue, TRANSFER_ENCODING};
-use http_body::{Body, Frame, SizeHint};
+use http::header::{CONTENT_LENGTH, HeaderValue, TRAILER, TRANSFER_ENCODING};
 use http_body_util::BodyExt;
-use paced::Paced;
-use serde::Serialize;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::identify::Client;
 use crate::sync::lock;
 use crate::upstream::BodyFault;
 use crate::upstream::client::RequestBody;
-use crate::wire::body::BodyError;
+use crate::upstream::client::min_rate::MinRate;
 
-/// Limits of request bodies.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct RequestBodyLimits {
-    /// Bytes of a body that are buffered before the request takes a slot.
-    #[serde(serialize_with = "crate::units::serialize_size")]
-    pub buffer: u64,
-    /// Bytes that all buffers together may take.
-    #[serde(serialize_with = "crate::units::serialize_size")]
-    pub max_buffered: u64,
-    /// Bytes that the buffers of one client may take.
-    #[serde(serialize_with = "crate::units::serialize_size")]
-    pub max_buffered_per_client: u64,
-    /// Bytes per second that a client must send while it is waited for.
-    #[serde(serialize_with = "crate::units::serialize_size")]
-    pub min_rate: u64,
-    /// How long a client may send nothing, and how far it may fall behind the
-    /// rate.
-    #[serde(serialize_with = "crate::units::serialize")]
-    pub grace: Duration,
-    /// The longest time from a body's first byte to its last.
-    #[serde(serialize_with = "crate::units::serialize")]
-    pub timeout: Duration,
-    /// The longest body, in bytes.
-    #[serde(serialize_with = "crate::units::serialize_size")]
-    pub max_bytes: u64,
-}
+/// Bytes per second that a client must send,
+const MIN_RATE: u64 = 1024;
+/// and how far it may fall behind.
+const GRACE: Duration = Duration::from_secs(10);
+/// How many of the longest bodies may be in memory for one client,
+const MAX_OF_CLIENT: u64 = 2;
+/// and for all.
+const MAX_OF_ALL: u64 = 16;
 
-/// The request bodies of one upstream: how much is buffered, and how many were
-/// refused.
+/// The request bodies of one upstream: what is in memory, and how many were refused.
 #[derive(Debug, Default)]
 pub struct Uploads {
-    buffered: Mutex<BufferUse>,
+    /// Bytes by client.
+    buffered: Mutex<HashMap<Option<Client>, u64, RandomState>>,
     refused: [AtomicU64; BodyFault::ALL.len()],
 }
 
-/// A body that has been received, whole or as much of it as is buffered.
-pub(crate) struct Upload {
-    buffered: Bytes,
-    /// The part of the last frame that did not fit the buffer.
-    beyond: Bytes,
-    trailers: Option<HeaderMap>,
-    /// The rest, if it is streamed.
-    rest: Option<Paced>,
-    progress: Arc<Progress>,
-}
-
-#[derive(Debug)]
-pub(crate) struct Progress {
-    fault: OnceLock<BodyFault>,
-    /// Whether some of it was sent since [`makes_progress`](Self::makes_progress).
-    moved: AtomicBool,
-    /// Whether more is expected from the client.
-    waits: AtomicBool,
-    ended: AtomicBool,
-    deadline: Instant,
+/// A body. It counts until its last handle is dropped, which is after it has been sent.
+struct Buffer {
+    bytes: Vec<u8>,
+    uploads: Arc<Uploads>,
+    client: Option<Client>,
 }
 
 impl Uploads {
-    /// Reads a body until it has ended or its buffer is full. `declared` is its
-    /// `content-length`.
+    /// Receives a body of up to `most` bytes, and sets the fields of its request that frame
+    /// it. Its trailers are dropped.
     pub(crate) async fn receive(
         self: &Arc<Self>,
         body: RequestBody,
-        declared: Option<u64>,
+        fields: &mut HeaderMap,
         client: Option<Client>,
-        limits: &RequestBodyLimits,
-    ) -> Result<Upload, BodyFault> {
-        let received = self.read(body, declared, client, limits).await;
-        if let Err(fault) = &received {
-            self.count(*fault);
-        }
-        received
+        most: u64,
+    ) -> Result<Bytes, BodyFault> {
+        let declared = fields.get(CONTENT_LENGTH);
+        let declared = declared.and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+        let received = match declared.is_some_and(|declared| declared > most) {
+            true => Err(BodyFault::TooLarge),
+            false => self.read(body, client, most).await,
+        };
+        let body = received.inspect_err(|fault| {
+            self.refused[fault.index()].fetch_add(1, Relaxed);
+        })?;
+        fields.remove(TRANSFER_ENCODING);
+        fields.remove(TRAILER);
+        fields.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
+        Ok(body)
     }
 
     async fn read(
         self: &Arc<Self>,
-        body: RequestBody,
-        declared: Option<u64>,
+        mut body: RequestBody,
         client: Option<Client>,
-        limits: &RequestBodyLimits,
-    ) -> Result<Upload, BodyFault> {
-        if declared.is_some_and(|declared| declared > limits.max_bytes) {
-            return Err(BodyFault::TooLarge);
-        }
-        let mut buffer = Buffer::new(self, client);
-        let mut paced = Paced::new(body, limits);
-        let deadline = paced.deadline;
-        let mut trailers: Option<HeaderMap> = None;
-        let (beyond, rest) = loop {
-            let Some(frame) = poll_fn(|cx| paced.poll(cx)).await else {
-                break (Bytes::new(), None);
+        most: u64,
+    ) -> Result<Bytes, BodyFault> {
+        let mut buffer = Buffer {
+            bytes: Vec::new(),
+            uploads: self.clone(),
+            client,
+        };
+        let mut min_rate = MinRate::new(MIN_RATE, GRACE);
+        loop {
+            let began = Instant::now();
+            let frame = timeout(min_rate.left(), body.frame()).await;
+            let Some(frame) = frame.map_err(|_elapsed| BodyFault::TooSlow)? else {
+                return Ok(Bytes::from_owner(buffer));
             };
-            match frame?.into_data() {
-                Ok(mut data) => {
-                    let room = limits.buffer - buffer.len() as u64;
-                    let fits = usize::try_from(room).unwrap_or(usize::MAX).min(data.len());
-                    buffer.extend(&data.split_to(fits), limits)?;
-                    if !data.is_empty() {
-                        break (data, Some(paced));
-                    }
-                }
-                Err(frame) => {
-                    if let Ok(more) = frame.into_trailers() {
-                        trailers.get_or_insert_default().extend(more);
-                    }
-                }
+            let frame = frame.map_err(|error| {
+                tracing::debug!(%error, "a request's body broke off or is malformed");
+                BodyFault::Broken
+            })?;
+            min_rate.waited(began.elapsed());
+            let Ok(data) = frame.into_data() else {
+                continue;
+            };
+            min_rate.received(data.len());
+            if (buffer.bytes.len() + data.len()) as u64 > most {
+                return Err(BodyFault::TooLarge);
             }
-        };
-        let progress = Progress {
-            fault: OnceLock::new(),
-            moved: AtomicBool::new(false),
-            waits: AtomicBool::new(false),
-            ended: AtomicBool::new(rest.is_none()),
-            deadline,
-        };
-        Ok(Upload {
-            buffered: Bytes::from_owner(buffer),
-            beyond,
-            trailers,
-            rest,
-            progress: Arc::new(progress),
-        })
+            if !self.count(client, data.len() as u64, most) {
+                return Err(BodyFault::NoRoom);
+            }
+            buffer.bytes.extend_from_slice(&data);
+        }
     }
 
-    /// Counts a body that was refused for a fault.
-    pub(crate) fn count(&self, fault: BodyFault) {
-        self.refused[fault.index()].fetch_add(1, Relaxed);
+    /// Counts bytes of a client, if there is room for them; returns whether there is.
+    fn count(&self, client: Option<Client>, more: u64, most: u64) -> bool {
+        let mut buffered = lock(&self.buffered);
+        let own = buffered.get(&client).copied().unwrap_or(0);
+        let fits = own + more <= most * MAX_OF_CLIENT
+            && buffered.values().sum::<u64>() + more <= most * MAX_OF_ALL;
+        if fits {
+            buffered.insert(client, own + more);
+        }
+        fits
     }
 
     /// How many bodies were refused for a fault.
@@ -173,147 +125,121 @@ impl Uploads {
         self.refused[fault.index()].load(Relaxed)
     }
 
-    /// Bytes in buffers.
+    /// Bytes in memory.
     pub fn buffered(&self) -> u64 {
-        self.state().bytes
-    }
-
-    fn state(&self) -> MutexGuard<'_, BufferUse> {
-        lock(&self.buffered)
+        lock(&self.buffered).values().sum()
     }
 }
 
-impl Upload {
-    pub(crate) fn progress(&self) -> &Arc<Progress> {
-        &self.progress
-    }
-
-    /// Whether a part of it is received while its request holds a slot.
-    pub(crate) fn is_streamed(&self) -> bool {
-        self.rest.is_some()
-    }
-
-    /// A copy of a body that was buffered whole.
-    pub(crate) fn copy(&self) -> Option<Self> {
-        if self.rest.is_some() {
-            return None;
-        }
-        Some(Self {
-            buffered: self.buffered.clone(),
-            beyond: self.beyond.clone(),
-            trailers: self.trailers.clone(),
-            rest: None,
-            progress: self.progress.clone(),
-        })
-    }
-
-    /// Sets the framing fields of its request: `content-length` for a body that was
-    /// buffered whole, unless it has trailers, which need chunks.
-    pub(crate) fn frame(&self, fields: &mut HeaderMap) {
-        if self.rest.is_none() && self.trailers.is_none() {
-            fields.remove(TRANSFER_ENCODING);
-            fields.insert(CONTENT_LENGTH, HeaderValue::from(self.buffered.len()));
-        }
-    }
-
-    /// The body to send.
-    pub(crate) fn into_body(self) -> RequestBody {
-        Sending(self).boxed()
+impl AsRef<[u8]> for Buffer {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
     }
 }
 
-/// An upload that is being sent.
-struct Sending(Upload);
-
-impl Body for Sending {
-    type Data = Bytes;
-    type Error = BodyError;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let Upload {
-            buffered,
-            beyond,
-            trailers,
-            rest,
-            progress,
-        } = &mut self.get_mut().0;
-        for piece in [buffered, beyond] {
-            if !piece.is_empty() {
-                progress.moved.store(true, Relaxed);
-                return Poll::Ready(Some(Ok(Frame::data(std::mem::take(piece)))));
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let mut buffered = lock(&self.uploads.buffered);
+        if let Some(own) = buffered.get_mut(&self.client) {
+            *own -= self.bytes.len() as u64;
+            if *own == 0 {
+                buffered.remove(&self.client);
             }
         }
-        let Some(rest) = rest else {
-            let trailers = trailers.take().map(Frame::trailers);
-            return Poll::Ready(trailers.map(Ok));
-        };
-        let polled = rest.poll(cx);
-        progress.waits.store(polled.is_pending(), Relaxed);
-        match polled {
-            Poll::Ready(Some(Ok(frame))) => {
-                progress.moved.store(true, Relaxed);
-                Poll::Ready(Some(Ok(frame)))
-            }
-            Poll::Ready(Some(Err(fault))) => {
-                // No other follows.
-                let _first = progress.fault.set(fault);
-                Poll::Ready(Some(Err(fault.into())))
-            }
-            Poll::Ready(None) => {
-                progress.ended.store(true, Relaxed);
-                Poll::Ready(None)
-            }
-            Poll::Pending => Poll::Pending,
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        let Self(upload) = self;
-        // Without a rest, nothing is beyond the buffer.
-        upload.buffered.is_empty() && upload.rest.is_none() && upload.trailers.is_none()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        let Self(upload) = self;
-        let first = (upload.buffered.len() + upload.beyond.len()) as u64;
-        match &upload.rest {
-            None => SizeHint::with_exact(first),
-            Some(rest) => {
-                let rest = rest.body.size_hint();
-                let mut hint = SizeHint::new();
-                hint.set_lower(first + rest.lower());
-                if let Some(upper) = rest.upper() {
-                    hint.set_upper(first + upper);
-                }
-                hint
-            }
-        }
-    }
-}
-
-impl Progress {
-    /// The fault of the body, if it has one.
-    pub(crate) fn fault(&self) -> Option<BodyFault> {
-        self.fault.get().copied()
-    }
-
-    /// Whether all of it has been handed to the connection.
-    pub(crate) fn has_ended(&self) -> bool {
-        self.ended.load(Relaxed)
-    }
-
-    /// Whether the response may take another `first_byte_timeout`: more is expected
-    /// from the client, or some of the body was sent since the last call.
-    pub(crate) fn makes_progress(&self) -> bool {
-        let moved = self.moved.swap(false, Relaxed);
-        let waits = self.waits.load(Relaxed);
-        // A client that is waited for has its own deadline.
-        waits || (moved && Instant::now() < self.deadline)
     }
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use http_body::Frame;
+    use http_body_util::StreamBody;
+    use tokio::sync::mpsc;
+    use tokio::time::sleep;
+
+    use super::*;
+    use crate::wire::body::BodyError;
+
+    const MOST: u64 = 4096;
+
+    /// A body of these pieces, each sent after so many seconds.
+    fn body(pieces: &[(u64, usize)]) -> RequestBody {
+        let (sender, mut receiver) = mpsc::unbounded_channel();
+        let pieces = pieces.to_vec();
+        tokio::spawn(async move {
+            for (after, length) in pieces {
+                sleep(Duration::from_secs(after)).await;
+                let data = Bytes::from(vec![b'x'; length]);
+                let _ = sender.send(Ok::<_, BodyError>(Frame::data(data)));
+            }
+        });
+        let frames = futures_util::stream::poll_fn(move |cx| receiver.poll_recv(cx));
+        BodyExt::boxed(StreamBody::new(frames))
+    }
+
+    async fn receive(
+        uploads: &Arc<Uploads>,
+        client: u32,
+        pieces: &[(u64, usize)],
+    ) -> Result<Bytes, BodyFault> {
+        let mut fields = HeaderMap::new();
+        fields.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+        let client = Some(Client::V4(client));
+        let received = uploads
+            .receive(body(pieces), &mut fields, client, MOST)
+            .await;
+        if let Ok(body) = &received {
+            assert_eq!(fields[CONTENT_LENGTH], body.len().to_string());
+            assert!(!fields.contains_key(TRANSFER_ENCODING));
+        }
+        received
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn bodies_are_bounded_in_size_and_time() {
+        for (pieces, expected) in [
+            (&[][..], Ok(0)),
+            (&[(0, 4000), (9, 96)], Ok(4096)),
+            (&[(0, 4000), (0, 97)], Err(BodyFault::TooLarge)),
+            (&[(11, 1)], Err(BodyFault::TooSlow)),
+            (&[(4, 1), (4, 1), (4, 1)], Err(BodyFault::TooSlow)),
+            (&[(1, 1), (8, 4000), (4, 1)], Ok(4002)),
+        ] {
+            let uploads = Arc::<Uploads>::default();
+            let received = receive(&uploads, 1, pieces).await;
+            assert_eq!(received.map(|body| body.len()), expected, "{pieces:?}");
+            assert_eq!(uploads.buffered(), 0, "{pieces:?}");
+            let refused: u64 = BodyFault::ALL
+                .map(|fault| uploads.refused(fault))
+                .iter()
+                .sum();
+            assert_eq!(refused, u64::from(expected.is_err()));
+        }
+        let uploads = Arc::<Uploads>::default();
+        let mut fields = HeaderMap::new();
+        fields.insert(CONTENT_LENGTH, HeaderValue::from_static("4097"));
+        let received = uploads
+            .receive(body(&[(5, 1)]), &mut fields, None, MOST)
+            .await;
+        assert_eq!(received, Err(BodyFault::TooLarge), "at once");
+    }
+
+    #[tokio::test]
+    async fn no_client_takes_the_memory_of_others() {
+        let uploads = Arc::<Uploads>::default();
+        let whole = [(0, MOST as usize)];
+        let mut held = Vec::new();
+        for client in 0..8 {
+            for _ in 0..2 {
+                held.push(receive(&uploads, client, &whole).await.unwrap());
+            }
+            let third = receive(&uploads, client, &[(0, 1)]).await;
+            assert_eq!(third, Err(BodyFault::NoRoom), "{client}");
+        }
+        let other = receive(&uploads, 9, &[(0, 1)]).await;
+        assert_eq!(other, Err(BodyFault::NoRoom), "in all");
+        assert_eq!(uploads.buffered(), 16 * MOST);
+        drop(held);
+        assert_eq!(uploads.buffered(), 0);
+        assert!(receive(&uploads, 9, &whole).await.is_ok());
+    }
+}

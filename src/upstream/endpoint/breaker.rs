@@ -232,14 +232,13 @@ impl Breaker {
         }
     }
 
-    /// Admits a request. A `spare` one, for which no client waits, passes only while the
-    /// breaker is closed.
+    /// Admits a request.
     ///
     /// # Errors
     /// If the request does not pass: the least time until one may.
-    pub(crate) fn admit(&mut self, now: Moment, spare: bool) -> Result<BreakerPermit, Duration> {
+    pub(crate) fn admit(&mut self, now: Moment) -> Result<BreakerPermit, Duration> {
         if let State::Open { until } = self.state {
-            if until > now || spare {
+            if until > now {
                 return Err(until.since(now).max(MOMENTARY));
             }
             self.enter(State::HalfOpen {
@@ -249,7 +248,7 @@ impl Breaker {
         }
         if let State::HalfOpen { in_flight, trials } = &mut self.state {
             // One at first, and two more for each success.
-            if *in_flight > trials.succeeded.saturating_mul(2) || spare {
+            if *in_flight > trials.succeeded.saturating_mul(2) {
                 return Err(MOMENTARY);
             }
             *in_flight += 1;

@@ -1,5 +1,5 @@
 //! The permit of a request at an endpoint. It reports the outcome to the endpoint's
-//! breaker, concurrency limit and failure counts.
+//! breaker and failure counts.
 //!
 //! Deliberately absent: whether a request is admitted ([`Endpoint::admit_in`]).
 
@@ -12,8 +12,7 @@ use super::breaker::{BreakerPermit, Change};
 use super::{Endpoint, OVERDUE};
 use crate::clock::Moment;
 use crate::upstream::admission::queue::ClientSlot;
-use crate::upstream::connection::{Connection, SendPath};
-use crate::upstream::failure::{Cause, Failure, RequestOutcome, TimedOut};
+use crate::upstream::failure::{Cause, Failure, RequestOutcome};
 use crate::wire::request_id::RequestId;
 
 /// A slot among the requests in flight. The queue is woken when the inner slot is
@@ -45,14 +44,10 @@ impl Drop for InFlightSlot {
 pub(crate) struct EndpointPermit {
     endpoint: Arc<Endpoint>,
     breaker_permit: BreakerPermit,
-    slot: Option<InFlightSlot>,
-    /// `None` before it is sent: a failure before is not the endpoint's.
-    sent: Option<Sent>,
-    path: Option<SendPath>,
-    /// Its connection if that has failed, and whether that failure was counted before.
-    lost: Option<(Connection, bool)>,
-    /// Whether it is the last resend, which counts as a failure if it is not processed.
-    is_last_resend: bool,
+    slot: Option<Arc<InFlightSlot>>,
+    /// When it was sent or, before, when its connection was begun. `None` before that: a
+    /// failure then is not the endpoint's.
+    sent: Option<Moment>,
     /// Whether its time has been recorded, or must not be.
     is_timed: bool,
     is_probe: bool,
@@ -84,22 +79,12 @@ impl MadeFor {
     }
 }
 
-/// The sending of a request.
-#[derive(Clone, Copy)]
-struct Sent {
-    at: Moment,
-    /// Requests in flight then, including itself.
-    in_flight: u32,
-    /// Its number in the order of sending.
-    number: u64,
-}
-
 impl EndpointPermit {
     /// The permit of a request that is not sent yet.
     pub(super) fn new(
         endpoint: &Arc<Endpoint>,
         breaker_permit: BreakerPermit,
-        slot: Option<InFlightSlot>,
+        slot: Option<Arc<InFlightSlot>>,
         is_probe: bool,
     ) -> Self {
         Self {
@@ -107,9 +92,6 @@ impl EndpointPermit {
             breaker_permit,
             slot,
             sent: None,
-            path: None,
-            lost: None,
-            is_last_resend: false,
             is_timed: false,
             is_probe,
             outcome: RequestOutcome::Unknown,
@@ -127,43 +109,29 @@ impl EndpointPermit {
     /// Gives the permit back unused, because no key has budget. The queue is not woken:
     /// the request is still the next one.
     pub(crate) fn back_out(mut self) {
-        if let Some(slot) = &mut self.slot {
+        if let Some(slot) = self.slot.as_mut().and_then(Arc::get_mut) {
             slot.slot.mark_unused();
         }
     }
 
-    /// Records that it is sent on this path.
-    pub(crate) fn send(&mut self, path: SendPath, made_for: MadeFor) {
-        self.path = Some(path);
-        self.made_for = made_for;
-        let at = self.endpoint.clock.now();
-        let mut state = self.endpoint.state();
-        self.sent = Some(Sent {
-            at,
-            in_flight: state.in_flight,
-            number: state.order.send(),
-        });
-        drop(state);
-        self.endpoint.sent.fetch_add(1, Relaxed);
+    /// Records that a connection is made for it.
+    pub(crate) fn begin(&mut self) {
+        self.sent = Some(self.endpoint.clock.now());
     }
 
-    /// Excludes its time from the latency: the client's upload is part of it.
-    pub(crate) fn untimed(&mut self) {
-        self.is_timed = true;
+    /// Records that it is sent.
+    pub(crate) fn send(&mut self, made_for: MadeFor) {
+        self.made_for = made_for;
+        self.begin();
+        self.endpoint.sent.fetch_add(1, Relaxed);
     }
 
     /// Records that its response has begun, with this status.
     pub(crate) fn begin_response(&mut self, status: StatusCode) {
-        if let Some(connection) = self.connection() {
-            connection.answered();
-        }
         if status == StatusCode::SERVICE_UNAVAILABLE {
             // A rejection shows nothing about how long responses take.
             self.is_timed = true;
             return;
-        }
-        if let Some(sent) = self.sent {
-            self.endpoint.state().order.answered(sent.number);
         }
         // A status path is no measure of how long other targets take.
         if std::mem::replace(&mut self.is_timed, true) || self.is_probe {
@@ -171,104 +139,19 @@ impl EndpointPermit {
         }
         if let Some(sent) = self.sent {
             let now = self.endpoint.clock.now();
-            let took = now.since(sent.at);
-            let holds_back = self.endpoint.queue.is_first_over_its_share();
             let mut state = self.endpoint.state();
-            state.latency.record(took, now);
-            if holds_back {
-                state.concurrency.held_back();
-            }
-            state.concurrency.record(took, sent.in_flight, now);
+            state.latency.record(now.since(sent), now);
         }
     }
 
-    /// The connection on which it was sent, if it was.
-    pub(crate) fn connection(&self) -> Option<Connection> {
-        self.path.as_ref()?.connection()
-    }
-
-    /// Whether the server has closed its connection, or there is none.
-    pub(crate) fn has_ended(&self) -> bool {
-        let connection = self.connection();
-        connection.is_none_or(|connection| connection.has_ended())
-    }
-
-    /// Records that it fails because its connection has failed.
-    pub(crate) fn lose_connection(&mut self) {
-        if self.lost.is_none()
-            && let Some(connection) = self.connection()
-        {
-            let is_first = connection.count_failure();
-            self.lost = Some((connection, !is_first));
-        }
-    }
-
-    /// Its connection, if that has failed.
-    pub(crate) fn lost(&self) -> Option<Connection> {
-        let (connection, _) = self.lost.as_ref()?;
-        Some(connection.clone())
-    }
-
-    /// Marks it as the last resend: it counts as a failure if the server does not
-    /// process it.
-    pub(crate) fn set_last_resend(&mut self) {
-        self.is_last_resend = true;
-    }
-
-    /// Whether it counts as a failure if the server does not process it.
-    pub(crate) fn is_last_resend(&self) -> bool {
-        self.is_last_resend
-    }
-
-    /// Gives up its connection if the request has timed out and the connection is
-    /// silent.
-    pub(crate) fn overdue(&mut self, failure: Option<&Failure>) {
-        let is_overdue = matches!(
-            failure,
-            Some(Failure::TimedOut(
-                TimedOut::FirstByte | TimedOut::Whole | TimedOut::Body
-            ))
-        );
-        if is_overdue && self.path.as_ref().and_then(SendPath::overdue).is_some() {
-            self.lose_connection();
-        }
+    /// Its slot, which its exchange holds too.
+    pub(crate) fn slot(&self) -> Option<Arc<InFlightSlot>> {
+        self.slot.clone()
     }
 
     /// Records the cause of its failure, for the log.
     pub(crate) fn failed_by(&mut self, cause: Cause) {
         self.cause = Some(cause);
-    }
-
-    /// Turns a failure into [`Failure::Excess`] if the endpoint rejects this request
-    /// while it answers others. The limit of requests in flight falls then, and the
-    /// breaker does not count the failure. `is_alone`: whether no other endpoint can be
-    /// used.
-    #[must_use]
-    pub(crate) fn weigh(&mut self, failure: Failure, is_alone: bool) -> Failure {
-        let Some((sent, excess)) = self.sent.zip(failure.as_excess()) else {
-            return failure;
-        };
-        if let Some((connection, _)) = &self.lost {
-            // Requests on the same connection fail together. A connection with an
-            // earlier response was idle, and servers close idle connections.
-            let is_shared = self.path.as_ref().is_some_and(SendPath::is_shared);
-            if is_shared || connection.has_answered() {
-                return failure;
-            }
-        }
-        let now = self.endpoint.clock.now();
-        let mut state = self.endpoint.state();
-        // Until a cap is known, a probe has no slot but needs a connection besides
-        // those of the others.
-        let others = state.in_flight.saturating_sub(1);
-        if !state.order.answers_others(sent.number, is_alone)
-            || !state.concurrency.rejected(others, sent.at, now)
-        {
-            return failure;
-        }
-        drop(state);
-        self.failed = Some(self.reason(&failure));
-        excess
     }
 
     fn reason(&mut self, failure: &Failure) -> (&'static str, Cause) {
@@ -278,13 +161,8 @@ impl EndpointPermit {
 
     /// Ends it with this failure, or with success. Returns its slot, which is held until
     /// it is dropped.
-    pub(crate) fn end(mut self, failure: Option<&Failure>) -> Option<InFlightSlot> {
-        self.overdue(failure);
-        let is_counted = matches!(self.lost, Some((_, true)));
-        if is_counted {
-            // The end of a connection is one failure.
-            self.is_timed = true;
-        } else if self.sent.is_some() {
+    pub(crate) fn end(mut self, failure: Option<&Failure>) -> Option<Arc<InFlightSlot>> {
+        if self.sent.is_some() {
             self.outcome = failure.map_or(RequestOutcome::Success, Failure::outcome);
             // A refused connection is not a quick response.
             self.is_timed |= !matches!(failure, Some(Failure::TimedOut(_)));
@@ -292,21 +170,15 @@ impl EndpointPermit {
                 let reason = self.reason(failure);
                 match self.outcome == RequestOutcome::Failure {
                     true => self.failed = Some(reason),
-                    // An excess is recorded already, by the failure that it was.
-                    false if self.failed.is_none() => self.other_failure = Some(reason),
-                    false => {}
+                    false => self.other_failure = Some(reason),
                 }
-            }
-            if failure.is_some_and(Failure::is_overload) {
-                let now = self.endpoint.clock.now();
-                self.endpoint.state().concurrency.overloaded(now);
             }
         }
         self.slot.take()
     }
 
     /// Ends it without an outcome for the endpoint. Returns its slot.
-    pub(crate) fn end_without_outcome(mut self) -> Option<InFlightSlot> {
+    pub(crate) fn end_without_outcome(mut self) -> Option<Arc<InFlightSlot>> {
         self.is_timed = true;
         self.slot.take()
     }
@@ -317,13 +189,10 @@ impl Drop for EndpointPermit {
         let endpoint = &self.endpoint;
         let now = endpoint.clock.now();
         let mut state = endpoint.state();
-        if let Some(sent) = self.sent {
-            state.order.end(sent.number);
-        }
         if let Some(sent) = self.sent.filter(|_| !self.is_timed) {
             // It was given up: it would have taken at least this long. For a status
             // path that is a failure; for other targets it may be normal.
-            let took = now.since(sent.at);
+            let took = now.since(sent);
             if !self.is_probe {
                 state.latency.record(took, now);
             } else if took >= OVERDUE {

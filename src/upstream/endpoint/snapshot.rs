@@ -22,14 +22,12 @@ pub struct EndpointSnapshot {
     pub breaker: BreakerState,
     /// Requests in flight.
     pub in_flight: u32,
-    /// The present limit of requests in flight.
+    /// The most requests in flight.
     pub limit: u32,
     /// Requests sent since the start.
     pub sent: u64,
     /// How many of them failed through the endpoint's fault.
     pub failed: u64,
-    /// Given-up requests that may still arrive, and so count in the budget.
-    pub given_up: usize,
     /// How many blocks it lags behind the best endpoint.
     pub lag: u32,
     /// Quantiles of the recent times to the first byte.
@@ -60,10 +58,9 @@ impl Endpoint {
             condition,
             breaker: state.breaker.state(now),
             in_flight: state.in_flight,
-            limit: state.concurrency.limit(),
+            limit: state.max_in_flight,
             sent: self.sent.load(Relaxed),
             failed: self.failed.load(Relaxed),
-            given_up: self.given_up.len(),
             lag: state.lag(best),
             quantiles: QUANTILES.map(|share| (share, state.latency.quantile(share, now))),
             histogram: state.latency.histogram(),

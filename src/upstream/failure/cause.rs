@@ -40,7 +40,6 @@ impl Cause {
             }
             Failure::Unreachable(_)
             | Failure::Terminated
-            | Failure::NotProcessed
             | Failure::TooLarge
             | Failure::KeyEchoed
             | Failure::KeyRefused(_)
@@ -49,7 +48,6 @@ impl Cause {
             | Failure::Throttled { .. }
             | Failure::Spent { .. }
             | Failure::TooManyInFlight
-            | Failure::Excess { .. }
             | Failure::BreakerOpen { .. }
             | Failure::Abandoned
             | Failure::Unsettled

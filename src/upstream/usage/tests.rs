@@ -62,18 +62,12 @@ fn each_request_counts_for_its_route_and_reason() {
             own(Priority::Revalidation).on_route(0).check(Check::Fork),
             Some("block"),
         ),
-        (
-            first(Priority::LookAhead),
-            own(Priority::LookAhead).on_route(0),
-            Some("block"),
-        ),
         (first(Priority::Probe), own(Priority::Probe), None),
         (
             SendReason::Retry,
             client.on_route(1).check(Check::Live),
             Some("tx"),
         ),
-        (SendReason::Hedge, client.on_route(1), Some("tx")),
         (SendReason::KeyCheck, client.on_route(1), Some("tx")),
         // A route that is not known.
         (first(Priority::Miss), client.on_route(9), None),
@@ -85,10 +79,8 @@ fn each_request_counts_for_its_route_and_reason() {
     let expected = rows([
         ("block", "anchor-check", 1),
         ("block", "fork-search", 1),
-        ("block", "look-ahead", 1),
         ("none", "miss", 1),
         ("none", "probe", 1),
-        ("tx", "hedge", 1),
         ("tx", "key-check", 1),
         ("tx", "live-check", 1),
         ("tx", "miss", 2),
@@ -103,9 +95,9 @@ fn each_request_counts_for_its_route_and_reason() {
         .iter()
         .map(|row| (row.item, row.count))
         .collect();
-    assert_eq!(clients, [(Client::V4(7), 8)]);
+    assert_eq!(clients, [(Client::V4(7), 7)]);
     let targets: u64 = recent.targets.iter().map(|row| row.count).sum();
-    assert_eq!(targets, 9);
+    assert_eq!(targets, 7);
 }
 
 #[test]

@@ -1,6 +1,5 @@
 //! Tables of framings, and messages split at every byte.
 
-use super::plain::first_control;
 use super::*;
 
 const BOUNDS: HeadBounds = HeadBounds {
@@ -310,25 +309,5 @@ proptest::proptest! {
             let by_lines = RequestScanner::new(bounds).head_by_lines(text.as_bytes());
             proptest::prop_assert_eq!(by_lines, Ok(Some((length, ScanState::Head))));
         }
-    }
-
-    #[test]
-    fn the_first_control_character(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..40)) {
-        let expected = bytes.iter().position(u8::is_ascii_control);
-        proptest::prop_assert_eq!(first_control(&bytes), expected);
-        let rare: Vec<_> = bytes.iter().map(|byte| byte | b' ').collect();
-        let expected = rare.iter().position(u8::is_ascii_control);
-        proptest::prop_assert_eq!(first_control(&rare), expected);
-    }
-}
-
-#[test]
-fn usual_heads_take_the_fast_path() {
-    for head in [
-        "GET /ordinals/v1/brc-20/tokens/ordi HTTP/1.1\r\nHost: 127.0.0.1:8080\r\n\r\n",
-        "GET /a?b=c HTTP/1.1\r\nhost: a\r\nAccept: */*\r\nif-none-match: \"a\"\r\n\r\nGET",
-    ] {
-        let end = head.find("\r\n\r\n").map(|at| at + 4);
-        assert_eq!(plain_head(head.as_bytes(), BOUNDS), end, "{head}");
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{manual, tag};
 use crate::support::upstream::usual_body;
-use crate::support::{BLOCK, BLOCK_CANONICAL, Reply, Setup, TOKEN, Upstream};
+use crate::support::{Setup, TOKEN, Upstream};
 
 #[tokio::test]
 async fn the_upstreams_own_fields_are_removed() {
@@ -93,20 +93,6 @@ async fn conditional_requests_get_304_if_the_tag_matches() {
 }
 
 #[tokio::test]
-async fn an_error_is_no_304() {
-    let upstream = Upstream::start();
-    upstream.always(Reply::status(404, r#"{"error":"Not found"}"#));
-    let gateway = manual(&upstream);
-    for _ in 0..2 {
-        let answer = gateway
-            .request("GET", TOKEN, &[("if-none-match", "*")])
-            .await;
-        assert_eq!(answer.status, 404);
-        assert_eq!(answer.text(), r#"{"error":"Not found"}"#);
-    }
-}
-
-#[tokio::test]
 async fn head_is_answered_from_the_stored_get() {
     let upstream = Upstream::start();
     let gateway = manual(&upstream);
@@ -137,26 +123,6 @@ async fn head_is_answered_from_the_stored_get() {
     let refused = client.request("HEAD", "/nowhere", &[]).await;
     assert_eq!(refused.status, 404);
     assert_eq!(client.get(TOKEN).await.status, 200);
-}
-
-#[tokio::test]
-async fn cache_status_has_the_key_if_configured() {
-    let upstream = Upstream::start();
-    let gateway = Setup::before(&upstream)
-        .config("answers.cache_status_key = true")
-        .manual()
-        .start();
-    let key = format!("; key=\"{BLOCK_CANONICAL}\"");
-    let miss = gateway.get(&format!("{BLOCK}?x=y&offset=0")).await;
-    assert_eq!(
-        miss.must("cache-status"),
-        format!("ordgate; fwd=uri-miss; fwd-status=200; stored{key}")
-    );
-    let hit = gateway.get(BLOCK).await;
-    assert_eq!(
-        hit.must("cache-status"),
-        format!("ordgate; hit; ttl=10{key}")
-    );
 }
 
 #[tokio::test]
@@ -223,21 +189,6 @@ async fn only_listed_origins_are_allowed() {
                 assert_eq!(answer.field("access-control-allow-origin"), allowed);
                 assert_eq!(answer.must("vary"), vary);
             }
-        }
-    }
-}
-
-/// What the two freshness lifetimes of a body do to a client is above; here,
-/// that the gateway's own request ids tell answers apart.
-#[tokio::test]
-async fn request_ids_are_unique() {
-    let upstream = Upstream::start();
-    let gateway = manual(&upstream);
-    let mut ids = std::collections::HashSet::new();
-    for _ in 0..10 {
-        let mut client = gateway.client().await;
-        for target in [TOKEN, TOKEN, "/nowhere", "/openapi.json"] {
-            assert!(ids.insert(client.get(target).await.must("x-request-id").to_owned()));
         }
     }
 }

@@ -5,9 +5,8 @@ use http::{HeaderMap, Method};
 use ordgate::sandbox::{Sandbox, Settings};
 use serde_json::Value;
 
-use super::{Ground, acting, before, block, is_status, own, reply, targets, transaction};
-use crate::support::gateway::shipped_routes;
-use crate::support::{Gate, Gateway, Reply, Upstream};
+use super::{before, block, is_status, own, reply, targets};
+use crate::support::{Gateway, Reply, Upstream};
 
 /// The routes that have pages, by their numbers.
 const TRANSACTIONS: &str = "rune-transaction-activity";
@@ -143,44 +142,6 @@ async fn pages_are_requested_as_they_are_for_a_while() {
     }
 }
 
-#[tokio::test]
-async fn a_refused_path_is_refused_for_every_page() {
-    // The reference refuses a hash that does not begin with zeros, whatever the
-    // page.
-    let ground = Ground::with(Settings::default(), "chain.hash_zeros = 0").await;
-    let refused = block("ab".repeat(32));
-    for _ in 0..3 {
-        let answer = ground.costs(&refused, 1).await;
-        assert_eq!(answer.status, 400);
-        assert_eq!(answer.must("cache-control"), "public, max-age=1");
-        assert!(is_sliceable(&ground.gateway, BLOCKS));
-        let explained = ground.gateway.explain(&refused).await;
-        assert_eq!(explained["next"]["does"], "hit", "{explained}");
-        ground.gateway.advance(999);
-        for page in ["", "?limit=60", "?limit=7&offset=4000", "?offset=90"] {
-            ground.costs(&format!("{refused}{page}"), 0).await;
-        }
-        let head = ground.gateway.request("HEAD", &refused, &[]).await;
-        assert_eq!(head.status, 400);
-        ground.gateway.advance(1);
-    }
-    // Another list has nothing to do with it, be it of the same block.
-    ground
-        .costs(&format!("{refused}?operation_type=mint"), 1)
-        .await;
-    // Nor is the first page the one that is asked for first.
-    let other = block("cd".repeat(32));
-    ground.costs(&format!("{other}?offset=70"), 1).await;
-    ground.costs(&format!("{other}?offset=70"), 0).await;
-    ground.costs(&other, 0).await;
-    let purged = ground.gateway.purge(&format!("url={other}")).await;
-    assert_eq!(purged.status, 200);
-    ground.costs(&format!("{other}?offset=70"), 1).await;
-    let page = |height: u32, offset: u32| format!("{}?limit=20&offset={offset}", block(height));
-    ground.costs(&page(840_173, 0), 1).await;
-    ground.costs(&page(840_173, 20), 0).await;
-}
-
 /// A 400 with a message, which is JSON.
 fn refusal(message: &str) -> Reply {
     let body = format!(r#"{{"statusCode":400,"error":"Bad Request","message":{message}}}"#);
@@ -230,95 +191,4 @@ async fn a_refused_window_is_not_the_answer_for_the_page() {
             gateway.advance(1000);
         }
     }
-}
-
-#[tokio::test]
-async fn a_refused_path_is_requested_once_for_all_clients() {
-    let upstream = Upstream::start();
-    let gate = Gate::new();
-    let held = gate.clone();
-    upstream.usually(move |seen| match is_status(&seen.target()) {
-        true => Reply::json(r#"{"block_height":840199}"#),
-        false => refusal(r#""params/block must match a schema in anyOf""#).behind(&held),
-    });
-    let gateway = before(&upstream, "chain.hash_zeros = 0").await;
-    let list = block("ab".repeat(32));
-    let mut pending = Vec::new();
-    for page in ["", "?limit=60", "?offset=20", "?limit=7"] {
-        pending.push(gateway.start_get(&format!("{list}{page}")).await);
-    }
-    gateway.until_all_is_read().await;
-    gate.open();
-    for mut client in pending {
-        assert_eq!(client.answer("GET").await.status, 400);
-    }
-    assert_eq!(targets(&upstream), [format!("{list}?limit=60&offset=0")]);
-}
-
-#[tokio::test]
-async fn a_larger_window_than_the_upstream_allows_still_serves_pages() {
-    let routes = shipped_routes();
-    let routes = routes.replace("upstream_page = 60", "upstream_page = 1000");
-    let sandbox = Sandbox::new(Settings::default());
-    let upstream = acting(&sandbox);
-    let gateway = before(&upstream, &routes).await;
-    let id = sandbox.transactions_at(840_173)[0].clone();
-    for path in [block(840_173), transaction(&id)] {
-        for (limit, offset) in [(60, 0), (60, 30), (20, 60)] {
-            let page = format!("{path}?limit={limit}&offset={offset}");
-            let truth = sandbox.answer(&Method::GET, &page, &HeaderMap::new());
-            let answer = gateway.get(&page).await;
-            assert_eq!(answer.status, 200, "{page}: {}", answer.text());
-            assert!(answer.body == truth.body, "{page}");
-        }
-    }
-    // One window was tried on each route.
-    let tried = targets(&upstream)
-        .iter()
-        .filter(|t| t.contains("limit=1000"))
-        .count();
-    assert_eq!(tried, 2);
-}
-
-#[tokio::test]
-async fn a_window_that_is_too_large_to_store_is_not_used() {
-    let routes = shipped_routes();
-    let routes = routes.replace("upstream_page = 60", "upstream_page = 1000");
-    let settings = Settings {
-        max_limit: 1000,
-        ..Settings::default()
-    };
-    let config = format!("upstream.max_body_bytes = \"100KiB\"\n{routes}");
-    let ground = Ground::with(settings, &config).await;
-    // The window is tried, and then the page is requested.
-    ground.costs(&block(840_173), 2).await;
-    assert!(!is_sliceable(&ground.gateway, BLOCKS));
-    ground
-        .costs(&format!("{}?offset=20", block(840_173)), 1)
-        .await;
-}
-
-#[tokio::test]
-async fn a_404_is_an_answer() {
-    let upstream = Upstream::start();
-    upstream.usually(|seen| match is_status(&seen.target()) {
-        true => Reply::json(r#"{"block_height":840199}"#),
-        false => Reply::status(404, r#"{"error":"Not found"}"#),
-    });
-    let gateway = before(&upstream, "").await;
-    for height in [840_199, 840_000] {
-        let answer = gateway.get(&block(height)).await;
-        assert_eq!(
-            (answer.status, answer.text()),
-            (404, r#"{"error":"Not found"}"#)
-        );
-        // It is not an answer of the API, so it decides nothing.
-        assert_eq!(
-            answer.must("cache-control"),
-            "public, max-age=1",
-            "{height}"
-        );
-    }
-    assert!(is_sliceable(&gateway, BLOCKS));
-    assert_eq!(targets(&upstream).len(), 2);
 }

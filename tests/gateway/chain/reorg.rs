@@ -1,6 +1,5 @@
 //! Reorgs: whatever shows one, orphaned answers are not served again.
 
-mod deep;
 mod under_way;
 
 use std::sync::Arc;
@@ -9,11 +8,8 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use ordgate::sandbox::{Fault, FaultKind, Sandbox, Settings};
 
-use super::{
-    Ground, IMMUTABLE, RUNES, acting, before, block, probe_all, reply, retagged, targets, tip_of,
-    transaction,
-};
-use crate::support::{Reply, Upstream, until};
+use super::{Ground, RUNES, acting, before, block, reply, tip_of, transaction};
+use crate::support::until;
 
 /// All that a sandbox has to say of its highest blocks: by height, by hash, by
 /// transaction.
@@ -38,33 +34,6 @@ async fn warm(ground: &Ground, paths: &[String]) {
 }
 
 #[tokio::test]
-async fn a_tip_that_goes_down_and_up_again_is_one_reorg() {
-    let ground = Ground::new().await;
-    let paths = near_the_tip(&ground.sandbox, 4);
-    warm(&ground, &paths).await;
-    ground.sandbox.rollback(3);
-    ground.probe().await;
-    assert_eq!(tip_of(&ground.gateway, RUNES).reorgs, 1);
-    for path in &paths {
-        let answer = ground.same(path).await;
-        if answer.text().contains("\"results\":[]") {
-            assert_eq!(answer.must("cache-control"), "public, max-age=1", "{path}");
-        }
-    }
-    // Halfway nothing is there, for a second at the most.
-    ground.gateway.advance(1000);
-    ground.sandbox.apply();
-    let now = near_the_tip(&ground.sandbox, 4);
-    for path in paths.iter().chain(&now) {
-        ground.same(path).await;
-    }
-    ground.probe().await;
-    for path in paths.iter().chain(&now) {
-        ground.same(path).await;
-    }
-}
-
-#[tokio::test]
 async fn another_hash_at_the_height_of_the_tip_is_a_reorg() {
     let ground = Ground::new().await;
     let old = near_the_tip(&ground.sandbox, 5);
@@ -76,71 +45,6 @@ async fn another_hash_at_the_height_of_the_tip_is_a_reorg() {
     for path in old.iter().chain(&new).chain(&old) {
         ground.same(path).await;
     }
-}
-
-#[tokio::test]
-async fn a_body_that_names_another_hash_is_a_reorg() {
-    // Without tags only bodies show it.
-    let sandbox = Sandbox::new(Settings::default());
-    let upstream = Upstream::start();
-    let own = sandbox.clone();
-    upstream.usually(move |seen| retagged(&own, &seen.target(), None));
-    let gateway = before(&upstream, "").await;
-    let tip = sandbox.tip().height;
-    let old = near_the_tip(&sandbox, 3);
-    for path in &old {
-        gateway.get(path).await;
-    }
-    let last = block(tip - 40);
-    assert_eq!(gateway.get(&last).await.must("cache-control"), IMMUTABLE);
-    sandbox.reorg(3);
-    probe_all(&gateway).await;
-    assert_eq!(tip_of(&gateway, RUNES).reorgs, 0, "its height is the same");
-    // A transaction that has not been requested names the new block.
-    let known = |id: &String| old.iter().any(|path| path.contains(&**id));
-    let all = sandbox.transactions_at(tip - 2);
-    let other = all.iter().find(|id| !known(id)).unwrap();
-    let seen = gateway.get(&transaction(other)).await;
-    assert!(seen.text().contains(&sandbox.hash_at(tip - 2).unwrap()));
-    assert_eq!(tip_of(&gateway, RUNES).reorgs, 1);
-    for path in old.iter().chain(&near_the_tip(&sandbox, 3)) {
-        let answer = gateway.get(path).await;
-        let truth = sandbox.answer(&http::Method::GET, path, &http::HeaderMap::new());
-        assert!(answer.body == truth.body, "{path}");
-    }
-    let asked = targets(&upstream).len();
-    gateway.get(&last).await;
-    assert_eq!(
-        targets(&upstream).len(),
-        asked,
-        "far below nothing has changed"
-    );
-}
-
-#[tokio::test]
-async fn a_block_that_becomes_empty_is_a_reorg() {
-    let sandbox = Sandbox::new(Settings::default());
-    let upstream = Upstream::start();
-    let own = sandbox.clone();
-    upstream.usually(move |seen| match super::for_status(seen) {
-        // It lags, and keeps reporting the old tip.
-        true => Reply::json(r#"{"status":"ready","block_height":840199}"#),
-        false => retagged(&own, &seen.target(), None),
-    });
-    let gateway = before(&upstream, "").await;
-    let (upper, top) = (block(840_198), block(840_199));
-    let window = format!("{top}?limit=60");
-    for path in [&upper, &top] {
-        gateway.get(path).await;
-    }
-    sandbox.rollback(2);
-    // Somebody gets the window itself past the one that is stored.
-    gateway.advance(30 * 86_400_000);
-    let empty = gateway.get(&window).await;
-    assert!(empty.text().contains("\"results\":[]"));
-    assert_eq!(tip_of(&gateway, RUNES).reorgs, 1);
-    let empty = gateway.get(&upper).await;
-    assert!(empty.text().contains("\"results\":[]"));
 }
 
 #[tokio::test]
@@ -174,74 +78,6 @@ async fn orphans_are_not_served_in_an_outage() {
     }
 }
 
-#[tokio::test]
-async fn a_reorg_purges_final_empty_lists() {
-    let ground = Ground::with(
-        Settings {
-            blocks: 200,
-            ..Settings::default()
-        },
-        "",
-    )
-    .await;
-    // Deep enough, and without activity.
-    let empty = block(840_193);
-    let answer = ground.same(&empty).await;
-    assert_eq!(answer.must("cache-control"), IMMUTABLE);
-    assert!(answer.text().contains("\"results\":[]"));
-    ground.sandbox.reorg(7);
-    ground.probe().await;
-    let filled = ground.same(&empty).await;
-    assert!(
-        !filled.text().contains("\"results\":[]"),
-        "a replacement brings something"
-    );
-}
-
-/// Whatever happens to the chain, in whatever order: once the tips are known,
-/// every answer is the upstream's own.
-#[tokio::test]
-async fn answers_are_true_after_any_history() {
-    let ground = Ground::new().await;
-    let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut random = move |below: u64| {
-        seed ^= seed << 13;
-        seed ^= seed >> 7;
-        seed ^= seed << 17;
-        seed % below
-    };
-    let mut paths: Vec<String> = near_the_tip(&ground.sandbox, 6);
-    for round in 0..60 {
-        match random(6) {
-            0 | 1 => ground.sandbox.advance(1 + random(3) as u32),
-            2 => drop(ground.sandbox.reorg(1 + random(9) as u32)),
-            3 => drop(ground.sandbox.rollback(1 + random(9) as u32)),
-            4 => drop(ground.sandbox.apply()),
-            _ => {}
-        }
-        if random(3) == 0 {
-            // Something is learned in passing, before any probe.
-            let height = ground.tip() - random(4) as u32;
-            ground.gateway.get(&block(height)).await;
-        }
-        ground.probe().await;
-        // What is absent may be out of date for its second.
-        ground.gateway.advance(1000);
-        paths.extend(near_the_tip(&ground.sandbox, 3));
-        for _ in 0..40 {
-            let path = &paths[random(paths.len() as u64) as usize];
-            let answer = ground.gateway.get(path).await;
-            let truth = ground.truth(path);
-            assert!(
-                answer.body == truth.body && answer.status == truth.status.as_u16(),
-                "round {round}: {path} {:?}",
-                answer.fields
-            );
-        }
-    }
-    assert!(tip_of(&ground.gateway, RUNES).reorgs > 5);
-}
-
 /// A status that never says that anything happened.
 #[tokio::test]
 async fn a_reorg_shown_only_by_tags_is_detected() {
@@ -267,4 +103,37 @@ async fn a_reorg_shown_only_by_tags_is_detected() {
     until("the reorg is seen", || tip_of(&gateway, RUNES).reorgs == 1).await;
     let truth = sandbox.answer(&http::Method::GET, &path, &http::HeaderMap::new());
     assert!(gateway.get(&path).await.body == truth.body);
+}
+
+/// Final answers about blocks between two depths: by height, by hash, by
+/// transaction.
+fn deep(sandbox: &Sandbox, depths: std::ops::RangeInclusive<u32>) -> Vec<String> {
+    let tip = sandbox.tip().height;
+    let mut paths = Vec::new();
+    for height in depths.map(|depth| tip - depth) {
+        let all = sandbox.transactions_at(height);
+        if let Some(first) = all.first() {
+            paths.push(block(height));
+            paths.push(block(sandbox.hash_at(height).unwrap()));
+            paths.push(transaction(first));
+        }
+    }
+    paths
+}
+
+/// What is deeper than all looks together leaves nothing that counts.
+#[tokio::test]
+async fn a_reorg_without_an_end_is_bounded() {
+    let config = "chain.final_depth = 1";
+    let ground = Ground::with(Settings::default(), config).await;
+    let undone = deep(&ground.sandbox, 4..=119);
+    warm(&ground, &undone).await;
+    ground.sandbox.reorg(120);
+    ground.sandbox.advance(1);
+    let before = ground.requests();
+    ground.probe_and_look().await;
+    assert_eq!(ground.requests() - before, 16);
+    for path in &undone {
+        ground.same(path).await;
+    }
 }

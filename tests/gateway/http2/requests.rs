@@ -2,8 +2,7 @@
 
 use crate::respect;
 use crate::support::polite::PoliteClient;
-use crate::support::{Answer, BLOCK, Gate, Gateway, Reply, Setup, TOKEN, Upstream, until, within};
-use crate::tls::tools::run;
+use crate::support::{Answer, Gate, Gateway, Reply, Setup, TOKEN, Upstream, until, within};
 
 /// What two answers must share: all but what differs between any two.
 pub(crate) fn comparable(answer: &Answer) -> (u16, Vec<(String, String)>, Vec<u8>) {
@@ -20,67 +19,6 @@ pub(crate) fn comparable(answer: &Answer) -> (u16, Vec<(String, String)>, Vec<u8
         None => answer.body.clone(),
     };
     (answer.status, fields, body)
-}
-
-#[tokio::test]
-async fn answers_are_those_of_http_1_1() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::with(&upstream, "limit.enabled = false");
-    let etag = gateway.get(TOKEN).await.must("etag").to_owned();
-    let known = [("if-none-match", &*etag)];
-    let origin = [("origin", "https://a.example")];
-    let page = format!("{BLOCK}?limit=5&offset=1");
-    type Row<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)], u16);
-    let rows: [Row<'_>; 12] = [
-        ("GET", TOKEN, &[], 200),
-        ("GET", TOKEN, &origin, 200),
-        ("GET", TOKEN, &known, 304),
-        ("HEAD", TOKEN, &[], 200),
-        ("HEAD", "/nowhere", &[], 404),
-        ("OPTIONS", TOKEN, &origin, 204),
-        ("GET", &page, &[], 200),
-        ("GET", "/nowhere", &[], 404),
-        ("GET", "/runes/v1/blocks/x/activity", &[], 400),
-        ("POST", TOKEN, &[], 405),
-        ("GET", "/openapi.json", &[], 200),
-        ("ORDGATE-REFUSED", "/", &[], 404),
-    ];
-    let mut http2 = PoliteClient::connect(gateway.public).await;
-    for (method, target, fields, status) in rows {
-        // Once, so that both are hits.
-        gateway.request(method, target, fields).await;
-        let one = gateway.request(method, target, fields).await;
-        let two = http2.request(method, target, fields).await;
-        assert_eq!(comparable(&one), comparable(&two), "{method} {target}");
-        assert_eq!(two.status, status, "{method} {target}");
-        assert_eq!(two.version, "HTTP/2.0");
-        assert_eq!(two.field("connection"), None);
-        if method == "HEAD" {
-            assert_eq!(two.body, b"");
-        }
-    }
-    let count = rows.len();
-    let status = gateway.admin("/status").await.json();
-    let counts = &status["connections"]["http2"];
-    assert_eq!(
-        (&counts["open"], &counts["accepted"]),
-        (&1.into(), &1.into())
-    );
-    assert_eq!(counts["requests"], count);
-    let metrics = gateway.admin("/metrics").await;
-    for line in [
-        format!("ordgate_requests_by_version_total{{version=\"2\"}} {count}\n"),
-        format!(
-            "ordgate_requests_by_version_total{{version=\"1.1\"}} {}\n",
-            2 * count + 1
-        ),
-    ] {
-        assert!(
-            metrics.text().contains(&line),
-            "{line} in {}",
-            metrics.text()
-        );
-    }
 }
 
 #[tokio::test]
@@ -142,49 +80,6 @@ async fn bodies_pass_and_what_belongs_to_the_connection_does_not() {
 }
 
 #[tokio::test]
-async fn a_typed_route_takes_no_body() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::before(&upstream);
-    let mut client = PoliteClient::connect(gateway.public).await;
-    let answer = client.start("GET", TOKEN, &[], "body").await;
-    let answer = within("an answer", answer).await.unwrap();
-    assert_eq!(answer.status, 400);
-    answer.problem();
-    assert_eq!(answer.field("connection"), None);
-    assert_eq!(client.get(TOKEN).await.status, 200, "other streams go on");
-    assert_eq!(upstream.count(), 1);
-}
-
-#[tokio::test]
-async fn a_slow_answer_does_not_delay_another_stream() {
-    let upstream = Upstream::start();
-    let gate = Gate::new();
-    let gateway = Gateway::before(&upstream);
-    let mut client = PoliteClient::connect(gateway.public).await;
-    assert_eq!(client.get(TOKEN).await.status, 200);
-    upstream.once(BLOCK, Reply::json("{}").behind(&gate));
-    let slow = client.start("GET", BLOCK, &[], "").await;
-    upstream.until_requests(2).await;
-    for _ in 0..20 {
-        assert_eq!(client.get(TOKEN).await.status, 200);
-    }
-    gate.open();
-    assert_eq!(within("the slow one", slow).await.unwrap().status, 200);
-}
-
-#[tokio::test]
-async fn a_response_longer_than_all_windows_is_whole() {
-    let upstream = Upstream::start();
-    let body = format!("\"{}\"", "x".repeat(3 << 20));
-    upstream.always(Reply::chunked(&body, 10_000));
-    let gateway = respect::plain(&upstream).start();
-    let mut client = PoliteClient::connect(gateway.public).await;
-    for _ in 0..2 {
-        assert_eq!(client.get("/x").await.body.len(), body.len());
-    }
-}
-
-#[tokio::test]
 async fn draining_says_goaway_and_answers_what_is_under_way() {
     let upstream = Upstream::start();
     let gate = Gate::new();
@@ -203,22 +98,4 @@ async fn draining_says_goaway_and_answers_what_is_under_way() {
     assert_eq!(within("the answer", answer).await.unwrap().status, 200);
     assert!(client.end().await.is_ok());
     until("both have ended", || gateway.connections() == 0).await;
-}
-
-#[tokio::test]
-async fn curl_and_h2load_speak_it_by_prior_knowledge() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::with(&upstream, "limit.enabled = false");
-    let url = format!("http://{}{TOKEN}", gateway.public);
-    if let Some(text) = run("curl", &["-sv", "--http2-prior-knowledge", &url]).await {
-        assert!(text.contains("HTTP/2 200"), "{text}");
-    }
-    // Without it curl offers h2c by Upgrade, which is ignored.
-    if let Some(text) = run("curl", &["-sv", "--http2", &url]).await {
-        assert!(text.contains("HTTP/1.1 200"), "{text}");
-    }
-    if let Some(text) = run("h2load", &["-n2000", "-c4", "-m50", &url]).await {
-        assert!(text.contains("2000 succeeded, 0 failed"), "{text}");
-    }
-    assert_eq!(upstream.count(), 1);
 }

@@ -3,7 +3,6 @@
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::Path;
 
-use socket2::{Domain, SockAddr, Socket, Type};
 use tokio::net::UnixStream;
 
 use crate::support::client::request;
@@ -100,93 +99,6 @@ async fn only_a_stale_socket_file_is_replaced() {
     let refused = start().err().unwrap().to_string();
     assert!(refused.contains("not a socket"), "{refused}");
     assert_eq!(std::fs::read(&path).unwrap(), b"a file");
-}
-
-#[tokio::test]
-async fn a_socket_whose_process_accepts_nobody_is_not_replaced() {
-    let upstream = Upstream::start();
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("http.sock");
-    let new = || Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
-    let address = SockAddr::unix(&path).unwrap();
-    let busy = new();
-    busy.bind(&address).unwrap();
-    busy.listen(0).unwrap();
-    // Its queue is full once a connection would have to wait.
-    let mut waiting = Vec::new();
-    let full = std::iter::repeat_with(new).take(100).find_map(|client| {
-        client.set_nonblocking(true).unwrap();
-        let error = client.connect(&address).err();
-        waiting.push(client);
-        error
-    });
-    assert_eq!(full.unwrap().kind(), std::io::ErrorKind::WouldBlock);
-    let listen = format!("server.listen = \"unix:{}\"", path.display());
-    let refused = Setup::before(&upstream).config(&listen).try_start();
-    let refused = refused.err().unwrap().to_string();
-    assert!(refused.contains("another process listens"), "{refused}");
-    assert!(path.exists());
-}
-
-#[tokio::test]
-async fn a_reload_opens_and_closes_listeners_and_leaves_the_others_alone() {
-    let upstream = Upstream::start();
-    let directory = tempfile::tempdir().unwrap();
-    let [one, other] = ["one", "other"].map(|name| directory.path().join(name));
-    let listener = |path: &Path| format!("{{ address = \"unix:{}\" }}", path.display());
-    let gateway = Setup::before(&upstream)
-        .config(&format!("listener = [{}]", listener(&one)))
-        .start();
-    let mut kept = gateway.client().await;
-    assert_eq!(kept.get(TOKEN).await.status, 200);
-    let mut closing = Wire::new(UnixStream::connect(&one).await.unwrap());
-    let get_token = request("GET", TOKEN, &[]);
-    closing.send(&get_token).await.unwrap();
-    assert_eq!(closing.answer("GET").await.unwrap().status, 200);
-
-    gateway
-        .reload(&format!("listener = [{}]", listener(&other)))
-        .await;
-    assert_eq!(get(&other, TOKEN).await.status, 200);
-    assert!(UnixStream::connect(&one).await.is_err());
-    // What was on its way is answered, and then the connection ends.
-    closing.send(&get_token).await.unwrap();
-    let last = within("answering", closing.answer("GET")).await.unwrap();
-    assert_eq!(last.status, 200);
-    assert!(last.head.closes());
-    let again = kept.get(TOKEN).await;
-    assert_eq!(again.status, 200);
-    assert_eq!(again.field("connection"), None, "the address has stayed");
-
-    // One that cannot be opened refuses the whole reload.
-    let taken = gateway.admin;
-    let refused = gateway
-        .reload(&format!(
-            "listener = [{}, {{ address = \"{taken}\" }}]",
-            listener(&one)
-        ))
-        .await;
-    assert_eq!(refused.status, 422, "{}", refused.text());
-    assert!(!one.exists());
-    assert_eq!(get(&other, TOKEN).await.status, 200);
-}
-
-/// A regression: the next reload found the port still in use.
-#[tokio::test]
-async fn an_address_that_a_reload_has_closed_can_be_opened_by_the_next() {
-    let upstream = Upstream::start();
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = free.local_addr().unwrap();
-    drop(free);
-    let gateway = Setup::before(&upstream).start();
-    let listener = format!("listener = [{{ address = \"{address}\" }}]");
-    for _ in 0..10 {
-        for config in [&*listener, "listener = []"] {
-            let reloaded = gateway.reload(config).await;
-            assert_eq!(reloaded.status, 200, "{}", reloaded.text());
-        }
-        assert!(std::net::TcpStream::connect(address).is_err());
-    }
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use crate::support::client::request;
 use crate::support::wire::rows;
-use crate::support::{BLOCK, Gate, Gateway, Reply, TOKEN, Upstream};
+use crate::support::{BLOCK, Gateway, TOKEN, Upstream};
 
 /// A head's end and a Host, for rows that are about something else.
 const REST: &str = "host: a\r\n\r\n";
@@ -109,71 +109,6 @@ async fn ambiguous_requests_are_refused() {
 }
 
 #[tokio::test]
-async fn a_refused_head_request_gets_no_content() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::with(&upstream, "server.header_timeout = \"60ms\"");
-    let rows = [
-        ("400", "HEAD / HTTP/1.1\r\nhost: a\n\r\n"),
-        ("400", "\r\nHEAD / HTTP/1.1\r\n\r\n"),
-        (
-            "501",
-            "HEAD / HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n",
-        ),
-        ("408", "HEAD / HTTP/1.1\r\nhost: a\r\n"),
-        (
-            "400",
-            "HEAD * HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n",
-        ),
-    ];
-    for (status, bytes) in rows {
-        let mut client = gateway.client().await;
-        client.send(bytes).await;
-        let all = String::from_utf8(client.rest().await).unwrap();
-        assert!(all.starts_with(&format!("HTTP/1.1 {status} ")), "{all}");
-        assert!(
-            all.contains("content-type: application/problem+json\r\n"),
-            "{all}"
-        );
-        assert!(all.contains("connection: close\r\n"), "{all}");
-        let (_, length) = all.split_once("content-length: ").unwrap();
-        assert!(
-            !length.starts_with('0'),
-            "the length that GET would have: {all}"
-        );
-        assert!(all.ends_with("\r\n\r\n"), "{all}");
-        assert_eq!(all.matches("\r\n\r\n").count(), 1, "{all}");
-    }
-}
-
-#[tokio::test]
-async fn bytes_that_are_not_http_are_refused_or_cut_off() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::with(&upstream, "server.header_timeout = \"60ms\"");
-    let rows: &[&[u8]] = &[
-        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
-        b"\x00\x00\x00\x00",
-        b"\r\n\r\n\r\n",
-        b"GET /\r\n\r\n",
-        b"SSH-2.0-x\r\n",
-        b"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\nGET / HTTP/1.1\r\nhost: a\r\n\r\n",
-        b"GET /\x01 HTTP/1.1\r\nhost: a\r\n\r\n",
-        b"GET /\xff HTTP/1.1\r\nhost: a\r\n\r\n",
-        b"GET / HTTP/1.1\r\nhost: a\r\nx: a\x00b\r\n\r\n",
-        b"GET / HTTP/1.1\r\nhost: a\r\nx y: b\r\n\r\n",
-        b"G(T / HTTP/1.1\r\nhost: a\r\n\r\n",
-    ];
-    for bytes in rows {
-        let mut client = gateway.client().await;
-        client.send(bytes).await;
-        if let Some(answer) = client.try_answer("GET").await {
-            assert!((400..500).contains(&answer.status), "{bytes:?}: {answer:?}");
-        }
-        client.rest().await;
-    }
-    assert_eq!(upstream.count(), 0);
-}
-
-#[tokio::test]
 async fn good_requests_before_a_bad_one_are_answered() {
     let upstream = Upstream::start();
     let gateway = Gateway::before(&upstream);
@@ -186,56 +121,4 @@ async fn good_requests_before_a_bad_one_are_answered() {
     assert_eq!(client.answer("GET").await.status, 400);
     assert_eq!(client.rest().await, b"");
     assert_eq!(upstream.targets(), [TOKEN]);
-}
-
-#[tokio::test]
-async fn a_bad_request_waits_for_a_good_one_before_it() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::with(
-        &upstream,
-        "server.idle_timeout = \"250ms\"\nserver.header_timeout = \"250ms\"",
-    );
-    let gate = Gate::new();
-    upstream.once(TOKEN, Reply::json("{}").behind(&gate));
-    let mut client = gateway.start_get(TOKEN).await;
-    upstream.until_requests(1).await;
-    client.send("GET / HTTP/1.1\nhost: a\r\n\r\n").await;
-    // The time of three others to be closed for idleness passes.
-    for _ in 0..3 {
-        gateway.client().await.rest().await;
-    }
-    gate.open();
-    assert_eq!(client.answer("GET").await.status, 200);
-    assert_eq!(client.answer("GET").await.status, 400);
-}
-
-/// A regression: pages of listed origins could not read these answers.
-#[tokio::test]
-async fn the_answer_to_a_malformed_head_allows_a_listed_origin() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::with(
-        &upstream,
-        "answers.cors_origins = [\"https://a.example\"]\nserver.header_timeout = \"50ms\"",
-    );
-    let a = "Origin: https://a.example\r\n";
-    for (status, head, allowed) in [
-        (400, format!("GET / HTTP/1.1\n{a}\r\n"), true),
-        (400, format!("GET / HTTP/1.1\r\n{a}\r\n"), true),
-        (400, format!("GET / HTTP/1.1\r\nx y: z\r\n{a}{REST}"), true),
-        (408, format!("GET / HTTP/1.1\r\n{a}x: "), true),
-        (400, format!("GET / HTTP/1.1\r\n{a}{a}\r\n"), false),
-        (
-            400,
-            "GET / HTTP/1.1\r\norigin: https://b.example\r\n\r\n".to_owned(),
-            false,
-        ),
-    ] {
-        let mut client = gateway.client().await;
-        client.send(&head).await;
-        let answer = client.answer("GET").await;
-        assert_eq!(answer.status, status, "{head:?}");
-        let origin = answer.field("access-control-allow-origin");
-        assert_eq!(origin, allowed.then_some("https://a.example"), "{head:?}");
-        assert_eq!(answer.must("vary"), "origin");
-    }
 }

@@ -73,22 +73,3 @@ async fn draining_has_an_end() {
     assert!(left.errors.contains("drain_timeout"), "{}", left.errors);
     assert_eq!(slow.rest().await, b"");
 }
-
-#[tokio::test]
-async fn a_second_sigint_ends_it_at_once() {
-    for (first, second) in [(Signal::INT, Signal::INT), (Signal::TERM, Signal::INT)] {
-        let upstream = Upstream::start();
-        upstream.always(Reply::nothing().hang());
-        let (_held, path) = file(ROUTES);
-        let (process, public, _) = Process::before(&upstream, &["--config", &path], &[]);
-        let mut slow = Client::connect(public).await;
-        slow.send_request("GET", TOKEN, &[]).await;
-        upstream.until_requests(1).await;
-        process.signal(first);
-        until("it drains", || process.errors().contains("draining")).await;
-        process.signal(second);
-        let left = process.wait();
-        assert_eq!(left.code(), Some(130), "{}", left.errors);
-        assert_eq!(slow.rest().await, b"");
-    }
-}

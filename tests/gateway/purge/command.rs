@@ -4,7 +4,7 @@ use std::io::Write;
 
 use serde_json::Value;
 
-use crate::support::{BLOCK, Client, Process, Setup, TOKEN, Upstream};
+use crate::support::{BLOCK, Client, Process, TOKEN, Upstream};
 
 #[tokio::test]
 async fn the_command_purges_and_prints_what() {
@@ -72,30 +72,4 @@ async fn the_command_purges_and_prints_what() {
         assert!(!left.errors.contains("panicked"), "{}", left.errors);
     }
     assert!(hit(&mut client).await);
-}
-
-#[test]
-fn the_command_reports_the_address_where_no_server_listens() {
-    let (_held, nobody) = crate::support::upstream::refusing();
-    let nobody = nobody.to_string();
-    let left = Process::run(&["purge", "--all", "--admin", &nobody], &[]);
-    assert_eq!(left.code(), Some(2));
-    assert!(left.errors.contains(&nobody), "{}", left.errors);
-    assert!(left.errors.contains("--admin"), "{}", left.errors);
-}
-
-#[tokio::test]
-async fn the_command_reports_a_server_that_is_not_ordgate() {
-    let upstream = Upstream::start();
-    let gateway = Setup::before(&upstream).start();
-    // Another server, and the public listener of an ordgate.
-    for other in [upstream.address(), gateway.public] {
-        let left = Process::run(&["purge", "--all", "--admin", &other.to_string()], &[]);
-        assert_eq!(left.code(), Some(2));
-        assert!(
-            left.errors.contains("not an ordgate admin listener"),
-            "{}",
-            left.errors
-        );
-    }
 }

@@ -1,15 +1,10 @@
 //! Answers that were requested before a purge, and arrive after it.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
-use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
-use std::sync::atomic::{AtomicBool, AtomicU64};
-
-use socket2::SockRef;
 
 use super::text;
-use crate::support::{Answer, BLOCK, Gate, Reply, Setup, TOKEN, Upstream, encoded, token, until};
+use crate::support::{Answer, BLOCK, Gate, Reply, Setup, TOKEN, Upstream, until};
 
 /// An upstream with status paths, whose other answers have a number that grows
 /// with each request; what is asked, and where the number stands.
@@ -195,78 +190,4 @@ async fn clients_after_a_purge_do_not_share_an_earlier_fetch() {
     gate.open();
     early.answer("GET").await;
     assert_eq!(late.answer("GET").await.status, 200);
-}
-
-#[tokio::test]
-async fn under_load_no_answer_is_older_than_a_purge() {
-    for chain in [false, true] {
-        let upstream = Upstream::start();
-        numbered(&upstream, body);
-        let setup = Setup::before(&upstream).config("server.workers = 2\nlimit.enabled = false");
-        let setup = if chain { setup.chain() } else { setup };
-        let gateway = Arc::new(setup.start());
-        let over = Arc::new(AtomicBool::new(false));
-        let mut pending = Vec::new();
-        for client in 0..6 {
-            let (gateway, over) = (gateway.clone(), over.clone());
-            let url = if client % 2 == 0 { TOKEN } else { BLOCK };
-            pending.push(tokio::spawn(async move {
-                let mut client = gateway.client().await;
-                while !over.load(SeqCst) {
-                    number(&client.get(url).await);
-                }
-            }));
-        }
-        let mut client = gateway.client().await;
-        for round in 0..60 {
-            for url in [TOKEN, BLOCK] {
-                let before = number(&client.get(url).await);
-                let query = match round % 3 {
-                    0 => "all".to_owned(),
-                    1 => format!("url={url}"),
-                    _ => "route=brc20-token&route=rune-block-activity".to_owned(),
-                };
-                text(&gateway.purge(&query).await);
-                let after = number(&client.get(url).await);
-                assert!(after > before, "{query}: {after} after {before}");
-            }
-        }
-        over.store(true, SeqCst);
-        for client in pending {
-            client.await.unwrap();
-        }
-    }
-}
-
-/// Whether it ends before the request is read, or while the matching entries are counted.
-#[tokio::test]
-async fn a_purge_is_carried_out_though_the_operators_connection_ends() {
-    let upstream = Upstream::start();
-    let gateway = Setup::before(&upstream).manual().start();
-    let targets: Vec<_> = (0..20).map(token).collect();
-    for target in &targets {
-        gateway.get(target).await;
-    }
-    let before = gateway.figure("/chain/purges");
-    for target in &targets {
-        let mut operator = TcpStream::connect(gateway.server().admin()).unwrap();
-        // After this answer the listener waits for input; the request waits for the end of
-        // the input, and both arrive in one segment.
-        operator
-            .write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
-            .unwrap();
-        assert!(operator.read(&mut [0; 4096]).unwrap() > 0);
-        SockRef::from(&operator).set_tcp_cork(true).unwrap();
-        let url = encoded(target);
-        let request = format!("POST /purge?url={url} HTTP/1.1\r\nhost: localhost\r\n\r\n");
-        operator.write_all(request.as_bytes()).unwrap();
-    }
-    until("all is purged", || {
-        gateway.figure("/chain/purges") - before >= targets.len() as u64
-    })
-    .await;
-    for target in &targets {
-        let answer = gateway.get(target).await;
-        assert!(answer.must("cache-status").contains("fwd="), "{target}");
-    }
 }

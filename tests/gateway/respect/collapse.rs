@@ -1,7 +1,7 @@
 //! Many clients on one cold target.
 
-use super::{ALL, did, not_modified, ok, plain};
-use crate::support::{Client, Gate, Gateway, Reply, Setup, Upstream, until};
+use super::{did, not_modified, ok, plain};
+use crate::support::{Client, Gate, Gateway, Reply, Upstream, until};
 
 const CLIENTS: usize = 100;
 
@@ -50,31 +50,6 @@ async fn storable_requests_are_collapsed() {
 }
 
 #[tokio::test]
-async fn uncacheable_requests_go_upstream_one_by_one() {
-    let upstream = Upstream::start();
-    let config = "upstream.max_in_flight = 200";
-    let gateway = plain(&upstream).config(config).manual().start();
-    let gate = Gate::new();
-    let never = Gate::new();
-    let head = "HTTP/1.1 200 OK\r\ncache-control: no-store\r\ncontent-length: 4\r\n\r\n";
-    // The body of the first never ends.
-    upstream.once("/v", Reply::raw(head).behind(&gate).hang());
-    upstream.always(ok(&["cache-control: no-store"], "body"));
-    // Whoever leads has the first answer.
-    let _leader = gateway.start_get("/v").await;
-    upstream.until_requests(1).await;
-    let pending = waiting(&gateway, CLIENTS - 1).await;
-    gate.open();
-    upstream.until_requests(CLIENTS).await;
-    for mut client in pending {
-        let answer = client.answer("GET").await;
-        assert_eq!((answer.status, answer.text()), (200, "body"));
-    }
-    assert_eq!(upstream.count(), CLIENTS);
-    never.open();
-}
-
-#[tokio::test]
 async fn a_leader_that_leaves_does_not_end_the_fetch() {
     let upstream = Upstream::start();
     let gateway = plain(&upstream).start();
@@ -106,55 +81,6 @@ async fn a_failure_is_the_answer_of_all_followers() {
         assert_eq!(client.answer("GET").await.status, 502);
     }
     assert_eq!(upstream.count(), 1);
-}
-
-#[tokio::test]
-async fn unsafe_methods_are_never_collapsed() {
-    let upstream = Upstream::start();
-    let gateway = plain(&upstream).manual().start();
-    let gate = Gate::new();
-    let reply = ok(&["cache-control: max-age=60"], "body");
-    upstream.always(reply.behind(&gate));
-    let mut pending = Vec::new();
-    for method in ["POST", "PUT", "DELETE", "PATCH", "UNHEARD-OF", "HEAD"] {
-        let mut client = gateway.client().await;
-        client.send_request(method, "/v", &[]).await;
-        pending.push((client, method));
-    }
-    upstream.until_requests(pending.len()).await;
-    gate.open();
-    for (mut client, method) in pending {
-        assert_eq!(client.answer(method).await.status, 200);
-    }
-}
-
-#[tokio::test]
-async fn a_follower_of_another_variant_gets_its_own() {
-    let upstream = Upstream::start();
-    let gateway = plain(&upstream).manual().start();
-    let gate = Gate::new();
-    let held = gate.clone();
-    upstream.usually(move |seen| {
-        let accept = seen.field("accept").unwrap_or_default();
-        let fields = ["cache-control: max-age=60", "vary: accept"];
-        ok(&fields, &accept).behind(&held)
-    });
-    let mut pending = Vec::new();
-    for accept in ["a", "b", "a", "c"] {
-        let mut client = gateway.client().await;
-        client
-            .send_request("GET", "/v", &[("accept", accept)])
-            .await;
-        gateway.until_all_is_read().await;
-        pending.push((client, accept));
-    }
-    upstream.until_requests(1).await;
-    assert_eq!(upstream.count(), 1);
-    gate.open();
-    for (mut client, accept) in pending {
-        assert_eq!(client.answer("GET").await.text(), accept);
-    }
-    assert_eq!(upstream.count(), 3);
 }
 
 /// Moves time so far that what was fresh for 10 s is stale.
@@ -192,55 +118,6 @@ async fn a_stale_response_is_validated_once() {
     assert_eq!(upstream.count(), 2, "one for all of them");
     let asked = upstream.seen()[1].field("if-none-match");
     assert_eq!(asked.as_deref(), Some("\"one\""));
-}
-
-#[tokio::test]
-async fn a_changed_stale_response_is_fetched_once() {
-    let upstream = Upstream::start();
-    let gateway = plain(&upstream).manual().start();
-    upstream.once("/v", ok(&[SOON, "etag: \"one\""], "body"));
-    gateway.get("/v").await;
-    gateway.advance(STALE);
-    let gate = Gate::new();
-    upstream.once("/v", ok(&[SOON, "etag: \"two\""], "other").behind(&gate));
-    let pending = waiting(&gateway, CLIENTS).await;
-    upstream.until_requests(2).await;
-    gate.open();
-    for mut client in pending {
-        assert_eq!(client.answer("GET").await.text(), "other");
-    }
-    assert_eq!(upstream.count(), 2);
-}
-
-#[tokio::test]
-async fn all_clients_get_the_stale_response_if_the_validation_fails() {
-    let upstream = Upstream::start();
-    let config = ALL.replace("\"respect\"", "\"respect\", stale_if_error = \"1h\"");
-    let setup = Setup::before(&upstream).config(&config);
-    let gateway = setup.manual().start();
-    for failure in [
-        Reply::status(500, "no"),
-        Reply::raw("nonsense\r\n\r\n"),
-        // It is streamed while it is stored, unless a stale response may be
-        // served instead.
-        Reply::raw("HTTP/1.1 200 OK\r\ncache-control: max-age=9\r\ncontent-length: 9\r\n\r\nbr")
-            .close(),
-    ] {
-        upstream.once("/v", ok(&[SOON], "body"));
-        gateway.purge("all").await;
-        gateway.get("/v").await;
-        gateway.advance(STALE);
-        let (gate, before) = (Gate::new(), upstream.count());
-        upstream.once("/v", failure.behind(&gate));
-        let pending = waiting(&gateway, 20).await;
-        upstream.until_requests(before + 1).await;
-        gate.open();
-        for mut client in pending {
-            let answer = client.answer("GET").await;
-            assert_eq!((answer.status, answer.text()), (200, "body"));
-        }
-        assert_eq!(upstream.count(), before + 1);
-    }
 }
 
 #[tokio::test]
@@ -304,145 +181,6 @@ async fn a_request_that_cannot_be_shared_does_not_make_a_key_uncacheable() {
         assert_eq!(client.answer("GET").await.text(), "body");
     }
     assert_eq!(upstream.count(), before + 1);
-}
-
-#[tokio::test]
-async fn a_private_answer_to_one_clients_refresh_does_not_make_a_key_uncacheable() {
-    // The origin answers this client only, whatever the fields are.
-    let [young, secret] = [
-        ("cache-control", "max-age=0"),
-        ("authorization", "Basic eDp5"),
-    ];
-    type Own<'a> = (&'a str, &'a [(&'a str, &'a str)], &'a str);
-    let own: [Own<'_>; 3] = [
-        ("content", &[("content-length", "1")], "x"),
-        ("max-age", &[young], ""),
-        ("authorization", &[young, secret], ""),
-    ];
-    for (what, fields, body) in own {
-        let upstream = Upstream::start();
-        let gateway = plain(&upstream).manual().start();
-        upstream.once("/v", ok(&[SOON], "body"));
-        gateway.get("/v").await;
-        gateway.advance(5_000);
-        upstream.once("/v", ok(&["cache-control: private"], "its own"));
-        let mut hostile = gateway.client().await;
-        hostile.send_request("GET", "/v", fields).await;
-        if !body.is_empty() {
-            hostile.send(body).await;
-        }
-        assert_eq!(hostile.answer("GET").await.text(), "its own", "{what}");
-        gateway.advance(STALE);
-        let (gate, before) = (Gate::new(), upstream.count());
-        upstream.usually({
-            let gate = gate.clone();
-            move |_| ok(&[SOON], "body").behind(&gate)
-        });
-        let pending = waiting(&gateway, 10).await;
-        upstream.until_requests(before + 1).await;
-        gate.open();
-        for mut client in pending {
-            assert_eq!(client.answer("GET").await.text(), "body");
-        }
-        assert_eq!(upstream.count(), before + 1, "{what}");
-    }
-}
-
-#[tokio::test]
-async fn followers_of_a_private_answer_go_up_one_at_a_time() {
-    // By what the origin answers to the first, and what it knows of him.
-    let private = ok(&["cache-control: private"], "its own");
-    for (first, own) in [
-        (private.clone(), ("cookie", "session=1")),
-        (Reply::status(503, "not now"), ("x-none", "1")),
-    ] {
-        let upstream = Upstream::start();
-        let gateway = plain(&upstream).manual().start();
-        let (head, gate) = (Gate::new(), Gate::new());
-        upstream.once("/v", first.behind(&head));
-        upstream.usually({
-            let gate = gate.clone();
-            move |_| ok(&[SOON], "body").behind(&gate)
-        });
-        let mut hostile = gateway.client().await;
-        hostile.send_request("GET", "/v", &[own]).await;
-        upstream.until_requests(1).await;
-        let pending = waiting(&gateway, 20).await;
-        head.open();
-        upstream.until_requests(2).await;
-        hostile.answer("GET").await;
-        gate.open();
-        for mut client in pending {
-            assert_eq!(client.answer("GET").await.text(), "body", "{own:?}");
-        }
-        assert_eq!(upstream.count(), 2, "{own:?}");
-    }
-}
-
-#[tokio::test]
-async fn clients_with_validators_are_collapsed() {
-    // As after a purge or a restart, with what browsers hold.
-    let upstream = Upstream::start();
-    let gateway = plain(&upstream).manual().start();
-    let gate = Gate::new();
-    let held = gate.clone();
-    let tag = "etag: \"one\"";
-    upstream.usually(move |seen| match seen.field("if-none-match") {
-        Some(_) => not_modified(&[SOON, tag]).behind(&held),
-        None => ok(&[SOON, tag], "body").behind(&held),
-    });
-    let mut pending = Vec::new();
-    for number in 0..20 {
-        let mut client = gateway.client().await;
-        let own = ["\"one\"", "\"old\""][number % 2];
-        client
-            .send_request("GET", "/v", &[("if-none-match", own)])
-            .await;
-        if number == 0 {
-            upstream.until_requests(1).await;
-        }
-        pending.push((client, [304, 200][number % 2]));
-    }
-    gateway.until_all_is_read().await;
-    upstream.until_requests(2).await;
-    gate.open();
-    // The first is the origin's to judge.
-    for (client, status) in &mut pending[1..] {
-        assert_eq!(client.answer("GET").await.status, *status);
-    }
-    assert_eq!(upstream.count(), 2);
-    // What may not be stored is not waited for a second time.
-    let gate = Gate::new();
-    let held = gate.clone();
-    upstream.usually(move |_| ok(&["cache-control: private"], "body").behind(&held));
-    let ask = async |gateway: &Gateway| {
-        let mut client = gateway.client().await;
-        client
-            .send_request("GET", "/w", &[("if-none-match", "\"x\"")])
-            .await;
-        client
-    };
-    let mut pending = Vec::new();
-    for _ in 0..10 {
-        pending.push(ask(&gateway).await);
-    }
-    upstream.until_requests(4).await;
-    gate.open();
-    for client in &mut pending {
-        assert_eq!(client.answer("GET").await.text(), "body");
-    }
-    let (gate, before) = (Gate::new(), upstream.count());
-    let held = gate.clone();
-    upstream.usually(move |_| ok(&["cache-control: private"], "body").behind(&held));
-    let mut pending = Vec::new();
-    for _ in 0..10 {
-        pending.push(ask(&gateway).await);
-    }
-    upstream.until_requests(before + 10).await;
-    gate.open();
-    for client in &mut pending {
-        assert_eq!(client.answer("GET").await.text(), "body");
-    }
 }
 
 #[tokio::test]

@@ -43,65 +43,6 @@ async fn an_unsafe_method_that_succeeds_drops_its_target() {
     }
 }
 
-#[tokio::test]
-async fn location_and_content_location_of_the_same_origin_are_invalidated() {
-    let upstream = Upstream::start();
-    let own = format!("location: {}/w?a=b#part", upstream.url());
-    let other = format!(
-        "location: http://other.example:{}/w?a=b",
-        upstream.address().port()
-    );
-    for (field, drops) in [
-        ("location: /w?a=b", true),
-        ("content-location: w?a=b", true),
-        (&*own, true),
-        (&*other, false),
-        ("content-location: //other.example/w?a=b", false),
-        ("location: /w", false),
-        ("link: </w?a=b>", false),
-    ] {
-        let gateway = manual(&upstream);
-        store(&upstream, &gateway, &["/v", "/w?a=b"]).await;
-        upstream.once("/v", Reply::with(201, &format!("{field}\r\n"), "made"));
-        let made = gateway.request("POST", "/v", &[]).await;
-        assert_eq!((made.status, made.text()), (201, "made"));
-        assert!(!is_hit(&gateway.get("/v").await));
-        let found = is_hit(&gateway.get("/w?a=b").await);
-        assert_eq!(found, !drops, "{field}");
-    }
-}
-
-#[tokio::test]
-async fn all_variants_are_invalidated() {
-    let upstream = Upstream::start();
-    let gateway = manual(&upstream);
-    let fields = ["cache-control: max-age=60", "vary: accept"];
-    upstream.always(ok(&fields, "body"));
-    for _ in 0..2 {
-        for accept in ["a", "b"] {
-            gateway.request("GET", "/v", &[("accept", accept)]).await;
-        }
-    }
-    assert_eq!(upstream.count(), 2);
-    gateway.request("DELETE", "/v", &[("accept", "a")]).await;
-    for accept in ["a", "b"] {
-        let answer = gateway.request("GET", "/v", &[("accept", accept)]).await;
-        assert!(!is_hit(&answer));
-    }
-}
-
-#[tokio::test]
-async fn the_answer_to_a_post_is_not_served_to_a_get() {
-    let upstream = Upstream::start();
-    let gateway = manual(&upstream);
-    let fields = ["cache-control: max-age=60", "content-location: /v"];
-    upstream.once("/v", ok(&fields, "of post"));
-    upstream.once("/v", ok(&fields, "of get"));
-    let post = gateway.request("POST", "/v", &[]).await;
-    assert_eq!(post.text(), "of post");
-    assert_eq!(gateway.get("/v").await.text(), "of get");
-}
-
 /// An answer requested before a change may be older than it: it is forwarded to its
 /// client, and not stored.
 #[tokio::test]

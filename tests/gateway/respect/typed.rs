@@ -3,7 +3,7 @@
 
 use super::{did, is_hit, ok};
 use crate::support::respect::typed;
-use crate::support::{Gate, Reply, Upstream};
+use crate::support::{Reply, Upstream};
 
 const JSON: &str = "content-type: application/json";
 
@@ -50,35 +50,6 @@ async fn typed_routes_use_the_origins_freshness_and_ordgates_fields() {
         seen[0].names(),
         ["accept", "accept-encoding", "host", "user-agent", "via"]
     );
-}
-
-/// They are not forwarded, so the origin cannot evaluate them.
-#[tokio::test]
-async fn preconditions_for_the_origin_change_nothing() {
-    const DATE: &str = "Mon, 01 Jan 2024 00:00:00 GMT";
-    let upstream = Upstream::start();
-    let gateway = typed(&upstream);
-    let fields = [JSON, "cache-control: max-age=60", "etag: \"one\""];
-    let gate = Gate::new();
-    upstream.once("/tokens/ordi", ok(&fields, "{}").behind(&gate));
-    let rows = [("if-match", "\"x\""), ("if-unmodified-since", DATE)];
-    let mut pending = Vec::new();
-    for field in rows {
-        let mut client = gateway.client().await;
-        client.send_request("GET", "/tokens/ordi", &[field]).await;
-        pending.push(client);
-    }
-    upstream.until_requests(1).await;
-    gateway.until_all_is_read().await;
-    gate.open();
-    for mut client in pending {
-        assert_eq!(client.answer("GET").await.status, 200);
-    }
-    for field in rows {
-        let answer = gateway.request("GET", "/tokens/ordi", &[field]).await;
-        assert!(is_hit(&answer), "{field:?}: {answer:?}");
-    }
-    assert_eq!(upstream.count(), 1);
 }
 
 #[tokio::test]

@@ -2,42 +2,12 @@
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::{handshakes, https, started, until_handshakes};
+use super::{https, started, until_handshakes};
 use crate::support::https::{Certificates, HttpsClient};
 use crate::support::{Setup, TOKEN, Upstream, within};
 
 const HOSTILE: [u8; 4] = [127, 0, 0, 66];
 const HONEST: [u8; 4] = [127, 0, 0, 2];
-
-/// Most connect and send nothing; some send a part of a ClientHello.
-#[tokio::test]
-async fn silent_connections_hold_no_slot() {
-    const SILENT: usize = 2_000;
-    let upstream = Upstream::start();
-    let more = "[limit]\nconnections = 4000\ntls_handshakes_per_second = 1000\n";
-    let (certificates, gateway) = started(&upstream, more);
-    let honest = certificates.client().from(HONEST);
-    let hostile = certificates.client().from(HOSTILE);
-    let mut silent = Vec::new();
-    for n in 0..SILENT {
-        let mut stream = hostile.dial(https(&gateway)).await;
-        if n % 4 == 0 {
-            stream.write_all(b"\x16\x03\x01\x02\x00\x01").await.unwrap();
-        }
-        silent.push(stream);
-    }
-    for _ in 0..50 {
-        let seen = honest.get(https(&gateway), "localhost", TOKEN).await;
-        assert!(seen.unwrap().text.starts_with("HTTP/1.1 200"));
-    }
-    assert_eq!(handshakes(&gateway, "none", "over-limit").await, 0);
-    // Each is closed five seconds after it was accepted.
-    for mut stream in silent {
-        let ended = within("the deadline", stream.read(&mut [0; 16])).await;
-        assert!(matches!(ended, Ok(0) | Err(_)));
-    }
-    until_handshakes(&gateway, "too-slow", SILENT as u64).await;
-}
 
 /// A ClientHello.
 fn hello(client: &HttpsClient) -> Vec<u8> {
@@ -47,36 +17,6 @@ fn hello(client: &HttpsClient) -> Vec<u8> {
     let mut hello = Vec::new();
     connection.write_tls(&mut hello).unwrap();
     hello
-}
-
-/// A regression: clients that began handshakes and did not finish them held all slots, so
-/// nobody else's handshake began.
-#[tokio::test]
-async fn unfinished_handshakes_hold_no_slot() {
-    const CLIENTS: u8 = 8;
-    const EACH: usize = 16;
-    let upstream = Upstream::start();
-    let more = "[limit]\nconnections = 16\ntls_handshakes_per_second = 1000\n";
-    let (certificates, gateway) = started(&upstream, more);
-    let address = https(&gateway);
-    let client = certificates.client();
-    let hello = hello(&client);
-    let mut held = Vec::new();
-    for _ in 0..EACH {
-        for number in 0..CLIENTS {
-            let mut stream = client.from([127, 0, 1, number]).dial(address).await;
-            stream.write_all(&hello).await.unwrap();
-            let first = within("the ServerHello", stream.read_u8()).await;
-            first.expect("each handshake begins");
-            held.push(stream);
-        }
-    }
-    let honest = certificates.client().from(HONEST);
-    let seen = honest.get(address, "localhost", TOKEN).await;
-    assert!(seen.unwrap().text.starts_with("HTTP/1.1 200"));
-    for limit in ["over-limit", "over-client-limit"] {
-        assert_eq!(handshakes(&gateway, "none", limit).await, 0, "{limit}");
-    }
 }
 
 /// What bounds the handshakes that one client leaves unfinished.

@@ -41,27 +41,6 @@ async fn curl(
 }
 
 #[tokio::test]
-async fn curl_uses_either_version() {
-    let upstream = Upstream::start();
-    let (certificates, gateway) = started(&upstream, "");
-    for (flags, version) in [
-        (&["--tls-max", "1.2"][..], "TLSv1.2"),
-        (&["--tlsv1.3"], "TLSv1.3"),
-    ] {
-        let flags = [flags, &["--http1.1"]].concat();
-        let Some(text) = curl(&certificates, &gateway, &flags, 1).await else {
-            return;
-        };
-        assert!(
-            text.contains(&format!("SSL connection using {version}")),
-            "{text}"
-        );
-        assert!(text.contains("HTTP/1.1 200 OK"), "{text}");
-        assert!(text.contains("ALPN: server accepted http/1.1"), "{text}");
-    }
-}
-
-#[tokio::test]
 async fn curl_gets_http2_by_alpn() {
     let upstream = Upstream::start();
     let (certificates, gateway) = started(&upstream, "");
@@ -75,27 +54,6 @@ async fn curl_gets_http2_by_alpn() {
     }
     for connections in ["/connections/accepted", "/connections/http2/accepted"] {
         assert_eq!(gateway.figure(connections), 2, "both requests on one");
-    }
-}
-
-#[tokio::test]
-async fn openssl_sees_the_chain_and_no_old_version() {
-    let upstream = Upstream::start();
-    let (certificates, gateway) = started(&upstream, "");
-    let address = https(&gateway).to_string();
-    let ca = certificates.path("ca.pem").display().to_string();
-    let client = ["s_client", "-connect", &address, "-servername", "localhost"];
-    let trust = ["-CAfile", &ca, "-verify_return_error"];
-    for (flag, expected) in [
-        ("-tls1_3", "Verify return code: 0 (ok)"),
-        ("-tls1_2", "Verify return code: 0 (ok)"),
-        // By their cipher suites; OpenSSL itself refuses to offer TLS 1.1 by default.
-        ("-tls1_1", "no peer certificate available"),
-    ] {
-        let Some(text) = run("openssl", &[&client[..], &trust, &[flag]].concat()).await else {
-            return;
-        };
-        assert!(text.contains(expected), "{flag}: {text}");
     }
 }
 
@@ -163,17 +121,5 @@ fn check_refuses_what_serve_refuses() {
                 refused.errors
             );
         }
-    }
-}
-
-#[tokio::test]
-async fn h2load_gets_http2_by_alpn() {
-    let upstream = Upstream::start();
-    let (_certificates, gateway) = started(&upstream, "");
-    let url = format!("https://localhost:{}{TOKEN}", https(&gateway).port());
-    let flags = ["-n200", "-c2", "-m10", &url];
-    if let Some(text) = run("h2load", &flags).await {
-        assert!(text.contains("Application protocol: h2\n"), "{text}");
-        assert!(text.contains("200 succeeded, 0 failed"), "{text}");
     }
 }

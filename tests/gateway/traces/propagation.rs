@@ -2,7 +2,7 @@
 
 use super::{SPAN, parent, trace};
 use crate::respect::plain;
-use crate::support::{Collector, Gateway, Process, Setup, Upstream, token};
+use crate::support::{Collector, Gateway, Process, Upstream, token};
 
 /// What the upstream gets on a typed route for each form, without a collector.
 #[tokio::test]
@@ -35,55 +35,6 @@ async fn traceparent_is_passed_on_by_the_recommendation() {
     }
 }
 
-/// A `tracestate` is free text: where the answer is for other clients too, it does not
-/// reach the upstream.
-#[tokio::test]
-async fn tracestate_goes_only_with_requests_for_one_client() {
-    let upstream = Upstream::start();
-    let own = r#"
-        [[route]]
-        name = "own"
-        path = "/own/{name}"
-        params.name = { type = "string" }
-        cache = { mode = "off" }
-    "#;
-    let gateway = Gateway::with(&upstream, own);
-    let long: Vec<_> = (0..40)
-        .map(|n| format!("k{n}={}", "v".repeat(20)))
-        .collect();
-    let fitting = &long[..20].join(",");
-    let sampled = parent(1, "01");
-    for (state, expected) in [
-        ("a=1, b=2", Some("a=1,b=2")),
-        ("a=1,B", None),
-        (&long[..32].join(","), Some(&**fitting)),
-    ] {
-        let fields = [("traceparent", &*sampled), ("tracestate", state)];
-        let answer = gateway.request("GET", "/own/x", &fields).await;
-        assert_eq!(answer.status, 200);
-        let seen = upstream.seen();
-        let seen = seen.last().unwrap();
-        assert_eq!(seen.field("tracestate").as_deref(), expected, "{state}");
-        assert_eq!(seen.field("traceparent").as_deref(), Some(&*sampled));
-    }
-    let fields = [("tracestate", "a=1")];
-    gateway.request("GET", "/own/y", &fields).await;
-    let without_parent = upstream.seen().last().unwrap().field("tracestate");
-    assert_eq!(without_parent, None);
-}
-
-#[tokio::test]
-async fn the_upstream_gets_no_tracestate_for_a_stored_answer() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::before(&upstream);
-    let sampled = parent(1, "01");
-    let fields = [("traceparent", &*sampled), ("tracestate", "a=<script>")];
-    assert_eq!(gateway.request("GET", &token(1), &fields).await.status, 200);
-    let seen = &upstream.seen()[0];
-    assert_eq!(seen.field("traceparent"), Some(sampled));
-    assert_eq!(seen.field("tracestate"), None);
-}
-
 /// A route that passes everything on does not touch the fields of a trace that is not
 /// recorded; in a recorded one, the upstream's parent is ordgate's span.
 #[tokio::test]
@@ -98,54 +49,6 @@ async fn a_plain_route_passes_both_fields_on() {
         let seen = seen.last().unwrap();
         assert_eq!(seen.field("traceparent").as_deref(), Some(value));
         assert_eq!(seen.field("tracestate").as_deref(), Some("not valid"));
-    }
-}
-
-/// Where a trace begins here, the client's `tracestate` would belong to another one.
-#[tokio::test]
-async fn a_trace_that_begins_here_has_no_tracestate() {
-    let (upstream, collector) = (Upstream::start(), Collector::start());
-    let setup = collector.of(plain(&upstream));
-    let gateway = setup.config("telemetry.sample = 1.0").start();
-    for fields in [
-        &[("tracestate", "a=1")][..],
-        &[("traceparent", "nonsense"), ("tracestate", "a=1")],
-    ] {
-        gateway.request("GET", "/a", fields).await;
-        let seen = upstream.seen();
-        let seen = seen.last().unwrap();
-        let parent = seen.field("traceparent").unwrap();
-        assert!(
-            parent.starts_with("00-") && parent.ends_with("-03"),
-            "{parent}"
-        );
-        assert_eq!(seen.field("tracestate"), None, "{fields:?}");
-    }
-    let sampled = parent(1, "01");
-    let fields = [("traceparent", &*sampled), ("tracestate", "a=1")];
-    gateway.request("GET", "/a", &fields).await;
-    let state = upstream.seen().last().unwrap().field("tracestate");
-    assert_eq!(state.as_deref(), Some("a=1"), "a trace that goes on");
-}
-
-#[tokio::test]
-async fn error_documents_have_the_trace_id() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::before(&upstream);
-    upstream.always(crate::support::Reply::status(500, "broken"));
-    let sampled = parent(7, "00");
-    let fields = [("traceparent", &*sampled)];
-    // Refused at once, without a route, and after the upstream has failed.
-    for (target, status) in [
-        ("/runes/v1/blocks/x/activity", 400),
-        ("/nowhere", 404),
-        (&*token(1), 502),
-    ] {
-        let answer = gateway.request("GET", target, &fields).await;
-        assert_eq!(answer.status, status, "{target}");
-        assert_eq!(answer.json()["trace_id"], trace(7), "{target}");
-        let answer = gateway.get(target).await;
-        assert_eq!(answer.json().get("trace_id"), None, "{target}");
     }
 }
 
@@ -205,27 +108,4 @@ async fn the_logs_have_the_trace_id() {
         "{}",
         left.errors
     );
-}
-
-/// Nobody can make the upstream believe that a trace is recorded which is not, nor is a
-/// recorded one passed on as the client's.
-#[tokio::test]
-async fn the_upstream_belongs_to_the_recorded_span() {
-    let (upstream, collector) = (Upstream::start(), Collector::start());
-    let gateway = collector.of(Setup::before(&upstream)).start();
-    let (sampled, plain) = (parent(1, "01"), parent(2, "00"));
-    gateway
-        .request("GET", &token(1), &[("traceparent", &sampled)])
-        .await;
-    gateway
-        .request("GET", &token(2), &[("traceparent", &plain)])
-        .await;
-    gateway.get(&token(3)).await;
-    let seen = upstream.seen();
-    let spans = collector.until_traces(&[&trace(1)]).await;
-    let attempt = super::one(&spans, &trace(1), "upstream");
-    let expected = format!("00-{}-{}-01", trace(1), attempt.id());
-    assert_eq!(seen[0].field("traceparent"), Some(expected));
-    assert_eq!(seen[1].field("traceparent"), Some(plain));
-    assert_eq!(seen[2].field("traceparent"), None);
 }

@@ -10,7 +10,7 @@ use ordgate::clock::Moment;
 use ordgate::sandbox::{Sandbox, Settings};
 use tokio::time::MissedTickBehavior;
 
-use super::{key, keyed, metric};
+use super::{keyed, metric};
 use crate::chain::{is_status, reply};
 use crate::support::upstream::Seen;
 use crate::support::{Client, Gate, Gateway, Reply, Setup, Upstream, token};
@@ -31,7 +31,6 @@ const CONFIG: &str = r#"
     upstream.requests_per_second = 5
     upstream.queue_timeout = "700ms"
     upstream.retry = { limit = 2, share = 100 }
-    upstream.hedge = { enabled = true, percentile = 90 }
     upstream.breaker.enabled = false
 "#;
 
@@ -240,46 +239,6 @@ async fn a_client_that_honours_retry_after_is_served() {
     )
     .await;
     assert!(spent.parse::<u32>().unwrap() >= 40);
-}
-
-#[tokio::test]
-async fn hedged_requests_use_the_budget_and_leave_half_of_it() {
-    let upstream = Upstream::start();
-    let gateway = keyed(&upstream, "first-key");
-    let hedging = "upstream.hedge = { enabled = true, percentile = 50 }\n\
-                   upstream.requests_per_minute = 100";
-    assert_eq!(gateway.reload(hedging).await.status, 200);
-    for number in 0..30 {
-        assert_eq!(gateway.get(&token(number)).await.status, 200);
-    }
-    let hedges = "ordgate_upstream_requests_total{reason=\"hedge\",upstream=\"default\"}";
-    let before: usize = metric(&gateway, hedges).await.parse().unwrap();
-    let gate = Gate::new();
-    upstream.once(&token(90), Reply::json("{}").behind(&gate));
-    assert_eq!(gateway.get(&token(90)).await.status, 200, "by the second");
-    let sent: usize = metric(&gateway, hedges).await.parse().unwrap();
-    assert_eq!(sent, before + 1);
-    let both = upstream.targets().into_iter().filter(|t| *t == token(90));
-    assert_eq!(both.count(), 2);
-    let left = || async { key(&gateway, 0).await["budget_left"].as_u64().unwrap() };
-    let all = gateway.admin("/status").await.json()["upstream"]["sent"].clone();
-    assert_eq!(left().await, 100 - all.as_u64().unwrap());
-    // With less than half left there is nothing to spare, however slow it is.
-    let mut number = 200;
-    while left().await > 49 {
-        gateway.get(&token(number)).await;
-        number += 1;
-    }
-    let sent = metric(&gateway, hedges).await;
-    upstream.once(&token(91), Reply::json("{}").behind(&gate));
-    let mut slow = gateway.start_get(&token(91)).await;
-    for _ in 0..20 {
-        gateway.get(&token(number)).await;
-        number += 1;
-    }
-    gate.open();
-    assert_eq!(slow.answer("GET").await.status, 200);
-    assert_eq!(metric(&gateway, hedges).await, sent);
 }
 
 /// Two upstreams that have one key: what one has unanswered counts in each second

@@ -133,7 +133,7 @@ async fn every_failure_has_its_status() {
 async fn retry_after_of_the_upstream_is_passed_on_within_bounds() {
     let upstream = Upstream::start();
     let gateway = Setup::before(&upstream).manual().start();
-    for (retry_after, seconds) in [("60", 60), ("86400", 3600), ("soon", 10)] {
+    for (retry_after, seconds) in [("60", 60), ("86400", 3600)] {
         let fields = format!("retry-after: {retry_after}\r\n");
         upstream.once(TOKEN, Reply::with(503, &fields, r#"{"telling":"why"}"#));
         let answer = gateway.get(TOKEN).await;
@@ -212,6 +212,7 @@ async fn an_upstream_that_is_too_slow_gets_504() {
         );
         answer.problem();
     }
+    upstream.close_connections();
     until("none is in flight", || gateway.in_flight() == 0).await;
 }
 

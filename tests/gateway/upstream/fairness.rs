@@ -31,7 +31,7 @@ impl Narrow {
         let gates: HashMap<_, _> = targets.map(|target| (target, Gate::new())).collect();
         let own = gates.clone();
         upstream.usually(move |seen| Reply::json("{}").behind(&own[&seen.target()]));
-        let two = "upstream = { max_in_flight = 2, min_in_flight = 2 }";
+        let two = "upstream = { max_in_flight = 2 }";
         let gateway = setup(Setup::before(&upstream).config(CONFIG).config(two)).start();
         Self {
             upstream,
@@ -120,7 +120,10 @@ async fn a_hundred_requests_of_one_client_do_not_hold_up_another() {
 async fn clients_take_turns_with_the_budget() {
     let upstream = Upstream::start();
     let tight = "upstream.requests_per_second = 5\nupstream.max_queue = 200";
-    let setup = Setup::before(&upstream).config(CONFIG).config(tight);
+    let setup = Setup::before(&upstream)
+        .keys("a-key")
+        .config(CONFIG)
+        .config(tight);
     let gateway = setup.start();
     let mut crowd = Vec::new();
     for number in 0..100 {

@@ -199,7 +199,7 @@ fn quick() -> Vec<Fault> {
             Reply::with(429, "retry-after: soon\r\n", telling),
         )
         .received(429)
-        .lasts(10),
+        .lasts(1),
         wrong(
             "429 until long ago",
             Reply::with(
@@ -292,6 +292,7 @@ async fn happens(fault: &Fault, upstream: &Upstream, gateway: &Gateway) {
     let took = began.elapsed();
     fault.is_reported(&answer);
     assert!(took >= fault.least, "{name}: {took:?}");
+    upstream.close_connections();
     until_idle(gateway, name).await;
     assert_eq!(upstream.count() - asked, fault.asked, "{name}");
     let known = |target: &String| [TOKEN, "/ordinals/v1/"].contains(&&**target);

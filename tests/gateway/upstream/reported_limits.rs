@@ -1,15 +1,13 @@
 //! Limits that the upstream reports tighten the key's budget, whatever answer
 //! reports them.
 
-mod dialects;
-
 use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::Value;
 
-use super::{key, keyed, metric, must_wait};
+use super::{key, keyed, must_wait};
 use crate::support::respect;
-use crate::support::{Client, Gate, Process, Reply, Upstream, token, until};
+use crate::support::{Gate, Reply, Upstream, token};
 
 /// A JSON answer that says this of limits, and nothing else.
 fn limits(status: u16, fields: &str) -> Reply {
@@ -49,18 +47,17 @@ async fn the_reported_remainder_holds_until_the_windows_end() {
             30,
         ),
         ("ratelimit-remaining: 0\r\nratelimit-reset: 30\r\n", 0, 30),
-        ("x-ratelimit-remaining-minute: 0\r\n", 0, 60),
         (
-            "x-ratelimit-remaining-minute: 1\r\nx-ratelimit-reset-minute: 9\r\n",
-            1,
-            9,
+            "ratelimit: \"minute\";r=0\r\nratelimit-policy: \"minute\";q=9;w=60\r\n",
+            0,
+            60,
         ),
         (
-            "x-ratelimit-remaining-hour: 1\r\nx-ratelimit-remaining-second: 5\r\n",
+            "ratelimit: \"hour\";r=1, \"second\";r=5;t=1\r\nratelimit-policy: \"hour\";w=3600, \"second\";w=1\r\n",
             1,
             3600,
         ),
-        ("x-ratelimit-remaining-second: 0\r\n", 0, 1),
+        ("ratelimit-remaining: 0\r\n", 0, 1),
     ] {
         for status in [200, 404, 500] {
             must_leave(status, fields, left, seconds).await;
@@ -110,10 +107,10 @@ async fn the_key_is_sent_in_the_configured_field() {
     let gateway = keyed(&upstream, "one-key");
     let limited = "upstream.requests_per_minute = 50\nupstream.send_api_key = ";
     for (number, sends, name, left) in [
-        (0, true, "key-1", 49),
-        (1, false, "none", 49),
-        (2, true, "key-1", 48),
-        (3, false, "none", 48),
+        (0, true, "key-1", Some(49)),
+        (1, false, "none", None),
+        (2, true, "key-1", Some(48)),
+        (3, false, "none", None),
     ] {
         let answer = gateway.reload(&format!("{limited}{sends}")).await;
         assert_eq!(answer.status, 200, "{answer:?}");
@@ -166,7 +163,7 @@ async fn a_later_larger_remainder_is_ignored() {
     upstream.always(limits(
         200,
         "ratelimit-remaining: 400\r\nratelimit-reset: 29\r\n\
-         x-ratelimit-remaining-minute: 99999999999999999999\r\n",
+         x-ratelimit-remaining: 99999999999999999999\r\nx-ratelimit-reset: 29\r\n",
     ));
     for number in 0..3 {
         assert_eq!(gateway.get(&token(number)).await.status, 200);
@@ -233,99 +230,4 @@ async fn limits_in_a_relayed_answer_apply_to_the_key_of_the_request() {
             false => must_wait(&next, 30),
         }
     }
-}
-
-#[tokio::test]
-async fn a_spent_quota_differs_from_a_spent_minute() {
-    for (status, fields) in [
-        (200, "x-ratelimit-remaining-month: 0\r\n"),
-        (200, "x-ratelimit-remaining-day: 0\r\n"),
-        (404, "x-ratelimit-remaining-month: 0\r\n"),
-        (200, "ratelimit-remaining: 0\r\nratelimit-reset: 500000\r\n"),
-        (429, "x-ratelimit-remaining-month: 0\r\n"),
-        (429, "x-ratelimit-remaining-month: 0\r\nretry-after: 20\r\n"),
-        (429, "retry-after: 86400\r\n"),
-        (429, "retry-after: 99999999999999999999\r\n"),
-    ] {
-        let upstream = Upstream::start();
-        let gateway = keyed(&upstream, "one");
-        assert_eq!(gateway.get(&token(0)).await.status, 200);
-        assert_eq!(key(&gateway, 0).await["state"], "ready");
-        let state =
-            "ordgate_upstream_key_state{key=\"key-1\",state=\"quota-spent\",upstream=\"default\"}";
-        assert_eq!(metric(&gateway, state).await, "0.0");
-
-        upstream.always(limits(status, fields));
-        let first = gateway.get(&token(1)).await;
-        match status {
-            429 => must_wait(&first, 3600),
-            _ => assert_eq!(first.status, status),
-        }
-        must_wait(&gateway.get(&token(2)).await, 3600);
-        assert_eq!(key(&gateway, 0).await["state"], "quota-spent", "{fields}");
-        assert_eq!(metric(&gateway, state).await, "1.0");
-        gateway.advance(1_800_000);
-        must_wait(&gateway.get(&token(3)).await, 1800);
-        assert_eq!(upstream.count(), 2);
-
-        // After an hour one request tries, and it is the same for another.
-        gateway.advance(1_800_000);
-        gateway.get(&token(4)).await;
-        must_wait(&gateway.get(&token(5)).await, 3600);
-        assert_eq!(upstream.count(), 3, "{fields}");
-
-        // Then the key is used again.
-        gateway.advance(3_600_000);
-        let patient = gateway.reload("upstream.queue_timeout = \"30s\"").await;
-        assert_eq!(patient.status, 200);
-        let gate = Gate::new();
-        upstream.always(limits(200, "").behind(&gate));
-        let _trying = gateway.start_get(&token(6)).await;
-        upstream.until_requests(4).await;
-        let _waiting = gateway.start_get(&token(7)).await;
-        until("another waits", || gateway.queued() == 1).await;
-        assert_eq!(upstream.count(), 4, "one request tries");
-        gate.open();
-        upstream.until_requests(5).await;
-        assert_eq!(gateway.get(&token(8)).await.status, 200);
-        assert_eq!(key(&gateway, 0).await["state"], "ready", "{fields}");
-    }
-}
-
-#[tokio::test]
-async fn an_inconclusive_trial_is_followed_by_another() {
-    let upstream = Upstream::start();
-    let gateway = keyed(&upstream, "one");
-    upstream.once(&token(0), limits(200, "x-ratelimit-remaining-month: 0\r\n"));
-    assert_eq!(gateway.get(&token(0)).await.status, 200);
-    gateway.advance(3_600_000);
-    upstream.once(&token(1), Reply::status(500, "{}"));
-    assert_eq!(gateway.get(&token(1)).await.status, 502);
-    must_wait(&gateway.get(&token(1)).await, 60);
-    gateway.advance(60_000);
-    assert_eq!(gateway.get(&token(1)).await.status, 200);
-    assert_eq!(key(&gateway, 0).await["state"], "ready");
-}
-
-#[tokio::test]
-async fn a_spent_quota_is_logged_once() {
-    let upstream = Upstream::start();
-    upstream.always(limits(200, "x-ratelimit-remaining-month: 0\r\n"));
-    let variables = [("ORDGATE_API_KEYS", "a-key-of-ours")];
-    let (process, public, _admin) = Process::before(&upstream, &[], &variables);
-    let mut client = Client::connect(public).await;
-    let block = crate::support::BLOCK;
-    client.get(block).await;
-    for _ in 0..3 {
-        client.get(crate::support::TX).await;
-    }
-    process.signal(rustix::process::Signal::TERM);
-    drop(client);
-    let left = process.wait();
-    let alarms = left.errors.lines().filter(|line| line.contains("quota"));
-    let alarms: Vec<_> = alarms.collect();
-    // Of two upstreams, each says it once.
-    assert_eq!(alarms.len(), 1, "{}", left.errors);
-    assert!(alarms[0].contains("ERROR") && alarms[0].contains("key-1"));
-    assert!(!left.errors.contains("a-key-of-ours"));
 }

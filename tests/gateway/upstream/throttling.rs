@@ -164,6 +164,7 @@ async fn retries_use_the_budget() {
     upstream.always(Reply::nothing().close());
     let gateway = Setup::before(&upstream)
         .manual()
+        .keys("a-key")
         .config("upstream.requests_per_minute = 3\nupstream.queue_timeout = \"20ms\"")
         .start();
     assert_eq!(gateway.get(&token(1)).await.status, 502);

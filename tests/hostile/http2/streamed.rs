@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::{HONEST, HOSTILE, WINDOW, stream};
-use crate::support::frames::{DATA, FrameClient, HEADERS, WINDOW_UPDATE, frame, request};
-use crate::support::{Gate, Gateway, Reply, Setup, Upstream, respect, within};
+use crate::support::frames::{DATA, FrameClient, HEADERS, request};
+use crate::support::{Gateway, Reply, Setup, Upstream, respect, within};
 
 const KIB: u64 = 1024;
 
@@ -71,56 +71,4 @@ async fn streamed_responses_that_are_not_read_count_and_wait() {
     client.end().await;
     let closed = |bytes, reset| (bytes, reset) == (0, 1);
     until_held(&gateway, "nothing is held", closed).await;
-}
-
-/// A regression: it counted as its stream and as its first piece, two buffers of one
-/// response.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_single_response_may_exceed_the_bound_while_it_streams() {
-    const LENGTH: usize = 3 << 20;
-    let upstream = Upstream::start();
-    let gate = Gate::new();
-    let body = [chunk(LENGTH / 2), chunk(LENGTH / 2)].concat();
-    let open = Gate::new();
-    open.open();
-    upstream.always(
-        chunked("max-age=600")
-            .then(&open, body)
-            .then(&gate, "0\r\n\r\n"),
-    );
-    let gateway = setup(&upstream).start();
-    let mut client = FrameClient::connect_from(HOSTILE, gateway.public, &[(WINDOW, 0)]).await;
-    client.send(&request(1, "/0", &[])).await;
-    let all = |bytes, _| bytes >= LENGTH as u64;
-    until_held(&gateway, "all of it is held", all).await;
-    assert!(client.is_alive().await, "it is one response");
-    client.send(&request(3, "/1", &[])).await;
-    client.end().await;
-    let closed = |bytes, reset| (bytes, reset) == (0, 1);
-    until_held(&gateway, "nothing is held", closed).await;
-}
-
-/// The socket is not read, but its windows are open: h2 then buffers all of a small
-/// response. A regression: pieces of less than 1 KiB did not count.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn small_pieces_that_are_not_read_count() {
-    const OPEN: u32 = 0x7fff_ffff;
-    let upstream = Upstream::start();
-    let gate = Gate::new();
-    gate.open();
-    let body = [chunk(100).repeat(600), "0\r\n\r\n".to_owned()].concat();
-    upstream.always(chunked("no-store").then(&gate, body));
-    let gateway = setup(&upstream).start();
-    let mut client = FrameClient::narrow(HOSTILE, gateway.public, &[(WINDOW, OPEN)]).await;
-    let window = (OPEN - 65_535).to_be_bytes();
-    client.send(&frame(WINDOW_UPDATE, 0, 0, &window)).await;
-    for nth in 0..60 {
-        let target = format!("/{nth}");
-        client.send(&request(stream(nth), &target, &[])).await;
-    }
-    let closed = |bytes, reset| (bytes, reset) == (0, 1);
-    until_held(&gateway, "the connection is closed", closed).await;
-    let mut honest = FrameClient::connect_from(HONEST, gateway.public, &[]).await;
-    honest.send(&request(1, "/0", &[])).await;
-    honest.next_of(DATA).await.unwrap();
 }

@@ -69,36 +69,3 @@ async fn a_cookie_is_not_stored_by_heuristic_freshness() {
     gateway.get("/v").await;
     assert!(is_hit(&gateway.get("/v").await));
 }
-
-#[tokio::test]
-async fn a_reload_that_refuses_cookies_applies_to_stored_ones() {
-    let upstream = Upstream::start();
-    baking(&upstream, FRESH);
-    let gateway = plain(&upstream).start();
-    cookies(&gateway, "/v").await;
-    let never = ALL.replace("\"respect\"", "\"respect\", store_set_cookie = \"never\"");
-    assert_eq!(gateway.reload(&never).await.status, 200);
-    let [first, second] = cookies(&gateway, "/v").await;
-    assert_eq!(first.as_deref(), Some("session=1"));
-    assert_eq!(second.as_deref(), Some("session=2"));
-}
-
-/// The cookie of a 304 is for the client whose request it answers.
-#[tokio::test]
-async fn the_cookie_of_a_304_is_not_stored_by_the_freshness_of_a_200() {
-    let upstream = Upstream::start();
-    let gateway = plain(&upstream).manual().start();
-    let fields = "cache-control: max-age=10\r\netag: \"one\"\r\n";
-    upstream.once("/v", Reply::with(200, fields, "body"));
-    gateway.get("/v").await;
-    gateway.advance(10_000);
-    let unchanged = "HTTP/1.1 304 Not Modified\r\netag: \"one\"\r\nset-cookie: session=ann\r\n\r\n";
-    upstream.once("/v", Reply::raw(unchanged));
-    let ann = gateway.get("/v").await;
-    assert_eq!(ann.text(), "body");
-    assert_eq!(ann.field("set-cookie"), Some("session=ann"));
-    let bob = gateway.get("/v").await;
-    assert_eq!((bob.text(), is_hit(&bob)), ("body", true));
-    assert_eq!(bob.field("set-cookie"), None);
-    assert_eq!(upstream.count(), 2);
-}

@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 
 use ordgate::config::{Config, ConfigProblem, ReplicaOverrides};
-use ordgate::shared::engine::server::EngineUrl;
+use ordgate::shared::EngineUrl;
 use ordgate::telemetry::otlp::CollectorSettings;
 use serde::Deserialize;
 use serde_json::Value;
@@ -53,7 +53,9 @@ impl Setup {
         self.source.lock().unwrap().collector.extend([variable]);
         self
     }
+}
 
+impl Setup {
     /// With this engine, which replicas share.
     pub(crate) fn engine(self, url: &str) -> Self {
         url.clone_into(&mut self.source.lock().unwrap().engine);

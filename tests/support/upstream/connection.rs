@@ -43,15 +43,19 @@ pub(super) async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, shar
         }
         tokio::spawn(async move {
             stream.set_nodelay(true).unwrap();
-            // A client that goes away, or that does not trust us, is what some
-            // tests are about.
-            let _ = match tls {
-                None => converse(stream, connection, &shared).await,
-                Some(tls) => match tls.accept(stream).await {
-                    Ok(stream) => converse(stream, connection, &shared).await,
-                    Err(error) => Err(error),
-                },
+            let mut closing = shared.closing.subscribe();
+            let conversation = async {
+                match tls {
+                    None => converse(stream, connection, &shared).await,
+                    Some(tls) => converse(tls.accept(stream).await?, connection, &shared).await,
+                }
             };
+            tokio::select! {
+                // A client that goes away, or that does not trust us, is what some
+                // tests are about.
+                _ = conversation => {}
+                _ = closing.changed() => {}
+            }
             shared.open.fetch_sub(1, SeqCst);
         });
     }

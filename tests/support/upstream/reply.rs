@@ -52,7 +52,7 @@ const FIELDS: &str = "content-type: application/json; charset=utf-8\r\n\
      vary: Origin\r\naccess-control-allow-origin: https://upstream.example\r\n\
      cache-control: public, no-cache, must-revalidate\r\netag: \"of-the-tip\"\r\n\
      server: telling-server\r\nset-cookie: telling=cookie\r\n\
-     ratelimit-limit: 500\r\nratelimit-remaining: 499\r\nx-ratelimit-remaining-minute: 499\r\n\
+     ratelimit-limit: 500\r\nratelimit-remaining: 499\r\nx-ratelimit-remaining: 499\r\n\
      via: 1.1 telling-proxy\r\nage: 77\r\n";
 
 impl Reply {
@@ -122,18 +122,6 @@ impl Reply {
     /// Then these bytes again and again, while they are read.
     pub(crate) fn endless(mut self, bytes: impl AsRef<[u8]>) -> Self {
         self.0.push(Step::Endless(bytes.as_ref().to_vec()));
-        self
-    }
-
-    /// Each answer takes this long, one after the other.
-    pub(crate) fn in_turn(mut self, turnstile: &Turnstile, takes: Duration) -> Self {
-        self.0.insert(0, Step::Turn(turnstile.clone(), takes));
-        self
-    }
-
-    /// This is held until the answer has been sent.
-    pub(crate) fn holding(mut self, held: &Arc<()>) -> Self {
-        self.0.insert(0, Step::Hold(held.clone()));
         self
     }
 

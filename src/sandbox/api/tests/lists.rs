@@ -1,9 +1,7 @@
 //! Lists of rune activity: pages, filters, and equal spellings of a target.
 
-use serde_json::Value;
-
 use super::super::Operation;
-use super::{SMALL, get, json, model, sized, some_tx, text};
+use super::{SMALL, get, json, model, some_tx, text};
 
 /// The block of a thousand transactions, and one without any.
 const HUGE: u32 = 840_023;
@@ -94,46 +92,6 @@ fn equal_spellings_of_a_target_give_one_page() {
 }
 
 #[test]
-fn pages_together_are_the_whole_list() {
-    let model = model();
-    let list = |query: &str| json(&model, &format!("/runes/v1/blocks/{HUGE}/activity?{query}"));
-    let total = list("limit=1")["total"].as_u64().expect("a total");
-    assert!(total > 3_000, "{total}");
-    let mut items = Vec::new();
-    for offset in (0..total).step_by(60) {
-        let page = list(&format!("limit=60&offset={offset}"));
-        assert_eq!(page["total"], total);
-        assert_eq!(
-            (&page["limit"], &page["offset"]),
-            (&Value::from(60), &Value::from(offset))
-        );
-        items.extend(page["results"].as_array().expect("a list").clone());
-    }
-    assert_eq!(items.len() as u64, total);
-    let indexes: Vec<_> = items
-        .iter()
-        .map(|item| item["location"]["tx_index"].as_u64().expect("an index"))
-        .collect();
-    assert!(
-        indexes.is_sorted_by(|one, next| one >= next),
-        "transactions are contiguous, in descending order"
-    );
-    for offset in [total, total + 1, 1_000_000, 9_007_199_254_740_993] {
-        let page = list(&format!("offset={offset}"));
-        assert_eq!(
-            (&page["total"], page["results"].as_array().map(Vec::len)),
-            (&Value::from(0), Some(0))
-        );
-    }
-    assert_eq!(
-        list("offset=9007199254740993")["offset"],
-        9_007_199_254_740_992u64
-    );
-    let answer = get(&model, &format!("/runes/v1/blocks/{HUGE}/activity?limit=1"));
-    assert_eq!(answer.items as u64, total, "a page costs the whole block");
-}
-
-#[test]
 fn a_filter_changes_the_total_on_blocks_only() {
     let model = model();
     let all = json(&model, &format!("/runes/v1/blocks/{HUGE}/activity"))["total"].as_u64();
@@ -166,36 +124,5 @@ fn a_filter_changes_the_total_on_blocks_only() {
     assert!(
         plain["total"].as_u64().expect("a total") > 60,
         "the first transaction here is a wide one"
-    );
-}
-
-#[test]
-fn both_lists_have_the_same_bytes() {
-    let model = sized(100, 50_000);
-    let results = |target: String| {
-        let body = text(&get(&model, &target));
-        let (_, results) = body.split_once("\"results\":[").expect("a list");
-        results.strip_suffix("]}").expect("an end").to_owned()
-    };
-    for height in [SMALL, 840_001, HUGE] {
-        let block = results(format!("/runes/v1/blocks/{height}/activity?limit=50000"));
-        let placed = model
-            .chain
-            .placements(model.chain.at(height).expect("a block"));
-        let joined: Vec<_> = placed
-            .into_iter()
-            .rev()
-            .map(|placed| {
-                results(format!(
-                    "/runes/v1/transactions/{}/activity?limit=100",
-                    model.chain.tx_id(placed.key)
-                ))
-            })
-            .collect();
-        assert_eq!(block, joined.join(","), "{height}");
-    }
-    assert!(
-        text(&get(&model, "/runes/v1/blocks/1/activity?limit=50001"))
-            .contains("limit must be <= 50000")
     );
 }

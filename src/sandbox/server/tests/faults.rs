@@ -3,12 +3,10 @@
 use std::time::Duration;
 
 use http::StatusCode;
-use tokio::io::AsyncWriteExt;
-use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use super::{Running, body, start};
-use crate::sandbox::{Api, Fault, FaultKind, Settings};
+use crate::sandbox::{Fault, FaultKind, Settings};
 
 /// A page of the largest block.
 const TARGET: &str = "/runes/v1/blocks/840023/activity?limit=60";
@@ -101,22 +99,6 @@ async fn faults_replace_the_answer() {
     assert_eq!(body(&running.get(target).await), body(&right));
 }
 
-/// Such a fault never applied on a server of both APIs.
-#[tokio::test]
-async fn a_fault_of_one_api_applies_to_its_paths_on_a_server_of_both() {
-    let running = start(Settings::default()).await;
-    let (ordinals, runes) = ("/ordinals/v1/", "/runes/v1/");
-    for (api, path, other) in [
-        (Api::Runes, runes, ordinals),
-        (Api::Ordinals, ordinals, runes),
-    ] {
-        running.sandbox.fault(Fault::once(FaultKind::Close).at(api));
-        assert_eq!(running.status(other).await, "200");
-        assert_eq!(running.get(path).await, "");
-        assert_eq!(running.status(path).await, "200");
-    }
-}
-
 #[tokio::test]
 async fn faults_are_queued_and_cleared_over_http() {
     let running = start(Settings::default()).await;
@@ -134,44 +116,4 @@ async fn faults_are_queued_and_cleared_over_http() {
     assert_eq!(running.status("/runes/v1/").await, "200");
     let refused = running.ask("POST /sandbox/fault?kind=none", "").await;
     assert!(refused.starts_with("HTTP/1.1 400 "), "{refused}");
-}
-
-#[tokio::test]
-async fn a_client_that_gives_up_is_recorded() {
-    let running = start(Settings::default()).await;
-    let target = "/runes/v1/blocks/840023/activity";
-    order(&running, FaultKind::Stall(Duration::from_hours(1)));
-    let mut stream = TcpStream::connect(running.address).await.expect("connects");
-    let request = format!("GET {target} HTTP/1.1\r\nhost: x\r\n\r\n");
-    stream.write_all(request.as_bytes()).await.expect("sent");
-    until(|| running.sandbox.counts().total == 1).await;
-    let recorded = || running.sandbox.journal().last(Api::Both, 10)["requests"].clone();
-    assert_eq!(recorded(), serde_json::json!([]), "it waits");
-    drop(stream);
-    until(|| running.sandbox.counts().unanswered == 1).await;
-    until(|| recorded() != serde_json::json!([])).await;
-    let first = &recorded()[0];
-    assert_eq!(first["target"], target);
-    assert_eq!(first["method"], "GET");
-    assert_eq!(first["fault"], "stall");
-    assert!(first["status"].is_null(), "{first}");
-    assert_eq!(first["gave_up"], true);
-    // One that gets its answer is not among them, and each is recorded once.
-    running.get(target).await;
-    let both = recorded();
-    assert_eq!(both.as_array().expect("a list").len(), 2, "{both}");
-    assert_eq!(
-        (&both[0]["status"], &both[0]["gave_up"]),
-        (&200.into(), &false.into())
-    );
-    assert_eq!(running.sandbox.counts().unanswered, 1);
-}
-
-/// Waits until something holds.
-async fn until(holds: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !holds() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "it must hold");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
 }

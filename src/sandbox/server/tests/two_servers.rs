@@ -1,8 +1,5 @@
 //! One sandbox with a server for each API.
 
-use std::num::NonZeroU32;
-use std::time::Duration;
-
 use super::{Running, body, serve, start};
 use crate::sandbox::{Api, Sandbox, Settings};
 
@@ -74,59 +71,4 @@ async fn each_server_has_only_its_own_api() {
     });
     assert_eq!(counts, [(14, 10, 2, 4), (14, 10, 2, 4), (28, 20, 4, 8)]);
     assert_eq!(runes.sandbox.counts(), runes.sandbox.counts_at(Api::Both));
-}
-
-#[tokio::test]
-async fn two_servers_share_only_the_chain() {
-    let [ordinals, runes] = start_split(Settings {
-        requests_per_minute: NonZeroU32::new(2),
-        ..Settings::default()
-    })
-    .await;
-    let before = runes.sandbox.tip().height;
-    ordinals.ask("POST /sandbox/advance", "").await;
-    let height = format!("\"block_height\":{}}}", before + 1);
-    for (server, path) in [(&ordinals, "/ordinals/v1/"), (&runes, "/runes/v1/")] {
-        assert!(body(&server.get(path).await).ends_with(&height), "{path}");
-    }
-    // A fault applies to the server where it was queued, and is cleared there.
-    runes.ask("POST /sandbox/fault?kind=503&times=9", "").await;
-    let statuses = async || {
-        [
-            ordinals.status("/ordinals/v1/").await,
-            runes.status("/runes/v1/").await,
-        ]
-    };
-    assert_eq!(statuses().await, ["200", "503"]);
-    ordinals.ask("DELETE /sandbox/fault", "").await;
-    // The first server has reached its limit; a 503 does not count against it.
-    assert_eq!(statuses().await, ["429", "503"]);
-    runes.ask("DELETE /sandbox/fault", "").await;
-    assert_eq!(statuses().await, ["429", "200"]);
-    for (server, total) in [(&ordinals, 4), (&runes, 4)] {
-        let counts = server.get("/sandbox/counts").await;
-        let json: serde_json::Value = serde_json::from_str(body(&counts)).expect("JSON");
-        assert_eq!(json["total"], total);
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn blocks_are_added_once_with_two_servers() {
-    const EVERY: Duration = Duration::from_secs(10);
-    let [ordinals, runes] = start_split(Settings {
-        block_every: Some(EVERY),
-        ..Settings::default()
-    })
-    .await;
-    let before = runes.sandbox.tip().height;
-    tokio::time::sleep(EVERY * 4 + EVERY / 2).await;
-    assert_eq!(runes.sandbox.tip().height, before + 4);
-    ordinals.stop.send(()).expect("still running");
-    ordinals.task.await.expect("without a panic");
-    tokio::time::sleep(EVERY * 2 + EVERY / 2).await;
-    assert_eq!(
-        runes.sandbox.tip().height,
-        before + 6,
-        "the other server continues"
-    );
 }

@@ -151,36 +151,3 @@ fn protobuf() {
     assert_eq!(number(&inner(&read, 15), 3), 2);
     assert_eq!(number(&read, 16), 0x301);
 }
-
-#[test]
-fn rejected_spans() {
-    for (encoding, body, expected) in [
-        (Encoding::Json, &b"{}"[..], 0),
-        (Encoding::Json, b"", 0),
-        (Encoding::Json, b"not json", 0),
-        (
-            Encoding::Json,
-            br#"{"partialSuccess":{"rejectedSpans":"3"}}"#,
-            3,
-        ),
-        (
-            Encoding::Json,
-            br#"{"partialSuccess":{"rejectedSpans":4}}"#,
-            4,
-        ),
-        (
-            Encoding::Json,
-            br#"{"partialSuccess":{"errorMessage":"a"}}"#,
-            0,
-        ),
-        (Encoding::Protobuf, b"", 0),
-        (Encoding::Protobuf, &[0x0a, 0], 0),
-        (Encoding::Protobuf, &[0x0a, 2, 0x08, 5], 5),
-        (Encoding::Protobuf, &[0x0a, 3, 0x08, 0x80, 0x02], 256),
-        (Encoding::Protobuf, &[0x0a, 5, 0x12, 1, b'x', 0x08, 7], 7),
-        (Encoding::Protobuf, &[0x0a, 200, 0x08, 5], 0),
-        (Encoding::Protobuf, &[0xff; 20], 0),
-    ] {
-        assert_eq!(rejected(encoding, body), expected, "{body:?}");
-    }
-}

@@ -2,13 +2,11 @@
 
 use http::HeaderName;
 use proptest::option;
-use proptest::prelude::{ProptestConfig, Strategy, prop_assert, proptest};
+use proptest::prelude::{ProptestConfig, Strategy, any, prop_assert, proptest};
 
 use super::*;
 use crate::clock::Moment;
-use crate::upstream::Rates;
-use crate::upstream::admission::Reserve;
-use crate::upstream::admission::budget::Budget;
+use crate::upstream::budget::{Budget, Limits};
 
 /// Friday, 20 November 2026, 16:00 GMT, and a fifth of a second.
 pub(crate) fn wall() -> SystemTime {
@@ -42,142 +40,110 @@ pub(crate) fn limits(report: &LimitReport) -> Vec<Row> {
 
 #[test]
 fn limits_of_windows() {
-    use LimitWindow::{Day, Hour, Minute, Month, Second, Unnamed};
-    let rows: &[(&str, &[Row], Option<u64>)] = &[
-        ("", &[], None),
+    use LimitWindow::{Day, Minute, Second, Unnamed};
+    let rows: &[(&str, &[Row])] = &[
+        ("", &[]),
         (
-            "ratelimit-remaining: 9 | ratelimit-reset: 30",
+            "ratelimit-limit: 100, 100;w=60 | ratelimit-remaining: 9 | ratelimit-reset: 30",
             &[(Unnamed, 9, 30, true)],
-            None,
         ),
         (
-            "x-ratelimit-remaining: 9 | x-ratelimit-reset: 30",
+            "x-ratelimit-limit: 60 | x-ratelimit-remaining: 9 | x-ratelimit-reset: 30",
             &[(Unnamed, 9, 30, true)],
-            None,
         ),
+        // Unix time; a window that has ended; and an end in another unit.
         (
             "x-ratelimit-remaining: 9 | x-ratelimit-reset: 1795190431",
             &[(Unnamed, 9, 31, true)],
-            None,
         ),
-        // A window that has ended, and one whose end is in another unit.
         (
             "ratelimit-remaining: 9 | ratelimit-reset: 1795190300",
             &[(Unnamed, 9, 1, true)],
-            None,
         ),
         (
             "ratelimit-remaining: 9 | ratelimit-reset: 1795190431123",
-            &[(Unnamed, 9, 31, true)],
-            None,
+            &[],
         ),
         // Without an end, the window is unknown.
-        ("ratelimit-remaining: 9", &[], None),
-        ("ratelimit-remaining: 0", &[(Unnamed, 0, 1, false)], None),
-        (
-            "x-ratelimit-remaining-second: 19 | x-ratelimit-remaining-minute: 400 | \
-             ratelimit-remaining-hour: 0 | x-ratelimit-remaining-day: 5000 | \
-             x-ratelimit-remaining-month: 70000",
-            &[
-                (Second, 19, 1, false),
-                (Minute, 400, 60, false),
-                (Hour, 0, 3600, false),
-                (Day, 5000, 3600, false),
-                (Month, 70000, 3600, false),
-            ],
-            None,
-        ),
-        // One end for several windows: it applies to those that can be as long.
-        (
-            "ratelimit-remaining: 4 | ratelimit-reset: 20 | \
-             x-ratelimit-remaining-second: 4 | x-ratelimit-remaining-minute: 4 | \
-             x-ratelimit-remaining-hour: 90",
-            &[
-                (Unnamed, 4, 20, true),
-                (Second, 4, 1, false),
-                (Minute, 4, 20, true),
-                (Hour, 90, 3600, false),
-            ],
-            None,
-        ),
-        (
-            "x-ratelimit-remaining-minute: 0 | ratelimit-reset: 20",
-            &[(Minute, 0, 20, true)],
-            None,
-        ),
-        (
-            "x-ratelimit-remaining-minute: 7 | x-ratelimit-reset-minute: 12 | \
-             ratelimit-reset: 20",
-            &[(Minute, 7, 12, true)],
-            None,
-        ),
+        ("ratelimit-remaining: 9", &[]),
+        ("ratelimit-remaining: 0", &[(Unnamed, 0, 1, false)]),
+        ("ratelimit-remaining: 0;w=21600", &[(Unnamed, 0, 1, false)]),
         // A quota that is spent.
-        (
-            "x-ratelimit-remaining-month: 0",
-            &[(Month, 0, 3600, false)],
-            Some(3600),
-        ),
-        (
-            "x-ratelimit-remaining-day: 0 | x-ratelimit-reset-day: 600",
-            &[(Day, 0, 600, true)],
-            Some(600),
-        ),
         (
             "ratelimit-remaining: 0 | ratelimit-reset: 90000",
             &[(Unnamed, 0, 3600, true)],
-            Some(3600),
         ),
         (
             "ratelimit-remaining: 0 | ratelimit-reset: 3600",
             &[(Unnamed, 0, 3600, true)],
-            None,
         ),
-        // Invalid values.
-        ("ratelimit-remaining: -1 | ratelimit-reset: 30", &[], None),
-        ("ratelimit-remaining: 9 | ratelimit-reset: soon", &[], None),
+        // Values that cannot be parsed.
+        ("ratelimit-remaining: -1 | ratelimit-reset: 30", &[]),
+        ("ratelimit-remaining: 9 | ratelimit-reset: soon", &[]),
         (
             "ratelimit-remaining: 99999999999999999999999 | ratelimit-reset: 30",
             &[(Unnamed, u64::MAX, 30, true)],
-            None,
         ),
         (
             "ratelimit-remaining: 9, 3 | ratelimit-reset: 5, 7",
             &[(Unnamed, 3, 7, true)],
-            None,
         ),
+        // Draft 7.
+        (
+            "ratelimit: limit=100, remaining=50, reset=5 | ratelimit-policy: 100;w=60",
+            &[(Unnamed, 50, 5, true)],
+        ),
+        ("ratelimit: limit=10,remaining=0", &[(Unnamed, 0, 1, false)]),
+        (
+            "ratelimit: remaining=9, reset=5 | ratelimit: remaining=3, reset=2",
+            &[(Unnamed, 9, 5, true), (Unnamed, 3, 2, true)],
+        ),
+        ("ratelimit: remaining=-1, reset=5", &[]),
+        ("ratelimit: remaining=(1 2)", &[]),
+        // Draft 8 and later.
+        (
+            "ratelimit: \"default\";r=50;t=30 | ratelimit-policy: \"default\";q=100;w=60",
+            &[(Minute, 50, 30, true)],
+        ),
+        (
+            "ratelimit: \"burst\";r=9;t=1, \"day\";r=0 | \
+             ratelimit-policy: \"burst\";q=10;w=1, \"day\";q=1000;w=86400",
+            &[(Second, 9, 1, true), (Day, 0, 3600, false)],
+        ),
+        (
+            "ratelimit: \"a\";r=1;t=2;pk=:c2hhMjU2: | ratelimit: b;r=3;t=4 | \
+             ratelimit-policy: \"a\";q=1;w=900 | ratelimit-policy: &",
+            &[(Unnamed, 1, 2, true), (Unnamed, 3, 4, true)],
+        ),
+        (
+            "ratelimit: \"a\";r=1;t=2, \"b\";r=0;t=9 | \
+             ratelimit-policy: \"a\";q=1;qu=\"requests\", \"b\";q=1;qu=\"content-bytes\"",
+            &[(Unnamed, 1, 2, true)],
+        ),
+        ("ratelimit: \"a\";r=many;t=2, b", &[]),
+        ("ratelimit: \"a\";r=1;t=2, &", &[]),
+        ("ratelimit: 5", &[]),
+        ("ratelimit: (\"a\");r=1", &[]),
     ];
-    for (text, expected, quota) in rows {
+    for (text, expected) in rows {
         let read = read(StatusCode::OK, &fields(text), wall());
         assert_eq!(limits(&read), *expected, "{text}");
-        assert_eq!(read.quota_spent, quota.map(Duration::from_secs), "{text}");
-    }
-}
-
-#[test]
-fn a_wait_of_more_than_an_hour_is_a_spent_quota() {
-    for (status, value, spent) in [
-        (429, "3600", false),
-        (429, "3601", true),
-        (429, "99999999999999999999999", true),
-        (429, "Fri, 20 Nov 2026 16:59:00 GMT", false),
-        (429, "Sat, 21 Nov 2026 16:00:00 GMT", true),
-        (429, "soon", false),
-        (503, "86400", false),
-        (200, "86400", false),
-    ] {
-        let status = StatusCode::from_u16(status).unwrap();
-        let read = read(status, &fields(&format!("retry-after: {value}")), wall());
-        let expected = spent.then_some(MAX_WAIT);
-        assert_eq!(read.quota_spent, expected, "{status} {value}");
     }
 }
 
 #[test]
 fn a_throttled_key_waits_for_its_spent_windows() {
     for (text, seconds) in [
-        ("retry-after: 20 | x-ratelimit-remaining-month: 0", 3600),
-        ("x-ratelimit-remaining-minute: 0", 60),
-        ("x-ratelimit-remaining-minute: 5", 1),
+        ("", 1),
+        ("retry-after: soon", 1),
+        ("retry-after: 20", 20),
+        ("retry-after: Fri, 20 Nov 2026 16:00:31 GMT", 31),
+        ("retry-after: 86400", 3600),
+        ("ratelimit-remaining: 5 | ratelimit-reset: 30", 30),
+        (
+            "retry-after: 20 | ratelimit: \"day\";r=0 | ratelimit-policy: \"day\";w=86400",
+            3600,
+        ),
         (
             "retry-after: 20 | ratelimit-remaining: 0 | ratelimit-reset: 50",
             50,
@@ -190,34 +156,17 @@ fn a_throttled_key_waits_for_its_spent_windows() {
 
 /// Header fields that report limits, with valid and invalid values.
 fn any_fields() -> impl Strategy<Value = HeaderMap> {
-    const NAMES: [&str; 24] = [
+    const NAMES: [&str; 8] = [
         "retry-after",
         "ratelimit-remaining",
         "ratelimit-reset",
         "x-ratelimit-remaining",
         "x-ratelimit-reset",
-        "x-ratelimit-remaining-second",
-        "x-ratelimit-reset-second",
-        "x-ratelimit-remaining-minute",
-        "x-ratelimit-reset-minute",
-        "ratelimit-remaining-hour",
-        "ratelimit-reset-hour",
-        "x-ratelimit-remaining-day",
-        "x-ratelimit-reset-day",
-        "x-ratelimit-remaining-month",
-        "x-ratelimit-reset-month",
-        "ratelimit-remaining-month",
         "date",
         "ratelimit",
         "ratelimit-policy",
-        "retry-after-ms",
-        "x-rate-limit-remaining",
-        "x-rate-limit-reset",
-        "x-ratelimit-reset-after",
-        "x-shopify-shop-api-call-limit",
     ];
-    let value = "[0-9]{0,24}|[ -~]{0,12}|[0-9]{1,9}[.][0-9]{1,9}|[0-9]{1,12}(ms|s|m|h|d)\
-                 |P[0-9]{1,20}D|[0-9]{4}-[01][0-9]-[0-3][0-9]T[0-2][0-9]:00Z|[0-9]/[0-9]\
+    let value = "[0-9]{0,24}|[ -~]{0,12}|[0-9]{1,9}[.][0-9]{1,9}\
                  |\"[a-c]\";r=[0-9]{1,15};t=[0-9]{1,15}|remaining=[0-9]{1,15}, reset=[0-9]{1,15}\
                  |\"[a-c]\";q=1;w=[0-9]{1,15}|(Fri|Sun), [0-3][0-9] Nov [0-9]{4} 16:00:00 GMT";
     let fields = proptest::collection::vec((0..NAMES.len(), value), 0..12);
@@ -235,7 +184,7 @@ proptest! {
     #[test]
     fn every_wait_is_within_bounds(status in 100_u16..600, headers in any_fields()) {
         let read = read(StatusCode::from_u16(status).unwrap(), &headers, wall());
-        let spans = read.limits.iter().map(|limit| limit.valid_for).chain(read.quota_spent);
+        let spans = read.limits.iter().map(|limit| limit.valid_for);
         for span in spans.chain([wait_after_429(&headers, wall())]).chain(retry_after(&headers, wall())) {
             prop_assert!((MIN_WAIT..=MAX_WAIT).contains(&span), "{span:?}");
         }
@@ -250,26 +199,24 @@ proptest! {
     #[test]
     fn reports_only_make_the_budget_stricter(
         steps in proptest::collection::vec(
-            (0_u64..2000, 0_u16..4, 0_u8..4, option::of(any_fields())),
+            (0_u64..2000, 0_u16..4, any::<bool>(), option::of(any_fields())),
             1..40,
         ),
     ) {
-        let rates = Rates::of(20, 3);
-        let mut with_reports = Budget::new(rates);
-        let mut without = Budget::new(rates);
+        let limits = Limits {
+            per_minute: Some(20),
+            per_second: Some(3),
+        };
+        let (mut with_reports, mut without) = (Budget::new(), Budget::new());
+        with_reports.set_limits(limits, 2);
+        without.set_limits(limits, 2);
         let mut now = Moment::from_nanos(1 << 50);
-        for (pause, status, reserve, report) in steps {
+        for (pause, status, is_probe, report) in steps {
             now = now + Duration::from_millis(pause);
-            let reserve = match reserve {
-                0 => Reserve::Half,
-                1 => Reserve::ProbesAndLightClients(2),
-                2 => Reserve::Probes(2),
-                _ => Reserve::Nothing,
-            };
-            let Ok(entry) = with_reports.take(now, reserve) else {
+            let Ok(entry) = with_reports.take(now, is_probe) else {
                 continue;
             };
-            prop_assert!(without.take(now, reserve).is_ok());
+            prop_assert!(without.take(now, is_probe).is_ok());
             if let Some(report) = report {
                 let status = [200, 404, 429, 503][usize::from(status)];
                 let status = StatusCode::from_u16(status).unwrap();

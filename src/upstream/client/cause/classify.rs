@@ -8,94 +8,27 @@
 use std::error::Error as StdError;
 use std::io;
 
-use h2::Reason;
-use http::Extensions;
-use hyper_util::client::legacy::Error;
-
 use super::tls::{CLIENT_CERTIFICATE, tls};
-use crate::upstream::client::connector::CertificateRequest;
+use crate::upstream::client::pool::ConnectionError;
 use crate::upstream::client::resolver::NoAddress;
 use crate::upstream::{Failure, TimedOut, Unreachable};
 
-/// Whether it is known if the server has counted a request that failed with this
-/// error: it was not sent, or the server has ended its connection, its stream or its
-/// response. If ordgate has ended it, the request may still arrive. `has_ended`:
-/// whether the server has closed the connection.
-pub(crate) fn is_settled(error: &Error, has_ended: bool) -> bool {
-    has_ended || error.is_connect() || is_servers(error)
-}
-
-/// Whether the server has caused an error, or the request was never sent.
-fn is_servers(error: &(dyn StdError + 'static)) -> bool {
-    let hyper = beneath::<hyper::Error>(error);
-    hyper.is_some_and(|hyper| hyper.is_parse() || hyper.is_canceled())
-        || beneath::<h2::Error>(error)
-            .is_some_and(|h2| h2.is_remote() && (h2.is_reset() || h2.is_go_away()))
-}
-
 /// The failure that an error is, and its kind.
-pub(super) fn classify(error: &Error) -> (Failure, &'static str) {
-    let requested = error.connect_info().and_then(|info| {
-        let mut extras = Extensions::new();
-        info.get_extras(&mut extras);
-        extras.get::<CertificateRequest>().cloned()
-    });
-    let requested = match &requested {
-        Some(requested) => Some(requested),
-        None => beneath::<CertificateRequest>(error),
-    };
-    match error.is_connect() {
-        true => connect(error, requested.is_some()),
-        false => {
-            let is_unanswered = requested.is_some_and(|requested| !requested.has_answered());
-            exchange(error, is_unanswered)
-        }
+pub(super) fn classify(error: &ConnectionError) -> (Failure, &'static str) {
+    match error.is_connect {
+        true => connect(error, error.certificate_requested),
+        false => exchange(error, error.certificate_requested),
     }
-}
-
-/// The kind of a connection that was given up because nothing was received on it.
-pub(super) const CONNECTION_SILENT: &str = "connection_silent";
-
-/// Whether an error concerns one HTTP/2 stream only, so that other streams of the
-/// connection may continue.
-pub(super) fn is_of_stream(error: &(dyn StdError + 'static)) -> bool {
-    let not_processed = matches!(http2(error), Some((Failure::NotProcessed, _)));
-    not_processed || beneath::<h2::Error>(error).is_some_and(h2::Error::is_reset)
-}
-
-/// The failure of an HTTP/2 stream or connection, if HTTP/2 reports one.
-pub(super) fn http2(error: &(dyn StdError + 'static)) -> Option<(Failure, &'static str)> {
-    if beneath::<hyper::Error>(error).is_some_and(hyper::Error::is_timeout) {
-        return Some((Failure::Terminated, "ping_timeout"));
-    }
-    let error = beneath::<h2::Error>(error)?;
-    let is_calm = error.reason() == Some(Reason::ENHANCE_YOUR_CALM);
-    let found = match (error.is_remote(), error.is_reset(), error.is_go_away()) {
-        (true, _, _) if is_calm => (Failure::Terminated, "enhance_your_calm"),
-        (true, true, _) if error.reason() == Some(Reason::REFUSED_STREAM) => {
-            (Failure::NotProcessed, "refused_stream")
-        }
-        // Only streams above the last stream identifier of the frame fail with it.
-        (true, _, true) => (Failure::NotProcessed, "goaway"),
-        (true, true, _) => (Failure::Terminated, "stream_reset"),
-        (false, _, _) if error.is_library() => (Failure::Terminated, "malformed_frames"),
-        _ => return None,
-    };
-    Some(found)
 }
 
 /// The failure to connect. `requested`: the server has requested a client certificate.
-fn connect(error: &Error, requested: bool) -> (Failure, &'static str) {
+fn connect(error: &ConnectionError, requested: bool) -> (Failure, &'static str) {
     if let Some(unknown) = beneath::<NoAddress>(error) {
         return (Failure::Unreachable(Unreachable::Name), name(unknown));
     }
     if let Some(error) = beneath::<rustls::Error>(error) {
         let (why, kind) = tls(error, requested);
         return (Failure::Unreachable(why), kind);
-    }
-    if beneath::<io::Error>(error).is_none() && beneath::<hyper::Error>(error).is_none() {
-        // It has waited for the connection attempt of another request, which was dropped.
-        return (Failure::NotProcessed, "not_sent");
     }
     let (kind, errno) = io_kind(error);
     let (why, kind) = match kind {
@@ -129,9 +62,6 @@ fn exchange(error: &(dyn StdError + 'static), requested: bool) -> (Failure, &'st
             false => "malformed_head",
         };
         return (Failure::Protocol, kind);
-    }
-    if let Some(found) = http2(error) {
-        return found;
     }
     if let Some(error) = beneath::<rustls::Error>(error) {
         // In TLS 1.3 the server checks the client's certificate after the client's
@@ -220,6 +150,3 @@ pub(super) fn links<'e>(
         }
     })
 }
-
-#[cfg(test)]
-mod http2_tests;

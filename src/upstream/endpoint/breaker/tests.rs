@@ -21,7 +21,7 @@ fn at(millis: u64) -> Moment {
 
 /// Admits a request and reports its outcome.
 fn one(breaker: &mut Breaker, millis: u64, outcome: RequestOutcome) -> Option<Change> {
-    let pass = breaker.admit(at(millis), false).unwrap();
+    let pass = breaker.admit(at(millis)).unwrap();
     breaker.end(pass, outcome, at(millis))
 }
 
@@ -47,7 +47,7 @@ fn failures_in_a_row_open_the_breaker() {
     let pause = opened(one(&mut breaker, 100_000, Failure));
     assert!((1000..=1250).contains(&pause.as_millis()), "{pause:?}");
     assert_eq!(breaker.state(at(100_000)), BreakerState::Open(pause));
-    assert_eq!(breaker.admit(at(100_000), false), Err(pause));
+    assert_eq!(breaker.admit(at(100_000)), Err(pause));
 }
 
 #[test]
@@ -81,16 +81,15 @@ fn the_breaker_closes_step_by_step() {
         one(&mut breaker, 0, Failure);
     }
     assert_eq!(breaker.state(at(2000)), BreakerState::HalfOpen);
-    assert!(breaker.admit(at(2000), true).is_err(), "a spare request");
-    let first = breaker.admit(at(2000), false).unwrap();
-    assert_eq!(breaker.admit(at(2000), false), Err(MOMENTARY));
+    let first = breaker.admit(at(2000)).unwrap();
+    assert_eq!(breaker.admit(at(2000)), Err(MOMENTARY));
     assert_eq!(breaker.end(first, Success, at(2000)), None);
     // After one, three at once; after two, five.
-    let passes = [(); 3].map(|()| breaker.admit(at(2000), false).unwrap());
-    assert!(breaker.admit(at(2000), false).is_err());
+    let passes = [(); 3].map(|()| breaker.admit(at(2000)).unwrap());
+    assert!(breaker.admit(at(2000)).is_err());
     assert_eq!(breaker.end(passes[0], Success, at(2000)), None);
-    let more = [(); 3].map(|()| breaker.admit(at(2000), false).unwrap());
-    assert!(breaker.admit(at(2000), false).is_err());
+    let more = [(); 3].map(|()| breaker.admit(at(2000)).unwrap());
+    assert!(breaker.admit(at(2000)).is_err());
     let closed = breaker.end(passes[1], Success, at(2000));
     assert_eq!(closed, Some(Change::Closed));
     assert_eq!(breaker.state(at(2000)), BreakerState::Closed);
@@ -185,7 +184,7 @@ fn answered_after_an_outage(failing: u32, seed: u64) -> (u32, u32) {
     let (mut answered, mut sent) = (0, 0);
     for step in 0..6_300 {
         let now = at(step * 10);
-        let Ok(permit) = breaker.admit(now, false) else {
+        let Ok(permit) = breaker.admit(now) else {
             continue;
         };
         let is_up = step >= 300;
@@ -270,7 +269,7 @@ proptest! {
         for (pause, outcome, which, begins) in steps {
             now += pause;
             if begins || in_flight.is_empty() {
-                match breaker.admit(at(now), false) {
+                match breaker.admit(at(now)) {
                     Ok(pass) => {
                         prop_assert!(now >= open_until, "{breaker:?}");
                         in_flight.push(pass);
@@ -297,7 +296,7 @@ proptest! {
         }
         for step in 0..10 {
             let later = at(now + 61_000 + step);
-            let pass = breaker.admit(later, false);
+            let pass = breaker.admit(later);
             prop_assert!(pass.is_ok(), "{breaker:?}");
             breaker.end(pass.unwrap(), Success, later);
         }

@@ -3,10 +3,9 @@
 use ordgate::sandbox::{Sandbox, Settings};
 
 use super::super::{
-    RUNES, STATUSES, acting, before, block, height_of, probe_all, reply, retagged, targets, tip_of,
-    transaction,
+    RUNES, acting, before, block, height_of, probe_all, reply, targets, tip_of, transaction,
 };
-use crate::support::{Gate, Upstream, until};
+use crate::support::{Gate, until};
 
 /// An answer of before the reorg that comes after it.
 #[tokio::test]
@@ -87,84 +86,6 @@ async fn an_old_answer_that_arrives_late_is_not_stored() {
     );
 }
 
-/// The same where the block has not been seen before, so that no reorg is: of
-/// two that contradict each other the one that was asked for later is believed.
-#[tokio::test]
-async fn the_answer_to_the_later_request_wins() {
-    let sandbox = Sandbox::new(Settings::default());
-    let (upstream, gate) = (Upstream::start(), Gate::new());
-    let model = sandbox.clone();
-    upstream.usually(move |seen| retagged(&model, &seen.target(), None));
-    let gateway = before(&upstream, "").await;
-    let height = sandbox.tip().height - 2;
-    let (path, old) = (block(height), sandbox.hash_at(height).unwrap());
-    let asked = format!("{path}?limit=60&offset=0");
-    upstream.once(&asked, retagged(&sandbox, &asked, None).behind(&gate));
-    let mut client = gateway.start_get(&path).await;
-    until("it is asked", || targets(&upstream).contains(&asked)).await;
-    sandbox.reorg(3);
-    gateway
-        .get(&transaction(&sandbox.transactions_at(height)[0]))
-        .await;
-    assert_eq!(tip_of(&gateway, RUNES).reorgs, 0);
-    gate.open();
-    assert!(!client.answer("GET").await.text().contains(&old));
-    assert!(!gateway.get(&path).await.text().contains(&old));
-    assert_eq!(tip_of(&gateway, RUNES).reorgs, 0);
-}
-
-/// The answer that shows a reorg has no part in what it undoes.
-#[tokio::test]
-async fn an_answer_that_shows_a_reorg_is_fetched_once() {
-    let sandbox = Sandbox::new(Settings::default());
-    let upstream = Upstream::start();
-    let model = sandbox.clone();
-    upstream.usually(move |seen| retagged(&model, &seen.target(), None));
-    let gateway = before(&upstream, "").await;
-    let height = sandbox.tip().height - 2;
-    gateway
-        .get(&transaction(&sandbox.transactions_at(height)[0]))
-        .await;
-    sandbox.reorg(3);
-    let asked = targets(&upstream).len();
-    let page = format!("{}?limit=3", block(height));
-    let answer = gateway.get(&page).await;
-    assert_eq!(tip_of(&gateway, RUNES).reorgs, 1);
-    let truth = sandbox.answer(&http::Method::GET, &page, &http::HeaderMap::new());
-    assert!(answer.body == truth.body);
-    assert_eq!(targets(&upstream).len(), asked + 1);
-    let hit = gateway.get(&page).await;
-    assert!(hit.must("cache-status").starts_with("ordgate; hit"));
-}
-
-/// A tag of before says that the chain was rolled back, or that another server
-/// lags: what bears it is of no epoch, until the status has spoken.
-#[tokio::test]
-async fn an_answer_with_an_earlier_tips_tag_is_not_fresh() {
-    let sandbox = Sandbox::new(Settings::default());
-    let (upstream, gate) = (acting(&sandbox), Gate::new());
-    let gateway = before(&upstream, "").await;
-    let tip = sandbox.tip().height;
-    let (first, second) = (block(tip - 2), block(tip - 3));
-    gateway.get(&first).await;
-    sandbox.advance(1);
-    probe_all(&gateway).await;
-    gateway.get(&first).await;
-    sandbox.rollback(1);
-    // The first such answer has the tip probed soon: not before the second one.
-    for status in STATUSES {
-        upstream.once(status, reply(&sandbox, status).behind(&gate));
-    }
-    let truth = sandbox.answer(&http::Method::GET, &second, &http::HeaderMap::new());
-    for _ in 0..2 {
-        let answer = gateway.get(&second).await;
-        let cache_status = answer.must("cache-status");
-        assert!(cache_status.contains("; fwd="), "{cache_status}");
-        assert!(answer.body == truth.body, "{}", answer.text());
-    }
-    gate.open();
-}
-
 #[tokio::test]
 async fn a_reorg_between_two_windows_of_a_page_refetches_both() {
     let sandbox = Sandbox::new(Settings {
@@ -188,29 +109,4 @@ async fn a_reorg_between_two_windows_of_a_page_refetches_both() {
     let truth = sandbox.answer(&http::Method::GET, &path, &http::HeaderMap::new());
     assert!(client.answer("GET").await.body == truth.body);
     assert!(gateway.get(&path).await.body == truth.body);
-}
-
-/// The same where one window was there before the reorg, and the other, past the
-/// end of the list, comes after it and contradicts nothing.
-#[tokio::test]
-async fn a_window_orphaned_while_the_other_is_fetched_is_fetched_again() {
-    let sandbox = Sandbox::new(Settings::default());
-    let tip = sandbox.tip().height;
-    let (upstream, gate) = (acting(&sandbox), Gate::new());
-    let gateway = before(&upstream, "").await;
-    let window = |offset| format!("{}?limit=60&offset={offset}", block(tip));
-    upstream.once(&window(60), reply(&sandbox, &window(60)).behind(&gate));
-    let mut client = gateway.client().await;
-    let path = format!("{}?limit=60&offset=1", block(tip));
-    client.send_request("GET", &path, &[]).await;
-    until("both are asked", || targets(&upstream).len() == 2).await;
-    // The page and its second window are still under way.
-    let under_way = || gateway.fetching();
-    until("the first has come", || under_way() == 2).await;
-    sandbox.reorg(1);
-    probe_all(&gateway).await;
-    gate.open();
-    let truth = sandbox.answer(&http::Method::GET, &path, &http::HeaderMap::new());
-    let answer = client.answer("GET").await;
-    assert!(answer.body == truth.body, "{}", answer.text());
 }

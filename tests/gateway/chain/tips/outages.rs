@@ -5,8 +5,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use ordgate::sandbox::{Fault, FaultKind, Sandbox, Settings};
 
 use super::super::{
-    Ground, IMMUTABLE, RUNES, acting, before, block, for_status, probe_all, reply, retagged,
-    settled, targets, tip_of,
+    Ground, IMMUTABLE, RUNES, acting, before, block, probe_all, reply, settled, targets, tip_of,
 };
 use super::{TICKER, broken_status, sandbox};
 use crate::support::{Gate, Gateway, Reply, Setup, Upstream};
@@ -83,111 +82,6 @@ async fn without_a_known_tip_answers_have_fixed_lifetimes() {
     }
 }
 
-/// A look at a block is tried again after each probe, but not for ever at that
-/// pace where blocks cannot be listed.
-#[tokio::test]
-async fn probes_that_keep_failing_become_rarer() {
-    let (upstream, sandbox) = (Upstream::start(), sandbox());
-    let inner = sandbox.clone();
-    upstream.usually(move |seen| match for_status(seen) {
-        true => reply(&inner, &seen.target()),
-        false => Reply::status(500, "{}"),
-    });
-    let gateway = before(&upstream, "upstream.retry.limit = 0\n").await;
-    probe_all(&gateway).await;
-    sandbox.advance(1);
-    let asked = targets(&upstream).len();
-    for _ in 0..48 {
-        probe_all(&gateway).await;
-        gateway.check_blocks(RUNES).await;
-        gateway.advance(5_000);
-    }
-    let looks = targets(&upstream).len() - asked;
-    assert!((8..=14).contains(&looks), "{looks} in four minutes");
-}
-
-#[tokio::test]
-async fn answers_from_before_the_first_tip_are_stale_after_it() {
-    let sandbox = sandbox();
-    let (upstream, broken) = broken_status(&sandbox, Reply::status(500, "{}"));
-    let gateway = before(&upstream, "").await;
-    // A token shows nothing of the chain, a block its own height.
-    let recent = block(sandbox.tip().height);
-    for target in [TICKER, &*recent] {
-        gateway.get(target).await;
-        let hit = gateway.get(target).await;
-        assert!(
-            hit.must("cache-status").starts_with("ordgate; hit"),
-            "{target}"
-        );
-    }
-    broken.store(false, SeqCst);
-    probe_all(&gateway).await;
-    let token = gateway.get(TICKER).await;
-    let expected = "ordgate; fwd=stale; fwd-status=200; stored";
-    assert_eq!(token.must("cache-status"), expected);
-    let asked = targets(&upstream).len();
-    gateway.get(&recent).await;
-    assert_eq!(targets(&upstream).len(), asked + 1);
-    for target in [TICKER, &*recent] {
-        let hit = gateway.get(target).await;
-        assert!(
-            hit.must("cache-status").starts_with("ordgate; hit"),
-            "{target}"
-        );
-    }
-}
-
-#[tokio::test]
-async fn after_a_lost_tip_answers_have_fixed_lifetimes() {
-    let config = "chain.tip.runes.every = \"5s\"\nchain.tip.ordinals.every = \"5s\"";
-    let sandbox = sandbox();
-    let (upstream, broken) = broken_status(&sandbox, Reply::status(500, "{}"));
-    broken.store(false, SeqCst);
-    let gateway = before(&upstream, config).await;
-    // Only the status path shows the tip.
-    let (own, is_broken) = (sandbox.clone(), broken.clone());
-    upstream.usually(
-        move |seen| match for_status(seen) && is_broken.load(SeqCst) {
-            true => Reply::status(500, "{}"),
-            false => retagged(&own, &seen.target(), None),
-        },
-    );
-    let (recent, last) = (
-        block(sandbox.tip().height),
-        block(sandbox.tip().height - 30),
-    );
-    let first = gateway.get(&recent).await;
-    gateway.get(&last).await;
-    assert_eq!(targets(&upstream).len(), 2);
-    gateway.advance(9_000);
-    probe_all(&gateway).await;
-    broken.store(true, SeqCst);
-    // One probe may fail: twice its pace it is believed.
-    gateway.advance(10_000);
-    assert!(tip_of(&gateway, RUNES).known);
-    assert_eq!(gateway.get(&recent).await.body, first.body);
-    assert_eq!(targets(&upstream).len(), 2);
-    gateway.advance(1);
-    assert!(!tip_of(&gateway, RUNES).known);
-    gateway.get(&recent).await;
-    assert_eq!(targets(&upstream).len(), 3);
-    gateway.get(&last).await;
-    assert_eq!(targets(&upstream).len(), 3, "what is final is final");
-    gateway.advance(9_999);
-    gateway.get(&recent).await;
-    assert_eq!(targets(&upstream).len(), 3);
-    gateway.advance(1);
-    gateway.get(&recent).await;
-    assert_eq!(targets(&upstream).len(), 4);
-    probe_all(&gateway).await;
-    assert!(tip_of(&gateway, RUNES).trouble.is_some());
-    broken.store(false, SeqCst);
-    probe_all(&gateway).await;
-    assert!(tip_of(&gateway, RUNES).known);
-    assert_eq!(tip_of(&gateway, RUNES).trouble, None);
-}
-
 #[tokio::test]
 async fn in_a_full_outage_cached_answers_are_served() {
     let config = "upstream.queue_timeout = \"20ms\"";
@@ -229,33 +123,6 @@ async fn in_a_full_outage_cached_answers_are_served() {
     ground.gateway.advance(5_000);
     ground.same(&recent).await;
     ground.same(TICKER).await;
-}
-
-/// If the upstream is down, the anchor block is not requested before the block
-/// itself.
-#[tokio::test]
-async fn a_dead_upstream_gets_one_request_for_each_key() {
-    let sandbox = sandbox();
-    let upstream = acting(&sandbox);
-    let gateway = before(&upstream, "").await;
-    let tip = sandbox.tip().height;
-    let lower = block(tip - 2);
-    for path in [&lower, &block(tip - 1)] {
-        gateway.get(path).await;
-    }
-    sandbox.advance(1);
-    probe_all(&gateway).await;
-    drop(upstream);
-    let failed = || gateway.of_upstreams("failed");
-    // The first may find that a connection has ended.
-    gateway.get(&lower).await;
-    for _ in 0..2 {
-        let before = failed();
-        let stale = gateway.get(&lower).await;
-        let status = stale.must("cache-status");
-        assert!(status.ends_with("detail=stale-if-error"), "{status}");
-        assert_eq!(failed() - before, 1);
-    }
 }
 
 /// A gateway whose first probes wait for a gate.

@@ -68,11 +68,6 @@ async fn a_key_that_one_host_refuses_works_at_the_other() {
             ),
             "cooling",
         ),
-        (
-            "429 with nothing left and no retry-after",
-            Reply::with(429, "x-ratelimit-remaining-minute: 0\r\n", "{}"),
-            "cooling",
-        ),
     ];
     for (name, reply, state) in rows {
         let upstreams = pair();

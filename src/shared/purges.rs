@@ -1,0 +1,291 @@
+//! SharedPurges that reach all replicas.
+//!
+//! The engine numbers them ([`Generation`]); each replica asks every [`INTERVAL`] for those
+//! that it has not applied, and says by that which it has. The rules for an engine that was
+//! emptied, restarted or failed over are in `scripts/purges.lua`.
+//!
+//! A purge of this replica that the engine has not got yet waits here and is sent until it
+//! has. Until then there is no generation, so that nothing is taken from the engine or put
+//! there: it may be what was purged.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::{Notify, watch};
+
+use super::engine::{Engine, EngineError, Script};
+use crate::sync::lock;
+
+pub(super) const SCRIPT: &str = include_str!("scripts/purges.lua");
+
+/// How often each replica looks for purges.
+const INTERVAL: Duration = Duration::from_millis(40);
+/// With more that wait for the engine, all is purged instead.
+const MOST_WAITING: usize = 256;
+
+/// Which purges were applied: the first `number` of a life of the engine. Those of different
+/// lives have nothing to do with each other. Kept with what is stored on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Generation {
+    /// The engine's life.
+    pub life: u64,
+    /// The number in it.
+    pub number: u64,
+}
+
+/// Something to purge that another replica has sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HeardPurge {
+    /// Everything: a purge may have been missed.
+    All,
+    /// A record of [`SharedPurges::announce`].
+    Record(Vec<u8>),
+}
+
+/// A purge that was announced.
+#[derive(Clone, Copy, Debug)]
+pub struct AnnouncedPurge(u64);
+
+/// Who has applied a purge.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Acknowledged {
+    /// How many replicas have applied it, this one included.
+    pub replicas: u32,
+    /// How many of `shared.replicas` have not, as far as is known.
+    pub missing: u32,
+}
+
+/// The purges, as `/status` and metrics show them.
+#[derive(Clone, Debug, Serialize)]
+pub struct PurgesSnapshot {
+    /// The purges that this replica has applied; `None` before the engine has answered.
+    pub applied: Option<Generation>,
+    /// How many purges of this replica wait for the engine.
+    pub waiting: usize,
+    /// How many purges of others were applied.
+    pub heard: u64,
+    /// How often all was dropped, since a purge may have been missed.
+    pub dropped_all: u64,
+    /// How many replicas have applied all purges that this one has.
+    pub replicas: usize,
+}
+
+/// The purges of all replicas.
+pub struct SharedPurges {
+    engine: Option<Arc<Engine>>,
+    keys: [String; 3],
+    script: Script,
+    process: u64,
+    replicas: u32,
+    state: Mutex<State>,
+    wake: Notify,
+    news: watch::Sender<News>,
+}
+
+#[derive(Default)]
+struct State {
+    applied: Option<Generation>,
+    /// Whether the engine has answered in this process.
+    is_following: bool,
+    waiting: VecDeque<(u64, Vec<u8>)>,
+    announced: u64,
+    heard: u64,
+    dropped_all: u64,
+}
+
+#[derive(Clone, Default)]
+struct News {
+    /// The last purge announced here that the engine has, and a generation that includes it.
+    sent: u64,
+    generation: Option<Generation>,
+    /// What processes have applied in this life.
+    applied: Vec<u64>,
+}
+
+type Reply = (String, u64, bool, Vec<(String, Vec<u8>)>, Vec<u64>);
+
+impl SharedPurges {
+    /// `stored` is what the disk's content has applied, if there is any.
+    pub(super) fn new(
+        engine: Option<Arc<Engine>>,
+        prefix: &str,
+        process: u64,
+        replicas: u32,
+        stored: Option<Generation>,
+    ) -> Arc<Self> {
+        let key = |name| format!("{prefix}:purges:{name}");
+        Arc::new(Self {
+            engine,
+            keys: ["state", "stream", "applied"].map(key),
+            script: Script::new(SCRIPT),
+            process,
+            replicas,
+            state: Mutex::new(State {
+                applied: stored,
+                ..State::default()
+            }),
+            wake: Notify::new(),
+            news: watch::Sender::default(),
+        })
+    }
+
+    /// What is applied here now. `None` where nothing may be taken from the engine or put there.
+    /// To be taken before a look-up or a fetch begins.
+    pub fn generation(&self) -> Option<Generation> {
+        let state = lock(&self.state);
+        let is_known = state.is_following && state.waiting.is_empty();
+        state.applied.filter(|_| is_known)
+    }
+
+    /// Sends a purge to all replicas, as soon as the engine answers. Call it first, then
+    /// purge here, then wait for [`acknowledged`](Self::acknowledged) if need be.
+    pub fn announce(&self, record: Vec<u8>) -> AnnouncedPurge {
+        let mut state = lock(&self.state);
+        state.announced += 1;
+        let number = state.announced;
+        if self.engine.is_some() {
+            if state.waiting.len() >= MOST_WAITING {
+                state.waiting.clear();
+                state.waiting.push_back((number, Vec::new()));
+            } else {
+                state.waiting.push_back((number, record));
+            }
+        }
+        drop(state);
+        self.wake.notify_one();
+        AnnouncedPurge(number)
+    }
+
+    /// Waits until all replicas have applied a purge, for at most `limit`.
+    pub async fn acknowledged(&self, purge: AnnouncedPurge, limit: Duration) -> Acknowledged {
+        let mut news = self.news.subscribe();
+        let mut generation = None;
+        let mut count = 0;
+        let wait = async {
+            if self.engine.is_none() {
+                return;
+            }
+            loop {
+                {
+                    let news = news.borrow_and_update();
+                    if generation.is_none() && news.sent >= purge.0 {
+                        generation = news.generation;
+                    }
+                    count = match (generation, news.generation) {
+                        (Some(own), Some(now)) if own.life == now.life => {
+                            let has = |applied: &&u64| **applied >= own.number;
+                            news.applied.iter().filter(has).count()
+                        }
+                        _ => 0,
+                    };
+                }
+                if count >= self.replicas as usize || news.changed().await.is_err() {
+                    return;
+                }
+            }
+        };
+        let _in_time = tokio::time::timeout(limit, wait).await;
+        // This replica has applied it, whether the engine knows or not.
+        let replicas = u32::try_from(count).unwrap_or(u32::MAX).max(1);
+        Acknowledged {
+            replicas,
+            missing: self.replicas.saturating_sub(replicas),
+        }
+    }
+
+    /// Follows the purges until it is dropped. `apply` purges what was heard, here and on
+    /// disk, and keeps the generation on disk; other replicas count it as applied when it
+    /// returns.
+    pub(super) async fn run(&self, apply: impl AsyncFn(Vec<HeardPurge>, Generation)) {
+        loop {
+            // Whoever has news says so at once, by the next call.
+            if !matches!(self.follow(&apply).await, Ok(true)) {
+                let _woken = tokio::time::timeout(INTERVAL, self.wake.notified()).await;
+            }
+        }
+    }
+
+    /// One call. Returns whether something is new.
+    async fn follow(
+        &self,
+        apply: &impl AsyncFn(Vec<HeardPurge>, Generation),
+    ) -> Result<bool, EngineError> {
+        let Some(engine) = &self.engine else {
+            return Err(EngineError::Absent);
+        };
+        let (before, waiting) = {
+            let state = lock(&self.state);
+            (state.applied, state.waiting.clone())
+        };
+        let process = format!("{:016x}", self.process);
+        let follows = before.map_or_else(String::new, |own| format!("{:016x}", own.life));
+        let own = before.map_or_else(String::new, |own| own.number.to_string());
+        let new_life = format!("{:016x}", fastrand::u64(1..));
+        let mut arguments = [&process, &follows, &own, &new_life]
+            .map(String::as_bytes)
+            .to_vec();
+        arguments.extend(waiting.iter().map(|(_, record)| &**record));
+        let keys = self.keys.each_ref().map(String::as_bytes);
+        let reply: Reply = engine.call(&self.script, &keys, &arguments).await?;
+        let (life, number, must_drop, purges, applied) = reply;
+        let life = u64::from_str_radix(&life, 16).map_err(|_foreign| {
+            EngineError::Refused("the purges in the engine are not ordgate's".into())
+        })?;
+        let mut heard: Vec<_> = purges
+            .into_iter()
+            .filter(|(sender, _)| *sender != process)
+            .map(|(_, record)| match record.is_empty() {
+                true => HeardPurge::All,
+                false => HeardPurge::Record(record),
+            })
+            .collect();
+        if must_drop {
+            heard = vec![HeardPurge::All];
+        }
+        let reached = Generation { life, number };
+        let is_new = before != Some(reached);
+        let all = heard.iter().filter(|purge| **purge == HeardPurge::All);
+        // At the first call there is hardly anything to drop.
+        let dropped = all.count() as u64 * u64::from(before.is_some());
+        let count = heard.len() as u64;
+        if is_new {
+            apply(heard, reached).await;
+        }
+        let mut state = lock(&self.state);
+        state.applied = Some(reached);
+        state.is_following = true;
+        state.heard += count;
+        state.dropped_all += dropped;
+        let last = waiting.back().map(|(number, _)| *number);
+        state
+            .waiting
+            .retain(|(number, _)| last.is_none_or(|last| *number > last));
+        drop(state);
+        self.news.send_modify(|news| {
+            news.sent = last.unwrap_or(news.sent);
+            news.generation = Some(reached);
+            news.applied = applied;
+        });
+        Ok(is_new)
+    }
+
+    pub(super) fn snapshot(&self) -> PurgesSnapshot {
+        let state = lock(&self.state);
+        let news = self.news.borrow();
+        let own = state.applied.map_or(0, |own| own.number);
+        PurgesSnapshot {
+            applied: state.applied.filter(|_| state.is_following),
+            waiting: state.waiting.len(),
+            heard: state.heard,
+            dropped_all: state.dropped_all,
+            replicas: news
+                .applied
+                .iter()
+                .filter(|applied| **applied >= own)
+                .count(),
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! Responses that replicas keep for each other.
+//!
+//! A replica that has no response looks here before it fetches one. One of them fetches, and
+//! the others wait for its response, for `shared.fill_wait` at most. The leader may be
+//! killed: its lock lasts no longer than that, and whoever looks next leads.
+//!
+//! A stored response names the purges that were applied before its fetch began
+//! ([`Generation`]). Only one with the present generation is used: after a purge all others
+//! are fetched anew. Whether one is final here, or of the same tip, its reader decides.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::engine::{Engine, EngineError, Script};
+use super::purges::Generation;
+use crate::sync::lock;
+
+const FILL: &str = include_str!("scripts/fill.lua");
+const SETTLE: &str = include_str!("scripts/settle.lua");
+
+/// How often a request looks whether another replica has fetched its response.
+const POLL: Duration = Duration::from_millis(20);
+/// For so long nobody waits for a fetch, after one whose response was not stored.
+const NOT_STORED: Duration = Duration::from_secs(5);
+/// Larger responses are not stored: they would hold up others on the connection.
+const LARGEST: usize = 1 << 20;
+/// The length of an id.
+const ID: usize = 16;
+
+/// A response as replicas keep it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SharedResponse {
+    /// The tip at which it was fetched, in the reader's encoding; empty if there is none.
+    pub tip: Vec<u8>,
+    /// The response, in the reader's encoding.
+    pub value: Vec<u8>,
+}
+
+/// What a look-up has found.
+pub enum LookUp {
+    /// A response that can be used.
+    Found(SharedResponse),
+    /// This replica fetches it, and others wait.
+    Lead(FillLock),
+    /// There is none, and nobody waits for it: fetch it.
+    Alone,
+}
+
+/// A fetch for which other replicas wait. Dropped, it lets another one lead.
+pub struct FillLock {
+    responses: Arc<Responses>,
+    key: Vec<u8>,
+    id: [u8; ID],
+    generation: Generation,
+    is_settled: bool,
+}
+
+/// What became of the look-ups.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct ResponsesSnapshot {
+    /// A response was found and used.
+    pub found: u64,
+    /// This replica has led a fetch.
+    pub led: u64,
+    /// There was none, and the fetch was not locked.
+    pub alone: u64,
+    /// How many waited for another replica's fetch.
+    pub waited: u64,
+    /// Responses that were stored.
+    pub stored: u64,
+}
+
+/// The responses of all replicas.
+pub struct Responses {
+    engine: Option<Arc<Engine>>,
+    prefix: Box<str>,
+    fill: Script,
+    settle: Script,
+    fill_wait: Mutex<Duration>,
+    counts: Mutex<ResponsesSnapshot>,
+}
+
+impl Responses {
+    pub(super) fn new(engine: Option<Arc<Engine>>, prefix: &str, fill_wait: Duration) -> Arc<Self> {
+        Arc::new(Self {
+            engine,
+            prefix: prefix.into(),
+            fill: Script::new(FILL),
+            settle: Script::new(SETTLE),
+            fill_wait: Mutex::new(fill_wait),
+            counts: Mutex::default(),
+        })
+    }
+
+    pub(super) fn set_fill_wait(&self, fill_wait: Duration) {
+        *lock(&self.fill_wait) = fill_wait;
+    }
+
+    /// Looks up a response, and waits while another replica fetches it. `generation` was
+    /// taken before, and before what is stored here was looked at; `is_usable` says whether a
+    /// response is final here or of the present tip.
+    pub async fn look_up(
+        self: &Arc<Self>,
+        key: &[u8],
+        generation: Generation,
+        is_usable: impl Fn(&SharedResponse) -> bool,
+    ) -> LookUp {
+        let fill_wait = *lock(&self.fill_wait);
+        let found = match &self.engine {
+            None => LookUp::Alone,
+            Some(engine) => {
+                let look_up = self.wait(engine, key, generation, is_usable, fill_wait);
+                let in_time = tokio::time::timeout(fill_wait.max(POLL), look_up).await;
+                in_time.unwrap_or(LookUp::Alone)
+            }
+        };
+        let mut counts = lock(&self.counts);
+        match &found {
+            LookUp::Found(_) => counts.found += 1,
+            LookUp::Lead(_) => counts.led += 1,
+            LookUp::Alone => counts.alone += 1,
+        }
+        found
+    }
+
+    async fn wait(
+        self: &Arc<Self>,
+        engine: &Engine,
+        key: &[u8],
+        generation: Generation,
+        is_usable: impl Fn(&SharedResponse) -> bool,
+        fill_wait: Duration,
+    ) -> LookUp {
+        let id = fastrand::u128(..).to_be_bytes();
+        let keys = self.keys(key);
+        let keys = keys.each_ref().map(|key| &**key);
+        // It ends before those who wait for it give up, so that one of them leads.
+        let lasts = fill_wait
+            .saturating_sub(POLL * 2)
+            .as_millis()
+            .max(1)
+            .to_string();
+        let (mut rejected, mut has_waited) = (Vec::new(), false);
+        loop {
+            let arguments = [&id[..], &rejected, lasts.as_bytes()];
+            let answer: Result<(String, Vec<u8>), EngineError> =
+                engine.call(&self.fill, &keys, &arguments).await;
+            let Ok((outcome, stored)) = answer else {
+                return LookUp::Alone;
+            };
+            match &*outcome {
+                "have" => match decode(&stored) {
+                    Some((of, response)) if of == generation && is_usable(&response) => {
+                        return LookUp::Found(response);
+                    }
+                    _ => {
+                        rejected = stored.get(..ID).unwrap_or(&stored).to_vec();
+                        continue;
+                    }
+                },
+                "lead" => {
+                    return LookUp::Lead(FillLock {
+                        responses: self.clone(),
+                        key: key.to_vec(),
+                        id,
+                        generation,
+                        is_settled: false,
+                    });
+                }
+                "follow" if !fill_wait.is_zero() => {}
+                _ => return LookUp::Alone,
+            }
+            if !has_waited {
+                lock(&self.counts).waited += 1;
+                has_waited = true;
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    /// Stores a response that was not led, such as one that has turned final. `generation` was
+    /// taken before its fetch began, or before it was last found to be right.
+    pub async fn put(
+        &self,
+        key: &[u8],
+        generation: Generation,
+        response: &SharedResponse,
+        lasts: Duration,
+    ) {
+        let id = fastrand::u128(..).to_be_bytes();
+        let stored = encode(&id, generation, response);
+        self.end(key, &id, &stored, lasts).await;
+    }
+
+    async fn end(&self, key: &[u8], id: &[u8], stored: &[u8], lasts: Duration) {
+        let Some(engine) = &self.engine else {
+            return;
+        };
+        let (keys, ms) = (self.keys(key), lasts.as_millis().to_string());
+        let keys = keys.each_ref().map(|key| &**key);
+        let arguments = [id, stored, ms.as_bytes()];
+        let ended = engine.call::<()>(&self.settle, &keys, &arguments).await;
+        if ended.is_ok() && !stored.is_empty() {
+            lock(&self.counts).stored += 1;
+        }
+    }
+
+    fn keys(&self, key: &[u8]) -> [Vec<u8>; 2] {
+        ["response", "fill"].map(|kind| {
+            let mut full = format!("{}:{kind}:", self.prefix).into_bytes();
+            full.extend_from_slice(key);
+            full
+        })
+    }
+
+    pub(super) fn snapshot(&self) -> ResponsesSnapshot {
+        *lock(&self.counts)
+    }
+}
+
+impl FillLock {
+    /// Stores the response for so long. One that is too large is not stored.
+    pub async fn put(mut self, response: &SharedResponse, lasts: Duration) {
+        self.is_settled = true;
+        if response.value.len() > LARGEST || lasts.as_millis() == 0 {
+            return self
+                .responses
+                .end(&self.key, &self.id, &[], NOT_STORED)
+                .await;
+        }
+        let stored = encode(&self.id, self.generation, response);
+        self.responses
+            .end(&self.key, &self.id, &stored, lasts)
+            .await;
+    }
+
+    /// The response is one that is not stored: for a while nobody waits for a fetch of it.
+    pub async fn not_stored(mut self) {
+        self.is_settled = true;
+        self.responses
+            .end(&self.key, &self.id, &[], NOT_STORED)
+            .await;
+    }
+}
+
+impl Drop for FillLock {
+    fn drop(&mut self) {
+        if !self.is_settled {
+            let (responses, key, id) = (self.responses.clone(), self.key.clone(), self.id);
+            tokio::spawn(async move { responses.end(&key, &id, &[], Duration::ZERO).await });
+        }
+    }
+}
+
+/// Id, life, number, the length of the tip, the tip, the value.
+fn encode(id: &[u8; ID], generation: Generation, response: &SharedResponse) -> Vec<u8> {
+    let tip = &response.tip[..response.tip.len().min(usize::from(u16::MAX))];
+    let mut stored = id.to_vec();
+    stored.extend(generation.life.to_be_bytes());
+    stored.extend(generation.number.to_be_bytes());
+    stored.extend((tip.len() as u16).to_be_bytes());
+    stored.extend(tip);
+    stored.extend(&response.value);
+    stored
+}
+
+fn decode(stored: &[u8]) -> Option<(Generation, SharedResponse)> {
+    let (_, rest) = stored.split_first_chunk::<ID>()?;
+    let (life, rest) = rest.split_first_chunk()?;
+    let (number, rest) = rest.split_first_chunk()?;
+    let (length, rest) = rest.split_first_chunk()?;
+    let (tip, value) = rest.split_at_checked(usize::from(u16::from_be_bytes(*length)))?;
+    let generation = Generation {
+        life: u64::from_be_bytes(*life),
+        number: u64::from_be_bytes(*number),
+    };
+    let response = SharedResponse {
+        tip: tip.to_vec(),
+        value: value.to_vec(),
+    };
+    Some((generation, response))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stored_response_is_read_back_and_a_cut_one_is_not() {
+        let generation = Generation { life: 7, number: 9 };
+        let response = SharedResponse {
+            tip: b"tip".to_vec(),
+            value: b"value".to_vec(),
+        };
+        let stored = encode(&[1; ID], generation, &response);
+        assert_eq!(decode(&stored), Some((generation, response)));
+        // The last bytes are the value's, whose own encoding has a checksum.
+        for length in 0..stored.len() - b"value".len() {
+            assert_eq!(decode(&stored[..length]), None, "{length}");
+        }
+    }
+}

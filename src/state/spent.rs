@@ -1,0 +1,263 @@
+//! `spent.db`: what each provider key has spent of its budget.
+//!
+//! A request is sent after its row is committed, so that a process which is killed has
+//! sent nothing that the next one does not know of. The log is not synced: the system has
+//! what was committed, unless the machine stops. Then the boot is another one, and the
+//! next process waits a window out, as after damage.
+//!
+//! Not covered: a disk on which a commit hangs until the process is killed, and which the
+//! next process can use within a window.
+
+mod journal;
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::{self, Receiver, SyncSender};
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::Duration;
+
+use journal::Journal;
+use serde::Serialize;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use super::StateError;
+use super::directory::{Lock, access};
+use crate::clock::Clock;
+
+/// A digest of a provider key.
+pub type KeyDigest = [u8; 32];
+
+/// The longest time that a request counts: it may be under way for two minutes, and counts
+/// for a window afterwards.
+const LONGEST: Duration = Duration::from_secs(121);
+/// What is waited out where it is not known what was spent: a minute, and a second for
+/// requests on their way when the last process ended.
+const WINDOW: Duration = Duration::from_secs(61);
+/// How long a commit may take.
+const COMMIT: Duration = Duration::from_secs(1);
+/// The most commands that wait, and the most in one transaction.
+const MOST_WAITING: usize = 4096;
+const MOST_AT_ONCE: usize = 256;
+
+/// What earlier processes have spent of a key's budget.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Earlier {
+    /// How long ago the window of each request began. That of a request which was under
+    /// way began when this process started.
+    pub ages: Vec<Duration>,
+    /// How long it is still not known what was spent; zero if it is known.
+    pub unknown_for: Duration,
+}
+
+/// A request whose spending is recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpentId(u64);
+
+/// What was spent. By default nothing is recorded.
+#[derive(Clone, Default)]
+pub struct Spent(Option<Arc<Handle>>);
+
+struct Handle {
+    commands: SyncSender<Command>,
+    clock: Clock,
+    next: AtomicU64,
+    /// By key: when windows began, in milliseconds since the boot.
+    earlier: HashMap<KeyDigest, Vec<u64>>,
+    unknown_until: u64,
+    fault: Arc<Fault>,
+}
+
+/// Why it is not used any more.
+type Fault = OnceLock<String>;
+
+enum Command {
+    /// Before a request is sent.
+    Begin(u64, KeyDigest, oneshot::Sender<()>),
+    /// Its window begins, so many milliseconds after the boot.
+    End(u64, u64),
+    /// It was not sent.
+    Cancel(u64),
+    /// To be done: to find that there is a fault.
+    Close,
+}
+
+/// What was spent, for `/status`, `/readyz` and metrics.
+#[derive(Clone, Debug, Serialize)]
+pub struct SpentSnapshot {
+    /// For how many seconds it is still not known what was spent before the start; zero if
+    /// it is known.
+    pub unknown_seconds: f64,
+    /// Why nothing is recorded until a restart.
+    pub fault: Option<String>,
+}
+
+impl Spent {
+    pub(super) fn open(directory: &Path, clock: &Clock, lock: &Lock) -> Result<Self, StateError> {
+        let path = directory.join("spent.db");
+        let now = millis(clock.since_boot());
+        let (journal, earlier) = Journal::open(&path, &boot_id(), now)?;
+        let (commands, received) = mpsc::sync_channel(MOST_WAITING);
+        let fault = Arc::new(Fault::new());
+        let (own, clock_of_thread, lock) = (Arc::clone(&fault), clock.clone(), Arc::clone(lock));
+        let started = thread::Builder::new().name("spent.db".to_owned());
+        let started = started.spawn(move || {
+            run(journal, &received, &own, &clock_of_thread);
+            drop(lock);
+        });
+        started.map_err(|error| access(&path, error))?;
+        Ok(Self(Some(Arc::new(Handle {
+            commands,
+            clock: clock.clone(),
+            next: AtomicU64::new(earlier.next),
+            earlier: earlier.ended,
+            unknown_until: earlier.unknown_until,
+            fault,
+        }))))
+    }
+
+    /// What processes before this one have spent of a key's budget, as of now.
+    pub fn earlier(&self, key: &KeyDigest) -> Earlier {
+        let Some(handle) = &self.0 else {
+            return Earlier::default();
+        };
+        let now = handle.now();
+        let ended = handle.earlier.get(key).into_iter().flatten();
+        let ages = ended.map(|at| Duration::from_millis(now.saturating_sub(*at)));
+        Earlier {
+            ages: ages.filter(|age| *age < LONGEST).collect(),
+            unknown_for: handle.unknown_for(),
+        }
+    }
+
+    /// Records that a request is about to be sent. It may be sent when this has resolved,
+    /// which takes a second at most; after that nothing is recorded any more. A caller that
+    /// does not wait for it sends no request.
+    pub async fn begin(&self, key: KeyDigest) -> SpentId {
+        let Some(handle) = &self.0 else {
+            return SpentId(0);
+        };
+        let id = handle.next.fetch_add(1, Relaxed);
+        let (reply, committed) = oneshot::channel();
+        // Without a reply, the thread has stopped, and says why.
+        if handle.send(Command::Begin(id, key, reply)) && timeout(COMMIT, committed).await.is_err()
+        {
+            stop_recording(&handle.fault, "a commit took more than a second");
+            handle.send_now(Command::Close);
+        }
+        SpentId(id)
+    }
+
+    /// The window of a request begins now: with the head of its answer, or with its end if
+    /// none came.
+    pub fn end(&self, id: SpentId) {
+        if let Some(handle) = &self.0 {
+            handle.send(Command::End(id.0, handle.now()));
+        }
+    }
+
+    /// A request was never sent.
+    pub fn cancel(&self, id: SpentId) {
+        if let Some(handle) = &self.0 {
+            handle.send(Command::Cancel(id.0));
+        }
+    }
+
+    /// For `/status`, `/readyz` and metrics; `None` where nothing is recorded.
+    pub fn snapshot(&self) -> Option<SpentSnapshot> {
+        let handle = self.0.as_deref()?;
+        Some(SpentSnapshot {
+            unknown_seconds: handle.unknown_for().as_secs_f64(),
+            fault: handle.fault.get().cloned(),
+        })
+    }
+}
+
+impl Handle {
+    fn now(&self) -> u64 {
+        millis(self.clock.since_boot())
+    }
+
+    fn unknown_for(&self) -> Duration {
+        Duration::from_millis(self.unknown_until.saturating_sub(self.now()))
+    }
+
+    /// `false` if nothing is recorded any more.
+    fn send(&self, command: Command) -> bool {
+        if self.fault.get().is_some() {
+            return false;
+        }
+        let is_sent = self.send_now(command);
+        if !is_sent {
+            stop_recording(&self.fault, "its queue is full");
+        }
+        is_sent
+    }
+
+    fn send_now(&self, command: Command) -> bool {
+        self.commands.try_send(command).is_ok()
+    }
+}
+
+fn stop_recording(fault: &Fault, error: impl ToString) {
+    let error = error.to_string();
+    if fault.set(error.clone()).is_ok() {
+        tracing::error!(
+            error,
+            "spent.db is not written until ordgate is restarted; after that it waits a window before it sends requests"
+        );
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The id of the machine's present boot. Where it cannot be read, each process has one of
+/// its own.
+fn boot_id() -> String {
+    const FILE: &str = "/proc/sys/kernel/random/boot_id";
+    match std::fs::read_to_string(FILE) {
+        Ok(id) => id.trim().to_owned(),
+        Err(error) => {
+            tracing::warn!(
+                file = FILE,
+                %error,
+                "the boot id cannot be read: after each start ordgate waits a window before it sends requests"
+            );
+            format!("{:x}", fastrand::u128(..))
+        }
+    }
+}
+
+/// The thread.
+fn run(mut journal: Journal, commands: &Receiver<Command>, fault: &Fault, clock: &Clock) {
+    let mut batch = Vec::new();
+    while let Ok(first) = commands.recv() {
+        batch.push(first);
+        batch.extend(commands.try_iter().take(MOST_AT_ONCE));
+        match journal.write(batch.drain(..), millis(clock.since_boot())) {
+            Ok(committed) => {
+                for (id, reply) in committed {
+                    // Whoever waits no more sends no request, or has waited too long.
+                    if reply.send(()).is_err() {
+                        batch.push(Command::Cancel(id));
+                    }
+                }
+            }
+            Err(error) => stop_recording(fault, error),
+        }
+        if fault.get().is_some() {
+            if let Err(error) = journal.spoil() {
+                tracing::error!(%error, "spent.db cannot be marked either: do not restart ordgate within a minute");
+            }
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,342 @@
+//! What was spent, over restarts, kills, boots and damage.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Command as Process, Stdio};
+
+use super::*;
+use crate::state::tests::Place;
+
+const KEY: KeyDigest = [7; 32];
+const OTHER: KeyDigest = [8; 32];
+
+fn seconds(all: &[u64]) -> Vec<Duration> {
+    all.iter().map(|age| Duration::from_secs(*age)).collect()
+}
+
+fn after(place: &Place, age: u64) {
+    place.clock.advance(Duration::from_secs(age));
+}
+
+#[tokio::test]
+async fn the_next_process_knows_what_was_spent() {
+    let place = Place::new();
+    let spent = place.open().spent;
+    assert_eq!(spent.earlier(&KEY), Earlier::default(), "a first start");
+    let ended = spent.begin(KEY).await;
+    after(&place, 10);
+    spent.end(ended);
+    let canceled = spent.begin(KEY).await;
+    spent.cancel(canceled);
+    spent.begin(KEY).await;
+    spent.begin(OTHER).await;
+    after(&place, 5);
+    drop(spent);
+    let spent = place.open().spent;
+    // What was under way counts from the start.
+    assert_eq!(spent.earlier(&KEY).ages, seconds(&[5, 0]));
+    after(&place, 3);
+    assert_eq!(spent.earlier(&KEY).ages, seconds(&[8, 3]));
+    assert_eq!(spent.earlier(&OTHER).ages, seconds(&[3]));
+    let id = spent.begin(KEY).await;
+    spent.end(id);
+    drop(spent);
+    let spent = place.open().spent;
+    assert_eq!(
+        spent.earlier(&KEY).ages,
+        seconds(&[8, 3, 0]),
+        "the start before this one"
+    );
+    after(&place, 114);
+    assert_eq!(
+        spent.earlier(&KEY).ages,
+        seconds(&[117, 114]),
+        "what counts no more"
+    );
+}
+
+#[tokio::test]
+async fn a_request_is_sent_when_it_is_committed() {
+    let place = Place::new();
+    let spent = place.open().spent;
+    for count in 1..300 {
+        let id = spent.begin(KEY).await;
+        if count % 50 == 0 {
+            let killed = place.as_killed().open().spent;
+            assert_eq!(killed.earlier(&KEY).ages.len(), count - count / 50 + 1);
+            assert_eq!(killed.earlier(&KEY).unknown_for, Duration::ZERO);
+            spent.cancel(id);
+        }
+    }
+}
+
+/// Where a child of this test is to spend.
+const CHILD: &str = "ORDGATE_TEST_SPENDS_IN";
+
+#[test]
+fn a_process_that_is_killed_loses_nothing() {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().build().unwrap();
+    let clock = Clock::machine();
+    let settings = |path| super::super::Settings {
+        path,
+        max_bytes: 1 << 20,
+    };
+    if let Ok(path) = std::env::var(CHILD) {
+        let state = super::super::State::open(&settings(path.into()), &clock).unwrap();
+        runtime.block_on(async {
+            for count in 0.. {
+                state.spent.begin(KEY).await;
+                eprintln!("{CHILD} {count}");
+            }
+        });
+    }
+    for kill_after in [1, 20, 700] {
+        let place = Place::new();
+        let name = thread::current().name().unwrap().to_owned();
+        let mut child = Process::new(std::env::current_exe().unwrap())
+            .args(["--exact", &name, "--nocapture"])
+            .env(CHILD, place.path())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let said = |line: &std::io::Result<String>| line.as_ref().unwrap().starts_with(CHILD);
+        let before = lines.by_ref().filter(said).take(kill_after).count();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let sent = before + lines.filter(said).count();
+        let spent = super::super::State::open(&settings(place.path().into()), &clock);
+        let earlier = spent.unwrap().spent.earlier(&KEY);
+        assert!(before == kill_after && sent >= kill_after);
+        // A kill in the middle of a commit may leave a log that cannot be told from damage.
+        let is_unknown = earlier.unknown_for > WINDOW - Duration::from_secs(5);
+        assert!(
+            is_unknown || earlier.ages.len() >= sent,
+            "{earlier:?} of {sent}"
+        );
+        assert!(earlier.ages.len() <= sent + 1);
+    }
+}
+
+/// What is known at another boot.
+fn at_boot(place: &Place, boot: &str) -> (usize, u64) {
+    let now = millis(place.clock.since_boot());
+    let path = place.path().join("spent.db");
+    let (_journal, found) = Journal::open(&path, boot, now).unwrap();
+    let ended = found.ended.values().map(Vec::len).sum();
+    (ended, found.unknown_until.saturating_sub(now) / 1000)
+}
+
+#[tokio::test]
+async fn another_boot_waits_a_window_out() {
+    let place = Place::new();
+    assert_eq!(at_boot(&place, "one"), (0, 0));
+    assert_eq!(at_boot(&place, "two"), (0, 0), "nothing was spent");
+    let mut journal = Journal::open(&place.path().join("spent.db"), "two", 0)
+        .unwrap()
+        .0;
+    let (reply, _committed) = oneshot::channel();
+    let begin = [Command::Begin(1, KEY, reply)];
+    journal.write(begin.into_iter(), 0).unwrap();
+    drop(journal);
+    assert_eq!(at_boot(&place, "two"), (1, 0));
+    assert_eq!(at_boot(&place, "three"), (0, 61));
+    after(&place, 30);
+    assert_eq!(
+        at_boot(&place, "three"),
+        (0, 31),
+        "a start within the window"
+    );
+    assert_eq!(at_boot(&place, "four"), (0, 61), "it was not over");
+    after(&place, 61);
+    assert_eq!(at_boot(&place, "four"), (0, 0));
+}
+
+/// A directory in which something was spent, some of it in the log.
+async fn spent() -> Place {
+    let place = Place::new();
+    let spent = place.open().spent;
+    spent.begin(KEY).await;
+    drop(spent);
+    let spent = place.open().spent;
+    let ended = spent.begin(KEY).await;
+    spent.end(ended);
+    spent.begin(OTHER).await;
+    place.as_killed()
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_is_waited_out() {
+    type Make = fn(&Place);
+    let cases: [(&str, Make, (usize, u64)); 9] = [
+        ("nothing", |_| {}, (3, 0)),
+        (
+            "removed",
+            |place| fs::remove_file(place.path().join("spent.db")).unwrap(),
+            (0, 0),
+        ),
+        (
+            "empty",
+            |place| fs::write(place.path().join("spent.db"), "").unwrap(),
+            (0, 61),
+        ),
+        (
+            "a text",
+            |place| fs::write(place.path().join("spent.db"), "text").unwrap(),
+            (0, 61),
+        ),
+        (
+            "a row's time",
+            |place| place.change("spent.db", "UPDATE spent SET at = 0"),
+            (0, 61),
+        ),
+        (
+            "a row's key",
+            |place| place.change("spent.db", "UPDATE spent SET key = zeroblob(32)"),
+            (0, 61),
+        ),
+        (
+            "its run",
+            |place| place.change("spent.db", "UPDATE run SET unknown_until = 1"),
+            (0, 61),
+        ),
+        (
+            "no run",
+            |place| place.change("spent.db", "DELETE FROM run"),
+            (0, 61),
+        ),
+        (
+            "another program's",
+            |place| place.change("spent.db", "PRAGMA application_id = 1"),
+            (0, 61),
+        ),
+    ];
+    for (what, make, expected) in cases {
+        let place = spent().await;
+        make(&place);
+        assert_eq!(at_boot(&place, &boot_id()), expected, "{what}");
+        let (ended, unknown) = expected;
+        assert_eq!(
+            at_boot(&place, &boot_id()),
+            (ended, unknown),
+            "{what}, again"
+        );
+    }
+}
+
+#[tokio::test]
+async fn any_byte_may_be_damaged() {
+    let place = spent().await;
+    let boot = boot_id();
+    let mut known = 0;
+    for (name, stride) in [("spent.db", 23), ("spent.db-wal", 31)] {
+        let content = fs::read(place.path().join(name)).unwrap();
+        let mut check = |changed: &[u8], what: String| {
+            let copy = place.as_killed();
+            fs::write(copy.path().join(name), changed).unwrap();
+            let found = at_boot(&copy, &boot);
+            assert!(
+                [(3, 0), (0, 61)].contains(&found),
+                "{name} {what}: {found:?}"
+            );
+            known += usize::from(found == (3, 0));
+        };
+        for at in (0..content.len()).step_by(stride) {
+            let mut changed = content.clone();
+            changed[at] ^= 0x41;
+            check(&changed, format!("byte {at}"));
+        }
+        // Where a transaction ends, a cut cannot be seen.
+        let cuts = (1..content.len()).step_by(509);
+        for at in
+            cuts.filter(|at| name == "spent.db" || !(at + 24 + 4096 - 32).is_multiple_of(24 + 4096))
+        {
+            check(&content[..at], format!("cut at {at}"));
+        }
+    }
+    assert!(known > 100, "bytes that mean nothing: {known}");
+}
+
+#[tokio::test]
+async fn after_an_error_nothing_is_recorded() {
+    let place = Place::new();
+    drop(place.open());
+    let trigger = "CREATE TRIGGER no BEFORE INSERT ON spent
+        BEGIN SELECT RAISE(ABORT, 'it cannot be inserted'); END";
+    place.change("spent.db", trigger);
+    let spent = place.open().spent;
+    let id = spent.begin(KEY).await;
+    let fault = || spent.snapshot().unwrap().fault;
+    while fault().is_none() {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(fault().as_deref(), Some("it cannot be inserted"));
+    spent.end(id);
+    drop(spent);
+    let spent = place.open().spent;
+    let unknown = spent.snapshot().unwrap().unknown_seconds;
+    assert_eq!((spent.earlier(&KEY).unknown_for, unknown), (WINDOW, 61.0));
+    spent.begin(KEY).await;
+    assert_eq!(spent.snapshot().unwrap().fault, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_commit_over_a_second_ends_the_recording() {
+    let place = Place::new();
+    let path = place.path().join("spent.db");
+    let journal = Journal::open(&path, "boot", 0).unwrap().0;
+    let (commands, received) = mpsc::sync_channel(MOST_WAITING);
+    let fault = Arc::new(Fault::new());
+    let spent = Spent(Some(Arc::new(Handle {
+        commands,
+        clock: place.clock.clone(),
+        next: AtomicU64::new(1),
+        earlier: HashMap::new(),
+        unknown_until: 0,
+        fault: Arc::clone(&fault),
+    })));
+    let began = tokio::time::Instant::now();
+    spent.begin(KEY).await;
+    assert_eq!(began.elapsed(), COMMIT);
+    spent.begin(KEY).await;
+    assert_eq!(began.elapsed(), COMMIT, "the next one does not wait");
+    assert!(spent.snapshot().unwrap().fault.is_some());
+    drop(spent);
+    run(journal, &received, &fault, &place.clock);
+    assert_eq!(at_boot(&place, "boot"), (0, 61));
+}
+
+#[tokio::test]
+async fn what_counts_no_more_is_removed() {
+    let place = Place::new();
+    let spent = place.open().spent;
+    for _ in 0..2_000 {
+        let id = spent.begin(KEY).await;
+        spent.end(id);
+        after(&place, 1);
+    }
+    let files = ["spent.db", "spent.db-wal"].map(|name| place.path().join(name));
+    let bytes = files.map(|path| fs::metadata(path).unwrap().len());
+    assert!(bytes.iter().sum::<u64>() < 4 << 20, "{bytes:?}");
+    drop(spent);
+    let _closed = place.is_closed();
+    let rows = at_boot(&place, &boot_id()).0;
+    assert!((120..500).contains(&rows), "{rows} rows");
+}
+
+#[tokio::test]
+async fn whoever_does_not_wait_has_not_spent() {
+    let place = Place::new();
+    let spent = place.open().spent;
+    // It is under way, and dropped.
+    let begun = timeout(Duration::ZERO, spent.begin(KEY)).await;
+    let count = usize::from(begun.is_ok());
+    spent.begin(OTHER).await;
+    spent.begin(OTHER).await;
+    drop(spent);
+    let spent = place.open().spent;
+    assert_eq!(spent.earlier(&KEY).ages.len(), count);
+    assert_eq!(spent.earlier(&OTHER).ages.len(), 2);
+}

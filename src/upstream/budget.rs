@@ -1,0 +1,274 @@
+//! The budget of one key: an exact limit on its requests in any minute and in any
+//! second. Pure: `now` is an argument.
+//!
+//! A token bucket admits up to twice its rate in the first window, and a provider
+//! that counts exactly would refuse the surplus. So the budget counts each request.
+//! The upstream receives a request at some moment between when it is sent and its
+//! answer, and ordgate cannot know when. A request therefore counts while it is in
+//! flight, and for a whole window after its end. Whatever the delays on the way, no
+//! window by the upstream's clock has more requests than the limit. The limits that the
+//! upstream reports ([`ReportedLimits`]) apply as well, and can only be stricter.
+//!
+//! The price of exactness: of a limit of n requests a second, n / (1 + t) can be
+//! used where answers take t seconds. No rule that knows only when each request was
+//! sent and answered does better: n requests counted just before their answers, and
+//! one counted as soon as it is sent, less than a second later, would exceed the limit.
+//!
+//! The minute is paced so that a burst cannot use it up. Three fifths may be sent at
+//! once. Beyond that, requests are spread evenly over what is left and what becomes
+//! free as earlier requests leave the window, so that there is always a next slot
+//! soon, whichever client is next. Probes of the tip are not paced, and a part of the
+//! budget is kept for them.
+
+use std::time::Duration;
+
+use super::admission::limit_report::ReportedLimit;
+use super::admission::{Rate, Rates};
+use super::reported::{ReportContext, ReportedLimits};
+use super::window::SlidingWindow;
+use crate::clock::Moment;
+use crate::shared::permits;
+
+/// How long a request counts against the second after its end: 5 ms longer than a
+/// second. This process reads its clock after the answer has arrived and before the
+/// next request is sent, in nanoseconds, so the reading adds no error. The
+/// provider's clock may run slower by 1 in 1,000 (two clocks, each corrected at the
+/// maximum rate of an operating system, 500 ppm), which is 1 ms; and it may tick
+/// only every 4 ms, as the coarse clock of Linux does at 250 Hz.
+pub(crate) const SECOND_WINDOW: Duration = Duration::from_millis(1005);
+
+/// How long a request counts against the minute after its end. Clocks that differ
+/// by 750 ppm, and a tick of 4 ms, take 49 ms of the 50.
+pub(crate) const MINUTE_WINDOW: Duration = Duration::from_millis(60_050);
+
+/// Numbers of requests a minute and a second; `None` for any number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Limits {
+    pub(crate) per_minute: Option<usize>,
+    pub(crate) per_second: Option<usize>,
+}
+
+/// The requests of one key that count.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    minute: SlidingWindow,
+    second: SlidingWindow,
+    reported: ReportedLimits,
+    /// Probes of the tip a minute, for which a part is kept.
+    probes: u32,
+    /// Requests taken so far, and how many of them have ended.
+    sent: u64,
+    ended: u64,
+    /// The earliest moment for the next request that is paced.
+    next_paced: Moment,
+}
+
+/// A request that was taken out of a budget: how many had been taken then, this one
+/// included, and had ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Taken {
+    sent: u64,
+    ended: u64,
+}
+
+impl Taken {
+    /// The number of the request among all that were taken.
+    pub(crate) fn number(self) -> u64 {
+        self.sent
+    }
+}
+
+impl From<Rates> for Limits {
+    fn from(rates: Rates) -> Self {
+        let limit = |rate: Rate| rate.limit().map(|limit| limit as usize);
+        Self {
+            per_minute: limit(rates.per_minute),
+            per_second: limit(rates.per_second),
+        }
+    }
+}
+
+impl From<permits::PoolLimits> for Limits {
+    fn from(limits: permits::PoolLimits) -> Self {
+        let limit = |limit: Option<u32>| limit.map(|limit| limit as usize);
+        Self {
+            per_minute: limit(limits.per_minute),
+            per_second: limit(limits.per_second),
+        }
+    }
+}
+
+impl Limits {
+    /// The smaller of the two.
+    pub(crate) fn least(self) -> Option<usize> {
+        [self.per_minute, self.per_second]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+}
+
+impl Budget {
+    /// An unused budget without limits.
+    pub(crate) fn new() -> Self {
+        Self {
+            minute: SlidingWindow::new(None, MINUTE_WINDOW),
+            second: SlidingWindow::new(None, SECOND_WINDOW),
+            reported: ReportedLimits::default(),
+            probes: 0,
+            sent: 0,
+            ended: 0,
+            next_paced: Moment::default(),
+        }
+    }
+
+    /// Changes the limits and the probes a minute. Requests that were taken still count.
+    pub(crate) fn set_limits(&mut self, limits: Limits, probes: u32) {
+        self.minute.set_limit(limits.per_minute);
+        self.second.set_limit(limits.per_second);
+        self.probes = probes;
+    }
+
+    /// The limits.
+    pub(crate) fn limits(&self) -> Limits {
+        Limits {
+            per_minute: self.minute.limit,
+            per_second: self.second.limit,
+        }
+    }
+
+    /// Counts what an earlier process has spent.
+    pub(crate) fn count_earlier(&mut self, ended: &[Moment]) {
+        for window in [&mut self.minute, &mut self.second] {
+            window.count_earlier(ended.iter().copied());
+        }
+    }
+
+    /// No request can be taken before this moment, where there is a limit.
+    pub(crate) fn block_until(&mut self, moment: Moment) {
+        self.minute.block_until(moment);
+        self.second.block_until(moment);
+    }
+
+    /// How long no request can be taken, since it is not known what was spent before the
+    /// start.
+    pub(crate) fn blocked_for(&self, now: Moment) -> Duration {
+        self.minute
+            .blocked_for(now)
+            .max(self.second.blocked_for(now))
+    }
+
+    /// Takes a request. [`end`](Self::end) or [`cancel`](Self::cancel) must follow.
+    ///
+    /// # Errors
+    /// Where too little is left: the minimum time until a request can be taken;
+    /// exact where nothing is in flight.
+    pub(crate) fn take(&mut self, now: Moment, is_probe: bool) -> Result<Taken, Duration> {
+        if let Some(wait) = self.wait(now, is_probe) {
+            return Err(wait);
+        }
+        self.minute.in_flight += 1;
+        self.second.in_flight += 1;
+        self.reported.take();
+        self.sent += 1;
+        if !is_probe {
+            let interval = self.minute.pace_interval(now, self.kept_of_minute());
+            // A request that is a little late does not delay those after it.
+            self.next_paced = self.next_paced.max(now.before(interval)) + interval;
+        }
+        Ok(Taken {
+            sent: self.sent,
+            ended: self.ended,
+        })
+    }
+
+    /// The time until a request can be taken; `None` where one can be taken now.
+    pub(crate) fn wait(&mut self, now: Moment, is_probe: bool) -> Option<Duration> {
+        if is_probe {
+            let windows = [self.minute.wait(now, 0), self.second.wait(now, 0)];
+            let windows = windows.into_iter().flatten();
+            return windows.chain(self.reported.wait(now, 0)).max();
+        }
+        let waits = [
+            self.minute.wait(now, self.kept_of_minute()),
+            self.second.wait(now, self.kept_of_second()),
+            self.reported.wait(now, u64::from(self.probes > 0)),
+            self.pace_wait(now),
+        ];
+        waits.into_iter().flatten().max()
+    }
+
+    /// How long the pace delays a request; `None` while two fifths of the minute
+    /// are left.
+    fn pace_wait(&mut self, now: Moment) -> Option<Duration> {
+        let pause = self.next_paced.since(now);
+        if pause.is_zero() {
+            return None;
+        }
+        let pace_below = self.minute.pace_below()?.saturating_sub(1);
+        Some(pause.min(self.minute.wait(now, pace_below)?))
+    }
+
+    /// How many requests of a minute are kept for probes: as many as there are, a
+    /// twentieth at least and a quarter at most.
+    pub(crate) fn kept_of_minute(&self) -> usize {
+        let limit = self.minute.limit.filter(|_| self.probes > 0).unwrap_or(0);
+        (self.probes as usize).min(limit / 4).max(limit / 20)
+    }
+
+    /// How many requests of a second are kept for probes.
+    pub(crate) fn kept_of_second(&self) -> usize {
+        let limit = self.second.limit.filter(|_| self.probes > 0).unwrap_or(0);
+        limit.saturating_sub(1).min(1)
+    }
+
+    /// Applies the limits reported in the answer to a request that has not ended
+    /// yet.
+    pub(crate) fn apply_report(&mut self, limits: &[ReportedLimit], taken: Taken, now: Moment) {
+        let others = self.minute.in_flight.saturating_sub(1) as u64;
+        let context = ReportContext {
+            request: taken.sent,
+            sent: self.sent,
+            uncounted: self.ended - taken.ended + others,
+        };
+        for limit in limits {
+            self.reported.apply(limit, context, now);
+        }
+    }
+
+    /// Counts the end of a request.
+    pub(crate) fn end(&mut self, now: Moment) {
+        self.minute.end(now);
+        self.second.end(now);
+        self.ended += 1;
+    }
+
+    /// Takes back a request that was never sent.
+    pub(crate) fn cancel(&mut self) {
+        self.minute.cancel();
+        self.second.cancel();
+        self.ended += 1;
+    }
+
+    /// Requests taken so far.
+    pub(crate) fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// Whether a request is in flight, or counts against the minute still.
+    pub(crate) fn is_in_use(&self, now: Moment) -> bool {
+        self.minute.is_in_use(now)
+    }
+
+    /// How many requests are left of this minute and of the reported limits; `None`
+    /// where nothing limits them.
+    pub(crate) fn remaining(&mut self, now: Moment) -> Option<usize> {
+        let reported = self.reported.remaining(now);
+        let reported = reported.map(|remaining| usize::try_from(remaining).unwrap_or(usize::MAX));
+        let own = self.minute.remaining(now);
+        own.into_iter().chain(reported).min()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,183 @@
+//! Purges that reach all replicas.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use ordgate::shared::Shared;
+use ordgate::shared::purges::{Acknowledged, Generation, HeardPurge};
+use tokio::task::AbortHandle;
+
+use super::server::Server;
+use super::{replica, replica_with};
+
+/// A replica that follows, and what it has heard.
+struct Follower {
+    shared: Arc<Shared>,
+    heard: Arc<Mutex<Vec<HeardPurge>>>,
+    task: AbortHandle,
+}
+
+impl Follower {
+    fn new(shared: Arc<Shared>) -> Self {
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let (own, follows) = (heard.clone(), shared.clone());
+        let task = tokio::spawn(async move {
+            follows
+                .run(move |purges, _| {
+                    own.lock().unwrap().extend(purges);
+                    std::future::ready(())
+                })
+                .await;
+        });
+        let task = task.abort_handle();
+        Self {
+            shared,
+            heard,
+            task,
+        }
+    }
+
+    fn heard(&self) -> Vec<HeardPurge> {
+        self.heard.lock().unwrap().clone()
+    }
+
+    async fn generation(&self) -> Generation {
+        loop {
+            if let Some(generation) = self.shared.purges.generation() {
+                return generation;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// Purges, and waits until so many replicas have applied it.
+    async fn purge(&self, text: &str, replicas: u32) -> Acknowledged {
+        let announced = self.shared.purges.announce(text.into());
+        let mut limit = Duration::from_millis(100);
+        loop {
+            let acknowledged = self.shared.purges.acknowledged(announced, limit).await;
+            if acknowledged.replicas >= replicas {
+                return acknowledged;
+            }
+            limit *= 2;
+        }
+    }
+
+    /// Waits until it has heard so many.
+    async fn hears(&self, count: usize) -> Vec<HeardPurge> {
+        while self.heard().len() < count {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        self.heard()
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+fn record(text: &str) -> HeardPurge {
+    HeardPurge::Record(text.into())
+}
+
+/// What one that has missed so many knows.
+fn before_by(generation: Generation, missed: i64) -> Generation {
+    let number = generation.number.checked_add_signed(-missed).unwrap();
+    Generation {
+        number,
+        ..generation
+    }
+}
+
+async fn followers(server: &Server) -> Vec<Follower> {
+    let followers: Vec<_> = (0..4).map(|_| Follower::new(replica(server))).collect();
+    for follower in &followers {
+        follower.generation().await;
+        // At its first call a replica drops what it may have stored before.
+        let heard = std::mem::take(&mut *follower.heard.lock().unwrap());
+        assert_eq!(heard, [HeardPurge::All]);
+    }
+    followers
+}
+
+#[tokio::test]
+async fn all_replicas_apply_a_purge_and_it_says_how_many_have() {
+    let server = Server::start();
+    let mut followers = followers(&server).await;
+    let purge = followers[0].purge("one", 4);
+    let of_others = async { followers[0].shared.purges.generation() };
+    let (acknowledged, before_the_engine_has_it) = tokio::join!(purge, of_others);
+    assert_eq!(before_the_engine_has_it, None);
+    assert_eq!((acknowledged.replicas, acknowledged.missing), (4, 0));
+    assert_eq!(followers[0].heard(), [], "its own is applied before");
+    for follower in &followers[1..] {
+        assert_eq!(follower.heard(), [record("one")]);
+    }
+    // One is gone: three have applied it.
+    drop(followers.pop());
+    let acknowledged = followers[1].purge("two", 3).await;
+    assert_eq!((acknowledged.replicas, acknowledged.missing), (3, 1));
+    assert_eq!(followers[0].heard(), [record("two")]);
+}
+
+#[tokio::test]
+async fn a_replica_that_was_cut_off_hears_what_it_has_missed_or_drops_all() {
+    let server = Server::start();
+    let followers = followers(&server).await;
+    let before = followers[0].generation().await;
+    for number in 0..1199 {
+        followers[0]
+            .shared
+            .purges
+            .announce(number.to_string().into());
+        if number % 100 == 99 {
+            while followers[0].shared.purges.generation().is_none() {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+    followers[0].purge("1199", 4).await;
+    let last = followers[0].generation().await;
+    assert_eq!(last.number, before.number + 1200);
+    // One that has missed the last two, and one that the stream cannot bring forward.
+    let late = before_by(last, 2);
+    let late = Follower::new(replica_with(&server, late));
+    assert_eq!(late.hears(2).await, [record("1198"), record("1199")]);
+    let lost = Follower::new(replica_with(&server, before));
+    assert_eq!(lost.hears(1).await, [HeardPurge::All]);
+    assert_eq!(lost.generation().await, last);
+}
+
+#[tokio::test]
+async fn an_emptied_engine_costs_caches_only_where_a_purge_may_be_missed() {
+    let server = Server::start();
+    let followers = followers(&server).await;
+    followers[0].purge("one", 4).await;
+    let before = followers[0].generation().await;
+    server.call::<()>(&["FLUSHALL"]);
+    for follower in &followers {
+        while follower.generation().await.life == before.life {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert_eq!(follower.generation().await.number, before.number);
+    }
+    for follower in &followers[1..] {
+        assert_eq!(follower.heard(), [record("one")], "nothing is dropped");
+    }
+    // One that knows a later generation of the life before: all drop all.
+    let ahead = before_by(before, -1);
+    let ahead = Follower::new(replica_with(&server, ahead));
+    assert_eq!(ahead.hears(1).await, [HeardPurge::All]);
+    for (nth, follower) in followers.iter().enumerate() {
+        let heard = follower.hears([1, 2, 2, 2][nth]).await;
+        assert_eq!(heard.last(), Some(&HeardPurge::All));
+    }
+    // One that knows an earlier one drops its own.
+    let now = followers[0].generation().await;
+    let behind = before_by(before, 1);
+    let behind = Follower::new(replica_with(&server, behind));
+    assert_eq!(behind.hears(1).await, [HeardPurge::All]);
+    assert_eq!(followers[0].generation().await, now);
+}
