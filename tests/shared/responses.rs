@@ -103,7 +103,7 @@ async fn a_response_of_another_generation_or_tip_is_fetched_anew() {
 async fn when_the_leader_is_killed_another_one_leads() {
     let server = Server::start();
     let mut settings = settings(&server);
-    settings.fill_wait = Duration::from_millis(500);
+    settings.fill_wait = Duration::from_secs(2);
     let [one, other] = [(); 2].map(|()| Shared::new(settings.clone(), None, &Clock::machine()));
     let LookUp::Lead(fill) = look_up(&one, GENERATION).await else {
         panic!("nobody leads");
