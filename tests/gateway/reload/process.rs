@@ -152,3 +152,42 @@ async fn secrets_that_others_can_read_are_refused_on_reload() {
     }
     assert!(!process.errors().contains("s3cret"));
 }
+
+#[tokio::test]
+async fn a_file_without_a_key_may_stay_one() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    write(&file, "# nothing yet\n");
+    let path = file.path().display().to_string();
+    let (_process, _, admin) = Process::serve(&["--sandbox", "--config", &path], &[]);
+    let mut client = Client::connect(admin).await;
+    for text in ["", "server.workers = 1\n"] {
+        write(&file, text);
+        done(&client.request("POST", "/reload", &[]).await);
+    }
+    write(&file, "");
+    assert_eq!(client.request("POST", "/reload", &[]).await.status, 422);
+}
+
+/// Off loopback it needs a token, at the start and after each reload.
+#[tokio::test]
+async fn no_reload_takes_the_token_of_an_admin_listener_off_loopback() {
+    let token = tempfile::NamedTempFile::new().unwrap();
+    write(&token, "a-token\n");
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let path = file.path().display().to_string();
+    let with = |line: &str| write(&file, &format!("server.workers = 1\n{line}"));
+    with(&format!(
+        "admin.token_file = \"{}\"\n",
+        token.path().display()
+    ));
+    let addresses = ["--listen", "127.0.0.1:0", "--admin", "0.0.0.0:0"];
+    let arguments = [&["serve", "--sandbox", "--config", &path][..], &addresses].concat();
+    let process = Process::start(&arguments, &[]);
+    let (_, admin) = process.ready();
+    let mut client = Client::connect(([127, 0, 0, 1], admin.port()).into()).await;
+    let fields = [("authorization", "Bearer a-token")];
+    with("");
+    let refused = client.request("POST", "/reload", &fields).await;
+    assert_eq!(refused.status, 422, "{refused:?}");
+    assert_eq!(client.request("GET", "/status", &[]).await.status, 401);
+}
