@@ -229,10 +229,10 @@ impl Admin {
     /// or missing upstream shows there first.
     fn ready(&self, gateway: &Gateway) -> Response<Body> {
         let unknown = self.missing_tips(gateway);
-        if unknown.is_empty() {
-            return text(StatusCode::OK, "ready\n");
-        }
-        let mut why = String::new();
+        let (status, mut why) = match unknown.is_empty() {
+            true => (StatusCode::OK, "ready\n".to_owned()),
+            false => (StatusCode::SERVICE_UNAVAILABLE, String::new()),
+        };
         for tip in unknown {
             let trouble = tip.trouble.as_deref().unwrap_or("no answer yet");
             why.push_str(&format!(
@@ -248,7 +248,7 @@ impl Admin {
             ));
         }
         let mut response = typed("text/plain; charset=utf-8", why.into());
-        *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+        *response.status_mut() = status;
         response
     }
 

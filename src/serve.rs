@@ -32,6 +32,7 @@ use reloader::{Reloader, RestartSettings, SharedDuration};
 pub use sockets::bind_tcp;
 use tokio::runtime::{Handle, Runtime as Tokio};
 use tokio::sync::watch;
+use tokio::time::timeout;
 
 use crate::admin::{Admin, Token};
 use crate::clock::Clock;
@@ -47,6 +48,9 @@ use crate::sync::lock;
 use crate::telemetry::otlp::{CollectorSettings, Exporter};
 use crate::tls::Tls;
 use crate::upstream::client::resolver::Resolver;
+
+/// How long a start waits for what other replicas have purged.
+const FIRST_PURGES: Duration = Duration::from_millis(500);
 
 /// What a server is made from.
 pub struct Options {
@@ -190,7 +194,13 @@ impl Server {
         };
         let thread = threads::spawn_with("replicas", threads::current_thread()?, work)?;
         self.helpers.push(thread);
-        Ok(())
+        // What was purged while this process was down is not served from its disk.
+        let shared = self.first.fill.lower.shared.clone();
+        threads::block_on(async move {
+            if let Some(shared) = shared {
+                let _away = timeout(FIRST_PURGES, shared.purges.first_heard()).await;
+            }
+        })
     }
 
     /// Begins to export traces, if the environment names a collector.

@@ -108,10 +108,10 @@ impl Fill {
         route: &Route,
         fetch: impl Future<Output = FillResult> + Send,
     ) -> FillResult {
-        // Both before anything is read: what is purged later is seen by them.
+        // Both before anything is read, and this one first: what is purged later is seen by them.
+        let sequence = self.cache.store().sequence();
         let generation = self.lower.shared.as_ref();
         let generation = generation.and_then(|shared| shared.purges.generation());
-        let sequence = self.cache.store().sequence();
         if let Some(found) = self.recall(key, route, sequence).await {
             return Ok(found);
         }

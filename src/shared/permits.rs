@@ -218,29 +218,25 @@ impl Permits {
             });
         }
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let permit = PoolPermit {
+        let asked = Asked(Some(PoolPermit {
             permits: self.clone(),
             key: key.clone(),
             id: format!("{:016x}{number:x}", self.process),
             asked: self.clock.since_boot(),
-        };
+        }));
         let limits = [pool.per_minute, pool.per_second];
         let [minute, second] = limits.map(|limit| limit.unwrap_or(u32::MAX).to_string());
         let (keys, rest) = (self.keys(key), rest_ms(rest));
         let keys = keys.each_ref().map(String::as_bytes);
-        let arguments = [&*permit.id, &minute, &second, &rest].map(str::as_bytes);
+        let id = asked.0.as_ref().map_or("", |permit| &permit.id);
+        let arguments = [id, &minute, &second, &rest].map(str::as_bytes);
         let answer = engine
             .call::<(String, u64)>(&self.take, &keys, &arguments)
             .await;
-        let Ok((outcome, ms)) = answer else {
-            // It may be granted all the same, and is not used: this frees it where the call has
-            // come through.
-            permit.never_written();
-            return Err(PermitDenied::Absent);
-        };
+        let (outcome, ms) = answer.map_err(|_absent| PermitDenied::Absent)?;
         let ms = Duration::from_millis(ms);
         match &*outcome {
-            "granted" => Ok(permit),
+            "granted" => asked.granted().ok_or(PermitDenied::Absent),
             "closed" => Err(PermitDenied::Closed { opens_in: ms }),
             "resting" => Err(PermitDenied::Resting { rest: ms }),
             _ => Err(PermitDenied::Spent { retry_after: ms }),
@@ -278,6 +274,24 @@ impl Permits {
 
     pub(super) fn snapshot(&self) -> PermitsSnapshot {
         *lock(&self.counts)
+    }
+}
+
+/// A permit that the engine is asked for. Where no answer comes, or whoever asks has gone, it may
+/// be granted all the same, and is not used: this frees it where the call has come through.
+struct Asked(Option<PoolPermit>);
+
+impl Asked {
+    fn granted(mut self) -> Option<PoolPermit> {
+        self.0.take()
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        if let Some(permit) = self.0.take() {
+            permit.never_written();
+        }
     }
 }
 

@@ -196,6 +196,12 @@ impl SharedPurges {
         }
     }
 
+    /// Waits until the purges of others are known.
+    pub async fn first_heard(&self) {
+        let mut news = self.news.subscribe();
+        let _never_closed = news.wait_for(|news| news.generation.is_some()).await;
+    }
+
     /// Follows the purges until it is dropped. `apply` purges what was heard, here and on
     /// disk, and keeps the generation on disk; other replicas count it as applied when it
     /// returns.
@@ -252,6 +258,9 @@ impl SharedPurges {
         let dropped = all.count() as u64 * u64::from(before.is_some());
         let count = heard.len() as u64;
         if is_new {
+            // Until it is applied on disk too, there is no generation: what the engine has may
+            // be what is purged.
+            lock(&self.state).is_following = false;
             apply(heard, reached).await;
         }
         let mut state = lock(&self.state);

@@ -15,6 +15,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, UNIX_EPOCH};
 
+use rusqlite::ErrorCode;
 use serde::Serialize;
 use table::AnswersTable;
 use tokio::sync::oneshot;
@@ -322,7 +323,7 @@ fn fault(counts: &Counts, error: String) {
     if counts.fault.set(error.clone()).is_ok() {
         tracing::error!(
             error,
-            "answers.db is removed: nothing is stored on disk until ordgate is restarted"
+            "nothing is stored on disk until ordgate is restarted: answers.db cannot be used"
         );
     }
 }
@@ -357,11 +358,24 @@ impl Worker {
                 (_, None) => Ok(()),
             };
             if let Err(error) = done {
-                fault(&self.counts, error.to_string());
-                self.give_up();
+                self.mend(&error);
             }
             let used = self.table.as_ref().map_or(0, AnswersTable::used);
             self.counts.bytes.store(used, Relaxed);
+        }
+    }
+
+    /// Begins a damaged database anew; after any other error it is not used any more.
+    fn mend(&mut self, error: &rusqlite::Error) {
+        let damage = [ErrorCode::DatabaseCorrupt, ErrorCode::NotADatabase];
+        let is_damaged = error
+            .sqlite_error_code()
+            .is_some_and(|code| damage.contains(&code));
+        if is_damaged && self.renew().is_ok() {
+            tracing::error!(%error, "answers.db is damaged, and is begun anew");
+        } else {
+            fault(&self.counts, error.to_string());
+            self.give_up();
         }
     }
 

@@ -25,6 +25,8 @@ const LONGEST: Duration = Duration::from_secs(120);
 /// The same of one with a permit of the pool, which the engine counts for this and the
 /// window.
 const LONGEST_OF_POOL: Duration = Duration::from_secs(60);
+/// How long the engine is not asked again while the pool is closed, at most.
+const CLOSED: Duration = Duration::from_secs(5);
 
 /// One request against the budget of a key, until this is dropped.
 pub(crate) struct Charge {
@@ -46,6 +48,7 @@ pub(crate) struct Charge {
 enum ChargeState {
     Taken,
     Sent,
+    Answered,
     Ended,
 }
 
@@ -113,7 +116,8 @@ impl Charge {
                 return Err(Denied::SpentFor(rest));
             }
             Err(permits::PermitDenied::Spent { retry_after: wait }) => wait,
-            Err(permits::PermitDenied::Closed { opens_in: wait }) => wait,
+            // Each engine, and each life of one, begins its own wait with the first call.
+            Err(permits::PermitDenied::Closed { opens_in }) => opens_in.min(CLOSED),
             // The engine has a breaker of its own.
             Err(permits::PermitDenied::Absent) => Duration::from_secs(1),
         };
@@ -157,6 +161,11 @@ impl Charge {
         self.state = ChargeState::Sent;
     }
 
+    /// The head of the answer has come.
+    pub(crate) fn mark_answered(&mut self) {
+        self.state = ChargeState::Answered;
+    }
+
     /// The request was not sent after all.
     pub(crate) fn mark_unsent(&mut self) {
         self.state = ChargeState::Taken;
@@ -168,10 +177,11 @@ impl Charge {
         let (spent, id, permit) = (&self.keys.budgets().spent, self.spent, self.permit.take());
         match std::mem::replace(&mut self.state, ChargeState::Ended) {
             ChargeState::Ended => return,
-            ChargeState::Sent => {
+            state @ (ChargeState::Sent | ChargeState::Answered) => {
                 key.end(&self.host, self.part, now);
                 id.inspect(|id| spent.end(*id));
-                if let Some(permit) = permit {
+                // Without a head it may still arrive: the permit counts as long as that may be.
+                if let Some(permit) = permit.filter(|_| state == ChargeState::Answered) {
                     permit.answered(key.cooldown(&self.host, now));
                 }
             }

@@ -37,7 +37,10 @@ pub(crate) async fn exchange(
     tokio::spawn(async move {
         let answered = match timeout(charge.longest(), connection.send(request)).await {
             // The limits in the answer are applied before the charge ends.
-            Ok(Ok(response)) => Ok((response, charge)),
+            Ok(Ok(response)) => {
+                charge.mark_answered();
+                Ok((response, charge))
+            }
             Ok(Err(error)) => {
                 if matches!(error, SendError::NotWritten) {
                     charge.mark_unsent();

@@ -20,10 +20,12 @@ struct Follower {
 impl Follower {
     fn new(shared: Arc<Shared>) -> Self {
         let heard = Arc::new(Mutex::new(Vec::new()));
-        let (own, follows) = (heard.clone(), shared.clone());
+        let (own, follows, applies) = (heard.clone(), shared.clone(), shared.clone());
         let task = tokio::spawn(async move {
             follows
                 .run(move |purges, _| {
+                    // Until it is applied, nothing of the engine may be used.
+                    assert_eq!(applies.purges.generation(), None);
                     own.lock().unwrap().extend(purges);
                     std::future::ready(())
                 })

@@ -169,8 +169,28 @@ async fn a_damaged_block_is_not_known() {
         let tip = if change.starts_with("tip") { "u" } else { "t" };
         assert_eq!(answers.generation().await, None);
         assert!(answers.blocks(&tip.into()).await.is_empty(), "{change}");
-        while answers.snapshot().unwrap().fault.is_none() {
-            tokio::task::yield_now().await;
-        }
+        // It is begun anew.
+        answers.put_blocks(&"t".into(), vec![(9, [3; 32])], 0);
+        assert_eq!(answers.blocks(&"t".into()).await, [(9, [3; 32])]);
+        assert_eq!(answers.snapshot().unwrap().fault, None);
     }
+}
+
+#[tokio::test]
+async fn a_damaged_database_is_begun_anew_while_it_is_used() {
+    let place = stored().await;
+    let path = place.path().join("answers.db");
+    let mut content = fs::read(&path).unwrap();
+    content.truncate(2 * 4096);
+    fs::write(path, content).unwrap();
+    fs::write(place.path().join("answers.db-wal"), "").unwrap();
+    let answers = place.open().answers;
+    let mut row = place.row("/new", 7);
+    row.expires = u64::MAX >> 1;
+    for _ in 0..3 {
+        answers.put(row.clone());
+        answers.look_up(key("/new")).await;
+    }
+    assert!(answers.look_up(key("/new")).await.is_some());
+    assert_eq!(answers.snapshot().unwrap().fault, None);
 }
