@@ -168,7 +168,7 @@ def check(recorder, endpoint, trace, variables):
             assert answer.status == 200
             request_id = answer.headers["x-request-id"]
         server = "GET /ordinals/v1/brc-20/tokens/{ticker}"
-        names = {server, "queue", "budget", "upstream", "store"}
+        names = {server, "queue", "upstream", "store"}
         until("the spans have come", lambda: names <= recorder.spans(trace).keys())
         with urllib.request.urlopen(admin + "/status") as status:
             traces = json.load(status)["traces"]
