@@ -36,8 +36,9 @@ ENV CFLAGS="-ffile-prefix-map=/build=/ordgate -ffile-prefix-map=/usr/local/cargo
 # The dependencies, in a layer of their own, which stays until Cargo.lock changes: a crate with
 # empty sources. cargo wants to see the files of the benchmarks and tests that Cargo.toml names.
 COPY Cargo.toml Cargo.lock ./
-RUN mkdir -p src benches && \
+RUN mkdir -p src benches tests/gateway tests/simulation tests/engine && \
     for name in walk memory offload; do touch "benches/$name.rs"; done && \
+    for name in gateway simulation engine; do touch "tests/$name/main.rs"; done && \
     echo '//! Empty.' >src/lib.rs && printf '//! Empty.\nfn main() {}\n' >src/main.rs && \
     cargo auditable build --locked --profile packaged --target "$(uname -m)-unknown-linux-musl"
 
