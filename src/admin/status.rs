@@ -312,7 +312,6 @@ fn upstream(upstream: &Upstream, gateway: &Gateway) -> Value {
         "failed": tally.failed.load(Relaxed),
         "no_budget": tally.no_budget.load(Relaxed),
         "no_slot": tally.no_slot.load(Relaxed),
-        "over_budget_share": tally.over_budget_share.load(Relaxed),
         "over_slot_share": tally.over_slot_share.load(Relaxed),
         "clients": upstream.queue().active_clients(),
         "heaviest_clients": heaviest(upstream, gateway),

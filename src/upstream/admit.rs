@@ -8,7 +8,7 @@ use super::charge::Charge;
 use super::client::attempts::Attempts;
 use super::client::pool::{Connection, ConnectionError};
 use super::endpoint::EndpointPermit;
-use super::{Failure, Priority, RequestPriority, Upstream};
+use super::{Failure, RequestPriority, Upstream};
 use crate::trace;
 use crate::trace::span::SpanKind;
 use crate::trace::steps::{StepTimer, UpstreamStep};
@@ -158,11 +158,6 @@ impl Upstream {
     fn count_over_share(&self, priority: RequestPriority, denied: Denied) {
         if priority.client.is_none() {
             return;
-        }
-        let is_spent = denied.budget_after().is_some();
-        let host = self.endpoints[self.select_endpoint()].host();
-        if is_spent && self.keys.denied_at(host, Priority::Miss).is_none() {
-            self.counters.count_over_budget_share();
         }
         if denied == Denied::NoSlot && !self.queue.may_take_slot(priority.client) {
             self.counters.count_over_slot_share();

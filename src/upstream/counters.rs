@@ -59,8 +59,6 @@ pub struct Counters {
     pub no_budget: AtomicU64,
     /// Not sent: too many were in flight, or waited.
     pub no_slot: AtomicU64,
-    /// Of `no_budget`: those for which clients with less usage still had budget.
-    pub over_budget_share: AtomicU64,
     /// Of `no_slot`: those for which clients with fewer slots still had a slot.
     pub over_slot_share: AtomicU64,
     /// Not sent: the circuit breaker was open.
@@ -109,11 +107,6 @@ impl Counters {
             Denied::KeyRefused(_) => return,
         };
         count.fetch_add(1, Relaxed);
-    }
-
-    /// Counts a denied request that is beyond the client's share of the budget.
-    pub(super) fn count_over_budget_share(&self) {
-        self.over_budget_share.fetch_add(1, Relaxed);
     }
 
     /// Counts a denied request that is beyond the client's share of the slots.

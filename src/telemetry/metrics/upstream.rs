@@ -89,10 +89,7 @@ fn counts(all: &[&Upstream], to: &mut Metrics<'_>) -> fmt::Result {
     )?;
     let causes = |one: &Upstream| {
         let tally = one.counters();
-        [
-            ("budget-share", read(&tally.over_budget_share)),
-            ("slot-share", read(&tally.over_slot_share)),
-        ]
+        [("slot-share", read(&tally.over_slot_share))]
     };
     to.counter(
         "ordgate_upstream_share_refusals",
