@@ -68,7 +68,7 @@ pub struct SharedSnapshot {
     pub responses_engine: Option<EngineSnapshot>,
     /// Permits.
     pub permits: PermitsSnapshot,
-    /// SharedPurges.
+    /// Purges.
     pub purges: PurgesSnapshot,
     /// Responses.
     pub responses: ResponsesSnapshot,

@@ -1,4 +1,4 @@
-//! SharedPurges that reach all replicas.
+//! Purges that reach all replicas.
 //!
 //! The engine numbers them ([`Generation`]); each replica asks every [`INTERVAL`] for those
 //! that it has not applied, and says by that which it has. The rules for an engine that was

@@ -1,10 +1,11 @@
-//! One key of the provider: what it has spent, which of all upstreams use it, and which
-//! hosts do not accept it for now.
+//! One key of the provider: what it has spent, which of all upstreams use it, and at which
+//! hosts it rests or is set aside.
 //!
-//! The process has one [`ProviderKey`] for each value ([`Budgets`](super::keys::Budgets)). So a key that several
-//! upstreams send has one budget, with the strictest of their limits; and a reload, or a
-//! key that is withdrawn and configured again, finds what was spent. A key that nobody
-//! uses is forgotten when nothing of it counts any more.
+//! The process has one [`ProviderKey`] for each value
+//! ([`Budgets`](super::keys::Budgets)). So a key that several upstreams send has one
+//! budget, with the strictest of their limits; and a reload, or a key that is withdrawn and
+//! configured again, finds what was spent. A key that nobody uses is forgotten when nothing
+//! of it counts any more.
 //!
 //! Requests without a key have a `ProviderKey` without a value for each upstream: it has no
 //! limits, but for what its server reports.
