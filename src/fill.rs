@@ -60,13 +60,12 @@ use crate::chain::Chain;
 use crate::clock::Clock;
 use crate::collapse::{Collapse, FetchError, Lead};
 use crate::log_writer::LogInterval;
+use crate::reason::Reason;
 use crate::route::{Route, RouteTable};
 use crate::trace;
 use crate::trace::span::SpanKind;
 use crate::upstream::answer::Answer;
-use crate::upstream::{
-    Failure, MissingRoutes, RequestPriority, TimedOut, UpstreamClient, Upstreams,
-};
+use crate::upstream::{Failure, MissingRoutes, RequestPriority, UpstreamClient, Upstreams};
 use collapsed::Anew;
 use failure_backoff::FailureBackoff;
 pub(crate) use kept::LowerTiers;
@@ -243,7 +242,7 @@ impl Fill {
         priority: RequestPriority,
     ) -> FillResult {
         let Some(route) = self.route(key) else {
-            return Err(Failure::Abandoned);
+            return Err(Failure::new(Reason::Internal));
         };
         match route.cache.mode == Mode::Chain {
             true => self.make_chain_answer(lead, key, route, priority).await,
@@ -321,7 +320,7 @@ impl Fill {
                 from: AnswerSource::Upstream { stored: is_stored },
             });
         }
-        Err(Failure::Unsettled)
+        Err(Failure::until(Reason::Outdated, Duration::from_secs(1)))
     }
 
     /// Sends a request to the upstream, and reports a failure.
@@ -332,7 +331,8 @@ impl Fill {
         match &answer {
             Ok(_) => self.missing_routes.answered(key.route()),
             Err(failure) => {
-                if let (Failure::NoSuchRoute { endpoint }, Some(route)) = (failure, self.route(key))
+                if let (Reason::WrongUpstream, Some(endpoint), Some(route)) =
+                    (failure.reason, &failure.endpoint, self.route(key))
                 {
                     let target = key.target();
                     let now = self.clock.now();
@@ -380,8 +380,8 @@ impl Fill {
 impl From<FetchError> for Failure {
     fn from(error: FetchError) -> Self {
         match error {
-            FetchError::Abandoned => Self::Abandoned,
-            FetchError::TooLate => Self::TimedOut(TimedOut::Whole),
+            FetchError::Abandoned => Self::new(Reason::Internal),
+            FetchError::TooLate => Self::new(Reason::UpstreamTimeout),
         }
     }
 }

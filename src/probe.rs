@@ -23,15 +23,13 @@ use shared::SharedTip;
 use crate::chain::ledger::RequestStart;
 use crate::clock::Moment;
 use crate::fill::Fill;
+use crate::reason::Reason;
 use crate::upstream::{Failure, Priority, RequestPriority};
 
 /// The shortest time from a probe to one that was requested, at first.
 const SOONEST: Duration = Duration::from_millis(250);
-/// The longest time between probes that keep failing.
-const MOST_BACKOFF: Duration = Duration::from_secs(60);
-
-/// The shortest timeout of a probe.
-const MIN_TIMEOUT: Duration = Duration::from_secs(2);
+/// The shortest time that a status may take.
+const MIN_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Probes a tip until the task is cancelled.
 pub async fn watch(fill: Arc<Fill>, tip: u16) {
@@ -45,7 +43,7 @@ pub async fn watch(fill: Arc<Fill>, tip: u16) {
         let requested = fill.chain.probe_requested(tip);
         let _whichever = tokio::time::timeout(until_due, requested).await;
     }
-    let (mut failures, mut early) = (0_u32, 0_u32);
+    let mut early = 0_u32;
     let mut shared = SharedTip::new(&fill, tip, &source);
     loop {
         let began = tokio::time::Instant::now();
@@ -59,8 +57,7 @@ pub async fn watch(fill: Arc<Fill>, tip: u16) {
         if probed == ProbeOutcome::Learned {
             search_fork_point(&fill, tip);
         }
-        failures = failures_after(failures, probed);
-        let mut due = began + pause(failures, every).saturating_sub(age);
+        let mut due = began + every.saturating_sub(age);
         loop {
             tokio::select! {
                 biased;
@@ -88,23 +85,6 @@ fn search_fork_point(fill: &Arc<Fill>, tip: u16) {
     tokio::spawn(async move { fill.search_fork_point(tip).await });
 }
 
-/// The number of probes in a row that have failed.
-fn failures_after(before: u32, probed: ProbeOutcome) -> u32 {
-    match probed {
-        ProbeOutcome::Learned => 0,
-        ProbeOutcome::Failed => before.saturating_add(1),
-        // The upstream had no request. The next probe is sent as soon as requests are
-        // admitted again.
-        ProbeOutcome::NotSent => 0,
-    }
-}
-
-/// The time from one probe to the next, which doubles with each failure.
-fn pause(failures: u32, every: Duration) -> Duration {
-    let backoff = 2_u32.saturating_pow(failures.saturating_sub(1));
-    every.saturating_mul(backoff).min(MOST_BACKOFF.max(every))
-}
-
 /// The shortest time from a probe to one that was requested, after so many requested
 /// ones in a row. If several servers of one upstream have different tips, every answer
 /// suggests a new tip, and the probes would take half of the budget.
@@ -114,11 +94,16 @@ fn soonest(early: u32, every: Duration) -> Duration {
         .min(every)
 }
 
-/// Keeps budget for the probes of an upstream's tips.
-pub(crate) fn reserve_budget(fill: &Fill, upstream: u16, tips: &[u16]) {
-    let upstream = fill.upstreams.get(upstream);
-    let endpoints = upstream.settings().endpoints.urls.len();
-    upstream.reserve_for_probes(each_minute(fill, endpoints, tips));
+/// How many probes of an upstream's tips there are a minute, and how long an answer to one may
+/// take: any longer, the tip counts as lost. `None` if it is asked for none.
+pub(crate) fn budget(fill: &Fill, upstream: u16, tips: &[u16]) -> (u32, Option<Duration>) {
+    let endpoints = fill.upstreams.get(upstream).settings().endpoints.urls.len();
+    let sources = tips.iter().filter_map(|tip| fill.chain.source(*tip));
+    let asked = sources.filter(|source| source.path.is_some());
+    let patience = asked
+        .map(|source| source.known_for().max(MIN_PATIENCE))
+        .max();
+    (each_minute(fill, endpoints, tips), patience)
 }
 
 /// The number of probes a minute, not counting requested ones.
@@ -170,22 +155,18 @@ async fn send(fill: &Arc<Fill>, tip: u16) -> (ProbeOutcome, Option<Status>) {
         return (ProbeOutcome::Failed, None);
     };
     let sent = fill.clock.now();
-    // Any later, the tip counts as lost.
-    let timeout = source.known_for().max(MIN_TIMEOUT);
     let upstream = fill.upstreams.client(source.upstream);
     let priority = RequestPriority::own(Priority::Probe);
-    let fetched = upstream.fetch(path, priority);
-    let answered = match tokio::time::timeout(timeout, fetched).await {
-        Ok(Ok(answer)) if answer.status == StatusCode::OK => Ok(answer),
-        Ok(Ok(answer)) => Err((
-            ProbeOutcome::Failed,
-            format!("{path} answers {}", answer.status),
-        )),
-        Ok(Err(failure)) => Err(explain(&failure, path, &source.name)),
-        Err(_elapsed) => Err((
-            ProbeOutcome::Failed,
-            format!("{path} does not answer within {timeout:?}"),
-        )),
+    let answered = match upstream.fetch(path, priority).await {
+        Ok(answer) if answer.status == StatusCode::OK => Ok(answer),
+        Ok(answer) => {
+            upstream.record_status(&answer, path, None);
+            Err((
+                ProbeOutcome::Failed,
+                format!("{path} answers {}", answer.status),
+            ))
+        }
+        Err(failure) => Err(explain(&failure, path, &source.name)),
     };
     let answer = match answered {
         Ok(answer) => answer,
@@ -197,12 +178,13 @@ async fn send(fill: &Arc<Fill>, tip: u16) -> (ProbeOutcome, Option<Status>) {
     let height = match height(&answer.body, &source.height) {
         Ok(height) => height,
         Err(why) => {
+            upstream.record_status(&answer, path, None);
             chain.probe_failed(tip, format!("{path} answers, but {why}"));
             return (ProbeOutcome::Failed, None);
         }
     };
     if let Some(height) = height
-        && !upstream.record_reported_height(&answer, path, height)
+        && !upstream.record_status(&answer, path, Some(height))
     {
         // All blocks would count as final.
         chain.probe_failed(
@@ -247,19 +229,20 @@ async fn apply(fill: &Arc<Fill>, tip: u16, status: &Status) -> ProbeOutcome {
 /// The outcome of a probe that failed, and why, for the operator.
 fn explain(failure: &Failure, path: &str, tip: &str) -> (ProbeOutcome, String) {
     // The operator has to act on these: they are logged each time.
-    if matches!(failure, Failure::Retired | Failure::KeyRefused(_)) {
+    if matches!(failure.reason, Reason::Retired | Reason::KeyRefused) {
         failure.report(path);
     }
     let outcome = match failure.is_sent() {
         true => ProbeOutcome::Failed,
         false => ProbeOutcome::NotSent,
     };
-    let why = match failure.upstream_status() {
-        _ if matches!(failure, Failure::NoSuchRoute { .. }) => format!(
-            "{path} answers that there is no such route: check whether this is the right server (the reference indexer serves ordinals and runes as two servers on two ports, each of which needs an upstream of its own, [upstreams.NAME]), and chain.tip.{tip}.path"
+    let why = match failure.received {
+        _ if failure.reason == Reason::WrongUpstream => format!(
+            "{}{path} answers that there is no such route: check whether this is the right server (the reference indexer serves ordinals and runes as two servers on two ports, each of which needs an upstream of its own, [upstreams.NAME]), and chain.tip.{tip}.path",
+            failure.endpoint.as_deref().unwrap_or_default()
         ),
         Some(status) => format!("{path} fails with {status}"),
-        None => format!("{path} fails: {}", failure.name()),
+        None => format!("{path} fails: {}", failure.reason.name()),
     };
     (outcome, why)
 }
@@ -283,30 +266,6 @@ fn height(body: &[u8], member: &str) -> Result<Option<u32>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn failed_probes_become_rarer_and_unsent_ones_do_not() {
-        let every = Duration::from_secs(5);
-        let mut failures = 0;
-        let mut pause_after = |probed| {
-            failures = failures_after(failures, probed);
-            pause(failures, every).as_secs()
-        };
-        for (probed, expected) in [
-            (ProbeOutcome::Failed, 5),
-            (ProbeOutcome::Failed, 10),
-            (ProbeOutcome::Failed, 20),
-            (ProbeOutcome::Failed, 40),
-            (ProbeOutcome::Failed, 60),
-            (ProbeOutcome::NotSent, 5),
-            (ProbeOutcome::NotSent, 5),
-            (ProbeOutcome::Failed, 5),
-            (ProbeOutcome::Failed, 10),
-            (ProbeOutcome::Learned, 5),
-        ] {
-            assert_eq!(pause_after(probed), expected, "{probed:?}");
-        }
-    }
 
     #[test]
     fn the_height_of_a_status_is_a_u32_or_absent() {

@@ -17,7 +17,6 @@ use crate::client_tokens::TokenFault;
 use crate::limit::{TooManyMisses, TooManyRequests};
 use crate::reason::Reason;
 use crate::trace::context::TraceId;
-use crate::upstream::BodyFault;
 use crate::upstream::Failure;
 use crate::validate::Invalid;
 use crate::wire::head::HeadFault;
@@ -110,42 +109,7 @@ impl Refusal {
             Self::TooManyConnections => StatusCode::SERVICE_UNAVAILABLE,
             Self::OnlyIfCached => StatusCode::GATEWAY_TIMEOUT,
             Self::Loop => StatusCode::LOOP_DETECTED,
-            Self::Upstream(failure) => match failure {
-                Failure::Spent { .. }
-                | Failure::TooManyInFlight
-                | Failure::BreakerOpen { .. }
-                | Failure::Unsettled
-                | Failure::Throttled { .. }
-                // The upstream has said when to come back.
-                | Failure::ServerError {
-                    retry_after: Some(_),
-                    ..
-                } => StatusCode::SERVICE_UNAVAILABLE,
-                Failure::RequestBody(fault) => match fault {
-                    BodyFault::Broken => StatusCode::BAD_REQUEST,
-                    BodyFault::TooSlow => StatusCode::REQUEST_TIMEOUT,
-                    BodyFault::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-                    BodyFault::NoRoom => StatusCode::SERVICE_UNAVAILABLE,
-                },
-                Failure::TimedOut(_) => StatusCode::GATEWAY_TIMEOUT,
-                Failure::Abandoned => StatusCode::INTERNAL_SERVER_ERROR,
-                Failure::Unreachable(_)
-                | Failure::Terminated
-                | Failure::Incomplete
-                | Failure::TooLarge
-                | Failure::Protocol
-                | Failure::NotJson
-                | Failure::KeyEchoed
-                | Failure::Redirect(_)
-                | Failure::ServerError {
-                    retry_after: None, ..
-                }
-                | Failure::UnexpectedStatus(_)
-                | Failure::KeyRefused(_)
-                | Failure::TargetRefused(_)
-                | Failure::NoSuchRoute { .. }
-                | Failure::Retired => StatusCode::BAD_GATEWAY,
-            },
+            Self::Upstream(failure) => failure.client_status(),
         }
     }
 
@@ -173,7 +137,7 @@ impl Refusal {
                 fields.insert(RATELIMIT, too_many.field());
             }
             Self::Upstream(failure) => {
-                if matches!(failure, Failure::RequestBody(_)) {
+                if failure.is_of_request_body() {
                     // The rest of the body is not read, so no request can follow.
                     fields.insert(CONNECTION, HeaderValue::from_static("close"));
                 }
@@ -202,22 +166,11 @@ impl Refusal {
         match self {
             Self::TooMany(too_many) => Some(too_many.retry_after),
             Self::TooManyMisses(too_many) => Some(too_many.retry_after),
-            Self::TooManyConnections
-            | Self::TooManyClientConnections
-            | Self::Upstream(
-                Failure::TooManyInFlight
-                | Failure::Unsettled
-                | Failure::RequestBody(BodyFault::NoRoom),
-            ) => Some(1),
-            Self::Upstream(
-                Failure::Spent { retry_after, .. }
-                | Failure::BreakerOpen { retry_after }
-                | Failure::Throttled { retry_after }
-                | Failure::ServerError {
-                    retry_after: Some(retry_after),
-                    ..
-                },
-            ) => Some(u64::max(1, ceil(retry_after))),
+            Self::TooManyConnections | Self::TooManyClientConnections => Some(1),
+            Self::Upstream(failure) => {
+                let retry_after = failure.retry_after.as_ref();
+                retry_after.map(|retry_after| u64::max(1, ceil(retry_after)))
+            }
             Self::Head(_)
             | Self::TargetForm
             | Self::NoRoute
@@ -227,8 +180,7 @@ impl Refusal {
             | Self::Token(_)
             | Self::TokenOrigin
             | Self::OnlyIfCached
-            | Self::Loop
-            | Self::Upstream(_) => None,
+            | Self::Loop => None,
         }
     }
 
@@ -276,7 +228,7 @@ impl Refusal {
             Self::TooManyClientConnections => Reason::TooManyClientConnections,
             Self::OnlyIfCached => Reason::OnlyIfCached,
             Self::Loop => Reason::Loop,
-            Self::Upstream(failure) => failure.reason(),
+            Self::Upstream(failure) => failure.reason,
         }
     }
 }
@@ -326,8 +278,8 @@ fn head_status(fault: HeadFault) -> StatusCode {
 
 /// `proxy-status` (RFC 9209): the type of the error, and the upstream's status.
 fn proxy_status(failure: &Failure) -> HeaderValue {
-    let mut text = format!("ordgate; error={}", failure.name());
-    if let Some(status) = failure.upstream_status() {
+    let mut text = format!("ordgate; error={}", failure.error());
+    if let Some(status) = failure.received {
         text.push_str(&format!("; received-status={}", status.as_u16()));
     }
     HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static("ordgate"))

@@ -47,7 +47,7 @@ use crate::supervisor::{InheritedSockets, Supervisor};
 use crate::sync::lock;
 use crate::telemetry::otlp::{CollectorSettings, Exporter};
 use crate::tls::Tls;
-use crate::upstream::client::resolver::Resolver;
+use crate::upstream::resolver::Resolver;
 
 /// How long a start waits for what other replicas have purged.
 const FIRST_PURGES: Duration = Duration::from_millis(500);

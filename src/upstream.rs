@@ -1,91 +1,103 @@
-//! One upstream: the base URLs of one API, and everything that requests to it
-//! need.
+//! One upstream: the base URLs of one API, and everything that requests to it need.
 //!
-//! From the lowest to the highest; each uses only those before it:
-//! - [`failure`]: how a request fails;
-//! - [`latency`]: quantiles of response times;
-//! - [`admission`]: the queue, and the limits that answers report;
-//! - [`window`], [`reported`], [`budget`]: what a key has spent and may spend;
-//! - [`endpoint`]: the base URLs, their health, and the limit of requests in
-//!   flight at each;
-//! - [`key`], [`charge`], [`keys`]: each API key of the process, one request against its
-//!   budget, and the keys of one upstream;
-//! - [`exchange`]: a request that has been sent, whether or not somebody waits for it;
-//! - `key_check`: whether a refusal concerns the key;
-//! - [`usage`]: what requests are sent for: routes, reasons, clients, targets;
-//! - [`client`]: the exchange with the server.
+//! A request's path is in [`fetch`]: it waits in the [`queue`] for a [`permit`] (a slot at an
+//! [`endpoint`], and one request of the budget of a [`key`]), is sent on a connection of the
+//! [`pool`] in a task of its own ([`exchange`]), its answer is searched for keys
+//! ([`key_search`]) and judged ([`answer`]); after a [`failure`] it may be sent again
+//! ([`retry`]). Redirects are not followed: the key would be sent to their target.
 //!
-//! [`Upstream::fetch`] fetches a canonical target; nothing else of a client's
-//! request is sent. [`Upstream::forward`] sends a request as it is. Either
-//! waits in the admission queue until an endpoint and a key admit it (`admit`),
-//! and is sent again after a failure where that is safe and useful, within bounds
-//! (`client::retry`). Redirects are not followed: the key would be sent to their
-//! target.
+//! What a key has spent is counted in its [`budget`], of two exact [`window`]s and of what
+//! answers report ([`limit_report`], [`reported`]). An endpoint that does not answer gets no
+//! requests ([`breaker`]); of several, the first that is healthy and not behind is used
+//! ([`selection`], [`heights`]).
 //!
-//! Deliberately absent: what is stored of an answer (`cache`), and what a client
-//! is answered when a request fails (`refusal`).
+//! Deliberately absent: what is stored of an answer (`cache`), and what a client is answered
+//! when a request fails (`refusal`).
 
-pub(crate) mod admission;
-mod admit;
 pub mod answer;
 mod api_key;
+pub mod body;
+mod breaker;
 pub(crate) mod budget;
-pub(crate) mod charge;
-pub mod client;
 pub mod counters;
 pub mod endpoint;
 mod exchange;
-mod failover;
 pub(crate) mod failure;
+mod fetch;
+pub(crate) mod heights;
 pub(crate) mod key;
 mod key_check;
 mod key_patterns;
+mod key_search;
 pub mod keys;
-pub(crate) mod latency;
+mod limit_report;
 mod missing_routes;
-mod reload;
+mod permit;
+mod pool;
+pub(crate) mod queue;
+mod rates;
 mod reported;
+mod request;
+pub mod resolver;
+mod retry;
+pub mod selection;
 mod settings;
+mod tls;
 mod upstreams;
-pub(crate) mod usage;
 mod window;
 
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
-pub use admission::queue::AdmissionQueue;
-pub(crate) use admission::{Check, ClientUsage, MIN_SHARED_SLOTS};
-pub use admission::{Priority, Rate, Rates, RequestOrigin, RequestPriority};
 use answer::Answer;
-pub use client::forward::{BodyPermit, StreamedAnswer};
-pub use client::key_search::{KeyEchoed, SearchedBody};
-pub use client::min_rate::MinRate;
-use client::pool::ConnectionPool;
-use client::resolver::Resolver;
-use client::retry_budget::RetryBudget;
-pub use client::tls::TlsError;
-use client::upload::Uploads;
-pub use client::{RequestBody, ResponseBody, no_body};
-use counters::Counters;
-use endpoint::selection::EndpointSelection;
+use body::Uploads;
+pub use body::{MinRate, ResponseBodyLimits};
+use bytes::Bytes;
+use counters::{Counters, Failover};
 use endpoint::{Endpoint, EndpointSnapshot, Host};
-pub use failure::{BodyFault, Failure, TimedOut, Unreachable};
+pub use failure::Failure;
+pub use fetch::StreamedAnswer;
+use heights::{Heights, highest_at};
 use http::{HeaderMap, HeaderValue, Method, Uri};
-use keys::Budgets;
-use keys::{ApiKey, KeySnapshot, KeySnapshotAtHost, Keys};
-pub use latency::Histogram;
+use http_body_util::combinators::{BoxBody, UnsyncBoxBody};
+use http_body_util::{BodyExt, Empty};
+pub use key_search::{KeyEchoed, SearchedBody};
+use keys::{ApiKey, Budgets, KeySnapshot, KeySnapshotAtHost, Keys};
 pub use missing_routes::MissingRoutes;
+use pool::ConnectionPool;
+pub use queue::Slot;
+pub(crate) use queue::{ClientUsage, MIN_SHARED_SLOTS, Queue};
+pub use rates::{Rate, Rates};
+pub(crate) use request::Check;
+pub use request::{Priority, RequestPriority};
+use resolver::Resolver;
+use retry::RetryBudget;
+use selection::{Condition, EndpointSelection};
 pub use settings::{
-    AdmissionSettings, DEFAULT, EndpointSettings, KeySettings, PoolSettings, Retry, Settings,
-    SetupError, Timeouts,
+    AdmissionSettings, DEFAULT, EndpointSettings, KeySettings, PoolSettings, Settings, SetupError,
+    Timeouts,
 };
+pub use tls::TlsError;
 use tokio::sync::watch;
 pub use upstreams::{ProviderKeys, Upstreams};
-use usage::Usage;
 
 use crate::clock::Clock;
+use crate::regular_file::{self, MAX_AUTHORITIES};
 use crate::sync::lock;
+use crate::wire::body::BodyError;
+
+/// The body of a request to the upstream.
+pub type RequestBody = BoxBody<Bytes, BodyError>;
+
+/// The body of a response, as it is received.
+pub type ResponseBody = UnsyncBoxBody<Bytes, BodyError>;
+
+/// An empty request body.
+pub fn no_body() -> RequestBody {
+    Empty::new().map_err(|never| match never {}).boxed()
+}
 
 /// An upstream, or a substitute for it in tests that simulate time and network.
 pub trait UpstreamClient: Send + Sync {
@@ -111,8 +123,9 @@ pub trait UpstreamClient: Send + Sync {
     /// The longest that either takes until an answer begins.
     fn max_wait(&self) -> Duration;
 
-    /// Records the height in a status answer, to find endpoints that lag. Returns whether the height is plausible.
-    fn record_reported_height(&self, answer: &Answer, path: &str, height: u32) -> bool {
+    /// Records the height in a status answer, to find endpoints that lag; `None` if it is no
+    /// status. Returns whether the height is plausible.
+    fn record_status(&self, answer: &Answer, path: &str, height: Option<u32>) -> bool {
         let _single_endpoint = (answer, path, height);
         true
     }
@@ -144,9 +157,25 @@ impl UpstreamClient for Upstream {
         self.settings.admission.queue_timeout + connect + self.settings.timeouts.whole
     }
 
-    fn record_reported_height(&self, answer: &Answer, path: &str, height: u32) -> bool {
-        self.record_height(usize::from(answer.endpoint), path, height)
+    fn record_status(&self, answer: &Answer, path: &str, height: Option<u32>) -> bool {
+        let at = usize::from(answer.endpoint);
+        if let Some(endpoint) = self.endpoints.get(at) {
+            endpoint.record_status(height.is_some());
+        }
+        height.is_none_or(|height| self.record_height(at, path, height))
     }
+}
+
+/// Where a request is sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Place {
+    /// The endpoint that requests go to at the moment.
+    #[default]
+    Selected,
+    /// Another one, by its number, since it has failed elsewhere.
+    Other(usize),
+    /// This one and no other.
+    Only(usize),
 }
 
 /// One upstream. Parts behind an `Arc` outlive a reload ([`Upstream::after`]).
@@ -156,23 +185,30 @@ pub struct Upstream {
     /// In the order of preference; never empty.
     endpoints: Box<[Arc<Endpoint>]>,
     selection: Arc<Mutex<EndpointSelection>>,
-    /// Notified when another endpoint is selected.
-    switched: watch::Sender<()>,
+    /// Notified when another endpoint is selected, or a breaker opens: the tip is to be
+    /// asked for at once.
+    doubted: watch::Sender<()>,
     keys: Arc<Keys>,
-    queue: Arc<AdmissionQueue>,
+    queue: Arc<Queue>,
     retries: Arc<Mutex<RetryBudget>>,
     pool: Arc<ConnectionPool>,
     resolver: Resolver,
     /// The content of `ca_file` when the connection pool was made.
     authorities: Option<Vec<u8>>,
     uploads: Arc<Uploads>,
-    /// The targets of key checks.
-    status_paths: Mutex<Vec<Box<str>>>,
+    tips: Mutex<TipPaths>,
     /// The `via` field of requests that ordgate makes itself.
     via: OnceLock<HeaderValue>,
     counters: Arc<Counters>,
-    /// That of all upstreams of the process.
-    usage: Arc<Usage>,
+}
+
+/// The status paths of the tips that an upstream is asked for.
+#[derive(Default)]
+struct TipPaths {
+    /// Those that key checks request.
+    paths: Vec<Box<str>>,
+    /// How long an answer of one may take; `None` if there is no tip here.
+    patience: Option<Duration>,
 }
 
 impl Upstream {
@@ -186,39 +222,123 @@ impl Upstream {
         keys: Vec<ApiKey>,
         resolver: Resolver,
         budgets: Arc<Budgets>,
-        usage: Arc<Usage>,
         clock: Clock,
-    ) -> Result<Self, SetupError> {
+    ) -> Result<Arc<Self>, SetupError> {
         settings.check(&keys)?;
-        let max_queue = settings.admission.max_queue.get() as usize;
-        let queue = AdmissionQueue::new(max_queue, clock.clone());
+        let queue = Queue::new(clock.clone());
         let rates = settings.rates(!keys.is_empty());
-        let endpoints = reload::endpoints(&settings, &[], &queue, &clock);
-        Ok(Self {
-            selection: reload::selection(&settings),
-            switched: watch::Sender::new(()),
+        let endpoints = endpoints(&settings, &[], &clock);
+        let urls = &settings.endpoints;
+        let selection = EndpointSelection::new(urls.urls.len(), urls.return_after);
+        let new = Arc::new(Self {
+            selection: Arc::new(Mutex::new(selection)),
+            doubted: watch::Sender::new(()),
             keys: Keys::new(
-                &settings.name,
-                (reload::sent_keys(&settings, keys), rates),
-                reload::hosts(&endpoints),
+                (sent_keys(&settings, keys), rates),
+                hosts(&endpoints),
                 budgets,
                 queue.clone(),
                 clock.clone(),
             ),
             endpoints,
             queue,
-            retries: Arc::new(Mutex::new(RetryBudget::new(settings.retry.share))),
+            retries: Arc::default(),
             pool: ConnectionPool::new(&settings, resolver.clone())?,
             resolver,
-            authorities: reload::authorities(&settings),
+            authorities: authorities(&settings),
             uploads: Arc::default(),
-            status_paths: Mutex::default(),
+            tips: Mutex::default(),
             via: OnceLock::new(),
             counters: Arc::default(),
-            usage,
             settings,
             clock,
-        })
+        });
+        new.queue.serve(&new);
+        Ok(new)
+    }
+
+    /// The upstream that follows `before`: the same one with other settings, or another one
+    /// of the same name. It keeps the connections if they are made in the same way, the state
+    /// of each endpoint whose URL is kept, and the counts. Until
+    /// [`take_over`](Self::take_over) requests go to `before`.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new), with these keys; nothing has changed then.
+    pub fn after(
+        before: &Self,
+        settings: Settings,
+        keys: &[ApiKey],
+    ) -> Result<Arc<Self>, SetupError> {
+        settings.check(keys)?;
+        let authorities = authorities(&settings);
+        let connects_alike = authorities == before.authorities
+            && settings.connections == before.settings.connections;
+        let pool = match connects_alike {
+            true => before.pool.clone(),
+            false => ConnectionPool::new(&settings, before.resolver.clone())?,
+        };
+        Ok(Arc::new(Self {
+            endpoints: endpoints(&settings, &before.endpoints, &before.clock),
+            selection: before.next_selection(&settings),
+            doubted: before.doubted.clone(),
+            keys: before.keys.clone(),
+            queue: before.queue.clone(),
+            retries: before.retries.clone(),
+            pool,
+            resolver: before.resolver.clone(),
+            authorities,
+            uploads: before.uploads.clone(),
+            tips: Mutex::default(),
+            via: before.via.clone(),
+            counters: before.counters.clone(),
+            settings,
+            clock: before.clock.clone(),
+        }))
+    }
+
+    /// From now on requests, also those that wait, are sent here, with these keys.
+    pub fn take_over(self: &Arc<Self>, keys: Vec<ApiKey>) {
+        let rates = self.settings.rates(!keys.is_empty());
+        let sent = sent_keys(&self.settings, keys);
+        // The queue first: no new key goes to an old URL.
+        self.queue.serve(self);
+        self.keys.replace(sent, rates, hosts(&self.endpoints));
+    }
+
+    /// If no upstream has its keys any more: they are free for the others. Requests in
+    /// flight and in the queue finish.
+    fn retire_before(&self, next: Option<&Arc<Self>>) {
+        if next.is_none_or(|next| !Arc::ptr_eq(&next.keys, &self.keys)) {
+            self.keys.retire();
+        }
+    }
+
+    /// Whether both have an endpoint in common, so that an answer of one is what
+    /// the other would answer.
+    pub fn shares_endpoint_with(&self, other: &Self) -> bool {
+        let urls = &other.settings.endpoints.urls;
+        let mut own = self.settings.endpoints.urls.iter();
+        own.any(|url| urls.contains(url))
+    }
+
+    /// Whether both have an origin in common (RFC 9110 §4.3.1), whatever the paths
+    /// of their base URLs.
+    pub fn shares_origin_with(&self, other: &Self) -> bool {
+        let mut own = self.endpoints.iter();
+        let is_of_other = |host| other.endpoints.iter().any(|one| one.host == host);
+        self.name() == other.name() || own.any(|own| is_of_other(own.host.clone()))
+    }
+
+    /// The selection of the upstream that follows, with these settings.
+    fn next_selection(&self, settings: &Settings) -> Arc<Mutex<EndpointSelection>> {
+        let (old, new) = (&self.settings.endpoints, &settings.endpoints);
+        if new.urls == old.urls && new.return_after == old.return_after {
+            return self.selection.clone();
+        }
+        let old_index = |url: &Uri| old.urls.iter().position(|known| known == url);
+        let old_indexes: Vec<_> = new.urls.iter().map(old_index).collect();
+        let next = lock(&self.selection).next(&old_indexes, new.return_after);
+        Arc::new(Mutex::new(next))
     }
 
     /// Sets the name in the `via` field of requests that ordgate makes itself
@@ -230,16 +350,47 @@ impl Upstream {
         }
     }
 
-    /// Reserves budget for this many probes of the tip per minute.
-    pub fn reserve_for_probes(&self, probes: u32) {
+    /// Sets the status paths that key checks request; how many probes of a tip there are a
+    /// minute, for which budget is kept; and how long an answer to one may take, which is
+    /// `None` if it has no tip.
+    pub fn set_tips(&self, paths: Vec<Box<str>>, probes: u32, patience: Option<Duration>) {
         let ways = u32::try_from(self.keys.count()).unwrap_or(u32::MAX).max(1);
         self.keys.set_probes(probes.div_ceil(ways));
+        *lock(&self.tips) = TipPaths { paths, patience };
+    }
+
+    /// Whether the status of a tip is asked for here.
+    fn has_tip(&self) -> bool {
+        lock(&self.tips).patience.is_some()
+    }
+
+    /// How long the first byte of an answer may take.
+    fn patience(&self, request: &RequestPriority) -> Duration {
+        let of_tip = lock(&self.tips).patience.filter(|_| request.is_probe());
+        of_tip.unwrap_or(self.settings.timeouts.first_byte)
+    }
+
+    /// The status path for a target: the one that has the longest prefix in common
+    /// with it, the first of several.
+    fn status_path(&self, target: &str) -> Option<Box<str>> {
+        let common = |path: &str| {
+            let pairs = path.bytes().zip(target.bytes());
+            pairs.take_while(|(one, other)| one == other).count()
+        };
+        let tips = lock(&self.tips);
+        // `max_by_key` returns the last of several maxima.
+        let best = tips.paths.iter().rev().max_by_key(|path| common(path));
+        best.cloned()
+    }
+
+    fn is_status_path(&self, target: &str) -> bool {
+        lock(&self.tips).paths.iter().any(|path| **path == *target)
     }
 
     /// The absolute form of a target at the preferred endpoint.
     ///
     /// # Errors
-    /// [`Failure::Protocol`] if the target is malformed.
+    /// If the target is malformed.
     pub fn uri(&self, target: &str) -> Result<Uri, Failure> {
         self.endpoints[0].uri(target)
     }
@@ -265,13 +416,13 @@ impl Upstream {
         &self.counters
     }
 
-    /// The request bodies that are being received or sent.
+    /// The request bodies that are in memory.
     pub fn uploads(&self) -> &Uploads {
         &self.uploads
     }
 
     /// The requests that wait for admission.
-    pub fn queue(&self) -> &AdmissionQueue {
+    pub(crate) fn queue(&self) -> &Queue {
         &self.queue
     }
 
@@ -284,9 +435,9 @@ impl Upstream {
     pub(crate) fn key_snapshots(&self) -> Vec<KeySnapshot> {
         let mut keys = self.keys.snapshots();
         // A key may have been refused by a host that is no longer configured.
-        let hosts = || self.endpoints.iter().map(|endpoint| endpoint.host());
-        let is_configured =
-            |(host, _): &(Host, KeySnapshotAtHost)| hosts().any(|configured| configured == host);
+        let is_configured = |(host, _): &(Host, KeySnapshotAtHost)| {
+            self.endpoints.iter().any(|endpoint| endpoint.host == *host)
+        };
         for key in &mut keys {
             key.hosts.retain(is_configured);
         }
@@ -306,11 +457,201 @@ impl Upstream {
 
     /// Requests in flight at all endpoints.
     pub fn in_flight(&self) -> u32 {
-        let endpoints = self.endpoints.iter();
-        endpoints.map(|endpoint| endpoint.in_flight()).sum()
+        self.endpoints
+            .iter()
+            .map(|endpoint| endpoint.in_flight())
+            .sum()
+    }
+
+    /// How many slots clients share, and how many are free at the endpoint in use. An
+    /// unanswered request counts against every second, so that there are no more than the
+    /// budget has requests a second.
+    fn slots(&self) -> (u32, u32) {
+        let most = self.settings.admission.max_in_flight.get();
+        let per_second = self.keys.max_per_second().max(MIN_SHARED_SLOTS);
+        let slots = most.min(per_second);
+        let in_flight = self.endpoints[self.select_endpoint()].in_flight();
+        (slots, slots.saturating_sub(in_flight))
+    }
+
+    /// The endpoint of a request.
+    fn place(&self, place: Place) -> usize {
+        match place {
+            Place::Other(at) | Place::Only(at) if at < self.endpoints.len() => at,
+            Place::Selected | Place::Other(_) | Place::Only(_) => self.select_endpoint(),
+        }
+    }
+
+    fn is_selected(&self, place: Place) -> bool {
+        place == Place::Selected || self.place(place) == self.select_endpoint()
+    }
+
+    /// A breaker has opened.
+    fn broken(&self) {
+        self.select_endpoint();
+        self.doubted.send_replace(());
+    }
+
+    /// A breaker has closed.
+    fn recovered(&self) {
+        self.select_endpoint();
+        self.queue.pump();
+    }
+
+    /// The endpoint that requests go to, by its number; selected anew by the present
+    /// conditions.
+    fn select_endpoint(&self) -> usize {
+        if self.endpoints.len() == 1 {
+            return 0;
+        }
+        let conditions = self.conditions();
+        let mut selection = lock(&self.selection);
+        let switch = selection.update(&conditions, self.clock.now());
+        let selected = selection.selected();
+        drop(selection);
+        if let Some(switch) = switch {
+            let name = |at: usize| self.endpoints[at].name.clone();
+            let (from, condition) = (switch.from, conditions[switch.from]);
+            let reason = self.endpoints[from].last_reason();
+            let cause = match (condition, reason) {
+                (Condition::Sound, _) => "a preferred endpoint is sound again".to_owned(),
+                // Requests have failed: the last failure shows how.
+                (Condition::Broken, Some(reason)) => {
+                    format!("{}: {}", condition.name(), reason.name())
+                }
+                _ => condition.name().to_owned(),
+            };
+            tracing::warn!(
+                upstream = self.name(),
+                endpoint = &*name(switch.to),
+                before = &*name(from),
+                cause,
+                "requests go to another endpoint from now on"
+            );
+            self.counters.count_switch(Failover {
+                at: self.clock.now(),
+                from: name(from),
+                to: name(switch.to),
+                cause,
+            });
+            self.doubted.send_replace(());
+        }
+        selected
+    }
+
+    /// The best endpoint besides those that a request has been `tried` at.
+    fn other_endpoint(&self, tried: &[usize]) -> Option<usize> {
+        let conditions = self.conditions();
+        lock(&self.selection).other(&conditions, tried)
+    }
+
+    /// The condition of each endpoint.
+    fn conditions(&self) -> Vec<Condition> {
+        self.conditions_at(&self.heights())
+    }
+
+    fn conditions_at(&self, heights: &Heights) -> Vec<Condition> {
+        let max_lag = self.settings.endpoints.max_lag;
+        let endpoints = self.endpoints.iter().zip(&heights.implausible);
+        let conditions = endpoints.map(|(endpoint, implausible)| {
+            endpoint.log_implausible(*implausible);
+            let condition = endpoint.condition(&heights.best, max_lag);
+            // No request waits for a key for longer than that.
+            let max_wait = self.settings.admission.queue_timeout;
+            let refuses = self.keys.all_unusable_at(&endpoint.host, max_wait);
+            let signs = [
+                implausible.map(|_| Condition::Implausible),
+                refuses.then_some(Condition::Refusing),
+            ];
+            signs.into_iter().flatten().fold(condition, Ord::max)
+        });
+        conditions.collect()
+    }
+
+    /// The reported heights of the endpoints that could be used, compared.
+    fn heights(&self) -> Heights {
+        let now = self.clock.now();
+        let reported = self.endpoints.iter().map(|endpoint| {
+            // An endpoint that cannot be used must not make the others seem to lag.
+            match endpoint.condition(&[], 0) == Condition::Sound {
+                true => endpoint.heights(),
+                false => Vec::new(),
+            }
+        });
+        let reported: Vec<_> = reported.collect();
+        Heights::compare(&reported, highest_at(self.clock.wall(now)), now)
+    }
+
+    /// Takes in a height that an endpoint has reported on a status path, to this replica or
+    /// another one. Returns whether it is plausible.
+    pub fn record_height(&self, at: usize, path: &str, height: u32) -> bool {
+        if let Some(endpoint) = self.endpoints.get(at) {
+            endpoint.record_height(path, height);
+        }
+        self.select_endpoint();
+        let implausible = self.heights().implausible;
+        implausible.get(at).is_none_or(Option::is_none)
+    }
+
+    /// The endpoint that requests go to: its number, in the order of preference, and its
+    /// URL.
+    pub(crate) fn selected_endpoint(&self) -> (u16, &Uri) {
+        let at = self.select_endpoint();
+        (at as u16, &self.settings.endpoints.urls[at])
+    }
+
+    /// The endpoints besides the selected one, by their numbers.
+    pub fn standbys(&self) -> Vec<usize> {
+        let selected = self.select_endpoint();
+        let all = 0..self.endpoints.len();
+        all.filter(|at| *at != selected).collect()
+    }
+
+    /// Whether all standbys are healthy.
+    pub fn standbys_are_sound(&self) -> bool {
+        let (selected, conditions) = (self.select_endpoint(), self.conditions());
+        let mut all = conditions.iter().enumerate();
+        all.all(|(at, condition)| at == selected || *condition == Condition::Sound)
+    }
+
+    /// Changes when the tip is to be asked for at once.
+    pub fn doubts(&self) -> watch::Receiver<()> {
+        self.doubted.subscribe()
     }
 
     fn retries(&self) -> MutexGuard<'_, RetryBudget> {
         lock(&self.retries)
     }
+}
+
+/// The keys that requests carry.
+fn sent_keys(settings: &Settings, keys: Vec<ApiKey>) -> Vec<ApiKey> {
+    match settings.keys.send {
+        true => keys,
+        false => Vec::new(),
+    }
+}
+
+/// The hosts of these endpoints.
+fn hosts(endpoints: &[Arc<Endpoint>]) -> Vec<Host> {
+    let mut hosts: Vec<Host> = endpoints.iter().map(|one| one.host.clone()).collect();
+    hosts.sort_unstable();
+    hosts.dedup();
+    hosts
+}
+
+/// The endpoints of these settings: those of `known` with the same URL, else new ones.
+fn endpoints(settings: &Settings, known: &[Arc<Endpoint>], clock: &Clock) -> Box<[Arc<Endpoint>]> {
+    let endpoint = |url: &Uri| match known.iter().find(|known| known.url == *url) {
+        Some(known) => known.clone(),
+        None => Endpoint::new(url.clone(), clock.clone()),
+    };
+    settings.endpoints.urls.iter().map(endpoint).collect()
+}
+
+/// The content of `ca_file`, to find out whether it has changed. A file that cannot be read
+/// is reported when it is used.
+fn authorities(settings: &Settings) -> Option<Vec<u8>> {
+    let path: &Path = settings.connections.ca_file.as_deref()?;
+    regular_file::read(path, MAX_AUTHORITIES).ok()
 }

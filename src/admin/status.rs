@@ -5,7 +5,6 @@ mod latency;
 mod spending;
 
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
@@ -19,15 +18,12 @@ use crate::limit::tokens::MOST_TOKEN_ROWS;
 use crate::log_writer::Destination;
 use crate::meter::{Count, FrameFlood, Http2Totals};
 use crate::route::Route;
-use crate::upstream::BodyFault;
 use crate::upstream::ClientUsage;
-use crate::upstream::counters::SendReason;
-use crate::upstream::endpoint::breaker::BreakerState;
+use crate::upstream::Upstream;
 use crate::upstream::endpoint::{EndpointSnapshot, Host};
 use crate::upstream::keys::KeySnapshotAtHost;
-use crate::upstream::{Priority, Upstream};
 use errors::errors;
-use spending::{last_failover, last_failure, spending};
+use spending::{last_failover, last_failure};
 
 /// The most clients that are listed, by their use of the budget.
 const HEAVIEST: usize = 10;
@@ -99,7 +95,6 @@ pub(super) fn status(admin: &Admin, gateway: &Gateway) -> Value {
         "remembered_errors": gateway.fill.failing_keys(),
         "upstream": upstream(gateway.upstreams.first(), gateway),
         "upstreams": upstreams(gateway),
-        "spending": spending(gateway),
         "errors": errors(gateway),
         "stale_answers": stale,
         "traces": traces(gateway),
@@ -290,33 +285,33 @@ fn upstream(upstream: &Upstream, gateway: &Gateway) -> Value {
             "hosts": key.hosts.iter().map(key_at).collect::<Vec<_>>(),
         })
     });
-    let mut breaker = current.map_or(Value::Null, |endpoint| breaker_state(endpoint.breaker));
-    breaker["refused"] = tally.broken.load(Relaxed).into();
-    let sent = SendReason::ALL.map(|reason| {
-        let name = reason.name().replace('-', "_");
-        (name, tally.sent_for(reason).into())
-    });
+    let sent = tally.sent();
+    let sent_for = sent.iter().map(
+        |(route, reason, requests)| json!({ "route": &**route, "reason": reason, "requests": requests }),
+    );
     json!({
         "name": upstream.name(),
-        "url": current.map(|endpoint| &endpoint.name),
+        "url": current.map(|endpoint| &*endpoint.name),
         "endpoints": endpoints.iter().map(|snapshot| endpoint(snapshot, clock)).collect::<Vec<_>>(),
         "switches": tally.switches.load(Relaxed),
         "last_failover": last_failover(upstream, clock),
         "in_flight": upstream.in_flight(),
-        "queue": queue(upstream),
-        "request_bodies": request_bodies(upstream),
-        "sent": tally.sent(),
-        "sent_for": Map::from_iter(sent),
-        "retried": tally.sent_for(SendReason::Retry),
+        "in_flight_limit": upstream.settings().admission.max_in_flight,
+        "queue": upstream.queue().len(),
+        "request_bodies": {
+            "buffered_bytes": upstream.uploads().buffered(),
+            "refused": upstream.uploads().refused(),
+        },
+        "sent": tally.all_sent(),
+        "sent_for": sent_for.collect::<Vec<_>>(),
         "answered": tally.answered.load(Relaxed),
         "failed": tally.failed.load(Relaxed),
         "no_budget": tally.no_budget.load(Relaxed),
         "no_slot": tally.no_slot.load(Relaxed),
-        "over_slot_share": tally.over_slot_share.load(Relaxed),
+        "broken": tally.broken.load(Relaxed),
+        "retries_refused": tally.unretried.load(Relaxed),
         "clients": upstream.queue().active_clients(),
         "heaviest_clients": heaviest(upstream, gateway),
-        "retries_refused": tally.unretried.load(Relaxed),
-        "breaker": breaker,
         "keys": keys.collect::<Vec<_>>(),
     })
 }
@@ -332,16 +327,13 @@ fn key_at((host, key): &(Host, KeySnapshotAtHost)) -> Value {
 
 fn endpoint(snapshot: &EndpointSnapshot, clock: &Clock) -> Value {
     json!({
-        "url": snapshot.name,
+        "url": &*snapshot.name,
         "selected": snapshot.is_selected,
         "condition": snapshot.condition.name(),
-        "breaker": breaker_state(snapshot.breaker),
         "in_flight": snapshot.in_flight,
-        "in_flight_limit": snapshot.limit,
         "sent": snapshot.sent,
         "failed": snapshot.failed,
         "lag_blocks": snapshot.lag,
-        "first_byte_seconds": quantiles(snapshot.quantiles),
         "last_failure": snapshot.last_failure.as_ref().map(|last| last_failure(last, clock)),
     })
 }
@@ -351,16 +343,6 @@ fn since(at: Moment, clock: &Clock) -> (Option<String>, u64) {
     let date = date::value(clock.wall(at));
     let date = date.to_str().ok().map(str::to_owned);
     (date, clock.now().since(at).as_secs())
-}
-
-fn breaker_state(state: BreakerState) -> Value {
-    json!({
-        "state": state.name(),
-        "open_seconds": match state {
-            BreakerState::Open(left) => left.as_secs_f64(),
-            BreakerState::Closed | BreakerState::HalfOpen => 0.0,
-        },
-    })
 }
 
 /// The clients that used the most of the budget recently, which determines their
@@ -376,36 +358,4 @@ fn heaviest(upstream: &Upstream, gateway: &Gateway) -> Vec<Value> {
         })
     };
     shares.map(share).collect()
-}
-
-/// How many requests wait, and how long those waited that were sent recently.
-fn queue(upstream: &Upstream) -> Value {
-    let line = upstream.queue();
-    let waited = Priority::ALL.map(|priority| {
-        let name = priority.name().replace('-', "_");
-        (name, quantiles(line.recent_wait_quantiles(priority)))
-    });
-    json!({ "waiting": line.len(), "waited_seconds": Map::from_iter(waited) })
-}
-
-/// Request bodies: how many bytes are buffered, and how many were refused, by
-/// fault.
-fn request_bodies(upstream: &Upstream) -> Value {
-    let uploads = upstream.uploads();
-    let refused = BodyFault::ALL.map(|fault| {
-        let name = fault.name().replace('-', "_");
-        (name, uploads.refused(fault).into())
-    });
-    json!({
-        "buffered_bytes": uploads.buffered(),
-        "refused": Map::from_iter(refused),
-    })
-}
-
-fn quantiles(quantiles: [(f64, Option<Duration>); 3]) -> Value {
-    let named = quantiles.map(|(share, time)| {
-        let name = format!("p{:.0}", share * 100.0);
-        (name, json!(time.map(|time| time.as_secs_f64())))
-    });
-    Value::Object(Map::from_iter(named))
 }

@@ -11,7 +11,7 @@ use ordgate::sandbox::Sandbox;
 use ordgate::serve::{Options, Server};
 use ordgate::supervisor::{self, Supervisor};
 use ordgate::telemetry;
-use ordgate::upstream::client::resolver::Resolver;
+use ordgate::upstream::resolver::Resolver;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::environment::{PassedSockets, effective, equip, reread, warn};

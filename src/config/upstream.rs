@@ -8,7 +8,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use http::{HeaderName, Uri};
-use parts::{BreakerKeys, ResponseBodyKeys, RetryKeys};
+use parts::ResponseBodyKeys;
 use rustls::pki_types::DnsName;
 
 use super::cache::fit_part_and_whole;
@@ -176,8 +176,12 @@ keys! {
         /// that gets 503 with retry-after.
         max_request_body: u64 = size(1024..=1 << 30) => 1 << 20;
         response_body: ResponseBodyKeys = table() => ResponseBodyKeys::defaults();
-        retry: RetryKeys = table() => RetryKeys::defaults();
-        breaker: BreakerKeys = table() => BreakerKeys::defaults();
+        /// Whether a failed request is sent again, once, after a short random delay, where
+        /// that is safe and may help: the connection was refused or ended, or 502, 503 or
+        /// 504 came. One in five requests may be, and three in ten seconds in any case.
+        ///
+        /// If there is another base URL, it is asked at once, whatever the failure.
+        retry: bool = Flag => true;
     }
 }
 
@@ -262,7 +266,6 @@ impl UpstreamKeys {
             let whole = ("timeout", &mut self.timeout);
             fit_part_and_whole(path, at, (part_name, part), whole);
         }
-        self.breaker.value.fit(&path.key("breaker"), at);
     }
 
     fn settings(self, name: &str) -> Settings {
@@ -300,8 +303,7 @@ impl UpstreamKeys {
             max_body_bytes: *self.max_body_bytes,
             max_request_body: *self.max_request_body,
             response_body: self.response_body.value.limits(),
-            retry: self.retry.value.settings(),
-            breaker: self.breaker.value.settings(),
+            retry: *self.retry,
         }
     }
 }

@@ -5,6 +5,7 @@
 //! block, or before a purge. It then joins again, a few times at most.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -15,6 +16,7 @@ use crate::cache::{JudgedResponse, StoredResponse};
 use crate::chain::Freshness;
 use crate::chain::ledger::Epoch;
 use crate::collapse::{Below, ClientLevel, ExchangeLevel, Lead, Wait};
+use crate::reason::Reason;
 use crate::upstream::{Failure, RequestPriority};
 
 /// Whether an exchange goes to the upstream although a fresh response is stored.
@@ -59,9 +61,10 @@ impl Fill {
             (found, collapsed) = self.follow_or_lead(key, wait, priority).await;
         }
         match &found {
-            Ok(purged) if self.is_purged_since(key, &purged.stored, began) => {
-                (Err(Failure::Unsettled), collapsed)
-            }
+            Ok(purged) if self.is_purged_since(key, &purged.stored, began) => (
+                Err(Failure::until(Reason::Outdated, Duration::from_secs(1))),
+                collapsed,
+            ),
             Ok(_) | Err(_) => (found, collapsed),
         }
     }
@@ -153,7 +156,7 @@ impl Fill {
                 return fetched.value;
             }
         }
-        Err(Failure::Unsettled)
+        Err(Failure::until(Reason::Outdated, Duration::from_secs(1)))
     }
 
     /// Fetches a key again that is stale, unless a fetch is under way.

@@ -17,9 +17,9 @@ use serde::Serialize;
 
 use crate::cache::key::Key;
 use crate::clock::Moment;
+use crate::reason::Reason;
 use crate::sync::lock;
 use crate::upstream::Failure;
-use crate::upstream::failure::RequestOutcome;
 
 /// How long a key is not requested again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -90,8 +90,8 @@ impl FailureBackoff {
         // A target that is refused or unknown stays so for a while: the backoff begins at
         // once.
         let is_lasting = matches!(
-            failure,
-            Failure::TargetRefused(_) | Failure::NoSuchRoute { .. }
+            failure.reason,
+            Reason::TargetRefused | Reason::WrongUpstream
         );
         let least = match is_lasting {
             true => AT_ONCE + 1,
@@ -165,16 +165,15 @@ impl FailureBackoff {
 /// Failures of ordgate itself and of keys have pauses of their own.
 fn is_remembered(failure: &Failure) -> bool {
     let is_of_target = matches!(
-        failure,
-        Failure::TooLarge | Failure::TargetRefused(_) | Failure::NoSuchRoute { .. }
+        failure.reason,
+        Reason::AnswerTooLarge | Reason::TargetRefused | Reason::WrongUpstream
     );
-    is_of_target || failure.outcome() == RequestOutcome::Failure
+    is_of_target || failure.is_of_endpoint()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::upstream::TimedOut;
 
     fn key(target: &str) -> Key {
         Key::of(0, target)
@@ -191,7 +190,7 @@ mod tests {
         })
     }
 
-    const SLOW: Failure = Failure::TimedOut(TimedOut::FirstByte);
+    const SLOW: Failure = Failure::new(Reason::UpstreamTimeout);
 
     #[test]
     fn each_further_failure_doubles_the_pause() {
@@ -224,16 +223,13 @@ mod tests {
         let backoff = backoff();
         let retry_after = Duration::from_secs(9);
         for failure in [
-            Failure::Spent {
-                retry_after,
-                unknown_because: None,
-            },
-            Failure::Throttled { retry_after },
-            Failure::BreakerOpen { retry_after },
-            Failure::KeyRefused(http::StatusCode::FORBIDDEN),
-            Failure::TooManyInFlight,
-            Failure::KeyEchoed,
-            Failure::Abandoned,
+            Failure::until(Reason::OverBudget, retry_after),
+            Failure::until(Reason::Throttled, retry_after),
+            Failure::until(Reason::BreakerOpen, retry_after),
+            Failure::new(Reason::KeyRefused),
+            Failure::new(Reason::NoSlot),
+            Failure::new(Reason::AnswerWithheld),
+            Failure::new(Reason::Internal),
         ] {
             for _ in 0..9 {
                 backoff.fail(&key("/a"), &failure, at(0));
@@ -244,10 +240,8 @@ mod tests {
 
     #[test]
     fn a_refused_or_unknown_target_pauses_at_once() {
-        let unknown = Failure::NoSuchRoute {
-            endpoint: "http://a".into(),
-        };
-        let refused = Failure::TargetRefused(http::StatusCode::FORBIDDEN);
+        let unknown = Failure::new(Reason::WrongUpstream);
+        let refused = Failure::new(Reason::TargetRefused);
         for failure in [refused, unknown] {
             let backoff = backoff();
             let mut now = 0;
@@ -277,9 +271,7 @@ mod tests {
     #[test]
     fn a_flood_of_failing_keys_does_not_displace_a_frequent_one() {
         let backoff = backoff();
-        let unknown = Failure::NoSuchRoute {
-            endpoint: "http://a".into(),
-        };
+        let unknown = Failure::new(Reason::WrongUpstream);
         // A thousand others fail each second, once each.
         let (mut asked, mut now) = (0, 0);
         for n in 0..20_000 {

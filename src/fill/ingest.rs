@@ -2,6 +2,7 @@
 //! chain's ledger first, and stored with the finality class and the epoch that follow.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::StatusCode;
 
@@ -21,6 +22,7 @@ use crate::chain::ledger::{LedgerUpdate, Observation, ObservationResult};
 use crate::chain::{ChainStamp, TransactionLocation};
 use crate::clock::Moment;
 use crate::pages::{Page, check_window};
+use crate::reason::Reason;
 use crate::route::Route;
 use crate::route::canonical::is_whole_list;
 use crate::trace;
@@ -41,14 +43,14 @@ impl Fill {
         priority: RequestPriority,
     ) -> FillResult {
         let Some(route) = self.route(key) else {
-            return Err(Failure::Abandoned);
+            return Err(Failure::new(Reason::Internal));
         };
         let tip = route.cache.tip;
         let subject = Subject::of(key, route);
         self.chain.first_probe(tip, FIRST_PROBE).await;
         for _ in 0..MOST_ATTEMPTS {
             let Some(start) = self.chain.request_start(tip) else {
-                return Err(Failure::Abandoned);
+                return Err(Failure::new(Reason::Internal));
             };
             let sequence = self.cache.store().sequence();
             let sent = self.clock.now();
@@ -104,7 +106,7 @@ impl Fill {
             let stored = self.stored(answer, page, stamp, sequence);
             return Ok(self.store(key, route, stored, sent));
         }
-        Err(Failure::Unsettled)
+        Err(Failure::until(Reason::Outdated, Duration::from_secs(1)))
     }
 
     /// Stores an answer, if its status is one that is stored.

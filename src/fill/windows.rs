@@ -15,6 +15,7 @@ use crate::cache::StoredResponse;
 use crate::cache::key::Key;
 use crate::collapse::Lead;
 use crate::pages::{Page, Window, check_window, ends_before, windows};
+use crate::reason::Reason;
 use crate::route::Route;
 use crate::route::canonical::{page as page_of, with_page};
 use crate::upstream::answer::refuses_every_page;
@@ -148,9 +149,12 @@ impl Fill {
         let mut parts = Parts::new();
         let mut from = AnswerSource::Memory;
         for fetched in join_all(fetches).await {
-            let (offset, found): (_, FillAnswer) = match fetched {
+            let fetched: Result<(_, FillAnswer), Failure> = fetched;
+            let (offset, found) = match fetched {
                 // The page, being smaller, may not be.
-                Err(Failure::TooLarge) if list.limit < list.size => {
+                Err(failure)
+                    if failure.reason == Reason::AnswerTooLarge && list.limit < list.size =>
+                {
                     let why = "a window is more than upstream.max_body_bytes".to_owned();
                     return Ok(Err(NoWindows::Refused(why)));
                 }
@@ -226,7 +230,7 @@ impl Fill {
         anew: bool,
     ) -> FillResult {
         let Some(key) = list.window(offset) else {
-            return Err(Failure::Abandoned);
+            return Err(Failure::new(Reason::Internal));
         };
         let stored = self.fresh(&key);
         let anew = anew || stored.is_some_and(|part| !list.is_usable(&part, offset));

@@ -20,7 +20,7 @@ use crate::meter::RequestKind;
 use crate::reason::Reason;
 use crate::refusal::Refusal;
 use crate::respond::ResponseContext;
-use crate::upstream::{Failure, Priority, RequestPriority, TimedOut};
+use crate::upstream::{Priority, RequestPriority};
 use crate::wire::Body;
 
 /// What is to be fetched.
@@ -213,7 +213,7 @@ impl Gateway {
         }
         let (result, collapsed) = match result {
             // The wait was cut short for a response that may no longer answer.
-            Err(Failure::TimedOut(TimedOut::Whole)) => {
+            Err(failure) if failure.reason == Reason::UpstreamTimeout => {
                 let wait = Wait::until(arrived + self.fill.longest_wait(&lookup.key));
                 let priority = RequestPriority {
                     priority: Priority::Miss,
@@ -273,10 +273,10 @@ impl Gateway {
             }
             // RFC 5861 §4.
             (Err(failure), Some(stale)) => {
-                self.render_stale(miss, stale, failure.reason(), fields, now)
+                self.render_stale(miss, stale, failure.reason, fields, now)
             }
             (Err(failure), None) => {
-                let outcome = forwarded(failure.upstream_status(), false);
+                let outcome = forwarded(failure.received, false);
                 let refusal = Refusal::Upstream(failure);
                 let response = self.render_refusal(&refusal, Some(outcome), request, fields);
                 (response, RequestKind::Failure(outcome, refusal.reason()))

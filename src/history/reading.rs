@@ -57,7 +57,7 @@ impl Reading {
             ..Self::default()
         };
         for (_, upstream) in gateway.upstreams.iter() {
-            reading.sent += upstream.counters().sent();
+            reading.sent += upstream.counters().all_sent();
             reading.failed += upstream.counters().failed.load(Relaxed);
             reading.queue += upstream.queue().len();
             reading.in_flight += upstream.in_flight();

@@ -187,6 +187,14 @@ impl Default for LatencyHistogram {
 }
 
 impl LatencyHistogram {
+    /// Counts a time.
+    pub(crate) fn record(&mut self, time: Duration) {
+        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.counts[bucket(nanos)] += 1;
+        self.sum_nanos = self.sum_nanos.saturating_add(nanos);
+        self.longest = self.longest.max(nanos);
+    }
+
     /// The number of requests.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()

@@ -71,7 +71,7 @@ impl SharedTip {
         if let TipLook::Answer { asked, answer } = &look
             && let Ok(status) = postcard::from_bytes::<TipStatus>(answer)
             && let Some(start) = self.start_before(*asked)
-            && upstream.record_followed_height(endpoint, path, status.height)
+            && upstream.record_height(usize::from(endpoint), path, status.height)
         {
             let status = Status {
                 start,

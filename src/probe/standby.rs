@@ -18,9 +18,10 @@ const EVERY: Duration = Duration::from_secs(5);
 const ANYTHING: &str = "/";
 
 /// Probes the standby endpoints until the task is cancelled. After a failover it
-/// requests a probe of each tip, since the new endpoint may have another.
+/// requests a probe of each tip, since the new endpoint may have another; and when a breaker
+/// opens, since its answer closes it.
 pub async fn watch(fill: Arc<Fill>, upstream: Arc<Upstream>, tips: Vec<u16>) {
-    let mut switches = upstream.switches();
+    let mut doubts = upstream.doubts();
     loop {
         let began = tokio::time::Instant::now();
         let probes = upstream.standbys().into_iter().flat_map(|at| {
@@ -40,8 +41,8 @@ pub async fn watch(fill: Arc<Fill>, upstream: Arc<Upstream>, tips: Vec<u16>) {
             tokio::select! {
                 biased;
                 () = tokio::time::sleep_until(due) => break,
-                switched = switches.changed() => {
-                    if switched.is_err() {
+                doubted = doubts.changed() => {
+                    if doubted.is_err() {
                         return;
                     }
                     for tip in &tips {
@@ -62,24 +63,13 @@ pub(super) fn pace(fill: &Fill, tips: &[u16]) -> Duration {
 /// Probes a standby endpoint once.
 async fn probe(fill: &Fill, upstream: &Upstream, at: usize, tip: Option<u16>) {
     let source = tip.and_then(|tip| fill.chain.source(tip));
-    let Some((source, path)) = source.and_then(|source| Some((source, source.path.as_deref()?)))
-    else {
-        // The endpoint's breaker gets the outcome.
-        upstream.check_standby(at, ANYTHING).await;
-        return;
-    };
-    match upstream.fetch_standby(at, path).await {
-        Ok(answer) if answer.status == StatusCode::OK => {
-            if let Ok(Some(height)) = height(&answer.body, &source.height) {
-                upstream.record_standby_height(at, path, height);
-            }
-        }
-        Ok(_) => {}
-        // The endpoint has counted the failure.
-        Err(failure) => tracing::debug!(
-            endpoint = at,
-            error = failure.name(),
-            "a standby endpoint does not answer"
-        ),
+    let path = source.and_then(|source| source.path.as_deref());
+    // The endpoint gets the outcome; any answer shows that it is up.
+    let answered = upstream.fetch_standby(at, path.unwrap_or(ANYTHING)).await;
+    if let (Ok(answer), Some(source), Some(path)) = (answered, source, path)
+        && answer.status == StatusCode::OK
+        && let Ok(Some(height)) = height(&answer.body, &source.height)
+    {
+        upstream.record_height(at, path, height);
     }
 }

@@ -4,7 +4,15 @@ use super::*;
 
 #[test]
 fn each_refusal_has_its_status_and_fields() {
-    let seconds = Duration::from_secs;
+    let until = |reason, millis| {
+        Refusal::Upstream(Failure::until(reason, Duration::from_millis(millis)))
+    };
+    let status = |reason, code, millis: Option<u64>| {
+        Refusal::Upstream(Failure {
+            retry_after: millis.map(Duration::from_millis),
+            ..Failure::status(reason, StatusCode::from_u16(code).unwrap())
+        })
+    };
     let rows = [
         (
             Refusal::TooManyClientConnections,
@@ -60,67 +68,52 @@ fn each_refusal_has_its_status_and_fields() {
             "ratelimit-policy: \"misses\";q=1;w=60, ratelimit: \"misses\";r=0;t=3, retry-after: 3",
         ),
         (
-            Refusal::Upstream(Failure::Spent {
-                retry_after: Duration::from_millis(1200),
-                unknown_because: None,
-            }),
+            until(Reason::OverBudget, 1200),
             503,
             "proxy-status: ordgate; error=connection_limit_reached, retry-after: 2",
         ),
         (
-            Refusal::Upstream(Failure::BreakerOpen {
-                retry_after: Duration::from_millis(4100),
-            }),
+            until(Reason::BreakerOpen, 4100),
             503,
             "proxy-status: ordgate; error=destination_unavailable, retry-after: 5",
         ),
         (
-            Refusal::Upstream(Failure::Throttled {
-                retry_after: seconds(0),
-            }),
+            status(Reason::Throttled, 429, Some(0)),
             503,
             "proxy-status: ordgate; error=http_protocol_error; received-status=429, retry-after: 1",
         ),
         (
-            Refusal::Upstream(Failure::NoSuchRoute {
-                endpoint: "http://a".into(),
-            }),
+            status(Reason::WrongUpstream, 404, None),
             502,
             "proxy-status: ordgate; error=destination_not_found; received-status=404",
         ),
         (
-            Refusal::Upstream(Failure::ServerError {
-                status: StatusCode::INTERNAL_SERVER_ERROR,
-                retry_after: None,
-            }),
+            status(Reason::ServerError, 500, None),
             502,
             "proxy-status: ordgate; error=http_protocol_error; received-status=500",
         ),
         (
-            Refusal::Upstream(Failure::ServerError {
-                status: StatusCode::SERVICE_UNAVAILABLE,
-                retry_after: Some(seconds(60)),
-            }),
+            status(Reason::ServerError, 503, Some(60_000)),
             503,
             "proxy-status: ordgate; error=http_protocol_error; received-status=503, retry-after: 60",
         ),
         (
-            Refusal::Upstream(Failure::TimedOut(crate::upstream::TimedOut::Whole)),
+            Refusal::Upstream(Failure::new(Reason::UpstreamTimeout)),
             504,
             "proxy-status: ordgate; error=http_response_timeout",
         ),
         (
-            Refusal::Upstream(Failure::Unsettled),
+            until(Reason::Outdated, 1000),
             503,
             "proxy-status: ordgate; error=proxy_internal_error, retry-after: 1",
         ),
         (
-            Refusal::Upstream(Failure::Abandoned),
+            Refusal::Upstream(Failure::new(Reason::Internal)),
             500,
             "proxy-status: ordgate; error=proxy_internal_error",
         ),
         (
-            Refusal::Upstream(Failure::RequestBody(BodyFault::NoRoom)),
+            until(Reason::RequestBodyNoRoom, 1000),
             503,
             "connection: close, proxy-status: ordgate; error=proxy_internal_response, retry-after: 1",
         ),
@@ -135,13 +128,13 @@ fn each_refusal_has_its_status_and_fields() {
     ];
     let heads = heads.map(|(fault, status)| (Refusal::Head(fault), status, "connection: close"));
     let bodies = [
-        (BodyFault::Broken, 400),
-        (BodyFault::TooSlow, 408),
-        (BodyFault::TooLarge, 413),
+        (Reason::RequestBodyBroken, 400),
+        (Reason::RequestBodyTooSlow, 408),
+        (Reason::RequestBodyTooLarge, 413),
     ];
     let bodies = bodies.map(|(fault, status)| {
         let expected = "connection: close, proxy-status: ordgate; error=http_request_error";
-        let refusal = Refusal::Upstream(Failure::RequestBody(fault));
+        let refusal = Refusal::Upstream(Failure::new(fault));
         (refusal, status, expected)
     });
     for (refusal, status, expected) in rows.into_iter().chain(heads).chain(bodies) {

@@ -2,8 +2,9 @@
 
 use super::Refusal;
 use crate::client_tokens::TokenFault;
-use crate::upstream::BodyFault;
-use crate::upstream::{Failure, Unreachable};
+use crate::reason::Reason;
+use crate::upstream::Failure;
+use crate::upstream::keys::UNKNOWN;
 use crate::wire::head::HeadFault;
 
 impl Refusal {
@@ -35,11 +36,8 @@ impl Refusal {
             Self::Loop => "This request has already passed through this gateway, according to its via field: upstream.url, or a proxy behind it, leads back here; the operator must change that".to_owned(),
             Self::TooManyConnections => "Too many connections; try again in 1 s".to_owned(),
             Self::TooManyClientConnections => "You have more connections open than one client may have; close some, or try again in 1 s".to_owned(),
-            Self::Upstream(Failure::Spent {
-                unknown_because: Some(reason),
-                ..
-            }) => format!(
-                "What was spent of this gateway's budget of upstream requests before its start is not known, since {reason}: it counts as spent; try again when retry-after says"
+            Self::Upstream(failure) if failure.reason == Reason::BudgetUnknown => format!(
+                "What was spent of this gateway's budget of upstream requests before its start is not known, since {UNKNOWN}: it counts as spent; try again when retry-after says"
             ),
             Self::Upstream(failure) => upstream(failure).to_owned(),
         }
@@ -100,67 +98,122 @@ fn head(fault: HeadFault) -> &'static str {
 /// What a client needs to know about a failure of the upstream. The log has the
 /// rest.
 fn upstream(failure: &Failure) -> &'static str {
-    match failure {
-        Failure::Spent { .. } => {
-            "This gateway's budget of upstream requests is spent; try again when retry-after says"
-        }
-        Failure::Throttled { .. } => {
-            "The upstream wants fewer requests; try again when retry-after says"
-        }
-        Failure::TooManyInFlight => "Too many upstream requests are in flight; try again in 1 s",
-        Failure::BreakerOpen { .. } => {
-            "The upstream keeps failing and gets no requests for a while; try again when retry-after says"
-        }
-        Failure::Unreachable(Unreachable::ClientCertificate) => {
-            "The upstream requires a TLS client certificate, which this gateway does not have; the operator must act"
-        }
-        Failure::Unreachable(Unreachable::Tls | Unreachable::Alert | Unreachable::Certificate) => {
-            "No trusted TLS connection to the upstream is possible; the operator must act"
-        }
-        Failure::Unreachable(_) => "The upstream cannot be reached",
-        Failure::TimedOut(_) => "The upstream did not answer in time",
-        Failure::Terminated => "The upstream closed the connection without an answer",
-        Failure::Incomplete => "The upstream's answer broke off",
-        Failure::TooLarge => "The upstream's answer is larger than this gateway accepts",
-        Failure::Protocol => "The upstream's answer is not HTTP",
-        Failure::NotJson => "The upstream's answer is not JSON",
-        Failure::KeyEchoed => {
-            "The upstream's answer contains something that must not be passed on; the operator must act"
-        }
-        Failure::Redirect(_) => "The upstream redirects, which this gateway does not follow",
-        Failure::ServerError {
-            retry_after: Some(_),
-            ..
-        } => "The upstream is unavailable for a while; try again when retry-after says",
-        Failure::ServerError {
-            retry_after: None, ..
-        } => "The upstream failed",
-        Failure::UnexpectedStatus(_) => "The upstream's answer has an unexpected status",
-        Failure::KeyRefused(_) => {
-            "The upstream does not accept this gateway's credentials; the operator must act"
-        }
-        Failure::TargetRefused(_) => {
-            "The upstream refuses this request, though it accepts this gateway's credentials"
-        }
-        Failure::NoSuchRoute { .. } => {
-            "The upstream has no such path, so it may be the wrong server for this route; the operator must act"
-        }
-        Failure::Retired => "The upstream has been retired; the operator must act",
-        Failure::RequestBody(fault) => match fault {
-            BodyFault::Broken => {
-                "The request's body ended before its end, or its chunked framing is malformed; send it whole"
-            }
-            BodyFault::TooSlow => {
-                "The request's body came too slowly; send it faster, or in smaller requests"
-            }
-            BodyFault::TooLarge => "The request's body is larger than this gateway accepts",
-            BodyFault::NoRoom => {
-                "Too many request bodies are being received; try again in 1 s, with fewer at once"
-            }
-        },
-        Failure::Abandoned => "This gateway failed during its request to the upstream",
-        Failure::Unsettled => {
-            "The chain is being reorganized, and every answer was outdated on arrival; try again in 1 s"
-        }
-    }
+    let comes_back = failure.retry_after.is_some();
+    let texts = [
+        (
+            Reason::OverBudget,
+            "This gateway's budget of upstream requests is spent; try again when retry-after says",
+        ),
+        (
+            Reason::Throttled,
+            "The upstream wants fewer requests; try again when retry-after says",
+        ),
+        (
+            Reason::NoSlot,
+            "Too many upstream requests are in flight; try again in 1 s",
+        ),
+        (
+            Reason::BreakerOpen,
+            "The upstream does not answer, and gets no requests until it does; try again when retry-after says",
+        ),
+        (
+            Reason::TlsClientCertificate,
+            "The upstream requires a TLS client certificate, which this gateway does not have; the operator must act",
+        ),
+        (
+            Reason::Tls,
+            "No trusted TLS connection to the upstream is possible; the operator must act",
+        ),
+        (
+            Reason::TlsCertificate,
+            "No trusted TLS connection to the upstream is possible; the operator must act",
+        ),
+        (Reason::ConnectionRefused, "The upstream cannot be reached"),
+        (Reason::Dns, "The upstream cannot be reached"),
+        (Reason::Unreachable, "The upstream cannot be reached"),
+        (
+            Reason::ConnectTimeout,
+            "The upstream did not answer in time",
+        ),
+        (
+            Reason::UpstreamTimeout,
+            "The upstream did not answer in time",
+        ),
+        (
+            Reason::UpstreamBodyTimeout,
+            "The upstream did not answer in time",
+        ),
+        (
+            Reason::ConnectionClosed,
+            "The upstream closed the connection without an answer",
+        ),
+        (Reason::Truncated, "The upstream's answer broke off"),
+        (
+            Reason::AnswerTooLarge,
+            "The upstream's answer is larger than this gateway accepts",
+        ),
+        (Reason::NotHttp, "The upstream's answer is not HTTP"),
+        (Reason::NotJson, "The upstream's answer is not JSON"),
+        (
+            Reason::AnswerWithheld,
+            "The upstream's answer contains something that must not be passed on; the operator must act",
+        ),
+        (
+            Reason::Redirect,
+            "The upstream redirects, which this gateway does not follow",
+        ),
+        (
+            Reason::ServerError,
+            if comes_back {
+                "The upstream is unavailable for a while; try again when retry-after says"
+            } else {
+                "The upstream failed"
+            },
+        ),
+        (
+            Reason::UnexpectedStatus,
+            "The upstream's answer has an unexpected status",
+        ),
+        (
+            Reason::KeyRefused,
+            "The upstream does not accept this gateway's credentials; the operator must act",
+        ),
+        (
+            Reason::TargetRefused,
+            "The upstream refuses this request, though it accepts this gateway's credentials",
+        ),
+        (
+            Reason::WrongUpstream,
+            "The upstream has no such path, so it may be the wrong server for this route; the operator must act",
+        ),
+        (
+            Reason::Retired,
+            "The upstream has been retired; the operator must act",
+        ),
+        (
+            Reason::RequestBodyBroken,
+            "The request's body ended before its end, or its chunked framing is malformed; send it whole",
+        ),
+        (
+            Reason::RequestBodyTooSlow,
+            "The request's body came too slowly; send it faster, or in smaller requests",
+        ),
+        (
+            Reason::RequestBodyTooLarge,
+            "The request's body is larger than this gateway accepts",
+        ),
+        (
+            Reason::RequestBodyNoRoom,
+            "Too many request bodies are being received; try again in 1 s, with fewer at once",
+        ),
+        (
+            Reason::Outdated,
+            "The chain is being reorganized, and every answer was outdated on arrival; try again in 1 s",
+        ),
+    ];
+    let found = texts.iter().find(|(reason, _)| *reason == failure.reason);
+    found.map_or(
+        "This gateway failed during its request to the upstream",
+        |(_, text)| text,
+    )
 }

@@ -76,13 +76,16 @@ impl Fetch {
             Ok(read) => read.to_bytes(),
             Err(error) => return Err(Failure::of_body(&error)),
         };
-        drop(answer.permit);
+        drop(answer.slot);
         check_json(&body)?;
         if is_no_such_route(status, &body) {
             let (target, now) = (self.request.key.target(), relay.clock.now());
             let endpoint = answer.endpoint;
             relay.missing_routes.report(route, target, &endpoint, now);
-            return Err(Failure::NoSuchRoute { endpoint });
+            return Err(Failure {
+                endpoint: Some(endpoint),
+                ..Failure::status(Reason::WrongUpstream, status)
+            });
         }
         relay.missing_routes.answered(route.number);
         Ok(body)
@@ -103,9 +106,7 @@ impl Fetch {
         times: ExchangeRecord,
         lead: &mut Option<Lead<Announced>>,
     ) -> RelayResult {
-        let StreamedAnswer {
-            body, mut permit, ..
-        } = answer;
+        let StreamedAnswer { body, slot, .. } = answer;
         let max = relay.max_stored(route);
         let is_events = is_event_stream(&fields);
         let (variant, storable) =
@@ -121,10 +122,7 @@ impl Fetch {
         let has_end = length.is_some() || is_stored && self.is_shareable(&variant);
         let limits = &upstream.settings().response_body;
         let min_rate = (has_end && !is_events).then(|| limits.min_rate());
-        if min_rate.is_none() {
-            permit.answered();
-        }
-        let mut pump = Pump::new(stream, body, length, min_rate, permit, upstream);
+        let mut pump = Pump::new(stream, body, length, min_rate, slot, upstream);
         if !is_stored {
             pass_on(&mut fields, times.received);
             return Ok(self.pass(relay, route, (status, fields), pump, length, is_events));

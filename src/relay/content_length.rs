@@ -3,13 +3,14 @@
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderMap, Version};
 
+use crate::reason::Reason;
 use crate::upstream::Failure;
 
 /// The length of the body, if announced. Leaves at most one `content-length`
 /// field, so that no later recipient reads another length (RFC 9112 §6.3).
 ///
 /// # Errors
-/// [`Failure::Protocol`] if lengths contradict each other or are no numbers, or
+/// [`Reason::NotHttp`] if lengths contradict each other or are no numbers, or
 /// if the body has a transfer coding other than `chunked`.
 pub(super) fn content_length(
     version: Version,
@@ -20,7 +21,7 @@ pub(super) fn content_length(
         // The request accepts no other coding, and HTTP/1.0 has none (§6.1, §7).
         let is_chunked = coding.as_bytes().eq_ignore_ascii_case(b"chunked");
         if !is_chunked || codings.next().is_some() || version == Version::HTTP_10 {
-            return Err(Failure::Protocol);
+            return Err(Failure::new(Reason::NotHttp));
         }
         fields.remove(CONTENT_LENGTH);
         return Ok(None);
@@ -28,9 +29,9 @@ pub(super) fn content_length(
     let mut length = None;
     for line in fields.get_all(CONTENT_LENGTH) {
         for member in line.as_bytes().split(|&byte| byte == b',') {
-            let own = number(member.trim_ascii()).ok_or(Failure::Protocol)?;
+            let own = number(member.trim_ascii()).ok_or(Failure::new(Reason::NotHttp))?;
             if length.is_some_and(|length| length != own) {
-                return Err(Failure::Protocol);
+                return Err(Failure::new(Reason::NotHttp));
             }
             length = Some(own);
         }

@@ -149,7 +149,7 @@ impl Fetch {
         let result = match (stale, failure) {
             (Some(answer), _) => Ok(answer),
             (None, Some(failure)) => {
-                let status = failure.upstream_status();
+                let status = failure.received;
                 Err((failure, forwarded(self.why, status, false, true)))
             }
             (None, None) => return Followed::Alone,

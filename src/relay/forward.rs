@@ -55,7 +55,10 @@ impl Fetch {
             None => Arc::new(self).share(relay, deadline).await,
             Some(_) => match relay.routes.get(self.request.key.route()) {
                 Some(route) => self.forward(relay, route, body, false, &mut None).await,
-                None => Err((Failure::Abandoned, forwarded(self.why, None, false, false))),
+                None => Err((
+                    Failure::new(Reason::Internal),
+                    forwarded(self.why, None, false, false),
+                )),
             },
         };
         match result {
@@ -126,7 +129,7 @@ impl Fetch {
             None if !unconditional && !had_body => {
                 Box::pin(self.forward(relay, route, None, true, lead)).await
             }
-            None => self.failed(relay, route, Failure::Protocol, Origin::Failed),
+            None => self.failed(relay, route, Failure::new(Reason::NotHttp), Origin::Failed),
         }
     }
 
@@ -185,8 +188,8 @@ impl Fetch {
         origin: Origin,
     ) -> RelayResult {
         failure.report(self.request.key.target());
-        let outcome = forwarded(self.why, failure.upstream_status(), false, false);
-        self.stale_if_error(relay, route, origin, failure.reason())
+        let outcome = forwarded(self.why, failure.received, false, false);
+        self.stale_if_error(relay, route, origin, failure.reason)
             .ok_or((failure, outcome))
     }
 }

@@ -9,8 +9,7 @@
 //! another request waits for one.
 //!
 //! A body that has an end must storing the minimum rate of upstream bodies;
-//! otherwise it is broken off. The endpoint's health counts that as long as the
-//! request has its slot.
+//! otherwise it is broken off.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -25,7 +24,8 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::lingering::{Lingering, LingeringBody};
 use crate::identify::Client;
-use crate::upstream::{BodyPermit, Failure, MinRate, ResponseBody, TimedOut, Upstream};
+use crate::reason::Reason;
+use crate::upstream::{Failure, MinRate, ResponseBody, Slot, Upstream};
 use crate::wire::body::BodyError;
 use crate::wire::stream::{BodyStream, Room};
 
@@ -47,7 +47,7 @@ pub(super) struct Pump {
     received: u64,
     /// Measures the minimum rate, where it applies.
     min_rate: Option<MinRate>,
-    permit: Option<BodyPermit>,
+    slot: Option<Slot>,
     /// How long slower readers have been waited for, since how many bytes.
     waited: (u64, Duration),
     /// Whether it is complete.
@@ -87,7 +87,7 @@ impl Pump {
         body: ResponseBody,
         length: Option<u64>,
         min_rate: Option<MinRate>,
-        permit: BodyPermit,
+        slot: Option<Slot>,
         upstream: Arc<Upstream>,
     ) -> Self {
         let mut pump = Self {
@@ -96,7 +96,7 @@ impl Pump {
             length,
             received: 0,
             min_rate,
-            permit: Some(permit),
+            slot,
             waited: (0, Duration::ZERO),
             is_over: false,
             upstream,
@@ -172,7 +172,7 @@ impl Pump {
             if storing.is_none() && !self.has_room(client, &lingering, &mut place).await {
                 return;
             }
-            let holds = storing.is_some() || self.permit.is_some();
+            let holds = storing.is_some() || self.slot.is_some();
             match self.next(storing.is_some(), holds.then_some(late)).await {
                 BodyEvent::Data(data) => {
                     if let Some(own) = storing.take_if(|storing| self.received > storing.max) {
@@ -215,9 +215,6 @@ impl Pump {
                 }
                 BodyEvent::Broken(_) => return self.stream.fail("the upstream's answer broke off"),
                 BodyEvent::Silent => {
-                    if let Some(permit) = &mut self.permit {
-                        permit.failed(&Failure::TimedOut(TimedOut::Body));
-                    }
                     return self
                         .stream
                         .fail("the upstream fell silent or sends too slowly");
@@ -235,7 +232,7 @@ impl Pump {
 
     /// Whether other requests wait for a slot.
     fn others_wait(&self) -> bool {
-        !self.upstream.queue().is_empty()
+        self.upstream.queue().len() > 0
     }
 
     /// Gives the slot back if the body may linger.
@@ -249,7 +246,7 @@ impl Pump {
             *place = lingering.enter(client);
         }
         if place.is_some() {
-            self.permit = None;
+            self.slot = None;
         }
     }
 
@@ -377,13 +374,15 @@ impl Pump {
                 Ok(())
             }
             BodyEvent::Broken(failure) => Err(failure),
-            BodyEvent::Silent | BodyEvent::Deserted | BodyEvent::Late => Err(Failure::Incomplete),
+            BodyEvent::Silent | BodyEvent::Deserted | BodyEvent::Late => {
+                Err(Failure::new(Reason::Truncated))
+            }
         }
     }
 
     fn end(&mut self, trailers: Option<HeaderMap>) {
         self.is_over = true;
-        self.permit = None;
+        self.slot = None;
         self.stream.finish(trailers);
     }
 }

@@ -70,7 +70,7 @@ impl Fetch {
     ) -> RelayResult {
         let Some(route) = relay.routes.get(self.request.key.route()) else {
             let outcome = forwarded(self.why, None, false, false);
-            return Err((Failure::Abandoned, outcome));
+            return Err((Failure::new(Reason::Internal), outcome));
         };
         let arrived = relay.clock.wall(relay.clock.now());
         let mut nominated = None;
@@ -192,7 +192,7 @@ impl Fetch {
         let announced = match &result {
             Ok(answer) => answer.announced.clone(),
             Err((failure, _)) => {
-                let (reason, failure) = (failure.reason(), Some(failure.clone()));
+                let (reason, failure) = (failure.reason, Some(failure.clone()));
                 Announced::Failed(failure, Origin::Disconnected, reason)
             }
         };

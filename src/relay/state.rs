@@ -66,7 +66,7 @@ mod tests {
     use crate::config::Config;
     use crate::identify::Client;
     use crate::upstream::ProviderKeys;
-    use crate::upstream::client::resolver::Resolver;
+    use crate::upstream::resolver::Resolver;
 
     #[test]
     fn bodies_without_a_slot_are_bounded_separately_for_each_upstream() {

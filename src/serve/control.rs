@@ -99,10 +99,8 @@ async fn probe_tips(current: Current, mut changes: watch::Receiver<()>) {
             probes.spawn(probe::watch(gateway.fill.clone(), tip));
         }
         for (number, upstream) in gateway.upstreams.iter() {
-            if upstream.settings().endpoints.urls.len() > 1 {
-                let (fill, upstream) = (gateway.fill.clone(), upstream.clone());
-                probes.spawn(standby::watch(fill, upstream, gateway.tips_of(number)));
-            }
+            let (fill, upstream) = (gateway.fill.clone(), upstream.clone());
+            probes.spawn(standby::watch(fill, upstream, gateway.tips_of(number)));
         }
         drop(gateway);
         if changes.changed().await.is_err() {

@@ -43,8 +43,8 @@ use crate::shared::Shared;
 use crate::shared::purges::Generation;
 use crate::state::State;
 use crate::trace::tracer::Tracer;
-use crate::upstream::client::resolver::Resolver;
 use crate::upstream::keys::Budgets;
+use crate::upstream::resolver::Resolver;
 use crate::upstream::{MissingRoutes, ProviderKeys, UpstreamClient, Upstreams};
 
 /// What tells this process from others; it survives reloads.
@@ -347,7 +347,9 @@ fn assemble(
     }
     let routes = fill.routes.routes().iter();
     let names = routes.map(|route| (route.number, &*route.name));
-    fill.upstreams.usage().name_routes(names);
+    for (_, upstream) in fill.upstreams.iter() {
+        upstream.counters().name_routes(names.clone());
+    }
     let gateway = Arc::new(Gateway {
         clients,
         relay: Arc::new(Relay {
@@ -383,8 +385,8 @@ fn assemble(
     });
     for (number, upstream) in gateway.upstreams.iter() {
         let tips = gateway.tips_of(number);
-        probe::reserve_budget(&gateway.fill, number, &tips);
-        upstream.set_status_paths(status_paths(&gateway, &tips));
+        let (probes, patience) = probe::budget(&gateway.fill, number, &tips);
+        upstream.set_tips(status_paths(&gateway, &tips), probes, patience);
     }
     gateway
 }

@@ -13,7 +13,7 @@ use crate::listener::ListenAddress;
 use crate::supervisor::InheritedSockets;
 use crate::tls;
 use crate::upstream::Upstreams;
-use crate::upstream::client::resolver::Resolver;
+use crate::upstream::resolver::Resolver;
 
 /// Refuses what a server cannot be made from. Opens no socket, and changes nothing on disk.
 /// Sockets that the supervisor passes take the place of configured addresses; the start checks

@@ -26,7 +26,7 @@ use crate::supervisor::Supervisor;
 use crate::telemetry;
 use crate::units;
 use crate::upstream::ProviderKeys;
-use crate::upstream::client::resolver::Resolver;
+use crate::upstream::resolver::Resolver;
 
 /// What is read at the start and by each reload, with flags applied.
 pub struct LoadedConfig {

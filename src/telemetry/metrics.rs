@@ -28,7 +28,7 @@ use crate::gateway::Gateway;
 use crate::limit::{Limit, MissRefusals};
 use crate::listener::BoundListener;
 use crate::meter::FrameFlood;
-use crate::upstream::Histogram;
+use crate::meter::LatencyHistogram;
 
 /// The media type of OpenMetrics text.
 pub const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -364,19 +364,19 @@ fn labels(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
 }
 
 /// A histogram that another module counts.
-struct Counted(Histogram);
+struct Counted(LatencyHistogram);
 
 impl EncodeMetric for Counted {
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
-        let (sum, count, cumulative) = &self.0;
         let mut below = 0;
-        let mut buckets: Vec<_> = Vec::with_capacity(cumulative.len() + 1);
-        for (bound, at_most) in cumulative {
-            buckets.push((*bound, at_most - below));
-            below = *at_most;
+        let mut buckets = Vec::new();
+        for (bound, at_most) in self.0.cumulative() {
+            buckets.push((bound.as_secs_f64(), at_most - below));
+            below = at_most;
         }
-        buckets.push((f64::INFINITY, count - below));
-        encoder.encode_histogram::<NoLabelSet>(*sum, *count, &buckets, None)
+        buckets.push((f64::INFINITY, self.0.count() - below));
+        let (sum, count) = (self.0.sum().as_secs_f64(), self.0.count());
+        encoder.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)
     }
 
     fn metric_type(&self) -> MetricType {
@@ -400,7 +400,7 @@ impl Metrics<'_> {
         self.family(name, help, MetricType::Gauge, cells)
     }
 
-    fn histogram(&mut self, name: &str, help: &str, cells: Cells<Histogram>) -> fmt::Result {
+    fn histogram(&mut self, name: &str, help: &str, cells: Cells<LatencyHistogram>) -> fmt::Result {
         let cells = cells.into_iter();
         let cells = cells.map(|(labels, times)| (labels, Counted(times)));
         self.family(name, help, MetricType::Histogram, cells)

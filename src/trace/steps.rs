@@ -19,21 +19,19 @@ pub(crate) enum UpstreamStep {
     /// Looking the response up in the engine that replicas share, and waiting while another
     /// replica fetches it.
     Shared,
-    /// Waiting for its turn, or for a slot of the endpoint.
+    /// Waiting for its turn: for a slot of the endpoint, or for budget.
     Queue,
-    /// Waiting for budget, and until its use is recorded.
-    Budget,
     /// From sending to the end of the answer, or of its head where the body is streamed.
     Upstream,
 }
 
 impl UpstreamStep {
     /// Their names in `server-timing`, in the order of a request.
-    pub(crate) const NAMES: [&'static str; 4] = ["shared", "queue", "budget", "upstream"];
+    pub(crate) const NAMES: [&'static str; 3] = ["shared", "queue", "upstream"];
 }
 
 /// How long each step took, in the order of [`UpstreamStep::NAMES`].
-pub(crate) type StepDurations = [Duration; 4];
+pub(crate) type StepDurations = [Duration; 3];
 
 /// The steps of one client's request so far.
 #[derive(Debug, Default)]
@@ -41,7 +39,7 @@ pub(crate) struct StepTimes(Mutex<Measured>);
 
 #[derive(Debug, Default)]
 struct Measured {
-    steps: [StepState; 4],
+    steps: [StepState; 3],
     /// Whether any step has begun.
     has_begun: bool,
 }
@@ -61,7 +59,6 @@ struct StepState {
 pub(crate) struct StepTimer {
     times: Option<Arc<StepTimes>>,
     step: UpstreamStep,
-    clock: Clock,
 }
 
 impl StepState {
@@ -128,22 +125,7 @@ impl StepTimer {
         if let Some(times) = &times {
             times.begin(step, clock);
         }
-        Self {
-            times,
-            step,
-            clock: clock.clone(),
-        }
-    }
-
-    /// Ends the step, and begins another one.
-    pub(crate) fn change(&mut self, step: UpstreamStep) {
-        if step != self.step
-            && let Some(times) = &self.times
-        {
-            times.end(self.step);
-            times.begin(step, &self.clock);
-            self.step = step;
-        }
+        Self { times, step }
     }
 }
 

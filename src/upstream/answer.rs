@@ -13,9 +13,10 @@ use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 
 use super::Failure;
-use super::admission::limit_report;
+use super::limit_report;
 use crate::cache::directives::ResponseDirectives;
 use crate::pages::BodyIndex;
+use crate::reason::Reason;
 
 /// An answer that may be handed on.
 #[derive(Clone, Debug)]
@@ -44,44 +45,34 @@ pub struct Answer {
 /// # Errors
 /// Where the answer is a failure, whatever its body.
 pub fn check_head(status: StatusCode, fields: &HeaderMap, wall: SystemTime) -> Result<(), Failure> {
-    match status.as_u16() {
-        200 => {}
+    let reason = match status.as_u16() {
+        200 => None,
         // An HTML page is from an intermediary that refuses the target. Clients
         // choose the target, so this must not suspend the key.
-        403 if is_html(fields) => return Err(Failure::UnexpectedStatus(status)),
-        // GitHub's form of a rate limit that is used up.
-        403 if limit_report::is_window_exhausted(fields, wall) => {
-            return Err(Failure::Throttled {
-                retry_after: limit_report::wait_after_429(fields, wall),
-            });
-        }
-        401 | 403 => return Err(Failure::KeyRefused(status)),
-        410 => return Err(Failure::Retired),
+        403 if is_html(fields) => Some(Reason::UnexpectedStatus),
+        401 | 403 => Some(Reason::KeyRefused),
+        410 => Some(Reason::Retired),
         // The limit is on ordgate, not on its client.
-        429 => {
-            return Err(Failure::Throttled {
-                retry_after: limit_report::wait_after_429(fields, wall),
-            });
-        }
+        429 => Some(Reason::Throttled),
         // These are about ordgate's own request, not the client's.
-        407 | 408 | 421 | 426 => return Err(Failure::UnexpectedStatus(status)),
-        400..=499 => {}
-        503 => {
-            return Err(Failure::ServerError {
-                status,
-                retry_after: limit_report::retry_after(fields, wall),
-            });
-        }
-        500..=599 => {
-            return Err(Failure::ServerError {
-                status,
-                retry_after: None,
-            });
-        }
+        407 | 408 | 421 | 426 => Some(Reason::UnexpectedStatus),
+        400..=499 => None,
+        500..=599 => Some(Reason::ServerError),
         // The request was not conditional.
-        304 => return Err(Failure::UnexpectedStatus(status)),
-        300..=399 => return Err(Failure::Redirect(status)),
-        _ => return Err(Failure::UnexpectedStatus(status)),
+        304 => Some(Reason::UnexpectedStatus),
+        300..=399 => Some(Reason::Redirect),
+        _ => Some(Reason::UnexpectedStatus),
+    };
+    if let Some(reason) = reason {
+        let retry_after = match status.as_u16() {
+            429 => Some(limit_report::wait_after_429(fields, wall)),
+            503 => limit_report::retry_after(fields, wall),
+            _ => None,
+        };
+        return Err(Failure {
+            retry_after,
+            ..Failure::status(reason, status)
+        });
     }
     // ordgate requests `identity`; an encoded body cannot be checked for JSON.
     let is_identity = |coding: &str| coding.eq_ignore_ascii_case("identity");
@@ -89,7 +80,7 @@ pub fn check_head(status: StatusCode, fields: &HeaderMap, wall: SystemTime) -> R
         && all_values(fields, CONTENT_TYPE, is_json)
     {
         true => Ok(()),
-        false => Err(Failure::NotJson),
+        false => Err(Failure::new(Reason::NotJson)),
     }
 }
 
@@ -103,7 +94,7 @@ pub fn read(
     body: Bytes,
     took: Duration,
 ) -> Result<Answer, Failure> {
-    let index = BodyIndex::read(&body).ok_or(Failure::NotJson)?;
+    let index = BodyIndex::read(&body).ok_or(Failure::new(Reason::NotJson))?;
     // A copy: a parsed value is a slice of the connection's read buffer, which it
     // would keep in memory for as long as the answer is stored.
     let content_type = fields
@@ -131,8 +122,8 @@ pub fn read(
 pub fn check_json(body: &[u8]) -> Result<(), Failure> {
     // JSON is UTF-8 (RFC 8259 §8.1); a parser that ignores strings does not
     // look into them.
-    let text = std::str::from_utf8(body).map_err(|_where| Failure::NotJson)?;
-    serde_json::from_str::<IgnoredAny>(text).map_err(|_where| Failure::NotJson)?;
+    let text = std::str::from_utf8(body).map_err(|_where| Failure::new(Reason::NotJson))?;
+    serde_json::from_str::<IgnoredAny>(text).map_err(|_where| Failure::new(Reason::NotJson))?;
     Ok(())
 }
 

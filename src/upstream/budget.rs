@@ -22,8 +22,8 @@
 
 use std::time::Duration;
 
-use super::admission::limit_report::ReportedLimit;
-use super::admission::{Rate, Rates};
+use super::limit_report::ReportedLimit;
+use super::rates::{Rate, Rates};
 use super::reported::{ReportContext, ReportedLimits};
 use super::window::SlidingWindow;
 use crate::clock::Moment;

@@ -1,56 +1,22 @@
-//! Counters of the requests to an upstream.
+//! Counts of the requests to the upstreams of the process.
 
-use std::sync::Mutex;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 
-use super::Priority;
-use super::admission::Denied;
+use super::failure::Failure;
+use super::request::RequestPriority;
 use crate::clock::Moment;
+use crate::reason::Reason;
 use crate::sync::lock;
-
-/// Why a request is sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SendReason {
-    /// First attempt, at this priority.
-    First(Priority),
-    /// The attempt before has failed.
-    Retry,
-    /// A key check, after a target was refused.
-    KeyCheck,
-}
-
-impl SendReason {
-    /// All reasons.
-    pub const ALL: [Self; 5] = [
-        Self::First(Priority::Probe),
-        Self::First(Priority::Miss),
-        Self::First(Priority::Revalidation),
-        Self::Retry,
-        Self::KeyCheck,
-    ];
-
-    /// Its name in logs and metrics.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::First(priority) => priority.name(),
-            Self::Retry => "retry",
-            Self::KeyCheck => "key-check",
-        }
-    }
-
-    pub(super) const fn index(self) -> usize {
-        match self {
-            Self::First(priority) => priority.index(),
-            Self::Retry => Priority::ALL.len(),
-            Self::KeyCheck => Priority::ALL.len() + 1,
-        }
-    }
-}
 
 /// The requests sent to an upstream, and their outcomes.
 #[derive(Debug, Default)]
 pub struct Counters {
-    sent: [AtomicU64; SendReason::ALL.len()],
+    /// By route and by what they are sent for.
+    sent: Mutex<BTreeMap<(Arc<str>, &'static str), u64>>,
+    /// The names of routes by their numbers, also of those before a reload.
+    routes: Mutex<HashMap<u16, Arc<str>>>,
     /// Answers that could be passed on.
     pub answered: AtomicU64,
     /// Requests that failed after sending, without a successful retry.
@@ -59,15 +25,13 @@ pub struct Counters {
     pub no_budget: AtomicU64,
     /// Not sent: too many were in flight, or waited.
     pub no_slot: AtomicU64,
-    /// Of `no_slot`: those for which clients with fewer slots still had a slot.
-    pub over_slot_share: AtomicU64,
-    /// Not sent: the circuit breaker was open.
+    /// Not sent: the breaker was open.
     pub broken: AtomicU64,
-    /// Not retried: the retry budget was used up.
+    /// Not retried: there were too many retries.
     pub unretried: AtomicU64,
+    last_failover: Mutex<Option<Failover>>,
     /// How often the endpoint in use changed.
     pub switches: AtomicU64,
-    last_failover: Mutex<Option<Failover>>,
 }
 
 /// A change of the endpoint in use.
@@ -75,55 +39,57 @@ pub struct Counters {
 pub(crate) struct Failover {
     pub(crate) at: Moment,
     /// The base URL of the endpoint before.
-    pub(crate) from: Box<str>,
+    pub(crate) from: Arc<str>,
     /// The base URL of the endpoint from then on.
-    pub(crate) to: Box<str>,
+    pub(crate) to: Arc<str>,
     /// Why: the condition of the endpoint before, and its last failure.
     pub(crate) cause: String,
 }
 
+/// The name of the route of requests that have none.
+const NO_ROUTE: &str = "none";
+
 impl Counters {
-    /// Counts a request that is sent.
-    pub fn send(&self, reason: SendReason) {
-        self.sent[reason.index()].fetch_add(1, Relaxed);
+    /// Sets the names of the routes with these numbers.
+    pub(crate) fn name_routes<'n>(&self, routes: impl Iterator<Item = (u16, &'n str)>) {
+        lock(&self.routes).extend(routes.map(|(number, name)| (number, name.into())));
     }
 
-    /// Requests sent for a reason.
-    pub fn sent_for(&self, reason: SendReason) -> u64 {
-        self.sent[reason.index()].load(Relaxed)
+    /// The name of the route with this number.
+    pub(super) fn route_name(&self, number: Option<u16>) -> Option<Arc<str>> {
+        lock(&self.routes).get(&number?).cloned()
     }
 
-    /// All requests sent.
-    pub fn sent(&self) -> u64 {
-        self.sent.iter().map(|sent| sent.load(Relaxed)).sum()
+    /// Counts a request that is sent; `reason` is what it is sent for.
+    pub(super) fn count_sent(&self, request: &RequestPriority, reason: &'static str) {
+        let route = self.route_name(request.route);
+        let route = route.unwrap_or_else(|| NO_ROUTE.into());
+        *lock(&self.sent).entry((route, reason)).or_default() += 1;
     }
 
-    /// Counts a request that is not admitted.
-    pub(super) fn count_denied(&self, denied: Denied) {
-        let count = match denied {
-            Denied::NoSlot => &self.no_slot,
-            Denied::SpentFor(_) | Denied::SpentUntilRequestEnds => &self.no_budget,
-            Denied::BreakerOpen(_) => &self.broken,
-            Denied::KeyRefused(_) => return,
+    /// Counts a request that is not sent.
+    pub(super) fn count_denied(&self, failure: &Failure) {
+        if failure.reason == Reason::NoSlot {
+            self.no_slot.fetch_add(1, Relaxed);
+        } else if failure.reason == Reason::BreakerOpen {
+            self.broken.fetch_add(1, Relaxed);
+        } else if failure.is_of_client() {
+            self.no_budget.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Counts the outcome of a request that was sent.
+    pub(super) fn count_outcome(&self, is_answered: bool) {
+        let count = if is_answered {
+            &self.answered
+        } else {
+            &self.failed
         };
         count.fetch_add(1, Relaxed);
     }
 
-    /// Counts a denied request that is beyond the client's share of the slots.
-    pub(super) fn count_over_slot_share(&self) {
-        self.over_slot_share.fetch_add(1, Relaxed);
-    }
-
-    pub(super) fn count_answered(&self) {
-        self.answered.fetch_add(1, Relaxed);
-    }
-
-    pub(super) fn count_failed(&self) {
-        self.failed.fetch_add(1, Relaxed);
-    }
-
     /// Counts a change of the endpoint in use.
-    pub(super) fn switch(&self, failover: Failover) {
+    pub(super) fn count_switch(&self, failover: Failover) {
         self.switches.fetch_add(1, Relaxed);
         *lock(&self.last_failover) = Some(failover);
     }
@@ -133,7 +99,17 @@ impl Counters {
         lock(&self.last_failover).clone()
     }
 
-    pub(super) fn count_unretried(&self) {
-        self.unretried.fetch_add(1, Relaxed);
+    /// The requests sent since the start: the route's name, what they were sent for, and
+    /// how many.
+    pub(crate) fn sent(&self) -> Vec<(Arc<str>, &'static str, u64)> {
+        let sent = lock(&self.sent);
+        let each = sent.iter();
+        each.map(|((route, reason), count)| (route.clone(), *reason, *count))
+            .collect()
+    }
+
+    /// All requests sent.
+    pub fn all_sent(&self) -> u64 {
+        lock(&self.sent).values().sum()
     }
 }

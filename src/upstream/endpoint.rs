@@ -1,234 +1,298 @@
-//! Endpoints and their health. An endpoint is one base URL of an upstream, with the
-//! requests in flight there.
+//! One base URL of an upstream: its health, and how many requests are in flight there. It
+//! outlives reloads that keep its URL.
 //!
-//! [`Endpoint::admit`] admits a request and returns a [`EndpointPermit`], to which the outcome
-//! of the request is reported. A dropped permit releases its slot. An endpoint outlives
-//! reloads that keep its URL.
-//!
-//! Invariants: no more requests are in flight than `max_in_flight` allows, except
-//! for probes of the tip; nothing is sent while the breaker is open.
-//!
-//! Deliberately absent: which endpoint a request goes to ([`selection`]), and with
-//! which key (`upstream::keys`).
+//! Deliberately absent: which of several is used ([`selection`](super::selection)).
 
-pub mod breaker;
-mod failures;
-pub(crate) mod heights;
-mod permit;
-pub mod selection;
-mod snapshot;
-
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use http::Uri;
-pub(crate) use permit::{EndpointPermit, InFlightSlot, MadeFor};
-pub use snapshot::EndpointSnapshot;
 
+use super::breaker::Breaker;
+use super::failure::{Failure, hint};
+use super::heights::Height;
+use super::selection::Condition;
 use crate::clock::{Clock, Moment};
+use crate::meter::LatencyHistogram;
+use crate::reason::Reason;
 use crate::sync::lock;
-use crate::upstream::admission::queue::{AdmissionQueue, ClientSlot};
-use crate::upstream::admission::{Denied, Priority, RequestPriority};
-use crate::upstream::failure::{Cause, Failure, RequestOutcome};
-use crate::upstream::latency::Latency;
-use breaker::{Breaker, BreakerState};
-use failures::Failures;
-pub use failures::LastFailure;
-use heights::Height;
-use selection::Condition;
+use crate::wire::request_id::RequestId;
 
 /// Scheme, host and port of a base URL.
 pub(crate) type Host = Arc<str>;
 
 /// A base URL, and the health of the server behind it.
 pub(crate) struct Endpoint {
-    url: Uri,
+    pub(super) url: Uri,
     /// The path of the URL, which is put before every target.
     prefix: String,
-    name: String,
-    host: Host,
+    /// The URL as text, for logs and metrics.
+    pub(super) name: Arc<str>,
+    /// By which what a server says of a key is recorded.
+    pub(super) host: Host,
     state: Mutex<State>,
-    queue: Arc<AdmissionQueue>,
     clock: Clock,
-    /// Requests sent since the start.
-    sent: AtomicU64,
-    /// How many of them have failed.
-    failed: AtomicU64,
 }
 
+#[derive(Default)]
 struct State {
     breaker: Breaker,
-    settings: breaker::Settings,
-    /// The most requests in flight.
-    max_in_flight: u32,
-    latency: Latency,
     in_flight: u32,
     /// It counts as retired until then.
     retired_until: Moment,
     heights: Vec<Height>,
-    failures: Failures,
-    /// Whether an implausible height of it has been logged.
+    /// Whether its last status was not one.
+    is_wrong: bool,
     is_implausible: bool,
+    sent: u64,
+    failed: u64,
+    failures: BTreeMap<Reason, FailureCount>,
+    last_failure: Option<LastFailure>,
+    first_byte: LatencyHistogram,
+}
+
+/// The failures of one reason.
+#[derive(Default)]
+struct FailureCount {
+    all: u64,
+    logged: Option<Moment>,
+    /// Since then, not logged.
+    left_out: u64,
+}
+
+/// What a request is made for, for the log.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct MadeFor {
+    /// The name of its route.
+    pub(crate) route: Option<Arc<str>>,
+    /// The client's request that has caused it.
+    pub(crate) request_id: Option<RequestId>,
+}
+
+/// An endpoint's last failure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LastFailure {
+    /// The word for it.
+    pub reason: Reason,
+    /// The error's text with its causes.
+    pub cause: String,
+    /// When.
+    pub at: Moment,
+    /// How many requests have failed in a row until now; 0 after an answer.
+    pub in_a_row: u32,
+    /// What the request was made for.
+    pub(crate) made_for: MadeFor,
+}
+
+/// The state of an endpoint, for `/status` and `/metrics`.
+#[derive(Clone, Debug)]
+pub struct EndpointSnapshot {
+    /// Scheme, authority and path.
+    pub name: Arc<str>,
+    /// Whether requests go to it.
+    pub is_selected: bool,
+    /// Its condition.
+    pub condition: Condition,
+    /// Whether its breaker is open.
+    pub is_broken: bool,
+    /// Requests in flight.
+    pub in_flight: u32,
+    /// Requests sent since the start.
+    pub sent: u64,
+    /// How many of them failed through the endpoint's fault.
+    pub failed: u64,
+    /// How many blocks it lags behind the best endpoint.
+    pub lag: u32,
+    /// The times to the first byte of its answers.
+    pub first_byte: LatencyHistogram,
+    /// Its last failure, if there was one.
+    pub last_failure: Option<LastFailure>,
+    /// Failures since the start.
+    pub failures: Vec<(Reason, u64)>,
 }
 
 /// How long an endpoint that has answered 410 counts as retired.
 const RETIRED: Duration = Duration::from_hours(1);
-/// A probe that is given up after this time has failed.
-const OVERDUE: Duration = Duration::from_secs(2);
+/// The least time between two logged failures of one reason.
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 impl Endpoint {
     /// An endpoint of which nothing is known yet.
-    pub(crate) fn new(
-        url: Uri,
-        settings: breaker::Settings,
-        max_in_flight: u32,
-        queue: Arc<AdmissionQueue>,
-        clock: Clock,
-    ) -> Arc<Self> {
-        let prefix = url.path().trim_end_matches('/').to_owned();
-        let name = url.to_string().trim_end_matches('/').to_owned();
+    pub(super) fn new(url: Uri, clock: Clock) -> Arc<Self> {
         Arc::new(Self {
-            prefix,
-            name,
+            prefix: url.path().trim_end_matches('/').to_owned(),
+            name: url.to_string().trim_end_matches('/').into(),
             host: host(&url),
             url,
-            state: Mutex::new(State {
-                breaker: Breaker::new(settings.clone(), fastrand::u64(..)),
-                settings,
-                max_in_flight,
-                latency: Latency::default(),
-                in_flight: 0,
-                retired_until: Moment::default(),
-                heights: Vec::new(),
-                failures: Failures::default(),
-                is_implausible: false,
-            }),
-            queue,
+            state: Mutex::default(),
             clock,
-            sent: AtomicU64::new(0),
-            failed: AtomicU64::new(0),
         })
-    }
-
-    /// Changes the settings. A breaker with other settings starts anew: earlier
-    /// outcomes were judged by other bounds.
-    pub(crate) fn bound(&self, settings: &breaker::Settings, max_in_flight: u32) {
-        let mut state = self.state();
-        if state.settings != *settings {
-            state.breaker = Breaker::new(settings.clone(), fastrand::u64(..));
-            state.settings = settings.clone();
-        }
-        state.max_in_flight = max_in_flight;
-    }
-
-    pub(crate) fn url(&self) -> &Uri {
-        &self.url
-    }
-
-    /// Its base URL as text, for logs and metrics.
-    pub(crate) fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Its host, by which refusals of keys are recorded.
-    pub(crate) fn host(&self) -> &Host {
-        &self.host
     }
 
     /// The absolute form of a target here.
     ///
     /// # Errors
-    /// [`Failure::Protocol`] if the target is malformed.
-    pub(crate) fn uri(&self, target: &str) -> Result<Uri, Failure> {
+    /// If the target is malformed.
+    pub(super) fn uri(&self, target: &str) -> Result<Uri, Failure> {
+        let malformed = || Failure::new(Reason::Internal);
         let mut parts = self.url.clone().into_parts();
         let target = format!("{}{target}", self.prefix);
-        parts.path_and_query = Some(target.parse().map_err(|_checked| Failure::Protocol)?);
-        Uri::from_parts(parts).map_err(|_checked| Failure::Protocol)
+        parts.path_and_query = Some(target.parse().map_err(|_checked| malformed())?);
+        Uri::from_parts(parts).map_err(|_checked| malformed())
     }
 
     /// The target of a path and query that it has named: without the path of the base
     /// URL.
-    pub(crate) fn target_of<'a>(&self, path_and_query: &'a str) -> &'a str {
-        path_and_query
-            .strip_prefix(&*self.prefix)
-            .unwrap_or(path_and_query)
+    pub(super) fn target_of<'a>(&self, path_and_query: &'a str) -> &'a str {
+        let target = path_and_query.strip_prefix(&*self.prefix);
+        target.unwrap_or(path_and_query)
     }
 
-    /// Admits a request of ordgate's own.
-    ///
-    /// # Errors
-    /// If the breaker is open, or no slot is free.
-    pub(crate) fn admit(self: &Arc<Self>, priority: Priority) -> Result<EndpointPermit, Denied> {
-        self.admit_in(
-            priority,
-            self.queue.client_slot(RequestPriority::own(priority)),
-        )
+    /// How long its breaker holds a request back; `None` where it passes.
+    pub(super) fn wait(&self, is_tip: bool, has_tip: bool) -> Option<Duration> {
+        self.state().breaker.wait(is_tip, has_tip, self.clock.now())
     }
 
-    /// Admits a request, in a slot that counts for its client. Probes need no slot:
-    /// they are few, and every answer depends on what they report.
-    ///
-    /// # Errors
-    /// If the breaker is open, or no slot is free.
-    pub(crate) fn admit_in(
-        self: &Arc<Self>,
-        priority: Priority,
-        slot: Option<ClientSlot>,
-    ) -> Result<EndpointPermit, Denied> {
-        let now = self.clock.now();
+    pub(super) fn in_flight(&self) -> u32 {
+        self.state().in_flight
+    }
+
+    /// A request is in flight from now on.
+    pub(super) fn begin(&self) {
         let mut state = self.state();
-        let breaker_permit = state.breaker.admit(now);
-        let breaker_permit = breaker_permit.map_err(Denied::BreakerOpen)?;
-        if slot.is_some() {
-            self.queue.set_slots(state.max_in_flight);
-        }
-        if slot.is_some() && state.in_flight >= state.max_in_flight {
-            state
-                .breaker
-                .end(breaker_permit, RequestOutcome::Unknown, now);
-            return Err(Denied::NoSlot);
-        }
-        let slot = slot.map(|slot| {
-            state.in_flight += 1;
-            Arc::new(InFlightSlot::new(self, slot))
-        });
+        state.in_flight += 1;
+        state.breaker.passed(self.clock.now());
+    }
+
+    /// A request is no longer in flight.
+    pub(super) fn end(&self) {
+        let mut state = self.state();
+        state.in_flight = state.in_flight.saturating_sub(1);
+    }
+
+    /// A request is sent.
+    pub(super) fn sent(&self) {
+        self.state().sent += 1;
+    }
+
+    /// The head of an answer has come, after `took`.
+    pub(super) fn answered(&self, took: Duration) -> bool {
+        let mut state = self.state();
+        state.first_byte.record(took);
+        let closed = state.breaker.answered();
+        let failures = state
+            .last_failure
+            .as_mut()
+            .map(|last| std::mem::take(&mut last.in_a_row));
         drop(state);
-        let is_probe = priority == Priority::Probe;
-        Ok(EndpointPermit::new(self, breaker_permit, slot, is_probe))
+        if closed {
+            tracing::info!(
+                endpoint = &*self.name,
+                failures,
+                "the upstream answers again"
+            );
+        }
+        closed
+    }
+
+    /// No connection could be made, or it was closed before a byte. Returns whether the
+    /// breaker has opened.
+    pub(super) fn unanswered(&self) -> bool {
+        let opened = self.state().breaker.failed(self.clock.now());
+        self.log_opened(opened)
+    }
+
+    /// A request of a tip's status has got nothing for this time. Returns whether the
+    /// breaker has opened.
+    pub(super) fn silent(&self, time: Duration) -> bool {
+        let opened = self.state().breaker.silent(time, self.clock.now());
+        self.log_opened(opened)
+    }
+
+    fn log_opened(&self, opened: bool) -> bool {
+        if opened {
+            tracing::error!(
+                endpoint = &*self.name,
+                "the upstream does not answer: until it does, only its tip is asked for; another endpoint is used, or stale answers are served"
+            );
+        }
+        opened
+    }
+
+    /// Notes how a request has failed; each reason is logged once in ten seconds.
+    pub(super) fn failed(&self, failure: &Failure, cause: Option<String>, made_for: MadeFor) {
+        let (reason, now) = (failure.reason, self.clock.now());
+        let status = || {
+            failure
+                .received
+                .map(|status| format!("it answers {status}"))
+        };
+        let cause = cause.or_else(status).unwrap_or_default();
+        let mut state = self.state();
+        let is_of_endpoint = failure.is_of_endpoint();
+        if is_of_endpoint {
+            state.failed += 1;
+            let in_a_row = state.last_failure.as_ref().map_or(0, |last| last.in_a_row);
+            state.last_failure = Some(LastFailure {
+                reason,
+                cause: cause.clone(),
+                at: now,
+                in_a_row: in_a_row.saturating_add(1),
+                made_for: made_for.clone(),
+            });
+        }
+        let count = state.failures.entry(reason).or_default();
+        count.all += 1;
+        count.left_out += 1;
+        let is_due = |logged| now.since(logged) >= LOG_INTERVAL;
+        if !count.logged.is_none_or(is_due) {
+            return;
+        }
+        count.logged = Some(now);
+        let left_out = std::mem::take(&mut count.left_out) - 1;
+        drop(state);
+        tracing::warn!(
+            endpoint = &*self.name,
+            reason = reason.name(),
+            cause,
+            hint = hint(reason),
+            route = made_for.route.as_deref(),
+            request_id = made_for.request_id.as_ref().map(RequestId::as_str),
+            left_out,
+            is_of_endpoint,
+            "a request to the upstream failed"
+        );
     }
 
     /// Its condition. `best` are the best heights of all endpoints.
-    pub(crate) fn condition(
-        &self,
-        best: &[(Box<str>, u32)],
-        max_lag: u32,
-        now: Moment,
-    ) -> Condition {
+    pub(super) fn condition(&self, best: &[(Box<str>, u32)], max_lag: u32) -> Condition {
         let state = self.state();
-        if state.retired_until > now {
-            return Condition::Retired;
-        }
-        match state.breaker.state(now) {
-            BreakerState::Open(_) => Condition::Broken,
-            BreakerState::HalfOpen => Condition::Doubtful,
-            BreakerState::Closed if state.lag(best) > max_lag => Condition::Lagging,
-            BreakerState::Closed => Condition::Sound,
+        if state.retired_until > self.clock.now() {
+            Condition::Retired
+        } else if state.breaker.is_open() {
+            Condition::Broken
+        } else if state.is_wrong {
+            Condition::Wrong
+        } else if state.lag(best) > max_lag {
+            Condition::Lagging
+        } else {
+            Condition::Sound
         }
     }
 
     /// Takes in a height that it has reported on a status path.
-    pub(crate) fn record_height(&self, path: &str, height: u32, now: Moment) {
+    pub(super) fn record_height(&self, path: &str, height: u32) {
         let mut state = self.state();
-        let reported = Height {
-            path: path.into(),
-            height,
-            at: now,
-        };
-        match state.heights.iter_mut().find(|known| *known.path == *path) {
-            Some(known) => *known = reported,
-            None => state.heights.push(reported),
-        }
+        let at = self.clock.now();
+        state.heights.retain(|known| *known.path != *path);
+        let path = path.into();
+        state.heights.push(Height { path, height, at });
+    }
+
+    /// Whether its last answer on a status path was a status at all.
+    pub(super) fn record_status(&self, is_status: bool) {
+        self.state().is_wrong = !is_status;
     }
 
     pub(super) fn heights(&self) -> Vec<Height> {
@@ -240,73 +304,54 @@ impl Endpoint {
         let before = std::mem::replace(&mut self.state().is_implausible, implausible.is_some());
         if let Some(height) = implausible.filter(|_| !before) {
             tracing::warn!(
-                endpoint = self.name(),
+                endpoint = &*self.name,
                 height,
                 "the endpoint reports a height that the chain cannot have yet, far above the others: it is ignored"
             );
         }
     }
 
-    /// Marks it as retired, after 410 Gone. Returns whether it was not before.
-    pub(crate) fn retire(&self) -> bool {
+    /// It has answered 410 Gone.
+    pub(super) fn retire(&self) {
         let now = self.clock.now();
-        let mut state = self.state();
-        let is_new = state.retired_until <= now;
-        state.retired_until = now + RETIRED;
-        is_new
-    }
-
-    pub(crate) fn breaker_state(&self) -> BreakerState {
-        self.state().breaker.state(self.clock.now())
-    }
-
-    pub(crate) fn in_flight(&self) -> u32 {
-        self.state().in_flight
-    }
-
-    /// Counts an outcome, and logs failures at most once in ten seconds for each kind.
-    fn count_outcome(
-        &self,
-        mut state: MutexGuard<'_, State>,
-        outcome: RequestOutcome,
-        failed: Option<(&'static str, Cause)>,
-        made_for: &MadeFor,
-        now: Moment,
-    ) {
-        if let Some((reason, cause)) = failed {
-            self.failed.fetch_add(1, Relaxed);
-            let (kind, error) = (cause.kind, cause.texts.join(": "));
-            let left_out = state.failures.failed(reason, cause, made_for, now);
-            drop(state);
-            if let Some(left_out) = left_out {
-                tracing::warn!(
-                    endpoint = self.name(),
-                    reason,
-                    kind,
-                    error,
-                    route = made_for.route(),
-                    request_id = made_for.request_id(),
-                    left_out,
-                    "requests to the endpoint fail"
-                );
-            }
-        } else if outcome == RequestOutcome::Success {
-            let answered = state.failures.answered();
-            drop(state);
-            if let Some(failures) = answered {
-                tracing::info!(
-                    endpoint = self.name(),
-                    failures,
-                    "the endpoint answers again"
-                );
-            }
+        let before = std::mem::replace(&mut self.state().retired_until, now + RETIRED);
+        if before <= now {
+            tracing::error!(
+                endpoint = &*self.name,
+                "the upstream answers 410 Gone: it has been retired, and another is needed; final answers in the cache are still served"
+            );
         }
     }
 
-    /// What kind of failure its last one was, if there was one.
-    pub(super) fn last_failure_kind(&self) -> Option<&'static str> {
+    /// The reason of its last failure, if there was one.
+    pub(super) fn last_reason(&self) -> Option<Reason> {
+        self.state().last_failure.as_ref().map(|last| last.reason)
+    }
+
+    /// Its state. `best` are the best heights of all endpoints.
+    pub(super) fn snapshot(
+        &self,
+        is_selected: bool,
+        condition: Condition,
+        best: &[(Box<str>, u32)],
+    ) -> EndpointSnapshot {
         let state = self.state();
-        state.failures.last().map(|last| last.kind)
+        let failures = state.failures.iter();
+        EndpointSnapshot {
+            name: self.name.clone(),
+            is_selected,
+            condition,
+            is_broken: state.breaker.is_open(),
+            in_flight: state.in_flight,
+            sent: state.sent,
+            failed: state.failed,
+            lag: state.lag(best),
+            first_byte: state.first_byte.clone(),
+            last_failure: state.last_failure.clone(),
+            failures: failures
+                .map(|(reason, count)| (*reason, count.all))
+                .collect(),
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

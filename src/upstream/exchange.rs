@@ -1,10 +1,10 @@
 //! One exchange with the upstream, in a task of its own.
 //!
 //! A request that has been sent may reach the upstream, and count there, as long as its
-//! connection is open: it may lie in the receive buffer of a server that is stopped at
-//! the moment. So the task goes on when nobody waits for the answer any more, and holds
-//! the request's slot and its charge until the answer's head or the end of the connection,
-//! which is closed after [`Charge::longest`].
+//! connection is open: it may lie in the receive buffer of a server that is stopped at the
+//! moment. So the task goes on when nobody waits for the answer any more, and holds the
+//! request's permit until the answer's head or the end of the connection, which is closed
+//! after [`Permit::longest`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,81 +14,187 @@ use hyper::body::Incoming;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::charge::Charge;
-use super::client::RequestBody;
-use super::client::pool::{Connection, SendError};
-use super::endpoint::InFlightSlot;
+use super::endpoint::MadeFor;
+use super::failure::{Failure, classify, texts};
+use super::permit::{Asked, Permit};
+use super::pool::{ConnectionError, SendError};
+use super::queue::Slot;
+use super::{RequestBody, Upstream};
+use crate::clock::Moment;
+use crate::reason::Reason;
 
-/// Sends a request that is [ready](Charge::ready), and waits for the head of its answer for
-/// `patience`; `None` if none has come by then.
-pub(crate) async fn exchange(
-    connection: Connection,
-    request: Request<RequestBody>,
-    mut charge: Charge,
-    slot: Option<Arc<InFlightSlot>>,
-    patience: Duration,
-) -> Option<Result<(Response<Incoming>, Charge), SendError>> {
-    if !charge.is_usable() {
-        connection.put_back();
-        return Some(Err(SendError::NotWritten));
+/// An answer whose body has not been read.
+pub(super) struct Answered {
+    pub(super) response: Response<Incoming>,
+    pub(super) asked: Asked,
+    /// Of a request that needs one, to be kept until the body has been received.
+    pub(super) slot: Option<Slot>,
+    /// When the request was sent.
+    pub(super) sent: Moment,
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub(super) enum Unanswered {
+    /// No byte was written, and nothing is spent: the request is admitted again.
+    NotSent,
+    Failed(Failure),
+}
+
+impl From<Failure> for Unanswered {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
     }
-    let (to, head) = oneshot::channel();
-    charge.mark_sent();
-    tokio::spawn(async move {
-        let answered = match timeout(charge.longest(), connection.send(request)).await {
-            // The limits in the answer are applied before the charge ends.
-            Ok(Ok(response)) => {
-                charge.mark_answered();
-                Ok((response, charge))
-            }
-            Ok(Err(error)) => {
-                if matches!(error, SendError::NotWritten) {
-                    charge.mark_unsent();
-                }
-                drop(charge);
-                Err(error)
-            }
-            Err(_elapsed) => return,
+}
+
+impl Upstream {
+    /// Sends a request on a connection that is ready, and waits for the head of its answer
+    /// for `patience`. A connection that cannot be made costs no budget.
+    pub(super) async fn exchange(
+        self: &Arc<Self>,
+        mut permit: Permit,
+        request: Request<RequestBody>,
+        (is_typed, reason): (bool, &'static str),
+        patience: Duration,
+    ) -> Result<Answered, Unanswered> {
+        let asked = permit.asked.clone();
+        let target = request
+            .uri()
+            .path_and_query()
+            .map_or("", |target| target.as_str());
+        let failed = |error: &ConnectionError, made_for, target: &str| {
+            let failure = Failure::new(classify(error));
+            // Some texts are the upstream's, such as the names in a certificate.
+            let cause = texts(error, |text| {
+                let has_target = target.len() > 1 && text.contains(target);
+                has_target || self.keys.find_key_in(text.as_bytes()).is_some()
+            });
+            asked.endpoint.failed(&failure, Some(cause), made_for);
+            Unanswered::Failed(failure)
         };
-        drop(slot);
-        // Nobody may wait for it any more.
-        let _ = to.send(answered);
-    });
-    timeout(patience, head).await.ok()?.ok()
+        let connection = match self.pool.connect(&asked.endpoint.url).await {
+            Ok(connection) => connection,
+            Err(error) => {
+                self.unanswered(asked.at, &error);
+                return Err(failed(&error, self.made_for(&permit.request), target));
+            }
+        };
+        if !permit.ready().await || !permit.is_usable() {
+            connection.put_back();
+            return Err(Unanswered::NotSent);
+        }
+        let (is_probe, has_body) = (permit.request.is_probe(), !request.method().is_safe());
+        let (target, sent) = (target.to_owned(), self.clock.now());
+        let made_for = self.made_for(&permit.request);
+        self.counters.count_sent(&permit.request, reason);
+        asked.endpoint.sent();
+        permit.mark_sent(true);
+        let (to, head) = oneshot::channel();
+        let (upstream, exchanged) = (self.clone(), asked.clone());
+        tokio::spawn(async move {
+            let answered = match timeout(permit.longest(), connection.send(request)).await {
+                Ok(Ok(response)) => {
+                    if exchanged
+                        .endpoint
+                        .answered(upstream.clock.now().since(sent))
+                    {
+                        upstream.recovered();
+                    }
+                    let slot = permit.answered(response.status(), response.headers(), is_typed);
+                    let asked = exchanged;
+                    Ok(Answered {
+                        response,
+                        asked,
+                        slot,
+                        sent,
+                    })
+                }
+                Ok(Err(error)) => {
+                    match &error {
+                        SendError::NotWritten => permit.mark_sent(false),
+                        // A server may close the connection to refuse an upload
+                        // (RFC 9112 §9.6).
+                        SendError::Failed(_) if has_body => {}
+                        SendError::Failed(error) => upstream.unanswered(exchanged.at, error),
+                    }
+                    drop(permit);
+                    Err(error)
+                }
+                Err(_elapsed) => return,
+            };
+            // Nobody may wait for it any more.
+            let _ = to.send(answered);
+        });
+        match timeout(patience, head).await {
+            Ok(Ok(Ok(answered))) => Ok(answered),
+            Ok(Ok(Err(SendError::NotWritten))) => Err(Unanswered::NotSent),
+            Ok(Ok(Err(SendError::Failed(error)))) => Err(failed(&error, made_for, &target)),
+            // After two minutes its connection was closed.
+            Ok(Err(_)) | Err(_) => {
+                if is_probe && asked.endpoint.silent(patience) {
+                    self.broken();
+                }
+                let failure = Failure::new(Reason::UpstreamTimeout);
+                asked.endpoint.failed(
+                    &failure,
+                    Some(format!("nothing came in {patience:?}")),
+                    made_for,
+                );
+                Err(failure.into())
+            }
+        }
+    }
+
+    /// A connection could not be made, or was closed before a byte.
+    fn unanswered(&self, at: usize, error: &ConnectionError) {
+        if classify(error) != Reason::NotHttp && self.endpoints[at].unanswered() {
+            self.broken();
+        }
+    }
+
+    pub(super) fn made_for(&self, request: &super::RequestPriority) -> MadeFor {
+        MadeFor {
+            route: self.counters.route_name(request.route),
+            request_id: request.request_id,
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use tokio::net::TcpListener;
-    use tokio::time::{advance, sleep};
+    use tokio::time::{Instant, advance, sleep};
 
     use super::*;
     use crate::clock::Clock;
-    use crate::upstream::Priority;
-    use crate::upstream::client::no_body;
-    use crate::upstream::client::pool::tests::pool;
-    use crate::upstream::key::tests::keys;
+    use crate::upstream::queue::tests::upstream_at;
+    use crate::upstream::retry::Tried;
+    use crate::upstream::{Priority, RequestPriority, no_body};
 
     /// A server that never answers: the request counts after its client has gone, and two
     /// minutes at most.
     #[tokio::test(start_paused = true)]
     async fn a_request_that_nobody_waits_for_counts_for_two_minutes() {
         let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}/", server.local_addr().unwrap());
-        let request = Request::get(url).body(no_body()).unwrap();
-        let connection = pool().connect(request.uri()).await.unwrap();
+        let url = format!("http://{}", server.local_addr().unwrap());
         let clock = Clock::manual();
-        let keys = keys("a-key", 1, 1, &clock);
-        let charge = keys.take(Priority::Miss).unwrap();
-        let patience = Duration::from_secs(60);
-        let exchanged = exchange(connection, request, charge, None, patience).await;
-        assert!(exchanged.is_none());
+        let config = "upstream.requests_per_minute = 1\nupstream.requests_per_second = 1";
+        let upstream = upstream_at(&url, config, "a-key", &clock);
+        let request = RequestPriority::own(Priority::Miss);
+        let permit = upstream
+            .acquire(request, &Tried::default(), Instant::now())
+            .await;
+        let permit = permit.unwrap();
+        let sent = Request::get(format!("{url}/path")).body(no_body()).unwrap();
+        let exchanged = upstream.exchange(permit, sent, (true, "miss"), Duration::from_secs(60));
+        assert!(exchanged.await.is_err());
         let window = Duration::from_secs(61);
         for (seconds, left) in [(59, 0), (2, 1)] {
             advance(Duration::from_secs(seconds)).await;
             sleep(Duration::from_millis(1)).await;
             clock.advance(window);
-            assert_eq!(keys.snapshots()[0].remaining, Some(left), "{seconds}");
+            let snapshots = upstream.key_snapshots();
+            assert_eq!(snapshots[0].remaining, Some(left), "{seconds}");
         }
     }
 }

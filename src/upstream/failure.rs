@@ -1,417 +1,381 @@
-//! How requests to the upstream fail: the error types of RFC 9209, what is logged, and
-//! what each failure shows about the endpoint's health.
-//!
-//! Deliberately absent: what a client is answered (`refusal`).
+//! How requests to the upstream fail. A [`Failure`] has one word for its reason; [`TRAITS`]
+//! says for each reason what clients are answered, and whether another attempt may help.
 
-mod cause;
-
-use crate::client_tokens::shown_path;
-use crate::trace;
+use std::error::Error as StdError;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
 
-pub(crate) use cause::Cause;
-
+use super::pool::ConnectionError;
+use super::resolver::NoAddress;
+use crate::client_tokens::shown_path;
 use crate::reason::Reason;
+use crate::trace;
+use crate::wire::body::BodyError;
 
 /// How a request to the upstream has failed, or why it was not sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Failure {
-    /// Not sent: the budget is spent.
-    Spent {
-        /// When there is budget again.
-        retry_after: Duration,
-        /// Why it is not known what was spent before the start, if that is why.
-        unknown_because: Option<&'static str>,
-    },
-    /// Not sent: the limit of requests in flight is reached.
-    TooManyInFlight,
-    /// Not sent: the breaker is open.
-    BreakerOpen {
-        /// When it will be half-open.
-        retry_after: Duration,
-    },
-    /// No connection could be made.
-    Unreachable(Unreachable),
-    /// A timeout.
-    TimedOut(TimedOut),
-    /// The connection ended before a response began.
-    Terminated,
-    /// The response was truncated.
-    Incomplete,
-    /// The response body is larger than `max_body_bytes`.
-    TooLarge,
-    /// The response is not HTTP.
-    Protocol,
-    /// The response is not JSON.
-    NotJson,
-    /// The response contains an API key.
-    KeyEchoed,
-    /// A redirect.
-    Redirect(StatusCode),
-    /// A 5xx status.
-    ServerError {
-        /// The status.
-        status: StatusCode,
-        /// Its `retry-after`.
-        retry_after: Option<Duration>,
-    },
-    /// A status that the API does not use.
-    UnexpectedStatus(StatusCode),
-    /// 401 or 403: the API key is refused.
-    KeyRefused(StatusCode),
-    /// 401 or 403, although the API key is accepted elsewhere: the target is refused.
-    TargetRefused(StatusCode),
-    /// The 404 of a web framework, not of the API: it may be the wrong server.
-    NoSuchRoute {
-        /// The base URL of the endpoint.
-        endpoint: Arc<str>,
-    },
-    /// 429.
-    Throttled {
-        /// When it accepts requests again.
-        retry_after: Duration,
-    },
-    /// 410: the endpoint has been retired.
-    Retired,
-    /// The task that made the request has ended without an answer.
-    Abandoned,
-    /// Each answer was superseded by a reorg or a purge.
-    Unsettled,
-    /// A fault of the client's request body.
-    RequestBody(BodyFault),
+pub struct Failure {
+    /// The word for it.
+    pub reason: Reason,
+    /// The status of the upstream's answer, where that is what is wrong.
+    pub received: Option<StatusCode>,
+    /// When to try again, where that is known.
+    pub retry_after: Option<Duration>,
+    /// The base URL that has answered, where it may be the wrong one.
+    pub endpoint: Option<Arc<str>>,
 }
 
-/// Why there is no connection.
+/// What another attempt after a failure could be useful with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unreachable {
-    /// The connection was refused.
-    Refused,
-    /// The TLS handshake has failed.
-    Tls,
-    /// The server has ended the TLS handshake with an alert.
-    Alert,
-    /// The server requires a TLS client certificate.
-    ClientCertificate,
-    /// The server's certificate is not trusted.
-    Certificate,
-    /// The host name does not resolve.
-    Name,
-    /// The network or host cannot be reached.
-    NoRoute,
-    /// Another reason.
-    Other,
+pub(super) enum Retry {
+    /// Nothing: it would fail again, or must not be repeated.
+    Never,
+    /// Another key, or another host.
+    OtherKey,
+    /// Another base URL.
+    Elsewhere,
+    /// Another base URL, or the same again.
+    Anywhere,
 }
 
-/// Which timeout has expired.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TimedOut {
-    /// Connecting.
-    Connect,
-    /// The first byte.
-    FirstByte,
-    /// The minimum rate of a body.
-    Body,
-    /// The whole exchange.
-    Whole,
+/// What follows from a reason.
+struct Traits {
+    reason: Reason,
+    /// The type of RFC 9209 §2.3.
+    error: &'static str,
+    /// The status that clients get.
+    status: u16,
+    retry: Retry,
+    /// Whether a request for another target would have failed in the same way.
+    is_of_all: bool,
 }
 
-/// A fault of a request body. None is the upstream's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BodyFault {
-    /// It is truncated, or its framing is malformed.
-    #[error("the request's body broke off or is malformed")]
-    Broken,
-    /// It was below the minimum rate, or took too long in total.
-    #[error("the request's body came too slowly")]
-    TooSlow,
-    /// It is longer than `max_request_body`.
-    #[error("the request's body is too long")]
-    TooLarge,
-    /// This client, or all, have as many bodies in memory as they may have.
-    #[error("there is no room to buffer the request's body")]
-    NoRoom,
-}
-
-impl BodyFault {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Broken, Self::TooSlow, Self::TooLarge, Self::NoRoom];
-
-    /// Its name in metrics and in `/status`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Broken => "broken",
-            Self::TooSlow => "too-slow",
-            Self::TooLarge => "too-large",
-            Self::NoRoom => "no-room",
-        }
-    }
-
-    pub(super) const fn index(self) -> usize {
-        self as usize
+const fn row(
+    reason: Reason,
+    error: &'static str,
+    status: u16,
+    retry: Retry,
+    is_of_all: bool,
+) -> Traits {
+    Traits {
+        reason,
+        error,
+        status,
+        retry,
+        is_of_all,
     }
 }
 
-/// The outcome of a request, as evidence of the endpoint's health.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RequestOutcome {
-    /// The endpoint has answered, whatever the answer.
-    Success,
-    /// The endpoint has failed.
-    Failure,
-    /// The request was not sent, or was given up.
-    Unknown,
-}
+use Retry::{Anywhere, Elsewhere, Never, OtherKey};
+
+#[rustfmt::skip]
+const TRAITS: [Traits; 33] = [
+    // Not sent.
+    row(Reason::OverBudget, "connection_limit_reached", 503, Never, true),
+    row(Reason::BudgetUnknown, "connection_limit_reached", 503, Never, true),
+    row(Reason::NoSlot, "connection_limit_reached", 503, Never, true),
+    row(Reason::BreakerOpen, "destination_unavailable", 503, Never, true),
+    // No connection.
+    row(Reason::ConnectionRefused, "connection_refused", 502, Anywhere, true),
+    row(Reason::Dns, "dns_error", 502, Anywhere, true),
+    row(Reason::Unreachable, "destination_unavailable", 502, Anywhere, true),
+    row(Reason::ConnectTimeout, "connection_timeout", 504, Elsewhere, true),
+    row(Reason::Tls, "tls_protocol_error", 502, Elsewhere, true),
+    row(Reason::TlsCertificate, "tls_certificate_error", 502, Elsewhere, true),
+    row(Reason::TlsClientCertificate, "tls_alert_received", 502, Elsewhere, true),
+    // No answer, or a part of one.
+    row(Reason::UpstreamTimeout, "http_response_timeout", 504, Elsewhere, false),
+    row(Reason::UpstreamBodyTimeout, "connection_read_timeout", 504, Elsewhere, false),
+    row(Reason::ConnectionClosed, "connection_terminated", 502, Anywhere, false),
+    row(Reason::Truncated, "http_response_incomplete", 502, Anywhere, false),
+    row(Reason::AnswerTooLarge, "http_response_body_size", 502, Never, false),
+    row(Reason::NotHttp, "http_protocol_error", 502, Elsewhere, false),
+    // An answer that is not passed on.
+    row(Reason::NotJson, "http_protocol_error", 502, Elsewhere, false),
+    row(Reason::AnswerWithheld, "http_protocol_error", 502, Never, false),
+    row(Reason::Redirect, "http_protocol_error", 502, Elsewhere, false),
+    row(Reason::ServerError, "http_protocol_error", 502, Elsewhere, false),
+    row(Reason::UnexpectedStatus, "http_protocol_error", 502, Elsewhere, false),
+    row(Reason::KeyRefused, "http_protocol_error", 502, OtherKey, true),
+    row(Reason::TargetRefused, "http_protocol_error", 502, Never, false),
+    row(Reason::Throttled, "http_protocol_error", 503, OtherKey, true),
+    row(Reason::Retired, "http_protocol_error", 502, Elsewhere, true),
+    // Another base URL may have the route; but one without it must not be hidden.
+    row(Reason::WrongUpstream, "destination_not_found", 502, Never, false),
+    // ordgate itself.
+    row(Reason::Outdated, "proxy_internal_error", 503, Never, false),
+    row(Reason::Internal, "proxy_internal_error", 500, Never, false),
+    // The client's request body.
+    row(Reason::RequestBodyBroken, "http_request_error", 400, Never, false),
+    row(Reason::RequestBodyTooSlow, "http_request_error", 408, Never, false),
+    row(Reason::RequestBodyTooLarge, "http_request_error", 413, Never, false),
+    row(Reason::RequestBodyNoRoom, "proxy_internal_response", 503, Never, false),
+];
+
+/// Those of [`Reason::Internal`], for a reason that is not in the table.
+const INTERNAL: &Traits = &row(Reason::Internal, "proxy_internal_error", 500, Never, false);
 
 impl Failure {
-    /// The proxy error type of RFC 9209 §2.3.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Spent { .. } | Self::TooManyInFlight => "connection_limit_reached",
-            Self::Unreachable(Unreachable::Refused) => "connection_refused",
-            Self::Unreachable(Unreachable::Tls) => "tls_protocol_error",
-            Self::Unreachable(Unreachable::Certificate) => "tls_certificate_error",
-            Self::Unreachable(Unreachable::Alert | Unreachable::ClientCertificate) => {
-                "tls_alert_received"
+    /// A failure of which no more is known.
+    pub const fn new(reason: Reason) -> Self {
+        Self {
+            reason,
+            received: None,
+            retry_after: None,
+            endpoint: None,
+        }
+    }
+
+    /// A failure that may be over after a time.
+    pub fn until(reason: Reason, retry_after: Duration) -> Self {
+        Self {
+            retry_after: Some(retry_after),
+            ..Self::new(reason)
+        }
+    }
+
+    /// An answer with a status that is not passed on.
+    pub fn status(reason: Reason, received: StatusCode) -> Self {
+        Self {
+            received: Some(received),
+            ..Self::new(reason)
+        }
+    }
+
+    /// Why a response body has broken off.
+    pub fn of_body(error: &BodyError) -> Self {
+        Self::new(match error.is::<super::KeyEchoed>() {
+            true => Reason::AnswerWithheld,
+            false => Reason::Truncated,
+        })
+    }
+
+    fn traits(&self) -> &'static Traits {
+        let found = TRAITS.iter().find(|traits| traits.reason == self.reason);
+        found.unwrap_or(INTERNAL)
+    }
+
+    /// Its error type of RFC 9209 §2.3.
+    pub fn error(&self) -> &'static str {
+        self.traits().error
+    }
+
+    /// The status that clients get.
+    pub fn client_status(&self) -> StatusCode {
+        // The upstream has said when to come back.
+        let status = match self.reason == Reason::ServerError && self.retry_after.is_some() {
+            true => 503,
+            false => self.traits().status,
+        };
+        StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+    }
+
+    /// What another attempt could be useful with.
+    pub(super) fn retry(&self) -> Retry {
+        let is_client_error = self.received.is_some_and(|status| status.is_client_error());
+        let is_gateway_error = |status: StatusCode| matches!(status.as_u16(), 502..=504);
+        match self.traits().retry {
+            Elsewhere if self.reason == Reason::UnexpectedStatus && is_client_error => Never,
+            Elsewhere
+                if self.reason == Reason::ServerError
+                    && self.retry_after.is_none()
+                    && self.received.is_some_and(is_gateway_error) =>
+            {
+                Anywhere
             }
-            Self::Unreachable(Unreachable::Name) => "dns_error",
-            Self::Unreachable(Unreachable::NoRoute) => "destination_ip_unroutable",
-            Self::BreakerOpen { .. } | Self::Unreachable(Unreachable::Other) => {
-                "destination_unavailable"
-            }
-            Self::TimedOut(TimedOut::Connect) => "connection_timeout",
-            Self::TimedOut(TimedOut::FirstByte | TimedOut::Whole) => "http_response_timeout",
-            Self::TimedOut(TimedOut::Body) => "connection_read_timeout",
-            Self::Terminated => "connection_terminated",
-            Self::Incomplete => "http_response_incomplete",
-            Self::TooLarge => "http_response_body_size",
-            Self::Protocol
-            | Self::NotJson
-            | Self::KeyEchoed
-            | Self::Redirect(_)
-            | Self::UnexpectedStatus(_)
-            | Self::ServerError { .. }
-            | Self::KeyRefused(_)
-            | Self::TargetRefused(_)
-            | Self::Throttled { .. }
-            | Self::Retired => "http_protocol_error",
-            Self::NoSuchRoute { .. } => "destination_not_found",
-            Self::Abandoned | Self::Unsettled => "proxy_internal_error",
-            Self::RequestBody(BodyFault::NoRoom) => "proxy_internal_response",
-            Self::RequestBody(_) => "http_request_error",
+            retry => retry,
         }
     }
 
-    /// The word for it.
-    pub const fn reason(&self) -> Reason {
-        match self {
-            Self::Spent {
-                unknown_because: None,
-                ..
-            } => Reason::OverBudget,
-            Self::Spent {
-                unknown_because: Some(_),
-                ..
-            } => Reason::BudgetUnknown,
-            Self::TooManyInFlight => Reason::NoSlot,
-            Self::BreakerOpen { .. } => Reason::BreakerOpen,
-            Self::Unreachable(cause) => match cause {
-                Unreachable::Refused => Reason::ConnectionRefused,
-                Unreachable::Tls | Unreachable::Alert => Reason::Tls,
-                Unreachable::ClientCertificate => Reason::TlsClientCertificate,
-                Unreachable::Certificate => Reason::TlsCertificate,
-                Unreachable::Name => Reason::Dns,
-                Unreachable::NoRoute | Unreachable::Other => Reason::Unreachable,
-            },
-            Self::TimedOut(timeout) => match timeout {
-                TimedOut::Connect => Reason::ConnectTimeout,
-                TimedOut::FirstByte | TimedOut::Whole => Reason::UpstreamTimeout,
-                TimedOut::Body => Reason::UpstreamBodyTimeout,
-            },
-            Self::Terminated => Reason::ConnectionClosed,
-            Self::Incomplete => Reason::Truncated,
-            Self::TooLarge => Reason::AnswerTooLarge,
-            Self::Protocol => Reason::NotHttp,
-            Self::NotJson => Reason::NotJson,
-            Self::KeyEchoed => Reason::AnswerWithheld,
-            Self::Redirect(_) => Reason::Redirect,
-            Self::ServerError { .. } => Reason::ServerError,
-            Self::UnexpectedStatus(_) => Reason::UnexpectedStatus,
-            Self::KeyRefused(_) => Reason::KeyRefused,
-            Self::TargetRefused(_) => Reason::TargetRefused,
-            Self::NoSuchRoute { .. } => Reason::WrongUpstream,
-            Self::Throttled { .. } => Reason::Throttled,
-            Self::Retired => Reason::Retired,
-            Self::Abandoned => Reason::Internal,
-            Self::Unsettled => Reason::Outdated,
-            Self::RequestBody(fault) => match fault {
-                BodyFault::Broken => Reason::RequestBodyBroken,
-                BodyFault::TooSlow => Reason::RequestBodyTooSlow,
-                BodyFault::TooLarge => Reason::RequestBodyTooLarge,
-                BodyFault::NoRoom => Reason::RequestBodyNoRoom,
-            },
-        }
+    /// Whether a request for another target would have failed in the same way.
+    pub fn is_of_all(&self) -> bool {
+        self.traits().is_of_all
     }
 
-    /// Logs the failure with details that its answer to clients does not have. At debug
-    /// level, since a client can cause it with each request: what the operator must know is
-    /// logged where it is found, in bounded numbers.
-    pub fn report(&self, target: &str) {
-        let target = &*shown_path(target);
-        let trace_id = trace::current_id().map(tracing::field::display);
-        if let Self::KeyRefused(status) = self {
-            // The quarantine of the key has been logged, once.
-            tracing::debug!(%status, "the upstream refuses the API key");
-        } else if let Self::TargetRefused(status) = self {
-            // The key check has been logged, at most once a minute in the long run.
-            tracing::debug!(trace_id, target_path = target, %status, "the upstream refuses a target");
-        } else if let Self::NoSuchRoute { endpoint } = self {
-            // That has been logged with the route's name, once.
-            tracing::debug!(
-                trace_id,
-                target_path = target,
-                endpoint = &**endpoint,
-                "no such route"
-            );
-        } else if *self == Self::Retired {
-            // That has been logged with the upstream's name, once.
-            tracing::debug!("the upstream answers 410 Gone");
-        } else if let Self::RequestBody(fault) = self {
-            tracing::debug!(trace_id, target_path = target, %fault, "a request is given up");
-        } else if let Self::Spent { retry_after, .. } = self {
-            tracing::debug!(trace_id, ?retry_after, "the upstream budget is spent");
-        } else if let Self::BreakerOpen { retry_after } = self {
-            tracing::debug!(trace_id, ?retry_after, "the upstream's breaker is open");
-        } else if self.outcome() == RequestOutcome::Failure {
-            // The failures of its endpoint are logged with their causes.
-            tracing::debug!(trace_id, target_path = target, reason = self.reason().name(), failure = ?self, "the upstream failed");
-        } else if *self == Self::TooManyInFlight {
-            tracing::debug!(
-                trace_id,
-                target_path = target,
-                "too many requests are in flight"
-            );
-        } else if *self != Self::KeyEchoed {
-            // Those that were sent are logged by their endpoint. The echo of a key is logged
-            // without the target, which may contain the key.
-            tracing::debug!(
-                trace_id,
-                target_path = target,
-                reason = self.reason().name(),
-                error = self.name(),
-                failure = ?self,
-                "a request failed, not through the upstream's fault"
-            );
-        }
+    /// Whether the endpoint is at fault, rather than the target, the key or ordgate.
+    pub(crate) fn is_of_endpoint(&self) -> bool {
+        matches!(self.retry(), Elsewhere | Anywhere)
     }
 
-    /// Whether a request was sent to the upstream.
+    /// Whether a request was sent.
     pub const fn is_sent(&self) -> bool {
         !matches!(
-            self,
-            Self::Spent { .. } | Self::TooManyInFlight | Self::BreakerOpen { .. }
+            self.reason,
+            Reason::OverBudget | Reason::BudgetUnknown | Reason::NoSlot | Reason::BreakerOpen
         )
     }
 
     /// Whether a request of another client might have been admitted.
     pub fn is_of_client(&self) -> bool {
-        matches!(self, Self::Spent { .. } | Self::TooManyInFlight)
+        matches!(
+            self.reason,
+            Reason::OverBudget | Reason::BudgetUnknown | Reason::NoSlot
+        )
     }
 
-    /// Whether a request for another target would have failed in the same way.
-    pub const fn is_of_all(&self) -> bool {
-        match self {
-            Self::Spent { .. }
-            | Self::TooManyInFlight
-            | Self::BreakerOpen { .. }
-            | Self::Unreachable(_)
-            | Self::TimedOut(TimedOut::Connect)
-            | Self::KeyRefused(_)
-            | Self::Throttled { .. }
-            | Self::Retired => true,
-            Self::TimedOut(TimedOut::FirstByte | TimedOut::Body | TimedOut::Whole)
-            | Self::Terminated
-            | Self::Incomplete
-            | Self::TooLarge
-            | Self::Protocol
-            | Self::NotJson
-            | Self::KeyEchoed
-            | Self::Redirect(_)
-            | Self::ServerError { .. }
-            | Self::UnexpectedStatus(_)
-            | Self::TargetRefused(_)
-            | Self::NoSuchRoute { .. }
-            | Self::Abandoned
-            | Self::Unsettled
-            | Self::RequestBody(_) => false,
+    /// Whether it is a fault of the client's request body.
+    pub fn is_of_request_body(&self) -> bool {
+        matches!(
+            self.reason,
+            Reason::RequestBodyBroken
+                | Reason::RequestBodyTooSlow
+                | Reason::RequestBodyTooLarge
+                | Reason::RequestBodyNoRoom
+        )
+    }
+
+    /// Logs it with its target. At debug level, since a client can cause it with each
+    /// request: what the operator must know is logged where it is found, in bounded numbers.
+    pub fn report(&self, target: &str) {
+        if self.reason == Reason::AnswerWithheld {
+            // The target may contain the key.
+            return;
+        }
+        tracing::debug!(
+            trace_id = trace::current_id().map(tracing::field::display),
+            target_path = &*shown_path(target),
+            reason = self.reason.name(),
+            received = self.received.map(|status| status.as_u16()),
+            retry_after = ?self.retry_after,
+            endpoint = self.endpoint.as_deref(),
+            "a request to the upstream failed"
+        );
+    }
+}
+
+/// The reason of a connection's error.
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "most kinds of other crates' errors are of no interest here, and more may come"
+)]
+pub(super) fn classify(error: &ConnectionError) -> Reason {
+    if beneath::<NoAddress>(error).is_some() {
+        return Reason::Dns;
+    }
+    if let Some(tls) = beneath::<rustls::Error>(error) {
+        return match tls {
+            rustls::Error::InvalidCertificate(_) => Reason::TlsCertificate,
+            rustls::Error::AlertReceived(rustls::AlertDescription::CertificateRequired) => {
+                Reason::TlsClientCertificate
+            }
+            _ if error.is_connect => Reason::Tls,
+            _ => Reason::ConnectionClosed,
+        };
+    }
+    let hyper = beneath::<hyper::Error>(error);
+    if hyper.is_some_and(hyper::Error::is_parse) {
+        return Reason::NotHttp;
+    }
+    let errors = links(error).filter_map(|link| link.downcast_ref::<io::Error>());
+    let mut kinds = errors.map(io::Error::kind);
+    let kind = kinds.find(|kind| *kind != io::ErrorKind::Other);
+    match kind {
+        _ if !error.is_connect => Reason::ConnectionClosed,
+        Some(io::ErrorKind::TimedOut) => Reason::ConnectTimeout,
+        Some(io::ErrorKind::ConnectionRefused) => Reason::ConnectionRefused,
+        _ => Reason::Unreachable,
+    }
+}
+
+/// What to look at, for reasons whose error does not say it by itself.
+pub(super) fn hint(reason: Reason) -> Option<&'static str> {
+    Some(match reason {
+        Reason::Tls => {
+            "the server and ordgate do not agree about TLS: check whether it serves TLS at this port (a URL with http:// is without), and its versions"
+        }
+        Reason::TlsCertificate => {
+            "the server's certificate is not trusted: check its names and dates, and ca_file if its authority is your own"
+        }
+        Reason::TlsClientCertificate => {
+            "the server requires a TLS client certificate, and ordgate has none"
+        }
+        Reason::NotHttp => {
+            "what came is no HTTP/1.1: check whether the server expects TLS at this port (a URL with https://)"
+        }
+        _ => return None,
+    })
+}
+
+/// How many texts of an error are shown, and how many characters of each.
+const MOST_TEXTS: usize = 8;
+const MOST_CHARACTERS: usize = 256;
+
+/// The texts of an error and of its causes, the outermost first, without repetitions. One
+/// that `is_secret` is withheld.
+pub(super) fn texts(error: &(dyn StdError + 'static), is_secret: impl Fn(&str) -> bool) -> String {
+    let mut texts: Vec<String> = Vec::new();
+    for link in links(error).take(MOST_TEXTS) {
+        let printable = |character: char| match character.is_control() {
+            true => ' ',
+            false => character,
+        };
+        // The whole text is searched: a key that is cut off would not be found.
+        let text = Some(link.to_string()).filter(|text| !is_secret(text));
+        let text = text.unwrap_or("withheld: it has the target or an API key in it".to_owned());
+        let text: String = text.chars().take(MOST_CHARACTERS).map(printable).collect();
+        if texts.last() != Some(&text) {
+            texts.push(text);
+        }
+    }
+    texts.join(": ")
+}
+
+/// The first error of a type in a chain of causes.
+fn beneath<'e, T: StdError + 'static>(error: &'e (dyn StdError + 'static)) -> Option<&'e T> {
+    links(error).find_map(|link| link.downcast_ref::<T>())
+}
+
+/// An error and its causes. The source of an `io::Error` is the source of the error
+/// that it wraps, so that one is inserted.
+fn links<'e>(
+    error: &'e (dyn StdError + 'static),
+) -> impl Iterator<Item = &'e (dyn StdError + 'static)> {
+    std::iter::successors(Some(error), |error| {
+        let error: &'e (dyn StdError + 'static) = *error;
+        let wrapped = error.downcast_ref::<io::Error>();
+        match wrapped.and_then(io::Error::get_ref) {
+            Some(inner) => Some(inner),
+            None => error.source(),
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_failure_of_the_upstream_is_in_the_table() {
+        let of_upstream = Reason::ALL
+            .iter()
+            .skip_while(|reason| **reason != Reason::OverBudget);
+        // These two are said of answers.
+        let others = [Reason::Unconfirmed, Reason::UpstreamAnswer];
+        for reason in of_upstream.filter(|reason| !others.contains(reason)) {
+            let rows = TRAITS.iter().filter(|row| row.reason == *reason).count();
+            assert_eq!(rows, 1, "{}", reason.name());
         }
     }
 
-    /// The status of the upstream's response, if it has sent one.
-    pub fn upstream_status(&self) -> Option<StatusCode> {
-        match self {
-            Self::Redirect(status)
-            | Self::ServerError { status, .. }
-            | Self::UnexpectedStatus(status)
-            | Self::KeyRefused(status)
-            | Self::TargetRefused(status) => Some(*status),
-            Self::Throttled { .. } => Some(StatusCode::TOO_MANY_REQUESTS),
-            Self::NoSuchRoute { .. } => Some(StatusCode::NOT_FOUND),
-            Self::Retired => Some(StatusCode::GONE),
-            Self::Spent { .. }
-            | Self::TooManyInFlight
-            | Self::BreakerOpen { .. }
-            | Self::Unreachable(_)
-            | Self::TimedOut(_)
-            | Self::Terminated
-            | Self::Incomplete
-            | Self::TooLarge
-            | Self::Protocol
-            | Self::NotJson
-            | Self::KeyEchoed
-            | Self::Abandoned
-            | Self::Unsettled
-            | Self::RequestBody(_) => None,
-        }
-    }
-
-    /// Whether the server works, although it has not answered what was requested: a
-    /// page, a redirect, any response but a server error.
-    pub fn is_answer(&self) -> bool {
-        let is_server_error = matches!(self, Self::ServerError { .. });
-        matches!(self, Self::NotJson | Self::TooLarge | Self::KeyEchoed)
-            || (self.upstream_status().is_some() && !is_server_error)
-    }
-
-    /// The outcome for the endpoint's health: whether the endpoint is at fault,
-    /// whatever was requested. An endpoint that refuses a request works.
-    pub(crate) fn outcome(&self) -> RequestOutcome {
-        match self {
-            Self::Spent { .. }
-            | Self::TooManyInFlight
-            | Self::BreakerOpen { .. }
-            | Self::Abandoned
-            | Self::Unsettled
-            | Self::RequestBody(_) => RequestOutcome::Unknown,
-            Self::UnexpectedStatus(status) if status.is_client_error() => RequestOutcome::Success,
-            Self::KeyRefused(_)
-            | Self::TargetRefused(_)
-            | Self::NoSuchRoute { .. }
-            | Self::Throttled { .. }
-            | Self::TooLarge
-            | Self::KeyEchoed => RequestOutcome::Success,
-            Self::Unreachable(_)
-            | Self::TimedOut(_)
-            | Self::Terminated
-            | Self::Incomplete
-            | Self::Protocol
-            | Self::NotJson
-            | Self::Redirect(_)
-            | Self::ServerError { .. }
-            | Self::Retired
-            | Self::UnexpectedStatus(_) => RequestOutcome::Failure,
-        }
+    #[test]
+    fn a_repeated_request_may_succeed_after_some_statuses() {
+        let of = |status: u16, retry_after| Failure {
+            received: StatusCode::from_u16(status).ok(),
+            retry_after,
+            ..Failure::new(Reason::ServerError)
+        };
+        assert_eq!(of(500, None).retry(), Elsewhere);
+        assert_eq!(of(503, None).retry(), Anywhere);
+        let told = of(503, Some(Duration::from_secs(9)));
+        assert_eq!(
+            (told.retry(), told.client_status().as_u16()),
+            (Elsewhere, 503)
+        );
+        let unexpected = |status| Failure::status(Reason::UnexpectedStatus, status);
+        assert_eq!(unexpected(StatusCode::UPGRADE_REQUIRED).retry(), Never);
+        assert_eq!(unexpected(StatusCode::PARTIAL_CONTENT).retry(), Elsewhere);
     }
 }

@@ -23,12 +23,14 @@ use std::time::Duration;
 use aws_lc_rs::hmac;
 use http::{HeaderValue, StatusCode};
 
-use super::admission::limit_report::ReportedLimit;
-use super::admission::queue::AdmissionQueue;
-use super::admission::{Denied, Rates};
 use super::budget::{Budget, Limits, Taken};
 use super::endpoint::Host;
+use super::failure::Failure;
+use super::limit_report::ReportedLimit;
+use super::queue::{Denied, Queue};
+use super::rates::Rates;
 use crate::clock::Moment;
+use crate::reason::Reason;
 use crate::shared::Shared;
 use crate::shared::permits::{self, Permits, PoolKey};
 use crate::state::{Earlier, KeyDigest};
@@ -38,6 +40,8 @@ use crate::sync::lock;
 const FIRST_PAUSE: Duration = Duration::from_secs(60);
 /// It is never set aside for longer.
 const MAX_PAUSE: Duration = Duration::from_hours(1);
+/// No request waits so long.
+const NEVER: Duration = Duration::from_hours(48);
 /// How long a request that tries a key again has it for itself.
 const TRIAL: Duration = Duration::from_secs(60);
 
@@ -86,7 +90,7 @@ struct KeyState {
 /// An upstream that uses a key.
 pub(crate) struct User {
     pub(crate) number: u64,
-    pub(crate) queue: Weak<AdmissionQueue>,
+    pub(crate) queue: Weak<Queue>,
     pub(crate) rates: Rates,
     /// Its tip probes a minute, for which a part is kept.
     pub(crate) probes: u32,
@@ -198,7 +202,7 @@ impl ProviderKey {
     ///
     /// # Errors
     /// Why none can be sent now.
-    pub(crate) fn take(
+    pub(super) fn take(
         &self,
         host: &Host,
         is_probe: bool,
@@ -208,7 +212,10 @@ impl ProviderKey {
         if let Some(denied) = state.denied(host, is_probe, now) {
             return Err(denied);
         }
-        let taken = state.budget.take(now, is_probe).map_err(Denied::SpentFor)?;
+        let taken = state
+            .budget
+            .take(now, is_probe)
+            .map_err(Denied::spent_for)?;
         let at_host = state.at(host);
         at_host.in_flight += 1;
         if let Some(aside) = &mut at_host.set_aside {
@@ -225,7 +232,7 @@ impl ProviderKey {
     }
 
     /// Why no request can be sent to a host now; `None` where one can.
-    pub(crate) fn denied(&self, host: &Host, is_probe: bool, now: Moment) -> Option<Denied> {
+    pub(super) fn denied(&self, host: &Host, is_probe: bool, now: Moment) -> Option<Denied> {
         self.state().denied(host, is_probe, now)
     }
 
@@ -367,8 +374,8 @@ impl ProviderKey {
         }
     }
 
-    /// Wakes the queues of the upstreams that use the key, but for this one.
-    pub(crate) fn wake_others(&self, own: &Arc<AdmissionQueue>) {
+    /// Pumps the queues of the upstreams that use the key, but for this one.
+    pub(crate) fn pump_others(&self, own: &Arc<Queue>) {
         let others = {
             let state = self.state();
             let queues = state.users.iter().filter_map(|user| user.queue.upgrade());
@@ -376,7 +383,7 @@ impl ProviderKey {
             others.collect::<Vec<_>>()
         };
         for queue in others {
-            queue.wake();
+            queue.pump();
         }
     }
 
@@ -428,6 +435,35 @@ fn digest(value: &HeaderValue) -> KeyDigest {
     let mut digest = KeyDigest::default();
     digest.copy_from_slice(hmac::sign(&key, b"ordgate budget").as_ref());
     digest
+}
+
+impl Denied {
+    /// No budget is left for this time.
+    fn spent_for(wait: Duration) -> Self {
+        Self {
+            failure: Failure::until(Reason::OverBudget, wait),
+            wait: Some(wait),
+        }
+    }
+
+    /// Too many requests to this host are unanswered: no budget is left until one has ended.
+    pub(super) fn spent_until_request_ends() -> Self {
+        Self {
+            wait: None,
+            ..Self::spent_for(Duration::from_secs(1))
+        }
+    }
+
+    /// Of the reasons of two keys, the one that ends earlier.
+    pub(super) fn better(self, other: Self) -> Self {
+        // Waiting for a key that is set aside does not help.
+        let end = |denied: &Self| denied.wait.unwrap_or(NEVER / 2);
+        if end(&other) < end(&self) {
+            other
+        } else {
+            self
+        }
+    }
 }
 
 impl KeyState {
@@ -488,14 +524,17 @@ impl KeyState {
         if let Some(aside) = at_host.and_then(|at_host| at_host.set_aside)
             && aside.until > now
         {
-            return Some(Denied::KeyRefused(aside.status));
+            return Some(Denied {
+                failure: Failure::status(Reason::KeyRefused, aside.status),
+                wait: Some(NEVER),
+            });
         }
         let cooldown = at_host.map(|at_host| at_host.cooldown_until.since(now));
         let cooldown = cooldown.filter(|cooldown| !cooldown.is_zero());
         if let Some(wait) = spent.max(cooldown) {
-            return Some(Denied::SpentFor(wait));
+            return Some(Denied::spent_for(wait));
         }
-        self.is_full(host).then_some(Denied::SpentUntilRequestEnds)
+        self.is_full(host).then(Denied::spent_until_request_ends)
     }
 
     /// Whether a host has three quarters of what may be in flight beside the other hosts.

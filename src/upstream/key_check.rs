@@ -1,26 +1,24 @@
-//! Whether a 401 or 403 is about the target, which clients choose, or about the API
-//! key: a status path is requested with the same key. Only its refusal sets the key
-//! aside, so that a target never costs a key.
+//! Whether a 401 or 403 is about the target, which clients choose, or about the API key: a
+//! status path is requested with the same key. Only its refusal sets the key aside, so that
+//! a target never costs a key.
 //!
-//! A key is checked at a host at most once a minute, so that a client that repeats a
-//! refused request costs little. Requests that are refused meanwhile wait for the check.
+//! A key is checked at a host at most once a minute, so that a client that repeats a refused
+//! request costs little. Requests that are refused meanwhile wait for the check.
 
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
-use http::StatusCode;
-use tokio::time::{Instant, timeout};
+use http::{Method, Request, StatusCode};
+use tokio::time::{Instant, sleep};
 
-use super::admission::Denied;
-use super::admit::Admission;
-use super::charge::Charge;
-use super::client::attempt::{Request, Unanswered};
-use super::counters::SendReason;
-use super::endpoint::Endpoint;
+use super::answer;
+use super::failure::Failure;
 use super::key::LastCheck;
-use super::{Failure, Priority, TimedOut, Upstream};
+use super::permit::Asked;
+use super::request::{Check, Priority, RequestPriority};
+use super::{Upstream, no_body};
 use crate::client_tokens::shown_path;
-use crate::sync::lock;
+use crate::reason::Reason;
 
 /// How long a check may take: a client waits for it.
 const KEY_CHECK: Duration = Duration::from_secs(5);
@@ -28,49 +26,43 @@ const KEY_CHECK: Duration = Duration::from_secs(5);
 const HOLDS: Duration = Duration::from_secs(60);
 
 impl Upstream {
-    /// Finds out whether the target or the key was refused; a key that was is set aside
-    /// then.
+    /// Finds out whether the target or the key was refused; a key that was is set aside then.
     pub(super) async fn resolve_refusal(
-        &self,
-        request: Request<'_>,
-        endpoint: &Arc<Endpoint>,
-        mut charge: Charge,
-        status: StatusCode,
+        self: &Arc<Self>,
+        asked: &Asked,
+        request: RequestPriority,
+        target: &str,
+        refused: Failure,
     ) -> Failure {
-        charge.end();
-        if charge.header().is_none() {
-            charge.mark_refused(status);
-            return Failure::KeyRefused(status);
+        let status = refused.received.unwrap_or(StatusCode::FORBIDDEN);
+        if self.is_status_path(target) || asked.key.api.is_none() {
+            asked.mark_refused(status);
+            return refused;
         }
-        let Some(path) = self.status_path(request.target) else {
-            return Failure::TargetRefused(status);
+        let of_target = Failure::status(Reason::TargetRefused, status);
+        let Some(path) = self.status_path(target) else {
+            return of_target;
         };
-        let mut last = charge.key().last_check.lock().await;
-        let now = self.clock.now();
-        let known = last
-            .as_ref()
-            .filter(|last| last.host == *charge.host() && now.since(last.at) < HOLDS);
-        let is_refused = match known {
+        let (key, host) = (&asked.key.key, &asked.endpoint.host);
+        let mut last = key.last_check.lock().await;
+        let holds =
+            |last: &&LastCheck| last.host == *host && self.clock.now().since(last.at) < HOLDS;
+        let is_refused = match last.as_ref().filter(holds) {
             Some(known) => known.is_refused,
             None => {
-                let check = Request {
-                    target: &path,
-                    reason: SendReason::KeyCheck,
-                    ..request
-                };
-                let Some(is_refused) = self.check_key(check, endpoint, &charge).await else {
-                    return Failure::TargetRefused(status);
+                let Some(is_refused) = self.check_key(asked, request, &path).await else {
+                    return of_target;
                 };
                 *last = Some(LastCheck {
-                    host: charge.host().clone(),
+                    host: host.clone(),
                     at: self.clock.now(),
                     is_refused,
                 });
                 if !is_refused {
                     tracing::warn!(
-                        target_path = &*shown_path(request.target),
+                        target_path = &*shown_path(target),
                         %status,
-                        key = charge.name(),
+                        key = asked.key.name(),
                         "the upstream refuses a target, and does not refuse the API key at {path}: the key stays in service"
                     );
                 }
@@ -78,76 +70,57 @@ impl Upstream {
             }
         };
         match is_refused {
-            true => Failure::KeyRefused(status),
-            false => Failure::TargetRefused(status),
+            true => refused,
+            false => of_target,
         }
     }
 
     /// Requests a status path with the key of a request that was refused. Returns whether
     /// it is refused too; `None` if the budget allowed no request.
     async fn check_key(
-        &self,
-        request: Request<'_>,
-        endpoint: &Arc<Endpoint>,
-        refused: &Charge,
+        self: &Arc<Self>,
+        asked: &Asked,
+        request: RequestPriority,
+        path: &str,
     ) -> Option<bool> {
         let deadline = Instant::now() + KEY_CHECK;
-        let charge = loop {
-            match refused.again() {
-                Ok(charge) => break charge,
-                Err(Denied::SpentFor(wait)) if Instant::now() + wait < deadline => {
-                    tokio::time::sleep(wait).await;
-                }
-                // Another request has found out.
-                Err(Denied::KeyRefused(_)) => return Some(true),
-                Err(_) => return None,
-            }
+        let request = RequestPriority {
+            priority: Priority::Probe,
+            client: None,
+            ..request.check(Check::Key)
         };
         // Like a probe of the tip it takes no slot.
-        let permit = endpoint.admit(Priority::Probe).ok()?;
-        let Admission {
-            mut permit,
-            sending,
-        } = self.make_ready(permit, charge).await.ok()?;
-        // Stays empty: a refusal by a status path sets the key aside.
-        let mut refused = None;
-        let sent = self.send(request, &mut permit, sending, &mut refused);
-        let failure = match timeout(KEY_CHECK, sent).await {
-            Ok(Ok(_)) => None,
-            Ok(Err(Unanswered::Failed(failure))) => Some(failure),
-            Ok(Err(Unanswered::NotWritten)) => {
-                drop(permit.end_without_outcome());
-                return None;
+        let permit = loop {
+            match asked.again(request) {
+                Ok(permit) => break permit,
+                // Another request has found out.
+                Err(denied) if denied.failure.reason == Reason::KeyRefused => return Some(true),
+                Err(denied) => match denied.wait {
+                    Some(wait) if Instant::now() + wait < deadline => sleep(wait).await,
+                    Some(_) | None => return None,
+                },
             }
-            Err(_elapsed) => Some(Failure::TimedOut(TimedOut::FirstByte)),
         };
-        drop(permit.end(failure.as_ref()));
-        Some(matches!(failure, Some(Failure::KeyRefused(_))))
-    }
-
-    /// Sets the status paths that key checks request.
-    pub fn set_status_paths(&self, paths: Vec<Box<str>>) {
-        *self.status_paths() = paths;
-    }
-
-    /// The status path for a target: the one that has the longest prefix in common
-    /// with it, the first of several.
-    fn status_path(&self, target: &str) -> Option<Box<str>> {
-        let common = |path: &str| {
-            let pairs = path.bytes().zip(target.bytes());
-            pairs.take_while(|(one, other)| one == other).count()
+        let mut sent = Request::new(no_body());
+        *sent.method_mut() = Method::GET;
+        *sent.uri_mut() = asked.endpoint.uri(path).ok()?;
+        *sent.headers_mut() = self.own_fields();
+        if let Some(key) = permit.header() {
+            sent.headers_mut()
+                .insert(self.settings.keys.header.clone(), key.clone());
+        }
+        let checked = permit.asked.clone();
+        let exchanged = self.exchange(permit, sent, (false, request.reason()), KEY_CHECK);
+        let Ok(answered) = exchanged.await else {
+            return Some(false);
         };
-        let paths = self.status_paths();
-        // `max_by_key` returns the last of several maxima.
-        let best = paths.iter().rev().max_by_key(|path| common(path));
-        best.cloned()
-    }
-
-    pub(super) fn is_status_path(&self, target: &str) -> bool {
-        self.status_paths().iter().any(|path| **path == *target)
-    }
-
-    fn status_paths(&self) -> MutexGuard<'_, Vec<Box<str>>> {
-        lock(&self.status_paths)
+        let head = answered.response;
+        let wall = self.clock.system_time();
+        let refused = answer::check_head(head.status(), head.headers(), wall);
+        let refused = refused.is_err_and(|failure| failure.reason == Reason::KeyRefused);
+        if refused {
+            checked.mark_refused(head.status());
+        }
+        Some(refused)
     }
 }

@@ -10,15 +10,14 @@ use std::time::Duration;
 
 use http::HeaderValue;
 
-use super::Priority;
-use super::admission::queue::AdmissionQueue;
-use super::admission::{Denied, Rates, RequestPriority};
 pub use super::api_key::{ApiKey, BadKeys};
-use super::charge::Charge;
+use super::budget::Taken;
 use super::endpoint::Host;
 pub(crate) use super::key::{KeySnapshot, KeySnapshotAtHost};
-use super::key::{ProviderKey, User};
+use super::key::{Part, ProviderKey, User};
 pub(crate) use super::key_patterns::{KeyPattern, KeyPatterns};
+use super::queue::{Denied, Queue};
+use super::rates::Rates;
 use crate::clock::{Clock, Moment};
 use crate::hidden_keys::HiddenKeys;
 use crate::log_writer::LogInterval;
@@ -32,7 +31,7 @@ const REMEMBERED: Duration = Duration::from_hours(1);
 const MAX_WITHDRAWN: usize = 1024;
 
 /// Why it is not known what was spent before the start.
-pub(super) const UNKNOWN: &str = "spent.db cannot be read, or is of another boot of the machine";
+pub(crate) const UNKNOWN: &str = "spent.db cannot be read, or is of another boot of the machine";
 
 /// The keys of the process.
 pub(crate) struct Budgets {
@@ -86,8 +85,6 @@ impl Budgets {
 /// The keys of one upstream, or one entry for requests without a key. A reload may
 /// replace them; requests that wait for budget then use the new keys.
 pub(crate) struct Keys {
-    /// The name of the upstream.
-    pub(super) upstream: Box<str>,
     /// Its number as a user of keys.
     number: u64,
     pool: RwLock<Arc<KeyPool>>,
@@ -96,7 +93,7 @@ pub(crate) struct Keys {
     keyless: Arc<ProviderKey>,
     pub(super) clock: Clock,
     /// Requests that wait for budget.
-    pub(super) queue: Arc<AdmissionQueue>,
+    pub(super) queue: Arc<Queue>,
     /// Tip probes a minute and key, for which a part of the budget is kept.
     probes: AtomicU32,
     pub(super) keyless_refused: LogInterval,
@@ -129,15 +126,13 @@ impl Keys {
     /// The keys of an upstream that sends them to these hosts, each with a budget of these
     /// rates.
     pub(crate) fn new(
-        upstream: &str,
         (keys, rates): (Vec<ApiKey>, Rates),
         hosts: Vec<Host>,
         budgets: Arc<Budgets>,
-        queue: Arc<AdmissionQueue>,
+        queue: Arc<Queue>,
         clock: Clock,
     ) -> Arc<Self> {
         let new = Self {
-            upstream: upstream.into(),
             number: budgets.next_user(),
             pool: RwLock::default(),
             budgets,
@@ -214,33 +209,9 @@ impl Keys {
     /// Wakes the queues of all upstreams that may be able to send more.
     fn wake(&self, pool: &KeyPool) {
         for pooled in &pool.keys {
-            pooled.key.wake_others(&self.queue);
+            pooled.key.pump_others(&self.queue);
         }
-        self.queue.set_budget_per_second(pool.max_per_second());
-        self.queue.wake();
-    }
-
-    /// Empty keys for another server. Requests that wait for a key of this pool get
-    /// none of that one.
-    pub(crate) fn elsewhere(&self) -> Arc<Self> {
-        let (pool, now) = (self.pool(), self.clock.now());
-        let present = pool.keys.iter().filter_map(|pooled| pooled.api.clone());
-        let present = present.map(|api| (now, api));
-        let withdrawn = present.chain(pool.withdrawn.iter().cloned());
-        Arc::new(Self {
-            upstream: self.upstream.clone(),
-            number: self.budgets.next_user(),
-            pool: RwLock::new(Arc::new(KeyPool {
-                withdrawn: withdrawn.take(MAX_WITHDRAWN).collect(),
-                ..KeyPool::default()
-            })),
-            budgets: self.budgets.clone(),
-            keyless: Arc::new(ProviderKey::new(None, None)),
-            clock: self.clock.clone(),
-            queue: self.queue.clone(),
-            probes: AtomicU32::new(self.probes.load(Ordering::Relaxed)),
-            keyless_refused: LogInterval::default(),
-        })
+        self.queue.pump();
     }
 
     /// The upstream was removed: its rates no longer limit other upstreams with the same
@@ -266,21 +237,16 @@ impl Keys {
         }
     }
 
-    /// Takes one request to a host out of the budget of the key that has most left, and
-    /// charges it to its client.
+    /// Takes one request to a host out of the budget of the key that has most left.
     ///
     /// # Errors
     /// Why no key can be used now.
-    pub(crate) fn take_at(
-        self: &Arc<Self>,
+    pub(super) fn take(
+        &self,
         host: &Host,
-        request: impl Into<RequestPriority>,
-    ) -> Result<Charge, Denied> {
-        let (request, now) = (request.into(), self.clock.now());
-        let is_probe = request.priority == Priority::Probe;
-        let pool = self.pool();
-        // It changes when other upstreams with the same keys are added or removed.
-        self.queue.set_budget_per_second(pool.max_per_second());
+        is_probe: bool,
+    ) -> Result<(Arc<PooledKey>, Taken, Part), Denied> {
+        let (pool, now) = (self.pool(), self.clock.now());
         let rank = |(at, pooled): (usize, &Arc<PooledKey>)| {
             // A key that is to be tried again goes first, or that would never happen.
             let is_due = pooled.key.is_trial_due(host, now);
@@ -291,27 +257,39 @@ impl Keys {
         order.sort_unstable();
         let mut best: Option<Denied> = None;
         for (.., at) in order {
-            match Charge::take(self, &pool.keys[at], host, is_probe, request.client) {
-                Ok(charge) => return Ok(charge),
-                Err(denied) => best = Some(best.map_or(denied, |best| best.better(denied))),
+            let pooled = &pool.keys[at];
+            match pooled.key.take(host, is_probe, now) {
+                Ok((taken, part)) => return Ok((pooled.clone(), taken, part)),
+                Err(denied) => {
+                    best = Some(match best {
+                        Some(best) => best.better(denied),
+                        None => denied,
+                    });
+                }
             }
         }
-        Err(best.unwrap_or(Denied::SpentUntilRequestEnds))
+        Err(best.unwrap_or_else(Denied::spent_until_request_ends))
     }
 
     /// Why no request can be sent to a host now; `None` where one can.
-    pub(crate) fn denied_at(
-        &self,
-        host: &Host,
-        request: impl Into<RequestPriority>,
-    ) -> Option<Denied> {
-        let now = self.clock.now();
-        let is_probe = request.into().priority == Priority::Probe;
-        let pool = self.pool();
+    pub(super) fn denied(&self, host: &Host, is_probe: bool) -> Option<Denied> {
+        let (pool, now) = (self.pool(), self.clock.now());
         let each = pool.keys.iter();
         let denied = each.map(|pooled| pooled.key.denied(host, is_probe, now));
         // `None` if any key is usable.
         denied.reduce(|one, other| Some(one?.better(other?)))?
+    }
+
+    /// How many requests may be sent in a second with all keys together.
+    pub(super) fn max_per_second(&self) -> u32 {
+        let of = |pooled: &Arc<PooledKey>| pooled.key.limits().per_second.unwrap_or(usize::MAX);
+        let requests = self
+            .pool()
+            .keys
+            .iter()
+            .map(of)
+            .fold(0, usize::saturating_add);
+        u32::try_from(requests).unwrap_or(u32::MAX)
     }
 
     /// Whether a host accepts none of the keys for longer than this, whatever their
@@ -368,14 +346,5 @@ impl Drop for Keys {
     /// A configuration that was rejected leaves no limits behind.
     fn drop(&mut self) {
         self.retire();
-    }
-}
-
-impl KeyPool {
-    /// How many requests may be sent in a second with all keys together.
-    fn max_per_second(&self) -> u32 {
-        let of = |pooled: &Arc<PooledKey>| pooled.key.limits().per_second.unwrap_or(usize::MAX);
-        let requests = self.keys.iter().map(of).fold(0, usize::saturating_add);
-        u32::try_from(requests).unwrap_or(u32::MAX)
     }
 }

@@ -15,8 +15,8 @@
 
 use std::time::Duration;
 
+use super::limit_report::{LimitWindow, ReportedLimit};
 use crate::clock::Moment;
-use crate::upstream::admission::limit_report::{LimitWindow, ReportedLimit};
 
 /// At most this many limits are in force. Beyond that, the one with the most
 /// requests left is dropped.

@@ -8,9 +8,8 @@ use std::time::Duration;
 use http::{HeaderName, Uri};
 use serde::Serialize;
 
-use super::client::response_body;
-use super::client::tls::TlsError;
-use super::endpoint::breaker;
+use super::ResponseBodyLimits;
+use super::TlsError;
 use super::keys::ApiKey;
 use super::{Rate, Rates};
 
@@ -45,11 +44,9 @@ pub struct Settings {
     #[serde(serialize_with = "crate::units::serialize_size")]
     pub max_request_body: u64,
     /// Minimum rate of response bodies.
-    pub response_body: response_body::ResponseBodyLimits,
-    /// When and how often a failed request is sent again.
-    pub retry: Retry,
-    /// When an endpoint that keeps failing gets no requests.
-    pub breaker: breaker::Settings,
+    pub response_body: ResponseBodyLimits,
+    /// Whether a failed request is sent again, where that is safe and may help.
+    pub retry: bool,
 }
 
 /// The base URLs of an upstream, and when to switch between them.
@@ -139,15 +136,6 @@ pub struct Timeouts {
     /// Until the whole answer has been received, retries included.
     #[serde(rename = "timeout", serialize_with = "crate::units::serialize")]
     pub whole: Duration,
-}
-
-/// When and how often a failed request is sent again.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Retry {
-    /// Retries of one request, at most; 0 for none.
-    pub limit: u32,
-    /// Retries per hundred requests, at most.
-    pub share: u32,
 }
 
 /// The default rates of a key: those of the API's provider.
@@ -298,12 +286,6 @@ impl Settings {
         settings.keys.requests_per_minute = Some(rates.per_minute);
         settings.keys.requests_per_second = Some(rates.per_second);
         settings
-    }
-
-    /// Whether connections made with other settings can be kept: they are made
-    /// in the same way, with the same certificate authorities' file.
-    pub(super) fn connects_as(&self, other: &Self) -> bool {
-        self.connections == other.connections
     }
 }
 

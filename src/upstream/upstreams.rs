@@ -13,8 +13,7 @@ use super::keys::Budgets;
 use super::{Settings, SetupError, Upstream, UpstreamClient};
 use crate::clock::Clock;
 use crate::state::Spent;
-use crate::upstream::client::resolver::Resolver;
-use crate::upstream::usage::Usage;
+use crate::upstream::resolver::Resolver;
 
 /// The provider's keys: shared ones, and those of upstreams with keys of their own.
 #[derive(Clone, Debug, Default)]
@@ -83,18 +82,14 @@ impl Upstreams {
         substitute: Option<&Arc<dyn UpstreamClient>>,
         budgets: &Arc<Budgets>,
     ) -> Result<Arc<Self>, SetupError> {
-        let usage = Arc::<Usage>::default();
         let new = |settings: &Settings| {
-            let (settings, keys) = (settings.clone(), keys.of(settings).to_vec());
-            let upstream = Upstream::new(
-                settings,
-                keys,
+            Upstream::new(
+                settings.clone(),
+                keys.of(settings).to_vec(),
                 resolver.clone(),
                 budgets.clone(),
-                usage.clone(),
                 clock.clone(),
-            );
-            upstream.map(Arc::new)
+            )
         };
         let all: Result<Box<[_]>, _> = settings.iter().map(new).collect();
         Self::of(all.map_err(|error| among(settings, error))?, substitute)
@@ -122,11 +117,9 @@ impl Upstreams {
                     keys.to_vec(),
                     resolver.clone(),
                     before.first().budgets().clone(),
-                    before.usage().clone(),
                     clock.clone(),
                 ),
             }
-            .map(Arc::new)
         };
         let all: Result<Box<[_]>, _> = settings.iter().map(next).collect();
         Self::of(all.map_err(|error| among(settings, error))?, None)
@@ -156,11 +149,6 @@ impl Upstreams {
         for upstream in &self.all {
             upstream.take_over(keys.of(upstream.settings()).to_vec());
         }
-    }
-
-    /// What their requests are sent for.
-    pub(crate) fn usage(&self) -> &Arc<Usage> {
-        &self.first().usage
     }
 
     /// The budgets of all keys.

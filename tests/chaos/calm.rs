@@ -26,15 +26,14 @@ const PLENTY: usize = 1_000_000;
 pub(crate) async fn settle(world: &Arc<World>, operator: &mut Operator, fronts: &mut [Front]) {
     quiet(world, operator.gateway()).await;
 
-    // Keys that no fault has met, and a breaker that remembers none. The bound
+    // Keys that no fault has met. The bound
     // on requests under way stays, and with it the very places that were taken.
     // Only what the crowd asks for is asked for.
     let most = operator.max_in_flight();
     let keys: Vec<_> = (100..103).map(key).collect();
     let text = format!(
         "limit.enabled = false\nserver.max_connections = 16384\n\
-         upstream.requests_per_minute = {PLENTY}\nupstream.requests_per_second = {PLENTY}\n\
-         upstream.breaker.failures = 1000\n"
+         upstream.requests_per_minute = {PLENTY}\nupstream.requests_per_second = {PLENTY}\n"
     );
     operator.write(&text, &keys);
     operator

@@ -148,11 +148,11 @@ impl Operator {
         let first = dice.below(self.urls.len());
         let most = dice.between(1, self.urls.len() as u64) as usize;
         format!(
-            "{}upstream.return_after = \"{}ms\"\nupstream.max_lag = {}\nupstream.retry.limit = {}\nupstream.max_queue = {}\n",
+            "{}upstream.return_after = \"{}ms\"\nupstream.max_lag = {}\nupstream.retry = {}\nupstream.max_queue = {}\n",
             upstreams(&self.urls, first, most),
             dice.between(200, 2000),
             dice.between(0, 2),
-            dice.between(0, 2),
+            dice.percent(70),
             dice.pick(&[8, 1024])
         )
     }
@@ -160,7 +160,7 @@ impl Operator {
     /// Settings that no check depends on.
     fn other_settings(&mut self) -> String {
         let dice = &mut self.dice;
-        match dice.below(7) {
+        match dice.below(6) {
             0 => format!(
                 "limit.enabled = {}\nlimit.requests_per_minute = {}\nlimit.burst = {}\n",
                 dice.percent(50),
@@ -179,13 +179,7 @@ impl Operator {
                 dice.pick(&[1, 4, 8]),
                 dice.between(0, 2000)
             ),
-            4 => format!(
-                "upstream.breaker.enabled = {}\nupstream.breaker.failures = {}\nupstream.breaker.max_pause = \"{}ms\"\nupstream.breaker.pause = \"200ms\"\n",
-                dice.percent(80),
-                dice.between(2, 10),
-                dice.between(200, 2000)
-            ),
-            5 => {
+            4 => {
                 let most = *dice.pick(&[24, 16_384, 16_384]);
                 if most < CLIENTS {
                     self.world.turn_away();
@@ -447,8 +441,6 @@ fn base(per_minute: usize, per_second: usize) -> String {
         idle_timeout = "2s"
         max_body_bytes = "1MiB"
         max_in_flight = 16
-        breaker.pause = "200ms"
-        breaker.max_pause = "1s"
         "#
     )
 }

@@ -29,7 +29,7 @@ fn requests(rows: &[Value], route: &str, reason: &str) -> u64 {
 async fn what_the_budget_is_used_for_is_known_by_route_reason_client_and_path() {
     let upstream = Upstream::start();
     let gateway = Setup::before(&upstream)
-        .config("upstream.retry.limit = 1")
+        .config("upstream.retry = true")
         .manual()
         .start();
     // One client's misses, of which one is repeated, and another's single miss.
@@ -90,7 +90,7 @@ async fn status_has_the_last_errors_that_clients_got() {
     let upstream = Upstream::start();
     let gateway = Setup::before(&upstream)
         .manual()
-        .config("upstream.retry.limit = 0\nupstream.breaker.enabled = false")
+        .config("upstream.retry = false")
         .start();
     let errors = || async { gateway.admin("/status").await.json()["errors"].clone() };
     assert_eq!(gateway.get(TOKEN).await.status, 200);

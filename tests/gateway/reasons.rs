@@ -64,7 +64,7 @@ async fn each_refusal_has_one_word_everywhere() {
 async fn each_failure_has_one_word_everywhere() {
     let upstream = Upstream::start();
     let gateway = Setup::before(&upstream)
-        .config("upstream.retry.limit = 0\nupstream.max_body_bytes = \"1KiB\"")
+        .config("upstream.retry = false\nupstream.max_body_bytes = \"1KiB\"")
         .start();
     let long = format!("\"{}\"", "x".repeat(2000));
     // the upstream's answer, status, reason

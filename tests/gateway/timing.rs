@@ -9,7 +9,7 @@ const NARROW: &str = r#"
     upstream.timeout = "600s"
     upstream.first_byte_timeout = "600s"
     upstream.max_in_flight = 1
-    upstream.retry.limit = 0
+    upstream.retry = false
 "#;
 
 fn timing(answer: &Answer) -> &str {

@@ -204,7 +204,7 @@ async fn answers(
         .config(&routes.concat())
         .config(&listener)
         .config(RARELY)
-        .config(&format!("upstream.retry.limit = 0\nlimit.burst = {BURST}"))
+        .config(&format!("upstream.retry = false\nlimit.burst = {BURST}"))
         .client_tokens(&format!("known {}\n", known.digest))
         .clock(clock)
         .start();

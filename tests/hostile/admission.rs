@@ -9,7 +9,7 @@ use crate::support::{Answer, Client, Gate, Gateway, Reply, Setup, TOKEN, Upstrea
 const HONEST: &str = "198.51.100.1";
 
 /// Clients are identified by a forwarding field.
-const CONFIG: &str = "clients.trusted_proxies = [\"127.0.0.1\"]\nupstream.retry.limit = 0\n";
+const CONFIG: &str = "clients.trusted_proxies = [\"127.0.0.1\"]\nupstream.retry = false\n";
 
 /// The address of a hostile client.
 fn hostile(number: usize) -> String {

@@ -22,7 +22,7 @@ use ordgate::clock::Clock;
 use ordgate::config::Config;
 use ordgate::gateway::Gateway;
 use ordgate::serve;
-use ordgate::upstream::client::resolver::Resolver;
+use ordgate::upstream::resolver::Resolver;
 use ordgate::upstream::{Failure, ProviderKeys, StreamedAnswer, UpstreamClient};
 use ordgate::wire::body::BodyError;
 use origin::Origin;

@@ -13,8 +13,9 @@ use http::{HeaderValue, StatusCode};
 use ordgate::clock::Clock;
 use ordgate::config::Config;
 use ordgate::gateway::Gateway;
+use ordgate::reason::Reason;
 use ordgate::upstream::answer::Answer;
-use ordgate::upstream::client::resolver::Resolver;
+use ordgate::upstream::resolver::Resolver;
 use ordgate::upstream::{Failure, ProviderKeys, UpstreamClient};
 use ordgate::{probe, serve};
 use tokio::sync::oneshot;
@@ -336,11 +337,8 @@ impl Play {
     fn fail(&mut self, id: usize) {
         self.tell(|| format!("upstream {id} fails"));
         let failure = match self.dice.percent(50) {
-            true => Failure::Terminated,
-            false => Failure::ServerError {
-                status: StatusCode::INTERNAL_SERVER_ERROR,
-                retry_after: None,
-            },
+            true => Failure::new(Reason::ConnectionClosed),
+            false => Failure::status(Reason::ServerError, StatusCode::INTERNAL_SERVER_ERROR),
         };
         self.judge.failed(id);
         self.reply(id, Err(failure));

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use http::{HeaderMap, Method};
+use ordgate::reason::Reason;
 use ordgate::upstream::answer::Answer;
 use ordgate::upstream::{
     Failure, Priority, RequestBody, RequestPriority, StreamedAnswer, UpstreamClient,
@@ -45,7 +46,7 @@ impl UpstreamClient for StandIn {
             priority: request.priority,
             reply,
         });
-        Box::pin(async { answer.await.unwrap_or(Err(Failure::Terminated)) })
+        Box::pin(async { answer.await.unwrap_or(Err(Failure::new(Reason::ConnectionClosed))) })
     }
 
     fn forward<'a>(
@@ -57,7 +58,7 @@ impl UpstreamClient for StandIn {
         _wish: RequestPriority,
         _whole: Option<u64>,
     ) -> Pin<Box<dyn Future<Output = Result<StreamedAnswer, Failure>> + Send + 'a>> {
-        Box::pin(async { Err(Failure::Terminated) })
+        Box::pin(async { Err(Failure::new(Reason::ConnectionClosed)) })
     }
 
     fn max_wait(&self) -> Duration {

@@ -19,7 +19,7 @@ use ordgate::sandbox::Sandbox;
 use ordgate::serve::{LoadedConfig, Options, Server, StartError};
 use ordgate::supervisor::{InheritedSockets, Supervisor};
 use ordgate::upstream::ProviderKeys;
-use ordgate::upstream::client::resolver::Resolver;
+use ordgate::upstream::resolver::Resolver;
 use ordgate::upstream::keys::ApiKey;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;

@@ -155,7 +155,7 @@ fn planned(gateway: &Gateway, key: &Key) -> Next {
     if let Some(failure) = gateway.fill.recent_failure(key) {
         let why = format!(
             "its last fetches failed ({}), so it is not fetched again for a while; a stale response is served if one is stored",
-            failure.name()
+            failure.reason.name()
         );
         return Next::new("answer with the error that is remembered", why);
     }

@@ -23,7 +23,7 @@ fn what_is_printed_can_be_read_again() {
         max_body_bytes = "1MiB"
         max_request_body = "3KiB"
         response_body = { min_rate = "78B", grace = "8s" }
-        breaker = { failures = 5, share = 70, window = "11s", pause = "3s", max_pause = "13s" }
+        retry = false
         [[route]]
         name = "other"
         path = "/a/{x}/{y}"
@@ -39,9 +39,9 @@ fn what_is_printed_can_be_read_again() {
     for part in [
         "/b/{y}/{x}",
         "\"1MiB\"",
-        "share = 70",
+        "retry = false",
         "max_request_body = \"3KiB\"",
-        "\"13s\"",
+        "\"8s\"",
         "::1/128",
         "500ms",
         "default = 3",

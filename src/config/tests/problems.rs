@@ -127,9 +127,6 @@ fn base_urls_are_http_without_user_query_and_fragment() {
 fn keys_that_are_not_set_fit_those_that_are() {
     let long = Config::parse("p", "cache.error_ttl = \"5m\"\n").unwrap();
     assert_eq!(long.failure_backoff.max_error_ttl, Duration::from_secs(300));
-    let long = Config::parse("p", "[upstream.breaker]\npause = \"5m\"\n").unwrap();
-    let breaker = long.upstreams[0].breaker.clone();
-    assert_eq!(breaker.max_pause, breaker.pause, "the default follows");
 }
 
 #[test]

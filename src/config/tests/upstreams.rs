@@ -134,13 +134,13 @@ fn a_named_upstream_inherits_what_it_does_not_set() {
         api_keys_file = "keys"
         timeout = "7s"
         max_in_flight = 6
-        [upstream.breaker]
-        failures = 3
-        pause = "2s"
+        [upstream.response_body]
+        min_rate = "3KiB"
+        grace = "2s"
         [upstreams.runes]
         max_in_flight = 3
-        [upstreams.runes.breaker]
-        pause = "3s"
+        [upstreams.runes.response_body]
+        grace = "3s"
         [upstreams.ordinals]
         url = ["http://127.0.0.1:2", "http://127.0.0.1:3"]
         api_keys_file = "others"
@@ -154,8 +154,8 @@ fn a_named_upstream_inherits_what_it_does_not_set() {
     assert_eq!(runes.endpoints.urls[0], "http://127.0.0.1:1/");
     assert_eq!(runes.timeouts.whole, Duration::from_secs(7));
     assert_eq!(runes.admission.max_in_flight.get(), 3);
-    assert_eq!(runes.breaker.failures.get(), 3);
-    assert_eq!(runes.breaker.pause, Duration::from_secs(3));
+    assert_eq!(runes.response_body.min_rate, 3 << 10);
+    assert_eq!(runes.response_body.grace, Duration::from_secs(3));
     assert!(!runes.keys.has_own_file);
     assert_eq!(ordinals.endpoints.urls.len(), 2);
     assert!(ordinals.keys.has_own_file);

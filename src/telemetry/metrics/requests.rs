@@ -58,14 +58,7 @@ fn times(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
             ("route", route(gateway, row.route)),
             ("outcome", row.outcome),
         ];
-        let buckets = row.times.cumulative();
-        let buckets = buckets.map(|(bound, count)| (bound.as_secs_f64(), count));
-        let histogram = (
-            row.times.sum().as_secs_f64(),
-            row.times.count(),
-            buckets.collect(),
-        );
-        (labels(&pairs), histogram)
+        (labels(&pairs), row.times)
     });
     to.histogram(
         "ordgate_request_duration_seconds",

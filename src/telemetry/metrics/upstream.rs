@@ -7,12 +7,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::{Cells, Metrics, labels, one};
 use crate::gateway::Gateway;
-use crate::upstream::BodyFault;
-use crate::upstream::counters::SendReason;
 use crate::upstream::endpoint::EndpointSnapshot;
-use crate::upstream::endpoint::breaker::BreakerState;
-use crate::upstream::endpoint::selection::Condition;
 use crate::upstream::keys::{KeySnapshot, KeySnapshotAtHost};
+use crate::upstream::selection::Condition;
 use crate::upstream::{Priority, Upstream};
 
 /// Writes the metrics of all upstreams; each cell has its upstream's name as a
@@ -26,7 +23,7 @@ pub(super) fn encode(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
     let key_snapshots = all.iter().map(|one| (one.name(), one.key_snapshots()));
     let key_snapshots: Vec<_> = key_snapshots.collect();
     counts(&all, to)?;
-    by_route(gateway, to)?;
+    sent(&all, to)?;
     queue(&all, to)?;
     request_bodies(&all, to)?;
     let endpoints = flat(&endpoint_snapshots);
@@ -87,23 +84,6 @@ fn counts(all: &[&Upstream], to: &mut Metrics<'_>) -> fmt::Result {
         "Results of requests to the upstream: answered, failed, not sent because no budget was left (spent), because too many were in flight or waited (crowded), or because the breaker was open",
         by(all, "result", results),
     )?;
-    let causes = |one: &Upstream| {
-        let tally = one.counters();
-        [("slot-share", read(&tally.over_slot_share))]
-    };
-    to.counter(
-        "ordgate_upstream_share_refusals",
-        "Requests that were not sent because their client had used its share: of the budget (the rest is for clients that used less), or of the slots (the free ones are for clients that hold fewer); part of the results spent and crowded",
-        by(all, "cause", causes),
-    )?;
-    let reasons = |one: &Upstream| {
-        SendReason::ALL.map(|reason| (reason.name(), one.counters().sent_for(reason)))
-    };
-    to.counter(
-        "ordgate_upstream_requests",
-        "Requests sent to the upstream, by reason",
-        by(all, "reason", reasons),
-    )?;
     to.counter(
         "ordgate_upstream_retries_refused",
         "Failed requests that were not retried because there were too many retries recently",
@@ -116,15 +96,23 @@ fn counts(all: &[&Upstream], to: &mut Metrics<'_>) -> fmt::Result {
     )
 }
 
-fn by_route(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
-    let sent = gateway.upstreams.usage().by_route().into_iter();
-    let cells = sent.map(|sent| {
-        let pairs = [("route", &*sent.route), ("reason", sent.reason)];
-        (labels(&pairs), sent.requests)
+fn sent(all: &[&Upstream], to: &mut Metrics<'_>) -> fmt::Result {
+    let cells = all.iter().flat_map(|one| {
+        one.counters()
+            .sent()
+            .into_iter()
+            .map(|(route, reason, requests)| {
+                let pairs = [
+                    ("route", &*route),
+                    ("reason", reason),
+                    ("upstream", one.name()),
+                ];
+                (labels(&pairs), requests)
+            })
     });
     to.counter(
-        "ordgate_upstream_requests_by_route",
-        "Requests sent to all upstreams, by route (none for probes of tips) and by reason: probe, miss, revalidation, retry, key-check, live-check (whether live responses have changed), anchor-check (whether older responses are still valid after a new block), fork-search (how deep a reorg is)",
+        "ordgate_upstream_requests",
+        "Requests sent to the upstream, by route (none for probes of tips) and by reason: probe, miss, revalidation, retry, key-check, live-check (whether live responses have changed), anchor-check (whether older responses are still valid after a new block), fork-search (how deep a reorg is)",
         cells.collect(),
     )
 }
@@ -150,11 +138,7 @@ fn queue(all: &[&Upstream], to: &mut Metrics<'_>) -> fmt::Result {
         each(all, heaviest),
     )?;
     let waited = |one: &Upstream| {
-        let waited = one.queue().wait_times();
-        Priority::ALL.map(|priority| {
-            let buckets = waited[priority.index()].histogram();
-            (priority.name(), buckets)
-        })
+        Priority::ALL.map(|priority| (priority.name(), one.queue().waited(priority)))
     };
     to.histogram(
         "ordgate_upstream_queue_seconds",
@@ -169,12 +153,10 @@ fn request_bodies(all: &[&Upstream], to: &mut Metrics<'_>) -> fmt::Result {
         "Bytes of request bodies that are buffered for the upstream",
         each(all, |one| one.uploads().buffered() as f64),
     )?;
-    let refused =
-        |one: &Upstream| BodyFault::ALL.map(|fault| (fault.name(), one.uploads().refused(fault)));
     to.counter(
         "ordgate_request_bodies_refused",
         "Requests refused because of their body: it was incomplete or malformed, too slow, too large, or there was no room to buffer it",
-        by(all, "reason", refused),
+        each(all, |one| one.uploads().refused()),
     )
 }
 
@@ -218,21 +200,14 @@ fn endpoint_states(snapshots: &[(&str, &EndpointSnapshot)], to: &mut Metrics<'_>
         }),
     )?;
     to.gauge(
-        "ordgate_upstream_breaker_state",
-        "The state of an endpoint's breaker: 1 for the current one, 0 for the others",
-        one_of("state", &BreakerState::STATES, |endpoint| {
-            endpoint.breaker.name()
-        }),
+        "ordgate_upstream_breaker_open",
+        "Whether the breaker of an endpoint is open: 1, or 0",
+        each(|endpoint| f64::from(u8::from(endpoint.is_broken))),
     )?;
     to.gauge(
         "ordgate_upstream_in_flight",
         "Requests in flight to an endpoint",
         each(|endpoint| f64::from(endpoint.in_flight)),
-    )?;
-    to.gauge(
-        "ordgate_upstream_in_flight_limit",
-        "How many requests may be in flight to an endpoint at present",
-        each(|endpoint| f64::from(endpoint.limit)),
     )?;
     to.gauge(
         "ordgate_upstream_lag_blocks",
@@ -245,7 +220,7 @@ fn endpoint_counts(snapshots: &[(&str, &EndpointSnapshot)], to: &mut Metrics<'_>
     let times = snapshots.iter().map(|(upstream, endpoint)| {
         (
             endpoint_labels(upstream, endpoint, &[]),
-            endpoint.histogram.clone(),
+            endpoint.first_byte.clone(),
         )
     });
     to.histogram(
@@ -264,14 +239,14 @@ fn endpoint_counts(snapshots: &[(&str, &EndpointSnapshot)], to: &mut Metrics<'_>
     )?;
     let failures = snapshots.iter().flat_map(|(upstream, endpoint)| {
         let failures = endpoint.failures.iter();
-        failures.map(|(reason, kind, n)| {
-            let labels = endpoint_labels(upstream, endpoint, &[("reason", reason), ("kind", kind)]);
+        failures.map(|(reason, n)| {
+            let labels = endpoint_labels(upstream, endpoint, &[("reason", reason.name())]);
             (labels, *n)
         })
     });
     to.counter(
         "ordgate_upstream_failures",
-        "Requests that failed because of the endpoint: the reason as named in RFC 9209, and the exact kind, such as certificate_expired",
+        "Attempts that failed, by endpoint and reason",
         failures.collect(),
     )
 }

@@ -2,81 +2,56 @@
 
 use super::read as answer;
 use super::*;
-use crate::upstream::admission::limit_report::tests::fields;
+use crate::upstream::limit_report::tests::fields;
 
 #[test]
 fn which_heads_are_failures() {
+    use Reason::{
+        KeyRefused, NotJson, Redirect, Retired, ServerError, Throttled, UnexpectedStatus,
+    };
     let json = "content-type: application/json; charset=utf-8";
-    let code = |code| StatusCode::from_u16(code).unwrap();
-    let seconds = |n| Failure::Throttled {
-        retry_after: Duration::from_secs(n),
-    };
-    let failed = |status, wait: Option<u64>| Failure::ServerError {
-        status: code(status),
-        retry_after: wait.map(Duration::from_secs),
-    };
-    let rows = [
-        (200, json, None),
-        (200, "", None),
-        (200, "content-type: application/problem+JSON", None),
-        (404, json, None),
-        (400, json, None),
-        (200, "content-type: text/html", Some(Failure::NotJson)),
-        (
-            404,
-            "content-type: text/html; charset=utf-8",
-            Some(Failure::NotJson),
-        ),
-        (200, "content-encoding: gzip", Some(Failure::NotJson)),
-        (200, "content-encoding: identity", None),
-        (204, json, Some(Failure::UnexpectedStatus(code(204)))),
-        (206, json, Some(Failure::UnexpectedStatus(code(206)))),
-        (301, json, Some(Failure::Redirect(code(301)))),
-        (304, json, Some(Failure::UnexpectedStatus(code(304)))),
-        (401, json, Some(Failure::KeyRefused(code(401)))),
-        (403, json, Some(Failure::KeyRefused(code(403)))),
-        (403, "", Some(Failure::KeyRefused(code(403)))),
-        (
-            403,
-            "content-type: text/HTML; charset=utf-8",
-            Some(Failure::UnexpectedStatus(code(403))),
-        ),
-        (
-            401,
-            "content-type: text/html",
-            Some(Failure::KeyRefused(code(401))),
-        ),
-        (
-            403,
-            "x-ratelimit-remaining: 0 | x-ratelimit-reset: 1800",
-            Some(seconds(1800)),
-        ),
-        (
-            403,
-            "x-ratelimit-remaining: 0",
-            Some(Failure::KeyRefused(code(403))),
-        ),
-        (
-            403,
-            "x-ratelimit-remaining: 56 | x-ratelimit-reset: 1800",
-            Some(Failure::KeyRefused(code(403))),
-        ),
-        (410, json, Some(Failure::Retired)),
-        (408, json, Some(Failure::UnexpectedStatus(code(408)))),
-        (429, json, Some(seconds(1))),
-        (429, "retry-after: 30", Some(seconds(30))),
-        (429, "retry-after: 99999999", Some(seconds(3600))),
-        (500, json, Some(failed(500, None))),
-        (500, "retry-after: 30", Some(failed(500, None))),
-        (503, "content-type: text/html", Some(failed(503, None))),
-        (503, "retry-after: 30", Some(failed(503, Some(30)))),
-        (503, "retry-after: 86400", Some(failed(503, Some(3600)))),
-        (503, "retry-after: soon", Some(failed(503, None))),
-        (503, "ratelimit-reset: 30", Some(failed(503, None))),
-    ];
-    for (status, text, expected) in rows {
-        let checked = check_head(code(status), &fields(text), SystemTime::UNIX_EPOCH);
-        assert_eq!(checked.err(), expected, "{status} {text}");
+    let html = "content-type: text/HTML; charset=utf-8";
+    // the status, fields, why it is a failure, and the seconds to wait
+    for (status, text, expected, wait) in [
+        (200, json, None, None),
+        (200, "", None, None),
+        (200, "content-type: application/problem+JSON", None, None),
+        (404, json, None, None),
+        (400, json, None, None),
+        (200, html, Some(NotJson), None),
+        (404, html, Some(NotJson), None),
+        (200, "content-encoding: gzip", Some(NotJson), None),
+        (200, "content-encoding: identity", None, None),
+        (204, json, Some(UnexpectedStatus), None),
+        (206, json, Some(UnexpectedStatus), None),
+        (301, json, Some(Redirect), None),
+        (304, json, Some(UnexpectedStatus), None),
+        (401, json, Some(KeyRefused), None),
+        (403, json, Some(KeyRefused), None),
+        (403, "", Some(KeyRefused), None),
+        (403, html, Some(UnexpectedStatus), None),
+        (401, html, Some(KeyRefused), None),
+        (410, json, Some(Retired), None),
+        (408, json, Some(UnexpectedStatus), None),
+        (429, json, Some(Throttled), Some(1)),
+        (429, "retry-after: 30", Some(Throttled), Some(30)),
+        (429, "retry-after: 99999999", Some(Throttled), Some(3600)),
+        (500, json, Some(ServerError), None),
+        (500, "retry-after: 30", Some(ServerError), None),
+        (503, html, Some(ServerError), None),
+        (503, "retry-after: 30", Some(ServerError), Some(30)),
+        (503, "retry-after: 86400", Some(ServerError), Some(3600)),
+        (503, "retry-after: soon", Some(ServerError), None),
+        (503, "ratelimit-reset: 30", Some(ServerError), None),
+    ] {
+        let code = StatusCode::from_u16(status).unwrap();
+        let checked = check_head(code, &fields(text), SystemTime::UNIX_EPOCH);
+        let (reason, after) = match checked {
+            Ok(()) => (None, None),
+            Err(failure) => (Some(failure.reason), failure.retry_after),
+        };
+        let wait = wait.map(Duration::from_secs);
+        assert_eq!((reason, after), (expected, wait), "{status} {text}");
     }
 }
 
@@ -94,7 +69,11 @@ fn an_unreadable_or_ambiguous_media_type_is_not_json() {
             fields.append(name, HeaderValue::from_bytes(value).unwrap());
         }
         let checked = check_head(StatusCode::OK, &fields, SystemTime::UNIX_EPOCH);
-        assert_eq!(checked, Err(Failure::NotJson), "{name} {values:?}");
+        assert_eq!(
+            checked,
+            Err(Failure::new(Reason::NotJson)),
+            "{name} {values:?}"
+        );
     }
 }
 
@@ -206,6 +185,10 @@ fn which_bodies_are_json_and_which_are_empty_lists() {
         b"\"\xed\xa0\x80\"",
         b"{\0}\0",
     ] {
-        assert_eq!(read(body).err(), Some(Failure::NotJson), "{body:?}");
+        assert_eq!(
+            read(body).err(),
+            Some(Failure::new(Reason::NotJson)),
+            "{body:?}"
+        );
     }
 }

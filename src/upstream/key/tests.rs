@@ -2,13 +2,10 @@
 
 use crate::clock::Clock;
 use crate::state::Spent;
-use crate::upstream::Priority;
-use crate::upstream::charge::Charge;
 use crate::upstream::keys::{ApiKey, BadKeys, Budgets, Keys, UNKNOWN};
 
 use super::*;
-use crate::identify::Client;
-use crate::upstream::RequestPriority;
+use crate::upstream::keys::PooledKey;
 
 mod model;
 
@@ -25,13 +22,12 @@ pub(super) fn keys_at(
     clock: &Clock,
 ) -> Arc<Keys> {
     let list = ApiKey::list(list).unwrap_or_default();
-    let queue = AdmissionQueue::new(10, clock.clone());
+    let queue = Queue::new(clock.clone());
     let (rates, hosts) = (
         Rates::of(rates.0, rates.1),
         hosts.iter().map(|name| host(name)),
     );
     Keys::new(
-        "default",
         (list, rates),
         hosts.collect(),
         budgets.clone(),
@@ -63,35 +59,95 @@ pub(crate) fn keys(list: &str, per_minute: u32, per_second: u32, clock: &Clock) 
     )
 }
 
-impl Keys {
-    /// One request to the only host.
-    pub(crate) fn take(self: &Arc<Self>, priority: Priority) -> Result<Charge, Denied> {
-        self.take_at(&host("http://server"), priority)
+/// A request that counts: one that was not sent is taken back.
+pub(super) struct Charge {
+    clock: Clock,
+    key: Arc<PooledKey>,
+    host: Host,
+    taken: Taken,
+    part: Part,
+    is_sent: bool,
+}
+
+impl Charge {
+    fn name(&self) -> &str {
+        self.key.name()
     }
 
-    fn taken(self: &Arc<Self>) -> Charge {
-        self.take(Priority::Miss).expect("there is budget")
+    fn cool_down(&self, seconds: u64) {
+        let until = self.clock.now() + Duration::from_secs(seconds);
+        self.key.key.cool_down(&self.host, until);
     }
 
-    fn replace_with(&self, list: &str, rates: (u32, u32)) {
-        let list = ApiKey::list(list).unwrap_or_default();
-        self.replace(
-            list,
-            Rates::of(rates.0, rates.1),
-            vec![host("http://server")],
-        );
+    fn refuse(&self, status: StatusCode) {
+        let now = self.clock.now();
+        self.key.key.set_aside(&self.host, status, self.taken, now);
     }
+
+    fn accept(&self) {
+        self.key.key.accept(&self.host, self.taken);
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        match self.is_sent {
+            true => self.key.key.end(&self.host, self.part, self.clock.now()),
+            false => self.key.key.cancel(&self.host, self.part),
+        }
+    }
+}
+
+/// One request to a host, which is a probe.
+fn probe_at(keys: &Keys, to: &str) -> Result<Charge, Denied> {
+    take(keys, to, true)
+}
+
+fn take(keys: &Keys, to: &str, is_probe: bool) -> Result<Charge, Denied> {
+    let host = host(to);
+    let (key, taken, part) = keys.take(&host, is_probe)?;
+    Ok(Charge {
+        clock: keys.clock.clone(),
+        key,
+        host,
+        taken,
+        part,
+        is_sent: false,
+    })
+}
+
+/// One request for a client to the only host.
+fn miss(keys: &Keys) -> Result<Charge, Denied> {
+    take(keys, "http://server", false)
+}
+
+fn taken(keys: &Keys) -> Charge {
+    miss(keys).ok().expect("there is budget")
+}
+
+/// For how long a request is denied.
+fn denied_for(denied: Result<Charge, Denied>) -> Option<Duration> {
+    denied.err()?.wait
+}
+
+fn replace_with(keys: &Keys, list: &str, rates: (u32, u32)) {
+    let list = ApiKey::list(list).unwrap_or_default();
+    keys.replace(
+        list,
+        Rates::of(rates.0, rates.1),
+        vec![host("http://server")],
+    );
 }
 
 /// Sends a request, which ends at once.
 fn send(charge: Result<Charge, Denied>) -> Option<String> {
     let mut charge = charge.ok()?;
-    charge.mark_sent();
+    charge.is_sent = true;
     Some(charge.name().to_owned())
 }
 
-fn spent_for(millis: u64) -> Denied {
-    Denied::SpentFor(Duration::from_millis(millis))
+fn millis(millis: u64) -> Option<Duration> {
+    Some(Duration::from_millis(millis))
 }
 
 #[test]
@@ -131,13 +187,13 @@ fn a_key_is_found_in_its_encodings() {
     ] {
         assert_eq!(keys.find_key_in(text.as_bytes()).as_deref(), name, "{text}");
     }
-    keys.replace_with("third-key", (1, 1));
+    replace_with(&keys, "third-key", (1, 1));
     assert!(
         keys.find_key_in(b"another-key").is_some(),
         "an answer may still contain it"
     );
     clock.advance(Duration::from_hours(1));
-    keys.replace_with("third-key", (1, 1));
+    replace_with(&keys, "third-key", (1, 1));
     assert!(keys.find_key_in(b"another-key").is_none());
 }
 
@@ -145,7 +201,7 @@ fn a_key_is_found_in_its_encodings() {
 fn the_key_with_the_most_left_is_used() {
     let clock = Clock::manual();
     let keys = keys("a,b", 2, 2, &clock);
-    let names: Vec<_> = (0..5).map(|_| send(keys.take(Priority::Miss))).collect();
+    let names: Vec<_> = (0..5).map(|_| send(miss(&keys))).collect();
     let expected = [
         Some("key-1"),
         Some("key-2"),
@@ -154,47 +210,47 @@ fn the_key_with_the_most_left_is_used() {
         None,
     ];
     assert_eq!(names, expected.map(|name| name.map(str::to_owned)));
-    assert_eq!(keys.take(Priority::Miss).err(), Some(spent_for(60_050)));
+    assert_eq!(denied_for(miss(&keys)), millis(60_050));
 }
 
 #[test]
 fn without_a_key_there_is_no_budget() {
     let clock = Clock::manual();
     let keys = keys("", 0, 0, &clock);
-    let under_way: Vec<_> = (0..2_000).map(|_| keys.taken()).collect();
-    assert!(under_way[0].header().is_none());
+    let under_way: Vec<_> = (0..2_000).map(|_| taken(&keys)).collect();
+    assert!(under_way[0].key.api.is_none());
     assert_eq!(keys.snapshots()[0].remaining, None);
     // What the server reports applies all the same.
-    under_way[0].start_cooldown(Duration::from_secs(7));
-    assert_eq!(keys.take(Priority::Miss).err(), Some(spent_for(7_000)));
+    under_way[0].cool_down(7);
+    assert_eq!(denied_for(miss(&keys)), millis(7_000));
 }
 
 #[test]
 fn a_cooling_key_is_not_used_at_its_host() {
     let clock = Clock::manual();
     let keys = keys("a,b", 10, 10, &clock);
-    keys.taken().start_cooldown(Duration::from_secs(7));
+    taken(&keys).cool_down(7);
     for _ in 0..3 {
-        assert_eq!(keys.taken().name(), "key-2");
+        assert_eq!(taken(&keys).name(), "key-2");
     }
-    let other = keys.take_at(&host("http://other"), Priority::Miss).unwrap();
+    let other = take(&keys, "http://other", false).ok().unwrap();
     assert_eq!(other.name(), "key-1");
     drop(other);
-    keys.taken().start_cooldown(Duration::from_secs(9));
-    assert_eq!(keys.take(Priority::Miss).err(), Some(spent_for(7_000)));
+    taken(&keys).cool_down(9);
+    assert_eq!(denied_for(miss(&keys)), millis(7_000));
     clock.advance(Duration::from_secs(7));
-    assert_eq!(keys.taken().name(), "key-1");
+    assert_eq!(taken(&keys).name(), "key-1");
 }
 
 #[test]
 fn a_refused_key_is_set_aside_for_longer_each_time() {
     let clock = Clock::manual();
     let (keys, status) = (keys("a", 100, 100, &clock), StatusCode::FORBIDDEN);
-    let early = keys.taken();
-    let refused = keys.taken();
-    refused.mark_refused(status);
-    early.mark_refused(status);
-    early.mark_accepted();
+    let early = taken(&keys);
+    let refused = taken(&keys);
+    refused.refuse(status);
+    early.refuse(status);
+    early.accept();
     drop((early, refused));
     for pause in [60, 120, 240, 480, 960, 1920, 3600, 3600] {
         let at = keys.snapshots()[0].worst();
@@ -203,23 +259,21 @@ fn a_refused_key_is_set_aside_for_longer_each_time() {
             (Some(status), Duration::from_secs(pause))
         );
         clock.advance(Duration::from_secs(pause) - Duration::from_millis(1));
-        assert_eq!(
-            keys.take(Priority::Miss).err(),
-            Some(Denied::KeyRefused(status))
-        );
+        let denied = miss(&keys).err().unwrap().failure;
+        assert_eq!(denied, Failure::status(Reason::KeyRefused, status));
         clock.advance(Duration::from_millis(1));
-        let trial = keys.taken();
-        assert!(keys.take(Priority::Miss).is_err(), "one request tries it");
-        trial.mark_refused(status);
+        let trial = taken(&keys);
+        assert!(miss(&keys).is_err(), "one request tries it");
+        trial.refuse(status);
     }
     clock.advance(Duration::from_hours(1));
-    keys.taken().mark_accepted();
+    taken(&keys).accept();
     assert_eq!(keys.snapshots()[0].worst().state(), "ready");
     // A reload that configures it again tries it at once.
-    keys.taken().mark_refused(status);
-    keys.replace_with("b", (100, 100));
-    keys.replace_with("a", (100, 100));
-    assert_eq!(keys.taken().name(), "key-1");
+    taken(&keys).refuse(status);
+    replace_with(&keys, "b", (100, 100));
+    replace_with(&keys, "a", (100, 100));
+    assert_eq!(taken(&keys).name(), "key-1");
 }
 
 #[test]
@@ -228,7 +282,7 @@ fn two_upstreams_with_one_key_have_one_budget_and_the_strictest_limits() {
     let budgets = Arc::new(Budgets::new(None, Spent::default()));
     let new = |rates| keys_at("a", rates, &["http://server"], &budgets, &clock);
     let (one, other) = (new((3, 9)), new((9, 9)));
-    assert!(send(one.take(Priority::Miss)).is_some() && send(other.take(Priority::Miss)).is_some());
+    assert!(send(miss(&one)).is_some() && send(miss(&other)).is_some());
     assert_eq!(one.snapshots()[0].remaining, Some(1));
     assert_eq!(other.snapshots()[0].per_minute, Some(3));
     // One that is rejected, or removed, leaves nothing behind.
@@ -252,10 +306,10 @@ fn replicas_divide_a_budget() {
     let budgets = Arc::new(Budgets::new(Some(replicas(3, &clock)), Spent::default()));
     let keys = keys_at("a", (10, 5), &["http://server"], &budgets, &clock);
     assert_eq!(keys.snapshots()[0].per_minute, Some(3));
-    assert!(send(keys.take(Priority::Probe)).is_some());
-    assert!(keys.take(Priority::Probe).is_err());
+    assert!(send(probe_at(&keys, "http://server")).is_some());
+    assert!(probe_at(&keys, "http://server").is_err());
     clock.advance(Duration::from_millis(1_005));
-    assert!(send(keys.take(Priority::Probe)).is_some());
+    assert!(send(probe_at(&keys, "http://server")).is_some());
 }
 
 #[test]
@@ -269,14 +323,14 @@ fn a_silent_host_leaves_a_quarter_to_another() {
         &budgets,
         &clock,
     );
-    let take = |name: &str| {
-        let all = std::iter::from_fn(|| keys.take_at(&host(name), Priority::Probe).ok());
+    let all = |name: &str| {
+        let all = std::iter::from_fn(|| probe_at(&keys, name).ok());
         all.collect::<Vec<_>>()
     };
-    let silent = take("http://server");
+    let silent = all("http://server");
     assert_eq!(silent.len(), 15);
     assert!(keys.all_unusable_at(&host("http://server"), Duration::MAX));
-    assert_eq!(take("http://other").len(), 3);
+    assert_eq!(all("http://other").len(), 3);
     drop(silent);
     assert!(!keys.all_unusable_at(&host("http://server"), Duration::MAX));
 }
@@ -292,32 +346,11 @@ fn what_was_spent_before_the_start_may_be_unknown() {
         unknown_for: Duration::from_secs(40),
     };
     key.count_earlier(&earlier, clock.now());
-    assert_eq!(keys.take(Priority::Probe).err(), Some(spent_for(40_000)));
+    assert_eq!(denied_for(probe_at(&keys, "http://server")), millis(40_000));
     let unknown = budgets.unknown(clock.now());
     assert_eq!(unknown, Some((Duration::from_secs(40), UNKNOWN)));
     assert_eq!(keys.unknown_because(), Some(UNKNOWN));
     clock.advance(Duration::from_secs(40));
-    assert!(keys.take(Priority::Probe).is_ok());
+    assert!(probe_at(&keys, "http://server").is_ok());
     assert_eq!(keys.unknown_because(), None);
-}
-
-/// A request that is not sent costs neither the key nor its client anything.
-#[test]
-fn what_is_not_sent_is_given_back() {
-    let clock = Clock::manual();
-    let keys = keys("a-key", 2, 2, &clock);
-    let client = Client::V4(1);
-    let priority = RequestPriority::of(client, Priority::Miss);
-    let server = host("http://server");
-    for (is_sent, left, recent) in [(false, 2, 0.0), (true, 1, 1.0)] {
-        let mut charge = keys.take_at(&server, priority).unwrap();
-        if is_sent {
-            charge.mark_sent();
-        }
-        drop(charge);
-        assert_eq!(keys.snapshots()[0].remaining, Some(left));
-        let usage = keys.queue.busiest_clients(1);
-        let usage: f64 = usage.iter().map(|client| client.recent).sum();
-        assert!((usage - recent).abs() < 1e-9, "{usage}");
-    }
 }

@@ -30,8 +30,6 @@ const CONFIG: &str = r#"
     upstream.requests_per_minute = 30
     upstream.requests_per_second = 5
     upstream.queue_timeout = "700ms"
-    upstream.retry = { limit = 2, share = 100 }
-    upstream.breaker.enabled = false
 "#;
 
 /// An upstream with a sandbox's answers. While the flag is set, about every fourth

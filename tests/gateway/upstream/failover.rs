@@ -10,10 +10,9 @@ use serde_json::Value;
 
 use crate::support::{Gateway, Setup, Upstream};
 
-/// Three failures open a breaker; nothing is sent again to where it has failed.
+/// Nothing is sent again to where it has failed.
 const SOON: &str = r#"
-    upstream.breaker = { failures = 3, pause = "1s", max_pause = "8s" }
-    upstream.retry.limit = 0
+    upstream.retry = false
 "#;
 
 /// Tips are probed often, and standby endpoints a third as often.

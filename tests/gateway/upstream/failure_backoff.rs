@@ -9,7 +9,7 @@ use super::until_idle;
 use crate::support::{Gate, Gateway, Reply, Setup, TOKEN, Upstream, token, within};
 
 /// Failures are one target's own here, and not the upstream's.
-const CONFIG: &str = "upstream.breaker.enabled = false\nupstream.retry.limit = 0";
+const CONFIG: &str = "upstream.retry = false";
 
 fn gateway(upstream: &Upstream, config: &str) -> Gateway {
     let setup = Setup::before(upstream).config(CONFIG).config(config);

@@ -95,7 +95,7 @@ async fn every_failure_has_its_status() {
     let rows = rows.chain(terminated.map(row("connection_terminated", 2)));
     let gateway = Gateway::with(
         &upstream,
-        "upstream.max_body_bytes = \"1KiB\"\nupstream.retry.share = 100",
+        "upstream.max_body_bytes = \"1KiB\"",
     );
     for (number, (name, reply, error, attempts)) in rows.enumerate() {
         let target = token(number);

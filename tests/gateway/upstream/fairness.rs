@@ -13,7 +13,7 @@ const MODEST: &str = "198.51.100.2";
 const CONFIG: &str = r#"
     clients.trusted_proxies = ["127.0.0.1"]
     upstream.queue_timeout = "60s"
-    upstream.retry.limit = 0
+    upstream.retry = false
 "#;
 
 /// Two requests under way at once, and each until its gate is opened.

@@ -24,7 +24,6 @@ const TIMES: &str = r#"
 /// What most rows have in common.
 const CONFIG: &str = r#"
     upstream.max_body_bytes = "64KiB"
-    upstream.retry = { limit = 1, share = 100 }
 "#;
 
 /// A fault, and what comes of it.

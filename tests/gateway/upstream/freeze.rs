@@ -24,7 +24,6 @@ const CONFIG: &str = r#"
     upstream.requests_per_second = 3
     upstream.first_byte_timeout = "60ms"
     upstream.queue_timeout = "20ms"
-    upstream.breaker.enabled = false
     upstream.max_in_flight = 16
 "#;
 

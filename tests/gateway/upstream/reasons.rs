@@ -46,7 +46,7 @@ fn trusting(urls: &[String], authority: &str) -> Gateway {
         .keys(KEY)
         .manual()
         .config(&format!("upstream.url = {urls:?}"))
-        .config("upstream.retry.limit = 0");
+        .config("upstream.retry = false");
     if authority.is_empty() {
         return setup.start();
     }
@@ -280,7 +280,7 @@ async fn an_unresolvable_name_is_reported() {
         let text = error.to_string();
         let gateway = Setup::at("http://api.example")
             .names(move |_| Err(std::io::Error::other(text.clone())))
-            .config("upstream.retry.limit = 0")
+            .config("upstream.retry = false")
             .start();
         gateway.get(TOKEN).await;
         let failure = last_failure(&gateway, 0).await;
@@ -296,7 +296,7 @@ async fn the_log_has_each_failure_and_each_recovery_once() {
     let (authority, other) = (file(&authority), Upstream::start());
     let urls = [https(&expired), other.url()];
     let config = format!(
-        "upstream.url = {urls:?}\nupstream.ca_file = \"{}\"\nupstream.retry.limit = 0\n{ROUTES}",
+        "upstream.url = {urls:?}\nupstream.ca_file = \"{}\"\nupstream.retry = false\n{ROUTES}",
         authority.path().display()
     );
     let config = file(&config);

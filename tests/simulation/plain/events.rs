@@ -7,6 +7,7 @@ use http::header::{ACCEPT, CACHE_CONTROL, ETAG, IF_NONE_MATCH};
 use http::{Request, Response};
 use http_body_util::Empty;
 use ordgate::gateway::Session;
+use ordgate::reason::Reason;
 use ordgate::upstream::Failure;
 use ordgate::wire::activity::Activity;
 use tokio::sync::mpsc;
@@ -125,7 +126,7 @@ impl Play {
         if self.dice.percent(self.weather.failures) {
             asked.over = true;
             let failed = match self.dice.percent(50) {
-                true => Err(Failure::Terminated),
+                true => Err(Failure::new(Reason::ConnectionClosed)),
                 false => Ok(exchange(Response::builder().status(500), Empty::new())),
             };
             drop(reply.send(failed));

@@ -10,9 +10,10 @@ use bytes::Bytes;
 use http::{HeaderMap, Method};
 use http_body::{Body as _, Frame};
 use http_body_util::BodyExt;
+use ordgate::reason::Reason;
 use ordgate::upstream::answer::Answer;
 use ordgate::upstream::{
-    BodyPermit, Failure, RequestBody, RequestPriority, StreamedAnswer, UpstreamClient,
+    Failure, RequestBody, RequestPriority, StreamedAnswer, UpstreamClient,
 };
 use ordgate::wire::body::BodyError;
 use tokio::sync::{mpsc, oneshot};
@@ -33,7 +34,7 @@ impl UpstreamClient for Origin {
         _target: &'a str,
         _wish: RequestPriority,
     ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>> {
-        Box::pin(async { Err(Failure::Terminated) })
+        Box::pin(async { Err(Failure::new(Reason::ConnectionClosed)) })
     }
 
     fn forward<'a>(
@@ -48,7 +49,7 @@ impl UpstreamClient for Origin {
         let (reply, answer) = oneshot::channel();
         let passed = (target.to_owned(), fields, reply);
         self.0.lock().unwrap().push(passed);
-        Box::pin(async { answer.await.unwrap_or(Err(Failure::Terminated)) })
+        Box::pin(async { answer.await.unwrap_or(Err(Failure::new(Reason::ConnectionClosed))) })
     }
 
     fn max_wait(&self) -> Duration {
@@ -82,7 +83,7 @@ where
     StreamedAnswer {
         head,
         body: body.map_err(Into::into).boxed_unsync(),
-        permit: BodyPermit::default(),
+        slot: None,
         endpoint: "http://origin".into(),
     }
 }

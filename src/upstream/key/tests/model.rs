@@ -31,8 +31,6 @@ enum Step {
     CoolDown(usize, u64),
     /// A reload: an upstream's keys as bits, 0 to remove it, and its rates.
     Reload(usize, u8, (u32, u32)),
-    /// Its URL changes too, so that its keys are made anew.
-    Elsewhere(usize, u8, (u32, u32)),
     /// A reload that is rejected.
     Rejected(u8, (u32, u32)),
 }
@@ -56,7 +54,6 @@ fn step() -> impl Strategy<Value = Step> {
         2 => any::<usize>().prop_map(Step::Unsent),
         1 => (any::<usize>(), 1_u64..90).prop_map(|(at, time)| Step::CoolDown(at, time)),
         2 => (0..UPSTREAMS, 0_u8..4, rates()).prop_map(|(at, bits, rates)| Step::Reload(at, bits, rates)),
-        1 => (0..UPSTREAMS, 0_u8..4, rates()).prop_map(|(at, bits, rates)| Step::Elsewhere(at, bits, rates)),
         1 => (1_u8..4, rates()).prop_map(|(bits, rates)| Step::Rejected(bits, rates)),
     ]
 }
@@ -104,8 +101,8 @@ impl Model {
             bounds: [[usize::MAX; 2]; VALUES.len()],
             loosest: [[0; 2]; VALUES.len()],
         };
-        model.reload(0, 3, (20, 4), false);
-        model.reload(1, 1, (12, 3), false);
+        model.reload(0, 3, (20, 4));
+        model.reload(1, 1, (12, 3));
         model
     }
 
@@ -119,7 +116,7 @@ impl Model {
         keys
     }
 
-    fn reload(&mut self, at: usize, bits: u8, rates: (u32, u32), is_elsewhere: bool) {
+    fn reload(&mut self, at: usize, bits: u8, rates: (u32, u32)) {
         let hosts: Vec<_> = HOSTS.iter().map(|name| host(name)).collect();
         let configured = ApiKey::list(&list(bits)).unwrap_or_default();
         self.upstreams[at] = match (self.upstreams[at].take(), bits) {
@@ -130,16 +127,8 @@ impl Model {
             }
             (None, _) => Some((self.keys(bits, rates), bits, rates)),
             (Some((keys, ..)), _) => {
-                let next = match is_elsewhere {
-                    true => {
-                        let next = keys.elsewhere();
-                        keys.retire();
-                        next
-                    }
-                    false => keys,
-                };
-                next.replace(configured, Rates::of(rates.0, rates.1), hosts);
-                Some((next, bits, rates))
+                keys.replace(configured, Rates::of(rates.0, rates.1), hosts);
+                Some((keys, bits, rates))
             }
         };
         for key in 0..VALUES.len() {
@@ -176,19 +165,16 @@ impl Model {
             }
             Step::Unsent(at) if count > 0 => {
                 let (sent, mut charge) = self.under_way.remove(at % count);
-                charge.mark_unsent();
+                charge.is_sent = false;
                 // It never counts.
                 self.sent[sent].to = Some(0);
                 self.sent[sent].from = 0;
                 self.sent[sent].key = usize::MAX;
             }
             Step::CoolDown(at, seconds) if count > 0 => {
-                self.under_way[at % count]
-                    .1
-                    .start_cooldown(Duration::from_secs(*seconds));
+                self.under_way[at % count].1.cool_down(*seconds);
             }
-            Step::Reload(at, bits, rates) => self.reload(*at, *bits, *rates, false),
-            Step::Elsewhere(at, bits, rates) => self.reload(*at, *bits, *rates, true),
+            Step::Reload(at, bits, rates) => self.reload(*at, *bits, *rates),
             Step::Rejected(bits, rates) => {
                 drop(self.keys(*bits, *rates));
                 // A key that only it has is left with its bounds.
@@ -215,16 +201,12 @@ impl Model {
         let Some((keys, ..)) = &self.upstreams[upstream] else {
             return Ok(());
         };
-        let priority = if is_probe {
-            Priority::Probe
-        } else {
-            Priority::Miss
-        };
-        let Ok(mut charge) = keys.take_at(&host(to), priority) else {
+        let Ok(mut charge) = take(keys, to, is_probe) else {
             return Ok(());
         };
-        charge.mark_sent();
-        let key = charge.header().unwrap().to_str().unwrap().to_owned();
+        charge.is_sent = true;
+        let api = charge.key.api.as_ref().unwrap();
+        let key = api.value.to_str().unwrap().to_owned();
         let (key, now) = (
             VALUES.iter().position(|value| *value == key).unwrap(),
             self.now(),

@@ -101,7 +101,7 @@ async fn a_closed_port_moves_requests_to_the_other_endpoint() {
 #[tokio::test]
 async fn if_both_endpoints_fail_each_gets_one_request_and_the_client_an_error() {
     let upstreams = pair();
-    let gateway = before(&upstreams, "upstream.breaker.enabled = false");
+    let gateway = before(&upstreams, "");
     for upstream in &upstreams {
         upstream.always(Reply::status(500, "{}"));
     }
@@ -175,7 +175,7 @@ async fn any_answer_to_a_standby_probe_counts_as_sound() {
     for (name, reply, condition) in rows {
         let upstreams = pair();
         upstreams[1].once("/", reply);
-        let gateway = before(&upstreams, "upstream.breaker.failures = 1");
+        let gateway = before(&upstreams, "");
         upstreams[1].until_requests(1).await;
         until_probed(&gateway).await;
         assert_eq!(endpoints(&gateway)[1]["condition"], condition, "{name}");
@@ -284,7 +284,7 @@ async fn a_long_answer_does_not_hide_that_an_endpoint_accepts_no_more() {
     let upstreams = pair();
     let [preferred, other] = &upstreams;
     let setup = Setup::before_all(&[preferred, other]).config(ALL);
-    let gateway = setup.config("upstream.breaker.failures = 3").start();
+    let gateway = setup.start();
     let long = Reply::raw("HTTP/1.1 200 OK\r\ncontent-length: 99999\r\n\r\nx");
     let every = Duration::from_millis(1);
     preferred.once("/long", long.drip("x".repeat(99_998), every));

@@ -253,7 +253,6 @@ async fn nothing_is_left_behind() {
     // With a place for each: time-outs would take places away.
     let config = format!(
         "{CONFIG}{TIMES}
-        upstream.breaker.enabled = false
         upstream.max_in_flight = 64
         upstream.idle_timeout = \"300ms\"
         upstream.requests_per_second = 100000

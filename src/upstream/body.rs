@@ -1,0 +1,270 @@
+//! Bodies in either direction: requests' bodies are received whole before their request
+//! takes a slot, and sent with their length; a response's may be read whole. Each is waited
+//! for no longer than its minimum rate allows. Only time in which the sender is waited for
+//! counts.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use foldhash::quality::RandomState;
+use http::HeaderMap;
+use http::header::{CONTENT_LENGTH, HeaderValue, TRAILER, TRANSFER_ENCODING};
+use http_body::Body;
+use http_body_util::BodyExt;
+use serde::Serialize;
+use tokio::time::{Instant, timeout};
+
+use super::RequestBody;
+use super::failure::Failure;
+use crate::identify::Client;
+use crate::reason::Reason;
+use crate::sync::lock;
+use crate::wire::body::BodyError;
+
+/// The minimum rate of response bodies.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ResponseBodyLimits {
+    /// Bytes per second that the upstream must send while it is waited for.
+    #[serde(serialize_with = "crate::units::serialize_size")]
+    pub min_rate: u64,
+    /// How long the upstream may send nothing, and how far it may fall behind the
+    /// rate.
+    #[serde(serialize_with = "crate::units::serialize")]
+    pub grace: Duration,
+}
+
+impl ResponseBodyLimits {
+    /// The state of a body of which nothing has been received.
+    pub fn min_rate(&self) -> MinRate {
+        MinRate::new(self.min_rate, self.grace)
+    }
+}
+
+/// How long the sender of a body may still be waited for. Waiting uses up the grace period;
+/// received bytes restore it.
+///
+/// Invariant: a sender is waited for no longer than the grace period at a time, and in total
+/// no longer than the grace period plus the time that its bytes take at the minimum rate.
+#[derive(Debug)]
+pub struct MinRate {
+    bytes_per_second: u64,
+    grace: Duration,
+    left: Duration,
+}
+
+impl MinRate {
+    /// For a body of which nothing has been received. `bytes_per_second` is at least 1.
+    pub fn new(bytes_per_second: u64, grace: Duration) -> Self {
+        Self {
+            bytes_per_second,
+            grace,
+            left: grace,
+        }
+    }
+
+    /// How much longer the sender may be waited for.
+    pub fn left(&self) -> Duration {
+        self.left
+    }
+
+    /// Counts time in which the sender was waited for.
+    pub fn waited(&mut self, time: Duration) {
+        self.left = self.left.saturating_sub(time);
+    }
+
+    /// Counts received bytes.
+    pub fn received(&mut self, bytes: usize) {
+        let earned = Duration::from_secs_f64(bytes as f64 / self.bytes_per_second as f64);
+        self.left = self.left.saturating_add(earned).min(self.grace);
+    }
+}
+
+/// Bytes per second that a client must send,
+const MIN_RATE: u64 = 1024;
+/// and how far it may fall behind.
+const GRACE: Duration = Duration::from_secs(10);
+/// How many of the longest bodies may be in memory for one client,
+const MAX_OF_CLIENT: u64 = 2;
+/// and for all.
+const MAX_OF_ALL: u64 = 16;
+
+/// The request bodies of one upstream that are in memory, in bytes by client.
+#[derive(Debug, Default)]
+pub struct Uploads {
+    buffered: Mutex<HashMap<Option<Client>, u64, RandomState>>,
+    refused: AtomicU64,
+}
+
+/// A body. It counts until its last handle is dropped, which is after it has been sent.
+struct Buffer {
+    bytes: Vec<u8>,
+    uploads: Arc<Uploads>,
+    client: Option<Client>,
+}
+
+impl Uploads {
+    /// Receives a body of up to `most` bytes, and sets the fields of its request that frame
+    /// it. Its trailers are dropped.
+    pub(super) async fn receive(
+        self: &Arc<Self>,
+        body: RequestBody,
+        fields: &mut HeaderMap,
+        client: Option<Client>,
+        most: u64,
+    ) -> Result<Bytes, Failure> {
+        let declared = fields.get(CONTENT_LENGTH);
+        let declared = declared.and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+        let received = match declared.is_some_and(|declared| declared > most) {
+            true => Err(Reason::RequestBodyTooLarge),
+            false => self.read(body, client, most).await,
+        };
+        let body = received.map_err(|reason| {
+            self.refused.fetch_add(1, Relaxed);
+            let may_come_back = reason == Reason::RequestBodyNoRoom;
+            Failure {
+                retry_after: may_come_back.then_some(Duration::from_secs(1)),
+                ..Failure::new(reason)
+            }
+        })?;
+        fields.remove(TRANSFER_ENCODING);
+        fields.remove(TRAILER);
+        fields.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
+        Ok(body)
+    }
+
+    async fn read(
+        self: &Arc<Self>,
+        mut body: RequestBody,
+        client: Option<Client>,
+        most: u64,
+    ) -> Result<Bytes, Reason> {
+        let mut buffer = Buffer {
+            bytes: Vec::new(),
+            uploads: self.clone(),
+            client,
+        };
+        let mut min_rate = MinRate::new(MIN_RATE, GRACE);
+        while let Some(data) = next(&mut body, &mut min_rate).await {
+            let data = data.map_err(|error| match error {
+                Some(error) => {
+                    tracing::debug!(%error, "a request's body broke off or is malformed");
+                    Reason::RequestBodyBroken
+                }
+                None => Reason::RequestBodyTooSlow,
+            })?;
+            if (buffer.bytes.len() + data.len()) as u64 > most {
+                return Err(Reason::RequestBodyTooLarge);
+            }
+            if !self.count(client, data.len() as u64, most) {
+                return Err(Reason::RequestBodyNoRoom);
+            }
+            buffer.bytes.extend_from_slice(&data);
+        }
+        Ok(Bytes::from_owner(buffer))
+    }
+
+    /// Counts bytes of a client, if there is room for them; returns whether there is.
+    fn count(&self, client: Option<Client>, more: u64, most: u64) -> bool {
+        let mut buffered = lock(&self.buffered);
+        let own = buffered.get(&client).copied().unwrap_or(0);
+        let fits = own + more <= most * MAX_OF_CLIENT
+            && buffered.values().sum::<u64>() + more <= most * MAX_OF_ALL;
+        if fits {
+            buffered.insert(client, own + more);
+        }
+        fits
+    }
+
+    /// How many bodies were refused.
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Relaxed)
+    }
+
+    /// Bytes in memory.
+    pub fn buffered(&self) -> u64 {
+        lock(&self.buffered).values().sum()
+    }
+}
+
+impl AsRef<[u8]> for Buffer {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let mut buffered = lock(&self.uploads.buffered);
+        if let Some(own) = buffered.get_mut(&self.client) {
+            *own -= self.bytes.len() as u64;
+            if *own == 0 {
+                buffered.remove(&self.client);
+            }
+        }
+    }
+}
+
+/// Reads a response's body.
+///
+/// # Errors
+/// If it is truncated, too slow, contains an API key, or is larger than `most` bytes.
+pub(super) async fn read<B>(
+    mut body: B,
+    most: u64,
+    limits: &ResponseBodyLimits,
+) -> Result<Bytes, Failure>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: Into<BodyError>,
+{
+    let declared = body.size_hint().lower();
+    if declared > most {
+        return Err(Failure::new(Reason::AnswerTooLarge));
+    }
+    // A declared length is trusted up to 1 MiB; beyond, the buffer grows.
+    let expected = declared.min(1 << 20);
+    let mut whole = BytesMut::with_capacity(usize::try_from(expected).unwrap_or(0));
+    let mut min_rate = limits.min_rate();
+    while let Some(data) = next(&mut body, &mut min_rate).await {
+        let data = data.map_err(|error| match error {
+            Some(error) => Failure::of_body(&error),
+            None => Failure::new(Reason::UpstreamBodyTimeout),
+        })?;
+        if (whole.len() + data.len()) as u64 > most {
+            return Err(Failure::new(Reason::AnswerTooLarge));
+        }
+        whole.extend_from_slice(&data);
+    }
+    // Without spare capacity: it may be stored for a long time.
+    Ok(Bytes::from(Box::<[u8]>::from(&whole[..])))
+}
+
+/// The next data of a body; an error is `None` if the body is too slow.
+async fn next<B>(body: &mut B, min_rate: &mut MinRate) -> Option<Result<Bytes, Option<BodyError>>>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: Into<BodyError>,
+{
+    loop {
+        let began = Instant::now();
+        let Ok(frame) = timeout(min_rate.left(), body.frame()).await else {
+            return Some(Err(None));
+        };
+        min_rate.waited(began.elapsed());
+        match frame?.map(|frame| frame.into_data()) {
+            Ok(Ok(data)) => {
+                min_rate.received(data.len());
+                return Some(Ok(data));
+            }
+            // Trailers are not kept.
+            Ok(Err(_trailers)) => {}
+            Err(error) => return Some(Err(Some(error.into()))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

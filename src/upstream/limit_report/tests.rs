@@ -1,0 +1,227 @@
+//! Windows, quotas and waits that are parsed, and the bounds on them.
+
+use http::HeaderName;
+use proptest::option;
+use proptest::prelude::{ProptestConfig, Strategy, any, prop_assert, proptest};
+
+use super::*;
+use crate::clock::Moment;
+use crate::upstream::budget::{Budget, Limits};
+
+/// Friday, 20 November 2026, 16:00 GMT, and a fifth of a second.
+pub(crate) fn wall() -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_millis(1_795_190_400_200)
+}
+
+/// Header fields, written as `name: value | name: value`.
+pub(crate) fn fields(text: &str) -> HeaderMap {
+    let mut fields = HeaderMap::new();
+    for field in text.split(" | ").filter(|field| !field.is_empty()) {
+        let (name, value) = field.split_once(": ").unwrap();
+        let name = HeaderName::try_from(name).unwrap();
+        fields.append(name, value.parse().unwrap());
+    }
+    fields
+}
+
+/// A reported limit: window, remaining requests, seconds, and whether the end was
+/// reported.
+pub(crate) type Row = (LimitWindow, u64, u64, bool);
+
+pub(crate) fn limits(reported: &[ReportedLimit]) -> Vec<Row> {
+    let limits = reported.iter();
+    let row = |limit: &ReportedLimit| {
+        let seconds = limit.valid_for.as_secs();
+        assert_eq!(limit.valid_for, Duration::from_secs(seconds));
+        (limit.window, limit.remaining, seconds, limit.end_is_known)
+    };
+    limits.map(row).collect()
+}
+
+#[test]
+fn limits_of_windows() {
+    use LimitWindow::{Day, Minute, Second, Unnamed};
+    let rows: &[(&str, &[Row])] = &[
+        ("", &[]),
+        (
+            "ratelimit-limit: 100, 100;w=60 | ratelimit-remaining: 9 | ratelimit-reset: 30",
+            &[(Unnamed, 9, 30, true)],
+        ),
+        (
+            "x-ratelimit-limit: 60 | x-ratelimit-remaining: 9 | x-ratelimit-reset: 30",
+            &[(Unnamed, 9, 30, true)],
+        ),
+        // Unix time; a window that has ended; and an end in another unit.
+        (
+            "x-ratelimit-remaining: 9 | x-ratelimit-reset: 1795190431",
+            &[(Unnamed, 9, 31, true)],
+        ),
+        (
+            "ratelimit-remaining: 9 | ratelimit-reset: 1795190300",
+            &[(Unnamed, 9, 1, true)],
+        ),
+        (
+            "ratelimit-remaining: 9 | ratelimit-reset: 1795190431123",
+            &[],
+        ),
+        // Without an end, the window is unknown.
+        ("ratelimit-remaining: 9", &[]),
+        ("ratelimit-remaining: 0", &[(Unnamed, 0, 1, false)]),
+        ("ratelimit-remaining: 0;w=21600", &[(Unnamed, 0, 1, false)]),
+        // A quota that is spent.
+        (
+            "ratelimit-remaining: 0 | ratelimit-reset: 90000",
+            &[(Unnamed, 0, 3600, true)],
+        ),
+        (
+            "ratelimit-remaining: 0 | ratelimit-reset: 3600",
+            &[(Unnamed, 0, 3600, true)],
+        ),
+        // Values that cannot be parsed.
+        ("ratelimit-remaining: -1 | ratelimit-reset: 30", &[]),
+        ("ratelimit-remaining: 9 | ratelimit-reset: soon", &[]),
+        (
+            "ratelimit-remaining: 99999999999999999999999 | ratelimit-reset: 30",
+            &[(Unnamed, u64::MAX, 30, true)],
+        ),
+        (
+            "ratelimit-remaining: 9, 3 | ratelimit-reset: 5, 7",
+            &[(Unnamed, 3, 7, true)],
+        ),
+        // Draft 7.
+        (
+            "ratelimit: limit=100, remaining=50, reset=5 | ratelimit-policy: 100;w=60",
+            &[(Unnamed, 50, 5, true)],
+        ),
+        ("ratelimit: limit=10,remaining=0", &[(Unnamed, 0, 1, false)]),
+        (
+            "ratelimit: remaining=9, reset=5 | ratelimit: remaining=3, reset=2",
+            &[(Unnamed, 9, 5, true), (Unnamed, 3, 2, true)],
+        ),
+        ("ratelimit: remaining=-1, reset=5", &[]),
+        ("ratelimit: remaining=(1 2)", &[]),
+        // Draft 8 and later.
+        (
+            "ratelimit: \"default\";r=50;t=30 | ratelimit-policy: \"default\";q=100;w=60",
+            &[(Minute, 50, 30, true)],
+        ),
+        (
+            "ratelimit: \"burst\";r=9;t=1, \"day\";r=0 | \
+             ratelimit-policy: \"burst\";q=10;w=1, \"day\";q=1000;w=86400",
+            &[(Second, 9, 1, true), (Day, 0, 3600, false)],
+        ),
+        (
+            "ratelimit: \"a\";r=1;t=2;pk=:c2hhMjU2: | ratelimit: b;r=3;t=4 | \
+             ratelimit-policy: \"a\";q=1;w=900 | ratelimit-policy: &",
+            &[(Unnamed, 1, 2, true), (Unnamed, 3, 4, true)],
+        ),
+        (
+            "ratelimit: \"a\";r=1;t=2, \"b\";r=0;t=9 | \
+             ratelimit-policy: \"a\";q=1;qu=\"requests\", \"b\";q=1;qu=\"content-bytes\"",
+            &[(Unnamed, 1, 2, true)],
+        ),
+        ("ratelimit: \"a\";r=many;t=2, b", &[]),
+        ("ratelimit: \"a\";r=1;t=2, &", &[]),
+        ("ratelimit: 5", &[]),
+        ("ratelimit: (\"a\");r=1", &[]),
+    ];
+    for (text, expected) in rows {
+        let read = read(&fields(text), wall());
+        assert_eq!(limits(&read), *expected, "{text}");
+    }
+}
+
+#[test]
+fn a_throttled_key_waits_for_its_spent_windows() {
+    for (text, seconds) in [
+        ("", 1),
+        ("retry-after: soon", 1),
+        ("retry-after: 20", 20),
+        ("retry-after: Fri, 20 Nov 2026 16:00:31 GMT", 31),
+        ("retry-after: 86400", 3600),
+        ("ratelimit-remaining: 5 | ratelimit-reset: 30", 30),
+        (
+            "retry-after: 20 | ratelimit: \"day\";r=0 | ratelimit-policy: \"day\";w=86400",
+            3600,
+        ),
+        (
+            "retry-after: 20 | ratelimit-remaining: 0 | ratelimit-reset: 50",
+            50,
+        ),
+    ] {
+        let wait = wait_after_429(&fields(text), wall());
+        assert_eq!(wait, Duration::from_secs(seconds), "{text}");
+    }
+}
+
+/// Header fields that report limits, with valid and invalid values.
+fn any_fields() -> impl Strategy<Value = HeaderMap> {
+    const NAMES: [&str; 8] = [
+        "retry-after",
+        "ratelimit-remaining",
+        "ratelimit-reset",
+        "x-ratelimit-remaining",
+        "x-ratelimit-reset",
+        "date",
+        "ratelimit",
+        "ratelimit-policy",
+    ];
+    let value = "[0-9]{0,24}|[ -~]{0,12}|[0-9]{1,9}[.][0-9]{1,9}\
+                 |\"[a-c]\";r=[0-9]{1,15};t=[0-9]{1,15}|remaining=[0-9]{1,15}, reset=[0-9]{1,15}\
+                 |\"[a-c]\";q=1;w=[0-9]{1,15}|(Fri|Sun), [0-3][0-9] Nov [0-9]{4} 16:00:00 GMT";
+    let fields = proptest::collection::vec((0..NAMES.len(), value), 0..12);
+    fields.prop_map(|fields| {
+        let mut headers = HeaderMap::new();
+        for (at, value) in fields {
+            headers.append(HeaderName::from_static(NAMES[at]), value.parse().unwrap());
+        }
+        headers
+    })
+}
+
+proptest! {
+    /// Whatever the fields contain, each wait is at most an hour.
+    #[test]
+    fn every_wait_is_within_bounds(headers in any_fields()) {
+        let read = read(&headers, wall());
+        let spans = read.iter().map(|limit| limit.valid_for);
+        for span in spans.chain([wait_after_429(&headers, wall())]).chain(retry_after(&headers, wall())) {
+            prop_assert!((MIN_WAIT..=MAX_WAIT).contains(&span), "{span:?}");
+        }
+    }
+}
+
+proptest! {
+    // Strings of many kinds are slow to generate.
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// A report never permits a request that would be denied without it.
+    #[test]
+    fn reports_only_make_the_budget_stricter(
+        steps in proptest::collection::vec(
+            (0_u64..2000, any::<bool>(), option::of(any_fields())),
+            1..40,
+        ),
+    ) {
+        let limits = Limits {
+            per_minute: Some(20),
+            per_second: Some(3),
+        };
+        let (mut with_reports, mut without) = (Budget::new(), Budget::new());
+        with_reports.set_limits(limits, 2);
+        without.set_limits(limits, 2);
+        let mut now = Moment::from_nanos(1 << 50);
+        for (pause, is_probe, report) in steps {
+            now = now + Duration::from_millis(pause);
+            let Ok(entry) = with_reports.take(now, is_probe) else {
+                continue;
+            };
+            prop_assert!(without.take(now, is_probe).is_ok());
+            if let Some(report) = report {
+                with_reports.apply_report(&read(&report, wall()), entry, now);
+            }
+            with_reports.end(now);
+            without.end(now);
+        }
+    }
+}

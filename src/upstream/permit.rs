@@ -1,0 +1,323 @@
+//! The permission to send one request: a slot at an endpoint, and one request of a key's
+//! budget.
+//!
+//! A request counts from its permit on. One that was never sent is taken back; any other
+//! counts until a window after its answer's head, or after its end if none came.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderValue, StatusCode};
+
+use super::budget::Taken;
+use super::endpoint::Endpoint;
+use super::failure::Failure;
+use super::key::Part;
+use super::keys::PooledKey;
+use super::limit_report::{self, ReportedLimit};
+use super::queue::{Denied, Slot};
+use super::request::RequestPriority;
+use super::{Place, Upstream};
+use crate::log_writer::LogInterval;
+use crate::reason::Reason;
+use crate::shared::permits::{self, PoolPermit};
+use crate::state::SpentId;
+use crate::units;
+
+/// How long a request is under way at most: then its connection is closed.
+const LONGEST: Duration = Duration::from_secs(120);
+/// The same of one with a permit of the replicas' pool, which the engine counts for this and
+/// the window.
+const LONGEST_OF_POOL: Duration = Duration::from_secs(60);
+/// How long the engine is not asked again while the pool is closed, at most.
+const CLOSED: Duration = Duration::from_secs(5);
+
+/// Which upstream a request is sent to, with which key.
+#[derive(Clone)]
+pub(super) struct Asked {
+    pub(super) upstream: Arc<Upstream>,
+    /// The number of its endpoint.
+    pub(super) at: usize,
+    pub(super) endpoint: Arc<Endpoint>,
+    pub(super) key: Arc<PooledKey>,
+    taken: Taken,
+}
+
+/// The permission to send one request, until this is dropped.
+pub(super) struct Permit {
+    pub(super) asked: Asked,
+    pub(super) request: RequestPriority,
+    part: Part,
+    /// `None` for a probe.
+    slot: Option<Slot>,
+    /// Its record for the next process.
+    spent: Option<SpentId>,
+    /// Its permit of the replicas' pool.
+    pool: Option<PoolPermit>,
+    state: PermitState,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum PermitState {
+    Taken,
+    Sent,
+    Answered,
+}
+
+impl Upstream {
+    /// A permit for a request at once.
+    pub(super) fn permit(
+        self: &Arc<Self>,
+        request: RequestPriority,
+        place: Place,
+    ) -> Result<Permit, Denied> {
+        let at = self.place(place);
+        let endpoint = &self.endpoints[at];
+        if let Some(wait) = endpoint.wait(request.is_probe(), self.has_tip()) {
+            return Err(Denied {
+                failure: Failure::until(Reason::BreakerOpen, wait),
+                wait: Some(wait),
+            });
+        }
+        let most = self.settings.admission.max_in_flight.get();
+        if !request.is_probe() && endpoint.in_flight() >= most {
+            return Err(Denied {
+                failure: Failure::until(Reason::NoSlot, Duration::from_secs(1)),
+                wait: None,
+            });
+        }
+        let (key, taken, part) = self.keys.take(&endpoint.host, request.is_probe())?;
+        Ok(self.granted(at, request, key, taken, part))
+    }
+
+    fn granted(
+        self: &Arc<Self>,
+        at: usize,
+        request: RequestPriority,
+        key: Arc<PooledKey>,
+        taken: Taken,
+        part: Part,
+    ) -> Permit {
+        let endpoint = self.endpoints[at].clone();
+        let slot = (!request.is_probe()).then(|| self.queue.slot(&endpoint, request.client));
+        Permit {
+            asked: Asked {
+                upstream: self.clone(),
+                at,
+                endpoint,
+                key,
+                taken,
+            },
+            request,
+            part,
+            slot,
+            spent: None,
+            pool: None,
+            state: PermitState::Taken,
+        }
+    }
+}
+
+impl Asked {
+    /// A permit for one more request with the same key to the same endpoint, as urgent as a
+    /// probe. If this one tries a key that was set aside, that one does then.
+    pub(super) fn again(&self, request: RequestPriority) -> Result<Permit, Denied> {
+        let (key, host, now) = (
+            &self.key.key,
+            &self.endpoint.host,
+            self.upstream.clock.now(),
+        );
+        key.pass_trial_on(host, self.taken, now);
+        let (taken, part) = key.take(host, true, now)?;
+        let granted = self
+            .upstream
+            .granted(self.at, request, self.key.clone(), taken, part);
+        Ok(granted)
+    }
+
+    /// A status path has refused the key.
+    pub(super) fn mark_refused(&self, status: StatusCode) {
+        let (upstream, now) = (&self.upstream, self.upstream.clock.now());
+        let host = &*self.endpoint.host;
+        if self.key.api.is_none() {
+            if upstream
+                .keys
+                .keyless_refused
+                .is_due(LogInterval::MINUTE, now)
+            {
+                tracing::error!(
+                    upstream = upstream.name(),
+                    host,
+                    %status,
+                    "the upstream refuses requests without an API key: set ORDGATE_API_KEYS or upstream.api_keys_file; this is logged again a minute later at the earliest"
+                );
+            }
+            return;
+        }
+        let key = &self.key.key;
+        if let Some(pause) = key.set_aside(&self.endpoint.host, status, self.taken, now) {
+            tracing::error!(
+                upstream = upstream.name(),
+                key = self.key.name(),
+                host,
+                %status,
+                "the upstream refuses an API key; it is in quarantine at this host, and is tried again after {}: check ORDGATE_API_KEYS or upstream.api_keys_file",
+                units::format(pause)
+            );
+        }
+    }
+}
+
+impl Permit {
+    /// Records for the next process what the request spends, and takes a permit of the pool
+    /// if it is charged to that. Only then may it be sent, and at once, on a connection that
+    /// is ready: see [`is_usable`](Self::is_usable). Returns whether it may.
+    pub(super) async fn ready(&mut self) -> bool {
+        let asked = &self.asked;
+        let (key, host, now) = (
+            &asked.key.key,
+            &asked.endpoint.host,
+            asked.upstream.clock.now(),
+        );
+        if key.limits().least().is_some() {
+            let spent = &asked.upstream.keys.budgets().spent;
+            self.spent = Some(spent.begin(key.digest).await);
+        }
+        let pool = key.pool(host).filter(|_| self.part == Part::Pool);
+        let Some((permits, pool_key, limits)) = pool else {
+            return true;
+        };
+        let rest = key.cooldown(host, now);
+        let wait = match permits.take(&pool_key, limits, rest).await {
+            Ok(permit) => {
+                self.pool = Some(permit);
+                return true;
+            }
+            Err(permits::PermitDenied::Resting { rest }) => {
+                key.cool_down(host, now + rest);
+                return false;
+            }
+            Err(permits::PermitDenied::Spent { retry_after }) => retry_after,
+            // Each engine, and each life of one, begins its own wait with the first call.
+            Err(permits::PermitDenied::Closed { opens_in }) => opens_in.min(CLOSED),
+            // The engine has a breaker of its own.
+            Err(permits::PermitDenied::Absent) => Duration::from_secs(1),
+        };
+        key.pool_spent(now + wait);
+        false
+    }
+
+    /// Whether its permit of the pool, if it has one, is not too old to send the request.
+    pub(super) fn is_usable(&self) -> bool {
+        self.pool.as_ref().is_none_or(PoolPermit::is_usable)
+    }
+
+    /// How long the request may be under way.
+    pub(super) fn longest(&self) -> Duration {
+        match self.pool {
+            Some(_) => LONGEST_OF_POOL,
+            None => LONGEST,
+        }
+    }
+
+    /// The key, as the value of the request's field.
+    pub(super) fn header(&self) -> Option<&HeaderValue> {
+        self.asked.key.api.as_ref().map(|api| &api.value)
+    }
+
+    /// The request is about to be sent; or it was not after all.
+    pub(super) fn mark_sent(&mut self, is_sent: bool) {
+        self.state = match is_sent {
+            true => PermitState::Sent,
+            false => PermitState::Taken,
+        };
+    }
+
+    /// The head of the answer has come: its limits apply, and the request's time in the
+    /// budget begins. Returns the slot.
+    pub(super) fn answered(
+        mut self,
+        status: StatusCode,
+        fields: &HeaderMap,
+        is_typed: bool,
+    ) -> Option<Slot> {
+        self.state = PermitState::Answered;
+        // Without a key of ordgate's, limits on a plain route may be those of the client.
+        if is_typed || self.header().is_some() {
+            self.apply(status, fields);
+        }
+        self.slot.take()
+    }
+
+    /// Applies what an answer says about the key.
+    fn apply(&self, status: StatusCode, fields: &HeaderMap) {
+        let asked = &self.asked;
+        let (key, host, now) = (
+            &asked.key.key,
+            &asked.endpoint.host,
+            asked.upstream.clock.now(),
+        );
+        let wall = asked.upstream.clock.system_time();
+        let limits = limit_report::read(fields, wall);
+        let refuses = matches!(status.as_u16(), 401 | 403 | 429);
+        // A refusal says until when the host accepts nothing.
+        let (empty, limits): (Vec<ReportedLimit>, Vec<ReportedLimit>) = limits
+            .into_iter()
+            .partition(|limit| refuses && limit.remaining == 0);
+        key.apply_report(&limits, asked.taken, now);
+        let mut pause = empty.iter().map(|limit| limit.valid_for).max();
+        if status == StatusCode::TOO_MANY_REQUESTS {
+            pause = pause.max(Some(limit_report::wait_after_429(fields, wall)));
+        }
+        if let Some(pause) = pause {
+            key.cool_down(host, now + pause);
+            // One of the pool tells the other replicas when it ends.
+            if self.pool.is_none()
+                && let Some((permits, pool_key, _)) = key.pool(host)
+            {
+                permits.rest(&pool_key, pause);
+            }
+        }
+        let is_accepted = !status.is_server_error() && !matches!(status.as_u16(), 401 | 403);
+        if is_accepted && key.accept(host, asked.taken) {
+            tracing::info!(
+                upstream = asked.upstream.name(),
+                key = asked.key.name(),
+                host = &**host,
+                "the API key is in service again"
+            );
+        }
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let asked = &self.asked;
+        let (key, now) = (&asked.key.key, asked.upstream.clock.now());
+        let (host, queue) = (&asked.endpoint.host, &asked.upstream.queue);
+        let spent = &asked.upstream.keys.budgets().spent;
+        if self.state == PermitState::Taken {
+            key.cancel(host, self.part);
+            self.spent.inspect(|id| spent.cancel(*id));
+            if let Some(permit) = self.pool.take() {
+                permit.never_written();
+            }
+            queue.charge(self.request.client, -1.0);
+        } else {
+            key.end(host, self.part, now);
+            self.spent.inspect(|id| spent.end(*id));
+            // Without a head it may still arrive: the pool's permit counts as long as that
+            // may be.
+            let answered = self
+                .pool
+                .take()
+                .filter(|_| self.state == PermitState::Answered);
+            if let Some(permit) = answered {
+                permit.answered(key.cooldown(host, now));
+            }
+        }
+        drop(self.slot.take());
+        queue.pump();
+        key.pump_others(queue);
+    }
+}

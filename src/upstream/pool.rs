@@ -1,0 +1,368 @@
+//! The HTTP/1.1 connections of one upstream.
+//!
+//! A connection carries one request at a time. It is idle again when the body of the answer
+//! has been read, and is then kept for `idle_timeout`. One that the server has closed, or
+//! whose answer was not read to its end, is not used again.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::future::poll_fn;
+use std::io;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use http::header::HOST;
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{HeaderValue, Request, Response, Uri};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_rustls::HttpsConnector;
+use hyper_util::client::legacy::connect::HttpConnector;
+use tokio::time::{Instant, sleep, timeout};
+use tower_service::Service;
+
+use super::resolver::Resolver;
+use super::{RequestBody, Settings, SetupError, tls};
+use crate::sync::lock;
+
+/// The largest head of a response, in bytes.
+const MAX_HEAD: usize = 128 * 1024;
+/// The most header fields of a response.
+const MAX_FIELDS: usize = 1000;
+
+/// TCP's user time-out: how long bytes may be unacknowledged.
+const UNACKNOWLEDGED: Duration = Duration::from_secs(25);
+/// TCP keepalive: the idle time before the first probe,
+const KEEPALIVE_AFTER: Duration = Duration::from_secs(15);
+/// the time between probes,
+const KEEPALIVE_EACH: Duration = Duration::from_secs(5);
+/// and the unanswered probes after which the connection is closed.
+const KEEPALIVE_TIMES: u32 = 3;
+
+/// The connections of one upstream.
+pub(crate) struct ConnectionPool {
+    connector: HttpsConnector<HttpConnector<Resolver>>,
+    connect_timeout: Duration,
+    idle_timeout: Duration,
+    idle: Mutex<Idle>,
+}
+
+#[derive(Default)]
+struct Idle {
+    /// The one that became idle last is the last.
+    connections: Vec<(Instant, Connection)>,
+    /// Whether a task closes those that were idle for too long.
+    is_swept: bool,
+}
+
+/// A connection that carries no request.
+pub(crate) struct Connection {
+    pool: Weak<ConnectionPool>,
+    origin: Origin,
+    sender: SendRequest<RequestBody>,
+    /// Whether it has carried a request before.
+    is_reused: bool,
+}
+
+/// Scheme and authority of a URL.
+type Origin = (Option<Scheme>, Option<Authority>);
+
+/// Why a connection could not be made, or has failed.
+#[derive(Debug)]
+pub(crate) struct ConnectionError {
+    source: Box<dyn StdError + Send + Sync>,
+    /// Whether no connection was made.
+    pub(crate) is_connect: bool,
+}
+
+/// Why a request has no answer.
+#[derive(Debug)]
+pub(crate) enum SendError {
+    /// No byte of it was written: the server had closed an idle connection.
+    NotWritten,
+    /// The connection has failed.
+    Failed(ConnectionError),
+}
+
+impl ConnectionPool {
+    /// The connections of an upstream with these settings. None is made yet.
+    ///
+    /// # Errors
+    /// If TLS cannot be set up.
+    pub(crate) fn new(settings: &Settings, resolver: Resolver) -> Result<Arc<Self>, SetupError> {
+        let settings_of_tls = tls::config(settings)?;
+        let settings = &settings.connections;
+        let mut http = HttpConnector::new_with_resolver(resolver);
+        http.enforce_http(false);
+        http.set_nodelay(true);
+        // It is divided among the addresses of a name. `connect` limits the whole.
+        http.set_connect_timeout(Some(settings.connect_timeout));
+        // So a machine that is gone is noticed before responses time out.
+        http.set_keepalive(Some(KEEPALIVE_AFTER));
+        http.set_keepalive_interval(Some(KEEPALIVE_EACH));
+        http.set_keepalive_retries(Some(KEEPALIVE_TIMES));
+        // Without this, what a machine that is gone does not acknowledge is retransmitted
+        // for a quarter of an hour, during which TCP keepalive does not probe. The kernel of
+        // a stopped server still acknowledges.
+        http.set_tcp_user_timeout(Some(UNACKNOWLEDGED));
+        Ok(Arc::new(Self {
+            connector: HttpsConnector::from((http, settings_of_tls)),
+            connect_timeout: settings.connect_timeout,
+            idle_timeout: settings.idle_timeout,
+            idle: Mutex::default(),
+        }))
+    }
+
+    /// A connection to the server of this URL: the one that became idle last, or a new one.
+    ///
+    /// # Errors
+    /// If none can be made within `connect_timeout`.
+    pub(crate) async fn connect(
+        self: &Arc<Self>,
+        url: &Uri,
+    ) -> Result<Connection, ConnectionError> {
+        let origin = (url.scheme().cloned(), url.authority().cloned());
+        if let Some(idle) = self.take_idle(&origin) {
+            return Ok(idle);
+        }
+        let connected = match timeout(self.connect_timeout, self.handshake(url)).await {
+            Ok(connected) => connected,
+            Err(elapsed) => Err(io::Error::new(io::ErrorKind::TimedOut, elapsed).into()),
+        };
+        match connected {
+            Ok(sender) => Ok(Connection {
+                pool: Arc::downgrade(self),
+                origin,
+                sender,
+                is_reused: false,
+            }),
+            Err(source) => Err(ConnectionError {
+                source,
+                is_connect: true,
+            }),
+        }
+    }
+
+    async fn handshake(
+        &self,
+        url: &Uri,
+    ) -> Result<SendRequest<RequestBody>, Box<dyn StdError + Send + Sync>> {
+        let mut connector = self.connector.clone();
+        poll_fn(|cx| connector.poll_ready(cx)).await?;
+        let stream = connector.call(url.clone()).await?;
+        let mut settings = http1::Builder::new();
+        settings.max_buf_size(MAX_HEAD).max_headers(MAX_FIELDS);
+        let (sender, connection) = settings.handshake(stream).await?;
+        tokio::spawn(async move {
+            // The request on it gets the same error.
+            let _reported = connection.await;
+        });
+        Ok(sender)
+    }
+
+    fn take_idle(&self, origin: &Origin) -> Option<Connection> {
+        let mut idle = lock(&self.idle);
+        idle.close_old(self.idle_timeout);
+        let known = &mut idle.connections;
+        let at = known.iter().rposition(|(_, one)| one.origin == *origin)?;
+        Some(known.remove(at).1)
+    }
+
+    fn put_idle(self: &Arc<Self>, connection: Connection) {
+        let mut idle = lock(&self.idle);
+        idle.connections.push((Instant::now(), connection));
+        if !std::mem::replace(&mut idle.is_swept, true) {
+            tokio::spawn(sweep(Arc::downgrade(self)));
+        }
+    }
+}
+
+/// Closes connections that were idle for too long, as long as there are idle ones.
+async fn sweep(pool: Weak<ConnectionPool>) {
+    while let Some(pool) = pool.upgrade() {
+        let wait = {
+            let mut idle = lock(&pool.idle);
+            idle.close_old(pool.idle_timeout);
+            let Some((since, _)) = idle.connections.first() else {
+                idle.is_swept = false;
+                return;
+            };
+            pool.idle_timeout.saturating_sub(since.elapsed())
+        };
+        drop(pool);
+        // Not more often than that, whatever the setting.
+        sleep(wait.max(Duration::from_millis(10))).await;
+    }
+}
+
+impl Idle {
+    fn close_old(&mut self, idle_timeout: Duration) {
+        self.connections
+            .retain(|(since, one)| since.elapsed() < idle_timeout && !one.sender.is_closed());
+    }
+}
+
+impl Connection {
+    /// Keeps it for another request, although none was sent on it.
+    pub(crate) fn put_back(self) {
+        if let Some(pool) = self.pool.upgrade() {
+            pool.put_idle(self);
+        }
+    }
+
+    /// Sends a request, and waits for the head of its answer. Dropped before, the
+    /// connection is closed.
+    ///
+    /// # Errors
+    /// If the connection fails.
+    pub(crate) async fn send(
+        mut self,
+        mut request: Request<RequestBody>,
+    ) -> Result<Response<Incoming>, SendError> {
+        if let Some(authority) = request.uri().authority()
+            && let Ok(host) = host(request.uri().scheme(), authority)
+        {
+            request.headers_mut().entry(HOST).or_insert(host);
+        }
+        let target = request.uri().path_and_query().cloned();
+        let target = target.unwrap_or_else(|| PathAndQuery::from_static("/"));
+        *request.uri_mut() = Uri::from(target);
+        let mut error = match self.sender.try_send_request(request).await {
+            Ok(response) => {
+                tokio::spawn(async move {
+                    if self.sender.ready().await.is_ok() {
+                        self.is_reused = true;
+                        self.put_back();
+                    }
+                });
+                return Ok(response);
+            }
+            Err(error) => error,
+        };
+        if self.is_reused && error.take_message().is_some() {
+            return Err(SendError::NotWritten);
+        }
+        Err(SendError::Failed(ConnectionError {
+            source: error.into_error().into(),
+            is_connect: false,
+        }))
+    }
+}
+
+/// The `host` field: without the port that the scheme has by itself.
+fn host(
+    scheme: Option<&Scheme>,
+    authority: &Authority,
+) -> Result<HeaderValue, http::header::InvalidHeaderValue> {
+    let usual = match scheme == Some(&Scheme::HTTPS) {
+        true => 443,
+        false => 80,
+    };
+    match authority.port_u16().filter(|port| *port != usual) {
+        Some(port) => HeaderValue::try_from(format!("{}:{port}", authority.host())),
+        None => HeaderValue::from_str(authority.host()),
+    }
+}
+
+impl fmt::Display for ConnectionError {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str(match self.is_connect {
+            true => "no connection was made",
+            false => "the connection has failed",
+        })
+    }
+}
+
+impl StdError for ConnectionError {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        Some(&*self.source)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+
+    use http_body_util::BodyExt;
+
+    use super::*;
+    use crate::upstream::no_body;
+
+    /// The pool of the shipped settings.
+    pub(crate) fn pool() -> Arc<ConnectionPool> {
+        let config = crate::config::Config::parse("p", "").unwrap();
+        ConnectionPool::new(&config.upstreams[0], Resolver::default()).unwrap()
+    }
+
+    /// Sends a request on a connection of the pool, and reads the answer as the server
+    /// writes it. Returns the server's side of a new connection.
+    async fn get(
+        pool: &Arc<ConnectionPool>,
+        server: &TcpListener,
+        stream: Option<TcpStream>,
+    ) -> TcpStream {
+        let url: Uri = format!("http://{}/path?query", server.local_addr().unwrap())
+            .parse()
+            .unwrap();
+        let connection = pool.connect(&url).await.unwrap();
+        assert_eq!(connection.is_reused, stream.is_some());
+        let mut stream = stream.unwrap_or_else(|| server.accept().unwrap().0);
+        let request = Request::get(url.clone()).body(no_body()).unwrap();
+        let answering = std::thread::spawn(move || {
+            let mut head = vec![0; 1000];
+            let length = stream.read(&mut head).unwrap();
+            let head = String::from_utf8_lossy(&head[..length]).into_owned();
+            stream
+                .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nbody")
+                .unwrap();
+            (stream, head)
+        });
+        let response = connection.send(request).await.unwrap();
+        assert_eq!(
+            response.into_body().collect().await.unwrap().to_bytes(),
+            "body"
+        );
+        let (stream, head) = answering.join().unwrap();
+        let host = url.authority().unwrap();
+        assert_eq!(
+            head,
+            format!("GET /path?query HTTP/1.1\r\nhost: {host}\r\n\r\n")
+        );
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        stream
+    }
+
+    #[tokio::test]
+    async fn a_connection_is_used_again_unless_the_server_has_closed_it() {
+        let (pool, server) = (pool(), TcpListener::bind("127.0.0.1:0").unwrap());
+        let stream = get(&pool, &server, None).await;
+        let stream = get(&pool, &server, Some(stream)).await;
+        drop(stream);
+        sleep(Duration::from_millis(50)).await;
+        let stream = get(&pool, &server, None).await;
+        // The server closes it after it was taken: the request is not written.
+        let url: Uri = format!("http://{}/", server.local_addr().unwrap())
+            .parse()
+            .unwrap();
+        let connection = pool.connect(&url).await.unwrap();
+        drop(stream);
+        sleep(Duration::from_millis(50)).await;
+        let request = Request::get(url).body(no_body()).unwrap();
+        let error = connection.send(request).await.unwrap_err();
+        assert!(matches!(error, SendError::NotWritten), "{error:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn idle_connections_are_closed_after_a_while() {
+        let (pool, server) = (pool(), TcpListener::bind("127.0.0.1:0").unwrap());
+        let mut stream = get(&pool, &server, None).await;
+        assert_eq!(lock(&pool.idle).connections.len(), 1);
+        sleep(pool.idle_timeout + Duration::from_secs(1)).await;
+        assert_eq!(lock(&pool.idle).connections.len(), 0);
+        tokio::task::yield_now().await;
+        assert_eq!(stream.read(&mut [0]).unwrap(), 0);
+    }
+}

@@ -1,0 +1,240 @@
+//! Many clients share one budget, as in the shipped configuration, for eleven minutes
+//! of simulated time: greedy ones that request far more than the budget, and a modest
+//! one. Requests pass the real admission queue and keys; only the network is simulated.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::tests::upstream;
+use crate::clock::{Clock, Moment};
+use crate::identify::Client;
+use crate::upstream::retry::Tried;
+use crate::upstream::{Priority, RequestPriority, Upstream};
+
+/// How long an answer takes.
+const ANSWER_TIME: Duration = Duration::from_millis(150);
+/// How long a request waits, as in the shipped configuration.
+const MAX_WAIT: Duration = Duration::from_secs(2);
+/// Probes of both tips a minute, as in the shipped configuration.
+const PROBES: u32 = 24;
+const STEP: Duration = Duration::from_millis(50);
+const MINUTE: u64 = 60_000;
+const MINUTES: u64 = 11;
+
+/// A client's requests, and how many of them were served.
+#[derive(Default)]
+struct QueuedClient {
+    requests: AtomicU64,
+    served: AtomicU64,
+}
+
+struct CrowdSimulation {
+    clock: Clock,
+    begun: Moment,
+    upstream: Arc<Upstream>,
+    /// When requests were sent, in milliseconds since the start.
+    sent: std::sync::Mutex<Vec<u64>>,
+}
+
+impl CrowdSimulation {
+    fn new(per_minute: u32, per_second: u32) -> Arc<Self> {
+        let clock = Clock::manual();
+        let config = format!(
+            "upstream.requests_per_minute = {per_minute}\nupstream.requests_per_second = {per_second}"
+        );
+        let upstream = upstream(&config, "a-key", &clock);
+        upstream.set_tips(Vec::new(), PROBES, Some(Duration::from_secs(10)));
+        Arc::new(Self {
+            begun: clock.now(),
+            clock,
+            upstream,
+            sent: std::sync::Mutex::default(),
+        })
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.clock.now().since(self.begun).as_millis()).unwrap()
+    }
+
+    async fn request(self: Arc<Self>, priority: RequestPriority, client: Arc<QueuedClient>) {
+        client.requests.fetch_add(1, Relaxed);
+        let deadline = Instant::now() + MAX_WAIT;
+        let tried = Tried::default();
+        let permit = self.upstream.acquire(priority, &tried, deadline);
+        if let Ok(mut permit) = permit.await {
+            self.sent.lock().unwrap().push(self.now());
+            permit.mark_sent(true);
+            tokio::time::sleep(ANSWER_TIME).await;
+            drop(permit);
+            client.served.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Simulates `time` milliseconds, in which each client sends a request at its
+    /// interval: misses, or revalidations and misses in turn.
+    async fn play(
+        self: &Arc<Self>,
+        time: u64,
+        clients: &[(RequestPriority, u64, Arc<QueuedClient>)],
+    ) {
+        let step = u64::try_from(STEP.as_millis()).unwrap();
+        for _ in 0..time / step {
+            let now = self.now();
+            for (at, (priority, interval, client)) in clients.iter().enumerate() {
+                // Clients do not send at the same moment.
+                let now = now + at as u64 * 70;
+                for nth in now / interval..(now + step) / interval {
+                    let mut priority = *priority;
+                    if priority.priority == Priority::Revalidation && nth % 2 == 0 {
+                        priority.priority = Priority::Miss;
+                    }
+                    tokio::spawn(self.clone().request(priority, client.clone()));
+                }
+            }
+            self.clock.advance(STEP);
+            tokio::time::advance(STEP).await;
+            for _ in 0..12 {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    /// The most requests that were sent in any `span` milliseconds.
+    fn most_in(&self, span: u64) -> usize {
+        let sent = self.sent.lock().unwrap();
+        let within = |(at, from): (usize, &u64)| {
+            sent[at..]
+                .iter()
+                .take_while(|at| **at < from + span)
+                .count()
+        };
+        sent.iter().enumerate().map(within).max().unwrap_or(0)
+    }
+
+    fn sent_between(&self, from: u64, to: u64) -> usize {
+        let sent = self.sent.lock().unwrap();
+        sent.iter().filter(|at| (from..to).contains(*at)).count()
+    }
+}
+
+fn client_priority(number: u32, priority: Priority) -> RequestPriority {
+    RequestPriority::of(Client::V4(number), priority)
+}
+
+/// Simulates one modest client beside `greedy` ones, which send at `interval`
+/// milliseconds each. Returns the percentage of the modest client's requests that are
+/// served, and the requests sent a minute for all clients.
+async fn simulate(
+    greedy: u32,
+    interval: u64,
+    modest_interval: u64,
+    per_minute: u32,
+) -> (f64, usize) {
+    let simulation = CrowdSimulation::new(per_minute, 20);
+    let [probes, crowd, modest] = std::array::from_fn(|_| Arc::<QueuedClient>::default());
+    let mut clients = vec![
+        (
+            RequestPriority::own(Priority::Probe),
+            MINUTE / u64::from(PROBES),
+            probes.clone(),
+        ),
+        (
+            client_priority(1, Priority::Revalidation),
+            modest_interval,
+            modest.clone(),
+        ),
+    ];
+    let each = (0..greedy).map(|n| {
+        (
+            client_priority(1000 + n, Priority::Miss),
+            interval,
+            crowd.clone(),
+        )
+    });
+    clients.extend(each);
+    simulation.play(MINUTES * MINUTE, &clients).await;
+
+    assert!(simulation.most_in(MINUTE) <= per_minute as usize);
+    assert!(simulation.most_in(1_000) <= 20);
+    let [probed, probes] = [&probes.served, &probes.requests].map(|n| n.load(Relaxed));
+    assert!(probed + 1 >= probes, "{probed} of {probes} probes");
+    let [served, requests] = [&modest.served, &modest.requests].map(|n| n.load(Relaxed));
+    assert!(
+        requests + 1 >= MINUTES * MINUTE / modest_interval,
+        "{requests}"
+    );
+    let sent = simulation.sent_between(2 * MINUTE, MINUTES * MINUTE);
+    // The last request may still be under way.
+    let share = 100.0 * (served + 1).min(requests) as f64 / requests as f64;
+    (share, sent / (MINUTES as usize - 2))
+}
+
+/// Checks that at least `share` percent of the modest client's requests are served, and that
+/// at least `least` requests a minute are sent.
+async fn assert_modest_client_is_served(
+    greedy: u32,
+    interval: u64,
+    modest_interval: u64,
+    per_minute: u32,
+    (served, least): (f64, usize),
+) {
+    let (share, sent) = simulate(greedy, interval, modest_interval, per_minute).await;
+    assert!(share >= served, "{share:.1} % beside {greedy}");
+    assert!(sent >= least, "{sent} a minute beside {greedy}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_greedy_client_leaves_a_modest_client_its_misses() {
+    assert_modest_client_is_served(1, 25, 1_000, 500, (98.0, 400)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn three_greedy_clients_leave_a_modest_client_its_misses() {
+    assert_modest_client_is_served(3, 75, 1_000, 500, (98.0, 400)).await;
+}
+
+/// A fair share is 13 or 14 requests a minute; the modest client sends 12.
+#[tokio::test(start_paused = true)]
+async fn thirty_greedy_clients_leave_a_modest_client_its_misses() {
+    assert_modest_client_is_served(30, 750, 5_000, 500, (98.0, 400)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_greedy_client_leaves_a_modest_client_its_misses_of_a_small_budget() {
+    assert_modest_client_is_served(1, 100, 5_000, 150, (96.0, 105)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_exceeds_its_share_gets_its_share() {
+    // Thirty others exceed the budget, and this one sends sixty a minute. It gets an
+    // equal part of about four hundred, and at most half as much again.
+    let (share, _) = simulate(30, 750, 1_000, 500).await;
+    let served = 60.0 * share / 100.0;
+    assert!((11.0..24.0).contains(&served), "{served} a minute");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_alone_gets_a_burst_and_then_an_even_rate() {
+    let simulation = CrowdSimulation::new(500, 20);
+    let client = Arc::<QueuedClient>::default();
+    let clients = [(client_priority(1, Priority::Miss), 25, client)];
+    simulation.play(10 * MINUTE, &clients).await;
+    assert!(simulation.sent_between(0, 25_000) >= 300, "the burst");
+    assert!(
+        simulation.sent_between(0, MINUTE) >= 400,
+        "the first minute"
+    );
+    for minute in 1..10 {
+        let sent = simulation.sent_between(minute * MINUTE, (minute + 1) * MINUTE);
+        assert!(sent >= 390, "{sent} in minute {minute}");
+    }
+    // Requests are sent in any five seconds.
+    for at in 0..10 * MINUTE / 5_000 - 1 {
+        let sent = simulation.sent_between(at * 5_000, (at + 1) * 5_000);
+        assert!(sent >= 8, "{sent} from {} s on", at * 5);
+    }
+    assert!(simulation.most_in(MINUTE) <= 500);
+}

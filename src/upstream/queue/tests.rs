@@ -1,0 +1,225 @@
+//! Order, shares, deadlines and bounds of the queue, with a paused clock and real permits.
+
+use super::*;
+use crate::config::Config;
+use crate::state::Spent;
+use crate::upstream::keys::{ApiKey, Budgets};
+use crate::upstream::resolver::Resolver;
+
+/// An upstream of the shipped configuration with these changes, and these keys.
+pub(crate) fn upstream(config: &str, keys: &str, clock: &Clock) -> Arc<Upstream> {
+    upstream_at("http://127.0.0.1:1", config, keys, clock)
+}
+
+/// The same, at this URL.
+pub(crate) fn upstream_at(url: &str, config: &str, keys: &str, clock: &Clock) -> Arc<Upstream> {
+    let config = format!("upstream.url = \"{url}\"\n{config}");
+    let settings = Config::parse("p", &config).unwrap().upstreams.remove(0);
+    let budgets = Arc::new(Budgets::new(None, Spent::default()));
+    let keys = ApiKey::list(keys).unwrap_or_default();
+    Upstream::new(settings, keys, Resolver::default(), budgets, clock.clone()).unwrap()
+}
+
+fn of(client: u32, priority: Priority) -> RequestPriority {
+    RequestPriority::of(Client::V4(client), priority)
+}
+
+fn miss(client: u32) -> RequestPriority {
+    of(client, Priority::Miss)
+}
+
+/// Acquires without waiting.
+async fn at_once(upstream: &Upstream, request: RequestPriority) -> Result<Permit, Failure> {
+    upstream
+        .acquire(request, &Tried::default(), Instant::now())
+        .await
+}
+
+const LONG: Duration = Duration::from_secs(5);
+
+type Order = Arc<Mutex<Vec<(u32, Permit)>>>;
+
+/// Lets requests wait, each of which records its number when it is admitted.
+async fn wait_all(upstream: &Arc<Upstream>, requests: &[RequestPriority]) -> Order {
+    let order = Order::default();
+    for (number, request) in (0..).zip(requests.iter().copied()) {
+        let (upstream, own) = (upstream.clone(), order.clone());
+        let before = upstream.queue.len();
+        tokio::spawn({
+            let upstream = upstream.clone();
+            async move {
+                let deadline = Instant::now() + LONG;
+                let permit = upstream.acquire(request, &Tried::default(), deadline).await;
+                lock(&own).extend(permit.ok().map(|mut permit| {
+                    permit.mark_sent(true);
+                    (number, permit)
+                }));
+            }
+        });
+        while upstream.queue.len() == before {
+            tokio::task::yield_now().await;
+        }
+    }
+    order
+}
+
+/// Ends one request after the other; returns the order of those that waited.
+async fn end_all(mut held: Vec<Permit>, order: &Order, count: usize) -> Vec<u32> {
+    let mut found = Vec::new();
+    while found.len() < count {
+        held.pop();
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
+        }
+        let admitted: Vec<_> = lock(order).drain(..).collect();
+        for (number, permit) in admitted {
+            found.push(number);
+            held.push(permit);
+        }
+    }
+    found
+}
+
+#[tokio::test(start_paused = true)]
+async fn clients_alternate_and_priority_counts_within_a_client() {
+    let clock = Clock::manual();
+    let upstream = upstream("upstream.max_in_flight = 1", "", &clock);
+    let held = vec![at_once(&upstream, miss(9)).await.unwrap()];
+    let again = Priority::Revalidation;
+    let requests = [
+        of(1, again),
+        miss(1),
+        miss(1),
+        miss(2),
+        of(3, again),
+        miss(2),
+        miss(5),
+    ];
+    let order = wait_all(&upstream, &requests).await;
+    let order = end_all(held, &order, requests.len()).await;
+    assert_eq!(order, [1, 3, 4, 6, 2, 5, 0]);
+    assert_eq!(upstream.queue.len(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_client_with_the_least_use_goes_first_and_use_decays() {
+    let clock = Clock::manual();
+    let upstream = upstream("upstream.max_in_flight = 1", "", &clock);
+    let queue = &upstream.queue;
+    let client = |number| Some(Client::V4(number));
+    queue.charge(client(1), 8.0);
+    queue.charge(client(2), 2.0);
+    // Two half-lives later the use of the first is two, and less than that of the second.
+    clock.advance(HALF_LIFE * 2);
+    let held = vec![at_once(&upstream, miss(9)).await.unwrap()];
+    queue.charge(client(2), 3.0);
+    let order = wait_all(&upstream, &[miss(2), miss(1)]).await;
+    let busiest = queue.busiest_clients(1);
+    assert_eq!((busiest[0].client, busiest[0].waiting), (client(2), 1));
+    assert!((busiest[0].recent - 3.5).abs() < 1e-9, "{busiest:?}");
+    assert_eq!(end_all(held, &order, 2).await, [1, 0]);
+    // What is not sent costs the client nothing.
+    drop(at_once(&upstream, miss(4)).await);
+    let of_it = |one: &ClientUsage| one.client == client(4) && one.recent > 0.0;
+    assert!(!queue.busiest_clients(9).iter().any(of_it));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_leaves_a_quarter_of_the_slots_to_those_that_have_none() {
+    let clock = Clock::manual();
+    let upstream = upstream("upstream.max_in_flight = 8", "", &clock);
+    let mut held = Vec::new();
+    for _ in 0..6 {
+        held.push(at_once(&upstream, miss(1)).await.unwrap());
+    }
+    for client in [1, 2, 3] {
+        let admitted = at_once(&upstream, miss(client)).await;
+        let (is_admitted, expected) = (admitted.is_ok(), client != 1);
+        assert_eq!(is_admitted, expected, "client {client}");
+        held.extend(admitted.ok());
+    }
+    let full = at_once(&upstream, miss(4)).await.err().unwrap();
+    assert_eq!(full.reason, Reason::NoSlot);
+    let probe = RequestPriority::own(Priority::Probe);
+    assert!(
+        at_once(&upstream, probe).await.is_ok(),
+        "a probe needs no slot"
+    );
+    // Under a budget of a few requests a second there are no more slots than that.
+    let upstream = self::upstream("upstream.requests_per_second = 8", "a-key", &clock);
+    let mut held = Vec::new();
+    while let Ok(permit) = at_once(&upstream, miss(1)).await {
+        held.push(permit);
+    }
+    assert_eq!(held.len(), 6);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_request_waits_beyond_its_deadline_or_in_vain() {
+    let clock = Clock::manual();
+    let config = "upstream.max_in_flight = 1";
+    let upstream = upstream(config, "", &clock);
+    let _held = at_once(&upstream, miss(9)).await.unwrap();
+    let began = Instant::now();
+    let waited = upstream
+        .acquire(miss(1), &Tried::default(), began + LONG)
+        .await;
+    assert_eq!(waited.err().unwrap().reason, Reason::NoSlot);
+    assert_eq!(began.elapsed(), LONG);
+    assert_eq!(upstream.queue.len(), 0);
+    // A spent minute lasts longer than the request may wait.
+    let upstream = self::upstream("upstream.requests_per_minute = 1", "a-key", &clock);
+    let mut sent = at_once(&upstream, miss(1)).await.unwrap();
+    sent.mark_sent(true);
+    drop(sent);
+    let began = Instant::now();
+    let denied = upstream
+        .acquire(miss(2), &Tried::default(), began + LONG)
+        .await;
+    let denied = denied.err().unwrap();
+    assert_eq!(
+        (denied.reason, began.elapsed()),
+        (Reason::OverBudget, Duration::ZERO)
+    );
+    assert!(
+        denied.retry_after > Some(Duration::from_secs(59)),
+        "{denied:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_queue_displaces_the_client_that_has_most() {
+    let clock = Clock::manual();
+    let config = "upstream.max_in_flight = 1\nupstream.max_queue = 2";
+    let upstream = upstream(config, "", &clock);
+    let held = vec![at_once(&upstream, miss(9)).await.unwrap()];
+    let order = wait_all(&upstream, &[miss(1), miss(1)]).await;
+    let own = at_once(&upstream, miss(1)).await.err().unwrap();
+    assert_eq!(own.reason, Reason::NoSlot, "its own requests are the most");
+    let (other, own) = (upstream.clone(), order.clone());
+    tokio::spawn(async move {
+        let deadline = Instant::now() + LONG;
+        let permit = other.acquire(miss(2), &Tried::default(), deadline).await;
+        lock(&own).extend(permit.ok().map(|permit| (2, permit)));
+    });
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(upstream.queue.len(), 2);
+    assert_eq!(end_all(held, &order, 2).await, [0, 2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn memory_is_bounded_by_forgetting_and_by_one_entry_for_the_rest() {
+    let clock = Clock::manual();
+    let upstream = upstream("", "", &clock);
+    for client in 0..MAX_CLIENTS as u32 {
+        upstream.queue.charge(Some(Client::V4(client)), 1.0);
+    }
+    let last = at_once(&upstream, miss(u32::MAX)).await.unwrap();
+    assert_eq!(last.request.client, None);
+    drop(last);
+    clock.advance(HALF_LIFE * 3);
+    let _new = at_once(&upstream, miss(u32::MAX)).await.unwrap();
+    assert_eq!(upstream.queue.active_clients(), 1);
+}

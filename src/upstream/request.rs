@@ -1,0 +1,120 @@
+//! What an upstream request is made for, and how urgent it is.
+
+use crate::identify::Client;
+use crate::wire::request_id::RequestId;
+
+/// How urgent a request is. Probes come first; among the requests of one client, more
+/// urgent ones get slots and budget first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Priority {
+    /// A probe of a chain tip. It needs no slot, and a part of the budget is kept for probes.
+    Probe,
+    /// A cache miss: a client waits for the answer.
+    Miss,
+    /// Revalidation of a stored response that can be served meanwhile.
+    Revalidation,
+}
+
+impl Priority {
+    /// All priorities, the most urgent first.
+    pub const ALL: [Self; 3] = [Self::Probe, Self::Miss, Self::Revalidation];
+
+    /// Its name in logs and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Probe => "probe",
+            Self::Miss => "miss",
+            Self::Revalidation => "revalidation",
+        }
+    }
+}
+
+/// A check that needs an upstream request of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Check {
+    /// A live response is fetched to learn whether others have changed.
+    Live,
+    /// A block is fetched to revalidate older responses.
+    Anchor,
+    /// A block is fetched to find out how deep a reorg is.
+    Fork,
+    /// A status path is fetched with a key that was refused elsewhere.
+    Key,
+}
+
+impl Check {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Live => "live-check",
+            Self::Anchor => "anchor-check",
+            Self::Fork => "fork-search",
+            Self::Key => "key-check",
+        }
+    }
+}
+
+/// The priority of an upstream request, the client it is accounted to, and what it is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RequestPriority {
+    /// How urgent the request is.
+    pub priority: Priority,
+    /// The client; `None` for a request of ordgate's own.
+    pub client: Option<Client>,
+    /// The number of the route of what is fetched.
+    pub(crate) route: Option<u16>,
+    /// The check that it is made for, if it is not for an answer.
+    pub(crate) check: Option<Check>,
+    /// The client's request that has caused it.
+    pub(crate) request_id: Option<RequestId>,
+}
+
+impl RequestPriority {
+    /// A request of ordgate's own.
+    pub const fn own(priority: Priority) -> Self {
+        Self {
+            priority,
+            client: None,
+            route: None,
+            check: None,
+            request_id: None,
+        }
+    }
+
+    /// A request for a client.
+    pub const fn of(client: Client, priority: Priority) -> Self {
+        Self {
+            client: Some(client),
+            ..Self::own(priority)
+        }
+    }
+
+    /// The same, made for a client's request.
+    #[must_use]
+    pub(crate) const fn caused_by(mut self, request_id: RequestId) -> Self {
+        self.request_id = Some(request_id);
+        self
+    }
+
+    /// The same, made for a check.
+    #[must_use]
+    pub(crate) const fn check(mut self, check: Check) -> Self {
+        self.check = Some(check);
+        self
+    }
+
+    /// The same, of what belongs to this route.
+    #[must_use]
+    pub(crate) const fn on_route(mut self, number: u16) -> Self {
+        self.route = Some(number);
+        self
+    }
+
+    /// What it is sent for, in logs and metrics.
+    pub(crate) fn reason(&self) -> &'static str {
+        self.check.map_or(self.priority.name(), Check::name)
+    }
+
+    pub(crate) fn is_probe(&self) -> bool {
+        self.priority == Priority::Probe
+    }
+}
