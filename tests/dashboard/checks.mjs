@@ -157,8 +157,7 @@ async function injectedTextIsInert (page, world) {
       const read = await response.json();
       const refused = { at: injected, method: null, path: null, request_line: injected, status: 505, reason: injected, request_id: injected };
       const errors = [{ at: injected, method: injected, path: injected, status: 503, reason: injected, request_id: injected }, refused];
-      const spending = { by_route: [{ route: injected, reason: injected, requests: 1 }], clients: [{ client: injected, requests: 1 }], paths: [{ path: injected, requests: 1 }] };
-      return Response.json(poisoned({ ...read, errors, spending, refused: { [injected]: 1 } }));
+      return Response.json(poisoned({ ...read, errors, refused: { [injected]: 1 } }));
     };
   })()`
   await page.send('Page.addScriptToEvaluateOnNewDocument', { source })

@@ -94,10 +94,9 @@ function keys (status) {
   return upstreams(status).flatMap((upstream) => list(upstream.keys).map((key) => ({ ...key, upstream: upstream.name })))
 }
 
-function reasons (status) {
-  return upstreams(status).flatMap((upstream) => Object.entries(upstream.sent_for ?? {})
-    .filter(([, requests]) => requests > 0)
-    .map(([reason, requests]) => ({ upstream: upstream.name, reason: words(reason), requests })))
+function sent (status) {
+  return upstreams(status).flatMap((upstream) => list(upstream.sent_for)
+    .map((row) => ({ ...row, upstream: upstream.name })))
 }
 
 function certificates (status) {
@@ -109,18 +108,12 @@ function certificates (status) {
 function failure (endpoint) {
   const last = endpoint.last_failure
   if (!last) return null
-  const ago = last.ago_seconds
-  const said = last.causes ?? last.cause ?? last.reason
-  const what = Array.isArray(said) ? said.join(': ') : said
-  return `${duration(ago)} ago${last.in_a_row > 1 ? `, ${last.in_a_row} in a row` : ''}: ${plain(what ?? last.kind)}`
+  const often = last.in_a_row > 1 ? `, ${last.in_a_row} in a row` : ''
+  return `${duration(last.ago_seconds)} ago${often}: ${words(plain(last.reason))}: ${plain(last.cause)}`
 }
 
 function failover ({ last_failover: last }) {
   return last ? `${duration(last.ago_seconds)} ago, from ${plain(last.from)} to ${plain(last.to)}: ${plain(last.cause)}` : null
-}
-
-function breaker ({ breaker: { state, open_seconds: open } = {} }) {
-  return open > 0 ? `${state} for ${duration(open)}` : state
 }
 
 const milliseconds = (member) => number(words(member.replace('_ms', '')), millis, (row) => row[member])
@@ -155,31 +148,18 @@ const TABLES = [
   ], keys, 'No keys'],
   ['upstream', 'What spends the budget', [
     name('Upstream', (row) => row.upstream),
-    name('Reason', (row) => row.reason),
-    number('Requests sent', count, (row) => row.requests)
-  ], reasons, 'Nothing was sent yet'],
-  ['upstream', 'What spends the budget, by route', [
     name('Route', (row) => row.route ?? 'none'),
     name('Reason', (row) => words(row.reason ?? '')),
     number('Requests sent', count, (row) => row.requests)
-  ], (status) => status.spending && list(status.spending.by_route), 'Nothing was sent yet'],
-  ['upstream', 'Busiest URLs among what is sent upstream', [
-    url('URL', (row) => row.path),
-    number('Requests', count, (row) => row.requests),
-    number('At most too many', count, (row) => row.at_most_too_many)
-  ], (status) => status.spending && list(status.spending.paths).slice(0, 20), 'Nothing was sent lately'],
+  ], sent, 'Nothing was sent yet'],
   ['upstream', 'Endpoints', [
     name('Upstream', (row) => row.upstream),
     name('Endpoint', (row) => row.url),
     name('In use', (row) => row.selected, { tone: (row) => (row.selected ? 'good' : '') }),
     name('Condition', (row) => row.condition, { tone: (row) => (row.condition === 'sound' ? 'good' : 'bad') }),
-    name('Breaker', breaker, { tone: (row) => (row.breaker?.state === 'closed' ? 'good' : 'bad') }),
     number('In flight', count, (row) => row.in_flight),
-    number('Limit', count, (row) => row.in_flight_limit),
     number('Sent', count, (row) => row.sent),
     number('Failed', count, (row) => row.failed),
-    number('First byte p50', duration, (row) => row.first_byte_seconds?.p50),
-    number('p99', duration, (row) => row.first_byte_seconds?.p99),
     number('Blocks behind', count, (row) => row.lag_blocks),
     name('Last failure', failure, { isText: true })
   ], endpoints, 'No endpoints'],
@@ -203,11 +183,6 @@ const TABLES = [
     number('In flight', count, (row) => row.in_flight)
   ], (status) => upstreams(status).flatMap((upstream) => list(upstream.heaviest_clients)
     .map((client) => ({ ...client, upstream: upstream.name }))), 'None lately'],
-  ['clients', 'Busiest clients among what is sent upstream', [
-    name('Client', (row) => row.client),
-    number('Requests', count, (row) => row.requests),
-    number('At most too many', count, (row) => row.at_most_too_many)
-  ], (status) => status.spending && list(status.spending.clients).slice(0, 20), 'None lately'],
   ['clients', 'Clients with tokens', [
     name('Name', (row) => row.name),
     number('Requests', count, (row) => row.requests),
@@ -234,8 +209,7 @@ const TABLES = [
     number('Failed', count, (row) => row.failed),
     number('No budget', count, (row) => row.no_budget),
     number('No slot', count, (row) => row.no_slot),
-    number('Breaker open', count, (row) => row.breaker?.refused),
-    number('Retried', count, (row) => row.retried),
+    number('Breaker open', count, (row) => row.broken),
     number('Not retried', count, (row) => row.retries_refused),
     number('Switches of endpoint', count, (row) => row.switches),
     name('Last switch', failover, { isText: true })
