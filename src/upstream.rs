@@ -12,6 +12,7 @@
 //!   budget, and the keys of one upstream;
 //! - [`exchange`]: a request that has been sent, whether or not somebody waits for it;
 //! - `key_check`: whether a refusal concerns the key;
+//! - `key_search`: answers are searched for keys;
 //! - [`usage`]: what requests are sent for: routes, reasons, clients, targets;
 //! - [`client`]: the exchange with the server.
 //!
@@ -28,7 +29,6 @@
 pub(crate) mod admission;
 mod admit;
 pub mod answer;
-mod api_key;
 pub(crate) mod budget;
 pub(crate) mod charge;
 pub mod client;
@@ -39,7 +39,7 @@ mod failover;
 pub(crate) mod failure;
 pub(crate) mod key;
 mod key_check;
-mod key_patterns;
+mod key_search;
 pub mod keys;
 pub(crate) mod latency;
 mod missing_routes;
@@ -59,7 +59,6 @@ pub(crate) use admission::{Check, ClientUsage, MIN_SHARED_SLOTS};
 pub use admission::{Priority, Rate, Rates, RequestOrigin, RequestPriority};
 use answer::Answer;
 pub use client::forward::{BodyPermit, StreamedAnswer};
-pub use client::key_search::{KeyEchoed, SearchedBody};
 pub use client::min_rate::MinRate;
 use client::pool::ConnectionPool;
 use client::resolver::Resolver;
@@ -72,6 +71,7 @@ use endpoint::selection::EndpointSelection;
 use endpoint::{Endpoint, EndpointSnapshot, Host};
 pub use failure::{BodyFault, Failure, TimedOut, Unreachable};
 use http::{HeaderMap, HeaderValue, Method, Uri};
+pub use key_search::{KeyEchoed, SearchedBody};
 use keys::Budgets;
 use keys::{ApiKey, KeySnapshot, KeySnapshotAtHost, Keys};
 pub use latency::Histogram;

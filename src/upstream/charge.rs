@@ -13,7 +13,7 @@ use super::admission::limit_report::{LimitReport, ReportedLimit};
 use super::budget::Taken;
 use super::endpoint::Host;
 use super::key::{Part, ProviderKey};
-use super::keys::{Keys, PooledKey};
+use super::keys::{ApiKey, Keys, PooledKey};
 use crate::identify::Client;
 use crate::log_writer::LogInterval;
 use crate::shared::permits::{self, PoolPermit};
@@ -140,7 +140,7 @@ impl Charge {
 
     /// The key, as the value of the request's field.
     pub(crate) fn header(&self) -> Option<&HeaderValue> {
-        self.pooled.api.as_ref().map(|api| &api.value)
+        self.pooled.api.as_ref().map(ApiKey::value)
     }
 
     /// The name of the key.

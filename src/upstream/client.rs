@@ -13,7 +13,6 @@ pub(super) mod attempts;
 pub(super) mod cause;
 mod fetch;
 pub(super) mod forward;
-pub(super) mod key_search;
 pub(super) mod min_rate;
 pub(super) mod pool;
 pub mod resolver;

@@ -13,14 +13,13 @@ use http::HeaderValue;
 use super::Priority;
 use super::admission::queue::AdmissionQueue;
 use super::admission::{Denied, Rates, RequestPriority};
-pub use super::api_key::{ApiKey, BadKeys};
 use super::charge::Charge;
 use super::endpoint::Host;
 pub(crate) use super::key::{KeySnapshot, KeySnapshotAtHost};
 use super::key::{ProviderKey, User};
-pub(crate) use super::key_patterns::{KeyPattern, KeyPatterns};
+use super::key_search::SearchedKeys;
+pub use crate::api_key::{ApiKey, BadKeys};
 use crate::clock::{Clock, Moment};
-use crate::hidden_keys::HiddenKeys;
 use crate::log_writer::LogInterval;
 use crate::shared::Shared;
 use crate::state::Spent;
@@ -108,8 +107,7 @@ struct KeyPool {
     keys: Box<[Arc<PooledKey>]>,
     /// Those that were withdrawn, and when.
     withdrawn: Vec<(Moment, ApiKey)>,
-    patterns: Arc<KeyPatterns>,
-    _hidden: Option<HiddenKeys>,
+    searched: Arc<SearchedKeys>,
 }
 
 /// A key, and its name in this upstream.
@@ -156,7 +154,7 @@ impl Keys {
     pub(crate) fn replace(&self, keys: Vec<ApiKey>, rates: Rates, hosts: Vec<Host>) {
         let now = self.clock.now();
         let mut pool = write(&self.pool);
-        let is_used = |api: &ApiKey| keys.iter().any(|key| key.value == api.value);
+        let is_used = |api: &ApiKey| keys.iter().any(|key| key.value() == api.value());
         let mut withdrawn = pool.withdrawn.clone();
         withdrawn.retain(|(at, api)| now.since(*at) < REMEMBERED && !is_used(api));
         let gone = pool.keys.iter().filter(|pooled| {
@@ -192,16 +190,14 @@ impl Keys {
             true => [pooled((self.keyless.clone(), None))].into(),
             false => {
                 let keys = keys.into_iter();
-                let known = keys.map(|api| (self.budgets.key(&api.value, now), Some(api)));
+                let known = keys.map(|api| (self.budgets.key(api.value(), now), Some(api)));
                 known.map(pooled).collect()
             }
         };
         let searched = keys.iter().filter_map(|pooled| pooled.api.as_ref());
         let searched = searched.chain(withdrawn.iter().map(|(_, api)| api));
-        let patterns: KeyPatterns = searched.flat_map(ApiKey::patterns).collect();
         let next = Arc::new(KeyPool {
-            _hidden: Some(patterns.hide()),
-            patterns: Arc::new(patterns),
+            searched: Arc::new(searched.cloned().collect()),
             keys,
             withdrawn,
         });
@@ -340,17 +336,9 @@ impl Keys {
         snapshots.collect()
     }
 
-    /// The name of a key that these bytes contain, if any.
-    pub(crate) fn find_key_in(&self, bytes: &[u8]) -> Option<Arc<str>> {
-        let pool = self.pool();
-        pool.patterns
-            .find(bytes)
-            .map(|pattern| pattern.name.clone())
-    }
-
     /// What to search for: the keys in service, and those withdrawn recently.
-    pub(super) fn patterns(&self) -> Arc<KeyPatterns> {
-        self.pool().patterns.clone()
+    pub(super) fn searched(&self) -> Arc<SearchedKeys> {
+        self.pool().searched.clone()
     }
 
     /// The budgets of all keys.

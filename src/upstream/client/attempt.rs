@@ -219,9 +219,10 @@ impl Upstream {
             let endpoint = permit.endpoint().name().into();
             return Err(Failure::NoSuchRoute { endpoint });
         }
-        // Nothing else of an answer is stored or served. It is searched once, however
-        // often it is served.
-        self.search([&*answer.body, answer.content_type.as_bytes()])?;
+        // Nothing else of an answer is stored, served or told to other replicas. It is
+        // searched once, however often it is served.
+        let etag = answer.etag.as_deref().unwrap_or_default();
+        self.search(&[&answer.body, answer.content_type.as_bytes(), etag])?;
         Ok(answer)
     }
 

@@ -56,9 +56,10 @@ impl Upstream {
     /// The texts of an error and of its causes, without secrets.
     fn texts(&self, target: &str, error: &(dyn StdError + 'static)) -> Vec<String> {
         // Some contain text of the upstream's, such as the names in a certificate.
+        let keys = self.keys.searched();
         texts(error, |text| {
             let has_target = target.len() > 1 && text.contains(target);
-            has_target || self.keys.find_key_in(text.as_bytes()).is_some()
+            has_target || keys.all.iter().any(|key| key.is_in(text.as_bytes()))
         })
     }
 }
