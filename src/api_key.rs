@@ -18,6 +18,7 @@ use http::HeaderValue;
 use memchr::memmem;
 use zeroize::{Zeroize, Zeroizing};
 
+use crate::log_writer::LogInterval;
 use crate::sync::{read, write};
 
 /// The most bytes of a key.
@@ -35,6 +36,7 @@ pub struct ApiKey(Arc<Key>);
 struct Key {
     name: String,
     value: HeaderValue,
+    echoes: LogInterval,
 }
 
 impl fmt::Debug for ApiKey {
@@ -46,14 +48,11 @@ impl fmt::Debug for ApiKey {
 /// Why a list of keys cannot be used. It gives the number of a key, never its value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadKeys {
-    /// A key that cannot be a field value. Keys are numbered from 1.
+    /// A key that no field can carry, or that is too long. Keys are numbered from 1.
     #[error(
-        "API key number {0} has a character that a header field cannot carry: visible ASCII is allowed"
+        "API key number {0} is not allowed: a key has at most {MAX_LENGTH} characters, each of them visible ASCII"
     )]
-    Character(usize),
-    /// A key that is too long to be searched for.
-    #[error("API key number {0} is longer than {MAX_LENGTH} characters, the most that is allowed")]
-    TooLong(usize),
+    Malformed(usize),
     /// The list has no key.
     #[error("there is no API key in it: give one or more, separated by commas or line ends")]
     Empty,
@@ -70,25 +69,23 @@ impl ApiKey {
         let parts = text.split([',', '\n', '\r']).map(str::trim);
         let mut keys: Vec<Self> = Vec::new();
         for (number, part) in (1..).zip(parts.filter(|part| !part.is_empty())) {
-            if part.len() > MAX_LENGTH {
-                return Err(BadKeys::TooLong(number));
-            }
             let is_visible = part.bytes().all(|byte| byte.is_ascii_graphic());
             let value = sealed(Zeroizing::new(part.as_bytes().to_vec()));
-            let value = value.filter(|_| is_visible);
-            let value = value.ok_or(BadKeys::Character(number))?;
+            let value = value.filter(|_| is_visible && part.len() <= MAX_LENGTH);
+            let value = value.ok_or(BadKeys::Malformed(number))?;
             if keys.iter().all(|key| *key.value() != value) {
                 keys.push(Self::new(format!("key-{number}"), value));
             }
         }
-        match keys.is_empty() {
-            true => Err(BadKeys::Empty),
-            false => Ok(keys),
-        }
+        (!keys.is_empty()).then_some(keys).ok_or(BadKeys::Empty)
     }
 
     fn new(name: String, value: HeaderValue) -> Self {
-        let key = Self(Arc::new(Key { name, value }));
+        let key = Self(Arc::new(Key {
+            name,
+            value,
+            echoes: LogInterval::default(),
+        }));
         if key.is_searched() {
             let mut in_use = write(&IN_USE);
             in_use.retain(|key| key.strong_count() > 0);
@@ -114,6 +111,11 @@ impl ApiKey {
         &self.0.value
     }
 
+    /// When it was last logged that an answer contains it.
+    pub(crate) fn echoes(&self) -> &LogInterval {
+        &self.0.echoes
+    }
+
     fn bytes(&self) -> &[u8] {
         self.value().as_bytes()
     }
@@ -125,18 +127,13 @@ impl ApiKey {
 
     /// What texts are not searched for.
     pub(crate) fn warning(&self) -> Option<&'static str> {
-        let mut bytes = self.bytes().iter();
+        let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"._~-".contains(byte);
         if !self.is_searched() {
-            Some(
-                "is shorter than 8 characters: answers and logs are not searched for it, because they would contain it by chance",
-            )
-        } else if !bytes.all(|byte| byte.is_ascii_alphanumeric() || b"._~-".contains(byte)) {
-            Some(
-                "has other characters than letters, digits and . _ ~ -: answers and logs are searched for the key as it is, not for its encodings in JSON, URLs and HTML",
-            )
-        } else {
-            None
+            return Some("is shorter than 8 characters: answers and logs are not searched for it");
         }
+        (!self.bytes().iter().all(is_plain)).then_some(
+            "has characters other than letters, digits and . _ ~ -: answers and logs are not searched for its encodings",
+        )
     }
 
     /// Whether a text contains it.
@@ -147,19 +144,15 @@ impl ApiKey {
     /// Where it ends in a text that has it at this place, in upper or lower case: field
     /// names and paths are folded.
     pub(crate) fn end(&self, text: &[u8], at: usize) -> Option<usize> {
-        let (key, end) = (self.bytes(), at + self.bytes().len());
-        let is_there = text[at..].first()?.eq_ignore_ascii_case(&key[0])
-            && text.get(at..end)?.eq_ignore_ascii_case(key);
+        let end = at + self.bytes().len();
+        let is_there = text.get(at..end)?.eq_ignore_ascii_case(self.bytes());
         is_there.then_some(end)
     }
 }
 
 /// A sensitive field value that shares these bytes with its clones and zeroes them
 /// when the last clone is dropped. `None` if a field value cannot have these bytes.
-fn sealed<B>(bytes: Zeroizing<B>) -> Option<HeaderValue>
-where
-    B: AsRef<[u8]> + Zeroize + Send + 'static,
-{
+fn sealed<B: AsRef<[u8]> + Zeroize + Send + 'static>(bytes: Zeroizing<B>) -> Option<HeaderValue> {
     let mut value = HeaderValue::from_maybe_shared(Bytes::from_owner(bytes)).ok()?;
     value.set_sensitive(true);
     Some(value)
@@ -194,11 +187,11 @@ mod tests {
         assert_eq!(count(" one , two\nthree\r\n"), Ok(3));
         assert_eq!(count("one,two,one\n one"), Ok(2));
         assert_eq!(count(" , "), Err(BadKeys::Empty));
-        assert_eq!(count("one,t wo"), Err(BadKeys::Character(2)));
-        assert_eq!(count("one,tw\u{f6}"), Err(BadKeys::Character(2)));
+        assert_eq!(count("one,t wo"), Err(BadKeys::Malformed(2)));
+        assert_eq!(count("one,tw\u{f6}"), Err(BadKeys::Malformed(2)));
         assert_eq!(count(&"x".repeat(MAX_LENGTH)), Ok(1));
         let long = format!("one,{}", "x".repeat(MAX_LENGTH + 1));
-        assert_eq!(count(&long), Err(BadKeys::TooLong(2)));
+        assert_eq!(count(&long), Err(BadKeys::Malformed(2)));
     }
 
     #[test]

@@ -71,7 +71,7 @@ use endpoint::selection::EndpointSelection;
 use endpoint::{Endpoint, EndpointSnapshot, Host};
 pub use failure::{BodyFault, Failure, TimedOut, Unreachable};
 use http::{HeaderMap, HeaderValue, Method, Uri};
-pub use key_search::{KeyEchoed, SearchedBody};
+pub use key_search::SearchedBody;
 use keys::Budgets;
 use keys::{ApiKey, KeySnapshot, KeySnapshotAtHost, Keys};
 pub use latency::Histogram;

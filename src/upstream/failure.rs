@@ -15,9 +15,11 @@ use http::StatusCode;
 pub(crate) use cause::Cause;
 
 use crate::reason::Reason;
+use crate::wire::body::BodyError;
 
 /// How a request to the upstream has failed, or why it was not sent.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", self.name())]
 pub enum Failure {
     /// Not sent: the budget is spent.
     Spent {
@@ -166,6 +168,12 @@ pub(crate) enum RequestOutcome {
 }
 
 impl Failure {
+    /// Why a body ended with this error.
+    pub fn of_body(error: &BodyError) -> Self {
+        let known = error.downcast_ref();
+        known.cloned().unwrap_or(Self::Incomplete)
+    }
+
     /// The proxy error type of RFC 9209 §2.3.
     pub fn name(&self) -> &'static str {
         match self {

@@ -24,28 +24,6 @@ use crate::clock::Moment;
 use crate::log_writer::LogInterval;
 use crate::wire::body::BodyError;
 
-/// The error of an answer that contains an API key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the upstream's answer has an API key in it")]
-pub struct KeyEchoed;
-
-impl From<KeyEchoed> for Failure {
-    fn from(KeyEchoed: KeyEchoed) -> Self {
-        Self::KeyEchoed
-    }
-}
-
-impl Failure {
-    /// Why a body of a [`StreamedAnswer`](crate::upstream::StreamedAnswer) was
-    /// truncated.
-    pub fn of_body(error: &BodyError) -> Self {
-        match error.is::<KeyEchoed>() {
-            true => Self::KeyEchoed,
-            false => Self::Incomplete,
-        }
-    }
-}
-
 impl Upstream {
     /// Searches the head of a response, and prepares its body to be searched as it is
     /// received.
@@ -60,18 +38,10 @@ impl Upstream {
         // They include the reason phrase, which HTTP/2 does not have.
         head.extensions.clear();
         let (keys, now) = (self.keys.searched(), self.clock.now());
-        keys.search_fields(&head.headers, now)?;
         let mut codings = head.headers.get_all(CONTENT_ENCODING).iter();
         let is_coded = codings.any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity"));
-        if is_coded && !keys.all.is_empty() && !body.is_end_stream() {
-            if keys.withheld.is_due(LogInterval::MINUTE, now) {
-                tracing::error!(
-                    upstream = self.name(),
-                    "the upstream sent a compressed response although accept-encoding: identity was requested; it cannot be searched for API keys, so it is not passed on: configure the upstream not to compress it. This is logged again a minute later at the earliest"
-                );
-            }
-            return Err(Failure::KeyEchoed);
-        }
+        let is_hidden = is_coded && !body.is_end_stream();
+        search(&keys, now, |key| is_hidden || has(&head.headers, key))?;
         Ok((head, SearchedBody::new(body, keys, now)))
     }
 
@@ -81,77 +51,56 @@ impl Upstream {
     /// [`Failure::KeyEchoed`] if one of them contains a key.
     pub(super) fn search(&self, parts: &[&[u8]]) -> Result<(), Failure> {
         let is_in = |key: &ApiKey| parts.iter().any(|part| key.is_in(part));
-        Ok(self.keys.searched().search(is_in, self.clock.now())?)
+        search(&self.keys.searched(), self.clock.now(), is_in)
     }
 }
 
-/// The keys that answers of an upstream are searched for.
-#[derive(Default)]
-pub(super) struct SearchedKeys {
-    pub(super) all: Box<[ApiKey]>,
-    /// When it was last logged that an answer is withheld.
-    withheld: LogInterval,
+/// Fails, and logs it, if one of the keys may be in an answer.
+fn search(keys: &[ApiKey], now: Moment, is_in: impl Fn(&ApiKey) -> bool) -> Result<(), Failure> {
+    let Some(key) = keys.iter().find(|key| is_in(key)) else {
+        return Ok(());
+    };
+    if key.echoes().is_due(LogInterval::MINUTE, now) {
+        tracing::error!(
+            key = key.name(),
+            "the upstream's answer is not passed on, because it contains an API key, or is compressed although accept-encoding: identity was requested, and so cannot be searched for one: tell the upstream's operator. This is logged again a minute later at the earliest"
+        );
+    }
+    Err(Failure::KeyEchoed)
 }
 
-impl FromIterator<ApiKey> for SearchedKeys {
-    fn from_iter<T: IntoIterator<Item = ApiKey>>(keys: T) -> Self {
-        Self {
-            all: keys.into_iter().filter(ApiKey::is_searched).collect(),
-            withheld: LogInterval::default(),
-        }
-    }
+/// Whether the name or value of a field contains a key.
+fn has(fields: &HeaderMap, key: &ApiKey) -> bool {
+    fields.iter().any(|(name, value)| {
+        let name = name.as_str().as_bytes();
+        key.is_in(value.as_bytes()) || (0..name.len()).any(|at| key.end(name, at).is_some())
+    })
 }
 
-impl SearchedKeys {
-    /// Fails, and logs it, if one of the keys is found.
-    fn search(&self, is_in: impl Fn(&ApiKey) -> bool, now: Moment) -> Result<(), KeyEchoed> {
-        let Some(key) = self.all.iter().find(|key| is_in(key)) else {
-            return Ok(());
-        };
-        if self.withheld.is_due(LogInterval::MINUTE, now) {
-            tracing::error!(
-                key = key.name(),
-                "the upstream's response contains an API key and is not passed on: tell the upstream's operator. Others are logged a minute later at the earliest"
-            );
-        }
-        Err(KeyEchoed)
-    }
-
-    fn search_fields(&self, fields: &HeaderMap, now: Moment) -> Result<(), KeyEchoed> {
-        let is_in_name =
-            |key: &ApiKey, name: &[u8]| (0..name.len()).any(|at| key.end(name, at).is_some());
-        let is_in = |key: &ApiKey| {
-            let mut fields = fields.iter();
-            fields.any(|(name, value)| {
-                key.is_in(value.as_bytes()) || is_in_name(key, name.as_str().as_bytes())
-            })
-        };
-        self.search(is_in, now)
-    }
+/// The end of a text that may be the beginning of a key.
+fn held_back(text: &[u8]) -> &[u8] {
+    let last = text.iter().rev().take(api_key::MAX_LENGTH - 1);
+    let held = last.take_while(|byte| byte.is_ascii_graphic()).count();
+    &text[text.len() - held..]
 }
 
-/// A body that is searched for API keys as it is received. It ends with [`KeyEchoed`]
-/// before any byte of a key is handed on.
+/// A body that is searched for API keys as it is received. It ends with
+/// [`Failure::KeyEchoed`] before any byte of a key is handed on.
 pub struct SearchedBody<B = Incoming> {
     /// `None` after its end, or an error.
     body: Option<B>,
-    keys: Arc<SearchedKeys>,
+    keys: Arc<[ApiKey]>,
     /// When its head was received.
     received: Moment,
     /// What is held back of the received data.
     held: Bytes,
     /// Trailers that follow the held data.
-    trailers: Option<Frame<Bytes>>,
+    trailers: Option<HeaderMap>,
 }
 
 impl<B> SearchedBody<B> {
     /// A body that is searched for these keys.
-    pub fn of(body: B, keys: &[ApiKey]) -> Self {
-        let keys = keys.iter().cloned().collect();
-        Self::new(body, Arc::new(keys), Moment::default())
-    }
-
-    fn new(body: B, keys: Arc<SearchedKeys>, received: Moment) -> Self {
+    pub fn new(body: B, keys: Arc<[ApiKey]>, received: Moment) -> Self {
         Self {
             body: Some(body),
             keys,
@@ -162,39 +111,25 @@ impl<B> SearchedBody<B> {
     }
 
     /// What can be handed on now that this was received.
-    fn search(&mut self, frame: Frame<Bytes>) -> Result<Bytes, KeyEchoed> {
-        let mut data = match frame.into_data() {
+    fn search(&mut self, frame: Frame<Bytes>) -> Result<Bytes, Failure> {
+        let data = match frame.into_data() {
+            Ok(data) if self.keys.is_empty() => return Ok(data),
             Ok(data) => data,
             Err(frame) => {
-                if let Some(fields) = frame.trailers_ref() {
-                    self.keys.search_fields(fields, self.received)?;
-                }
-                self.trailers = Some(frame);
+                let trailers = frame.into_trailers().unwrap_or_default();
+                search(&self.keys, self.received, |key| has(&trailers, key))?;
+                self.trailers = Some(trailers);
                 return Ok(std::mem::take(&mut self.held));
             }
         };
-        if self.keys.all.is_empty() {
-            return Ok(data);
-        }
-        if !self.held.is_empty() {
-            let mut both = BytesMut::with_capacity(self.held.len() + data.len());
-            both.extend_from_slice(&self.held);
-            both.extend_from_slice(&data);
-            data = both.freeze();
-        }
-        self.keys.search(|key| key.is_in(&data), self.received)?;
+        let mut whole = BytesMut::from(&*self.held);
+        whole.extend_from_slice(&data);
+        search(&self.keys, self.received, |key| key.is_in(&whole))?;
         // A copy: a slice would keep the whole frame in memory.
-        self.held = Bytes::copy_from_slice(held_back(&data));
-        data.truncate(data.len() - self.held.len());
-        Ok(data)
+        self.held = Bytes::copy_from_slice(held_back(&whole));
+        whole.truncate(whole.len() - self.held.len());
+        Ok(whole.freeze())
     }
-}
-
-/// The end of a text that may be the beginning of a key.
-fn held_back(text: &[u8]) -> &[u8] {
-    let last = text.iter().rev().take(api_key::MAX_LENGTH - 1);
-    let held = last.take_while(|byte| byte.is_ascii_graphic()).count();
-    &text[text.len() - held..]
 }
 
 impl<B> Body for SearchedBody<B>
@@ -212,7 +147,7 @@ where
         let this = self.get_mut();
         loop {
             if let Some(trailers) = this.trailers.take() {
-                return Poll::Ready(Some(Ok(trailers)));
+                return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
             }
             let Some(body) = &mut this.body else {
                 return Poll::Ready(None);
@@ -231,7 +166,6 @@ where
                 Ok(data) => return Poll::Ready(Some(Ok(Frame::data(data)))),
                 Err(error) => {
                     this.body = None;
-                    this.held = Bytes::new();
                     return Poll::Ready(Some(Err(error)));
                 }
             }
@@ -244,15 +178,8 @@ where
     }
 
     fn size_hint(&self) -> SizeHint {
-        let held = self.held.len() as u64;
-        let rest = self.body.as_ref().map(Body::size_hint);
-        let rest = rest.unwrap_or_else(|| SizeHint::with_exact(0));
-        let mut hint = SizeHint::new();
-        hint.set_lower(rest.lower() + held);
-        if let Some(upper) = rest.upper() {
-            hint.set_upper(upper + held);
-        }
-        hint
+        let rest = self.body.as_ref().filter(|_| self.held.is_empty());
+        rest.map(Body::size_hint).unwrap_or_default()
     }
 }
 

@@ -17,7 +17,6 @@ use super::charge::Charge;
 use super::endpoint::Host;
 pub(crate) use super::key::{KeySnapshot, KeySnapshotAtHost};
 use super::key::{ProviderKey, User};
-use super::key_search::SearchedKeys;
 pub use crate::api_key::{ApiKey, BadKeys};
 use crate::clock::{Clock, Moment};
 use crate::log_writer::LogInterval;
@@ -107,7 +106,7 @@ struct KeyPool {
     keys: Box<[Arc<PooledKey>]>,
     /// Those that were withdrawn, and when.
     withdrawn: Vec<(Moment, ApiKey)>,
-    searched: Arc<SearchedKeys>,
+    searched: Arc<[ApiKey]>,
 }
 
 /// A key, and its name in this upstream.
@@ -196,8 +195,9 @@ impl Keys {
         };
         let searched = keys.iter().filter_map(|pooled| pooled.api.as_ref());
         let searched = searched.chain(withdrawn.iter().map(|(_, api)| api));
+        let searched = searched.filter(|api| api.is_searched());
         let next = Arc::new(KeyPool {
-            searched: Arc::new(searched.cloned().collect()),
+            searched: searched.cloned().collect(),
             keys,
             withdrawn,
         });
@@ -337,7 +337,7 @@ impl Keys {
     }
 
     /// What to search for: the keys in service, and those withdrawn recently.
-    pub(super) fn searched(&self) -> Arc<SearchedKeys> {
+    pub(super) fn searched(&self) -> Arc<[ApiKey]> {
         self.pool().searched.clone()
     }
 

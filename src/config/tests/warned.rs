@@ -86,7 +86,7 @@ fn keys_that_are_not_searched_for_in_every_form_are_warned_of() {
     let [slashes, short] = &found[..] else {
         panic!("{found:?}");
     };
-    let expected = "the API key key-2 of upstream has other characters than ";
+    let expected = "the API key key-2 of upstream has characters other than ";
     assert!(slashes.starts_with(expected), "{slashes}");
     let expected = "the API key key-1 of upstreams.other is shorter than 8 characters: ";
     assert!(short.starts_with(expected), "{short}");

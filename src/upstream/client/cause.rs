@@ -59,7 +59,7 @@ impl Upstream {
         let keys = self.keys.searched();
         texts(error, |text| {
             let has_target = target.len() > 1 && text.contains(target);
-            has_target || keys.all.iter().any(|key| key.is_in(text.as_bytes()))
+            has_target || keys.iter().any(|key| key.is_in(text.as_bytes()))
         })
     }
 }

@@ -28,7 +28,7 @@ use crate::upstream::{Failure, RequestPriority, SearchedBody, TimedOut, Upstream
 pub struct StreamedAnswer {
     /// Status and fields.
     pub head: response::Parts,
-    /// The body; it ends with [`KeyEchoed`](crate::upstream::KeyEchoed) if it
+    /// The body; it ends with [`Failure::KeyEchoed`] if it
     /// contains an API key.
     pub body: ResponseBody,
     /// The request's permit, to be kept until the body has ended.

@@ -100,7 +100,7 @@ fn answers_are_searched_for_a_withdrawn_key_for_an_hour() {
     let keys = keys("short,another-key", 1, 1, &clock);
     let searched = || {
         let searched = keys.searched();
-        let values = searched.all.iter().map(|key| key.value().clone());
+        let values = searched.iter().map(|key| key.value().clone());
         values.collect::<Vec<_>>()
     };
     assert_eq!(searched(), ["another-key"]);
