@@ -21,7 +21,7 @@ use ordgate::cache::policy::{Mode, Policy};
 use ordgate::cache::sequence::CheckedSequence;
 use ordgate::cache::{Attached, Cache, StoredResponse};
 use ordgate::chain::Chain;
-use ordgate::clock::Clock;
+use ordgate::clock::{Clock, Moment};
 use ordgate::config::Config;
 use ordgate::gateway::{ResponseFuture, Session};
 use ordgate::sandbox::{Sandbox, Settings};
@@ -67,13 +67,13 @@ fn search_a_body(bencher: divan::Bencher<'_, '_>, keys: usize) {
     let list: Vec<_> = (0..keys)
         .map(|n| format!("{n:02}k9Zq-ordgate-s3cret-7Xw2"))
         .collect();
-    let keys = ApiKey::list(&list.join(",")).unwrap_or_default();
+    let keys: Arc<[ApiKey]> = ApiKey::list(&list.join(",")).unwrap_or_default().into();
     let item = br#"{"id":"840000:12","amount":"1200345.5","address":"bc1q7Xw2k9Zq"},"#;
     let frame: Bytes = item.iter().copied().cycle().take(16 << 10).collect();
     let frames = VecDeque::from(vec![frame; 64]);
     bencher
         .counter(divan::counter::BytesCount::new(1_usize << 20))
-        .with_inputs(|| SearchedBody::of(Frames(frames.clone()), &keys))
+        .with_inputs(|| SearchedBody::new(Frames(frames.clone()), keys.clone(), Moment::default()))
         .bench_local_values(|mut body| {
             let mut cx = Context::from_waker(Waker::noop());
             while let Poll::Ready(Some(frame)) = Pin::new(&mut body).poll_frame(&mut cx) {

@@ -9,7 +9,7 @@
 //!
 //! | layer | modules |
 //! |---|---|
-//! | basics | [`build`], [`clock`], [`sync`], [`units`], [`reason`], [`regular_file`], [`hidden_keys`], [`log_writer`], [`wire`] |
+//! | basics | [`build`], [`clock`], [`sync`], [`units`], [`reason`], [`regular_file`], [`log_writer`], [`api_key`], [`wire`] |
 //! | rules | [`cache`]`::{list, date, delta, directives, targeted, status, coding, hop, freshness, invalidate, vary, reuse, storable, validator, freshen, range, key, policy, etag, outcome}`, [`pages`], [`chain`]`::{finality, live_checks, ledger, transaction_index}`, [`identify`], [`client_tokens`], [`validate`], [`route`], [`trace`]`::{context}` |
 //! | state | [`state`]`::{value}`, [`state`], [`trace`], [`limit`], [`chain`], [`cache`], [`compress`], [`collapse`], [`shared`]`::{engine, purges}`, [`shared`], [`upstream`]`::{failure, latency, admission, endpoint}`, [`upstream`], [`unsent`], [`meter`] |
 //! | request path | [`refusal`], [`respond`], [`access_log`], [`relay`], [`fill`], [`probe`], [`gateway`] |
@@ -35,6 +35,7 @@
 
 pub mod access_log;
 pub mod admin;
+mod api_key;
 pub mod build;
 pub mod cache;
 pub mod chain;
@@ -45,7 +46,6 @@ pub mod compress;
 pub mod config;
 pub mod fill;
 pub mod gateway;
-mod hidden_keys;
 pub mod history;
 pub mod identify;
 pub mod limit;

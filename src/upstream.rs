@@ -15,7 +15,6 @@
 //! when a request fails (`refusal`).
 
 pub mod answer;
-mod api_key;
 pub mod body;
 mod breaker;
 pub(crate) mod budget;
@@ -27,7 +26,6 @@ mod fetch;
 pub(crate) mod heights;
 pub(crate) mod key;
 mod key_check;
-mod key_patterns;
 mod key_search;
 pub mod keys;
 mod limit_report;
@@ -63,7 +61,7 @@ use heights::{Heights, highest_at};
 use http::{HeaderMap, HeaderValue, Method, Uri};
 use http_body_util::combinators::{BoxBody, UnsyncBoxBody};
 use http_body_util::{BodyExt, Empty};
-pub use key_search::{KeyEchoed, SearchedBody};
+pub use key_search::SearchedBody;
 use keys::{ApiKey, Budgets, KeySnapshot, KeySnapshotAtHost, Keys};
 pub use missing_routes::MissingRoutes;
 use pool::ConnectionPool;

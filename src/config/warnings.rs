@@ -60,6 +60,14 @@ impl Config {
                 ));
             }
         }
+        let own = keys.own.iter();
+        let own = own.map(|(name, keys)| (format!("upstreams.{name}"), keys));
+        for (table, keys) in std::iter::once(("upstream".to_owned(), &keys.shared)).chain(own) {
+            warnings.extend(keys.iter().filter_map(|key| {
+                let (name, warning) = (key.name(), key.warning()?);
+                Some(format!("the API key {name} of {table} {warning}"))
+            }));
+        }
         self.warn_of_probes(keys, &mut warnings);
         self.warn_of_rates(keys, &mut warnings);
         self.warn_of_replicas(keys, &mut warnings);

@@ -67,7 +67,8 @@ impl Upstream {
             // Some texts are the upstream's, such as the names in a certificate.
             let cause = texts(error, |text| {
                 let has_target = target.len() > 1 && text.contains(target);
-                has_target || self.keys.find_key_in(text.as_bytes()).is_some()
+                let keys = self.keys.searched();
+                has_target || keys.iter().any(|key| key.is_in(text.as_bytes()))
             });
             asked.endpoint.failed(&failure, Some(cause), made_for);
             Unanswered::Failed(failure)

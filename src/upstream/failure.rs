@@ -16,7 +16,8 @@ use crate::trace;
 use crate::wire::body::BodyError;
 
 /// How a request to the upstream has failed, or why it was not sent.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", self.reason.name())]
 pub struct Failure {
     /// The word for it.
     pub reason: Reason,
@@ -147,10 +148,8 @@ impl Failure {
 
     /// Why a response body has broken off.
     pub fn of_body(error: &BodyError) -> Self {
-        Self::new(match error.is::<super::KeyEchoed>() {
-            true => Reason::AnswerWithheld,
-            false => Reason::Truncated,
-        })
+        let known = error.downcast_ref::<Self>();
+        known.cloned().unwrap_or(Self::new(Reason::Truncated))
     }
 
     fn traits(&self) -> &'static Traits {

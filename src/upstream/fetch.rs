@@ -34,7 +34,7 @@ use crate::trace::steps::{StepTimer, UpstreamStep};
 pub struct StreamedAnswer {
     /// Status and fields.
     pub head: response::Parts,
-    /// The body; it ends with [`KeyEchoed`](super::KeyEchoed) if it contains an API key.
+    /// The body; it ends with [`Reason::AnswerWithheld`] if it contains an API key.
     pub body: ResponseBody,
     /// The request's slot, to be kept until the body has ended.
     pub slot: Option<Slot>,
@@ -385,10 +385,10 @@ impl Upstream {
                 ..Failure::status(Reason::WrongUpstream, answer.status)
             });
         }
-        // Nothing else of an answer is stored or served. It is searched once, however
-        // often it is served.
+        // Nothing else of an answer is stored, served or told to other replicas. It is
+        // searched once, however often it is served.
         let tag = answer.etag.as_deref().unwrap_or_default();
-        self.search([&*answer.body, answer.content_type.as_bytes(), tag])?;
+        self.search(&[&answer.body, answer.content_type.as_bytes(), tag])?;
         answer.endpoint = asked.at as u16;
         Ok(Received::Typed(answer))
     }

@@ -1,10 +1,12 @@
-//! Searching responses for API keys before any part is handed on: field names and
-//! values, bodies, trailers.
+//! Answers are searched for API keys before any part of them is handed on: field names
+//! and values, bodies, trailers. A key is searched for in its own spelling.
 //!
-//! A body is searched as it is received, in constant memory. The end of a frame that
-//! may be the beginning of a key is held back until the next frame shows that it is
-//! not, so that no part of a key that is split between frames is handed on. Without
-//! keys a body is handed on unchanged.
+//! A body is searched as it is received. Keys are visible ASCII, so visible ASCII at the
+//! end of what was received is held back until more is received, at most one byte less
+//! than a key may have: it may be the beginning of one. That does not depend on what
+//! the keys are, so a client that can make the upstream echo a guess and pause learns
+//! nothing of them. Events end with a line end, and are handed on at once. Without keys a
+//! body is handed on unchanged.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,175 +14,122 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
 use http::header::CONTENT_ENCODING;
-use http::{HeaderMap, HeaderName, HeaderValue, Response, response};
+use http::{HeaderMap, Response, response};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
+use super::{Failure, Upstream};
+use crate::api_key::{self, ApiKey};
 use crate::clock::Moment;
 use crate::log_writer::LogInterval;
 use crate::reason::Reason;
-use crate::upstream::keys::{ApiKey, KeyPattern, KeyPatterns};
-use crate::upstream::{Failure, Upstream};
 use crate::wire::body::BodyError;
-
-/// The error with which a body ends if it contains an API key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the upstream's answer has an API key in it")]
-pub struct KeyEchoed;
 
 impl Upstream {
     /// Searches the head of a response, and prepares its body to be searched as it is
     /// received.
     ///
     /// # Errors
-    /// If the head contains a key, or the body is encoded and cannot be searched.
-    pub(crate) fn search_answer(
+    /// If the head contains a key, or the body is compressed and cannot be searched.
+    pub(super) fn search_answer(
         &self,
         answer: Response<Incoming>,
     ) -> Result<(response::Parts, SearchedBody), Failure> {
         let (mut head, body) = answer.into_parts();
         // They include the reason phrase, which HTTP/2 does not have.
         head.extensions.clear();
-        let patterns = self.keys.patterns();
-        let now = self.clock.now();
-        search_fields(&patterns, &head.headers, now).map_err(|KeyEchoed| withheld())?;
-        if !patterns.is_empty() && !body.is_end_stream() && is_coded(&head.headers) {
-            if patterns.compressed.is_due(LogInterval::MINUTE, now) {
-                tracing::error!(
-                    upstream = self.name(),
-                    "the upstream sent a compressed response although accept-encoding: identity was requested; it cannot be searched for API keys, so it is not passed on: configure the upstream not to compress it. This is logged again a minute later at the earliest"
-                );
-            }
-            return Err(withheld());
-        }
-        Ok((head, SearchedBody::new(body, patterns, now)))
+        let (keys, now) = (self.keys.searched(), self.clock.now());
+        let mut codings = head.headers.get_all(CONTENT_ENCODING).iter();
+        let is_coded = codings.any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity"));
+        let is_hidden = is_coded && !body.is_end_stream();
+        search(&keys, now, |key| is_hidden || has(&head.headers, key))?;
+        Ok((head, SearchedBody::new(body, keys, now)))
     }
 
-    /// Searches parts of a response for API keys.
+    /// Searches parts of a response.
     ///
     /// # Errors
-    /// If one is found.
-    pub(crate) fn search<'a>(
-        &self,
-        parts: impl IntoIterator<Item = &'a [u8]>,
-    ) -> Result<(), Failure> {
-        let patterns = self.keys.patterns();
-        let mut parts = parts.into_iter();
-        match parts.find_map(|part| patterns.find(part)) {
-            None => Ok(()),
-            Some(pattern) => {
-                let KeyEchoed = echoed(&patterns, pattern, self.clock.now());
-                Err(withheld())
-            }
-        }
+    /// If one of them contains a key.
+    pub(super) fn search(&self, parts: &[&[u8]]) -> Result<(), Failure> {
+        let is_in = |key: &ApiKey| parts.iter().any(|part| key.is_in(part));
+        search(&self.keys.searched(), self.clock.now(), is_in)
     }
 }
 
-fn withheld() -> Failure {
-    Failure::new(Reason::AnswerWithheld)
-}
-
-/// Whether a body has a content coding, which would hide a key.
-fn is_coded(fields: &HeaderMap) -> bool {
-    let is_plain = |value: &HeaderValue| {
-        let mut codings = value.as_bytes().split(|byte| *byte == b',');
-        codings.all(|coding| {
-            let coding = coding.trim_ascii();
-            coding.is_empty() || coding.eq_ignore_ascii_case(b"identity")
-        })
-    };
-    !fields.get_all(CONTENT_ENCODING).iter().all(is_plain)
-}
-
-/// Searches field names, which are in lower case, and values.
-fn search_fields(patterns: &KeyPatterns, fields: &HeaderMap, now: Moment) -> Result<(), KeyEchoed> {
-    if patterns.is_empty() {
+/// Fails, and logs it, if one of the keys may be in an answer.
+fn search(keys: &[ApiKey], now: Moment, is_in: impl Fn(&ApiKey) -> bool) -> Result<(), Failure> {
+    let Some(key) = keys.iter().find(|key| is_in(key)) else {
         return Ok(());
-    }
-    let is_named = |name: &HeaderName| {
-        patterns
-            .iter()
-            .find(|pattern| pattern.is_in_name(name.as_str()))
     };
-    let mut fields = fields.iter();
-    let found = fields.find_map(|(name, value)| {
-        let in_value = patterns.find(value.as_bytes());
-        in_value.or_else(|| is_named(name))
-    });
-    match found {
-        None => Ok(()),
-        Some(pattern) => Err(echoed(patterns, pattern, now)),
-    }
-}
-
-/// Logs that the upstream has echoed a key.
-fn echoed(patterns: &KeyPatterns, pattern: &KeyPattern, now: Moment) -> KeyEchoed {
-    if patterns.echoed.is_due(LogInterval::MINUTE, now) {
+    if key.echoes().is_due(LogInterval::MINUTE, now) {
         tracing::error!(
-            key = &*pattern.name,
-            "the upstream's response contains an API key and is not passed on: tell the upstream's operator. Others are logged a minute later at the earliest"
+            key = key.name(),
+            "the upstream's answer is not passed on, because it contains an API key, or is compressed although accept-encoding: identity was requested, and so cannot be searched for one: tell the upstream's operator. This is logged again a minute later at the earliest"
         );
     }
-    KeyEchoed
+    Err(Failure::new(Reason::AnswerWithheld))
 }
 
-/// A body that is searched for API keys as it is received. It ends with [`KeyEchoed`]
-/// before any byte of a key is handed on.
+/// Whether the name or value of a field contains a key.
+fn has(fields: &HeaderMap, key: &ApiKey) -> bool {
+    fields.iter().any(|(name, value)| {
+        let name = name.as_str().as_bytes();
+        key.is_in(value.as_bytes()) || (0..name.len()).any(|at| key.end(name, at).is_some())
+    })
+}
+
+/// The end of a text that may be the beginning of a key.
+fn held_back(text: &[u8]) -> &[u8] {
+    let last = text.iter().rev().take(api_key::MAX_LENGTH - 1);
+    let held = last.take_while(|byte| byte.is_ascii_graphic()).count();
+    &text[text.len() - held..]
+}
+
+/// A body that is searched for API keys as it is received. It ends with
+/// [`Reason::AnswerWithheld`] before any byte of a key is handed on.
 pub struct SearchedBody<B = Incoming> {
-    body: B,
-    /// What is searched for; without patterns, the body is unchanged.
-    patterns: Arc<KeyPatterns>,
+    /// `None` after its end, or an error.
+    body: Option<B>,
+    keys: Arc<[ApiKey]>,
     /// When its head was received.
     received: Moment,
-    /// The end of the received data if it may be the beginning of a key; shorter than
-    /// the longest pattern.
+    /// What is held back of the received data.
     held: Bytes,
     /// Trailers that follow the held data.
-    trailers: Option<Frame<Bytes>>,
-    has_ended: bool,
+    trailers: Option<HeaderMap>,
 }
 
 impl<B> SearchedBody<B> {
     /// A body that is searched for these keys.
-    pub fn of(body: B, keys: &[ApiKey]) -> Self {
-        let patterns = keys.iter().flat_map(ApiKey::patterns).collect();
-        Self::new(body, Arc::new(patterns), Moment::default())
-    }
-
-    fn new(body: B, patterns: Arc<KeyPatterns>, received: Moment) -> Self {
+    pub fn new(body: B, keys: Arc<[ApiKey]>, received: Moment) -> Self {
         Self {
-            body,
-            patterns,
+            body: Some(body),
+            keys,
             received,
             held: Bytes::new(),
             trailers: None,
-            has_ended: false,
         }
     }
 
-    /// The held data and the frame, without the end that is held back now.
-    fn search(&mut self, data: Bytes) -> Result<Bytes, KeyEchoed> {
-        let mut whole = match self.held.is_empty() {
-            true => data,
-            false => {
-                let mut both = BytesMut::with_capacity(self.held.len() + data.len());
-                both.extend_from_slice(&self.held);
-                both.extend_from_slice(&data);
-                both.freeze()
+    /// What can be handed on now that this was received.
+    fn search(&mut self, frame: Frame<Bytes>) -> Result<Bytes, Failure> {
+        let data = match frame.into_data() {
+            Ok(data) if self.keys.is_empty() => return Ok(data),
+            Ok(data) => data,
+            Err(frame) => {
+                let trailers = frame.into_trailers().unwrap_or_default();
+                search(&self.keys, self.received, |key| has(&trailers, key))?;
+                self.trailers = Some(trailers);
+                return Ok(std::mem::take(&mut self.held));
             }
         };
-        if let Some(pattern) = self.patterns.find(&whole) {
-            return Err(echoed(&self.patterns, pattern, self.received));
-        }
-        let begun = self
-            .patterns
-            .iter()
-            .map(|pattern| pattern.prefix_at_end_of(&whole));
-        let passed = whole.len() - begun.max().unwrap_or(0);
+        let mut whole = BytesMut::from(&*self.held);
+        whole.extend_from_slice(&data);
+        search(&self.keys, self.received, |key| key.is_in(&whole))?;
         // A copy: a slice would keep the whole frame in memory.
-        self.held = Bytes::copy_from_slice(&whole[passed..]);
-        whole.truncate(passed);
-        Ok(whole)
+        self.held = Bytes::copy_from_slice(held_back(&whole));
+        whole.truncate(whole.len() - self.held.len());
+        Ok(whole.freeze())
     }
 }
 
@@ -199,64 +148,39 @@ where
         let this = self.get_mut();
         loop {
             if let Some(trailers) = this.trailers.take() {
-                return Poll::Ready(Some(Ok(trailers)));
+                return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
             }
-            if this.has_ended {
+            let Some(body) = &mut this.body else {
                 return Poll::Ready(None);
-            }
-            let frame = match ready!(Pin::new(&mut this.body).poll_frame(cx)) {
-                None => {
-                    this.has_ended = true;
-                    let held = std::mem::take(&mut this.held);
-                    let last = (!held.is_empty()).then(|| Ok(Frame::data(held)));
-                    return Poll::Ready(last);
-                }
-                Some(Err(error)) => {
-                    this.has_ended = true;
-                    return Poll::Ready(Some(Err(error.into())));
-                }
-                Some(Ok(frame)) if this.patterns.is_empty() => return Poll::Ready(Some(Ok(frame))),
-                Some(Ok(frame)) => frame,
             };
-            let searched = match frame.into_data() {
-                Ok(data) => this.search(data),
-                Err(frame) => {
-                    let fields = frame.trailers_ref().map_or(Ok(()), |fields| {
-                        search_fields(&this.patterns, fields, this.received)
-                    });
-                    this.trailers = Some(frame);
-                    fields.map(|()| std::mem::take(&mut this.held))
+            let searched = match ready!(Pin::new(body).poll_frame(cx)) {
+                Some(Ok(frame)) => this.search(frame).map_err(BodyError::from),
+                Some(Err(error)) => Err(error.into()),
+                None => {
+                    this.body = None;
+                    Ok(std::mem::take(&mut this.held))
                 }
             };
             match searched {
-                // All of it is held back, or the trailers follow at once.
+                // All of it is held back, or nothing was.
                 Ok(data) if data.is_empty() => {}
                 Ok(data) => return Poll::Ready(Some(Ok(Frame::data(data)))),
                 Err(error) => {
-                    this.has_ended = true;
-                    this.trailers = None;
-                    this.held = Bytes::new();
-                    return Poll::Ready(Some(Err(error.into())));
+                    this.body = None;
+                    return Poll::Ready(Some(Err(error)));
                 }
             }
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.held.is_empty()
-            && self.trailers.is_none()
-            && (self.has_ended || self.body.is_end_stream())
+        let has_ended = self.body.as_ref().is_none_or(Body::is_end_stream);
+        has_ended && self.held.is_empty() && self.trailers.is_none()
     }
 
     fn size_hint(&self) -> SizeHint {
-        let held = self.held.len() as u64;
-        let rest = self.body.size_hint();
-        let mut hint = SizeHint::new();
-        hint.set_lower(rest.lower() + held);
-        if let Some(upper) = rest.upper() {
-            hint.set_upper(upper + held);
-        }
-        hint
+        let rest = self.body.as_ref().filter(|_| self.held.is_empty());
+        rest.map(Body::size_hint).unwrap_or_default()
     }
 }
 

@@ -10,16 +10,14 @@ use std::time::Duration;
 
 use http::HeaderValue;
 
-pub use super::api_key::{ApiKey, BadKeys};
 use super::budget::Taken;
 use super::endpoint::Host;
 pub(crate) use super::key::{KeySnapshot, KeySnapshotAtHost};
 use super::key::{Part, ProviderKey, User};
-pub(crate) use super::key_patterns::{KeyPattern, KeyPatterns};
 use super::queue::{Denied, Queue};
 use super::rates::Rates;
+pub use crate::api_key::{ApiKey, BadKeys};
 use crate::clock::{Clock, Moment};
-use crate::hidden_keys::HiddenKeys;
 use crate::log_writer::LogInterval;
 use crate::shared::Shared;
 use crate::state::Spent;
@@ -105,8 +103,7 @@ struct KeyPool {
     keys: Box<[Arc<PooledKey>]>,
     /// Those that were withdrawn, and when.
     withdrawn: Vec<(Moment, ApiKey)>,
-    patterns: Arc<KeyPatterns>,
-    _hidden: Option<HiddenKeys>,
+    searched: Arc<[ApiKey]>,
 }
 
 /// A key, and its name in this upstream.
@@ -151,7 +148,7 @@ impl Keys {
     pub(crate) fn replace(&self, keys: Vec<ApiKey>, rates: Rates, hosts: Vec<Host>) {
         let now = self.clock.now();
         let mut pool = write(&self.pool);
-        let is_used = |api: &ApiKey| keys.iter().any(|key| key.value == api.value);
+        let is_used = |api: &ApiKey| keys.iter().any(|key| key.value() == api.value());
         let mut withdrawn = pool.withdrawn.clone();
         withdrawn.retain(|(at, api)| now.since(*at) < REMEMBERED && !is_used(api));
         let gone = pool.keys.iter().filter(|pooled| {
@@ -187,16 +184,15 @@ impl Keys {
             true => [pooled((self.keyless.clone(), None))].into(),
             false => {
                 let keys = keys.into_iter();
-                let known = keys.map(|api| (self.budgets.key(&api.value, now), Some(api)));
+                let known = keys.map(|api| (self.budgets.key(api.value(), now), Some(api)));
                 known.map(pooled).collect()
             }
         };
         let searched = keys.iter().filter_map(|pooled| pooled.api.as_ref());
         let searched = searched.chain(withdrawn.iter().map(|(_, api)| api));
-        let patterns: KeyPatterns = searched.flat_map(ApiKey::patterns).collect();
+        let searched = searched.filter(|api| api.is_searched());
         let next = Arc::new(KeyPool {
-            _hidden: Some(patterns.hide()),
-            patterns: Arc::new(patterns),
+            searched: searched.cloned().collect(),
             keys,
             withdrawn,
         });
@@ -318,17 +314,9 @@ impl Keys {
         snapshots.collect()
     }
 
-    /// The name of a key that these bytes contain, if any.
-    pub(crate) fn find_key_in(&self, bytes: &[u8]) -> Option<Arc<str>> {
-        let pool = self.pool();
-        pool.patterns
-            .find(bytes)
-            .map(|pattern| pattern.name.clone())
-    }
-
     /// What to search for: the keys in service, and those withdrawn recently.
-    pub(super) fn patterns(&self) -> Arc<KeyPatterns> {
-        self.pool().patterns.clone()
+    pub(super) fn searched(&self) -> Arc<[ApiKey]> {
+        self.pool().searched.clone()
     }
 
     /// The budgets of all keys.

@@ -13,7 +13,7 @@ use super::budget::Taken;
 use super::endpoint::Endpoint;
 use super::failure::Failure;
 use super::key::Part;
-use super::keys::PooledKey;
+use super::keys::{ApiKey, PooledKey};
 use super::limit_report::{self, ReportedLimit};
 use super::queue::{Denied, Slot};
 use super::request::RequestPriority;
@@ -222,7 +222,7 @@ impl Permit {
 
     /// The key, as the value of the request's field.
     pub(super) fn header(&self) -> Option<&HeaderValue> {
-        self.asked.key.api.as_ref().map(|api| &api.value)
+        self.asked.key.api.as_ref().map(ApiKey::value)
     }
 
     /// The request is about to be sent; or it was not after all.

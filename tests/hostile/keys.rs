@@ -4,6 +4,9 @@
 
 mod quarantine;
 
+use ordgate::probe::ProbeOutcome;
+
+use crate::chain::RARELY;
 use crate::support::respect::all_with_stale;
 use crate::support::{Answer, Client, Gate, Gateway, Reply, Setup, Upstream};
 
@@ -174,6 +177,72 @@ async fn a_key_split_between_chunks_is_not_forwarded() {
     got.extend(client.rest().await);
     assert!(got.ends_with(b"before it "), "it is broken off there");
     search("two halves", &got);
+}
+
+/// The origin echoes a guess and pauses: a client that got more for a wrong byte than for
+/// the right one would learn the key byte by byte.
+#[tokio::test]
+async fn how_much_is_held_back_does_not_tell_a_right_guess_from_a_wrong_one() {
+    let upstream = Upstream::start();
+    let gateway = plain(&upstream).start();
+    for known in 0..KEY.len() - 1 {
+        let mut came = Vec::new();
+        for guess in [&KEY[..=known], &format!("{}!", &KEY[..known])] {
+            let gate = Gate::new();
+            let head = "HTTP/1.1 200 OK\r\ncache-control: no-store\r\ncontent-length: 99\r\n\r\n";
+            let first = Reply::raw(format!("{head}guess {guess}"));
+            let rest = " ".repeat(99 - "guess ".len() - guess.len());
+            upstream.once("/v", first.then(&gate, &rest));
+            let mut client = gateway.client().await;
+            client.send_request("GET", "/v", &[]).await;
+            let mut got = Vec::new();
+            while !String::from_utf8_lossy(&got).contains("guess ") {
+                got.extend(client.some(1).await);
+            }
+            let got = String::from_utf8(got).unwrap();
+            came.push(got.split_once("guess ").unwrap().1.len());
+            gate.open();
+            let rest = client.some(guess.len()).await;
+            assert!(rest.starts_with(guess.as_bytes()), "it is no key");
+        }
+        assert_eq!(came, [0, 0], "{known} bytes are known");
+    }
+}
+
+#[tokio::test]
+async fn events_are_not_held_back() {
+    let upstream = Upstream::start();
+    let gateway = plain(&upstream).start();
+    let events = ["data: one\n\n", "data: k9Zq-ordgate\r\n\r\n", "data: 3\n\n"];
+    let gates = [Gate::new(), Gate::new()];
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
+    let stream = Reply::raw(format!("{head}{}", events[0]));
+    let stream = stream.then(&gates[0], events[1]).then(&gates[1], events[2]);
+    upstream.once("/v", stream.hang());
+    let mut client = gateway.client().await;
+    client.send_request("GET", "/v", &[]).await;
+    let mut got = String::new();
+    for (event, gate) in events.iter().zip(gates.iter().map(Some).chain([None])) {
+        while !got.contains(event) {
+            got += &String::from_utf8(client.some(1).await).unwrap();
+        }
+        if let Some(gate) = gate {
+            gate.open();
+        }
+    }
+}
+
+/// A status's tag is stored, and told to other replicas.
+#[tokio::test]
+async fn a_key_in_the_tag_of_a_status_is_not_kept() {
+    let upstream = Upstream::start();
+    let gateway = Setup::before(&upstream).chain().keys(KEY).config(RARELY);
+    let gateway = gateway.manual().start();
+    for (tag, expected) in [(KEY, ProbeOutcome::Failed), ("tip", ProbeOutcome::Learned)] {
+        let fields = format!("content-type: application/json\r\netag: \"{tag}\"\r\n");
+        upstream.always(Reply::with(200, &fields, "{\"block_height\":840000}"));
+        assert_eq!(gateway.probe(0).await, expected, "{tag}");
+    }
 }
 
 #[tokio::test]

@@ -208,12 +208,11 @@ fn libraries_are_used_only_where_they_belong() {
         (
             "zeroize",
             &[
+                "api_key",
                 "client_tokens::token",
                 "client_tokens::credentials",
                 "client_tokens::credentials::misplaced",
                 "secrets",
-                "upstream::api_key",
-                "upstream::key_patterns",
             ],
         ),
     ] {

@@ -1,6 +1,7 @@
 //! Warnings about valid configurations.
 
 use super::{keys, read, warnings};
+use crate::api_key::ApiKey;
 use crate::client_tokens::TokenFile;
 use crate::upstream::ProviderKeys;
 
@@ -74,4 +75,19 @@ fn a_required_token_without_any_is_warned_of() {
     let line = format!("web {:064}", 0);
     config.tokens.tokens = TokenFile::parse(&line).unwrap().into();
     assert_eq!(config.warnings(&ProviderKeys::default()), [""; 0]);
+}
+
+#[test]
+fn keys_that_are_not_searched_for_in_every_form_are_warned_of() {
+    let mut keys = ProviderKeys::from(ApiKey::list("a-usual-key,a/key-with/slashes").unwrap());
+    let own = ApiKey::list("short").unwrap();
+    keys.own.insert("other".into(), own);
+    let found = read("").warnings(&keys);
+    let [slashes, short] = &found[..] else {
+        panic!("{found:?}");
+    };
+    let expected = "the API key key-2 of upstream has characters other than ";
+    assert!(slashes.starts_with(expected), "{slashes}");
+    let expected = "the API key key-1 of upstreams.other is shorter than 8 characters: ";
+    assert!(short.starts_with(expected), "{short}");
 }

@@ -1,7 +1,7 @@
 //! The forms of `traceparent` and `tracestate`, as tables.
 
 use super::*;
-use crate::hidden_keys::HiddenKeys;
+use crate::api_key::ApiKey;
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const SPAN: &str = "00f067aa0ba902b7";
@@ -94,7 +94,7 @@ fn forms_of_tracestate() {
     let (one, two, three) = (long(1), long(2), long(3));
     let many: Vec<_> = (0..33).map(|n| format!("k{n}=v")).collect();
     let key = "k".repeat(256);
-    let _hidden = HiddenKeys::hide([HeaderValue::from_static("k3y:of:the:Provider")]);
+    let _hidden = ApiKey::list("k3y:of:the:Provider").unwrap();
     for (lines, expected) in [
         (&["a=1"][..], Some("a=1")),
         (&["a=1", "b=2"], Some("a=1,b=2")),

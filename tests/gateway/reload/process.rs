@@ -52,7 +52,7 @@ async fn sighup_reloads_a_process() {
     write(&file, &config(""));
     write(&keys, "n\u{f6}\n");
     process.signal(Signal::HUP);
-    logged("API key number 1 has a character", 1).await;
+    logged("API key number 1 is not allowed", 1).await;
     std::fs::remove_file(file.path()).unwrap();
     process.signal(Signal::HUP);
     logged(&format!("cannot read {path}"), 1).await;

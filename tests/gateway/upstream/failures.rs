@@ -93,10 +93,7 @@ async fn every_failure_has_its_status() {
     let rows = rows.chain(incomplete.map(row("http_response_incomplete", 2)));
     let rows = rows.chain(too_large.map(row("http_response_body_size", 1)));
     let rows = rows.chain(terminated.map(row("connection_terminated", 2)));
-    let gateway = Gateway::with(
-        &upstream,
-        "upstream.max_body_bytes = \"1KiB\"",
-    );
+    let gateway = Gateway::with(&upstream, "upstream.max_body_bytes = \"1KiB\"");
     for (number, (name, reply, error, attempts)) in rows.enumerate() {
         let target = token(number);
         upstream.always(reply);

@@ -206,7 +206,7 @@ impl Model {
         };
         charge.is_sent = true;
         let api = charge.key.api.as_ref().unwrap();
-        let key = api.value.to_str().unwrap().to_owned();
+        let key = api.value().to_str().unwrap().to_owned();
         let (key, now) = (
             VALUES.iter().position(|value| *value == key).unwrap(),
             self.now(),
