@@ -65,7 +65,7 @@ use crate::route::{Route, RouteTable};
 use crate::trace;
 use crate::trace::span::SpanKind;
 use crate::upstream::answer::Answer;
-use crate::upstream::{Failure, MissingRoutes, RequestPriority, UpstreamClient, Upstreams};
+use crate::upstream::{Failure, RequestPriority, UpstreamClient, Upstreams};
 use collapsed::Anew;
 use failure_backoff::FailureBackoff;
 pub(crate) use kept::LowerTiers;
@@ -97,8 +97,6 @@ pub struct Fill {
     window_support: WindowSupport,
     /// The keys that failed recently.
     failures: FailureBackoff,
-    /// The routes that the upstream does not have.
-    missing_routes: MissingRoutes,
     /// When a list was last logged whose windows are inconsistent.
     inconsistent_windows: LogInterval,
     /// The keys of live checks.
@@ -154,7 +152,6 @@ impl Fill {
     ) -> Arc<Self> {
         Arc::new(Self {
             failures: FailureBackoff::new(failures),
-            missing_routes: MissingRoutes::default(),
             inconsistent_windows: LogInterval::default(),
             window_support: WindowSupport::new(routes.assigned()),
             check_keys: CheckKeys::new(chain.len()),
@@ -181,7 +178,6 @@ impl Fill {
     ) -> Arc<Self> {
         Arc::new(Self {
             failures: self.failures.after(failures),
-            missing_routes: MissingRoutes::default(),
             inconsistent_windows: LogInterval::default(),
             window_support: self.window_support.after(routes.assigned()),
             check_keys: CheckKeys::new(chain.len()),
@@ -328,18 +324,8 @@ impl Fill {
         let priority = priority.on_route(key.route());
         let upstream = self.upstream_of(key);
         let answer = upstream.fetch(key.target(), priority).await;
-        match &answer {
-            Ok(_) => self.missing_routes.answered(key.route()),
-            Err(failure) => {
-                if let (Reason::WrongUpstream, Some(endpoint), Some(route)) =
-                    (failure.reason, &failure.endpoint, self.route(key))
-                {
-                    let target = key.target();
-                    let now = self.clock.now();
-                    self.missing_routes.report(route, target, endpoint, now);
-                }
-                failure.report(key.target());
-            }
+        if let Err(failure) = &answer {
+            failure.report(key.target());
         }
         answer
     }

@@ -44,7 +44,7 @@ use crate::clock::Clock;
 use crate::identify::{Client, TrustedProxies};
 use crate::respond::Responder;
 use crate::route::{Route, RouteTable};
-use crate::upstream::{Failure, MissingRoutes, RequestBody, Upstreams};
+use crate::upstream::{Failure, RequestBody, Upstreams};
 use crate::wire::Body;
 use crate::wire::request_id::RequestId;
 pub(crate) use recall::{Recall, decide_plain, recall};
@@ -67,7 +67,6 @@ pub struct Relay {
     /// The upstreams of the routes.
     pub(crate) upstreams: Arc<Upstreams>,
     /// The routes that their upstreams say they do not have.
-    pub(crate) missing_routes: MissingRoutes,
     /// How long the end of a body is waited for, so that a stale response can be
     /// sent where it breaks off.
     pub(crate) wait_for_end: Duration,

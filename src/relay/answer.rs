@@ -22,7 +22,7 @@ use crate::collapse::Lead;
 use crate::reason::Reason;
 use crate::route::{HeaderMode, Route};
 use crate::trace;
-use crate::upstream::answer::{check_head, check_json, is_no_such_route};
+use crate::upstream::answer::check_head;
 use crate::upstream::{Failure, StreamedAnswer};
 use crate::wire::Body;
 use crate::wire::stream::BodyStream;
@@ -52,9 +52,13 @@ impl Fetch {
         self.update_others(relay, route, status, &fields, times.sequence);
         hop::add_via(&mut fields, answer.head.version, NAME);
         match typed {
-            true => match self.read_typed(relay, route, status, answer).await {
-                Ok(body) => Ok(self.store_and_answer(relay, route, status, &fields, body, times)),
-                Err(failure) => fails(failure),
+            // It was read whole, and is JSON.
+            true => match answer.body.collect().await {
+                Ok(read) => {
+                    let body = read.to_bytes();
+                    Ok(self.store_and_answer(relay, route, status, &fields, body, times))
+                }
+                Err(error) => fails(Failure::of_body(&error)),
             },
             false => {
                 let head = (status, fields);
@@ -62,33 +66,6 @@ impl Fetch {
                     .await
             }
         }
-    }
-
-    /// Reads the body of a typed route, and checks that it is JSON.
-    async fn read_typed(
-        &self,
-        relay: &Relay,
-        route: &Route,
-        status: StatusCode,
-        answer: StreamedAnswer,
-    ) -> Result<Bytes, Failure> {
-        let body = match answer.body.collect().await {
-            Ok(read) => read.to_bytes(),
-            Err(error) => return Err(Failure::of_body(&error)),
-        };
-        drop(answer.slot);
-        check_json(&body)?;
-        if is_no_such_route(status, &body) {
-            let (target, now) = (self.request.key.target(), relay.clock.now());
-            let endpoint = answer.endpoint;
-            relay.missing_routes.report(route, target, &endpoint, now);
-            return Err(Failure {
-                endpoint: Some(endpoint),
-                ..Failure::status(Reason::WrongUpstream, status)
-            });
-        }
-        relay.missing_routes.answered(route.number);
-        Ok(body)
     }
 
     /// Sends an answer while its body is still coming.

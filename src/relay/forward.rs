@@ -121,10 +121,7 @@ impl Fetch {
             return self.receive(relay, route, answer, times, lead).await;
         }
         match self.apply_not_modified(relay, route, &answer.head, times) {
-            Some(answer) => {
-                relay.missing_routes.answered(route.number);
-                Ok(answer)
-            }
+            Some(answer) => Ok(answer),
             // The 304 is about a response that is not stored (any more).
             None if !unconditional && !had_body => {
                 Box::pin(self.forward(relay, route, None, true, lead)).await

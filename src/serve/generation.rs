@@ -45,7 +45,7 @@ use crate::state::State;
 use crate::trace::tracer::Tracer;
 use crate::upstream::keys::Budgets;
 use crate::upstream::resolver::Resolver;
-use crate::upstream::{MissingRoutes, ProviderKeys, UpstreamClient, Upstreams};
+use crate::upstream::{ProviderKeys, UpstreamClient, Upstreams};
 
 /// What tells this process from others; it survives reloads.
 struct Identity {
@@ -358,7 +358,6 @@ fn assemble(
             state: ongoing,
             upstreams: fill.upstreams.clone(),
             wait_for_end: config.stale_wait,
-            missing_routes: MissingRoutes::default(),
             responder: respond.clone(),
             trust: config.trust,
             targeted_fields: targets(config.targeted),

@@ -13,6 +13,7 @@ use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 
 use super::Failure;
+use super::endpoint::Endpoint;
 use super::limit_report;
 use crate::cache::directives::ResponseDirectives;
 use crate::pages::BodyIndex;
@@ -119,7 +120,7 @@ pub fn read(
 ///
 /// # Errors
 /// Where it is not.
-pub fn check_json(body: &[u8]) -> Result<(), Failure> {
+pub(super) fn check_json(body: &[u8]) -> Result<(), Failure> {
     // JSON is UTF-8 (RFC 8259 §8.1); a parser that ignores strings does not
     // look into them.
     let text = std::str::from_utf8(body).map_err(|_where| Failure::new(Reason::NotJson))?;
@@ -127,10 +128,26 @@ pub fn check_json(body: &[u8]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether a 404 is the web framework's, for an unknown route, and not the API's:
-/// it has `statusCode` and `message` beside `error`. The server is then perhaps
-/// not the intended one.
-pub fn is_no_such_route(status: StatusCode, body: &[u8]) -> bool {
+/// Checks that an answer is not a web framework's 404 for an unknown route, which has
+/// `statusCode` and `message` beside `error`. The server is then perhaps not the intended one.
+///
+/// # Errors
+/// Where it is.
+pub(super) fn check_route(
+    status: StatusCode,
+    body: &[u8],
+    endpoint: &Endpoint,
+) -> Result<(), Failure> {
+    if !is_no_such_route(status, body) {
+        return Ok(());
+    }
+    Err(Failure {
+        endpoint: Some(endpoint.name.clone()),
+        ..Failure::status(Reason::WrongUpstream, status)
+    })
+}
+
+fn is_no_such_route(status: StatusCode, body: &[u8]) -> bool {
     #[derive(Deserialize)]
     struct Framework {
         #[serde(rename = "statusCode")]

@@ -294,6 +294,9 @@ pub(super) fn hint(reason: Reason) -> Option<&'static str> {
         Reason::NotHttp => {
             "what came is no HTTP/1.1: check whether the server expects TLS at this port (a URL with https://)"
         }
+        Reason::WrongUpstream => {
+            "a 404 of a web framework, with statusCode and message, and not the API's: check whether this is the right server (the reference indexer serves ordinals and runes as two servers on two ports, each of which needs an upstream of its own, [upstreams.NAME]), whether its URL has the right path, and the route's upstream_path"
+        }
         _ => return None,
     })
 }

@@ -57,8 +57,8 @@ struct Outgoing<'a> {
 enum Wanted {
     /// An answer of the API, whole.
     Typed,
-    /// Anything; a body of up to so many bytes is read whole, if the head is that of an
-    /// answer of the API.
+    /// Anything; if the head is that of an answer of the API, a body of up to so many bytes
+    /// is read whole, and is JSON.
     Whole(u64),
     /// Anything, as it comes.
     Stream,
@@ -376,14 +376,11 @@ impl Upstream {
         drop(slot);
         let took = self.clock.now().since(sent);
         let mut answer = answer::read(head.status, &head.headers, body, took)?;
-        if answer::is_no_such_route(answer.status, &answer.body) {
+        if let Err(failure) = answer::check_route(answer.status, &answer.body, &asked.endpoint) {
             if self.is_status_path(target) {
                 asked.endpoint.record_status(false);
             }
-            return Err(Failure {
-                endpoint: Some(asked.endpoint.name.clone()),
-                ..Failure::status(Reason::WrongUpstream, answer.status)
-            });
+            return Err(failure);
         }
         // Nothing else of an answer is stored, served or told to other replicas. It is
         // searched once, however often it is served.
@@ -416,6 +413,8 @@ impl Upstream {
             None => body.boxed_unsync(),
             Some(most) => {
                 let read = body::read(body, most, &self.settings.response_body).await?;
+                answer::check_json(&read)?;
+                answer::check_route(head.status, &read, &asked.endpoint)?;
                 Full::new(read)
                     .map_err(|never| match never {})
                     .boxed_unsync()
