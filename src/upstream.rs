@@ -7,7 +7,7 @@
 //! ([`retry`]). Redirects are not followed: the key would be sent to their target.
 //!
 //! What a key has spent is counted in its [`budget`], of two exact [`window`]s and of what
-//! answers report ([`limit_report`], [`reported`]). An endpoint that does not answer gets no
+//! answers report ([`reported`]). An endpoint that does not answer gets no
 //! requests ([`breaker`]); of several, the first that is healthy and not behind is used
 //! ([`selection`], [`heights`]).
 //!
@@ -28,7 +28,6 @@ pub(crate) mod key;
 mod key_check;
 mod key_search;
 pub mod keys;
-mod limit_report;
 mod permit;
 mod pool;
 pub(crate) mod queue;
@@ -60,6 +59,7 @@ use heights::{Heights, highest_at};
 use http::{HeaderMap, HeaderValue, Method, Uri};
 use http_body_util::combinators::{BoxBody, UnsyncBoxBody};
 use http_body_util::{BodyExt, Empty};
+use key::KeyUse;
 pub use key_search::SearchedBody;
 use keys::{ApiKey, Budgets, KeySnapshot, KeySnapshotAtHost, Keys};
 use pool::ConnectionPool;
@@ -184,7 +184,7 @@ pub struct Upstream {
     /// Notified when another endpoint is selected, or a breaker opens: the tip is to be
     /// asked for at once.
     doubted: watch::Sender<()>,
-    keys: Arc<Keys>,
+    keys: Keys,
     queue: Arc<Queue>,
     retries: Arc<Mutex<RetryBudget>>,
     pool: Arc<ConnectionPool>,
@@ -203,6 +203,8 @@ pub struct Upstream {
 struct TipPaths {
     /// Those that key checks request.
     paths: Vec<Box<str>>,
+    /// How many probes there are a minute.
+    probes: u32,
     /// How long an answer of one may take; `None` if there is no tip here.
     patience: Option<Duration>,
 }
@@ -222,20 +224,13 @@ impl Upstream {
     ) -> Result<Arc<Self>, SetupError> {
         settings.check(&keys)?;
         let queue = Queue::new(clock.clone());
-        let rates = settings.rates(!keys.is_empty());
         let endpoints = endpoints(&settings, &[], &clock);
         let urls = &settings.endpoints;
         let selection = EndpointSelection::new(urls.urls.len(), urls.return_after);
-        let new = Arc::new(Self {
+        Ok(Arc::new(Self {
             selection: Arc::new(Mutex::new(selection)),
             doubted: watch::Sender::new(()),
-            keys: Keys::new(
-                (sent_keys(&settings, keys), rates),
-                hosts(&endpoints),
-                budgets,
-                queue.clone(),
-                clock.clone(),
-            ),
+            keys: Keys::new(sent_keys(&settings, keys), budgets, clock.clone()),
             endpoints,
             queue,
             retries: Arc::default(),
@@ -248,9 +243,7 @@ impl Upstream {
             counters: Arc::default(),
             settings,
             clock,
-        });
-        new.queue.serve(&new);
-        Ok(new)
+        }))
     }
 
     /// The upstream that follows `before`: the same one with other settings, or another one
@@ -263,9 +256,9 @@ impl Upstream {
     pub fn after(
         before: &Self,
         settings: Settings,
-        keys: &[ApiKey],
+        keys: Vec<ApiKey>,
     ) -> Result<Arc<Self>, SetupError> {
-        settings.check(keys)?;
+        settings.check(&keys)?;
         let authorities = authorities(&settings);
         let connects_alike = authorities == before.authorities
             && settings.connections == before.settings.connections;
@@ -277,7 +270,7 @@ impl Upstream {
             endpoints: endpoints(&settings, &before.endpoints, &before.clock),
             selection: before.next_selection(&settings),
             doubted: before.doubted.clone(),
-            keys: before.keys.clone(),
+            keys: before.keys.after(sent_keys(&settings, keys)),
             queue: before.queue.clone(),
             retries: before.retries.clone(),
             pool,
@@ -292,20 +285,15 @@ impl Upstream {
         }))
     }
 
-    /// From now on requests, also those that wait, are sent here, with these keys.
-    pub fn take_over(self: &Arc<Self>, keys: Vec<ApiKey>) {
-        let rates = self.settings.rates(!keys.is_empty());
-        let sent = sent_keys(&self.settings, keys);
-        // The queue first: no new key goes to an old URL.
-        self.queue.serve(self);
-        self.keys.replace(sent, rates, hosts(&self.endpoints));
-    }
-
-    /// If no upstream has its keys any more: they are free for the others. Requests in
-    /// flight and in the queue finish.
-    fn retire_before(&self, next: Option<&Arc<Self>>) {
-        if next.is_none_or(|next| !Arc::ptr_eq(&next.keys, &self.keys)) {
-            self.keys.retire();
+    /// How it uses each of its keys.
+    fn key_use(&self) -> KeyUse {
+        let has_keys = self.keys.of_process().any(|key| key.value.is_some());
+        let ways = u32::try_from(self.keys.count()).unwrap_or(u32::MAX).max(1);
+        KeyUse {
+            rates: self.settings.rates(has_keys),
+            probes: lock(&self.tips).probes.div_ceil(ways),
+            hosts: hosts(&self.endpoints),
+            queues: vec![Arc::downgrade(&self.queue)],
         }
     }
 
@@ -350,9 +338,11 @@ impl Upstream {
     /// minute, for which budget is kept; and how long an answer to one may take, which is
     /// `None` if it has no tip.
     pub fn set_tips(&self, paths: Vec<Box<str>>, probes: u32, patience: Option<Duration>) {
-        let ways = u32::try_from(self.keys.count()).unwrap_or(u32::MAX).max(1);
-        self.keys.set_probes(probes.div_ceil(ways));
-        *lock(&self.tips) = TipPaths { paths, patience };
+        *lock(&self.tips) = TipPaths {
+            paths,
+            probes,
+            patience,
+        };
     }
 
     /// Whether the status of a tip is asked for here.
@@ -424,7 +414,7 @@ impl Upstream {
 
     /// The budgets that its requests count in.
     pub(crate) fn budgets(&self) -> &Arc<Budgets> {
-        self.keys.budgets()
+        &self.keys.budgets
     }
 
     /// The state of each key.

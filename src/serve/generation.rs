@@ -216,7 +216,7 @@ pub(super) fn after(
         done.notes
             .push("cache.max_bytes has changed: the entries that fit were kept".to_owned());
     }
-    upstreams.take_over(known, keys);
+    upstreams.take_over();
     let clients = client_policy(Some(&before.clients), &config, &before.clock);
     let routes = Arc::new(config.routes.clone());
     let before_lower = &before.fill.lower;
@@ -387,6 +387,7 @@ fn assemble(
         let (probes, patience) = probe::budget(&gateway.fill, number, &tips);
         upstream.set_tips(status_paths(&gateway, &tips), probes, patience);
     }
+    gateway.upstreams.share_budgets();
     gateway
 }
 

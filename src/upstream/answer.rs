@@ -14,7 +14,7 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 
 use super::Failure;
 use super::endpoint::Endpoint;
-use super::limit_report;
+use super::reported;
 use crate::cache::directives::ResponseDirectives;
 use crate::pages::BodyIndex;
 use crate::reason::Reason;
@@ -66,8 +66,8 @@ pub fn check_head(status: StatusCode, fields: &HeaderMap, wall: SystemTime) -> R
     };
     if let Some(reason) = reason {
         let retry_after = match status.as_u16() {
-            429 => Some(limit_report::wait_after_429(fields, wall)),
-            503 => limit_report::retry_after(fields, wall),
+            429 => Some(reported::wait_after_429(fields, wall)),
+            503 => reported::retry_after(fields, wall),
             _ => None,
         };
         return Err(Failure {

@@ -22,9 +22,8 @@
 
 use std::time::Duration;
 
-use super::limit_report::ReportedLimit;
 use super::rates::{Rate, Rates};
-use super::reported::{ReportContext, ReportedLimits};
+use super::reported::{ReportedLimit, ReportedLimits};
 use super::window::SlidingWindow;
 use crate::clock::Moment;
 use crate::shared::permits;
@@ -224,15 +223,11 @@ impl Budget {
 
     /// Applies the limits reported in the answer to a request that has not ended
     /// yet.
-    pub(crate) fn apply_report(&mut self, limits: &[ReportedLimit], taken: Taken, now: Moment) {
+    pub(super) fn apply_report(&mut self, limits: &[ReportedLimit], taken: Taken, now: Moment) {
         let others = self.minute.in_flight.saturating_sub(1) as u64;
-        let context = ReportContext {
-            request: taken.sent,
-            sent: self.sent,
-            uncounted: self.ended - taken.ended + others,
-        };
+        let uncounted = self.ended - taken.ended + others;
         for limit in limits {
-            self.reported.apply(limit, context, now);
+            self.reported.apply(*limit, uncounted, now);
         }
     }
 

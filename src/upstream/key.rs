@@ -26,9 +26,9 @@ use http::{HeaderValue, StatusCode};
 use super::budget::{Budget, Limits, Taken};
 use super::endpoint::Host;
 use super::failure::Failure;
-use super::limit_report::ReportedLimit;
 use super::queue::{Denied, Queue};
 use super::rates::Rates;
+use super::reported::ReportedLimit;
 use crate::clock::Moment;
 use crate::reason::Reason;
 use crate::shared::Shared;
@@ -82,19 +82,20 @@ struct KeyState {
     floor: Option<(Budget, permits::PoolLimits)>,
     /// Until when the pool has nothing.
     pool_spent_until: Moment,
-    users: Vec<User>,
+    queues: Vec<Weak<Queue>>,
     hosts: Vec<KeyAtHost>,
     has_several_hosts: bool,
 }
 
-/// An upstream that uses a key.
-pub(crate) struct User {
-    pub(crate) number: u64,
-    pub(crate) queue: Weak<Queue>,
-    pub(crate) rates: Rates,
-    /// Its tip probes a minute, for which a part is kept.
-    pub(crate) probes: u32,
-    pub(crate) hosts: Vec<Host>,
+/// How the upstreams that use a key use it, together.
+pub(super) struct KeyUse {
+    /// The strictest of their limits.
+    pub(super) rates: Rates,
+    /// Their tip probes a minute, for which a part is kept.
+    pub(super) probes: u32,
+    pub(super) hosts: Vec<Host>,
+    /// Where requests wait for it.
+    pub(super) queues: Vec<Weak<Queue>>,
 }
 
 /// A key's state at one host.
@@ -154,7 +155,7 @@ impl ProviderKey {
                 earlier: Default::default(),
                 floor: None,
                 pool_spent_until: Moment::default(),
-                users: Vec::new(),
+                queues: Vec::new(),
                 hosts: Vec::new(),
                 has_several_hosts: false,
             }),
@@ -172,29 +173,15 @@ impl ProviderKey {
         state.earlier = (ended, now + earlier.unknown_for);
     }
 
-    /// From now on an upstream uses the key like this.
-    pub(crate) fn join(&self, user: User, now: Moment) {
+    /// From now on upstreams use the key like this. Requests that were taken still count.
+    pub(super) fn configure(&self, how: KeyUse, now: Moment) {
         let mut state = self.state();
-        state.users.retain(|known| known.number != user.number);
-        state.users.push(user);
-        state.apply_users(self.shared.as_deref(), now);
-    }
-
-    /// An upstream no longer uses the key, except for requests that were admitted.
-    pub(crate) fn leave(&self, number: u64, now: Moment) {
-        let mut state = self.state();
-        state.users.retain(|known| known.number != number);
-        state.apply_users(self.shared.as_deref(), now);
-    }
-
-    /// Sets the tip probes a minute of an upstream that uses the key.
-    pub(crate) fn set_probes(&self, number: u64, probes: u32, now: Moment) {
-        let mut state = self.state();
-        let mut users = state.users.iter_mut();
-        if let Some(user) = users.find(|known| known.number == number) {
-            user.probes = probes;
-        }
-        state.apply_users(self.shared.as_deref(), now);
+        state.set_limits(how.rates, how.probes, self.shared.as_deref());
+        state.queues = how.queues;
+        state.has_several_hosts = how.hosts.len() > 1;
+        state
+            .hosts
+            .retain(|at| at.matters(now) || how.hosts.contains(&at.host));
     }
 
     /// Takes a request to a host. [`end`](Self::end) or [`cancel`](Self::cancel) must
@@ -317,7 +304,7 @@ impl ProviderKey {
     }
 
     /// Applies the limits in the answer to a request that has not ended yet.
-    pub(crate) fn apply_report(&self, limits: &[ReportedLimit], taken: Taken, now: Moment) {
+    pub(super) fn apply_report(&self, limits: &[ReportedLimit], taken: Taken, now: Moment) {
         self.state().budget.apply_report(limits, taken, now);
     }
 
@@ -366,11 +353,10 @@ impl ProviderKey {
             .is_some()
     }
 
-    /// Lets a host try the key again at once.
-    pub(crate) fn try_again(&self, hosts: &[Host]) {
-        let mut state = self.state();
-        for host in hosts {
-            state.at(host).set_aside = None;
+    /// Lets its hosts try the key again at once.
+    pub(super) fn try_again(&self) {
+        for at_host in &mut self.state().hosts {
+            at_host.set_aside = None;
         }
     }
 
@@ -378,7 +364,7 @@ impl ProviderKey {
     pub(crate) fn pump_others(&self, own: &Arc<Queue>) {
         let others = {
             let state = self.state();
-            let queues = state.users.iter().filter_map(|user| user.queue.upgrade());
+            let queues = state.queues.iter().filter_map(Weak::upgrade);
             let others = queues.filter(|queue| !Arc::ptr_eq(queue, own));
             others.collect::<Vec<_>>()
         };
@@ -437,6 +423,18 @@ fn digest(value: &HeaderValue) -> KeyDigest {
     digest
 }
 
+impl KeyUse {
+    /// Another upstream uses the key, too.
+    pub(super) fn join(&mut self, other: Self) {
+        self.rates = self.rates.stricter(other.rates);
+        self.probes = self.probes.saturating_add(other.probes);
+        self.hosts.extend(other.hosts);
+        self.hosts.sort_unstable();
+        self.hosts.dedup();
+        self.queues.extend(other.queues);
+    }
+}
+
 impl Denied {
     /// No budget is left for this time.
     fn spent_for(wait: Duration) -> Self {
@@ -467,23 +465,6 @@ impl Denied {
 }
 
 impl KeyState {
-    /// Applies the strictest of the limits, and the probes of all. Where nobody uses the
-    /// key, the last limits stay in force.
-    fn apply_users(&mut self, shared: Option<&Shared>, now: Moment) {
-        let rates = self.users.iter().map(|user| user.rates);
-        if let Some(rates) = rates.reduce(Rates::stricter) {
-            let probes = self.users.iter().map(|user| user.probes);
-            let probes = probes.fold(0, u32::saturating_add);
-            self.set_limits(rates, probes, shared);
-        }
-        let mut hosts: Vec<_> = self.users.iter().flat_map(|user| &user.hosts).collect();
-        hosts.sort_unstable();
-        hosts.dedup();
-        self.has_several_hosts = hosts.len() > 1;
-        self.hosts
-            .retain(|at_host| at_host.matters(now) || hosts.contains(&&at_host.host));
-    }
-
     /// Sets the limits. Without an engine, this replica has its part; with one, its floor
     /// and permits of the pool, together no more than the whole.
     fn set_limits(&mut self, rates: Rates, probes: u32, shared: Option<&Shared>) {

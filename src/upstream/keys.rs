@@ -4,8 +4,7 @@
 //! header ([`ApiKey`]).
 
 use std::cmp::Reverse;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::HeaderValue;
@@ -13,15 +12,14 @@ use http::HeaderValue;
 use super::budget::Taken;
 use super::endpoint::Host;
 pub(crate) use super::key::{KeySnapshot, KeySnapshotAtHost};
-use super::key::{Part, ProviderKey, User};
-use super::queue::{Denied, Queue};
-use super::rates::Rates;
+use super::key::{Part, ProviderKey};
+use super::queue::Denied;
 pub use crate::api_key::{ApiKey, BadKeys};
 use crate::clock::{Clock, Moment};
 use crate::log_writer::LogInterval;
 use crate::shared::Shared;
 use crate::state::Spent;
-use crate::sync::{lock, read, write};
+use crate::sync::lock;
 
 /// How long answers are searched for a key that was withdrawn.
 const REMEMBERED: Duration = Duration::from_hours(1);
@@ -34,7 +32,6 @@ pub(crate) const UNKNOWN: &str = "spent.db cannot be read, or is of another boot
 /// The keys of the process.
 pub(crate) struct Budgets {
     keys: Mutex<Vec<Arc<ProviderKey>>>,
-    next_user: AtomicU64,
     /// What replicas share, if there are several.
     shared: Option<Arc<Shared>>,
     /// What is kept for the next process.
@@ -46,15 +43,9 @@ impl Budgets {
     pub(crate) fn new(shared: Option<Arc<Shared>>, spent: Spent) -> Self {
         Self {
             keys: Mutex::default(),
-            next_user: AtomicU64::new(0),
             shared,
             spent,
         }
-    }
-
-    /// The number of the next user of keys.
-    pub(crate) fn next_user(&self) -> u64 {
-        self.next_user.fetch_add(1, Ordering::Relaxed)
     }
 
     /// The key of this value.
@@ -80,30 +71,18 @@ impl Budgets {
     }
 }
 
-/// The keys of one upstream, or one entry for requests without a key. A reload may
-/// replace them; requests that wait for budget then use the new keys.
+/// The keys of one upstream, or one entry for requests without a key. A reload makes them
+/// anew; requests that wait for budget then use the new ones.
 pub(crate) struct Keys {
-    /// Its number as a user of keys.
-    number: u64,
-    pool: RwLock<Arc<KeyPool>>,
-    budgets: Arc<Budgets>,
-    /// What counts requests without a key.
-    keyless: Arc<ProviderKey>,
-    pub(super) clock: Clock,
-    /// Requests that wait for budget.
-    pub(super) queue: Arc<Queue>,
-    /// Tip probes a minute and key, for which a part of the budget is kept.
-    probes: AtomicU32,
-    pub(super) keyless_refused: LogInterval,
-}
-
-/// The keys as of the last reload.
-#[derive(Default)]
-struct KeyPool {
     keys: Box<[Arc<PooledKey>]>,
     /// Those that were withdrawn, and when.
     withdrawn: Vec<(Moment, ApiKey)>,
     searched: Arc<[ApiKey]>,
+    /// What counts requests without a key.
+    keyless: Arc<ProviderKey>,
+    pub(super) keyless_refused: LogInterval,
+    pub(super) budgets: Arc<Budgets>,
+    pub(super) clock: Clock,
 }
 
 /// A key, and its name in this upstream.
@@ -120,117 +99,70 @@ impl PooledKey {
 }
 
 impl Keys {
-    /// The keys of an upstream that sends them to these hosts, each with a budget of these
-    /// rates.
-    pub(crate) fn new(
-        (keys, rates): (Vec<ApiKey>, Rates),
-        hosts: Vec<Host>,
-        budgets: Arc<Budgets>,
-        queue: Arc<Queue>,
-        clock: Clock,
-    ) -> Arc<Self> {
-        let new = Self {
-            number: budgets.next_user(),
-            pool: RwLock::default(),
-            budgets,
-            keyless: Arc::new(ProviderKey::new(None, None)),
-            clock,
-            queue,
-            probes: AtomicU32::new(0),
-            keyless_refused: LogInterval::default(),
-        };
-        new.replace(keys, rates, hosts);
-        Arc::new(new)
+    /// The keys of an upstream. They have no limits before [`ProviderKey::configure`].
+    pub(super) fn new(keys: Vec<ApiKey>, budgets: Arc<Budgets>, clock: Clock) -> Self {
+        let keyless = Arc::new(ProviderKey::new(None, None));
+        Self::make(keys, &[], Vec::new(), keyless, budgets, clock)
     }
 
-    /// Replaces the keys, the rates and the hosts. What a key has spent stays as it is;
+    /// The keys of the same upstream after a reload. What a key has spent stays as it is;
     /// requests in flight with a withdrawn key finish.
-    pub(crate) fn replace(&self, keys: Vec<ApiKey>, rates: Rates, hosts: Vec<Host>) {
+    pub(super) fn after(&self, keys: Vec<ApiKey>) -> Self {
         let now = self.clock.now();
-        let mut pool = write(&self.pool);
+        let present = self.keys.iter().filter_map(|pooled| pooled.api.clone());
+        let withdrawn = present.map(|api| (now, api)).chain(self.withdrawn.clone());
         let is_used = |api: &ApiKey| keys.iter().any(|key| key.value() == api.value());
-        let mut withdrawn = pool.withdrawn.clone();
-        withdrawn.retain(|(at, api)| now.since(*at) < REMEMBERED && !is_used(api));
-        let gone = pool.keys.iter().filter(|pooled| {
-            let is_gone = !pooled.api.as_ref().is_some_and(is_used);
-            if is_gone {
-                pooled.key.leave(self.number, now);
+        let is_searched =
+            |(at, api): &(Moment, ApiKey)| now.since(*at) < REMEMBERED && !is_used(api);
+        let withdrawn = withdrawn.filter(is_searched).take(MAX_WITHDRAWN).collect();
+        let (keyless, budgets) = (self.keyless.clone(), self.budgets.clone());
+        let clock = self.clock.clone();
+        Self::make(keys, &self.keys, withdrawn, keyless, budgets, clock)
+    }
+
+    /// A key that was not there `before` is tried again, whatever its hosts have said of it.
+    fn make(
+        keys: Vec<ApiKey>,
+        before: &[Arc<PooledKey>],
+        withdrawn: Vec<(Moment, ApiKey)>,
+        keyless: Arc<ProviderKey>,
+        budgets: Arc<Budgets>,
+        clock: Clock,
+    ) -> Self {
+        let now = clock.now();
+        let searched = keys.iter().chain(withdrawn.iter().map(|(_, api)| api));
+        let searched = searched.filter(|api| api.is_searched()).cloned().collect();
+        let pooled = |api: ApiKey| {
+            let key = budgets.key(api.value(), now);
+            if !before.iter().any(|old| Arc::ptr_eq(&old.key, &key)) {
+                key.try_again();
             }
-            is_gone
-        });
-        let gone: Vec<_> = gone.filter_map(|pooled| pooled.api.clone()).collect();
-        withdrawn.splice(0..0, gone.into_iter().map(|api| (now, api)));
-        withdrawn.truncate(MAX_WITHDRAWN);
-        let is_known =
-            |key: &Arc<ProviderKey>| pool.keys.iter().any(|old| Arc::ptr_eq(&old.key, key));
-        let pooled = |(key, api): (Arc<ProviderKey>, Option<ApiKey>)| {
-            // A key that is configured again is tried again.
-            if !is_known(&key) {
-                key.try_again(&hosts);
-            }
-            key.join(
-                User {
-                    number: self.number,
-                    queue: Arc::downgrade(&self.queue),
-                    rates,
-                    probes: self.probes.load(Ordering::Relaxed),
-                    hosts: hosts.clone(),
-                },
-                now,
-            );
-            Arc::new(PooledKey { api, key })
+            Arc::new(PooledKey {
+                api: Some(api),
+                key,
+            })
         };
-        let keys: Box<[_]> = match keys.is_empty() {
-            true => [pooled((self.keyless.clone(), None))].into(),
-            false => {
-                let keys = keys.into_iter();
-                let known = keys.map(|api| (self.budgets.key(api.value(), now), Some(api)));
-                known.map(pooled).collect()
+        let keys = match keys.is_empty() {
+            true => {
+                let key = keyless.clone();
+                [Arc::new(PooledKey { api: None, key })].into()
             }
+            false => keys.into_iter().map(pooled).collect(),
         };
-        let searched = keys.iter().filter_map(|pooled| pooled.api.as_ref());
-        let searched = searched.chain(withdrawn.iter().map(|(_, api)| api));
-        let searched = searched.filter(|api| api.is_searched());
-        let next = Arc::new(KeyPool {
-            searched: searched.cloned().collect(),
+        Self {
             keys,
             withdrawn,
-        });
-        let before = std::mem::replace(&mut *pool, next.clone());
-        drop(pool);
-        self.wake(&before);
-        self.wake(&next);
-    }
-
-    /// Wakes the queues of all upstreams that may be able to send more.
-    fn wake(&self, pool: &KeyPool) {
-        for pooled in &pool.keys {
-            pooled.key.pump_others(&self.queue);
+            searched,
+            keyless,
+            keyless_refused: LogInterval::default(),
+            budgets,
+            clock,
         }
-        self.queue.pump();
     }
 
-    /// The upstream was removed: its rates no longer limit other upstreams with the same
-    /// keys. Requests that wait still may be sent.
-    pub(crate) fn retire(&self) {
-        let (pool, now) = (self.pool(), self.clock.now());
-        for pooled in &pool.keys {
-            pooled.key.leave(self.number, now);
-        }
-        self.wake(&pool);
-    }
-
-    fn pool(&self) -> Arc<KeyPool> {
-        let pool = read(&self.pool);
-        pool.clone()
-    }
-
-    /// Sets the number of tip probes a minute and key.
-    pub(crate) fn set_probes(&self, probes: u32) {
-        self.probes.store(probes, Ordering::Relaxed);
-        for pooled in &self.pool().keys {
-            pooled.key.set_probes(self.number, probes, self.clock.now());
-        }
+    /// The keys as they are for the process.
+    pub(super) fn of_process(&self) -> impl Iterator<Item = &Arc<ProviderKey>> {
+        self.keys.iter().map(|pooled| &pooled.key)
     }
 
     /// Takes one request to a host out of the budget of the key that has most left.
@@ -242,18 +174,18 @@ impl Keys {
         host: &Host,
         is_probe: bool,
     ) -> Result<(Arc<PooledKey>, Taken, Part), Denied> {
-        let (pool, now) = (self.pool(), self.clock.now());
+        let now = self.clock.now();
         let rank = |(at, pooled): (usize, &Arc<PooledKey>)| {
             // A key that is to be tried again goes first, or that would never happen.
             let is_due = pooled.key.is_trial_due(host, now);
             let left = pooled.key.remaining(now).unwrap_or(usize::MAX);
             (Reverse(is_due), Reverse(left), at)
         };
-        let mut order: Vec<_> = pool.keys.iter().enumerate().map(rank).collect();
+        let mut order: Vec<_> = self.keys.iter().enumerate().map(rank).collect();
         order.sort_unstable();
         let mut best: Option<Denied> = None;
         for (.., at) in order {
-            let pooled = &pool.keys[at];
+            let pooled = &self.keys[at];
             match pooled.key.take(host, is_probe, now) {
                 Ok((taken, part)) => return Ok((pooled.clone(), taken, part)),
                 Err(denied) => {
@@ -269,8 +201,8 @@ impl Keys {
 
     /// Why no request can be sent to a host now; `None` where one can.
     pub(super) fn denied(&self, host: &Host, is_probe: bool) -> Option<Denied> {
-        let (pool, now) = (self.pool(), self.clock.now());
-        let each = pool.keys.iter();
+        let now = self.clock.now();
+        let each = self.keys.iter();
         let denied = each.map(|pooled| pooled.key.denied(host, is_probe, now));
         // `None` if any key is usable.
         denied.reduce(|one, other| Some(one?.better(other?)))?
@@ -279,23 +211,18 @@ impl Keys {
     /// How many requests may be sent in a second with all keys together.
     pub(super) fn max_per_second(&self) -> u32 {
         let of = |pooled: &Arc<PooledKey>| pooled.key.limits().per_second.unwrap_or(usize::MAX);
-        let requests = self
-            .pool()
-            .keys
-            .iter()
-            .map(of)
-            .fold(0, usize::saturating_add);
+        let requests = self.keys.iter().map(of).fold(0, usize::saturating_add);
         u32::try_from(requests).unwrap_or(u32::MAX)
     }
 
     /// Whether a host accepts none of the keys for longer than this, whatever their
     /// budgets; or has so many unanswered requests that no more are sent to it.
     pub(crate) fn all_unusable_at(&self, host: &Host, longer_than: Duration) -> bool {
-        let (pool, now) = (self.pool(), self.clock.now());
+        let now = self.clock.now();
         let rests = |pooled: &Arc<PooledKey>| {
             pooled.key.unusable_for(host, now) > longer_than || pooled.key.is_full(host)
         };
-        !pool.keys.is_empty() && pool.keys.iter().all(rests)
+        !self.keys.is_empty() && self.keys.iter().all(rests)
     }
 
     /// Why keys are not used, if that is because what they have spent before the start is
@@ -308,31 +235,18 @@ impl Keys {
     /// The state of each key.
     pub(crate) fn snapshots(&self) -> Vec<KeySnapshot> {
         let now = self.clock.now();
-        let pool = self.pool();
-        let keys = pool.keys.iter();
+        let keys = self.keys.iter();
         let snapshots = keys.map(|pooled| pooled.key.snapshot(pooled.name(), now));
         snapshots.collect()
     }
 
     /// What to search for: the keys in service, and those withdrawn recently.
     pub(super) fn searched(&self) -> Arc<[ApiKey]> {
-        self.pool().searched.clone()
-    }
-
-    /// The budgets of all keys.
-    pub(super) fn budgets(&self) -> &Arc<Budgets> {
-        &self.budgets
+        self.searched.clone()
     }
 
     /// The number of keys; 1 where requests carry none.
     pub(crate) fn count(&self) -> usize {
-        self.pool().keys.len()
-    }
-}
-
-impl Drop for Keys {
-    /// A configuration that was rejected leaves no limits behind.
-    fn drop(&mut self) {
-        self.retire();
+        self.keys.len()
     }
 }

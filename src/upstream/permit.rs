@@ -14,8 +14,8 @@ use super::endpoint::Endpoint;
 use super::failure::Failure;
 use super::key::Part;
 use super::keys::{ApiKey, PooledKey};
-use super::limit_report::{self, ReportedLimit};
 use super::queue::{Denied, Slot};
+use super::reported::{self, ReportedLimit};
 use super::request::RequestPriority;
 use super::{Place, Upstream};
 use crate::log_writer::LogInterval;
@@ -180,7 +180,7 @@ impl Permit {
             asked.upstream.clock.now(),
         );
         if key.limits().least().is_some() {
-            let spent = &asked.upstream.keys.budgets().spent;
+            let spent = &asked.upstream.keys.budgets.spent;
             self.spent = Some(spent.begin(key.digest).await);
         }
         let pool = key.pool(host).filter(|_| self.part == Part::Pool);
@@ -258,7 +258,7 @@ impl Permit {
             asked.upstream.clock.now(),
         );
         let wall = asked.upstream.clock.system_time();
-        let limits = limit_report::read(fields, wall);
+        let limits = reported::read(fields, wall);
         let refuses = matches!(status.as_u16(), 401 | 403 | 429);
         // A refusal says until when the host accepts nothing.
         let (empty, limits): (Vec<ReportedLimit>, Vec<ReportedLimit>) = limits
@@ -267,7 +267,7 @@ impl Permit {
         key.apply_report(&limits, asked.taken, now);
         let mut pause = empty.iter().map(|limit| limit.valid_for).max();
         if status == StatusCode::TOO_MANY_REQUESTS {
-            pause = pause.max(Some(limit_report::wait_after_429(fields, wall)));
+            pause = pause.max(Some(reported::wait_after_429(fields, wall)));
         }
         if let Some(pause) = pause {
             key.cool_down(host, now + pause);
@@ -295,7 +295,7 @@ impl Drop for Permit {
         let asked = &self.asked;
         let (key, now) = (&asked.key.key, asked.upstream.clock.now());
         let (host, queue) = (&asked.endpoint.host, &asked.upstream.queue);
-        let spent = &asked.upstream.keys.budgets().spent;
+        let spent = &asked.upstream.keys.budgets.spent;
         if self.state == PermitState::Taken {
             key.cancel(host, self.part);
             self.spent.inspect(|id| spent.cancel(*id));

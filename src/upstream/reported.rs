@@ -1,267 +1,242 @@
-//! The limits that the upstream has reported, and how many requests they still
-//! allow. Pure: `now` is an argument.
+//! The limits that the upstream reports, and how many requests they still allow. Pure: `now`
+//! is an argument.
 //!
-//! An answer reports what was left when its request was counted. Requests sent
-//! since, and those in flight then, may or may not be in that number; they are
-//! treated as not counted.
+//! These fields are read: `retry-after` (RFC 9110 §10.2.3); `ratelimit` and
+//! `ratelimit-policy` (draft-ietf-httpapi-ratelimit-headers: a dictionary up to draft 7, a
+//! list of service limits since draft 8, which ordgate itself sends); and
+//! `ratelimit-remaining` and `-reset`, also with the prefix `x-`. An end is in seconds, or
+//! Unix time. What reports the size of a limit only is not: a limit above the configured
+//! budget must not loosen it, and one below it shows in the requests left. Values that cannot
+//! be parsed, and requests left until nobody knows when, are ignored.
 //!
-//! Invariant: while a reported limit is in force, no more requests are sent than it
-//! has left. A later report replaces it only where it is at least as strict for at
-//! least as long. Where the upstream did not say when the window ends, a higher
-//! number proves that it has ended.
+//! An answer reports what was left when its request was counted. Requests sent since, and
+//! those in flight then, may or may not be in that number; they are treated as not counted.
 //!
-//! Deliberately absent: ordgate's own count, which applies as well
-//! (`upstream::budget`).
+//! Invariants: while a reported limit is in force, no more requests are sent than it has
+//! left, whatever is reported later; no report makes ordgate wait longer than an hour, since a
+//! wrong clock of the upstream must not stop it for a month; nor less than a second.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use super::limit_report::{LimitWindow, ReportedLimit};
+use http::header::RETRY_AFTER;
+use http::{HeaderMap, HeaderValue};
+use sfv::{BareItem, Dictionary, List, ListEntry, Parser};
+
 use crate::clock::Moment;
 
-/// At most this many limits are in force. Beyond that, the one with the most
-/// requests left is dropped.
+const MAX_WAIT: Duration = Duration::from_hours(1);
+const MIN_WAIT: Duration = Duration::from_secs(1);
+/// A number above this is Unix time, not seconds to go.
+const UNIX_TIME: u64 = 1_000_000_000;
+/// At most this many limits are in force. Beyond that, the one with the most requests left
+/// is dropped.
 const MAX_LIMITS: usize = 8;
 
-/// The reported limits in force. None of them outlasts a stricter one.
+/// A reported limit: how many requests are left, and for how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ReportedLimit {
+    pub(super) remaining: u64,
+    /// From a second to an hour.
+    pub(super) valid_for: Duration,
+}
+
+/// The reported limits in force: requests left, and until when. None outlasts a stricter one.
 #[derive(Debug, Default)]
-pub(crate) struct ReportedLimits {
-    limits: Vec<LimitInForce>,
-}
-
-/// A reported limit in force.
-#[derive(Clone, Copy, Debug)]
-struct LimitInForce {
-    window: LimitWindow,
-    remaining: u64,
-    until: Moment,
-    end_is_known: bool,
-    /// How many requests had been sent when it was reported.
-    sent_when_reported: u64,
-}
-
-impl LimitInForce {
-    /// Whether it makes another superfluous: it is as strict, for as long. One whose
-    /// end is not known may end early, so it covers only another of the same window
-    /// and without a known end, which ends then too.
-    fn covers(&self, other: &Self) -> bool {
-        let alike = self.window == other.window && !other.end_is_known;
-        self.remaining <= other.remaining
-            && self.until >= other.until
-            && (self.end_is_known || alike)
-    }
-}
-
-/// What was sent when a report arrived.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ReportContext {
-    /// The number of the request whose answer has the report.
-    pub(crate) request: u64,
-    /// Requests sent so far.
-    pub(crate) sent: u64,
-    /// Requests that the report may not have counted.
-    pub(crate) uncounted: u64,
-}
+pub(super) struct ReportedLimits(Vec<(u64, Moment)>);
 
 impl ReportedLimits {
-    pub(crate) fn apply(&mut self, limit: &ReportedLimit, context: ReportContext, now: Moment) {
+    /// Takes in a limit; `uncounted` requests may not have been counted in it.
+    pub(super) fn apply(&mut self, limit: ReportedLimit, uncounted: u64, now: Moment) {
         self.remove_ended(now);
-        // A window of a second ends before requests in flight could be counted
-        // twice. Subtracting them there would stop ordgate for good.
-        let uncounted = match limit.valid_for > Duration::from_secs(1) {
-            true => context.uncounted,
+        // A window of a second ends before requests in flight could be counted twice.
+        // Subtracting them there would stop ordgate for good.
+        let uncounted = match limit.valid_for > MIN_WAIT {
+            true => uncounted,
             false => 0,
         };
-        let remaining = limit.remaining.saturating_sub(uncounted);
-        // A higher number without a known end: the window before has ended.
-        self.limits.retain(|known| {
-            let is_same_window =
-                known.window == limit.window && !known.end_is_known && !limit.end_is_known;
-            let is_later = context.request > known.sent_when_reported;
-            !(is_same_window && remaining > known.remaining && is_later)
-        });
-        let new = LimitInForce {
-            window: limit.window,
-            remaining,
-            until: now + limit.valid_for,
-            end_is_known: limit.end_is_known,
-            sent_when_reported: context.sent,
-        };
-        self.add(new);
-    }
-
-    fn add(&mut self, new: LimitInForce) {
-        if self.limits.iter().any(|known| known.covers(&new)) {
+        let (left, until) = (
+            limit.remaining.saturating_sub(uncounted),
+            now + limit.valid_for,
+        );
+        let is_covered = |(known, ends): &(u64, Moment)| *known <= left && *ends >= until;
+        if self.0.iter().any(is_covered) {
             return;
         }
-        self.limits.retain(|known| !new.covers(known));
-        self.limits.push(new);
-        if self.limits.len() > MAX_LIMITS {
-            let loosest = (0..self.limits.len()).max_by_key(|at| self.limits[*at].remaining);
-            self.limits.swap_remove(loosest.unwrap_or(0));
+        self.0
+            .retain(|(known, ends)| *known < left || *ends > until);
+        self.0.push((left, until));
+        if self.0.len() > MAX_LIMITS {
+            let loosest = (0..self.0.len()).max_by_key(|at| self.0[*at].0);
+            self.0.swap_remove(loosest.unwrap_or(0));
         }
     }
 
-    /// The time until a request can be taken that leaves `kept` requests; `None` where
-    /// one can be taken now.
-    pub(crate) fn wait(&mut self, now: Moment, kept: u64) -> Option<Duration> {
+    /// The time until a request can be taken that leaves `kept` requests; `None` where one
+    /// can be taken now.
+    pub(super) fn wait(&mut self, now: Moment, kept: u64) -> Option<Duration> {
         self.remove_ended(now);
-        let limits = self.limits.iter();
-        let exhausted = limits.filter(|limit| limit.remaining <= kept);
-        exhausted.map(|limit| limit.until.since(now)).max()
+        let exhausted = self.0.iter().filter(|(left, _)| *left <= kept);
+        exhausted.map(|(_, until)| until.since(now)).max()
     }
 
     /// Counts a request.
-    pub(crate) fn take(&mut self) {
-        for limit in &mut self.limits {
-            limit.remaining = limit.remaining.saturating_sub(1);
+    pub(super) fn take(&mut self) {
+        for (left, _) in &mut self.0 {
+            *left = left.saturating_sub(1);
         }
     }
 
     /// How many requests are left; `None` where no limit is in force.
-    pub(crate) fn remaining(&mut self, now: Moment) -> Option<u64> {
+    pub(super) fn remaining(&mut self, now: Moment) -> Option<u64> {
         self.remove_ended(now);
-        self.limits.iter().map(|limit| limit.remaining).min()
+        self.0.iter().map(|(left, _)| *left).min()
     }
 
     fn remove_ended(&mut self, now: Moment) {
-        self.limits.retain(|limit| limit.until > now);
+        self.0.retain(|(_, until)| *until > now);
     }
+}
+
+/// The limits that an answer reports. `wall` is the present time, which ends in Unix time are
+/// compared with.
+pub(super) fn read(fields: &HeaderMap, wall: SystemTime) -> Vec<ReportedLimit> {
+    let mut found = Vec::new();
+    for (remaining, reset) in [
+        ("ratelimit-remaining", "ratelimit-reset"),
+        ("x-ratelimit-remaining", "x-ratelimit-reset"),
+    ] {
+        // Where lines differ, the strictest counts.
+        if let Some(remaining) = numbers(fields, remaining).min() {
+            found.push((remaining, numbers(fields, reset).max()));
+        }
+    }
+    let others = other_units(fields);
+    // Each line is parsed on its own, so that of two intermediaries that report limits
+    // neither hides those of the other.
+    for line in fields.get_all("ratelimit") {
+        if let Some(limit) = draft_7(line) {
+            found.push(limit);
+            continue;
+        }
+        let items = list(line).into_iter().filter_map(|entry| match entry {
+            ListEntry::Item(item) => Some(item),
+            ListEntry::InnerList(_) => None,
+        });
+        found.extend(items.filter_map(|item| {
+            let parameter = |name| item.params.get(name).and_then(integer);
+            let name = name(&item.bare_item);
+            let counts_requests = name.is_none_or(|name| !others.contains(&name));
+            Some((parameter("r").filter(|_| counts_requests)?, parameter("t")))
+        }));
+    }
+    let limits = found.into_iter().filter_map(|(remaining, end)| {
+        let valid_for = match end {
+            Some(end) => bounded(until(end, wall)),
+            None if remaining == 0 => MIN_WAIT,
+            None => return None,
+        };
+        Some(ReportedLimit {
+            remaining,
+            valid_for,
+        })
+    });
+    limits.collect()
+}
+
+/// How long to wait after a 429: for `retry-after`, or else until a window ends; and as long
+/// as a reported limit is exhausted.
+pub(super) fn wait_after_429(fields: &HeaderMap, wall: SystemTime) -> Duration {
+    let limits = read(fields, wall);
+    let ends = limits.iter().map(|limit| limit.valid_for);
+    let wait = retry_after(fields, wall).or(ends.min()).unwrap_or(MIN_WAIT);
+    let empty = limits.iter().filter(|limit| limit.remaining == 0);
+    empty.map(|limit| limit.valid_for).fold(wait, Duration::max)
+}
+
+/// The wait of `retry-after`, which is a number of seconds or a date, from a second to an
+/// hour; the longest, where lines differ.
+pub(super) fn retry_after(fields: &HeaderMap, wall: SystemTime) -> Option<Duration> {
+    let seconds = |text: &str| {
+        let date = || httpdate::parse_http_date(text.trim()).ok();
+        number(text).or_else(|| Some(seconds_between(wall, date()?)))
+    };
+    let lines = fields.get_all(RETRY_AFTER).iter();
+    let seconds = lines.filter_map(|line| seconds(line.to_str().ok()?));
+    seconds.max().map(bounded)
+}
+
+/// Whole seconds until an end, which is given in seconds or as Unix time.
+fn until(end: u64, wall: SystemTime) -> u64 {
+    if end <= UNIX_TIME {
+        return end;
+    }
+    let date = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(end));
+    date.map_or(u64::MAX, |date| seconds_between(wall, date))
+}
+
+/// Whole seconds until a date, rounded up; 0 if it has passed.
+fn seconds_between(wall: SystemTime, date: SystemTime) -> u64 {
+    let left = date.duration_since(wall).unwrap_or_default();
+    left.as_secs() + u64::from(left.subsec_nanos() > 0)
+}
+
+fn bounded(seconds: u64) -> Duration {
+    Duration::from_secs(seconds).clamp(MIN_WAIT, MAX_WAIT)
+}
+
+/// The numbers of a field: of all its lines, and members of lists, without parameters.
+fn numbers(fields: &HeaderMap, name: &'static str) -> impl Iterator<Item = u64> {
+    let lines = fields.get_all(name).iter();
+    let members = lines.flat_map(|line| line.to_str().unwrap_or("").split(','));
+    members.filter_map(|member| number(member.split(';').next().unwrap_or("")))
+}
+
+/// A decimal integer, saturating.
+fn number(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then(|| text.parse().unwrap_or(u64::MAX))
+}
+
+/// The requests left, and the end of the window, by a line of draft 7.
+fn draft_7(line: &HeaderValue) -> Option<(u64, Option<u64>)> {
+    let members: Dictionary = Parser::new(line.as_bytes()).parse().ok()?;
+    let member = |name: &str| match members.get(name)? {
+        ListEntry::Item(item) => integer(&item.bare_item),
+        ListEntry::InnerList(_) => None,
+    };
+    Some((member("remaining")?, member("reset")))
+}
+
+/// The names of policies whose unit is not requests, but bytes or concurrent requests
+/// (draft 8, quota units).
+fn other_units(fields: &HeaderMap) -> Vec<String> {
+    let entries = fields.get_all("ratelimit-policy").iter().flat_map(list);
+    let names = entries.filter_map(|entry| match entry {
+        ListEntry::Item(item) => {
+            let unit = name(item.params.get("qu")?);
+            name(&item.bare_item).filter(|_| unit.is_none_or(|unit| unit != "requests"))
+        }
+        ListEntry::InnerList(_) => None,
+    });
+    names.collect()
+}
+
+/// The members of a line; none if it cannot be parsed.
+fn list(line: &HeaderValue) -> List {
+    Parser::new(line.as_bytes()).parse().unwrap_or_default()
+}
+
+/// A name: a string, or a token, which some servers send.
+fn name(item: &BareItem) -> Option<String> {
+    let string = item.as_string().map(|string| string.as_str());
+    let name = string.or_else(|| item.as_token().map(|token| token.as_str()));
+    name.map(str::to_owned)
+}
+
+fn integer(item: &BareItem) -> Option<u64> {
+    u64::try_from(i64::from(item.as_integer()?)).ok()
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::{any, prop_assert, proptest};
-
-    use super::*;
-
-    fn at(millis: u64) -> Moment {
-        Moment::from_nanos(1 << 50) + Duration::from_millis(millis)
-    }
-
-    fn limit(remaining: u64, seconds: u64, end_is_known: bool) -> ReportedLimit {
-        ReportedLimit {
-            window: LimitWindow::Minute,
-            remaining,
-            valid_for: Duration::from_secs(seconds),
-            end_is_known,
-        }
-    }
-
-    fn context(request: u64, sent: u64, uncounted: u64) -> ReportContext {
-        ReportContext {
-            request,
-            sent,
-            uncounted,
-        }
-    }
-
-    #[test]
-    fn a_reported_limit_is_in_force_until_its_end() {
-        let mut limits = ReportedLimits::default();
-        assert_eq!(limits.wait(at(0), 1), None);
-        limits.apply(&limit(2, 30, true), context(1, 1, 0), at(0));
-        assert_eq!(limits.remaining(at(0)), Some(2));
-        limits.take();
-        limits.take();
-        assert_eq!(limits.wait(at(10_000), 0), Some(Duration::from_secs(20)));
-        // Neither a higher number of the same window nor another window loosens it.
-        limits.apply(&limit(400, 19, true), context(3, 3, 0), at(11_000));
-        limits.apply(&limit(400, 60, true), context(3, 3, 0), at(11_000));
-        assert_eq!(limits.remaining(at(11_000)), Some(0));
-        assert_eq!(limits.remaining(at(30_000)), Some(400));
-        assert_eq!(limits.remaining(at(71_000)), None);
-    }
-
-    #[test]
-    fn requests_that_the_report_may_not_have_counted_are_subtracted() {
-        let mut limits = ReportedLimits::default();
-        limits.apply(&limit(10, 30, true), context(1, 5, 4), at(0));
-        assert_eq!(limits.remaining(at(0)), Some(6));
-        limits.apply(&limit(3, 60, true), context(1, 5, 4), at(0));
-        assert_eq!(limits.remaining(at(0)), Some(0));
-        let mut limits = ReportedLimits::default();
-        limits.apply(&limit(3, 1, true), context(1, 5, 4), at(0));
-        assert_eq!(limits.remaining(at(0)), Some(3), "a second is short");
-    }
-
-    #[test]
-    fn a_window_without_a_known_end_ends_when_the_number_rises() {
-        let mut limits = ReportedLimits::default();
-        limits.apply(&limit(3, 60, false), context(1, 1, 0), at(0));
-        // A request sent before the first report proves nothing.
-        limits.apply(&limit(9, 60, false), context(1, 2, 0), at(100));
-        assert_eq!(limits.remaining(at(100)), Some(3));
-        limits.apply(&limit(499, 60, false), context(3, 3, 0), at(200));
-        assert_eq!(limits.remaining(at(200)), Some(499));
-        assert_eq!(limits.remaining(at(60_200)), None);
-    }
-
-    #[test]
-    fn a_limit_without_a_known_end_does_not_replace_one_with() {
-        let hour = ReportedLimit {
-            window: LimitWindow::Hour,
-            ..limit(5, 3000, true)
-        };
-        let minute = |left| limit(left, 3600, false);
-        // In either order, and then the number rises.
-        for order in [[minute(3), hour], [hour, minute(3)]] {
-            let mut limits = ReportedLimits::default();
-            for limit in order {
-                limits.apply(&limit, context(1, 1, 0), at(0));
-            }
-            assert_eq!(limits.remaining(at(0)), Some(3));
-            limits.apply(&minute(499), context(2, 2, 0), at(100));
-            assert_eq!(limits.remaining(at(100)), Some(5), "{limits:?}");
-        }
-    }
-
-    #[test]
-    fn what_is_kept_stays_unused() {
-        let mut limits = ReportedLimits::default();
-        limits.apply(&limit(3, 30, true), context(1, 1, 0), at(0));
-        for _ in 0..2 {
-            assert_eq!(limits.wait(at(0), 1), None);
-            limits.take();
-        }
-        assert_eq!(limits.wait(at(0), 1), Some(Duration::from_secs(30)));
-        assert_eq!(limits.wait(at(0), 0), None);
-    }
-
-    proptest! {
-        /// Whatever is reported in whatever order, no limit with a known end is
-        /// exceeded while it is in force, and the number of limits is bounded.
-        #[test]
-        fn no_reported_limit_is_exceeded(
-            steps in proptest::collection::vec(
-                (0_u64..3000, proptest::option::of((0_u64..20, 1_u64..40)), any::<bool>()),
-                1..200,
-            ),
-        ) {
-            let mut limits = ReportedLimits::default();
-            let (mut now, mut sent) = (0, 0);
-            // What is left of each limit, and until when.
-            let mut expected: Vec<(u64, u64)> = Vec::new();
-            for (pause, report, sends) in steps {
-                now += pause;
-                expected.retain(|(_, until)| *until > now);
-                if let Some((left, seconds)) = report {
-                    limits.apply(&limit(left, seconds, true), context(sent, sent, 0), at(now));
-                    expected.push((left, now + seconds * 1000));
-                }
-                let least = expected.iter().map(|(left, _)| *left).min();
-                if expected.len() <= MAX_LIMITS {
-                    prop_assert!(limits.remaining(at(now)) == least, "{limits:?} {expected:?}");
-                }
-                if sends && limits.wait(at(now), 0).is_none() {
-                    limits.take();
-                    sent += 1;
-                    for (left, _) in &mut expected {
-                        prop_assert!(*left > 0);
-                        *left -= 1;
-                    }
-                }
-                prop_assert!(limits.limits.len() <= MAX_LIMITS);
-            }
-        }
-    }
-}
+pub(super) mod tests;

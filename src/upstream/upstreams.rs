@@ -8,8 +8,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::keys::ApiKey;
-use super::keys::Budgets;
+use super::key::{KeyUse, ProviderKey};
+use super::keys::{ApiKey, Budgets};
 use super::{Settings, SetupError, Upstream, UpstreamClient};
 use crate::clock::Clock;
 use crate::state::Spent;
@@ -92,7 +92,9 @@ impl Upstreams {
             )
         };
         let all: Result<Box<[_]>, _> = settings.iter().map(new).collect();
-        Self::of(all.map_err(|error| among(settings, error))?, substitute)
+        let new = Self::of(all.map_err(|error| among(settings, error))?, substitute)?;
+        new.take_over();
+        Ok(new)
     }
 
     /// The upstreams of a configuration that follows `before`. One with the name of an
@@ -109,12 +111,12 @@ impl Upstreams {
         clock: &Clock,
     ) -> Result<Arc<Self>, SetupError> {
         let next = |settings: &Settings| {
-            let keys = keys.of(settings);
+            let keys = keys.of(settings).to_vec();
             match before.named(&settings.name) {
                 Some(known) => Upstream::after(known, settings.clone(), keys),
                 None => Upstream::new(
                     settings.clone(),
-                    keys.to_vec(),
+                    keys,
                     resolver.clone(),
                     before.first().budgets().clone(),
                     clock.clone(),
@@ -140,14 +142,29 @@ impl Upstreams {
         Ok(Arc::new(Self { all, clients }))
     }
 
-    /// Uses these keys and the bounds of the new configuration from now on, in place of
-    /// those `before`.
-    pub fn take_over(&self, before: &Self, keys: &ProviderKeys) {
-        for old in &before.all {
-            old.retire_before(self.named(old.name()));
-        }
+    /// From now on requests are sent by this configuration, also those that wait.
+    pub fn take_over(&self) {
+        self.share_budgets();
         for upstream in &self.all {
-            upstream.take_over(keys.of(upstream.settings()).to_vec());
+            upstream.queue.serve(upstream);
+        }
+    }
+
+    /// Gives each key the strictest limits of the upstreams that use it, and keeps a part of
+    /// it for the tip probes of all of them.
+    pub(crate) fn share_budgets(&self) {
+        let mut uses: Vec<(&Arc<ProviderKey>, KeyUse)> = Vec::new();
+        let each = self.all.iter();
+        for (upstream, key) in each.flat_map(|one| one.keys.of_process().map(move |key| (one, key)))
+        {
+            let own = upstream.key_use();
+            match uses.iter_mut().find(|(known, _)| Arc::ptr_eq(known, key)) {
+                Some((_, known)) => known.join(own),
+                None => uses.push((key, own)),
+            }
+        }
+        for (key, how) in uses {
+            key.configure(how, self.first().clock.now());
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::read as answer;
 use super::*;
-use crate::upstream::limit_report::tests::fields;
+use crate::upstream::reported::tests::fields;
 
 #[test]
 fn which_heads_are_failures() {

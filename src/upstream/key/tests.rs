@@ -5,39 +5,45 @@ use crate::state::Spent;
 use crate::upstream::keys::{ApiKey, Budgets, Keys, UNKNOWN};
 
 use super::*;
+use crate::config::Config;
 use crate::upstream::keys::PooledKey;
+use crate::upstream::resolver::Resolver;
+use crate::upstream::{Place, Priority, RequestPriority, Upstreams};
 
 mod model;
 
-pub(super) fn host(name: &str) -> Host {
+fn host(name: &str) -> Host {
     name.into()
 }
 
 /// The keys of one upstream that sends them to these hosts.
-pub(super) fn keys_at(
+fn keys_at(
     list: &str,
     rates: (u32, u32),
     hosts: &[&str],
     budgets: &Arc<Budgets>,
     clock: &Clock,
-) -> Arc<Keys> {
+) -> Keys {
     let list = ApiKey::list(list).unwrap_or_default();
-    let queue = Queue::new(clock.clone());
-    let (rates, hosts) = (
-        Rates::of(rates.0, rates.1),
-        hosts.iter().map(|name| host(name)),
-    );
-    Keys::new(
-        (list, rates),
-        hosts.collect(),
-        budgets.clone(),
-        queue,
-        clock.clone(),
-    )
+    let keys = Keys::new(list, budgets.clone(), clock.clone());
+    configure(&keys, rates, hosts, clock);
+    keys
+}
+
+fn configure(keys: &Keys, rates: (u32, u32), hosts: &[&str], clock: &Clock) {
+    for key in keys.of_process() {
+        let how = KeyUse {
+            rates: Rates::of(rates.0, rates.1),
+            probes: 0,
+            hosts: hosts.iter().map(|name| host(name)).collect(),
+            queues: Vec::new(),
+        };
+        key.configure(how, clock.now());
+    }
 }
 
 /// So many replicas without an engine.
-pub(super) fn replicas(count: u32, clock: &Clock) -> Arc<Shared> {
+fn replicas(count: u32, clock: &Clock) -> Arc<Shared> {
     let settings = crate::shared::Settings {
         replicas: std::num::NonZeroU32::new(count).unwrap(),
         engine: None,
@@ -48,7 +54,7 @@ pub(super) fn replicas(count: u32, clock: &Clock) -> Arc<Shared> {
     Shared::new(settings, None, clock)
 }
 
-pub(crate) fn keys(list: &str, per_minute: u32, per_second: u32, clock: &Clock) -> Arc<Keys> {
+fn keys(list: &str, per_minute: u32, per_second: u32, clock: &Clock) -> Keys {
     let budgets = Arc::new(Budgets::new(None, Spent::default()));
     keys_at(
         list,
@@ -60,7 +66,7 @@ pub(crate) fn keys(list: &str, per_minute: u32, per_second: u32, clock: &Clock) 
 }
 
 /// A request that counts: one that was not sent is taken back.
-pub(super) struct Charge {
+struct Charge {
     clock: Clock,
     key: Arc<PooledKey>,
     host: Host,
@@ -130,13 +136,11 @@ fn denied_for(denied: Result<Charge, Denied>) -> Option<Duration> {
     denied.err()?.wait
 }
 
-fn replace_with(keys: &Keys, list: &str, rates: (u32, u32)) {
-    let list = ApiKey::list(list).unwrap_or_default();
-    keys.replace(
-        list,
-        Rates::of(rates.0, rates.1),
-        vec![host("http://server")],
-    );
+/// The keys after a reload.
+fn after(keys: &Keys, list: &str, rates: (u32, u32), clock: &Clock) -> Keys {
+    let next = keys.after(ApiKey::list(list).unwrap_or_default());
+    configure(&next, rates, &["http://server"], clock);
+    next
 }
 
 /// Sends a request, which ends at once.
@@ -154,17 +158,17 @@ fn millis(millis: u64) -> Option<Duration> {
 fn answers_are_searched_for_a_withdrawn_key_for_an_hour() {
     let clock = Clock::manual();
     let keys = keys("short,another-key", 1, 1, &clock);
-    let searched = || {
+    let searched = |keys: &Keys| {
         let searched = keys.searched();
         let values = searched.iter().map(|key| key.value().clone());
         values.collect::<Vec<_>>()
     };
-    assert_eq!(searched(), ["another-key"]);
-    replace_with(&keys, "third-key", (1, 1));
-    assert_eq!(searched(), ["third-key", "another-key"]);
+    assert_eq!(searched(&keys), ["another-key"]);
+    let keys = after(&keys, "third-key", (1, 1), &clock);
+    assert_eq!(searched(&keys), ["third-key", "another-key"]);
     clock.advance(Duration::from_hours(1));
-    replace_with(&keys, "third-key", (1, 1));
-    assert_eq!(searched(), ["third-key"]);
+    let keys = after(&keys, "third-key", (1, 1), &clock);
+    assert_eq!(searched(&keys), ["third-key"]);
 }
 
 #[test]
@@ -241,33 +245,43 @@ fn a_refused_key_is_set_aside_for_longer_each_time() {
     assert_eq!(keys.snapshots()[0].worst().state(), "ready");
     // A reload that configures it again tries it at once.
     taken(&keys).refuse(status);
-    replace_with(&keys, "b", (100, 100));
-    replace_with(&keys, "a", (100, 100));
+    let keys = after(&keys, "b", (100, 100), &clock);
+    let keys = after(&keys, "a", (100, 100), &clock);
     assert_eq!(taken(&keys).name(), "key-1");
 }
 
 #[test]
 fn two_upstreams_with_one_key_have_one_budget_and_the_strictest_limits() {
     let clock = Clock::manual();
-    let budgets = Arc::new(Budgets::new(None, Spent::default()));
-    let new = |rates| keys_at("a", rates, &["http://server"], &budgets, &clock);
-    let (one, other) = (new((3, 9)), new((9, 9)));
-    assert!(send(miss(&one)).is_some() && send(miss(&other)).is_some());
-    assert_eq!(one.snapshots()[0].remaining, Some(1));
-    assert_eq!(other.snapshots()[0].per_minute, Some(3));
-    // One that is rejected, or removed, leaves nothing behind.
-    drop(new((2, 2)));
-    assert_eq!(other.snapshots()[0].per_minute, Some(3));
-    one.retire();
-    assert_eq!(other.snapshots()[0].remaining, Some(7));
-    drop((one, other));
+    let resolver = Resolver::default();
+    let of = |text: &str| Config::parse("p", text).unwrap().upstreams;
+    let two = "upstreams.a = { url = \"http://127.0.0.1:1\", requests_per_minute = 3 }\n\
+               upstreams.b = { url = \"http://127.0.0.1:2\", requests_per_minute = 9 }";
+    let one = "upstreams.b = { url = \"http://127.0.0.1:2\", requests_per_minute = 9 }";
+    let keys = ApiKey::list("a-key").unwrap().into();
+    let both = Upstreams::new(&of(two), &keys, &resolver, &clock, None).unwrap();
+    let left = |all: &Upstreams, name: &str| {
+        let key = all.named(name).unwrap().key_snapshots().remove(0);
+        (key.remaining, key.per_minute)
+    };
+    for name in ["a", "b"] {
+        let probe = RequestPriority::own(Priority::Probe);
+        let upstream = both.named(name).unwrap();
+        let mut permit = upstream.permit(probe, Place::Selected).ok().unwrap();
+        permit.mark_sent(true);
+    }
     assert_eq!(
-        new((9, 9)).snapshots()[0].remaining,
-        Some(7),
-        "it was not forgotten"
+        [left(&both, "a"), left(&both, "b")],
+        [(Some(1), Some(3)); 2]
     );
+    // A configuration that is rejected changes nothing; one that is used forgets nothing.
+    let next = Upstreams::after(&both, &of(one), &keys, &resolver, &clock).unwrap();
+    assert_eq!(left(&both, "a"), (Some(1), Some(3)));
+    next.take_over();
+    drop(both);
+    assert_eq!(left(&next, "b"), (Some(7), Some(9)));
     clock.advance(Duration::from_secs(61));
-    assert_eq!(new((9, 9)).snapshots()[0].remaining, Some(9));
+    assert_eq!(left(&next, "b"), (Some(9), Some(9)));
 }
 
 #[test]
@@ -309,7 +323,7 @@ fn a_silent_host_leaves_a_quarter_to_another() {
 fn what_was_spent_before_the_start_may_be_unknown() {
     let clock = Clock::manual();
     let keys = keys("a", 9, 9, &clock);
-    let budgets = keys.budgets();
+    let budgets = &keys.budgets;
     let key = budgets.key(&HeaderValue::from_static("a"), clock.now());
     let earlier = Earlier {
         ages: vec![Duration::from_secs(50)],

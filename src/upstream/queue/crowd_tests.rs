@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::tests::upstream;
+use super::tests::upstreams;
 use crate::clock::{Clock, Moment};
 use crate::identify::Client;
 use crate::upstream::retry::Tried;
@@ -43,10 +43,13 @@ impl CrowdSimulation {
     fn new(per_minute: u32, per_second: u32) -> Arc<Self> {
         let clock = Clock::manual();
         let config = format!(
-            "upstream.requests_per_minute = {per_minute}\nupstream.requests_per_second = {per_second}"
+            "upstream.url = \"http://127.0.0.1:1\"\nupstream.requests_per_minute = {per_minute}\n\
+             upstream.requests_per_second = {per_second}"
         );
-        let upstream = upstream(&config, "a-key", &clock);
+        let all = upstreams(&config, "a-key", &clock);
+        let upstream = all.first().clone();
         upstream.set_tips(Vec::new(), PROBES, Some(Duration::from_secs(10)));
+        all.share_budgets();
         Arc::new(Self {
             begun: clock.now(),
             clock,

@@ -2,22 +2,26 @@
 
 use super::*;
 use crate::config::Config;
-use crate::state::Spent;
-use crate::upstream::keys::{ApiKey, Budgets};
+use crate::upstream::Upstreams;
+use crate::upstream::keys::ApiKey;
 use crate::upstream::resolver::Resolver;
 
-/// An upstream of the shipped configuration with these changes, and these keys.
-pub(crate) fn upstream(config: &str, keys: &str, clock: &Clock) -> Arc<Upstream> {
-    upstream_at("http://127.0.0.1:1", config, keys, clock)
+/// Upstreams of the shipped configuration with these changes, and these keys.
+pub(crate) fn upstreams(config: &str, keys: &str, clock: &Clock) -> Arc<Upstreams> {
+    let settings = Config::parse("p", config).unwrap().upstreams;
+    let keys = ApiKey::list(keys).unwrap_or_default().into();
+    Upstreams::new(&settings, &keys, &Resolver::default(), clock, None).unwrap()
 }
 
-/// The same, at this URL.
+/// The upstream at this URL, with these changes and keys.
 pub(crate) fn upstream_at(url: &str, config: &str, keys: &str, clock: &Clock) -> Arc<Upstream> {
     let config = format!("upstream.url = \"{url}\"\n{config}");
-    let settings = Config::parse("p", &config).unwrap().upstreams.remove(0);
-    let budgets = Arc::new(Budgets::new(None, Spent::default()));
-    let keys = ApiKey::list(keys).unwrap_or_default();
-    Upstream::new(settings, keys, Resolver::default(), budgets, clock.clone()).unwrap()
+    upstreams(&config, keys, clock).first().clone()
+}
+
+/// The same, at any URL.
+pub(crate) fn upstream(config: &str, keys: &str, clock: &Clock) -> Arc<Upstream> {
+    upstream_at("http://127.0.0.1:1", config, keys, clock)
 }
 
 fn of(client: u32, priority: Priority) -> RequestPriority {

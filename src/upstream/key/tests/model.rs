@@ -6,14 +6,18 @@
 //! at most as many count as the bound then in force allows. Hence no window by the
 //! upstream's clock holds more than the loosest bound that was in force.
 
+use std::collections::BTreeMap;
+
 use proptest::collection::vec;
 use proptest::prelude::{Just, Strategy, any, prop_assert, prop_oneof, proptest};
 use proptest::test_runner::TestCaseError;
 
 use super::*;
+use crate::upstream::permit::Permit;
+use crate::upstream::{ProviderKeys, Settings};
 
 const VALUES: [&str; 2] = ["first-key", "second-key"];
-const HOSTS: [&str; 2] = ["http://one", "http://other"];
+const ENDPOINTS: usize = 2;
 const UPSTREAMS: usize = 3;
 
 #[derive(Clone, Debug)]
@@ -47,7 +51,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (900_u64..1_200).prop_map(Step::Pause),
         2 => (0_u64..70_000).prop_map(Step::Pause),
         1 => (0_u64..4_000_000).prop_map(Step::Pause),
-        12 => (0..UPSTREAMS, 0..HOSTS.len(), any::<bool>(), 1_usize..8)
+        12 => (0..UPSTREAMS, 0..ENDPOINTS, any::<bool>(), 1_usize..8)
             .prop_map(|(upstream, host, is_probe, count)| Step::Send(upstream, host, is_probe, count)),
         8 => any::<usize>().prop_map(Step::End),
         2 => Just(Step::EndAll),
@@ -65,76 +69,87 @@ struct Sent {
     to: Option<u64>,
 }
 
-/// An upstream's keys, which of them, and their rates.
-type Configured = (Arc<Keys>, u8, (u32, u32));
+/// An upstream's keys as bits, 0 where there is none, and its rates.
+type Configured = (u8, (u32, u32));
 
 struct Model {
     clock: Clock,
     begun: Moment,
-    budgets: Arc<Budgets>,
     shared: Arc<Shared>,
-    upstreams: [Option<Configured>; UPSTREAMS],
-    under_way: Vec<(usize, Charge)>,
+    configured: [Configured; UPSTREAMS],
+    upstreams: Arc<Upstreams>,
+    under_way: Vec<(usize, Permit)>,
     sent: Vec<Sent>,
     /// By key: the bounds in force, and the loosest ones so far.
     bounds: [[usize; 2]; VALUES.len()],
     loosest: [[usize; 2]; VALUES.len()],
 }
 
-fn list(bits: u8) -> String {
-    let chosen = (0..VALUES.len()).filter(|at| bits & 1 << at != 0);
-    chosen.map(|at| VALUES[at]).collect::<Vec<_>>().join(",")
+/// The settings and keys of upstreams, each with two hosts.
+fn settings(configured: &[Configured]) -> (Vec<Settings>, ProviderKeys) {
+    let (mut text, mut own) = (String::new(), BTreeMap::new());
+    let rate = |limit: u32| match limit {
+        0 => "\"unlimited\"".to_owned(),
+        limit => limit.to_string(),
+    };
+    for (at, (bits, (minute, second))) in configured.iter().enumerate() {
+        let chosen = (0..VALUES.len()).filter(|key| bits & 1 << key != 0);
+        let chosen: Vec<_> = chosen.map(|key| VALUES[key]).collect();
+        let Ok(keys) = ApiKey::list(&chosen.join(",")) else {
+            continue;
+        };
+        own.insert(format!("u{at}").into(), keys);
+        text.push_str(&format!(
+            "[upstreams.u{at}]\nurl = [\"http://127.0.0.1:1\", \"http://127.0.0.1:2\"]\n\
+             max_in_flight = 1000\nrequests_per_minute = {}\nrequests_per_second = {}\n",
+            rate(*minute),
+            rate(*second)
+        ));
+    }
+    let shared = Vec::new();
+    (
+        Config::parse("p", &text).unwrap().upstreams,
+        ProviderKeys { shared, own },
+    )
 }
 
 impl Model {
     fn new(replicas: u32) -> Self {
         let clock = Clock::manual();
         let shared = super::replicas(replicas, &clock);
+        let configured = [(3, (20, 4)), (1, (12, 3)), (0, (0, 0))];
+        let budgets = Arc::new(Budgets::new(Some(shared.clone()), Spent::default()));
+        let (all, keys) = settings(&configured);
+        let resolver = Resolver::default();
+        let upstreams =
+            Upstreams::with_budgets(&all, &keys, &resolver, &clock, None, &budgets).unwrap();
         let mut model = Self {
             begun: clock.now(),
-            budgets: Arc::new(Budgets::new(Some(shared.clone()), Spent::default())),
             shared,
             clock,
-            upstreams: Default::default(),
+            configured,
+            upstreams,
             under_way: Vec::new(),
             sent: Vec::new(),
             bounds: [[usize::MAX; 2]; VALUES.len()],
             loosest: [[0; 2]; VALUES.len()],
         };
-        model.reload(0, 3, (20, 4));
-        model.reload(1, 1, (12, 3));
+        model.probe();
         model
     }
 
-    fn now(&self) -> u64 {
-        u64::try_from(self.clock.now().since(self.begun).as_millis()).unwrap()
-    }
-
-    fn keys(&self, bits: u8, rates: (u32, u32)) -> Arc<Keys> {
-        let keys = keys_at(&list(bits), rates, &HOSTS, &self.budgets, &self.clock);
-        keys.set_probes(2);
-        keys
-    }
-
-    fn reload(&mut self, at: usize, bits: u8, rates: (u32, u32)) {
-        let hosts: Vec<_> = HOSTS.iter().map(|name| host(name)).collect();
-        let configured = ApiKey::list(&list(bits)).unwrap_or_default();
-        self.upstreams[at] = match (self.upstreams[at].take(), bits) {
-            (None, 0) => None,
-            (Some((keys, ..)), 0) => {
-                keys.retire();
-                None
-            }
-            (None, _) => Some((self.keys(bits, rates), bits, rates)),
-            (Some((keys, ..)), _) => {
-                keys.replace(configured, Rates::of(rates.0, rates.1), hosts);
-                Some((keys, bits, rates))
-            }
-        };
+    /// Keeps budget for probes, and notes the bounds.
+    fn probe(&mut self) {
+        for (_, upstream) in self.upstreams.iter() {
+            upstream.set_tips(Vec::new(), 2, Some(Duration::from_secs(10)));
+        }
+        self.upstreams.share_budgets();
         for key in 0..VALUES.len() {
-            let users = self.upstreams.iter().flatten();
-            let rates = users.filter(|(_, bits, _)| bits & 1 << key != 0);
-            let rates = rates.map(|(.., rates)| Rates::of(rates.0, rates.1));
+            let users = self
+                .configured
+                .iter()
+                .filter(|(bits, _)| bits & 1 << key != 0);
+            let rates = users.map(|(_, rates)| Rates::of(rates.0, rates.1));
             // Without a user, the last bounds stay in force.
             if let Some(rates) = rates.reduce(Rates::stricter) {
                 let parts = self.shared.split(permits::PoolLimits {
@@ -148,13 +163,33 @@ impl Model {
         }
     }
 
+    fn reload(&mut self, at: usize, new: Configured, is_used: bool) {
+        let mut configured = self.configured;
+        configured[at] = new;
+        let (all, keys) = settings(&configured);
+        let resolver = Resolver::default();
+        let Ok(next) = Upstreams::after(&self.upstreams, &all, &keys, &resolver, &self.clock)
+        else {
+            return;
+        };
+        if is_used {
+            next.take_over();
+            (self.upstreams, self.configured) = (next, configured);
+            self.probe();
+        }
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.clock.now().since(self.begun).as_millis()).unwrap()
+    }
+
     fn step(&mut self, step: &Step) -> Result<(), TestCaseError> {
         let count = self.under_way.len();
         match step {
             Step::Pause(millis) => self.clock.advance(Duration::from_millis(*millis)),
             Step::Send(upstream, host, is_probe, count) => {
                 for _ in 0..*count {
-                    self.send(*upstream, HOSTS[*host], *is_probe)?;
+                    self.send(*upstream, *host, *is_probe)?;
                 }
             }
             Step::End(at) if count > 0 => self.end(at % count),
@@ -165,27 +200,19 @@ impl Model {
             }
             Step::Unsent(at) if count > 0 => {
                 let (sent, mut charge) = self.under_way.remove(at % count);
-                charge.is_sent = false;
+                charge.mark_sent(false);
                 // It never counts.
                 self.sent[sent].to = Some(0);
                 self.sent[sent].from = 0;
                 self.sent[sent].key = usize::MAX;
             }
             Step::CoolDown(at, seconds) if count > 0 => {
-                self.under_way[at % count].1.cool_down(*seconds);
+                let asked = &self.under_way[at % count].1.asked;
+                let until = self.clock.now() + Duration::from_secs(*seconds);
+                asked.key.key.cool_down(&asked.endpoint.host, until);
             }
-            Step::Reload(at, bits, rates) => self.reload(*at, *bits, *rates),
-            Step::Rejected(bits, rates) => {
-                drop(self.keys(*bits, *rates));
-                // A key that only it has is left with its bounds.
-                for key in 0..VALUES.len() {
-                    let users = self.upstreams.iter().flatten();
-                    let is_used = users.into_iter().any(|(_, bits, _)| bits & 1 << key != 0);
-                    if bits & 1 << key != 0 && !is_used {
-                        self.bounds[key] = [usize::MAX; 2];
-                    }
-                }
-            }
+            Step::Reload(at, bits, rates) => self.reload(*at, (*bits, *rates), true),
+            Step::Rejected(bits, rates) => self.reload(0, (*bits, *rates), false),
             Step::End(_) | Step::Unsent(_) | Step::CoolDown(..) => {}
         }
         Ok(())
@@ -197,16 +224,21 @@ impl Model {
         self.sent[sent].to = Some(self.now());
     }
 
-    fn send(&mut self, upstream: usize, to: &str, is_probe: bool) -> Result<(), TestCaseError> {
-        let Some((keys, ..)) = &self.upstreams[upstream] else {
+    fn send(&mut self, upstream: usize, to: usize, is_probe: bool) -> Result<(), TestCaseError> {
+        let Some(upstream) = self.upstreams.named(&format!("u{upstream}")) else {
             return Ok(());
         };
-        let Ok(mut charge) = take(keys, to, is_probe) else {
+        let priority = if is_probe {
+            Priority::Probe
+        } else {
+            Priority::Miss
+        };
+        let request = RequestPriority::own(priority);
+        let Ok(mut charge) = upstream.permit(request, Place::Only(to)) else {
             return Ok(());
         };
-        charge.is_sent = true;
-        let api = charge.key.api.as_ref().unwrap();
-        let key = api.value().to_str().unwrap().to_owned();
+        charge.mark_sent(true);
+        let key = charge.header().unwrap().to_str().unwrap().to_owned();
         let (key, now) = (
             VALUES.iter().position(|value| *value == key).unwrap(),
             self.now(),

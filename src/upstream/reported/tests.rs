@@ -1,4 +1,4 @@
-//! Windows, quotas and waits that are parsed, and the bounds on them.
+//! Limits and waits that are parsed, the bounds on them, and what is in force.
 
 use http::HeaderName;
 use proptest::option;
@@ -24,101 +24,87 @@ pub(crate) fn fields(text: &str) -> HeaderMap {
     fields
 }
 
-/// A reported limit: window, remaining requests, seconds, and whether the end was
-/// reported.
-pub(crate) type Row = (LimitWindow, u64, u64, bool);
+fn at(millis: u64) -> Moment {
+    Moment::from_nanos(1 << 50) + Duration::from_millis(millis)
+}
 
-pub(crate) fn limits(reported: &[ReportedLimit]) -> Vec<Row> {
-    let limits = reported.iter();
-    let row = |limit: &ReportedLimit| {
-        let seconds = limit.valid_for.as_secs();
-        assert_eq!(limit.valid_for, Duration::from_secs(seconds));
-        (limit.window, limit.remaining, seconds, limit.end_is_known)
-    };
-    limits.map(row).collect()
+fn limit(remaining: u64, seconds: u64) -> ReportedLimit {
+    ReportedLimit {
+        remaining,
+        valid_for: Duration::from_secs(seconds),
+    }
 }
 
 #[test]
-fn limits_of_windows() {
-    use LimitWindow::{Day, Minute, Second, Unnamed};
-    let rows: &[(&str, &[Row])] = &[
+fn which_limits_are_reported() {
+    // fields, and for each limit the requests left and the seconds until its end
+    let rows: &[(&str, &[(u64, u64)])] = &[
         ("", &[]),
         (
             "ratelimit-limit: 100, 100;w=60 | ratelimit-remaining: 9 | ratelimit-reset: 30",
-            &[(Unnamed, 9, 30, true)],
+            &[(9, 30)],
         ),
         (
-            "x-ratelimit-limit: 60 | x-ratelimit-remaining: 9 | x-ratelimit-reset: 30",
-            &[(Unnamed, 9, 30, true)],
+            "x-ratelimit-remaining: 9 | x-ratelimit-reset: 30",
+            &[(9, 30)],
         ),
-        // Unix time; a window that has ended; and an end in another unit.
+        // Unix time, a window that has ended, and an end in another unit.
         (
             "x-ratelimit-remaining: 9 | x-ratelimit-reset: 1795190431",
-            &[(Unnamed, 9, 31, true)],
+            &[(9, 31)],
         ),
         (
             "ratelimit-remaining: 9 | ratelimit-reset: 1795190300",
-            &[(Unnamed, 9, 1, true)],
+            &[(9, 1)],
         ),
         (
             "ratelimit-remaining: 9 | ratelimit-reset: 1795190431123",
-            &[],
+            &[(9, 3600)],
         ),
-        // Without an end, the window is unknown.
+        // Without an end.
         ("ratelimit-remaining: 9", &[]),
-        ("ratelimit-remaining: 0", &[(Unnamed, 0, 1, false)]),
-        ("ratelimit-remaining: 0;w=21600", &[(Unnamed, 0, 1, false)]),
+        ("ratelimit-remaining: 0;w=21600", &[(0, 1)]),
         // A quota that is spent.
         (
             "ratelimit-remaining: 0 | ratelimit-reset: 90000",
-            &[(Unnamed, 0, 3600, true)],
-        ),
-        (
-            "ratelimit-remaining: 0 | ratelimit-reset: 3600",
-            &[(Unnamed, 0, 3600, true)],
+            &[(0, 3600)],
         ),
         // Values that cannot be parsed.
         ("ratelimit-remaining: -1 | ratelimit-reset: 30", &[]),
         ("ratelimit-remaining: 9 | ratelimit-reset: soon", &[]),
         (
             "ratelimit-remaining: 99999999999999999999999 | ratelimit-reset: 30",
-            &[(Unnamed, u64::MAX, 30, true)],
+            &[(u64::MAX, 30)],
         ),
         (
             "ratelimit-remaining: 9, 3 | ratelimit-reset: 5, 7",
-            &[(Unnamed, 3, 7, true)],
+            &[(3, 7)],
         ),
         // Draft 7.
         (
             "ratelimit: limit=100, remaining=50, reset=5 | ratelimit-policy: 100;w=60",
-            &[(Unnamed, 50, 5, true)],
+            &[(50, 5)],
         ),
-        ("ratelimit: limit=10,remaining=0", &[(Unnamed, 0, 1, false)]),
+        ("ratelimit: limit=10,remaining=0", &[(0, 1)]),
         (
             "ratelimit: remaining=9, reset=5 | ratelimit: remaining=3, reset=2",
-            &[(Unnamed, 9, 5, true), (Unnamed, 3, 2, true)],
+            &[(9, 5), (3, 2)],
         ),
         ("ratelimit: remaining=-1, reset=5", &[]),
         ("ratelimit: remaining=(1 2)", &[]),
         // Draft 8 and later.
         (
-            "ratelimit: \"default\";r=50;t=30 | ratelimit-policy: \"default\";q=100;w=60",
-            &[(Minute, 50, 30, true)],
+            "ratelimit: \"burst\";r=9;t=1, \"day\";r=0 | ratelimit-policy: \"day\";q=9;w=86400",
+            &[(9, 1), (0, 1)],
         ),
         (
-            "ratelimit: \"burst\";r=9;t=1, \"day\";r=0 | \
-             ratelimit-policy: \"burst\";q=10;w=1, \"day\";q=1000;w=86400",
-            &[(Second, 9, 1, true), (Day, 0, 3600, false)],
-        ),
-        (
-            "ratelimit: \"a\";r=1;t=2;pk=:c2hhMjU2: | ratelimit: b;r=3;t=4 | \
-             ratelimit-policy: \"a\";q=1;w=900 | ratelimit-policy: &",
-            &[(Unnamed, 1, 2, true), (Unnamed, 3, 4, true)],
+            "ratelimit: \"a\";r=1;t=2;pk=:c2hhMjU2: | ratelimit: b;r=3;t=4 | ratelimit-policy: &",
+            &[(1, 2), (3, 4)],
         ),
         (
             "ratelimit: \"a\";r=1;t=2, \"b\";r=0;t=9 | \
              ratelimit-policy: \"a\";q=1;qu=\"requests\", \"b\";q=1;qu=\"content-bytes\"",
-            &[(Unnamed, 1, 2, true)],
+            &[(1, 2)],
         ),
         ("ratelimit: \"a\";r=many;t=2, b", &[]),
         ("ratelimit: \"a\";r=1;t=2, &", &[]),
@@ -126,9 +112,54 @@ fn limits_of_windows() {
         ("ratelimit: (\"a\");r=1", &[]),
     ];
     for (text, expected) in rows {
-        let read = read(&fields(text), wall());
-        assert_eq!(limits(&read), *expected, "{text}");
+        let expected: Vec<_> = expected
+            .iter()
+            .map(|(left, end)| limit(*left, *end))
+            .collect();
+        assert_eq!(read(&fields(text), wall()), expected, "{text}");
     }
+}
+
+#[test]
+fn a_reported_limit_is_in_force_until_its_end() {
+    let mut limits = ReportedLimits::default();
+    assert_eq!(limits.wait(at(0), 1), None);
+    limits.apply(limit(2, 30), 0, at(0));
+    assert_eq!(limits.remaining(at(0)), Some(2));
+    limits.take();
+    limits.take();
+    assert_eq!(limits.wait(at(10_000), 0), Some(Duration::from_secs(20)));
+    // Nothing that is reported later loosens it.
+    limits.apply(limit(400, 19), 0, at(11_000));
+    limits.apply(limit(400, 60), 0, at(11_000));
+    assert_eq!(limits.remaining(at(11_000)), Some(0));
+    assert_eq!(limits.remaining(at(30_000)), Some(400));
+    assert_eq!(limits.remaining(at(71_000)), None);
+}
+
+#[test]
+fn requests_that_the_report_may_not_have_counted_are_subtracted() {
+    for (reported, seconds, left) in [(10, 30, 6), (3, 60, 0), (3, 1, 3)] {
+        let mut limits = ReportedLimits::default();
+        limits.apply(limit(reported, seconds), 4, at(0));
+        assert_eq!(
+            limits.remaining(at(0)),
+            Some(left),
+            "{reported} in {seconds} s"
+        );
+    }
+}
+
+#[test]
+fn so_many_limits_are_in_force_and_the_strictest_stay() {
+    let mut limits = ReportedLimits::default();
+    for number in 0..20 {
+        limits.apply(limit(number, 10 + number), 0, at(0));
+    }
+    assert_eq!(
+        (limits.0.len(), limits.remaining(at(0))),
+        (MAX_LIMITS, Some(0))
+    );
 }
 
 #[test]
@@ -140,10 +171,7 @@ fn a_throttled_key_waits_for_its_spent_windows() {
         ("retry-after: Fri, 20 Nov 2026 16:00:31 GMT", 31),
         ("retry-after: 86400", 3600),
         ("ratelimit-remaining: 5 | ratelimit-reset: 30", 30),
-        (
-            "retry-after: 20 | ratelimit: \"day\";r=0 | ratelimit-policy: \"day\";w=86400",
-            3600,
-        ),
+        ("retry-after: 20 | ratelimit: \"day\";r=0;t=86400", 3600),
         (
             "retry-after: 20 | ratelimit-remaining: 0 | ratelimit-reset: 50",
             50,
