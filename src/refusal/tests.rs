@@ -4,9 +4,8 @@ use super::*;
 
 #[test]
 fn each_refusal_has_its_status_and_fields() {
-    let until = |reason, millis| {
-        Refusal::Upstream(Failure::until(reason, Duration::from_millis(millis)))
-    };
+    let until =
+        |reason, millis| Refusal::Upstream(Failure::until(reason, Duration::from_millis(millis)));
     let status = |reason, code, millis: Option<u64>| {
         Refusal::Upstream(Failure {
             retry_after: millis.map(Duration::from_millis),

@@ -134,6 +134,9 @@ impl Upstream {
         tried: &Tried,
         deadline: Instant,
     ) -> Result<Permit, Failure> {
+        if !self.is_selected(tried.place()) {
+            return self.queue.admit_elsewhere(request, tried.place());
+        }
         let (to, permit) = oneshot::channel();
         let position = self.queue.enter(request, tried.place(), deadline, to)?;
         self.queue.pump();
@@ -242,6 +245,20 @@ impl Queue {
             client,
             number,
         })
+    }
+
+    /// A permit for an endpoint that other requests do not wait for. The request has been
+    /// admitted before, or is a probe: it waits for none of them, nor they for it.
+    fn admit_elsewhere(&self, request: RequestPriority, place: Place) -> Result<Permit, Failure> {
+        let mut state = self.state();
+        let upstream = state.upstream.upgrade().ok_or_else(no_slot)?;
+        let client = state.tracked(request.client);
+        let request = RequestPriority { client, ..request };
+        let permit = upstream.permit(request, place);
+        let permit = permit.map_err(|denied| denied.failure)?;
+        state.charge(client, 1.0, self.clock.now());
+        state.begin(&request);
+        Ok(permit)
     }
 
     /// Hands out permits, until one is denied.
@@ -414,10 +431,15 @@ impl State {
         let taken = self.remove(client, number)?;
         let request = taken.request;
         self.waited[request.priority as usize].record(now.since(taken.came));
-        if !request.is_probe() {
-            self.clients.entry(client).or_default().in_flight += 1;
-        }
+        self.begin(&request);
         Some(taken)
+    }
+
+    /// A request of a client is in flight.
+    fn begin(&mut self, request: &RequestPriority) {
+        if !request.is_probe() {
+            self.clients.entry(request.client).or_default().in_flight += 1;
+        }
     }
 
     fn charge(&mut self, client: Option<Client>, requests: f64, now: Moment) {

@@ -46,7 +46,11 @@ impl UpstreamClient for StandIn {
             priority: request.priority,
             reply,
         });
-        Box::pin(async { answer.await.unwrap_or(Err(Failure::new(Reason::ConnectionClosed))) })
+        Box::pin(async {
+            answer
+                .await
+                .unwrap_or(Err(Failure::new(Reason::ConnectionClosed)))
+        })
     }
 
     fn forward<'a>(

@@ -19,8 +19,8 @@ use ordgate::sandbox::Sandbox;
 use ordgate::serve::{LoadedConfig, Options, Server, StartError};
 use ordgate::supervisor::{InheritedSockets, Supervisor};
 use ordgate::upstream::ProviderKeys;
-use ordgate::upstream::resolver::Resolver;
 use ordgate::upstream::keys::ApiKey;
+use ordgate::upstream::resolver::Resolver;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 

@@ -108,7 +108,11 @@ async fn an_answer_of_the_tip_closes_the_breaker() {
     };
     upstream.usually(answer);
     let often = "chain.tip.ordinals.every = \"100ms\"\nchain.tip.runes.every = \"100ms\"";
-    let gateway = Setup::before(&upstream).chain().config(AT_ONCE).config(often).start();
+    let gateway = Setup::before(&upstream)
+        .chain()
+        .config(AT_ONCE)
+        .config(often)
+        .start();
     gateway.until_tips_are_known().await;
     let condition = || gateway.status()["upstream"]["endpoints"][0]["condition"].clone();
     upstream.always(Reply::nothing().close());

@@ -12,9 +12,7 @@ use http_body::{Body as _, Frame};
 use http_body_util::BodyExt;
 use ordgate::reason::Reason;
 use ordgate::upstream::answer::Answer;
-use ordgate::upstream::{
-    Failure, RequestBody, RequestPriority, StreamedAnswer, UpstreamClient,
-};
+use ordgate::upstream::{Failure, RequestBody, RequestPriority, StreamedAnswer, UpstreamClient};
 use ordgate::wire::body::BodyError;
 use tokio::sync::{mpsc, oneshot};
 
@@ -49,7 +47,11 @@ impl UpstreamClient for Origin {
         let (reply, answer) = oneshot::channel();
         let passed = (target.to_owned(), fields, reply);
         self.0.lock().unwrap().push(passed);
-        Box::pin(async { answer.await.unwrap_or(Err(Failure::new(Reason::ConnectionClosed))) })
+        Box::pin(async {
+            answer
+                .await
+                .unwrap_or(Err(Failure::new(Reason::ConnectionClosed)))
+        })
     }
 
     fn max_wait(&self) -> Duration {
