@@ -16,9 +16,9 @@ use crate::support::{Answer, Gate, Gateway, Reply, Setup, TOKEN, Upstream, token
 
 /// Time-outs that are soon over.
 const TIMES: &str = r#"
-    upstream.connect_timeout = "400ms"
-    upstream.first_byte_timeout = "400ms"
-    upstream.timeout = "800ms"
+    upstream.connect_timeout = "700ms"
+    upstream.first_byte_timeout = "700ms"
+    upstream.timeout = "1400ms"
     upstream.queue_timeout = "100ms"
 "#;
 
@@ -263,29 +263,29 @@ fn slow() -> Vec<Fault> {
     let long = format!("{OK}content-length: 60000\r\n\r\n{{");
     let every = Duration::from_millis(5);
     vec![
-        late("a black hole", Reply::nothing().hang()).until(400),
-        late("half of a head", Reply::raw(OK).hang()).until(400),
+        late("a black hole", Reply::nothing().hang()).until(700),
+        late("half of a head", Reply::raw(OK).hang()).until(700),
         late(
             "a head that drips",
             Reply::raw(OK).drip(format!("x: {}", "y".repeat(60_000)), every),
         )
-        .until(400),
+        .until(700),
         late(
             "a first byte that comes too late",
             Reply::json(r#"{"late":"1"}"#).behind(&Gate::new()),
         )
-        .until(400),
+        .until(700),
         late(
             "hints and no answer",
             Reply::nothing().drip("HTTP/1.1 103 Early Hints\r\n\r\n".repeat(2000), every),
         )
-        .until(400),
-        late("a body that does not come", Reply::raw(&long).hang()).until(800),
+        .until(700),
+        late("a body that does not come", Reply::raw(&long).hang()).until(1400),
         late(
             "a body that drips",
             Reply::raw(long).drip(" ".repeat(60_000), every),
         )
-        .until(800),
+        .until(1400),
     ]
 }
 

@@ -20,7 +20,7 @@ const SECOND: usize = 3;
 const CONFIG: &str = r#"
     upstream.requests_per_minute = 30
     upstream.requests_per_second = 3
-    upstream.first_byte_timeout = "60ms"
+    upstream.first_byte_timeout = "400ms"
     upstream.queue_timeout = "20ms"
     upstream.max_in_flight = 16
 "#;

@@ -101,7 +101,7 @@ async fn the_state_of_an_endpoint_outlives_a_reload() {
         let broken: Vec<_> = broken.filter(|end| end["condition"] == "broken").collect();
         assert_eq!(broken.len(), 1);
         assert_eq!(broken[0]["url"], one.url());
-        assert_eq!(broken[0]["sent"], 10);
+        assert!(broken[0]["sent"].as_u64() >= Some(10), "{state}");
         assert_eq!(gateway.get(&token(20)).await.status, 200);
     }
     assert_eq!(tokens(&one), 10, "it is left alone as before");
