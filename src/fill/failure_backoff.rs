@@ -77,6 +77,13 @@ impl FailureBackoff {
         (failed.until > now).then(|| failed.failure.clone())
     }
 
+    /// How a key failed last, if it has not been answered since.
+    pub(super) fn last(&self, key: &Key, now: Moment) -> Option<Failure> {
+        let keys = self.keys();
+        let failed = keys.get(key.as_bytes())?;
+        (!self.is_over(failed, now)).then(|| failed.failure.clone())
+    }
+
     /// Notes that a key has failed.
     pub(super) fn fail(&self, key: &Key, failure: &Failure, now: Moment) {
         if !is_remembered(failure) {

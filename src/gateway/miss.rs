@@ -192,6 +192,13 @@ impl Gateway {
         arrived: Instant,
         priority: RequestPriority,
     ) -> Fetched {
+        if let Some(why) = self.fill.refresh_if_held(&lookup.key, priority) {
+            return Fetched {
+                result: Err(why),
+                collapsed: false,
+                stale: Some(stale),
+            };
+        }
         let wait_for_fresh = self.stale_wait;
         // If another request has waited for as long already, the upstream is
         // slow: there is no point in waiting for it again.

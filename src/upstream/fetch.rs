@@ -162,7 +162,10 @@ impl Upstream {
             let permit = match self.wait_for_permit(priority, &tried, until).await {
                 Ok(permit) => permit,
                 // The failure of the attempt before is reported.
-                Err(denied) => return Err(failed.unwrap_or(denied)),
+                Err(denied) => {
+                    let of_before = failed.map(|failed| self.with_retry_after(failed, priority));
+                    return Err(of_before.unwrap_or(denied));
+                }
             };
             let deadline =
                 *deadline.get_or_insert_with(|| Instant::now() + self.settings.timeouts.whole);
@@ -175,7 +178,14 @@ impl Upstream {
                 }
                 Ok(Err(Unanswered::NotSent)) => continue,
                 Ok(Err(Unanswered::Failed(failure))) => failure,
-                Err(_elapsed) => Failure::new(Reason::UpstreamTimeout),
+                Err(_elapsed) => {
+                    let failure = Failure::new(Reason::UpstreamTimeout);
+                    let cause =
+                        format!("no whole answer came in {:?}", self.settings.timeouts.whole);
+                    let made_for = upstream.made_for(&priority);
+                    upstream.endpoints[at].failed(&failure, Some(cause), made_for);
+                    failure
+                }
             };
             let is_repeatable = outgoing.body.is_none() && outgoing.method.is_safe();
             let next = match is_repeatable {

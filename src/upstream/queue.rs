@@ -134,6 +134,9 @@ impl Upstream {
         tried: &Tried,
         deadline: Instant,
     ) -> Result<Permit, Failure> {
+        if !self.is_selected(tried.place()) {
+            return self.queue.admit_elsewhere(request, tried.place());
+        }
         let (to, permit) = oneshot::channel();
         let position = self.queue.enter(request, tried.place(), deadline, to)?;
         self.queue.pump();
@@ -148,6 +151,23 @@ impl Upstream {
 
 fn no_slot() -> Failure {
     Failure::until(Reason::NoSlot, Duration::from_secs(1))
+}
+
+impl Upstream {
+    /// Why a request for a client would have to wait now, if it would.
+    pub(crate) fn held(&self, client: Option<Client>) -> Option<Failure> {
+        let endpoint = &self.endpoints[self.place(Place::Selected)];
+        if let Some(wait) = endpoint.wait(false, self.has_tip()) {
+            return Some(Failure::until(Reason::BreakerOpen, wait));
+        }
+        let (slots, free) = self.slots();
+        let is_full = endpoint.in_flight() >= self.settings().admission.max_in_flight.get();
+        if is_full || !self.queue.state().may_take(client, slots, free) {
+            return Some(no_slot());
+        }
+        let denied = self.keys.denied(&endpoint.host, false)?;
+        Some(denied.failure)
+    }
 }
 
 /// A place in the queue, which is left when this is dropped.
@@ -242,6 +262,20 @@ impl Queue {
             client,
             number,
         })
+    }
+
+    /// A permit for an endpoint that other requests do not wait for. The request has been
+    /// admitted before, or is a probe: it waits for none of them, nor they for it.
+    fn admit_elsewhere(&self, request: RequestPriority, place: Place) -> Result<Permit, Failure> {
+        let mut state = self.state();
+        let upstream = state.upstream.upgrade().ok_or_else(no_slot)?;
+        let client = state.tracked(request.client);
+        let request = RequestPriority { client, ..request };
+        let permit = upstream.permit(request, place);
+        let permit = permit.map_err(|denied| denied.failure)?;
+        state.charge(client, 1.0, self.clock.now());
+        state.begin(&request);
+        Ok(permit)
     }
 
     /// Hands out permits, until one is denied.
@@ -414,10 +448,15 @@ impl State {
         let taken = self.remove(client, number)?;
         let request = taken.request;
         self.waited[request.priority as usize].record(now.since(taken.came));
-        if !request.is_probe() {
-            self.clients.entry(client).or_default().in_flight += 1;
-        }
+        self.begin(&request);
         Some(taken)
+    }
+
+    /// A request of a client is in flight.
+    fn begin(&mut self, request: &RequestPriority) {
+        if !request.is_probe() {
+            self.clients.entry(request.client).or_default().in_flight += 1;
+        }
     }
 
     fn charge(&mut self, client: Option<Client>, requests: f64, now: Moment) {

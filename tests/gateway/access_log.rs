@@ -66,8 +66,8 @@ async fn a_failure_and_a_stale_answer_have_the_reason() {
     let upstream = Upstream::start();
     let (_held, path) = file(
         r#"
-        [upstream.retry]
-        limit = 0
+        [upstream]
+        retry = false
         [cache]
         error_ttl = "1ms"
         max_error_ttl = "1ms"

@@ -5,12 +5,6 @@ use serde_json::{Value, json};
 
 use crate::support::{Gateway, Reply, Setup, TOKEN, Upstream, token};
 
-/// The rows of a list in `spending`, without those of ordgate's own requests.
-async fn spending(gateway: &Gateway, list: &str) -> Vec<Value> {
-    let status = gateway.admin("/status").await.json();
-    status["spending"][list].as_array().unwrap().clone()
-}
-
 /// A sample of `/metrics`, or 0.
 async fn sample(gateway: &Gateway, name: &str) -> u64 {
     let metrics = gateway.admin("/metrics").await;
@@ -19,14 +13,8 @@ async fn sample(gateway: &Gateway, name: &str) -> u64 {
     value.map_or(0, |value| value.trim().parse().unwrap())
 }
 
-fn requests(rows: &[Value], route: &str, reason: &str) -> u64 {
-    let is_it = |row: &&Value| row["route"] == route && row["reason"] == reason;
-    let row = rows.iter().find(is_it);
-    row.map_or(0, |row| row["requests"].as_u64().unwrap())
-}
-
 #[tokio::test]
-async fn what_the_budget_is_used_for_is_known_by_route_reason_client_and_path() {
+async fn what_the_budget_is_used_for_is_known_by_route_reason_and_client() {
     let upstream = Upstream::start();
     let gateway = Setup::before(&upstream)
         .config("upstream.retry = true")
@@ -44,26 +32,20 @@ async fn what_the_budget_is_used_for_is_known_by_route_reason_client_and_path() 
     let mut light = gateway.client_from([127, 0, 0, 6]).await;
     assert_eq!(light.get(&token(5)).await.status, 200);
 
-    let clients = spending(&gateway, "clients").await;
-    let of = |client: &str| {
-        let row = clients.iter().find(|row| row["client"] == client);
-        row.unwrap_or_else(|| panic!("{client} is in {clients:?}"))
-            .clone()
-    };
-    let row = |client: &str, requests: u64| json!({ "client": client, "requests": requests, "at_most_too_many": 0 });
-    assert_eq!(of("127.0.0.5"), row("127.0.0.5", 6));
-    assert_eq!(of("127.0.0.6"), row("127.0.0.6", 1));
-    assert_eq!(clients[0]["client"], "127.0.0.5", "the heaviest is first");
-    let paths = spending(&gateway, "paths").await;
-    assert_eq!(paths[0]["path"], token(9), "{paths:?}");
-    assert_eq!(paths[0]["requests"], 2);
-    let route = paths[0]["route"].as_str().unwrap().to_owned();
-    let by_route = spending(&gateway, "by_route").await;
-    assert_eq!(requests(&by_route, &route, "miss"), 6, "{by_route:?}");
-    assert_eq!(requests(&by_route, &route, "retry"), 1, "{by_route:?}");
+    let status = gateway.admin("/status").await.json();
+    let status = &status["upstream"];
+    let heaviest = status["heaviest_clients"].as_array().unwrap().iter();
+    let heaviest: Vec<_> = heaviest
+        .map(|row| json!([row["client"], row["recent"]]))
+        .collect();
+    let expected = [json!(["127.0.0.5", 6.0]), json!(["127.0.0.6", 1.0])];
+    assert_eq!(heaviest, expected, "the heaviest is first");
+    let row = |reason: &str, requests: u64| json!({ "route": "brc20-token", "reason": reason, "requests": requests });
+    assert_eq!(status["sent_for"], json!([row("miss", 6), row("retry", 1)]));
+    assert_eq!(status["sent"], 7);
     for (reason, sent) in [("miss", 6), ("retry", 1)] {
         let name = format!(
-            "ordgate_upstream_requests_by_route_total{{route=\"{route}\",reason=\"{reason}\"}}"
+            "ordgate_upstream_requests_total{{route=\"brc20-token\",reason=\"{reason}\",upstream=\"default\"}}"
         );
         assert_eq!(sample(&gateway, &name).await, sent, "{reason}");
     }
@@ -72,17 +54,10 @@ async fn what_the_budget_is_used_for_is_known_by_route_reason_client_and_path() 
     for name in ["127.0.0.5", "127.0.0.6", &*token(9)] {
         assert!(!metrics.text().contains(name), "{name}");
     }
-
-    // Ten minutes later nothing of it is recent. The metrics count from the start.
-    gateway.advance(600_000);
-    assert!(spending(&gateway, "clients").await.is_empty());
-    assert_eq!(
-        requests(&spending(&gateway, "by_route").await, &route, "miss"),
-        0
-    );
-    let name =
-        format!("ordgate_upstream_requests_by_route_total{{route=\"{route}\",reason=\"miss\"}}");
-    assert_eq!(sample(&gateway, &name).await, 6);
+    // What a client has used counts half after half a minute.
+    gateway.advance(30_000);
+    let status = gateway.admin("/status").await.json();
+    assert_eq!(status["upstream"]["heaviest_clients"][0]["recent"], 3.0);
 }
 
 #[tokio::test]

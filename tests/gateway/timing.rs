@@ -34,14 +34,14 @@ async fn queue_and_upstream_are_told_apart_and_followers_have_what_they_waited_f
     gateway.advance(3000);
     first.open();
     let answer = sent.answer("GET").await;
-    let expected = "cache;desc=miss, queue;dur=0.0, budget;dur=0.0, upstream;dur=3000.0";
+    let expected = "cache;desc=miss, queue;dur=0.0, upstream;dur=3000.0";
     assert_eq!(timing(&answer), expected);
     upstream.until_requests(2).await;
     let mut follows = gateway.start_get(&token(2)).await;
     gateway.until_all_is_read().await;
     gateway.advance(500);
     second.open();
-    let expected = "cache;desc=miss, queue;dur=3000.0, budget;dur=0.0, upstream;dur=500.0";
+    let expected = "cache;desc=miss, queue;dur=3000.0, upstream;dur=500.0";
     assert_eq!(timing(&waits.answer("GET").await), expected);
     // It has waited for the other's last step alone.
     let expected = expected.replace("queue;dur=3000.0", "queue;dur=0.0");

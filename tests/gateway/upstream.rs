@@ -3,11 +3,8 @@
 
 mod breaker;
 mod budget;
-mod certificates;
 mod failover;
 mod failure_backoff;
-mod failures;
-mod fairness;
 mod faults;
 mod forwarding;
 mod freeze;

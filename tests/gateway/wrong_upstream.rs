@@ -74,10 +74,8 @@ async fn a_wrong_upstream_gets_502_which_is_not_stored_and_opens_no_breaker() {
         let head = gateway.request("HEAD", &token(0), &[]).await;
         assert_eq!(head.status, 502, "{mode}");
         let status = gateway.admin("/status").await.json();
-        assert_eq!(
-            status["upstream"]["endpoints"][0]["breaker"]["state"], "closed",
-            "{status}"
-        );
+        let endpoint = &status["upstream"]["endpoints"][0];
+        assert_ne!(endpoint["condition"], "broken", "{status}");
         gateway.advance(60_000);
         upstream.usually(|seen| Reply::json(usual_body(&seen.target())));
         assert_eq!(gateway.get(&token(0)).await.status, 200, "{mode}");

@@ -1,8 +1,5 @@
 //! API keys that the origin sends back: no byte of one reaches a client, and other
-//! clients' answers are unaffected. `quarantine`: one client cannot put a key into
-//! quarantine.
-
-mod quarantine;
+//! clients' answers are unaffected.
 
 use ordgate::probe::ProbeOutcome;
 

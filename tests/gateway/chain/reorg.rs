@@ -72,6 +72,7 @@ async fn orphans_are_not_served_in_an_outage() {
         assert_eq!(ground.gateway.get(&last).await.status, 200);
     }
     ground.sandbox.clear_faults();
+    ground.probe().await;
     ground.gateway.advance(10_000);
     for path in &gone {
         ground.same(path).await;

@@ -40,7 +40,11 @@ fn each_command_has_a_man_page() {
     let program = read("ordgate.1");
     assert!(program.contains("ORDGATE_SHARED_URL") && program.contains("\"EXIT STATUS\""));
     let configuration = read("proxy.toml.5");
-    for part in ["[upstream.retry]", "[[route]]", "requests_per_minute"] {
+    for part in [
+        "[upstream.response_body]",
+        "[[route]]",
+        "requests_per_minute",
+    ] {
         assert!(configuration.contains(part), "proxy.toml.5 has no {part}");
     }
     assert_eq!(left.out.lines().count(), COMMANDS.len() + 1, "{}", left.out);

@@ -1,10 +1,7 @@
-//! Bodies of answers that stall: whether the upstream or the client is at fault,
-//! and what each of them
-//! gets.
+//! Bodies of answers that stall: they break off, and that is their target's own matter.
 
 use std::time::Duration;
 
-use serde_json::Value;
 use tokio::time::Instant;
 
 use super::text;
@@ -16,16 +13,9 @@ const STORE: &str = "cache-control: max-age=60\r\n";
 const NO_STORE: &str = "cache-control: no-store\r\n";
 const CHUNKED: &str = "transfer-encoding: chunked\r\n";
 
-/// Three failures open the breaker.
-const SOON: &str = "upstream.breaker = { failures = 3, pause = \"60s\", max_pause = \"60s\" }";
-
 fn grace(upstream: &Upstream, time: &str) -> Gateway {
     let grace = format!("upstream.response_body.grace = \"{time}\"");
-    plain(upstream).config(&grace).config(SOON).start()
-}
-
-async fn endpoint(gateway: &Gateway) -> Value {
-    gateway.admin("/status").await.json()["upstream"]["endpoints"][0].clone()
+    plain(upstream).config(&grace).start()
 }
 
 /// Waits until no request is in flight, and no target is being fetched.
@@ -37,7 +27,7 @@ async fn until_idle(gateway: &Gateway) {
 }
 
 #[tokio::test]
-async fn a_body_that_stalls_breaks_off_and_counts_against_the_upstream() {
+async fn a_body_that_stalls_breaks_off() {
     let drip = Duration::from_millis(5);
     let rows = [
         Reply::raw(format!("{OK}{STORE}content-length: 9\r\n\r\nhalf")).hang(),
@@ -68,13 +58,11 @@ async fn a_body_that_stalls_breaks_off_and_counts_against_the_upstream() {
             assert!(began.elapsed() >= Duration::from_millis(300), "{row}");
             until_idle(&gateway).await;
             assert_eq!(upstream.count(), number + 1, "{row}");
-            let endpoint = endpoint(&gateway).await;
-            assert_eq!(endpoint["failed"], number + 1, "{row}: {endpoint}");
-            let failure = &endpoint["last_failure"];
-            assert_eq!(failure["reason"], "connection_read_timeout", "{row}");
-            assert_eq!(failure["kind"], "body_stalled", "{row}");
         }
-        let status = gateway.get("/other").await.status;
-        assert_eq!(status, 503, "{row}: the breaker is open");
+        upstream.once(
+            "/other",
+            Reply::raw(format!("{OK}content-length: 0\r\n\r\n")),
+        );
+        assert_eq!(gateway.get("/other").await.status, 200, "{row}");
     }
 }

@@ -13,7 +13,7 @@ use tokio::time::MissedTickBehavior;
 use super::{keyed, metric};
 use crate::chain::{is_status, reply};
 use crate::support::upstream::Seen;
-use crate::support::{Client, Gate, Gateway, Reply, Setup, Upstream, token};
+use crate::support::{Client, Gateway, Reply, Setup, Upstream, token};
 
 /// The largest bounds that are ever configured.
 const MINUTE: usize = 30;
@@ -167,13 +167,13 @@ async fn demand(gateway: &Gateway, sandbox: &Sandbox, warm: &str) -> (usize, Vec
 
 /// A key is used as often as it may be, and no more often.
 fn check_uses(key: &str, times: &[Moment]) {
-    // All of them came within a minute, so that this is one window.
-    assert!(times.len() <= MINUTE, "{} of {key}", times.len());
     assert!(times.len() > MINUTE / 2, "the budget is used: {times:?}");
-    for window in times.windows(SECOND + 1) {
-        let span = window[SECOND].since(window[0]);
-        let second = Duration::from_secs(1);
-        assert!(span >= second, "{span:?} of {key}: {window:?}");
+    for (most, seconds) in [(MINUTE, 60), (SECOND, 1)] {
+        for window in times.windows(most + 1) {
+            let span = window[most].since(window[0]);
+            let least = Duration::from_secs(seconds);
+            assert!(span >= least, "{span:?} of {key}: {window:?}");
+        }
     }
 }
 
@@ -237,54 +237,4 @@ async fn a_client_that_honours_retry_after_is_served() {
     )
     .await;
     assert!(spent.parse::<u32>().unwrap() >= 40);
-}
-
-/// Two upstreams that have one key: what one has unanswered counts in each second
-/// of the key's, and leaves the other a quarter of it.
-#[tokio::test]
-async fn an_upstream_that_hangs_leaves_budget_to_another() {
-    let (ordinals, runes) = (Upstream::start(), Upstream::start());
-    let config = format!(
-        "[upstream]\nrequests_per_minute = 60\nrequests_per_second = 8\n\
-         queue_timeout = \"20ms\"\n[upstreams.runes]\nurl = \"{}\"\n",
-        runes.url()
-    );
-    let gateway = Setup::before(&ordinals)
-        .keys("shared-key")
-        .manual()
-        .config(&config)
-        .start();
-    let gate = Gate::new();
-    runes.always(Reply::json("{}").behind(&gate));
-    let block = |number: u8| format!("/runes/v1/blocks/{}/activity", 840_000 + u32::from(number));
-    let mut hanging = Vec::new();
-    for number in 1..=8 {
-        let mut client = gateway.client_from([127, 0, 0, 10 + number]).await;
-        client.send_request("GET", &block(number), &[]).await;
-        if number <= 6 {
-            runes.until_requests(number.into()).await;
-            hanging.push(client);
-        } else {
-            assert_eq!(client.answer("GET").await.status, 503, "{number}");
-        }
-    }
-    let mut number = 0;
-    for _ in 0..3 {
-        for expected in [200, 200, 503] {
-            let answer = gateway.get(&token(number)).await;
-            assert_eq!(answer.status, expected, "{number}");
-            number += 1;
-        }
-        gateway.advance(1_050);
-    }
-    // Each counts once in the minute.
-    let status = gateway.admin("/status").await.json();
-    for name in ["default", "runes"] {
-        let key = &status["upstreams"][name]["keys"][0];
-        assert_eq!(key["budget_left"], 60 - 6 - 6, "{name}");
-    }
-    gate.open();
-    for client in &mut hanging {
-        assert_eq!(client.answer("GET").await.status, 200);
-    }
 }

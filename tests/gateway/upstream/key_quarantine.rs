@@ -1,9 +1,13 @@
 //! A key that the upstream refuses is in quarantine, and tried again now and then.
-//! The status path decides: it is requested with the key each time.
+//! The status path decides: it is requested with the key each time, so that no client can
+//! put a key into quarantine by its choice of targets.
 
-use super::{key, keyed, metric, must_wait};
+use serde_json::Value;
+
+use super::{key, keyed, metric};
+use crate::support::respect::all_below;
 use crate::support::{
-    Answer, BLOCK, Client, Gate, Gateway, Process, Reply, Setup, TX, Upstream, token,
+    Answer, BLOCK, Client, Gate, Gateway, Process, ROUTES, Reply, Setup, TX, Upstream, token, until,
 };
 
 const STATE: &str =
@@ -38,6 +42,37 @@ fn is_refused(answer: &Answer, status: u16) {
 
 async fn state(gateway: &Gateway) -> String {
     key(gateway, 0).await["state"].as_str().unwrap().to_owned()
+}
+
+async fn states(gateway: &Gateway) -> Vec<Value> {
+    let status = gateway.admin("/status").await.json();
+    let keys = status["upstream"]["keys"].as_array().unwrap().iter();
+    keys.map(|key| key["state"].clone()).collect()
+}
+
+/// The status paths of the shipped configuration.
+const STATUS: [&str; 2] = ["/ordinals/v1/", "/runes/v1/"];
+
+fn forbidden(number: usize) -> String {
+    format!("{}-forbidden", token(number))
+}
+
+/// Refuses some targets to every key.
+fn refusing_some(status: u16) -> Upstream {
+    let upstream = Upstream::start();
+    upstream.usually(move |seen| match seen.target().contains("forbidden") {
+        true => Reply::status(status, r#"{"telling":"not this one"}"#),
+        false => Reply::json("{}"),
+    });
+    upstream
+}
+
+fn key_checks(upstream: &Upstream) -> usize {
+    let targets = upstream.targets();
+    targets
+        .iter()
+        .filter(|target| STATUS.contains(&&***target))
+        .count()
 }
 
 #[tokio::test]
@@ -75,7 +110,7 @@ async fn a_refused_single_key_is_not_used_repeatedly() {
         let upstream = refusing(status, "one");
         let gateway = keyed(&upstream, "one");
         let mut asked = 0;
-        for pause in [60_u32, 120, 240, 480, 960, 1920, 3600, 3600] {
+        for pause in [60_u32, 120, 240] {
             // One request tries; the others are answered at once.
             for number in 0..4 {
                 is_refused(&gateway.get(&token(number)).await, status);
@@ -123,61 +158,6 @@ async fn one_request_at_a_time_tries_a_quarantined_key() {
 }
 
 #[tokio::test]
-async fn the_other_key_has_its_budget() {
-    let upstream = refusing(401, "one");
-    let gateway = Setup::before(&upstream)
-        .keys("one,other")
-        .manual()
-        .config("upstream.queue_timeout = \"20ms\"\nupstream.requests_per_minute = 2")
-        .start();
-    for number in 0..2 {
-        assert_eq!(gateway.get(&token(number)).await.status, 200);
-    }
-    must_wait(&gateway.get(&token(2)).await, 61);
-    assert_eq!(upstream.count(), 4, "the key check is paid for");
-}
-
-#[tokio::test]
-async fn all_keys_are_tried_and_no_more() {
-    let upstream = Upstream::start();
-    upstream.always(Reply::status(401, "{}"));
-    let gateway = keyed(&upstream, "one,other,third");
-    for number in 0..4 {
-        is_refused(&gateway.get(&token(number)).await, 401);
-    }
-    for key in ["one", "other", "third"] {
-        assert_eq!(used(&upstream, key), 2);
-    }
-}
-
-#[tokio::test]
-async fn hits_and_stale_answers_are_served_meanwhile() {
-    let upstream = Upstream::start();
-    let gateway = keyed(&upstream, "one");
-    assert_eq!(gateway.get(&token(0)).await.status, 200);
-    upstream.always(Reply::status(401, "{}"));
-    is_refused(&gateway.get(&token(1)).await, 401);
-    assert_eq!(gateway.get(&token(0)).await.status, 200);
-    gateway.advance(11_000);
-    let stale = gateway.get(&token(0)).await;
-    assert_eq!(stale.status, 200);
-    assert!(stale.must("cache-status").contains("stale-if-error"));
-    assert_eq!(upstream.count(), 3);
-}
-
-#[tokio::test]
-async fn a_403_for_one_target_does_not_quarantine_the_key() {
-    let upstream = Upstream::start();
-    let gateway = keyed(&upstream, "one");
-    let page = "<html>telling</html>";
-    let html = "content-type: text/html\r\n";
-    upstream.once(&token(0), Reply::with(403, html, page));
-    is_refused(&gateway.get(&token(0)).await, 403);
-    assert_eq!(state(&gateway).await, "ready");
-    assert_eq!(gateway.get(&token(0)).await.status, 200);
-}
-
-#[tokio::test]
 async fn a_quarantine_is_logged_once_with_the_keys_name() {
     let upstream = refusing(403, "bad-key-of-ours");
     let keys = "good-key-of-ours,bad-key-of-ours";
@@ -203,4 +183,117 @@ async fn a_quarantine_is_logged_once_with_the_keys_name() {
     assert!(alarms[0].contains("ERROR") && alarms[0].contains("key-2"));
     assert!(alarms[0].contains("403"), "{}", alarms[0]);
     assert!(!left.errors.contains("key-of-ours"), "{}", left.errors);
+}
+
+/// Requests that are refused at the same time wait for one key check.
+#[tokio::test]
+async fn key_checks_run_one_at_a_time() {
+    let upstream = Upstream::start();
+    let gate = Gate::new();
+    let held = gate.clone();
+    upstream.usually(move |seen| match STATUS.contains(&&*seen.target()) {
+        true => Reply::json("{}").behind(&held),
+        false => Reply::status(403, "{}"),
+    });
+    let gateway = keyed(&upstream, "one");
+    let mut clients = Vec::new();
+    for number in 0..8 {
+        clients.push(gateway.start_get(&forbidden(number)).await);
+    }
+    upstream.until_requests(9).await;
+    // Their slots are free meanwhile.
+    until("they wait for the key check", || gateway.in_flight() == 0).await;
+    gate.open();
+    for mut client in clients {
+        is_refused(&client.answer("GET").await, 403);
+    }
+    assert_eq!((upstream.count(), key_checks(&upstream)), (9, 1));
+    assert_eq!(states(&gateway).await, ["ready"]);
+}
+
+/// What passes through as it comes says nothing of a key.
+#[tokio::test]
+async fn a_relayed_refusal_does_not_quarantine_the_key() {
+    let upstream = Upstream::start();
+    let plain = all_below("plain");
+    let setup = Setup::before(&upstream).config(&format!("{ROUTES}\n{plain}"));
+    let gateway = setup.keys("one,other").start();
+    for status in [401, 403] {
+        let body = r#"{"error":"not yours"}"#;
+        upstream.always(Reply::status(status, body));
+        for number in 0..6 {
+            for method in ["GET", "POST"] {
+                let target = format!("/plain/{status}/{number}");
+                let answer = gateway.request(method, &target, &[]).await;
+                assert_eq!((answer.status, answer.text()), (status, body));
+            }
+        }
+    }
+    assert_eq!(states(&gateway).await, ["ready"; 2]);
+    assert_eq!(key_checks(&upstream), 0);
+    upstream.always(Reply::json("{}"));
+    assert_eq!(gateway.get(&token(0)).await.status, 200);
+}
+
+/// However many targets one client has refused, few key checks are sent, and
+/// the honest client is served with every key.
+#[tokio::test]
+async fn many_refused_targets_cause_few_key_checks() {
+    let upstream = refusing_some(403);
+    let gateway = keyed(&upstream, "one");
+    let mut number = 0;
+    for (pause, checks) in [(0, 1), (59_999, 1), (1, 2)] {
+        gateway.advance(pause);
+        for _ in 0..10 {
+            number += 1;
+            is_refused(&gateway.get(&forbidden(number)).await, 403);
+        }
+        assert_eq!(gateway.get(&token(number)).await.status, 200);
+        assert_eq!(key_checks(&upstream), checks, "{pause}");
+    }
+    assert_eq!(states(&gateway).await, ["ready"]);
+    let status = gateway.admin("/status").await.json();
+    let sent_for = status["upstream"]["sent_for"].as_array().unwrap();
+    let checks = sent_for.iter().find(|row| row["reason"] == "key-check");
+    assert_eq!(checks.unwrap()["requests"], 2);
+    assert_eq!(status["upstream"]["endpoints"][0]["condition"], "sound");
+}
+
+/// A key that is withdrawn while a client has targets refused is found out, and
+/// the honest client sees nothing of it.
+#[tokio::test]
+async fn a_revoked_key_is_detected() {
+    let upstream = refusing_some(403);
+    let gateway = keyed(&upstream, "one,other");
+    for number in 0..4 {
+        is_refused(&gateway.get(&forbidden(number)).await, 403);
+    }
+    upstream.usually(|seen| match seen.field("x-api-key").as_deref() {
+        Some("one") => Reply::status(401, "{}"),
+        _ => Reply::json("{}"),
+    });
+    gateway.advance(60_000);
+    for number in 0..6 {
+        assert_eq!(gateway.get(&token(number)).await.status, 200);
+    }
+    assert_eq!(states(&gateway).await, ["quarantined", "ready"]);
+}
+
+/// After a quarantine the key is tried by whatever is asked next: what a client
+/// has refused then does not make it longer.
+#[tokio::test]
+async fn a_refused_target_does_not_lengthen_a_quarantine() {
+    let upstream = Upstream::start();
+    upstream.always(Reply::status(401, "{}"));
+    let gateway = keyed(&upstream, "one");
+    is_refused(&gateway.get(&token(0)).await, 401);
+    assert_eq!(states(&gateway).await, ["quarantined"]);
+    upstream.usually(|seen| match seen.target().contains("forbidden") {
+        true => Reply::status(403, "{}"),
+        false => Reply::json("{}"),
+    });
+    gateway.advance(60_000);
+    is_refused(&gateway.get(&forbidden(0)).await, 403);
+    assert_eq!(states(&gateway).await, ["ready"]);
+    assert_eq!(gateway.get(&token(1)).await.status, 200);
 }

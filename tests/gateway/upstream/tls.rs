@@ -1,11 +1,12 @@
-//! An upstream with an untrusted certificate or without TLS: no request and no key
-//! is sent.
+//! An upstream over TLS: which certificates are trusted; to one that is not, or without
+//! TLS, no request and no key is sent.
 
 use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use rustls::version::{TLS12, TLS13};
 use tempfile::NamedTempFile;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -13,6 +14,7 @@ use tokio::time::Instant;
 
 use super::until_idle;
 use crate::support::tls::{self, self_signed, vouching};
+use crate::support::upstream::usual_body;
 use crate::support::{Answer, Gateway, Setup, TOKEN, Upstream, within};
 
 const KEY: &str = "a-key-of-ours";
@@ -34,42 +36,99 @@ fn says(answer: &Answer, status: u16, error: &str, name: &str) {
 }
 
 #[tokio::test]
+async fn a_certificate_of_a_configured_authority_is_trusted() {
+    let (authority, acceptor) = tls::authority();
+    let upstream = Upstream::start_tls(acceptor);
+    for host in ["localhost", "127.0.0.1"] {
+        let url = format!("https://{host}:{}", upstream.address().port());
+        let answer = trusting(&url, &authority, "").get(TOKEN).await;
+        assert_eq!((answer.status, answer.text()), (200, &*usual_body(TOKEN)));
+        let key = upstream.seen().pop().unwrap().field("x-api-key");
+        assert_eq!(key.as_deref(), Some(KEY));
+    }
+}
+
+/// Each says in `/status` what is wrong with the certificate.
+#[tokio::test]
 async fn an_untrusted_certificate_gets_502() {
-    let names = |names: &[&str]| {
-        let name = |name: &&str| rcgen::SanType::DnsName((*name).try_into().unwrap());
-        names.iter().map(name).collect::<Vec<_>>()
+    let named = |name: &'static str| {
+        vouching(move |params: &mut rcgen::CertificateParams| {
+            let name = rcgen::SanType::DnsName(name.try_into().unwrap());
+            params.subject_alt_names = vec![name];
+        })
     };
     let (sound, _unused) = tls::authority();
+    let (certificate, demand) = (
+        ("tls_certificate", "tls_certificate_error", "TLS"),
+        (
+            "tls_client_certificate",
+            "tls_alert_received",
+            "requires a TLS client certificate",
+        ),
+    );
+    // what the cause contains, authority and server, reason and texts
     let rows = [
         (
             "expired",
             vouching(|params| params.not_after = rcgen::date_time_ymd(2020, 1, 1)),
+            certificate,
         ),
         (
             "not valid yet",
             vouching(|params| params.not_before = rcgen::date_time_ymd(4000, 1, 1)),
+            certificate,
+        ),
+        ("other.example", named("other.example"), certificate),
+        ("withheld", named(KEY), certificate),
+        (
+            "invalid peer certificate",
+            (sound.clone(), self_signed()),
+            certificate,
         ),
         (
-            "of another name",
-            vouching(|params| params.subject_alt_names = names(&["other.example"])),
+            "invalid peer certificate",
+            (sound, tls::authority().1),
+            certificate,
         ),
-        ("signed by itself", (sound.clone(), self_signed())),
-        ("signed by a stranger", (sound, tls::authority().1)),
+        (
+            "CaUsedAsEndEntity",
+            vouching(|params| {
+                params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+            }),
+            certificate,
+        ),
+        (
+            "client",
+            vouching(|params| {
+                params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth];
+            }),
+            certificate,
+        ),
+        ("CertificateRequired", tls::demanding(&TLS12), demand),
+        ("CertificateRequired", tls::demanding(&TLS13), demand),
     ];
-    for (name, (authority, acceptor)) in rows {
+    for (cause, (authority, acceptor), (reason, error, detail)) in rows {
         let upstream = Upstream::start_tls(acceptor);
         let url = format!("https://localhost:{}", upstream.address().port());
         let gateway = trusting(&url, &authority, "");
         for times in 1..=2 {
             let answer = gateway.get(TOKEN).await;
-            says(&answer, 502, "tls_certificate_error", name);
-            let detail = answer.json()["detail"].to_string();
-            assert!(detail.contains("TLS"), "{name}: {detail}");
+            says(&answer, 502, error, cause);
+            let own = answer.problem();
+            assert_eq!(own["reason"], reason, "{cause}: {own}");
+            assert!(own["detail"].to_string().contains(detail), "{cause}: {own}");
             // A retry would be useless, so there is one attempt.
-            assert_eq!(upstream.connections(), times, "{name}");
+            assert_eq!(upstream.connections(), times, "{cause}");
         }
-        assert_eq!(upstream.count(), 0, "{name}: nothing was said to it");
-        until_idle(&gateway, name).await;
+        let last = gateway.status()["upstream"]["endpoints"][0]["last_failure"].clone();
+        assert_eq!(
+            (&last["reason"], &last["in_a_row"]),
+            (&reason.into(), &2.into())
+        );
+        assert!(last["cause"].to_string().contains(cause), "{cause}: {last}");
+        assert!(!last.to_string().contains(KEY), "{cause}: {last}");
+        assert_eq!(upstream.count(), 0, "{cause}: nothing was said to it");
+        until_idle(&gateway, cause).await;
     }
 }
 
@@ -103,7 +162,7 @@ async fn a_server_without_tls_gets_502() {
     let alert = b"\x15\x03\x03\x00\x02\x02\x28";
     let rows: [(&str, &'static [u8], &str); 3] = [
         ("plain http", plain, "tls_protocol_error"),
-        ("an alert", alert, "tls_alert_received"),
+        ("an alert", alert, "tls_protocol_error"),
         ("closed", b"", "destination_unavailable"),
     ];
     for (name, answer, error) in rows {

@@ -96,7 +96,7 @@ impl Gateway {
 
     /// Requests in the admission queue of the first upstream.
     pub(crate) fn queued(&self) -> usize {
-        usize::try_from(self.figure("/upstream/queue/waiting")).unwrap()
+        usize::try_from(self.figure("/upstream/queue")).unwrap()
     }
 
     /// The number of keys that are being fetched for clients.

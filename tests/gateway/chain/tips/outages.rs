@@ -120,7 +120,7 @@ async fn in_a_full_outage_cached_answers_are_served() {
     }
     assert_eq!(ground.gateway.get(&last).await.status, 200);
     ground.sandbox.clear_faults();
-    ground.gateway.advance(5_000);
+    ground.probe().await;
     ground.same(&recent).await;
     ground.same(TICKER).await;
 }

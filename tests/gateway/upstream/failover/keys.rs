@@ -59,15 +59,6 @@ async fn a_key_that_one_host_refuses_works_at_the_other() {
             ),
             "cooling",
         ),
-        (
-            "403 with nothing left",
-            Reply::with(
-                403,
-                "x-ratelimit-remaining: 0\r\nx-ratelimit-reset: 60\r\n",
-                "{}",
-            ),
-            "cooling",
-        ),
     ];
     for (name, reply, state) in rows {
         let upstreams = pair();

@@ -89,11 +89,11 @@ async fn requests_under_way_are_answered_by_the_endpoint_they_were_sent_to() {
 async fn the_state_of_an_endpoint_outlives_a_reload() {
     let [one, other] = pair();
     let gateway = before_both(&one, &other);
-    one.always(Reply::status(500, "{}"));
-    for number in 0..4 {
+    one.always(Reply::nothing().close());
+    for number in 0..11 {
         assert_eq!(gateway.get(&token(number)).await.status, 200);
     }
-    assert_eq!(tokens(&one), 3);
+    assert_eq!(tokens(&one), 10);
     for upstreams in [&[&other, &one], &[&one, &other]] {
         assert_eq!(gateway.reload(&urls(upstreams)).await.status, 200);
         let state = status(&gateway);
@@ -101,10 +101,10 @@ async fn the_state_of_an_endpoint_outlives_a_reload() {
         let broken: Vec<_> = broken.filter(|end| end["condition"] == "broken").collect();
         assert_eq!(broken.len(), 1);
         assert_eq!(broken[0]["url"], one.url());
-        assert_eq!(broken[0]["sent"], 3);
-        assert_eq!(gateway.get(&token(10)).await.status, 200);
+        assert!(broken[0]["sent"].as_u64() >= Some(10), "{state}");
+        assert_eq!(gateway.get(&token(20)).await.status, 200);
     }
-    assert_eq!(tokens(&one), 3, "it is left alone as before");
+    assert_eq!(tokens(&one), 10, "it is left alone as before");
 }
 
 fn before_both(one: &Upstream, other: &Upstream) -> Gateway {
@@ -128,7 +128,10 @@ async fn status_and_metrics_show_every_endpoint() {
     let state = status(&gateway);
     assert_eq!(state["url"], other.url());
     assert_eq!(state["switches"], 1);
-    assert_eq!(state["in_flight"], 1);
+    assert_eq!(
+        (&state["in_flight"], &state["in_flight_limit"]),
+        (&1.into(), &9.into())
+    );
     let ends = state["endpoints"].as_array().unwrap();
     let rows = [(one, false, "lagging", 0, 4), (other, true, "sound", 1, 0)];
     assert_eq!(ends.len(), rows.len());
@@ -136,17 +139,10 @@ async fn status_and_metrics_show_every_endpoint() {
         assert_eq!(end["url"], upstream.url());
         assert_eq!(end["selected"], is_asked);
         assert_eq!(end["condition"], condition);
-        assert_eq!(end["breaker"]["state"], "closed");
-        assert_eq!(end["breaker"]["open_seconds"], 0.0);
         assert_eq!(end["in_flight"], in_flight);
-        assert_eq!(end["in_flight_limit"], 9);
         assert_eq!(end["lag_blocks"], lag);
         assert!(end["sent"].as_u64().is_some_and(|sent| sent > 0), "{end}");
         assert_eq!(end["failed"], 0);
-        // Statuses are no measure of what answers take.
-        for share in ["p50", "p90", "p99"] {
-            assert!(end["first_byte_seconds"][share].is_null(), "{end}");
-        }
         let asked = format!(
             "ordgate_upstream_asked{{upstream=\"default\",endpoint=\"{}\"}}",
             upstream.url()

@@ -7,7 +7,9 @@ use futures_util::future::join_all;
 use super::super::{key, until_idle};
 use super::{CONFIG, Fault, JSON, OK, TIMES, fault, happens, keyed, quick, slow};
 use crate::support::upstream::{refusing, usual_body};
-use crate::support::{Client, Gate, Process, ROUTES, Reply, Setup, TOKEN, Upstream, token, until};
+use crate::support::{
+    Client, Gate, Gateway, Process, ROUTES, Reply, Setup, TOKEN, Upstream, token, until,
+};
 
 #[tokio::test]
 async fn the_date_in_a_429_is_obeyed() {
@@ -41,7 +43,8 @@ async fn redirects_are_not_followed() {
         ] {
             let upstream = Upstream::start();
             let reply = Reply::with(status, &format!("location: {to}\r\n"), "{}");
-            let fault = fault("redirect", "http_protocol_error", reply).received(status);
+            let fault = fault("redirect", "http_protocol_error", "redirect", reply);
+            let fault = fault.received(status);
             happens(&fault, &upstream, &keyed(&upstream, "")).await;
         }
     }
@@ -52,11 +55,21 @@ async fn redirects_are_not_followed() {
 async fn a_closed_port_gets_502_until_a_server_listens() {
     let (socket, address) = refusing();
     let gateway = Setup::at(&format!("http://{address}")).keys("one").start();
-    let fault = fault("refused", "connection_refused", Reply::nothing());
-    fault.is_reported(&gateway.get(TOKEN).await);
+    let refused = "connection_refused";
+    let fault = fault("refused", refused, refused, Reply::nothing());
+    let answer = gateway.get(TOKEN).await;
+    fault.is_reported(&answer);
+    let port = address.port().to_string();
+    assert!(!answer.problem().to_string().contains(&port));
     let status = gateway.admin("/status").await.json();
-    assert_eq!(status["upstream"]["sent"], 2, "and once more");
-    assert_eq!(status["upstream"]["sent_for"]["retry"], 1);
+    let endpoint = &status["upstream"]["endpoints"][0];
+    assert_eq!(endpoint["failed"], 2, "and once more");
+    assert_eq!(endpoint["last_failure"]["reason"], refused);
+    let left = &status["upstream"]["keys"][0];
+    assert_eq!(
+        (&status["upstream"]["sent"], &left["budget_left"]),
+        (&0.into(), &left["budget"])
+    );
     until_idle(&gateway, "refused").await;
     let upstream = Upstream::start_on(socket);
     let other = token(1);
@@ -110,54 +123,6 @@ async fn a_late_answer_reaches_no_client() {
 }
 
 #[tokio::test]
-async fn a_storm_of_500_opens_the_breaker() {
-    let upstream = Upstream::start();
-    let gateway = keyed(
-        &upstream,
-        // One client has half of them.
-        "upstream.max_in_flight = 32\nupstream.max_queue = 200",
-    );
-    let gate = Gate::new();
-    upstream.always(Reply::status(500, "{}").behind(&gate));
-    let mut clients = Vec::new();
-    for number in 0..100 {
-        clients.push(gateway.start_get(&token(number)).await);
-    }
-    upstream.until_requests(16).await;
-    until("the others wait", || gateway.queued() == 84).await;
-    gate.open();
-    let mut statuses = [0; 2];
-    for mut client in clients {
-        let answer = client.answer("GET").await;
-        answer.problem();
-        match answer.status {
-            502 => statuses[0] += 1,
-            503 => {
-                assert!(
-                    (1..=2).contains(&answer.number("retry-after")),
-                    "{answer:?}"
-                );
-                statuses[1] += 1;
-            }
-            other => panic!("{other}: {answer:?}"),
-        }
-    }
-    // Ten failures in a row open the breaker; requests that were under way, or let
-    // in before the tenth was counted, still came there.
-    assert!(upstream.count() <= 40, "{}", upstream.count());
-    assert_eq!(statuses[0], upstream.count());
-    until_idle(&gateway, "storm").await;
-    let asked = upstream.count();
-    assert_eq!(gateway.get(&token(200)).await.status, 503);
-    assert_eq!(upstream.count(), asked);
-    upstream.usually(|seen| Reply::json(usual_body(&seen.target())));
-    gateway.advance(2_000);
-    for number in 200..220 {
-        assert_eq!(gateway.get(&token(number)).await.status, 200);
-    }
-}
-
-#[tokio::test]
 async fn a_key_refused_under_load_is_replaced_by_the_other() {
     let upstream = Upstream::start();
     let gate = Gate::new();
@@ -198,46 +163,41 @@ async fn a_key_refused_under_load_is_replaced_by_the_other() {
 }
 
 #[tokio::test]
-async fn a_single_key_refused_under_load_is_tried_again_later() {
+async fn a_closed_idle_connection_is_replaced() {
     let upstream = Upstream::start();
-    let gate = Gate::new();
-    upstream.always(Reply::status(401, "{}").behind(&gate));
-    let gateway = Setup::before(&upstream).keys("one").manual().start();
-    let mut clients = Vec::new();
-    for number in 0..8 {
-        clients.push(gateway.start_get(&token(number)).await);
+    let gateway = Gateway::before(&upstream);
+    // The first answer keeps the connection; the second request on it finds it
+    // closed, or reset, before an answer.
+    for (number, end) in [Reply::nothing().close(), Reply::nothing().reset()]
+        .into_iter()
+        .enumerate()
+    {
+        let (one, other) = (token(10 * number), token(10 * number + 1));
+        assert_eq!(gateway.get(&one).await.status, 200);
+        upstream.once(&other, end);
+        let before = upstream.count();
+        let answer = gateway.get(&other).await;
+        assert_eq!((answer.status, answer.text()), (200, &*usual_body(&other)));
+        assert_eq!(upstream.count() - before, 2, "asked, and asked again");
+        let seen = upstream.seen();
+        let [.., first, again] = &seen[..] else {
+            panic!("{seen:?}")
+        };
+        assert_eq!(first.raw, again.raw);
+        assert_ne!(first.connection, again.connection);
     }
-    upstream.until_requests(8).await;
-    gate.open();
-    let fault = fault("401", "http_protocol_error", Reply::nothing()).received(401);
-    for mut client in clients {
-        fault.is_reported(&client.answer("GET").await);
-    }
-    for number in 10..20 {
-        fault.is_reported(&gateway.get(&token(number)).await);
-    }
-    let asked = 8 + 1;
-    assert_eq!(
-        upstream.count(),
-        asked,
-        "nothing is sent with it after the key check"
-    );
-    until_idle(&gateway, "401").await;
-    // One quarantine, however many have met the refusal.
-    assert_eq!(key(&gateway, 0).await["unusable_seconds"], 60.0);
-    upstream.usually(|seen| Reply::json(usual_body(&seen.target())));
-    gateway.advance(60_000);
-    assert_eq!(gateway.get(TOKEN).await.status, 200);
-    assert_eq!(key(&gateway, 0).await["state"], "ready");
 }
 
 /// A process of its own, whose memory, descriptors and threads are its own.
 #[tokio::test]
 async fn nothing_is_left_behind() {
     let faults: Vec<_> = quick().into_iter().chain(slow()).collect();
-    // A key that rests would hold up the next round.
-    let rests = |fault: &Fault| matches!(fault.received, Some(401 | 403 | 429));
-    let faults: Vec<_> = faults.into_iter().filter(|fault| !rests(fault)).collect();
+    // A key that rests would hold up the next round, as would a breaker that opens.
+    let is_well = |fault: &Fault| {
+        let is_close = fault.name.ends_with("within the head");
+        !matches!(fault.received, Some(401 | 403 | 410 | 429)) && !is_close
+    };
+    let faults: Vec<_> = faults.into_iter().filter(is_well).collect();
     let upstream = Upstream::start();
     let replies: Vec<_> = faults.iter().map(|fault| fault.reply.clone()).collect();
     upstream.usually(move |seen| {
@@ -282,6 +242,8 @@ async fn nothing_is_left_behind() {
             );
         }))
         .await;
+        // What nobody waits for any more is still in flight.
+        upstream.close_connections();
         let well = token(round);
         let answer = Client::connect(public).await.get(&well).await;
         assert_eq!(answer.text(), usual_body(&well));
@@ -307,6 +269,6 @@ async fn nothing_is_left_behind() {
     assert!(grown < 8 << 20, "{grown} bytes more than {memory}");
     let status = Client::connect(admin).await.get("/status").await.json();
     assert_eq!(status["upstream"]["in_flight"], 0);
-    assert_eq!(status["upstream"]["queue"]["waiting"], 0);
+    assert_eq!(status["upstream"]["queue"], 0);
     assert_eq!(status["collapse"]["keys"], 0);
 }
