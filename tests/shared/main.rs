@@ -10,6 +10,7 @@
 mod engine;
 mod permits;
 mod purges;
+mod requests;
 mod responses;
 mod server;
 mod tips;
