@@ -41,7 +41,8 @@ impl Upstream {
                 Err(denied) => break Err(denied),
             };
             match self.make_ready(permit, charge).await {
-                Err(denied) if denied.may_end_before(deadline) => {}
+                // The queue knows how soon the floor or another key has budget.
+                Err(_) if Instant::now() < deadline => {}
                 admitted => break admitted,
             }
         };

@@ -125,6 +125,13 @@ impl Charge {
         Err(Denied::SpentFor(wait))
     }
 
+    /// With this permit of the pool.
+    #[cfg(test)]
+    pub(super) fn with_permit(mut self, permit: PoolPermit) -> Self {
+        self.permit = Some(permit);
+        self
+    }
+
     /// Whether its permit of the pool, if it has one, is not too old to send the request.
     pub(crate) fn is_usable(&self) -> bool {
         self.permit.as_ref().is_none_or(PoolPermit::is_usable)

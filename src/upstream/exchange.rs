@@ -59,36 +59,75 @@ pub(crate) async fn exchange(
 
 #[cfg(test)]
 mod tests {
-    use tokio::net::TcpListener;
+    use tokio::io::AsyncReadExt;
+    use tokio::net::{TcpListener, TcpStream};
     use tokio::time::{advance, sleep};
 
     use super::*;
     use crate::clock::Clock;
+    use crate::shared::permits::PoolPermit;
     use crate::upstream::Priority;
     use crate::upstream::client::no_body;
     use crate::upstream::client::pool::tests::pool;
     use crate::upstream::key::tests::keys;
+    use crate::upstream::keys::Keys;
 
-    /// A server that never answers: the request counts after its client has gone, and two
-    /// minutes at most.
-    #[tokio::test(start_paused = true)]
-    async fn a_request_that_nobody_waits_for_counts_for_two_minutes() {
+    /// A request with a charge of the only one in a minute, with a permit of the pool or not;
+    /// its connection, and the server's side of that.
+    async fn ready(
+        clock: &Clock,
+        is_of_pool: bool,
+    ) -> (
+        TcpStream,
+        Connection,
+        Request<RequestBody>,
+        Arc<Keys>,
+        Charge,
+    ) {
         let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/", server.local_addr().unwrap());
         let request = Request::get(url).body(no_body()).unwrap();
         let connection = pool().connect(request.uri()).await.unwrap();
-        let clock = Clock::manual();
-        let keys = keys("a-key", 1, 1, &clock);
-        let charge = keys.take(Priority::Miss).unwrap();
-        let patience = Duration::from_secs(60);
-        let exchanged = exchange(connection, request, charge, None, patience).await;
-        assert!(exchanged.is_none());
-        let window = Duration::from_secs(61);
-        for (seconds, left) in [(59, 0), (2, 1)] {
-            advance(Duration::from_secs(seconds)).await;
-            sleep(Duration::from_millis(1)).await;
-            clock.advance(window);
-            assert_eq!(keys.snapshots()[0].remaining, Some(left), "{seconds}");
+        let (stream, _) = server.accept().await.unwrap();
+        let keys = keys("a-key", 1, 1, clock);
+        let mut charge = keys.take(Priority::Miss).unwrap();
+        if is_of_pool {
+            charge = charge.with_permit(PoolPermit::without_engine(clock));
         }
+        (stream, connection, request, keys, charge)
+    }
+
+    /// A server that never answers: the request counts after its client has gone, for two
+    /// minutes at most, with a permit of the pool for one. Then the connection is closed.
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_nobody_waits_for_ends_after_two_minutes_or_one() {
+        for (is_of_pool, longest) in [(false, 120), (true, 60)] {
+            let clock = Clock::manual();
+            let (mut stream, connection, request, keys, charge) = ready(&clock, is_of_pool).await;
+            let patience = Duration::from_secs(30);
+            let exchanged = exchange(connection, request, charge, None, patience).await;
+            assert!(exchanged.is_none());
+            let window = Duration::from_secs(61);
+            for (seconds, left) in [(longest - 31, 0), (2, 1)] {
+                advance(Duration::from_secs(seconds)).await;
+                sleep(Duration::from_millis(1)).await;
+                clock.advance(window);
+                assert_eq!(keys.snapshots()[0].remaining, Some(left), "{seconds}");
+            }
+            stream.read_to_end(&mut Vec::new()).await.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn a_request_whose_permit_is_a_second_old_is_not_written() {
+        let clock = Clock::manual();
+        let (mut stream, connection, request, keys, charge) = ready(&clock, true).await;
+        clock.advance(Duration::from_secs(1));
+        let exchanged = exchange(connection, request, charge, None, Duration::MAX).await;
+        assert!(matches!(exchanged, Some(Err(SendError::NotWritten))));
+        assert_eq!(keys.snapshots()[0].remaining, Some(1));
+        let mut written = Vec::new();
+        stream.read_to_end(&mut written).await.unwrap();
+        assert_eq!(written, b"");
     }
 }

@@ -30,11 +30,6 @@ impl Denied {
         }
     }
 
-    /// Whether the cause may end before this moment.
-    pub(crate) fn may_end_before(self, deadline: tokio::time::Instant) -> bool {
-        self.may_end_within(deadline.saturating_duration_since(tokio::time::Instant::now()))
-    }
-
     /// Whether the cause may end within this time.
     pub(super) fn may_end_within(self, max_wait: Duration) -> bool {
         match self {
