@@ -295,6 +295,22 @@ impl Drop for Asked {
     }
 }
 
+#[cfg(test)]
+impl PoolPermit {
+    /// One that no engine has granted.
+    pub(crate) fn without_engine(clock: &Clock) -> Self {
+        Self {
+            permits: Permits::new(None, "", 0, clock.clone()),
+            key: PoolKey {
+                digest: "".into(),
+                host: "".into(),
+            },
+            id: String::new(),
+            asked: clock.since_boot(),
+        }
+    }
+}
+
 impl PoolPermit {
     /// Whether the request may be written now. To be looked at right before it is.
     pub fn is_usable(&self) -> bool {

@@ -69,6 +69,11 @@ const REPLICA_RULES: [Cut; 9] = [
     Cut::PoolWithoutFloors,
 ];
 
+fn parts<const N: usize>(rule: &str) -> [&str; N] {
+    let parts: Vec<_> = rule.split('|').collect();
+    parts.try_into().expect("a rule has its parts")
+}
+
 fn seeds() -> u64 {
     let variable = std::env::var("ORDGATE_PERMIT_SEEDS");
     variable.map_or(500, |seeds| seeds.parse().expect("a number of seeds"))
@@ -115,9 +120,7 @@ fn two_primaries_cost_one_budget_for_each_replica() {
 fn each_rule_is_needed() {
     let replica_rules = REPLICA_RULES.map(|cut| (format!("{cut:?}"), "over", cut));
     let script_rules = SCRIPT_RULES.lines().map(|line| {
-        let [rule, kind, script, old, new] = line.split('|').collect::<Vec<_>>()[..] else {
-            panic!("not a rule: {line}");
-        };
+        let [rule, kind, script, old, new] = parts(line);
         let cut = Cut::Script(script.parse().unwrap(), old, new);
         (rule.to_owned(), kind, cut)
     });
@@ -147,7 +150,7 @@ fn at_least_three_quarters_of_the_budget_are_used() {
 #[test]
 fn no_replica_misses_a_purge_and_each_rule_is_needed() {
     assert_eq!(first_failure(seeds(), |seed| purges::run(seed, None)), None);
-    for (rule, old, new) in purges::CUTS {
+    for [rule, old, new] in purges::RULES.lines().map(parts) {
         let failure = first_failure(500, |seed| purges::run(seed, Some((old, new))));
         println!("{rule}: {failure:?}");
         assert!(failure.is_some(), "{rule}: not needed");

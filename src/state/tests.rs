@@ -1,7 +1,7 @@
-//! Directories that are used or refused, and databases that are begun anew.
+//! Directories that are used or refused.
 
 use std::fs::{self, Permissions};
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use tempfile::TempDir;
@@ -13,6 +13,14 @@ pub(super) struct Place {
     pub(super) directory: TempDir,
     pub(super) clock: Clock,
 }
+
+/// What makes a database unusable, for [`Place::spoil`]: another content, or SQL.
+pub(super) const UNUSABLE: [&str; 4] = [
+    "",
+    "a-text-and-no-database",
+    "PRAGMA application_id = 1",
+    "PRAGMA user_version = 2",
+];
 
 impl Place {
     pub(super) fn new() -> Self {
@@ -63,10 +71,24 @@ impl Place {
         let database = rusqlite::Connection::open(self.path().join(name)).unwrap();
         database.execute_batch(sql).unwrap();
     }
+
+    /// Changes a database, or writes another content in its place.
+    pub(super) fn spoil(&self, name: &str, how: &str) {
+        if how.contains(' ') {
+            return self.change(name, how);
+        }
+        let _closed = self.is_closed();
+        fs::write(self.path().join(name), how).unwrap();
+    }
 }
 
-fn refused(place: &Place, settings: &Settings) -> String {
-    match State::open_within(settings, &place.clock, Duration::ZERO) {
+/// Why a path in it is refused.
+fn refused(place: &Place, name: &str) -> String {
+    let settings = Settings {
+        path: place.path().join(name).components().collect(),
+        ..place.settings()
+    };
+    match State::open_within(&settings, &place.clock, Duration::ZERO) {
         Ok(_) => "opened".to_owned(),
         Err(error) => {
             let path = place.path().display().to_string();
@@ -86,87 +108,34 @@ fn a_new_directory_is_closed_to_others() {
     let _state = State::open(&settings, &place.clock).unwrap();
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
     assert_eq!(mode(&path), 0o700);
-    for name in [
-        "lock",
-        "answers.db",
-        "spent.db",
-        "answers.db-wal",
-        "spent.db-wal",
-    ] {
+    for name in "lock answers.db spent.db answers.db-wal spent.db-wal".split(' ') {
         assert_eq!(mode(&path.join(name)), 0o600, "{name}");
     }
 }
 
-/// What is made in a directory, and how it is refused.
-#[test]
-fn what_others_have_access_to_is_refused() {
-    type Make = fn(&Path);
-    let cases: [(&str, Make, &str); 7] = [
-        (
-            "a directory that others can read",
-            |path| fs::set_permissions(path, Permissions::from_mode(0o705)).unwrap(),
-            "DIR has mode 0705; allowed is a mode that gives no access to group and others: chmod go= DIR",
-        ),
-        (
-            "a directory that its group can write",
-            |path| fs::set_permissions(path, Permissions::from_mode(0o720)).unwrap(),
-            "DIR has mode 0720; allowed is a mode that gives no access to group and others: chmod go= DIR",
-        ),
-        (
-            "a file that others can read",
-            |path| {
-                fs::write(path.join("spent.db"), "").unwrap();
-                fs::set_permissions(path.join("spent.db"), Permissions::from_mode(0o604)).unwrap();
-            },
-            "DIR/spent.db has mode 0604; allowed is a mode that gives no access to group and others: chmod go= DIR/spent.db",
-        ),
-        (
-            "a link in place of a file",
-            |path| symlink("/dev/null", path.join("answers.db")).unwrap(),
-            "DIR/answers.db is a symbolic link; allowed is a file: remove it, or set another state.path",
-        ),
-        (
-            "a directory in place of a file",
-            |path| fs::create_dir(path.join("answers.db")).unwrap(),
-            "DIR/answers.db is a directory; allowed is a file: remove it, or set another state.path",
-        ),
-        (
-            "another program's file",
-            |path| fs::write(path.join("x"), "").unwrap(),
-            "opened",
-        ),
-        ("nothing", |_| {}, "opened"),
-    ];
-    for (what, make, expected) in cases {
-        let place = Place::new();
-        make(place.path());
-        assert_eq!(refused(&place, &place.settings()), expected, "{what}");
-    }
-}
+/// What is done in a directory, what is then opened in it, and why that is refused.
+const REFUSED: &str = "\
+chmod 705 .|.|DIR has mode 0705; allowed is a mode that gives no access to group and others: chmod go= DIR
+chmod 720 .|.|DIR has mode 0720; allowed is a mode that gives no access to group and others: chmod go= DIR
+touch spent.db; chmod 604 spent.db|.|DIR/spent.db has mode 0604; allowed is a mode that gives no access to group and others: chmod go= DIR/spent.db
+ln -s /dev/null answers.db|.|DIR/answers.db is a symbolic link; allowed is a file: remove it, or set another state.path
+mkdir answers.db|.|DIR/answers.db is a directory; allowed is a file: remove it, or set another state.path
+touch x|x|DIR/x is a file; allowed is a directory, which need not exist: remove it, or set another state.path
+touch x|x/new|state.path DIR/x/new: the directory cannot be created: Not a directory (os error 20); allowed is a directory that exists, or a new one in a directory to which ordgate can write
+true|no/new|state.path DIR/no/new: the directory cannot be created: No such file or directory (os error 2); allowed is a directory that exists, or a new one in a directory to which ordgate can write
+touch another-programs-file|.|opened";
 
 #[test]
-fn what_is_no_directory_is_refused() {
-    let place = Place::new();
-    fs::write(place.path().join("file"), "").unwrap();
-    for (name, expected) in [
-        (
-            "file",
-            "DIR/file is a file; allowed is a directory, which need not exist: remove it, or set another state.path",
-        ),
-        (
-            "file/new",
-            "state.path DIR/file/new: the directory cannot be created: Not a directory (os error 20); allowed is a directory that exists, or a new one in a directory to which ordgate can write",
-        ),
-        (
-            "no/new",
-            "state.path DIR/no/new: the directory cannot be created: No such file or directory (os error 2); allowed is a directory that exists, or a new one in a directory to which ordgate can write",
-        ),
-    ] {
-        let settings = Settings {
-            path: place.path().join(name),
-            ..place.settings()
+fn what_others_have_access_to_or_is_of_another_kind_is_refused() {
+    for line in REFUSED.lines() {
+        let [make, name, expected] = line.split('|').collect::<Vec<_>>()[..] else {
+            panic!("{line}");
         };
-        assert_eq!(refused(&place, &settings), expected);
+        let place = Place::new();
+        let mut shell = std::process::Command::new("sh");
+        let made = shell.args(["-c", make]).current_dir(place.path()).status();
+        assert!(made.unwrap().success());
+        assert_eq!(refused(&place, name), expected);
     }
 }
 
@@ -174,15 +143,13 @@ fn what_is_no_directory_is_refused() {
 fn another_users_directory_is_refused() {
     let place = Place::new();
     let found = fs::metadata(place.path()).unwrap();
-    use std::os::unix::fs::MetadataExt;
-    let user = found.uid();
-    let checked = directory::check(place.path(), &found, true, user + 1);
+    let (user, other) = (found.uid(), found.uid() + 1);
+    let refused = directory::check(place.path(), &found, true, other).unwrap_err();
     let path = place.path().display();
     assert_eq!(
-        checked.unwrap_err().to_string(),
+        refused.to_string(),
         format!(
-            "{path} belongs to user {user}, and ordgate runs as user {other}; allowed are a directory and files of that user: chown -R {other} {path}, or set another state.path",
-            other = user + 1
+            "{path} belongs to user {user}, and ordgate runs as user {other}; allowed are a directory and files of that user: chown -R {other} {path}, or set another state.path"
         )
     );
 }
@@ -190,13 +157,12 @@ fn another_users_directory_is_refused() {
 #[test]
 fn one_process_uses_a_directory() {
     let place = Place::new();
-    let state = place.open();
+    let State { answers, spent } = place.open();
     let in_use = "DIR/lock is in use by another process; allowed is one process for each directory: stop the other one, or set another state.path";
-    assert_eq!(refused(&place, &place.settings()), in_use);
+    assert_eq!(refused(&place, "."), in_use);
     // Each part keeps the lock.
-    let State { answers, spent } = state;
     drop(answers);
-    assert_eq!(refused(&place, &place.settings()), in_use);
+    assert_eq!(refused(&place, "."), in_use);
     // It waits for the threads, which close the databases.
     drop(spent);
     place.open();

@@ -163,39 +163,74 @@ impl Upstream {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::AsyncReadExt;
     use tokio::net::TcpListener;
     use tokio::time::{Instant, advance, sleep};
 
     use super::*;
     use crate::clock::Clock;
+    use crate::shared::permits::PoolPermit;
     use crate::upstream::queue::tests::upstream_at;
     use crate::upstream::retry::Tried;
     use crate::upstream::{Priority, RequestPriority, no_body};
 
-    /// A server that never answers: the request counts after its client has gone, and two
-    /// minutes at most.
-    #[tokio::test(start_paused = true)]
-    async fn a_request_that_nobody_waits_for_counts_for_two_minutes() {
+    /// A server, its upstream with a budget of one request a minute, and a permit for it, with
+    /// one of the pool or not; and the request.
+    async fn ready(
+        clock: &Clock,
+        is_of_pool: bool,
+    ) -> (TcpListener, Arc<Upstream>, Permit, Request<RequestBody>) {
         let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", server.local_addr().unwrap());
-        let clock = Clock::manual();
         let config = "upstream.requests_per_minute = 1\nupstream.requests_per_second = 1";
-        let upstream = upstream_at(&url, config, "a-key", &clock);
+        let upstream = upstream_at(&url, config, "a-key", clock);
         let request = RequestPriority::own(Priority::Miss);
-        let permit = upstream
-            .acquire(request, &Tried::default(), Instant::now())
-            .await;
-        let permit = permit.unwrap();
-        let sent = Request::get(format!("{url}/path")).body(no_body()).unwrap();
-        let exchanged = upstream.exchange(permit, sent, (true, "miss"), Duration::from_secs(60));
-        assert!(exchanged.await.is_err());
-        let window = Duration::from_secs(61);
-        for (seconds, left) in [(59, 0), (2, 1)] {
-            advance(Duration::from_secs(seconds)).await;
-            sleep(Duration::from_millis(1)).await;
-            clock.advance(window);
-            let snapshots = upstream.key_snapshots();
-            assert_eq!(snapshots[0].remaining, Some(left), "{seconds}");
+        let tried = Tried::default();
+        let permit = upstream.acquire(request, &tried, Instant::now()).await;
+        let mut permit = permit.ok().unwrap();
+        if is_of_pool {
+            permit.set_pool(PoolPermit::without_engine(clock));
         }
+        let request = Request::get(format!("{url}/path")).body(no_body()).unwrap();
+        (server, upstream, permit, request)
+    }
+
+    /// A server that never answers: the request counts after its client has gone, for two
+    /// minutes at most, with a permit of the pool for one. Then the connection is closed.
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_nobody_waits_for_ends_after_two_minutes_or_one() {
+        for (is_of_pool, longest) in [(false, 120), (true, 60)] {
+            let clock = Clock::manual();
+            let (server, upstream, permit, request) = ready(&clock, is_of_pool).await;
+            let patience = Duration::from_secs(30);
+            let exchanged = upstream.exchange(permit, request, (true, "miss"), patience);
+            assert!(exchanged.await.is_err());
+            let (mut stream, _) = server.accept().await.unwrap();
+            let window = Duration::from_secs(61);
+            for (seconds, left) in [(longest - 31, 0), (2, 1)] {
+                advance(Duration::from_secs(seconds)).await;
+                sleep(Duration::from_millis(1)).await;
+                clock.advance(window);
+                let snapshots = upstream.key_snapshots();
+                assert_eq!(snapshots[0].remaining, Some(left), "{seconds}");
+            }
+            stream.read_to_end(&mut Vec::new()).await.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn a_request_whose_permit_is_a_second_old_is_not_written() {
+        let clock = Clock::manual();
+        let (server, upstream, permit, request) = ready(&clock, true).await;
+        clock.advance(Duration::from_secs(1));
+        let exchanged = upstream.exchange(permit, request, (true, "miss"), Duration::MAX);
+        assert!(matches!(exchanged.await, Err(Unanswered::NotSent)));
+        assert_eq!(upstream.key_snapshots()[0].remaining, Some(1));
+        // The connection is idle now, and closed with the pool.
+        drop(upstream);
+        let (mut stream, _) = server.accept().await.unwrap();
+        let mut written = Vec::new();
+        stream.read_to_end(&mut written).await.unwrap();
+        assert_eq!(written, b"");
     }
 }

@@ -207,6 +207,12 @@ impl Permit {
         false
     }
 
+    /// With this permit of the pool.
+    #[cfg(test)]
+    pub(super) fn set_pool(&mut self, permit: PoolPermit) {
+        self.pool = Some(permit);
+    }
+
     /// Whether its permit of the pool, if it has one, is not too old to send the request.
     pub(super) fn is_usable(&self) -> bool {
         self.pool.as_ref().is_none_or(PoolPermit::is_usable)

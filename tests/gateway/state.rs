@@ -15,7 +15,7 @@ use crate::support::{Answer, Gate, Gateway, Reply, Setup, Upstream, until, withi
 struct Ground {
     directory: TempDir,
     upstream: Upstream,
-    config: String,
+    config: &'static str,
     is_chain: bool,
 }
 
@@ -31,21 +31,20 @@ const TIMED: &str = r#"
 impl Ground {
     /// Before an upstream that answers for a chain.
     fn chain(sandbox: &Sandbox) -> Self {
-        Self {
-            directory: tempfile::tempdir().unwrap(),
-            upstream: acting(sandbox),
-            config: RARELY.to_owned(),
-            is_chain: true,
-        }
+        Self::new(acting(sandbox), RARELY)
     }
 
     /// Before an upstream that answers any request of a route in mode `override`.
     fn timed() -> Self {
+        Self::new(Upstream::start(), TIMED)
+    }
+
+    fn new(upstream: Upstream, config: &'static str) -> Self {
         Self {
             directory: tempfile::tempdir().unwrap(),
-            upstream: Upstream::start(),
-            config: TIMED.to_owned(),
-            is_chain: false,
+            upstream,
+            config,
+            is_chain: config == RARELY,
         }
     }
 
@@ -58,7 +57,7 @@ impl Ground {
         let state = format!("state.path = \"{}\"", self.path().display());
         let setup = Setup::before(&self.upstream);
         let setup = if self.is_chain { setup.chain() } else { setup };
-        setup.config(&self.config).config(&state)
+        setup.config(self.config).config(&state)
     }
 
     async fn start(&self) -> Gateway {
@@ -76,11 +75,6 @@ impl Ground {
     async fn restart(&self, gateway: Gateway) -> Gateway {
         gateway.end().await;
         self.start().await
-    }
-
-    /// Waits until a block was checked, after so many other requests.
-    async fn until_checked(&self, requests: usize) {
-        until("a block is checked", || self.requests().len() > requests).await;
     }
 
     /// The requests but those for a status.
@@ -124,7 +118,7 @@ async fn final_answers_outlive_the_process_and_cost_one_request() {
     gateway.get(&recent).await;
     let gateway = ground.restart(gateway).await;
     let asked = targets.len() + 2;
-    ground.until_checked(asked).await;
+    until("a block is checked", || ground.requests().len() > asked).await;
     let before = ground.requests().len();
     for (target, first) in targets.iter().zip(&first) {
         let again = gateway.get(target).await;
@@ -177,40 +171,33 @@ async fn what_is_on_disk_of_another_meaning_is_not_found() {
 }
 
 #[tokio::test]
-async fn a_purge_outlives_the_process() {
+async fn a_purge_outlives_the_process_and_holds_for_what_was_asked_for_before() {
     let ground = Ground::timed();
     let gateway = ground.start().await;
     for target in ["/timed/a", "/timed/b"] {
         gateway.get(target).await;
     }
-    assert_eq!(gateway.purge("url=/timed/a").await.status, 200);
+    let (gate, old) = (Gate::new(), "[\"old\"]");
+    let reply = Reply::json(old).behind(&gate);
+    ground.upstream.once("/timed/c", reply);
+    let mut client = gateway.start_get("/timed/c").await;
+    ground.upstream.until_requests(3).await;
+    for target in ["/timed/a", "/timed/c"] {
+        let purged = gateway.purge(&format!("url={target}")).await;
+        assert_eq!(purged.status, 200);
+    }
+    gate.open();
+    // It is fetched again.
+    assert_ne!(client.answer("GET").await.text(), old);
     let gateway = ground.restart(gateway).await;
     assert!(!is_from_disk(&gateway.get("/timed/a").await));
     assert!(is_from_disk(&gateway.get("/timed/b").await));
+    assert_ne!(gateway.get("/timed/c").await.text(), old);
     // It is stored again; then everything goes.
     until_on_disk(&gateway, "/timed/a").await;
     assert_eq!(gateway.purge("all").await.status, 200);
     assert_eq!(gateway.explain("/timed/a").await["on_disk"], false);
     let gateway = ground.restart(gateway).await;
     assert!(!is_from_disk(&gateway.get("/timed/a").await));
-    assert_eq!(ground.upstream.count(), 4);
-}
-
-#[tokio::test]
-async fn what_was_fetched_before_a_purge_is_not_on_disk_after_it() {
-    let ground = Ground::timed();
-    let gateway = ground.start().await;
-    let gate = Gate::new();
-    ground
-        .upstream
-        .once("/timed/a", Reply::json("[\"old\"]").behind(&gate));
-    let mut client = gateway.start_get("/timed/a").await;
-    ground.upstream.until_requests(1).await;
-    assert_eq!(gateway.purge("url=/timed/a").await.status, 200);
-    gate.open();
-    // It is fetched again.
-    assert_ne!(client.answer("GET").await.text(), "[\"old\"]");
-    let gateway = ground.restart(gateway).await;
-    let answer = gateway.get("/timed/a").await;
-    assert_ne!(answer.text(), "[\"old\"]");
+    assert_eq!(ground.upstream.count(), 6);
 }

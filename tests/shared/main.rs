@@ -1,15 +1,8 @@
 //! Replicas that share through a real server of Valkey or Redis.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "these are tests throughout, helpers included: a failure is a panic"
-)]
-
-mod engine;
 mod permits;
 mod purges;
+mod requests;
 mod responses;
 mod server;
 mod tips;
@@ -19,7 +12,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ordgate::clock::Clock;
-use ordgate::shared::purges::Generation;
 use ordgate::shared::{EngineUrl, Settings, Shared};
 use server::Server;
 
@@ -37,12 +29,7 @@ fn settings(server: &Server) -> Settings {
     }
 }
 
-/// A replica of four.
-fn replica(server: &Server) -> Arc<Shared> {
-    Shared::new(settings(server), None, &Clock::machine())
-}
-
-/// A replica whose disk has applied these purges.
-fn replica_with(server: &Server, stored: Generation) -> Arc<Shared> {
-    Shared::new(settings(server), Some(stored), &Clock::machine())
+/// So many of four replicas.
+fn replicas<const N: usize>(server: &Server) -> [Arc<Shared>; N] {
+    [(); N].map(|()| Shared::new(settings(server), None, &Clock::machine()))
 }

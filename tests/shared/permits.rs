@@ -1,12 +1,14 @@
 //! Permits of the pool.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use ordgate::clock::Clock;
 use ordgate::shared::permits::{PermitDenied, PoolKey, PoolLimits, PoolPermit};
+use ordgate::shared::tip::TipLook;
 
 use super::server::{Server, wait_for};
-use super::{Shared, replica};
+use super::{LONG, Shared, replicas, settings};
 
 const SET: &str = "test:permits:digest";
 const POOL: PoolLimits = PoolLimits {
@@ -14,31 +16,34 @@ const POOL: PoolLimits = PoolLimits {
     per_second: Some(8),
 };
 
-fn key() -> PoolKey {
-    PoolKey {
+type Outcome = Result<PoolPermit, PermitDenied>;
+
+/// Takes a permit for a key that rests for so long at a host, as far as the replica knows.
+async fn take(replica: &Arc<Shared>, pool: PoolLimits, (host, rest): (&str, u64)) -> Outcome {
+    let key = PoolKey {
         digest: "digest".into(),
-        host: "api.example".into(),
-    }
+        host: host.into(),
+    };
+    let rest = Duration::from_secs(rest);
+    replica.permits.take(&key, pool, rest).await
 }
 
-async fn denied(replica: &Arc<Shared>, pool: PoolLimits) -> PermitDenied {
-    match replica.permits.take(&key(), pool, Duration::ZERO).await {
-        Ok(_) => panic!("granted"),
-        Err(denied) => denied,
-    }
+async fn denied(replica: &Arc<Shared>) -> PermitDenied {
+    let permit = take(replica, POOL, ("api.example", 0)).await;
+    permit.err().expect("it is denied")
 }
 
 async fn granted(replica: &Arc<Shared>, pool: PoolLimits) -> PoolPermit {
-    let permit = replica.permits.take(&key(), pool, Duration::ZERO).await;
+    let permit = take(replica, pool, ("api.example", 0)).await;
     permit.unwrap_or_else(|denied| panic!("{denied:?}"))
 }
 
 /// Asserts that the pool is closed for two minutes, as soon as the engine answers.
 async fn assert_closed(replica: &Arc<Shared>) {
-    let mut outcome = denied(replica, POOL).await;
+    let mut outcome = denied(replica).await;
     while outcome == PermitDenied::Absent {
         tokio::time::sleep(Duration::from_millis(20)).await;
-        outcome = denied(replica, POOL).await;
+        outcome = denied(replica).await;
     }
     let PermitDenied::Closed { opens_in } = outcome else {
         panic!("{outcome:?}");
@@ -49,7 +54,7 @@ async fn assert_closed(replica: &Arc<Shared>) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn the_pool_is_one_for_all_replicas_in_each_second_and_minute() {
     let server = Server::start();
-    let replicas = [(); 3].map(|()| replica(&server));
+    let replicas: [_; 3] = replicas(&server);
     assert_closed(&replicas[0]).await;
     server.open_pool(SET);
     let mut held = Vec::new();
@@ -58,8 +63,7 @@ async fn the_pool_is_one_for_all_replicas_in_each_second_and_minute() {
     }
     // A second's pool is in flight.
     for replica in &replicas {
-        let denied = denied(replica, POOL).await;
-        assert!(matches!(denied, PermitDenied::Spent { .. }), "{denied:?}");
+        assert!(matches!(denied(replica).await, PermitDenied::Spent { .. }));
     }
     // Those that were never written are free at once, for all.
     for permit in held.drain(..2) {
@@ -75,19 +79,14 @@ async fn the_pool_is_one_for_all_replicas_in_each_second_and_minute() {
     for nth in 0..6 {
         held.push(granted(&replicas[nth % 3], minute).await);
     }
-    // An answered one leaves a minute after its answer; the others after two.
-    let last: Vec<(String, u64)> = server.call(&["ZRANGE", SET, "-1", "-1", "WITHSCORES"]);
-    let sooner = (last[0].1 - 50_000).to_string();
-    let leave_sooner = || server.call::<u64>(&["ZCOUNT", SET, "(1", &sooner]);
-    assert_eq!(leave_sooner(), 0);
-    held.remove(3).answered(Duration::ZERO);
-    wait_for("it leaves sooner", || leave_sooner() == 1);
+    let denied = take(&replicas[0], minute, ("api.example", 0)).await;
+    assert!(matches!(denied, Err(PermitDenied::Spent { .. })));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_server_that_is_emptied_restarted_or_failed_over_closes_the_pool() {
     let (mut server, copy) = (Server::start(), Server::start());
-    let replica = replica(&server);
+    let [replica] = replicas(&server);
     assert_closed(&replica).await;
     server.open_pool(SET);
     let _permit = granted(&replica, POOL).await;
@@ -108,7 +107,7 @@ async fn a_server_that_is_emptied_restarted_or_failed_over_closes_the_pool() {
     copy.promote();
     // The old primary refuses what a replica has for it; back again, it is another life.
     server.follow(&copy);
-    assert_eq!(denied(&replica, POOL).await, PermitDenied::Absent);
+    assert_eq!(denied(&replica).await, PermitDenied::Absent);
     server.promote();
     assert_closed(&replica).await;
 }
@@ -116,32 +115,44 @@ async fn a_server_that_is_emptied_restarted_or_failed_over_closes_the_pool() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_rest_reaches_the_others_with_their_next_call() {
     let server = Server::start();
-    let [one, other, third] = [(); 3].map(|()| replica(&server));
+    let [one, other, third] = replicas(&server);
     assert_closed(&one).await;
     server.open_pool(SET);
     let permit = granted(&one, POOL).await;
     permit.answered(Duration::from_secs(30));
     wait_for("it is there", || server.call::<u64>(&["DBSIZE"]) == 2);
-    let resting = denied(&other, POOL).await;
-    assert!(
-        matches!(resting, PermitDenied::Resting { rest } if rest.as_secs() >= 20),
-        "{resting:?}"
-    );
-    // Another host does not rest; and a longer rest that a caller knows of counts.
-    let elsewhere = PoolKey {
-        host: "other.example".into(),
-        ..key()
+    let rests = |denied: PermitDenied, least: u64| {
+        let rests = matches!(denied, PermitDenied::Resting { rest } if rest.as_secs() >= least);
+        assert!(rests, "{denied:?}");
     };
-    let other_host = third.permits.take(&elsewhere, POOL, Duration::ZERO).await;
-    assert!(other_host.is_ok());
-    let longer = third
-        .permits
-        .take(&key(), POOL, Duration::from_secs(90))
-        .await;
-    assert!(matches!(longer, Err(PermitDenied::Resting { rest }) if rest.as_secs() >= 80));
-    let resting = denied(&one, POOL).await;
-    assert!(
-        matches!(resting, PermitDenied::Resting { rest } if rest.as_secs() >= 80),
-        "{resting:?}"
-    );
+    rests(denied(&other).await, 20);
+    // Another host does not rest; and a longer rest that a caller knows of counts.
+    assert!(take(&third, POOL, ("other.example", 0)).await.is_ok());
+    let longer = take(&third, POOL, ("api.example", 90)).await;
+    rests(longer.err().unwrap(), 80);
+    rests(denied(&one).await, 80);
+}
+
+#[tokio::test]
+#[allow(clippy::disallowed_methods, reason = "the time-out is of real time")]
+async fn a_stopped_engine_costs_a_call_its_time_out_and_then_nothing() {
+    let server = Server::start();
+    let mut settings = settings(&server);
+    settings.timeout = Duration::from_millis(50);
+    let shared = Shared::new(settings, None, &Clock::machine());
+    while denied(&shared).await == PermitDenied::Absent {}
+    server.stop();
+    let began = Instant::now();
+    // Until the breaker opens: then calls return at once.
+    while shared.snapshot().engine.unwrap().errors[1] < 1000 {
+        assert_eq!(denied(&shared).await, PermitDenied::Absent);
+        assert!(began.elapsed() < LONG, "{:?}", shared.snapshot());
+    }
+    let tip = shared.tips.look("http://tip", LONG).await;
+    assert!(matches!(tip, TipLook::Absent));
+    server.proceed();
+    while denied(&shared).await == PermitDenied::Absent {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        assert!(began.elapsed() < LONG * 2, "{:?}", shared.snapshot());
+    }
 }

@@ -3,12 +3,13 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use ordgate::clock::Clock;
 use ordgate::shared::Shared;
 use ordgate::shared::purges::{Acknowledged, Generation, HeardPurge};
 use tokio::task::AbortHandle;
 
 use super::server::Server;
-use super::{replica, replica_with};
+use super::{replicas, settings};
 
 /// A replica that follows, and what it has heard.
 struct Follower {
@@ -37,6 +38,16 @@ impl Follower {
             heard,
             task,
         }
+    }
+
+    /// One whose disk has applied so many purges, less than those of a generation.
+    fn before(server: &Server, generation: Generation, missed: i64) -> Self {
+        let number = generation.number.checked_add_signed(-missed).unwrap();
+        let stored = Some(Generation {
+            number,
+            ..generation
+        });
+        Self::new(Shared::new(settings(server), stored, &Clock::machine()))
     }
 
     fn heard(&self) -> Vec<HeardPurge> {
@@ -74,27 +85,12 @@ impl Follower {
     }
 }
 
-impl Drop for Follower {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
 fn record(text: &str) -> HeardPurge {
     HeardPurge::Record(text.into())
 }
 
-/// What one that has missed so many knows.
-fn before_by(generation: Generation, missed: i64) -> Generation {
-    let number = generation.number.checked_add_signed(-missed).unwrap();
-    Generation {
-        number,
-        ..generation
-    }
-}
-
-async fn followers(server: &Server) -> Vec<Follower> {
-    let followers: Vec<_> = (0..4).map(|_| Follower::new(replica(server))).collect();
+async fn followers(server: &Server) -> [Follower; 4] {
+    let followers = replicas::<4>(server).map(Follower::new);
     for follower in &followers {
         follower.generation().await;
         // At its first call a replica drops what it may have stored before.
@@ -107,7 +103,7 @@ async fn followers(server: &Server) -> Vec<Follower> {
 #[tokio::test]
 async fn all_replicas_apply_a_purge_and_it_says_how_many_have() {
     let server = Server::start();
-    let mut followers = followers(&server).await;
+    let followers = followers(&server).await;
     let purge = followers[0].purge("one", 4);
     let of_others = async { followers[0].shared.purges.generation() };
     let (acknowledged, before_the_engine_has_it) = tokio::join!(purge, of_others);
@@ -118,7 +114,7 @@ async fn all_replicas_apply_a_purge_and_it_says_how_many_have() {
         assert_eq!(follower.heard(), [record("one")]);
     }
     // One is gone: three have applied it.
-    drop(followers.pop());
+    followers[3].task.abort();
     let acknowledged = followers[1].purge("two", 3).await;
     assert_eq!((acknowledged.replicas, acknowledged.missing), (3, 1));
     assert_eq!(followers[0].heard(), [record("two")]);
@@ -129,25 +125,20 @@ async fn a_replica_that_was_cut_off_hears_what_it_has_missed_or_drops_all() {
     let server = Server::start();
     let followers = followers(&server).await;
     let before = followers[0].generation().await;
+    let purges = &followers[0].shared.purges;
     for number in 0..1199 {
-        followers[0]
-            .shared
-            .purges
-            .announce(number.to_string().into());
-        if number % 100 == 99 {
-            while followers[0].shared.purges.generation().is_none() {
-                tokio::task::yield_now().await;
-            }
+        purges.announce(number.to_string().into());
+        while number % 100 == 99 && purges.generation().is_none() {
+            tokio::task::yield_now().await;
         }
     }
     followers[0].purge("1199", 4).await;
     let last = followers[0].generation().await;
     assert_eq!(last.number, before.number + 1200);
     // One that has missed the last two, and one that the stream cannot bring forward.
-    let late = before_by(last, 2);
-    let late = Follower::new(replica_with(&server, late));
+    let late = Follower::before(&server, last, 2);
     assert_eq!(late.hears(2).await, [record("1198"), record("1199")]);
-    let lost = Follower::new(replica_with(&server, before));
+    let lost = Follower::before(&server, last, 1200);
     assert_eq!(lost.hears(1).await, [HeardPurge::All]);
     assert_eq!(lost.generation().await, last);
 }
@@ -169,8 +160,7 @@ async fn an_emptied_engine_costs_caches_only_where_a_purge_may_be_missed() {
         assert_eq!(follower.heard(), [record("one")], "nothing is dropped");
     }
     // One that knows a later generation of the life before: all drop all.
-    let ahead = before_by(before, -1);
-    let ahead = Follower::new(replica_with(&server, ahead));
+    let ahead = Follower::before(&server, before, -1);
     assert_eq!(ahead.hears(1).await, [HeardPurge::All]);
     for (nth, follower) in followers.iter().enumerate() {
         let heard = follower.hears([1, 2, 2, 2][nth]).await;
@@ -178,8 +168,7 @@ async fn an_emptied_engine_costs_caches_only_where_a_purge_may_be_missed() {
     }
     // One that knows an earlier one drops its own.
     let now = followers[0].generation().await;
-    let behind = before_by(before, 1);
-    let behind = Follower::new(replica_with(&server, behind));
+    let behind = Follower::before(&server, before, 1);
     assert_eq!(behind.hears(1).await, [HeardPurge::All]);
     assert_eq!(followers[0].generation().await, now);
 }

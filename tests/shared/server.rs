@@ -34,9 +34,8 @@ impl Server {
             let port = free.local_addr().unwrap().port();
             drop(free);
             let directory = tempfile::tempdir().unwrap();
-            let process = spawn(port, directory.path().to_str().unwrap());
             let mut server = Self {
-                process,
+                process: spawn(port, &directory),
                 port,
                 directory,
             };
@@ -49,16 +48,12 @@ impl Server {
 
     /// Whether it answers soon, and does not end instead.
     fn answers(&mut self) -> bool {
-        for _ in 0..1500 {
-            if self.process.try_wait().unwrap().is_some() {
-                return false;
-            }
-            if TcpStream::connect(("127.0.0.1", self.port)).is_ok() {
-                return true;
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        false
+        let mut is_up = false;
+        wait_for("it answers or ends", || {
+            is_up = TcpStream::connect(("127.0.0.1", self.port)).is_ok();
+            is_up || self.process.try_wait().unwrap().is_some()
+        });
+        is_up
     }
 
     pub(crate) fn url(&self) -> String {
@@ -89,7 +84,7 @@ impl Server {
 
     /// Starts it again on the same port, with what it has saved.
     pub(crate) fn start_again(&mut self) {
-        self.process = spawn(self.port, self.directory.path().to_str().unwrap());
+        self.process = spawn(self.port, &self.directory);
         assert!(self.answers(), "the server starts again");
         wait_for("the dump is loaded", || self.info("loading") == "0");
     }
@@ -119,13 +114,9 @@ impl Server {
 
     /// Opens a pool that is closed, by its life's score, which it waits for.
     pub(crate) fn open_pool(&self, key: &str) {
-        wait_for("there is a life", || {
-            let lives: Vec<String> = self.call(&["ZRANGE", key, "0", "0"]);
-            let opened = lives
-                .iter()
-                .map(|life| self.call::<()>(&["ZADD", key, "1", life]));
-            opened.count() == 1
-        });
+        let life = || self.call::<Vec<String>>(&["ZRANGE", key, "0", "0"]).pop();
+        wait_for("there is a life", || life().is_some());
+        self.call::<()>(&["ZADD", key, "1", &life().unwrap()]);
     }
 }
 
@@ -136,20 +127,14 @@ impl Drop for Server {
     }
 }
 
-fn spawn(port: u16, directory: &str) -> Child {
-    let options = "--bind 127.0.0.1 --save  --repl-diskless-sync-delay 0 --port";
-    let arguments = |command: &mut Command| {
-        command
-            .args(options.split(' '))
-            .arg(port.to_string())
-            .args(["--dir", directory]);
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
+fn spawn(port: u16, directory: &TempDir) -> Child {
+    let options = format!("--port {port} --bind 127.0.0.1 --save  --repl-diskless-sync-delay 0");
+    let start = |program| {
+        let mut command = Command::new(program);
+        command.args(options.split(' ')).current_dir(directory);
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        command.stderr(Stdio::null()).spawn()
     };
-    let found = arguments(&mut Command::new("redis-server"));
-    let found = found.or_else(|_| arguments(&mut Command::new("valkey-server")));
+    let found = start("redis-server").or_else(|_| start("valkey-server"));
     found.expect("redis-server or valkey-server is installed")
 }

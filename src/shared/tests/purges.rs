@@ -14,21 +14,12 @@ const KEYS: [&str; 3] = ["state", "stream", "applied"];
 const LENGTHS: (&str, &str) = ("1024, 256", "6, 256");
 
 /// Rules, and what the script is without one.
-pub(super) const CUTS: [(&str, &str, &str); 5] = [
-    (
-        "another server",
-        "if stored[1] ~= server",
-        "if not stored[1]",
-    ),
-    ("all drop all", "own > began)", "false)"),
-    ("a life before the last one", "follows ~= before or", ""),
-    (
-        "nothing applied",
-        "must_drop and 1",
-        "own and must_drop and 1",
-    ),
-    ("behind the stream", "or own < first", ""),
-];
+pub(super) const RULES: &str = "\
+another server|if stored[1] ~= server|if not stored[1]
+all drop all|own > began)|false)
+a life before the last one|follows ~= before or|
+nothing applied|must_drop and 1|own and must_drop and 1
+behind the stream|or own < first|";
 
 #[derive(Default)]
 struct Replica {
@@ -78,14 +69,9 @@ pub(super) fn run(seed: u64, cut: Option<(&str, &str)>) -> Result<(), String> {
             world.follow(at, false);
         }
     }
-    match world
-        .replicas
-        .iter()
-        .position(|replica| !replica.missing.is_empty())
-    {
-        None => Ok(()),
-        Some(at) => Err(format!("{at} misses {:?}", world.replicas[at].missing)),
-    }
+    let mut missing = world.replicas.iter().map(|replica| &replica.missing);
+    let missed = missing.find(|missing| !missing.is_empty());
+    missed.map_or(Ok(()), |missed| Err(format!("missed: {missed:?}")))
 }
 
 impl World {
@@ -138,14 +124,10 @@ impl World {
         self.count += 1;
         let replica = &mut self.replicas[at];
         let (life, own) = replica.applied.clone().unwrap_or_default();
-        let mut arguments = vec![
-            replica.process.to_string(),
-            life,
-            own,
-            self.count.to_string(),
-        ];
-        arguments.extend(replica.waiting.iter().map(usize::to_string));
-        let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
+        let [process, new] = [replica.process, self.count].map(|number| number.to_string());
+        let waiting: Vec<_> = replica.waiting.iter().map(usize::to_string).collect();
+        let mut arguments = vec![&*process, &life, &own, &new];
+        arguments.extend(waiting.iter().map(|purge| &**purge));
         let reply = self.server.call(0, 0, &KEYS, &arguments);
         if is_lost {
             return;
@@ -154,12 +136,9 @@ impl World {
         let generation: u64 = reply.get(2).unwrap();
         replica.applied = Some((reply.get(1).unwrap(), generation.to_string()));
         replica.waiting.clear();
-        for purge in reply
-            .get::<Table>(4)
-            .unwrap()
-            .sequence_values::<[String; 2]>()
-        {
-            let [_, purge] = purge.unwrap();
+        let purges: Table = reply.get(4).unwrap();
+        for purge in purges.sequence_values() {
+            let [_, purge]: [String; 2] = purge.unwrap();
             replica.missing.remove(&purge.parse().unwrap());
         }
         if reply.get::<u8>(3).unwrap() == 1 {

@@ -43,11 +43,7 @@ impl Server {
         let lua = Lua::new();
         let state = Rc::new(RefCell::new(State::default()));
         let own = state.clone();
-        let call = lua.create_function(move |lua, arguments: Variadic<mlua::String>| {
-            let arguments: Vec<_> = arguments
-                .iter()
-                .map(mlua::String::to_string_lossy)
-                .collect();
+        let call = lua.create_function(move |lua, arguments: Variadic<String>| {
             let call: Vec<_> = arguments.iter().map(String::as_str).collect();
             own.borrow_mut().command(lua, &call)
         });
@@ -72,11 +68,7 @@ impl Server {
     /// Runs a script.
     pub(super) fn call(&self, now: u64, script: usize, keys: &[&str], arguments: &[&str]) -> Value {
         self.state.borrow_mut().now = now;
-        let texts = |texts: &[&str]| {
-            self.lua
-                .create_sequence_from(texts.iter().copied())
-                .unwrap()
-        };
+        let texts = |texts: &[&str]| self.lua.create_sequence_from(texts.to_vec()).unwrap();
         let globals = self.lua.globals();
         globals.set("KEYS", texts(keys)).unwrap();
         globals.set("ARGV", texts(arguments)).unwrap();
@@ -240,9 +232,8 @@ fn sorted_set(
 ) -> mlua::Result<Value> {
     let number = |number: usize| Ok(Value::Number(number as f64));
     let list = |found: Vec<(&String, &f64)>| {
-        let texts = found
-            .iter()
-            .flat_map(|(member, score)| [(*member).clone(), score.to_string()]);
+        let texts = |(member, score): (&String, &f64)| [member.clone(), score.to_string()];
+        let texts = found.into_iter().flat_map(texts);
         lua.create_sequence_from(texts).map(Value::Table)
     };
     match (name, rest) {

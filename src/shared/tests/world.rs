@@ -257,17 +257,11 @@ impl World {
             | Event::Head(request)
             | Event::Broken(request)
             | Event::GivenUp(request) => {
-                let known = self
-                    .requests
-                    .get(request)
-                    .map(|known| (known.replica, known.process));
-                let Some((at, process)) = known else {
+                let lives = |of: &&Request| self.replicas[of.replica].process == of.process;
+                let Some(known) = self.requests.get(request).filter(lives) else {
                     return;
                 };
-                if self.replicas[at].process != process {
-                    return;
-                }
-                Some(at)
+                Some(known.replica)
             }
             _ => None,
         };
@@ -379,12 +373,9 @@ impl World {
         self.next += 1;
         let (now, until) = (self.now, self.until(0..10_000));
         let replica = &mut self.replicas[at];
-        for known in self.requests.values() {
-            for sent in known
-                .sent
-                .iter()
-                .filter(|_| known.process == replica.process)
-            {
+        let own = |known: &&Request| known.process == replica.process;
+        for known in self.requests.values().filter(own) {
+            for sent in &known.sent {
                 let sent = &mut self.sent[*sent];
                 sent.to = match known.id.is_empty() {
                     // Its connection is closed.

@@ -1,8 +1,7 @@
 //! What is stored, found and purged, over restarts and kills.
 
-use std::fs::{self, OpenOptions};
+use std::fs;
 
-use bytes::Bytes;
 use http::{HeaderValue, StatusCode};
 
 use super::*;
@@ -18,6 +17,13 @@ fn key(target: &str) -> RowKey {
         config: "c1".into(),
         target: target.to_owned(),
     }
+}
+
+/// An empty directory, and what is stored there.
+fn opened() -> (Place, Answers) {
+    let place = Place::new();
+    let answers = place.open().answers;
+    (place, answers)
 }
 
 impl Place {
@@ -52,11 +58,30 @@ impl Place {
     }
 }
 
-/// The targets that are found, of these.
+/// A row whose body cannot be compressed.
+fn random_row(place: &Place, n: u32, length: usize) -> Row {
+    let target = format!("/{n}");
+    let mut random = fastrand::Rng::with_seed(n.into());
+    let random = std::iter::repeat_with(|| random.u8(..));
+    let body = target.bytes().chain(random);
+    let mut row = place.row(&target, n);
+    row.value.body = body.take(length).collect();
+    row
+}
+
+fn heights(tip: Option<&str>, from: u32, to: u32) -> PurgeRows {
+    let tip = tip.map(Into::into);
+    PurgeRows::Heights { tip, from, to }
+}
+
+/// The targets that are found, of these, however busy the machine is.
 async fn found(answers: &Answers, targets: &[&str]) -> String {
+    let handle = answers.0.as_deref().unwrap();
     let mut found = Vec::new();
     for target in targets {
-        if let Some(value) = answers.look_up(key(target)).await {
+        let (reply, value) = oneshot::channel();
+        handle.send_if_room(Command::LookUp(key(target), handle.now(), reply), 0);
+        if let Ok(value) = value.await {
             assert!(value.body.starts_with(target.as_bytes()));
             found.push(*target);
         }
@@ -66,64 +91,45 @@ async fn found(answers: &Answers, targets: &[&str]) -> String {
 
 #[tokio::test]
 async fn what_is_stored_is_found_after_a_restart() {
-    let place = Place::new();
-    let answers = place.open().answers;
+    let (place, answers) = opened();
     let row = place.row("/a", 5);
     answers.put(row.clone());
     assert_eq!(answers.look_up(key("/a")).await.as_ref(), Some(&row.value));
-    answers.put(Row {
-        value: Value {
-            body: "/a anew".into(),
-            ..row.value.clone()
-        },
-        ..row.clone()
-    });
+    let mut anew = row.clone();
+    anew.value.body = "/a anew".into();
+    answers.put(anew);
     drop(answers);
     let answers = place.open().answers;
     assert_eq!(answers.look_up(key("/a")).await.unwrap().body, "/a anew");
     assert_eq!(answers.look_up(key("/b")).await, None);
     let snapshot = answers.snapshot().unwrap();
-    assert_eq!(
-        (snapshot.hits, snapshot.misses, snapshot.dropped),
-        (1, 1, 0)
-    );
+    let counts = [snapshot.hits, snapshot.misses, snapshot.dropped];
+    assert_eq!(counts, [1, 1, 0]);
     assert!(snapshot.bytes > 0 && snapshot.bytes < snapshot.max_bytes);
 }
 
 #[tokio::test]
 async fn what_is_of_no_use_is_not_found() {
-    let place = Place::new();
-    let answers = place.open().answers;
+    let (place, answers) = opened();
     answers.put(place.row("/a", 5));
-    let other = |route: &str, config: &str| RowKey {
-        route: route.into(),
-        config: config.into(),
-        ..key("/a")
+    let other = async |route: &str, config: &str| {
+        let mut key = key("/a");
+        (key.route, key.config) = (route.into(), config.into());
+        answers.look_up(key).await
     };
-    assert_eq!(
-        answers.look_up(other("tx", "c1")).await,
-        None,
-        "another route"
-    );
+    assert_eq!(other("tx", "c1").await, None);
     place.clock.advance(Duration::from_millis(9_999));
     assert_eq!(found(&answers, &["/a"]).await, "/a");
     place.clock.advance(Duration::from_millis(1));
     assert_eq!(found(&answers, &["/a"]).await, "", "it has expired");
     answers.put(place.row("/a", 5));
-    assert_eq!(
-        answers.look_up(other("blocks", "c2")).await,
-        None,
-        "other configuration"
-    );
+    assert_eq!(other("blocks", "c2").await, None);
     assert_eq!(found(&answers, &["/a"]).await, "", "it is gone");
+    // The clock has gone back.
     let mut later = place.row("/b", 5);
     later.value.received += 1;
     answers.put(later);
-    assert_eq!(
-        found(&answers, &["/b"]).await,
-        "",
-        "the clock has gone back"
-    );
+    assert_eq!(found(&answers, &["/b"]).await, "");
     place.clock.advance(Duration::from_millis(1));
     assert_eq!(found(&answers, &["/b"]).await, "/b");
 }
@@ -131,61 +137,33 @@ async fn what_is_of_no_use_is_not_found() {
 #[tokio::test]
 async fn a_purge_removes_what_it_names() {
     const ALL: [&str; 4] = ["/a/1", "/a/1?x=2", "/a/2", "/b"];
-    let text = str::to_owned;
-    let heights = |tip: Option<&str>, from, to| PurgeRows::Heights {
-        tip: tip.map(Into::into),
-        from,
-        to,
+    const WHOLE: &str = "/a/1 /a/1?x=2 /a/2 /b";
+    let route = |route: &str| PurgeRows::Route(route.to_owned());
+    let target = |route: &str| PurgeRows::Target {
+        route: route.to_owned(),
+        target: "/a/1".to_owned(),
     };
-    let (route, target) = (text("blocks"), text("/a/1"));
-    let (prefix, other) = (target.clone(), text("tx"));
+    let prefix = |route: &str| PurgeRows::Prefix {
+        route: route.to_owned(),
+        prefix: "/a/1".to_owned(),
+    };
+    let two = vec![heights(None, 0, 1), heights(None, 4, 4)];
     for (rows, left) in [
-        (vec![], "/a/1 /a/1?x=2 /a/2 /b"),
+        (vec![], WHOLE),
         (vec![PurgeRows::All], ""),
-        (vec![PurgeRows::Route(route.clone())], ""),
-        (
-            vec![PurgeRows::Route(other.clone())],
-            "/a/1 /a/1?x=2 /a/2 /b",
-        ),
-        (
-            vec![PurgeRows::Target {
-                route: route.clone(),
-                target: target.clone(),
-            }],
-            "/a/1?x=2 /a/2 /b",
-        ),
-        (
-            vec![PurgeRows::Target {
-                route: other.clone(),
-                target,
-            }],
-            "/a/1 /a/1?x=2 /a/2 /b",
-        ),
-        (
-            vec![PurgeRows::Prefix {
-                route,
-                prefix: prefix.clone(),
-            }],
-            "/a/2 /b",
-        ),
-        (
-            vec![PurgeRows::Prefix {
-                route: other,
-                prefix,
-            }],
-            "/a/1 /a/1?x=2 /a/2 /b",
-        ),
+        (vec![route("blocks")], ""),
+        (vec![route("tx")], WHOLE),
+        (vec![target("blocks")], "/a/1?x=2 /a/2 /b"),
+        (vec![target("tx")], WHOLE),
+        (vec![prefix("blocks")], "/a/2 /b"),
+        (vec![prefix("tx")], WHOLE),
         (vec![heights(Some("t"), 2, 3)], "/a/1 /b"),
         (vec![heights(Some("t"), 3, u32::MAX)], "/a/1 /a/1?x=2"),
-        (vec![heights(Some("t"), 5, 9)], "/a/1 /a/1?x=2 /a/2 /b"),
-        (vec![heights(Some("u"), 0, 9)], "/a/1 /a/1?x=2 /a/2 /b"),
-        (
-            vec![heights(None, 0, 1), heights(None, 4, 4)],
-            "/a/1?x=2 /a/2",
-        ),
+        (vec![heights(Some("t"), 5, 9)], WHOLE),
+        (vec![heights(Some("u"), 0, 9)], WHOLE),
+        (two, "/a/1?x=2 /a/2"),
     ] {
-        let place = Place::new();
-        let answers = place.open().answers;
+        let (place, answers) = opened();
         for (height, target) in (1..).zip(ALL) {
             answers.put(place.row(target, height));
         }
@@ -193,25 +171,16 @@ async fn a_purge_removes_what_it_names() {
         assert_eq!(found(&answers, &ALL).await, left, "{rows:?}");
         // A process that is killed now has purged it, whatever becomes of the log.
         let killed = place.as_killed();
-        assert_eq!(
-            fs::metadata(killed.path().join("answers.db-wal"))
-                .unwrap()
-                .len(),
-            0
-        );
+        let log = fs::metadata(killed.path().join("answers.db-wal"));
+        assert_eq!(log.unwrap().len(), 0);
         let answers = killed.open().answers;
-        assert_eq!(
-            found(&answers, &ALL).await,
-            left,
-            "{rows:?} when it is killed"
-        );
+        assert_eq!(found(&answers, &ALL).await, left, "{rows:?} and a kill");
     }
 }
 
 #[tokio::test]
 async fn known_blocks_and_the_generation_come_back() {
-    let place = Place::new();
-    let answers = place.open().answers;
+    let (place, answers) = opened();
     let (one, other) = (Arc::from("t"), Arc::from("u"));
     let block = |height: u32| (height, [height as u8; 32]);
     answers.put_blocks(&one, vec![block(7), block(5), block(6)], 0);
@@ -223,40 +192,28 @@ async fn known_blocks_and_the_generation_come_back() {
     drop(answers);
     let answers = place.open().answers;
     assert_eq!(answers.generation().await, Some((u64::MAX, 3)));
-    assert_eq!(
-        answers.blocks(&one).await,
-        [block(5), (6, [0; 32]), block(7)]
-    );
-    let (tip, from, to) = (Some(Arc::clone(&one)), 6, u32::MAX);
-    let purged = answers.purge(vec![PurgeRows::Heights { tip, from, to }], 1);
+    let known = [block(5), (6, [0; 32]), block(7)];
+    assert_eq!(answers.blocks(&one).await, known);
+    let purged = answers.purge(vec![heights(Some("t"), 6, u32::MAX)], 1);
     purged.await.unwrap();
     assert_eq!(answers.blocks(&one).await, [block(5)]);
     assert_eq!(answers.blocks(&other).await, [block(9)]);
     answers.put_blocks(&one, vec![block(8)], 0);
-    assert_eq!(
-        answers.blocks(&one).await,
-        [block(5)],
-        "known before the purge"
-    );
+    // It was known before the purge.
+    assert_eq!(answers.blocks(&one).await, [block(5)]);
     answers.put_blocks(&one, (10..66_000).map(block).collect(), 1);
     answers.put_blocks(&one, vec![block(66_000)], 1);
+    // The highest stay.
     let known = answers.blocks(&one).await;
-    assert_eq!(
-        (known.len(), known[0].0),
-        (1024, 66_001 - 1024),
-        "the highest"
-    );
+    assert_eq!((known.len(), known[0].0), (1024, 66_001 - 1024));
 }
 
 #[tokio::test]
 async fn a_purge_overtakes_what_is_to_be_stored() {
-    let place = Place::new();
-    let answers = place.open().answers;
+    let (place, answers) = opened();
     let put = |target, purge| {
-        answers.put(Row {
-            purge,
-            ..place.row(target, 1)
-        })
+        let row = place.row(target, 1);
+        answers.put(Row { purge, ..row });
     };
     put("/before", 3);
     let purge = answers.purge(vec![PurgeRows::Route("tx".to_owned())], 4);
@@ -277,19 +234,9 @@ fn bytes(place: &Place) -> u64 {
 
 #[tokio::test]
 async fn the_bound_is_hard_and_the_oldest_go_first() {
-    let place = Place::new();
-    let answers = place.open().answers;
-    let mut random = fastrand::Rng::with_seed(1);
-    let mut row = |n: u32, length: usize| {
-        let target = format!("/{n}");
-        let random = std::iter::repeat_with(|| random.u8(..)).take(length);
-        let body: Vec<u8> = target.bytes().chain(random).collect();
-        let mut row = place.row(&target, n);
-        row.value.body = Bytes::from(body);
-        row
-    };
+    let (place, answers) = opened();
     for n in 0..1_000 {
-        answers.put(row(n, 3_000 + n as usize));
+        answers.put(random_row(&place, n, 3_000 + n as usize));
         if n % 10 == 0 {
             answers.blocks(&"t".into()).await;
             assert!(bytes(&place) <= 1 << 20, "{} at {n}", bytes(&place));
@@ -301,13 +248,12 @@ async fn the_bound_is_hard_and_the_oldest_go_first() {
     let left: Vec<_> = left.split(' ').collect();
     assert!(left.len() > 100, "{} are left", left.len());
     assert_eq!(left, targets[1_000 - left.len()..]);
-    answers.put(row(1_000, 1 << 17));
+    answers.put(random_row(&place, 1_000, 1 << 17));
     assert_eq!(found(&answers, &["/1000"]).await, "", "it is too large");
     let snapshot = answers.snapshot().unwrap();
     assert_eq!((snapshot.dropped, snapshot.fault), (1, None));
     // A purge of most of it does not exceed the bound either.
-    let (tip, from, to) = (None, 0, 990);
-    let purged = answers.purge(vec![PurgeRows::Heights { tip, from, to }], 1);
+    let purged = answers.purge(vec![heights(None, 0, 990)], 1);
     purged.await.unwrap();
     assert!(bytes(&place) <= 1 << 20);
     assert_eq!(found(&answers, &targets).await.split(' ').count(), 9);
@@ -319,14 +265,8 @@ async fn a_bound_that_became_smaller_begins_anew() {
     let mut settings = place.settings();
     settings.max_bytes = 4 << 20;
     let answers = State::open(&settings, &place.clock).unwrap().answers;
-    let mut random = fastrand::Rng::with_seed(1);
     for n in 0..40 {
-        let mut row = place.row("/a", n);
-        row.key.target = format!("/{n}");
-        row.value.body = std::iter::repeat_with(|| random.u8(..))
-            .take(50_000)
-            .collect();
-        answers.put(row);
+        answers.put(random_row(&place, n, 50_000));
     }
     drop(answers);
     let answers = place.open().answers;
@@ -335,7 +275,8 @@ async fn a_bound_that_became_smaller_begins_anew() {
 }
 
 /// Answers whose thread does not run, and what it would be given.
-fn stuck(place: &Place) -> (Answers, Receiver<Command>) {
+fn stuck() -> (Place, Answers, Receiver<Command>) {
+    let place = Place::new();
     let (commands, received) = mpsc::channel();
     let handle = Handle {
         commands,
@@ -344,13 +285,12 @@ fn stuck(place: &Place) -> (Answers, Receiver<Command>) {
         path: place.path().join("answers.db"),
         max_bytes: 1,
     };
-    (Answers(Some(Arc::new(handle))), received)
+    (place, Answers(Some(Arc::new(handle))), received)
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_slow_disk_is_a_miss() {
-    let place = Place::new();
-    let (answers, received) = stuck(&place);
+    let (place, answers, received) = stuck();
     let began = tokio::time::Instant::now();
     assert_eq!(answers.look_up(key("/a")).await, None);
     assert_eq!(began.elapsed(), LOOK_UP);
@@ -360,20 +300,15 @@ async fn a_slow_disk_is_a_miss() {
     assert_eq!(answers.snapshot().unwrap().dropped, 0);
     answers.put(place.row("/a", 1));
     assert_eq!(answers.snapshot().unwrap().dropped, 1, "the queue is full");
-    let began = tokio::time::Instant::now();
+    // Nobody waits for a full queue.
     assert_eq!(answers.look_up(key("/a")).await, None);
-    assert_eq!(
-        began.elapsed(),
-        Duration::ZERO,
-        "it does not wait for a full queue"
-    );
+    assert_eq!(began.elapsed(), LOOK_UP);
     assert_eq!(received.try_iter().count() as u64, MOST_COMMANDS);
 }
 
 #[tokio::test]
 async fn large_bodies_do_not_fill_the_memory() {
-    let place = Place::new();
-    let (answers, _received) = stuck(&place);
+    let (place, answers, _received) = stuck();
     let mut row = place.row("/a", 1);
     row.value.body = vec![0; 6 << 20].into();
     for dropped in [0, 0, 1, 2] {
@@ -384,16 +319,12 @@ async fn large_bodies_do_not_fill_the_memory() {
 
 #[tokio::test(start_paused = true)]
 async fn a_purge_that_is_not_done_is_an_error() {
-    let place = Place::new();
-    let (answers, received) = stuck(&place);
+    let (place, answers, received) = stuck();
     let path = place.path().join("answers.db").display().to_string();
     let refused = answers.purge(vec![PurgeRows::All], 1).await.unwrap_err();
-    assert_eq!(
-        refused.to_string(),
-        format!(
-            "the purge is not on disk: a purge was not done within ten seconds; stop ordgate and delete {path}"
-        )
-    );
+    let why = "the purge is not on disk: a purge was not done within ten seconds";
+    let expected = format!("{why}; stop ordgate and delete {path}");
+    assert_eq!(refused.to_string(), expected);
     // What it should have purged is not found any more.
     assert!(answers.snapshot().unwrap().fault.is_some());
     assert_eq!(answers.look_up(key("/a")).await, None);
@@ -453,36 +384,5 @@ async fn after_an_error_it_goes_on_without() {
     drop(answers);
     let answers = place.open().answers;
     answers.put(place.row("/a", 1));
-    assert_eq!(
-        found(&answers, &["/a"]).await,
-        "/a",
-        "the next process has it again"
-    );
-}
-
-#[tokio::test]
-async fn a_file_that_is_cut_while_it_is_used_is_begun_anew() {
-    let place = Place::new();
-    let answers = place.open().answers;
-    answers.put(place.row("/a", 1));
-    drop(answers);
-    let answers = place.open().answers;
-    let file = OpenOptions::new()
-        .write(true)
-        .open(place.path().join("answers.db"));
-    file.unwrap().set_len(4096).unwrap();
-    assert_eq!(found(&answers, &["/a"]).await, "");
-    answers.put(place.row("/b", 1));
-    assert_ne!(found(&answers, &["/b"]).await, "");
-    assert_eq!(answers.snapshot().unwrap().fault, None);
-}
-
-#[tokio::test]
-async fn without_a_directory_nothing_is_stored() {
-    let place = Place::new();
-    let answers = Answers::default();
-    answers.put(place.row("/a", 1));
-    assert_eq!(answers.look_up(key("/a")).await, None);
-    assert!(answers.purge(vec![PurgeRows::All], 1).await.is_ok());
-    assert!(!answers.is_on() && answers.snapshot().is_none());
+    assert_eq!(found(&answers, &["/a"]).await, "/a");
 }

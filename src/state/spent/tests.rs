@@ -5,7 +5,8 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command as Process, Stdio};
 
 use super::*;
-use crate::state::tests::Place;
+use crate::state::tests::{Place, UNUSABLE};
+use crate::state::{Settings, State};
 
 const KEY: KeyDigest = [7; 32];
 const OTHER: KeyDigest = [8; 32];
@@ -42,32 +43,10 @@ async fn the_next_process_knows_what_was_spent() {
     spent.end(id);
     drop(spent);
     let spent = place.open().spent;
-    assert_eq!(
-        spent.earlier(&KEY).ages,
-        seconds(&[8, 3, 0]),
-        "the start before this one"
-    );
+    // What was found at the start before this one; and then what still counts.
+    assert_eq!(spent.earlier(&KEY).ages, seconds(&[8, 3, 0]));
     after(&place, 114);
-    assert_eq!(
-        spent.earlier(&KEY).ages,
-        seconds(&[117, 114]),
-        "what counts no more"
-    );
-}
-
-#[tokio::test]
-async fn a_request_is_sent_when_it_is_committed() {
-    let place = Place::new();
-    let spent = place.open().spent;
-    for count in 1..300 {
-        let id = spent.begin(KEY).await;
-        if count % 50 == 0 {
-            let killed = place.as_killed().open().spent;
-            assert_eq!(killed.earlier(&KEY).ages.len(), count - count / 50 + 1);
-            assert_eq!(killed.earlier(&KEY).unknown_for, Duration::ZERO);
-            spent.cancel(id);
-        }
-    }
+    assert_eq!(spent.earlier(&KEY).ages, seconds(&[117, 114]));
 }
 
 /// Where a child of this test is to spend.
@@ -78,15 +57,16 @@ fn a_process_that_is_killed_loses_nothing() {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().build().unwrap();
     let clock = Clock::machine();
-    let settings = |path| super::super::Settings {
-        path,
-        max_bytes: 1 << 20,
+    let open = |path| {
+        let max_bytes = 1 << 20;
+        let state = State::open(&Settings { path, max_bytes }, &clock);
+        state.unwrap().spent
     };
     if let Ok(path) = std::env::var(CHILD) {
-        let state = super::super::State::open(&settings(path.into()), &clock).unwrap();
+        let spent = open(path.into());
         runtime.block_on(async {
             for count in 0.. {
-                state.spent.begin(KEY).await;
+                spent.begin(KEY).await;
                 eprintln!("{CHILD} {count}");
             }
         });
@@ -107,16 +87,13 @@ fn a_process_that_is_killed_loses_nothing() {
         child.kill().unwrap();
         child.wait().unwrap();
         let sent = before + lines.filter(said).count();
-        let spent = super::super::State::open(&settings(place.path().into()), &clock);
-        let earlier = spent.unwrap().spent.earlier(&KEY);
+        let earlier = open(place.path().into()).earlier(&KEY);
         assert!(before == kill_after && sent >= kill_after);
         // A kill in the middle of a commit may leave a log that cannot be told from damage.
         let is_unknown = earlier.unknown_for > WINDOW - Duration::from_secs(5);
-        assert!(
-            is_unknown || earlier.ages.len() >= sent,
-            "{earlier:?} of {sent}"
-        );
-        assert!(earlier.ages.len() <= sent + 1);
+        let found = earlier.ages.len();
+        assert!(is_unknown || found >= sent, "{earlier:?} of {sent}");
+        assert!(found <= sent + 1);
     }
 }
 
@@ -134,9 +111,8 @@ async fn another_boot_waits_a_window_out() {
     let place = Place::new();
     assert_eq!(at_boot(&place, "one"), (0, 0));
     assert_eq!(at_boot(&place, "two"), (0, 0), "nothing was spent");
-    let mut journal = Journal::open(&place.path().join("spent.db"), "two", 0)
-        .unwrap()
-        .0;
+    let path = place.path().join("spent.db");
+    let mut journal = Journal::open(&path, "two", 0).unwrap().0;
     let (reply, _committed) = oneshot::channel();
     let begin = [Command::Begin(1, KEY, reply)];
     journal.write(begin.into_iter(), 0).unwrap();
@@ -144,11 +120,8 @@ async fn another_boot_waits_a_window_out() {
     assert_eq!(at_boot(&place, "two"), (1, 0));
     assert_eq!(at_boot(&place, "three"), (0, 61));
     after(&place, 30);
-    assert_eq!(
-        at_boot(&place, "three"),
-        (0, 31),
-        "a start within the window"
-    );
+    // A start within the window.
+    assert_eq!(at_boot(&place, "three"), (0, 31));
     assert_eq!(at_boot(&place, "four"), (0, 61), "it was not over");
     after(&place, 61);
     assert_eq!(at_boot(&place, "four"), (0, 0));
@@ -169,60 +142,22 @@ async fn spent() -> Place {
 
 #[tokio::test]
 async fn what_cannot_be_read_is_waited_out() {
-    type Make = fn(&Place);
-    let cases: [(&str, Make, (usize, u64)); 9] = [
-        ("nothing", |_| {}, (3, 0)),
-        (
-            "removed",
-            |place| fs::remove_file(place.path().join("spent.db")).unwrap(),
-            (0, 0),
-        ),
-        (
-            "empty",
-            |place| fs::write(place.path().join("spent.db"), "").unwrap(),
-            (0, 61),
-        ),
-        (
-            "a text",
-            |place| fs::write(place.path().join("spent.db"), "text").unwrap(),
-            (0, 61),
-        ),
-        (
-            "a row's time",
-            |place| place.change("spent.db", "UPDATE spent SET at = 0"),
-            (0, 61),
-        ),
-        (
-            "a row's key",
-            |place| place.change("spent.db", "UPDATE spent SET key = zeroblob(32)"),
-            (0, 61),
-        ),
-        (
-            "its run",
-            |place| place.change("spent.db", "UPDATE run SET unknown_until = 1"),
-            (0, 61),
-        ),
-        (
-            "no run",
-            |place| place.change("spent.db", "DELETE FROM run"),
-            (0, 61),
-        ),
-        (
-            "another program's",
-            |place| place.change("spent.db", "PRAGMA application_id = 1"),
-            (0, 61),
-        ),
+    let place = spent().await;
+    assert_eq!(at_boot(&place, &boot_id()), (3, 0));
+    fs::remove_file(place.path().join("spent.db")).unwrap();
+    assert_eq!(at_boot(&place, &boot_id()), (0, 0), "it is removed");
+    let rows = [
+        "UPDATE spent SET at = 0",
+        "UPDATE spent SET key = zeroblob(32)",
+        "UPDATE run SET unknown_until = 1",
+        "DELETE FROM run",
     ];
-    for (what, make, expected) in cases {
+    for how in [&UNUSABLE[..], &rows].concat() {
         let place = spent().await;
-        make(&place);
-        assert_eq!(at_boot(&place, &boot_id()), expected, "{what}");
-        let (ended, unknown) = expected;
-        assert_eq!(
-            at_boot(&place, &boot_id()),
-            (ended, unknown),
-            "{what}, again"
-        );
+        place.spoil("spent.db", how);
+        for _ in 0..2 {
+            assert_eq!(at_boot(&place, &boot_id()), (0, 61), "{how}");
+        }
     }
 }
 
@@ -236,12 +171,10 @@ async fn any_byte_may_be_damaged() {
         let mut check = |changed: &[u8], what: String| {
             let copy = place.as_killed();
             fs::write(copy.path().join(name), changed).unwrap();
-            let found = at_boot(&copy, &boot);
-            assert!(
-                [(3, 0), (0, 61)].contains(&found),
-                "{name} {what}: {found:?}"
-            );
-            known += usize::from(found == (3, 0));
+            match at_boot(&copy, &boot) {
+                (3, 0) => known += 1,
+                found => assert_eq!(found, (0, 61), "{name} {what}"),
+            }
         };
         for at in (0..content.len()).step_by(stride) {
             let mut changed = content.clone();
@@ -249,10 +182,8 @@ async fn any_byte_may_be_damaged() {
             check(&changed, format!("byte {at}"));
         }
         // Where a transaction ends, a cut cannot be seen.
-        let cuts = (1..content.len()).step_by(509);
-        for at in
-            cuts.filter(|at| name == "spent.db" || !(at + 24 + 4096 - 32).is_multiple_of(24 + 4096))
-        {
+        let is_end = |at: &usize| name != "spent.db" && (at - 32).is_multiple_of(24 + 4096);
+        for at in (509..content.len()).step_by(509).filter(|at| !is_end(at)) {
             check(&content[..at], format!("cut at {at}"));
         }
     }

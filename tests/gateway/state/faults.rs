@@ -1,4 +1,4 @@
-//! State directories that cannot be used, databases that are damaged, and kills.
+//! A state directory that cannot be used, a full disk, and a kill.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -8,47 +8,15 @@ use rustix::process::Signal;
 use super::{Ground, is_from_disk};
 use crate::chain::block;
 use crate::support::process::Process;
-use crate::support::{Client, until, within};
+use crate::support::{Client, within};
 
 #[tokio::test]
-async fn a_damaged_database_is_no_error_of_a_client() {
+async fn a_directory_that_others_can_read_is_refused() {
     let ground = Ground::timed();
-    let mut gateway = ground.start().await;
-    for damaged in [64, usize::MAX] {
-        gateway.get("/timed/a").await;
-        gateway.end().await;
-        let path = ground.path().join("answers.db");
-        let log = ground.path().join("answers.db-wal");
-        until("the database is closed", || !log.exists()).await;
-        let mut bytes = fs::read(&path).unwrap();
-        let most = bytes.len();
-        bytes[..damaged.min(most)].fill(0x55);
-        fs::write(&path, &bytes).unwrap();
-        gateway = ground.start().await;
-        let answer = gateway.get("/timed/a").await;
-        assert_eq!(answer.status, 200);
-        assert!(!is_from_disk(&answer), "{}", answer.must("cache-status"));
-    }
-    let gateway = ground.restart(gateway).await;
-    assert!(is_from_disk(&gateway.get("/timed/a").await));
-}
-
-#[tokio::test]
-async fn a_directory_that_others_can_read_or_use_is_refused() {
-    let ground = Ground::timed();
-    let path = &ground.path();
-    fs::create_dir(path).unwrap();
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::create_dir(ground.path()).unwrap();
+    fs::set_permissions(ground.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let error = ground.setup().try_start().err().unwrap().to_string();
     assert!(error.contains("chmod go="), "{error}");
-    fs::set_permissions(path, fs::Permissions::from_mode(0o700)).unwrap();
-    let first = ground.start().await;
-    let setup = ground.setup();
-    let second = tokio::task::spawn_blocking(|| setup.try_start().err().map(|e| e.to_string()));
-    let error = second.await.unwrap().unwrap();
-    assert!(error.contains("in use by another process"), "{error}");
-    first.end().await;
-    let _free = ground.start().await;
 }
 
 #[tokio::test]

@@ -15,21 +15,31 @@ async fn check_blocks(gateway: &Gateway) {
     }
 }
 
+/// Seen before the next start, or while it was down.
 #[tokio::test]
-async fn a_reorg_while_it_was_down_shows_no_orphaned_block() {
-    for depth in [10, 150] {
+async fn after_a_reorg_no_orphaned_block_is_shown_and_what_stands_is() {
+    for (is_seen, depth) in [(true, 10), (false, 10), (false, 150)] {
         let sandbox = Sandbox::new(Settings::default());
         let ground = Ground::chain(&sandbox);
-        let gateway = ground.start().await;
+        let mut gateway = ground.start().await;
         let tip = sandbox.tip().height;
         // Final, and orphaned by what follows; and far below it.
         let (orphaned, below) = (block(tip - 8), [block(tip - 160), block(tip - 170)]);
         for target in [&orphaned, &below[0], &below[1]] {
             gateway.get(target).await;
         }
-        gateway.end().await;
-        sandbox.reorg(depth);
-        let gateway = ground.start().await;
+        if is_seen {
+            sandbox.reorg(depth);
+            for tip in [0, 1] {
+                gateway.probe(tip).await;
+            }
+            check_blocks(&gateway).await;
+            gateway = ground.restart(gateway).await;
+        } else {
+            gateway.end().await;
+            sandbox.reorg(depth);
+            gateway = ground.start().await;
+        }
         check_blocks(&gateway).await;
         let truth = sandbox.answer(&http::Method::GET, &orphaned, &http::HeaderMap::new());
         let answer = gateway.get(&orphaned).await;
@@ -39,31 +49,6 @@ async fn a_reorg_while_it_was_down_shows_no_orphaned_block() {
         let answer = gateway.get(&below[1]).await;
         assert!(is_from_disk(&answer), "{}", answer.must("cache-status"));
     }
-}
-
-#[tokio::test]
-async fn a_reorg_that_was_seen_is_not_forgotten() {
-    let sandbox = Sandbox::new(Settings::default());
-    let ground = Ground::chain(&sandbox);
-    let gateway = ground.start().await;
-    let tip = sandbox.tip().height;
-    // The highest that is left is requested, to check it.
-    let (orphaned, checked, below) = (block(tip - 8), block(tip - 70), block(tip - 80));
-    for target in [&orphaned, &checked, &below] {
-        gateway.get(target).await;
-    }
-    sandbox.reorg(10);
-    for tip in [0, 1] {
-        gateway.probe(tip).await;
-    }
-    check_blocks(&gateway).await;
-    let gateway = ground.restart(gateway).await;
-    check_blocks(&gateway).await;
-    let truth = sandbox.answer(&http::Method::GET, &orphaned, &http::HeaderMap::new());
-    let answer = gateway.get(&orphaned).await;
-    assert!(answer.body == truth.body, "it is of the new chain");
-    until_on_disk(&gateway, &below).await;
-    assert!(is_from_disk(&gateway.get(&below).await));
 }
 
 #[tokio::test]

@@ -10,9 +10,9 @@ use ordgate::clock::Moment;
 use ordgate::sandbox::{Sandbox, Settings};
 use tokio::time::MissedTickBehavior;
 
-use super::{keyed, metric};
+use super::{key, keyed, metric};
 use crate::chain::{is_status, reply};
-use crate::support::upstream::Seen;
+use crate::support::upstream::{Seen, refusing};
 use crate::support::{Client, Gateway, Reply, Setup, Upstream, token};
 
 /// The largest bounds that are ever configured.
@@ -237,4 +237,24 @@ async fn a_client_that_honours_retry_after_is_served() {
     )
     .await;
     assert!(spent.parse::<u32>().unwrap() >= 40);
+}
+
+#[tokio::test]
+async fn a_connect_that_fails_costs_no_budget() {
+    let (socket, address) = refusing();
+    let config = "upstream.requests_per_minute = 10\nupstream.requests_per_second = 4\n\
+         upstream.queue_timeout = \"20ms\"\nupstream.retry = false";
+    let setup = Setup::at(&format!("http://{address}")).keys("one").manual();
+    let gateway = setup.config(config).start();
+    for number in 0..9 {
+        assert_eq!(gateway.get(&token(number)).await.status, 502, "{number}");
+    }
+    assert_eq!(key(&gateway, 0).await["budget_left"], 10);
+    let upstream = Upstream::start_on(socket);
+    for (number, status) in [(11, 200), (12, 200), (13, 200), (14, 200), (15, 503)] {
+        let answer = gateway.get(&token(number)).await;
+        assert_eq!(answer.status, status, "{number}");
+    }
+    let left = key(&gateway, 0).await["budget_left"].as_u64();
+    assert_eq!((upstream.count(), left), (4, Some(6)));
 }

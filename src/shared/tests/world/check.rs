@@ -16,12 +16,8 @@ impl World {
             self.check_windows("a replica", |sent| sent.replica == at, |sent| sent.budget)?;
         }
         let used = self.sent_in_minute(BUSY);
-        let budget = self
-            .replicas
-            .iter()
-            .map(|of| of.budget[0])
-            .min()
-            .unwrap_or(0) as usize;
+        let budgets = self.replicas.iter().map(|of| of.budget[0]);
+        let budget = budgets.min().unwrap_or(0) as usize;
         if used * 4 < budget * 3 && is_covered {
             return Err(format!("used: only {used} of {budget}, {:?}", self.kinds));
         }
@@ -36,10 +32,8 @@ impl World {
 
     pub(super) fn sent_in_minute(&self, from: u64) -> usize {
         let minute = from..from + 60_000;
-        self.sent
-            .iter()
-            .filter(|sent| minute.contains(&sent.from))
-            .count()
+        let sent = self.sent.iter().map(|sent| sent.from);
+        sent.filter(|at| minute.contains(at)).count()
     }
 
     fn check_windows(

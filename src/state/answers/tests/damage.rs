@@ -2,27 +2,28 @@
 
 use super::*;
 use crate::state::answers::table::AnswersTable;
+use crate::state::tests::UNUSABLE;
 
 const KEPT: [&str; 3] = ["/kept/1", "/kept/2", "/kept/3"];
 
 /// A database in which one route was purged, with some of its rows in the log.
 async fn stored() -> Place {
-    let place = Place::new();
-    let answers = place.open().answers;
-    for target in ["/purged/1", KEPT[0], "/purged/2", KEPT[1]] {
+    let (place, answers) = opened();
+    let put = |target: &str, purge| {
         let mut row = place.row(target, 7);
         if target.starts_with("/purged") {
             row.key.route = "purged".into();
         }
-        row.expires = u64::MAX >> 1;
+        (row.expires, row.purge) = (u64::MAX >> 1, purge);
         answers.put(row);
+    };
+    for target in ["/purged/1", KEPT[0], "/purged/2", KEPT[1]] {
+        put(target, 0);
     }
     let purge = vec![PurgeRows::Route("purged".to_owned())];
     answers.purge(purge, 1).await.unwrap();
-    let mut row = place.row(KEPT[2], 7);
-    (row.expires, row.purge) = (u64::MAX >> 1, 1);
-    answers.put(row);
-    assert!(answers.look_up(key(KEPT[2])).await.is_some());
+    put(KEPT[2], 1);
+    assert_eq!(found(&answers, &[KEPT[2]]).await, KEPT[2]);
     place.as_killed()
 }
 
@@ -34,34 +35,17 @@ fn look(place: &Place) -> usize {
     let mut found = 0;
     for target in KEPT {
         // An error is a miss, and ends the use of the database.
-        let Ok(value) = table.look_up(&key(target), now) else {
-            continue;
-        };
-        if let Some(value) = value {
+        if let Ok(Some(value)) = table.look_up(&key(target), now) {
             assert_eq!(value.body, format!("{target} 7"));
             found += 1;
         }
     }
     for target in ["/purged/1", "/purged/2"] {
-        let purged = RowKey {
-            route: "purged".into(),
-            ..key(target)
-        };
+        let mut purged = key(target);
+        purged.route = "purged".into();
         assert!(!matches!(table.look_up(&purged, now), Ok(Some(_))));
     }
     found
-}
-
-/// Each change that one file of a copy has, and what is found then.
-fn each_change(place: &Place, name: &str, change: impl Fn(&mut Vec<u8>, usize), stride: usize) {
-    let content = fs::read(place.path().join(name)).unwrap();
-    for at in (0..content.len()).step_by(stride) {
-        let copy = place.as_killed();
-        let mut changed = content.clone();
-        change(&mut changed, at);
-        fs::write(copy.path().join(name), changed).unwrap();
-        look(&copy);
-    }
 }
 
 #[tokio::test]
@@ -69,32 +53,33 @@ async fn any_byte_may_be_damaged() {
     let place = stored().await;
     assert_eq!(look(&place.as_killed()), 3);
     for (name, stride) in [("answers.db", 37), ("answers.db-wal", 61)] {
-        each_change(&place, name, |bytes, at| bytes[at] ^= 0x41, stride);
-        each_change(&place, name, Vec::truncate, 509);
+        let content = fs::read(place.path().join(name)).unwrap();
+        let check = |changed: &[u8]| {
+            let copy = place.as_killed();
+            fs::write(copy.path().join(name), changed).unwrap();
+            look(&copy);
+        };
+        for at in (0..content.len()).step_by(stride) {
+            let mut changed = content.clone();
+            changed[at] ^= 0x41;
+            check(&changed);
+        }
+        for at in (0..content.len()).step_by(509) {
+            check(&content[..at]);
+        }
     }
 }
+
+const CHANGES: &str = "value = value || x'00'; value = CAST(value AS TEXT); tip = 'u'; \
+    tip = NULL; lo = 6; hi = 8; hi = NULL; received = received - 1; expires = expires - 1; \
+    crc = crc + 1; config = 'c2'; target = '/kept/9'";
 
 #[tokio::test]
 async fn a_row_whose_crc_is_another_one_is_deleted() {
     let place = stored().await;
-    drop(AnswersTable::open(
-        &place.path().join("answers.db"),
-        1 << 20,
-    ));
-    for change in [
-        "value = value || x'00'",
-        "value = CAST(value AS TEXT)",
-        "tip = 'u'",
-        "tip = NULL",
-        "lo = 6",
-        "hi = 8",
-        "hi = NULL",
-        "received = received - 1",
-        "expires = expires - 1",
-        "crc = crc + 1",
-        "config = 'c2'",
-        "target = '/kept/9'",
-    ] {
+    drop(place.open());
+    drop(place.is_closed());
+    for change in CHANGES.split("; ") {
         let copy = place.as_killed();
         let sql = format!("UPDATE answers SET {change} WHERE target = '{}'", KEPT[1]);
         copy.change("answers.db", &sql);
@@ -105,47 +90,24 @@ async fn a_row_whose_crc_is_another_one_is_deleted() {
         assert_eq!(left, 0, "{change}");
     }
     // One row in place of another.
-    let copy = place.as_killed();
-    copy.change(
-        "answers.db",
-        "DELETE FROM answers WHERE target = '/kept/1';
-        UPDATE answers SET target = '/kept/1' WHERE target = '/kept/2'",
-    );
-    assert_eq!(look(&copy), 1);
+    let sql = "DELETE FROM answers WHERE target = '/kept/1';
+        UPDATE answers SET target = '/kept/1' WHERE target = '/kept/2'";
+    place.change("answers.db", sql);
+    assert_eq!(look(&place), 1);
 }
 
 #[tokio::test]
 async fn what_is_no_database_of_this_version_is_begun_anew() {
-    type Make = fn(&Place);
-    let cases: [(&str, Make); 5] = [
-        ("empty", |place| {
-            fs::write(place.path().join("answers.db"), "").unwrap()
-        }),
-        ("a text", |place| {
-            fs::write(place.path().join("answers.db"), "text".repeat(99)).unwrap()
-        }),
-        ("another program's", |place| {
-            place.change("answers.db", "PRAGMA application_id = 1")
-        }),
-        ("another version", |place| {
-            place.change("answers.db", "PRAGMA user_version = 2")
-        }),
-        ("without its tables", |place| {
-            place.change("answers.db", "DROP TABLE answers")
-        }),
-    ];
-    for (what, make) in cases {
+    for how in [&UNUSABLE[..], &["DROP TABLE answers"]].concat() {
         let place = stored().await;
-        drop(AnswersTable::open(
-            &place.path().join("answers.db"),
-            1 << 20,
-        ));
-        make(&place);
+        drop(place.open());
+        place.spoil("answers.db", how);
         let answers = place.open().answers;
-        assert_eq!(found(&answers, &KEPT).await, "", "{what}");
-        if what != "without its tables" {
+        assert_eq!(found(&answers, &KEPT).await, "", "{how}");
+        // What is missing is found when it is used.
+        if how != "DROP TABLE answers" {
             answers.put(place.row("/a", 1));
-            assert_eq!(found(&answers, &["/a"]).await, "/a", "{what}");
+            assert_eq!(found(&answers, &["/a"]).await, "/a", "{how}");
         }
     }
 }
@@ -153,18 +115,14 @@ async fn what_is_no_database_of_this_version_is_begun_anew() {
 #[tokio::test]
 async fn a_damaged_block_is_not_known() {
     for change in ["hash = zeroblob(32)", "height = height + 1", "tip = 'u'"] {
-        let place = Place::new();
-        let answers = place.open().answers;
+        let (place, answers) = opened();
         answers.put_blocks(&"t".into(), vec![(7, [1; 32]), (8, [2; 32])], 0);
         answers.set_generation(1, 2);
         drop(answers);
         drop(place.open());
-        place.change(
-            "answers.db",
-            &format!(
-                "UPDATE blocks SET {change} WHERE height = 8; UPDATE replicas SET generation = 3"
-            ),
-        );
+        let damage = format!("UPDATE blocks SET {change} WHERE height = 8;");
+        let damage = damage + "UPDATE replicas SET generation = 3";
+        place.change("answers.db", &damage);
         let answers = place.open().answers;
         let tip = if change.starts_with("tip") { "u" } else { "t" };
         assert_eq!(answers.generation().await, None);
@@ -177,20 +135,15 @@ async fn a_damaged_block_is_not_known() {
 }
 
 #[tokio::test]
-async fn a_damaged_database_is_begun_anew_while_it_is_used() {
+async fn a_file_that_is_cut_while_it_is_used_is_begun_anew() {
     let place = stored().await;
-    let path = place.path().join("answers.db");
-    let mut content = fs::read(&path).unwrap();
-    content.truncate(2 * 4096);
-    fs::write(path, content).unwrap();
-    fs::write(place.path().join("answers.db-wal"), "").unwrap();
+    drop(place.open());
     let answers = place.open().answers;
-    let mut row = place.row("/new", 7);
-    row.expires = u64::MAX >> 1;
-    for _ in 0..3 {
-        answers.put(row.clone());
-        answers.look_up(key("/new")).await;
-    }
-    assert!(answers.look_up(key("/new")).await.is_some());
+    let mut file = fs::File::options();
+    let file = file.write(true).open(place.path().join("answers.db"));
+    file.unwrap().set_len(4096).unwrap();
+    assert_eq!(found(&answers, &KEPT).await, "");
+    answers.put(place.row("/a", 1));
+    assert_eq!(found(&answers, &["/a"]).await, "/a");
     assert_eq!(answers.snapshot().unwrap().fault, None);
 }
