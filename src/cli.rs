@@ -21,6 +21,7 @@ use anyhow::{Context, Result};
 use clap::{ArgAction, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use flags::{HealthFlags, PurgeFlags, SandboxFlags, ServeFlags, WantedFlags};
+use ordgate::client_tokens::file::TokenName;
 use ordgate::{build, config, log_writer, openapi};
 
 /// A caching gateway for the Ordinals and Runes read API
@@ -157,16 +158,17 @@ enum CompletedShell {
 enum TokenCommand {
     /// Print a new token, and the line for the token file
     ///
-    /// The first line is the token, which is shown only here. The second one is for the
-    /// file that clients.token_file names; it has the name and the token's SHA-256, and
-    /// may be followed by requests_per_minute=N, burst=N, origins=https://A,https://B
-    /// and expires=DATE. The token is valid after the next reload.
+    /// The first line is the token, which is shown only here. Add the second one, which is
+    /// TOML, to the file that clients.token_file names. Beside sha256, a name may have
+    /// requests_per_minute, burst, origins and expires. The token is valid after the next
+    /// reload.
     New {
         /// The name of the client in /status, metrics and the access log
         ///
-        /// Several tokens may have one name, so that a token can be replaced.
+        /// A name may have several tokens, so that one can be replaced: list the new one's
+        /// SHA-256 beside the old one's.
         #[arg(value_name = "NAME", value_parser = token::name)]
-        name: String,
+        name: TokenName,
     },
 }
 

@@ -1,33 +1,40 @@
-//! Client tokens: the credentials that ordgate gives to its own clients. Pure.
+//! Client tokens: the credentials that ordgate gives to its own clients.
 //!
-//! The operator makes a token with `ordgate token new NAME` ([`token`]) and puts its
-//! SHA-256 into the token file ([`mod@file`]). A request carries the token in
-//! `authorization: Bearer` or `x-api-key` ([`credentials`]), and is looked up here by
-//! its digest. So the process knows no token but those that clients present, and the
-//! time of a look-up says nothing about a token.
+//! The operator makes a token with `ordgate token new NAME` and puts its SHA-256 into the
+//! token file ([`mod@file`]). So the process knows no token but those that clients present,
+//! and the time of a look-up says nothing about a token.
 //!
-//! Several tokens may have one name, so that a token can be replaced while both are
-//! valid. All of a name's tokens are one client, with one number. A number belongs to
-//! one name for as long as the process runs, whatever is reloaded.
+//! What begins with `og_` in `authorization: Bearer` or in `x-api-key` is a client token, valid
+//! or not. It is removed from the request before anything else reads the fields, so it cannot
+//! reach an origin, a cache key or a log. All else is the origin's and stays as it is.
+//!
+//! All tokens of a name are one client, whose number is a hash of the name: it stays the same
+//! whatever is reloaded.
 
-pub mod credentials;
-mod date;
 pub mod file;
 mod redact;
-pub mod token;
 
 use std::collections::HashMap;
+use std::hash::BuildHasher;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
-use foldhash::quality::RandomState;
+use foldhash::quality::{FixedState, RandomState};
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::reason::Reason;
+use crate::clock::Clock;
+use crate::limit::{self, ClientRate};
+use crate::wire::origin::{self, AllowedOrigin};
+use file::{Digest, Entry, Expiry, TokenName};
 
-pub use file::{TokenFile, TokenName, TokenSettings};
+pub use file::TokenFile;
 pub use redact::{redact, shown_path, without_query};
-pub use token::Digest;
+
+/// `x-api-key`, where clients of the API send their key.
+const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
 /// The configuration of client tokens.
 #[derive(Clone, Debug, Default)]
@@ -45,169 +52,193 @@ pub struct Settings {
 pub enum TokenFault {
     /// There is none, and one is required.
     Missing,
-    /// It does not have the form of a token, or its checksum is wrong.
-    Malformed,
-    /// It is in no line of the token file.
+    /// The token file does not have it.
     Unknown,
     /// It was valid until a time that has passed.
     Expired,
-    /// The request has several that differ.
-    Conflicting,
 }
 
-impl TokenFault {
-    /// All of them.
-    pub const ALL: [Self; 5] = [
-        Self::Missing,
-        Self::Malformed,
-        Self::Unknown,
-        Self::Expired,
-        Self::Conflicting,
-    ];
-
-    /// Its name in metrics.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Missing => "missing",
-            Self::Malformed => "malformed",
-            Self::Unknown => "unknown",
-            Self::Expired => "expired",
-            Self::Conflicting => "conflicting",
-        }
-    }
-
-    /// The word for it.
-    pub const fn reason(self) -> Reason {
-        match self {
-            Self::Missing => Reason::NoToken,
-            Self::Malformed => Reason::MalformedToken,
-            Self::Unknown => Reason::UnknownToken,
-            Self::Expired => Reason::ExpiredToken,
-            Self::Conflicting => Reason::ConflictingTokens,
-        }
-    }
-}
-
-/// The position of a token in its table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TokenIndex(u32);
-
-/// The position of a name in its table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NameIndex(pub u32);
-
-/// The client tokens of one configuration.
-#[derive(Debug, Default)]
-pub struct TokenTable {
-    /// Whether there is a token file.
-    is_enabled: bool,
+/// The clients with tokens, of one configuration.
+#[derive(Default)]
+pub struct ClientTokens {
+    /// Whether there is a token file, so that requests are searched for tokens.
+    pub is_enabled: bool,
     /// Whether a request without a valid token is refused.
-    is_required: bool,
-    /// Differs from that of every other table of the process.
+    pub is_required: bool,
+    /// Differs from that of every other configuration of the process.
     generation: u64,
-    tokens: Arc<TokenFile>,
-    by_digest: HashMap<Digest, u32, RandomState>,
-    /// The number of each name.
-    numbers: Box<[u32]>,
-    next_number: u32,
+    by_digest: HashMap<Digest, u64, RandomState>,
+    by_number: HashMap<u64, TokenClient, RandomState>,
 }
 
-impl TokenTable {
-    /// The table of a configuration.
-    pub fn new(settings: &Settings) -> Self {
-        Self::default().next(settings)
-    }
+/// A client with a token.
+pub struct TokenClient {
+    /// Its name.
+    pub name: Box<str>,
+    /// How many tokens it has.
+    pub tokens: usize,
+    /// When they stop being valid.
+    pub expires: Option<SystemTime>,
+    /// The origins whose pages may use them; `None` for any.
+    pub origins: Option<Box<[AllowedOrigin]>>,
+    /// Its limit on requests, if that is not the one of all clients.
+    pub rate: Option<Arc<ClientRate>>,
+    /// The value of `ratelimit-policy` for that.
+    pub policy: Option<HeaderValue>,
+    /// Its requests: those that were refused with 429, and the others.
+    pub requests: Arc<[AtomicU64; 2]>,
+}
 
-    /// The table after a reload. A name that is in both keeps its number; a new one
-    /// gets a number that no name has had.
+impl ClientTokens {
+    /// The clients of a configuration that comes after this one.
     #[must_use]
-    pub fn next(&self, settings: &Settings) -> Self {
-        let tokens = settings.tokens.clone();
-        let names = self.tokens.names.iter().zip(&self.numbers);
-        let known: HashMap<&str, u32> = names.map(|(old, number)| (&*old.name, *number)).collect();
-        let mut next_number = self.next_number;
-        let number = |new: &TokenName| {
-            known.get(&*new.name).copied().unwrap_or_else(|| {
-                next_number += 1;
-                next_number - 1
-            })
+    pub fn next(&self, settings: &Settings, limits: &limit::Settings, clock: &Clock) -> Self {
+        let names = &settings.tokens.names;
+        let number = |TokenName(name): &TokenName| FixedState::default().hash_one(name);
+        let client = |(name, entry): (&TokenName, &Entry)| {
+            let before = self.get(number(name));
+            let (per_minute, burst) = (entry.requests_per_minute, entry.burst);
+            let rate = per_minute.or(burst).map(|_| {
+                let all = (limits.requests_per_minute, limits.burst);
+                let burst = burst.or(per_minute).unwrap_or(all.1);
+                let before = before.and_then(|before| before.rate.as_ref());
+                ClientRate::new(
+                    (per_minute.unwrap_or(all.0), burst),
+                    limit::ONE,
+                    clock,
+                    before,
+                )
+            });
+            let client = TokenClient {
+                name: name.0.clone(),
+                tokens: entry.sha256.len(),
+                expires: entry.expires.map(|Expiry(at)| at),
+                origins: origin::restriction(&entry.origins),
+                policy: rate.as_ref().map(|rate| rate.policy()),
+                rate,
+                requests: before.map_or_else(Arc::default, |before| before.requests.clone()),
+            };
+            (number(name), client)
         };
-        let numbers = tokens.names.iter().map(number).collect();
-        let each = (0..).zip(&tokens.tokens);
+        let digests = names.iter().flat_map(|(name, entry)| {
+            let digests = entry.sha256.iter().map(|digest| digest.get_ref().clone());
+            digests.zip(std::iter::repeat(number(name)))
+        });
         Self {
             is_enabled: settings.file.is_some(),
             is_required: settings.file.is_some() && settings.required,
             generation: self.generation + 1,
-            by_digest: each.map(|(at, token)| (token.digest, at)).collect(),
-            tokens,
-            numbers,
-            next_number,
+            by_digest: digests.collect(),
+            by_number: names.iter().map(client).collect(),
         }
     }
 
-    /// Whether requests are searched for tokens.
+    /// The client of a number.
     #[inline]
-    pub fn is_enabled(&self) -> bool {
-        self.is_enabled
+    pub fn get(&self, number: u64) -> Option<&TokenClient> {
+        self.by_number.get(&number)
     }
 
-    /// Whether a request without a valid token is refused.
-    #[inline]
-    pub fn is_required(&self) -> bool {
-        self.is_required
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.by_number.len()
     }
 
-    /// Differs from that of every other table of the process.
-    #[inline]
-    pub(crate) fn generation(&self) -> u64 {
-        self.generation
+    /// The hundred that have sent the most requests, the first first, with how many of these
+    /// were refused with 429, and how many were not.
+    pub fn busiest(&self) -> Vec<([u64; 2], &TokenClient)> {
+        let count = |client: &TokenClient| [0, 1].map(|n| client.requests[n].load(Relaxed));
+        let all = self
+            .by_number
+            .values()
+            .map(|client| (count(client), client));
+        let mut all: Vec<_> = all.collect();
+        all.sort_by_key(|([limited, admitted], _)| std::cmp::Reverse(limited + admitted));
+        all.truncate(100);
+        all
     }
 
-    /// The names, and the number of each.
-    pub fn names(&self) -> impl Iterator<Item = (&TokenName, u32)> {
-        self.tokens.names.iter().zip(self.numbers.iter().copied())
-    }
-
-    /// When the tokens of each name expire, in the order of the names.
-    pub fn expiries(&self, name: NameIndex) -> impl Iterator<Item = Option<SystemTime>> {
-        let tokens = self.tokens.tokens.iter();
-        let tokens = tokens.filter(move |token| token.name == name.0);
-        tokens.map(|token| token.expires)
-    }
-
-    /// Finds a token by what a client has presented.
+    /// Takes the client tokens out of a request's fields, and finds the client of the first.
+    /// `None` where there is none.
     ///
     /// # Errors
-    /// Where it is malformed or unknown.
-    pub fn find(&self, presented: &[u8]) -> Result<TokenIndex, TokenFault> {
-        if !token::is_well_formed(presented) {
-            return Err(TokenFault::Malformed);
-        }
-        let found = self.by_digest.get(&token::digest(presented));
-        found.copied().map(TokenIndex).ok_or(TokenFault::Unknown)
-    }
-
-    /// The name that a token belongs to, and its number, unless it has expired by now.
-    ///
-    /// # Errors
-    /// Where it has expired.
+    /// Where it is unknown or has expired.
     #[inline]
-    pub fn owner(
+    pub fn take(
         &self,
-        token: TokenIndex,
+        memo: &TokenMemo,
+        fields: &mut HeaderMap,
         now: impl FnOnce() -> SystemTime,
-    ) -> Result<(NameIndex, u32), TokenFault> {
-        // A `TokenIndex` comes from a table of the same generation.
-        let found = self.tokens.tokens.get(token.0 as usize);
-        let token = found.ok_or(TokenFault::Unknown)?;
-        if let Some(expires) = token.expires
-            && now() >= expires
-        {
-            return Err(TokenFault::Expired);
+    ) -> Option<Result<u64, TokenFault>> {
+        let mut first = None;
+        // One pass over the few fields of a request costs less than two look-ups by name.
+        while let Some((name, presented)) = fields.iter().find_map(token) {
+            first.get_or_insert_with(|| memo.find(self, presented));
+            let name = name.clone();
+            let others = fields.get_all(&name).iter();
+            let others = others.filter(|value| token((&name, value)).is_none());
+            let others: Vec<_> = others.cloned().collect();
+            fields.remove(&name);
+            for other in others {
+                fields.append(&name, other);
+            }
         }
-        let number = self.numbers.get(token.name as usize);
-        let number = number.copied().ok_or(TokenFault::Unknown)?;
-        Ok((NameIndex(token.name), number))
+        let valid = |number| match self.get(number).and_then(|client| client.expires) {
+            Some(expires) if now() >= expires => Err(TokenFault::Expired),
+            _ => Ok(number),
+        };
+        Some(first?.ok_or(TokenFault::Unknown).and_then(valid))
+    }
+}
+
+/// The client token that a field is (RFC 6750 §2.1). The scheme's case does not matter
+/// (RFC 9110 §11.1).
+#[inline]
+fn token<'f>(
+    (name, value): (&'f HeaderName, &'f HeaderValue),
+) -> Option<(&'f HeaderName, &'f [u8])> {
+    let text = if *name == AUTHORIZATION {
+        let (scheme, rest) = value.as_bytes().split_at_checked("Bearer ".len())?;
+        scheme.eq_ignore_ascii_case(b"Bearer ").then_some(rest)?
+    } else if *name == X_API_KEY {
+        value.as_bytes()
+    } else {
+        return None;
+    };
+    let text = text.trim_ascii();
+    text.starts_with(file::PREFIX.as_bytes())
+        .then_some((name, text))
+}
+
+/// The token that a connection has sent last, so that the next request with the same one needs
+/// no digest, which would cost a hit a tenth more.
+#[derive(Default)]
+pub struct TokenMemo(Mutex<Option<KnownToken>>);
+
+/// The generation in which a token was found, the token, and the number of its client.
+type KnownToken = (u64, Box<[u8]>, u64);
+
+impl TokenMemo {
+    /// The number of a token's client.
+    #[inline]
+    fn find(&self, tokens: &ClientTokens, presented: &[u8]) -> Option<u64> {
+        // The requests of a connection come one after another, so the lock is free. Where it
+        // is not, the memo is left as it is.
+        let mut memo = self.0.try_lock().ok();
+        if let Some(Some((generation, text, number))) = memo.as_deref()
+            && *generation == tokens.generation
+            && text.len() == presented.len()
+            // In the same time wherever they differ: behind a proxy, several clients use one
+            // connection.
+            && text.iter().zip(presented).fold(0, |all, (a, b)| all | (a ^ b)) == 0
+        {
+            return Some(*number);
+        }
+        let number = *tokens.by_digest.get(&file::digest(presented))?;
+        if let Some(memo) = &mut memo {
+            **memo = Some((tokens.generation, presented.into(), number));
+        }
+        Some(number)
     }
 }
 

@@ -35,7 +35,6 @@ mod untrusted_proxy;
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -431,13 +430,9 @@ impl Gateway {
         &self.records.meter
     }
 
-    /// Periodic maintenance: forgets clients whose limits are whole again, and
-    /// removes stored responses that are purged or too stale to be served.
+    /// Periodic maintenance: removes stored responses that are purged or too stale to be
+    /// served.
     pub fn maintain(&self) {
-        if let Some(limit) = self.limit() {
-            let clients = limit.prune() as u64;
-            self.meter().totals.clients.store(clients, Relaxed);
-        }
         self.cache.store().sweep(self.clock.now(), |route| {
             self.routes.get(route).map_or(Duration::ZERO, |route| {
                 let policy = &route.cache;

@@ -1,18 +1,17 @@
 //! The first step of a request: which client sent it. Pure.
 //!
-//! A client is its connection's address, unless that address belongs to a trusted
-//! proxy. Then it is the address that the proxy reports in `Forwarded` (RFC 7239)
-//! or `X-Forwarded-For`, read from the right, past further trusted proxies. From
-//! anyone else these fields are ignored.
+//! A client is its connection's address, unless that address belongs to a trusted proxy. Then
+//! it is the address that the proxy reports, read from the right, past further trusted proxies.
+//! A proxy writes one field and may pass on others as its client sent them, so only the one
+//! that the operator names is read, and from anyone else none.
 
-mod forwarded;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-
-use http::HeaderMap;
+use http::header::FORWARDED;
+use http::{HeaderMap, HeaderName};
 use ipnet::IpNet;
 
-use forwarded::{FORWARDED, ForwardingField, X_FORWARDED_FOR};
+use crate::wire::X_FORWARDED_FOR;
 
 /// Whose limits a request counts against: an IPv4 address, an IPv6 /64, or whoever has
 /// a client token. A /64 is what one household or host usually has, and it can use any
@@ -24,7 +23,7 @@ pub enum Client {
     /// The upper 64 bits of an IPv6 address.
     V6(u64),
     /// The number of a name in the token file (`client_tokens`).
-    Token(u32),
+    Token(u64),
 }
 
 /// A client as it is shown. One with a token is `token:NAME`, which no address looks
@@ -33,7 +32,7 @@ pub enum Client {
 pub struct ClientLabel<'a> {
     /// The client.
     pub client: Client,
-    /// Its name in the token file, where it has one and that is known.
+    /// Its name in the token file, where it has one.
     pub name: Option<&'a str>,
 }
 
@@ -59,20 +58,19 @@ impl std::fmt::Display for Client {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match *self {
             Self::V4(bits) => Ipv4Addr::from_bits(bits).fmt(f),
-            Self::V6(bits) => {
-                write!(f, "{}/64", Ipv6Addr::from_bits(u128::from(bits) << 64))
-            }
-            // The name of a removed token may be gone.
+            Self::V6(bits) => write!(f, "{}/64", Ipv6Addr::from_bits(u128::from(bits) << 64)),
             Self::Token(number) => write!(f, "token number {number}"),
         }
     }
 }
 
-/// The networks whose forwarding fields are believed.
+/// The proxies that are believed about their clients.
 #[derive(Clone, Debug, Default)]
 pub struct TrustedProxies {
-    /// Empty: nobody's are.
+    /// Their networks. Empty: nobody is believed.
     pub networks: Vec<IpNet>,
+    /// Whether they write `Forwarded` (RFC 7239), not `X-Forwarded-For`.
+    pub write_forwarded: bool,
 }
 
 impl TrustedProxies {
@@ -82,71 +80,81 @@ impl TrustedProxies {
         self.networks.iter().any(|net| net.contains(&address))
     }
 
+    /// The field that they write.
+    pub fn field(&self) -> HeaderName {
+        if self.write_forwarded {
+            FORWARDED
+        } else {
+            X_FORWARDED_FOR
+        }
+    }
+
     /// The client that sent a request with these fields on a connection from
     /// `peer`.
     pub fn client(&self, peer: IpAddr, fields: &HeaderMap) -> Client {
-        self.address(peer, fields).into()
+        let client = self.contains(peer).then(|| self.hops(peer, fields));
+        let client = client.and_then(|hops| hops.first().copied());
+        client.unwrap_or(peer).into()
     }
 
-    /// The client's address: the connection's, or what a trusted proxy reports.
-    fn address(&self, peer: IpAddr, fields: &HeaderMap) -> IpAddr {
-        if self.networks.is_empty() || !self.contains(peer) {
-            return peer;
-        }
-        let custom = self.nearest(fields, &X_FORWARDED_FOR);
-        let standard = self.nearest(fields, &FORWARDED);
-        match (custom, standard) {
-            (None, None) => peer,
-            (Some(reported), None) | (None, Some(reported)) => reported.unwrap_or(peer),
-            // A proxy writes one of the two and passes on the other as its client
-            // sent it. Where they disagree, it is unknown which is the proxy's.
-            (Some(one), Some(other)) => match (one, other) {
-                (Some(a), Some(b)) if a.to_canonical() == b.to_canonical() => a,
-                _ => peer,
-            },
-        }
-    }
-
-    /// The addresses that a request has come through: the client's first, the
-    /// connection's last. Addresses before the client's are only claims and are
-    /// left out.
+    /// The addresses that a request has come through: the client's first, the connection's
+    /// last. Addresses before the client's are only claims and are left out. Where a trusted
+    /// proxy reports something else than an address, the client is unknown, and the connection
+    /// stands for it.
     pub fn hops(&self, peer: IpAddr, fields: &HeaderMap) -> Vec<IpAddr> {
-        let client = self.address(peer, fields);
         let mut hops = vec![peer.to_canonical()];
-        if client == peer {
-            return hops;
-        }
-        // Where both fields are present, both name this client.
-        let field = match fields.contains_key(&X_FORWARDED_FOR.name) {
-            true => &X_FORWARDED_FOR,
-            false => &FORWARDED,
-        };
-        for hop in field.addresses(fields).map_while(|hop| hop) {
-            hops.push(hop.to_canonical());
-            if !self.contains(hop) {
+        let lines = fields.get_all(self.field()).iter().rev();
+        let lines = lines.map(|line| String::from_utf8_lossy(line.as_bytes()));
+        let lines: Vec<_> = lines.collect();
+        let elements = lines.iter().flat_map(|line| line.rsplit(','));
+        let elements = elements.map(str::trim);
+        for element in elements.filter(|element| !element.is_empty()) {
+            if !hops.last().is_some_and(|hop| self.contains(*hop)) {
                 break;
+            }
+            let read = if self.write_forwarded {
+                forwarded_for
+            } else {
+                address
+            };
+            match read(element) {
+                Some(address) => hops.push(address.to_canonical()),
+                None => {
+                    hops.truncate(1);
+                    break;
+                }
             }
         }
         hops.reverse();
         hops
     }
+}
 
-    /// The first address from the right that is not a trusted proxy's; the leftmost
-    /// where all are. `None` where there is no such field. `Some(None)` where an
-    /// element that is not an address comes before: the client is unknown then.
-    fn nearest(&self, fields: &HeaderMap, field: &ForwardingField) -> Option<Option<IpAddr>> {
-        if !fields.contains_key(&field.name) {
+/// An address, with or without a port, IPv6 with or without brackets.
+fn address(text: &str) -> Option<IpAddr> {
+    let with_port = |_| text.parse::<SocketAddr>().map(|socket| socket.ip());
+    let alone = text.trim_matches(['[', ']']).parse();
+    alone.or_else(with_port).ok()
+}
+
+/// The `for` parameter of a forwarded-element (RFC 7239 §4). `None` where it is no address, and
+/// where the element has two of them. No proxy needs a delimiter or an escape within quotes, so
+/// an element that has one, which may be what a client sent, is not read.
+fn forwarded_for(element: &str) -> Option<IpAddr> {
+    let mut found = None;
+    let pairs = element.split(';').map(str::trim);
+    for pair in pairs.filter(|pair| !pair.is_empty()) {
+        let (name, value) = pair.split_once('=')?;
+        let value = match value.strip_prefix('"') {
+            Some(quoted) => quoted.strip_suffix('"')?,
+            None => value,
+        };
+        let is_two = name.eq_ignore_ascii_case("for") && found.replace(value).is_some();
+        if is_two || value.contains(['"', '\\']) {
             return None;
         }
-        let mut last = None;
-        for reported in field.addresses(fields) {
-            match reported {
-                Some(address) if self.contains(address) => last = reported,
-                _ => return Some(reported),
-            }
-        }
-        Some(last)
     }
+    address(found?)
 }
 
 #[cfg(test)]

@@ -6,22 +6,27 @@
 //! The upstream's budget is `upstream::budget`'s, which never exceeds its rate.
 //! Here a client may use its burst and the rate within the same minute.
 
-mod quota;
-pub mod tokens;
-
+use std::hash::BuildHasher;
 use std::num::NonZeroU32;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use governor::Quota;
+use foldhash::quality::RandomState;
+use governor::middleware::StateInformationMiddleware;
+use governor::nanos::Nanos;
+use governor::state::StateStore;
+use governor::{NotUntil, Quota, RateLimiter};
 use http::HeaderValue;
-use quota::ClientQuota;
 use serde::Serialize;
 
 use crate::clock::{Clock, Moment};
 use crate::identify::Client;
+use crate::sync::lock;
 use crate::wire::unindexed;
+
+/// The largest rate and burst: larger ones may exceed governor's 64 bits.
+const MAX_RATE: u32 = 60_000_000;
 
 /// The limits on each client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -34,9 +39,6 @@ pub struct Settings {
     pub burst: NonZeroU32,
     /// Misses per minute, sustained and at once. 0: no limit on misses.
     pub misses_per_minute: u32,
-    /// Clients with a bucket of their own. While there are as many, further
-    /// clients share buckets.
-    pub max_clients: NonZeroU32,
 }
 
 /// Proof that a request is within its client's limit, and what remains.
@@ -48,91 +50,158 @@ pub struct RequestAllowance {
     pub reset: u64,
 }
 
-/// A request over its client's limit.
+/// A request or a miss over its client's limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TooManyRequests {
+pub struct TooMany {
+    /// The most at once.
+    pub burst: NonZeroU32,
     /// Whole seconds until one more is allowed; at least 1.
     pub retry_after: u64,
 }
 
-/// A miss over its client's limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TooManyMisses {
-    /// The limit on misses per minute.
-    pub per_minute: NonZeroU32,
-    /// Whole seconds until one more is allowed; at least 1.
-    pub retry_after: u64,
+/// A rate, and what each client has used of it.
+pub struct ClientRate {
+    quota: Quota,
+    limiter: RateLimiter<Client, Buckets, Clock, StateInformationMiddleware>,
+    buckets: Buckets,
 }
 
-/// The rate limiter.
+/// What clients have used of a rate: for each, when nothing of it will be used any more.
+///
+/// A client is in the set that its hash names, and most sets have one client or none. In a full
+/// set a new client takes the place of the one that has used least. So memory is bounded by
+/// 131,072 clients, no client ever counts for another, and who has used up its rate is forgotten
+/// last. Nothing is pruned, and a check costs a hit less than in governor's own map.
+#[derive(Clone)]
+struct Buckets {
+    sets: Arc<[Mutex<Set>]>,
+    hasher: RandomState,
+}
+
+type Set = Vec<(Client, Nanos)>;
+
+/// The sets of a rate that one client has.
+pub const ONE: usize = 1;
+/// The sets of a rate that many clients have, a power of two.
+const MANY: usize = 4096;
+/// The most clients of a set.
+const MOST_OF_SET: usize = 32;
+
+impl Buckets {
+    #[inline]
+    fn set(&self, client: &Client) -> MutexGuard<'_, Set> {
+        let hash = self.hasher.hash_one(client) as usize;
+        lock(&self.sets[hash & (self.sets.len() - 1)])
+    }
+}
+
+impl StateStore for Buckets {
+    type Key = Client;
+
+    #[inline]
+    fn measure_and_replace<T, F, E>(&self, client: &Client, decide: F) -> Result<T, E>
+    where
+        F: Fn(Option<Nanos>) -> Result<(T, Nanos), E>,
+    {
+        let mut set = self.set(client);
+        let known = set.iter_mut().find(|(known, _)| known == client);
+        let (decision, used) = decide(known.as_ref().map(|(_, used)| *used))?;
+        if let Some(known) = known {
+            known.1 = used;
+        } else if set.len() < MOST_OF_SET {
+            set.push((*client, used));
+        } else if let Some(least) = set.iter_mut().min_by_key(|(_, used)| *used) {
+            *least = (*client, used);
+        }
+        Ok(decision)
+    }
+}
+
+/// The limits that all clients have.
 pub struct Limit {
-    requests: ClientQuota,
-    misses: Option<ClientQuota>,
-    policy: HeaderValue,
-    refused: Arc<MissRefusals>,
+    /// On requests.
+    pub requests: Arc<ClientRate>,
+    misses: Option<Arc<ClientRate>>,
+    /// How many requests were over the limit on misses, also before a reload: those that were
+    /// refused with 429, and those that were answered with a stale response.
+    pub refused: Arc<[AtomicU64; 2]>,
 }
 
-/// How many requests were over the limit on misses. The counts survive a change of
-/// the limit.
-#[derive(Debug, Default)]
-pub struct MissRefusals {
-    /// Refused with 429.
-    pub misses: AtomicU64,
-    /// Answered with a stale response.
-    pub stale: AtomicU64,
-}
-
-impl MissRefusals {
-    /// Counts one of either.
-    pub fn count(&self, is_stale: bool) {
-        let count = match is_stale {
-            true => &self.stale,
-            false => &self.misses,
-        };
-        count.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-impl Limit {
-    /// A limiter; `None` where limits are disabled.
-    pub fn new(settings: &Settings, clock: Clock) -> Option<Self> {
-        if !settings.enabled {
-            return None;
-        }
-        let quota = Quota::per_minute(settings.requests_per_minute).allow_burst(settings.burst);
-        let misses = NonZeroU32::new(settings.misses_per_minute).map(Quota::per_minute);
-        Some(Self {
-            requests: ClientQuota::new(quota, settings.max_clients, clock.clone()),
-            misses: misses.map(|quota| ClientQuota::new(quota, settings.max_clients, clock)),
-            policy: policy(quota),
-            refused: Arc::default(),
-        })
-    }
-
-    /// The limiter after a reload. Clients keep what they have used of each quota
-    /// that has not changed.
-    pub fn after(before: Option<&Self>, settings: &Settings, clock: Clock) -> Option<Self> {
-        let mut next = Self::new(settings, clock)?;
-        if let Some(before) = before {
-            next.requests.take_over(&before.requests);
-            if let (Some(next), Some(before)) = (&mut next.misses, &before.misses) {
-                next.take_over(before);
+impl ClientRate {
+    /// So many per minute, and at once. Where that is as `before`, it keeps what was used of it.
+    pub fn new(
+        (per_minute, burst): (NonZeroU32, NonZeroU32),
+        sets: usize,
+        clock: &Clock,
+        before: Option<&Arc<Self>>,
+    ) -> Arc<Self> {
+        let most = NonZeroU32::MIN.saturating_add(MAX_RATE - 1);
+        let quota = Quota::per_minute(per_minute.min(most)).allow_burst(burst.min(most));
+        match before.filter(|before| before.quota == quota) {
+            Some(same) => same.clone(),
+            None => {
+                let buckets = Buckets {
+                    sets: (0..sets).map(|_| Mutex::default()).collect(),
+                    hasher: RandomState::default(),
+                };
+                Arc::new(Self {
+                    quota,
+                    limiter: RateLimiter::new(quota, buckets.clone(), clock.clone()),
+                    buckets,
+                })
             }
-            next.refused = before.refused.clone();
         }
-        Some(next)
     }
 
     /// Counts a request.
     ///
     /// # Errors
     /// Where it exceeds the limit; it is not counted then.
-    pub fn admit(&self, client: Client, now: Moment) -> Result<RequestAllowance, TooManyRequests> {
-        self.requests
-            .admit(client)
-            .map_err(|not_until| TooManyRequests {
-                retry_after: ceil(not_until.wait_time_from(now)).max(1),
-            })
+    #[inline]
+    pub fn admit(&self, client: Client, now: Moment) -> Result<RequestAllowance, TooMany> {
+        let burst = self.quota.burst_size();
+        let wait = |not_until: NotUntil<Moment>| TooMany {
+            burst,
+            retry_after: ceil(not_until.wait_time_from(now)).max(1),
+        };
+        let remaining = self.limiter.check_key(&client).map_err(wait)?;
+        let remaining = remaining.remaining_burst_capacity();
+        let used = burst.get().saturating_sub(remaining);
+        Ok(RequestAllowance {
+            remaining,
+            reset: ceil(self.quota.replenish_interval() * used),
+        })
+    }
+
+    /// Requests per minute, and at once.
+    pub fn shape(&self) -> (u32, NonZeroU32) {
+        let interval = self.quota.replenish_interval().as_secs_f64();
+        ((60.0 / interval).round() as u32, self.quota.burst_size())
+    }
+
+    /// The value of `ratelimit-policy`.
+    pub fn policy(&self) -> HeaderValue {
+        let window = self.quota.burst_size_replenished_in().as_secs_f64().ceil();
+        policy("default", self.quota.burst_size(), window)
+    }
+}
+
+impl Limit {
+    /// The limits after a reload; `None` where they are disabled. Clients keep what they
+    /// have used of each rate that has not changed.
+    pub fn after(before: Option<&Self>, settings: &Settings, clock: &Clock) -> Option<Self> {
+        if !settings.enabled {
+            return None;
+        }
+        let requests = (settings.requests_per_minute, settings.burst);
+        let known = before.map(|before| &before.requests);
+        let misses = NonZeroU32::new(settings.misses_per_minute);
+        let known_misses = before.and_then(|before| before.misses.as_ref());
+        Some(Self {
+            requests: ClientRate::new(requests, MANY, clock, known),
+            misses: misses.map(|n| ClientRate::new((n, n), MANY, clock, known_misses)),
+            refused: before.map_or_else(Arc::default, |before| before.refused.clone()),
+        })
     }
 
     /// Counts an upstream request that a client waits for. A request that waits
@@ -140,42 +209,21 @@ impl Limit {
     ///
     /// # Errors
     /// Where it exceeds the limit; it is not counted then.
-    pub fn admit_miss(&self, client: Client, now: Moment) -> Result<(), TooManyMisses> {
-        let Some(misses) = &self.misses else {
-            return Ok(());
-        };
-        let admitted = misses.admit(client).map(drop);
-        admitted.map_err(|not_until| TooManyMisses {
-            per_minute: misses.burst(),
-            retry_after: ceil(not_until.wait_time_from(now)).max(1),
-        })
+    pub fn admit_miss(&self, client: Client, now: Moment) -> Result<(), TooMany> {
+        let misses = self.misses.as_ref();
+        misses.map_or(Ok(()), |misses| misses.admit(client, now).map(drop))
     }
 
     /// Takes back a count of [`admit_miss`](Self::admit_miss), since no upstream
     /// request was sent after all.
     pub fn refund_miss(&self, client: Client) {
         if let Some(misses) = &self.misses {
-            misses.refund(client);
+            let one = Nanos::from(misses.quota.replenish_interval());
+            let mut set = misses.buckets.set(&client);
+            for (_, used) in set.iter_mut().filter(|(known, _)| *known == client) {
+                *used = used.saturating_sub(one);
+            }
         }
-    }
-
-    /// Removes clients whose burst is available again. Called periodically, off
-    /// the request path. Returns how many clients have a bucket of their own.
-    pub fn prune(&self) -> usize {
-        if let Some(misses) = &self.misses {
-            misses.prune();
-        }
-        self.requests.prune()
-    }
-
-    /// The value of `ratelimit-policy`.
-    pub fn policy(&self) -> &HeaderValue {
-        &self.policy
-    }
-
-    /// How many requests were over the limit on misses.
-    pub fn refused(&self) -> &MissRefusals {
-        &self.refused
     }
 }
 
@@ -186,30 +234,21 @@ impl RequestAllowance {
     }
 }
 
-impl TooManyRequests {
-    /// The value of `ratelimit`.
+impl TooMany {
+    /// The value of `ratelimit` where these are requests.
     pub fn field(self) -> HeaderValue {
         field("default", 0, self.retry_after)
     }
-}
 
-impl TooManyMisses {
-    /// The value of `ratelimit`.
-    pub fn field(self) -> HeaderValue {
-        field("misses", 0, self.retry_after)
-    }
-
-    /// The value of `ratelimit-policy`.
-    pub fn policy(self) -> HeaderValue {
-        let policy = format!("\"misses\";q={};w=60", self.per_minute);
-        HeaderValue::try_from(policy).unwrap_or(HeaderValue::from_static(""))
+    /// The values of `ratelimit-policy` and `ratelimit` where these are misses.
+    pub fn fields_of_misses(self) -> (HeaderValue, HeaderValue) {
+        let policy = policy("misses", self.burst, 60.0);
+        (policy, field("misses", 0, self.retry_after))
     }
 }
 
-/// The value of `ratelimit-policy` for a quota.
-fn policy(quota: Quota) -> HeaderValue {
-    let window = quota.burst_size_replenished_in().as_secs_f64().ceil();
-    let policy = format!("\"default\";q={};w={window}", quota.burst_size());
+fn policy(name: &str, burst: NonZeroU32, window: f64) -> HeaderValue {
+    let policy = format!("\"{name}\";q={burst};w={window}");
     HeaderValue::try_from(policy).unwrap_or(HeaderValue::from_static(""))
 }
 

@@ -122,8 +122,6 @@ pub struct Totals {
     pub tls: Arc<TlsCounts>,
     /// Memory held by responses that clients have not read yet.
     pub unsent: Arc<UnsentBytes>,
-    /// Clients in the limiter's table after its last pruning.
-    pub clients: AtomicU64,
     /// When an untrusted proxy was last logged.
     pub untrusted_proxy: LogInterval,
     /// When it was last logged that a connection could not be accepted.

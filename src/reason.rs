@@ -71,14 +71,10 @@ reasons! {
     // The client.
     /// It has no token, and one is required.
     NoToken = "no_token",
-    /// Its token is malformed.
-    MalformedToken = "malformed_token",
     /// Its token is unknown.
     UnknownToken = "unknown_token",
     /// Its token has expired.
     ExpiredToken = "expired_token",
-    /// It has several tokens that differ.
-    ConflictingTokens = "conflicting_tokens",
     /// Its token is not for pages of its origin.
     TokenOrigin = "token_origin",
     /// The client has exceeded its rate of requests.

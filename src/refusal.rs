@@ -14,7 +14,7 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use serde::Serialize;
 
 use crate::client_tokens::TokenFault;
-use crate::limit::{TooManyMisses, TooManyRequests};
+use crate::limit;
 use crate::reason::Reason;
 use crate::trace::context::TraceId;
 use crate::upstream::Failure;
@@ -46,9 +46,9 @@ pub(crate) enum Refusal {
     /// The client token is not for pages of the request's origin.
     TokenOrigin,
     /// The client has exceeded its request rate.
-    TooMany(TooManyRequests),
+    TooMany(limit::TooMany),
     /// The client has exceeded its rate of requests to the upstream.
-    TooManyMisses(TooManyMisses),
+    TooManyMisses(limit::TooMany),
     /// All connections together exceed their limit.
     TooManyConnections,
     /// The client exceeds its limit of connections.
@@ -90,16 +90,8 @@ impl Refusal {
     pub(crate) fn status(&self) -> StatusCode {
         match self {
             Self::Head(fault) => head_status(*fault),
-            Self::TargetForm
-            | Self::Body
-            | Self::Invalid(_)
-            | Self::Token(TokenFault::Conflicting) => StatusCode::BAD_REQUEST,
-            Self::Token(
-                TokenFault::Missing
-                | TokenFault::Malformed
-                | TokenFault::Unknown
-                | TokenFault::Expired,
-            ) => StatusCode::UNAUTHORIZED,
+            Self::TargetForm | Self::Body | Self::Invalid(_) => StatusCode::BAD_REQUEST,
+            Self::Token(_) => StatusCode::UNAUTHORIZED,
             Self::TokenOrigin => StatusCode::FORBIDDEN,
             Self::NoRoute => StatusCode::NOT_FOUND,
             Self::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
@@ -133,8 +125,9 @@ impl Refusal {
                 fields.insert(RATELIMIT, too_many.field());
             }
             Self::TooManyMisses(too_many) => {
-                fields.insert(RATELIMIT_POLICY, too_many.policy());
-                fields.insert(RATELIMIT, too_many.field());
+                let (policy, left) = too_many.fields_of_misses();
+                fields.insert(RATELIMIT_POLICY, policy);
+                fields.insert(RATELIMIT, left);
             }
             Self::Upstream(failure) => {
                 if failure.is_of_request_body() {
@@ -164,8 +157,7 @@ impl Refusal {
                 .unwrap_or(u64::MAX)
         };
         match self {
-            Self::TooMany(too_many) => Some(too_many.retry_after),
-            Self::TooManyMisses(too_many) => Some(too_many.retry_after),
+            Self::TooMany(too_many) | Self::TooManyMisses(too_many) => Some(too_many.retry_after),
             Self::TooManyConnections | Self::TooManyClientConnections => Some(1),
             Self::Upstream(failure) => {
                 let retry_after = failure.retry_after.as_ref();
@@ -220,7 +212,9 @@ impl Refusal {
             Self::Method { .. } => Reason::Method,
             Self::Body => Reason::Body,
             Self::Invalid(_) => Reason::Invalid,
-            Self::Token(fault) => fault.reason(),
+            Self::Token(TokenFault::Missing) => Reason::NoToken,
+            Self::Token(TokenFault::Unknown) => Reason::UnknownToken,
+            Self::Token(TokenFault::Expired) => Reason::ExpiredToken,
             Self::TokenOrigin => Reason::TokenOrigin,
             Self::TooMany(_) => Reason::Limited,
             Self::TooManyMisses(_) => Reason::LimitedMisses,
@@ -237,17 +231,11 @@ impl Refusal {
 const fn challenge(fault: TokenFault) -> &'static str {
     match fault {
         TokenFault::Missing => "Bearer realm=\"ordgate\"",
-        TokenFault::Malformed => {
-            "Bearer realm=\"ordgate\", error=\"invalid_token\", error_description=\"The token is malformed\""
-        }
         TokenFault::Unknown => {
             "Bearer realm=\"ordgate\", error=\"invalid_token\", error_description=\"The token is unknown\""
         }
         TokenFault::Expired => {
             "Bearer realm=\"ordgate\", error=\"invalid_token\", error_description=\"The token has expired\""
-        }
-        TokenFault::Conflicting => {
-            "Bearer realm=\"ordgate\", error=\"invalid_request\", error_description=\"The request has different tokens\""
         }
     }
 }

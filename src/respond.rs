@@ -30,13 +30,14 @@ use crate::cache::key::Key;
 use crate::cache::metadata::ClientFreshness;
 use crate::cache::outcome::{OUTCOMES, Outcome, age};
 use crate::chain::finality::Class;
+use crate::client_tokens::TokenClient;
 use crate::compress::{Compression, Effort, EncodingRequest};
 use crate::identify::Client;
 use crate::limit::RequestAllowance;
-use crate::limit::tokens::TokenClient;
 use crate::refusal::Refusal;
 use crate::trace;
 use crate::trace::steps::UpstreamStep;
+use crate::wire::origin::{self, AllowedOrigin};
 pub use crate::wire::request_id::RequestId;
 use crate::wire::{Body, PROBLEM_JSON, RATELIMIT, RATELIMIT_POLICY, SERVER_TIMING, X_REQUEST_ID};
 pub(crate) use document::{Document, DocumentText};
@@ -46,7 +47,7 @@ use template::{FieldRole, HeaderTemplate, TemplateForm, Templates};
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Settings {
     /// The origins whose pages may read responses; empty for any.
-    pub(crate) cors_origins: Vec<String>,
+    pub(crate) cors_origins: Vec<AllowedOrigin>,
     /// Whether `cache-status` carries `key`.
     pub(crate) cache_status_key: bool,
     /// Whether responses carry `server-timing`.
@@ -62,7 +63,7 @@ const EMPTY: HeaderValue = HeaderValue::from_static("");
 /// Renders responses under one configuration.
 pub(crate) struct Responder {
     /// The allowed origins; `None` for any.
-    origins: Option<Vec<HeaderValue>>,
+    origins: Option<Box<[AllowedOrigin]>>,
     cache_status_key: bool,
     server_timing: bool,
     /// The value of `ratelimit-policy`, where clients are limited.
@@ -99,12 +100,8 @@ impl Responder {
         limit_policy: Option<HeaderValue>,
         compression: Option<Compression>,
     ) -> Self {
-        let origins = settings.cors_origins.iter();
-        let origins: Vec<_> = origins
-            .filter_map(|o| HeaderValue::from_str(o).ok())
-            .collect();
         Self {
-            origins: (!origins.is_empty()).then_some(origins),
+            origins: origin::restriction(&settings.cors_origins),
             cache_status_key: settings.cache_status_key,
             server_timing: settings.server_timing,
             limit_policy,
@@ -162,11 +159,11 @@ impl Responder {
         &self,
         fields: &mut HeaderMap,
         origin: Option<&HeaderValue>,
-        of_token: Option<&[HeaderValue]>,
+        of_token: Option<&[AllowedOrigin]>,
     ) {
         let lists = [self.origins.as_deref(), of_token];
-        let is_listed =
-            |origin: &&HeaderValue| lists.iter().flatten().all(|list| list.contains(origin));
+        let mut lists = lists.into_iter().flatten();
+        let is_listed = |origin: &&HeaderValue| lists.all(|list| origin::is_among(list, origin));
         match origin.filter(is_listed) {
             Some(origin) => fields.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone()),
             None => fields.remove(ACCESS_CONTROL_ALLOW_ORIGIN),

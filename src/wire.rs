@@ -5,7 +5,7 @@
 pub mod activity;
 pub mod body;
 pub mod head;
-pub(crate) mod origin;
+pub mod origin;
 pub mod request_id;
 pub mod stream;
 

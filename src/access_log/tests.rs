@@ -3,7 +3,7 @@
 use super::*;
 use http::HeaderName;
 
-const TOKEN_TEXT: &str = "og_abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVW";
+const TOKEN_TEXT: &str = "og_abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUV";
 
 fn head(target: &str, fields: &[(&'static str, &str)]) -> LoggedHead {
     let fields = fields.iter().map(|(name, value)| {

@@ -11,10 +11,8 @@ use serde_json::{Map, Value, json};
 use super::Admin;
 use crate::build;
 use crate::cache::date;
-use crate::client_tokens::TokenFault;
 use crate::clock::{Clock, Moment};
 use crate::gateway::Gateway;
-use crate::limit::tokens::MOST_TOKEN_ROWS;
 use crate::log_writer::Destination;
 use crate::meter::{Count, FrameFlood, Http2Totals};
 use crate::route::Route;
@@ -79,7 +77,6 @@ pub(super) fn status(admin: &Admin, gateway: &Gateway) -> Value {
             "http2": http2(&totals.http2),
         },
         "unsent": { "bytes": totals.unsent.held(), "max_bytes": totals.unsent.bound() },
-        "clients": totals.clients.load(Relaxed),
         "misses_limited": misses_limited(gateway),
         "client_tokens": client_tokens(gateway),
         "state_directory": state_directory(gateway),
@@ -208,53 +205,38 @@ fn misses_limited(gateway: &Gateway) -> Value {
     let Some(limit) = gateway.limit() else {
         return Value::Null;
     };
-    let refused = limit.refused();
-    json!({ "refused": refused.misses.load(Relaxed), "stale": refused.stale.load(Relaxed) })
+    let [refused, stale] = &*limit.refused;
+    json!({ "refused": refused.load(Relaxed), "stale": stale.load(Relaxed) })
 }
 
 /// The clients with tokens: the sums of all, and the busiest. `null` without a token
 /// file.
 fn client_tokens(gateway: &Gateway) -> Value {
-    let (tokens, clients) = (&gateway.clients.tokens, &gateway.clients.token_clients);
-    if !tokens.is_enabled() {
+    let tokens = &gateway.clients.tokens;
+    if !tokens.is_enabled {
         return Value::Null;
     }
     let now = gateway.clock.system_time();
-    let rows = clients.busiest(MOST_TOKEN_ROWS).into_iter();
-    let rows = rows.map(|(name, client)| {
-        let count = client.count();
-        let expiries: Vec<_> = tokens.expiries(name).collect();
-        let valid = expiries.iter().filter(|at| at.is_none_or(|at| now < at));
-        let last = expiries
-            .iter()
-            .copied()
-            .max_by_key(|at| at.map_or((1, now), |at| (0, at)));
-        let last = last.flatten().map(date::value);
-        let origins = client.origins.as_deref().map(|origins| {
-            let origins = origins.iter().filter_map(|origin| origin.to_str().ok());
-            origins.collect::<Vec<_>>()
-        });
+    let all = gateway.limit().map(|limit| limit.requests.shape());
+    let rows = tokens.busiest().into_iter();
+    let rows = rows.map(|([limited, admitted], client)| {
+        let limit = client.rate.as_ref().map(|rate| rate.shape()).or(all);
+        let expires = client.expires.map(date::value);
         json!({
             "name": client.name,
-            "requests": count.admitted,
-            "limited": count.limited,
-            "requests_per_minute": client.quota().map(|(per_minute, _)| per_minute),
-            "burst": client.quota().map(|(_, burst)| burst),
-            "origins": origins,
-            "tokens": expiries.len(),
-            "valid_tokens": valid.count(),
-            "expires": last.as_ref().and_then(|at| at.to_str().ok()),
+            "requests": admitted,
+            "limited": limited,
+            "requests_per_minute": limit.map(|(per_minute, _)| per_minute),
+            "burst": limit.map(|(_, burst)| burst),
+            "origins": client.origins,
+            "tokens": client.tokens,
+            "expires": expires.as_ref().and_then(|at| at.to_str().ok()),
+            "has_expired": client.expires.is_some_and(|at| now >= at),
         })
     });
-    let sum = clients.sum();
-    let refused =
-        TokenFault::ALL.map(|fault| (fault.name().to_owned(), clients.faults(fault).into()));
     json!({
-        "required": tokens.is_required(),
-        "names": clients.len(),
-        "requests": sum.admitted,
-        "limited": sum.limited,
-        "refused": Map::from_iter(refused),
+        "required": tokens.is_required,
+        "names": tokens.count(),
         "busiest": rows.collect::<Vec<_>>(),
     })
 }

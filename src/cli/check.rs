@@ -69,11 +69,15 @@ fn client_tokens(config: &Config) -> String {
     }
     let file = &config.tokens.tokens;
     let clock = Clock::machine();
-    let expired = file.expired(clock.system_time()).count();
-    let expired = match expired {
+    let now = clock.system_time();
+    let expired = file.names.values();
+    let expired = expired.filter(|entry| entry.expires.is_some_and(|at| now >= at.0));
+    let expired = match expired.count() {
         0 => String::new(),
         n => format!(", {n} of them expired"),
     };
-    let (tokens, names) = (file.tokens.len(), file.names.len());
+    let names = file.names.len();
+    let tokens = file.names.values().map(|entry| entry.sha256.len());
+    let tokens: usize = tokens.sum();
     format!("# client tokens: {tokens} of {names} names{expired}\n")
 }

@@ -311,11 +311,8 @@ fn read_client_tokens(config: &mut Config) -> Result<()> {
     if let Some(path) = &config.tokens.file {
         let text = secrets::file_up_to(KEY, path, MAX_BYTES);
         let text = text.map_err(|why| anyhow!(config.positions.locate(KEY, why)))?;
-        let tokens = TokenFile::parse(&text).map_err(|problems| {
-            let lines = problems.iter().map(|one| one.of_file(path.display()));
-            Invalid(lines.collect())
-        })?;
-        config.tokens.tokens = tokens.into();
+        let tokens = TokenFile::parse(path.display(), &text);
+        config.tokens.tokens = tokens.map_err(|problem| Invalid(vec![problem]))?.into();
     }
     Ok(())
 }

@@ -1,308 +1,164 @@
-//! The token file: a line for each token.
+//! The token file: TOML with a table for each name, and the tokens themselves.
 //!
-//! ```text
-//! # name SHA-256-of-the-token [requests_per_minute=N] [burst=N] [origins=A,B] [expires=DATE]
-//! frontend 3a7b…e1 origins=https://app.example
-//! partner  90cc…07 requests_per_minute=600 burst=50 expires=2027-01-31
+//! ```toml
+//! frontend = { sha256 = ["3a7b…e1"], origins = ["https://app.example"] }
+//!
+//! [partner]
+//! sha256 = ["90cc…07", "5d12…9a"]
+//! requests_per_minute = 600
+//! burst = 50
+//! expires = 2027-01-31
 //! ```
 //!
-//! The limits of a line apply even where `limit.enabled` is false. A line with
-//! `requests_per_minute` alone has that burst, where that of `[limit]` is larger.
-//!
-//! Several lines with one name are tokens of one client, so they must have the same
-//! settings, apart from when each expires. Problems are reported with line and column
-//! and without what is there, since it may be a token that was put there by mistake.
+//! All tokens of a name are one client, so that a token can be replaced while both are valid.
+//! A problem is reported without what is in the file, since it may be a token that was put
+//! there by mistake.
 
-use std::collections::HashMap;
-use std::fmt;
+use std::collections::{BTreeMap, HashSet};
 use std::num::NonZeroU32;
 use std::time::SystemTime;
 
-use http::HeaderValue;
+use aws_lc_rs::rand::{SecureRandom, SystemRandom};
+use serde::Deserialize;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+use toml::Spanned;
+use toml::value::Datetime;
 
-use super::date;
-use super::token::{Digest, PREFIX};
-use crate::wire::origin;
+use crate::wire::origin::AllowedOrigin;
 
-/// The most tokens of a file.
-pub const MAX_TOKENS: usize = 10_000;
-/// The most bytes of a file: enough for as many tokens with long origins.
+/// The most bytes of a file: some 80,000 tokens.
 pub const MAX_BYTES: usize = 8 << 20;
-/// The most requests per minute, and the largest burst: as in `[limit]`.
-const MAX_RATE: u32 = 60_000_000;
-const MAX_NAME: usize = 64;
+/// How each token begins. 48 hex digits follow.
+pub const PREFIX: &str = "og_";
 
-/// What a token file has.
-#[derive(Debug, Default, PartialEq, Eq)]
+/// What a token file has, by name.
+#[derive(Debug, Default, Deserialize)]
+#[serde(transparent)]
 pub struct TokenFile {
-    /// The names, in the order of the file.
-    pub names: Vec<TokenName>,
-    /// The tokens, in the order of the file.
-    pub tokens: Vec<TokenLine>,
+    /// The names.
+    pub names: BTreeMap<TokenName, Entry>,
 }
 
-/// A name, and what is set for all of its tokens.
-#[derive(Debug, PartialEq, Eq)]
-pub struct TokenName {
-    /// The name.
-    pub name: Box<str>,
-    /// Its settings.
-    pub settings: TokenSettings,
+/// The tokens of a name, and what is set for it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Entry {
+    /// Their digests.
+    pub sha256: Vec<Spanned<Digest>>,
+    pub(super) requests_per_minute: Option<NonZeroU32>,
+    pub(super) burst: Option<NonZeroU32>,
+    #[serde(default)]
+    pub(super) origins: Vec<AllowedOrigin>,
+    /// When they stop being valid.
+    pub expires: Option<Expiry>,
 }
 
-/// What is set for a name.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TokenSettings {
-    /// Requests per minute, where they are not those of `[limit]`.
-    pub requests_per_minute: Option<NonZeroU32>,
-    /// Requests at once, where they are not those of `[limit]`.
-    pub burst: Option<NonZeroU32>,
-    /// The origins whose pages may use the tokens; `None` for any.
-    pub origins: Option<Box<[HeaderValue]>>,
-}
+/// A name. In TOML it needs no quotes, and it looks like no token.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(try_from = "String")]
+pub struct TokenName(pub Box<str>);
 
-/// A token.
-#[derive(Debug, PartialEq, Eq)]
-pub struct TokenLine {
-    pub(super) digest: Digest,
-    /// The place of its name among the names.
-    pub(super) name: u32,
-    /// When it stops being valid.
-    pub(super) expires: Option<SystemTime>,
-}
+/// The SHA-256 of a token, in hex.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Digest(Box<str>);
 
-/// A problem of a token file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TokenProblem {
-    line: usize,
-    column: usize,
-    message: String,
-}
-
-impl TokenProblem {
-    /// The problem with the file's name, as `FILE:LINE:COLUMN: MESSAGE`.
-    pub fn of_file(&self, file: impl fmt::Display) -> String {
-        let Self {
-            line,
-            column,
-            message,
-        } = self;
-        format!("{file}:{line}:{column}: {message}")
-    }
-}
-
-/// Whether a text may be a name.
-pub fn is_name(text: &str) -> bool {
-    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-    let begins_well = text.starts_with(|first: char| first.is_ascii_alphanumeric());
-    // A token in place of the name is a mistake, and names are shown.
-    let is_token = text.as_bytes().starts_with(PREFIX);
-    begins_well && !is_token && text.len() <= MAX_NAME && text.bytes().all(is_allowed)
-}
-
-/// What names are allowed.
-pub const NAMES: &str = "1 to 64 of A-Z, a-z, 0-9, '.', '_' and '-', beginning with a letter or digit, and not with og_";
+/// When the tokens of a name stop being valid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "Datetime")]
+pub struct Expiry(pub SystemTime);
 
 impl TokenFile {
     /// Reads the text of a file.
     ///
     /// # Errors
-    /// Everything that is wrong with it.
-    pub fn parse(text: &str) -> Result<Self, Vec<TokenProblem>> {
-        let mut reader = Reader::default();
-        for (number, line) in (1..).zip(text.lines()) {
-            if reader.problems.len() >= MAX_PROBLEMS {
-                break;
-            }
-            if let Err((column, message)) = reader.line(number, line) {
-                reader.problems.push(TokenProblem {
-                    line: number,
-                    column,
-                    message,
-                });
-            }
-        }
-        match reader.problems.is_empty() {
-            true => Ok(reader.file),
-            false => Err(reader.problems),
-        }
-    }
-}
-
-impl TokenFile {
-    /// The names of the tokens that have expired.
-    pub fn expired(&self, now: SystemTime) -> impl Iterator<Item = &str> {
-        let expired = self.tokens.iter();
-        let expired = expired.filter(move |token| token.expires.is_some_and(|at| now >= at));
-        expired.filter_map(|token| Some(&*self.names.get(token.name as usize)?.name))
-    }
-}
-
-/// The most problems that are reported at once.
-const MAX_PROBLEMS: usize = 20;
-
-/// The column and the text of a problem.
-type Fault = (usize, String);
-
-#[derive(Default)]
-struct Reader<'t> {
-    file: TokenFile,
-    problems: Vec<TokenProblem>,
-    /// The place of each name, and the line where it is first.
-    names: HashMap<&'t str, (u32, usize)>,
-    /// The line of each digest.
-    digests: HashMap<Digest, usize>,
-}
-
-impl<'t> Reader<'t> {
-    fn line(&mut self, number: usize, line: &'t str) -> Result<(), Fault> {
-        let mut words = words(line).into_iter();
-        let Some((at, name)) = words.next() else {
-            return Ok(());
+    /// What is wrong with it, as `FILE:LINE:COLUMN: MESSAGE`.
+    pub fn parse(file: impl std::fmt::Display, text: &str) -> Result<Self, String> {
+        let problem = |at: usize, message: &str| {
+            let before = &text[..text.floor_char_boundary(at)];
+            let lines: Vec<_> = before.split('\n').collect();
+            let column = lines.last().map_or(0, |line| line.chars().count()) + 1;
+            format!("{file}:{}:{column}: {message}", lines.len())
         };
-        if !is_name(name) {
-            return Err((at, format!("a line begins with a name: {NAMES}")));
-        }
-        let end = at + name.len();
-        let Some((at, text)) = words.next() else {
-            return Err((
-                end,
-                "the SHA-256 of the token is missing after the name".to_owned(),
-            ));
-        };
-        let digest = digest_of(text).map_err(|message| (at, message))?;
-        let options: Vec<_> = words.collect();
-        let (settings, expires) = options_of(&options)?;
-        if let Some(first) = self.digests.get(&digest) {
-            return Err((
-                at,
-                format!("the same token is in line {first}; each once is allowed"),
-            ));
-        }
-        if self.digests.len() == MAX_TOKENS {
-            return Err((
-                1,
-                format!("there are more than {MAX_TOKENS} tokens, the most that are allowed"),
-            ));
-        }
-        self.digests.insert(digest, number);
-        let name = self.name(name, settings, number)?;
-        self.file.tokens.push(TokenLine {
-            digest,
-            name,
-            expires,
-        });
-        Ok(())
-    }
-
-    /// The place of a name, whose settings are the same in each line.
-    fn name(&mut self, name: &'t str, settings: TokenSettings, line: usize) -> Result<u32, Fault> {
-        let names = &mut self.file.names;
-        let Some((place, first)) = self.names.get(name) else {
-            let place = names.len() as u32;
-            self.names.insert(name, (place, line));
-            let name = name.into();
-            names.push(TokenName { name, settings });
-            return Ok(place);
-        };
-        let is_same = names
-            .get(*place as usize)
-            .is_some_and(|known| known.settings == settings);
-        match is_same {
-            true => Ok(*place),
-            false => Err((
-                1,
-                format!(
-                    "this line and line {first} have the same name and different settings; the tokens of one name are one client, so requests_per_minute, burst and origins must be the same (expires may differ)"
-                ),
-            )),
-        }
-    }
-}
-
-/// The words of a line with the column of each, up to a comment.
-fn words(line: &str) -> Vec<(usize, &str)> {
-    let is_blank = |c: char| c == ' ' || c == '\t';
-    let mut words = Vec::new();
-    let mut rest = line;
-    loop {
-        rest = rest.trim_start_matches(is_blank);
-        if rest.is_empty() || rest.starts_with('#') {
-            return words;
-        }
-        let (word, after) = rest.split_at(rest.find(is_blank).unwrap_or(rest.len()));
-        let before = &line[..line.len() - rest.len()];
-        words.push((before.chars().count() + 1, word));
-        rest = after;
-    }
-}
-
-fn digest_of(text: &str) -> Result<Digest, String> {
-    if text.as_bytes().starts_with(PREFIX) {
-        return Err("this is a token; the file must have its SHA-256 in hex (printf %s TOKEN | sha256sum), and the token itself must be replaced, since it was in a file".to_owned());
-    }
-    let wrong = || "the SHA-256 of the token must be 64 hex digits".to_owned();
-    let mut digest = [0; 32];
-    if text.len() != 64 {
-        return Err(wrong());
-    }
-    for (byte, pair) in digest.iter_mut().zip(text.as_bytes().chunks(2)) {
-        let nibble = |at: usize| char::from(pair[at]).to_digit(16);
-        let (high, low) = (nibble(0).ok_or_else(wrong)?, nibble(1).ok_or_else(wrong)?);
-        *byte = (high << 4 | low) as u8;
-    }
-    Ok(digest)
-}
-
-/// The settings of a line's options, and when its token expires.
-fn options_of(options: &[(usize, &str)]) -> Result<(TokenSettings, Option<SystemTime>), Fault> {
-    const ALLOWED: &str =
-        "requests_per_minute=N, burst=N, origins=https://A,https://B or expires=DATE";
-    let mut settings = TokenSettings::default();
-    let mut expires = None;
-    for &(at, option) in options {
-        let wrong = |message: &str| (at, message.to_owned());
-        let (key, value) = option.split_once('=').unwrap_or((option, ""));
-        let is_first = match key {
-            "requests_per_minute" => settings
-                .requests_per_minute
-                .replace(rate(value, key, at)?)
-                .is_none(),
-            "burst" => settings.burst.replace(rate(value, key, at)?).is_none(),
-            "origins" => {
-                let origins = value.split(',').map(origin::parse).collect();
-                let origins: Result<Box<[_]>, _> = origins;
-                let origins = origins.map_err(|reason| {
-                    let allowed = "origins must be origins without a path, separated by commas, such as https://app.example,https://b.example:8443";
-                    match reason {
-                        "" => wrong(allowed),
-                        reason => wrong(&format!("{allowed}: {reason}")),
-                    }
-                })?;
-                settings.origins.replace(origins).is_none()
+        let read: Self = toml::from_str(text).map_err(|error| {
+            // What comes before "expected" says what is in the file.
+            let shown = error.message().rfind("expected").unwrap_or_default();
+            let at = error.span().map_or(0, |span| span.start);
+            problem(at, &error.message()[shown..])
+        })?;
+        let mut known = HashSet::new();
+        for digest in read.names.values().flat_map(|entry| &entry.sha256) {
+            if !known.insert(digest.get_ref()) {
+                let message = "the same token is in this file twice; expected each token once";
+                return Err(problem(digest.span().start, message));
             }
-            "expires" => {
-                let date = date::parse(value).ok_or_else(|| {
-                    wrong("expires must be a date of RFC 3339, such as 2027-01-31 (which is 00:00 UTC) or 2027-01-31T12:00:00Z")
-                })?;
-                expires.replace(date).is_none()
-            }
-            _ => return Err((at, format!("allowed here is {ALLOWED}"))),
-        };
-        if !is_first {
-            return Err((at, format!("{key} is twice in this line; once is allowed")));
         }
+        Ok(read)
     }
-    Ok((settings, expires))
 }
 
-fn rate(text: &str, key: &str, at: usize) -> Result<NonZeroU32, Fault> {
-    let is_plain = text.bytes().all(|byte| byte.is_ascii_digit());
-    let number = text
-        .parse()
-        .ok()
-        .filter(|rate: &NonZeroU32| is_plain && rate.get() <= MAX_RATE);
-    number.ok_or_else(|| (at, format!("{key} must be a number from 1 to {MAX_RATE}")))
+impl TryFrom<String> for TokenName {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
+        let is_name = (1..=64).contains(&text.len()) && text.bytes().all(is_allowed);
+        match is_name && !text.starts_with(PREFIX) {
+            true => Ok(Self(text.into())),
+            false => Err(
+                "expected a name: 1 to 64 of A-Z, a-z, 0-9, '_' and '-', beginning with anything but og_",
+            ),
+        }
+    }
+}
+
+impl TryFrom<String> for Digest {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        match text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            true => Ok(Self(text.to_ascii_lowercase().into())),
+            false => Err(
+                "expected the SHA-256 of a token, 64 hex digits (never the token itself: one that was in a file must be replaced)",
+            ),
+        }
+    }
+}
+
+impl TryFrom<Datetime> for Expiry {
+    type Error = &'static str;
+
+    fn try_from(at: Datetime) -> Result<Self, Self::Error> {
+        let midnight = if at.time.is_none() { "T00:00:00Z" } else { "" };
+        let read = OffsetDateTime::parse(&format!("{at}{midnight}"), &Rfc3339);
+        read.map(|at| Self(at.into())).map_err(|_no_date| {
+            "expected a date, such as 2027-01-31 (which is 00:00 UTC), or a time with its offset from UTC, such as 2027-01-31T12:00:00Z"
+        })
+    }
+}
+
+/// A new token. `None` where the system has no randomness.
+pub fn new_token() -> Option<String> {
+    let mut random = [0; 24];
+    SystemRandom::new().fill(&mut random).ok()?;
+    Some(format!("{PREFIX}{}", hex(&random)))
+}
+
+/// The line of a token file for a new name.
+pub fn line(TokenName(name): &TokenName, token: &str) -> String {
+    let Digest(digest) = digest(token.as_bytes());
+    format!("{name} = {{ sha256 = [\"{digest}\"] }}")
+}
+
+/// The digest of a token.
+pub(super) fn digest(token: &[u8]) -> Digest {
+    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, token);
+    Digest(hex(digest.as_ref()).into())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

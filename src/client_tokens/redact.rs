@@ -3,10 +3,11 @@
 
 use std::borrow::Cow;
 
+use super::file::PREFIX;
 use crate::api_key::ApiKey;
 
-/// What a client token begins with, and how many letters and digits follow.
-const TOKEN: (&str, usize) = ("og_", 49);
+/// How many letters and digits of a client token follow its prefix.
+const DIGITS: usize = 48;
 /// What is shown in place of a token.
 const REDACTED: &str = "og_[redacted]";
 /// What is shown in place of a key of the provider; it is shorter than any that is hidden.
@@ -59,11 +60,10 @@ fn token_end(text: &[u8], at: usize) -> Option<usize> {
     if !matches!(text[at], b'o' | b'%') {
         return None;
     }
-    let (begin, length) = TOKEN;
     let mut end = at;
-    for place in 0..begin.len() + length {
+    for place in 0..PREFIX.len() + DIGITS {
         let (byte, next) = decoded(text, end)?;
-        let fits = match begin.as_bytes().get(place) {
+        let fits = match PREFIX.as_bytes().get(place) {
             Some(expected) => byte == *expected,
             None => byte.is_ascii_alphanumeric(),
         };
@@ -94,18 +94,18 @@ mod tests {
 
     #[test]
     fn a_token_is_redacted_before_the_text_is_cut() {
-        let token = format!("og_{}", "aZ3".repeat(17))[..52].to_owned();
+        let token = format!("og_{}", "aZ3".repeat(17))[..51].to_owned();
         let whole = format!("/a?b={token}&c");
         // text, bytes, what is shown
         for (text, most, shown) in [
             (&*whole, 999, "/a?b=og_[redacted]&c"),
-            (&whole, 58, "/a?b=og_[redacted]&"),
-            (&whole, 57, "/a?b=og_[redacted]"),
+            (&whole, 57, "/a?b=og_[redacted]&"),
             (&whole, 56, "/a?b=og_[redacted]"),
+            (&whole, 55, "/a?b=og_[redacted]"),
             (&whole, 9, "/a?b=og_[redacted]"),
             (&whole, 7, "/a?b=og_[redacted]"),
             (&whole, 5, "/a?b="),
-            (&whole[..56], 999, &whole[..56]),
+            (&whole[..55], 999, &whole[..55]),
             (&whole.replace("og_", "%6fg_"), 999, "/a?b=og_[redacted]&c"),
             (
                 &whole.replace("og_a", "o%67%5F%61"),
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn messages_show_neither_queries_nor_tokens() {
-        let token = format!("og_{}", "aZ3".repeat(17))[..52].to_owned();
+        let token = format!("og_{}", "aZ3".repeat(17))[..51].to_owned();
         let long = format!("/{}", "x".repeat(2000));
         for (target, shown) in [
             ("/a/b", "/a/b"),
@@ -143,7 +143,7 @@ mod tests {
     fn keys_of_the_provider_are_redacted_like_tokens() {
         let key = "k3y/Of-the=Provider";
         let _keys = ApiKey::list(key).unwrap();
-        let token = format!("og_{}", "aZ3".repeat(17))[..52].to_owned();
+        let token = format!("og_{}", "aZ3".repeat(17))[..51].to_owned();
         for (text, most, shown) in [
             (format!("/a?api_key={key}&b"), 999, "/a?api_key=[key]&b"),
             (

@@ -1,69 +1,186 @@
-//! Tables of tokens.
+//! Tokens of requests, and what becomes of clients in reloads.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::*;
+use crate::identify::Client;
 
-fn settings(text: &str) -> Settings {
-    Settings {
-        file: Some("t".into()),
-        required: true,
-        tokens: TokenFile::parse(text).unwrap().into(),
+fn limits(enabled: bool) -> limit::Settings {
+    limit::Settings {
+        enabled,
+        requests_per_minute: NonZeroU32::new(60).unwrap(),
+        burst: NonZeroU32::new(2).unwrap(),
+        misses_per_minute: 0,
     }
 }
 
-fn numbers(table: &TokenTable) -> Vec<(String, u32)> {
-    let names = table.names();
-    names
-        .map(|(name, number)| (name.name.to_string(), number))
-        .collect()
+/// The clients of a token file that comes after another.
+fn after(before: &ClientTokens, clock: &Clock, text: &str) -> ClientTokens {
+    let settings = Settings {
+        file: Some("t".into()),
+        required: false,
+        tokens: TokenFile::parse("t", text).unwrap().into(),
+    };
+    before.next(&settings, &limits(true), clock)
+}
+
+fn line(name: &str, token: &str, more: &str) -> String {
+    let line = file::line(&TokenName(name.into()), token);
+    format!("{}{more} }}\n", line.strip_suffix(" }").unwrap())
+}
+
+fn named<'t>(tokens: &'t ClientTokens, name: &str) -> (u64, &'t TokenClient) {
+    let mut all = tokens.by_number.iter();
+    let (number, client) = all.find(|(_, client)| &*client.name == name).unwrap();
+    (*number, client)
+}
+
+/// What is found in a request's fields, and what is left of them.
+fn take(
+    tokens: &ClientTokens,
+    memo: &TokenMemo,
+    lines: &[(&'static str, String)],
+) -> (Option<Result<u64, TokenFault>>, Vec<String>) {
+    let mut fields = HeaderMap::new();
+    for (name, value) in lines {
+        fields.append(*name, HeaderValue::from_str(value).unwrap());
+    }
+    let at = SystemTime::UNIX_EPOCH + Duration::from_secs(1_801_353_600);
+    let found = tokens.take(memo, &mut fields, || at);
+    let shown = fields
+        .iter()
+        .map(|(name, value)| format!("{name}: {}", value.to_str().unwrap()));
+    (found, shown.collect())
 }
 
 #[test]
-fn a_number_belongs_to_one_name_whatever_is_reloaded() {
-    let line = |name: &str, n: u32| format!("{name} {n:064x}\n");
-    let owned = |pairs: &[(&str, u32)]| -> Vec<_> {
-        pairs
-            .iter()
-            .map(|(name, n)| ((*name).to_owned(), *n))
-            .collect()
-    };
-    let first = TokenTable::new(&settings(&(line("a", 1) + &line("b", 2))));
-    assert_eq!(numbers(&first), owned(&[("a", 0), ("b", 1)]));
-    let second = first.next(&settings(&(line("c", 3) + &line("b", 4) + &line("b", 2))));
-    assert_eq!(numbers(&second), owned(&[("c", 2), ("b", 1)]));
-    let none = second.next(&Settings::default());
-    assert!(!none.is_enabled() && !none.is_required());
-    assert_eq!(numbers(&none), owned(&[]));
-    let last = none.next(&settings(&(line("a", 1) + &line("d", 2))));
-    assert_eq!(
-        numbers(&last),
-        owned(&[("a", 3), ("d", 4)]),
-        "a has been gone"
-    );
-    assert!(last.generation() > second.generation());
+fn tokens_are_taken_and_other_credentials_stay() {
+    let text = line("one", "og_1", "") + &line("two", "og_2", "");
+    let text = text + &line("old", "og_old", ", expires = 2027-01-31");
+    let text = text + &line("new", "og_new", ", expires = 2027-01-31T00:00:01Z");
+    let tokens = after(&ClientTokens::default(), &Clock::manual(), &text);
+    let memo = TokenMemo::default();
+    // The second time around, the memo has another token than most rows.
+    for row in REQUESTS.trim().lines().chain(REQUESTS.trim().lines()) {
+        let [sent, found, left] = row.trim_end_matches('-').split(" -> ").collect::<Vec<_>>()[..]
+        else {
+            panic!("{row}")
+        };
+        let sent = sent
+            .split(" / ")
+            .filter(|line| *line != "none")
+            .map(|line| {
+                let (name, value) = line.split_once(": ").unwrap();
+                let names = ["authorization", "x-api-key"];
+                (names[usize::from(name == "k")], value.to_owned())
+            });
+        let (got, stays) = take(&tokens, &memo, &sent.collect::<Vec<_>>());
+        let got = match got {
+            None => "none".to_owned(),
+            Some(Ok(number)) => tokens.get(number).unwrap().name.to_string(),
+            Some(Err(fault)) => format!("{fault:?}"),
+        };
+        let stays = stays.join(" / ").replace("authorization", "a");
+        assert_eq!(
+            (&*got, &*stays.replace("x-api-key", "k")),
+            (found, left),
+            "{row}"
+        );
+    }
+}
+
+// What a request has in `authorization` and `x-api-key`, whose it is, and what is left. The first
+// of several tokens counts, and none stays; what looks like no token is none.
+const REQUESTS: &str = "
+none -> none -> -
+a: Bearer og_1 -> one -> -
+a: bEARER   og_2  -> two -> -
+k: og_2 -> two -> -
+k: og_1 / a: Bearer og_2 / k: og_2 -> one -> -
+a: Bearer og_unknown / a: Bearer og_1 -> Unknown -> -
+a: Bearer og_ -> Unknown -> -
+k: og_1, og_1 -> Unknown -> -
+k: og_old -> Expired -> -
+k: og_new -> new -> -
+a: Bearer abc / k: og_1 / a: Basic YTpi -> one -> a: Bearer abc / a: Basic YTpi
+a: Basic YTpi / a: Bearer og_1 -> one -> a: Basic YTpi
+a: Bearer og_1 / k: abc -> one -> k: abc
+a: Bearer -> none -> a: Bearer
+a: og_1 -> none -> a: og_1
+a: Token og_1 -> none -> a: Token og_1
+k: Bearer og_1 -> none -> k: Bearer og_1
+";
+
+#[test]
+fn a_memo_is_valid_for_one_configuration() {
+    let clock = Clock::manual();
+    let (memo, key) = (TokenMemo::default(), [("x-api-key", "og_1".to_owned())]);
+    let first = after(&ClientTokens::default(), &clock, &line("a", "og_1", ""));
+    let second = after(&first, &clock, &line("b", "og_1", ""));
+    let third = after(&second, &clock, "");
+    for _ in 0..2 {
+        for (tokens, name) in [(&first, Some("a")), (&second, Some("b")), (&third, None)] {
+            let expected = name.map(|name| named(tokens, name).0);
+            let expected = expected.ok_or(TokenFault::Unknown);
+            for _ in 0..2 {
+                assert_eq!(take(tokens, &memo, &key).0, Some(expected));
+            }
+        }
+    }
 }
 
 #[test]
-fn a_token_is_found_until_it_expires() {
-    let (one, two) = (token::generate().unwrap(), token::generate().unwrap());
-    let text = format!(
-        "w {} expires=2027-01-31\nv {:064}\nw {}\n",
-        one.digest, 0, two.digest
-    );
-    let table = TokenTable::new(&settings(&text));
-    let at = |seconds| move || SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
-    let owner = |token: &token::NewToken, seconds| {
-        let index = table.find(token.text.as_bytes())?;
-        table.owner(index, at(seconds))
+fn a_reload_keeps_numbers_usage_and_counts() {
+    let clock = Clock::manual();
+    let admit = |tokens: &ClientTokens| {
+        let (number, client) = named(tokens, "a");
+        let rate = client.rate.as_ref().unwrap();
+        rate.admit(Client::Token(number), clock.now()).is_ok()
     };
-    let found = Ok((NameIndex(0), 0));
-    assert_eq!(owner(&one, 1_801_353_599), found);
-    assert_eq!(owner(&one, 1_801_353_600), Err(TokenFault::Expired));
-    assert_eq!(owner(&two, u32::MAX.into()), found);
-    let unknown = token::generate().unwrap();
-    assert_eq!(owner(&unknown, 0), Err(TokenFault::Unknown));
-    assert_eq!(table.find(b"og_"), Err(TokenFault::Malformed));
-    let expiries: Vec<_> = table.expiries(NameIndex(0)).collect();
-    assert_eq!(expiries, [Some(at(1_801_353_600)()), None]);
+    let two = ", burst = 2";
+    let first = after(&ClientTokens::default(), &clock, &line("a", "og_1", two));
+    named(&first, "a").1.requests[1].fetch_add(1, Relaxed);
+    assert!(admit(&first) && admit(&first) && !admit(&first));
+    let text = line("c", "og_3", "") + &line("a", "og_4", two);
+    let second = after(&first, &clock, &text);
+    assert_eq!(named(&second, "a").0, named(&first, "a").0);
+    assert_ne!(named(&second, "a").0, named(&second, "c").0);
+    assert!(!admit(&second), "its burst is spent");
+    let [(counts, busiest), _] = second.busiest()[..] else {
+        panic!("two clients")
+    };
+    assert_eq!((counts, &*busiest.name), ([0, 1], "a"));
+    let third = after(&second, &clock, &line("a", "og_4", ", burst = 3"));
+    assert!(admit(&third), "another limit begins anew");
+    let none = third.next(&Settings::default(), &limits(true), &clock);
+    assert_eq!((none.count(), none.is_enabled), (0, false));
+}
+
+#[test]
+fn a_name_has_a_limit_of_its_own_if_it_sets_one() {
+    let clock = Clock::manual();
+    for (own, expected) in [
+        ("", None),
+        (", requests_per_minute = 1", Some((1, 1))),
+        (", requests_per_minute = 600", Some((600, 600))),
+        (", requests_per_minute = 1, burst = 9", Some((1, 9))),
+        (", burst = 90", Some((60, 90))),
+        (", burst = 4294967295", Some((60, 60_000_000))),
+    ] {
+        let tokens = TokenFile::parse("t", &line("a", "og_1", own)).unwrap();
+        let settings = Settings {
+            file: Some("t".into()),
+            required: true,
+            tokens: tokens.into(),
+        };
+        for enabled in [true, false] {
+            let tokens = ClientTokens::default().next(&settings, &limits(enabled), &clock);
+            let (_, client) = named(&tokens, "a");
+            let shape = client.rate.as_ref().map(|rate| rate.shape());
+            assert_eq!(shape.map(|(n, burst)| (n, burst.get())), expected, "{own}");
+            assert_eq!(client.policy.is_some(), expected.is_some(), "{own}");
+            assert!(tokens.is_enabled && tokens.is_required);
+        }
+    }
 }

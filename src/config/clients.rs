@@ -14,7 +14,7 @@ use super::kinds::{
 use super::problem::{FileSpan, Path};
 use crate::cache::coding::Coding;
 use crate::identify::TrustedProxies;
-use crate::wire::origin;
+use crate::wire::origin::{self, AllowedOrigin};
 use crate::{client_tokens, compress, limit, listener, respond};
 
 const NETWORK: ParsedText<IpNet> = text(
@@ -27,34 +27,34 @@ const NETWORK: ParsedText<IpNet> = text(
     },
 );
 
-const ORIGIN: ParsedText<String> = text(
-    "an origin without a path, such as \"https://app.example\"",
-    "^[a-z][a-z0-9+.-]*://[^/?#@A-Z]+$",
-    |text| match origin::parse(text) {
-        Ok(_) => Ok(text.to_owned()),
-        Err(reason) => Err(reason.to_owned()),
-    },
+const ORIGIN: ParsedText<AllowedOrigin> = text(
+    origin::ALLOWED,
+    "^([*]|[a-z][a-z0-9+.-]*://([*][.])?[^/?#@*A-Z]+)$",
+    |text| AllowedOrigin::try_from(text.to_owned()).map_err(|_allowed| String::new()),
 );
+
+/// Whether it is `Forwarded`.
+const PROXY_FIELD: Choice<bool> = choice(&[("x-forwarded-for", false), ("forwarded", true)]);
 
 keys! {
     /// How clients are identified.
     pub(super) struct ClientsKeys {
         /// The proxies in front of ordgate, as addresses or networks. Without this,
         /// all clients behind a proxy count as one.
-        ///
-        /// ordgate believes Forwarded and X-Forwarded-For from these alone, and
-        /// ignores what others send in them.
         trusted_proxies: Vec<IpNet> = list(NETWORK) => Vec::new(), shown();
-        /// A file with a line for each client token, which `ordgate token new NAME`
-        /// prints.
+        /// The field in which these proxies report the client's address. ordgate ignores the
+        /// other one, which a client may have sent, and ignores both from anyone else.
+        proxy_field: bool = PROXY_FIELD => false, shown();
+        /// A TOML file of client tokens, to which you add the lines that
+        /// `ordgate token new NAME` prints.
         ///
         /// A client sends its token as `authorization: Bearer TOKEN` or in x-api-key. It
         /// then has limits, a share of the upstream and a row in /status of its own,
         /// whatever its address. The file must not be readable by others or writable by
-        /// its group (chmod 600). A reload reads it again, and a removed line is invalid
+        /// its group (chmod 600). A reload reads it again, and a removed token is invalid
         /// from then on.
         token_file: Option<String> = optional(STRING) => None,
-            example("\"/etc/ordgate/client-tokens\""), shown();
+            example("\"/etc/ordgate/client-tokens.toml\""), shown();
         /// Whether requests without a valid token get 401.
         ///
         /// /openapi.json and /docs need none, nor do CORS preflights, except on routes with
@@ -66,9 +66,9 @@ keys! {
 keys! {
     /// What answers have beside the body.
     pub(super) struct AnswersKeys {
-        /// The origins whose web pages may read answers (CORS); an empty list allows
-        /// any.
-        cors_origins: Vec<String> = list(ORIGIN) => Vec::new(), shown();
+        /// The origins whose web pages may read answers (CORS). `https://*.app.example` is
+        /// for all names below app.example; an empty list and `*` allow any.
+        cors_origins: Vec<AllowedOrigin> = list(ORIGIN) => Vec::new(), shown();
         /// Whether cache-status has the cache key.
         cache_status_key: bool = Flag => false;
         /// Whether server-timing says where an answer came from, and how long it waited
@@ -100,11 +100,11 @@ keys! {
 
 keys! {
     /// What one client may use. A client is an IPv4 address, an IPv6 /64, or a name of the
-    /// token file, whose lines may have other numbers of requests.
+    /// token file, which may have other numbers of requests.
     pub(super) struct LimitKeys {
         /// Whether the limits on clients apply.
         ///
-        /// Limits that a line of the token file sets apply in any case.
+        /// Limits that the token file sets apply in any case.
         enabled: bool = Flag => true, shown();
         /// The requests per minute that each client may send. Further ones get 429
         /// with retry-after.
@@ -122,9 +122,6 @@ keys! {
         /// clients that send far too much: the upstream's budget is shared between
         /// clients in any case.
         misses_per_minute: u32 = integer(0..=60_000_000) => 1200;
-        /// The most clients that are counted separately. Further ones share their
-        /// counts until some clients are forgotten.
-        max_clients: NonZeroU32 = integer(1..=100_000_000) => count(100_000);
         /// The most connections of one client at once. Further ones get 429.
         ///
         /// Trusted proxies may have any number.
@@ -145,6 +142,7 @@ impl ClientsKeys {
     pub(super) fn settings(self) -> TrustedProxies {
         TrustedProxies {
             networks: self.trusted_proxies.value,
+            write_forwarded: *self.proxy_field,
         }
     }
 }
@@ -193,7 +191,6 @@ impl LimitKeys {
             requests_per_minute: *self.requests_per_minute,
             burst: *self.burst,
             misses_per_minute: *self.misses_per_minute,
-            max_clients: *self.max_clients,
         }
     }
 

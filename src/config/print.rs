@@ -39,6 +39,7 @@ impl Config {
         let proxies: Vec<_> = proxies.map(ToString::to_string).collect();
         let mut clients = Table::from_iter([
             ("trusted_proxies".to_owned(), proxies.into()),
+            ("proxy_field".to_owned(), self.trust.field().as_str().into()),
             ("require_token".to_owned(), self.tokens.required.into()),
         ]);
         if let Some(file) = &self.tokens.file {

@@ -1,18 +1,18 @@
 //! Which client a request counts against, and what that client may do.
 
 use std::net::IpAddr;
+use std::sync::atomic::Ordering::Relaxed;
 
 use http::HeaderMap;
 use http::header::ORIGIN;
 
 use crate::cache::outcome::Outcome;
-use crate::client_tokens::credentials::{self, TokenMemo};
-use crate::client_tokens::{NameIndex, TokenFault, TokenTable};
+use crate::client_tokens::{ClientTokens, TokenClient, TokenFault, TokenMemo};
 use crate::clock::{Clock, Moment};
 use crate::identify::{Client, ClientLabel, TrustedProxies};
-use crate::limit::tokens::{TokenClient, TokenClients};
 use crate::limit::{Limit, RequestAllowance};
 use crate::refusal::Refusal;
+use crate::wire::origin;
 
 /// Identifies clients and holds them to their limits.
 pub(crate) struct ClientPolicy {
@@ -20,10 +20,8 @@ pub(crate) struct ClientPolicy {
     pub(crate) trust: TrustedProxies,
     /// The limits; `None` where there are none.
     pub(crate) limit: Option<Limit>,
-    /// The client tokens.
-    pub(crate) tokens: TokenTable,
-    /// The clients that have them.
-    pub(crate) token_clients: TokenClients,
+    /// The clients with tokens.
+    pub(crate) tokens: ClientTokens,
 }
 
 /// The client that a request counts against, and by what it is known.
@@ -38,8 +36,8 @@ pub(super) struct IdentifiedClient {
 pub(super) enum Credentials {
     /// There is none; the client is an address.
     Absent,
-    /// A valid one, of this name.
-    Valid(NameIndex),
+    /// A valid one, of the client.
+    Valid,
     /// One that is not valid. The request counts against its address.
     Invalid(TokenFault),
     /// A valid one that is for pages of other origins. The request counts against its
@@ -59,17 +57,16 @@ impl ClientPolicy {
         clock: &Clock,
     ) -> IdentifiedClient {
         let mut credentials = Credentials::Absent;
-        if self.tokens.is_enabled()
-            && let Some(found) = credentials::take(&self.tokens, memo, fields)
+        // By the system's clock itself: after the machine was suspended, the time of responses
+        // stays behind for a while.
+        if self.tokens.is_enabled
+            && let Some(found) = self.tokens.take(memo, fields, || clock.system_time())
         {
-            // By the system's clock itself: after the machine was suspended, the time of
-            // responses stays behind for a while.
-            let owner = found.and_then(|token| self.tokens.owner(token, || clock.system_time()));
-            credentials = match owner {
-                Ok((name, number)) if self.is_for_origin(name, fields) => {
+            credentials = match found {
+                Ok(number) if self.is_for_origin(number, fields) => {
                     return IdentifiedClient {
                         client: Client::Token(number),
-                        credentials: Credentials::Valid(name),
+                        credentials: Credentials::Valid,
                     };
                 }
                 Ok(_) => Credentials::OtherOrigin,
@@ -85,13 +82,13 @@ impl ClientPolicy {
     /// Whether a token is for the page that sends a request. A request without `origin`
     /// is not a page's, or is a page's to its own origin.
     #[inline]
-    fn is_for_origin(&self, name: NameIndex, fields: &HeaderMap) -> bool {
-        let client = self.token_clients.get(name);
+    fn is_for_origin(&self, number: u64, fields: &HeaderMap) -> bool {
+        let client = self.tokens.get(number);
         let Some(allowed) = client.and_then(|client| client.origins.as_deref()) else {
             return true;
         };
         let mut origins = fields.get_all(ORIGIN).iter();
-        origins.all(|origin| allowed.contains(origin))
+        origins.all(|origin| origin::is_among(allowed, origin))
     }
 
     /// Counts a request. One with an invalid token counts against its address, so that
@@ -102,24 +99,23 @@ impl ClientPolicy {
         from: &IdentifiedClient,
         now: Moment,
     ) -> Result<Option<RequestAllowance>, Refusal> {
-        if let Some(client) = self.token_client(from) {
-            return client.admit(now).map_err(Refusal::TooMany);
+        let token = self.token_client(from.client);
+        let own = token.and_then(|token| token.rate.as_deref());
+        let all = self.limit.as_ref().map(|limit| &*limit.requests);
+        let admitted = own.or(all).map(|rate| rate.admit(from.client, now));
+        if let Some(token) = token {
+            let is_admitted = !matches!(admitted, Some(Err(_)));
+            token.requests[usize::from(is_admitted)].fetch_add(1, Relaxed);
         }
-        match &self.limit {
-            Some(limit) => limit
-                .admit(from.client, now)
-                .map(Some)
-                .map_err(Refusal::TooMany),
-            None => Ok(None),
-        }
+        admitted.transpose().map_err(Refusal::TooMany)
     }
 
     /// Refuses an invalid token, and one that is for pages of other origins.
     #[inline]
     pub(super) fn check_token(&self, from: &IdentifiedClient) -> Result<(), Refusal> {
         match from.credentials {
-            Credentials::Absent | Credentials::Valid(_) => Ok(()),
-            Credentials::Invalid(fault) => Err(self.refuse_token(fault)),
+            Credentials::Absent | Credentials::Valid => Ok(()),
+            Credentials::Invalid(fault) => Err(Refusal::Token(fault)),
             Credentials::OtherOrigin => Err(Refusal::TokenOrigin),
         }
     }
@@ -127,37 +123,25 @@ impl ClientPolicy {
     /// Refuses a request without a token where one is required.
     #[inline]
     pub(super) fn require_token(&self, from: &IdentifiedClient) -> Result<(), Refusal> {
-        match self.tokens.is_required() && from.credentials == Credentials::Absent {
-            true => Err(self.refuse_token(TokenFault::Missing)),
+        match self.tokens.is_required && from.credentials == Credentials::Absent {
+            true => Err(Refusal::Token(TokenFault::Missing)),
             false => Ok(()),
         }
     }
 
-    #[cold]
-    fn refuse_token(&self, fault: TokenFault) -> Refusal {
-        self.token_clients.count_fault(fault);
-        Refusal::Token(fault)
-    }
-
-    /// The client that a valid token belongs to.
+    /// What is known of a client with a token, if the token file has it.
     #[inline]
-    pub(super) fn token_client(&self, from: &IdentifiedClient) -> Option<&TokenClient> {
-        match from.credentials {
-            Credentials::Valid(name) => self.token_clients.get(name),
-            Credentials::Absent | Credentials::Invalid(_) | Credentials::OtherOrigin => None,
+    pub(super) fn token_client(&self, client: Client) -> Option<&TokenClient> {
+        match client {
+            Client::Token(number) => self.tokens.get(number),
+            Client::V4(_) | Client::V6(_) => None,
         }
     }
 
-    /// A client as it is shown, also one of an earlier configuration.
+    /// A client as it is shown.
     pub(crate) fn label(&self, client: Client) -> ClientLabel<'_> {
-        let name = match client {
-            Client::Token(number) => self.token_clients.by_number(number),
-            Client::V4(_) | Client::V6(_) => None,
-        };
-        ClientLabel {
-            client,
-            name: name.map(|client| &*client.name),
-        }
+        let name = self.token_client(client).map(|client| &*client.name);
+        ClientLabel { client, name }
     }
 
     /// Counts a request that goes to the upstream against its client's limit on
@@ -202,7 +186,7 @@ impl ClientPolicy {
     /// or refused.
     pub(super) fn count_limited(&self, is_stale: bool) {
         if let Some(limit) = &self.limit {
-            limit.refused().count(is_stale);
+            limit.refused[usize::from(is_stale)].fetch_add(1, Relaxed);
         }
     }
 }

@@ -14,7 +14,7 @@ use http::{HeaderMap, Method, Request, Response, Version};
 use super::Gateway;
 use super::clients::{ClientPolicy, IdentifiedClient};
 use crate::access_log::LoggedHead;
-use crate::client_tokens::credentials::TokenMemo;
+use crate::client_tokens::TokenMemo;
 use crate::clock::Moment;
 use crate::identify::{Client, ClientLabel};
 use crate::limit::RequestAllowance;
@@ -138,11 +138,7 @@ impl RequestContext {
 
     /// That client, as it is shown.
     pub(super) fn label<'a>(&self, clients: &'a ClientPolicy) -> ClientLabel<'a> {
-        let client = clients.token_client(&self.from);
-        ClientLabel {
-            client: self.from.client,
-            name: client.map(|client| &*client.name),
-        }
+        clients.label(self.client())
     }
 
     /// What rendering its response needs of it. `fields` are the request's.
@@ -157,7 +153,7 @@ impl RequestContext {
             client: self.client(),
             request_id: self.request_id,
             permit: self.permit,
-            token: clients.token_client(&self.from),
+            token: clients.token_client(self.client()),
             date: None,
         }
     }

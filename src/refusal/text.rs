@@ -28,7 +28,7 @@ impl Refusal {
             ),
             Self::TooManyMisses(too_many) => format!(
                 "You have sent more requests to the upstream than the {} a minute that one client may send; try again in {} s; cached answers are still served",
-                too_many.per_minute, too_many.retry_after
+                too_many.burst, too_many.retry_after
             ),
             Self::OnlyIfCached => {
                 "The request has only-if-cached, and no stored response may be used".to_owned()
@@ -49,14 +49,8 @@ fn token(fault: TokenFault) -> &'static str {
         TokenFault::Missing => {
             "A token is needed; send it as authorization: Bearer TOKEN, or in x-api-key"
         }
-        TokenFault::Malformed => {
-            "The token is malformed: it is og_ and 49 letters and digits, the last six of which are a checksum; send it as it was issued"
-        }
-        TokenFault::Unknown => "The token is unknown; it may have been revoked",
+        TokenFault::Unknown => "The token is unknown: it is mistyped, or it has been revoked",
         TokenFault::Expired => "The token has expired; ask the operator for another",
-        TokenFault::Conflicting => {
-            "The request has different tokens; send one, as authorization: Bearer TOKEN or in x-api-key"
-        }
     }
 }
 

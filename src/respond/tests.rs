@@ -5,7 +5,7 @@ use http::HeaderName;
 use super::*;
 use crate::cache::Attached;
 use crate::cache::metadata::{ClientFreshness, Metadata};
-use crate::limit::TooManyRequests;
+use crate::limit::TooMany;
 
 fn context(fields: &HeaderMap) -> ResponseContext<'_> {
     ResponseContext {
@@ -31,7 +31,7 @@ fn fields(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
 #[test]
 fn only_allowed_origins_are_allowed() {
     let listed = Settings {
-        cors_origins: vec!["https://a.example".to_owned()],
+        cors_origins: vec!["https://a.example".to_owned().try_into().unwrap()],
         ..Settings::default()
     };
     let rows = [
@@ -59,7 +59,10 @@ fn only_allowed_origins_are_allowed() {
     for (settings, origin, allowed, vary) in rows {
         let responder = Responder::new(&settings, None, None);
         let request = origin.map_or_else(HeaderMap::new, |o| fields(&[("origin", o)]));
-        let refusal = Refusal::TooMany(TooManyRequests { retry_after: 1 });
+        let refusal = Refusal::TooMany(TooMany {
+            burst: std::num::NonZeroU32::MIN,
+            retry_after: 1,
+        });
         let response = responder.refusal(&refusal, None, &context(&request));
         let text = |name| response.headers().get(name).map(|v| v.to_str().unwrap());
         assert_eq!(text(ACCESS_CONTROL_ALLOW_ORIGIN), allowed, "{origin:?}");
@@ -134,7 +137,7 @@ fn a_response_stored_before_a_reload_has_the_fields_of_the_new_configuration() {
     let before = Responder::new(&Settings::default(), None, None);
     let policy = HeaderValue::from_static("\"default\";q=1;w=1");
     let settings = Settings {
-        cors_origins: vec!["https://a.example".to_owned()],
+        cors_origins: vec!["https://a.example".to_owned().try_into().unwrap()],
         server_timing: true,
         ..Settings::default()
     };

@@ -24,14 +24,13 @@ use crate::cache::Cache;
 use crate::cache::policy::Mode;
 use crate::cache::targeted::TargetList;
 use crate::chain::Chain;
-use crate::client_tokens::TokenTable;
+use crate::client_tokens::ClientTokens;
 use crate::clock::Clock;
 use crate::compress::{Compression, Compressor};
 use crate::config::Config;
 use crate::fill::{Fill, LowerTiers, StoredNames};
 use crate::gateway::{ClientPolicy, Gateway, Records};
 use crate::limit::Limit;
-use crate::limit::tokens::TokenClients;
 use crate::meter::Meter;
 use crate::openapi;
 use crate::probe;
@@ -296,16 +295,13 @@ fn numbers(
 
 /// How clients are identified and limited, after the policy before.
 fn client_policy(before: Option<&ClientPolicy>, config: &Config, clock: &Clock) -> ClientPolicy {
-    let (no_table, no_clients) = (TokenTable::default(), TokenClients::default());
-    let table = before.map_or(&no_table, |before| &before.tokens);
-    let clients = before.map_or(&no_clients, |before| &before.token_clients);
-    let tokens = table.next(&config.tokens);
+    let none = ClientTokens::default();
+    let tokens = before.map_or(&none, |before| &before.tokens);
     let limit = before.and_then(|before| before.limit.as_ref());
     ClientPolicy {
         trust: config.trust.clone(),
-        limit: Limit::after(limit, &config.limit, clock.clone()),
-        token_clients: clients.next(&tokens, &config.limit, clock),
-        tokens,
+        limit: Limit::after(limit, &config.limit, clock),
+        tokens: tokens.next(&config.tokens, &config.limit, clock),
     }
 }
 
@@ -315,10 +311,10 @@ fn responder(
     cache: &Cache,
     compressor: &Arc<Compressor>,
 ) -> Arc<Responder> {
-    let policy = clients.limit.as_ref().map(|limit| limit.policy().clone());
+    let policy = clients.limit.as_ref().map(|limit| limit.requests.policy());
     let compression = Compression::new(&config.compression, cache.store(), compressor);
     let responder = Responder::new(&config.respond, policy, compression);
-    Arc::new(responder.require_token(clients.tokens.is_required()))
+    Arc::new(responder.require_token(clients.tokens.is_required))
 }
 
 fn targets(field: Option<HeaderName>) -> TargetList {
@@ -337,7 +333,7 @@ fn assemble(
     if let Some(tracer) = &identity.tracer {
         tracer.set(config.traces);
     }
-    let document = openapi::document(&config.routes, clients.tokens.is_required());
+    let document = openapi::document(&config.routes, clients.tokens.is_required);
     let text = DocumentText::of(Bytes::from(document.to_string()));
     let mut documents = openapi::page::files();
     documents.push(Document::new(openapi::PATH, "application/json", text));

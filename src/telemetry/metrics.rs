@@ -25,7 +25,6 @@ use prometheus_client::registry::Registry;
 use crate::build;
 use crate::chain::TipSnapshot;
 use crate::gateway::Gateway;
-use crate::limit::{Limit, MissRefusals};
 use crate::listener::BoundListener;
 use crate::meter::FrameFlood;
 use crate::meter::LatencyHistogram;
@@ -179,24 +178,12 @@ fn connections(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
 }
 
 fn limits(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
-    let refused = gateway.limit().map(Limit::refused);
-    let read = |of: fn(&MissRefusals) -> &AtomicU64| refused.map_or(0, |all| of(all).load(Relaxed));
+    let limit = gateway.limit();
+    let [refused, stale] = [0, 1].map(|n| limit.map_or(0, |limit| limit.refused[n].load(Relaxed)));
     to.counter(
         "ordgate_misses_limited",
         "Requests over their client's limit on misses: refused with 429, or answered with a stale response",
-        by(
-            "result",
-            [
-                ("refused", read(|all| &all.misses)),
-                ("stale", read(|all| &all.stale)),
-            ],
-        ),
-    )?;
-    let clients = gateway.meter().totals.clients.load(Relaxed) as f64;
-    to.gauge(
-        "ordgate_clients",
-        "Clients in the limiter's table after its last pruning",
-        one(clients),
+        by("result", [("refused", refused), ("stale", stale)]),
     )
 }
 

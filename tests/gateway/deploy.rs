@@ -164,7 +164,7 @@ async fn dashboard_and_alerts_use_metrics_that_ordgate_has() {
     failing.get(TOKEN).await;
     let failures = failing.admin("/metrics").await;
     // A gateway with client tokens, and one with a certificate.
-    let lines = format!("name {:064}\n", 0);
+    let lines = format!("name.sha256 = [\"{:064}\"]\n", 0);
     let answering = Upstream::start();
     let closed = Setup::before(&answering).client_tokens(&lines).start();
     let tokens = closed.admin("/metrics").await;

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use ordgate::client_tokens::token::{self, NewToken};
+use ordgate::client_tokens::file::{TokenName, line, new_token};
 use ordgate::clock::Clock;
 use ordgate::sandbox::{Api, Sandbox, Settings};
 
@@ -174,12 +174,7 @@ fn requests(sandbox: &Sandbox) -> Vec<(&'static str, String, Fields)> {
 type Exchange = (String, Answer);
 
 /// The answers over a transport, before these servers.
-async fn answers(
-    transport: Transport,
-    apis: &[Api],
-    clock: &Clock,
-    known: &NewToken,
-) -> Vec<Exchange> {
+async fn answers(transport: Transport, apis: &[Api], clock: &Clock, known: &str) -> Vec<Exchange> {
     let sandbox = Sandbox::new(Settings::default());
     let start = |api: &Api| SandboxServer::start(&sandbox, *api);
     let servers: Vec<_> = apis.iter().map(start).collect();
@@ -205,12 +200,11 @@ async fn answers(
         .config(&listener)
         .config(RARELY)
         .config(&format!("upstream.retry = false\nlimit.burst = {BURST}"))
-        .client_tokens(&format!("known {}\n", known.digest))
+        .client_tokens(&line(&TokenName("known".into()), known))
         .clock(clock)
         .start();
     gateway.until_tips_are_known().await;
     let endpoint = gateway.endpoint(transport);
-    let known = known.text.to_string();
     let mut answers = Vec::new();
     for (method, target, fields) in requests(&sandbox) {
         let what = format!("{method} {target} {fields:?}");
@@ -219,7 +213,7 @@ async fn answers(
             let mut client = endpoint.client().await;
             client.get(&target).await.must("etag").clone_into(&mut etag);
         }
-        let fill = |value: &str| value.replace("{etag}", &etag).replace("{known}", &known);
+        let fill = |value: &str| value.replace("{etag}", &etag).replace("{known}", known);
         let fields = fields.iter().map(|(name, value)| (*name, fill(value)));
         let fields: Vec<_> = fields.collect();
         let fields = fields.iter().map(|(name, value)| (*name, &**value));
@@ -248,7 +242,7 @@ async fn answers(
 #[tokio::test]
 async fn every_request_is_answered_alike_in_each_way() {
     let clock = Clock::manual();
-    let known = token::generate().unwrap();
+    let known = new_token().unwrap();
     let one: &[_] = &[Api::Both];
     let mut expected = None;
     for (transport, apis) in [

@@ -71,11 +71,8 @@ impl Source {
             keys.own.insert(upstream.as_str().into(), list(own)?);
         }
         let mut config = config.map_err(lines)?;
-        let tokens = TokenFile::parse(&self.client_tokens).map_err(|problems| {
-            let lines = problems.iter().map(|one| one.of_file("test.tokens"));
-            lines.collect::<Vec<_>>()
-        });
-        config.tokens.tokens = tokens?.into();
+        let tokens = TokenFile::parse("test.tokens", &self.client_tokens);
+        config.tokens.tokens = tokens.map_err(|problem| vec![problem])?.into();
         config.collector = view::collector(&self.collector)?;
         Ok(LoadedConfig {
             config,

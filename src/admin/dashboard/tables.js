@@ -188,7 +188,7 @@ const TABLES = [
     number('Requests', count, (row) => row.requests),
     number('Limited', count, (row) => row.limited),
     number('Requests per minute', count, (row) => row.requests_per_minute),
-    number('Valid tokens', count, (row) => row.valid_tokens),
+    number('Tokens', count, (row) => row.tokens),
     name('Expires', (row) => row.expires)
   ], (status) => status.client_tokens?.busiest, 'None'],
   ['errors', 'Last errors', [
@@ -248,7 +248,6 @@ const TILES = [
     return `${count(sum((one) => one.in_flight))}, ${count(sum((one) => one.queue?.waiting))}`
   }],
   ['Connections', (status) => count(status.connections?.open)],
-  ['Clients', (status) => count(status.clients)],
   ['Stored answers', (status) => `${count(status.cache?.entries)} in ${bytes(status.cache?.bytes)}`],
   ['Memory bound', (status) => bytes(status.cache?.max_bytes)],
   ['Unsent', (status) => bytes(status.unsent?.bytes)],

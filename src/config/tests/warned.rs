@@ -72,8 +72,8 @@ fn a_required_token_without_any_is_warned_of() {
     let found = warnings(&text);
     assert!(found[0].contains("every request gets 401"), "{found:?}");
     let mut config = read(&text);
-    let line = format!("web {:064}", 0);
-    config.tokens.tokens = TokenFile::parse(&line).unwrap().into();
+    let line = format!("web = {{ sha256 = [\"{:064}\"] }}", 0);
+    config.tokens.tokens = TokenFile::parse("t", &line).unwrap().into();
     assert_eq!(config.warnings(&ProviderKeys::default()), [""; 0]);
 }
 

@@ -30,13 +30,16 @@ fn curl(url: &str, arguments: &[&str]) -> String {
 #[tokio::test]
 async fn curl_uses_a_token_until_a_signal_removes_it() {
     let upstream = Upstream::start();
-    let (token, line) = made("front-end.1");
-    assert_eq!((token.len(), &token[..3]), (52, "og_"));
+    let (token, line) = made("front-end");
+    assert_eq!((token.len(), &token[..3]), (51, "og_"));
     let digest = Command::new("sh")
         .args(["-c", &format!("printf %s {token} | sha256sum")])
         .output();
     let digest = String::from_utf8(digest.unwrap().stdout).unwrap();
-    assert_eq!(line, format!("front-end.1 {}", &digest[..64]));
+    assert_eq!(
+        line,
+        format!("front-end = {{ sha256 = [\"{}\"] }}", &digest[..64])
+    );
     let mut tokens = tempfile::NamedTempFile::new().unwrap();
     writeln!(tokens, "{line}").unwrap();
     let mut config = tempfile::NamedTempFile::new().unwrap();

@@ -3,8 +3,6 @@
 
 use std::io::Write;
 
-use ordgate::client_tokens::token::NewToken;
-
 use super::{line, new, ways};
 use crate::support::process::LOG_ALL;
 use crate::support::respect::{ALL, ok, plain};
@@ -45,69 +43,6 @@ async fn a_token_reaches_no_origin_and_other_credentials_do() {
     }
 }
 
-/// Fields with a token in a form that ordgate does not take.
-fn misplaced(token: &NewToken) -> Vec<(&'static str, String)> {
-    let text = &**token.text;
-    let base64 = |text: &str| {
-        let digits: Vec<_> = ('A'..='Z').chain('a'..='z').chain('0'..='9').collect();
-        let bits = |chunk: &[u8]| {
-            chunk
-                .iter()
-                .fold(0, |bits, byte| bits << 8 | usize::from(*byte))
-        };
-        // Of a multiple of three bytes, without `+` and `/`: a token is ASCII, and 6 bits
-        // of it that are 62 or 63 would need a byte above 127 or `>`, `?`, `~`.
-        let quads = text.as_bytes().chunks(3).flat_map(|chunk| {
-            let bits = bits(chunk);
-            [18, 12, 6, 0].map(|by| digits[bits >> by & 63])
-        });
-        quads.collect::<String>()
-    };
-    vec![
-        ("authorization", text.to_owned()),
-        ("authorization", format!("Token {text}")),
-        ("authorization", format!("Bearer\t{text}")),
-        ("authorization", format!("Bearer \"{text}\"")),
-        ("authorization", format!("Basic {text}")),
-        (
-            "authorization",
-            format!("Basic {}", base64(&format!("{text}::"))),
-        ),
-        (
-            "authorization",
-            format!("basic  {}", base64(&format!("u:{text}"))),
-        ),
-        ("x-api-key", format!("Bearer {text}")),
-        ("x-api-key", format!("key={text}")),
-    ]
-}
-
-#[tokio::test]
-async fn a_token_in_another_form_is_refused() {
-    let upstream = Upstream::start();
-    let (known, unknown) = (new(), new());
-    for required in [false, true] {
-        let setup = plain(&upstream).config(&format!("clients.require_token = {required}"));
-        let gateway = setup.client_tokens(&line("known", &known, "")).start();
-        for (name, value) in misplaced(&known).into_iter().chain(misplaced(&unknown)) {
-            for own in [("accept", "*/*"), ("x-api-key", "the-origins")] {
-                let fields = [(name, &*value), own];
-                let answer = gateway.request("POST", "/a", &fields).await;
-                assert_eq!(answer.status, 401, "{name}: {value}");
-                let why = answer.must("www-authenticate");
-                assert!(why.contains("The token is malformed"), "{name}: {value}");
-            }
-            // Beside a valid one too.
-            let mut fields = vec![(name, &*value)];
-            let valid = ways(&known);
-            let other = valid.iter().find(|way| way.0 != name).unwrap();
-            fields.push((other.0, &*other.1));
-            assert_eq!(gateway.request("GET", "/a", &fields).await.status, 401);
-        }
-    }
-    assert_eq!(upstream.count(), 0);
-}
-
 #[tokio::test]
 async fn a_token_does_not_keep_an_answer_out_of_the_cache_and_an_origins_credentials_do() {
     let upstream = Upstream::start();
@@ -133,8 +68,8 @@ async fn a_token_does_not_keep_an_answer_out_of_the_cache_and_an_origins_credent
 
 /// A valid and an unknown token, and what must be found nowhere.
 struct Secrets {
-    known: NewToken,
-    unknown: NewToken,
+    known: String,
+    unknown: String,
 }
 
 impl Secrets {
@@ -147,11 +82,11 @@ impl Secrets {
     fn search(&self, what: &str, text: &[u8]) {
         let text = String::from_utf8_lossy(text);
         for token in [&self.known, &self.unknown] {
-            for part in [&token.text[3..20], &token.text[20..40], &token.text[35..]] {
+            let line = line("", token, "");
+            let digest = line.split('"').nth(1).unwrap();
+            for part in [&token[3..20], &token[20..40], &token[35..], &digest[..16]] {
                 assert!(!text.contains(part), "{what} has {part}");
             }
-            let digest = &token.digest[..16];
-            assert!(!text.contains(digest), "{what} has {digest}");
         }
     }
 
@@ -160,7 +95,7 @@ impl Secrets {
         let mut sent = Vec::new();
         let mut client = endpoint.client().await;
         for token in [&self.known, &self.unknown] {
-            for (name, value) in ways(token).into_iter().chain(misplaced(token)) {
+            for (name, value) in ways(token) {
                 for method in ["GET", "HEAD", "POST", "OPTIONS"] {
                     let fields = [(name, &*value), ("origin", "https://a.example")];
                     sent.extend(client.request(method, "/a", &fields).await.bytes());

@@ -7,6 +7,7 @@ use crate::support::{Answer, Gateway, Setup, TOKEN, Upstream};
 
 const A: &str = "https://a.example";
 const B: &str = "https://b.example";
+const PREVIEW: &str = "https://pr-1.previews.c.example";
 
 fn allowed(answer: &Answer) -> Option<&str> {
     answer.field("access-control-allow-origin")
@@ -24,7 +25,7 @@ async fn a_token_with_origins_is_for_their_pages() {
     let lines = line(
         "listed",
         &listed,
-        "origins=https://a.example,https://c.example",
+        ", origins = [\"https://a.example\", \"https://*.c.example\"]",
     ) + &line("free", &free, "");
     // The origins of the configuration; origin; token; status; allowed origin
     let rows = [
@@ -32,16 +33,35 @@ async fn a_token_with_origins_is_for_their_pages() {
         // The refusal does not depend on the token's origins, as for an invalid token.
         ("", Some(B), &listed, 403, Some("*")),
         ("", Some("null"), &listed, 403, Some("*")),
+        ("", Some(PREVIEW), &listed, 200, Some(PREVIEW)),
+        ("", Some("https://c.example"), &listed, 403, Some("*")),
         ("", None, &listed, 200, None),
         ("", Some(B), &free, 200, Some("*")),
         // Both lists must have it.
         ("\"https://a.example\"", Some(A), &listed, 200, Some(A)),
+        ("\"https://a.example\"", Some(PREVIEW), &listed, 200, None),
         (
-            "\"https://a.example\"",
-            Some("https://c.example"),
+            "\"https://*.c.example\"",
+            Some(PREVIEW),
             &listed,
             200,
-            None,
+            Some(PREVIEW),
+        ),
+        (
+            "\"https://*.c.example\"",
+            Some(PREVIEW),
+            &free,
+            200,
+            Some(PREVIEW),
+        ),
+        ("\"https://*.c.example\"", Some(A), &free, 200, None),
+        ("\"*\"", Some(B), &free, 200, Some("*")),
+        (
+            "\"https://a.example\", \"*\"",
+            Some(A),
+            &listed,
+            200,
+            Some(A),
         ),
         ("\"https://a.example\"", Some(B), &free, 200, None),
         ("\"https://a.example\"", Some(B), &listed, 403, None),
@@ -59,7 +79,8 @@ async fn a_token_with_origins_is_for_their_pages() {
             let answer = gateway.request("GET", TOKEN, &fields).await;
             assert_eq!(answer.status, status, "{global} {origin:?}");
             assert_eq!(allowed(&answer), expected, "{global} {origin:?}");
-            let is_listed = !global.is_empty() || status == 200 && std::ptr::eq(token, &listed);
+            let is_listed = !global.is_empty() && !global.contains("\"*\"")
+                || status == 200 && std::ptr::eq(token, &listed);
             assert_eq!(varies_by_origin(&answer), is_listed, "{global} {origin:?}");
         }
     }
@@ -72,7 +93,7 @@ async fn a_page_of_another_origin_reaches_no_upstream() {
     let routes = "[[route]]\nname = \"any\"\npath = \"/{rest:*}\"\nmethods = [\"*\"]\nheaders = \"all\"\ncache.mode = \"off\"\n";
     let setup = Setup::before(&upstream).config(routes);
     let gateway: Gateway = setup
-        .client_tokens(&line("web", &token, "origins=https://a.example"))
+        .client_tokens(&line("web", &token, ", origins = [\"https://a.example\"]"))
         .start();
     let [(name, value), _] = ways(&token);
     for method in [Method::GET, Method::POST, Method::OPTIONS] {
