@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use super::endpoint::MadeFor;
 use super::failure::{Failure, classify, texts};
 use super::permit::{Asked, Permit};
-use super::pool::{ConnectionError, SendError};
+use super::pool::{Connection, ConnectionError, SendError};
 use super::queue::Slot;
 use super::{RequestBody, Upstream};
 use crate::clock::Moment;
@@ -84,47 +84,20 @@ impl Upstream {
             connection.put_back();
             return Err(Unanswered::NotSent);
         }
-        let (is_probe, has_body) = (permit.request.is_probe(), !request.method().is_safe());
+        let is_probe = permit.request.is_probe();
         let (target, sent) = (target.to_owned(), self.clock.now());
         let made_for = self.made_for(&permit.request);
         self.counters.count_sent(&permit.request, reason);
         asked.endpoint.sent();
         permit.mark_sent(true);
         let (to, head) = oneshot::channel();
-        let (upstream, exchanged) = (self.clone(), asked.clone());
+        let upstream = self.clone();
         tokio::spawn(async move {
-            let answered = match timeout(permit.longest(), connection.send(request)).await {
-                Ok(Ok(response)) => {
-                    if exchanged
-                        .endpoint
-                        .answered(upstream.clock.now().since(sent))
-                    {
-                        upstream.recovered();
-                    }
-                    let slot = permit.answered(response.status(), response.headers(), is_typed);
-                    let asked = exchanged;
-                    Ok(Answered {
-                        response,
-                        asked,
-                        slot,
-                        sent,
-                    })
-                }
-                Ok(Err(error)) => {
-                    match &error {
-                        SendError::NotWritten => permit.mark_sent(false),
-                        // A server may close the connection to refuse an upload
-                        // (RFC 9112 §9.6).
-                        SendError::Failed(_) if has_body => {}
-                        SendError::Failed(error) => upstream.unanswered(exchanged.at, error),
-                    }
-                    drop(permit);
-                    Err(error)
-                }
-                Err(_elapsed) => return,
-            };
-            // Nobody may wait for it any more.
-            let _ = to.send(answered);
+            let answered = upstream.carry(connection, request, permit, (is_typed, sent));
+            if let Some(answered) = answered.await {
+                // Nobody may wait for it any more.
+                let _ = to.send(answered);
+            }
         });
         match timeout(patience, head).await {
             Ok(Ok(Ok(answered))) => Ok(answered),
@@ -142,6 +115,45 @@ impl Upstream {
                     made_for,
                 );
                 Err(failure.into())
+            }
+        }
+    }
+
+    /// Sends a request, and waits for the head of its answer, as long as its permit allows;
+    /// `None` after that.
+    async fn carry(
+        &self,
+        connection: Connection,
+        request: Request<RequestBody>,
+        mut permit: Permit,
+        (is_typed, sent): (bool, Moment),
+    ) -> Option<Result<Answered, SendError>> {
+        let (asked, has_body) = (permit.asked.clone(), !request.method().is_safe());
+        match timeout(permit.longest(), connection.send(request))
+            .await
+            .ok()?
+        {
+            Ok(response) => {
+                if asked.endpoint.answered(self.clock.now().since(sent)) {
+                    self.recovered();
+                }
+                let slot = permit.answered(response.status(), response.headers(), is_typed);
+                Some(Ok(Answered {
+                    response,
+                    asked,
+                    slot,
+                    sent,
+                }))
+            }
+            Err(error) => {
+                match &error {
+                    SendError::NotWritten => permit.mark_sent(false),
+                    // A server may close the connection to refuse an upload
+                    // (RFC 9112 §9.6).
+                    SendError::Failed(_) if has_body => {}
+                    SendError::Failed(error) => self.unanswered(asked.at, error),
+                }
+                Some(Err(error))
             }
         }
     }

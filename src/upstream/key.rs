@@ -25,12 +25,10 @@ use http::{HeaderValue, StatusCode};
 
 use super::budget::{Budget, Limits, Taken};
 use super::endpoint::Host;
-use super::failure::Failure;
-use super::queue::{Denied, Queue};
+use super::queue::{AdmissionQueue, Denied};
 use super::rates::Rates;
 use super::reported::ReportedLimit;
 use crate::clock::Moment;
-use crate::reason::Reason;
 use crate::shared::Shared;
 use crate::shared::permits::{self, Permits, PoolKey};
 use crate::state::{Earlier, KeyDigest};
@@ -40,8 +38,6 @@ use crate::sync::lock;
 const FIRST_PAUSE: Duration = Duration::from_secs(60);
 /// It is never set aside for longer.
 const MAX_PAUSE: Duration = Duration::from_hours(1);
-/// No request waits so long.
-const NEVER: Duration = Duration::from_hours(48);
 /// How long a request that tries a key again has it for itself.
 const TRIAL: Duration = Duration::from_secs(60);
 
@@ -82,7 +78,7 @@ struct KeyState {
     floor: Option<(Budget, permits::PoolLimits)>,
     /// Until when the pool has nothing.
     pool_spent_until: Moment,
-    queues: Vec<Weak<Queue>>,
+    queues: Vec<Weak<AdmissionQueue>>,
     hosts: Vec<KeyAtHost>,
     has_several_hosts: bool,
 }
@@ -95,7 +91,7 @@ pub(super) struct KeyUse {
     pub(super) probes: u32,
     pub(super) hosts: Vec<Host>,
     /// Where requests wait for it.
-    pub(super) queues: Vec<Weak<Queue>>,
+    pub(super) queues: Vec<Weak<AdmissionQueue>>,
 }
 
 /// A key's state at one host.
@@ -361,7 +357,7 @@ impl ProviderKey {
     }
 
     /// Pumps the queues of the upstreams that use the key, but for this one.
-    pub(crate) fn pump_others(&self, own: &Arc<Queue>) {
+    pub(crate) fn pump_others(&self, own: &Arc<AdmissionQueue>) {
         let others = {
             let state = self.state();
             let queues = state.queues.iter().filter_map(Weak::upgrade);
@@ -435,35 +431,6 @@ impl KeyUse {
     }
 }
 
-impl Denied {
-    /// No budget is left for this time.
-    fn spent_for(wait: Duration) -> Self {
-        Self {
-            failure: Failure::until(Reason::OverBudget, wait),
-            wait: Some(wait),
-        }
-    }
-
-    /// Too many requests to this host are unanswered: no budget is left until one has ended.
-    pub(super) fn spent_until_request_ends() -> Self {
-        Self {
-            wait: None,
-            ..Self::spent_for(Duration::from_secs(1))
-        }
-    }
-
-    /// Of the reasons of two keys, the one that ends earlier.
-    pub(super) fn better(self, other: Self) -> Self {
-        // Waiting for a key that is set aside does not help.
-        let end = |denied: &Self| denied.wait.unwrap_or(NEVER / 2);
-        if end(&other) < end(&self) {
-            other
-        } else {
-            self
-        }
-    }
-}
-
 impl KeyState {
     /// Sets the limits. Without an engine, this replica has its part; with one, its floor
     /// and permits of the pool, together no more than the whole.
@@ -505,10 +472,7 @@ impl KeyState {
         if let Some(aside) = at_host.and_then(|at_host| at_host.set_aside)
             && aside.until > now
         {
-            return Some(Denied {
-                failure: Failure::status(Reason::KeyRefused, aside.status),
-                wait: Some(NEVER),
-            });
+            return Some(Denied::key_refused(aside.status));
         }
         let cooldown = at_host.map(|at_host| at_host.cooldown_until.since(now));
         let cooldown = cooldown.filter(|cooldown| !cooldown.is_zero());

@@ -10,7 +10,7 @@
 //! them is free, so that who has none finds one. A client that may not is passed over, and
 //! delays no other.
 //!
-//! Whatever may let a request proceed calls [`Queue::pump`], which hands out permits in this
+//! Whatever may let a request proceed calls [`AdmissionQueue::pump`], which hands out permits in this
 //! order until one is denied.
 
 use std::collections::{HashMap, VecDeque};
@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use foldhash::quality::RandomState;
+use http::StatusCode;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
@@ -37,6 +38,8 @@ use crate::sync::lock;
 const HALF_LIFE: Duration = Duration::from_secs(30);
 /// How often clients with next to no use are forgotten.
 const FORGET: Duration = Duration::from_secs(60);
+/// No request waits so long.
+const NEVER: Duration = Duration::from_hours(48);
 /// At most this many clients are tracked. Further ones count as one client, until some are
 /// forgotten.
 const MAX_CLIENTS: usize = 16_384;
@@ -44,7 +47,7 @@ const MAX_CLIENTS: usize = 16_384;
 pub(crate) const MIN_SHARED_SLOTS: u32 = 4;
 
 /// The queue of one upstream. It outlives reloads.
-pub(crate) struct Queue {
+pub(crate) struct AdmissionQueue {
     state: Mutex<State>,
     clock: Clock,
 }
@@ -89,7 +92,7 @@ struct Waiter {
 /// A slot among the requests in flight at an endpoint, which counts for a client until this
 /// is dropped.
 pub struct Slot {
-    queue: Arc<Queue>,
+    queue: Arc<AdmissionQueue>,
     endpoint: Arc<Endpoint>,
     client: Option<Client>,
 }
@@ -110,6 +113,43 @@ pub(crate) struct ClientUsage {
 pub(super) struct Denied {
     pub(super) failure: Failure,
     pub(super) wait: Option<Duration>,
+}
+
+impl Denied {
+    /// No budget is left for this time.
+    pub(super) fn spent_for(wait: Duration) -> Self {
+        Self {
+            failure: Failure::until(Reason::OverBudget, wait),
+            wait: Some(wait),
+        }
+    }
+
+    /// Too many requests to this host are unanswered: no budget is left until one has ended.
+    pub(super) fn spent_until_request_ends() -> Self {
+        Self {
+            wait: None,
+            ..Self::spent_for(Duration::from_secs(1))
+        }
+    }
+
+    /// A host has refused the key.
+    pub(super) fn key_refused(status: StatusCode) -> Self {
+        Self {
+            failure: Failure::status(Reason::KeyRefused, status),
+            wait: Some(NEVER),
+        }
+    }
+
+    /// Of the reasons of two keys, the one that ends earlier.
+    pub(super) fn better(self, other: Self) -> Self {
+        // Waiting for a key that is set aside does not help.
+        let end = |denied: &Self| denied.wait.unwrap_or(NEVER / 2);
+        if end(&other) < end(&self) {
+            other
+        } else {
+            self
+        }
+    }
 }
 
 impl ClientUse {
@@ -172,7 +212,7 @@ impl Upstream {
 
 /// A place in the queue, which is left when this is dropped.
 struct Position<'q> {
-    queue: &'q Queue,
+    queue: &'q AdmissionQueue,
     client: Option<Client>,
     number: u64,
 }
@@ -202,7 +242,7 @@ impl Drop for Position<'_> {
     }
 }
 
-impl Queue {
+impl AdmissionQueue {
     pub(super) fn new(clock: Clock) -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::new(State {
@@ -384,7 +424,7 @@ impl Queue {
 }
 
 /// Pumps at a time, when there may be budget.
-async fn pump_at(queue: Weak<Queue>, at: Instant) {
+async fn pump_at(queue: Weak<AdmissionQueue>, at: Instant) {
     sleep_until(at).await;
     if let Some(queue) = queue.upgrade() {
         queue.state().timer.take_if(|timer| *timer <= at);

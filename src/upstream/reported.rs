@@ -110,7 +110,7 @@ pub(super) fn read(fields: &HeaderMap, wall: SystemTime) -> Vec<ReportedLimit> {
             found.push((remaining, numbers(fields, reset).max()));
         }
     }
-    let others = other_units(fields);
+    let policies = policies(fields);
     // Each line is parsed on its own, so that of two intermediaries that report limits
     // neither hides those of the other.
     for line in fields.get_all("ratelimit") {
@@ -125,8 +125,16 @@ pub(super) fn read(fields: &HeaderMap, wall: SystemTime) -> Vec<ReportedLimit> {
         found.extend(items.filter_map(|item| {
             let parameter = |name| item.params.get(name).and_then(integer);
             let name = name(&item.bare_item);
-            let counts_requests = name.is_none_or(|name| !others.contains(&name));
-            Some((parameter("r").filter(|_| counts_requests)?, parameter("t")))
+            let mut named = policies
+                .iter()
+                .filter(|policy| Some(&policy.0) == name.as_ref());
+            let (_, window, counts_requests) = named.next().cloned().unwrap_or_default();
+            // Without an end, the window may have begun just now.
+            let end = parameter("t").or(window);
+            Some((
+                parameter("r").filter(|_| counts_requests != Some(false))?,
+                end,
+            ))
         }));
     }
     let limits = found.into_iter().filter_map(|(remaining, end)| {
@@ -208,18 +216,20 @@ fn draft_7(line: &HeaderValue) -> Option<(u64, Option<u64>)> {
     Some((member("remaining")?, member("reset")))
 }
 
-/// The names of policies whose unit is not requests, but bytes or concurrent requests
-/// (draft 8, quota units).
-fn other_units(fields: &HeaderMap) -> Vec<String> {
+/// The policies: the name, the window in seconds, and whether the unit, where there is one, is
+/// requests, not bytes or concurrent requests (draft 8, quota units).
+fn policies(fields: &HeaderMap) -> Vec<(String, Option<u64>, Option<bool>)> {
     let entries = fields.get_all("ratelimit-policy").iter().flat_map(list);
-    let names = entries.filter_map(|entry| match entry {
+    let policies = entries.filter_map(|entry| match entry {
         ListEntry::Item(item) => {
-            let unit = name(item.params.get("qu")?);
-            name(&item.bare_item).filter(|_| unit.is_none_or(|unit| unit != "requests"))
+            let unit = item.params.get("qu").map(name);
+            let counts_requests = unit.map(|unit| unit.is_some_and(|unit| unit == "requests"));
+            let window = item.params.get("w").and_then(integer);
+            Some((name(&item.bare_item)?, window, counts_requests))
         }
         ListEntry::InnerList(_) => None,
     });
-    names.collect()
+    policies.collect()
 }
 
 /// The members of a line; none if it cannot be parsed.

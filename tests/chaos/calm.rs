@@ -44,8 +44,8 @@ pub(crate) async fn settle(world: &Arc<World>, operator: &mut Operator, fronts: 
         front.turn(Sky::Hold).await;
         front.most();
     }
-    // The crowd is one client to the gateway, which may have half of them.
-    let most = most / 2;
+    // The crowd is one client to the gateway, which leaves a quarter of them.
+    let most = most - most / 4;
     let began = Instant::now();
     let mut reached = 0;
     for round in 0.. {

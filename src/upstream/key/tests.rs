@@ -6,6 +6,8 @@ use crate::upstream::keys::{ApiKey, Budgets, Keys, UNKNOWN};
 
 use super::*;
 use crate::config::Config;
+use crate::reason::Reason;
+use crate::upstream::Failure;
 use crate::upstream::keys::PooledKey;
 use crate::upstream::resolver::Resolver;
 use crate::upstream::{Place, Priority, RequestPriority, Upstreams};
@@ -255,11 +257,16 @@ fn two_upstreams_with_one_key_have_one_budget_and_the_strictest_limits() {
     let clock = Clock::manual();
     let resolver = Resolver::default();
     let of = |text: &str| Config::parse("p", text).unwrap().upstreams;
-    let two = "upstreams.a = { url = \"http://127.0.0.1:1\", requests_per_minute = 3 }\n\
-               upstreams.b = { url = \"http://127.0.0.1:2\", requests_per_minute = 9 }";
-    let one = "upstreams.b = { url = \"http://127.0.0.1:2\", requests_per_minute = 9 }";
+    let upstream = |name: &str, per_minute: u32| {
+        format!(
+            "[upstreams.{name}]\nurl = \"http://127.0.0.1:1\"\n\
+             requests_per_minute = {per_minute}\n\
+             [[route]]\nname = \"{name}\"\npath = \"/{name}\"\nupstream = \"{name}\"\n"
+        )
+    };
+    let (two, one) = (upstream("a", 3) + &upstream("b", 9), upstream("b", 9));
     let keys = ApiKey::list("a-key").unwrap().into();
-    let both = Upstreams::new(&of(two), &keys, &resolver, &clock, None).unwrap();
+    let both = Upstreams::new(&of(&two), &keys, &resolver, &clock, None).unwrap();
     let left = |all: &Upstreams, name: &str| {
         let key = all.named(name).unwrap().key_snapshots().remove(0);
         (key.remaining, key.per_minute)
@@ -275,7 +282,7 @@ fn two_upstreams_with_one_key_have_one_budget_and_the_strictest_limits() {
         [(Some(1), Some(3)); 2]
     );
     // A configuration that is rejected changes nothing; one that is used forgets nothing.
-    let next = Upstreams::after(&both, &of(one), &keys, &resolver, &clock).unwrap();
+    let next = Upstreams::after(&both, &of(&one), &keys, &resolver, &clock).unwrap();
     assert_eq!(left(&both, "a"), (Some(1), Some(3)));
     next.take_over();
     drop(both);

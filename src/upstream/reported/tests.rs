@@ -95,7 +95,7 @@ fn which_limits_are_reported() {
         // Draft 8 and later.
         (
             "ratelimit: \"burst\";r=9;t=1, \"day\";r=0 | ratelimit-policy: \"day\";q=9;w=86400",
-            &[(9, 1), (0, 1)],
+            &[(9, 1), (0, 3600)],
         ),
         (
             "ratelimit: \"a\";r=1;t=2;pk=:c2hhMjU2: | ratelimit: b;r=3;t=4 | ratelimit-policy: &",

@@ -101,7 +101,8 @@ fn settings(configured: &[Configured]) -> (Vec<Settings>, ProviderKeys) {
         own.insert(format!("u{at}").into(), keys);
         text.push_str(&format!(
             "[upstreams.u{at}]\nurl = [\"http://127.0.0.1:1\", \"http://127.0.0.1:2\"]\n\
-             max_in_flight = 1000\nrequests_per_minute = {}\nrequests_per_second = {}\n",
+             max_in_flight = 1000\nrequests_per_minute = {}\nrequests_per_second = {}\n\
+             [[route]]\nname = \"u{at}\"\npath = \"/u{at}\"\nupstream = \"u{at}\"\n",
             rate(*minute),
             rate(*second)
         ));
