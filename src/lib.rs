@@ -11,7 +11,7 @@
 //! |---|---|
 //! | basics | [`build`], [`clock`], [`sync`], [`units`], [`reason`], [`regular_file`], [`hidden_keys`], [`log_writer`], [`wire`] |
 //! | rules | [`cache`]`::{list, date, delta, directives, targeted, status, coding, hop, freshness, invalidate, vary, reuse, storable, validator, freshen, range, key, policy, etag, outcome}`, [`pages`], [`chain`]`::{finality, live_checks, ledger, transaction_index}`, [`identify`], [`client_tokens`], [`validate`], [`route`], [`trace`]`::{context}` |
-//! | state | [`state`]`::{value}`, [`state`], [`trace`], [`limit`], [`chain`], [`cache`], [`compress`], [`collapse`], [`shared`]`::{engine, purges}`, [`shared`], [`upstream`]`::{failure, latency, admission, endpoint}`, [`upstream`], [`unsent`], [`meter`] |
+//! | state | [`state`]`::{value}`, [`state`], [`trace`], [`limit`], [`chain`], [`cache`], [`compress`], [`collapse`], [`shared`]`::{engine, purges}`, [`shared`], [`meter`], [`upstream`], [`unsent`] |
 //! | request path | [`refusal`], [`respond`], [`access_log`], [`relay`], [`fill`], [`probe`], [`gateway`] |
 //! | I/O | [`secrets`], [`tls`], [`listener`], [`supervisor`], [`reload`], [`telemetry`], [`history`], [`admin`], [`openapi`], [`sandbox`], [`config`], [`serve`] |
 //!

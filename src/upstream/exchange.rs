@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use super::endpoint::MadeFor;
 use super::failure::{Failure, classify, texts};
 use super::permit::{Asked, Permit};
-use super::pool::{ConnectionError, SendError};
+use super::pool::{Connection, ConnectionError, SendError};
 use super::queue::Slot;
 use super::{RequestBody, Upstream};
 use crate::clock::Moment;
@@ -83,47 +83,19 @@ impl Upstream {
             connection.put_back();
             return Err(Unanswered::NotSent);
         }
-        let (is_probe, has_body) = (permit.request.is_probe(), !request.method().is_safe());
-        let (target, sent) = (target.to_owned(), self.clock.now());
+        let is_probe = permit.request.is_probe();
+        let target = target.to_owned();
         let made_for = self.made_for(&permit.request);
         self.counters.count_sent(&permit.request, reason);
         asked.endpoint.sent();
         permit.mark_sent(true);
         let (to, head) = oneshot::channel();
-        let (upstream, exchanged) = (self.clone(), asked.clone());
+        let upstream = self.clone();
         tokio::spawn(async move {
-            let answered = match timeout(permit.longest(), connection.send(request)).await {
-                Ok(Ok(response)) => {
-                    if exchanged
-                        .endpoint
-                        .answered(upstream.clock.now().since(sent))
-                    {
-                        upstream.recovered();
-                    }
-                    let slot = permit.answered(response.status(), response.headers(), is_typed);
-                    let asked = exchanged;
-                    Ok(Answered {
-                        response,
-                        asked,
-                        slot,
-                        sent,
-                    })
-                }
-                Ok(Err(error)) => {
-                    match &error {
-                        SendError::NotWritten => permit.mark_sent(false),
-                        // A server may close the connection to refuse an upload
-                        // (RFC 9112 §9.6).
-                        SendError::Failed(_) if has_body => {}
-                        SendError::Failed(error) => upstream.unanswered(exchanged.at, error),
-                    }
-                    drop(permit);
-                    Err(error)
-                }
-                Err(_elapsed) => return,
-            };
-            // Nobody may wait for it any more.
-            let _ = to.send(answered);
+            if let Some(answered) = upstream.carry(permit, connection, request, is_typed).await {
+                // Nobody may wait for it any more.
+                let _ = to.send(answered);
+            }
         });
         match timeout(patience, head).await {
             Ok(Ok(Ok(answered))) => Ok(answered),
@@ -143,6 +115,43 @@ impl Upstream {
                 Err(failure.into())
             }
         }
+    }
+
+    /// Sends a request, and holds its permit until the head of the answer or the end of the
+    /// connection. `None` if neither has come after [`Permit::longest`].
+    async fn carry(
+        self: Arc<Self>,
+        mut permit: Permit,
+        connection: Connection,
+        request: Request<RequestBody>,
+        is_typed: bool,
+    ) -> Option<Result<Answered, SendError>> {
+        let (asked, has_body) = (permit.asked.clone(), !request.method().is_safe());
+        let sent = self.clock.now();
+        let exchanged = timeout(permit.longest(), connection.send(request)).await;
+        Some(match exchanged.ok()? {
+            Ok(response) => {
+                if asked.endpoint.answered(self.clock.now().since(sent)) {
+                    self.recovered();
+                }
+                let slot = permit.answered(response.status(), response.headers(), is_typed);
+                Ok(Answered {
+                    response,
+                    asked,
+                    slot,
+                    sent,
+                })
+            }
+            Err(error) => {
+                match &error {
+                    SendError::NotWritten => permit.mark_sent(false),
+                    // A server may close the connection to refuse an upload (RFC 9112 §9.6).
+                    SendError::Failed(_) if has_body => {}
+                    SendError::Failed(error) => self.unanswered(asked.at, error),
+                }
+                Err(error)
+            }
+        })
     }
 
     /// A connection could not be made, or was closed before a byte.

@@ -21,7 +21,7 @@ use super::failure::{Failure, Retry};
 use super::permit::{Asked, Permit};
 use super::queue::Slot;
 use super::request::{Priority, RequestPriority};
-use super::retry::{Next, Tried, pause};
+use super::retry::{NextAttempt, Tried, pause};
 use super::{Place, RequestBody, ResponseBody, Upstream, no_body};
 use crate::client_tokens::without_query;
 use crate::reason::Reason;
@@ -247,8 +247,8 @@ impl Upstream {
         };
         match tried.fail(failure, at, other, self.keys.count()) {
             None => false,
-            Some(Next::Now) => true,
-            Some(Next::Repeat) => {
+            Some(NextAttempt::Now) => true,
+            Some(NextAttempt::Repeat) => {
                 let pause = pause();
                 let is_in_time = self.settings.retry && Instant::now() + pause < deadline;
                 if is_in_time && !self.retries().withdraw(self.clock.now()) {

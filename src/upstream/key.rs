@@ -27,7 +27,7 @@ use super::budget::{Budget, Limits, Taken};
 use super::endpoint::Host;
 use super::failure::Failure;
 use super::limit_report::ReportedLimit;
-use super::queue::{Denied, Queue};
+use super::queue::{Denied, RequestQueue};
 use super::rates::Rates;
 use crate::clock::Moment;
 use crate::reason::Reason;
@@ -41,7 +41,7 @@ const FIRST_PAUSE: Duration = Duration::from_secs(60);
 /// It is never set aside for longer.
 const MAX_PAUSE: Duration = Duration::from_hours(1);
 /// No request waits so long.
-const NEVER: Duration = Duration::from_hours(48);
+pub(super) const NEVER: Duration = Duration::from_hours(48);
 /// How long a request that tries a key again has it for itself.
 const TRIAL: Duration = Duration::from_secs(60);
 
@@ -90,7 +90,7 @@ struct KeyState {
 /// An upstream that uses a key.
 pub(crate) struct User {
     pub(crate) number: u64,
-    pub(crate) queue: Weak<Queue>,
+    pub(crate) queue: Weak<RequestQueue>,
     pub(crate) rates: Rates,
     /// Its tip probes a minute, for which a part is kept.
     pub(crate) probes: u32,
@@ -375,7 +375,7 @@ impl ProviderKey {
     }
 
     /// Pumps the queues of the upstreams that use the key, but for this one.
-    pub(crate) fn pump_others(&self, own: &Arc<Queue>) {
+    pub(crate) fn pump_others(&self, own: &Arc<RequestQueue>) {
         let others = {
             let state = self.state();
             let queues = state.users.iter().filter_map(|user| user.queue.upgrade());
@@ -435,35 +435,6 @@ fn digest(value: &HeaderValue) -> KeyDigest {
     let mut digest = KeyDigest::default();
     digest.copy_from_slice(hmac::sign(&key, b"ordgate budget").as_ref());
     digest
-}
-
-impl Denied {
-    /// No budget is left for this time.
-    fn spent_for(wait: Duration) -> Self {
-        Self {
-            failure: Failure::until(Reason::OverBudget, wait),
-            wait: Some(wait),
-        }
-    }
-
-    /// Too many requests to this host are unanswered: no budget is left until one has ended.
-    pub(super) fn spent_until_request_ends() -> Self {
-        Self {
-            wait: None,
-            ..Self::spent_for(Duration::from_secs(1))
-        }
-    }
-
-    /// Of the reasons of two keys, the one that ends earlier.
-    pub(super) fn better(self, other: Self) -> Self {
-        // Waiting for a key that is set aside does not help.
-        let end = |denied: &Self| denied.wait.unwrap_or(NEVER / 2);
-        if end(&other) < end(&self) {
-            other
-        } else {
-            self
-        }
-    }
 }
 
 impl KeyState {

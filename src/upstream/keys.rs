@@ -16,7 +16,7 @@ use super::endpoint::Host;
 pub(crate) use super::key::{KeySnapshot, KeySnapshotAtHost};
 use super::key::{Part, ProviderKey, User};
 pub(crate) use super::key_patterns::{KeyPattern, KeyPatterns};
-use super::queue::{Denied, Queue};
+use super::queue::{Denied, RequestQueue};
 use super::rates::Rates;
 use crate::clock::{Clock, Moment};
 use crate::hidden_keys::HiddenKeys;
@@ -93,7 +93,7 @@ pub(crate) struct Keys {
     keyless: Arc<ProviderKey>,
     pub(super) clock: Clock,
     /// Requests that wait for budget.
-    pub(super) queue: Arc<Queue>,
+    pub(super) queue: Arc<RequestQueue>,
     /// Tip probes a minute and key, for which a part of the budget is kept.
     probes: AtomicU32,
     pub(super) keyless_refused: LogInterval,
@@ -129,7 +129,7 @@ impl Keys {
         (keys, rates): (Vec<ApiKey>, Rates),
         hosts: Vec<Host>,
         budgets: Arc<Budgets>,
-        queue: Arc<Queue>,
+        queue: Arc<RequestQueue>,
         clock: Clock,
     ) -> Arc<Self> {
         let new = Self {

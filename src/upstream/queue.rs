@@ -10,7 +10,7 @@
 //! them is free, so that who has none finds one. A client that may not is passed over, and
 //! delays no other.
 //!
-//! Whatever may let a request proceed calls [`Queue::pump`], which hands out permits in this
+//! Whatever may let a request proceed calls [`RequestQueue::pump`], which hands out permits in this
 //! order until one is denied.
 
 use std::collections::{HashMap, VecDeque};
@@ -23,6 +23,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::endpoint::Endpoint;
 use super::failure::Failure;
+use super::key::NEVER;
 use super::permit::Permit;
 use super::request::{Priority, RequestPriority};
 use super::retry::Tried;
@@ -44,7 +45,7 @@ const MAX_CLIENTS: usize = 16_384;
 pub(crate) const MIN_SHARED_SLOTS: u32 = 4;
 
 /// The queue of one upstream. It outlives reloads.
-pub(crate) struct Queue {
+pub(crate) struct RequestQueue {
     state: Mutex<State>,
     clock: Clock,
 }
@@ -89,7 +90,7 @@ struct Waiter {
 /// A slot among the requests in flight at an endpoint, which counts for a client until this
 /// is dropped.
 pub struct Slot {
-    queue: Arc<Queue>,
+    queue: Arc<RequestQueue>,
     endpoint: Arc<Endpoint>,
     client: Option<Client>,
 }
@@ -110,6 +111,35 @@ pub(crate) struct ClientUsage {
 pub(super) struct Denied {
     pub(super) failure: Failure,
     pub(super) wait: Option<Duration>,
+}
+
+impl Denied {
+    /// No budget is left for this time.
+    pub(super) fn spent_for(wait: Duration) -> Self {
+        Self {
+            failure: Failure::until(Reason::OverBudget, wait),
+            wait: Some(wait),
+        }
+    }
+
+    /// Too many requests to this host are unanswered: no budget is left until one has ended.
+    pub(super) fn spent_until_request_ends() -> Self {
+        Self {
+            wait: None,
+            ..Self::spent_for(Duration::from_secs(1))
+        }
+    }
+
+    /// Of the reasons of two keys, the one that ends earlier.
+    pub(super) fn better(self, other: Self) -> Self {
+        // Waiting for a key that is set aside does not help.
+        let end = |denied: &Self| denied.wait.unwrap_or(NEVER / 2);
+        if end(&other) < end(&self) {
+            other
+        } else {
+            self
+        }
+    }
 }
 
 impl ClientUse {
@@ -185,7 +215,7 @@ impl Drop for Position<'_> {
     }
 }
 
-impl Queue {
+impl RequestQueue {
     pub(super) fn new(clock: Clock) -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::new(State {
@@ -367,7 +397,7 @@ impl Queue {
 }
 
 /// Pumps at a time, when there may be budget.
-async fn pump_at(queue: Weak<Queue>, at: Instant) {
+async fn pump_at(queue: Weak<RequestQueue>, at: Instant) {
     sleep_until(at).await;
     if let Some(queue) = queue.upgrade() {
         queue.state().timer.take_if(|timer| *timer <= at);

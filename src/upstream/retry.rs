@@ -36,7 +36,7 @@ pub(super) struct Tried {
 
 /// The next attempt of a failed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum NextAttempt {
     /// At once.
     Now,
     /// After a pause, at the selected endpoint, if the budget of retries allows it.
@@ -65,11 +65,11 @@ impl Tried {
         at: usize,
         other: impl FnOnce(&[usize]) -> Option<usize>,
         keys: usize,
-    ) -> Option<Next> {
+    ) -> Option<NextAttempt> {
         let retry = failure.retry();
         if retry == Retry::OtherKey && self.refused_keys + 1 < keys {
             self.refused_keys += 1;
-            return Some(Next::Now);
+            return Some(NextAttempt::Now);
         }
         if retry == Retry::Never || matches!(self.place, Place::Only(_)) {
             return None;
@@ -79,12 +79,12 @@ impl Tried {
         }
         if let Some(other) = other(&self.endpoints) {
             (self.place, self.refused_keys) = (Place::Other(other), 0);
-            return Some(Next::Now);
+            return Some(NextAttempt::Now);
         }
         let repeats = retry == Retry::Anywhere && !self.is_repeated;
         repeats.then(|| {
             (self.place, self.is_repeated) = (Place::Selected, true);
-            Next::Repeat
+            NextAttempt::Repeat
         })
     }
 }
@@ -141,7 +141,7 @@ mod tests {
     fn what_is_tried_next() {
         let of = Failure::new;
         let server_error = |status| Failure::status(Reason::ServerError, status);
-        let (now, repeat) = (Some(Next::Now), Some(Next::Repeat));
+        let (now, repeat) = (Some(NextAttempt::Now), Some(NextAttempt::Repeat));
         // the failures in turn, endpoints, keys: what follows each
         for (failures, endpoints, keys, expected) in [
             (

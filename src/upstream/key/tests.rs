@@ -22,7 +22,7 @@ pub(super) fn keys_at(
     clock: &Clock,
 ) -> Arc<Keys> {
     let list = ApiKey::list(list).unwrap_or_default();
-    let queue = Queue::new(clock.clone());
+    let queue = RequestQueue::new(clock.clone());
     let (rates, hosts) = (
         Rates::of(rates.0, rates.1),
         hosts.iter().map(|name| host(name)),
