@@ -37,6 +37,7 @@ mod reported;
 mod request;
 pub mod resolver;
 mod retry;
+mod selected;
 pub mod selection;
 mod settings;
 mod tls;

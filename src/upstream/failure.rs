@@ -185,7 +185,7 @@ impl Failure {
             {
                 Anywhere
             }
-            retry => retry,
+            retry @ (Never | OtherKey | Elsewhere | Anywhere) => retry,
         }
     }
 

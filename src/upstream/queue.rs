@@ -24,6 +24,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::endpoint::Endpoint;
 use super::failure::Failure;
+use super::key::NEVER;
 use super::permit::Permit;
 use super::request::{Priority, RequestPriority};
 use super::retry::Tried;

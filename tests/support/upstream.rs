@@ -123,11 +123,6 @@ impl Upstream {
         Self::listen(any_port(), Some(acceptor))
     }
 
-    /// The same over TLS.
-    pub(crate) fn start_tls_by(acceptor: TlsAcceptor, clock: &Clock) -> Self {
-        Self::listen_by(any_port(), Some(acceptor), clock.clone())
-    }
-
     fn listen(socket: std::net::TcpListener, tls: Option<TlsAcceptor>) -> Self {
         Self::listen_by(socket, tls, Clock::machine())
     }

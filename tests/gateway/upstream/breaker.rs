@@ -86,7 +86,7 @@ async fn what_targets_answer_does_not_open_the_breaker() {
         let upstream = Upstream::start();
         let gateway = Setup::before(&upstream)
             .config(AT_ONCE)
-            .config("upstream.first_byte_timeout = \"20ms\"\nupstream.max_in_flight = 100")
+            .config("upstream.first_byte_timeout = \"300ms\"\nupstream.max_in_flight = 100")
             .start();
         upstream.always(reply);
         for number in 0..12 {
