@@ -37,7 +37,6 @@ mod reported;
 mod request;
 pub mod resolver;
 mod retry;
-mod selected;
 pub mod selection;
 mod settings;
 mod tls;

@@ -281,24 +281,30 @@ pub(super) fn classify(error: &ConnectionError) -> Reason {
 
 /// What to look at, for reasons whose error does not say it by itself.
 pub(super) fn hint(reason: Reason) -> Option<&'static str> {
-    Some(match reason {
-        Reason::Tls => {
-            "the server and ordgate do not agree about TLS: check whether it serves TLS at this port (a URL with http:// is without), and its versions"
-        }
-        Reason::TlsCertificate => {
-            "the server's certificate is not trusted: check its names and dates, and ca_file if its authority is your own"
-        }
-        Reason::TlsClientCertificate => {
-            "the server requires a TLS client certificate, and ordgate has none"
-        }
-        Reason::NotHttp => {
-            "what came is no HTTP/1.1: check whether the server expects TLS at this port (a URL with https://)"
-        }
-        Reason::WrongUpstream => {
-            "a 404 of a web framework, with statusCode and message, and not the API's: check whether this is the right server (the reference indexer serves ordinals and runes as two servers on two ports, each of which needs an upstream of its own, [upstreams.NAME]), whether its URL has the right path, and the route's upstream_path"
-        }
-        _ => return None,
-    })
+    let hints = [
+        (
+            Reason::Tls,
+            "the server and ordgate do not agree about TLS: check whether it serves TLS at this port (a URL with http:// is without), and its versions",
+        ),
+        (
+            Reason::TlsCertificate,
+            "the server's certificate is not trusted: check its names and dates, and ca_file if its authority is your own",
+        ),
+        (
+            Reason::TlsClientCertificate,
+            "the server requires a TLS client certificate, and ordgate has none",
+        ),
+        (
+            Reason::NotHttp,
+            "what came is no HTTP/1.1: check whether the server expects TLS at this port (a URL with https://)",
+        ),
+        (
+            Reason::WrongUpstream,
+            "a 404 of a web framework, with statusCode and message, and not the API's: check whether this is the right server (the reference indexer serves ordinals and runes as two servers on two ports, each of which needs an upstream of its own, [upstreams.NAME]), whether its URL has the right path, and the route's upstream_path",
+        ),
+    ];
+    let found = hints.into_iter().find(|(of, _)| *of == reason);
+    found.map(|(_, hint)| hint)
 }
 
 /// How many texts of an error are shown, and how many characters of each.

@@ -24,7 +24,6 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::endpoint::Endpoint;
 use super::failure::Failure;
-use super::key::NEVER;
 use super::permit::Permit;
 use super::request::{Priority, RequestPriority};
 use super::retry::Tried;
