@@ -67,12 +67,16 @@ pub struct ClientTokens {
     pub is_required: bool,
     /// Differs from that of every other configuration of the process.
     generation: u64,
-    by_digest: HashMap<Digest, u64, RandomState>,
-    by_number: HashMap<u64, TokenClient, RandomState>,
+    /// The place of each token's client.
+    by_digest: HashMap<Digest, u32, RandomState>,
+    /// In the order of their names.
+    pub clients: Vec<TokenClient>,
 }
 
 /// A client with a token.
 pub struct TokenClient {
+    /// Its number, as in `Client::Token`.
+    pub number: u64,
     /// Its name.
     pub name: Box<str>,
     /// How many tokens it has.
@@ -94,9 +98,11 @@ impl ClientTokens {
     #[must_use]
     pub fn next(&self, settings: &Settings, limits: &limit::Settings, clock: &Clock) -> Self {
         let names = &settings.tokens.names;
-        let number = |TokenName(name): &TokenName| FixedState::default().hash_one(name);
-        let client = |(name, entry): (&TokenName, &Entry)| {
-            let before = self.get(number(name));
+        let client = |(TokenName(name), entry): (&TokenName, &Entry)| {
+            let before = self
+                .clients
+                .binary_search_by_key(&name, |client| &client.name);
+            let before = before.ok().map(|at| &self.clients[at]);
             let (per_minute, burst) = (entry.requests_per_minute, entry.burst);
             let rate = per_minute.or(burst).map(|_| {
                 let all = (limits.requests_per_minute, limits.burst);
@@ -109,57 +115,49 @@ impl ClientTokens {
                     before,
                 )
             });
-            let client = TokenClient {
-                name: name.0.clone(),
+            TokenClient {
+                number: FixedState::default().hash_one(name),
+                name: name.clone(),
                 tokens: entry.sha256.len(),
                 expires: entry.expires.map(|Expiry(at)| at),
                 origins: origin::restriction(&entry.origins),
                 policy: rate.as_ref().map(|rate| rate.policy()),
                 rate,
                 requests: before.map_or_else(Arc::default, |before| before.requests.clone()),
-            };
-            (number(name), client)
+            }
         };
-        let digests = names.iter().flat_map(|(name, entry)| {
-            let digests = entry.sha256.iter().map(|digest| digest.get_ref().clone());
-            digests.zip(std::iter::repeat(number(name)))
+        let digests = (0..).zip(names.values()).flat_map(|(at, entry)| {
+            let digests = entry.sha256.iter();
+            digests.map(move |digest| (digest.get_ref().clone(), at))
         });
         Self {
             is_enabled: settings.file.is_some(),
             is_required: settings.file.is_some() && settings.required,
             generation: self.generation + 1,
             by_digest: digests.collect(),
-            by_number: names.iter().map(client).collect(),
+            clients: names.iter().map(client).collect(),
         }
     }
 
-    /// The client of a number.
+    /// The client at a place.
     #[inline]
-    pub fn get(&self, number: u64) -> Option<&TokenClient> {
-        self.by_number.get(&number)
-    }
-
-    /// How many there are.
-    pub fn count(&self) -> usize {
-        self.by_number.len()
+    pub fn get(&self, at: u32) -> Option<&TokenClient> {
+        self.clients.get(at as usize)
     }
 
     /// The hundred that have sent the most requests, the first first, with how many of these
     /// were refused with 429, and how many were not.
     pub fn busiest(&self) -> Vec<([u64; 2], &TokenClient)> {
         let count = |client: &TokenClient| [0, 1].map(|n| client.requests[n].load(Relaxed));
-        let all = self
-            .by_number
-            .values()
-            .map(|client| (count(client), client));
+        let all = self.clients.iter().map(|client| (count(client), client));
         let mut all: Vec<_> = all.collect();
         all.sort_by_key(|([limited, admitted], _)| std::cmp::Reverse(limited + admitted));
         all.truncate(100);
         all
     }
 
-    /// Takes the client tokens out of a request's fields, and finds the client of the first.
-    /// `None` where there is none.
+    /// Takes the client tokens out of a request's fields, and finds the client of the first,
+    /// and its place. `None` where there is none.
     ///
     /// # Errors
     /// Where it is unknown or has expired.
@@ -169,7 +167,7 @@ impl ClientTokens {
         memo: &TokenMemo,
         fields: &mut HeaderMap,
         now: impl FnOnce() -> SystemTime,
-    ) -> Option<Result<u64, TokenFault>> {
+    ) -> Option<Result<(u32, &TokenClient), TokenFault>> {
         let mut first = None;
         // One pass over the few fields of a request costs less than two look-ups by name.
         while let Some((name, presented)) = fields.iter().find_map(token) {
@@ -183,9 +181,11 @@ impl ClientTokens {
                 fields.append(&name, other);
             }
         }
-        let valid = |number| match self.get(number).and_then(|client| client.expires) {
-            Some(expires) if now() >= expires => Err(TokenFault::Expired),
-            _ => Ok(number),
+        let valid = |at| match self.get(at) {
+            Some(client) if client.expires.is_some_and(|at| now() >= at) => {
+                Err(TokenFault::Expired)
+            }
+            client => Ok((at, client.ok_or(TokenFault::Unknown)?)),
         };
         Some(first?.ok_or(TokenFault::Unknown).and_then(valid))
     }
@@ -215,30 +215,30 @@ fn token<'f>(
 #[derive(Default)]
 pub struct TokenMemo(Mutex<Option<KnownToken>>);
 
-/// The generation in which a token was found, the token, and the number of its client.
-type KnownToken = (u64, Box<[u8]>, u64);
+/// The generation in which a token was found, the token, and the place of its client.
+type KnownToken = (u64, [u8; file::LENGTH], u32);
 
 impl TokenMemo {
-    /// The number of a token's client.
+    /// The place of a token's client.
     #[inline]
-    fn find(&self, tokens: &ClientTokens, presented: &[u8]) -> Option<u64> {
+    fn find(&self, tokens: &ClientTokens, presented: &[u8]) -> Option<u32> {
         // The requests of a connection come one after another, so the lock is free. Where it
         // is not, the memo is left as it is.
         let mut memo = self.0.try_lock().ok();
-        if let Some(Some((generation, text, number))) = memo.as_deref()
+        let text = <[u8; file::LENGTH]>::try_from(presented).ok()?;
+        if let Some(Some((generation, known, at))) = memo.as_deref()
             && *generation == tokens.generation
-            && text.len() == presented.len()
             // In the same time wherever they differ: behind a proxy, several clients use one
             // connection.
-            && text.iter().zip(presented).fold(0, |all, (a, b)| all | (a ^ b)) == 0
+            && known.iter().zip(&text).fold(0, |all, (a, b)| all | (a ^ b)) == 0
         {
-            return Some(*number);
+            return Some(*at);
         }
-        let number = *tokens.by_digest.get(&file::digest(presented))?;
+        let at = *tokens.by_digest.get(&file::digest(presented))?;
         if let Some(memo) = &mut memo {
-            **memo = Some((tokens.generation, presented.into(), number));
+            **memo = Some((tokens.generation, text, at));
         }
-        Some(number)
+        Some(at)
     }
 }
 

@@ -236,7 +236,7 @@ fn client_tokens(gateway: &Gateway) -> Value {
     });
     json!({
         "required": tokens.is_required,
-        "names": tokens.count(),
+        "names": tokens.clients.len(),
         "busiest": rows.collect::<Vec<_>>(),
     })
 }

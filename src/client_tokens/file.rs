@@ -31,6 +31,8 @@ use crate::wire::origin::AllowedOrigin;
 pub const MAX_BYTES: usize = 8 << 20;
 /// How each token begins. 48 hex digits follow.
 pub const PREFIX: &str = "og_";
+/// The length of a token.
+pub const LENGTH: usize = PREFIX.len() + 48;
 
 /// What a token file has, by name.
 #[derive(Debug, Default, Deserialize)]

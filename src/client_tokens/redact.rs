@@ -3,11 +3,9 @@
 
 use std::borrow::Cow;
 
-use super::file::PREFIX;
+use super::file::{LENGTH, PREFIX};
 use crate::api_key::ApiKey;
 
-/// How many letters and digits of a client token follow its prefix.
-const DIGITS: usize = 48;
 /// What is shown in place of a token.
 const REDACTED: &str = "og_[redacted]";
 /// What is shown in place of a key of the provider; it is shorter than any that is hidden.
@@ -61,7 +59,7 @@ fn token_end(text: &[u8], at: usize) -> Option<usize> {
         return None;
     }
     let mut end = at;
-    for place in 0..PREFIX.len() + DIGITS {
+    for place in 0..LENGTH {
         let (byte, next) = decoded(text, end)?;
         let fits = match PREFIX.as_bytes().get(place) {
             Some(expected) => byte == *expected,

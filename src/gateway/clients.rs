@@ -36,8 +36,8 @@ pub(super) struct IdentifiedClient {
 pub(super) enum Credentials {
     /// There is none; the client is an address.
     Absent,
-    /// A valid one, of the client.
-    Valid,
+    /// A valid one, of the client at this place.
+    Valid(u32),
     /// One that is not valid. The request counts against its address.
     Invalid(TokenFault),
     /// A valid one that is for pages of other origins. The request counts against its
@@ -63,10 +63,10 @@ impl ClientPolicy {
             && let Some(found) = self.tokens.take(memo, fields, || clock.system_time())
         {
             credentials = match found {
-                Ok(number) if self.is_for_origin(number, fields) => {
+                Ok((at, client)) if is_for_origin(client, fields) => {
                     return IdentifiedClient {
-                        client: Client::Token(number),
-                        credentials: Credentials::Valid,
+                        client: Client::Token(client.number),
+                        credentials: Credentials::Valid(at),
                     };
                 }
                 Ok(_) => Credentials::OtherOrigin,
@@ -79,18 +79,6 @@ impl ClientPolicy {
         }
     }
 
-    /// Whether a token is for the page that sends a request. A request without `origin`
-    /// is not a page's, or is a page's to its own origin.
-    #[inline]
-    fn is_for_origin(&self, number: u64, fields: &HeaderMap) -> bool {
-        let client = self.tokens.get(number);
-        let Some(allowed) = client.and_then(|client| client.origins.as_deref()) else {
-            return true;
-        };
-        let mut origins = fields.get_all(ORIGIN).iter();
-        origins.all(|origin| origin::is_among(allowed, origin))
-    }
-
     /// Counts a request. One with an invalid token counts against its address, so that
     /// guessing is limited.
     #[inline]
@@ -99,7 +87,7 @@ impl ClientPolicy {
         from: &IdentifiedClient,
         now: Moment,
     ) -> Result<Option<RequestAllowance>, Refusal> {
-        let token = self.token_client(from.client);
+        let token = self.token_client(from);
         let own = token.and_then(|token| token.rate.as_deref());
         let all = self.limit.as_ref().map(|limit| &*limit.requests);
         let admitted = own.or(all).map(|rate| rate.admit(from.client, now));
@@ -114,7 +102,7 @@ impl ClientPolicy {
     #[inline]
     pub(super) fn check_token(&self, from: &IdentifiedClient) -> Result<(), Refusal> {
         match from.credentials {
-            Credentials::Absent | Credentials::Valid => Ok(()),
+            Credentials::Absent | Credentials::Valid(_) => Ok(()),
             Credentials::Invalid(fault) => Err(Refusal::Token(fault)),
             Credentials::OtherOrigin => Err(Refusal::TokenOrigin),
         }
@@ -129,19 +117,28 @@ impl ClientPolicy {
         }
     }
 
-    /// What is known of a client with a token, if the token file has it.
+    /// The client that a valid token belongs to.
     #[inline]
-    pub(super) fn token_client(&self, client: Client) -> Option<&TokenClient> {
-        match client {
-            Client::Token(number) => self.tokens.get(number),
-            Client::V4(_) | Client::V6(_) => None,
+    pub(super) fn token_client(&self, from: &IdentifiedClient) -> Option<&TokenClient> {
+        match from.credentials {
+            Credentials::Valid(at) => self.tokens.get(at),
+            Credentials::Absent | Credentials::Invalid(_) | Credentials::OtherOrigin => None,
         }
     }
 
-    /// A client as it is shown.
+    /// A client as it is shown, with its name if the token file has it.
     pub(crate) fn label(&self, client: Client) -> ClientLabel<'_> {
-        let name = self.token_client(client).map(|client| &*client.name);
-        ClientLabel { client, name }
+        let known = match client {
+            Client::Token(number) => {
+                let mut all = self.tokens.clients.iter();
+                all.find(|client| client.number == number)
+            }
+            Client::V4(_) | Client::V6(_) => None,
+        };
+        ClientLabel {
+            client,
+            name: known.map(|known| &*known.name),
+        }
     }
 
     /// Counts a request that goes to the upstream against its client's limit on
@@ -189,6 +186,15 @@ impl ClientPolicy {
             limit.refused[usize::from(is_stale)].fetch_add(1, Relaxed);
         }
     }
+}
+
+/// Whether a client's tokens are for the page that sends a request. A request without `origin`
+/// is not a page's, or is a page's to its own origin.
+#[inline]
+fn is_for_origin(client: &TokenClient, fields: &HeaderMap) -> bool {
+    let mut origins = fields.get_all(ORIGIN).iter();
+    let allowed = client.origins.as_deref();
+    allowed.is_none_or(|allowed| origins.all(|origin| origin::is_among(allowed, origin)))
 }
 
 /// Whether a request on a plain route was itself sent to the upstream, by its

@@ -138,7 +138,11 @@ impl RequestContext {
 
     /// That client, as it is shown.
     pub(super) fn label<'a>(&self, clients: &'a ClientPolicy) -> ClientLabel<'a> {
-        clients.label(self.client())
+        let client = clients.token_client(&self.from);
+        ClientLabel {
+            client: self.from.client,
+            name: client.map(|client| &*client.name),
+        }
     }
 
     /// What rendering its response needs of it. `fields` are the request's.
@@ -153,7 +157,7 @@ impl RequestContext {
             client: self.client(),
             request_id: self.request_id,
             permit: self.permit,
-            token: clients.token_client(self.client()),
+            token: clients.token_client(&self.from),
             date: None,
         }
     }

@@ -266,8 +266,9 @@ impl Upstream {
     fn with_retry_after(&self, mut failure: Failure, priority: RequestPriority) -> Failure {
         if failure.reason == Reason::Throttled {
             let host = &self.endpoints[self.place(Place::Selected)].host;
-            let denied = self.keys.denied(host, priority.is_probe());
-            failure.retry_after = denied.and_then(|denied| denied.failure.retry_after);
+            if let Some(denied) = self.keys.denied(host, priority.is_probe()) {
+                failure.retry_after = denied.failure.retry_after;
+            }
         }
         failure
     }

@@ -15,7 +15,7 @@ pub(super) fn encode(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
     to.gauge(
         "ordgate_token_clients",
         "Names in the token file",
-        one(tokens.count() as f64),
+        one(tokens.clients.len() as f64),
     )?;
     let busiest = tokens.busiest().into_iter();
     let cells = busiest.flat_map(|([limited, admitted], client)| {
