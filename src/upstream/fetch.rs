@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, ACCEPT_ENCODING, IF_RANGE, RANGE, USER_AGENT, VIA};
@@ -266,9 +267,10 @@ impl Upstream {
     fn with_retry_after(&self, mut failure: Failure, priority: RequestPriority) -> Failure {
         if failure.reason == Reason::Throttled {
             let host = &self.endpoints[self.place(Place::Selected)].host;
-            if let Some(denied) = self.keys.denied(host, priority.is_probe()) {
-                failure.retry_after = denied.failure.retry_after;
-            }
+            let denied = self.keys.denied(host, priority.is_probe());
+            let wait = denied.and_then(|denied| denied.failure.retry_after);
+            // One may be usable by now.
+            failure.retry_after = Some(wait.unwrap_or(Duration::from_secs(1)));
         }
         failure
     }
