@@ -24,6 +24,7 @@ use crate::chain::ledger::RequestStart;
 use crate::clock::Moment;
 use crate::fill::Fill;
 use crate::reason::Reason;
+use crate::upstream::failure::hint;
 use crate::upstream::{Failure, Priority, RequestPriority};
 
 /// The shortest time from a probe to one that was requested, at first.
@@ -63,6 +64,10 @@ pub async fn watch(fill: Arc<Fill>, tip: u16) {
                 biased;
                 () = tokio::time::sleep_until(due) => early = 0,
                 () = fill.chain.probe_requested(tip) => {
+                    if fill.upstreams.get(source.upstream).is_broken() {
+                        // It is the trial of a breaker, which ten failures have opened.
+                        early = 0;
+                    }
                     tokio::time::sleep_until(began + soonest(early, source.every)).await;
                     early = early.saturating_add(1);
                     break;
@@ -163,7 +168,13 @@ async fn send(fill: &Arc<Fill>, tip: u16) -> (ProbeOutcome, Option<Status>) {
             upstream.record_status(&answer, path, None);
             Err((
                 ProbeOutcome::Failed,
-                format!("{path} answers {}", answer.status),
+                format!(
+                    "{}{path} answers {}",
+                    fill.upstreams
+                        .get(source.upstream)
+                        .base_url(answer.endpoint),
+                    answer.status
+                ),
             ))
         }
         Err(failure) => Err(explain(&failure, path, &source.name)),
@@ -236,13 +247,17 @@ fn explain(failure: &Failure, path: &str, tip: &str) -> (ProbeOutcome, String) {
         true => ProbeOutcome::Failed,
         false => ProbeOutcome::NotSent,
     };
+    let base = failure.endpoint.as_deref().unwrap_or_default();
     let why = match failure.received {
         _ if failure.reason == Reason::WrongUpstream => format!(
-            "{}{path} answers that there is no such route: check whether this is the right server (the reference indexer serves ordinals and runes as two servers on two ports, each of which needs an upstream of its own, [upstreams.NAME]), and chain.tip.{tip}.path",
-            failure.endpoint.as_deref().unwrap_or_default()
+            "{base}{path} answers that there is no such route: check whether this is the right server (the reference indexer serves ordinals and runes as two servers on two ports, each of which needs an upstream of its own, [upstreams.NAME]), and chain.tip.{tip}.path"
         ),
-        Some(status) => format!("{path} fails with {status}"),
-        None => format!("{path} fails: {}", failure.reason.name()),
+        Some(status) => format!("{base}{path} fails with {status}"),
+        None => {
+            let hint = hint(failure.reason).map(|hint| format!("; {hint}"));
+            let hint = hint.unwrap_or_default();
+            format!("{base}{path} fails: {}{hint}", failure.reason.name())
+        }
     };
     (outcome, why)
 }

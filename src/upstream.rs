@@ -361,6 +361,17 @@ impl Upstream {
         lock(&self.tips).paths.iter().any(|path| **path == *target)
     }
 
+    /// Whether the breaker of the endpoint in use is open.
+    pub fn is_broken(&self) -> bool {
+        let endpoint = &self.endpoints[self.place(Place::Selected)];
+        endpoint.wait(false, true).is_some()
+    }
+
+    /// The base URL of an endpoint by its number in an answer.
+    pub fn base_url(&self, at: u16) -> &str {
+        &self.endpoints[usize::from(at)].name
+    }
+
     /// The absolute form of a target at the preferred endpoint.
     ///
     /// # Errors

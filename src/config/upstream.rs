@@ -71,8 +71,8 @@ keys! {
         /// precedence.
         ///
         /// A list names several servers, the preferred one first. ordgate uses one
-        /// at a time. It fails over to another when that one keeps failing, answers 410
-        /// (gone), or is more than `max_lag` blocks behind another by their status
+        /// at a time. It fails over to another when that one keeps failing, answers a
+        /// status path with 410 (gone, for an hour), or is more than `max_lag` blocks behind another by their status
         /// paths. All of them share one budget for each key, and keys are sent to each
         /// of them. A key in cooldown (429) or quarantine (401, 403) at one base URL is
         /// not used at any base URL of that host (scheme, name and port); it is used at

@@ -13,7 +13,6 @@ use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 
 use super::Failure;
-use super::endpoint::Endpoint;
 use super::reported;
 use crate::cache::directives::ResponseDirectives;
 use crate::pages::BodyIndex;
@@ -133,18 +132,11 @@ pub(super) fn check_json(body: &[u8]) -> Result<(), Failure> {
 ///
 /// # Errors
 /// Where it is.
-pub(super) fn check_route(
-    status: StatusCode,
-    body: &[u8],
-    endpoint: &Endpoint,
-) -> Result<(), Failure> {
-    if !is_no_such_route(status, body) {
-        return Ok(());
+pub(super) fn check_route(status: StatusCode, body: &[u8]) -> Result<(), Failure> {
+    match is_no_such_route(status, body) {
+        true => Err(Failure::status(Reason::WrongUpstream, status)),
+        false => Ok(()),
     }
-    Err(Failure {
-        endpoint: Some(endpoint.name.clone()),
-        ..Failure::status(Reason::WrongUpstream, status)
-    })
 }
 
 fn is_no_such_route(status: StatusCode, body: &[u8]) -> bool {

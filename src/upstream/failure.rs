@@ -25,7 +25,7 @@ pub struct Failure {
     pub received: Option<StatusCode>,
     /// When to try again, where that is known.
     pub retry_after: Option<Duration>,
-    /// The base URL that has answered, where it may be the wrong one.
+    /// The base URL that was tried, if one was.
     pub endpoint: Option<Arc<str>>,
 }
 
@@ -280,7 +280,7 @@ pub(super) fn classify(error: &ConnectionError) -> Reason {
 }
 
 /// What to look at, for reasons whose error does not say it by itself.
-pub(super) fn hint(reason: Reason) -> Option<&'static str> {
+pub(crate) fn hint(reason: Reason) -> Option<&'static str> {
     let hints = [
         (
             Reason::Tls,
@@ -297,6 +297,14 @@ pub(super) fn hint(reason: Reason) -> Option<&'static str> {
         (
             Reason::NotHttp,
             "what came is no HTTP/1.1: check whether the server expects TLS at this port (a URL with https://)",
+        ),
+        (
+            Reason::NotJson,
+            "what came is no JSON: check whether this is the right server, and its URL's scheme, port and path",
+        ),
+        (
+            Reason::ConnectionClosed,
+            "check whether the server expects TLS at this port (a URL with https://)",
         ),
         (
             Reason::WrongUpstream,

@@ -172,7 +172,7 @@ impl Upstream {
                 *deadline.get_or_insert_with(|| Instant::now() + self.settings.timeouts.whole);
             let (upstream, at) = (permit.asked.upstream.clone(), permit.asked.at);
             let attempt = upstream.attempt(outgoing, permit, (reason, resends));
-            let failure = match timeout_at(deadline, attempt).await {
+            let mut failure = match timeout_at(deadline, attempt).await {
                 Ok(Ok(received)) => {
                     upstream.counters.count_outcome(true);
                     return Ok(received);
@@ -188,6 +188,7 @@ impl Upstream {
                     failure
                 }
             };
+            failure.endpoint = Some(upstream.endpoints[at].name.clone());
             let is_repeatable = outgoing.body.is_none() && outgoing.method.is_safe();
             let next = match is_repeatable {
                 true => {
@@ -320,7 +321,8 @@ impl Upstream {
                 .resolve_refusal(&asked, priority, target, failure)
                 .await;
         }
-        if failure.reason == Reason::Retired {
+        // Clients choose other targets.
+        if failure.reason == Reason::Retired && self.is_status_path(outgoing.target) {
             asked.endpoint.retire();
         }
         span.fail(failure.reason.name());
@@ -389,7 +391,7 @@ impl Upstream {
         drop(slot);
         let took = self.clock.now().since(sent);
         let mut answer = answer::read(head.status, &head.headers, body, took)?;
-        if let Err(failure) = answer::check_route(answer.status, &answer.body, &asked.endpoint) {
+        if let Err(failure) = answer::check_route(answer.status, &answer.body) {
             if self.is_status_path(target) {
                 asked.endpoint.record_status(false);
             }
@@ -427,7 +429,7 @@ impl Upstream {
             Some(most) => {
                 let read = body::read(body, most, &self.settings.response_body).await?;
                 answer::check_json(&read)?;
-                answer::check_route(head.status, &read, &asked.endpoint)?;
+                answer::check_route(head.status, &read)?;
                 Full::new(read)
                     .map_err(|never| match never {})
                     .boxed_unsync()
