@@ -19,6 +19,7 @@ use std::time::Duration;
 use http::StatusCode;
 use serde_json::Value;
 use shared::SharedTip;
+use tokio::time::{Instant, sleep_until};
 
 use crate::chain::ledger::RequestStart;
 use crate::clock::Moment;
@@ -47,7 +48,7 @@ pub async fn watch(fill: Arc<Fill>, tip: u16) {
     let mut early = 0_u32;
     let mut shared = SharedTip::new(&fill, tip, &source);
     loop {
-        let began = tokio::time::Instant::now();
+        let began = Instant::now();
         let (probed, age, every) = match &mut shared {
             Some(shared) => {
                 let most = if early > 0 { SOONEST } else { source.every };
@@ -62,13 +63,15 @@ pub async fn watch(fill: Arc<Fill>, tip: u16) {
         loop {
             tokio::select! {
                 biased;
-                () = tokio::time::sleep_until(due) => early = 0,
+                () = sleep_until(due) => early = 0,
                 () = fill.chain.probe_requested(tip) => {
-                    if fill.upstreams.get(source.upstream).is_broken() {
-                        // It is the trial of a breaker, which ten failures have opened.
-                        early = 0;
+                    let soonest = began + soonest(early, source.every);
+                    sleep_until(began + SOONEST).await;
+                    // The trial of a breaker, which ten failures have opened, goes at once.
+                    let is_broken = || fill.upstreams.get(source.upstream).is_broken();
+                    while Instant::now() < soonest && !is_broken() {
+                        sleep_until(soonest.min(Instant::now() + SOONEST)).await;
                     }
-                    tokio::time::sleep_until(began + soonest(early, source.every)).await;
                     early = early.saturating_add(1);
                     break;
                 }
@@ -79,7 +82,7 @@ pub async fn watch(fill: Arc<Fill>, tip: u16) {
             if until_due.is_zero() || until_due >= every {
                 break;
             }
-            due = tokio::time::Instant::now() + until_due;
+            due = Instant::now() + until_due;
         }
     }
 }
