@@ -25,6 +25,7 @@ use crate::chain::ledger::RequestStart;
 use crate::clock::Moment;
 use crate::fill::Fill;
 use crate::reason::Reason;
+use crate::upstream::answer::Answer;
 use crate::upstream::failure::hint;
 use crate::upstream::{Failure, Priority, RequestPriority};
 
@@ -165,19 +166,15 @@ async fn send(fill: &Arc<Fill>, tip: u16) -> (ProbeOutcome, Option<Status>) {
     let sent = fill.clock.now();
     let upstream = fill.upstreams.client(source.upstream);
     let priority = RequestPriority::own(Priority::Probe);
+    let endpoints = fill.upstreams.get(source.upstream);
+    let url = |answer: &Answer| format!("{}{path}", endpoints.base_url(answer.endpoint));
     let answered = match upstream.fetch(path, priority).await {
         Ok(answer) if answer.status == StatusCode::OK => Ok(answer),
         Ok(answer) => {
             upstream.record_status(&answer, path, None);
             Err((
                 ProbeOutcome::Failed,
-                format!(
-                    "{}{path} answers {}",
-                    fill.upstreams
-                        .get(source.upstream)
-                        .base_url(answer.endpoint),
-                    answer.status
-                ),
+                format!("{} answers {}", url(&answer), answer.status),
             ))
         }
         Err(failure) => Err(explain(&failure, path, &source.name)),
@@ -193,7 +190,7 @@ async fn send(fill: &Arc<Fill>, tip: u16) -> (ProbeOutcome, Option<Status>) {
         Ok(height) => height,
         Err(why) => {
             upstream.record_status(&answer, path, None);
-            chain.probe_failed(tip, format!("{path} answers, but {why}"));
+            chain.probe_failed(tip, format!("{} answers, but {why}", url(&answer)));
             return (ProbeOutcome::Failed, None);
         }
     };
@@ -203,7 +200,10 @@ async fn send(fill: &Arc<Fill>, tip: u16) -> (ProbeOutcome, Option<Status>) {
         // All blocks would count as final.
         chain.probe_failed(
             tip,
-            format!("{path} reports height {height}, which is above any height that the chain can have now"),
+            format!(
+                "{} reports height {height}, which is above any height that the chain can have now",
+                url(&answer)
+            ),
         );
         return (ProbeOutcome::Failed, None);
     }

@@ -6,7 +6,8 @@
 //! whatever it says, closes it. What a target answers, or that it is slow, does not count:
 //! clients choose the target.
 //!
-//! While it is open, the tip's requests pass, at their usual interval: they are its trials.
+//! While it is open, the tip's requests pass, one at once and then at their usual interval: they
+//! are its trials.
 //! Where there is no tip, one request in five seconds passes.
 
 use std::time::Duration;

@@ -304,7 +304,7 @@ pub(crate) fn hint(reason: Reason) -> Option<&'static str> {
         ),
         (
             Reason::ConnectionClosed,
-            "check whether the server expects TLS at this port (a URL with https://)",
+            "if that happens to each request, check whether the server expects TLS at this port (a URL with https://)",
         ),
         (
             Reason::WrongUpstream,

@@ -121,3 +121,28 @@ async fn an_answer_of_the_tip_closes_the_breaker() {
     until("the tip has answered", || condition() == "sound").await;
     assert_eq!(gateway.get(&token(1)).await.status, 200);
 }
+
+/// However often it opens: a client may choose targets whose connections are closed.
+#[tokio::test]
+async fn the_tip_is_asked_for_as_soon_as_the_breaker_opens() {
+    let upstream = Upstream::start();
+    upstream.usually(|seen: &Seen| match seen.target().ends_with("/") {
+        true => Reply::json("{\"block_height\":840000}"),
+        false => Reply::nothing().close(),
+    });
+    let seldom = "chain.tip.ordinals.every = \"10m\"\nchain.tip.runes.every = \"10m\"";
+    let gateway = Setup::before(&upstream)
+        .chain()
+        .config(AT_ONCE)
+        .config(seldom)
+        .start();
+    gateway.until_tips_are_known().await;
+    let condition = || gateway.status()["upstream"]["endpoints"][0]["condition"].clone();
+    for round in 0..10 {
+        for number in 0..10 {
+            let answer = gateway.get(&token(100 * round + number)).await;
+            assert_eq!(answer.status, 502, "{round} {number}");
+        }
+        until("the tip has answered", || condition() == "sound").await;
+    }
+}

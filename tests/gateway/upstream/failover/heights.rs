@@ -206,6 +206,23 @@ async fn an_implausible_height_is_not_taken_as_the_tip() {
 }
 
 #[tokio::test]
+async fn a_target_that_is_gone_retires_no_endpoint() {
+    let upstreams = pair();
+    let tip = height(840_000);
+    for upstream in &upstreams {
+        at_height(upstream, &tip, &tip);
+    }
+    let [preferred, other] = &upstreams;
+    let gateway = chained(&upstreams, "");
+    rounds(&upstreams, 1).await;
+    preferred.once(&token(0), Reply::status(410, "{}"));
+    for number in 0..4 {
+        assert_eq!(gateway.get(&token(number)).await.status, 200);
+    }
+    assert_eq!((tokens(preferred), tokens(other)), (4, 1));
+}
+
+#[tokio::test]
 async fn a_retired_endpoint_is_left_and_reported() {
     let [retired, other] = pair();
     retired.always(Reply::status(410, r#"{"telling":"gone"}"#));
