@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use ordgate::cache::encodings::Encodings;
+use ordgate::cache::encoded::BodyId;
 use ordgate::cache::etag::etag;
 use ordgate::cache::key::Key;
 use ordgate::cache::metadata::{ClientFreshness, Metadata};
@@ -44,7 +44,10 @@ fn main() {
             lifetime: Duration::from_secs(3600),
             took: Duration::ZERO,
             checked: CheckedSequence::default(),
-            encodings: Encodings::default(),
+            body_id: BodyId::of(
+                &http::HeaderValue::from_static("\"0123456789abcdef\""),
+                true,
+            ),
             attached: Attached::default(),
             body,
         });

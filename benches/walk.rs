@@ -13,7 +13,7 @@ use http::{HeaderMap, HeaderValue, Request};
 use http_body::{Body, Frame};
 use http_body_util::Empty;
 use ordgate::cache::decision::Decision;
-use ordgate::cache::encodings::Encodings;
+use ordgate::cache::encoded::BodyId;
 use ordgate::cache::etag::{etag, none_match_fails};
 use ordgate::cache::key::Key;
 use ordgate::cache::metadata::{ClientFreshness, Metadata};
@@ -155,7 +155,7 @@ fn look_up(bencher: divan::Bencher<'_, '_>, entries: u64) {
             lifetime: Duration::from_secs(3600),
             took: Duration::ZERO,
             checked: CheckedSequence::default(),
-            encodings: Encodings::default(),
+            body_id: BodyId::of(&HeaderValue::from_static("\"0123456789abcdef\""), true),
             attached: Attached::default(),
         };
         cache.store().insert(key(n), Arc::new(stored));

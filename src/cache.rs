@@ -10,7 +10,7 @@ pub mod date;
 pub mod decision;
 pub mod delta;
 pub mod directives;
-pub mod encodings;
+pub mod encoded;
 pub mod etag;
 pub(crate) mod freshen;
 pub(crate) mod freshness;
@@ -23,7 +23,6 @@ pub mod outcome;
 pub mod policy;
 pub mod purge;
 pub mod range;
-mod removals;
 pub mod reuse;
 pub mod sequence;
 pub mod status;
@@ -182,7 +181,7 @@ mod tests {
     use http::{HeaderValue, StatusCode};
 
     use super::*;
-    use encodings::Encodings;
+    use encoded::BodyId;
     use metadata::{ClientFreshness, Metadata};
     use policy::Mode;
     use sequence::CheckedSequence;
@@ -204,7 +203,7 @@ mod tests {
             lifetime: Duration::from_secs(10),
             took: Duration::ZERO,
             checked: CheckedSequence::default(),
-            encodings: Encodings::default(),
+            body_id: BodyId::FIXED,
             attached: Attached::default(),
         };
         let policy = Policy {

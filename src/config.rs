@@ -54,7 +54,7 @@ use self::chain::Tips;
 use self::file::File;
 use self::key::KeyTable as _;
 use self::problem::{FileSpan, Path, Problems};
-use crate::fill::failure_backoff;
+use crate::failure_backoff;
 use crate::identify::TrustedProxies;
 use crate::listener::ListenerSettings;
 use crate::route::RouteTable;

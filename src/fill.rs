@@ -32,7 +32,6 @@
 mod anchor;
 mod collapsed;
 mod content;
-pub mod failure_backoff;
 mod fork_search;
 mod ingest;
 mod kept;
@@ -49,7 +48,7 @@ mod windows;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::cache::encodings::Encodings;
+use crate::cache::encoded::BodyId;
 use crate::cache::etag::etag;
 use crate::cache::key::Key;
 use crate::cache::metadata::{ClientFreshness, Metadata};
@@ -59,6 +58,7 @@ use crate::cache::{Attached, Cache, StoredResponse};
 use crate::chain::Chain;
 use crate::clock::Clock;
 use crate::collapse::{Collapse, FetchError, Lead};
+use crate::failure_backoff::{self, FailureBackoff};
 use crate::log_writer::LogInterval;
 use crate::reason::Reason;
 use crate::route::{Route, RouteTable};
@@ -67,7 +67,6 @@ use crate::trace::span::SpanKind;
 use crate::upstream::answer::Answer;
 use crate::upstream::{Failure, RequestPriority, UpstreamClient, Upstreams};
 use collapsed::Anew;
-use failure_backoff::FailureBackoff;
 pub(crate) use kept::LowerTiers;
 use live_check::CheckKeys;
 pub(crate) use lookup::LookupKey;
@@ -96,7 +95,7 @@ pub struct Fill {
     /// Which routes' pages are cut from windows at present.
     window_support: WindowSupport,
     /// The keys that failed recently.
-    failures: FailureBackoff,
+    pub(crate) failures: Arc<FailureBackoff>,
     /// When a list was last logged whose windows are inconsistent.
     inconsistent_windows: LogInterval,
     /// The keys of live checks.
@@ -151,7 +150,7 @@ impl Fill {
         lower: LowerTiers,
     ) -> Arc<Self> {
         Arc::new(Self {
-            failures: FailureBackoff::new(failures),
+            failures: Arc::new(FailureBackoff::new(failures)),
             inconsistent_windows: LogInterval::default(),
             window_support: WindowSupport::new(routes.assigned()),
             check_keys: CheckKeys::new(chain.len()),
@@ -177,7 +176,7 @@ impl Fill {
         lower: LowerTiers,
     ) -> Arc<Self> {
         Arc::new(Self {
-            failures: self.failures.after(failures),
+            failures: Arc::new(self.failures.after(failures)),
             inconsistent_windows: LogInterval::default(),
             window_support: self.window_support.after(routes.assigned()),
             check_keys: CheckKeys::new(chain.len()),
@@ -271,7 +270,6 @@ impl Fill {
             return Ok(FillAnswer { stored, from });
         }
         if let Some(stored) = self.cut_transaction(key, route) {
-            self.keep_encodings(key, &stored);
             self.cache.store().insert(key.clone(), stored.clone());
             // The index by which it was cut does not outlive the process.
             self.keep(key, route, &stored);
@@ -305,7 +303,6 @@ impl Fill {
                 continue;
             }
             let _storing = trace::begin("store", SpanKind::Internal);
-            self.keep_encodings(key, &stored);
             let is_stored =
                 lifetime.is_some() && self.cache.store().insert(key.clone(), stored.clone());
             if is_stored {
@@ -330,16 +327,6 @@ impl Fill {
         answer
     }
 
-    /// Takes over the encoded bodies of the response that a new one replaces, where
-    /// its body is the same.
-    fn keep_encodings(&self, key: &Key, new: &StoredResponse) {
-        if let Some(old) = self.cache.store().get(key)
-            && old.etag == new.etag
-        {
-            new.encodings.adopt(&old.encodings);
-        }
-    }
-
     /// What is stored of an answer, in modes other than `chain`.
     fn prepare(
         &self,
@@ -348,15 +335,16 @@ impl Fill {
         sequence: PurgeSequence,
     ) -> StoredResponse {
         let freshness = lifetime.map_or(ClientFreshness::Nothing, ClientFreshness::For);
+        let etag = etag(&answer.body);
         StoredResponse {
             status: answer.status,
-            etag: etag(&answer.body),
             metadata: Metadata::of(answer.content_type, freshness),
             received: self.clock.now(),
             lifetime: lifetime.unwrap_or_default(),
             took: answer.took,
             body: answer.body,
-            encodings: Encodings::allowed(!answer.no_transform),
+            body_id: BodyId::of(&etag, !answer.no_transform),
+            etag,
             checked: CheckedSequence::until(sequence),
             attached: Attached::default(),
         }
@@ -367,7 +355,7 @@ impl From<FetchError> for Failure {
     fn from(error: FetchError) -> Self {
         match error {
             FetchError::Abandoned => Self::new(Reason::Internal),
-            FetchError::TooLate => Self::new(Reason::UpstreamTimeout),
+            FetchError::TooLate | FetchError::NotSoon => Self::new(Reason::UpstreamTimeout),
         }
     }
 }

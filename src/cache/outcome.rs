@@ -62,6 +62,11 @@ pub const OUTCOMES: [&str; 7] = [
 ];
 
 impl Outcome {
+    /// Whether a request went to the upstream for it.
+    pub(crate) const fn is_sent(self) -> bool {
+        matches!(self, Self::Forwarded { collapsed, .. } if !collapsed)
+    }
+
     /// The position of its name in [`OUTCOMES`].
     pub(crate) fn index(self) -> usize {
         match self {

@@ -10,13 +10,13 @@
 //! that was current when the fetch began.
 
 use std::collections::VecDeque;
-use std::sync::RwLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, RwLock};
 
 use memchr::memmem;
 
 use super::key::{route_of, target_of};
-use crate::sync::{read, write};
+use crate::sync::{lock, read, write};
 
 /// What to purge.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -122,6 +122,7 @@ pub(super) struct Purges {
     /// The remembered records, oldest first. A response that was last checked
     /// before the oldest counts as purged.
     records: RwLock<VecDeque<Purge>>,
+    order: Mutex<()>,
 }
 
 /// How many purges are remembered. The store is swept soon after each purge, so
@@ -132,6 +133,11 @@ impl Purges {
     /// The number of the last purge.
     pub(super) fn last(&self) -> u64 {
         self.last.load(Ordering::Acquire)
+    }
+
+    /// While this is held, nobody else purges.
+    pub(super) fn in_order(&self) -> MutexGuard<'_, ()> {
+        lock(&self.order)
     }
 
     /// Adds a purge, which applies once this returns. Returns its number.

@@ -1,15 +1,13 @@
-//! Positions in the order of purges and removals. A fetch takes the current
-//! position before it sends its request, so that a purge or removal which
-//! happens while the fetch is under way also applies to its answer.
+//! Positions in the order of purges. A fetch takes the current position before it
+//! sends its request, so that a purge which happens while the fetch is under way also
+//! applies to its answer.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A position in the order of removals and purges. An answer that was requested
-/// before its key was removed or purged must not be stored afterwards.
+/// A position in the order of purges. An answer that was requested before its key was
+/// purged must not be stored afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PurgeSequence {
-    /// The number of the next removal.
-    pub(super) removal: u64,
     /// The number of the last purge.
     pub(super) purge: u64,
 }
@@ -24,7 +22,7 @@ impl PurgeSequence {
     /// caused the purge, so that its own answer is not affected.
     #[must_use]
     pub(crate) const fn past(self, purge: u64) -> Self {
-        Self { purge, ..self }
+        Self { purge }
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode};
 
-use super::encodings::Encodings;
+use super::encoded::BodyId;
 use super::metadata::Metadata;
 use super::purge::{BlockRange, PurgeSubject};
 use super::sequence::CheckedSequence;
@@ -56,8 +56,8 @@ pub struct Stored<A> {
     pub took: Duration,
     /// The last purge that it was checked against.
     pub checked: CheckedSequence,
-    /// The encoded forms of its body.
-    pub encodings: Encodings,
+    /// The digest of its body.
+    pub body_id: BodyId,
     /// What other modules know about it.
     pub attached: A,
 }
@@ -76,7 +76,7 @@ impl<A> Stored<A> {
             lifetime: Duration::from_secs(9),
             took: Duration::ZERO,
             checked: CheckedSequence::default(),
-            encodings: Encodings::default(),
+            body_id: BodyId::FIXED,
             attached,
         }
     }
@@ -112,8 +112,7 @@ impl<A: Attachment> Stored<A> {
     /// All bytes that the entry takes, its key included.
     pub(super) fn weight(&self, key: &[u8]) -> u32 {
         let text = key.len() + self.body.len() + self.etag.len() + self.metadata.weight();
-        let kept = self.attached.weight() + self.encodings.weight();
-        let bytes = text + kept + size_of::<Self>() + OVERHEAD;
+        let bytes = text + self.attached.weight() + size_of::<Self>() + OVERHEAD;
         u32::try_from(bytes).unwrap_or(u32::MAX)
     }
 }

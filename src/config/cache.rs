@@ -7,9 +7,9 @@ use http::HeaderName;
 use super::key::{Setting, keys};
 use super::kinds::{DAY, MILLI, ParsedText, optional, seconds, size, text, time};
 use super::problem::{FileSpan, Path};
-use crate::fill::failure_backoff;
+use crate::failure_backoff;
 
-const FIELD: ParsedText<HeaderName> =
+pub(super) const FIELD: ParsedText<HeaderName> =
     text("a field name", "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$", |text| {
         HeaderName::from_bytes(text.as_bytes()).map_err(|_no_name| String::new())
     });

@@ -171,7 +171,8 @@ fn route(
     Some(Route {
         number: 0,
         name: keys.name.value.into(),
-        headers: *keys.headers,
+        headers: keys.headers.0,
+        passed: keys.headers.value.1.map(Into::into),
         cache,
         chain: ChainRules {
             window: pages.and_then(NonZeroU32::new),
@@ -206,7 +207,7 @@ fn check_combinations(
     mode: Mode,
 ) {
     let wrong = |key: &str, at: &FileSpan, message: &str| path.key(key).problem(at, message);
-    let is_open = *keys.headers == HeaderMode::All;
+    let is_open = keys.headers.0 == HeaderMode::All;
     if is_open && matches!(mode, Mode::Override | Mode::Chain) {
         let message =
             "= \"all\" goes with cache.mode = \"respect\" or \"off\": the other modes ignore Vary";

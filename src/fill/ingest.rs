@@ -9,7 +9,7 @@ use http::StatusCode;
 use super::content::{Subject, heights};
 use super::lookup::own_key;
 use super::{AnswerSource, FIRST_PROBE, Fill, FillAnswer, FillResult, MOST_ATTEMPTS};
-use crate::cache::encodings::Encodings;
+use crate::cache::encoded::BodyId;
 use crate::cache::etag::etag;
 use crate::cache::key::Key;
 use crate::cache::metadata::{ClientFreshness, Metadata};
@@ -125,7 +125,6 @@ impl Fill {
         }
         let _storing = trace::begin("store", SpanKind::Internal);
         self.compare_with_stored(&own, &mut stored, sent);
-        self.keep_encodings(&own, &stored);
         let stored = Arc::new(stored);
         self.note_transactions(&own, route, &stored);
         let is_stored = self.cache.store().insert(own.clone(), stored.clone());
@@ -164,15 +163,16 @@ impl Fill {
             false => ClientFreshness::Nothing,
         };
         let stamp = stamp.with_client_lifetime(lifetime);
+        let etag = etag(&answer.body);
         StoredResponse {
             status: answer.status,
-            etag: etag(&answer.body),
             metadata: Metadata::of(answer.content_type, freshness),
             received: self.clock.now(),
             lifetime: self.chain.finality().lifetime(stamp.class),
             took: answer.took,
             body: answer.body,
-            encodings: Encodings::allowed(!answer.no_transform),
+            body_id: BodyId::of(&etag, !answer.no_transform),
+            etag,
             checked: CheckedSequence::until(sequence),
             attached: Attached {
                 stamp: Some(stamp),
@@ -200,7 +200,7 @@ impl Fill {
             received: stored.received,
             lifetime: self.chain.finality().final_ttl,
             took: stored.took,
-            encodings: stored.encodings.clone(),
+            body_id: stored.body_id,
             checked: CheckedSequence::at(stored.checked.number()),
             attached: Attached {
                 stamp,

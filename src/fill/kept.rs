@@ -5,7 +5,7 @@
 //! an earlier run has kept is final here only once one request has confirmed the highest
 //! block of that run ([`Chain::stood`](crate::chain::Chain::stood)); until then it is stale.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use http::StatusCode;
@@ -13,7 +13,7 @@ use http::StatusCode;
 use super::lookup::own_key;
 use super::names::StoredNames;
 use super::{AnswerSource, FIRST_PROBE, Fill, FillAnswer, FillResult};
-use crate::cache::encodings::Encodings;
+use crate::cache::encoded::BodyId;
 use crate::cache::key::Key;
 use crate::cache::metadata::{ClientFreshness, Metadata};
 use crate::cache::policy::Mode;
@@ -47,8 +47,6 @@ pub(crate) struct LowerTiers {
     pub(crate) has_engine: bool,
     /// How long a response waits while another replica fetches it.
     pub(crate) fill_wait: Duration,
-    /// Held while a purge is done here and there.
-    pub(crate) purging: Arc<Mutex<()>>,
 }
 
 impl LowerTiers {
@@ -65,7 +63,6 @@ impl LowerTiers {
             names,
             stale_wait,
             fill_wait,
-            purging: self.purging.clone(),
             ..*self
         }
     }
@@ -325,7 +322,7 @@ impl Fill {
             took: stored.took,
             max_age,
             is_immutable,
-            is_encodable: stored.encodings.are_allowed(),
+            is_encodable: stored.body_id.is_encodable(),
             subject,
             heights: stored.stamp().and_then(ChainStamp::heights),
             body: stored.body.clone(),
@@ -369,13 +366,13 @@ impl Fill {
         };
         Some(StoredResponse {
             status: value.status,
-            etag: value.etag,
             metadata: Metadata::of(value.content_type, freshness),
             received: now.before(age),
             lifetime,
             took: value.took,
             body: value.body,
-            encodings: Encodings::allowed(value.is_encodable),
+            body_id: BodyId::of(&value.etag, value.is_encodable),
+            etag: value.etag,
             checked: CheckedSequence::at(sequence.purge()),
             attached: Attached { stamp, page },
         })

@@ -15,7 +15,7 @@ use http::StatusCode;
 use super::collapsed::Anew;
 use super::windows::{List, NoWindows, Parts, refuses_list, window};
 use super::{AnswerSource, Fill, FillAnswer, FillResult};
-use crate::cache::encodings::Encodings;
+use crate::cache::encoded::BodyId;
 use crate::cache::etag::etag;
 use crate::cache::metadata::{ClientFreshness, Metadata};
 use crate::cache::sequence::CheckedSequence;
@@ -134,7 +134,6 @@ impl Fill {
             Some(_) if has_blocks => self.lookup_key(list.route, list.key.clone()).key,
             Some(_) | None => list.key.clone(),
         };
-        self.keep_encodings(&key, &stored);
         self.cache.store().insert(key, stored.clone());
         Some(stored)
     }
@@ -189,9 +188,9 @@ impl Fill {
         let lifetime = self.chain.client_lifetime(class, tip, self.clock.now());
         let freshness = ClientFreshness::of_class(class, lifetime);
         let stamp = ChainStamp::new(class, tip, heights, epoch).with_client_lifetime(lifetime);
+        let etag = etag(&body);
         Some(StoredResponse {
             status: least.status,
-            etag: etag(&body),
             metadata: Metadata::of(least.metadata.content_type.clone(), freshness),
             received: parts.iter().map(|part| part.received).min()?,
             lifetime: parts.iter().map(|part| part.lifetime).min()?,
@@ -201,7 +200,8 @@ impl Fill {
                 page: Page::read(&body),
             },
             body: Box::<[u8]>::from(body).into(),
-            encodings: Encodings::allowed(parts.iter().all(|part| part.encodings.are_allowed())),
+            body_id: BodyId::of(&etag, parts.iter().all(|part| part.body_id.is_encodable())),
+            etag,
             checked: CheckedSequence::at(parts.iter().map(|part| part.checked.number()).min()?),
         })
     }

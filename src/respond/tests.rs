@@ -10,7 +10,6 @@ use crate::limit::TooMany;
 fn context(fields: &HeaderMap) -> ResponseContext<'_> {
     ResponseContext {
         fields,
-        client: Client::V4(1),
         request_id: RequestId::new(1),
         permit: None,
         token: None,

@@ -140,7 +140,6 @@ pub fn gateway(
         run: random()?,
         began: clock.now(),
         stale_wait: config.stale_wait,
-        purging: Arc::default(),
     };
     let fill = Fill::new(
         routes.clone(),
@@ -155,7 +154,7 @@ pub fn gateway(
         threads::block_on(fill.seed())?;
     }
     let meter = Meter::new(routes.routes().len());
-    let ongoing = relay::RelayState::new(&fill.upstreams);
+    let ongoing = relay::RelayState::default();
     let compressor = Arc::default();
     Ok(assemble(
         config, clients, fill, ongoing, meter, compressor, identity,
@@ -237,7 +236,6 @@ pub(super) fn after(
     let places = places.map(|route| names.iter().position(|old| old.name == route.name));
     let meter = before.meter().next(places);
     let ongoing = before.relay.state.clone();
-    ongoing.bound(&fill.upstreams);
     let identity = Identity::after(before);
     if let (Some(shared), Some(settings)) = (&before_lower.shared, &config.shared) {
         shared.reconfigure(settings.timeout, settings.fill_wait);
@@ -353,7 +351,7 @@ fn assemble(
             cache: fill.cache.clone(),
             state: ongoing,
             upstreams: fill.upstreams.clone(),
-            wait_for_end: config.stale_wait,
+            failures: fill.failures.clone(),
             responder: respond.clone(),
             trust: config.trust,
             targeted_fields: targets(config.targeted),

@@ -58,35 +58,27 @@ fn count(gateway: &Gateway, result: &str) -> u64 {
     codings.iter().map(|figure| gateway.figure(figure)).sum()
 }
 
-/// Has a stored response compressed: it is requested twice, and was before.
+/// Has a stored response compressed: it is stored, and then wanted in a coding.
 async fn compress(gateway: &Gateway, target: &str, coding: &str) {
     let before = count(gateway, "made");
-    for _request in 0..2 {
-        gateway
-            .request("GET", target, &[("accept-encoding", coding)])
-            .await;
-    }
+    gateway.get(target).await;
+    let fields = [("accept-encoding", coding)];
+    gateway.request("GET", target, &fields).await;
     until("it is compressed", || count(gateway, "made") > before).await;
 }
 
 #[tokio::test]
-async fn from_the_second_request_on_an_answer_is_compressed_in_each_coding() {
+async fn a_stored_answer_is_compressed_once_in_each_coding() {
     let upstream = upstream(8000);
     let gateway = Setup::before(&upstream).manual().start();
     let plain = gateway.get(TOKEN).await;
     assert_eq!(plain.must("vary"), "accept-encoding", "on a miss");
     let tag = plain.must("etag").to_owned();
-    for coding in CODINGS {
-        let accept = [("accept-encoding", coding)];
-        let first = gateway.request("GET", TOKEN, &accept).await;
-        assert_eq!(first.field("content-encoding"), None, "not yet");
-        assert_eq!(first.must("etag"), tag);
-        assert_eq!(count(&gateway, "made"), 0, "once is not enough");
-    }
     for (made, coding) in (1..).zip(CODINGS) {
         let accept = [("accept-encoding", coding)];
-        let second = gateway.request("GET", TOKEN, &accept).await;
-        assert_eq!(second.body, plain.body, "it does not wait");
+        let first = gateway.request("GET", TOKEN, &accept).await;
+        assert_eq!(first.body, plain.body, "it does not wait");
+        assert_eq!(first.must("etag"), tag);
         until("it is compressed", || count(&gateway, "made") == made).await;
         let answer = gateway.request("GET", TOKEN, &accept).await;
         assert_eq!(answer.must("content-encoding"), coding);
@@ -103,7 +95,7 @@ async fn from_the_second_request_on_an_answer_is_compressed_in_each_coding() {
         ] {
             assert_eq!(
                 answer.must(name),
-                second.must(name),
+                first.must(name),
                 "{name} is that of the body as it is"
             );
         }
@@ -122,7 +114,6 @@ async fn from_the_second_request_on_an_answer_is_compressed_in_each_coding() {
     }
     assert_eq!(upstream.count(), 1);
     let status = gateway.status();
-    assert!(status["compression"]["bytes"].as_u64().unwrap() > 0);
     assert!(status["compression"]["codings"]["gzip"]["bytes_before"].as_u64() > Some(7000));
 }
 
@@ -180,8 +171,8 @@ async fn never_compressed(gateway: &Gateway, target: &str, why: &str) {
         let answer = gateway.request("GET", target, &fields).await;
         assert_eq!(answer.field("content-encoding"), None, "{why}");
     }
-    // One after it in the same queue is compressed.
-    compress(gateway, "/ordinals/v1/brc-20/tokens/last", "zstd").await;
+    // One after it is compressed.
+    compress(gateway, &format!("{target}-last"), "zstd").await;
     let after = count(gateway, "made") + count(gateway, "not_worthwhile");
     assert_eq!(after, before + 1, "{why}");
 }
@@ -248,9 +239,5 @@ async fn a_purged_or_replaced_body_is_not_sent_compressed() {
     assert_eq!(gateway.purge("all").await.status, 200);
     let purged = gateway.request("GET", TOKEN, &fields).await;
     assert_eq!(purged.body, text(5000).as_bytes());
-    until("its memory is free", || {
-        gateway.entries();
-        gateway.figure("/compression/bytes") == 0
-    })
-    .await;
+    until("its memory is free", || gateway.entries() == 1).await;
 }

@@ -90,7 +90,7 @@ async fn a_slow_reader_does_not_slow_down_others_of_the_same_answer() {
     reply.extend_from_slice(b"0\r\n\r\n");
     let (head, rest) = reply.split_at(1 << 10);
     let gate = crate::support::Gate::new();
-    upstream.once("/same", Reply::raw(head).then(&gate, rest));
+    upstream.always(Reply::raw(head).then(&gate, rest));
     // More than may be stored, so that it cannot all be held for the slow one.
     let gateway = Setup::before(&upstream)
         .config(ALL)
@@ -104,6 +104,9 @@ async fn a_slow_reader_does_not_slow_down_others_of_the_same_answer() {
     gate.open();
     let answer = honest.answer("GET").await;
     assert_eq!((answer.status, answer.body.len()), (200, LARGE));
-    assert!(answer.must("cache-status").contains("collapsed"));
-    assert_eq!(upstream.count(), 1);
+    assert_eq!(
+        upstream.count(),
+        2,
+        "nothing is stored that it could wait for"
+    );
 }

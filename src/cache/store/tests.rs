@@ -1,4 +1,4 @@
-//! The store: its bound, removals, resizing, sweeping.
+//! The store: its bound, invalidation, resizing, bodies in codings, sweeping.
 
 use std::time::{Duration, SystemTime};
 
@@ -6,7 +6,6 @@ use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 
 use super::*;
-use crate::cache::encodings::Encodings;
 use crate::cache::purge::Purge;
 use crate::cache::reuse;
 use crate::cache::vary::Nominated;
@@ -80,9 +79,9 @@ fn a_response_over_an_eighth_of_the_store_is_not_stored() {
 }
 
 #[test]
-fn an_answer_requested_before_a_removal_is_not_stored_after_it() {
+fn an_answer_requested_before_an_invalidation_is_not_stored_after_it() {
     let store = Store::<Live>::new(100_000);
-    let variant = || {
+    let variant = |purge| {
         let fields = HeaderMap::new();
         let nominated = Nominated::of(&fields);
         let now = SystemTime::UNIX_EPOCH;
@@ -91,39 +90,33 @@ fn an_answer_requested_before_a_removal_is_not_stored_after_it() {
         Arc::new(Variant {
             status: StatusCode::OK,
             body: Bytes::new(),
-            encodings: Encodings::default(),
+            body_id: BodyId::FIXED,
             secondary: nominated.key(&fields).unwrap(),
             nominated,
             reuse: reuse::StoredFacts::of(StatusCode::OK, &fields, &targets, heuristic, now, now),
             received: now,
+            purge,
             fields,
         })
     };
-    let put = |target: &str, sequence| {
-        store.amend(&key(target), sequence, |variants| variants.push(variant()));
-        store
-            .variants(&key(target))
-            .map_or(0, |variants| variants.len())
+    let put = |target: &str, purge| {
+        store.amend(&key(target), |variants| variants.push(variant(purge)));
+        let variants = store.variants(&key(target));
+        variants.map_or(0, |variants| variants.len())
     };
-    let before = store.sequence();
+    let before = store.purges();
     assert_eq!(put("/a", before), 1);
-    store.remove(&key("/a"));
+    store.invalidate(&key("/a"));
     assert_eq!(
         put("/a", before),
         0,
-        "its request may have been answered from before the removal"
+        "its request may have been answered from before the invalidation"
     );
     assert_eq!(put("/b", before), 1, "another key");
-    assert_eq!(put("/a", store.sequence()), 1);
-    for n in 0..=crate::cache::removals::REMEMBERED {
-        store.remove(&key(&format!("/{n}")));
-    }
-    assert_eq!(
-        put("/c", before),
-        0,
-        "removals since then are no longer remembered"
-    );
-    assert_eq!(put("/c", store.sequence()), 1);
+    assert_eq!(put("/a", store.purges()), 1);
+    store.purge(Purge::All);
+    assert_eq!(put("/b", before), 0);
+    assert!(store.variants(&key("/a")).is_none());
 }
 
 #[test]
@@ -133,19 +126,14 @@ fn a_resized_store_keeps_the_entries_that_fit() {
     store.insert(key("/b"), stored(1000, 10));
     store.insert(key("/large"), stored(10_000, 10));
     assert!(store.resized(100_000).is_same_as(&store));
-    let sequence = store.sequence();
     let next = store.resized(50_000);
     assert!(!next.is_same_as(&store));
     assert_eq!(next.size().max_bytes, 50_000);
     let held = |store: &Store<Live>, target| store.get(&key(target)).is_some();
     assert!(held(&next, "/a") && held(&next, "/b"));
     assert!(!held(&next, "/large"), "it takes more than an eighth");
-    store.remove(&key("/a"));
-    assert!(
-        !held(&next, "/a"),
-        "a removal from the old store applies to both"
-    );
-    assert!(next.is_removed(&key("/a"), sequence));
+    store.invalidate(&key("/a"));
+    assert!(!held(&next, "/a"), "an invalidation applies to both");
     next.retire();
     assert!(held(&next, "/b"), "only a replaced store retires");
     store.purge(Purge::All);
@@ -153,6 +141,57 @@ fn a_resized_store_keeps_the_entries_that_fit() {
     store.insert(key("/late"), stored(10, 10));
     store.retire();
     assert!(!held(&store, "/late"));
+}
+
+#[test]
+fn a_body_in_a_coding_is_of_one_body_and_goes_with_it() {
+    let store = Store::<Live>::new(1_000_000);
+    let id = |tag: &'static str| BodyId::of(&http::HeaderValue::from_static(tag), true);
+    let (of, other) = (id("\"0123456789abcdef\""), id("\"0123456789abcdeX\""));
+    let put = |target: &str, body_id| {
+        let response = Stored {
+            body_id,
+            ..Stored::of_tests(vec![b'x'; 1000], Live(false))
+        };
+        store.insert(key(target), Arc::new(response));
+    };
+    let encode = |of| {
+        let bytes = Some(Bytes::from(vec![0; 5000]));
+        store.insert_encoded(&key("/a"), Coding::Gzip, EncodedBody { of, bytes });
+    };
+    let has = |coding, of| store.encoded(&key("/a"), coding, of).is_some();
+    let entries = || {
+        store.sweep(Moment::default(), |_| Duration::ZERO);
+        store.size().entries
+    };
+    put("/a", of);
+    assert_eq!(store.body(&key("/a"), of).unwrap().len(), 1000);
+    assert!(store.body(&key("/a"), other).is_none());
+    encode(of);
+    assert!(has(Coding::Gzip, of) && !has(Coding::Gzip, other) && !has(Coding::Zstd, of));
+    assert_eq!(entries(), 2);
+    assert!(store.size().bytes > 6000);
+    // Another body takes its place.
+    put("/a", other);
+    assert_eq!(entries(), 1);
+    // It is purged.
+    encode(other);
+    store.purge(Purge::All);
+    assert!(store.body(&key("/a"), other).is_none());
+    assert_eq!(entries(), 0);
+    encode(BodyId::FIXED);
+    store.insert_encoded(
+        &key("/b"),
+        Coding::Gzip,
+        EncodedBody {
+            of,
+            bytes: Some(vec![0; 200_000].into()),
+        },
+    );
+    assert!(
+        store.encoded(&key("/b"), Coding::Gzip, of).is_none(),
+        "over an eighth"
+    );
 }
 
 #[test]

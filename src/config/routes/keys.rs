@@ -2,14 +2,21 @@
 
 use std::time::Duration;
 
+use http::HeaderName;
+use serde_json::{Value as Json, json};
+use toml::Spanned;
+use toml::de::DeValue;
+
 use super::parameters::ParameterKeys;
 use crate::cache::policy::Mode;
 use crate::cache::storable::SetCookie;
-use crate::config::containers::{Entries, NamedTable, list, named, table, word_or};
-use crate::config::key::keys;
+use crate::config::cache::FIELD;
+use crate::config::containers::{Entries, ListOf, NamedTable, list, named, table, word_or};
+use crate::config::key::{Kind, keys};
 use crate::config::kinds::{
     Choice, Flag, ParsedText, STRING, Time, YEAR, choice, integer, optional, text, time, when,
 };
+use crate::config::problem::Path;
 use crate::route::{HeaderMode, ResponseSchema};
 
 /// A method that a route answers.
@@ -22,6 +29,37 @@ pub(in crate::config) enum Verb {
 }
 
 const VERBS: Choice<Verb> = choice(&[("GET", Verb::Get), ("HEAD", Verb::Head), ("*", Verb::Any)]);
+
+/// Which header fields pass: a word, or the request fields that do.
+pub(in crate::config) struct PassedFields;
+
+const FIELDS: ListOf<ParsedText<HeaderName>> = list(FIELD);
+const MODES: Choice<HeaderMode> = choice(&HeaderMode::NAMES);
+
+impl Kind for PassedFields {
+    /// With the request fields, if they are listed.
+    type Value = (HeaderMode, Option<Vec<HeaderName>>);
+
+    fn allowed(&self) -> String {
+        format!("{}, or {}", MODES.allowed(), FIELDS.allowed())
+    }
+
+    fn read(&self, path: &Path<'_>, value: &Spanned<DeValue<'_>>) -> Option<Self::Value> {
+        match value.get_ref().is_array() {
+            true => Some((HeaderMode::All, Some(FIELDS.read(path, value)?))),
+            false => Some((MODES.read(path, value)?, None)),
+        }
+    }
+
+    fn print(&self, (mode, fields): &Self::Value) -> Option<String> {
+        let listed = fields.as_ref().and_then(|fields| FIELDS.print(fields));
+        listed.or_else(|| MODES.print(mode))
+    }
+
+    fn schema(&self) -> Json {
+        json!({"anyOf": [MODES.schema(), FIELDS.schema()]})
+    }
+}
 
 const NAME: ParsedText<String> = text("1 to 64 of a-z, 0-9 and -", "^[a-z0-9-]{1,64}$", |text| {
     let is_allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
@@ -76,13 +114,15 @@ keys! {
         strict_query: bool = Flag => false;
         /// "typed": no field of the client goes to the upstream, and answers have
         /// ordgate's own; or "all": every end-to-end field is passed both ways, and
-        /// statuses and bodies are as the upstream sends them.
+        /// statuses and bodies are as the upstream sends them. Fields that tell an origin
+        /// another host, scheme, path or client do not pass. A list of field names is like
+        /// "all", but of the client's fields only these go to the upstream.
         ///
         /// With path = "/{rest:*}", methods = ["*"], query = "any" and cache.mode =
         /// "respect", "all" is a plain HTTP cache in front of any origin. An API key goes
         /// with each request of such a route, so clients can use all that the key
         /// allows.
-        headers: HeaderMode = choice(&HeaderMode::NAMES) => HeaderMode::default();
+        headers: (HeaderMode, Option<Vec<HeaderName>>) = PassedFields => (HeaderMode::default(), None);
         /// The form of answers, for /openapi.json.
         response: ResponseSchema = choice(&ResponseSchema::NAMES) => ResponseSchema::default();
         cache: PolicyKeys = table() => PolicyKeys::defaults();

@@ -37,7 +37,7 @@ pub(in crate::config) fn print(route: &Route, config: &Config) -> Table {
             (*upstream_path != *request.path).then(|| upstream_path.into()),
         ),
         ("methods", Some(methods.into())),
-        ("headers", name(&HeaderMode::NAMES, route.headers)),
+        ("headers", headers(route)),
         ("params", print_parameters(&request.params)),
         ("query", query),
         ("strict_query", Some(request.strict_query.into())),
@@ -139,4 +139,12 @@ fn print_policy(policy: &Policy, tips: &[TipSource]) -> Value {
         ("times", (!times.is_empty()).then(|| times.into())),
     ]);
     values.into()
+}
+
+fn headers(route: &Route) -> Option<Value> {
+    let listed = route.passed.as_ref().map(|names| {
+        let names = names.iter().map(|name| Value::from(name.as_str()));
+        Value::Array(names.collect())
+    });
+    listed.or_else(|| name(&HeaderMode::NAMES, route.headers))
 }
