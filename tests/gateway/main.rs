@@ -44,8 +44,6 @@ mod upstream;
 
 mod named;
 
-mod upstreams;
-
 mod wrong_upstream;
 
 mod respect;
