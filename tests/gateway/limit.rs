@@ -45,24 +45,30 @@ async fn a_request_over_the_limit_gets_429_with_retry_after() {
     spend(&gateway, &[]).await;
 }
 
+/// Each counts against its client's own limit only.
 #[tokio::test]
 async fn refused_requests_count() {
     let upstream = Upstream::start();
     let rows = [
-        ("GET", "/nowhere", 404),
-        ("GET", "/runes/v1/blocks/x/activity", 400),
-        ("GET", "/openapi.json", 200),
-        ("OPTIONS", TOKEN, 204),
-        ("DELETE", TOKEN, 405),
-        ("GET", "ftp://a/b", 400),
+        ("GET /nowhere HTTP/1.1", 404),
+        ("GET /runes/v1/blocks/x/activity HTTP/1.1", 400),
+        ("GET /openapi.json HTTP/1.1", 200),
+        ("OPTIONS /openapi.json HTTP/1.1", 204),
+        ("DELETE /ordinals/v1/brc-20/tokens/a HTTP/1.1", 405),
+        ("GET ftp://a/b HTTP/1.1", 400),
+        ("GET /malformed HTTP/1.1\nx: y", 400),
     ];
-    for (method, target, status) in rows {
+    for (line, status) in rows {
         let gateway = limited(&upstream).start();
         for expected in [status, status, status, 429] {
-            let answer = gateway.request(method, target, &[]).await;
-            assert_eq!(answer.status, expected, "{method} {target}");
+            let mut client = gateway.client().await;
+            client.send(format!("{line}\r\nhost: a\r\n\r\n")).await;
+            let answer = client.answer("GET").await;
+            assert_eq!(answer.status, expected, "{line}");
         }
-        assert_eq!(gateway.get(TOKEN).await.status, 429, "{method} {target}");
+        assert_eq!(gateway.get(TOKEN).await.status, 429, "{line}");
+        let mut honest = gateway.client_from([127, 0, 0, 2]).await;
+        assert_eq!(honest.get("/nowhere").await.status, 404, "{line}");
     }
     assert_eq!(upstream.count(), 0);
 }

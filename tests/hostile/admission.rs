@@ -85,7 +85,10 @@ async fn a_hundred_requests_of_one_client_do_not_hold_up_another() {
     rest.open();
     assert_eq!(miss.answer("GET").await.status, 200);
     upstream.until_requests(102).await;
-    let fetched = upstream.targets().iter().rposition(|target| target == TOKEN);
+    let fetched = upstream
+        .targets()
+        .iter()
+        .rposition(|target| target == TOKEN);
     assert!((4..20).contains(&fetched.unwrap()), "{fetched:?}");
     let heaviest = gateway.status()["upstream"]["heaviest_clients"][0]["client"].clone();
     assert_eq!(heaviest, HOSTILE);
