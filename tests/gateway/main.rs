@@ -70,8 +70,6 @@ mod explain;
 
 mod traces;
 
-mod sandbox;
-
 mod chain;
 
 mod state;
