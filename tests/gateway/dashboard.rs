@@ -40,22 +40,15 @@ async fn the_dashboard_may_purge_and_reload_and_no_other_page() {
     let mut client = Client::connect(gateway.admin).await;
     let host = gateway.admin.to_string();
     let mark = "x-ordgate-admin: 1\r\n";
-    for (fields, expected) in [
-        (
-            format!("{mark}origin: {own}\r\nsec-fetch-site: same-origin\r\n"),
-            200,
-        ),
+    #[rustfmt::skip]
+    let rows = [
+        (format!("{mark}origin: {own}\r\nsec-fetch-site: same-origin\r\n"), 200),
         (format!("{mark}origin: {own}\r\n"), 200),
-        (
-            format!("origin: {own}\r\nsec-fetch-site: same-origin\r\n"),
-            403,
-        ),
+        (format!("origin: {own}\r\nsec-fetch-site: same-origin\r\n"), 403),
         (format!("{mark}origin: http://evil.example\r\n"), 403),
-        (
-            format!("{mark}origin: {own}\r\nsec-fetch-site: cross-site\r\n"),
-            403,
-        ),
-    ] {
+        (format!("{mark}origin: {own}\r\nsec-fetch-site: cross-site\r\n"), 403),
+    ];
+    for (fields, expected) in rows {
         for target in ["/purge?all", "/reload"] {
             let head = format!("POST {target} HTTP/1.1\r\nhost: {host}\r\n");
             client

@@ -118,25 +118,15 @@ async fn explaining_changes_nothing() {
 async fn refused_urls_are_explained() {
     let upstream = Upstream::start();
     let gateway = Setup::before(&upstream).chain().start();
-    for (url, next, words) in [
-        (
-            "/nowhere",
-            "refuse with 404",
-            "/runes/v1/blocks/{block}/activity",
-        ),
+    #[rustfmt::skip]
+    let rows = [
+        ("/nowhere", "refuse with 404", "/runes/v1/blocks/{block}/activity"),
         ("https://x.example", "refuse with 404", "/runes/v1/"),
         ("/openapi.json", "answer itself", "ordgate's own"),
-        (
-            "/runes/v1/blocks/x/activity",
-            "refuse with 400",
-            "\"x\" came",
-        ),
-        (
-            "/runes/v1/blocks/1/activity?limit=0",
-            "refuse with 400",
-            "\"0\" came",
-        ),
-    ] {
+        ("/runes/v1/blocks/x/activity", "refuse with 400", "\"x\" came"),
+        ("/runes/v1/blocks/1/activity?limit=0", "refuse with 400", "\"0\" came"),
+    ];
+    for (url, next, words) in rows {
         let explained = gateway.explain(url).await;
         assert_eq!(does(&explained), next, "{url}");
         let why = explained["next"]["why"].as_str().unwrap();

@@ -43,24 +43,18 @@ async fn an_invalid_purge_purges_nothing() {
         let detail = problem["detail"].as_str().unwrap();
         assert!(detail.contains(words), "{query}: {detail}");
     }
-    for (target, body, words) in [
+    #[rustfmt::skip]
+    let rows = [
         ("/purge", "all", "JSON object"),
         ("/purge", "{}", "nothing"),
         ("/purge", "{\"all\":false}", "\"false\" came"),
         ("/purge", "{\"tag\":1}", "a text or a list of texts"),
         ("/purge", "{\"every\":true}", "unknown field `every`"),
-        (
-            "/purge",
-            "{\"tag\":\"a\",\"tag\":\"height:1\"}",
-            "duplicate",
-        ),
-        (
-            "/purge",
-            "{\"all\":true,\"tag\":\"height:1\"}",
-            "tag and all",
-        ),
+        ("/purge", "{\"tag\":\"a\",\"tag\":\"height:1\"}", "duplicate"),
+        ("/purge", "{\"all\":true,\"tag\":\"height:1\"}", "tag and all"),
         ("/purge?all", "{\"all\":true}", "a query and a body"),
-    ] {
+    ];
+    for (target, body, words) in rows {
         let answer = post(&gateway, target, body).await;
         assert_eq!(answer.status, 400, "{body}: {}", answer.text());
         let problem = answer.json();

@@ -14,16 +14,11 @@ use crate::support::{Gate, Gateway, Reply, Setup, Upstream};
 async fn without_a_known_tip_answers_have_fixed_lifetimes() {
     let no_route =
         r#"{"message":"Route GET:/runes/v1/ not found","error":"Not Found","statusCode":404}"#;
+    #[rustfmt::skip]
     let failures = [
         (Reply::status(500, "{}"), "fails with 500"),
-        (
-            Reply::status(404, r#"{"error":"Not found"}"#),
-            "answers 404",
-        ),
-        (
-            Reply::status(404, no_route),
-            "answers that there is no such route",
-        ),
+        (Reply::status(404, r#"{"error":"Not found"}"#), "answers 404"),
+        (Reply::status(404, no_route), "answers that there is no such route"),
         (Reply::json("nonsense"), "fails: "),
         (Reply::json("[840199]"), "not with a JSON object"),
         (Reply::json(r#"{"block_height":"840199"}"#), "is no height"),
