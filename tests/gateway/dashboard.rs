@@ -58,6 +58,8 @@ async fn the_dashboard_may_purge_and_reload_and_no_other_page() {
             assert_eq!(answer.status, expected, "{target} {fields}");
         }
     }
+    assert_eq!(gateway.figure("/chain/purges"), 2, "by the first two");
+    assert_eq!(gateway.figure("/reload/done"), 2);
     // A browser asks before it sends the field from elsewhere, and gets no permission.
     let fields = [
         ("origin", "http://evil.example"),

@@ -1,7 +1,7 @@
 //! Purge requests that are refused purge nothing.
 
 use super::post;
-use crate::support::{Client, Gateway, Setup, Upstream};
+use crate::support::{Setup, Upstream};
 
 #[tokio::test]
 async fn an_invalid_purge_purges_nothing() {
@@ -65,38 +65,4 @@ async fn an_invalid_purge_purges_nothing() {
     let answer = post(&gateway, "/purge", &long).await;
     assert_eq!(answer.status, 413, "{}", answer.text());
     assert_eq!(gateway.figure("/chain/purges"), 0);
-}
-
-#[tokio::test]
-async fn a_page_in_a_browser_can_neither_purge_nor_reload() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::before(&upstream);
-    let own = format!("http://{}", gateway.admin);
-    let mut client = Client::connect(gateway.admin).await;
-    for fields in [
-        &[("origin", "https://elsewhere.example")][..],
-        &[("origin", "null")],
-        &[("origin", &own), ("sec-fetch-site", "same-origin")],
-        &[("sec-fetch-site", "cross-site")],
-        &[("sec-fetch-site", "same-site")],
-        &[("sec-fetch-site", "")],
-    ] {
-        let answer = client.request("POST", "/reload", fields).await;
-        assert_eq!(answer.status, 403, "{fields:?}");
-        let answer = client.request("POST", "/purge?all", fields).await;
-        assert_eq!(answer.status, 403, "{fields:?}");
-        let problem = answer.json();
-        let detail = problem["detail"].as_str().unwrap();
-        assert!(
-            detail.contains(fields[0].0) || detail.contains("origin"),
-            "{detail}"
-        );
-    }
-    assert_eq!(gateway.figure("/chain/purges"), 0);
-    assert_eq!(gateway.figure("/reload/done"), 0);
-    for site in ["same-origin", "none"] {
-        let fields = [("sec-fetch-site", site)];
-        let answer = client.request("POST", "/purge?all", &fields).await;
-        assert_eq!(answer.status, 200, "{site}");
-    }
 }
