@@ -89,8 +89,8 @@ async fn another_key_is_tried_at_once() {
         assert_eq!(key(&gateway, 1).await["state"], "ready");
         assert_eq!(metric(&gateway, STATE).await, "1.0");
 
-        // It is tried after one minute, then two; no client sees it.
-        for (round, pause) in [60_000, 120_000].into_iter().enumerate() {
+        // It is tried each minute; no client sees it.
+        for (round, pause) in [60_000, 60_000].into_iter().enumerate() {
             let targets = |step: usize| token(100 + 10 * round + step);
             gateway.advance(pause - 1);
             assert_eq!(gateway.get(&targets(0)).await.status, 200);
@@ -110,7 +110,7 @@ async fn a_refused_single_key_is_not_used_repeatedly() {
         let upstream = refusing(status, "one");
         let gateway = keyed(&upstream, "one");
         let mut asked = 0;
-        for pause in [60_u32, 120, 240] {
+        for pause in [60_u32; 3] {
             // One request tries; the others are answered at once.
             for number in 0..4 {
                 is_refused(&gateway.get(&token(number)).await, status);
@@ -128,10 +128,6 @@ async fn a_refused_single_key_is_not_used_repeatedly() {
         assert_eq!(gateway.get(&token(0)).await.status, 200);
         assert_eq!(state(&gateway).await, "ready");
         assert_eq!(metric(&gateway, STATE).await, "0.0");
-        // Its next quarantine begins anew.
-        upstream.always(Reply::status(status, "{}"));
-        is_refused(&gateway.get(&token(1)).await, status);
-        assert_eq!(key(&gateway, 0).await["unusable_seconds"], 60.0);
     }
 }
 

@@ -27,6 +27,8 @@ async fn a_throttled_key_is_in_cooldown() {
         assert_eq!(upstream.count(), 2);
     }
     assert_eq!(gateway.get(TOKEN).await.status, 200);
+    // The token's fetch would be the one that tries the key first.
+    until_idle(&gateway, "the fetch that was not sent").await;
     gateway.advance(100);
     assert_eq!(gateway.get(BLOCK).await.status, 200);
 }

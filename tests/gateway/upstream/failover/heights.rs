@@ -205,6 +205,29 @@ async fn an_implausible_height_is_not_taken_as_the_tip() {
     }
 }
 
+/// No request pays two attempts.
+#[tokio::test]
+async fn an_endpoint_whose_status_path_fails_is_left() {
+    let upstreams = pair();
+    let tip = height(840_000);
+    let [preferred, other] = &upstreams;
+    at_height(other, &tip, &tip);
+    preferred.always(Reply::status(500, "{}"));
+    let gateway = chained(&upstreams, "");
+    until("it is left", || endpoint_in_use(&gateway) == 1).await;
+    let before = tokens(preferred);
+    for number in 0..4 {
+        assert_eq!(gateway.get(&token(number)).await.status, 200);
+    }
+    assert_eq!((tokens(preferred), tokens(other)), (before, 4));
+    assert_eq!(endpoints(&gateway)[0]["condition"], "wrong");
+    at_height(preferred, &tip, &tip);
+    until("it is sound", || {
+        endpoints(&gateway)[0]["condition"] == "sound"
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_target_that_is_gone_retires_no_endpoint() {
     let upstreams = pair();

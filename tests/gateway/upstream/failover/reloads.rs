@@ -132,6 +132,8 @@ async fn status_and_metrics_show_every_endpoint() {
         (&state["in_flight"], &state["in_flight_limit"]),
         (&1.into(), &9.into())
     );
+    let slots = ["slots", "slots_free", "kept_for_other_clients"].map(|name| &state[name]);
+    assert_eq!(slots, [9, 8, 2]);
     let ends = state["endpoints"].as_array().unwrap();
     let rows = [(one, false, "lagging", 0, 4), (other, true, "sound", 1, 0)];
     assert_eq!(ends.len(), rows.len());
