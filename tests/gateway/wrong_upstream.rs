@@ -79,7 +79,8 @@ async fn a_wrong_upstream_gets_502_which_is_not_stored_and_opens_no_breaker() {
 
 #[tokio::test]
 async fn the_first_line_says_why_it_is_not_ready() {
-    let upstream = wrong();
+    let upstream = Upstream::start();
+    upstream.usually(|seen| no_route(&seen.target()));
     let flags = ["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
     let url = upstream.flags();
     let flags: Vec<_> = flags
