@@ -42,7 +42,6 @@ pub use token::Token;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 
-use crate::chain::TipSnapshot;
 use crate::clock::Moment;
 use crate::gateway::Gateway;
 use crate::history::ProcessHistory;
@@ -228,17 +227,13 @@ impl Admin {
     /// Whether the gateway can serve: not before the tips are known, because a wrong
     /// or missing upstream shows there first.
     fn ready(&self, gateway: &Gateway) -> Response<Body> {
-        let unknown = self.missing_tips(gateway);
-        let (status, mut why) = match unknown.is_empty() {
+        let missing = self.not_ready(gateway);
+        let (status, mut why) = match missing.is_empty() {
             true => (StatusCode::OK, "ready\n".to_owned()),
             false => (StatusCode::SERVICE_UNAVAILABLE, String::new()),
         };
-        for tip in unknown {
-            let trouble = tip.trouble.as_deref().unwrap_or("no answer yet");
-            why.push_str(&format!(
-                "not ready: the tip \"{}\" of the upstream \"{}\" has never been known: {trouble}\n",
-                tip.name, tip.upstream
-            ));
+        for missing in missing {
+            why.push_str(&format!("not ready: {missing}\n"));
         }
         let unknown = gateway.upstreams.budgets().unknown(gateway.clock.now());
         if let Some((waiting, reason)) = unknown {
@@ -252,10 +247,10 @@ impl Admin {
         response
     }
 
-    /// The tips that are needed to be ready and have not been known yet.
-    fn missing_tips(&self, gateway: &Gateway) -> Vec<TipSnapshot> {
+    /// Why the gateway is not ready.
+    fn not_ready(&self, gateway: &Gateway) -> Vec<String> {
         match self.ready_needs_tips.load(Ordering::Relaxed) {
-            true => gateway.unknown_tips(),
+            true => gateway.not_ready(),
             false => Vec::new(),
         }
     }

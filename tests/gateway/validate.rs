@@ -1,5 +1,6 @@
 //! Routes and parameters, end to end: invalid requests never reach the upstream,
-//! and valid ones reach it in one spelling.
+//! and valid ones reach it in one spelling. All that is invalid stands in `route::tests` and
+//! `validate::tests`.
 
 mod methods;
 
@@ -11,93 +12,29 @@ const HASH: &str = "0000000000000000000320283a032748cef8227873ff4872689bf23f1cda
 async fn an_invalid_parameter_is_refused_by_name() {
     let upstream = Upstream::start();
     let gateway = Gateway::before(&upstream);
+    let page = |query: &str| format!("{BLOCK}?{query}");
     let tx = |id: &str| format!("/runes/v1/transactions/{id}/activity");
     let block = |id: &str| format!("/runes/v1/blocks/{id}/activity");
     let ticker = |text: &str| format!("/ordinals/v1/brc-20/tokens/{text}");
-    let page = |query: &str| format!("{BLOCK}?{query}");
-    let g_in_hash = HASH.replace('3', "g");
-    let seven_zeros = format!("{:0>64}", "a".repeat(57));
-    let digits = "1".repeat(64);
-    let long = "x".repeat(101);
-    let rows: Vec<(&str, String)> = vec![
-        // Integers: digits alone, within their bounds.
+    let rows = [
         ("limit", page("limit=0")),
         ("limit", page("limit=61")),
-        ("limit", page("limit=-1")),
-        ("limit", page("limit=1e1")),
-        ("limit", page("limit=0x10")),
-        ("limit", page("limit=010")),
-        ("limit", page("limit=+5")),
         ("limit", page("limit=%2B5")),
-        ("limit", page("limit=%205")),
-        ("limit", page("limit=5%20")),
-        ("limit", page("limit=5.0")),
-        ("limit", page("limit=")),
         ("limit", page("limit")),
-        ("limit", page("limit=ten")),
-        ("limit", page("limit=5%00")),
-        ("limit", page("limit=%zz")),
-        ("limit", page("limit=5,6")),
-        ("limit", page("limit=%EF%BC%95")),
-        ("limit", page("limit=99999999999999999999999")),
-        ("offset", page("offset=-1")),
-        ("offset", page("offset=9007199254740992")),
-        ("offset", page("offset=9223372036854775808")),
-        ("offset", page("offset=18446744073709551616")),
-        ("offset", page("offset=00")),
-        ("offset", page("offset=")),
-        // A parameter twice, however it is spelt.
-        ("limit", page("limit=5&limit=5")),
-        ("limit", page("limit=5&limit=6")),
         ("limit", page("limit=5&%6Cimit=5")),
-        ("offset", page("offset=1&x=y&offset=2")),
-        // Enumerations.
-        ("operation_type", page("operation_type=transfer")),
-        ("operation_type", page("operation_type=MINT")),
-        ("operation_type", page("operation_type=")),
-        (
-            "operation_type",
-            page("operation_type=mint&operation_type=burn"),
-        ),
-        // Transactions.
-        ("tx_id", tx("abc")),
-        ("tx_id", tx(&HASH[..63])),
-        ("tx_id", tx(&format!("{HASH}0"))),
-        ("tx_id", tx(&g_in_hash)),
-        ("tx_id", tx("840000")),
-        ("tx_id", tx(&format!("{}%2F{}", &HASH[..30], &HASH[..33]))),
         ("limit", format!("{TX}?limit=61")),
-        ("offset", format!("{TX}?offset=x")),
-        // Blocks.
+        ("offset", page("offset=9007199254740992")),
+        ("offset", page("offset=1&x=y&offset=2")),
+        ("operation_type", page("operation_type=MINT")),
+        ("tx_id", tx(&HASH[..63])),
+        ("tx_id", tx(&HASH.replace('3', "g"))),
         ("block", block("x")),
-        ("block", block("-1")),
-        ("block", block("1.5")),
-        ("block", block("1e5")),
-        ("block", block("0x1")),
-        ("block", block("%20840000")),
         ("block", block("4294967296")),
-        ("block", block("00000840000")),
-        ("block", block("99999999999")),
-        ("block", block(&HASH[..63])),
-        ("block", block(&g_in_hash)),
-        // A block's hash begins with eight zeros at the least.
-        ("block", block(&seven_zeros)),
-        ("block", block(&digits)),
-        ("block", block("latest")),
-        // Tickers.
-        ("ticker", ticker(&long)),
-        // The reference counts as UTF-16 does: each of these is two.
-        ("ticker", ticker(&"%F0%9F%8D%95".repeat(51))),
+        ("block", block(&"1".repeat(64))),
+        ("ticker", ticker(&"x".repeat(101))),
         ("ticker", ticker("%00")),
-        ("ticker", ticker("or%0Adi")),
-        ("ticker", ticker("%7F")),
-        ("ticker", ticker("%C2%85")),
-        ("ticker", ticker("%FF")),
-        ("ticker", ticker("%C3")),
         ("ticker", ticker("%ED%A0%80")),
         ("ticker", ticker("or%2")),
-        ("ticker", ticker("or%")),
-        ("ticker", ticker("or%gg")),
     ];
     for (parameter, target) in rows {
         let answer = gateway.get(&target).await;
@@ -105,15 +42,10 @@ async fn an_invalid_parameter_is_refused_by_name() {
         let problem = answer.problem();
         assert_eq!(problem["parameter"], parameter, "{target}: {problem}");
         let detail = problem["detail"].as_str().unwrap();
-        assert!(
-            detail.starts_with(&format!("{parameter} must be ")),
-            "{detail}"
-        );
+        let start = format!("{parameter} must be ");
+        assert!(detail.starts_with(&start), "{detail}");
         assert!(problem["received"].is_string(), "{problem}");
-        assert!(
-            !problem["allowed"].as_str().unwrap().is_empty(),
-            "{problem}"
-        );
+        assert_ne!(problem["allowed"], "", "{problem}");
         assert_eq!(problem["error"], problem["detail"]);
     }
     assert_eq!(upstream.targets(), Vec::<String>::new());
@@ -123,47 +55,14 @@ async fn an_invalid_parameter_is_refused_by_name() {
 async fn unknown_paths_get_404() {
     let upstream = Upstream::start();
     let gateway = Gateway::before(&upstream);
-    for target in [
-        "/",
-        "/nowhere",
-        "//",
-        "/runes/v1",
-        "/runes/v1/",
-        "/runes/v1/blocks",
-        "/runes/v1/blocks/840000",
-        "/runes/v1/blocks/840000/",
-        "/runes/v1/blocks//activity",
-        "/runes/v1/blocks/840000/activity/",
-        "/runes/v1/blocks/840000/activity/x",
-        "//runes/v1/blocks/840000/activity",
-        "/runes//v1/blocks/840000/activity",
-        "/runes/v1/../v1/blocks/840000/activity",
-        "/runes/v1/./blocks/840000/activity",
-        "/runes/v1/%2e%2e/v1/blocks/840000/activity",
-        "/Runes/v1/blocks/840000/activity",
-        "/runes/v1/blocks/840000/Activity",
-        "/runes/v1/blocks/840000%2Factivity",
-        "/runes/v1/blocks/840000/activity%2F",
-        "/runes%2Fv1/blocks/840000/activity",
-        "/blocks/840000/activity",
-        "/brc-20/tokens/ordi",
-        "/ordinals/v1/brc-20/tokens",
-        "/ordinals/v1/brc-20/tokens/",
-        "/ordinals/v1/brc-20/tokens/or/di",
-        "/ordinals/v1/brc-20/tokens/ordi/",
-        "/ordinals/v1/brc-20/tokens/.",
-        "/ordinals/v1/brc-20/tokens/..",
-        "/ordinals/v1/brc-20/tokens/%2E",
-        "/ordinals/v1/brc-20/tokens/%2e%2E",
-        "/ordinals/v1/brc-20/tokens/.%2e",
-        "/runes/v1/blocks/../activity",
-        "/metrics",
-        "/healthz",
-        "/readyz",
-        "/status",
-        "/purge",
-        "/sandbox/examples",
-    ] {
+    let unknown = "
+        / /nowhere // /runes/v1/ /runes/v1/blocks /runes/v1/blocks/840000/activity/
+        //runes/v1/blocks/840000/activity /runes/v1/../v1/blocks/840000/activity
+        /runes/v1/%2e%2e/v1/blocks/840000/activity /Runes/v1/blocks/840000/activity
+        /runes/v1/blocks/840000%2Factivity /ordinals/v1/brc-20/tokens/
+        /ordinals/v1/brc-20/tokens/or/di /ordinals/v1/brc-20/tokens/.%2e
+        /metrics /healthz /readyz /status /history /explain /purge /sandbox/examples";
+    for target in unknown.split_whitespace() {
         let answer = gateway.get(target).await;
         assert_eq!(answer.status, 404, "{target}");
         let problem = answer.problem();
@@ -177,79 +76,40 @@ async fn spellings_of_one_request_share_a_stored_response() {
     let upstream = Upstream::start();
     let gateway = Gateway::before(&upstream);
     let upper = HASH.to_uppercase();
-    let zeros = format!("{:0>64}", "1".repeat(56));
-    let (pizzas, accents) = ("%F0%9F%8D%95".repeat(50), "%C3%A9".repeat(100));
-    let (lower_pizzas, lower_accents) = (pizzas.to_lowercase(), accents.to_lowercase());
     // Canonical requests, each with its spellings.
     let table = format!(
         r#"
 {BLOCK_CANONICAL}
   /runes/v1/blocks/840000/activity
-  /runes/v1/blocks/840000/activity?
-  /runes/v1/blocks/840000/activity?&&
-  /runes/v1/blocks/840000/activity?limit=20
-  /runes/v1/blocks/840000/activity?offset=0
   /runes/v1/blocks/840000/activity?offset=0&limit=20
-  /runes/v1/blocks/840000/activity?%6Cimit=20
   /runes/v1/blocks/840000/activity?limit=%32%30
-  /runes/v1/blocks/840000/activity?x=y
   /runes/v1/blocks/840000/activity?x=y&x=z&limit=20&utm_source=a
   /runes/v1/blocks/840000/activity?LIMIT=7
-  /runes/v1/blocks/840000/activity?limit%5B%5D=7
-  /runes/v1/blocks/0840000/activity
   /runes/v1/blocks/0000840000/activity
   /runes/v1/blocks/%38%34%30%30%30%30/activity
-/runes/v1/blocks/0/activity?limit=20&offset=0
-  /runes/v1/blocks/0/activity
-  /runes/v1/blocks/0000000000/activity
-/runes/v1/blocks/4294967295/activity?limit=60&offset=9007199254740991
-  /runes/v1/blocks/4294967295/activity?offset=9007199254740991&limit=60
 /runes/v1/blocks/840000/activity?limit=1&offset=7&operation_type=mint
   /runes/v1/blocks/840000/activity?operation_type=mint&offset=7&limit=1
-  /runes/v1/blocks/840000/activity?limit=1&offset=7&operation_type=%6Dint
 /runes/v1/blocks/{HASH}/activity?limit=20&offset=0
   /runes/v1/blocks/{HASH}/activity
   /runes/v1/blocks/{upper}/activity
-# 64 digits are a hash, not a height.
-/runes/v1/blocks/{zeros}/activity?limit=20&offset=0
-  /runes/v1/blocks/{zeros}/activity
 /runes/v1/transactions/{HASH}/activity?limit=20&offset=0
-  /runes/v1/transactions/{HASH}/activity
-  /runes/v1/transactions/{upper}/activity
-# Declared on blocks alone, so it is an unknown one here.
   /runes/v1/transactions/{upper}/activity?operation_type=mint
 {TOKEN}
   {TOKEN}
-  /ordinals/v1/brc-20/tokens/ORDI
   /ordinals/v1/brc-20/tokens/oRdI?limit=5
   /ordinals/v1/brc-20/tokens/%6F%72%44%49
 /ordinals/v1/brc-20/tokens/a%2Fb%3Fc%23d
-  /ordinals/v1/brc-20/tokens/a%2Fb%3Fc%23d
   /ordinals/v1/brc-20/tokens/A%2fB%3fC%23D
 # Beyond ASCII the database's locale folds, and only it knows how.
 /ordinals/v1/brc-20/tokens/%C3%84%F0%9F%8D%95
   /ordinals/v1/brc-20/tokens/%c3%84%f0%9f%8d%95
-/ordinals/v1/brc-20/tokens/%C3%A4
-  /ordinals/v1/brc-20/tokens/%C3%A4
 # Decoded once: what this decodes to is a ticker, not an escape.
 /ordinals/v1/brc-20/tokens/%252f
   /ordinals/v1/brc-20/tokens/%252F
-/ordinals/v1/brc-20/tokens/a%2Bb%20c
-  /ordinals/v1/brc-20/tokens/a+b%20c
-  /ordinals/v1/brc-20/tokens/a%2bb%20c
 # A semicolon is one of the ticker's characters, and goes up encoded:
 # the reference cuts a path at a plain one.
 /ordinals/v1/brc-20/tokens/a%3Bb
-  /ordinals/v1/brc-20/tokens/a;b
   /ordinals/v1/brc-20/tokens/A;B
-  /ordinals/v1/brc-20/tokens/a%3bb
-  /ordinals/v1/brc-20/tokens/a%3Bb
-/ordinals/v1/brc-20/tokens/%3B
-  /ordinals/v1/brc-20/tokens/;
-/ordinals/v1/brc-20/tokens/{pizzas}
-  /ordinals/v1/brc-20/tokens/{lower_pizzas}
-/ordinals/v1/brc-20/tokens/{accents}
-  /ordinals/v1/brc-20/tokens/{lower_accents}
 "#
     );
     let mut expected: Vec<String> = Vec::new();
@@ -267,7 +127,7 @@ async fn spellings_of_one_request_share_a_stored_response() {
         );
         assert_eq!(upstream.targets(), expected, "{spelling}");
     }
-    assert_eq!(expected.len(), 17);
+    assert_eq!(expected.len(), 9);
 }
 
 #[tokio::test]
