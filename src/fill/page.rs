@@ -20,8 +20,7 @@ use crate::cache::etag::etag;
 use crate::cache::metadata::{ClientFreshness, Metadata};
 use crate::cache::sequence::CheckedSequence;
 use crate::cache::{Attached, StoredResponse};
-use crate::chain::ChainStamp;
-use crate::chain::finality::Class;
+use crate::chain::{ChainStamp, Class};
 use crate::client_tokens::shown_path;
 use crate::collapse::Lead;
 use crate::log_writer::LogInterval;
@@ -73,17 +72,14 @@ impl Fill {
             // A part that is no page answers the whole request.
             if let Some(other) = parts.iter().find(|part| part.page().is_none()) {
                 let stored = other.clone();
-                if from != AnswerSource::Unconfirmed {
+                if is_kept(from) {
                     self.store_for_list(list, &stored);
                 }
                 return ControlFlow::Break(Ok(FillAnswer { stored, from }));
             }
-            let cut = match from {
-                AnswerSource::Unconfirmed => self.cut_page(list, &parts),
-                AnswerSource::Memory
-                | AnswerSource::Disk
-                | AnswerSource::Shared
-                | AnswerSource::Upstream { .. } => self.cut_and_store(list, &parts),
+            let cut = match is_kept(from) {
+                true => self.cut_and_store(list, &parts),
+                false => self.cut_page(list, &parts),
             };
             if let Some(stored) = cut {
                 if self.cache.store().response_was_purged(list.key, &stored) {
@@ -175,20 +171,18 @@ impl Fill {
     ) -> Option<StoredResponse> {
         let class = |part: &&Arc<StoredResponse>| part.stamp().map(|stamp| stamp.class);
         let least = parts.iter().min_by_key(class)?;
-        let stamp = least.stamp()?;
+        let stamps = || parts.iter().filter_map(|part| part.stamp());
         // The epoch of a final part does not matter.
-        let stamps = parts.iter().filter_map(|part| part.stamp());
-        let ending = stamps.filter(|stamp| stamp.class.ends_with_epoch());
-        let epoch = ending.map(ChainStamp::epoch).min();
-        let epoch = epoch.unwrap_or_else(|| stamp.epoch());
-        let heights = parts
-            .iter()
-            .filter_map(|part| part.stamp()?.heights())
-            .reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)));
-        let (class, tip) = (stamp.class, stamp.tip);
-        let lifetime = self.chain.client_lifetime(class, tip, self.clock.now());
-        let freshness = ClientFreshness::of_class(class, lifetime);
-        let stamp = ChainStamp::new(class, tip, heights, epoch).with_client_lifetime(lifetime);
+        let ending = stamps().filter(|stamp| stamp.class != Class::Final);
+        let heights = stamps().filter_map(|stamp| stamp.heights);
+        let stamp = ChainStamp {
+            epoch: ending.map(|stamp| stamp.epoch).min().unwrap_or(least.stamp()?.epoch),
+            heights: heights.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1))),
+            is_settled: stamps().all(|stamp| stamp.is_settled),
+            ..*least.stamp()?
+        };
+        let lifetime = (self.chain).client_lifetime(stamp.class, stamp.tip, self.clock.now());
+        let freshness = ClientFreshness::of_class(stamp.class, lifetime);
         Some(StoredResponse {
             status: least.status,
             etag: etag(&body),
@@ -207,6 +201,14 @@ impl Fill {
     }
 }
 
+/// Whether what is made of windows may be stored.
+const fn is_kept(from: AnswerSource) -> bool {
+    !matches!(
+        from,
+        AnswerSource::Unconfirmed | AnswerSource::Upstream { stored: false }
+    )
+}
+
 /// Whether parts are of one moment: of one block, whose hash determines its list, or
 /// of one epoch.
 pub(super) fn is_one_moment(parts: &[Arc<StoredResponse>]) -> bool {
@@ -221,7 +223,7 @@ pub(super) fn is_one_moment(parts: &[Arc<StoredResponse>]) -> bool {
     match (is_live, has_blocks) {
         // The list may span blocks, and each new block may extend it.
         (true, _) | (false, false) => {
-            let mut epochs = stamps().map(ChainStamp::epoch);
+            let mut epochs = stamps().map(|stamp| stamp.epoch);
             let first = epochs.next();
             epochs.all(|epoch| Some(epoch) == first)
         }

@@ -420,7 +420,7 @@ impl Gateway {
         self.server()
             .first_gateway()
             .fill
-            .search_fork_point(tip)
+            .check_blocks(tip)
             .await;
     }
 
