@@ -345,7 +345,11 @@ impl Chain {
         // In this order: a status is visible after what it has changed.
         let pace = tip.pace();
         let view = tip.view.load();
-        let judged = Judged { stamp, received, lifetime };
+        let judged = Judged {
+            stamp,
+            received,
+            lifetime,
+        };
         let ended = || tip.ledger().ended(stamp.epoch);
         judged.freshness((&view, pace), &self.finality, ended, now)
     }
@@ -362,7 +366,11 @@ impl Chain {
         let tip = self.tip(stamp.tip);
         let tip = tip.filter(|_| matches!(freshness, Freshness::Fresh { .. }));
         let lifetime = Duration::ZERO;
-        let judged = Judged { stamp, received, lifetime };
+        let judged = Judged {
+            stamp,
+            received,
+            lifetime,
+        };
         now.since(tip.map_or(received, |tip| judged.confirmed(tip.pace())))
     }
 

@@ -213,9 +213,17 @@ async fn send(fill: &Arc<Fill>, tip: u16) -> (ProbeOutcome, Option<Status>) {
 
 /// Applies a status that was asked for here, or by another replica.
 async fn apply(fill: &Arc<Fill>, tip: u16, status: &Status) -> ProbeOutcome {
-    let Status { start, sent, height, tag, .. } = status;
+    let Status {
+        start,
+        sent,
+        height,
+        tag,
+        ..
+    } = status;
     let (sent, now) = ((*start, *sent), fill.clock.now());
-    let purge = fill.chain.apply_status(tip, sent, *height, tag.as_deref(), now);
+    let purge = fill
+        .chain
+        .apply_status(tip, sent, *height, tag.as_deref(), now);
     if let Some(from) = purge {
         fill.purge_from(tip, from).await;
     }

@@ -155,7 +155,11 @@ impl Judged<'_> {
         ended: impl FnOnce() -> Option<Moment>,
         now: Moment,
     ) -> Freshness {
-        let Self { stamp, received, lifetime } = self;
+        let Self {
+            stamp,
+            received,
+            lifetime,
+        } = self;
         let until = received + lifetime;
         let until = match stamp.class {
             Class::Final => return Freshness::until(until, now),

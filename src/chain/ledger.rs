@@ -314,12 +314,16 @@ impl Ledger {
             applied.asks_status = is_ahead || is_present.is_none();
             return applied;
         }
-        if let Some(is_standing) = self.shows(observation) {
-            applied.purge_from = match is_standing {
+        let shown = self.shows(observation);
+        if let Some(stands) = shown {
+            applied.purge_from = match stands {
                 true => self.end_doubt(self.doubt.map(|doubt| doubt.height)),
                 false => self.refute(now),
             };
             applied.asks_block = self.doubt.is_some();
+        }
+        if shown == Some(false) {
+            return applied;
         }
         let mut wrong = blocks.iter().filter(|block| {
             let known = self.hash_at(block.height);
@@ -365,7 +369,10 @@ impl Ledger {
         route: u16,
         tag: Option<&[u8]>,
     ) -> Option<bool> {
-        let present = self.status.as_ref().and_then(|status| status.tag.as_deref());
+        let present = self
+            .status
+            .as_ref()
+            .and_then(|status| status.tag.as_deref());
         let is_recent = start.epoch == self.epoch;
         let Some(tag) = tag.map(bare).filter(|_| present.is_some()) else {
             return Some(is_recent);
@@ -384,8 +391,12 @@ impl Ledger {
     /// Notes that an answer has the present tip's tag; returns whether that proves that it
     /// is of this tip.
     fn prove(&mut self, start: RequestStart) -> bool {
-        let tag = self.status.as_ref().and_then(|status| status.tag.as_deref());
-        let is_hash = tag.is_some_and(|tag| std::str::from_utf8(tag).is_ok_and(|tag| hash(tag).is_some()));
+        let tag = self
+            .status
+            .as_ref()
+            .and_then(|status| status.tag.as_deref());
+        let is_hash =
+            tag.is_some_and(|tag| std::str::from_utf8(tag).is_ok_and(|tag| hash(tag).is_some()));
         if is_hash {
             self.proved = self.proved.max(start.answers);
         }
@@ -436,9 +447,11 @@ impl Ledger {
     /// change. Where there is none, nothing is known to stand.
     fn ask_up_to(&mut self, most: Option<u32>) -> Option<u32> {
         let before = self.doubt?.before;
-        let known = self.blocks.range(..=most?).rev();
-        let mut known = known.filter(|(_, known)| known.learned <= before);
-        match known.next().map(|(height, _)| *height) {
+        let next = most.and_then(|most| {
+            let mut known = self.blocks.range(..=most).rev();
+            known.find(|(_, known)| known.learned <= before)
+        });
+        match next.map(|(height, _)| *height) {
             Some(height) => {
                 self.doubt.as_mut()?.height = height;
                 None
@@ -489,7 +502,9 @@ impl Ledger {
 /// A tag without its weakness indicator and its quotes (RFC 9110 §8.8.3).
 fn bare(tag: &[u8]) -> &[u8] {
     let tag = tag.strip_prefix(b"W/").unwrap_or(tag);
-    let inner = tag.strip_prefix(b"\"").and_then(|tag| tag.strip_suffix(b"\""));
+    let inner = tag
+        .strip_prefix(b"\"")
+        .and_then(|tag| tag.strip_suffix(b"\""));
     inner.unwrap_or(tag)
 }
 

@@ -57,6 +57,19 @@ impl Fill {
             let page = page.filter(|_| answer.status == StatusCode::OK);
             let content = subject.content(answer.status, answer.index.empty, page.as_deref());
             let heights = heights(content, answer.index.deploy_height, page.as_deref());
+            let purgeable = PurgeSubject {
+                key: key.as_bytes(),
+                blocks: heights.map(|(lowest, highest)| BlockRange {
+                    tip,
+                    lowest,
+                    highest,
+                }),
+                bodies: vec![&answer.body],
+            };
+            // Before the purge that the answer itself may cause.
+            if self.cache.store().fetch_was_purged(&purgeable, sequence) {
+                continue;
+            }
             let observation = Observation {
                 route: route.number,
                 blocks: page.as_deref().map_or(&[], Page::blocks),
@@ -70,19 +83,6 @@ impl Fill {
             }
             if applied.asks_block {
                 self.check_blocks_aside(tip);
-            }
-            let blocks = heights.map(|(lowest, highest)| BlockRange {
-                tip,
-                lowest,
-                highest,
-            });
-            let purgeable = PurgeSubject {
-                key: key.as_bytes(),
-                blocks,
-                bodies: vec![&answer.body],
-            };
-            if self.cache.store().fetch_was_purged(&purgeable, sequence) {
-                continue;
             }
             let epoch = applied.stored_in.unwrap_or(start.epoch());
             let stamp = self.chain.stamp(tip, (content, heights), epoch, sent);

@@ -79,7 +79,7 @@ impl Fill {
             }
             let cut = match is_kept(from) {
                 true => self.cut_and_store(list, &parts),
-                false => self.cut_page(list, &parts),
+                false => self.cut_page(list, &parts, from),
             };
             if let Some(stored) = cut {
                 if self.cache.store().response_was_purged(list.key, &stored) {
@@ -118,7 +118,7 @@ impl Fill {
         list: &List<'_>,
         parts: &[Arc<StoredResponse>],
     ) -> Option<Arc<StoredResponse>> {
-        let stored = self.cut_page(list, parts)?;
+        let stored = self.cut_page(list, parts, AnswerSource::Memory)?;
         // The window is the page, and is stored already.
         if parts.iter().any(|part| Arc::ptr_eq(part, &stored)) {
             return Some(stored);
@@ -135,11 +135,13 @@ impl Fill {
         Some(stored)
     }
 
-    /// Cuts a page from windows; `None` where they are inconsistent.
+    /// Cuts a page from windows; `None` where they are inconsistent. What was passed on is
+    /// for no later request.
     pub(super) fn cut_page(
         &self,
         list: &List<'_>,
         parts: &[Arc<StoredResponse>],
+        from: AnswerSource,
     ) -> Option<Arc<StoredResponse>> {
         if !are_consistent(&windows_of(parts)?) || !is_one_moment(parts) {
             return None;
@@ -159,7 +161,12 @@ impl Fill {
             return Some(part.clone());
         }
         let body = pages::cut_page(&windows, list.offset, list.limit)?;
-        Some(Arc::new(self.response_of(parts, body)?))
+        let mut cut = self.response_of(parts, body)?;
+        if from == (AnswerSource::Upstream { stored: false }) {
+            let content_type = cut.metadata.content_type.clone();
+            cut.metadata = Metadata::of(content_type, ClientFreshness::Nothing);
+        }
+        Some(Arc::new(cut))
     }
 
     /// A response made of parts. It has the lowest finality class of them,
@@ -176,7 +183,10 @@ impl Fill {
         let ending = stamps().filter(|stamp| stamp.class != Class::Final);
         let heights = stamps().filter_map(|stamp| stamp.heights);
         let stamp = ChainStamp {
-            epoch: ending.map(|stamp| stamp.epoch).min().unwrap_or(least.stamp()?.epoch),
+            epoch: ending
+                .map(|stamp| stamp.epoch)
+                .min()
+                .unwrap_or(least.stamp()?.epoch),
             heights: heights.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1))),
             is_settled: stamps().all(|stamp| stamp.is_settled),
             ..*least.stamp()?

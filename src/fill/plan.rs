@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 
-use super::Fill;
 use super::windows::List;
+use super::{AnswerSource, Fill};
 use crate::cache::StoredResponse;
 use crate::cache::key::Key;
 use crate::cache::policy::Mode;
@@ -70,7 +70,7 @@ impl Fill {
             wanted.into_iter().filter_map(|(_, part)| part).collect();
         // A window that is no page, such as an error, answers for all.
         let is_other = parts.iter().any(|part| part.page().is_none());
-        match is_other || self.cut_page(&list, &parts).is_some() {
+        match is_other || self.cut_page(&list, &parts, AnswerSource::Memory).is_some() {
             true => Plan::Cut,
             false => Plan::Windows {
                 fetched: list.windows(),

@@ -66,10 +66,7 @@ impl fmt::Display for Tally {
             f,
             "{answers} answers: {hits} from memory, {stale} stale, {unchanged} unchanged, {immutable} immutable, {refused} refused, {unsettled} overtaken"
         )?;
-        writeln!(
-            f,
-            "{asked} requests to the upstream and {probes} probes"
-        )?;
+        writeln!(f, "{asked} requests to the upstream and {probes} probes")?;
         let waste = self.waste();
         writeln!(
             f,

@@ -328,7 +328,10 @@ impl World {
         };
         let data: Rc<[BlockId]> = data[..data.len() - steps].into();
         self.say(RUNES, now, data.clone(), &data);
-        Some(format!("runes goes back {steps}, to {}", self.now(RUNES).height))
+        Some(format!(
+            "runes goes back {steps}, to {}",
+            self.now(RUNES).height
+        ))
     }
 
     /// The ordinals indexer writes the tokens of its tip.

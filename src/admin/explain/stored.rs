@@ -51,7 +51,9 @@ pub(super) fn response(
             "stored": stamp.epoch,
             "present": gateway.fill.chain.epoch(stamp.tip),
         });
-        let heights = stamp.heights.map(|(from, to)| json!({ "from": from, "to": to }));
+        let heights = stamp
+            .heights
+            .map(|(from, to)| json!({ "from": from, "to": to }));
         described["heights"] = heights.into();
     }
     if let Some(page) = stored.page() {

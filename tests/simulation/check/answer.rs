@@ -183,7 +183,10 @@ impl Judge {
         }
         let is_behind = answer.from.is_behind && !is_hit;
         let at = answer.at.at;
-        if !self.weather.fails() && !is_behind && self.is_undone(answer.world, answer.tip(), block, at) {
+        if !self.weather.fails()
+            && !is_behind
+            && self.is_undone(answer.world, answer.tip(), block, at)
+        {
             return Err(answer.names_orphan("it names an orphan", block));
         }
         Ok(())
