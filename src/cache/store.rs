@@ -276,21 +276,19 @@ impl<A: Attachment> Store<A> {
         };
         let matches = || {
             let subject = entry.purge_subject(key);
-            self.purges.any_matches(&subject, since, None)
+            self.purges.any_matches(&subject, since)
         };
         since != self.purges.last() && matches()
     }
 
-    /// Whether a purge since a position matches an answer whose fetch began
-    /// there, apart from the purge `except` that the answer itself caused.
+    /// Whether a purge since a position matches an answer whose fetch began there.
     pub(crate) fn fetch_was_purged(
         &self,
         subject: &PurgeSubject<'_>,
         sequence: PurgeSequence,
-        except: Option<u64>,
     ) -> bool {
         let since = sequence.purge;
-        since != self.purges.last() && self.purges.any_matches(subject, since, except)
+        since != self.purges.last() && self.purges.any_matches(subject, since)
     }
 
     /// Whether a purge since a response was last checked matches it, stored or
@@ -298,7 +296,7 @@ impl<A: Attachment> Store<A> {
     pub(crate) fn response_was_purged(&self, key: &Key, stored: &Stored<A>) -> bool {
         let since = stored.checked.number();
         let subject = || stored.purge_subject(key.as_bytes());
-        since != self.purges.last() && self.purges.any_matches(&subject(), since, None)
+        since != self.purges.last() && self.purges.any_matches(&subject(), since)
     }
 
     /// Whether a purge since the number `since` might match a key. What is stored under it
@@ -311,7 +309,7 @@ impl<A: Attachment> Store<A> {
     pub(crate) fn variant_was_purged(&self, key: &Key, variant: &Variant) -> bool {
         let subject = || variant.purge_subject(key.as_bytes());
         let since = variant.purge;
-        since != self.purges.last() && self.purges.any_matches(&subject(), since, None)
+        since != self.purges.last() && self.purges.any_matches(&subject(), since)
     }
 
     /// How many purges there have been.

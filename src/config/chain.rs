@@ -10,8 +10,7 @@ use super::kinds::{
     DAY, MILLI, ParsedText, STRING, YEAR, integer, optional, seconds, text, time, when,
 };
 use super::problem::{FileSpan, Path};
-use crate::chain::finality::FinalitySettings;
-use crate::chain::{self, TipSource};
+use crate::chain::{self, FinalitySettings, TipSource};
 use crate::upstream::DEFAULT;
 use crate::validate::HASH_DIGITS;
 
@@ -30,31 +29,21 @@ keys! {
     ///
     /// An answer is final when all blocks that it depends on are `final_depth` or
     /// more below the tip; recent when it depends on newer blocks; and live when any
-    /// block may change it, such as a token's figures. Recent and live answers are
-    /// fresh until the next tip.
+    /// block may change it, such as a token's figures. While no tip is known, because
+    /// the status path fails, what is not final is fresh for a second.
     pub(super) struct ChainKeys {
         /// How many blocks below the tip a block is final.
         final_depth: u32 = integer(1..=10_000) => FinalitySettings::default().final_depth, shown();
         /// How long final answers are kept. Clients get them as immutable.
         final_ttl: Duration = time(seconds(1), YEAR) => FinalitySettings::default().final_ttl;
-        /// How long recent and live answers are fresh while no tip is known, because
-        /// the status path fails.
-        recent_ttl: Duration = time(MILLI, DAY) => FinalitySettings::default().recent_ttl;
-        /// How long a live answer is fresh, and how long after a new tip it is fetched
-        /// once more: an indexer may write live data some time before or after its tip
-        /// moves.
+        /// How long after a new tip its indexer may still be writing: a live answer that
+        /// was fetched within that time is fetched once more after it.
         ///
-        /// After that, one check per `live_ttl` serves all live answers of a tip:
-        /// ordgate fetches one that a client asks for. If it is unchanged, all that were
-        /// fetched before stay fresh; if not, each is fetched again. Because a check
-        /// does not prove that no other answer has changed, each is fetched itself after
-        /// 20 times `live_ttl` at the latest.
+        /// Apart from that, live answers are fresh until the next tip, ten minutes at
+        /// most.
         live_ttl: Duration = time(MILLI, DAY) => FinalitySettings::default().live_ttl;
         /// How long answers that are empty, not found or refused (any 4xx) are fresh.
         absent_ttl: Duration = time(MILLI, DAY) => FinalitySettings::default().absent_ttl;
-        /// The number of heights whose block hash ordgate remembers. A height with a
-        /// different hash is a reorg.
-        index_blocks: u32 = integer(16..=10_000_000) => 65_536;
         /// The number of zeros that a block hash in a request must begin with; 0 for
         /// test chains such as regtest and signet.
         ///
@@ -129,11 +118,9 @@ pub(super) fn settings(
         times: FinalitySettings {
             final_depth: *keys.final_depth,
             final_ttl: *keys.final_ttl,
-            recent_ttl: *keys.recent_ttl,
             live_ttl: *keys.live_ttl,
             absent_ttl: *keys.absent_ttl,
         },
-        index_blocks: *keys.index_blocks as usize,
         hash_zeros: *keys.hash_zeros,
         tips: Vec::new(),
     };
