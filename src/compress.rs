@@ -23,7 +23,6 @@ use serde::Serialize;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
-use crate::cache::Attached;
 use crate::cache::coding::{AcceptedCodings, CODINGS, Coding};
 use crate::cache::directives::RequestDirectives;
 use crate::cache::encoded::{BodyId, EncodedBody};
@@ -47,7 +46,7 @@ pub struct Settings {
 pub(crate) struct Compression {
     min_bytes: usize,
     codings: Box<[Coding]>,
-    store: Store<Attached>,
+    store: Store,
     compressor: Arc<Compressor>,
 }
 
@@ -67,7 +66,7 @@ impl Compression {
     /// Compression of what is in a store; `None` where it is not enabled.
     pub(crate) fn new(
         settings: &Settings,
-        store: &Store<Attached>,
+        store: &Store,
         compressor: &Arc<Compressor>,
     ) -> Option<Self> {
         let is_enabled = settings.enabled && !settings.codings.is_empty();

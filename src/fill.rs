@@ -48,8 +48,8 @@ use crate::cache::etag::etag;
 use crate::cache::key::Key;
 use crate::cache::metadata::{ClientFreshness, Metadata};
 use crate::cache::policy::Mode;
-use crate::cache::sequence::{CheckedSequence, PurgeSequence};
-use crate::cache::{Attached, Cache, StoredResponse};
+use crate::cache::purge::CheckedPurge;
+use crate::cache::{Cache, StoredResponse};
 use crate::chain::Chain;
 use crate::clock::Clock;
 use crate::collapse::{Collapse, FetchError, Lead};
@@ -212,7 +212,7 @@ impl Fill {
     /// Requests a key from the upstream, for routes that neither store nor collapse.
     pub(crate) async fn fetch_unshared(&self, key: &Key, priority: RequestPriority) -> FillResult {
         let answer = trace::alone(self.send(key, priority)).await?;
-        let sequence = self.cache.store().sequence();
+        let sequence = self.cache.store().purges();
         Ok(FillAnswer {
             stored: Arc::new(self.prepare(answer, None, sequence)),
             from: AnswerSource::Upstream { stored: false },
@@ -272,7 +272,7 @@ impl Fill {
         priority: RequestPriority,
     ) -> FillResult {
         for _ in 0..MOST_ATTEMPTS {
-            let sequence = self.cache.store().sequence();
+            let sequence = self.cache.store().purges();
             let answer = self.send(key, priority).await?;
             let lifetime = route
                 .cache
@@ -308,12 +308,7 @@ impl Fill {
     }
 
     /// What is stored of an answer, in modes other than `chain`.
-    fn prepare(
-        &self,
-        answer: Answer,
-        lifetime: Option<Duration>,
-        sequence: PurgeSequence,
-    ) -> StoredResponse {
+    fn prepare(&self, answer: Answer, lifetime: Option<Duration>, sequence: u64) -> StoredResponse {
         let freshness = lifetime.map_or(ClientFreshness::Nothing, ClientFreshness::For);
         let etag = etag(&answer.body);
         StoredResponse {
@@ -325,8 +320,9 @@ impl Fill {
             body: answer.body,
             body_id: BodyId::of(&etag, !answer.no_transform),
             etag,
-            checked: CheckedSequence::until(sequence),
-            attached: Attached::default(),
+            checked: CheckedPurge::at(sequence),
+            stamp: None,
+            page: None,
         }
     }
 }

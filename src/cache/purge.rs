@@ -3,7 +3,7 @@
 //!
 //! A purge is a numbered record, and is complete once the record is written.
 //! Each stored response has the number of the last purge it was checked against
-//! ([`CheckedSequence`](super::sequence::CheckedSequence)). A hit compares that
+//! ([`CheckedPurge`]). A hit compares that
 //! with the last number, and checks the records in between only where they
 //! differ. So every purge takes the same short time, applies to all runtimes at
 //! once, and also applies to fetches under way, whose answers have the number
@@ -113,6 +113,28 @@ impl Purge {
 fn path_of(key: &[u8]) -> &str {
     let target = target_of(key);
     target.split('?').next().unwrap_or(target)
+}
+
+/// The number of the last purge that a stored response was checked against.
+#[derive(Debug, Default)]
+pub struct CheckedPurge(AtomicU64);
+
+impl CheckedPurge {
+    /// That of a response whose request was sent after a purge. For a response that is made
+    /// of others it is the lowest of theirs.
+    pub(crate) const fn at(number: u64) -> Self {
+        Self(AtomicU64::new(number))
+    }
+
+    /// The number of the purge.
+    pub(crate) fn number(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Records a check against all purges up to a number.
+    pub(super) fn raise(&self, number: u64) {
+        self.0.fetch_max(number, Ordering::Relaxed);
+    }
 }
 
 /// The purge records, by number.

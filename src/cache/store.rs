@@ -16,9 +16,8 @@ use moka::sync::Cache;
 use super::coding::Coding;
 use super::encoded::{BodyId, EncodedBody};
 use super::key::{Key, route_of};
-use super::purge::{Purge, PurgeSubject, Purges};
-use super::sequence::{CheckedSequence, PurgeSequence};
-use super::stored::{Attachment, OVERHEAD, Stored};
+use super::purge::{CheckedPurge, Purge, PurgeSubject, Purges};
+use super::stored::{OVERHEAD, StoredResponse};
 use super::variant::Variant;
 use crate::clock::Moment;
 
@@ -35,26 +34,17 @@ const MAX_PENDING_SHARE: u64 = 64;
 const MAX_ENTRY_SHARE: u64 = 8;
 
 /// What a key holds.
-enum Entry<A> {
-    One(Arc<Stored<A>>),
-    Variants(Variants, Arc<CheckedSequence>),
+#[derive(Clone)]
+enum Entry {
+    One(Arc<StoredResponse>),
+    Variants(Variants, Arc<CheckedPurge>),
     /// The body of a response that is stored under the key without its last byte, in a
     /// coding. It is found through that response, so purges need not concern it.
     Encoded(Arc<EncodedBody>),
 }
 
-impl<A> Clone for Entry<A> {
-    fn clone(&self) -> Self {
-        match self {
-            Self::One(stored) => Self::One(stored.clone()),
-            Self::Variants(variants, checked) => Self::Variants(variants.clone(), checked.clone()),
-            Self::Encoded(encoded) => Self::Encoded(encoded.clone()),
-        }
-    }
-}
-
-impl<A: Attachment> Entry<A> {
-    fn checked(&self) -> Option<&CheckedSequence> {
+impl Entry {
+    fn checked(&self) -> Option<&CheckedPurge> {
         match self {
             Self::One(stored) => Some(&stored.checked),
             Self::Variants(_, checked) => Some(checked),
@@ -110,13 +100,14 @@ fn encoded_key(key: &Key, coding: Coding) -> Vec<u8> {
     clippy::borrowed_box,
     reason = "moka passes a reference to its key type, which is a box"
 )]
-fn weigh<A: Attachment>(key: &Box<[u8]>, entry: &Entry<A>) -> u32 {
+fn weigh(key: &Box<[u8]>, entry: &Entry) -> u32 {
     entry.weight(key)
 }
 
 /// Stored responses by key.
-pub struct Store<A> {
-    cache: Cache<Box<[u8]>, Entry<A>, RandomState>,
+#[derive(Clone)]
+pub struct Store {
+    cache: Cache<Box<[u8]>, Entry, RandomState>,
     max_bytes: u64,
     /// The weight inserted since moka was last made to keep its bound.
     pending: Arc<AtomicU64>,
@@ -125,19 +116,7 @@ pub struct Store<A> {
     next: Arc<OnceLock<Self>>,
 }
 
-impl<A> Clone for Store<A> {
-    fn clone(&self) -> Self {
-        Self {
-            cache: self.cache.clone(),
-            max_bytes: self.max_bytes,
-            pending: self.pending.clone(),
-            purges: self.purges.clone(),
-            next: self.next.clone(),
-        }
-    }
-}
-
-impl<A: Attachment> Store<A> {
+impl Store {
     /// A store of at most `max_bytes`.
     pub fn new(max_bytes: u64) -> Self {
         Self {
@@ -192,7 +171,7 @@ impl<A: Attachment> Store<A> {
 
     /// Whether an entry is not too large for this store. Variants were checked
     /// one by one when they were stored.
-    fn has_room(&self, key: &[u8], entry: &Entry<A>) -> bool {
+    fn has_room(&self, key: &[u8], entry: &Entry) -> bool {
         match entry {
             Entry::One(_) => u64::from(entry.weight(key)) <= self.max_body(),
             Entry::Variants(..) => true,
@@ -202,7 +181,7 @@ impl<A: Attachment> Store<A> {
     }
 
     /// The stored response of a key, fresh or stale.
-    pub(crate) fn get(&self, key: &Key) -> Option<Arc<Stored<A>>> {
+    pub(crate) fn get(&self, key: &Key) -> Option<Arc<StoredResponse>> {
         match self.entry(key)? {
             Entry::One(stored) => Some(stored),
             Entry::Variants(..) | Entry::Encoded(_) => None,
@@ -247,9 +226,9 @@ impl<A: Attachment> Store<A> {
     }
 
     /// The entry of a key, unless it has been purged.
-    fn entry(&self, key: &Key) -> Option<Entry<A>> {
+    fn entry(&self, key: &Key) -> Option<Entry> {
         let entry = self.cache.get(key.as_bytes())?;
-        let checked = entry.checked().map(CheckedSequence::number);
+        let checked = entry.checked().map(CheckedPurge::number);
         match checked == Some(self.purges.last()) {
             true => Some(entry),
             false => self.drop_if_purged(key.as_bytes(), entry),
@@ -257,7 +236,7 @@ impl<A: Attachment> Store<A> {
     }
 
     #[cold]
-    fn drop_if_purged(&self, key: &[u8], entry: Entry<A>) -> Option<Entry<A>> {
+    fn drop_if_purged(&self, key: &[u8], entry: Entry) -> Option<Entry> {
         let last = self.purges.last();
         if self.entry_was_purged(key, &entry) {
             self.cache.invalidate(key);
@@ -270,8 +249,8 @@ impl<A: Attachment> Store<A> {
     }
 
     /// Whether a purge since the entry's last check matches it.
-    fn entry_was_purged(&self, key: &[u8], entry: &Entry<A>) -> bool {
-        let Some(since) = entry.checked().map(CheckedSequence::number) else {
+    fn entry_was_purged(&self, key: &[u8], entry: &Entry) -> bool {
+        let Some(since) = entry.checked().map(CheckedPurge::number) else {
             return false;
         };
         let matches = || {
@@ -281,19 +260,14 @@ impl<A: Attachment> Store<A> {
         since != self.purges.last() && matches()
     }
 
-    /// Whether a purge since a position matches an answer whose fetch began there.
-    pub(crate) fn fetch_was_purged(
-        &self,
-        subject: &PurgeSubject<'_>,
-        sequence: PurgeSequence,
-    ) -> bool {
-        let since = sequence.purge;
+    /// Whether a purge since the number `since` matches an answer.
+    pub(crate) fn fetch_was_purged(&self, subject: &PurgeSubject<'_>, since: u64) -> bool {
         since != self.purges.last() && self.purges.any_matches(subject, since)
     }
 
     /// Whether a purge since a response was last checked matches it, stored or
     /// not.
-    pub(crate) fn response_was_purged(&self, key: &Key, stored: &Stored<A>) -> bool {
+    pub(crate) fn response_was_purged(&self, key: &Key, stored: &StoredResponse) -> bool {
         let since = stored.checked.number();
         let subject = || stored.purge_subject(key.as_bytes());
         since != self.purges.last() && self.purges.any_matches(&subject(), since)
@@ -312,21 +286,14 @@ impl<A: Attachment> Store<A> {
         since != self.purges.last() && self.purges.any_matches(&subject(), since)
     }
 
-    /// How many purges there have been.
+    /// The number of the last purge. It is taken before a request is sent to the upstream,
+    /// or something is looked up elsewhere.
     pub(crate) fn purges(&self) -> u64 {
         self.purges.last()
     }
 
-    /// The current position in the order of purges. To be taken before a request is sent
-    /// to the upstream.
-    pub(crate) fn sequence(&self) -> PurgeSequence {
-        PurgeSequence {
-            purge: self.purges.last(),
-        }
-    }
-
     /// Stores a response, unless it is too large. Returns whether it was stored.
-    pub fn insert(&self, key: Key, stored: Arc<Stored<A>>) -> bool {
+    pub fn insert(&self, key: Key, stored: Arc<StoredResponse>) -> bool {
         let (key, entry) = (key.into_boxed(), Entry::One(stored));
         if !self.has_room(&key, &entry) {
             return false;
@@ -362,7 +329,7 @@ impl<A: Attachment> Store<A> {
             if variants.is_empty() {
                 return Op::Remove;
             }
-            let number = Arc::new(CheckedSequence::at(last));
+            let number = Arc::new(CheckedPurge::at(last));
             let entry = Entry::Variants(variants.into(), number);
             weight = entry.weight(bytes);
             Op::Put(entry)
@@ -433,7 +400,7 @@ impl<A: Attachment> Store<A> {
             };
             let is_useless = match &entry {
                 Entry::One(stored) => {
-                    let usable = stored.longest_lifetime() + stale_time(route_of(&key));
+                    let usable = stored.lifetime + stale_time(route_of(&key));
                     stored.received + usable < now
                 }
                 // It may be revalidated at any age (RFC 9111 §4.3), and stays until moka

@@ -10,13 +10,13 @@ use http::StatusCode;
 use super::content::{Subject, heights};
 use super::lookup::own_key;
 use super::{AnswerSource, FIRST_PROBE, Fill, FillAnswer, FillResult, MOST_ATTEMPTS};
+use crate::cache::StoredResponse;
 use crate::cache::encoded::BodyId;
 use crate::cache::etag::etag;
 use crate::cache::key::Key;
 use crate::cache::metadata::{ClientFreshness, Metadata};
+use crate::cache::purge::CheckedPurge;
 use crate::cache::purge::{BlockRange, PurgeSubject};
-use crate::cache::sequence::{CheckedSequence, PurgeSequence};
-use crate::cache::{Attached, StoredResponse};
 use crate::chain::ledger::Observation;
 use crate::chain::{ChainStamp, Class, TransactionLocation};
 use crate::pages::{Page, check_window};
@@ -50,7 +50,7 @@ impl Fill {
             let Some(start) = self.chain.request_start(tip) else {
                 return Err(Failure::new(Reason::Internal));
             };
-            let sequence = self.cache.store().sequence();
+            let sequence = self.cache.store().purges();
             let sent = self.clock.now();
             let mut answer = self.send(key, priority).await?;
             let page = answer.index.page.take();
@@ -119,7 +119,7 @@ impl Fill {
         answer: Answer,
         page: Option<Box<Page>>,
         stamp: ChainStamp,
-        (sequence, is_stored): (PurgeSequence, bool),
+        (sequence, is_stored): (u64, bool),
     ) -> StoredResponse {
         let now = self.clock.now();
         let lifetime = self.chain.client_lifetime(stamp.class, stamp.tip, now);
@@ -137,11 +137,9 @@ impl Fill {
             body: answer.body,
             body_id: BodyId::of(&etag, !answer.no_transform),
             etag,
-            checked: CheckedSequence::until(sequence),
-            attached: Attached {
-                stamp: Some(stamp),
-                page,
-            },
+            checked: CheckedPurge::at(sequence),
+            stamp: Some(stamp),
+            page,
         }
     }
 
@@ -164,11 +162,9 @@ impl Fill {
             lifetime,
             took: stored.took,
             body_id: stored.body_id,
-            checked: CheckedSequence::at(stored.checked.number()),
-            attached: Attached {
-                stamp,
-                page: stored.attached.page.clone(),
-            },
+            checked: CheckedPurge::at(stored.checked.number()),
+            stamp,
+            page: stored.page.clone(),
         });
         self.cache.store().insert(key.clone(), stored.clone());
         if let Some(route) = self.route(key) {

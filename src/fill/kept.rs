@@ -13,12 +13,12 @@ use http::StatusCode;
 use super::lookup::own_key;
 use super::names::StoredNames;
 use super::{AnswerSource, FIRST_PROBE, Fill, FillAnswer, FillResult};
+use crate::cache::StoredResponse;
 use crate::cache::encoded::BodyId;
 use crate::cache::key::Key;
 use crate::cache::metadata::{ClientFreshness, Metadata};
 use crate::cache::policy::Mode;
-use crate::cache::sequence::{CheckedSequence, PurgeSequence};
-use crate::cache::{Attached, StoredResponse};
+use crate::cache::purge::CheckedPurge;
 use crate::chain::ledger::Observation;
 use crate::chain::{ChainStamp, Class, SeedState};
 use crate::clock::Moment;
@@ -106,7 +106,7 @@ impl Fill {
         fetch: impl Future<Output = FillResult> + Send,
     ) -> FillResult {
         // Both before anything is read, and this one first: what is purged later is seen by them.
-        let sequence = self.cache.store().sequence();
+        let sequence = self.cache.store().purges();
         let generation = self.lower.shared.as_ref();
         let generation = generation.and_then(|shared| shared.purges.generation());
         if let Some(found) = self.recall(key, route, sequence).await {
@@ -157,12 +157,7 @@ impl Fill {
     }
 
     /// The response to a key that was kept.
-    async fn recall(
-        &self,
-        key: &Key,
-        route: &Route,
-        sequence: PurgeSequence,
-    ) -> Option<FillAnswer> {
+    async fn recall(&self, key: &Key, route: &Route, sequence: u64) -> Option<FillAnswer> {
         if !self.lower.answers.is_on() {
             return None;
         }
@@ -201,7 +196,7 @@ impl Fill {
         &self,
         route: &Route,
         found: &SharedResponse,
-        sequence: PurgeSequence,
+        sequence: u64,
     ) -> Option<StoredResponse> {
         let value = decode(&found.value, LARGEST)?;
         let stamp = match route.cache.mode {
@@ -365,7 +360,7 @@ impl Fill {
         &self,
         value: Value,
         stamp: Option<ChainStamp>,
-        sequence: PurgeSequence,
+        sequence: u64,
     ) -> Option<StoredResponse> {
         let now = self.clock.now();
         let wall = self.wall_millis(now);
@@ -404,8 +399,9 @@ impl Fill {
             body: value.body,
             body_id: BodyId::of(&value.etag, value.is_encodable),
             etag: value.etag,
-            checked: CheckedSequence::at(sequence.purge()),
-            attached: Attached { stamp, page },
+            checked: CheckedPurge::at(sequence),
+            stamp,
+            page,
         })
     }
 

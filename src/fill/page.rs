@@ -15,11 +15,11 @@ use http::StatusCode;
 use super::collapsed::Anew;
 use super::windows::{List, NoWindows, Parts, refuses_list, window};
 use super::{AnswerSource, Fill, FillAnswer, FillResult};
+use crate::cache::StoredResponse;
 use crate::cache::encoded::BodyId;
 use crate::cache::etag::etag;
 use crate::cache::metadata::{ClientFreshness, Metadata};
-use crate::cache::sequence::CheckedSequence;
-use crate::cache::{Attached, StoredResponse};
+use crate::cache::purge::CheckedPurge;
 use crate::chain::{ChainStamp, Class};
 use crate::client_tokens::shown_path;
 use crate::collapse::Lead;
@@ -199,14 +199,12 @@ impl Fill {
             received: parts.iter().map(|part| part.received).min()?,
             lifetime: parts.iter().map(|part| part.lifetime).min()?,
             took: parts.iter().map(|part| part.took).max()?,
-            attached: Attached {
-                stamp: Some(stamp),
-                page: Page::read(&body),
-            },
+            stamp: Some(stamp),
+            page: Page::read(&body),
             body: Box::<[u8]>::from(body).into(),
             body_id: BodyId::of(&etag, parts.iter().all(|part| part.body_id.is_encodable())),
             etag,
-            checked: CheckedSequence::at(parts.iter().map(|part| part.checked.number()).min()?),
+            checked: CheckedPurge::at(parts.iter().map(|part| part.checked.number()).min()?),
         })
     }
 }

@@ -19,8 +19,8 @@ use http::{HeaderMap, Method};
 
 use super::{Fetch, Relay};
 use crate::cache::hop;
+use crate::cache::outcome::Forward;
 use crate::cache::policy::Mode;
-use crate::cache::status::Forward;
 use crate::cache::validator::{can_be_validated, make_conditional};
 use crate::cache::variant::Variant;
 use crate::cache::vary::Received;

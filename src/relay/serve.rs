@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use http::header::{AGE, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, ETAG, HeaderName};
+use http::header::{
+    AGE, CACHE_STATUS, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, ETAG, HeaderName,
+};
 use http::{HeaderMap, Method, Response, StatusCode};
 
 use super::store::{with_fields, withheld};
@@ -17,7 +19,6 @@ use crate::cache::key::Key;
 use crate::cache::outcome::Outcome;
 use crate::cache::range;
 use crate::cache::range::Selection;
-use crate::cache::status::CACHE_STATUS;
 use crate::cache::validator::{PreconditionResult, Representation, evaluate};
 use crate::cache::variant::Variant;
 use crate::compress::{Effort, Wanted};

@@ -3,7 +3,6 @@
 use http::HeaderName;
 
 use super::*;
-use crate::cache::Attached;
 use crate::cache::metadata::{ClientFreshness, Metadata};
 use crate::limit::TooMany;
 
@@ -82,7 +81,7 @@ fn stored(status: StatusCode, etag: &'static str) -> Arc<StoredResponse> {
             HeaderValue::from_static("application/json"),
             ClientFreshness::For(Duration::from_secs(7)),
         ),
-        ..StoredResponse::of_tests("{}", Attached::default())
+        ..StoredResponse::of_json("{}")
     })
 }
 

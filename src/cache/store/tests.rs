@@ -14,26 +14,16 @@ fn key(target: &str) -> Key {
     Key::of(0, target)
 }
 
-/// An attachment that triples the lifetime.
-#[derive(Default)]
-struct Live(bool);
-
-impl Attachment for Live {
-    fn longest_lifetime(&self, lifetime: Duration) -> Duration {
-        if self.0 { lifetime * 3 } else { lifetime }
-    }
-}
-
-fn stored(size: usize, lifetime: u64) -> Arc<Stored<Live>> {
-    Arc::new(Stored {
+fn stored(size: usize, lifetime: u64) -> Arc<StoredResponse> {
+    Arc::new(StoredResponse {
         lifetime: Duration::from_secs(lifetime),
-        ..Stored::of_tests(vec![b'x'; size], Live(false))
+        ..StoredResponse::of_json(vec![b'x'; size])
     })
 }
 
 #[test]
 fn the_bound_counts_every_byte_of_an_entry() {
-    let store = Store::<Live>::new(100_000);
+    let store = Store::new(100_000);
     for n in 0..1000 {
         store.insert(key(&format!("/{n}")), stored(1000, 10));
     }
@@ -48,7 +38,7 @@ fn the_bound_counts_every_byte_of_an_entry() {
 fn large_bodies_stay_within_the_bound() {
     const BOUND: u64 = 1 << 20;
     const BODY: usize = 100_000;
-    let store = Store::<Live>::new(BOUND);
+    let store = Store::new(BOUND);
     let mut all = Vec::new();
     for n in 0..60 {
         let body = stored(BODY, 10);
@@ -71,7 +61,7 @@ fn large_bodies_stay_within_the_bound() {
 
 #[test]
 fn a_response_over_an_eighth_of_the_store_is_not_stored() {
-    let store = Store::<Live>::new(100_000);
+    let store = Store::new(100_000);
     assert!(!store.insert(key("/big"), stored(50_000, 10)));
     assert!(store.get(&key("/big")).is_none());
     assert!(store.insert(key("/small"), stored(1000, 10)));
@@ -80,7 +70,7 @@ fn a_response_over_an_eighth_of_the_store_is_not_stored() {
 
 #[test]
 fn an_answer_requested_before_an_invalidation_is_not_stored_after_it() {
-    let store = Store::<Live>::new(100_000);
+    let store = Store::new(100_000);
     let variant = |purge| {
         let fields = HeaderMap::new();
         let nominated = Nominated::of(&fields);
@@ -121,7 +111,7 @@ fn an_answer_requested_before_an_invalidation_is_not_stored_after_it() {
 
 #[test]
 fn a_resized_store_keeps_the_entries_that_fit() {
-    let store = Store::<Live>::new(100_000);
+    let store = Store::new(100_000);
     store.insert(key("/a"), stored(1000, 10));
     store.insert(key("/b"), stored(1000, 10));
     store.insert(key("/large"), stored(10_000, 10));
@@ -129,7 +119,7 @@ fn a_resized_store_keeps_the_entries_that_fit() {
     let next = store.resized(50_000);
     assert!(!next.is_same_as(&store));
     assert_eq!(next.size().max_bytes, 50_000);
-    let held = |store: &Store<Live>, target| store.get(&key(target)).is_some();
+    let held = |store: &Store, target| store.get(&key(target)).is_some();
     assert!(held(&next, "/a") && held(&next, "/b"));
     assert!(!held(&next, "/large"), "it takes more than an eighth");
     store.invalidate(&key("/a"));
@@ -145,13 +135,13 @@ fn a_resized_store_keeps_the_entries_that_fit() {
 
 #[test]
 fn a_body_in_a_coding_is_of_one_body_and_goes_with_it() {
-    let store = Store::<Live>::new(1_000_000);
+    let store = Store::new(1_000_000);
     let id = |tag: &'static str| BodyId::of(&http::HeaderValue::from_static(tag), true);
     let (of, other) = (id("\"0123456789abcdef\""), id("\"0123456789abcdeX\""));
     let put = |target: &str, body_id| {
-        let response = Stored {
+        let response = StoredResponse {
             body_id,
-            ..Stored::of_tests(vec![b'x'; 1000], Live(false))
+            ..StoredResponse::of_json(vec![b'x'; 1000])
         };
         store.insert(key(target), Arc::new(response));
     };
@@ -196,7 +186,7 @@ fn a_body_in_a_coding_is_of_one_body_and_goes_with_it() {
 
 #[test]
 fn sweeping_drops_what_is_too_old_to_be_used_even_stale() {
-    let store = Store::<Live>::new(100_000);
+    let store = Store::new(100_000);
     store.insert(key("/short"), stored(10, 1));
     store.insert(key("/long"), stored(10, 100));
     let stale_time = |_| Duration::from_secs(5);
@@ -206,11 +196,4 @@ fn sweeping_drops_what_is_too_old_to_be_used_even_stale() {
     store.sweep(at(7), stale_time);
     assert!(store.get(&key("/short")).is_none());
     assert!(store.get(&key("/long")).is_some());
-    let mut live = Arc::into_inner(stored(10, 1)).unwrap();
-    live.attached = Live(true);
-    store.insert(key("/live"), Arc::new(live));
-    store.sweep(at(8), stale_time);
-    assert!(store.get(&key("/live")).is_some());
-    store.sweep(at(9), stale_time);
-    assert!(store.get(&key("/live")).is_none());
 }
