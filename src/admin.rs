@@ -23,7 +23,6 @@ mod status;
 mod token;
 
 use std::convert::Infallible;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
@@ -42,7 +41,6 @@ pub use token::Token;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 
-use crate::chain::TipSnapshot;
 use crate::clock::Moment;
 use crate::gateway::Gateway;
 use crate::history::ProcessHistory;
@@ -64,7 +62,6 @@ pub struct Admin {
     pub hosts: Arc<ArcSwap<Vec<String>>>,
     /// Whether `/readyz` fails until every probed tip has been known once; a reload
     /// may change it.
-    pub ready_needs_tips: Arc<AtomicBool>,
     /// Reloads the configuration.
     pub reloads: Arc<Reloads>,
     /// The public listeners, with what is known of their certificates at a time.
@@ -228,7 +225,7 @@ impl Admin {
     /// Whether the gateway can serve: not before the tips are known, because a wrong
     /// or missing upstream shows there first.
     fn ready(&self, gateway: &Gateway) -> Response<Body> {
-        let unknown = self.missing_tips(gateway);
+        let unknown = gateway.unknown_tips();
         let (status, mut why) = match unknown.is_empty() {
             true => (StatusCode::OK, "ready\n".to_owned()),
             false => (StatusCode::SERVICE_UNAVAILABLE, String::new()),
@@ -250,14 +247,6 @@ impl Admin {
         let mut response = typed("text/plain; charset=utf-8", why.into());
         *response.status_mut() = status;
         response
-    }
-
-    /// The tips that are needed to be ready and have not been known yet.
-    fn missing_tips(&self, gateway: &Gateway) -> Vec<TipSnapshot> {
-        match self.ready_needs_tips.load(Ordering::Relaxed) {
-            true => gateway.unknown_tips(),
-            false => Vec::new(),
-        }
     }
 
     fn admits(&self, request: &Request<Incoming>) -> bool {

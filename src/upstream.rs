@@ -75,6 +75,7 @@ pub use settings::{
     AdmissionSettings, DEFAULT, EndpointSettings, KeySettings, PoolSettings, Settings, SetupError,
     Timeouts,
 };
+pub(crate) use settings::{MAX_QUEUE, PER_MINUTE, PER_SECOND};
 pub use tls::TlsError;
 use tokio::sync::watch;
 pub use upstreams::{ProviderKeys, Upstreams};

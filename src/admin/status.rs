@@ -136,7 +136,7 @@ fn requests(counts: &[Count], routes: &[Route]) -> Vec<Value> {
 fn state(admin: &Admin, gateway: &Gateway) -> &'static str {
     if *admin.drain.borrow() {
         "draining"
-    } else if admin.missing_tips(gateway).is_empty() {
+    } else if gateway.unknown_tips().is_empty() {
         "ready"
     } else {
         "not ready"

@@ -85,10 +85,11 @@ impl Config {
         let all = limit.saturating_mul(count.max(1));
         // With an engine, one of the replicas asks for all.
         let replicas = self
+            .file
             .shared
             .as_ref()
             .filter(|shared| shared.engine.is_none());
-        let replicas = replicas.map_or(1, |shared| shared.replicas.get());
+        let replicas = replicas.map_or(1, |shared| shared.replicas().get());
         let key = match count {
             0 | 1 => settings.key("requests_per_minute"),
             _ => format!("{} of {count} keys", settings.key("requests_per_minute")),
