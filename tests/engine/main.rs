@@ -7,15 +7,11 @@
     reason = "these are tests throughout, helpers included: a failure is a panic"
 )]
 
-#[path = "../support/arrivals.rs"]
-mod arrivals;
 #[path = "../chaos/main.rs"]
 mod chaos;
 #[allow(dead_code, reason = "two targets share it, and each uses its part")]
 #[path = "../simulation/dice.rs"]
 mod dice;
-#[path = "../support/figures.rs"]
-mod figures;
 #[path = "../shared/main.rs"]
 mod shared;
 #[allow(

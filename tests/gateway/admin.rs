@@ -138,15 +138,6 @@ async fn other_admin_paths_get_404_and_other_methods_405() {
 }
 
 #[tokio::test]
-async fn it_is_not_reachable_on_the_public_side() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::before(&upstream);
-    for path in PATHS.into_iter().chain(["/explain", "/purge"]) {
-        assert_eq!(gateway.get(path).await.status, 404, "{path}");
-    }
-}
-
-#[tokio::test]
 async fn off_loopback_it_needs_a_token() {
     let upstream = Upstream::start();
     let open = Setup::before(&upstream).config("admin.listen = \"0.0.0.0:0\"");

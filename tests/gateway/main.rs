@@ -44,8 +44,6 @@ mod upstream;
 
 mod named;
 
-mod upstreams;
-
 mod wrong_upstream;
 
 mod respect;
@@ -71,8 +69,6 @@ mod purge;
 mod explain;
 
 mod traces;
-
-mod sandbox;
 
 mod chain;
 

@@ -11,109 +11,64 @@ const HASH: &str = "0000000000000000000320283a032748cef8227873ff4872689bf23f1cda
 async fn an_invalid_parameter_is_refused_by_name() {
     let upstream = Upstream::start();
     let gateway = Gateway::before(&upstream);
-    let tx = |id: &str| format!("/runes/v1/transactions/{id}/activity");
-    let block = |id: &str| format!("/runes/v1/blocks/{id}/activity");
-    let ticker = |text: &str| format!("/ordinals/v1/brc-20/tokens/{text}");
-    let page = |query: &str| format!("{BLOCK}?{query}");
-    let g_in_hash = HASH.replace('3', "g");
-    let seven_zeros = format!("{:0>64}", "a".repeat(57));
-    let digits = "1".repeat(64);
-    let long = "x".repeat(101);
-    let rows: Vec<(&str, String)> = vec![
-        // Integers: digits alone, within their bounds.
-        ("limit", page("limit=0")),
-        ("limit", page("limit=61")),
-        ("limit", page("limit=-1")),
-        ("limit", page("limit=1e1")),
-        ("limit", page("limit=0x10")),
-        ("limit", page("limit=010")),
-        ("limit", page("limit=+5")),
-        ("limit", page("limit=%2B5")),
-        ("limit", page("limit=%205")),
-        ("limit", page("limit=5%20")),
-        ("limit", page("limit=5.0")),
-        ("limit", page("limit=")),
-        ("limit", page("limit")),
-        ("limit", page("limit=ten")),
-        ("limit", page("limit=5%00")),
-        ("limit", page("limit=%zz")),
-        ("limit", page("limit=5,6")),
-        ("limit", page("limit=%EF%BC%95")),
-        ("limit", page("limit=99999999999999999999999")),
-        ("offset", page("offset=-1")),
-        ("offset", page("offset=9007199254740992")),
-        ("offset", page("offset=9223372036854775808")),
-        ("offset", page("offset=18446744073709551616")),
-        ("offset", page("offset=00")),
-        ("offset", page("offset=")),
-        // A parameter twice, however it is spelt.
-        ("limit", page("limit=5&limit=5")),
-        ("limit", page("limit=5&limit=6")),
-        ("limit", page("limit=5&%6Cimit=5")),
-        ("offset", page("offset=1&x=y&offset=2")),
-        // Enumerations.
-        ("operation_type", page("operation_type=transfer")),
-        ("operation_type", page("operation_type=MINT")),
-        ("operation_type", page("operation_type=")),
-        (
-            "operation_type",
-            page("operation_type=mint&operation_type=burn"),
-        ),
-        // Transactions.
-        ("tx_id", tx("abc")),
-        ("tx_id", tx(&HASH[..63])),
-        ("tx_id", tx(&format!("{HASH}0"))),
-        ("tx_id", tx(&g_in_hash)),
-        ("tx_id", tx("840000")),
-        ("tx_id", tx(&format!("{}%2F{}", &HASH[..30], &HASH[..33]))),
-        ("limit", format!("{TX}?limit=61")),
-        ("offset", format!("{TX}?offset=x")),
-        // Blocks.
-        ("block", block("x")),
-        ("block", block("-1")),
-        ("block", block("1.5")),
-        ("block", block("1e5")),
-        ("block", block("0x1")),
-        ("block", block("%20840000")),
-        ("block", block("4294967296")),
-        ("block", block("00000840000")),
-        ("block", block("99999999999")),
-        ("block", block(&HASH[..63])),
-        ("block", block(&g_in_hash)),
+    let hash_of = |digit: &str, rest: &str| HASH.replace(digit, rest);
+    let rows = format!(
+        r"
+        limit {BLOCK}?limit= 0 61 -1 1e1 0x10 010 +5 %2B5 %205 5%20 5.0 _ ten 5%00 %zz 5,6 %EF%BC%95 99999999999999999999999
+        limit {BLOCK}? limit
+        limit {TX}?limit= 61
+        offset {BLOCK}?offset= -1 9007199254740992 9223372036854775808 18446744073709551616 00 _
+        offset {TX}?offset= x
+        limit {BLOCK}? limit=5&limit=5 limit=5&limit=6 limit=5&%6Cimit=5
+        offset {BLOCK}? offset=1&x=y&offset=2
+        operation_type {BLOCK}?operation_type= transfer MINT _ mint&operation_type=burn
+        tx_id /runes/v1/transactions/*/activity abc {short} {HASH}0 {no_hex} 840000 00%2F00
+        block /runes/v1/blocks/*/activity x -1 1.5 1e5 0x1 %20840000 4294967296 00000840000 99999999999 latest
+        block /runes/v1/blocks/*/activity {short} {no_hex} {seven_zeros} {digits}
+        ticker /ordinals/v1/brc-20/tokens/ %00 or%0Adi %7F %C2%85 %FF %C3 %ED%A0%80 or%2 or% or%gg
+        ticker /ordinals/v1/brc-20/tokens/ {long} {pizzas}
+        ",
+        short = &HASH[..63],
+        no_hex = hash_of("3", "g"),
         // A block's hash begins with eight zeros at the least.
-        ("block", block(&seven_zeros)),
-        ("block", block(&digits)),
-        ("block", block("latest")),
-        // Tickers.
-        ("ticker", ticker(&long)),
+        seven_zeros = format!("{:0>64}", "a".repeat(57)),
+        digits = "1".repeat(64),
+        long = "x".repeat(101),
         // The reference counts as UTF-16 does: each of these is two.
-        ("ticker", ticker(&"%F0%9F%8D%95".repeat(51))),
-        ("ticker", ticker("%00")),
-        ("ticker", ticker("or%0Adi")),
-        ("ticker", ticker("%7F")),
-        ("ticker", ticker("%C2%85")),
-        ("ticker", ticker("%FF")),
-        ("ticker", ticker("%C3")),
-        ("ticker", ticker("%ED%A0%80")),
-        ("ticker", ticker("or%2")),
-        ("ticker", ticker("or%")),
-        ("ticker", ticker("or%gg")),
-    ];
+        pizzas = "%F0%9F%8D%95".repeat(51),
+    );
+    // A parameter, where its values stand, and values, of which `_` is empty.
+    let rows = rows
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let rows = rows.filter(|words| !words.is_empty()).flat_map(|words| {
+        let fill = |value: &&str| match words[1].contains('*') {
+            true => words[1].replace('*', value),
+            false => format!("{}{}", words[1], value.replace('_', "")),
+        };
+        let keep = |value: &&str| value.contains("operation_type") || value.contains("limit");
+        let target = |value: &&str| {
+            if keep(value) {
+                format!("{}{value}", words[1])
+            } else {
+                fill(value)
+            }
+        };
+        words[2..]
+            .iter()
+            .map(|value| (words[0].to_owned(), target(value)))
+            .collect::<Vec<_>>()
+    });
     for (parameter, target) in rows {
         let answer = gateway.get(&target).await;
         assert_eq!(answer.status, 400, "{target}: {}", answer.text());
         let problem = answer.problem();
         assert_eq!(problem["parameter"], parameter, "{target}: {problem}");
         let detail = problem["detail"].as_str().unwrap();
-        assert!(
-            detail.starts_with(&format!("{parameter} must be ")),
-            "{detail}"
-        );
+        let start = format!("{parameter} must be ");
+        assert!(detail.starts_with(&start), "{detail}");
         assert!(problem["received"].is_string(), "{problem}");
-        assert!(
-            !problem["allowed"].as_str().unwrap().is_empty(),
-            "{problem}"
-        );
+        assert_ne!(problem["allowed"], "", "{problem}");
         assert_eq!(problem["error"], problem["detail"]);
     }
     assert_eq!(upstream.targets(), Vec::<String>::new());
@@ -123,47 +78,21 @@ async fn an_invalid_parameter_is_refused_by_name() {
 async fn unknown_paths_get_404() {
     let upstream = Upstream::start();
     let gateway = Gateway::before(&upstream);
-    for target in [
-        "/",
-        "/nowhere",
-        "//",
-        "/runes/v1",
-        "/runes/v1/",
-        "/runes/v1/blocks",
-        "/runes/v1/blocks/840000",
-        "/runes/v1/blocks/840000/",
-        "/runes/v1/blocks//activity",
-        "/runes/v1/blocks/840000/activity/",
-        "/runes/v1/blocks/840000/activity/x",
-        "//runes/v1/blocks/840000/activity",
-        "/runes//v1/blocks/840000/activity",
-        "/runes/v1/../v1/blocks/840000/activity",
-        "/runes/v1/./blocks/840000/activity",
-        "/runes/v1/%2e%2e/v1/blocks/840000/activity",
-        "/Runes/v1/blocks/840000/activity",
-        "/runes/v1/blocks/840000/Activity",
-        "/runes/v1/blocks/840000%2Factivity",
-        "/runes/v1/blocks/840000/activity%2F",
-        "/runes%2Fv1/blocks/840000/activity",
-        "/blocks/840000/activity",
-        "/brc-20/tokens/ordi",
-        "/ordinals/v1/brc-20/tokens",
-        "/ordinals/v1/brc-20/tokens/",
-        "/ordinals/v1/brc-20/tokens/or/di",
-        "/ordinals/v1/brc-20/tokens/ordi/",
-        "/ordinals/v1/brc-20/tokens/.",
-        "/ordinals/v1/brc-20/tokens/..",
-        "/ordinals/v1/brc-20/tokens/%2E",
-        "/ordinals/v1/brc-20/tokens/%2e%2E",
-        "/ordinals/v1/brc-20/tokens/.%2e",
-        "/runes/v1/blocks/../activity",
-        "/metrics",
-        "/healthz",
-        "/readyz",
-        "/status",
-        "/purge",
-        "/sandbox/examples",
-    ] {
+    let unknown = "
+        / /nowhere // /runes/v1 /runes/v1/ /runes/v1/blocks /runes/v1/blocks/840000
+        /runes/v1/blocks/840000/ /runes/v1/blocks//activity /runes/v1/blocks/840000/activity/
+        /runes/v1/blocks/840000/activity/x //runes/v1/blocks/840000/activity
+        /runes//v1/blocks/840000/activity /runes/v1/../v1/blocks/840000/activity
+        /runes/v1/./blocks/840000/activity /runes/v1/%2e%2e/v1/blocks/840000/activity
+        /Runes/v1/blocks/840000/activity /runes/v1/blocks/840000/Activity
+        /runes/v1/blocks/840000%2Factivity /runes/v1/blocks/840000/activity%2F
+        /runes%2Fv1/blocks/840000/activity /blocks/840000/activity /brc-20/tokens/ordi
+        /ordinals/v1/brc-20/tokens /ordinals/v1/brc-20/tokens/ /ordinals/v1/brc-20/tokens/or/di
+        /ordinals/v1/brc-20/tokens/ordi/ /ordinals/v1/brc-20/tokens/. /ordinals/v1/brc-20/tokens/..
+        /ordinals/v1/brc-20/tokens/%2E /ordinals/v1/brc-20/tokens/%2e%2E
+        /ordinals/v1/brc-20/tokens/.%2e /runes/v1/blocks/../activity
+        /metrics /healthz /readyz /status /history /explain /purge /sandbox/examples";
+    for target in unknown.split_whitespace() {
         let answer = gateway.get(target).await;
         assert_eq!(answer.status, 404, "{target}");
         let problem = answer.problem();

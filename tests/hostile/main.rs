@@ -17,5 +17,3 @@ mod admission;
 mod keys;
 
 mod requests;
-
-mod answers;

@@ -74,16 +74,3 @@ async fn draining_answers_connections_in_the_accept_queue() {
         }
     }
 }
-
-#[tokio::test]
-async fn draining_closes_idle_connections() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::with(&upstream, "server.drain_timeout = \"10s\"");
-    let mut kept = gateway.client().await;
-    assert_eq!(kept.get(TOKEN).await.status, 200);
-    let mut silent = gateway.client().await;
-    until("both are let in", || gateway.connections() == 2).await;
-    gateway.server().drain();
-    assert_eq!(kept.rest().await, b"");
-    assert_eq!(silent.rest().await, b"");
-}

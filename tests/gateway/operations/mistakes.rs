@@ -76,12 +76,7 @@ fn a_file_of_secrets_that_others_can_read_is_refused() {
 fn a_port_in_use_is_reported() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    for flag in ["--listen", "--admin"] {
-        let other = if flag == "--listen" {
-            "--admin"
-        } else {
-            "--listen"
-        };
+    for (flag, other) in [("--listen", "--admin"), ("--admin", "--listen")] {
         let arguments = ["serve", "--sandbox", flag, &address, other, "127.0.0.1:0"];
         let left = Process::run(&arguments, &[]);
         assert_eq!(left.code(), Some(2), "{}", left.errors);

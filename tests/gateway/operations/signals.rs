@@ -6,25 +6,6 @@ use super::file;
 use crate::support::{BLOCK, Client, Gate, Process, ROUTES, Reply, TOKEN, Upstream, token, until};
 
 #[tokio::test]
-async fn sighup_does_not_end_the_process() {
-    let (process, public, admin) = Process::serve(&["--sandbox"], &[]);
-    for times in 1..=2 {
-        process.signal(Signal::HUP);
-        until("it says so", || {
-            process.errors().matches("(built in)").count() == times
-        })
-        .await;
-    }
-    let mut client = Client::connect(public).await;
-    assert_eq!(client.get("/openapi.json").await.status, 200);
-    let lives = Client::connect(admin).await.get("/healthz").await;
-    assert_eq!(lives.status, 200);
-    drop(client);
-    process.signal(Signal::TERM);
-    assert_eq!(process.wait().code(), Some(0));
-}
-
-#[tokio::test]
 async fn sigterm_lets_requests_under_way_finish() {
     let upstream = Upstream::start();
     let gate = Gate::new();

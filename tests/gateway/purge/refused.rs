@@ -91,7 +91,7 @@ async fn an_invalid_purge_purges_nothing() {
 }
 
 #[tokio::test]
-async fn a_page_in_a_browser_cannot_purge() {
+async fn a_page_in_a_browser_can_neither_purge_nor_reload() {
     let upstream = Upstream::start();
     let gateway = Gateway::before(&upstream);
     let own = format!("http://{}", gateway.admin);
@@ -104,6 +104,8 @@ async fn a_page_in_a_browser_cannot_purge() {
         &[("sec-fetch-site", "same-site")],
         &[("sec-fetch-site", "")],
     ] {
+        let answer = client.request("POST", "/reload", fields).await;
+        assert_eq!(answer.status, 403, "{fields:?}");
         let answer = client.request("POST", "/purge?all", fields).await;
         assert_eq!(answer.status, 403, "{fields:?}");
         let problem = answer.json();
@@ -114,6 +116,7 @@ async fn a_page_in_a_browser_cannot_purge() {
         );
     }
     assert_eq!(gateway.figure("/chain/purges"), 0);
+    assert_eq!(gateway.figure("/reload/done"), 0);
     for site in ["same-origin", "none"] {
         let fields = [("sec-fetch-site", site)];
         let answer = client.request("POST", "/purge?all", &fields).await;

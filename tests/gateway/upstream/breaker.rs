@@ -1,19 +1,15 @@
 //! The breaker: an upstream that does not answer gets no requests until its tip answers. No
 //! client can open it by its choice of targets.
 
-use super::metric;
+use super::{endpoint, metric};
 use crate::support::upstream::{Seen, refusing, usual_body};
 use crate::support::{Answer, Gateway, Reply, Setup, TOKEN, Upstream, token, until};
 
 /// Nothing is sent again, and nobody waits in the queue.
-const AT_ONCE: &str = r#"
-    upstream.queue_timeout = "20ms"
-    upstream.retry = false
-"#;
+const AT_ONCE: &str = "upstream.queue_timeout = \"20ms\"\nupstream.retry = false";
 
 async fn is_open(gateway: &Gateway) -> bool {
-    let status = gateway.admin("/status").await.json();
-    let endpoint = &status["upstream"]["endpoints"][0];
+    let endpoint = endpoint(gateway, 0);
     let url = endpoint["url"].as_str().unwrap();
     let labels = format!("{{upstream=\"default\",endpoint=\"{url}\"}}");
     let open = metric(gateway, &format!("ordgate_upstream_breaker_open{labels}")).await;
@@ -61,63 +57,65 @@ async fn refused_connections_open_the_breaker() {
     let setup = Setup::at(&format!("http://{address}"));
     let gateway = setup.config(AT_ONCE).manual().start();
     for number in 0..10 {
-        let answer = gateway.get(&token(number)).await;
-        let status = answer.must("proxy-status");
-        assert_eq!(status, "ordgate; error=connection_refused");
+        assert_eq!(gateway.get(&token(number)).await.status, 502);
     }
     assert_refused(&gateway.get(TOKEN).await);
 }
 
 #[tokio::test]
 async fn what_targets_answer_does_not_open_the_breaker() {
+    let cut = "HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{";
     let rows = [
         ("500", Reply::status(500, "{}")),
         ("503", Reply::with(503, "retry-after: 9\r\n", "{}")),
-        ("404", Reply::status(404, "{}")),
-        ("garbage", Reply::raw("garbage\r\n\r\n").close()),
         ("silent", Reply::nothing().hang()),
-        (
-            "truncated",
-            Reply::raw("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{").close(),
-        ),
+        ("truncated", Reply::raw(cut).close()),
         ("no JSON", Reply::with(200, "", "<html>")),
     ];
     for (name, reply) in rows {
         let upstream = Upstream::start();
-        let gateway = Setup::before(&upstream)
-            .config(AT_ONCE)
-            .config("upstream.first_byte_timeout = \"300ms\"\nupstream.max_in_flight = 100")
-            .start();
+        let times = "upstream.first_byte_timeout = \"300ms\"\nupstream.max_in_flight = 100";
+        let setup = Setup::before(&upstream).config(AT_ONCE);
+        let gateway = setup.config(times).start();
         upstream.always(reply);
         for number in 0..12 {
-            let answer = gateway.get(&token(number)).await;
-            assert_ne!(answer.status, 200, "{name}");
+            assert_ne!(gateway.get(&token(number)).await.status, 200, "{name}");
         }
         assert!(!is_open(&gateway).await, "{name}");
+        // One target that always fails changes nothing for others.
         upstream.always(Reply::json("{}"));
         assert_eq!(gateway.get(&token(50)).await.status, 200, "{name}");
+    }
+}
+
+/// Before what answers status paths, and closes the connections of others, unless it is well.
+async fn before_tips(upstream: &Upstream, every: &str) -> Gateway {
+    upstream.usually(status_only);
+    let tips = format!("chain.tip = {{ ordinals.every = \"{every}\", runes.every = \"{every}\" }}");
+    let setup = Setup::before(upstream).chain().config(AT_ONCE);
+    let gateway = setup.config(&tips).start();
+    gateway.until_tips_are_known().await;
+    gateway
+}
+
+fn status_only(seen: &Seen) -> Reply {
+    match seen.target().ends_with("/v1/") {
+        true => Reply::json("{\"block_height\":840000}"),
+        false => Reply::nothing().close(),
     }
 }
 
 #[tokio::test]
 async fn an_answer_of_the_tip_closes_the_breaker() {
     let upstream = Upstream::start();
-    let answer = |seen: &Seen| match seen.target().ends_with("/") {
-        true => Reply::json("{\"block_height\":840000}"),
-        false => Reply::json(usual_body(&seen.target())),
-    };
-    upstream.usually(answer);
-    let often = "chain.tip.ordinals.every = \"100ms\"\nchain.tip.runes.every = \"100ms\"";
-    let gateway = Setup::before(&upstream)
-        .chain()
-        .config(AT_ONCE)
-        .config(often)
-        .start();
-    gateway.until_tips_are_known().await;
-    let condition = || gateway.status()["upstream"]["endpoints"][0]["condition"].clone();
+    let gateway = before_tips(&upstream, "100ms").await;
+    let condition = || endpoint(&gateway, 0)["condition"].clone();
     upstream.always(Reply::nothing().close());
     until("no connection lasts", || condition() == "broken").await;
-    upstream.usually(answer);
+    upstream.usually(|seen| match seen.target().ends_with("/v1/") {
+        true => status_only(seen),
+        false => Reply::json(usual_body(&seen.target())),
+    });
     until("the tip has answered", || condition() == "sound").await;
     assert_eq!(gateway.get(&token(1)).await.status, 200);
 }
@@ -126,18 +124,8 @@ async fn an_answer_of_the_tip_closes_the_breaker() {
 #[tokio::test]
 async fn the_tip_is_asked_for_as_soon_as_the_breaker_opens() {
     let upstream = Upstream::start();
-    upstream.usually(|seen: &Seen| match seen.target().ends_with("/") {
-        true => Reply::json("{\"block_height\":840000}"),
-        false => Reply::nothing().close(),
-    });
-    let seldom = "chain.tip.ordinals.every = \"10m\"\nchain.tip.runes.every = \"10m\"";
-    let gateway = Setup::before(&upstream)
-        .chain()
-        .config(AT_ONCE)
-        .config(seldom)
-        .start();
-    gateway.until_tips_are_known().await;
-    let condition = || gateway.status()["upstream"]["endpoints"][0]["condition"].clone();
+    let gateway = before_tips(&upstream, "10m").await;
+    let condition = || endpoint(&gateway, 0)["condition"].clone();
     for round in 0..10 {
         for number in 0..10 {
             let answer = gateway.get(&token(100 * round + number)).await;

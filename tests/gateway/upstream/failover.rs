@@ -1,64 +1,401 @@
-//! Several base URLs: if the preferred endpoint fails, another is used, and a
-//! switch changes no more than necessary.
+//! Several base URLs: if the preferred endpoint fails, lags or is retired, another is
+//! used. Which one is chosen stands in `upstream::selection`.
 
-mod heights;
-mod keys;
-mod reloads;
-mod switching;
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::SeqCst;
 
-use serde_json::Value;
+use super::{endpoint, key, metric, until_idle};
+use crate::respect::ALL;
+use crate::support::gateway::urls;
+use crate::support::upstream::usual_body;
+use crate::support::{Client, Gate, Gateway, Process, Reply, Setup, TOKEN, Upstream, token, until};
 
-use crate::support::{Gateway, Setup, Upstream};
-
-/// Nothing is sent again to where it has failed.
-const SOON: &str = r#"
-    upstream.retry = false
-"#;
-
-/// Tips are probed often, and standby endpoints a third as often.
-const OFTEN: &str = r#"
-    chain.tip.ordinals.every = "100ms"
-    chain.tip.runes.every = "100ms"
-"#;
+/// So many requests find that an endpoint does not answer.
+const TEN: usize = 10;
 
 /// The tokens that an upstream got requests for, without status paths and standby
 /// probes.
 fn tokens(upstream: &Upstream) -> usize {
-    let mut targets = upstream.targets();
-    targets.retain(|target| target.contains("/tokens/"));
-    targets.len()
-}
-
-fn endpoints(gateway: &Gateway) -> Vec<Value> {
-    gateway.status()["upstream"]["endpoints"]
-        .as_array()
-        .unwrap()
-        .clone()
-}
-
-/// The position of the endpoint that is in use.
-fn endpoint_in_use(gateway: &Gateway) -> usize {
-    let endpoints = endpoints(gateway);
-    endpoints
-        .iter()
-        .position(|one| one["selected"] == true)
-        .unwrap()
-}
-
-fn switches(gateway: &Gateway) -> u64 {
-    gateway.figure("/upstream/switches")
-}
-
-fn status(gateway: &Gateway) -> Value {
-    gateway.status()["upstream"].clone()
+    let targets = upstream.targets().into_iter();
+    targets.filter(|target| target.contains("/tokens/")).count()
 }
 
 fn pair() -> [Upstream; 2] {
     [Upstream::start(), Upstream::start()]
 }
 
-fn before(upstreams: &[Upstream; 2], config: &str) -> Gateway {
-    let [one, other] = upstreams;
+/// Nothing is sent again to where it has failed.
+fn before([one, other]: &[Upstream; 2]) -> Setup {
     let setup = Setup::before_all(&[one, other]).keys("a-key").manual();
-    setup.config(SOON).config(config).start()
+    setup.config("upstream.retry = false")
+}
+
+/// The position of the endpoint that is in use.
+fn in_use(gateway: &Gateway) -> usize {
+    usize::from(endpoint(gateway, 0)["selected"] != true)
+}
+
+/// Status paths that say this height, and tokens.
+fn at_height(upstream: &Upstream, height: &Arc<AtomicU64>) {
+    let height = height.clone();
+    upstream.usually(move |seen| match seen.target() {
+        target if target.ends_with("/v1/") => {
+            let height = height.load(SeqCst);
+            Reply::json(format!(r#"{{"status":"ready","block_height":{height}}}"#))
+        }
+        target => Reply::json(usual_body(&target)),
+    });
+}
+
+/// The shipped routes before two at these heights, whose tips are asked for often.
+fn chained(
+    upstreams: &[Upstream; 2],
+    heights: [u64; 2],
+    config: &str,
+) -> (Gateway, [Arc<AtomicU64>; 2]) {
+    let heights = heights.map(|height| Arc::new(AtomicU64::new(height)));
+    for (upstream, height) in upstreams.iter().zip(&heights) {
+        at_height(upstream, height);
+    }
+    let often = "chain.tip.ordinals.every = \"100ms\"\nchain.tip.runes.every = \"100ms\"";
+    let gateway = before(upstreams)
+        .chain()
+        .config(often)
+        .config(config)
+        .start();
+    (gateway, heights)
+}
+
+#[tokio::test]
+async fn if_the_preferred_endpoint_fails_the_other_answers_at_once() {
+    let html = "content-type: text/html\r\n";
+    let cut = "HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{";
+    // With whether it answers at all: what a target answers does not open the breaker.
+    let rows = [
+        ("closed", false, Reply::nothing().close()),
+        ("500", true, Reply::status(500, "{}")),
+        ("truncated", true, Reply::raw(cut).close()),
+        ("HTML", true, Reply::with(200, html, "<html>")),
+        ("redirect", true, Reply::with(302, "location: /\r\n", "")),
+        ("silent", true, Reply::nothing().hang()),
+        ("stalled", true, Reply::raw(cut).hang()),
+    ];
+    for (name, answers, reply) in rows {
+        let upstreams = pair();
+        let [preferred, other] = &upstreams;
+        let is_slow = matches!(name, "silent" | "stalled");
+        let times =
+            "upstream.first_byte_timeout = \"100ms\"\nupstream.response_body.grace = \"100ms\"";
+        let gateway = before(&upstreams)
+            .config(if is_slow { times } else { "" })
+            .start();
+        preferred.always(reply);
+        for number in 1..=if is_slow { 3 } else { TEN + 2 } {
+            let target = token(number);
+            let answer = gateway.get(&target).await;
+            assert_eq!(answer.text(), usual_body(&target), "{name}");
+            let asked = if answers { number } else { TEN.min(number) };
+            assert_eq!(
+                (tokens(preferred), tokens(other)),
+                (asked, number),
+                "{name}"
+            );
+            let left = !answers && number >= TEN;
+            assert_eq!(in_use(&gateway), usize::from(left), "{name}");
+        }
+        assert_eq!(
+            gateway.figure("/upstream/switches"),
+            u64::from(!answers),
+            "{name}"
+        );
+        assert_eq!(
+            gateway.figure("/upstream/failed"),
+            0,
+            "{name}: no request has"
+        );
+        let condition = if answers { "sound" } else { "broken" };
+        assert_eq!(endpoint(&gateway, 0)["condition"], condition, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn if_both_endpoints_fail_each_gets_one_request_and_the_client_an_error() {
+    let upstreams = pair();
+    let gateway = before(&upstreams).start();
+    for upstream in &upstreams {
+        upstream.always(Reply::nothing().close());
+    }
+    // The standby has been probed.
+    until("the probe has ended", || {
+        gateway.of_upstreams("answered") + gateway.of_upstreams("failed") == 1
+    })
+    .await;
+    for number in 1..TEN {
+        gateway.get(&token(number)).await.problem();
+        assert_eq!(upstreams.each_ref().map(tokens), [number; 2]);
+    }
+    gateway.get(&token(TEN)).await;
+    let answer = gateway.get(&token(TEN + 1)).await;
+    assert_eq!(answer.status, 503, "both breakers are open");
+    assert!(
+        (1..=5).contains(&answer.number("retry-after")),
+        "{answer:?}"
+    );
+}
+
+#[tokio::test]
+async fn an_error_that_is_not_the_endpoints_fault_causes_no_failover() {
+    let large = "HTTP/1.1 200 OK\r\ncontent-length: 99999999\r\n\r\n";
+    let rows = [
+        (Reply::status(404, "{}"), 404),
+        (Reply::status(400, "{}"), 400),
+        (Reply::raw(large).hang(), 502),
+    ];
+    for (reply, expected) in rows {
+        let upstreams = pair();
+        let gateway = before(&upstreams).start();
+        upstreams[0].always(reply);
+        assert_eq!(gateway.get(TOKEN).await.status, expected);
+        assert_eq!(upstreams.each_ref().map(tokens), [1, 0], "{expected}");
+    }
+}
+
+/// What obeys the origin's fields passes on whatever an origin says; what it
+/// could not say anything to goes elsewhere, if it is safe to repeat.
+#[tokio::test]
+async fn plain_requests_fail_over_if_that_is_safe() {
+    let rows = [
+        ("GET", Reply::nothing().reset(), 200, [1, 1]),
+        ("HEAD", Reply::nothing().reset(), 200, [1, 1]),
+        ("POST", Reply::nothing().reset(), 502, [1, 0]),
+        ("PUT", Reply::nothing().close(), 502, [1, 0]),
+        ("DELETE", Reply::nothing().hang(), 504, [1, 0]),
+        ("GET", Reply::nothing().hang(), 200, [1, 1]),
+        ("GET", Reply::status(500, "{}"), 500, [1, 0]),
+        ("GET", Reply::status(410, "{}"), 410, [1, 0]),
+    ];
+    for (method, reply, expected, asked) in rows {
+        let upstreams = pair();
+        let setup = before(&upstreams).config(ALL);
+        let gateway = setup
+            .config("upstream.first_byte_timeout = \"300ms\"")
+            .start();
+        upstreams[0].always(reply);
+        let answer = gateway.request(method, "/some/tokens/here", &[]).await;
+        assert_eq!(answer.status, expected, "{method}");
+        assert_eq!(upstreams.each_ref().map(tokens), asked, "{method}");
+    }
+}
+
+#[tokio::test]
+async fn the_preferred_endpoint_is_used_again_after_its_probation() {
+    let upstreams = pair();
+    let [preferred, other] = &upstreams;
+    let (gateway, heights) = chained(&upstreams, [840_000; 2], "upstream.return_after = \"20s\"");
+    until("a tip is known", || gateway.tips()[0].known).await;
+    preferred.always(Reply::nothing().close());
+    // The tip's requests find out.
+    until("it is left", || in_use(&gateway) == 1).await;
+    // It answers again: as a standby endpoint it is probed, which closes the breaker.
+    at_height(preferred, &heights[0]);
+    until("it is sound", || {
+        endpoint(&gateway, 0)["condition"] == "sound"
+    })
+    .await;
+    let turned = gateway.figure("/upstream/switches");
+    for second in 0..20 {
+        assert_eq!(gateway.get(&token(second)).await.status, 200);
+        assert_eq!(in_use(&gateway), 1, "{second}");
+        gateway.advance(1_000);
+    }
+    assert_eq!((tokens(preferred), tokens(other)), (0, 20));
+    assert_eq!(gateway.get(&token(20)).await.status, 200);
+    assert_eq!((tokens(preferred), tokens(other)), (1, 20));
+    assert_eq!(gateway.figure("/upstream/switches"), turned + 1);
+}
+
+/// `/status` and metrics show each endpoint's height as well.
+#[tokio::test]
+async fn an_endpoint_that_lags_is_not_used_while_another_is_sound() {
+    let rows = [
+        // Their heights, the most that is allowed, which is used, how they stand.
+        ([840_000, 840_002], 2, 0, ["sound", "sound"], [2, 0]),
+        ([840_000, 840_003], 2, 1, ["lagging", "sound"], [3, 0]),
+        ([840_009, 840_000], 2, 0, ["sound", "lagging"], [0, 9]),
+        (
+            [840_000, 4_000_000_000],
+            2,
+            0,
+            ["sound", "implausible"],
+            [0, 0],
+        ),
+        (
+            [4_294_967_295, 840_000],
+            2,
+            1,
+            ["implausible", "sound"],
+            [0, 0],
+        ),
+    ];
+    for (heights, most, expected, conditions, lags) in rows {
+        let upstreams = pair();
+        let (gateway, tips) = chained(&upstreams, heights, &format!("upstream.max_lag = {most}"));
+        let are_known = || {
+            let ends = [0, 1].map(|at| endpoint(&gateway, at));
+            let known = ends
+                .iter()
+                .zip(conditions.iter().zip(lags))
+                .all(|(end, (name, lag))| {
+                    end["condition"] == *name
+                        && (end["lag_blocks"] == lag || *name == "implausible")
+                });
+            known && in_use(&gateway) == expected && gateway.tips().iter().all(|tip| tip.known)
+        };
+        until("both heights are known", are_known).await;
+        for number in 0..3 {
+            assert_eq!(gateway.get(&token(number)).await.status, 200);
+        }
+        assert_eq!(tokens(&upstreams[expected]), 3, "{heights:?}");
+        assert_eq!(
+            gateway.figure("/upstream/switches"),
+            expected as u64,
+            "{heights:?}"
+        );
+        for (at, upstream) in upstreams.iter().enumerate() {
+            let labels = format!("{{upstream=\"default\",endpoint=\"{}\"", upstream.url());
+            let name = format!("ordgate_upstream_asked{labels}}}");
+            let asked = if at == expected { "1.0" } else { "0.0" };
+            assert_eq!(metric(&gateway, &name).await, asked, "{heights:?}");
+            let condition = format!("condition=\"{}\"", conditions[at]);
+            let name = format!("ordgate_upstream_condition{labels},{condition}}}");
+            assert_eq!(metric(&gateway, &name).await, "1.0", "{heights:?}");
+        }
+        // The other is asked where this one fails, and believed once its height is right.
+        upstreams[expected].always(Reply::status(500, "{}"));
+        assert_eq!(gateway.get(&token(9)).await.status, 200, "{heights:?}");
+        tips[1 - expected].store(heights[expected], SeqCst);
+        let is_sound = || endpoint(&gateway, 1 - expected)["condition"] == "sound";
+        until("it is believed", is_sound).await;
+    }
+}
+
+/// A regression: everything counted as deep below it until the next status.
+#[tokio::test]
+async fn an_implausible_height_is_not_taken_as_the_tip() {
+    let upstreams = pair();
+    let (gateway, heights) = chained(&upstreams, [840_000; 2], "");
+    let are_at = |height| gateway.tips().iter().all(|tip| tip.height == Some(height));
+    until("both tips are known", || are_at(840_000)).await;
+    let gate = Gate::new();
+    let held = gate.clone();
+    upstreams[1].usually(move |_| Reply::json("{}").behind(&held));
+    heights[0].store(4_000_000_000, SeqCst);
+    until("it is left", || in_use(&gateway) == 1).await;
+    assert!(are_at(840_000));
+    gate.open();
+    at_height(&upstreams[1], &heights[1]);
+    heights[1].store(840_001, SeqCst);
+    until("the other's tip is followed", || are_at(840_001)).await;
+}
+
+#[tokio::test]
+async fn a_target_that_is_gone_retires_no_endpoint() {
+    let upstreams = pair();
+    let (gateway, _heights) = chained(&upstreams, [840_000; 2], "");
+    until("a tip is known", || gateway.tips()[0].known).await;
+    upstreams[0].once(&token(0), Reply::status(410, "{}"));
+    for number in 0..4 {
+        assert_eq!(gateway.get(&token(number)).await.status, 200);
+    }
+    assert_eq!(upstreams.each_ref().map(tokens), [4, 1]);
+}
+
+#[tokio::test]
+async fn a_retired_endpoint_is_left_and_reported() {
+    let [retired, other] = pair();
+    retired.always(Reply::status(410, r#"{"telling":"gone"}"#));
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(urls(&[&retired, &other]).as_bytes())
+        .unwrap();
+    let path = file.path().display().to_string();
+    let variables = [("ORDGATE_API_KEYS", "a-key-of-ours")];
+    let (process, public, admin) = Process::serve(&["--config", &path], &variables);
+    for number in 0..3 {
+        let target = token(number);
+        let answer = Client::connect(public).await.get(&target).await;
+        assert_eq!(answer.text(), usual_body(&target));
+    }
+    // Its status path retires it.
+    let mut admin = Client::connect(admin).await;
+    while admin.get("/status").await.json()["upstream"]["endpoints"][0]["condition"] != "retired" {}
+    process.signal(rustix::process::Signal::TERM);
+    let log = process.wait().errors;
+    let alarms: Vec<_> = log
+        .lines()
+        .filter(|line| line.contains("it has been retired"))
+        .collect();
+    assert_eq!(alarms.len(), 1, "{log}");
+    assert!(
+        alarms[0].contains("ERROR") && alarms[0].contains(&retired.url()),
+        "{log}"
+    );
+    assert!(
+        !log.contains("telling") && !log.contains("a-key-of-ours"),
+        "{log}"
+    );
+}
+
+#[tokio::test]
+async fn a_key_that_one_host_refuses_works_at_the_other() {
+    let throttled = Reply::with(429, "retry-after: 60\r\n", "{}");
+    for (reply, state) in [
+        (Reply::status(401, "{}"), "quarantined"),
+        (throttled, "cooling"),
+    ] {
+        let upstreams = pair();
+        let [one, other] = &upstreams;
+        let gateway = before(&upstreams).start();
+        one.always(reply);
+        for number in 0..5 {
+            assert_eq!(gateway.get(&token(number)).await.status, 200, "{state}");
+        }
+        assert_eq!(upstreams.each_ref().map(tokens), [1, 5], "{state}");
+        let hosts = key(&gateway, 0)["hosts"].clone();
+        for (upstream, state) in [(one, state), (other, "ready")] {
+            let mut hosts = hosts.as_array().unwrap().iter();
+            let host = hosts.find(|host| host["host"] == upstream.url());
+            assert_eq!(host.unwrap()["state"], state);
+        }
+        assert_eq!(endpoint(&gateway, 0)["condition"], "refusing", "{state}");
+        // In time it is tried again.
+        one.always(Reply::json("{}"));
+        gateway.advance(60_000);
+        assert_eq!(gateway.get(TOKEN).await.status, 200);
+        until_idle(&gateway, state).await;
+    }
+}
+
+/// Such as after a reload that changes the order of the URLs, and takes one away.
+#[tokio::test]
+async fn a_reload_moves_requests_and_leaves_those_under_way_where_they_are() {
+    let upstreams = pair();
+    let [one, other] = &upstreams;
+    let gateway = before(&upstreams).start();
+    let gate = Gate::new();
+    one.once(TOKEN, Reply::json(r#"{"from":"one"}"#).behind(&gate));
+    let mut client = gateway.start_get(TOKEN).await;
+    until("it is sent", || tokens(one) == 1).await;
+    for (number, (list, asked)) in [(urls(&[other, one]), 1), (urls(&[other]), 2)]
+        .iter()
+        .enumerate()
+    {
+        assert_eq!(gateway.reload(list).await.status, 200);
+        assert_eq!(gateway.get(&token(number)).await.status, 200);
+        assert_eq!((tokens(one), tokens(other)), (1, *asked));
+        assert_eq!(gateway.status()["upstream"]["url"], other.url());
+    }
+    gate.open();
+    assert_eq!(client.answer("GET").await.text(), r#"{"from":"one"}"#);
 }

@@ -3,6 +3,7 @@
 use ordgate::serve::StartError;
 use ordgate::upstream::SetupError;
 
+use super::{key, keyed};
 use crate::support::{BLOCK, BLOCK_CANONICAL, Gateway, Setup, TOKEN, Upstream, token};
 
 #[tokio::test]
@@ -44,58 +45,71 @@ async fn the_forwarded_request_has_exactly_these_fields() {
     let target = "/runes/v1/blocks/0840000/activity?x=y&offset=0&limit=20";
     let answer = gateway.request("GET", target, &fields).await;
     assert_eq!(answer.status, 200);
-    let host = upstream.address();
-    let version = env!("CARGO_PKG_VERSION");
-    let mut lines: Vec<_> = upstream.seen()[0]
-        .text()
-        .trim_end()
-        .split("\r\n")
-        .map(str::to_owned)
-        .collect();
-    lines[1..].sort();
+    let text = upstream.seen()[0].text();
+    let mut lines: Vec<_> = text.trim_end().split("\r\n").collect();
+    lines[1..].sort_unstable();
     // Its own name in `via` is the process's.
     let via = lines.iter().position(|line| line.starts_with("via: "));
     let via = lines.remove(via.unwrap());
-    assert!(
-        via.starts_with("via: 1.1 ordgate-") && via.len() == 33,
-        "{via}"
-    );
-    assert_eq!(
-        lines,
-        [
-            format!("GET {BLOCK_CANONICAL} HTTP/1.1"),
-            "accept-encoding: identity".to_owned(),
-            "accept: application/json".to_owned(),
-            format!("host: {host}"),
-            format!("user-agent: ordgate/{version}"),
-            "x-api-key: a-key-of-ours".to_owned(),
-        ]
-    );
+    let is_own = via.starts_with("via: 1.1 ordgate-") && via.len() == 33;
+    assert!(is_own, "{via}");
+    let expected = [
+        &format!("GET {BLOCK_CANONICAL} HTTP/1.1"),
+        "accept-encoding: identity",
+        "accept: application/json",
+        &format!("host: {}", upstream.address()),
+        concat!("user-agent: ordgate/", env!("CARGO_PKG_VERSION")),
+        "x-api-key: a-key-of-ours",
+    ];
+    assert_eq!(lines, expected);
 }
 
+/// A self-hosted server gets no key, and has no budget then.
 #[tokio::test]
-async fn without_a_configured_key_no_key_is_sent() {
+async fn the_key_is_sent_in_the_configured_field_or_not_at_all() {
     let upstream = Upstream::start();
-    let gateway = Gateway::before(&upstream);
-    let fields = [("x-api-key", "the-clients-own")];
-    assert_eq!(gateway.request("GET", TOKEN, &fields).await.status, 200);
-    let seen = &upstream.seen()[0];
-    assert_eq!(seen.field("x-api-key"), None);
-    assert!(!seen.text().contains("the-clients-own"));
-}
-
-#[tokio::test]
-async fn the_key_can_be_sent_in_another_field() {
-    let upstream = Upstream::start();
-    let gateway = Setup::before(&upstream)
-        .keys("ours")
-        .config("upstream.api_key_header = \"X-Other\"")
+    let gateway = keyed(&upstream, "ours")
+        .config("upstream.requests_per_minute = 50")
         .start();
-    let fields = [("x-other", "theirs")];
-    assert_eq!(gateway.request("GET", TOKEN, &fields).await.status, 200);
-    let seen = &upstream.seen()[0];
-    assert_eq!(seen.field("x-other").as_deref(), Some("ours"));
-    assert_eq!(seen.field("x-api-key"), None);
+    for (number, (config, field, name, left)) in [
+        ("send_api_key = true", Some("x-api-key"), "key-1", Some(49)),
+        ("send_api_key = false", None, "none", None),
+        ("send_api_key = true", Some("x-api-key"), "key-1", Some(48)),
+        (
+            "api_key_header = \"X-Other\"",
+            Some("x-other"),
+            "key-1",
+            Some(47),
+        ),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let done = gateway.reload(&format!("upstream.{config}")).await;
+        assert_eq!(done.status, 200, "{}", done.text());
+        let fields = [("x-api-key", "theirs"), ("x-other", "theirs")];
+        let answer = gateway.request("GET", &token(number), &fields).await;
+        assert_eq!(answer.status, 200);
+        let seen = upstream.seen().pop().unwrap();
+        for name in ["x-api-key", "x-other"] {
+            let expected = (field == Some(name)).then_some("ours");
+            assert_eq!(seen.field(name).as_deref(), expected, "{config}");
+        }
+        let shown = key(&gateway, 0);
+        assert_eq!(
+            (shown["name"].as_str(), shown["budget_left"].as_u64()),
+            (Some(name), left)
+        );
+    }
+    let gateway = Gateway::before(&upstream);
+    gateway
+        .request("GET", TOKEN, &[("x-api-key", "theirs")])
+        .await;
+    let seen = upstream.seen().pop().unwrap();
+    assert!(
+        !seen.names().contains(&"x-api-key".to_owned()),
+        "no key is configured"
+    );
 }
 
 #[tokio::test]
@@ -112,35 +126,22 @@ async fn a_path_of_the_base_url_stands_before_every_target() {
     }
 }
 
+/// Where a key would be exposed stands in `upstream::settings`.
 #[tokio::test]
 async fn a_key_is_not_sent_without_tls() {
-    let start = |url: &str, keys: bool, more: &str| {
-        let setup = Setup::at(url).config(more);
-        let setup = if keys { setup.keys("a-key") } else { setup };
-        setup.try_start()
+    let start =
+        |url: &str, keys: &str, more: &str| Setup::at(url).keys(keys).config(more).try_start();
+    let plain = "http://api.example";
+    let refused = start(plain, "a-key", "").err();
+    let Some(StartError::Upstream(SetupError::PlainHttp(_))) = &refused else {
+        panic!("{refused:?}")
     };
-    for url in ["http://api.example", "http://192.0.2.1:80/api"] {
-        let refused = start(url, true, "").err();
-        let Some(StartError::Upstream(SetupError::PlainHttp(_))) = &refused else {
-            panic!("{url}: {refused:?}")
-        };
-        let message = refused.unwrap().to_string();
-        assert!(message.contains("allow_plain_http"), "{message}");
-        assert!(!message.contains("a-key"), "{message}");
-        assert!(start(url, false, "").is_ok(), "without a key it may");
-        assert!(start(url, true, "upstream.allow_plain_http = true").is_ok());
-    }
-    for url in [
-        "https://api.example",
-        "http://127.0.0.1:1",
-        "http://localhost:1",
-    ] {
-        assert!(start(url, true, "").is_ok(), "{url}");
-    }
-}
-
-#[tokio::test]
-async fn a_gateway_needs_an_upstream() {
+    let message = refused.unwrap().to_string();
+    assert!(message.contains("allow_plain_http"), "{message}");
+    assert!(!message.contains("a-key"), "{message}");
+    assert!(start(plain, "", "").is_ok(), "without a key it may");
+    assert!(start(plain, "a-key", "upstream.allow_plain_http = true").is_ok());
+    assert!(start("http://localhost:1", "a-key", "").is_ok());
     let refused = Setup::alone().try_start().err().unwrap();
     assert!(refused.to_string().contains("--upstream"), "{refused}");
 }
