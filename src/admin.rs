@@ -225,17 +225,13 @@ impl Admin {
     /// Whether the gateway can serve: not before the tips are known, because a wrong
     /// or missing upstream shows there first.
     fn ready(&self, gateway: &Gateway) -> Response<Body> {
-        let unknown = gateway.unknown_tips();
-        let (status, mut why) = match unknown.is_empty() {
+        let missing = gateway.not_ready();
+        let (status, mut why) = match missing.is_empty() {
             true => (StatusCode::OK, "ready\n".to_owned()),
             false => (StatusCode::SERVICE_UNAVAILABLE, String::new()),
         };
-        for tip in unknown {
-            let trouble = tip.trouble.as_deref().unwrap_or("no answer yet");
-            why.push_str(&format!(
-                "not ready: the tip \"{}\" of the upstream \"{}\" has never been known: {trouble}\n",
-                tip.name, tip.upstream
-            ));
+        for missing in missing {
+            why.push_str(&format!("not ready: {missing}\n"));
         }
         let unknown = gateway.upstreams.budgets().unknown(gateway.clock.now());
         if let Some((waiting, reason)) = unknown {

@@ -67,12 +67,7 @@ pub async fn watch(fill: Arc<Fill>, tip: u16) {
                 () = sleep_until(due) => early = 0,
                 () = fill.chain.probe_requested(tip) => {
                     let soonest = began + soonest(early, source.every);
-                    sleep_until(began + SOONEST).await;
-                    // The trial of a breaker, which ten failures have opened, goes at once.
-                    let is_broken = || fill.upstreams.get(source.upstream).is_broken();
-                    while Instant::now() < soonest && !is_broken() {
-                        sleep_until(soonest.min(Instant::now() + SOONEST)).await;
-                    }
+                    sleep_until(soonest).await;
                     early = early.saturating_add(1);
                     break;
                 }

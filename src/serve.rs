@@ -52,6 +52,9 @@ use crate::upstream::resolver::Resolver;
 /// How long a start waits for what other replicas have purged.
 const FIRST_PURGES: Duration = Duration::from_millis(500);
 
+/// How long the first line on standard output waits for the first statuses.
+const FIRST_STATUSES: Duration = Duration::from_secs(1);
+
 /// What a server is made from.
 pub struct Options {
     /// The configuration and the secrets.
@@ -261,6 +264,12 @@ impl Server {
         let endpoints = self.first.upstreams.first().endpoint_snapshots();
         let url = endpoints.first().map_or("", |endpoint| &*endpoint.name);
         url.trim_end_matches('/').to_owned()
+    }
+
+    /// Why it is not ready: waits for the first status of each tip, a second at most.
+    pub async fn not_ready(&self) -> Vec<String> {
+        self.first.first_statuses(FIRST_STATUSES).await;
+        self.first.not_ready()
     }
 
     /// The gateway that it started with; a reload replaces it.

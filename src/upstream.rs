@@ -75,7 +75,7 @@ pub use settings::{
     AdmissionSettings, DEFAULT, EndpointSettings, KeySettings, PoolSettings, Settings, SetupError,
     Timeouts,
 };
-pub(crate) use settings::{MAX_QUEUE, PER_MINUTE, PER_SECOND};
+pub(crate) use settings::{PER_MINUTE, PER_SECOND};
 pub use tls::TlsError;
 use tokio::sync::watch;
 pub use upstreams::{ProviderKeys, Upstreams};
@@ -182,7 +182,7 @@ pub struct Upstream {
     /// In the order of preference; never empty.
     endpoints: Box<[Arc<Endpoint>]>,
     selection: Arc<Mutex<EndpointSelection>>,
-    /// Notified when another endpoint is selected, or a breaker opens: the tip is to be
+    /// Notified when another endpoint is selected, or one does not answer: the tip is to be
     /// asked for at once.
     doubted: watch::Sender<()>,
     keys: Keys,
@@ -197,6 +197,15 @@ pub struct Upstream {
     /// The `via` field of requests that ordgate makes itself.
     via: OnceLock<HeaderValue>,
     counters: Arc<Counters>,
+}
+
+/// How many requests of clients may be in flight.
+#[derive(Clone, Copy)]
+pub(crate) struct Slots {
+    pub(crate) all: u32,
+    pub(crate) free: u32,
+    /// Those that only clients without a request in flight get.
+    pub(crate) kept: u32,
 }
 
 /// The status paths of the tips that an upstream is asked for.
@@ -362,12 +371,6 @@ impl Upstream {
         lock(&self.tips).paths.iter().any(|path| **path == *target)
     }
 
-    /// Whether the breaker of the endpoint in use is open.
-    pub fn is_broken(&self) -> bool {
-        let endpoint = &self.endpoints[self.place(Place::Selected)];
-        endpoint.wait(false, true).is_some()
-    }
-
     /// The base URL of an endpoint by its number in an answer.
     pub fn base_url(&self, at: u16) -> &str {
         &self.endpoints[usize::from(at)].name
@@ -449,15 +452,17 @@ impl Upstream {
             .sum()
     }
 
-    /// How many slots clients share, and how many are free at the endpoint in use. An
-    /// unanswered request counts against every second, so that there are no more than the
-    /// budget has requests a second.
-    fn slots(&self) -> (u32, u32) {
+    /// The slots that clients share at the endpoint in use. An unanswered request counts
+    /// against every second, so that there are no more than the budget has requests a second.
+    pub(crate) fn slots(&self) -> Slots {
         let most = self.settings.admission.max_in_flight.get();
-        let per_second = self.keys.max_per_second().max(MIN_SHARED_SLOTS);
-        let slots = most.min(per_second);
+        let all = most.min(self.keys.max_per_second().max(MIN_SHARED_SLOTS));
         let in_flight = self.endpoints[self.select_endpoint()].in_flight();
-        (slots, slots.saturating_sub(in_flight))
+        Slots {
+            all,
+            free: all.saturating_sub(in_flight),
+            kept: if all < MIN_SHARED_SLOTS { 0 } else { all / 4 },
+        }
     }
 
     /// The endpoint of a request.
@@ -470,12 +475,6 @@ impl Upstream {
 
     fn is_selected(&self, place: Place) -> bool {
         place == Place::Selected || self.place(place) == self.select_endpoint()
-    }
-
-    /// A breaker has opened.
-    fn broken(&self) {
-        self.select_endpoint();
-        self.doubted.send_replace(());
     }
 
     /// A breaker has closed.

@@ -136,7 +136,7 @@ fn requests(counts: &[Count], routes: &[Route]) -> Vec<Value> {
 fn state(admin: &Admin, gateway: &Gateway) -> &'static str {
     if *admin.drain.borrow() {
         "draining"
-    } else if gateway.unknown_tips().is_empty() {
+    } else if gateway.not_ready().is_empty() {
         "ready"
     } else {
         "not ready"
@@ -267,7 +267,7 @@ fn upstream(upstream: &Upstream, gateway: &Gateway) -> Value {
             "hosts": key.hosts.iter().map(key_at).collect::<Vec<_>>(),
         })
     });
-    let sent = tally.sent();
+    let (slots, sent) = (upstream.slots(), tally.sent());
     let sent_for = sent.iter().map(
         |(route, reason, requests)| json!({ "route": &**route, "reason": reason, "requests": requests }),
     );
@@ -279,6 +279,10 @@ fn upstream(upstream: &Upstream, gateway: &Gateway) -> Value {
         "last_failover": last_failover(upstream, clock),
         "in_flight": upstream.in_flight(),
         "in_flight_limit": upstream.settings().admission.max_in_flight,
+        // Of the slots, those that only clients without a request in flight get.
+        "slots": slots.all,
+        "slots_free": slots.free,
+        "kept_for_other_clients": slots.kept,
         "queue": upstream.queue().len(),
         "request_bodies": {
             "buffered_bytes": upstream.uploads().buffered(),

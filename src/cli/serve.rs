@@ -56,10 +56,18 @@ fn start(flags: ServeFlags) -> Result<ExitCode> {
     let listeners = server.bound_listeners();
     let addresses = listeners.iter().map(BoundListener::url);
     let admin = server.admin();
-    let mut ready = format!(
-        "ordgate is ready on {} (admin on http://{admin})\n",
-        addresses.collect::<Vec<_>>().join(", ")
-    );
+    let addresses = addresses.collect::<Vec<_>>().join(", ");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let not_ready = runtime.block_on(server.not_ready());
+    let mut ready = match not_ready.is_empty() {
+        true => format!("ordgate is ready on {addresses} (admin on http://{admin})\n"),
+        false => format!(
+            "ordgate is listening on {addresses} (admin on http://{admin}), and is not ready: {}\n",
+            not_ready.join("; ")
+        ),
+    };
     if let Some(examples) = examples {
         let url = server.upstream_url();
         ready.push_str(&format!(
@@ -79,9 +87,6 @@ fn start(flags: ServeFlags) -> Result<ExitCode> {
             ready.push_str(&format!("  curl {flags} '{url}{path}'\n"));
         }
     }
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
     let ended = runtime.block_on(until_stopped(server, &supervisor, &ready));
     // Waits for nothing that a file system holds up.
     runtime.shutdown_background();

@@ -93,12 +93,12 @@ fn problems_say_where_or_which_keys_and_what_is_allowed() {
         ),
         (
             "clients.trusted_proxies = [\"a\"]",
-            "p:1:28: ",
+            "p:1:27: ",
             "an address or a network",
         ),
         (
             "answers.cors_origins = [\"https://A.example\"]",
-            "p:1:25: ",
+            "p:1:24: ",
             "an origin as browsers send it",
         ),
         (
@@ -217,7 +217,7 @@ fn problems_say_where_or_which_keys_and_what_is_allowed() {
         (
             &route("query.n = { type = \"string\", pattern = \"(\" }"),
             "p: route \"a\": query.n.pattern is \"(\"",
-            "unclosed",
+            "open group",
         ),
         (
             &route("cache.mode = \"override\""),

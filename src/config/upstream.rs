@@ -14,7 +14,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::value::{Count, DAY, OneOrMore, Size, Time, rate, text};
 use crate::upstream::{
-    AdmissionSettings, DEFAULT, EndpointSettings, KeySettings, MAX_QUEUE, PER_MINUTE, PER_SECOND,
+    AdmissionSettings, DEFAULT, EndpointSettings, KeySettings, PER_MINUTE, PER_SECOND,
     PoolSettings, Rate, ResponseBodyLimits, Settings, Timeouts,
 };
 
@@ -97,8 +97,9 @@ pub struct Upstream {
     requests_per_second: Option<Rate>,
     /// The most requests under way at once, at each base URL.
     ///
-    /// One client may have half of the slots, and a quarter is kept for clients that have
-    /// none. Below 4, none are kept, and one client's slow requests can hold up all others.
+    /// A quarter of the slots (of `requests_per_second`, if that is less) is kept for clients
+    /// that have none (`kept_for_other_clients` in /status). Below 4, none are kept, and one
+    /// client's slow requests can hold up all others.
     ///
     /// When `requests_per_second` of all keys together is lower than this, the shares are of
     /// that instead, because a request counts in each second until it is answered. For the same
@@ -110,6 +111,8 @@ pub struct Upstream {
     /// Clients take turns, however much each of them wants. A client's misses go before its
     /// revalidations.
     queue_timeout: Time<1, DAY>,
+    /// The most requests that wait at once.
+    max_queue: Count<1, 1_000_000>,
     /// How long connecting may take, with TLS; at most `timeout`.
     connect_timeout: Time<1, DAY>,
     /// How long the first byte of an answer may take; at most `timeout`.
@@ -180,6 +183,7 @@ impl Default for Upstream {
             requests_per_second: None,
             max_in_flight: Count(32),
             queue_timeout: Time::seconds(2),
+            max_queue: Count(1024),
             connect_timeout: Time::seconds(5),
             first_byte_timeout: Time::seconds(60),
             timeout: Time::seconds(90),
@@ -286,7 +290,7 @@ impl Upstream {
             admission: AdmissionSettings {
                 max_in_flight: self.max_in_flight.positive(),
                 queue_timeout: *self.queue_timeout,
-                max_queue: MAX_QUEUE,
+                max_queue: self.max_queue.positive(),
             },
             timeouts: Timeouts {
                 first_byte: *self.first_byte_timeout,

@@ -1,6 +1,8 @@
 //! What `/status`, `/readyz`, `/metrics` and the probes read of a gateway: its
 //! tips, and its paged routes.
 
+use std::time::Duration;
+
 use super::Gateway;
 use crate::cache::policy::Mode;
 use crate::chain::TipSnapshot;
@@ -46,6 +48,27 @@ impl Gateway {
         let mut tips = self.probed_tips();
         tips.retain(|tip| !tip.known_once);
         tips
+    }
+
+    /// Why the gateway is not ready, as lines: a wrong or missing upstream shows first in a
+    /// tip that has never been known.
+    pub(crate) fn not_ready(&self) -> Vec<String> {
+        let tips = self.unknown_tips().into_iter();
+        let lines = tips.map(|tip| {
+            let trouble = tip.trouble.as_deref().unwrap_or("no answer yet");
+            format!(
+                "the tip \"{}\" of the upstream \"{}\" has never been known: {trouble}",
+                tip.name, tip.upstream
+            )
+        });
+        lines.collect()
+    }
+
+    /// Waits until the first status of each tip has come or failed, at most for a time.
+    pub(crate) async fn first_statuses(&self, max_wait: Duration) {
+        let tips = self.tips().into_iter();
+        let each = tips.map(|tip| self.fill.chain.first_probe(tip, max_wait));
+        futures_util::future::join_all(each).await;
     }
 
     /// The paged routes, and whether their pages are cut from windows at present.

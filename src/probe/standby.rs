@@ -18,8 +18,8 @@ const EVERY: Duration = Duration::from_secs(5);
 const ANYTHING: &str = "/";
 
 /// Probes the standby endpoints until the task is cancelled. After a failover it
-/// requests a probe of each tip, since the new endpoint may have another; and when a breaker
-/// opens, since its answer closes it.
+/// requests a probe of each tip, since the new endpoint may have another; and when ten requests
+/// in a row had no answer, since the tip's decides whether the breaker opens.
 pub async fn watch(fill: Arc<Fill>, upstream: Arc<Upstream>, tips: Vec<u16>) {
     let mut doubts = upstream.doubts();
     loop {

@@ -1,14 +1,15 @@
 //! A circuit breaker: whether a base URL that does not answer gets requests. Pure: `now` is
 //! an argument.
 //!
-//! Connects that fail count, connections that are closed before a byte, and each ten seconds
-//! in which a request of a tip's status gets nothing. Ten in a row open it; any answer,
-//! whatever it says, closes it. What a target answers, or that it is slow, does not count:
+//! Connects that fail count, connections that end before an answer, and each ten seconds in
+//! which a request of a tip's status gets nothing. Any answer, whatever it says, ends the
+//! count and closes the breaker. What a target answers, or that it is slow, does not count:
 //! clients choose the target.
 //!
-//! While it is open, the tip's requests pass, one at once and then at their usual interval: they
-//! are its trials.
-//! Where there is no tip, one request in five seconds passes.
+//! Ten in a row have the tip asked for at once; if that fails as well, the breaker opens. So no
+//! client opens it with targets whose connections are closed. While it is open, only the tip is
+//! asked for, at its usual interval. Where there is no tip, ten open it, and one request in five
+//! seconds passes.
 
 use std::time::Duration;
 
@@ -20,8 +21,6 @@ const FAILURES: u32 = 10;
 const SILENCE: Duration = Duration::from_secs(10);
 /// How often a request passes where there is no tip.
 const TRIAL: Duration = Duration::from_secs(5);
-/// How long requests wait when it has opened: the tip is asked for at once.
-const GRACE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
 pub(crate) struct Breaker {
@@ -29,26 +28,33 @@ pub(crate) struct Breaker {
     failures: u32,
     /// The silence that has not been counted.
     silence: Duration,
-    opened: Option<Moment>,
+    is_open: bool,
     /// When the next trial passes where there is no tip.
     next_trial: Moment,
+}
+
+/// What a failure has led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Failed {
+    Counted,
+    /// The tip is to be asked for.
+    Doubted,
+    Opened,
 }
 
 impl Breaker {
     /// Whether no request of a client passes.
     pub(crate) fn is_open(&self) -> bool {
-        self.opened.is_some()
+        self.is_open
     }
 
     /// How long a request has to wait; `None` where it passes.
     pub(crate) fn wait(&self, is_tip: bool, has_tip: bool, now: Moment) -> Option<Duration> {
-        let opened = self.opened.filter(|_| !is_tip)?;
-        let grace = GRACE.saturating_sub(now.since(opened));
-        match has_tip {
-            true if grace.is_zero() => Some(TRIAL),
-            true => Some(grace),
-            false => Some(self.next_trial.since(now)).filter(|wait| !wait.is_zero()),
-        }
+        let trial = match has_tip {
+            true => TRIAL,
+            false => self.next_trial.since(now),
+        };
+        (self.is_open && !is_tip && !trial.is_zero()).then_some(trial)
     }
 
     /// A request has passed.
@@ -59,30 +65,35 @@ impl Breaker {
     /// The server has answered something. Returns whether this has closed the breaker.
     pub(crate) fn answered(&mut self) -> bool {
         (self.failures, self.silence) = (0, Duration::ZERO);
-        self.opened.take().is_some()
+        std::mem::take(&mut self.is_open)
     }
 
-    /// A connect has failed, or a connection was closed before a byte. Returns whether this
-    /// has opened the breaker.
-    pub(crate) fn failed(&mut self, now: Moment) -> bool {
+    /// A connect has failed, or a connection has ended before an answer. `is_decisive` is
+    /// whether it was that of a tip's request, or there is no tip.
+    pub(crate) fn failed(&mut self, is_decisive: bool, now: Moment) -> Failed {
         self.failures = self.failures.saturating_add(1);
-        let opens = self.failures >= FAILURES && self.opened.is_none();
-        if opens {
-            self.opened = Some(now);
-            self.next_trial = now + TRIAL;
+        if self.failures < FAILURES || self.is_open {
+            return Failed::Counted;
         }
-        opens
+        if !is_decisive {
+            return match self.failures % FAILURES {
+                0 => Failed::Doubted,
+                _ => Failed::Counted,
+            };
+        }
+        self.is_open = true;
+        self.next_trial = now + TRIAL;
+        Failed::Opened
     }
 
-    /// A request of a tip's status has got nothing for this time. Returns whether this has
-    /// opened the breaker.
-    pub(crate) fn silent(&mut self, time: Duration, now: Moment) -> bool {
+    /// A request of a tip's status has got nothing for this time.
+    pub(crate) fn silent(&mut self, time: Duration, now: Moment) -> Failed {
         self.silence += time;
         if self.silence < SILENCE {
-            return false;
+            return Failed::Counted;
         }
         self.silence -= SILENCE;
-        self.failed(now)
+        self.failed(true, now)
     }
 }
 
@@ -94,65 +105,51 @@ mod tests {
         Moment::from_nanos(1 << 50) + Duration::from_millis(millis)
     }
 
-    fn open(at: Moment) -> Breaker {
-        let mut breaker = Breaker::default();
-        let opened: Vec<_> = (0..12).map(|_| breaker.failed(at)).collect();
-        let expected: Vec<_> = (0..12).map(|nth| nth == 9).collect();
-        assert_eq!(opened, expected, "the tenth opens it");
-        breaker
-    }
-
+    /// Ten failures of clients' requests, and one of the tip's.
     #[test]
-    fn any_answer_ends_the_count() {
+    fn ten_failures_and_the_tips_open_it_and_any_answer_closes_it() {
         let mut breaker = Breaker::default();
         for _ in 0..5 {
-            for _ in 0..9 {
-                assert!(!breaker.failed(at(0)));
+            for nth in 1..=35 {
+                let doubted = [Failed::Counted, Failed::Doubted][usize::from(nth % 10 == 0)];
+                assert_eq!(breaker.failed(false, at(0)), doubted, "{nth}");
             }
             assert!(!breaker.answered());
         }
-        assert!(!breaker.is_open());
-        let mut breaker = open(at(0));
+        for nth in 1..=10 {
+            let opened = [Failed::Counted, Failed::Opened][usize::from(nth == 10)];
+            assert_eq!(breaker.failed(true, at(0)), opened, "{nth}");
+        }
+        assert_eq!(breaker.wait(true, true, at(0)), None, "the tip passes");
+        for now in [0, 100_000] {
+            assert_eq!(breaker.wait(false, true, at(now)), Some(TRIAL));
+        }
         assert!(breaker.answered() && !breaker.is_open());
         assert_eq!(breaker.wait(false, true, at(0)), None);
     }
 
     #[test]
-    fn the_tip_always_passes_and_others_wait_a_second_for_it() {
-        let breaker = open(at(0));
-        for (now, is_tip, expected) in [
-            (0, true, None),
-            (100_000, true, None),
-            (0, false, Some(1000)),
-            (999, false, Some(1)),
-            (1000, false, Some(5000)),
-            (100_000, false, Some(5000)),
-        ] {
-            let wait = breaker.wait(is_tip, true, at(now));
-            assert_eq!(wait, expected.map(Duration::from_millis), "{now} {is_tip}");
-        }
-    }
-
-    #[test]
     fn without_a_tip_one_request_passes_in_five_seconds() {
-        let mut breaker = open(at(0));
+        let mut breaker = Breaker::default();
         assert_eq!(
-            breaker.wait(false, false, at(4000)),
-            Some(Duration::from_secs(1))
+            (0..10).map(|_| breaker.failed(true, at(0))).last(),
+            Some(Failed::Opened)
         );
+        let second = Some(Duration::from_secs(1));
+        assert_eq!(breaker.wait(false, false, at(4000)), second);
         assert_eq!(breaker.wait(false, false, at(5000)), None);
         breaker.passed(at(5000));
-        assert_eq!(
-            breaker.wait(false, false, at(5001)),
-            Some(Duration::from_millis(4999))
-        );
+        assert_eq!(breaker.wait(false, false, at(9000)), second);
         assert_eq!(breaker.wait(false, false, at(10_000)), None);
     }
 
     #[test]
     fn a_silence_counts_every_ten_seconds() {
         let mut breaker = Breaker::default();
-        let opened = (1..=60).position(|_| breaker.silent(Duration::from_secs(2), at(0)));
+        let silent = |_| breaker.silent(Duration::from_secs(2), at(0));
+        let opened = (1..=60)
+            .map(silent)
+            .position(|failed| failed == Failed::Opened);
         assert_eq!(opened, Some(49), "fifty times two seconds");
     }
 }

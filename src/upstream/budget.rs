@@ -55,26 +55,10 @@ pub(crate) struct Budget {
     reported: ReportedLimits,
     /// Probes of the tip a minute, for which a part is kept.
     probes: u32,
-    /// Requests taken so far, and how many of them have ended.
-    sent: u64,
+    /// How many requests have ended.
     ended: u64,
     /// The earliest moment for the next request that is paced.
     next_paced: Moment,
-}
-
-/// A request that was taken out of a budget: how many had been taken then, this one
-/// included, and had ended.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Taken {
-    sent: u64,
-    ended: u64,
-}
-
-impl Taken {
-    /// The number of the request among all that were taken.
-    pub(crate) fn number(self) -> u64 {
-        self.sent
-    }
 }
 
 impl From<Rates> for Limits {
@@ -115,7 +99,6 @@ impl Budget {
             second: SlidingWindow::new(None, SECOND_WINDOW),
             reported: ReportedLimits::default(),
             probes: 0,
-            sent: 0,
             ended: 0,
             next_paced: Moment::default(),
         }
@@ -162,23 +145,19 @@ impl Budget {
     /// # Errors
     /// Where too little is left: the minimum time until a request can be taken;
     /// exact where nothing is in flight.
-    pub(crate) fn take(&mut self, now: Moment, is_probe: bool) -> Result<Taken, Duration> {
+    pub(crate) fn take(&mut self, now: Moment, is_probe: bool) -> Result<(), Duration> {
         if let Some(wait) = self.wait(now, is_probe) {
             return Err(wait);
         }
         self.minute.in_flight += 1;
         self.second.in_flight += 1;
         self.reported.take();
-        self.sent += 1;
         if !is_probe {
             let interval = self.minute.pace_interval(now, self.kept_of_minute());
             // A request that is a little late does not delay those after it.
             self.next_paced = self.next_paced.max(now.before(interval)) + interval;
         }
-        Ok(Taken {
-            sent: self.sent,
-            ended: self.ended,
-        })
+        Ok(())
     }
 
     /// The time until a request can be taken; `None` where one can be taken now.
@@ -222,10 +201,10 @@ impl Budget {
     }
 
     /// Applies the limits reported in the answer to a request that has not ended
-    /// yet.
-    pub(super) fn apply_report(&mut self, limits: &[ReportedLimit], taken: Taken, now: Moment) {
+    /// yet. `ended` requests had when it was taken.
+    pub(super) fn apply_report(&mut self, limits: &[ReportedLimit], ended: u64, now: Moment) {
         let others = self.minute.in_flight.saturating_sub(1) as u64;
-        let uncounted = self.ended - taken.ended + others;
+        let uncounted = self.ended - ended + others;
         for limit in limits {
             self.reported.apply(*limit, uncounted, now);
         }
@@ -245,9 +224,9 @@ impl Budget {
         self.ended += 1;
     }
 
-    /// Requests taken so far.
-    pub(crate) fn sent(&self) -> u64 {
-        self.sent
+    /// How many requests have ended so far.
+    pub(crate) fn ended(&self) -> u64 {
+        self.ended
     }
 
     /// Whether a request is in flight, or counts against the minute still.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use http::Uri;
 
-use super::breaker::Breaker;
+use super::breaker::{Breaker, Failed};
 use super::failure::{Failure, hint};
 use super::heights::Height;
 use super::selection::Condition;
@@ -196,28 +196,26 @@ impl Endpoint {
         closed
     }
 
-    /// No connection could be made, or it was closed before a byte. Returns whether the
-    /// breaker has opened.
-    pub(super) fn unanswered(&self) -> bool {
-        let opened = self.state().breaker.failed(self.clock.now());
-        self.log_opened(opened)
+    /// No connection could be made, or it has ended before an answer ([`Breaker::failed`]).
+    pub(super) fn unanswered(&self, is_decisive: bool) -> Failed {
+        let failed = self.state().breaker.failed(is_decisive, self.clock.now());
+        self.log_opened(failed)
     }
 
-    /// A request of a tip's status has got nothing for this time. Returns whether the
-    /// breaker has opened.
-    pub(super) fn silent(&self, time: Duration) -> bool {
-        let opened = self.state().breaker.silent(time, self.clock.now());
-        self.log_opened(opened)
+    /// A request of a tip's status has got nothing for this time.
+    pub(super) fn silent(&self, time: Duration) -> Failed {
+        let failed = self.state().breaker.silent(time, self.clock.now());
+        self.log_opened(failed)
     }
 
-    fn log_opened(&self, opened: bool) -> bool {
-        if opened {
+    fn log_opened(&self, failed: Failed) -> Failed {
+        if failed == Failed::Opened {
             tracing::error!(
                 endpoint = &*self.name,
                 "the upstream does not answer: until it does, only its tip is asked for; another endpoint is used, or stale answers are served"
             );
         }
-        opened
+        failed
     }
 
     /// Notes how a request has failed; each reason is logged once in ten seconds.
@@ -285,6 +283,7 @@ impl Endpoint {
     pub(super) fn record_height(&self, path: &str, height: u32) {
         let mut state = self.state();
         let at = self.clock.now();
+        state.is_wrong = false;
         state.heights.retain(|known| *known.path != *path);
         let path = path.into();
         state.heights.push(Height { path, height, at });

@@ -14,11 +14,13 @@ use hyper::body::Incoming;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
+use super::breaker::Failed;
 use super::endpoint::MadeFor;
 use super::failure::{Failure, classify, texts};
 use super::permit::{Asked, Permit};
 use super::pool::{Connection, ConnectionError, SendError};
 use super::queue::Slot;
+use super::request::RequestPriority;
 use super::{RequestBody, Upstream};
 use crate::clock::Moment;
 use crate::reason::Reason;
@@ -76,7 +78,7 @@ impl Upstream {
         let connection = match self.pool.connect(&asked.endpoint.url).await {
             Ok(connection) => connection,
             Err(error) => {
-                self.unanswered(asked.at, &error);
+                self.unanswered(&asked, &permit.request);
                 return Err(failed(&error, self.made_for(&permit.request), target));
             }
         };
@@ -105,8 +107,8 @@ impl Upstream {
             Ok(Ok(Err(SendError::Failed(error)))) => Err(failed(&error, made_for, &target)),
             // After two minutes its connection was closed.
             Ok(Err(_)) | Err(_) => {
-                if is_probe && asked.endpoint.silent(patience) {
-                    self.broken();
+                if is_probe {
+                    self.react(asked.endpoint.silent(patience));
                 }
                 let failure = Failure::new(Reason::UpstreamTimeout);
                 asked.endpoint.failed(
@@ -151,21 +153,32 @@ impl Upstream {
                     // A server may close the connection to refuse an upload
                     // (RFC 9112 §9.6).
                     SendError::Failed(_) if has_body => {}
-                    SendError::Failed(error) => self.unanswered(asked.at, error),
+                    SendError::Failed(_) => self.unanswered(&asked, &permit.request),
                 }
                 Some(Err(error))
             }
         }
     }
 
-    /// A connection could not be made, or was closed before a byte.
-    fn unanswered(&self, at: usize, error: &ConnectionError) {
-        if classify(error) != Reason::NotHttp && self.endpoints[at].unanswered() {
-            self.broken();
+    /// A connection could not be made, or has ended before an answer.
+    fn unanswered(&self, asked: &Asked, request: &RequestPriority) {
+        let is_decisive = request.is_probe() || !self.has_tip();
+        self.react(asked.endpoint.unanswered(is_decisive));
+    }
+
+    fn react(&self, failed: Failed) {
+        match failed {
+            Failed::Counted => {}
+            Failed::Doubted => {
+                self.doubted.send_replace(());
+            }
+            Failed::Opened => {
+                self.select_endpoint();
+            }
         }
     }
 
-    pub(super) fn made_for(&self, request: &super::RequestPriority) -> MadeFor {
+    pub(super) fn made_for(&self, request: &RequestPriority) -> MadeFor {
         MadeFor {
             route: self.counters.route_name(request.route),
             request_id: request.request_id,
@@ -184,7 +197,7 @@ mod tests {
     use crate::shared::permits::PoolPermit;
     use crate::upstream::queue::tests::upstream_at;
     use crate::upstream::retry::Tried;
-    use crate::upstream::{Priority, RequestPriority, no_body};
+    use crate::upstream::{Priority, no_body};
 
     /// A server, its upstream with a budget of one request a minute, and a permit for it, with
     /// one of the pool or not; and the request.

@@ -304,7 +304,7 @@ impl Upstream {
                     span.fail_with_status(status.as_u16());
                 }
                 match outgoing.wanted {
-                    Wanted::Typed => self.read_answer(outgoing.target, answered).await,
+                    Wanted::Typed => self.read_answer(answered).await,
                     Wanted::Whole(most) => self.read_streamed(answered, Some(most)).await,
                     Wanted::Stream => self.read_streamed(answered, None).await,
                 }
@@ -322,8 +322,12 @@ impl Upstream {
                 .await;
         }
         // Clients choose other targets.
-        if failure.reason == Reason::Retired && self.is_status_path(outgoing.target) {
-            asked.endpoint.retire();
+        if self.is_status_path(outgoing.target) {
+            if failure.reason == Reason::Retired {
+                asked.endpoint.retire();
+            } else if failure.is_of_endpoint() || failure.reason == Reason::WrongUpstream {
+                asked.endpoint.record_status(false);
+            }
         }
         span.fail(failure.reason.name());
         asked
@@ -377,7 +381,7 @@ impl Upstream {
     }
 
     /// Reads an answer of the API.
-    async fn read_answer(&self, target: &str, answered: Answered) -> Result<Received, Failure> {
+    async fn read_answer(&self, answered: Answered) -> Result<Received, Failure> {
         let Answered {
             response,
             asked,
@@ -391,12 +395,7 @@ impl Upstream {
         drop(slot);
         let took = self.clock.now().since(sent);
         let mut answer = answer::read(head.status, &head.headers, body, took)?;
-        if let Err(failure) = answer::check_route(answer.status, &answer.body) {
-            if self.is_status_path(target) {
-                asked.endpoint.record_status(false);
-            }
-            return Err(failure);
-        }
+        answer::check_route(answer.status, &answer.body)?;
         // Nothing else of an answer is stored, served or told to other replicas. It is
         // searched once, however often it is served.
         let tag = answer.etag.as_deref().unwrap_or_default();

@@ -10,6 +10,9 @@
 //! Requests without a key have a `ProviderKey` without a value for each upstream: it has no
 //! limits, but for what its server reports.
 //!
+//! After a 429 a key rests at its host, and after a refusal it is set aside there. When that is
+//! over, one request tries it; the others go when that was answered.
+//!
 //! Replicas divide each budget ([`Shared::split`]). With an engine, a request is charged to
 //! this replica's floor or, if that is spent, to the pool of all replicas, and stays there;
 //! the windows of the whole budget count both.
@@ -23,23 +26,21 @@ use std::time::Duration;
 use aws_lc_rs::hmac;
 use http::{HeaderValue, StatusCode};
 
-use super::budget::{Budget, Limits, Taken};
+use super::budget::{Budget, Limits};
 use super::endpoint::Host;
 use super::queue::{AdmissionQueue, Denied};
 use super::rates::Rates;
 use super::reported::ReportedLimit;
 use crate::clock::Moment;
 use crate::shared::Shared;
-use crate::shared::permits::{self, Permits, PoolKey};
+use crate::shared::permits::{Permits, PoolKey, PoolLimits};
 use crate::state::{Earlier, KeyDigest};
 use crate::sync::lock;
 
-/// How long a key is set aside at first; each refusal after that doubles it.
-const FIRST_PAUSE: Duration = Duration::from_secs(60);
-/// It is never set aside for longer.
-const MAX_PAUSE: Duration = Duration::from_hours(1);
-/// How long a request that tries a key again has it for itself.
-const TRIAL: Duration = Duration::from_secs(60);
+/// How long a key is set aside that a host refuses.
+const SET_ASIDE: Duration = Duration::from_secs(60);
+/// How long the other requests wait for the one that tries a key again, at most.
+const TRIAL: Duration = Duration::from_secs(5);
 
 /// A key of the provider.
 pub(crate) struct ProviderKey {
@@ -59,25 +60,26 @@ pub(crate) struct LastCheck {
     pub(crate) is_refused: bool,
 }
 
-/// What a request is charged to, beside the windows of the whole.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
-    /// Nothing else.
-    Own,
-    /// The floor of this replica.
-    Floor,
-    /// The pool of all replicas.
-    Pool,
+/// A request that was taken out of a key's budget.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Taken {
+    /// Its number among the key's requests.
+    number: u64,
+    /// How many requests had ended then.
+    ended: u64,
+    /// Whether it is charged to the pool of all replicas.
+    pub(super) is_of_pool: bool,
 }
 
 struct KeyState {
     budget: Budget,
-    /// What earlier processes have spent, for the floor; and until when that is not known.
-    earlier: (Vec<Moment>, Moment),
-    /// With an engine: the floor of this replica, and the limits of the pool.
-    floor: Option<(Budget, permits::PoolLimits)>,
-    /// Until when the pool has nothing.
+    /// With an engine: the floor of this replica.
+    floor: Option<Budget>,
+    /// The limits of the pool, and until when it has nothing.
+    pool: PoolLimits,
     pool_spent_until: Moment,
+    /// The number of the last request.
+    number: u64,
     queues: Vec<Weak<AdmissionQueue>>,
     hosts: Vec<KeyAtHost>,
     has_several_hosts: bool,
@@ -98,19 +100,18 @@ pub(super) struct KeyUse {
 struct KeyAtHost {
     host: Host,
     in_flight: usize,
-    cooldown_until: Moment,
-    set_aside: Option<SetAside>,
+    rest: Option<Rest>,
 }
 
-/// A host has refused a key.
+/// A host does not accept a key.
 #[derive(Clone, Copy)]
-struct SetAside {
-    status: StatusCode,
+struct Rest {
     /// When one request may try it again.
     until: Moment,
-    pause: Duration,
-    /// Requests up to this number were sent before.
-    since: u64,
+    /// With which status the host has refused it; `None` after a 429.
+    refused: Option<StatusCode>,
+    /// The number of the request that tries it, and until when others wait for that.
+    trial: Option<(u64, Moment)>,
 }
 
 /// The state of a key, for `/status` and `/metrics`.
@@ -142,15 +143,17 @@ pub(crate) struct KeySnapshotAtHost {
 impl ProviderKey {
     /// An unused key; `None` for requests without one.
     pub(crate) fn new(value: Option<HeaderValue>, shared: Option<Arc<Shared>>) -> Self {
+        let has_engine = shared.as_ref().is_some_and(|shared| shared.has_engine());
         Self {
             digest: value.as_ref().map(digest).unwrap_or_default(),
             value,
             shared,
             state: Mutex::new(KeyState {
                 budget: Budget::new(),
-                earlier: Default::default(),
-                floor: None,
+                floor: has_engine.then(Budget::new),
+                pool: PoolLimits::default(),
                 pool_spent_until: Moment::default(),
+                number: 0,
                 queues: Vec::new(),
                 hosts: Vec::new(),
                 has_several_hosts: false,
@@ -163,10 +166,10 @@ impl ProviderKey {
     pub(super) fn count_earlier(&self, earlier: &Earlier, now: Moment) {
         let ended = earlier.ages.iter().map(|age| now.before(*age));
         let ended: Vec<_> = ended.collect();
-        let mut state = self.state();
-        state.budget.count_earlier(&ended);
-        state.budget.block_until(now + earlier.unknown_for);
-        state.earlier = (ended, now + earlier.unknown_for);
+        for budget in self.state().budgets() {
+            budget.count_earlier(&ended);
+            budget.block_until(now + earlier.unknown_for);
+        }
     }
 
     /// From now on upstreams use the key like this. Requests that were taken still count.
@@ -185,33 +188,29 @@ impl ProviderKey {
     ///
     /// # Errors
     /// Why none can be sent now.
-    pub(super) fn take(
-        &self,
-        host: &Host,
-        is_probe: bool,
-        now: Moment,
-    ) -> Result<(Taken, Part), Denied> {
+    pub(super) fn take(&self, host: &Host, is_probe: bool, now: Moment) -> Result<Taken, Denied> {
         let mut state = self.state();
         if let Some(denied) = state.denied(host, is_probe, now) {
             return Err(denied);
         }
-        let taken = state
-            .budget
-            .take(now, is_probe)
-            .map_err(Denied::spent_for)?;
+        let taken = state.budget.take(now, is_probe);
+        taken.map_err(Denied::spent_for)?;
+        state.number += 1;
+        let floor = &mut state.floor;
+        let is_of_pool = floor
+            .as_mut()
+            .is_some_and(|own| own.take(now, true).is_err());
+        let taken = Taken {
+            number: state.number,
+            ended: state.budget.ended(),
+            is_of_pool,
+        };
         let at_host = state.at(host);
         at_host.in_flight += 1;
-        if let Some(aside) = &mut at_host.set_aside {
-            aside.until = now + TRIAL;
+        if let Some(rest) = &mut at_host.rest {
+            rest.trial = Some((taken.number, now + TRIAL));
         }
-        let part = match &mut state.floor {
-            None => Part::Own,
-            Some((floor, _)) => match floor.take(now, true) {
-                Ok(_) => Part::Floor,
-                Err(_) => Part::Pool,
-            },
-        };
-        Ok((taken, part))
+        Ok(taken)
     }
 
     /// Why no request can be sent to a host now; `None` where one can.
@@ -219,21 +218,11 @@ impl ProviderKey {
         self.state().denied(host, is_probe, now)
     }
 
-    /// Whether one request may try the key at a host again that has refused it.
+    /// Whether one request may try the key at a host again.
     pub(crate) fn is_trial_due(&self, host: &Host, now: Moment) -> bool {
         let state = self.state();
-        let aside = state.known_at(host).and_then(|at_host| at_host.set_aside);
-        aside.is_some_and(|aside| aside.until <= now)
-    }
-
-    /// A request that tries the key again at a host leaves the trial to the next one.
-    pub(crate) fn pass_trial_on(&self, host: &Host, taken: Taken, now: Moment) {
-        let mut state = self.state();
-        if let Some(aside) = &mut state.at(host).set_aside
-            && taken.number() > aside.since
-        {
-            aside.until = now;
-        }
+        let rest = state.known_at(host).and_then(|at_host| at_host.rest);
+        rest.is_some_and(|rest| rest.until <= now)
     }
 
     /// How long a host does not accept the key, whatever is left of its budget.
@@ -249,42 +238,24 @@ impl ProviderKey {
     }
 
     /// Counts the end of a request.
-    pub(crate) fn end(&self, host: &Host, part: Part, now: Moment) {
-        let mut state = self.state();
-        state.budget.end(now);
-        if let Some((floor, _)) = state.floor.as_mut().filter(|_| part == Part::Floor) {
-            floor.end(now);
-        }
-        state.at(host).in_flight -= 1;
+    pub(crate) fn end(&self, host: &Host, taken: Taken, now: Moment) {
+        self.state().end(host, taken, |budget| budget.end(now));
     }
 
     /// Takes back a request that was never sent.
-    pub(crate) fn cancel(&self, host: &Host, part: Part) {
-        let mut state = self.state();
-        state.budget.cancel();
-        if let Some((floor, _)) = state.floor.as_mut().filter(|_| part == Part::Floor) {
-            floor.cancel();
-        }
-        state.at(host).in_flight -= 1;
+    pub(crate) fn cancel(&self, host: &Host, taken: Taken) {
+        self.state().end(host, taken, Budget::cancel);
     }
 
     /// The pool that replicas share, and its limits.
-    pub(super) fn pool(
-        &self,
-        host: &Host,
-    ) -> Option<(&Arc<Permits>, PoolKey, permits::PoolLimits)> {
-        let permits = &self.shared.as_ref()?.permits;
-        let (_, limits) = self.state().floor.as_ref().map(|(_, pool)| ((), *pool))?;
-        let digest: String = self
-            .digest
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
+    pub(super) fn pool(&self, host: &Host) -> Option<(&Arc<Permits>, PoolKey, PoolLimits)> {
+        let shared = self.shared.as_ref().filter(|shared| shared.has_engine())?;
+        let digest = self.digest.iter().map(|byte| format!("{byte:02x}"));
         let key = PoolKey {
-            digest: digest.into(),
+            digest: digest.collect::<String>().into(),
             host: (**host).into(),
         };
-        Some((permits, key, limits))
+        Some((&shared.permits, key, self.state().pool))
     }
 
     /// The pool has nothing until a moment.
@@ -292,67 +263,55 @@ impl ProviderKey {
         self.state().pool_spent_until = until;
     }
 
-    /// How long a host has asked for a pause.
+    /// How long the key still rests at a host after a 429.
     pub(crate) fn cooldown(&self, host: &Host, now: Moment) -> Duration {
         let state = self.state();
-        let at_host = state.known_at(host);
-        at_host.map_or(Duration::ZERO, |at_host| at_host.cooldown_until.since(now))
+        let rest = state.known_at(host).and_then(|at_host| at_host.rest);
+        let rest = rest.filter(|rest| rest.refused.is_none());
+        rest.map_or(Duration::ZERO, |rest| rest.until.since(now))
     }
 
     /// Applies the limits in the answer to a request that has not ended yet.
     pub(super) fn apply_report(&self, limits: &[ReportedLimit], taken: Taken, now: Moment) {
-        self.state().budget.apply_report(limits, taken, now);
+        let mut state = self.state();
+        state.budget.apply_report(limits, taken.ended, now);
     }
 
     /// A host accepts no requests with the key until a moment.
     pub(crate) fn cool_down(&self, host: &Host, until: Moment) {
         let mut state = self.state();
-        let at_host = state.at(host);
-        at_host.cooldown_until = at_host.cooldown_until.max(until);
-    }
-
-    /// A host has refused the key. Returns for how long it is set aside, if it was in
-    /// service.
-    pub(crate) fn set_aside(
-        &self,
-        host: &Host,
-        status: StatusCode,
-        taken: Taken,
-        now: Moment,
-    ) -> Option<Duration> {
-        let mut state = self.state();
-        let since = state.budget.sent();
-        let at_host = state.at(host);
-        let before = at_host.set_aside;
-        let pause = match before {
-            None => FIRST_PAUSE,
-            // It was sent before the key was set aside.
-            Some(before) if taken.number() <= before.since => return None,
-            Some(before) => (before.pause * 2).min(MAX_PAUSE),
-        };
-        at_host.set_aside = Some(SetAside {
-            status,
-            until: now + pause,
-            pause,
-            since,
+        let rest = &mut state.at(host).rest;
+        *rest = Some(Rest {
+            until: rest.map_or(until, |rest| rest.until.max(until)),
+            refused: rest.and_then(|rest| rest.refused),
+            trial: None,
         });
-        before.is_none().then_some(pause)
     }
 
-    /// A host has accepted the key. Returns whether it was set aside until now.
+    /// A host has refused the key. Returns whether it was in service.
+    pub(crate) fn set_aside(&self, host: &Host, status: StatusCode, now: Moment) -> bool {
+        let mut state = self.state();
+        let before = state.at(host).rest.replace(Rest {
+            until: now + SET_ASIDE,
+            refused: Some(status),
+            trial: None,
+        });
+        before.is_none_or(|before| before.refused.is_none())
+    }
+
+    /// A host has answered something else than that it does not accept the key, which ends
+    /// its rest if the request has tried it. Returns whether it was set aside until now.
     pub(crate) fn accept(&self, host: &Host, taken: Taken) -> bool {
         let mut state = self.state();
-        let at_host = state.at(host);
-        let aside = &mut at_host.set_aside;
-        aside
-            .take_if(|aside| taken.number() > aside.since)
-            .is_some()
+        let rest = &mut state.at(host).rest;
+        let ended = rest.take_if(|rest| rest.is_tried_by(taken));
+        ended.is_some_and(|rest| rest.refused.is_some())
     }
 
     /// Lets its hosts try the key again at once.
     pub(super) fn try_again(&self) {
         for at_host in &mut self.state().hosts {
-            at_host.set_aside = None;
+            at_host.rest.take_if(|rest| rest.refused.is_some());
         }
     }
 
@@ -432,64 +391,71 @@ impl KeyUse {
 }
 
 impl KeyState {
+    /// The windows that count its requests.
+    fn budgets(&mut self) -> impl Iterator<Item = &mut Budget> {
+        std::iter::once(&mut self.budget).chain(&mut self.floor)
+    }
+
     /// Sets the limits. Without an engine, this replica has its part; with one, its floor
     /// and permits of the pool, together no more than the whole.
     fn set_limits(&mut self, rates: Rates, probes: u32, shared: Option<&Shared>) {
-        let Some(shared) = shared else {
-            self.budget.set_limits(rates.into(), probes);
-            return;
+        let split = shared.map(|shared| {
+            shared.split(PoolLimits {
+                per_minute: rates.per_minute.limit(),
+                per_second: rates.per_second.limit(),
+            })
+        });
+        let own = match (&mut self.floor, split) {
+            (Some(floor), Some(split)) => {
+                floor.set_limits(split.floor.into(), 0);
+                self.pool = split.pool;
+                rates.into()
+            }
+            (_, Some(split)) => split.floor.into(),
+            (_, None) => rates.into(),
         };
-        let split = shared.split(permits::PoolLimits {
-            per_minute: rates.per_minute.limit(),
-            per_second: rates.per_second.limit(),
-        });
-        if !shared.has_engine() {
-            self.budget.set_limits(split.floor.into(), probes);
-            return;
+        self.budget.set_limits(own, probes);
+    }
+
+    /// A request has ended, which is counted in the windows that it was taken from.
+    fn end(&mut self, host: &Host, taken: Taken, count: impl Fn(&mut Budget)) {
+        let windows = self.budgets().take(if taken.is_of_pool { 1 } else { 2 });
+        windows.for_each(count);
+        let at_host = self.at(host);
+        at_host.in_flight -= 1;
+        if let Some(rest) = at_host.rest.as_mut().filter(|rest| rest.is_tried_by(taken)) {
+            rest.trial = None;
         }
-        self.budget.set_limits(rates.into(), probes);
-        let (ended, unknown_until) = &self.earlier;
-        let (floor, pool) = self.floor.get_or_insert_with(|| {
-            let mut floor = Budget::new();
-            floor.count_earlier(ended);
-            floor.block_until(*unknown_until);
-            (floor, split.pool)
-        });
-        floor.set_limits(split.floor.into(), 0);
-        *pool = split.pool;
     }
 
     /// How long neither the floor nor the pool has anything.
     fn parts_wait(&mut self, now: Moment) -> Option<Duration> {
-        let (floor, _) = self.floor.as_mut()?;
         let pool = self.pool_spent_until.since(now);
-        Some(floor.wait(now, true)?.min(pool)).filter(|wait| !wait.is_zero())
+        let floor = self.floor.as_mut()?.wait(now, true)?;
+        Some(floor.min(pool)).filter(|wait| !wait.is_zero())
     }
 
     fn denied(&mut self, host: &Host, is_probe: bool, now: Moment) -> Option<Denied> {
         let spent = self.budget.wait(now, is_probe).max(self.parts_wait(now));
-        let at_host = self.known_at(host);
-        if let Some(aside) = at_host.and_then(|at_host| at_host.set_aside)
-            && aside.until > now
+        let rest = self.known_at(host).and_then(|at_host| at_host.rest);
+        let rests_for = rest.map(|rest| rest.until.since(now));
+        let rests_for = rests_for.filter(|time| !time.is_zero());
+        let is_tried = rest.is_some_and(|rest| rest.trial.is_some_and(|(_, until)| until > now));
+        if let Some(status) = rest.and_then(|rest| rest.refused)
+            && (rests_for.is_some() || is_tried)
         {
-            return Some(Denied::key_refused(aside.status));
+            return Some(Denied::key_refused(status));
         }
-        let cooldown = at_host.map(|at_host| at_host.cooldown_until.since(now));
-        let cooldown = cooldown.filter(|cooldown| !cooldown.is_zero());
-        if let Some(wait) = spent.max(cooldown) {
-            return Some(Denied::spent_for(wait));
+        match spent.max(rests_for) {
+            Some(wait) => Some(Denied::spent_for(wait)),
+            None => (is_tried || self.is_full(host)).then(Denied::spent_until_request_ends),
         }
-        self.is_full(host).then(Denied::spent_until_request_ends)
     }
 
     /// Whether a host has three quarters of what may be in flight beside the other hosts.
     fn is_full(&self, host: &Host) -> bool {
-        let Some(most) = self
-            .budget
-            .limits()
-            .least()
-            .filter(|_| self.has_several_hosts)
-        else {
+        let least = self.budget.limits().least();
+        let Some(most) = least.filter(|_| self.has_several_hosts) else {
             return false;
         };
         let others = self.hosts.iter().filter(|other| other.host != *host);
@@ -510,8 +476,7 @@ impl KeyState {
             self.hosts.push(KeyAtHost {
                 host: host.clone(),
                 in_flight: 0,
-                cooldown_until: Moment::default(),
-                set_aside: None,
+                rest: None,
             });
             self.hosts.len() - 1
         });
@@ -531,12 +496,17 @@ impl KeyAtHost {
     }
 
     fn snapshot(&self, now: Moment) -> KeySnapshotAtHost {
-        let aside = self.set_aside.map(|aside| aside.until.since(now));
-        let cooldown = self.cooldown_until.since(now);
+        let rest = self.rest.map(|rest| rest.until.since(now));
         KeySnapshotAtHost {
-            unusable_for: cooldown.max(aside.unwrap_or_default()),
-            refused: self.set_aside.map(|aside| aside.status),
+            unusable_for: rest.unwrap_or_default(),
+            refused: self.rest.and_then(|rest| rest.refused),
         }
+    }
+}
+
+impl Rest {
+    fn is_tried_by(&self, taken: Taken) -> bool {
+        self.trial.is_some_and(|(number, _)| number == taken.number)
     }
 }
 

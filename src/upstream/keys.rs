@@ -9,10 +9,9 @@ use std::time::Duration;
 
 use http::HeaderValue;
 
-use super::budget::Taken;
 use super::endpoint::Host;
 pub(crate) use super::key::{KeySnapshot, KeySnapshotAtHost};
-use super::key::{Part, ProviderKey};
+use super::key::{ProviderKey, Taken};
 use super::queue::Denied;
 pub use crate::api_key::{ApiKey, BadKeys};
 use crate::clock::{Clock, Moment};
@@ -173,7 +172,7 @@ impl Keys {
         &self,
         host: &Host,
         is_probe: bool,
-    ) -> Result<(Arc<PooledKey>, Taken, Part), Denied> {
+    ) -> Result<(Arc<PooledKey>, Taken), Denied> {
         let now = self.clock.now();
         let rank = |(at, pooled): (usize, &Arc<PooledKey>)| {
             // A key that is to be tried again goes first, or that would never happen.
@@ -187,7 +186,7 @@ impl Keys {
         for (.., at) in order {
             let pooled = &self.keys[at];
             match pooled.key.take(host, is_probe, now) {
-                Ok((taken, part)) => return Ok((pooled.clone(), taken, part)),
+                Ok(taken) => return Ok((pooled.clone(), taken)),
                 Err(denied) => {
                     best = Some(match best {
                         Some(best) => best.better(denied),

@@ -9,10 +9,9 @@ use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue, StatusCode};
 
-use super::budget::Taken;
 use super::endpoint::Endpoint;
 use super::failure::Failure;
-use super::key::Part;
+use super::key::Taken;
 use super::keys::{ApiKey, PooledKey};
 use super::queue::{Denied, Slot};
 use super::reported::{self, ReportedLimit};
@@ -22,7 +21,6 @@ use crate::log_writer::LogInterval;
 use crate::reason::Reason;
 use crate::shared::permits::{self, PoolPermit};
 use crate::state::SpentId;
-use crate::units;
 
 /// How long a request is under way at most: then its connection is closed.
 const LONGEST: Duration = Duration::from_secs(120);
@@ -47,7 +45,6 @@ pub(super) struct Asked {
 pub(super) struct Permit {
     pub(super) asked: Asked,
     pub(super) request: RequestPriority,
-    part: Part,
     /// `None` for a probe.
     slot: Option<Slot>,
     /// Its record for the next process.
@@ -86,8 +83,8 @@ impl Upstream {
                 wait: None,
             });
         }
-        let (key, taken, part) = self.keys.take(&endpoint.host, request.is_probe())?;
-        Ok(self.granted(at, request, key, taken, part))
+        let (key, taken) = self.keys.take(&endpoint.host, request.is_probe())?;
+        Ok(self.granted(at, request, key, taken))
     }
 
     fn granted(
@@ -96,7 +93,6 @@ impl Upstream {
         request: RequestPriority,
         key: Arc<PooledKey>,
         taken: Taken,
-        part: Part,
     ) -> Permit {
         let endpoint = self.endpoints[at].clone();
         let slot = (!request.is_probe()).then(|| self.queue.slot(&endpoint, request.client));
@@ -109,7 +105,6 @@ impl Upstream {
                 taken,
             },
             request,
-            part,
             slot,
             spent: None,
             pool: None,
@@ -120,19 +115,16 @@ impl Upstream {
 
 impl Asked {
     /// A permit for one more request with the same key to the same endpoint, as urgent as a
-    /// probe. If this one tries a key that was set aside, that one does then.
+    /// probe. If this one has tried a key that was set aside, that one does then.
     pub(super) fn again(&self, request: RequestPriority) -> Result<Permit, Denied> {
         let (key, host, now) = (
             &self.key.key,
             &self.endpoint.host,
             self.upstream.clock.now(),
         );
-        key.pass_trial_on(host, self.taken, now);
-        let (taken, part) = key.take(host, true, now)?;
-        let granted = self
-            .upstream
-            .granted(self.at, request, self.key.clone(), taken, part);
-        Ok(granted)
+        let taken = key.take(host, true, now)?;
+        let key = self.key.clone();
+        Ok(self.upstream.granted(self.at, request, key, taken))
     }
 
     /// A status path has refused the key.
@@ -155,14 +147,13 @@ impl Asked {
             return;
         }
         let key = &self.key.key;
-        if let Some(pause) = key.set_aside(&self.endpoint.host, status, self.taken, now) {
+        if key.set_aside(&self.endpoint.host, status, now) {
             tracing::error!(
                 upstream = upstream.name(),
                 key = self.key.name(),
                 host,
                 %status,
-                "the upstream refuses an API key; it is in quarantine at this host, and is tried again after {}: check ORDGATE_API_KEYS or upstream.api_keys_file",
-                units::format(pause)
+                "the upstream refuses an API key; it is in quarantine at this host, and is tried again each minute: check ORDGATE_API_KEYS or upstream.api_keys_file"
             );
         }
     }
@@ -183,7 +174,7 @@ impl Permit {
             let spent = &asked.upstream.keys.budgets.spent;
             self.spent = Some(spent.begin(key.digest).await);
         }
-        let pool = key.pool(host).filter(|_| self.part == Part::Pool);
+        let pool = key.pool(host).filter(|_| asked.taken.is_of_pool);
         let Some((permits, pool_key, limits)) = pool else {
             return true;
         };
@@ -284,8 +275,7 @@ impl Permit {
                 permits.rest(&pool_key, pause);
             }
         }
-        let is_accepted = !status.is_server_error() && !matches!(status.as_u16(), 401 | 403);
-        if is_accepted && key.accept(host, asked.taken) {
+        if !refuses && !status.is_server_error() && key.accept(host, asked.taken) {
             tracing::info!(
                 upstream = asked.upstream.name(),
                 key = asked.key.name(),
@@ -303,14 +293,14 @@ impl Drop for Permit {
         let (host, queue) = (&asked.endpoint.host, &asked.upstream.queue);
         let spent = &asked.upstream.keys.budgets.spent;
         if self.state == PermitState::Taken {
-            key.cancel(host, self.part);
+            key.cancel(host, asked.taken);
             self.spent.inspect(|id| spent.cancel(*id));
             if let Some(permit) = self.pool.take() {
                 permit.never_written();
             }
             queue.charge(self.request.client, -1.0);
         } else {
-            key.end(host, self.part, now);
+            key.end(host, asked.taken, now);
             self.spent.inspect(|id| spent.end(*id));
             // Without a head it may still arrive: the pool's permit counts as long as that
             // may be.

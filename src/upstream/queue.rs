@@ -27,7 +27,7 @@ use super::failure::Failure;
 use super::permit::Permit;
 use super::request::{Priority, RequestPriority};
 use super::retry::Tried;
-use super::{Place, Upstream};
+use super::{Place, Slots, Upstream};
 use crate::clock::{Clock, Moment};
 use crate::identify::Client;
 use crate::meter::LatencyHistogram;
@@ -200,9 +200,9 @@ impl Upstream {
         if let Some(wait) = endpoint.wait(false, self.has_tip()) {
             return Some(Failure::until(Reason::BreakerOpen, wait));
         }
-        let (slots, free) = self.slots();
+        let slots = self.slots();
         let is_full = endpoint.in_flight() >= self.settings().admission.max_in_flight.get();
-        if is_full || !self.queue.state().may_take(client, slots, free) {
+        if is_full || !self.queue.state().may_take(client, slots) {
             return Some(no_slot());
         }
         let denied = self.keys.denied(&endpoint.host, false)?;
@@ -222,10 +222,8 @@ impl Position<'_> {
     fn denied(&self) -> Failure {
         let state = self.queue.state();
         let upstream = state.upstream.upgrade();
-        let is_passed_over = upstream.as_ref().is_some_and(|upstream| {
-            let (slots, free) = upstream.slots();
-            !state.may_take(self.client, slots, free)
-        });
+        let is_passed_over =
+            upstream.is_some_and(|upstream| !state.may_take(self.client, upstream.slots()));
         let denied = state.denied.clone().filter(|_| !is_passed_over);
         drop(state);
         denied.unwrap_or_else(no_slot)
@@ -331,8 +329,7 @@ impl AdmissionQueue {
         };
         loop {
             let now = self.clock.now();
-            let (slots, free) = upstream.slots();
-            let Some((client, number)) = state.first(slots, free, now) else {
+            let Some((client, number)) = state.first(upstream.slots(), now) else {
                 break;
             };
             let Some(waiter) = state.waiter(client, number) else {
@@ -443,19 +440,19 @@ impl State {
     }
 
     /// Whether a client may have one more of the slots in flight.
-    fn may_take(&self, client: Option<Client>, slots: u32, free: u32) -> bool {
+    fn may_take(&self, client: Option<Client>, slots: Slots) -> bool {
         let own = self.clients.get(&client).map_or(0, |own| own.in_flight);
-        own == 0 || slots < MIN_SHARED_SLOTS || free > slots / 4
+        own == 0 || slots.kept == 0 || slots.free > slots.kept
     }
 
     /// The request that goes next: its client and its number.
-    fn first(&self, slots: u32, free: u32, now: Moment) -> Option<(Option<Client>, u64)> {
+    fn first(&self, slots: Slots, now: Moment) -> Option<(Option<Client>, u64)> {
         let mut own = self.waiting.get(&None).into_iter().flatten();
         if let Some(probe) = own.find(|one| one.request.is_probe()) {
             return Some((None, probe.number));
         }
         let clients = self.waiting.iter();
-        let clients = clients.filter(|(client, _)| self.may_take(**client, slots, free));
+        let clients = clients.filter(|(client, _)| self.may_take(**client, slots));
         let ranked = clients.filter_map(|(client, waiting)| {
             // A miss before revalidations, the oldest first.
             let first = waiting

@@ -24,7 +24,7 @@ pub enum Condition {
     Lagging,
     /// It reports a height that the chain cannot have, far above the others.
     Implausible,
-    /// What it answers on its status path is no status: it may be the wrong server.
+    /// What it answers on its status path is no status: it fails, or is the wrong server.
     Wrong,
     /// It accepts none of the keys for longer than a request waits.
     Refusing,

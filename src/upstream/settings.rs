@@ -138,9 +138,6 @@ pub struct Timeouts {
     pub whole: Duration,
 }
 
-/// The most requests that wait at once.
-pub(crate) const MAX_QUEUE: NonZeroU32 = NonZeroU32::new(1024).expect("it is not 0");
-
 /// The default rates of a key: those of the API's provider.
 pub(crate) const PER_MINUTE: u32 = 500;
 pub(crate) const PER_SECOND: u32 = 20;

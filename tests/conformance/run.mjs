@@ -134,7 +134,7 @@ const PEERS = {
     if (!fs.existsSync(binary)) throw new Broken(`there is no ${binary}: build it with cargo build --release`)
     const config = fill('ordgate.toml', { PORT: 0, ORIGIN_PORT: originPort })
     const child = start('ordgate', binary, ['serve', '--config', config])
-    const [, port] = await said(child, /^ordgate is ready on http:\/\/127\.0\.0\.1:(\d+) /m)
+    const [, port] = await said(child, /^ordgate is (?:ready|listening) on http:\/\/127\.0\.0\.1:(\d+) /m)
     return Number(port)
   },
 

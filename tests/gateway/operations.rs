@@ -12,9 +12,6 @@ use rustix::process::Signal;
 
 use crate::support::{Client, Process};
 
-/// In the documentation of a key, which `check --all` prints.
-const DOCUMENTATION: &str = "# The most requests that a client may send at once";
-
 fn file(text: &str) -> (tempfile::NamedTempFile, String) {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(text.as_bytes()).unwrap();

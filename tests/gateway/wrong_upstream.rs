@@ -2,7 +2,7 @@
 //! such route, which the API never does. Which answers are such is in `upstream::answer`.
 
 use crate::support::upstream::usual_body;
-use crate::support::{Reply, Setup, Upstream, token};
+use crate::support::{Process, Reply, Setup, Upstream, token};
 
 /// What the reference upstream's framework answers where it has no route.
 fn no_route(target: &str) -> Reply {
@@ -75,4 +75,26 @@ async fn a_wrong_upstream_gets_502_which_is_not_stored_and_opens_no_breaker() {
         assert_eq!((answer.status, answer.text()), (404, own), "{mode}");
         assert_eq!(gateway.get(&token(1)).await.status, 200, "{mode}");
     }
+}
+
+#[tokio::test]
+async fn the_first_line_says_why_it_is_not_ready() {
+    let upstream = Upstream::start();
+    upstream.usually(|seen| no_route(&seen.target()));
+    let flags = ["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
+    let url = upstream.flags();
+    let flags: Vec<_> = flags
+        .into_iter()
+        .chain(url.iter().map(|flag| &**flag))
+        .collect();
+    let line = Process::start(&flags, &[]).line();
+    let why = format!(
+        "is not ready: the tip \"ordinals\" of the upstream \"default\" has never been known: {}/ordinals/v1/ answers that there is no such route",
+        upstream.url()
+    );
+    assert!(
+        line.starts_with("ordgate is listening on http://127.0.0.1:"),
+        "{line}"
+    );
+    assert!(line.contains(&why), "{line}");
 }

@@ -201,12 +201,13 @@ impl Process {
         loop {
             let line = self.line();
             // What it logs comes before where both are one.
+            let line = line.replace("ordgate is listening on", "ordgate is ready on");
             let Some(rest) = line.strip_prefix("ordgate is ready on http://") else {
                 continue;
             };
             let addresses = rest
-                .strip_suffix(')')
-                .and_then(|rest| rest.split_once(" (admin on http://"));
+                .split_once(')')
+                .and_then(|(rest, _)| rest.split_once(" (admin on http://"));
             let (public, admin) = addresses.unwrap_or_else(|| panic!("{line}"));
             return (public.parse().unwrap(), admin.parse().unwrap());
         }

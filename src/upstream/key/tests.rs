@@ -73,7 +73,6 @@ struct Charge {
     key: Arc<PooledKey>,
     host: Host,
     taken: Taken,
-    part: Part,
     is_sent: bool,
 }
 
@@ -89,7 +88,7 @@ impl Charge {
 
     fn refuse(&self, status: StatusCode) {
         let now = self.clock.now();
-        self.key.key.set_aside(&self.host, status, self.taken, now);
+        self.key.key.set_aside(&self.host, status, now);
     }
 
     fn accept(&self) {
@@ -100,8 +99,8 @@ impl Charge {
 impl Drop for Charge {
     fn drop(&mut self) {
         match self.is_sent {
-            true => self.key.key.end(&self.host, self.part, self.clock.now()),
-            false => self.key.key.cancel(&self.host, self.part),
+            true => self.key.key.end(&self.host, self.taken, self.clock.now()),
+            false => self.key.key.cancel(&self.host, self.taken),
         }
     }
 }
@@ -113,13 +112,12 @@ fn probe_at(keys: &Keys, to: &str) -> Result<Charge, Denied> {
 
 fn take(keys: &Keys, to: &str, is_probe: bool) -> Result<Charge, Denied> {
     let host = host(to);
-    let (key, taken, part) = keys.take(&host, is_probe)?;
+    let (key, taken) = keys.take(&host, is_probe)?;
     Ok(Charge {
         clock: keys.clock.clone(),
         key,
         host,
         taken,
-        part,
         is_sent: false,
     })
 }
@@ -218,23 +216,41 @@ fn a_cooling_key_is_not_used_at_its_host() {
     assert_eq!(taken(&keys).name(), "key-1");
 }
 
+/// At the end of a rest, one request tries the key; the others go once that was accepted.
 #[test]
-fn a_refused_key_is_set_aside_for_longer_each_time() {
+fn one_request_tries_a_key_that_rested() {
+    let clock = Clock::manual();
+    let keys = keys("a", 100, 100, &clock);
+    taken(&keys).cool_down(7);
+    clock.advance(Duration::from_secs(7));
+    let trial = taken(&keys);
+    assert_eq!(denied_for(miss(&keys)), None, "until a request ends");
+    trial.cool_down(3);
+    drop(trial);
+    assert_eq!(denied_for(miss(&keys)), millis(3_000));
+    clock.advance(Duration::from_secs(3));
+    // One that ends without an answer, or has none for long, leaves the trial to the next.
+    drop(taken(&keys));
+    let silent = taken(&keys);
+    clock.advance(TRIAL);
+    let trial = taken(&keys);
+    silent.accept();
+    assert!(miss(&keys).is_err());
+    trial.accept();
+    let _both = (taken(&keys), taken(&keys));
+}
+
+#[test]
+fn a_refused_key_is_tried_each_minute() {
     let clock = Clock::manual();
     let (keys, status) = (keys("a", 100, 100, &clock), StatusCode::FORBIDDEN);
     let early = taken(&keys);
-    let refused = taken(&keys);
-    refused.refuse(status);
-    early.refuse(status);
+    taken(&keys).refuse(status);
     early.accept();
-    drop((early, refused));
-    for pause in [60, 120, 240, 480, 960, 1920, 3600, 3600] {
+    for _ in 0..3 {
         let at = keys.snapshots()[0].worst();
-        assert_eq!(
-            (at.refused, at.unusable_for),
-            (Some(status), Duration::from_secs(pause))
-        );
-        clock.advance(Duration::from_secs(pause) - Duration::from_millis(1));
+        assert_eq!((at.refused, at.unusable_for), (Some(status), SET_ASIDE));
+        clock.advance(SET_ASIDE - Duration::from_millis(1));
         let denied = miss(&keys).err().unwrap().failure;
         assert_eq!(denied, Failure::status(Reason::KeyRefused, status));
         clock.advance(Duration::from_millis(1));
@@ -242,7 +258,7 @@ fn a_refused_key_is_set_aside_for_longer_each_time() {
         assert!(miss(&keys).is_err(), "one request tries it");
         trial.refuse(status);
     }
-    clock.advance(Duration::from_hours(1));
+    clock.advance(SET_ASIDE);
     taken(&keys).accept();
     assert_eq!(keys.snapshots()[0].worst().state(), "ready");
     // A reload that configures it again tries it at once.

@@ -241,12 +241,13 @@ proptest! {
         let mut now = Moment::from_nanos(1 << 50);
         for (pause, is_probe, report) in steps {
             now = now + Duration::from_millis(pause);
-            let Ok(entry) = with_reports.take(now, is_probe) else {
+            let ended = with_reports.ended();
+            if with_reports.take(now, is_probe).is_err() {
                 continue;
-            };
+            }
             prop_assert!(without.take(now, is_probe).is_ok());
             if let Some(report) = report {
-                with_reports.apply_report(&read(&report, wall()), entry, now);
+                with_reports.apply_report(&read(&report, wall()), ended, now);
             }
             with_reports.end(now);
             without.end(now);

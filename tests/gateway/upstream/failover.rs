@@ -300,6 +300,26 @@ async fn an_implausible_height_is_not_taken_as_the_tip() {
     until("the other's tip is followed", || are_at(840_001)).await;
 }
 
+/// No request pays two attempts.
+#[tokio::test]
+async fn an_endpoint_whose_status_path_fails_is_left() {
+    let upstreams = pair();
+    let (gateway, [height, _]) = chained(&upstreams, [840_000; 2], "");
+    let [preferred, other] = &upstreams;
+    preferred.always(Reply::status(500, "{}"));
+    until("it is left", || in_use(&gateway) == 1).await;
+    let before = [tokens(preferred), tokens(other)];
+    for number in 0..4 {
+        assert_eq!(gateway.get(&token(number)).await.status, 200);
+    }
+    let after = [before[0], before[1] + 4];
+    assert_eq!([tokens(preferred), tokens(other)], after);
+    assert_eq!(endpoint(&gateway, 0)["condition"], "wrong");
+    at_height(preferred, &height);
+    let condition = || endpoint(&gateway, 0)["condition"].clone();
+    until("it is sound", || condition() == "sound").await;
+}
+
 #[tokio::test]
 async fn a_target_that_is_gone_retires_no_endpoint() {
     let upstreams = pair();

@@ -153,7 +153,7 @@ impl Model {
             let rates = users.map(|(_, rates)| Rates::of(rates.0, rates.1));
             // Without a user, the last bounds stay in force.
             if let Some(rates) = rates.reduce(Rates::stricter) {
-                let parts = self.shared.split(permits::PoolLimits {
+                let parts = self.shared.split(PoolLimits {
                     per_minute: rates.per_minute.limit(),
                     per_second: rates.per_second.limit(),
                 });
