@@ -9,6 +9,7 @@
 mod assign;
 pub mod chain;
 pub mod operation;
+mod parameter;
 mod probe_interval;
 mod reference;
 pub mod routes;
@@ -23,11 +24,11 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
 use http::{HeaderName, Uri};
-pub use operation::Shared;
+pub use operation::SharedTable;
 pub use reference::{KeyReference, TableReference, page, schema, tables};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-pub use server::Admin;
+pub use server::AdminTable;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 pub use upstream::{UrlOverrides, base_url, is_name as is_upstream_name, without_user, wrong_host};
@@ -56,19 +57,19 @@ pub struct File {
     /// file. A route of the file that has the name of one of them changes the keys that it
     /// sets.
     pub builtin_routes: bool,
-    pub server: server::Server,
+    pub server: server::ServerTable,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub listener: Vec<server::Listener>,
-    pub admin: Admin,
-    pub clients: server::Clients,
-    pub answers: server::Answers,
-    pub limit: server::Limit,
-    pub cache: operation::Cache,
-    pub state: operation::State,
+    pub listener: Vec<server::ListenerTable>,
+    pub admin: AdminTable,
+    pub clients: server::ClientsTable,
+    pub answers: server::AnswersTable,
+    pub limit: server::LimitTable,
+    pub cache: operation::CacheTable,
+    pub state: operation::StateTable,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub shared: Option<Shared>,
-    pub chain: chain::Chain,
-    pub upstream: upstream::Upstream,
+    pub shared: Option<SharedTable>,
+    pub chain: chain::ChainTable,
+    pub upstream: upstream::UpstreamTable,
     /// More upstreams, for APIs that have servers of their own: [upstreams.NAME].
     ///
     /// Each has all keys of [upstream], and takes the ones that it does not set from there. A
@@ -82,34 +83,34 @@ pub struct File {
     /// The reference indexer serves its two APIs on two ports. For it, [upstreams.runes] with a
     /// `url` is enough.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub upstreams: BTreeMap<String, upstream::Upstream>,
-    pub log: operation::Log,
-    pub telemetry: operation::Telemetry,
+    pub upstreams: BTreeMap<String, upstream::UpstreamTable>,
+    pub log: operation::LogTable,
+    pub telemetry: operation::TelemetryTable,
     /// The kinds of requests that ordgate answers: [[route]].
     ///
     /// The router, the validation of parameters, the cache key and /openapi.json are made from
     /// them.
-    pub route: Vec<routes::Route>,
+    pub route: Vec<routes::RouteEntry>,
 }
 
 impl Default for File {
     fn default() -> Self {
         Self {
             builtin_routes: true,
-            server: server::Server::default(),
+            server: server::ServerTable::default(),
             listener: Vec::new(),
-            admin: Admin::default(),
-            clients: server::Clients::default(),
-            answers: server::Answers::default(),
-            limit: server::Limit::default(),
-            cache: operation::Cache::default(),
-            state: operation::State::default(),
+            admin: AdminTable::default(),
+            clients: server::ClientsTable::default(),
+            answers: server::AnswersTable::default(),
+            limit: server::LimitTable::default(),
+            cache: operation::CacheTable::default(),
+            state: operation::StateTable::default(),
             shared: None,
-            chain: chain::Chain::default(),
-            upstream: upstream::Upstream::default(),
+            chain: chain::ChainTable::default(),
+            upstream: upstream::UpstreamTable::default(),
             upstreams: BTreeMap::new(),
-            log: operation::Log::default(),
-            telemetry: operation::Telemetry::default(),
+            log: operation::LogTable::default(),
+            telemetry: operation::TelemetryTable::default(),
             route: Vec::new(),
         }
     }
@@ -199,10 +200,10 @@ impl Config {
         let mut file = File::deserialize(toml::de::Deserializer::from(merged))
             .map_err(|error| vec![located(name, text, &error)])?;
         overrides.apply(&mut file);
-        file.upstream.fill_rates();
+        file.upstream.fill();
         file.upstreams
             .values_mut()
-            .for_each(upstream::Upstream::fill_rates);
+            .for_each(upstream::UpstreamTable::fill);
         let mut problems = Vec::new();
         let mut config = Self::of_file(file, &mut problems);
         (config.sets_limit, config.sets_keys) = (sets_limit, sets_keys);
@@ -330,6 +331,7 @@ impl Config {
         self.limit.requests_per_minute = LIFTED;
         self.limit.burst = LIFTED;
         self.limit.misses_per_minute = 0;
+        self.file.limit.lift(LIFTED);
     }
 
     /// Whether the limits on clients are lifted.
@@ -511,6 +513,8 @@ fn add_missing<'a>(to: &mut DeTable<'a>, from: DeTable<'a>) {
     for (key, value) in from {
         match to.get_mut(&**key.get_ref()) {
             None => drop(to.insert(key, value)),
+            // Another mode has keys of its own.
+            Some(own) if as_table(own).is_some_and(|own| own.contains_key("mode")) => {}
             Some(own) => {
                 if let (Some(own), DeValue::Table(from)) = (as_table_mut(own), value.into_inner()) {
                     add_missing(own, from);

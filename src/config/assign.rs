@@ -24,7 +24,7 @@ pub(super) struct Assigned {
 
 /// Makes the routes of the tables, and assigns upstreams.
 pub(super) fn assign(
-    tables: &[routes::Route],
+    tables: &[routes::RouteEntry],
     mut tips: Tips,
     upstreams: Vec<Settings>,
     hash_zeros: u8,
@@ -50,35 +50,7 @@ pub(super) fn assign(
         let own = table.upstream.as_deref();
         named.push(own.and_then(|own| number_of(&upstreams, own, &key, problems)));
     }
-    for (at, tip) in tips.sources.iter_mut().enumerate() {
-        let of_routes = || {
-            let mut named = routes.iter().zip(&named).filter_map(|(route, named)| {
-                let goes_by = usize::from(route.cache.tip) == at && route.cache.mode == Mode::Chain;
-                named.filter(|_| goes_by)
-            });
-            named.next()
-        };
-        let own = tips.named.get(at).copied().flatten();
-        let found = own
-            .or_else(of_routes)
-            .or_else(|| position(&upstreams, &tip.name));
-        tip.upstream = found.filter(|_| tip.path.is_some()).unwrap_or(0);
-    }
-    for (route, named) in routes.iter_mut().zip(&named) {
-        let tip = &tips.sources[usize::from(route.cache.tip)];
-        route.upstream.number = named.unwrap_or(tip.upstream);
-        if route.cache.mode == Mode::Chain
-            && tip.path.is_some()
-            && route.upstream.number != tip.upstream
-        {
-            let name = |number: u16| &*upstreams[usize::from(number)].name;
-            let (own, of_tip) = (name(route.upstream.number), name(tip.upstream));
-            problems.push(format!(
-                "route \"{}\": it uses the upstream \"{own}\", and its tip \"{}\" is read from \"{of_tip}\"; both must use one: give the route a tip of its own, [chain.tip.NAME] with upstream = \"{own}\"",
-                route.name, tip.name
-            ));
-        }
-    }
+    assign_upstreams(&mut tips, &mut routes, &named, &upstreams, problems);
     part_routes_without_tip(&mut tips.sources, &mut routes, &upstreams);
     for at in 0..routes.len() {
         let table = tables.iter().find(|table| *table.name == *routes[at].name);
@@ -107,6 +79,45 @@ pub(super) fn assign(
         tips: tips.sources,
         upstreams,
         unused,
+    }
+}
+
+/// Sets the upstream of each tip and each route; `named` has what each route names.
+fn assign_upstreams(
+    tips: &mut Tips,
+    routes: &mut [Route],
+    named: &[Option<u16>],
+    upstreams: &[Settings],
+    problems: &mut Vec<String>,
+) {
+    for (at, tip) in tips.sources.iter_mut().enumerate() {
+        let of_routes = || {
+            let mut named = routes.iter().zip(named).filter_map(|(route, named)| {
+                let goes_by = usize::from(route.cache.tip) == at && route.cache.mode == Mode::Chain;
+                named.filter(|_| goes_by)
+            });
+            named.next()
+        };
+        let own = tips.named.get(at).copied().flatten();
+        let found = own
+            .or_else(of_routes)
+            .or_else(|| position(upstreams, &tip.name));
+        tip.upstream = found.filter(|_| tip.path.is_some()).unwrap_or(0);
+    }
+    for (route, named) in routes.iter_mut().zip(named) {
+        let tip = &tips.sources[usize::from(route.cache.tip)];
+        route.upstream.number = named.unwrap_or(tip.upstream);
+        if route.cache.mode == Mode::Chain
+            && tip.path.is_some()
+            && route.upstream.number != tip.upstream
+        {
+            let name = |number: u16| &*upstreams[usize::from(number)].name;
+            let (own, of_tip) = (name(route.upstream.number), name(tip.upstream));
+            problems.push(format!(
+                "route \"{}\": it uses the upstream \"{own}\", and its tip \"{}\" is read from \"{of_tip}\"; both must use one: give the route a tip of its own, [chain.tip.NAME] with upstream = \"{own}\"",
+                route.name, tip.name
+            ));
+        }
     }
 }
 

@@ -19,7 +19,7 @@ use crate::upstream::{DEFAULT, Settings};
 /// as a token's figures. Recent and live answers are fresh until the next tip.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Chain {
+pub struct ChainTable {
     /// How many blocks below the tip a block is final.
     final_depth: Count<1, 10_000>,
     /// How long after a new tip a live answer is fetched once more: an indexer may write
@@ -42,10 +42,10 @@ pub struct Chain {
     /// upstream's budget, which keeps up to a quarter for them. Where they would be more,
     /// `every` is so much longer, and a warning says how long.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    tip: BTreeMap<String, Tip>,
+    tip: BTreeMap<String, TipTable>,
 }
 
-impl Default for Chain {
+impl Default for ChainTable {
     fn default() -> Self {
         Self {
             final_depth: Count(6),
@@ -61,7 +61,7 @@ impl Default for Chain {
 /// Where an indexer reports its tip.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-struct Tip {
+struct TipTable {
     /// A path on the upstream that answers with a JSON object, such as "/runes/v1/". A new
     /// tip needs it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -79,7 +79,7 @@ struct Tip {
     upstream: Option<String>,
 }
 
-impl Default for Tip {
+impl Default for TipTable {
     fn default() -> Self {
         Self {
             path: None,
@@ -102,7 +102,7 @@ pub(super) struct Tips {
     pub(super) named: Vec<Option<u16>>,
 }
 
-impl Chain {
+impl ChainTable {
     /// Finality, and what is remembered. The tips come later.
     pub(super) fn settings(&self) -> chain::Settings {
         chain::Settings {
@@ -128,7 +128,7 @@ impl Chain {
             sources: Vec::new(),
             named: Vec::new(),
         };
-        let usual = Tip::default();
+        let usual = TipTable::default();
         for name in names.chain(own) {
             let table = self.tip.get(name).unwrap_or(&usual);
             let known = INDEXERS.iter().find(|(known, _)| *known == name);

@@ -16,7 +16,7 @@ use crate::upstream::Settings;
 /// The cache: its memory, and failures.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Cache {
+pub struct CacheTable {
     /// The most memory for stored responses, with their keys, fields and index.
     pub max_bytes: Size<1_048_576, 17_592_186_044_416>,
     /// How long a client waits for a fresh answer before it gets a stale one that its route
@@ -31,7 +31,7 @@ pub struct Cache {
     pub(super) targeted_field: Option<String>,
 }
 
-impl Default for Cache {
+impl Default for CacheTable {
     fn default() -> Self {
         Self {
             max_bytes: Size(256 << 20),
@@ -44,7 +44,7 @@ impl Default for Cache {
 /// What is kept on disk, so that a restart loses nothing and spends no budget twice.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct State {
+pub struct StateTable {
     /// A directory for what each API key has spent, and for answers. Without it, nothing is
     /// kept on disk.
     ///
@@ -59,7 +59,7 @@ pub struct State {
     pub max_bytes: Size<33_554_432, 17_592_186_044_416>,
 }
 
-impl Default for State {
+impl Default for StateTable {
     fn default() -> Self {
         Self {
             path: None,
@@ -78,7 +78,7 @@ impl Default for State {
 /// balancer spreads over all replicas may send as many to each of them.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Shared {
+pub struct SharedTable {
     /// The most replicas that run at the same time, those included that overlap while they
     /// are replaced.
     ///
@@ -108,7 +108,7 @@ pub struct Shared {
     pub engine: Option<EngineUrl>,
 }
 
-impl Default for Shared {
+impl Default for SharedTable {
     fn default() -> Self {
         Self {
             replicas: None,
@@ -121,7 +121,7 @@ impl Default for Shared {
     }
 }
 
-impl Shared {
+impl SharedTable {
     /// The number of replicas; 1 if it is not set, which is refused before.
     pub fn replicas(&self) -> NonZeroU32 {
         self.replicas.map_or(NonZeroU32::MIN, Count::positive)
@@ -169,7 +169,7 @@ impl Shared {
 /// Logs, on standard error.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Log {
+pub struct LogTable {
     /// What is logged: error, warn, info, debug, trace or off; or a list such as
     /// "info,ordgate::upstream=debug". Release builds have no messages of level trace. A
     /// level without a target is that of ordgate's own messages: of the libraries, only
@@ -179,20 +179,20 @@ pub struct Log {
     pub(super) level: String,
     /// "auto" is text on a terminal, JSON elsewhere. A change needs a restart.
     pub(super) format: Format,
-    pub(super) access: Access,
+    pub(super) access: AccessTable,
 }
 
-impl Default for Log {
+impl Default for LogTable {
     fn default() -> Self {
         Self {
             level: "info".to_owned(),
             format: Format::Auto,
-            access: Access::default(),
+            access: AccessTable::default(),
         }
     }
 }
 
-impl Log {
+impl LogTable {
     /// The levels, by target.
     pub(super) fn level(&self) -> &str {
         &self.level
@@ -210,7 +210,7 @@ impl Log {
 /// The access log: a line for each request.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct Access {
+pub(super) struct AccessTable {
     /// Whether requests are logged.
     enabled: bool,
     /// "log" writes them with the log; "combined" writes them to standard output, in the
@@ -229,7 +229,7 @@ pub(super) struct Access {
     fields: Vec<Field>,
 }
 
-impl Default for Access {
+impl Default for AccessTable {
     fn default() -> Self {
         Self {
             enabled: false,
@@ -241,7 +241,7 @@ impl Default for Access {
     }
 }
 
-impl Access {
+impl AccessTable {
     pub(super) fn settings(&self) -> access_log::Settings {
         access_log::Settings {
             enabled: self.enabled,
@@ -257,7 +257,7 @@ impl Access {
 /// environment names a collector: OTEL_EXPORTER_OTLP_ENDPOINT.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Telemetry {
+pub struct TelemetryTable {
     /// The share of requests that are traced, from 0 to 1.
     ///
     /// It counts for requests without `traceparent`. For others the flag in that field
@@ -265,7 +265,7 @@ pub struct Telemetry {
     pub(super) sample: f64,
 }
 
-impl Default for Telemetry {
+impl Default for TelemetryTable {
     fn default() -> Self {
         Self { sample: 0.01 }
     }

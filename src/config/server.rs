@@ -1,6 +1,7 @@
 //! The tables of listeners, clients and answers.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use ipnet::IpNet;
@@ -16,7 +17,7 @@ use crate::wire::origin::AllowedOrigin;
 /// Sockets, threads and client connections.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Server {
+pub struct ServerTable {
     /// The address and port for clients, or a list of several. Port 0 takes a free port,
     /// which the ready line names.
     ///
@@ -61,7 +62,7 @@ pub struct Server {
 const PUBLIC: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 const ADMIN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9090);
 
-impl Default for Server {
+impl Default for ServerTable {
     fn default() -> Self {
         Self {
             listen: None,
@@ -79,9 +80,9 @@ impl Default for Server {
     }
 }
 
-impl Server {
+impl ServerTable {
     /// The settings of connections, with what each client may hold.
-    pub(super) fn connections(&self, limit: &Limit) -> listener::Settings {
+    pub(super) fn connections(&self, limit: &LimitTable) -> listener::Settings {
         listener::Settings {
             max_connections: *self.max_connections,
             max_head_bytes: *self.max_head_bytes as usize,
@@ -109,7 +110,7 @@ impl Server {
 /// A reload opens and closes listeners, and leaves those alone whose address stays.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Listener {
+pub struct ListenerTable {
     /// A name of a-z, 0-9 and -, which selects a socket from systemd (FileDescriptorName=).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     name: Option<String>,
@@ -127,13 +128,13 @@ pub struct Listener {
     #[serde(default)]
     proxy_protocol: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    tls: Option<Tls>,
+    tls: Option<TlsTable>,
 }
 
 /// TLS on the listener: [listener.tls]. Clients then use https.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-struct Tls {
+struct TlsTable {
     /// The oldest version of TLS that clients may use.
     min_version: TlsVersion,
     /// The certificates, each with its private key: a list such as
@@ -144,10 +145,10 @@ struct Tls {
     /// client gets the one that it can check. ordgate reads the files again on a reload, and
     /// every minute, and uses what has changed. With `serve --sandbox`, a listener without
     /// certificates makes its own.
-    certificates: Vec<Certificate>,
+    certificates: Vec<CertificateTable>,
 }
 
-impl Default for Tls {
+impl Default for TlsTable {
     fn default() -> Self {
         Self {
             min_version: TlsVersion::Tls12,
@@ -159,7 +160,7 @@ impl Default for Tls {
 /// A certificate and its private key.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Certificate {
+struct CertificateTable {
     /// A PEM file with the certificate, and after it the certificates that lead to an
     /// authority.
     chain: PathBuf,
@@ -171,7 +172,7 @@ struct Certificate {
 /// The admin listener: /healthz, /readyz, /metrics, /status, /explain, /purge and /reload.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Admin {
+pub struct AdminTable {
     /// The address and port of the admin listener. If it is not a loopback address, the
     /// admin token is required.
     ///
@@ -194,7 +195,7 @@ pub struct Admin {
     pub hosts: Vec<String>,
 }
 
-impl Default for Admin {
+impl Default for AdminTable {
     fn default() -> Self {
         Self {
             listen: ADMIN,
@@ -207,7 +208,7 @@ impl Default for Admin {
 /// How clients are identified.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Clients {
+pub struct ClientsTable {
     /// The proxies in front of ordgate, as addresses or networks. Without this, all clients
     /// behind a proxy count as one.
     pub(super) trusted_proxies: Vec<Network>,
@@ -265,7 +266,7 @@ pub(super) enum ProxyField {
 /// What answers have beside the body.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Answers {
+pub struct AnswersTable {
     /// The origins whose web pages may read answers (CORS). `https://*.app.example` is for
     /// all names below app.example; an empty list and `*` allow any.
     #[schemars(with = "Vec<String>")]
@@ -285,7 +286,7 @@ pub struct Answers {
     pub(super) compression: Vec<Coding>,
 }
 
-impl Default for Answers {
+impl Default for AnswersTable {
     fn default() -> Self {
         Self {
             cors_origins: Vec::new(),
@@ -300,7 +301,7 @@ impl Default for Answers {
 /// file, which may have other numbers of requests.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Limit {
+pub struct LimitTable {
     /// Whether the limits on clients apply. Limits that the token file sets apply in any
     /// case.
     pub(super) enabled: bool,
@@ -330,7 +331,7 @@ pub struct Limit {
     pub(super) unsent_bytes: Size<65_536, 17_592_186_044_416>,
 }
 
-impl Default for Limit {
+impl Default for LimitTable {
     fn default() -> Self {
         Self {
             enabled: true,
@@ -344,12 +345,21 @@ impl Default for Limit {
     }
 }
 
+impl LimitTable {
+    /// Lifts the limits on requests.
+    pub(super) fn lift(&mut self, most: NonZeroU32) {
+        self.requests_per_minute = Count(u64::from(most.get()));
+        self.burst = self.requests_per_minute;
+        self.misses_per_minute = Count(0);
+    }
+}
+
 /// The listeners of a file: those of `server.listen`, then those with settings of their own.
 /// Says which names or addresses are there twice, the admin listener's included.
 pub(super) fn listeners(
-    server: &Server,
-    tables: &[Listener],
-    admin: &Admin,
+    server: &ServerTable,
+    tables: &[ListenerTable],
+    admin: &AdminTable,
     problems: &mut Vec<String>,
 ) -> Vec<ListenerSettings> {
     let plain = match &server.listen {
@@ -391,7 +401,7 @@ pub(super) fn listeners(
     listeners
 }
 
-impl Listener {
+impl ListenerTable {
     fn settings(&self, problems: &mut Vec<String>) -> ListenerSettings {
         let is_allowed = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
         if let Some(name) = &self.name
@@ -417,12 +427,12 @@ impl Listener {
                 self.address
             ));
         }
-        let of = |tls: &Tls| {
-            let location = format!("listener.tls of {}", self.address);
+        let of = |tls: &TlsTable| {
+            let location = format!("listener.tls.certificates of {}", self.address);
             let files = tls.certificates.iter().map(|one| CertificateFiles {
                 chain: one.chain.clone(),
                 key: one.key.clone(),
-                location: format!("{location}: certificates"),
+                location: location.clone(),
             });
             TlsSettings {
                 min_version: tls.min_version,

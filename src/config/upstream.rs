@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use http::{HeaderName, Uri};
 use rustls::pki_types::DnsName;
@@ -21,7 +22,7 @@ use crate::upstream::{
 /// A server of the API, and how it is called.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Upstream {
+pub struct UpstreamTable {
     /// The API's base URL. A path in it goes before every target. --upstream takes
     /// precedence.
     ///
@@ -113,10 +114,13 @@ pub struct Upstream {
     queue_timeout: Time<1, DAY>,
     /// The most requests that wait at once.
     max_queue: Count<1, 1_000_000>,
-    /// How long connecting may take, with TLS; at most `timeout`.
-    connect_timeout: Time<1, DAY>,
-    /// How long the first byte of an answer may take; at most `timeout`.
-    first_byte_timeout: Time<1, DAY>,
+    /// How long connecting may take, with TLS: 5 s if it is not set, and at most `timeout`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    connect_timeout: Option<Time<1, DAY>>,
+    /// How long the first byte of an answer may take: a minute if it is not set, and at most
+    /// `timeout`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    first_byte_timeout: Option<Time<1, DAY>>,
     /// How long a whole answer may take, with retries.
     timeout: Time<1, DAY>,
     /// How long an unused connection is kept.
@@ -137,7 +141,7 @@ pub struct Upstream {
     ///
     /// If there is another base URL, it is asked at once, whatever the failure.
     retry: bool,
-    response_body: ResponseBody,
+    response_body: ResponseBodyTable,
 }
 
 /// What a rate may be.
@@ -152,14 +156,14 @@ const RATE: &str = "a whole number from 1 to 1000000, or \"unlimited\"";
 /// streams: they may be silent for `first_byte_timeout`, and slow.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-struct ResponseBody {
+struct ResponseBodyTable {
     /// The bytes that the upstream must send per second. It may fall behind by `grace`.
     min_rate: Size<1, 1_073_741_824>,
     /// How far the upstream may fall behind `min_rate`; also the longest silence.
     grace: Time<1, DAY>,
 }
 
-impl Default for ResponseBody {
+impl Default for ResponseBodyTable {
     fn default() -> Self {
         Self {
             min_rate: Size(1024),
@@ -168,7 +172,7 @@ impl Default for ResponseBody {
     }
 }
 
-impl Default for Upstream {
+impl Default for UpstreamTable {
     fn default() -> Self {
         Self {
             url: None,
@@ -184,14 +188,14 @@ impl Default for Upstream {
             max_in_flight: Count(32),
             queue_timeout: Time::seconds(2),
             max_queue: Count(1024),
-            connect_timeout: Time::seconds(5),
-            first_byte_timeout: Time::seconds(60),
+            connect_timeout: None,
+            first_byte_timeout: None,
             timeout: Time::seconds(90),
             idle_timeout: Time::seconds(60),
             max_body_bytes: Size(16 << 20),
             max_request_body: Size(1 << 20),
             retry: true,
-            response_body: ResponseBody::default(),
+            response_body: ResponseBodyTable::default(),
         }
     }
 }
@@ -202,8 +206,8 @@ pub type UrlOverrides = [(Box<str>, Vec<Uri>)];
 /// The settings of `[upstream]` and of each `[upstreams.NAME]`: the default upstream first,
 /// then the named ones by name.
 pub(super) fn settings(
-    default: &Upstream,
-    named: &BTreeMap<String, Upstream>,
+    default: &UpstreamTable,
+    named: &BTreeMap<String, UpstreamTable>,
     problems: &mut Vec<String>,
 ) -> Vec<Settings> {
     let mut all = vec![default.settings(DEFAULT, default, problems)];
@@ -242,19 +246,25 @@ const TAKEN: [&str; 13] = [
     "via",
 ];
 
-impl Upstream {
+impl UpstreamTable {
     /// Replaces the base URLs.
     pub(super) fn set_urls(&mut self, urls: &[Uri]) {
         self.url = Some(OneOrMore(urls.iter().cloned().map(BaseUrl).collect()));
     }
 
-    /// Fills in the limit of a second that follows from that of a minute.
-    pub(super) fn fill_rates(&mut self) {
+    /// Fills in what follows from other keys, where it is not set: the limit of a second from
+    /// that of a minute, and parts of a time from the whole.
+    pub(super) fn fill(&mut self) {
         let second = match self.requests_per_minute {
             Some(Rate::Unlimited) => Rate::Unlimited,
             _ => NonZeroU32::new(PER_SECOND).map_or(Rate::Unlimited, Rate::Limited),
         };
         self.requests_per_second.get_or_insert(second);
+        let whole = self.timeout;
+        self.connect_timeout
+            .get_or_insert(Time::seconds(5).min(whole));
+        self.first_byte_timeout
+            .get_or_insert(Time::seconds(60).min(whole));
     }
 
     /// Whether another one has the same base URLs.
@@ -284,7 +294,7 @@ impl Upstream {
             },
             connections: PoolSettings {
                 ca_file: self.ca_file.clone(),
-                connect_timeout: *self.connect_timeout,
+                connect_timeout: self.connect_timeout.map_or(Duration::ZERO, |time| *time),
                 idle_timeout: *self.idle_timeout,
             },
             admission: AdmissionSettings {
@@ -293,7 +303,7 @@ impl Upstream {
                 max_queue: self.max_queue.positive(),
             },
             timeouts: Timeouts {
-                first_byte: *self.first_byte_timeout,
+                first_byte: self.first_byte_timeout.map_or(Duration::ZERO, |time| *time),
                 whole: *self.timeout,
             },
             max_body_bytes: *self.max_body_bytes,
@@ -330,7 +340,7 @@ impl Upstream {
             ("first_byte_timeout", self.first_byte_timeout),
             ("connect_timeout", self.connect_timeout),
         ] {
-            if part > self.timeout {
+            if part > Some(self.timeout) {
                 problems.push(format!(
                     "{} is longer than {}, which includes it: raise the latter, or lower the former",
                     key(name),

@@ -2,11 +2,10 @@
 //! and says what is allowed; the schema says it as `x-allowed`.
 
 use std::borrow::Cow;
-use std::fmt::{self, Display};
+use std::fmt;
 use std::marker::PhantomData;
 use std::num::NonZeroU32;
 use std::ops::Deref;
-use std::str::FromStr;
 use std::time::Duration;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -181,7 +180,10 @@ impl<const MIN: u64, const MAX: u64> Serialize for Count<MIN, MAX> {
 
 /// A string that a type reads and writes itself: an address, a network, a field's name.
 pub(super) mod text {
-    use super::*;
+    use std::fmt::Display;
+    use std::str::FromStr;
+
+    use serde::{Deserialize, Deserializer, Serializer, de};
 
     pub(in crate::config) fn serialize<T: Display, S: Serializer>(
         value: &T,

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use crate::admin::Token;
-use crate::config::Admin;
+use crate::config::AdminTable;
 use crate::listener::ListenAddress;
 use crate::state::StateError;
 use crate::supervisor::InheritedSocketError;
@@ -93,7 +93,7 @@ impl StartError {
     /// [`OpenAdmin`](Self::OpenAdmin).
     pub fn check_admin(
         address: SocketAddr,
-        settings: &Admin,
+        settings: &AdminTable,
         token: Option<&Token>,
     ) -> Result<(), Self> {
         if token.is_some() || address.ip().to_canonical().is_loopback() {

@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use super::{Listeners, SharedSettings, StartError, generation};
 use crate::admin::Token;
 use crate::clock::Clock;
-use crate::config::{Config, SHIPPED_NAME, SandboxUpstream, Shared};
+use crate::config::{Config, SHIPPED_NAME, SandboxUpstream, SharedTable};
 use crate::listener::{Acceptor, Current};
 use crate::reload::{ReloadResult, Reloads};
 use crate::shared;
@@ -60,7 +60,7 @@ impl RestartSettings {
             log: config.log(),
             state_path: config.file.state.path.clone(),
             state_bytes: *config.file.state.max_bytes,
-            replicas: config.file.shared.as_ref().map(Shared::settings),
+            replicas: config.file.shared.as_ref().map(SharedTable::settings),
         }
     }
 

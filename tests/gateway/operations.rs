@@ -82,7 +82,7 @@ async fn flags_override_environment_variables_which_override_the_file() {
     for (name, expected) in [
         (
             "ORDGATE_LISTEN",
-            "has \"nonsense\", as one of several separated by commas; allowed is an address and a port",
+            "ORDGATE_LISTEN, as one of several separated by commas: \"nonsense\" came; allowed is an address and a port",
         ),
         (
             "ORDGATE_ADMIN",

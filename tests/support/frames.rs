@@ -226,19 +226,6 @@ impl FrameClient {
         }
         code
     }
-
-    /// Whether the connection still answers, by a PING.
-    pub(crate) async fn is_alive(&mut self) -> bool {
-        self.send(&frame(PING, 0, 0, b"are you?")).await;
-        loop {
-            match self.next().await {
-                None => return false,
-                Some(frame) if frame.kind == GOAWAY => return false,
-                Some(frame) if frame.kind == PING && frame.payload == b"are you?" => return true,
-                Some(_) => {}
-            }
-        }
-    }
 }
 
 fn number(bytes: &[u8]) -> u32 {

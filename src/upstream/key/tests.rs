@@ -272,7 +272,10 @@ fn a_refused_key_is_tried_each_minute() {
 fn two_upstreams_with_one_key_have_one_budget_and_the_strictest_limits() {
     let clock = Clock::manual();
     let resolver = Resolver::default();
-    let of = |text: &str| Config::parse("p", text).unwrap().upstreams;
+    let of = |text: &str| {
+        let text = format!("builtin_routes = false\n{text}");
+        Config::parse("p", &text).unwrap().upstreams
+    };
     let upstream = |name: &str, per_minute: u32| {
         format!(
             "[upstreams.{name}]\nurl = \"http://127.0.0.1:1\"\n\

@@ -109,7 +109,9 @@ fn settings(configured: &[Configured]) -> (Vec<Settings>, ProviderKeys) {
     }
     let shared = Vec::new();
     (
-        Config::parse("p", &text).unwrap().upstreams,
+        Config::parse("p", &format!("builtin_routes = false\n{text}"))
+            .unwrap()
+            .upstreams,
         ProviderKeys { shared, own },
     )
 }
