@@ -32,39 +32,6 @@ fn lines(errors: &str) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn sampling_leaves_out_hits_only() {
-    let upstream = Upstream::start();
-    // However slow the machine is, a hit is neither slow nor out of date.
-    let (_held, path) = file(
-        r#"
-        sample = 1000000
-        slow = "1h"
-        [[route]]
-        name = "token"
-        path = "/ordinals/v1/brc-20/tokens/{ticker}"
-        params.ticker = { type = "ticker" }
-        cache = { mode = "override", times = { 200 = "1h" } }
-        "#,
-    );
-    let flags = ["--config", &path];
-    let (process, public, _) = Process::before(&upstream, &flags, &[]);
-    let mut client = Client::connect(public).await;
-    let other = token(1);
-    for target in [TOKEN, TOKEN, TOKEN, TOKEN, "/nowhere", "/nowhere", &*other] {
-        client.get(target).await;
-    }
-    drop(client);
-    process.signal(Signal::TERM);
-    let left = process.wait();
-    let found: Vec<_> = lines(&left.errors)
-        .iter()
-        .map(|line| line["cache"].as_str().unwrap().to_owned())
-        .collect();
-    // The first of a million hits has a line.
-    assert_eq!(found, ["miss", "hit", "refused", "refused", "miss"]);
-}
-
-#[tokio::test]
 async fn a_failure_and_a_stale_answer_have_the_reason() {
     let upstream = Upstream::start();
     let (_held, path) = file(
@@ -111,41 +78,25 @@ async fn a_failure_and_a_stale_answer_have_the_reason() {
     assert_eq!(last["reason"], "server_error", "{last}");
 }
 
+/// Its form stands in `access_log::tests`.
 #[tokio::test]
 async fn the_combined_format_goes_to_standard_output() {
     let upstream = Upstream::start();
     let (_held, path) = file("format = \"combined\"");
-    let flags = ["--config", &path];
-    let (process, public, _) = Process::before(&upstream, &flags, &[]);
-    let mut client = Client::connect(public).await;
-    let fields = [
-        ("user-agent", "test/1 \"x\""),
-        ("referer", "https://a.example/"),
-    ];
-    client.request("GET", BLOCK, &fields).await;
-    client.get("/nowhere").await;
-    drop(client);
+    let (process, public, _) = Process::before(&upstream, &["--config", &path], &[]);
+    for target in [BLOCK, "/nowhere"] {
+        Client::connect(public).await.get(target).await;
+    }
     process.signal(Signal::TERM);
     let left = process.wait();
     assert!(lines(&left.errors).is_empty(), "{}", left.errors);
-    let found: Vec<_> = left
+    let found = left
         .out
         .lines()
-        .filter(|line| line.starts_with("127.0.0.1 - - ["))
-        .collect();
-    assert_eq!(found.len(), 2, "{}", left.out);
-    let request = format!("\"GET {BLOCK} HTTP/1.1\" 200 ");
-    assert!(found[0].contains(&request), "{}", found[0]);
-    assert!(
-        found[0].ends_with(" \"https://a.example/\" \"test/1 \\\"x\\\"\""),
-        "{}",
-        found[0]
-    );
-    assert!(
-        found[1].contains("\"GET /nowhere HTTP/1.1\" 404 "),
-        "{}",
-        found[1]
-    );
+        .filter(|line| line.starts_with("127.0.0.1 - - ["));
+    assert_eq!(found.count(), 2, "{}", left.out);
+    left.printed(&format!("\"GET {BLOCK} HTTP/1.1\" 200 "));
+    left.printed("\"GET /nowhere HTTP/1.1\" 404 ");
 }
 
 #[tokio::test]

@@ -40,22 +40,15 @@ async fn the_dashboard_may_purge_and_reload_and_no_other_page() {
     let mut client = Client::connect(gateway.admin).await;
     let host = gateway.admin.to_string();
     let mark = "x-ordgate-admin: 1\r\n";
-    for (fields, expected) in [
-        (
-            format!("{mark}origin: {own}\r\nsec-fetch-site: same-origin\r\n"),
-            200,
-        ),
+    #[rustfmt::skip]
+    let rows = [
+        (format!("{mark}origin: {own}\r\nsec-fetch-site: same-origin\r\n"), 200),
         (format!("{mark}origin: {own}\r\n"), 200),
-        (
-            format!("origin: {own}\r\nsec-fetch-site: same-origin\r\n"),
-            403,
-        ),
+        (format!("origin: {own}\r\nsec-fetch-site: same-origin\r\n"), 403),
         (format!("{mark}origin: http://evil.example\r\n"), 403),
-        (
-            format!("{mark}origin: {own}\r\nsec-fetch-site: cross-site\r\n"),
-            403,
-        ),
-    ] {
+        (format!("{mark}origin: {own}\r\nsec-fetch-site: cross-site\r\n"), 403),
+    ];
+    for (fields, expected) in rows {
         for target in ["/purge?all", "/reload"] {
             let head = format!("POST {target} HTTP/1.1\r\nhost: {host}\r\n");
             client
@@ -65,6 +58,8 @@ async fn the_dashboard_may_purge_and_reload_and_no_other_page() {
             assert_eq!(answer.status, expected, "{target} {fields}");
         }
     }
+    assert_eq!(gateway.figure("/chain/purges"), 2, "by the first two");
+    assert_eq!(gateway.figure("/reload/done"), 2);
     // A browser asks before it sends the field from elsewhere, and gets no permission.
     let fields = [
         ("origin", "http://evil.example"),

@@ -5,7 +5,7 @@ use ordgate::sandbox::{Sandbox, Settings};
 use serde_json::{Value, json};
 
 use crate::chain::{RARELY, acting};
-use crate::support::{BLOCK, Gateway, Setup, TOKEN, Upstream, encoded};
+use crate::support::{Gateway, Setup, TOKEN, Upstream, encoded};
 
 fn before(sandbox: &Sandbox) -> Gateway {
     Setup::alone().sandbox(sandbox).chain().manual().start()
@@ -51,6 +51,11 @@ async fn a_token_is_explained_before_and_after_it_is_stored() {
     assert_eq!(does(&cold), "fetch");
     assert_eq!(next_requests(&cold), [TOKEN]);
     assert_eq!(requests(&sandbox), 0, "it sends no request");
+    assert_eq!(
+        cold,
+        gateway.explain(url).await,
+        "nor does it change anything"
+    );
 
     let answer = gateway.get(url).await;
     gateway.advance(2000);
@@ -94,49 +99,18 @@ async fn a_token_is_explained_before_and_after_it_is_stored() {
 }
 
 #[tokio::test]
-async fn explaining_changes_nothing() {
-    let sandbox = Sandbox::new(Settings::default());
-    let gateway = before(&sandbox);
-    gateway.until_tips_are_known().await;
-    let urls = [TOKEN, BLOCK, sandbox.examples().transaction()].map(str::to_owned);
-    gateway.get(&urls[1]).await;
-    let entries = || (gateway.entries(), gateway.figure("/cache/bytes"));
-    let (before, count) = (entries(), requests(&sandbox));
-    for _ in 0..3 {
-        for url in &urls {
-            let once = gateway.explain(url).await;
-            assert_eq!(once, gateway.explain(url).await);
-        }
-    }
-    assert_eq!(entries(), before);
-    assert_eq!(requests(&sandbox), count);
-    let status = gateway.admin("/status").await.json();
-    assert_eq!(status["requests"].as_array().unwrap().len(), 1, "{status}");
-}
-
-#[tokio::test]
 async fn refused_urls_are_explained() {
     let upstream = Upstream::start();
     let gateway = Setup::before(&upstream).chain().start();
-    for (url, next, words) in [
-        (
-            "/nowhere",
-            "refuse with 404",
-            "/runes/v1/blocks/{block}/activity",
-        ),
+    #[rustfmt::skip]
+    let rows = [
+        ("/nowhere", "refuse with 404", "/runes/v1/blocks/{block}/activity"),
         ("https://x.example", "refuse with 404", "/runes/v1/"),
         ("/openapi.json", "answer itself", "ordgate's own"),
-        (
-            "/runes/v1/blocks/x/activity",
-            "refuse with 400",
-            "\"x\" came",
-        ),
-        (
-            "/runes/v1/blocks/1/activity?limit=0",
-            "refuse with 400",
-            "\"0\" came",
-        ),
-    ] {
+        ("/runes/v1/blocks/x/activity", "refuse with 400", "\"x\" came"),
+        ("/runes/v1/blocks/1/activity?limit=0", "refuse with 400", "\"0\" came"),
+    ];
+    for (url, next, words) in rows {
         let explained = gateway.explain(url).await;
         assert_eq!(does(&explained), next, "{url}");
         let why = explained["next"]["why"].as_str().unwrap();
@@ -152,18 +126,16 @@ async fn refused_urls_are_explained() {
         );
     }
     let one = encoded(TOKEN);
+    let twice = format!("?url={one}&url={one}");
     for (query, words) in [
         ("", "url must be"),
-        ("?", "url must be"),
-        ("?url=", "url must be"),
         ("?url=nowhere", "\"nowhere\" came"),
         ("?url=%zz", "percent-encoded"),
-        ("?URL=/x", "\"URL=/x\" came"),
         (
             "?url=/runes/v1/blocks/1/activity?limit=5&offset=3",
             "\"offset=3\" came",
         ),
-        (&format!("?url={one}&url={one}"), "once"),
+        (&twice, "once"),
     ] {
         let answer = gateway.admin(&format!("/explain{query}")).await;
         assert_eq!(answer.status, 400, "{query}");

@@ -79,21 +79,17 @@ async fn flags_override_environment_variables_which_override_the_file() {
         assert!(!left.out.contains("s3cret"), "{}", left.out);
         assert!(!left.out.contains("path = \" \""), "{}", left.out);
     }
-    for (name, expected) in [
+    #[rustfmt::skip]
+    let rows = [
         (
             "ORDGATE_LISTEN",
             "ORDGATE_LISTEN, as one of several separated by commas: \"nonsense\" came; allowed is an address and a port",
         ),
-        (
-            "ORDGATE_ADMIN",
-            "ORDGATE_ADMIN is \"nonsense\"; allowed is an address and a port",
-        ),
-        (
-            "ORDGATE_UPSTREAM",
-            "ORDGATE_UPSTREAM: \"nonsense\" came; allowed is",
-        ),
+        ("ORDGATE_ADMIN", "ORDGATE_ADMIN is \"nonsense\"; allowed is an address and a port"),
+        ("ORDGATE_UPSTREAM", "ORDGATE_UPSTREAM: \"nonsense\" came; allowed is"),
         ("ORDGATE_CONFIG", "cannot read nonsense"),
-    ] {
+    ];
+    for (name, expected) in rows {
         let left = Process::run(&["check"], &[(name, "nonsense")]);
         assert_eq!(left.code(), Some(2), "{}", left.errors);
         assert!(left.errors.contains(expected), "{}", left.errors);

@@ -3,7 +3,6 @@
 mod bodies;
 mod breaks;
 mod fields;
-mod framing;
 mod stalls;
 mod streaming;
 

@@ -1,16 +1,16 @@
 //! A supervisor such as systemd: its notifications, the sockets that it hands over,
 //! and restarts under it.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use rustix::process::Signal;
 use tokio::net::UnixDatagram;
+use tokio::task::JoinSet;
 
-use crate::support::{Client, PATIENCE, Process, token, until, within};
+use crate::support::{Client, Process, token, until, within};
 
 /// The socket that `NOTIFY_SOCKET` names.
 struct NotifySocket {
@@ -162,58 +162,7 @@ async fn sockets_that_are_handed_over_are_used_in_place_of_binding() {
     assert_eq!(process.wait().code(), Some(0));
 }
 
-/// A client that asks on one new connection after another, in a thread of its
-/// own, and counts what is answered.
-struct Asker {
-    stop: Arc<AtomicBool>,
-    answered: Arc<AtomicUsize>,
-    thread: std::thread::JoinHandle<()>,
-}
-
-impl Asker {
-    fn start(address: SocketAddr, number: usize) -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
-        let answered = Arc::new(AtomicUsize::new(0));
-        let (stops, counts) = (stop.clone(), answered.clone());
-        let thread = std::thread::spawn(move || {
-            while !stops.load(SeqCst) {
-                // No token of the sandbox's: what is not found is asked for again
-                // soon, so some are hits, and some are not.
-                let target = token(1000 * number + counts.load(SeqCst) % 20);
-                let answer = ask(address, &target);
-                assert!(answer.starts_with("HTTP/1.1 404 "), "{target}: {answer:?}");
-                counts.fetch_add(1, SeqCst);
-            }
-        });
-        Self {
-            stop,
-            answered,
-            thread,
-        }
-    }
-
-    /// Waits until so many more were answered.
-    async fn goes_on(&self, more: usize) {
-        let before = self.answered.load(SeqCst);
-        until("there are answers", || {
-            self.thread.is_finished() || self.answered.load(SeqCst) >= before + more
-        })
-        .await;
-        assert!(!self.thread.is_finished(), "a request was not answered");
-    }
-}
-
-fn ask(address: SocketAddr, target: &str) -> String {
-    let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let request = format!("GET {target} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    answer
-}
-
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restart_drops_no_connection() {
     let (socket, address) = listening();
     // No bound is in the way of who asks without a pause.
@@ -234,31 +183,37 @@ async fn a_restart_drops_no_connection() {
         assert_eq!(left.code(), Some(0), "{}", left.errors);
     };
     let mut process = start();
-    let askers: Vec<_> = (0..3).map(|number| Asker::start(address, number)).collect();
-    for overlaps in [false, true, false, true] {
-        for asker in &askers {
-            asker.goes_on(20).await;
-        }
-        process = match overlaps {
-            // One goes before the next one comes, as systemd does it. Who asks
-            // meanwhile waits in the socket.
-            false => {
-                stop(process);
-                start()
+    let answered = Arc::new(AtomicUsize::new(0));
+    // Clients that ask on one new connection after another. No tokens of the sandbox's: what
+    // is not found is asked for again soon, so some are hits, and some are not.
+    let mut clients = JoinSet::new();
+    for number in 0..3 {
+        let answered = answered.clone();
+        clients.spawn(async move {
+            loop {
+                let target = token(1000 * number + answered.load(SeqCst) % 20);
+                let answer = Client::connect(address).await.get(&target).await;
+                assert_eq!(answer.status, 404, "{target}");
+                answered.fetch_add(1, SeqCst);
             }
-            true => {
-                let next = start();
-                stop(process);
-                next
-            }
-        };
+        });
     }
-    for asker in &askers {
-        asker.goes_on(20).await;
+    for overlaps in [false, true, false, true, false] {
+        let before = answered.load(SeqCst);
+        until("there are answers", || {
+            answered.load(SeqCst) >= before + 60 || clients.len() < 3
+        })
+        .await;
+        assert!(
+            clients.try_join_next().is_none(),
+            "a request was not answered"
+        );
+        // One goes before the next one comes, as systemd does it: who asks meanwhile waits
+        // in the socket.
+        let next = overlaps.then(&start);
+        stop(process);
+        process = next.unwrap_or_else(&start);
     }
-    for asker in askers {
-        asker.stop.store(true, SeqCst);
-        asker.thread.join().unwrap();
-    }
+    clients.shutdown().await;
     stop(process);
 }

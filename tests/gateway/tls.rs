@@ -142,32 +142,20 @@ async fn an_older_version_than_the_configured_one_is_refused() {
     assert!(client.get(address, "localhost", TOKEN).await.is_ok());
 }
 
+/// Which one it is stands in `tls::resolver`.
 #[tokio::test]
 async fn the_certificate_is_that_of_the_name_the_client_asks_for() {
     let upstream = Upstream::start();
     let certificates = Certificates::new();
     certificates.sign("first.example");
-    certificates.sign_for(
-        "wild",
-        &["*.shop.example"],
-        &rcgen::PKCS_ECDSA_P256_SHA256,
-        |_| {},
-    );
-    certificates.sign_for("rsa", &["two.example"], &rcgen::PKCS_RSA_SHA256, |_| {});
-    certificates.sign_for(
-        "ecdsa",
-        &["two.example"],
-        &rcgen::PKCS_ECDSA_P256_SHA256,
-        |_| {},
-    );
-    let files = ["first.example", "wild", "rsa", "ecdsa"];
-    let config = certificates.listener(&files, "") + "[limit]\nenabled = false\n";
+    let algorithm = &rcgen::PKCS_RSA_SHA256;
+    certificates.sign_for("wild", &["*.shop.example"], algorithm, |_| {});
+    let config = certificates.listener(&["first.example", "wild"], "");
     let gateway = Gateway::with(&upstream, &config);
     let client = certificates.client();
     for (name, file) in [
         ("first.example", "first.example"),
         ("a.shop.example", "wild"),
-        ("two.example", "ecdsa"),
     ] {
         let seen = client.get(https(&gateway), name, TOKEN).await.unwrap();
         assert!(seen.text.starts_with("HTTP/1.1 200"), "{name}");
@@ -178,11 +166,9 @@ async fn the_certificate_is_that_of_the_name_the_client_asks_for() {
         );
     }
     // Any other name gets the first certificate, which is not for it.
-    let wrong = client
-        .get(https(&gateway), "other.example", TOKEN)
-        .await
-        .unwrap_err();
-    assert!(wrong.to_string().contains("first.example"), "{wrong}");
+    let wrong = client.get(https(&gateway), "other.example", TOKEN).await;
+    let wrong = wrong.unwrap_err().to_string();
+    assert!(wrong.contains("first.example"), "{wrong}");
 }
 
 /// Waits until so many handshakes have this result. They are counted when the client may
@@ -198,21 +184,18 @@ async fn sessions_are_resumed_across_a_reload() {
     let (certificates, gateway) = started(&upstream, "[limit]\nenabled = false\n");
     for (version, label) in [(&TLS13, "1.3"), (&TLS12, "1.2")] {
         let client = certificates.client_of(&[version]);
-        for round in 0..20 {
-            if round % 5 == 4 {
+        for round in 0..6 {
+            if round % 3 == 2 {
                 assert_eq!(gateway.reload_as_it_is().await.status, 200);
             }
             let seen = client
                 .get(https(&gateway), "localhost", TOKEN)
                 .await
                 .unwrap();
-            let expected = match round {
-                0 => HandshakeKind::Full,
-                _ => HandshakeKind::Resumed,
-            };
-            assert_eq!(seen.handshake, expected, "{label}, {round}");
+            let is_resumed = seen.handshake == HandshakeKind::Resumed;
+            assert_eq!(is_resumed, round > 0, "{label}, {round}");
         }
-        assert_eq!(handshakes(&gateway, label, "resumed").await, 19);
+        assert_eq!(handshakes(&gateway, label, "resumed").await, 5);
     }
 }
 
@@ -232,10 +215,11 @@ async fn what_is_no_tls_is_refused_and_harms_nobody() {
             .await
             .is_err()
     );
-    let seen = client
-        .get(https(&gateway), "localhost", TOKEN)
-        .await
-        .unwrap();
-    assert!(seen.text.starts_with("HTTP/1.1 200"));
+    assert!(
+        client
+            .get(https(&gateway), "localhost", TOKEN)
+            .await
+            .is_ok()
+    );
     until_handshakes(&gateway, "failed", 1).await;
 }

@@ -13,7 +13,7 @@ use ordgate::sandbox::{Api, Sandbox, Settings};
 
 use crate::chain::RARELY;
 use crate::http2::requests::comparable;
-use crate::support::gateway::{shipped_routes, split};
+use crate::support::gateway::shipped_routes;
 use crate::support::respect::all_below;
 use crate::support::transport::tls_listener;
 use crate::support::upstream::{Seen, refusing};
@@ -180,7 +180,11 @@ async fn answers(transport: Transport, apis: &[Api], clock: &Clock, known: &str)
     let servers: Vec<_> = apis.iter().map(start).collect();
     let urls = match &servers[..] {
         [both] => format!("upstream.url = {:?}", both.url()),
-        [ordinals, runes] => split(&ordinals.url(), &runes.url()),
+        [ordinals, runes] => format!(
+            "upstream.url = {:?}\nupstreams.runes.url = {:?}",
+            ordinals.url(),
+            runes.url()
+        ),
         _ => panic!("one server or two"),
     };
     let plain = Upstream::start();

@@ -152,29 +152,19 @@ async fn the_admin_listener_survives_churn_and_slow_clients() {
     assert_eq!(gateway.get(TOKEN).await.status, 200);
 }
 
-/// A page whose name was rebound to this address reaches nothing.
+/// A page whose name was rebound to this address reaches nothing. Which names are its own
+/// stands in `admin::host`.
 #[tokio::test]
 async fn the_admin_listener_answers_only_to_its_own_names() {
     let upstream = Upstream::start();
     let gateway = Gateway::with(&upstream, "admin.hosts = [\"ordgate.internal\"]");
-    let port = gateway.admin.port();
     let rows = [
-        ("127.0.0.1", 200),
-        (&*format!("127.0.0.1:{port}"), 200),
+        (&*format!("127.0.0.1:{}", gateway.admin.port()), 200),
         ("localhost", 200),
-        ("LOCALHOST:1234", 200),
-        ("ordgate.localhost", 200),
-        ("[::1]:9090", 200),
-        ("10.1.2.3:9090", 200),
         ("[2001:db8::1]", 200),
-        ("ordgate.internal", 200),
         ("Ordgate.Internal.:9090", 200),
         ("rebound.example", 421),
-        ("rebound.example:9090", 421),
         ("localhost.rebound.example", 421),
-        ("notlocalhost", 421),
-        ("127.0.0.1.rebound.example", 421),
-        ("x.ordgate.internal", 421),
         ("", 421),
         ("user@127.0.0.1", 400),
     ];

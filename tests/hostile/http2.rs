@@ -157,18 +157,14 @@ async fn a_header_block_must_be_whole_in_time() {
     let gateway = Gateway::with(&upstream, "server.header_timeout = \"100ms\"");
     let part = block(&get(TOKEN));
     let begin = [PREFACE, &frame(SETTINGS, 0, 0, &[])].concat();
-    for (name, bytes) in [
+    #[rustfmt::skip]
+    let rows = [
         ("nothing but the first line", b"PRI * HTTP/2.0\r\n".to_vec()),
         ("no SETTINGS", PREFACE.to_vec()),
-        (
-            "a part of HEADERS",
-            [&begin[..], &frame(HEADERS, 5, 1, &part)[..20]].concat(),
-        ),
-        (
-            "no CONTINUATION",
-            [begin.clone(), frame(HEADERS, END_STREAM, 1, &part)].concat(),
-        ),
-    ] {
+        ("a part of HEADERS", [&begin[..], &frame(HEADERS, 5, 1, &part)[..20]].concat()),
+        ("no CONTINUATION", [begin.clone(), frame(HEADERS, END_STREAM, 1, &part)].concat()),
+    ];
+    for (name, bytes) in rows {
         let mut client = FrameClient::silent(HOSTILE, gateway.public).await;
         client.send(&bytes).await;
         client.end().await;

@@ -157,6 +157,7 @@ async fn an_upload_that_is_too_large_is_413() {
     assert_eq!(client.answer("POST").await.status, 100);
     client.send("x".repeat(2001)).await;
     assert_eq!(client.answer("POST").await.status, 200);
+    assert_eq!(upstream.seen()[0].field("expect"), None);
 
     let smaller = "upstream.max_request_body = \"2000B\"";
     assert_eq!(gateway.reload(smaller).await.status, 200);

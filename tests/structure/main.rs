@@ -145,16 +145,10 @@ fn the_sandbox_uses_nothing_of_the_rest() {
 
 #[test]
 fn libraries_are_used_only_where_they_belong() {
-    for (library, allowed) in [
+    #[rustfmt::skip]
+    let rows = [
         ("moka", &["cache::store", "cache::store::attach"][..]),
-        (
-            "crc32fast",
-            &[
-                "state::answers::table",
-                "state::spent::journal",
-                "state::value",
-            ],
-        ),
+        ("crc32fast", &["state::answers::table", "state::spent::journal", "state::value"]),
         (
             "rusqlite",
             &[
@@ -165,10 +159,7 @@ fn libraries_are_used_only_where_they_belong() {
                 "state::spent::journal",
             ],
         ),
-        (
-            "postcard",
-            &["state::value", "fill::names", "probe::shared"],
-        ),
+        ("postcard", &["state::value", "fill::names", "probe::shared"]),
         ("crossbeam_epoch", &["cache::store"]),
         ("governor", &["limit", "clock"]),
         (
@@ -203,7 +194,8 @@ fn libraries_are_used_only_where_they_belong() {
         ("listenfd", &["supervisor::sockets"]),
         ("sd_notify", &["supervisor"]),
         ("zeroize", &["api_key", "secrets"]),
-    ] {
+    ];
+    for (library, allowed) in rows {
         let named = |source: &Source| {
             let mut paths = source.code.lines().filter(|line| {
                 places(line, library)

@@ -3,9 +3,10 @@
 //! their requests.
 
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 
 use serde_json::Value;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 
 use super::polite::PoliteClient;
@@ -168,70 +169,35 @@ impl Client {
         wire.take_held()
     }
 
-    /// Waits for at least this many bytes; returns all that have come. In HTTP/2 they
-    /// are a head as text, and data.
+    /// Waits for at least this many bytes in HTTP/1.1; returns all that have come.
     pub(crate) async fn some(&mut self, length: usize) -> Vec<u8> {
-        let enough = async {
-            match &mut self.connection {
-                Connection::Http1(wire) => {
-                    while wire.held() < length && wire.more().await {}
-                    wire.take_held()
-                }
-                Connection::Http2(client) => {
-                    let mut came = Vec::new();
-                    while came.len() < length {
-                        match client.part().await {
-                            Ok(Some(part)) => came.extend(part),
-                            Ok(None) if client.is_waiting() => {}
-                            Ok(None) | Err(_) => break,
-                        }
-                    }
-                    came
-                }
-            }
-        };
-        within("some bytes", enough).await
+        let wire = self.wire();
+        let enough = async { while wire.held() < length && wire.more().await {} };
+        within("some bytes", enough).await;
+        wire.take_held()
     }
 
-    /// Waits for the end of an answer that may break off: the end of its connection in
-    /// HTTP/1.1, of its stream in HTTP/2.
+    /// Waits for the end of an answer in HTTP/1.1 that may break off, and with it its
+    /// connection.
     pub(crate) async fn received(&mut self) -> Received {
-        if let Connection::Http2(client) = &mut self.connection {
-            let mut came = Vec::new();
-            let is_whole = within("the end of an answer", async {
-                loop {
-                    match client.part().await {
-                        Ok(Some(part)) => came.extend(part),
-                        end => return end.is_ok(),
-                    }
-                }
-            });
-            let is_whole = is_whole.await;
-            return Received::new(&came, is_whole);
-        }
         let came = self.rest().await;
-        let is_whole = is_whole(&came);
-        Received::new(&came, is_whole)
+        Received {
+            text: String::from_utf8_lossy(&came).into_owned(),
+            is_whole: is_whole(&came),
+        }
     }
 }
 
 /// What came of an answer.
 #[derive(Debug)]
 pub(crate) struct Received {
-    /// Its head and its body; in HTTP/1.1 as it was framed.
+    /// Its head and its body, as it was framed.
     pub(crate) text: String,
     /// Whether it has ended as its framing says.
     pub(crate) is_whole: bool,
 }
 
 impl Received {
-    fn new(came: &[u8], is_whole: bool) -> Self {
-        Self {
-            text: String::from_utf8_lossy(came).into_owned(),
-            is_whole,
-        }
-    }
-
     /// The status; `None` if no head came.
     pub(crate) fn status(&self) -> Option<u16> {
         let mut words = self.text.split_ascii_whitespace();
@@ -262,7 +228,10 @@ impl From<PoliteClient> for Client {
 }
 
 /// Reads the answer to a request of this method.
-async fn read(wire: &mut Wire, method: &str) -> Option<Answer> {
+pub(crate) async fn read<S>(wire: &mut Wire<S>, method: &str) -> Option<Answer>
+where
+    S: AsyncRead + AsyncWrite + AsFd + Unpin,
+{
     let Head { line, fields } = wire.head().await.ok()?;
     let mut parts = line.splitn(3, ' ');
     let version = parts.next().unwrap().to_owned();

@@ -124,18 +124,6 @@ impl FrameClient {
         Self::silent(from, address).await.begin(settings).await
     }
 
-    /// The same with a small receive buffer.
-    pub(crate) async fn narrow(
-        from: [u8; 4],
-        address: SocketAddr,
-        settings: &[(u16, u32)],
-    ) -> Self {
-        let socket = TcpSocket::new_v4().unwrap();
-        socket.set_recv_buffer_size(4096).unwrap();
-        let client = Self::over(socket, from, address).await;
-        client.begin(settings).await
-    }
-
     /// Sends the preface.
     async fn begin(mut self, settings: &[(u16, u32)]) -> Self {
         // SETTINGS_HEADER_TABLE_SIZE
@@ -149,10 +137,6 @@ impl FrameClient {
         self
     }
 
-    pub(crate) async fn connect(address: SocketAddr) -> Self {
-        Self::connect_from([127, 0, 0, 1], address, &[]).await
-    }
-
     /// Sends bytes. That the other end has gone shows when it is read.
     pub(crate) async fn send(&mut self, bytes: &[u8]) {
         let _gone = within("sending", self.wire.send(bytes)).await;
@@ -161,11 +145,6 @@ impl FrameClient {
     /// Sends bytes, and says whether they went out.
     pub(crate) async fn try_send(&mut self, bytes: &[u8]) -> bool {
         within("sending", self.wire.send(bytes)).await.is_ok()
-    }
-
-    /// Closes this side of the connection.
-    pub(crate) async fn finish(&mut self) {
-        let _gone = self.wire.stream.shutdown().await;
     }
 
     /// The next frame; `None` where the connection has ended.

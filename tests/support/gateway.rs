@@ -223,11 +223,6 @@ impl Setup {
     }
 }
 
-/// The configuration of an upstream that is two servers.
-pub(crate) fn split(ordinals: &str, runes: &str) -> String {
-    format!("upstream.url = \"{ordinals}\"\nupstreams.runes.url = \"{runes}\"")
-}
-
 /// The configuration of several base URLs.
 pub(crate) fn urls(upstreams: &[&Upstream]) -> String {
     let urls: Vec<_> = upstreams.iter().map(|upstream| upstream.url()).collect();
@@ -237,11 +232,6 @@ pub(crate) fn urls(upstreams: &[&Upstream]) -> String {
 /// Percent-encoded whole.
 pub(crate) fn encoded(text: &str) -> String {
     utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
-}
-
-/// The configuration that is shipped, routes included.
-pub(crate) fn shipped() -> toml::Table {
-    include_str!("../../proxy.toml").parse().unwrap()
 }
 
 /// The routes of the shipped configuration, as text.
@@ -407,11 +397,6 @@ impl Gateway {
     /// Probes a tip now, and not when its time has come.
     pub(crate) async fn probe(&self, tip: u16) -> ProbeOutcome {
         probe::probe(&self.server().first_gateway().fill, tip).await
-    }
-
-    /// Does what is done periodically.
-    pub(crate) fn maintain(&self) {
-        self.server().current_gateway().maintain();
     }
 
     /// Checks the blocks that a new tip has left unproven.

@@ -28,7 +28,7 @@ pub(crate) use gateway::{Gateway, ROUTES, Setup, encoded};
 pub(crate) use process::Process;
 pub(crate) use sandbox_server::SandboxServer;
 pub(crate) use transport::{Endpoint, Transport};
-pub(crate) use upstream::{Gate, Reply, Turnstile, Upstream};
+pub(crate) use upstream::{Gate, Reply, Upstream};
 
 /// How long anything may take before it counts as a hang: far more than a busy
 /// machine needs.

@@ -4,14 +4,13 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use bytes::Bytes;
+use h2::SendStream;
 use h2::client::{ResponseFuture, SendRequest};
-use h2::{RecvStream, SendStream};
 use http::Request;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::{JoinHandle, yield_now};
 
-use super::wire::Broken;
 use super::{Answer, within};
 
 /// Fields that a request in HTTP/2 must not have (RFC 9113 §8.2.2). They are left out.
@@ -28,17 +27,10 @@ pub(crate) struct PoliteClient {
 
 /// A request whose answer has not been read to its end.
 struct Pending {
-    response: Reading,
+    /// `None` if the connection was closed before the request.
+    response: Option<ResponseFuture>,
     /// What is left to send of its body.
     body: Option<(SendStream<Bytes>, usize)>,
-}
-
-/// How far an answer was read.
-enum Reading {
-    Head(ResponseFuture),
-    Body(RecvStream),
-    /// The connection was closed before the request.
-    Closed,
 }
 
 impl PoliteClient {
@@ -101,13 +93,13 @@ impl PoliteClient {
         let length = fields.iter().find(|(name, _)| *name == "content-length");
         let length = length.map_or(0, |(_, length)| length.parse().unwrap());
         let request = self.head(method, target, fields);
-        let (mut response, mut body) = (Reading::Closed, None);
+        let (mut response, mut body) = (None, None);
         if let Ok(ready) = self.send.clone().ready().await {
             self.send = ready;
             let sent = self.send.send_request(request, length == 0);
             let (future, sending) =
                 sent.unwrap_or_else(|error| panic!("{method} {target}: {error}"));
-            response = Reading::Head(future);
+            response = Some(future);
             body = (length > 0).then_some((sending, length));
         }
         self.pending.push_back(Pending { response, body });
@@ -135,54 +127,7 @@ impl PoliteClient {
     /// its stream or the connection ends before the answer is whole.
     pub(super) async fn answer(&mut self) -> Option<Answer> {
         let first = self.pending.pop_front().expect("a request comes first");
-        match first.response {
-            Reading::Head(response) => read(response).await.ok(),
-            Reading::Body(_) => panic!("a part of the answer has been read"),
-            Reading::Closed => None,
-        }
-    }
-
-    /// The next part of that answer: its head as text, then parts of its body. `None` at
-    /// its end, and an error if it ends before it is whole. After its end come the parts
-    /// of the next one.
-    pub(super) async fn part(&mut self) -> Result<Option<Vec<u8>>, Broken> {
-        let part = self.part_of_first().await;
-        if !matches!(part, Ok(Some(_))) {
-            self.pending.pop_front();
-        }
-        part
-    }
-
-    /// Whether an answer has not been read to its end.
-    pub(super) fn is_waiting(&self) -> bool {
-        !self.pending.is_empty()
-    }
-
-    async fn part_of_first(&mut self) -> Result<Option<Vec<u8>>, Broken> {
-        let first = self.pending.front_mut().expect("a request comes first");
-        match &mut first.response {
-            Reading::Head(response) => {
-                let (head, body) = response.await.map_err(broken)?.into_parts();
-                let mut text = format!("{:?} {}\r\n", head.version, head.status);
-                for (name, value) in &head.headers {
-                    let value = String::from_utf8_lossy(value.as_bytes());
-                    text.push_str(&format!("{name}: {value}\r\n"));
-                }
-                text.push_str("\r\n");
-                first.response = Reading::Body(body);
-                Ok(Some(text.into_bytes()))
-            }
-            Reading::Body(body) => {
-                let Some(data) = body.data().await else {
-                    return Ok(None);
-                };
-                let data = data.map_err(broken)?;
-                let released = body.flow_control().release_capacity(data.len());
-                released.map_err(broken)?;
-                Ok(Some(data.to_vec()))
-            }
-            Reading::Closed => Err(Broken::Closed),
-        }
+        read(first.response?).await.ok()
     }
 
     pub(crate) async fn request(
@@ -225,8 +170,4 @@ async fn read(response: ResponseFuture) -> Result<Answer, h2::Error> {
         receiving.flow_control().release_capacity(data.len())?;
     }
     Ok(answer)
-}
-
-fn broken(error: h2::Error) -> Broken {
-    Broken::Malformed(error.to_string())
 }

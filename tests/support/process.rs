@@ -234,33 +234,6 @@ impl Process {
         kib.unwrap() * 1024
     }
 
-    /// The memory that it holds now, in bytes.
-    pub(crate) fn memory(&self) -> u64 {
-        let statm = std::fs::read_to_string(format!("/proc/{}/statm", self.child.id())).unwrap();
-        let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok());
-        let pages: u64 = pages.unwrap();
-        pages * rustix::param::page_size() as u64
-    }
-
-    /// Files and sockets that it has open now.
-    pub(crate) fn descriptors(&self) -> usize {
-        let open = format!("/proc/{}/fd", self.child.id());
-        std::fs::read_dir(open).unwrap().count()
-    }
-
-    /// Threads that it has now.
-    pub(crate) fn threads(&self) -> usize {
-        let tasks = format!("/proc/{}/task", self.child.id());
-        std::fs::read_dir(tasks).unwrap().count()
-    }
-
-    /// Its state, as the system names it: T while it is stopped.
-    pub(crate) fn state(&self) -> char {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
-        let state = status.lines().find_map(|line| line.strip_prefix("State:"));
-        state.unwrap().trim_start().chars().next().unwrap()
-    }
-
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }

@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 use connection::accept;
 use freezer::Freezer;
 use ordgate::clock::{Clock, Moment};
-pub(crate) use reply::{Gate, Reply, Turnstile};
+pub(crate) use reply::{Gate, Reply};
 use socket2::{Domain, Socket, Type};
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};

@@ -2,13 +2,11 @@
 //! client does. Incorrect framing is an error.
 
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::AsFd;
-use std::time::Duration;
 
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::net::TcpStream;
 
 /// The longest head that is read.
 const MOST_HEAD: usize = 64 * 1024;
@@ -37,44 +35,6 @@ pub(crate) struct Head {
     pub(crate) fields: Vec<(String, String)>,
 }
 
-impl Head {
-    /// The value of a field; the first where there are several.
-    pub(crate) fn field(&self, name: &str) -> Option<&str> {
-        let found = self.fields.iter().find(|(key, _)| key == name);
-        found.map(|(_, value)| &**value)
-    }
-
-    /// The target of a request.
-    pub(crate) fn target(&self) -> &str {
-        self.line.split(' ').nth(1).unwrap_or("")
-    }
-
-    /// Whether the connection ends with this message.
-    pub(crate) fn closes(&self) -> bool {
-        self.field("connection")
-            .is_some_and(|value| value.eq_ignore_ascii_case("close"))
-    }
-}
-
-/// An answer.
-#[derive(Clone, Debug)]
-pub(crate) struct Answer {
-    pub(crate) status: u16,
-    pub(crate) head: Head,
-    pub(crate) body: Vec<u8>,
-}
-
-impl Wire {
-    /// Connects; a receive buffer of so many bytes where it is to be small.
-    pub(crate) async fn connect(to: SocketAddr, narrow: Option<u32>) -> io::Result<Self> {
-        let socket = TcpSocket::new_v4()?;
-        if let Some(bytes) = narrow {
-            socket.set_recv_buffer_size(bytes)?;
-        }
-        Ok(Self::new(socket.connect(to).await?))
-    }
-}
-
 impl<S: AsyncRead + AsyncWrite + AsFd + Unpin> Wire<S> {
     pub(crate) fn new(stream: S) -> Self {
         // A peer that is gone already shows when it is read.
@@ -87,17 +47,6 @@ impl<S: AsyncRead + AsyncWrite + AsFd + Unpin> Wire<S> {
 
     pub(crate) async fn send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
         self.stream.write_all(bytes.as_ref()).await
-    }
-
-    /// Ends the connection with a reset.
-    pub(crate) fn reset(self) {
-        self.will_reset();
-    }
-
-    /// Once it is dropped, the connection ends with a reset.
-    pub(crate) fn will_reset(&self) {
-        // One that is gone already needs none.
-        let _ = SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
     }
 
     /// How many bytes have come that were not read.
@@ -149,43 +98,6 @@ impl<S: AsyncRead + AsyncWrite + AsFd + Unpin> Wire<S> {
             fields.push((name.to_ascii_lowercase(), value.trim().to_owned()));
         }
         Ok(Head { line, fields })
-    }
-
-    /// Reads the answer to a request of this method, which must say its own
-    /// length in one way.
-    pub(crate) async fn answer(&mut self, method: &str) -> Result<Answer, Broken> {
-        let head = self.head().await?;
-        let malformed = |what: &str| Broken::Malformed(format!("{what}: {head:?}"));
-        let mut parts = head.line.splitn(3, ' ');
-        if parts.next() != Some("HTTP/1.1") {
-            return Err(malformed("a version"));
-        }
-        let status = parts.next().filter(|status| status.len() == 3);
-        let status = status.and_then(|status| status.parse::<u16>().ok());
-        let Some(status) = status.filter(|status| (200..600).contains(status)) else {
-            return Err(malformed("a status"));
-        };
-        let values = |name: &str| head.fields.iter().filter(|(key, _)| key == name).count();
-        if values("content-length") > 1 {
-            return Err(malformed("two lengths"));
-        }
-        let chunked = match head.field("transfer-encoding") {
-            None => false,
-            Some("chunked") if values("content-length") == 0 => true,
-            Some(_) => return Err(malformed("a framing")),
-        };
-        let length = match head.field("content-length").map(str::parse::<usize>) {
-            None => None,
-            Some(Ok(length)) => Some(length),
-            Some(Err(_no_number)) => return Err(malformed("a length")),
-        };
-        let body = match (method == "HEAD" || matches!(status, 204 | 304), length) {
-            (true, _) => Vec::new(),
-            (false, _) if chunked => self.chunks().await?,
-            (false, Some(length)) => self.exactly(length).await?,
-            (false, None) => return Err(malformed("no length")),
-        };
-        Ok(Answer { status, head, body })
     }
 
     pub(crate) async fn chunks(&mut self) -> Result<Vec<u8>, Broken> {

@@ -3,36 +3,24 @@
 use super::{Ground, block};
 
 #[tokio::test]
-async fn a_block_by_hash_is_a_hit_after_its_height() {
-    let ground = Ground::new().await;
+async fn a_block_by_height_and_by_hash_is_one_stored_response() {
     for depth in [0, 3, 30] {
-        let height = ground.tip() - depth;
-        let hash = ground.sandbox.hash_at(height).unwrap();
-        ground.costs(&block(height), 1).await;
-        let hit = ground.costs(&block(&hash), 0).await;
-        assert!(hit.must("cache-status").starts_with("ordgate; hit"));
-        let upper = hash.to_uppercase();
-        let hit = ground.gateway.get(&block(&upper)).await;
-        assert!(hit.must("cache-status").starts_with("ordgate; hit"));
-        // So do its other pages, as far as the window has them.
-        ground
-            .costs(&format!("{}?limit=3&offset=2", block(&hash)), 0)
-            .await;
-    }
-}
-
-#[tokio::test]
-async fn a_block_by_height_is_a_hit_after_its_hash() {
-    let ground = Ground::new().await;
-    for depth in [1, 30] {
-        let height = ground.tip() - depth;
-        let hash = ground.sandbox.hash_at(height).unwrap();
-        ground.costs(&block(&hash), 1).await;
-        ground.costs(&block(height), 0).await;
-        ground.costs(&block(&hash), 0).await;
-        // The window is the height's, and so are all pages that it has.
-        let page = format!("{}?limit=2&offset=1", block(height));
-        ground.costs(&page, 0).await;
+        for by_hash_first in [false, true] {
+            let ground = Ground::new().await;
+            let height = ground.tip() - depth;
+            let hash = ground.sandbox.hash_at(height).unwrap();
+            let names = [block(height), block(&hash)];
+            let first = usize::from(by_hash_first);
+            ground.costs(&names[first], 1).await;
+            for name in [&names[1 - first], &names[first]] {
+                let hit = ground.costs(name, 0).await;
+                assert!(hit.must("cache-status").starts_with("ordgate; hit"));
+                // So are its other pages, as far as the window has them.
+                ground.costs(&format!("{name}?limit=3&offset=2"), 0).await;
+            }
+            ground.gateway.get(&block(hash.to_uppercase())).await;
+            ground.costs(&names[0], 0).await;
+        }
     }
 }
 

@@ -5,16 +5,16 @@ use std::path::Path;
 
 use tokio::net::UnixStream;
 
-use crate::support::client::request;
-use crate::support::wire::{Answer, Wire};
-use crate::support::{Client, Gateway, Setup, TOKEN, Upstream, until, within};
+use crate::support::client::{read, request};
+use crate::support::wire::Wire;
+use crate::support::{Answer, Client, Gateway, Setup, TOKEN, Upstream, until, within};
 
 /// A GET on a new connection to a unix socket.
 async fn get(path: &Path, target: &str) -> Answer {
     let stream = within("connecting", UnixStream::connect(path)).await;
     let mut wire = Wire::new(stream.unwrap());
     wire.send(request("GET", target, &[])).await.unwrap();
-    within("answering", wire.answer("GET")).await.unwrap()
+    within("answering", read(&mut wire, "GET")).await.unwrap()
 }
 
 /// The addresses that `/status` has.
@@ -46,7 +46,7 @@ async fn all_addresses_share_one_cache_and_status_lists_them() {
     }
     let answer = get(&path, TOKEN).await;
     assert_eq!(answer.status, 200);
-    let hit = answer.head.field("cache-status").unwrap();
+    let hit = answer.must("cache-status");
     assert!(hit.contains("hit"), "{hit}");
     assert_eq!(upstream.seen().len(), 1);
     let expected: Vec<_> = listeners.iter().map(ToString::to_string).collect();

@@ -73,69 +73,20 @@ async fn an_answer_requested_before_a_purge_is_neither_served_nor_stored() {
     let window = "/runes/v1/blocks/840000/activity?limit=60&offset=0";
     let tx = "0b".repeat(32);
     let hash = hash();
+    let timed: fn(&Upstream) -> Setup = Setup::before;
+    let chain: fn(&Upstream) -> Setup = |u| Setup::before(u).chain();
+    let respect: fn(&Upstream) -> Setup = |u| Setup::before(u).config(RESPECT);
     for (setup, url, asked, query) in [
-        (
-            Setup::before as fn(&Upstream) -> Setup,
-            TOKEN,
-            TOKEN,
-            "all".to_owned(),
-        ),
-        (Setup::before, TOKEN, TOKEN, format!("url={TOKEN}")),
-        (
-            |u| Setup::before(u).chain(),
-            TOKEN,
-            TOKEN,
-            format!("url={TOKEN}"),
-        ),
-        (
-            |u| Setup::before(u).chain(),
-            TOKEN,
-            TOKEN,
-            "tag=ticker:ORDI".to_owned(),
-        ),
-        (
-            |u| Setup::before(u).chain(),
-            BLOCK,
-            window,
-            format!("url={BLOCK}"),
-        ),
-        (
-            |u| Setup::before(u).chain(),
-            BLOCK,
-            window,
-            "tag=height:840000".to_owned(),
-        ),
+        (timed, TOKEN, TOKEN, "all".to_owned()),
+        (timed, TOKEN, TOKEN, format!("url={TOKEN}")),
+        (chain, TOKEN, TOKEN, format!("url={TOKEN}")),
+        (chain, TOKEN, TOKEN, "tag=ticker:ORDI".to_owned()),
+        (chain, BLOCK, window, format!("url={BLOCK}")),
         // An answer under way is identified by its body.
-        (
-            |u| Setup::before(u).chain(),
-            BLOCK,
-            window,
-            format!("tag=tx:{tx}"),
-        ),
-        (
-            |u| Setup::before(u).chain(),
-            BLOCK,
-            window,
-            format!("tag=block:{hash}"),
-        ),
-        (
-            |u| Setup::before(u).chain(),
-            BLOCK,
-            window,
-            format!("url=/runes/v1/blocks/{hash}/activity"),
-        ),
-        (
-            |u| Setup::before(u).config(RESPECT),
-            TOKEN,
-            TOKEN,
-            format!("url={TOKEN}"),
-        ),
-        (
-            |u| Setup::before(u).config(RESPECT),
-            TOKEN,
-            TOKEN,
-            "route=tokens".to_owned(),
-        ),
+        (chain, BLOCK, window, format!("tag=tx:{tx}")),
+        (chain, BLOCK, window, format!("tag=block:{hash}")),
+        (respect, TOKEN, TOKEN, format!("url={TOKEN}")),
+        (respect, TOKEN, TOKEN, "route=tokens".to_owned()),
     ] {
         let upstream = Upstream::start();
         numbered(&upstream, |target, number| body(target, number + 1));

@@ -3,7 +3,7 @@
 use super::{did, not_modified, ok, plain};
 use crate::support::{Client, Gate, Gateway, Reply, Upstream, until};
 
-const CLIENTS: usize = 100;
+const CLIENTS: usize = 30;
 
 const SOON: &str = "cache-control: max-age=10";
 
@@ -47,40 +47,6 @@ async fn storable_requests_are_collapsed() {
         collapsed += usize::from(did(&answer) == "fwd=uri-miss; fwd-status=200; collapsed");
     }
     assert_eq!((collapsed, upstream.count()), (CLIENTS - 1, 1));
-}
-
-#[tokio::test]
-async fn a_leader_that_leaves_does_not_end_the_fetch() {
-    let upstream = Upstream::start();
-    let gateway = plain(&upstream).start();
-    let gate = Gate::new();
-    let reply = ok(&["cache-control: max-age=60"], "body");
-    upstream.once("/v", reply.behind(&gate));
-    let leader = gateway.start_get("/v").await;
-    upstream.until_requests(1).await;
-    let followers = waiting(&gateway, 5).await;
-    let connections = gateway.connections();
-    drop(leader);
-    until("it has gone", || gateway.connections() < connections).await;
-    gate.open();
-    for mut client in followers {
-        assert_eq!(client.answer("GET").await.text(), "body");
-    }
-    assert_eq!(upstream.count(), 1);
-}
-
-#[tokio::test]
-async fn a_failure_is_the_answer_of_all_followers() {
-    let upstream = Upstream::start();
-    let gateway = plain(&upstream).manual().start();
-    let gate = Gate::new();
-    upstream.once("/v", Reply::raw("nonsense\r\n\r\n").behind(&gate));
-    let pending = waiting(&gateway, 10).await;
-    gate.open();
-    for mut client in pending {
-        assert_eq!(client.answer("GET").await.status, 502);
-    }
-    assert_eq!(upstream.count(), 1);
 }
 
 /// Moves time so far that what was fresh for 10 s is stale.

@@ -1,4 +1,4 @@
-//! Unsafe methods invalidate stored responses.
+//! Unsafe methods invalidate stored responses, by the rules of `cache::invalidate`.
 
 use super::{is_hit, manual, ok};
 use crate::support::{Gate, Gateway, Reply, Upstream};
@@ -16,24 +16,13 @@ async fn an_unsafe_method_that_succeeds_drops_its_target() {
     let upstream = Upstream::start();
     for (method, status, drops) in [
         ("POST", 200, true),
-        ("PUT", 204, true),
-        ("DELETE", 202, true),
-        ("PATCH", 303, true),
-        ("M-SEARCH", 200, true),
-        ("UNHEARD-OF", 200, true),
+        ("UNHEARD-OF", 303, true),
         ("POST", 404, false),
-        ("POST", 500, false),
         ("OPTIONS", 200, false),
-        ("PROPFIND", 200, false),
     ] {
         let gateway = manual(&upstream);
         store(&upstream, &gateway, &["/v", "/v?q", "/w"]).await;
-        upstream.once(
-            "/v",
-            Reply::raw(format!(
-                "HTTP/1.1 {status} Telling\r\ncontent-length: 0\r\n\r\n"
-            )),
-        );
+        upstream.once("/v", Reply::with(status, "", ""));
         let changed = gateway.request(method, "/v", &[]).await;
         assert_eq!(changed.status, status, "{method}");
         let what = format!("{method} {status}");

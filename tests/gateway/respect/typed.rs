@@ -53,39 +53,27 @@ async fn typed_routes_use_the_origins_freshness_and_ordgates_fields() {
 }
 
 #[tokio::test]
-async fn failures_of_the_origin_become_problems() {
+async fn failures_of_the_origin_become_problems_and_stale_answers_stand_in() {
     let upstream = Upstream::start();
-    for (what, reply) in [
-        (
-            "its own error",
-            Reply::with(500, "cache-control: max-age=60\r\n", "telling"),
-        ),
-        ("a redirect", Reply::with(302, "location: /x\r\n", "")),
-        (
-            "no JSON",
-            ok(&["cache-control: max-age=60", JSON], "<html>"),
-        ),
-        ("another type", ok(&["content-type: text/html"], "{}")),
+    let failing = "cache-control: max-age=60\r\n";
+    for reply in [
+        Reply::with(500, failing, "telling"),
+        Reply::with(302, "location: /x\r\n", ""),
     ] {
         let gateway = typed(&upstream);
         upstream.once("/tokens/ordi", reply);
-        let answer = gateway.get("/tokens/ordi").await;
-        assert_eq!(answer.status, 502, "{what}");
-        answer.problem();
-        upstream.once(
-            "/tokens/ordi",
-            ok(&[JSON, "cache-control: max-age=1"], "{}"),
-        );
+        gateway.get("/tokens/ordi").await.problem();
+        let fields = [JSON, "cache-control: max-age=1"];
+        upstream.once("/tokens/ordi", ok(&fields, "{}"));
         assert_eq!(
             gateway.get("/tokens/ordi").await.status,
             200,
-            "{what} is not kept"
+            "it is not kept"
         );
         gateway.advance(5_000);
-        upstream.once("/tokens/ordi", Reply::nothing().close());
-        upstream.once("/tokens/ordi", Reply::nothing().close());
+        upstream.always(Reply::nothing().close());
         let stale = gateway.get("/tokens/ordi").await;
-        assert_eq!((stale.status, stale.text()), (200, "{}"), "{what}");
+        assert_eq!((stale.status, stale.text()), (200, "{}"));
         assert!(did(&stale).contains("stale-if-error"), "{stale:?}");
     }
 }

@@ -70,17 +70,3 @@ async fn a_client_over_its_handshakes_per_second_is_closed_and_others_are_not() 
     assert_eq!(gateway.reload(trust).await.status, 200);
     assert_eq!(served(HOSTILE, 30).await, 30);
 }
-
-#[tokio::test]
-async fn connections_over_the_limit_are_closed_without_an_answer() {
-    let upstream = Upstream::start();
-    let (certificates, gateway) = started(&upstream, "[limit]\nconnections = 1\n");
-    let client = certificates.client().from(HOSTILE);
-    let held = client.connect(https(&gateway), "localhost").await.unwrap();
-    let mut second = client.dial(https(&gateway)).await;
-    let mut bytes = Vec::new();
-    let read = within("the end", second.read_to_end(&mut bytes)).await;
-    assert!(read.is_err() || bytes.is_empty(), "{bytes:?}");
-    assert_eq!(gateway.figure("/connections/turned_away_client"), 1);
-    drop(held);
-}

@@ -219,25 +219,14 @@ async fn the_preferred_endpoint_is_used_again_after_its_probation() {
 /// `/status` and metrics show each endpoint's height as well.
 #[tokio::test]
 async fn an_endpoint_that_lags_is_not_used_while_another_is_sound() {
+    #[rustfmt::skip]
     let rows = [
         // Their heights, the most that is allowed, which is used, how they stand.
         ([840_000, 840_002], 2, 0, ["sound", "sound"], [2, 0]),
         ([840_000, 840_003], 2, 1, ["lagging", "sound"], [3, 0]),
         ([840_009, 840_000], 2, 0, ["sound", "lagging"], [0, 9]),
-        (
-            [840_000, 4_000_000_000],
-            2,
-            0,
-            ["sound", "implausible"],
-            [0, 0],
-        ),
-        (
-            [4_294_967_295, 840_000],
-            2,
-            1,
-            ["implausible", "sound"],
-            [0, 0],
-        ),
+        ([840_000, 4_000_000_000], 2, 0, ["sound", "implausible"], [0, 0]),
+        ([4_294_967_295, 840_000], 2, 1, ["implausible", "sound"], [0, 0]),
     ];
     for (heights, most, expected, conditions, lags) in rows {
         let upstreams = pair();

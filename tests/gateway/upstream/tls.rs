@@ -69,14 +69,9 @@ async fn an_untrusted_certificate_gets_502() {
     let expired = vouching(|params| params.not_after = rcgen::date_time_ymd(2020, 1, 1));
     let other = (tls::authority().0, self_signed());
     // What the cause contains, authority and server, reason, type, and the client's text.
+    #[rustfmt::skip]
     let rows = [
-        (
-            "expired",
-            expired,
-            "tls_certificate",
-            "tls_certificate_error",
-            "TLS",
-        ),
+        ("expired", expired, "tls_certificate", "tls_certificate_error", "TLS"),
         (
             "other.example",
             named("other.example"),
@@ -84,20 +79,8 @@ async fn an_untrusted_certificate_gets_502() {
             "tls_certificate_error",
             "TLS",
         ),
-        (
-            "withheld",
-            named(KEY),
-            "tls_certificate",
-            "tls_certificate_error",
-            "TLS",
-        ),
-        (
-            "invalid peer certificate",
-            other,
-            "tls_certificate",
-            "tls_certificate_error",
-            "TLS",
-        ),
+        ("withheld", named(KEY), "tls_certificate", "tls_certificate_error", "TLS"),
+        ("invalid peer certificate", other, "tls_certificate", "tls_certificate_error", "TLS"),
         (
             "CertificateRequired",
             tls::demanding(&TLS13),

@@ -17,9 +17,7 @@ use crate::support::{Client, PATIENCE, until};
 /// A tip of the chain in `/status`.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Tip {
-    pub(crate) name: String,
     pub(crate) known: bool,
-    pub(crate) known_once: bool,
     pub(crate) height: Option<u32>,
     pub(crate) epoch: u64,
     pub(crate) probes: u64,

@@ -99,10 +99,8 @@ async fn converse(mut stream: impl Wire, connection: usize, shared: &Shared) -> 
             take(&mut stream, &mut held, length, shared, place).await?;
         }
         shared.seen.send_modify(|all| all[place].whole = true);
-        let mut held_until_sent = Vec::new();
         for step in reply.0 {
             match step {
-                Step::Hold(until_sent) => held_until_sent.push(until_sent),
                 Step::Wait(gate) => gate.passed().await,
                 Step::Send(bytes) => stream.write_all(&bytes).await?,
                 Step::Drip(bytes, every) => {
@@ -115,10 +113,6 @@ async fn converse(mut stream: impl Wire, connection: usize, shared: &Shared) -> 
                 Step::Endless(bytes) => loop {
                     stream.write_all(&bytes).await?;
                 },
-                Step::Turn(turnstile, takes) => {
-                    let _alone = turnstile.0.lock().await;
-                    tokio::time::sleep(takes).await;
-                }
                 Step::Close => return stream.shutdown().await,
                 Step::Reset => return SockRef::from(stream.tcp()).set_linger(Some(Duration::ZERO)),
                 Step::Hang => {

@@ -25,10 +25,6 @@ impl Gate {
     }
 }
 
-/// Lets one answer through at a time, as a server with one thread does.
-#[derive(Clone, Default)]
-pub(crate) struct Turnstile(pub(super) Arc<tokio::sync::Mutex<()>>);
-
 /// What the upstream does about one request.
 #[derive(Clone)]
 pub(crate) struct Reply(pub(super) Vec<Step>);
@@ -39,8 +35,6 @@ pub(super) enum Step {
     Send(Vec<u8>),
     Drip(Vec<u8>, Duration),
     Endless(Vec<u8>),
-    Turn(Turnstile, Duration),
-    Hold(Arc<()>),
     Close,
     Reset,
     Hang,

@@ -12,24 +12,16 @@ use crate::support::{Gate, Gateway, Reply, Setup, Upstream};
 
 #[tokio::test]
 async fn without_a_known_tip_answers_have_fixed_lifetimes() {
+    let no_route =
+        r#"{"message":"Route GET:/runes/v1/ not found","error":"Not Found","statusCode":404}"#;
+    #[rustfmt::skip]
     let failures = [
         (Reply::status(500, "{}"), "fails with 500"),
-        (
-            Reply::status(404, r#"{"error":"Not found"}"#),
-            "answers 404",
-        ),
-        (
-            Reply::status(
-                404,
-                r#"{"message":"Route GET:/runes/v1/ not found","error":"Not Found","statusCode":404}"#,
-            ),
-            "answers that there is no such route",
-        ),
-        (Reply::status(410, "{}"), "fails with 410"),
+        (Reply::status(404, r#"{"error":"Not found"}"#), "answers 404"),
+        (Reply::status(404, no_route), "answers that there is no such route"),
         (Reply::json("nonsense"), "fails: "),
         (Reply::json("[840199]"), "not with a JSON object"),
         (Reply::json(r#"{"block_height":"840199"}"#), "is no height"),
-        (Reply::json(r#"{"block_height":-1}"#), "is no height"),
         (Reply::json(r#"{"status":"ready"}"#), "has no block_height"),
         (Reply::nothing().reset(), "fails: "),
     ];
@@ -46,11 +38,6 @@ async fn without_a_known_tip_answers_have_fixed_lifetimes() {
             let url = format!("{}/runes/v1/ ", upstream.url());
             assert!(trouble.contains(&url), "{trouble} for {url}");
         }
-        let tip = gateway.admin("/status").await.json()["chain"]["tips"][1].clone();
-        assert_eq!(tip["name"], "runes");
-        assert_eq!(tip["known"], false);
-        assert_eq!(tip["trouble"], trouble);
-
         let recent = block(sandbox.tip().height);
         // However deep the block is: that is not yet known.
         let deep = block(sandbox.tip().height - 60);
@@ -73,10 +60,6 @@ async fn without_a_known_tip_answers_have_fixed_lifetimes() {
         assert!(tip.known, "{why}");
         assert_eq!(tip.height, Some(sandbox.tip().height));
         assert_eq!(tip.trouble, None);
-        let tip = gateway.admin("/status").await.json()["chain"]["tips"][1].clone();
-        assert_eq!(tip["known"], true);
-        assert_eq!(tip["height"], sandbox.tip().height);
-        assert!(tip["trouble"].is_null());
         let last = gateway.get(&block(sandbox.tip().height - 61)).await;
         assert_eq!(last.must("cache-control"), IMMUTABLE, "{why}");
         let asked = targets(&upstream).len();
