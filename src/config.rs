@@ -62,7 +62,7 @@ pub struct File {
     pub listener: Vec<server::ListenerTable>,
     pub admin: AdminTable,
     pub clients: server::ClientsTable,
-    pub answers: server::AnswersTable,
+    pub answers: server::AnswerTable,
     pub limit: server::LimitTable,
     pub cache: operation::CacheTable,
     pub state: operation::StateTable,
@@ -101,7 +101,7 @@ impl Default for File {
             listener: Vec::new(),
             admin: AdminTable::default(),
             clients: server::ClientsTable::default(),
-            answers: server::AnswersTable::default(),
+            answers: server::AnswerTable::default(),
             limit: server::LimitTable::default(),
             cache: operation::CacheTable::default(),
             state: operation::StateTable::default(),
@@ -529,10 +529,10 @@ fn as_table<'v, 'a>(value: &'v Spanned<DeValue<'a>>) -> Option<&'v DeTable<'a>> 
 }
 
 fn as_table_mut<'v, 'a>(value: &'v mut Spanned<DeValue<'a>>) -> Option<&'v mut DeTable<'a>> {
-    match value.get_mut() {
-        DeValue::Table(table) => Some(table),
-        _ => None,
+    if let DeValue::Table(table) = value.get_mut() {
+        return Some(table);
     }
+    None
 }
 
 /// Whether a value is anything but empty tables.
@@ -564,14 +564,12 @@ fn located(name: &str, text: &str, error: &toml::de::Error) -> String {
 /// The path of the key whose value begins at an offset.
 fn key_at(table: &DeTable<'_>, at: usize) -> Option<String> {
     table.iter().find_map(|(key, value)| {
-        let inner = match value.get_ref() {
-            DeValue::Table(inner) => key_at(inner, at),
-            DeValue::Array(list) => list
-                .iter()
-                .filter_map(as_table)
-                .find_map(|one| key_at(one, at)),
-            _ => None,
-        };
+        let inner = as_table(value)
+            .and_then(|inner| key_at(inner, at))
+            .or_else(|| {
+                let list = value.get_ref().as_array().into_iter().flatten();
+                list.filter_map(as_table).find_map(|one| key_at(one, at))
+            });
         match inner {
             Some(inner) => Some(format!("{}.{inner}", key.get_ref())),
             None => (value.span().start == at).then(|| key.get_ref().to_string()),

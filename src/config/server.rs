@@ -266,7 +266,7 @@ pub(super) enum ProxyField {
 /// What answers have beside the body.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct AnswersTable {
+pub struct AnswerTable {
     /// The origins whose web pages may read answers (CORS). `https://*.app.example` is for
     /// all names below app.example; an empty list and `*` allow any.
     #[schemars(with = "Vec<String>")]
@@ -286,7 +286,7 @@ pub struct AnswersTable {
     pub(super) compression: Vec<Coding>,
 }
 
-impl Default for AnswersTable {
+impl Default for AnswerTable {
     fn default() -> Self {
         Self {
             cors_origins: Vec::new(),
