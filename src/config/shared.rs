@@ -11,7 +11,7 @@ use super::kinds::{MILLI, ParsedText, STRING, integer, optional, seconds, text, 
 use super::problem::{FileSpan, Path};
 use crate::shared::{self, EngineUrl};
 use crate::units;
-use crate::upstream::{Rate, Settings};
+use crate::upstream::Settings;
 
 /// The most replicas.
 const MOST: u64 = 10_000;
@@ -198,11 +198,11 @@ impl ReplicaSettings {
 
 /// The rates of an upstream that are limited, by their keys.
 fn limits(upstream: &Settings, has_keys: bool) -> Vec<(String, u32)> {
-    let rates = upstream.rates(has_keys);
-    let rates = [
-        ("requests_per_minute", rates.per_minute),
-        ("requests_per_second", rates.per_second),
+    let limits = upstream.limits(has_keys);
+    let limits = [
+        ("requests_per_minute", limits.per_minute),
+        ("requests_per_second", limits.per_second),
     ];
-    let limit = |(key, rate): (&str, Rate)| Some((upstream.key(key), rate.limit()?));
-    rates.into_iter().filter_map(limit).collect()
+    let limit = |(key, limit): (&str, Option<u32>)| Some((upstream.key(key), limit?));
+    limits.into_iter().filter_map(limit).collect()
 }

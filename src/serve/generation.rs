@@ -344,7 +344,7 @@ fn assemble(
     let routes = fill.routes.routes().iter();
     let names = routes.map(|route| (route.number, &*route.name));
     for (_, upstream) in fill.upstreams.iter() {
-        upstream.counters().name_routes(names.clone());
+        upstream.counters.name_routes(names.clone());
     }
     let gateway = Arc::new(Gateway {
         clients,

@@ -121,7 +121,7 @@ async fn a_key_is_not_sent_without_tls() {
     };
     for url in ["http://api.example", "http://192.0.2.1:80/api"] {
         let refused = start(url, true, "").err();
-        let Some(StartError::Upstream(SetupError::PlainHttp(_))) = &refused else {
+        let Some(StartError::Upstream(SetupError::PlainHttp { .. })) = &refused else {
             panic!("{url}: {refused:?}")
         };
         let message = refused.unwrap().to_string();

@@ -45,7 +45,7 @@ async fn the_reported_remainder_holds_until_the_windows_end() {
     for (fields, left, seconds) in [
         ("ratelimit-remaining: 2\r\nratelimit-reset: 30\r\n", 2, 30),
         (
-            "ratelimit: \"hour\";r=1, \"second\";r=5;t=1\r\nratelimit-policy: \"hour\";w=3600, \"second\";w=1\r\n",
+            "ratelimit: \"hour\";r=1;t=3600, \"second\";r=5;t=1\r\n",
             1,
             3600,
         ),
@@ -81,12 +81,12 @@ async fn reported_limits_bind_without_a_configured_budget() {
     gateway.advance(30_000);
     assert_eq!(gateway.get(&token(601)).await.status, 200);
     assert_eq!(key(&gateway, 0).await["budget_left"], Value::Null);
-    // A limit that is set counts what was sent before.
+    // A limit that is set waits until what was sent without one does not count any more.
     let limited = "upstream.requests_per_minute = 700\nupstream.requests_per_second = 700";
     assert_eq!(gateway.reload(limited).await.status, 200);
-    assert_eq!(key(&gateway, 0).await["budget_left"], 700 - 602);
-    gateway.advance(31_000);
-    assert_eq!(key(&gateway, 0).await["budget_left"], 699);
+    assert_eq!(key(&gateway, 0).await["budget_left"], 0);
+    gateway.advance(60_050);
+    assert_eq!(key(&gateway, 0).await["budget_left"], 700);
 }
 
 /// A self-hosted server gets no key.
