@@ -49,6 +49,7 @@ use crate::log_writer::LogInterval;
 use crate::reload::{NotReloaded, Reloads};
 use crate::sync::lock;
 use crate::telemetry;
+use crate::upstream::keys::UNKNOWN;
 use crate::wire::Body;
 
 /// What the admin listener serves.
@@ -234,9 +235,9 @@ impl Admin {
             why.push_str(&format!("not ready: {missing}\n"));
         }
         let unknown = gateway.upstreams.budgets().unknown(gateway.clock.now());
-        if let Some((waiting, reason)) = unknown {
+        if let Some(waiting) = unknown {
             why.push_str(&format!(
-                "API keys with a limit a minute are not used for {} s more: what they had spent before the start is not known, since {reason}\n",
+                "API keys with a limit a minute are not used for {} s more: what they have spent is not known, since {UNKNOWN}\n",
                 waiting.as_secs() + 1
             ));
         }

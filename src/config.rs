@@ -421,13 +421,13 @@ fn check(file: &File, upstreams: &[crate::upstream::Settings], problems: &mut Ve
 
 /// The limits of an upstream's API keys, by the names of their keys.
 fn limits(upstream: &crate::upstream::Settings, has_keys: bool) -> Vec<(String, u32)> {
-    let rates = upstream.rates(has_keys);
-    let rates = [
-        ("requests_per_minute", rates.per_minute),
-        ("requests_per_second", rates.per_second),
+    let limits = upstream.limits(has_keys);
+    let limits = [
+        ("requests_per_minute", limits.per_minute),
+        ("requests_per_second", limits.per_second),
     ];
-    let limit = |(key, rate): (&str, Rate)| Some((upstream.key(key), rate.limit()?));
-    rates.into_iter().filter_map(limit).collect()
+    let limit = |(key, limit): (&str, Option<u32>)| Some((upstream.key(key), limit?));
+    limits.into_iter().filter_map(limit).collect()
 }
 
 /// The requests per minute of a client whose limit is lifted: the most that a file may set.

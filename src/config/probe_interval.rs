@@ -70,7 +70,7 @@ impl Config {
     ) -> Option<TooManyProbes> {
         let limit = |settings: &Settings| {
             let has_keys = settings.sends_keys(!keys.of(settings).is_empty());
-            settings.rates(has_keys).per_minute.limit()
+            settings.limits(has_keys).per_minute
         };
         // The stricter limit holds for all.
         let limited = group

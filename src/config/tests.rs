@@ -364,7 +364,7 @@ fn a_named_upstream_takes_what_it_does_not_set() {
     assert_eq!(runes.response_body.min_rate, 3 << 10);
     assert_eq!(runes.response_body.grace, Duration::from_secs(3));
     assert!(!runes.keys.has_own_file && ordinals.keys.has_own_file);
-    assert_eq!(ordinals.rates(true).per_second.limit(), None);
+    assert_eq!(ordinals.limits(true).per_second, None);
     // What the command line says goes before, and is taken over as well.
     let url = |port: u16| base_url(&format!("http://127.0.0.1:{port}")).unwrap();
     let overrides = |urls: &[(&str, u16)]| Overrides {

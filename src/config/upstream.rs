@@ -27,21 +27,19 @@ pub struct UpstreamTable {
     /// precedence.
     ///
     /// A list names several servers, the preferred one first. ordgate uses one at a time. It
-    /// fails over to another when that one keeps failing, answers a status path with 410
-    /// (gone, for an hour), or is more than `max_lag` blocks behind another by their status
-    /// paths. All of them share one budget for each key, and keys are sent to each of them. A
-    /// key in cooldown (429) or quarantine (401, 403) at one base URL is not used at any base
-    /// URL of that host (scheme, name and port); it is used at the others. When no key is
-    /// usable for longer than `queue_timeout`, ordgate uses another server. ordgate ignores a
-    /// height that is more than 1000 blocks above the others' and that the chain cannot have
-    /// by now. On routes with headers = "all", 5xx and 410 are passed on, so there a server
-    /// has failed only when it does not answer.
+    /// fails over to another when that one does not answer, answers a status path with 410
+    /// (gone, for an hour) or with anything else than a status, or is more than `max_lag`
+    /// blocks behind another by their status paths. All of them share one budget for each key,
+    /// and keys are sent to each of them. A key in cooldown (429) or quarantine (401, 403) at
+    /// one base URL is not used at any base URL of that host (scheme, name and port); it is
+    /// used at the others. When no key is usable for longer than `queue_timeout`, ordgate uses
+    /// another server. On routes with headers = "all", 5xx and 410 are passed on, so there a
+    /// server has failed only when it does not answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     url: Option<OneOrMore<BaseUrl>>,
     /// How many blocks a server may be behind another and still be used.
     max_lag: Count<0, 1000>,
-    /// How long a preferred server must work again before ordgate returns to it; twice as
-    /// long each time that it soon fails again.
+    /// How long a preferred server must work again before ordgate returns to it.
     return_after: Time<1, DAY>,
     /// The request field that carries the API key.
     #[serde(with = "text")]
@@ -54,10 +52,9 @@ pub struct UpstreamTable {
     /// cooldown: it is not used for the time that the answer names. When a target gets 401 or
     /// 403, ordgate requests the status path of its tip (chain.tip.*.path) with the same key,
     /// at most once a minute if that goes on. If the key is refused there too, it is
-    /// quarantined, for a minute at first, and another is used; otherwise the client gets 502
-    /// and the key stays in use. If there is no status path (404, say), three different
-    /// targets in a row count against the key. On routes with headers = "all", 401 and 403
-    /// are passed on and do not affect the key.
+    /// quarantined, for a minute at a time, and another is used; otherwise the client gets 502
+    /// and the key stays in use. On routes with headers = "all", 401 and 403 are passed on and
+    /// do not affect the key.
     #[serde(skip_serializing_if = "Option::is_none")]
     api_keys_file: Option<PathBuf>,
     /// Whether requests carry an API key. Set it to false for a server of your own beside a
@@ -98,19 +95,18 @@ pub struct UpstreamTable {
     requests_per_second: Option<Rate>,
     /// The most requests under way at once, at each base URL.
     ///
-    /// A quarter of the slots (of `requests_per_second`, if that is less) is kept for clients
-    /// that have none (`kept_for_other_clients` in /status). Below 4, none are kept, and one
-    /// client's slow requests can hold up all others.
+    /// A quarter of the slots is kept for clients that have none (`kept_for_other_clients` in
+    /// /status). Below 4, none are kept, and one client's slow requests can hold up all others.
     ///
-    /// When `requests_per_second` of all keys together is lower than this, the shares are of
-    /// that instead, because a request counts in each second until it is answered. For the same
-    /// reason, each of several hosts that get the same key may have 3/4 of what the others
-    /// leave of `requests_per_second` unanswered, and always one.
+    /// When `requests_per_second` of all keys together is lower than this, the slots are as many
+    /// as that, because a request counts in each second until it is answered. For the same
+    /// reason, each of several hosts that get the same key may have 3/4 of what the others leave
+    /// of `requests_per_second` unanswered, and always one.
     max_in_flight: Count<1, 100_000>,
     /// How long a request waits for budget and for a slot.
     ///
     /// Clients take turns, however much each of them wants. A client's misses go before its
-    /// revalidations.
+    /// revalidations. A request that is sent again does not wait once more.
     queue_timeout: Time<1, DAY>,
     /// The most requests that wait at once.
     max_queue: Count<1, 1_000_000>,
@@ -137,7 +133,7 @@ pub struct UpstreamTable {
     max_request_body: Size<1024, 1_073_741_824>,
     /// Whether a failed request is sent again, once, after a short random delay, where that is
     /// safe and may help: the connection was refused or ended, or 502, 503 or 504 came. One in
-    /// five requests may be, and three in ten seconds in any case.
+    /// five requests may be, and three at first.
     ///
     /// If there is another base URL, it is asked at once, whatever the failure.
     retry: bool,

@@ -164,7 +164,7 @@ impl Config {
         let Some(first) = sharing.next() else {
             return;
         };
-        let others = sharing.filter(|other| other.rates(true) != first.rates(true));
+        let others = sharing.filter(|other| other.limits(true) != first.limits(true));
         warnings.extend(others.map(|other| {
             let key = "requests_per_minute and requests_per_second";
             format!(

@@ -346,7 +346,7 @@ fn assemble(
     let routes = fill.routes.routes().iter();
     let names = routes.map(|route| (route.number, &*route.name));
     for (_, upstream) in fill.upstreams.iter() {
-        upstream.counters().name_routes(names.clone());
+        upstream.counters.name_routes(names.clone());
     }
     let access_log = config.access_log();
     let stale_wait = *config.file.cache.stale_wait;

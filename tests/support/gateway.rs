@@ -179,7 +179,7 @@ impl Setup {
         mut self,
         directory: impl Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync + 'static,
     ) -> Self {
-        self.names = Resolver::Function(Arc::new(directory));
+        self.names = Resolver(Arc::new(directory));
         self
     }
 
