@@ -139,9 +139,9 @@ keys! {
         requests_per_second: Option<Rate> = optional(Requests) => None, example("20"), shown_set();
         /// The most requests under way at once, at each base URL.
         ///
-        /// One client may have half of the slots, and a quarter is kept for clients that
-        /// have none. Below 4, none are kept, and one client's slow requests can hold up
-        /// all others.
+        /// A quarter of the slots (of `requests_per_second`, if that is less) is kept for
+        /// clients that have none (`kept_for_other_clients` in /status). Below 4, none are
+        /// kept, and one client's slow requests can hold up all others.
         ///
         /// When `requests_per_second` of all keys together is lower than this, the
         /// shares are of that instead, because a request counts in each second until it
