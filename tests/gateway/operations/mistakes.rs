@@ -25,7 +25,7 @@ fn a_bad_file_is_reported_with_every_problem() {
             let expected = format!("{path}:{place}");
             assert!(
                 left.errors.contains(&expected),
-                "{expected} in {}",
+                "{expected}: {}",
                 left.errors
             );
         }
