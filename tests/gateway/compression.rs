@@ -4,7 +4,7 @@
 mod bounds;
 mod plain;
 
-use std::io::Read;
+use std::io::{Read, Write};
 
 use crate::support::{Answer, Gateway, Reply, Setup, TOKEN, Upstream, until};
 
@@ -29,21 +29,16 @@ fn upstream(bytes: usize) -> Upstream {
 /// Decodes a body by its own coding.
 fn decoded(answer: &Answer) -> Vec<u8> {
     let (mut body, bytes) = (Vec::new(), &answer.body[..]);
-    match answer.field("content-encoding") {
-        None => body.extend_from_slice(bytes),
-        Some("zstd") => zstd::stream::copy_decode(bytes, &mut body).unwrap(),
-        Some("br") => drop(
-            brotli::Decompressor::new(bytes, 4096)
-                .read_to_end(&mut body)
-                .unwrap(),
-        ),
-        Some("gzip") => drop(
-            flate2::read::GzDecoder::new(bytes)
-                .read_to_end(&mut body)
-                .unwrap(),
-        ),
+    let read = match answer.field("content-encoding") {
+        None => body.write(bytes),
+        Some("zstd") => zstd::stream::read::Decoder::new(bytes)
+            .unwrap()
+            .read_to_end(&mut body),
+        Some("br") => brotli::Decompressor::new(bytes, 4096).read_to_end(&mut body),
+        Some("gzip") => flate2::read::GzDecoder::new(bytes).read_to_end(&mut body),
         Some(other) => panic!("{other}"),
-    }
+    };
+    read.unwrap();
     body
 }
 
@@ -94,18 +89,8 @@ async fn from_the_second_request_on_an_answer_is_compressed_in_each_coding() {
         assert_eq!(answer.number("content-length"), answer.body.len() as u64);
         assert!(answer.body.len() < plain.body.len() / 4, "{coding}");
         assert_eq!(decoded(&answer), plain.body, "{coding}");
-        for name in [
-            "vary",
-            "content-type",
-            "cache-control",
-            "cache-status",
-            "age",
-        ] {
-            assert_eq!(
-                answer.must(name),
-                second.must(name),
-                "{name} is that of the body as it is"
-            );
+        for name in "vary content-type cache-control cache-status age".split(' ') {
+            assert_eq!(answer.must(name), second.must(name), "{name}");
         }
         let head = gateway.request("HEAD", TOKEN, &accept).await;
         let without = |answer: &Answer| {
@@ -157,14 +142,12 @@ async fn every_tag_of_a_body_is_answered_with_304_and_the_tag_that_would_be_sent
             }
         }
     }
-    let none = [
+    for unknown in [
         tag_in(&tag, "deflate"),
         tag_in(&tag, "br-br"),
-        tag_in(&tag, ""),
         "\"other-br\"".to_owned(),
-    ];
-    for unknown in &none {
-        let fields = [("accept-encoding", "br"), ("if-none-match", &**unknown)];
+    ] {
+        let fields = [("accept-encoding", "br"), ("if-none-match", &*unknown)];
         let answer = gateway.request("GET", TOKEN, &fields).await;
         assert_eq!(answer.status, 200, "{unknown}");
         assert_eq!(answer.must("content-encoding"), "br");

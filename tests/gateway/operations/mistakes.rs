@@ -28,7 +28,7 @@ fn a_bad_file_is_reported() {
             let expected = format!("{path}:{place}");
             assert!(
                 left.errors.contains(&expected),
-                "{expected} in {}",
+                "{expected}: {}",
                 left.errors
             );
             assert!(!left.errors.contains("panicked"));

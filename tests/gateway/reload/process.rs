@@ -41,11 +41,8 @@ async fn sighup_reloads_a_process() {
     write(&keys, "second-s3cret\n");
     process.signal(Signal::HUP);
     logged("reloaded: the new", 1).await;
-    assert_eq!(
-        client.get("/a").await.text(),
-        usual_body("/one"),
-        "flags override yet"
-    );
+    let answer = client.get("/a").await;
+    assert_eq!(answer.text(), usual_body("/one"), "flags override yet");
     let key = upstream.seen().last().unwrap().field("x-api-key");
     assert_eq!(key.as_deref(), Some("second-s3cret"));
     write(&file, &config("retries = 3\n"));
