@@ -15,11 +15,8 @@
 //! - an answer is applied to the chain's ledger before it is served (`fill::ingest`),
 //! - pages are cut from stored windows (`fill::windows`, `fill::page`), and a
 //!   transaction from the windows of its block (`fill::transaction`),
-//! - after a new block, one request for an anchor block revalidates all recent
-//!   responses (`fill::anchor`), or shows a reorg, whose fork point is then searched
-//!   (`fill::fork_search`),
-//! - while there is no new block, one live response that is fetched again stands for
-//!   all others (`fill::live_check`).
+//! - after a new tip, one request for a known block shows that all older responses
+//!   stand, or that there was a reorg (`fill::block_check`).
 //!
 //! A client waits for an answer's task, which waits for exchanges with the upstream;
 //! an exchange waits for no other fetch ([`crate::collapse`]). So fetches never wait for
@@ -29,14 +26,12 @@
 //! served, but requested again; a client's disconnect cancels no collapsed fetch; every
 //! wait has a deadline.
 
-mod anchor;
+mod block_check;
 mod collapsed;
 mod content;
 pub mod failure_backoff;
-mod fork_search;
 mod ingest;
 mod kept;
-mod live_check;
 mod lookup;
 mod names;
 mod page;
@@ -69,7 +64,6 @@ use crate::upstream::{Failure, RequestPriority, UpstreamClient, Upstreams};
 use collapsed::Anew;
 use failure_backoff::FailureBackoff;
 pub(crate) use kept::LowerTiers;
-use live_check::CheckKeys;
 pub(crate) use lookup::LookupKey;
 pub(crate) use names::StoredNames;
 pub(crate) use plan::Plan;
@@ -99,8 +93,6 @@ pub struct Fill {
     failures: FailureBackoff,
     /// When a list was last logged whose windows are inconsistent.
     inconsistent_windows: LogInterval,
-    /// The keys of live checks.
-    check_keys: CheckKeys,
 }
 
 /// What a leader gives to all who wait.
@@ -154,7 +146,6 @@ impl Fill {
             failures: FailureBackoff::new(failures),
             inconsistent_windows: LogInterval::default(),
             window_support: WindowSupport::new(routes.assigned()),
-            check_keys: CheckKeys::new(chain.len()),
             routes,
             cache,
             chain,
@@ -180,7 +171,6 @@ impl Fill {
             failures: self.failures.after(failures),
             inconsistent_windows: LogInterval::default(),
             window_support: self.window_support.after(routes.assigned()),
-            check_keys: CheckKeys::new(chain.len()),
             routes,
             cache,
             chain,
@@ -250,8 +240,8 @@ impl Fill {
         }
     }
 
-    /// Makes the answer for a key of a route in mode `chain`: by revalidation of what is
-    /// stored, from stored windows, or by a request.
+    /// Makes the answer for a key of a route in mode `chain`: from stored windows, or by a
+    /// request.
     async fn make_chain_answer(
         self: &Arc<Self>,
         lead: &Lead<FillResult>,
@@ -260,16 +250,6 @@ impl Fill {
         priority: RequestPriority,
     ) -> FillResult {
         let from = AnswerSource::Memory;
-        if let Some(found) = self.check_live(lead, key, route, priority).await? {
-            return Ok(found);
-        }
-        if self
-            .revalidate_by_anchor(lead, key, route, priority)
-            .await?
-            && let Some(stored) = self.fresh(key)
-        {
-            return Ok(FillAnswer { stored, from });
-        }
         if let Some(stored) = self.cut_transaction(key, route) {
             self.keep_encodings(key, &stored);
             self.cache.store().insert(key.clone(), stored.clone());

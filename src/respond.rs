@@ -29,7 +29,7 @@ use crate::cache::etag::{encoded_etag, none_match_fails};
 use crate::cache::key::Key;
 use crate::cache::metadata::ClientFreshness;
 use crate::cache::outcome::{OUTCOMES, Outcome, age};
-use crate::chain::finality::Class;
+use crate::chain::Class;
 use crate::client_tokens::TokenClient;
 use crate::compress::{Compression, Effort, EncodingRequest};
 use crate::identify::Client;

@@ -7,9 +7,7 @@ use std::time::Duration;
 use super::metadata::ClientFreshness;
 use super::purge::BlockRange;
 use super::stored::{Attachment, Stored};
-use crate::chain::ChainStamp;
-use crate::chain::finality::Class;
-use crate::chain::live_checks::MOST_LIVE_TTLS;
+use crate::chain::{ChainStamp, Class};
 use crate::pages::Page;
 
 impl ClientFreshness {
@@ -42,20 +40,12 @@ impl Attachment for Attached {
 
     fn blocks(&self) -> Option<BlockRange> {
         let stamp = self.stamp.as_ref()?;
-        let (lowest, highest) = stamp.heights()?;
+        let (lowest, highest) = stamp.heights?;
         Some(BlockRange {
             tip: stamp.tip,
             lowest,
             highest,
         })
-    }
-
-    fn longest_lifetime(&self, lifetime: Duration) -> Duration {
-        // A check of another response may keep a live one fresh (`fill::live_check`).
-        match &self.stamp {
-            Some(stamp) if stamp.class == Class::Live => lifetime * MOST_LIVE_TTLS,
-            Some(_) | None => lifetime,
-        }
     }
 }
 
@@ -77,7 +67,13 @@ mod tests {
 
     fn attached(class: Class, heights: Option<(u32, u32)>) -> Attached {
         Attached {
-            stamp: Some(ChainStamp::new(class, 1, heights, 5)),
+            stamp: Some(ChainStamp {
+                class,
+                tip: 1,
+                epoch: 5,
+                heights,
+                is_settled: true,
+            }),
             page: None,
         }
     }
@@ -93,13 +89,5 @@ mod tests {
         assert_eq!(blocks, Some(range));
         assert_eq!(attached(Class::Live, None).blocks(), None);
         assert_eq!(Attached::default().blocks(), None);
-    }
-
-    #[test]
-    fn a_live_response_may_stay_fresh_for_longer_than_its_lifetime() {
-        let second = Duration::from_secs(1);
-        let longest = |class| attached(class, None).longest_lifetime(second);
-        assert_eq!(longest(Class::Recent), second);
-        assert_eq!(longest(Class::Live), second * MOST_LIVE_TTLS);
     }
 }

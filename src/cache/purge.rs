@@ -147,16 +147,9 @@ impl Purges {
         number
     }
 
-    /// Whether any purge after `since` matches, apart from number `except`.
-    pub(super) fn any_matches(
-        &self,
-        subject: &PurgeSubject<'_>,
-        since: u64,
-        except: Option<u64>,
-    ) -> bool {
-        self.any(since, |number, purge| {
-            Some(number) != except && purge.matches(subject)
-        })
+    /// Whether any purge after `since` matches.
+    pub(super) fn any_matches(&self, subject: &PurgeSubject<'_>, since: u64) -> bool {
+        self.any(since, |purge| purge.matches(subject))
     }
 
     /// Whether any purge after `since` may match an answer whose body is not yet
@@ -167,21 +160,20 @@ impl Purges {
             blocks: None,
             bodies: Vec::new(),
         };
-        self.any(since, |_, purge| {
+        self.any(since, |purge| {
             matches!(purge, Purge::Text(_)) || purge.matches(&subject)
         })
     }
 
-    fn any(&self, since: u64, matches: impl Fn(u64, &Purge) -> bool) -> bool {
+    fn any(&self, since: u64, matches: impl Fn(&Purge) -> bool) -> bool {
         let records = read(&self.records);
         let last = self.last.load(Ordering::Relaxed);
         let forgotten = last.saturating_sub(records.len() as u64);
         if since < forgotten {
             return true;
         }
-        let numbered = (forgotten + 1..).zip(&*records);
-        let mut later = numbered.filter(|(number, _)| *number > since);
-        later.any(|(number, purge)| matches(number, purge))
+        let mut numbered = (forgotten + 1..).zip(&*records);
+        numbered.any(|(number, purge)| number > since && matches(purge))
     }
 }
 
@@ -270,15 +262,14 @@ mod tests {
         };
         assert_eq!(purges.last(), 0);
         assert_eq!(purges.push(Purge::Route(1)), 1);
-        assert!(purges.any_matches(&subject, 0, None));
-        assert!(!purges.any_matches(&subject, 1, None));
-        assert!(!purges.any_matches(&subject, 0, Some(1)), "its own cause");
+        assert!(purges.any_matches(&subject, 0));
+        assert!(!purges.any_matches(&subject, 1));
         assert_eq!(purges.push(Purge::Route(2)), 2);
-        assert!(!purges.any_matches(&subject, 1, None));
+        assert!(!purges.any_matches(&subject, 1));
         for _ in 0..REMEMBERED {
             purges.push(Purge::Route(9));
         }
-        assert!(purges.any_matches(&subject, 1, None), "forgotten is purged");
-        assert!(!purges.any_matches(&subject, purges.last(), None));
+        assert!(purges.any_matches(&subject, 1), "forgotten is purged");
+        assert!(!purges.any_matches(&subject, purges.last()));
     }
 }

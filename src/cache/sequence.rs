@@ -19,13 +19,6 @@ impl PurgeSequence {
     pub(crate) const fn purge(self) -> u64 {
         self.purge
     }
-
-    /// The same position, but after a purge. Used by the fetch that itself
-    /// caused the purge, so that its own answer is not affected.
-    #[must_use]
-    pub(crate) const fn past(self, purge: u64) -> Self {
-        Self { purge, ..self }
-    }
 }
 
 /// The number of the last purge that a stored response was checked against.

@@ -223,21 +223,19 @@ impl<A: Attachment> Store<A> {
         let since = entry.checked().number();
         let matches = || {
             let subject = entry.purge_subject(key);
-            self.purges.any_matches(&subject, since, None)
+            self.purges.any_matches(&subject, since)
         };
         since != self.purges.last() && matches()
     }
 
-    /// Whether a purge since a position matches an answer whose fetch began
-    /// there, apart from the purge `except` that the answer itself caused.
+    /// Whether a purge since a position matches an answer whose fetch began there.
     pub(crate) fn fetch_was_purged(
         &self,
         subject: &PurgeSubject<'_>,
         sequence: PurgeSequence,
-        except: Option<u64>,
     ) -> bool {
         let since = sequence.purge;
-        since != self.purges.last() && self.purges.any_matches(subject, since, except)
+        since != self.purges.last() && self.purges.any_matches(subject, since)
     }
 
     /// Whether a purge since a response was last checked matches it, stored or
@@ -245,7 +243,7 @@ impl<A: Attachment> Store<A> {
     pub(crate) fn response_was_purged(&self, key: &Key, stored: &Stored<A>) -> bool {
         let since = stored.checked.number();
         let subject = || stored.purge_subject(key.as_bytes());
-        since != self.purges.last() && self.purges.any_matches(&subject(), since, None)
+        since != self.purges.last() && self.purges.any_matches(&subject(), since)
     }
 
     /// Whether a key was removed since a position, or a purge since might match it.
@@ -327,7 +325,7 @@ impl<A: Attachment> Store<A> {
             // A purge since the fetch began that matches any variant removes all.
             match self
                 .purges
-                .any_matches(&entry.purge_subject(bytes), sequence.purge, None)
+                .any_matches(&entry.purge_subject(bytes), sequence.purge)
             {
                 true => Op::Remove,
                 false => {

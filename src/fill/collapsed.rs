@@ -13,8 +13,8 @@ use super::lookup::own_key;
 use super::{AnswerSource, Fill, FillAnswer, FillResult, MOST_ATTEMPTS};
 use crate::cache::key::Key;
 use crate::cache::{JudgedResponse, StoredResponse};
-use crate::chain::Freshness;
 use crate::chain::ledger::Epoch;
+use crate::chain::{Class, Freshness};
 use crate::collapse::{Below, ClientLevel, ExchangeLevel, Lead, Wait};
 use crate::reason::Reason;
 use crate::upstream::{Failure, RequestPriority};
@@ -80,7 +80,7 @@ impl Fill {
     fn predates(&self, stored: &StoredResponse, since: Epoch) -> bool {
         let is_older = stored
             .stamp()
-            .is_some_and(|stamp| stamp.class.ends_with_epoch() && stamp.epoch() < since);
+            .is_some_and(|stamp| stamp.class != Class::Final && stamp.epoch < since);
         is_older
             && !matches!(
                 self.cache.judge(stored, self.clock.now()),

@@ -19,8 +19,8 @@ use crate::cache::metadata::{ClientFreshness, Metadata};
 use crate::cache::policy::Mode;
 use crate::cache::sequence::{CheckedSequence, PurgeSequence};
 use crate::cache::{Attached, StoredResponse};
-use crate::chain::finality::Class;
-use crate::chain::{ChainStamp, SeedState};
+use crate::chain::ledger::Observation;
+use crate::chain::{ChainStamp, Class, SeedState};
 use crate::clock::Moment;
 use crate::pages::{Block, Page};
 use crate::route::Route;
@@ -178,8 +178,7 @@ impl Fill {
                 if class != Class::Final {
                     from = AnswerSource::Unconfirmed;
                 }
-                let (tip, epoch) = (route.cache.tip, self.chain.epoch(route.cache.tip));
-                Some(ChainStamp::new(class, tip, value.heights, epoch))
+                Some(self.kept_stamp(route, &value, class))
             }
             Mode::Override | Mode::Respect | Mode::Off => None,
         };
@@ -211,30 +210,62 @@ impl Fill {
         let stamp = match route.cache.mode {
             Mode::Chain => {
                 let tip = route.cache.tip;
-                let highest = value.heights.map(|(_, highest)| highest);
+                let is_final = |(_, highest)| self.chain.is_final(tip, highest);
                 let is_blocks = value.subject? == KeptSubject::Blocks;
-                let is_final =
-                    is_blocks && highest.is_some_and(|highest| self.chain.is_final(tip, highest));
-                let (epoch, mark) = self.chain.tip_mark(tip)?;
-                let class = match value.subject? {
-                    KeptSubject::Blocks if is_final => Class::Final,
-                    _ if found.tip != mark => return None,
-                    KeptSubject::Blocks => Class::Recent,
-                    KeptSubject::Live => Class::Live,
-                    KeptSubject::Absent => Class::Absent,
+                let class = if is_blocks && value.heights.is_some_and(is_final) {
+                    Class::Final
+                } else {
+                    self.is_of_present_tip(route, &value, &found.tip)?;
+                    match value.subject? {
+                        KeptSubject::Blocks => Class::Recent,
+                        KeptSubject::Live => Class::Live,
+                        KeptSubject::Absent => Class::Absent,
+                    }
                 };
-                Some(ChainStamp::new(class, tip, value.heights, epoch))
+                Some(self.kept_stamp(route, &value, class))
             }
             Mode::Override | Mode::Respect | Mode::Off => None,
         };
         self.restored(value, stamp, sequence)
     }
 
+    /// Whether another replica's response was fetched at the present tip, and contradicts
+    /// nothing that is known.
+    fn is_of_present_tip(&self, route: &Route, value: &Value, mark: &[u8]) -> Option<()> {
+        let tip = route.cache.tip;
+        let start = self.chain.request_start(tip)?;
+        let (epoch, present) = self.chain.tip_mark(tip)?;
+        if mark != present {
+            return None;
+        }
+        let page = Page::read(&value.body);
+        let observation = Observation {
+            route: route.number,
+            blocks: page.as_deref().map_or(&[], Page::blocks),
+            ..Observation::default()
+        };
+        let now = self.clock.now();
+        let applied = self.chain.apply_answer(tip, start, observation, now);
+        (applied.stored_in == Some(epoch)).then_some(())
+    }
+
+    /// The stamp of a response that was kept, or that another replica has.
+    fn kept_stamp(&self, route: &Route, value: &Value, class: Class) -> ChainStamp {
+        let tip = route.cache.tip;
+        ChainStamp {
+            class,
+            tip,
+            epoch: self.chain.epoch(tip),
+            heights: value.heights,
+            is_settled: false,
+        }
+    }
+
     /// A response as other replicas have it.
     fn shared_response(&self, stored: &StoredResponse) -> SharedResponse {
         let mark = stored.stamp().and_then(|stamp| {
             let (epoch, mark) = self.chain.tip_mark(stamp.tip)?;
-            (stamp.epoch() == epoch).then_some(mark)
+            (stamp.epoch == epoch).then_some(mark)
         });
         SharedResponse {
             tip: mark.unwrap_or_default(),
@@ -277,7 +308,7 @@ impl Fill {
         let answers = &self.lower.answers;
         let stamp = stored.stamp();
         let is_worth_it = match stamp {
-            Some(stamp) => stamp.class == Class::Final && stamp.heights().is_some(),
+            Some(stamp) => stamp.class == Class::Final && stamp.heights.is_some(),
             None => route.cache.mode == Mode::Override && !stored.lifetime.is_zero(),
         };
         let Some(row) = self.lower.names.row_key(key) else {
@@ -327,7 +358,7 @@ impl Fill {
             is_immutable,
             is_encodable: stored.encodings.are_allowed(),
             subject,
-            heights: stored.stamp().and_then(ChainStamp::heights),
+            heights: stored.stamp().and_then(|stamp| stamp.heights),
             body: stored.body.clone(),
         }
     }

@@ -20,8 +20,7 @@ use crate::cache::etag::etag;
 use crate::cache::metadata::{ClientFreshness, Metadata};
 use crate::cache::sequence::CheckedSequence;
 use crate::cache::{Attached, StoredResponse};
-use crate::chain::ChainStamp;
-use crate::chain::finality::Class;
+use crate::chain::{ChainStamp, Class};
 use crate::client_tokens::shown_path;
 use crate::collapse::Lead;
 use crate::log_writer::LogInterval;
@@ -73,17 +72,14 @@ impl Fill {
             // A part that is no page answers the whole request.
             if let Some(other) = parts.iter().find(|part| part.page().is_none()) {
                 let stored = other.clone();
-                if from != AnswerSource::Unconfirmed {
+                if is_kept(from) {
                     self.store_for_list(list, &stored);
                 }
                 return ControlFlow::Break(Ok(FillAnswer { stored, from }));
             }
-            let cut = match from {
-                AnswerSource::Unconfirmed => self.cut_page(list, &parts),
-                AnswerSource::Memory
-                | AnswerSource::Disk
-                | AnswerSource::Shared
-                | AnswerSource::Upstream { .. } => self.cut_and_store(list, &parts),
+            let cut = match is_kept(from) {
+                true => self.cut_and_store(list, &parts),
+                false => self.cut_page(list, &parts, from),
             };
             if let Some(stored) = cut {
                 if self.cache.store().response_was_purged(list.key, &stored) {
@@ -122,7 +118,7 @@ impl Fill {
         list: &List<'_>,
         parts: &[Arc<StoredResponse>],
     ) -> Option<Arc<StoredResponse>> {
-        let stored = self.cut_page(list, parts)?;
+        let stored = self.cut_page(list, parts, AnswerSource::Memory)?;
         // The window is the page, and is stored already.
         if parts.iter().any(|part| Arc::ptr_eq(part, &stored)) {
             return Some(stored);
@@ -139,11 +135,13 @@ impl Fill {
         Some(stored)
     }
 
-    /// Cuts a page from windows; `None` where they are inconsistent.
+    /// Cuts a page from windows; `None` where they are inconsistent. What was passed on is
+    /// for no later request.
     pub(super) fn cut_page(
         &self,
         list: &List<'_>,
         parts: &[Arc<StoredResponse>],
+        from: AnswerSource,
     ) -> Option<Arc<StoredResponse>> {
         if !are_consistent(&windows_of(parts)?) || !is_one_moment(parts) {
             return None;
@@ -163,7 +161,12 @@ impl Fill {
             return Some(part.clone());
         }
         let body = pages::cut_page(&windows, list.offset, list.limit)?;
-        Some(Arc::new(self.response_of(parts, body)?))
+        let mut cut = self.response_of(parts, body)?;
+        if from == (AnswerSource::Upstream { stored: false }) {
+            let content_type = cut.metadata.content_type.clone();
+            cut.metadata = Metadata::of(content_type, ClientFreshness::Nothing);
+        }
+        Some(Arc::new(cut))
     }
 
     /// A response made of parts. It has the lowest finality class of them,
@@ -175,20 +178,21 @@ impl Fill {
     ) -> Option<StoredResponse> {
         let class = |part: &&Arc<StoredResponse>| part.stamp().map(|stamp| stamp.class);
         let least = parts.iter().min_by_key(class)?;
-        let stamp = least.stamp()?;
+        let stamps = || parts.iter().filter_map(|part| part.stamp());
         // The epoch of a final part does not matter.
-        let stamps = parts.iter().filter_map(|part| part.stamp());
-        let ending = stamps.filter(|stamp| stamp.class.ends_with_epoch());
-        let epoch = ending.map(ChainStamp::epoch).min();
-        let epoch = epoch.unwrap_or_else(|| stamp.epoch());
-        let heights = parts
-            .iter()
-            .filter_map(|part| part.stamp()?.heights())
-            .reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)));
-        let (class, tip) = (stamp.class, stamp.tip);
-        let lifetime = self.chain.client_lifetime(class, tip, self.clock.now());
-        let freshness = ClientFreshness::of_class(class, lifetime);
-        let stamp = ChainStamp::new(class, tip, heights, epoch).with_client_lifetime(lifetime);
+        let ending = stamps().filter(|stamp| stamp.class != Class::Final);
+        let heights = stamps().filter_map(|stamp| stamp.heights);
+        let stamp = ChainStamp {
+            epoch: ending
+                .map(|stamp| stamp.epoch)
+                .min()
+                .unwrap_or(least.stamp()?.epoch),
+            heights: heights.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1))),
+            is_settled: stamps().all(|stamp| stamp.is_settled),
+            ..*least.stamp()?
+        };
+        let lifetime = (self.chain).client_lifetime(stamp.class, stamp.tip, self.clock.now());
+        let freshness = ClientFreshness::of_class(stamp.class, lifetime);
         Some(StoredResponse {
             status: least.status,
             etag: etag(&body),
@@ -207,6 +211,14 @@ impl Fill {
     }
 }
 
+/// Whether what is made of windows may be stored.
+const fn is_kept(from: AnswerSource) -> bool {
+    !matches!(
+        from,
+        AnswerSource::Unconfirmed | AnswerSource::Upstream { stored: false }
+    )
+}
+
 /// Whether parts are of one moment: of one block, whose hash determines its list, or
 /// of one epoch.
 pub(super) fn is_one_moment(parts: &[Arc<StoredResponse>]) -> bool {
@@ -221,7 +233,7 @@ pub(super) fn is_one_moment(parts: &[Arc<StoredResponse>]) -> bool {
     match (is_live, has_blocks) {
         // The list may span blocks, and each new block may extend it.
         (true, _) | (false, false) => {
-            let mut epochs = stamps().map(ChainStamp::epoch);
+            let mut epochs = stamps().map(|stamp| stamp.epoch);
             let first = epochs.next();
             epochs.all(|epoch| Some(epoch) == first)
         }

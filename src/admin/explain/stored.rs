@@ -48,11 +48,12 @@ pub(super) fn response(
     if let Some(stamp) = stored.stamp() {
         described["class"] = stamp.class.name().into();
         described["epoch"] = json!({
-            "stored": stamp.epoch(),
+            "stored": stamp.epoch,
             "present": gateway.fill.chain.epoch(stamp.tip),
         });
-        let heights = stamp.heights();
-        let heights = heights.map(|(from, to)| json!({ "from": from, "to": to }));
+        let heights = stamp
+            .heights
+            .map(|(from, to)| json!({ "from": from, "to": to }));
         described["heights"] = heights.into();
     }
     if let Some(page) = stored.page() {
