@@ -3,20 +3,20 @@
 //!
 //! A purge is a numbered record, and is complete once the record is written.
 //! Each stored response has the number of the last purge it was checked against
-//! ([`CheckedSequence`](super::sequence::CheckedSequence)). A hit compares that
+//! ([`CheckedPurge`]). A hit compares that
 //! with the last number, and checks the records in between only where they
 //! differ. So every purge takes the same short time, applies to all runtimes at
 //! once, and also applies to fetches under way, whose answers have the number
 //! that was current when the fetch began.
 
 use std::collections::VecDeque;
-use std::sync::RwLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, RwLock};
 
 use memchr::memmem;
 
 use super::key::{route_of, target_of};
-use crate::sync::{read, write};
+use crate::sync::{lock, read, write};
 
 /// What to purge.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,6 +115,28 @@ fn path_of(key: &[u8]) -> &str {
     target.split('?').next().unwrap_or(target)
 }
 
+/// The number of the last purge that a stored response was checked against.
+#[derive(Debug, Default)]
+pub struct CheckedPurge(AtomicU64);
+
+impl CheckedPurge {
+    /// That of a response whose request was sent after a purge. For a response that is made
+    /// of others it is the lowest of theirs.
+    pub(crate) const fn at(number: u64) -> Self {
+        Self(AtomicU64::new(number))
+    }
+
+    /// The number of the purge.
+    pub(crate) fn number(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Records a check against all purges up to a number.
+    pub(super) fn raise(&self, number: u64) {
+        self.0.fetch_max(number, Ordering::Relaxed);
+    }
+}
+
 /// The purge records, by number.
 #[derive(Debug, Default)]
 pub(super) struct Purges {
@@ -122,6 +144,7 @@ pub(super) struct Purges {
     /// The remembered records, oldest first. A response that was last checked
     /// before the oldest counts as purged.
     records: RwLock<VecDeque<Purge>>,
+    order: Mutex<()>,
 }
 
 /// How many purges are remembered. The store is swept soon after each purge, so
@@ -132,6 +155,11 @@ impl Purges {
     /// The number of the last purge.
     pub(super) fn last(&self) -> u64 {
         self.last.load(Ordering::Acquire)
+    }
+
+    /// While this is held, nobody else purges.
+    pub(super) fn in_order(&self) -> MutexGuard<'_, ()> {
+        lock(&self.order)
     }
 
     /// Adds a purge, which applies once this returns. Returns its number.

@@ -169,25 +169,6 @@ impl Fill {
         }
     }
 
-    /// Why a client that has a stale answer does not wait for a fetch: it could not be sent
-    /// now, or the last one has failed. A fetch is under way then, which keeps its place in the
-    /// queue.
-    pub(crate) fn refresh_if_held(
-        self: &Arc<Self>,
-        key: &Key,
-        priority: RequestPriority,
-    ) -> Option<Failure> {
-        if self.collapse.has(key.as_bytes()) {
-            return None;
-        }
-        let upstream = self.route(key).map_or(0, |route| route.upstream.number);
-        let failed = self.failures.last(key, self.clock.now());
-        let held = || self.upstreams.get(upstream).held(priority.client);
-        let why = failed.or_else(held)?;
-        self.refresh(key, priority);
-        Some(why)
-    }
-
     /// Fetches a key for all clients that wait.
     async fn lead_answer(
         self: Arc<Self>,

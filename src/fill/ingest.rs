@@ -10,13 +10,13 @@ use http::StatusCode;
 use super::content::{Subject, heights};
 use super::lookup::own_key;
 use super::{AnswerSource, FIRST_PROBE, Fill, FillAnswer, FillResult, MOST_ATTEMPTS};
-use crate::cache::encodings::Encodings;
+use crate::cache::StoredResponse;
+use crate::cache::encoded::BodyId;
 use crate::cache::etag::etag;
 use crate::cache::key::Key;
 use crate::cache::metadata::{ClientFreshness, Metadata};
+use crate::cache::purge::CheckedPurge;
 use crate::cache::purge::{BlockRange, PurgeSubject};
-use crate::cache::sequence::{CheckedSequence, PurgeSequence};
-use crate::cache::{Attached, StoredResponse};
 use crate::chain::ledger::Observation;
 use crate::chain::{ChainStamp, Class, TransactionLocation};
 use crate::pages::{Page, check_window};
@@ -50,7 +50,7 @@ impl Fill {
             let Some(start) = self.chain.request_start(tip) else {
                 return Err(Failure::new(Reason::Internal));
             };
-            let sequence = self.cache.store().sequence();
+            let sequence = self.cache.store().purges();
             let sent = self.clock.now();
             let mut answer = self.send(key, priority).await?;
             let page = answer.index.page.take();
@@ -102,7 +102,6 @@ impl Fill {
     fn store(&self, key: &Key, route: &Route, stored: StoredResponse) -> FillAnswer {
         let _storing = trace::begin("store", SpanKind::Internal);
         let own = own_key(key, route, &stored);
-        self.keep_encodings(&own, &stored);
         let stored = Arc::new(stored);
         self.note_transactions(&own, route, &stored);
         let is_stored = self.cache.store().insert(own.clone(), stored.clone());
@@ -120,7 +119,7 @@ impl Fill {
         answer: Answer,
         page: Option<Box<Page>>,
         stamp: ChainStamp,
-        (sequence, is_stored): (PurgeSequence, bool),
+        (sequence, is_stored): (u64, bool),
     ) -> StoredResponse {
         let now = self.clock.now();
         let lifetime = self.chain.client_lifetime(stamp.class, stamp.tip, now);
@@ -128,20 +127,19 @@ impl Fill {
             true => ClientFreshness::of_class(stamp.class, lifetime),
             false => ClientFreshness::Nothing,
         };
+        let etag = etag(&answer.body);
         StoredResponse {
             status: answer.status,
-            etag: etag(&answer.body),
             metadata: Metadata::of(answer.content_type, freshness),
             received: now,
             lifetime: self.chain.finality().lifetime(stamp.class),
             took: answer.took,
             body: answer.body,
-            encodings: Encodings::allowed(!answer.no_transform),
-            checked: CheckedSequence::until(sequence),
-            attached: Attached {
-                stamp: Some(stamp),
-                page,
-            },
+            body_id: BodyId::of(&etag, !answer.no_transform),
+            etag,
+            checked: CheckedPurge::at(sequence),
+            stamp: Some(stamp),
+            page,
         }
     }
 
@@ -163,12 +161,10 @@ impl Fill {
             received: stored.received,
             lifetime,
             took: stored.took,
-            encodings: stored.encodings.clone(),
-            checked: CheckedSequence::at(stored.checked.number()),
-            attached: Attached {
-                stamp,
-                page: stored.attached.page.clone(),
-            },
+            body_id: stored.body_id,
+            checked: CheckedPurge::at(stored.checked.number()),
+            stamp,
+            page: stored.page.clone(),
         });
         self.cache.store().insert(key.clone(), stored.clone());
         if let Some(route) = self.route(key) {

@@ -5,7 +5,7 @@
 //! an earlier run has kept is final here only once one request has confirmed the highest
 //! block of that run ([`Chain::stood`](crate::chain::Chain::stood)); until then it is stale.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use http::StatusCode;
@@ -13,12 +13,12 @@ use http::StatusCode;
 use super::lookup::own_key;
 use super::names::StoredNames;
 use super::{AnswerSource, FIRST_PROBE, Fill, FillAnswer, FillResult};
-use crate::cache::encodings::Encodings;
+use crate::cache::StoredResponse;
+use crate::cache::encoded::BodyId;
 use crate::cache::key::Key;
 use crate::cache::metadata::{ClientFreshness, Metadata};
 use crate::cache::policy::Mode;
-use crate::cache::sequence::{CheckedSequence, PurgeSequence};
-use crate::cache::{Attached, StoredResponse};
+use crate::cache::purge::CheckedPurge;
 use crate::chain::ledger::Observation;
 use crate::chain::{ChainStamp, Class, SeedState};
 use crate::clock::Moment;
@@ -47,8 +47,6 @@ pub(crate) struct LowerTiers {
     pub(crate) has_engine: bool,
     /// How long a response waits while another replica fetches it.
     pub(crate) fill_wait: Duration,
-    /// Held while a purge is done here and there.
-    pub(crate) purging: Arc<Mutex<()>>,
 }
 
 impl LowerTiers {
@@ -65,7 +63,6 @@ impl LowerTiers {
             names,
             stale_wait,
             fill_wait,
-            purging: self.purging.clone(),
             ..*self
         }
     }
@@ -109,7 +106,7 @@ impl Fill {
         fetch: impl Future<Output = FillResult> + Send,
     ) -> FillResult {
         // Both before anything is read, and this one first: what is purged later is seen by them.
-        let sequence = self.cache.store().sequence();
+        let sequence = self.cache.store().purges();
         let generation = self.lower.shared.as_ref();
         let generation = generation.and_then(|shared| shared.purges.generation());
         if let Some(found) = self.recall(key, route, sequence).await {
@@ -160,12 +157,7 @@ impl Fill {
     }
 
     /// The response to a key that was kept.
-    async fn recall(
-        &self,
-        key: &Key,
-        route: &Route,
-        sequence: PurgeSequence,
-    ) -> Option<FillAnswer> {
+    async fn recall(&self, key: &Key, route: &Route, sequence: u64) -> Option<FillAnswer> {
         if !self.lower.answers.is_on() {
             return None;
         }
@@ -204,7 +196,7 @@ impl Fill {
         &self,
         route: &Route,
         found: &SharedResponse,
-        sequence: PurgeSequence,
+        sequence: u64,
     ) -> Option<StoredResponse> {
         let value = decode(&found.value, LARGEST)?;
         let stamp = match route.cache.mode {
@@ -356,7 +348,7 @@ impl Fill {
             took: stored.took,
             max_age,
             is_immutable,
-            is_encodable: stored.encodings.are_allowed(),
+            is_encodable: stored.body_id.is_encodable(),
             subject,
             heights: stored.stamp().and_then(|stamp| stamp.heights),
             body: stored.body.clone(),
@@ -368,7 +360,7 @@ impl Fill {
         &self,
         value: Value,
         stamp: Option<ChainStamp>,
-        sequence: PurgeSequence,
+        sequence: u64,
     ) -> Option<StoredResponse> {
         let now = self.clock.now();
         let wall = self.wall_millis(now);
@@ -400,15 +392,16 @@ impl Fill {
         };
         Some(StoredResponse {
             status: value.status,
-            etag: value.etag,
             metadata: Metadata::of(value.content_type, freshness),
             received: now.before(age),
             lifetime,
             took: value.took,
             body: value.body,
-            encodings: Encodings::allowed(value.is_encodable),
-            checked: CheckedSequence::at(sequence.purge()),
-            attached: Attached { stamp, page },
+            body_id: BodyId::of(&value.etag, value.is_encodable),
+            etag: value.etag,
+            checked: CheckedPurge::at(sequence),
+            stamp,
+            page,
         })
     }
 

@@ -15,11 +15,11 @@ use http::StatusCode;
 use super::collapsed::Anew;
 use super::windows::{List, NoWindows, Parts, refuses_list, window};
 use super::{AnswerSource, Fill, FillAnswer, FillResult};
-use crate::cache::encodings::Encodings;
+use crate::cache::StoredResponse;
+use crate::cache::encoded::BodyId;
 use crate::cache::etag::etag;
 use crate::cache::metadata::{ClientFreshness, Metadata};
-use crate::cache::sequence::CheckedSequence;
-use crate::cache::{Attached, StoredResponse};
+use crate::cache::purge::CheckedPurge;
 use crate::chain::{ChainStamp, Class};
 use crate::client_tokens::shown_path;
 use crate::collapse::Lead;
@@ -130,7 +130,6 @@ impl Fill {
             Some(_) if has_blocks => self.lookup_key(list.route, list.key.clone()).key,
             Some(_) | None => list.key.clone(),
         };
-        self.keep_encodings(&key, &stored);
         self.cache.store().insert(key, stored.clone());
         Some(stored)
     }
@@ -193,20 +192,19 @@ impl Fill {
         };
         let lifetime = (self.chain).client_lifetime(stamp.class, stamp.tip, self.clock.now());
         let freshness = ClientFreshness::of_class(stamp.class, lifetime);
+        let etag = etag(&body);
         Some(StoredResponse {
             status: least.status,
-            etag: etag(&body),
             metadata: Metadata::of(least.metadata.content_type.clone(), freshness),
             received: parts.iter().map(|part| part.received).min()?,
             lifetime: parts.iter().map(|part| part.lifetime).min()?,
             took: parts.iter().map(|part| part.took).max()?,
-            attached: Attached {
-                stamp: Some(stamp),
-                page: Page::read(&body),
-            },
+            stamp: Some(stamp),
+            page: Page::read(&body),
             body: Box::<[u8]>::from(body).into(),
-            encodings: Encodings::allowed(parts.iter().all(|part| part.encodings.are_allowed())),
-            checked: CheckedSequence::at(parts.iter().map(|part| part.checked.number()).min()?),
+            body_id: BodyId::of(&etag, parts.iter().all(|part| part.body_id.is_encodable())),
+            etag,
+            checked: CheckedPurge::at(parts.iter().map(|part| part.checked.number()).min()?),
         })
     }
 }
