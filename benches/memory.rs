@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use ordgate::cache::StoredResponse;
 use ordgate::cache::encoded::BodyId;
 use ordgate::cache::etag::etag;
 use ordgate::cache::key::Key;
 use ordgate::cache::metadata::{ClientFreshness, Metadata};
 use ordgate::cache::store::Store;
-use ordgate::cache::StoredResponse;
 use ordgate::clock::Moment;
 
 #[global_allocator]

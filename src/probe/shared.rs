@@ -60,8 +60,8 @@ impl SharedTip {
         fill.chain.set_tip_interval(self.tip, every);
         if let TipLook::Answer { asked, answer } = &look
             && let Ok(status) = postcard::from_bytes::<TipStatus>(answer)
-            && upstream.record_height(usize::from(endpoint), path, status.height)
         {
+            upstream.record_status(usize::from(endpoint), path, Some(status.height));
             let status = Status {
                 start: None,
                 sent: *asked,

@@ -232,7 +232,7 @@ async fn odd(dice: &mut Dice, from: [u8; 4], endpoint: Endpoint) {
 /// Does something to the gateway, or to one of the upstreams.
 async fn act(dice: &mut Dice, gateway: &Gateway, upstreams: &[Upstream; 2]) {
     let one = dice.pick(upstreams);
-    match dice.below(8) {
+    match dice.below(7) {
         0 => assert_eq!(gateway.rekey(&keys(dice)).await.status, 200),
         1 | 2 => {
             let before = gateway.source.lock().unwrap().config.clone();
@@ -255,11 +255,6 @@ async fn act(dice: &mut Dice, gateway: &Gateway, upstreams: &[Upstream; 2]) {
             one.thaw();
         }
         5 => one.close_connections(),
-        6 => {
-            one.take_connections(0);
-            sleep(Duration::from_millis(dice.around(300))).await;
-            one.take_connections(usize::MAX);
-        }
         _ => {
             for page in ["/status", "/metrics", "/history"] {
                 let answer = gateway.admin(page).await;

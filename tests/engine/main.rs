@@ -17,7 +17,7 @@ mod shared;
 #[allow(
     dead_code,
     unused_imports,
-    reason = "two targets share the harness; tests/structure finds what none uses"
+    reason = "the gateway's tests share the harness, and use all of it"
 )]
 #[path = "../support/harness.rs"]
 mod support;

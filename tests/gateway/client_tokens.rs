@@ -11,7 +11,7 @@ use std::time::Duration;
 use ordgate::client_tokens::file::{self, TokenName};
 use serde_json::json;
 
-use crate::support::{Answer, Client, Gateway, Process, Setup, TOKEN, Upstream, token as ticker};
+use crate::support::{Answer, Client, Gateway, Process, Setup, TOKEN, Upstream};
 
 /// Three at once, then one a second.
 const LIMIT: &str = "limit.requests_per_minute = 60\nlimit.burst = 3";
@@ -84,32 +84,6 @@ async fn a_token_has_its_own_limit_wherever_it_is_sent_from() {
         rows,
         [json!(["one", 3, 1, 60, 3]), json!(["other", 2, 0, 120, 20])]
     );
-}
-
-#[tokio::test]
-async fn misses_count_against_the_token() {
-    let upstream = Upstream::start();
-    let one = new();
-    let setup = Setup::before(&upstream)
-        .config("limit.misses_per_minute = 2")
-        .manual();
-    let gateway = setup.client_tokens(&line("one", &one, "")).start();
-    let [(name, value), _] = ways(&one);
-    for (n, status) in [(1, 200), (2, 200), (3, 429), (1, 200)] {
-        let answer = gateway.request("GET", &ticker(n), &[(name, &value)]).await;
-        assert_eq!(answer.status, status, "{n}");
-    }
-    for (n, status) in [(5, 200), (6, 200), (7, 429)] {
-        assert_eq!(
-            gateway.get(&ticker(n)).await.status,
-            status,
-            "the address's own"
-        );
-    }
-    let heaviest = gateway.status()["upstream"]["heaviest_clients"].to_string();
-    for name in ["\"token:one\"", "\"127.0.0.1\""] {
-        assert!(heaviest.contains(name), "{heaviest}");
-    }
 }
 
 #[tokio::test]
@@ -279,22 +253,6 @@ async fn a_token_is_rotated_and_revoked_by_reloads() {
             gateway.advance(3000);
         }
     }
-}
-
-#[tokio::test]
-async fn an_invalid_token_file_changes_nothing() {
-    let upstream = Upstream::start();
-    let (token, fresh) = (new(), new());
-    let text = line("web", &token, "");
-    let gateway = Setup::before(&upstream).client_tokens(&text).start();
-    let bad = line("third", &token, "") + &line("web", &token, "") + &line("new", &fresh, "");
-    let refused = gateway.reload_client_tokens(&bad).await;
-    assert_eq!(refused.status, 422);
-    let expected = "test.tokens:2:19: the same token is in this file twice";
-    assert!(refused.text().contains(expected), "{}", refused.text());
-    assert!(!refused.text().contains(text.split('"').nth(1).unwrap()));
-    assert_eq!(ask(&gateway, &token).await.status, 200);
-    assert_eq!(ask(&gateway, &fresh).await.status, 401);
 }
 
 /// Such as `2026-11-22T16:29:20Z`, of `Sun, 22 Nov 2026 16:29:20 GMT`.

@@ -12,11 +12,6 @@
     reason = "these are tests throughout, helpers included: a failure is a panic"
 )]
 
-#[allow(
-    dead_code,
-    unused_imports,
-    reason = "two targets share the harness; tests/structure finds what none uses"
-)]
 #[path = "../support/harness.rs"]
 mod support;
 

@@ -20,7 +20,7 @@ use crate::support::upstream::{Seen, refusing};
 use crate::support::{Answer, Reply, SandboxServer, Setup, Transport, Upstream};
 
 /// What a client may send at once: more than the table has.
-const BURST: usize = 400;
+const BURST: usize = 300;
 
 type Fields = &'static [(&'static str, &'static str)];
 
@@ -30,24 +30,18 @@ type Fields = &'static [(&'static str, &'static str)];
 type Row = (&'static str, &'static str, Fields);
 
 /// What a client asks of a stored answer.
-const CONDITIONS: [Fields; 24] = [
+const CONDITIONS: [Fields; 18] = [
     &[],
     &[("origin", "https://a.example")],
-    &[("origin", "null")],
-    &[("accept", "text/html")],
     &[("accept-encoding", "gzip, br")],
     &[("accept-encoding", "zstd")],
     &[("accept-encoding", "identity;q=0")],
-    &[("accept-encoding", "nonsense;;q=x")],
     &[("if-none-match", "{etag}")],
     &[("if-none-match", "W/{etag}, \"other\"")],
     &[("if-none-match", "*")],
-    &[("if-none-match", "\"other\"")],
-    &[("if-none-match", "nonsense")],
     &[("if-modified-since", "Fri, 20 Nov 2026 16:00:00 GMT")],
     &[("range", "bytes=0-3")],
     &[("range", "bytes=99999-")],
-    &[("range", "nonsense")],
     &[("cache-control", "no-cache")],
     &[("cache-control", "only-if-cached")],
     &[("cookie", "a=1"), ("cookie", "b=2")],
@@ -63,15 +57,13 @@ const PREFLIGHT: Fields = &[
     ("access-control-request-headers", "x-api-key"),
 ];
 
-const ROWS: [Row; 62] = [
+const ROWS: [Row; 48] = [
     ("GET", "{token}", &[]),
     ("GET", "{token}", &[("x-api-key", "{known}")]),
     ("GET", "{tx}", &[]),
-    ("GET", "{tx}?limit=2&offset=1", &[]),
     ("GET", "{block}", &[("accept-encoding", "gzip")]),
     ("GET", "{block}?limit=5&offset=1", &[]),
     ("GET", "{block}?operation_type=mint", &[]),
-    ("GET", "{block}?x=y&offset=0", &[]),
     ("GET", "{block}?limit=60&offset=100000", &[]),
     ("HEAD", "{block}?limit=7", &[]),
     ("GET", "{hash}", &[]),
@@ -81,40 +73,28 @@ const ROWS: [Row; 62] = [
     ("GET", "/closed/any", &[]),
     ("GET", "/", &[]),
     ("HEAD", "/nowhere", &[]),
-    ("GET", "//", &[]),
-    ("GET", "/metrics", &[]),
     ("GET", "/docs", &[]),
     ("GET", "/openapi.json", &[]),
     ("GET", "/openapi.json", &[("if-none-match", "{etag}")]),
     ("GET", "/openapi.json", &[("accept-encoding", "br")]),
     // Refused before a fetch.
     ("GET", "/runes/v1/blocks/x/activity", &[]),
-    ("GET", "/runes/v1/blocks/00000840000/activity", &[]),
     ("GET", "/runes/v1/../v1/blocks/840000/activity", &[]),
-    ("GET", "/runes/v1/transactions/abc/activity", &[]),
-    ("GET", "{block}?limit=0", &[]),
     ("GET", "{block}?limit=5&limit=5", &[]),
     ("GET", "{block}?limit=%zz", &[]),
     ("GET", "/ordinals/v1/brc-20/tokens/%00", &[]),
-    ("GET", "/ordinals/v1/brc-20/tokens/or%2", &[]),
     ("GET", "{token}", &[("content-length", "1")]),
     ("POST", "{token}", &[]),
-    ("PUT", "{token}", &[]),
-    ("DELETE", "{tx}", &[]),
-    ("PATCH", "{block}", &[]),
     ("TRACE", "{token}", &[]),
     ("UNHEARD-OF", "{token}", &[]),
-    ("POST", "/nowhere", &[]),
     ("OPTIONS", "{token}", &[]),
     ("OPTIONS", "{token}", PREFLIGHT),
     ("OPTIONS", "/openapi.json", PREFLIGHT),
-    ("OPTIONS", "/nowhere", PREFLIGHT),
     // The plain route.
     ("GET", "/plain/fresh", &[]),
     ("HEAD", "/plain/fresh", &[]),
     ("GET", "/plain/fresh", &[("if-none-match", "{etag}")]),
     ("GET", "/plain/fresh", &[("range", "bytes=2-5")]),
-    ("GET", "/plain/fresh", &[("range", "bytes=-3")]),
     ("GET", "/plain/fresh", &[("range", "bytes=99999-")]),
     ("GET", "/plain/fresh", &[("cache-control", "no-cache")]),
     ("GET", "/plain/fresh?x=1", &[("accept-encoding", "gzip")]),

@@ -37,6 +37,10 @@ async fn one_client_leaves_a_quarter_of_the_slots_to_others() {
     for (number, client) in [HOSTILE, HOSTILE, HOSTILE, HONEST].into_iter().enumerate() {
         held.push(request_as(&gateway, client, &token(number)).await);
         upstream.until_requests(number + 1).await;
+        let free = 3 - number as u64;
+        let slots = ["slots", "slots_free", "kept_for_other_clients"];
+        let slots = slots.map(|name| gateway.figure(&format!("/upstream/{name}")));
+        assert_eq!(slots, [4, free, 1], "what is kept free is shown");
         if number >= 2 {
             // Its share, and then all of it, is in use.
             let mut more = request_as(&gateway, HOSTILE, &token(10)).await;

@@ -4,7 +4,6 @@
 
 use std::net::SocketAddr;
 
-use tokio::io::AsyncWriteExt;
 use tokio::net::TcpSocket;
 
 use super::wire::Wire;

@@ -77,9 +77,6 @@ struct Shared {
     next: Mutex<VecDeque<(String, Reply)>>,
     seen: watch::Sender<Vec<Seen>>,
     connections: AtomicUsize,
-    /// Connections that are open, and how many may be: others are closed at once.
-    open: AtomicUsize,
-    most_open: AtomicUsize,
     clock: Clock,
     /// Tells connections to close.
     closing: watch::Sender<()>,
@@ -135,8 +132,6 @@ impl Upstream {
             next: Mutex::default(),
             seen: watch::Sender::new(Vec::new()),
             connections: AtomicUsize::new(0),
-            open: AtomicUsize::new(0),
-            most_open: AtomicUsize::new(usize::MAX),
             clock,
             closing: watch::Sender::new(()),
             frozen: Freezer::default(),
@@ -221,12 +216,6 @@ impl Upstream {
         let enough = seen.wait_for(|seen| seen.len() >= times);
         let what = format!("the upstream is asked {times} times");
         assert!(within(&what, enough).await.is_ok(), "{what}");
-    }
-
-    /// Limits its open connections; further ones are closed as soon as they are
-    /// accepted.
-    pub(crate) fn take_connections(&self, most: usize) {
-        self.shared.most_open.store(most, SeqCst);
     }
 
     /// Closes all connections that are open.

@@ -10,25 +10,12 @@ async fn the_upstreams_own_fields_are_removed() {
     let gateway = manual(&upstream);
     for _miss_then_hit in 0..2 {
         let answer = gateway.get(TOKEN).await;
-        let names: Vec<_> = answer.fields.iter().map(|(name, _)| &**name).collect();
-        let expected = [
-            "access-control-allow-origin",
-            "access-control-expose-headers",
-            "age",
-            "cache-control",
-            "cache-status",
-            "content-length",
-            "content-type",
-            "date",
-            "etag",
-            "ratelimit",
-            "ratelimit-policy",
-            "vary",
-            "x-request-id",
-        ];
-        let mut sorted = names.clone();
-        sorted.sort_unstable();
-        assert_eq!(sorted, expected);
+        let mut names: Vec<_> = answer.fields.iter().map(|(name, _)| &**name).collect();
+        names.sort_unstable();
+        let expected = "access-control-allow-origin access-control-expose-headers age cache-control \
+            cache-status content-length content-type date etag ratelimit ratelimit-policy vary \
+            x-request-id";
+        assert_eq!(names.join(" "), expected);
         assert!(!String::from_utf8_lossy(&answer.bytes()).contains("telling"));
         assert_eq!(answer.must("access-control-allow-origin"), "*");
         assert_eq!(answer.must("etag"), tag(&answer.body));
@@ -129,21 +116,10 @@ async fn head_is_answered_from_the_stored_get() {
 async fn fields_of_one_client_do_not_reach_anothers_answer() {
     let upstream = Upstream::start();
     let gateway = manual(&upstream);
-    let fields = [
-        ("origin", "https://evil.example"),
-        ("accept", "text/html"),
-        ("accept-encoding", "gzip"),
-        ("accept-language", "xx"),
-        ("x-forwarded-host", "evil.example"),
-        ("x-forwarded-proto", "evil"),
-        ("x-original-url", "/evil"),
-        ("x-request-id", "evil"),
-        ("cookie", "a=evil"),
-        ("authorization", "Bearer evil"),
-        ("range", "bytes=0-1"),
-        ("cache-control", "no-cache, evil"),
-        ("access-control-request-method", "EVIL"),
-    ];
+    let names = "origin accept accept-encoding accept-language x-forwarded-host x-forwarded-proto \
+        x-original-url x-request-id cookie authorization range access-control-request-method";
+    let mut fields: Vec<_> = names.split(' ').map(|name| (name, "evil")).collect();
+    fields.push(("cache-control", "no-cache, evil"));
     let first = gateway.request("GET", TOKEN, &fields).await;
     assert_eq!(first.status, 200);
     let second = gateway.get(TOKEN).await;

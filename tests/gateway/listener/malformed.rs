@@ -11,49 +11,29 @@ const REST: &str = "host: a\r\n\r\n";
 const AMBIGUOUS: &str = r"
     400 | LF after the request line | GET {TOKEN} HTTP/1.1\n{REST}
     400 | LF after a field | GET {TOKEN} HTTP/1.1\r\nhost: a\n\r\n
-    400 | LF at the head's end | GET {TOKEN} HTTP/1.1\r\nhost: a\r\n\n
-    400 | CR within a field | GET {TOKEN} HTTP/1.1\r\nx: a\rb\r\n{REST}
     400 | both framings, length first | GET {TOKEN} HTTP/1.1\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n{REST}0\r\n\r\n{smuggled}
     400 | both framings, encoding first | POST {TOKEN} HTTP/1.1\r\ntransfer-encoding: chunked\r\ncontent-length: 5\r\n{REST}0\r\n\r\n{smuggled}
     400 | differing lengths | GET {TOKEN} HTTP/1.1\r\ncontent-length: 0\r\ncontent-length: 5\r\n{REST}{smuggled}
     400 | the same length twice | GET {TOKEN} HTTP/1.1\r\ncontent-length: 5\r\ncontent-length: 5\r\n{REST}12345
-    400 | a list of lengths | GET {TOKEN} HTTP/1.1\r\ncontent-length: 5, 5\r\n{REST}12345
-    400 | a signed length | GET {TOKEN} HTTP/1.1\r\ncontent-length: +5\r\n{REST}12345
     400 | a hexadecimal length | GET {TOKEN} HTTP/1.1\r\ncontent-length: 0x5\r\n{REST}12345
-    400 | a length without a number | GET {TOKEN} HTTP/1.1\r\ncontent-length:\r\n{REST}
-    400 | a length beyond 64 bits | GET {TOKEN} HTTP/1.1\r\ncontent-length: 18446744073709551616\r\n{REST}
     400 | an encoding that is not chunked | POST {TOKEN} HTTP/1.1\r\ntransfer-encoding: gzip, chunked\r\n{REST}
-    400 | an encoding that only looks like chunked | POST {TOKEN} HTTP/1.1\r\ntransfer-encoding: xchunked\r\n{REST}{smuggled}
-    400 | two encodings | POST {TOKEN} HTTP/1.1\r\ntransfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n{REST}
     400 | an encoding in HTTP/1.0 | POST {TOKEN} HTTP/1.0\r\ntransfer-encoding: chunked\r\n{REST}
     400 | a blank before the colon | GET {TOKEN} HTTP/1.1\r\ncontent-length : 5\r\n{REST}{smuggled}
     400 | a folded field | GET {TOKEN} HTTP/1.1\r\nx: a\r\n b\r\n{REST}
-    400 | a folded first field | GET {TOKEN} HTTP/1.1\r\n x: a\r\n{REST}
     400 | a field without a colon | GET {TOKEN} HTTP/1.1\r\nx\r\n{REST}
-    400 | a field without a name | GET {TOKEN} HTTP/1.1\r\n: x\r\n{REST}
     400 | no Host | GET {TOKEN} HTTP/1.1\r\n\r\n
     400 | two Hosts | GET {TOKEN} HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n
-    400 | one Host twice | GET {TOKEN} HTTP/1.1\r\nhost: a\r\nHost: a\r\n\r\n
     400 | a Host that is none | GET {TOKEN} HTTP/1.1\r\nhost: a/b@c\r\n\r\n
     400 | absolute form with userinfo | GET http://user@a{TOKEN} HTTP/1.1\r\n{REST}
-    400 | absolute form of another scheme | GET ftp://a{TOKEN} HTTP/1.1\r\n{REST}
     400 | authority form | CONNECT upstream.example:443 HTTP/1.1\r\n{REST}
     400 | asterisk form | OPTIONS * HTTP/1.1\r\n{REST}
-    400 | two blanks in the request line | GET  {TOKEN} HTTP/1.1\r\n{REST}
-    400 | a blank in the target | GET {TOKEN} x HTTP/1.1\r\n{REST}
     400 | no version | GET {TOKEN}\r\n{REST}
     505 | a version in small letters | GET {TOKEN} http/1.1\r\n{REST}
-    505 | HTTP/2 after a request line of GET | GET {TOKEN} HTTP/2.0\r\n{REST}
-    505 | a version to come | GET {TOKEN} HTTP/3.0\r\n{REST}
     400 | a body on GET | GET {TOKEN} HTTP/1.1\r\ncontent-length: 5\r\n{REST}12345
-    400 | a body in chunks on GET | GET {TOKEN} HTTP/1.1\r\ntransfer-encoding: chunked\r\n{REST}5\r\n12345\r\n0\r\n\r\n
-    400 | a body on GET that never comes | GET {TOKEN} HTTP/1.1\r\ncontent-length: 5\r\n{REST}
     400 | a request within a body on GET | GET {TOKEN} HTTP/1.1\r\ncontent-length: {length of smuggled}\r\n{REST}{smuggled}
     405 | a body on POST | POST {TOKEN} HTTP/1.1\r\ncontent-length: 5\r\n{REST}12345
     405 | a body on POST that waits for leave | POST {TOKEN} HTTP/1.1\r\nexpect: 100-continue\r\ncontent-length: 5\r\n{REST}
     405 | a bad chunk on POST | POST {TOKEN} HTTP/1.1\r\ntransfer-encoding: chunked\r\n{REST}xyz\r\n{smuggled}
-    405 | a chunk with a sign on POST | POST {TOKEN} HTTP/1.1\r\ntransfer-encoding: chunked\r\n{REST}+5\r\n12345\r\n0\r\n\r\n
-    404 | a body to nowhere | POST /nowhere HTTP/1.1\r\ncontent-length: 5\r\n{REST}12345
 ";
 
 #[tokio::test]

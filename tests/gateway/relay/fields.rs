@@ -29,20 +29,9 @@ async fn end_to_end_request_fields_are_forwarded_and_hop_by_hop_ones_are_not() {
     let answer = client.request("GET", "/v?a=b", &fields).await;
     assert_eq!(answer.status, 200);
     let seen = &upstream.seen()[0];
-    let expected = [
-        "accept",
-        "cookie",
-        "forwarded",
-        "host",
-        "user-agent",
-        "via",
-        "via",
-        "x-any",
-        "x-any",
-        "x-forwarded-for",
-        "x-real-ip",
-    ];
-    assert_eq!(seen.names(), expected, "{}", seen.text());
+    let expected =
+        "accept cookie forwarded host user-agent via via x-any x-any x-forwarded-for x-real-ip";
+    assert_eq!(seen.names().join(" "), expected, "{}", seen.text());
     let address = upstream.address().to_string();
     assert_eq!(seen.field("host"), Some(address));
     assert_eq!(seen.target(), "/v?a=b");
@@ -67,13 +56,7 @@ async fn end_to_end_response_fields_are_forwarded_and_hop_by_hop_ones_are_not() 
         upstream.always(Reply::with(200, &fields, "body").close());
         for _ in 0..2 {
             let answer = gateway.get(&target).await;
-            for gone in [
-                "x-listed",
-                "keep-alive",
-                "proxy-authenticate",
-                "upgrade",
-                "connection",
-            ] {
+            for gone in "x-listed keep-alive proxy-authenticate upgrade connection".split(' ') {
                 assert_eq!(answer.field(gone), None, "{control}");
             }
             assert_eq!(answer.all("x-any"), ["one", "two"]);

@@ -221,22 +221,3 @@ async fn retries_use_the_budget() {
         assert_eq!(upstream.count(), asked);
     }
 }
-
-/// Of four slots one is kept for clients that have none in flight.
-#[tokio::test]
-async fn what_is_kept_free_is_shown() {
-    let gate = Gate::new();
-    let upstream = Upstream::start();
-    upstream.always(Reply::json("{}").behind(&gate));
-    let gateway = Setup::before(&upstream)
-        .config("upstream.max_in_flight = 4")
-        .start();
-    let mut waiting = gateway.start_get(TOKEN).await;
-    until("it is in flight", || gateway.in_flight() == 1).await;
-    let status = gateway.status();
-    let slots = ["slots", "slots_free", "kept_for_other_clients"]
-        .map(|name| status["upstream"][name].as_u64());
-    assert_eq!(slots, [Some(4), Some(3), Some(1)]);
-    gate.open();
-    assert_eq!(waiting.answer("GET").await.status, 200);
-}

@@ -79,20 +79,6 @@ async fn another_key_is_tried_at_once() {
     }
 }
 
-#[tokio::test]
-async fn a_single_key_rests_until_its_time_is_over() {
-    let upstream = refusing(429, "one");
-    let gateway = keyed(&upstream, "one").start();
-    for (passed, wait) in [(0, 60), (30_000, 30), (29_900, 1)] {
-        gateway.advance(passed);
-        must_wait(&gateway.get(&token(0)).await, wait);
-        assert_eq!(upstream.count(), 1);
-    }
-    upstream.always(Reply::json("{}"));
-    gateway.advance(100);
-    assert_eq!(gateway.get(&token(0)).await.status, 200);
-}
-
 /// However many targets one client has refused, few key checks are sent, and another
 /// client is served; a key that is withdrawn is found out.
 #[tokio::test]
@@ -165,25 +151,6 @@ async fn key_checks_run_one_at_a_time() {
     }
     assert_eq!((upstream.count(), key_checks(&upstream)), (9, 1));
     assert_eq!(key(&gateway, 0)["state"], "ready");
-}
-
-#[tokio::test]
-async fn one_request_at_a_time_tries_a_quarantined_key() {
-    let upstream = refusing(401, "one");
-    let gateway = keyed(&upstream, "one").start();
-    is_refused(&gateway.get(&token(0)).await, 401);
-    gateway.advance(60_000);
-    let gate = Gate::new();
-    upstream.always(Reply::json("{}").behind(&gate));
-    let mut trying = gateway.start_get(&token(1)).await;
-    upstream.until_requests(3).await;
-    for number in 2..5 {
-        is_refused(&gateway.get(&token(number)).await, 401);
-    }
-    assert_eq!(upstream.count(), 3);
-    gate.open();
-    assert_eq!(trying.answer("GET").await.status, 200);
-    assert_eq!(gateway.get(&token(2)).await.status, 200);
 }
 
 #[tokio::test]

@@ -74,6 +74,7 @@ async fn the_log_has_each_reason_once_in_ten_seconds() {
     let (_expired, url, (_file, authority)) = expired();
     let other = Upstream::start();
     let config = config([&url, &other.url()], &authority) + ROUTES;
+    let config = format!("builtin_routes = false\n{config}");
     let (_kept, path) = file(&config);
     let variables = [("ORDGATE_API_KEYS", KEY)];
     let (process, public, _admin) = Process::serve(&["--config", &path], &variables);

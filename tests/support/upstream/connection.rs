@@ -37,10 +37,6 @@ pub(super) async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, shar
         let (stream, _) = listener.accept().await.unwrap();
         let connection = shared.connections.fetch_add(1, SeqCst);
         let (shared, tls) = (shared.clone(), tls.clone());
-        if shared.open.fetch_add(1, SeqCst) >= shared.most_open.load(SeqCst) {
-            shared.open.fetch_sub(1, SeqCst);
-            continue;
-        }
         tokio::spawn(async move {
             stream.set_nodelay(true).unwrap();
             let mut closing = shared.closing.subscribe();
@@ -56,7 +52,6 @@ pub(super) async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, shar
                 _ = conversation => {}
                 _ = closing.changed() => {}
             }
-            shared.open.fetch_sub(1, SeqCst);
         });
     }
 }
