@@ -43,10 +43,10 @@ use crate::upstream::{Failure, RequestPriority, UpstreamClient, Upstreams};
 pub(crate) use kept::LowerTiers;
 pub(crate) use lookup::LookupKey;
 pub(crate) use names::StoredNames;
+use pages::List;
 pub(crate) use pages::Plan;
 pub(crate) use purges::{Purging, follow};
 use window_support::WindowSupport;
-use pages::List;
 
 /// Fetches what memory does not have.
 pub struct Fill {

@@ -273,7 +273,12 @@ impl Fetch {
                 }
                 Role::Follow(follow) => follow,
             };
-            if self.relay.cache.store().may_be_purged(key, follow.mark().purges) {
+            if self
+                .relay
+                .cache
+                .store()
+                .may_be_purged(key, follow.mark().purges)
+            {
                 // Its answer is not for those who come after the purge.
                 state.fetching.retire(&shared, &follow);
                 continue;

@@ -97,9 +97,7 @@ impl Miss {
     /// Whether a fetch is under way that it would wait for.
     fn joins(&self, gateway: &Gateway) -> bool {
         match self {
-            Self::Typed(miss) => {
-                !miss.bypasses() && gateway.fill.is_under_way(&miss.lookup.key)
-            }
+            Self::Typed(miss) => !miss.bypasses() && gateway.fill.is_under_way(&miss.lookup.key),
             Self::Plain(fetch) => fetch.joins(),
         }
     }
