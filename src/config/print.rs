@@ -117,7 +117,7 @@ impl Config {
             let mut table = Table::try_from(settings.in_force(with_keys))?;
             let max_body_bytes = units::format_size(settings.max_body_bytes);
             table.insert("max_body_bytes".into(), max_body_bytes.into());
-            if *settings.name != *DEFAULT && !settings.keys.has_own_file {
+            if *settings.name != *DEFAULT && !settings.has_own_file {
                 // Read again, it would be a file of this upstream alone.
                 table.remove("api_keys_file");
             }
@@ -126,8 +126,8 @@ impl Config {
                 name => drop(named.insert(name.to_owned(), table.into())),
             }
         }
-        let mut sharing = self.upstreams.iter().filter(|one| !one.keys.has_own_file);
-        if let Some(file) = sharing.find_map(|settings| settings.keys.file.as_ref())
+        let mut sharing = self.upstreams.iter().filter(|one| !one.has_own_file);
+        if let Some(file) = sharing.find_map(|settings| settings.api_keys_file.as_ref())
             && default.is_none()
         {
             // No route uses the default upstream, and the others have its keys.

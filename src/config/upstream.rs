@@ -19,10 +19,7 @@ use super::kinds::{
     time,
 };
 use super::problem::{FileSpan, Path};
-use crate::upstream::{
-    AdmissionSettings, DEFAULT, EndpointSettings, KeySettings, PoolSettings, Rate, Settings,
-    Timeouts,
-};
+use crate::upstream::{AdmissionSettings, DEFAULT, PoolSettings, Rate, Settings, Timeouts};
 
 /// Request fields that already have a meaning: a key in one of them would break the
 /// message, or a proxy on the way would take it for something else.
@@ -217,10 +214,10 @@ pub(super) fn settings(
     }
     for (name, urls) in overrides {
         match all.iter_mut().find(|settings| settings.name == *name) {
-            Some(settings) => settings.endpoints.urls.clone_from(urls),
+            Some(settings) => settings.urls.clone_from(urls),
             None => {
                 let mut settings = default.clone().settings(name);
-                settings.endpoints.urls.clone_from(urls);
+                settings.urls.clone_from(urls);
                 all.push(settings);
             }
         }
@@ -266,21 +263,17 @@ impl UpstreamKeys {
     fn settings(self, name: &str) -> Settings {
         Settings {
             name: name.into(),
-            endpoints: EndpointSettings {
-                urls: self.url.value,
-                content: None,
-                max_lag: *self.max_lag,
-                return_after: *self.return_after,
-            },
-            keys: KeySettings {
-                has_own_file: name != DEFAULT && self.api_keys_file.is_set(),
-                header: self.api_key_header.value,
-                file: self.api_keys_file.value.map(Into::into),
-                send: *self.send_api_key,
-                allow_plain_http: *self.allow_plain_http,
-                requests_per_minute: *self.requests_per_minute,
-                requests_per_second: *self.requests_per_second,
-            },
+            urls: self.url.value,
+            content: None,
+            max_lag: *self.max_lag,
+            return_after: *self.return_after,
+            has_own_file: name != DEFAULT && self.api_keys_file.is_set(),
+            api_key_header: self.api_key_header.value,
+            api_keys_file: self.api_keys_file.value.map(Into::into),
+            send_api_key: *self.send_api_key,
+            allow_plain_http: *self.allow_plain_http,
+            requests_per_minute: *self.requests_per_minute,
+            requests_per_second: *self.requests_per_second,
             connections: PoolSettings {
                 ca_file: self.ca_file.value.map(Into::into),
                 connect_timeout: *self.connect_timeout,

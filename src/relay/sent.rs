@@ -117,7 +117,7 @@ pub(super) fn replace_forwarding(
 ) {
     let own = own(&relay.trust.hops(request.peer, &request.fields));
     let settings = relay.upstreams.get(route.upstream.number).settings();
-    let key = settings.keys.header.as_str();
+    let key = settings.api_key_header.as_str();
     let is_ours = |name: &str| is_forwarding(name) || spells(name, key);
     let theirs = fields.keys().filter(|name| is_ours(name.as_str()));
     let theirs: Vec<HeaderName> = theirs.cloned().collect();
@@ -165,8 +165,7 @@ impl<'a> ForwardedFields<'a> {
                 .upstreams
                 .get(route.upstream.number)
                 .settings()
-                .keys
-                .header,
+                .api_key_header,
             forwarding: OnceCell::new(),
         }
     }

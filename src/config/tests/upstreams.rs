@@ -13,7 +13,7 @@ fn base_urls_may_be_one_or_a_list() {
     let two = "upstream.url = [\"https://a.example\", \"https://b.example/api\"]\n";
     let both = read(two);
     let urls = |config: &Config| {
-        let urls = config.upstreams[0].endpoints.urls.iter();
+        let urls = config.upstreams[0].urls.iter();
         urls.map(ToString::to_string).collect::<Vec<_>>()
     };
     assert_eq!(urls(&one), ["https://a.example/"]);
@@ -151,15 +151,15 @@ fn a_named_upstream_inherits_what_it_does_not_set() {
         named.find(|settings| *settings.name == *name).unwrap()
     });
     assert_eq!(config.upstreams.len(), 2, "nothing asks the default one");
-    assert_eq!(runes.endpoints.urls[0], "http://127.0.0.1:1/");
+    assert_eq!(runes.urls[0], "http://127.0.0.1:1/");
     assert_eq!(runes.timeouts.whole, Duration::from_secs(7));
     assert_eq!(runes.admission.max_in_flight.get(), 3);
     assert_eq!(runes.response_body.min_rate, 3 << 10);
     assert_eq!(runes.response_body.grace, Duration::from_secs(3));
-    assert!(!runes.keys.has_own_file);
-    assert_eq!(ordinals.endpoints.urls.len(), 2);
-    assert!(ordinals.keys.has_own_file);
-    assert_eq!(ordinals.keys.file.as_deref(), Some("others".as_ref()));
+    assert!(!runes.has_own_file);
+    assert_eq!(ordinals.urls.len(), 2);
+    assert!(ordinals.has_own_file);
+    assert_eq!(ordinals.api_keys_file.as_deref(), Some("others".as_ref()));
     // What the command line says goes before, and is inherited as well.
     let url = |port: u16| base_url(&format!("http://127.0.0.1:{port}")).unwrap();
     let overrides = [
@@ -170,7 +170,7 @@ fn a_named_upstream_inherits_what_it_does_not_set() {
     let urls = config
         .upstreams
         .iter()
-        .map(|one| (&*one.name, &one.endpoints.urls[0]));
+        .map(|one| (&*one.name, &one.urls[0]));
     let urls: Vec<_> = urls.map(|(name, url)| (name, url.to_string())).collect();
     assert!(
         urls.contains(&("runes", "http://127.0.0.1:7/".to_owned())),
@@ -193,5 +193,5 @@ fn a_named_upstream_inherits_what_it_does_not_set() {
         config.upstream_name(config.routes.routes()[1].upstream.number),
         "runes"
     );
-    assert_eq!(config.upstreams[1].endpoints.urls, [url(9)]);
+    assert_eq!(config.upstreams[1].urls, [url(9)]);
 }
