@@ -181,7 +181,15 @@ async fn send(fill: &Arc<Fill>, tip: u16) -> (ProbeOutcome, Option<Status>) {
         }
     };
     let height = match height(&answer.body, &source.height) {
-        Ok(height) => height,
+        Ok(Some(height)) => height,
+        Ok(None) => {
+            let member = &source.height;
+            let why = format!(
+                "its status has no {member}: the index is empty, or the member has another name"
+            );
+            chain.probe_failed(tip, why);
+            return (ProbeOutcome::Failed, None);
+        }
         Err(why) => {
             upstream.record_status(&answer, path, None);
             chain.probe_failed(tip, format!("{} answers, but {why}", url(&answer)));
@@ -255,18 +263,18 @@ fn explain(failure: &Failure, path: &str, tip: &str) -> (ProbeOutcome, String) {
     (outcome, why)
 }
 
-/// The height in a status.
-fn height(body: &[u8], member: &str) -> Result<u32, String> {
+/// The height in a status; `None` where the member is missing or null, as with an
+/// empty index.
+fn height(body: &[u8], member: &str) -> Result<Option<u32>, String> {
     let Ok(Value::Object(status)) = serde_json::from_slice(body) else {
         return Err("not with a JSON object".to_owned());
     };
     match status.get(member) {
-        None | Some(Value::Null) => Err(format!(
-            "its status has no {member}: the index is empty, or the member has another name"
-        )),
+        None | Some(Value::Null) => Ok(None),
         Some(value) => {
             let height = value.as_u64().and_then(|height| u32::try_from(height).ok());
-            height.ok_or_else(|| format!("its {member} is no height"))
+            let wrong = || format!("its {member} is no height");
+            height.map(Some).ok_or_else(wrong)
         }
     }
 }
@@ -276,13 +284,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_height_of_a_status_is_a_u32() {
+    fn the_height_of_a_status_is_a_u32_or_absent() {
         let ready = br#"{"server_version":"x","status":"ready","block_height":840002}"#;
-        assert_eq!(height(ready, "block_height"), Ok(840_002));
-        assert!(height(ready, "height").is_err(), "an empty index");
+        assert_eq!(height(ready, "block_height"), Ok(Some(840_002)));
+        assert_eq!(height(ready, "height"), Ok(None), "an empty index");
+        assert_eq!(
+            height(br#"{"block_height":null}"#, "block_height"),
+            Ok(None)
+        );
         for wrong in [
-            &br#"{"block_height":null}"#[..],
-            br#"{"block_height":"840002"}"#,
+            &br#"{"block_height":"840002"}"#[..],
             br#"{"block_height":-1}"#,
             br#"{"block_height":4294967296}"#,
             br"[840002]",

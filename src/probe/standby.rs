@@ -68,7 +68,7 @@ async fn probe(fill: &Fill, upstream: &Upstream, at: usize, tip: Option<u16>) {
     let answered = upstream.fetch_standby(at, path.unwrap_or(ANYTHING)).await;
     if let (Ok(answer), Some(source), Some(path)) = (answered, source, path)
         && answer.status == StatusCode::OK
-        && let Ok(height) = height(&answer.body, &source.height)
+        && let Ok(Some(height)) = height(&answer.body, &source.height)
     {
         upstream.record_height(at, path, height);
     }

@@ -169,9 +169,8 @@ impl Operator {
             ),
             1 => format!("upstream.max_in_flight = {}\n", dice.pick(&[4, 16, 32])),
             2 => format!(
-                "chain.live_ttl = \"{}s\"\nchain.recent_ttl = \"{}s\"\nchain.absent_ttl = \"{}ms\"\n",
+                "chain.live_ttl = \"{}s\"\nchain.absent_ttl = \"{}ms\"\n",
                 dice.between(1, 30),
-                dice.between(1, 10),
                 dice.between(100, 1000)
             ),
             3 => format!(

@@ -55,7 +55,6 @@ const CHAIN: &str = r#"
     [chain]
     final_depth = 9
     live_ttl = "12s"
-    index_blocks = 100
     hash_zeros = 0
     [chain.tip.runes]
     every = "3s"
