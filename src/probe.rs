@@ -307,13 +307,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_height_of_a_status_is_a_u32() {
+    fn the_height_of_a_status_is_a_u32_or_absent() {
         let ready = br#"{"server_version":"x","status":"ready","block_height":840002}"#;
-        assert_eq!(height(ready, "block_height"), Ok(840_002));
-        assert!(height(ready, "height").is_err(), "an empty index");
+        assert_eq!(height(ready, "block_height"), Ok(Some(840_002)));
+        assert_eq!(height(ready, "height"), Ok(None), "an empty index");
+        assert_eq!(
+            height(br#"{"block_height":null}"#, "block_height"),
+            Ok(None)
+        );
         for wrong in [
-            &br#"{"block_height":null}"#[..],
-            br#"{"block_height":"840002"}"#,
+            &br#"{"block_height":"840002"}"#[..],
             br#"{"block_height":-1}"#,
             br#"{"block_height":4294967296}"#,
             br"[840002]",
