@@ -5,18 +5,13 @@
 //! client's disconnect does not cancel it for others. Requests that arrive while it
 //! runs follow. When a leader ends without a value, one of its followers leads.
 //!
-//! Fetches may depend on each other: an answer is made of exchanges with the upstream.
-//! So that no two wait for each other, each fetch has a level, and may wait only for
-//! a lower one ([`Below`]): clients wait for answers, answers for exchanges, exchanges
-//! for no other fetch. The compiler checks it: a waiter passes a value that proves its
-//! level, and an exchange has none.
+//! No fetch waits for another. What is made of several (`fill::pages`) waits for each of
+//! them, and is no fetch.
 //!
 //! Deliberately absent: what is fetched, and any store. Values are passed on, not kept.
 
 use std::collections::HashMap;
-use std::future::Future;
 use std::hash::BuildHasher;
-use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -32,70 +27,37 @@ const SHARDS: usize = 16;
 
 type Flights<V> = HashMap<Box<[u8]>, Follow<V>, RandomState>;
 
-/// The level of a fetch: it may wait only for those of a lower one.
-pub(crate) trait Level: Send + Sync + 'static {
-    /// Its index in [`Collapse`].
-    const INDEX: usize;
-}
-
-/// Fetches for clients, each made of one or more exchanges.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct AnswerLevel;
-
-/// Single requests to the upstream.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ExchangeLevel;
-
-impl Level for AnswerLevel {
-    const INDEX: usize = 0;
-}
-
-impl Level for ExchangeLevel {
-    const INDEX: usize = 1;
-}
-
-const LEVELS: usize = 2;
-
-/// Proof that a waiter may wait for fetches of a level. [`ClientLevel`], [`WatchLevel`]
-/// and leaders of [`AnswerLevel`] have it, and nothing else.
-pub(crate) trait Below<L: Level> {}
-
-/// A client, which waits for answers; no fetch waits for it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ClientLevel;
-
-impl Below<AnswerLevel> for ClientLevel {}
-
-/// A task that watches a tip; no fetch waits for it either.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct WatchLevel;
-
-impl Below<ExchangeLevel> for WatchLevel {}
-
-impl<V> Below<ExchangeLevel> for Lead<V, AnswerLevel> {}
-
-/// The fetches under way, by level and key.
+/// The fetches under way, by key.
 pub struct Collapse<V> {
-    levels: [[Mutex<Flights<V>>; SHARDS]; LEVELS],
+    shards: [Mutex<Flights<V>>; SHARDS],
     hasher: RandomState,
 }
 
+/// A position in the order of purges and epochs. Whoever joins a fetch compares that at
+/// which it began with the present one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Mark {
+    /// The number of the last purge.
+    pub(crate) purges: u64,
+    /// The epoch of the key's tip, if it has one.
+    pub(crate) epoch: u64,
+}
+
 /// The role of a request for a key.
-pub(crate) enum Role<V, L: Level> {
+pub(crate) enum Role<V> {
     /// It fetches the key; requests that join until it has finished wait for it.
-    Lead(Lead<V, L>),
+    Lead(Lead<V>),
     /// Another fetches it.
     Follow(Follow<V>),
 }
 
 /// The duty to fetch a key. If it is dropped without a value, its followers stop
 /// waiting at once.
-pub(crate) struct Lead<V, L: Level = AnswerLevel> {
+pub(crate) struct Lead<V> {
     key: Box<[u8]>,
     sender: watch::Sender<Progress<V>>,
     follow: Follow<V>,
     collapse: Arc<Collapse<V>>,
-    level: PhantomData<fn() -> L>,
 }
 
 /// How far a fetch is.
@@ -117,8 +79,8 @@ const COMING: Duration = Duration::from_secs(5);
 pub(crate) struct Follow<V> {
     progress: watch::Receiver<Progress<V>>,
     began: Instant,
-    /// The number of the last purge when the fetch began.
-    purges: u64,
+    /// When it began.
+    mark: Mark,
     /// The request that leads.
     leader: LeadingRequest,
 }
@@ -148,15 +110,6 @@ impl Wait {
     }
 }
 
-/// The result of a fetch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Fetched<V> {
-    /// The leader's value.
-    pub(crate) value: V,
-    /// Whether another request led.
-    pub(crate) collapsed: bool,
-}
-
 /// Why there is no value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FetchError {
@@ -172,61 +125,14 @@ impl<V: Clone + Send + Sync + 'static> Collapse<V> {
     /// No fetches.
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self {
-            levels: std::array::from_fn(|_| std::array::from_fn(|_| Mutex::default())),
+            shards: std::array::from_fn(|_| Mutex::default()),
             hasher: RandomState::default(),
         })
     }
 
-    /// Fetches a key at a level, or waits for the fetch under way. `lead` makes the
-    /// fetch, which runs as a task of its own: it must finish with a value or drop its
-    /// [`Lead`]. After a leader without a value, one of its followers leads.
-    ///
-    /// # Errors
-    /// Where the wait is over first, or the fetch that this request led ended without
-    /// a value.
-    pub(crate) async fn fetch<L: Level, F>(
-        self: &Arc<Self>,
-        waiter: &impl Below<L>,
-        key: &[u8],
-        wait: Wait,
-        lead: impl FnOnce(Lead<V, L>) -> F,
-    ) -> Result<Fetched<V>, FetchError>
-    where
-        F: Future<Output = ()> + Send + 'static,
-    {
-        loop {
-            let follow = match self.join::<L>(waiter, key, 0) {
-                Role::Follow(follow) => follow,
-                Role::Lead(own) => {
-                    let follow = own.follow.clone();
-                    tokio::spawn(trace::inherit(lead(own)));
-                    let value = follow.wait(wait).await?;
-                    let collapsed = false;
-                    return Ok(Fetched { value, collapsed });
-                }
-            };
-            match follow.wait_beside(wait).await {
-                Ok(value) => {
-                    let collapsed = true;
-                    return Ok(Fetched { value, collapsed });
-                }
-                Err(FetchError::Abandoned) => {}
-                Err(error) => return Err(error),
-            }
-        }
-    }
-
-    /// Leads a key for which no client waits; `None` where a fetch is under way.
-    pub(crate) fn lead(self: &Arc<Self>, key: &[u8]) -> Option<Lead<V, AnswerLevel>> {
-        match self.join(&ClientLevel, key, 0) {
-            Role::Lead(lead) => Some(lead),
-            Role::Follow(_) => None,
-        }
-    }
-
     /// Closes a fetch to later requests. Present followers keep it.
     pub(crate) fn retire(&self, key: &[u8], fetch: &Follow<V>) {
-        let mut flights = self.shard::<AnswerLevel>(key);
+        let mut flights = self.shard(key);
         // Another may lead by now.
         let is_it = |found: &Follow<V>| found.progress.same_channel(&fetch.progress);
         if flights.get(key).is_some_and(is_it) {
@@ -234,15 +140,9 @@ impl<V: Clone + Send + Sync + 'static> Collapse<V> {
         }
     }
 
-    /// Leads the fetch of a key, or follows it. `purges` is the number of the last
-    /// purge.
-    pub(crate) fn join<L: Level>(
-        self: &Arc<Self>,
-        _waiter: &impl Below<L>,
-        key: &[u8],
-        purges: u64,
-    ) -> Role<V, L> {
-        let mut flights = self.shard::<L>(key);
+    /// Leads the fetch of a key, or follows it. `mark` is the present one.
+    pub(crate) fn join(self: &Arc<Self>, key: &[u8], mark: Mark) -> Role<V> {
+        let mut flights = self.shard(key);
         if let Some(follow) = flights.get(key) {
             return Role::Follow(follow.clone());
         }
@@ -250,7 +150,7 @@ impl<V: Clone + Send + Sync + 'static> Collapse<V> {
         let follow = Follow {
             progress,
             began: Instant::now(),
-            purges,
+            mark,
             leader: trace::leader(),
         };
         flights.insert(key.into(), follow.clone());
@@ -259,19 +159,17 @@ impl<V: Clone + Send + Sync + 'static> Collapse<V> {
             sender,
             follow,
             collapse: self.clone(),
-            level: PhantomData,
         })
     }
 
-    /// Whether a key is being fetched for clients.
+    /// Whether a key is being fetched.
     pub(crate) fn has(&self, key: &[u8]) -> bool {
-        self.shard::<AnswerLevel>(key).contains_key(key)
+        self.shard(key).contains_key(key)
     }
 
-    /// The number of fetches under way, of all levels.
+    /// The number of fetches under way.
     pub fn len(&self) -> usize {
-        let lock = |shard: &Mutex<Flights<V>>| lock(shard).len();
-        self.levels.iter().flatten().map(lock).sum()
+        self.shards.iter().map(|shard| lock(shard).len()).sum()
     }
 
     /// Whether no fetch is under way.
@@ -279,12 +177,19 @@ impl<V: Clone + Send + Sync + 'static> Collapse<V> {
         self.len() == 0
     }
 
-    fn shard<L: Level>(&self, key: &[u8]) -> MutexGuard<'_, Flights<V>> {
-        lock(&self.levels[L::INDEX][self.hasher.hash_one(key) as usize % SHARDS])
+    fn shard(&self, key: &[u8]) -> MutexGuard<'_, Flights<V>> {
+        lock(&self.shards[self.hasher.hash_one(key) as usize % SHARDS])
     }
 }
 
-impl<V, L: Level> Lead<V, L> {
+impl<V: Clone> Lead<V> {
+    /// Its own waiter.
+    pub(crate) fn follow(&self) -> Follow<V> {
+        self.follow.clone()
+    }
+}
+
+impl<V> Lead<V> {
     /// The leader's client is receiving what will be the value.
     pub(crate) fn coming(&self) {
         self.sender.send_replace(Progress::Coming(Instant::now()));
@@ -299,7 +204,7 @@ impl<V, L: Level> Lead<V, L> {
 
     fn close(&self) {
         let hash = self.collapse.hasher.hash_one(&*self.key) as usize;
-        let mut flights = lock(&self.collapse.levels[L::INDEX][hash % SHARDS]);
+        let mut flights = lock(&self.collapse.shards[hash % SHARDS]);
         // After `retire` another may lead.
         let is_own = |found: &Follow<V>| found.progress.same_channel(&self.follow.progress);
         if flights.get(&self.key).is_some_and(is_own) {
@@ -308,16 +213,16 @@ impl<V, L: Level> Lead<V, L> {
     }
 }
 
-impl<V, L: Level> Drop for Lead<V, L> {
+impl<V> Drop for Lead<V> {
     fn drop(&mut self) {
         self.close();
     }
 }
 
 impl<V: Clone> Follow<V> {
-    /// The number of the last purge when the fetch began.
-    pub(crate) fn purges(&self) -> u64 {
-        self.purges
+    /// When the fetch began.
+    pub(crate) fn mark(&self) -> Mark {
+        self.mark
     }
 
     /// Waits for what another request fetches.
@@ -329,7 +234,8 @@ impl<V: Clone> Follow<V> {
         value
     }
 
-    async fn wait(mut self, wait: Wait) -> Result<V, FetchError> {
+    /// The same without a record in the trace: for the leader itself.
+    pub(crate) async fn wait(mut self, wait: Wait) -> Result<V, FetchError> {
         let (mut end, mut late) = (wait.end(self.began), FetchError::TooLate);
         loop {
             match &*self.progress.borrow_and_update() {

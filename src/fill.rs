@@ -1,74 +1,52 @@
 //! Filling the cache: fetching what memory does not have, and storing it.
 //!
 //! ```text
-//! answer             waits for the answer that is under way, or begins it:
-//!   lead_answer      a task; answers all that wait, from memory or by
-//!     make_answer    the route's mode: fetch_and_store, or
-//!       exchange     in mode `chain`, one collapsed request: fetch_and_ingest
-//!         share_or_fetch   unless another replica has the response
-//!         send       the request to the upstream
+//! answer           cuts a transaction or a page from windows, which it fetches, or
+//!   fetch          leads the fetch of a key, or waits for the one that is under way:
+//!     lead         a task; from memory, the state directory, another replica, or
+//!       send       the request to the upstream, whose answer is stored
 //! ```
 //!
-//! Beside it, `fetch_unshared` sends a request that is neither shared nor stored. On
-//! routes in mode `chain`:
+//! On routes in mode `chain`, an answer is applied to the chain's ledger before it is served
+//! (`ingest`), and after a new tip one request for a known block shows that all older
+//! responses stand, or that there was a reorg (`block_check`).
 //!
-//! - an answer is applied to the chain's ledger before it is served (`fill::ingest`),
-//! - pages are cut from stored windows (`fill::windows`, `fill::page`), and a
-//!   transaction from the windows of its block (`fill::transaction`),
-//! - after a new tip, one request for a known block shows that all older responses
-//!   stand, or that there was a reorg (`fill::block_check`).
-//!
-//! A client waits for an answer's task, which waits for exchanges with the upstream;
-//! an exchange waits for no other fetch ([`crate::collapse`]). So fetches never wait for
-//! each other in a circle, whatever keys they share.
-//!
-//! Invariants: an answer that a reorg or a purge has overtaken is neither stored nor
-//! served, but requested again; a client's disconnect cancels no collapsed fetch; every
+//! Invariants: no fetch waits for a fetch; an answer that a reorg has overtaken is neither
+//! stored nor served, but requested again; a client's disconnect cancels no fetch; every
 //! wait has a deadline.
 
 mod block_check;
-mod collapsed;
 mod content;
+mod fetch;
 mod ingest;
 mod kept;
 mod lookup;
 mod names;
-mod page;
-mod plan;
+mod pages;
 mod purges;
 mod transaction;
 mod window_support;
-mod windows;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::cache::encoded::BodyId;
-use crate::cache::etag::etag;
 use crate::cache::key::Key;
-use crate::cache::metadata::{ClientFreshness, Metadata};
 use crate::cache::policy::Mode;
-use crate::cache::purge::CheckedPurge;
 use crate::cache::{Cache, StoredResponse};
 use crate::chain::Chain;
 use crate::clock::Clock;
-use crate::collapse::{Collapse, FetchError, Lead};
+use crate::collapse::{Collapse, Wait};
 use crate::failure_backoff::{self, FailureBackoff};
 use crate::log_writer::LogInterval;
-use crate::reason::Reason;
 use crate::route::{Route, RouteTable};
-use crate::trace;
-use crate::trace::span::SpanKind;
-use crate::upstream::answer::Answer;
 use crate::upstream::{Failure, RequestPriority, UpstreamClient, Upstreams};
-use collapsed::Anew;
 pub(crate) use kept::LowerTiers;
 pub(crate) use lookup::LookupKey;
 pub(crate) use names::StoredNames;
-pub(crate) use plan::Plan;
+use pages::List;
+pub(crate) use pages::Plan;
 pub(crate) use purges::{Purging, follow};
 use window_support::WindowSupport;
-use windows::List;
 
 /// Fetches what memory does not have.
 pub struct Fill {
@@ -185,11 +163,6 @@ impl Fill {
         self.routes.get(key.route())
     }
 
-    /// How a key failed, if it has failed repeatedly and is not fetched again yet.
-    pub(crate) fn recent_failure(&self, key: &Key) -> Option<Failure> {
-        self.failures.recent(key, self.clock.now())
-    }
-
     /// The number of keys that failed recently.
     pub(crate) fn failing_keys(&self) -> usize {
         self.failures.len()
@@ -209,129 +182,40 @@ impl Fill {
         self.upstreams.client(number)
     }
 
-    /// Requests a key from the upstream, for routes that neither store nor collapse.
-    pub(crate) async fn fetch_unshared(&self, key: &Key, priority: RequestPriority) -> FillResult {
-        let answer = trace::alone(self.send(key, priority)).await?;
-        let sequence = self.cache.store().purges();
-        Ok(FillAnswer {
-            stored: Arc::new(self.prepare(answer, None, sequence)),
-            from: AnswerSource::Upstream { stored: false },
-        })
-    }
-
-    /// Makes the answer for a key, by the mode of its route.
-    async fn make_answer(
+    /// The answer to a client's request that memory does not have: from stored windows, or
+    /// by a fetch. Also says whether other clients' fetches gave it.
+    pub(crate) async fn answer(
         self: &Arc<Self>,
-        lead: &Lead<FillResult>,
         key: &Key,
+        wait: Wait,
         priority: RequestPriority,
-    ) -> FillResult {
-        let Some(route) = self.route(key) else {
-            return Err(Failure::new(Reason::Internal));
-        };
-        match route.cache.mode == Mode::Chain {
-            true => self.make_chain_answer(lead, key, route, priority).await,
-            // Mode `override`: `off` is fetched unshared, and `respect` by `relay`.
-            false => {
-                let fetch = self.fetch_and_store(key, route, priority);
-                self.recall_or(key, route, fetch).await
-            }
-        }
-    }
-
-    /// Makes the answer for a key of a route in mode `chain`: from stored windows, or by a
-    /// request.
-    async fn make_chain_answer(
-        self: &Arc<Self>,
-        lead: &Lead<FillResult>,
-        key: &Key,
-        route: &Route,
-        priority: RequestPriority,
-    ) -> FillResult {
-        let from = AnswerSource::Memory;
-        if let Some(stored) = self.cut_transaction(key, route) {
-            self.cache.store().insert(key.clone(), stored.clone());
-            // The index by which it was cut does not outlive the process.
-            self.keep(key, route, &stored);
-            return Ok(FillAnswer { stored, from });
-        }
-        if self.are_pages_cut(key.route())
-            && let Some(list) = List::of(key, route, priority)
-        {
-            return self.answer_page(lead, &list).await;
-        }
-        self.exchange(lead, key, priority, Anew::No).await
-    }
-
-    /// Requests a key from the upstream, and stores the answer for the lifetime of its
-    /// status.
-    async fn fetch_and_store(
-        &self,
-        key: &Key,
-        route: &Route,
-        priority: RequestPriority,
-    ) -> FillResult {
-        for _ in 0..MOST_ATTEMPTS {
-            let sequence = self.cache.store().purges();
-            let answer = self.send(key, priority).await?;
-            let lifetime = route
-                .cache
-                .times
-                .lifetime(answer.status, answer.index.empty);
-            let stored = Arc::new(self.prepare(answer, lifetime, sequence));
-            if self.cache.store().response_was_purged(key, &stored) {
-                continue;
-            }
-            let _storing = trace::begin("store", SpanKind::Internal);
-            let is_stored =
-                lifetime.is_some() && self.cache.store().insert(key.clone(), stored.clone());
-            if is_stored {
+    ) -> (FillResult, bool) {
+        if let Some(route) = self.route(key).filter(|r| r.cache.mode == Mode::Chain) {
+            if let Some(stored) = self.cut_transaction(key, route) {
+                self.cache.store().insert(key.clone(), stored.clone());
+                // The index by which it was cut does not outlive the process.
                 self.keep(key, route, &stored);
+                let from = AnswerSource::Memory;
+                return (Ok(FillAnswer { stored, from }), false);
             }
-            return Ok(FillAnswer {
-                stored,
-                from: AnswerSource::Upstream { stored: is_stored },
-            });
+            let list = List::of(key, route).filter(|_| self.are_pages_cut(key.route()));
+            if let Some(list) = list {
+                return self.answer_page(&list, wait, priority).await;
+            }
         }
-        Err(Failure::until(Reason::Outdated, Duration::from_secs(1)))
+        self.fetch(key, false, wait, priority).await
     }
 
-    /// Sends a request to the upstream, and reports a failure.
-    async fn send(&self, key: &Key, priority: RequestPriority) -> Result<Answer, Failure> {
-        let priority = priority.on_route(key.route());
-        let upstream = self.upstream_of(key);
-        let answer = upstream.fetch(key.target(), priority).await;
-        if let Err(failure) = &answer {
-            failure.report(key.target());
-        }
-        answer
+    /// How the last fetch for a key has failed, if it was not answered since.
+    pub(crate) fn last_failure(&self, key: &Key) -> Option<Failure> {
+        let (requests, now) = (self.plan(key).requests(key), self.clock.now());
+        requests.iter().find_map(|key| self.failures.last(key, now))
     }
 
-    /// What is stored of an answer, in modes other than `chain`.
-    fn prepare(&self, answer: Answer, lifetime: Option<Duration>, sequence: u64) -> StoredResponse {
-        let freshness = lifetime.map_or(ClientFreshness::Nothing, ClientFreshness::For);
-        let etag = etag(&answer.body);
-        StoredResponse {
-            status: answer.status,
-            metadata: Metadata::of(answer.content_type, freshness),
-            received: self.clock.now(),
-            lifetime: lifetime.unwrap_or_default(),
-            took: answer.took,
-            body: answer.body,
-            body_id: BodyId::of(&etag, !answer.no_transform),
-            etag,
-            checked: CheckedPurge::at(sequence),
-            stamp: None,
-            page: None,
-        }
-    }
-}
-
-impl From<FetchError> for Failure {
-    fn from(error: FetchError) -> Self {
-        match error {
-            FetchError::Abandoned => Self::new(Reason::Internal),
-            FetchError::TooLate | FetchError::NotSoon => Self::new(Reason::UpstreamTimeout),
-        }
+    /// Whether all that would be requested for a key is being fetched.
+    pub(crate) fn is_under_way(&self, key: &Key) -> bool {
+        let requests = self.plan(key).requests(key);
+        let mut requests = requests.iter().peekable();
+        requests.peek().is_some() && requests.all(|key| self.collapse.has(key.as_bytes()))
     }
 }

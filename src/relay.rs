@@ -38,7 +38,7 @@ use crate::cache::targeted::TargetList;
 use crate::cache::validator;
 use crate::cache::variant::Variant;
 use crate::clock::{Clock, Moment};
-use crate::collapse::{ClientLevel, Collapse, FetchError, Lead, Role, Wait};
+use crate::collapse::{Collapse, FetchError, Lead, Mark, Role, Wait};
 use crate::failure_backoff::FailureBackoff;
 use crate::identify::{Client, TrustedProxies};
 use crate::reason::Reason;
@@ -257,7 +257,7 @@ impl Fetch {
             if let Some(failure) = self.relay.failures.recent(key, self.relay.clock.now()) {
                 return (Err(failure), false);
             }
-            let follow = match state.fetching.join(&ClientLevel, &shared, self.purges()) {
+            let follow = match state.fetching.join(&shared, self.mark()) {
                 Role::Lead(lead) => {
                     let (give, take) = oneshot::channel();
                     // One request with conditions goes up as it is: its client may have a
@@ -273,7 +273,12 @@ impl Fetch {
                 }
                 Role::Follow(follow) => follow,
             };
-            if self.relay.cache.store().may_be_purged(key, follow.purges()) {
+            if self
+                .relay
+                .cache
+                .store()
+                .may_be_purged(key, follow.mark().purges)
+            {
                 // Its answer is not for those who come after the purge.
                 state.fetching.retire(&shared, &follow);
                 continue;
@@ -300,6 +305,13 @@ impl Fetch {
             status,
             stored,
             collapsed,
+        }
+    }
+
+    fn mark(&self) -> Mark {
+        Mark {
+            purges: self.purges(),
+            epoch: 0,
         }
     }
 
@@ -333,8 +345,8 @@ impl Fetch {
             Decision::Fetch { stored, .. } => stored,
             Decision::OnlyIfCached => None,
         };
-        let (key, purges) = (own.key_with_variant(), own.purges());
-        if let Role::Lead(lead) = self.relay.state.fetching.join(&ClientLevel, &key, purges) {
+        let key = own.key_with_variant();
+        if let Role::Lead(lead) = self.relay.state.fetching.join(&key, own.mark()) {
             Arc::new(own).lead(lead, None, false).await;
         }
     }

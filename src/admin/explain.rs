@@ -144,7 +144,7 @@ fn explain_filled(
         explained.insert("key".into(), key.target().into());
         explained.insert("key_by_hash".into(), by_hash.target().into());
     }
-    let under_way = fill.collapse.has(key.as_bytes());
+    let under_way = fill.is_under_way(key);
     explained.insert("under_way".into(), under_way.into());
     let judged = gateway.cache.get(key, now);
     let described = judged

@@ -181,7 +181,7 @@ impl Purges {
     }
 
     /// Whether any purge after `since` may match an answer whose body is not yet
-    /// known. A purge of a text may match any body.
+    /// known. A purge of a text or of heights may match any body.
     pub(super) fn may_match(&self, key: &[u8], since: u64) -> bool {
         let subject = PurgeSubject {
             key,
@@ -189,7 +189,7 @@ impl Purges {
             bodies: Vec::new(),
         };
         self.any(since, |purge| {
-            matches!(purge, Purge::Text(_)) || purge.matches(&subject)
+            matches!(purge, Purge::Text(_) | Purge::Heights { .. }) || purge.matches(&subject)
         })
     }
 

@@ -274,7 +274,7 @@ impl Store {
     }
 
     /// Whether a purge since the number `since` might match a key. What is stored under it
-    /// is not known, so any purge by text counts.
+    /// is not known, so any purge by text or heights counts.
     pub(crate) fn may_be_purged(&self, key: &Key, since: u64) -> bool {
         since != self.purges.last() && self.purges.may_match(key.as_bytes(), since)
     }

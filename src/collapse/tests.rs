@@ -1,6 +1,4 @@
-//! Leaders, followers and levels.
-
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+//! Leaders and followers.
 
 use super::*;
 
@@ -11,12 +9,14 @@ fn long() -> Wait {
 }
 
 fn lead(collapse: &Arc<Collapse<u32>>, target: &str) -> Lead<u32> {
-    let lead = collapse.lead(target.as_bytes());
-    lead.unwrap_or_else(|| panic!("another leads"))
+    match collapse.join(target.as_bytes(), Mark::default()) {
+        Role::Lead(lead) => lead,
+        Role::Follow(_) => panic!("another leads"),
+    }
 }
 
 fn follow(collapse: &Arc<Collapse<u32>>, target: &str) -> Follow<u32> {
-    match collapse.join::<AnswerLevel>(&ClientLevel, target.as_bytes(), 0) {
+    match collapse.join(target.as_bytes(), Mark::default()) {
         Role::Lead(_) => panic!("no fetch is under way"),
         Role::Follow(follow) => follow,
     }
@@ -95,32 +95,17 @@ fn a_follower_with_the_value_may_lead_at_once() {
 }
 
 #[tokio::test]
-async fn after_a_leader_without_a_value_a_follower_leads() {
-    let collapse = Collapse::<u32>::new();
-    let led = Arc::new(AtomicUsize::new(0));
-    let fetch = || {
-        let (collapse, led) = (collapse.clone(), led.clone());
-        async move {
-            let lead = |lead: Lead<u32>| async move {
-                tokio::task::yield_now().await;
-                match led.fetch_add(1, SeqCst) {
-                    0 => panic!("a bug"),
-                    1 => drop(lead),
-                    _ => lead.finish(3),
-                }
-            };
-            collapse.fetch(&ClientLevel, b"/a", long(), lead).await
-        }
-    };
-    let got = futures_util::future::join_all((0..10).map(|_| fetch())).await;
-    let value = |n| move |got: &&Result<Fetched<u32>, FetchError>| **got == n;
-    let abandoned = got.iter().filter(value(Err(FetchError::Abandoned))).count();
-    assert_eq!(abandoned, 2, "whose own fetch ended so: {got:?}");
-    let led_well = Fetched {
-        value: 3,
-        collapsed: false,
-    };
-    assert_eq!(got.iter().filter(value(Ok(led_well))).count(), 1);
+async fn after_a_leader_without_a_value_its_followers_may_lead() {
+    let collapse = Collapse::new();
+    let leader = lead(&collapse, "/a");
+    let follower = follow(&collapse, "/a");
+    let panics = tokio::spawn(async move {
+        let _leader = leader;
+        panic!("a bug");
+    });
+    assert!(panics.await.is_err());
+    assert_eq!(follower.wait(long()).await, Err(FetchError::Abandoned));
+    drop(lead(&collapse, "/a"));
     assert!(collapse.is_empty());
 }
 
@@ -168,36 +153,4 @@ async fn each_follower_has_its_own_wait() {
     let never = follow(&collapse, "/a").wait(long()).await;
     assert_eq!(never, Err(FetchError::TooLate));
     assert_eq!(began.elapsed(), LONG);
-}
-
-#[tokio::test]
-async fn answers_share_exchanges_without_a_deadlock() {
-    // Two answers, each of which needs the exchange that the other's key
-    // names as well: with one level they would wait for each other.
-    let collapse = Collapse::<u32>::new();
-    let exchanged = Arc::new(AtomicUsize::new(0));
-    let answer = |own: &'static [u8], other: &'static [u8]| {
-        let (collapse, exchanged) = (collapse.clone(), exchanged.clone());
-        async move {
-            let all = collapse.clone();
-            let lead = move |lead: Lead<u32>| async move {
-                let mut sum = 0;
-                for key in [other, own] {
-                    let exchanged = exchanged.clone();
-                    let send = move |lead: Lead<u32, ExchangeLevel>| async move {
-                        tokio::task::yield_now().await;
-                        exchanged.fetch_add(1, SeqCst);
-                        lead.finish(1);
-                    };
-                    sum += all.fetch(&lead, key, long(), send).await.unwrap().value;
-                }
-                lead.finish(sum);
-            };
-            collapse.fetch(&ClientLevel, own, long(), lead).await
-        }
-    };
-    let (one, other) = tokio::join!(answer(b"/a", b"/b"), answer(b"/b", b"/a"));
-    assert_eq!((one.unwrap().value, other.unwrap().value), (2, 2));
-    assert_eq!(exchanged.load(SeqCst), 4, "one after another, not beside");
-    assert!(collapse.is_empty());
 }

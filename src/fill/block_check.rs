@@ -4,12 +4,13 @@
 
 use std::sync::Arc;
 
-use super::collapsed::Anew;
+use tokio::time::Instant;
+
 use super::{AnswerSource, Fill};
 use crate::cache::key::Key;
 use crate::cache::policy::Mode;
 use crate::chain::TipNumber;
-use crate::collapse::WatchLevel;
+use crate::collapse::Wait;
 use crate::upstream::{Check, Priority, RequestPriority};
 
 impl Fill {
@@ -39,24 +40,15 @@ impl Fill {
 
     /// Requests a key that shows a block. Returns whether there was an answer.
     async fn ask_block(self: &Arc<Self>, key: &Key) -> bool {
-        if self.recent_failure(key).is_some() {
-            return false;
-        }
         let priority = RequestPriority::own(Priority::Revalidation).check(Check::Block);
-        // Another exchange for the key may have been under way, which was sent too early or
-        // has found the block in memory.
+        // Another fetch of the key may have been under way, which was sent too early or has
+        // found the block in memory.
         for _ in 0..2 {
-            match self.exchange(&WatchLevel, key, priority, Anew::Yes).await {
-                Ok(found) => {
-                    self.failures.forget(key);
-                    if matches!(found.from, AnswerSource::Upstream { .. }) {
-                        return true;
-                    }
-                }
-                Err(failure) => {
-                    self.failures.fail(key, &failure, self.clock.now());
-                    return false;
-                }
+            let wait = Wait::until(Instant::now() + self.longest_wait(key));
+            match self.fetch(key, true, wait, priority).await.0 {
+                Ok(found) if matches!(found.from, AnswerSource::Upstream { .. }) => return true,
+                Ok(_) => {}
+                Err(_) => return false,
             }
         }
         false

