@@ -26,17 +26,15 @@ use crate::clock::Moment;
 use crate::pages::{Block, Hash};
 use crate::sync::lock;
 pub(crate) use freshness::{ChainStamp, Class, Content, Freshness};
-use freshness::{Judged, classify};
-use ledger::{Applied, Epoch, NO_EPOCH, Observation, RequestStart};
-pub(crate) use settings::{FinalitySettings, STANDBYS_SELDOM};
+pub(crate) use freshness::{Epoch, FinalitySettings, TipNumber};
+use freshness::{Judged, NO_EPOCH, classify};
+use ledger::{Applied, Observation, RequestStart};
+pub(crate) use settings::STANDBYS_SELDOM;
 pub use settings::{Settings, TipSource};
 pub(crate) use tip::{SeedState, TipSnapshot};
 use tip::{Tip, TipState};
 use transactions::TransactionIndex;
 pub(crate) use transactions::TransactionLocation;
-
-/// The number of a tip, by which routes and stamps name it.
-pub(crate) type TipNumber = u16;
 
 /// The chain as each indexer reports it.
 pub struct Chain {
@@ -380,7 +378,7 @@ impl Chain {
         match (class, self.tip(tip).filter(|tip| tip.is_known(now))) {
             (Class::Final | Class::Absent, _) => lifetime,
             (Class::Recent | Class::Live, Some(tip)) => lifetime.min(tip.source.known_for()),
-            (Class::Recent | Class::Live, None) => lifetime.min(settings::WITHOUT_TIP),
+            (Class::Recent | Class::Live, None) => lifetime.min(freshness::WITHOUT_TIP),
         }
     }
 

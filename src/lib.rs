@@ -10,7 +10,7 @@
 //! | layer | modules |
 //! |---|---|
 //! | basics | [`build`], [`clock`], [`sync`], [`units`], [`reason`], [`regular_file`], [`log_writer`], [`api_key`], [`wire`] |
-//! | rules | [`cache`]`::{list, date, delta, directives, targeted, outcome, coding, hop, freshness, invalidate, vary, reuse, storable, validator, freshen, range, key, policy, etag}`, [`pages`], [`chain`]`::{finality, live_checks, ledger, transaction_index}`, [`identify`], [`client_tokens`]`::{file, redact}`, [`validate`], [`route`], [`trace`]`::{context}` |
+//! | rules | [`cache`]`::{list, date, delta, directives, targeted, outcome, coding, hop, freshness, invalidate, vary, reuse, storable, validator, freshen, range, key, policy, etag}`, [`pages`], [`chain`]`::{freshness, ledger, transactions}`, [`identify`], [`client_tokens`]`::{file, redact}`, [`validate`], [`route`], [`trace`]`::{context}` |
 //! | state | [`state`]`::{value}`, [`state`], [`trace`], [`limit`], [`client_tokens`], [`chain`], [`cache`], [`compress`], [`collapse`], [`shared`]`::{engine, purges}`, [`shared`], [`unsent`], [`meter`], [`upstream`], [`failure_backoff`] |
 //! | request path | [`refusal`], [`respond`], [`access_log`], [`relay`], [`fill`], [`probe`], [`gateway`] |
 //! | I/O | [`secrets`], [`tls`], [`listener`], [`supervisor`], [`reload`], [`telemetry`], [`history`], [`admin`], [`openapi`], [`sandbox`], [`config`], [`serve`] |
@@ -28,9 +28,7 @@
 //!   clients' pages are cut.
 //! - **orphan**: a block that a reorg has removed from the chain.
 //! - **chain stamp**: what a stored response records of the chain: its finality
-//!   class, the heights it names, and the last epoch in which it was valid.
-//! - **anchor block**: a block of an earlier epoch whose unchanged hash shows that
-//!   all blocks below it still stand.
+//!   class, the heights it names, and the epoch in which it was fetched.
 //! - **plain route**: a route in mode `respect` or with `headers = "all"`.
 
 pub mod access_log;

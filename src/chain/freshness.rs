@@ -5,10 +5,18 @@
 
 use std::time::Duration;
 
-use super::TipNumber;
-use super::ledger::Epoch;
-use super::settings::{FinalitySettings, WITHOUT_TIP};
+use serde::Serialize;
+
 use crate::clock::Moment;
+
+/// The number of a tip, by which routes and stamps name it.
+pub(crate) type TipNumber = u16;
+
+/// The number of an epoch. The first is 1, and begins with the first known tip.
+pub(crate) type Epoch = u64;
+
+/// The epoch of what was fetched before any tip was known.
+pub(crate) const NO_EPOCH: Epoch = 0;
 
 /// A finality class. Ascending: a response made of others has the lowest of their
 /// classes.
@@ -32,6 +40,61 @@ impl Class {
             Self::Live => "live",
             Self::Recent => "recent",
             Self::Final => "final",
+        }
+    }
+}
+
+/// When blocks are final, and how long answers are fresh.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct FinalitySettings {
+    /// A block this far below the tip is final.
+    pub(crate) final_depth: u32,
+    /// Freshness lifetime of `final`.
+    #[serde(serialize_with = "crate::units::serialize")]
+    pub(crate) final_ttl: Duration,
+    /// How long after a new tip its indexer may still be writing: what is `live` and was
+    /// fetched within that time is fetched once more after it.
+    #[serde(serialize_with = "crate::units::serialize")]
+    pub(crate) live_ttl: Duration,
+    /// Freshness lifetime of `absent`: clients poll for what is not indexed yet.
+    #[serde(serialize_with = "crate::units::serialize")]
+    pub(crate) absent_ttl: Duration,
+}
+
+/// Freshness lifetime of what is not final while no tip is known.
+pub(super) const WITHOUT_TIP: Duration = Duration::from_secs(1);
+
+/// The longest freshness lifetime of `live`: an indexer may change a token without a new
+/// tip. The mean time between blocks.
+const LIVE: Duration = Duration::from_mins(10);
+
+impl FinalitySettings {
+    /// Whether responses stored under other settings may be kept under these:
+    /// nothing would be final later, or be fresh for a shorter time.
+    pub(super) fn keep(&self, before: &Self) -> bool {
+        self.final_depth <= before.final_depth
+            && self.final_ttl >= before.final_ttl
+            && self.live_ttl <= before.live_ttl
+            && self.absent_ttl >= before.absent_ttl
+    }
+
+    /// The longest freshness lifetime of a class.
+    pub(crate) const fn lifetime(&self, class: Class) -> Duration {
+        match class {
+            Class::Absent => self.absent_ttl,
+            Class::Live => LIVE,
+            Class::Recent | Class::Final => self.final_ttl,
+        }
+    }
+}
+
+impl Default for FinalitySettings {
+    fn default() -> Self {
+        Self {
+            final_depth: 6,
+            final_ttl: Duration::from_hours(30 * 24),
+            live_ttl: Duration::from_secs(30),
+            absent_ttl: Duration::from_secs(1),
         }
     }
 }

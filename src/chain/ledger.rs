@@ -24,15 +24,9 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 
-use super::freshness::View;
+use super::freshness::{Epoch, NO_EPOCH, View};
 use crate::clock::Moment;
 use crate::pages::{Block, Hash, hash};
-
-/// The number of an epoch. The first is 1, and begins with the first known tip.
-pub(crate) type Epoch = u64;
-
-/// The epoch of what was fetched before any tip was known.
-pub(crate) const NO_EPOCH: Epoch = 0;
 
 /// The most blocks that are known; the lowest are forgotten first.
 const MOST_BLOCKS: usize = 65_536;

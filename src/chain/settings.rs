@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::freshness::Class;
+use super::freshness::FinalitySettings;
 
 /// The settings of mode `chain`.
 #[derive(Clone, Debug, Serialize)]
@@ -19,61 +19,6 @@ pub struct Settings {
     /// whose indexer has none, one for each upstream.
     #[serde(skip)]
     pub tips: Vec<TipSource>,
-}
-
-/// When blocks are final, and how long answers are fresh.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct FinalitySettings {
-    /// A block this far below the tip is final.
-    pub(crate) final_depth: u32,
-    /// Freshness lifetime of `final`.
-    #[serde(serialize_with = "crate::units::serialize")]
-    pub(crate) final_ttl: Duration,
-    /// How long after a new tip its indexer may still be writing: what is `live` and was
-    /// fetched within that time is fetched once more after it.
-    #[serde(serialize_with = "crate::units::serialize")]
-    pub(crate) live_ttl: Duration,
-    /// Freshness lifetime of `absent`: clients poll for what is not indexed yet.
-    #[serde(serialize_with = "crate::units::serialize")]
-    pub(crate) absent_ttl: Duration,
-}
-
-/// Freshness lifetime of what is not final while no tip is known.
-pub(super) const WITHOUT_TIP: Duration = Duration::from_secs(1);
-
-/// The longest freshness lifetime of `live`: an indexer may change a token without a new
-/// tip. The mean time between blocks.
-const LIVE: Duration = Duration::from_mins(10);
-
-impl FinalitySettings {
-    /// Whether responses stored under other settings may be kept under these:
-    /// nothing would be final later, or be fresh for a shorter time.
-    pub(super) fn keep(&self, before: &Self) -> bool {
-        self.final_depth <= before.final_depth
-            && self.final_ttl >= before.final_ttl
-            && self.live_ttl <= before.live_ttl
-            && self.absent_ttl >= before.absent_ttl
-    }
-
-    /// The longest freshness lifetime of a class.
-    pub(crate) const fn lifetime(&self, class: Class) -> Duration {
-        match class {
-            Class::Absent => self.absent_ttl,
-            Class::Live => LIVE,
-            Class::Recent | Class::Final => self.final_ttl,
-        }
-    }
-}
-
-impl Default for FinalitySettings {
-    fn default() -> Self {
-        Self {
-            final_depth: 6,
-            final_ttl: Duration::from_hours(30 * 24),
-            live_ttl: Duration::from_secs(30),
-            absent_ttl: Duration::from_secs(1),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -10,8 +10,8 @@ use arc_swap::ArcSwap;
 use serde::Serialize;
 use tokio::sync::{Notify, watch};
 
-use super::freshness::{Pace, View};
-use super::ledger::{Epoch, Ledger};
+use super::freshness::{Epoch, Pace, View};
+use super::ledger::Ledger;
 use super::{TipSource, lock};
 use crate::clock::Moment;
 use crate::pages::hex;

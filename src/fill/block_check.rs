@@ -11,12 +11,7 @@ use crate::cache::key::Key;
 use crate::cache::policy::Mode;
 use crate::chain::TipNumber;
 use crate::collapse::Wait;
-use crate::route::Route;
 use crate::upstream::{Check, Priority, RequestPriority};
-
-/// Windows up to this many items are fetched whole to see their block, since clients
-/// will request them. Of larger windows one item is fetched.
-const MOST_ITEMS: u64 = 100;
 
 impl Fill {
     /// Asks for blocks until a check of a tip has ended, or one has no answer: then the next
@@ -28,7 +23,7 @@ impl Fill {
             return;
         };
         while let Some(check) = self.chain.block_check(tip) {
-            let Some((key, _)) = self.block_key(tip, check.0) else {
+            let Some(key) = self.block_key(tip, check.0) else {
                 return self.chain.cannot_check(tip, self.clock.now());
             };
             if !self.ask_block(&key).await || self.chain.block_check(tip) == Some(check) {
@@ -59,19 +54,16 @@ impl Fill {
         false
     }
 
-    /// The key that shows the block at a height, and its route: one of those of a tip
-    /// that list whole blocks.
-    pub(super) fn block_key(&self, tip: TipNumber, height: u32) -> Option<(Key, &Route)> {
+    /// The key that shows the block at a height by its first item, which no client's request
+    /// waits for; on one of a tip's routes that list whole blocks.
+    fn block_key(&self, tip: TipNumber, height: u32) -> Option<Key> {
         let mut routes = self.routes.routes().iter();
         routes.find_map(|source| {
-            let size = u64::from(source.chain.window?.get());
-            source.chain.segments.block?;
-            if source.cache.mode != Mode::Chain || source.cache.tip != tip {
-                return None;
-            }
-            let is_window = size <= MOST_ITEMS && self.are_pages_cut(source.number);
-            let items = if is_window { size } else { 1 };
-            Some((source.key_of_block(height, items, 0)?, source))
+            let lists_blocks = source.chain.segments.block.is_some();
+            let is_of_tip = source.cache.mode == Mode::Chain && source.cache.tip == tip;
+            source
+                .key_of_block(height, 1, 0)
+                .filter(|_| lists_blocks && is_of_tip)
         })
     }
 }

@@ -148,7 +148,7 @@ impl<'a> ForwardedFields<'a> {
             route,
             fields,
             peer,
-            key: &settings.keys.header,
+            key: &settings.api_key_header,
             forwarding: OnceCell::new(),
         }
     }

@@ -120,9 +120,10 @@ impl Weather {
             impatient: 0,
             setup,
         };
-        match dice.between(0, 11) {
-            0 | 1 => calm,
-            7 => Self {
+        let all = [
+            calm,
+            calm,
+            Self {
                 length: 32_000,
                 client_every: 200,
                 block_every: 6_000,
@@ -132,20 +133,20 @@ impl Weather {
                 tokens: 5,
                 ..calm
             },
-            8 => Self {
+            Self {
                 length: 32_000,
                 client_every: 200,
                 block_every: 8_000,
                 reorgs: 50,
                 deep: true,
-                rewinds: dice.between(0, 10),
+                rewinds: 5,
                 tagless: true,
                 tokens: 5,
                 lag: 1_500,
                 latency: [40, 10, 100],
                 ..calm
             },
-            9 => Self {
+            Self {
                 length: 28_000,
                 client_every: 250,
                 block_every: 3_000,
@@ -156,7 +157,7 @@ impl Weather {
                 latency: [100, 50, 300],
                 ..calm
             },
-            10 => Self {
+            Self {
                 block_every: 3_000,
                 reorgs: 50,
                 tokens: 5,
@@ -165,7 +166,7 @@ impl Weather {
                 ..calm
             },
             // Slow answers, so that much is under way when something happens.
-            2 => Self {
+            Self {
                 client_every: 260,
                 block_every: 4_000,
                 reorgs: 35,
@@ -173,7 +174,7 @@ impl Weather {
                 impatient: 3,
                 ..calm
             },
-            3 => Self {
+            Self {
                 block_every: 3_000,
                 reorgs: 50,
                 lag: 1_500,
@@ -182,7 +183,7 @@ impl Weather {
                 impatient: 3,
                 ..calm
             },
-            4 => Self {
+            Self {
                 block_every: 6_000,
                 latency: [300, 200, 2_500],
                 failures: 15,
@@ -191,7 +192,7 @@ impl Weather {
                 impatient: 5,
                 ..calm
             },
-            5 => Self {
+            Self {
                 length: 32_000,
                 client_every: 200,
                 block_every: 8_000,
@@ -201,7 +202,7 @@ impl Weather {
                 ..calm
             },
             // Between two blocks, tokens are asked for many times.
-            6 => Self {
+            Self {
                 length: 60_000,
                 client_every: 200,
                 block_every: 25_000,
@@ -211,7 +212,7 @@ impl Weather {
                 setup: QUIET,
                 ..calm
             },
-            _ => Self {
+            Self {
                 length: 28_000,
                 client_every: 700,
                 block_every: 7_000,
@@ -222,7 +223,8 @@ impl Weather {
                 clouds: true,
                 ..calm
             },
-        }
+        ];
+        *dice.pick(&all)
     }
 
     pub(crate) fn fails(&self) -> bool {

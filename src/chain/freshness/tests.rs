@@ -1,7 +1,7 @@
 //! Freshness and age of stored responses, as tips change and are lost.
 
 use super::*;
-use crate::chain::ledger::{NO_EPOCH, Observation};
+use crate::chain::ledger::Observation;
 use crate::chain::{Chain, Settings};
 use crate::pages::Block;
 

@@ -103,7 +103,7 @@ fn sent(all: &[&Upstream], to: &mut Metrics<'_>) -> fmt::Result {
     });
     to.counter(
         "ordgate_upstream_requests",
-        "Requests sent to the upstream, by route (none for probes of tips) and by reason: probe, miss, revalidation, retry, key-check, live-check (whether live responses have changed), anchor-check (whether older responses are still valid after a new block), fork-search (how deep a reorg is)",
+        "Requests sent to the upstream, by route (none for probes of tips) and by reason: probe, miss, revalidation, retry, key-check, block-check (whether a block still is in the chain)",
         cells.collect(),
     )
 }
