@@ -48,11 +48,9 @@ impl Fill {
                 }
                 Role::Follow(follow) => follow,
             };
-            if self.is_outdated(key, &follow) {
-                self.collapse.retire(key.as_bytes(), &follow);
-                continue;
-            }
+            let is_outdated = self.is_outdated(key, &follow);
             match follow.wait_beside(wait).await {
+                Ok(_) if is_outdated => {}
                 // The leader's client had used up its share, which does not concern this
                 // one.
                 Ok(Err(failure)) if failure.is_of_client() => {}

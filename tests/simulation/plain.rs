@@ -48,7 +48,8 @@ const CONFIG: &str = r#"
     cache = { mode = "respect", stale_if_error = "20s" }
 "#;
 
-/// How stale an answer may be where the origin fails, in milliseconds.
+/// How stale an answer may be where the origin fails, or its answer is not there in time, in
+/// milliseconds.
 const IF_ERROR: Time = 20_000;
 
 /// The longest that a client may wait for the beginning of its answer.
@@ -401,7 +402,7 @@ impl Play {
         // It must have been current recently enough.
         let lasts = KINDS[resource].lasts;
         let mut slack = lasts.filter(|_| may_be_stale).unwrap_or(0);
-        if self.weather.fails() && lasts.is_some() && reply.how.contains("stale-if-error") {
+        if lasts.is_some() && reply.how.contains("stale-if-error") {
             slack += IF_ERROR;
         }
         let versions = &self.versions[resource];
