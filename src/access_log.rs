@@ -18,7 +18,8 @@ use std::time::{Duration, SystemTime};
 use http::header::{REFERER, USER_AGENT};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, Version};
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::cache::outcome::Outcome;
 use crate::client_tokens::redact;
@@ -46,8 +47,6 @@ pub struct Settings {
     pub enabled: bool,
     /// The format of the lines.
     pub format: AccessFormat,
-    /// The level of the lines.
-    pub level: LogLevel,
     /// One of so many requests that memory answers is logged.
     pub sample: u64,
     /// Requests that took this long are always logged.
@@ -58,7 +57,7 @@ pub struct Settings {
 }
 
 /// The format of the lines, and where they are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AccessFormat {
     /// Events of the log.
@@ -67,28 +66,8 @@ pub enum AccessFormat {
     Combined,
 }
 
-impl AccessFormat {
-    /// The names in proxy.toml.
-    pub const NAMES: [(&'static str, Self); 2] = [("log", Self::Log), ("combined", Self::Combined)];
-}
-
-/// The level of a line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum LogLevel {
-    /// Shown by default.
-    Info,
-    /// Shown where the log level is `debug`.
-    Debug,
-}
-
-impl LogLevel {
-    /// The names in proxy.toml.
-    pub const NAMES: [(&'static str, Self); 2] = [("info", Self::Info), ("debug", Self::Debug)];
-}
-
 /// A field of a line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Field {
     /// The client whose limits it counts against.
@@ -127,29 +106,29 @@ pub enum Field {
 }
 
 impl Field {
-    /// The names in proxy.toml.
-    pub const NAMES: [(&'static str, Self); 16] = [
-        ("client", Self::Client),
-        ("method", Self::Method),
-        ("version", Self::Version),
-        ("path", Self::Path),
-        ("query", Self::Query),
-        ("plain_query", Self::PlainQuery),
-        ("route", Self::Route),
-        ("key", Self::Key),
-        ("status", Self::Status),
-        ("bytes", Self::Bytes),
-        ("duration", Self::Duration),
-        ("cache", Self::Cache),
-        ("reason", Self::Reason),
-        ("upstream", Self::Upstream),
-        ("request_id", Self::RequestId),
-        ("trace_id", Self::TraceId),
+    /// All of them.
+    const ALL: [Self; 16] = [
+        Self::Client,
+        Self::Method,
+        Self::Version,
+        Self::Path,
+        Self::Query,
+        Self::PlainQuery,
+        Self::Route,
+        Self::Key,
+        Self::Status,
+        Self::Bytes,
+        Self::Duration,
+        Self::Cache,
+        Self::Reason,
+        Self::Upstream,
+        Self::RequestId,
+        Self::TraceId,
     ];
 
     /// What a line has by default: all, but for queries that may be secret.
     pub fn default_fields() -> Vec<Self> {
-        let all = Self::NAMES.into_iter().map(|(_, field)| field);
+        let all = Self::ALL.into_iter();
         all.filter(|field| *field != Self::PlainQuery).collect()
     }
 }
@@ -340,33 +319,25 @@ impl AccessLog {
         let query = entry.query(&self.settings.fields);
         let key = entry.key.filter(|_| has(Field::Key));
         let reason = entry.kind.reason().filter(|_| has(Field::Reason));
-        macro_rules! line {
-            ($level:ident) => {
-                tracing::$level!(
-                    target: TARGET,
-                    client = has(Field::Client).then(|| tracing::field::display(entry.client)),
-                    method = method.filter(|_| has(Field::Method)).as_deref(),
-                    version = has(Field::Version).then(|| number(entry.version)),
-                    path = path.as_deref(),
-                    query = query.as_deref(),
-                    request_line = line.as_deref(),
-                    route = entry.route.filter(|_| has(Field::Route)),
-                    key = key.map(|key| tracing::field::display(format!("{key:016x}"))),
-                    status = has(Field::Status).then_some(entry.status),
-                    bytes = has(Field::Bytes).then_some(entry.bytes),
-                    duration_us = has(Field::Duration).then(|| micros(entry.duration)),
-                    cache = has(Field::Cache).then(|| entry.kind.name()),
-                    reason = reason.map(Reason::name),
-                    upstream_us = entry.upstream.filter(|_| has(Field::Upstream)).map(micros),
-                    request_id = has(Field::RequestId).then_some(entry.request_id.as_str()),
-                    trace_id = entry.head.trace_id.filter(|_| has(Field::TraceId)).map(tracing::field::display),
-                )
-            };
-        }
-        match self.settings.level {
-            LogLevel::Info => line!(info),
-            LogLevel::Debug => line!(debug),
-        }
+        tracing::info!(
+            target: TARGET,
+            client = has(Field::Client).then(|| tracing::field::display(entry.client)),
+            method = method.filter(|_| has(Field::Method)).as_deref(),
+            version = has(Field::Version).then(|| number(entry.version)),
+            path = path.as_deref(),
+            query = query.as_deref(),
+            request_line = line.as_deref(),
+            route = entry.route.filter(|_| has(Field::Route)),
+            key = key.map(|key| tracing::field::display(format!("{key:016x}"))),
+            status = has(Field::Status).then_some(entry.status),
+            bytes = has(Field::Bytes).then_some(entry.bytes),
+            duration_us = has(Field::Duration).then(|| micros(entry.duration)),
+            cache = has(Field::Cache).then(|| entry.kind.name()),
+            reason = reason.map(Reason::name),
+            upstream_us = entry.upstream.filter(|_| has(Field::Upstream)).map(micros),
+            request_id = has(Field::RequestId).then_some(entry.request_id.as_str()),
+            trace_id = entry.head.trace_id.filter(|_| has(Field::TraceId)).map(tracing::field::display),
+        );
     }
 }
 

@@ -23,7 +23,6 @@ mod status;
 mod token;
 
 use std::convert::Infallible;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
@@ -50,6 +49,7 @@ use crate::log_writer::LogInterval;
 use crate::reload::{NotReloaded, Reloads};
 use crate::sync::lock;
 use crate::telemetry;
+use crate::upstream::keys::UNKNOWN;
 use crate::wire::Body;
 
 /// What the admin listener serves.
@@ -63,7 +63,6 @@ pub struct Admin {
     pub hosts: Arc<ArcSwap<Vec<String>>>,
     /// Whether `/readyz` fails until every probed tip has been known once; a reload
     /// may change it.
-    pub ready_needs_tips: Arc<AtomicBool>,
     /// Reloads the configuration.
     pub reloads: Arc<Reloads>,
     /// The public listeners, with what is known of their certificates at a time.
@@ -227,7 +226,7 @@ impl Admin {
     /// Whether the gateway can serve: not before the tips are known, because a wrong
     /// or missing upstream shows there first.
     fn ready(&self, gateway: &Gateway) -> Response<Body> {
-        let missing = self.not_ready(gateway);
+        let missing = gateway.not_ready();
         let (status, mut why) = match missing.is_empty() {
             true => (StatusCode::OK, "ready\n".to_owned()),
             false => (StatusCode::SERVICE_UNAVAILABLE, String::new()),
@@ -236,23 +235,15 @@ impl Admin {
             why.push_str(&format!("not ready: {missing}\n"));
         }
         let unknown = gateway.upstreams.budgets().unknown(gateway.clock.now());
-        if let Some((waiting, reason)) = unknown {
+        if let Some(waiting) = unknown {
             why.push_str(&format!(
-                "API keys with a limit a minute are not used for {} s more: what they had spent before the start is not known, since {reason}\n",
+                "API keys with a limit a minute are not used for {} s more: what they have spent is not known, since {UNKNOWN}\n",
                 waiting.as_secs() + 1
             ));
         }
         let mut response = typed("text/plain; charset=utf-8", why.into());
         *response.status_mut() = status;
         response
-    }
-
-    /// Why the gateway is not ready.
-    fn not_ready(&self, gateway: &Gateway) -> Vec<String> {
-        match self.ready_needs_tips.load(Ordering::Relaxed) {
-            true => gateway.not_ready(),
-            false => Vec::new(),
-        }
     }
 
     fn admits(&self, request: &Request<Incoming>) -> bool {

@@ -34,7 +34,7 @@ use ledger::{
     Epoch, ForkCheck, LedgerBounds, LedgerUpdate, Observation, ObservationResult, RequestStart,
 };
 pub(crate) use seed::SeedState;
-pub(crate) use settings::STANDBYS_SELDOM;
+pub(crate) use settings::{INDEX_BLOCKS, STANDBYS_SELDOM};
 pub use settings::{Settings, TipSource};
 pub(crate) use stamp::ChainStamp;
 pub(crate) use tip::TipSnapshot;

@@ -87,17 +87,10 @@ enum Command {
     Sandbox(SandboxFlags),
     /// Check a configuration, and print the values that take effect
     ///
-    /// Takes the flags of serve. Prints every problem with its line and column, or else
-    /// the effective configuration as a proxy.toml, defaults included and without
-    /// secrets.
-    Check {
-        #[command(flatten)]
-        flags: ServeFlags,
-        /// Also print the keys that are not set, and the documentation of every key
-        // Otherwise it would be under the heading of the sandbox's flags.
-        #[arg(long, help_heading = None::<&'static str>)]
-        all: bool,
-    },
+    /// Takes the flags of serve. Prints what is wrong, or else the effective configuration
+    /// as a proxy.toml, defaults included and without secrets. The exit code is 0 if it is
+    /// valid, else 2.
+    Check(ServeFlags),
     /// Print a JSON Schema of proxy.toml, for editors
     ///
     /// The schema (draft 2020-12) has the type, bounds, default and documentation of
@@ -199,7 +192,7 @@ pub(crate) fn run() -> ExitCode {
     let done = match cli.command {
         Command::Serve(flags) => serve::serve(flags),
         Command::Sandbox(flags) => sandbox::sandbox(flags),
-        Command::Check { flags, all } => check::check(&flags, all),
+        Command::Check(flags) => check::check(&flags),
         Command::Schema => print(&format!("{:#}\n", config::schema())),
         Command::Purge(flags) => purge::purge(flags),
         Command::Health(flags) => Ok(health::health(&flags)),
@@ -220,7 +213,7 @@ pub(crate) fn run() -> ExitCode {
 }
 
 fn print_openapi(path: Option<&Path>) -> Result<ExitCode> {
-    let (config, _) = environment::load(path, &environment::upstream_urls(&[], false)?)?;
+    let (config, _) = environment::load(path, &config::Overrides::default())?;
     print(&format!(
         "{:#}\n",
         openapi::document(&config.routes, config.tokens.required)

@@ -1,130 +1,169 @@
-//! proxy.toml: from the text of the file to checked settings. Only this module
-//! knows the file; each setting's type belongs to the module that uses it.
+//! proxy.toml: from the text of the file to checked settings.
 //!
-//! The keys are declared in one place, a table for each part of the file (see
-//! [`key`]): name, type, bounds, default and documentation. The reader, `ordgate
-//! check --all`, the shipped proxy.toml and `ordgate schema` are made from that.
-//!
-//! A file is read whole, and all its problems are reported at once, each with line
-//! and column. Nothing is validated again later. The provider's API keys are never
-//! in the file.
+//! Each table of the file is a struct, of which serde makes the reader, `ordgate check` and
+//! schemars the schema; its documentation is that of the struct. What is no TOML, of another
+//! type, out of its bounds or unknown is reported with line and column; what makes no sense
+//! together, by the names of the keys. Nothing is validated again later. The provider's API
+//! keys are never in the file.
 
 mod assign;
-mod cache;
-mod chain;
-mod clients;
-mod containers;
-mod file;
-mod key;
-mod kinds;
-mod log;
-mod pattern;
-mod print;
+pub mod chain;
+pub mod operation;
+mod parameter;
 mod probe_interval;
-mod problem;
 mod reference;
-mod routes;
-mod schema;
-mod server;
-mod shared;
-mod shipped;
-mod state;
-mod telemetry;
-mod text;
-mod upstream;
+pub mod routes;
+pub mod server;
+#[cfg(test)]
+mod tests;
+pub mod upstream;
+pub mod value;
 mod warnings;
 
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
-use std::time::Duration;
 
 use http::{HeaderName, Uri};
-pub use key::nearest;
-pub use kinds::without_user;
-pub use problem::{ConfigProblem, KeyPositions};
-pub use reference::{ReferenceKey, ReferenceTable, reference, reference_page};
-pub use schema::schema;
-pub use server::{AdminSettings, Runtime, ServerSettings};
-pub use shared::{ReplicaOverrides, ReplicaSettings, replica_count};
-pub use shipped::shipped_text;
-pub use state::StateSettings;
+pub use operation::SharedTable;
+pub use reference::{KeyReference, TableReference, page, schema, tables};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+pub use server::AdminTable;
+use toml::Spanned;
 use toml::de::{DeTable, DeValue};
-pub use upstream::{UrlOverrides, base_url, is_name as is_upstream_name, wrong_host};
+pub use upstream::{UrlOverrides, base_url, is_name as is_upstream_name, without_user, wrong_host};
 
-use self::chain::Tips;
-use self::file::File;
-use self::key::KeyTable as _;
-use self::problem::{FileSpan, Path, Problems};
-use crate::fill::failure_backoff;
+use crate::admin::host;
 use crate::identify::TrustedProxies;
-use crate::listener::ListenerSettings;
+use crate::listener::{self, ListenAddress, ListenerSettings};
+use crate::respond;
 use crate::route::RouteTable;
 use crate::telemetry::otlp::CollectorSettings;
 use crate::trace::tracer;
-use crate::upstream::DEFAULT;
-use crate::{access_log, client_tokens, limit, listener, respond};
+use crate::upstream::{DEFAULT, Rate};
+use crate::{access_log, client_tokens, compress, limit, state, telemetry};
 
 /// The proxy.toml that the repository ships.
 pub const SHIPPED: &str = include_str!("../proxy.toml");
 /// Its name in messages.
 pub const SHIPPED_NAME: &str = "proxy.toml (built in)";
 
-/// Everything that is configured, checked.
+/// proxy.toml. `ordgate check` prints it with the values that take effect.
+#[expect(missing_docs, reason = "each table is documented at its type")]
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct File {
+    /// Whether the three routes of the built-in configuration are there beside those of the
+    /// file. A route of the file that has the name of one of them changes the keys that it
+    /// sets.
+    pub builtin_routes: bool,
+    pub server: server::ServerTable,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub listener: Vec<server::ListenerTable>,
+    pub admin: AdminTable,
+    pub clients: server::ClientsTable,
+    pub answers: server::AnswerTable,
+    pub limit: server::LimitTable,
+    pub cache: operation::CacheTable,
+    pub state: operation::StateTable,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shared: Option<SharedTable>,
+    pub chain: chain::ChainTable,
+    pub upstream: upstream::UpstreamTable,
+    /// More upstreams, for APIs that have servers of their own: [upstreams.NAME].
+    ///
+    /// Each has all keys of [upstream], and takes the ones that it does not set from there. A
+    /// route or a tip uses it with upstream = "NAME"; its name is 1 to 32 of a-z, 0-9 and -.
+    /// Each upstream has its own endpoints, connections, breakers, slots, queue, and retries,
+    /// so the failures of one affect its own routes only. API keys are shared, and what a key
+    /// has spent counts for all upstreams that it is sent to, unless an upstream sets an
+    /// `api_keys_file` of its own, or the environment has ORDGATE_API_KEYS_NAME (the name in
+    /// upper case, - as _).
+    ///
+    /// The reference indexer serves its two APIs on two ports. For it, [upstreams.runes] with a
+    /// `url` is enough.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub upstreams: BTreeMap<String, upstream::UpstreamTable>,
+    pub log: operation::LogTable,
+    pub telemetry: operation::TelemetryTable,
+    /// The kinds of requests that ordgate answers: [[route]].
+    ///
+    /// The router, the validation of parameters, the cache key and /openapi.json are made from
+    /// them.
+    pub route: Vec<routes::RouteEntry>,
+}
+
+impl Default for File {
+    fn default() -> Self {
+        Self {
+            builtin_routes: true,
+            server: server::ServerTable::default(),
+            listener: Vec::new(),
+            admin: AdminTable::default(),
+            clients: server::ClientsTable::default(),
+            answers: server::AnswerTable::default(),
+            limit: server::LimitTable::default(),
+            cache: operation::CacheTable::default(),
+            state: operation::StateTable::default(),
+            shared: None,
+            chain: chain::ChainTable::default(),
+            upstream: upstream::UpstreamTable::default(),
+            upstreams: BTreeMap::new(),
+            log: operation::LogTable::default(),
+            telemetry: operation::TelemetryTable::default(),
+            route: Vec::new(),
+        }
+    }
+}
+
+/// Everything that is configured, checked. Settings have the types of the modules that use
+/// them.
 #[derive(Clone)]
 pub struct Config {
-    /// Sockets, threads and connections.
-    pub server: ServerSettings,
-    /// The listeners that have settings of their own.
+    /// The file, with the values of flags and variables that take precedence.
+    pub file: File,
+    /// The public listeners.
     pub listeners: Vec<ListenerSettings>,
-    /// The admin listener.
-    pub admin: AdminSettings,
+    /// How connections are served.
+    pub connections: listener::Settings,
     /// The proxies whose forwarding fields are believed.
     pub trust: TrustedProxies,
-    /// The tokens that clients may have. The token file is read by whoever reads the
-    /// secrets.
+    /// The tokens that clients may have. The token file is read by whoever reads the secrets.
     pub tokens: client_tokens::Settings,
-    /// What answers have beside the body.
-    pub respond: respond::Settings,
-    /// How stored bodies are compressed.
-    pub compression: crate::compress::Settings,
     /// How many requests each client may send.
     pub limit: limit::Settings,
-    /// Whether the file sets a limit on clients; the built-in one counts as setting none.
-    pub sets_limit: bool,
-    /// What each client may hold, if clients are limited.
-    pub per_client: listener::PerClient,
-    /// The most memory for stored responses, in bytes.
-    pub cache_bytes: u64,
-    /// How long a client waits for a fresh answer before it gets a stale one.
-    pub stale_wait: Duration,
-    /// How long failures are remembered.
-    pub failure_backoff: failure_backoff::Settings,
     /// A response field that takes precedence over `CDN-Cache-Control` (RFC 9213).
     pub targeted: Option<HeaderName>,
-    /// What is kept on disk.
-    pub state: StateSettings,
-    /// What several replicas share, if there are several.
-    pub shared: Option<ReplicaSettings>,
     /// Cache mode `chain`.
     pub chain: crate::chain::Settings,
-    /// How each upstream is called; routes and tips have their numbers. Upstreams
-    /// that no route uses are not among them.
+    /// How each upstream is called; routes and tips have their numbers. Upstreams that no route
+    /// uses are not among them.
     pub upstreams: Vec<crate::upstream::Settings>,
     /// The names of the upstreams that no route uses.
     pub unused_upstreams: Vec<Box<str>>,
-    /// What is logged.
-    pub log: crate::telemetry::Settings,
-    /// The line for each request.
-    pub access_log: access_log::Settings,
-    /// Which requests are traced.
-    pub traces: tracer::Settings,
-    /// Where traces are exported to, if anywhere. It is in the environment.
-    pub collector: Option<CollectorSettings>,
     /// The requests that are answered.
     pub routes: RouteTable,
+    /// Where traces are exported to, if anywhere. It is in the environment.
+    pub collector: Option<CollectorSettings>,
+    /// Whether the file sets a limit on clients; the built-in one counts as setting none.
+    pub sets_limit: bool,
     /// Whether the file sets any key; the built-in one counts as setting none.
     pub sets_keys: bool,
-    /// Where the file sets its keys; none of the built-in file.
-    pub positions: KeyPositions,
+}
+
+/// What flags and environment variables say in place of the file.
+#[derive(Clone, Debug, Default)]
+pub struct Overrides {
+    /// The addresses of the public listeners without settings of their own, if there are some.
+    pub listen: Vec<ListenAddress>,
+    /// The address of the admin listener.
+    pub admin: Option<std::net::SocketAddr>,
+    /// Base URLs of upstreams.
+    pub urls: Vec<(Box<str>, Vec<Uri>)>,
+    /// The number of replicas.
+    pub replicas: Option<NonZeroU32>,
+    /// The engine that replicas share.
+    pub engine: Option<crate::shared::EngineUrl>,
 }
 
 impl Config {
@@ -132,134 +171,152 @@ impl Config {
     ///
     /// # Errors
     /// Never, as a test checks; the list is there for the caller's `?`.
-    pub fn shipped() -> Result<Self, Vec<ConfigProblem>> {
+    pub fn shipped() -> Result<Self, Vec<String>> {
         Self::parse(SHIPPED_NAME, SHIPPED)
     }
 
-    /// Reads a file's text. What the file does not set is as in the shipped file,
-    /// also the routes.
+    /// Reads a file's text. What the file does not set has its default.
     ///
     /// # Errors
-    /// Everything that is wrong with the file.
-    pub fn parse(file: &str, text: &str) -> Result<Self, Vec<ConfigProblem>> {
-        Self::parse_with(file, text, &[], &ReplicaOverrides::default())
+    /// What is wrong with the file: the first problem of its syntax and types, or all of what
+    /// makes no sense together.
+    pub fn parse(name: &str, text: &str) -> Result<Self, Vec<String>> {
+        Self::parse_with(name, text, &Overrides::default())
     }
 
-    /// Reads a file's text as [`parse`](Self::parse) does. The base URLs of
-    /// `overrides` replace those of the file; an upstream that only they name is
-    /// otherwise like the default one. Values of `shared` take precedence, too.
+    /// Reads a file's text as [`parse`](Self::parse) does, with values that take precedence.
     ///
     /// # Errors
-    /// Everything that is wrong with the file.
-    pub fn parse_with(
-        name: &str,
-        text: &str,
-        overrides: &UrlOverrides,
-        shared: &ReplicaOverrides,
-    ) -> Result<Self, Vec<ConfigProblem>> {
-        let problems = Problems::new(name, text);
-        let (root, errors) = DeTable::parse_recoverable(text);
-        if !errors.is_empty() {
-            // What is left of a table that is not TOML is not the user's.
-            for error in errors {
-                problems.add(&error.span().unwrap_or_default(), error.message());
-            }
-            return Err(problems.into_list());
+    /// What is wrong with the file.
+    pub fn parse_with(name: &str, text: &str, overrides: &Overrides) -> Result<Self, Vec<String>> {
+        let is_shipped = name == SHIPPED_NAME;
+        let table = DeTable::parse(text).map_err(|error| vec![located(name, text, &error)])?;
+        let has = |key: &str| !is_shipped && table.get_ref().get(key).is_some_and(has_value);
+        let (sets_limit, sets_keys) = (
+            has("limit"),
+            !is_shipped && table.get_ref().values().any(has_value),
+        );
+        let merged = merged(table, is_shipped);
+        let mut file = File::deserialize(toml::de::Deserializer::from(merged))
+            .map_err(|error| vec![located(name, text, &error)])?;
+        overrides.apply(&mut file);
+        file.upstream.fill();
+        file.upstreams
+            .values_mut()
+            .for_each(upstream::UpstreamTable::fill);
+        let mut problems = Vec::new();
+        let mut config = Self::of_file(file, &mut problems);
+        (config.sets_limit, config.sets_keys) = (sets_limit, sets_keys);
+        match problems.is_empty() {
+            true => Ok(config),
+            false => Err(problems
+                .into_iter()
+                .map(|why| format!("{name}: {why}"))
+                .collect()),
         }
-        let path = Path::root(&problems);
-        let file = File::read(&path, &root.span(), root.get_ref());
-        let is_limited = file.limit.is_set() && name != SHIPPED_NAME;
-        let mut config = Self::of_file(file, &path, overrides, shared);
-        config.sets_limit = is_limited;
-        config.sets_keys = name != SHIPPED_NAME && has_value(root.get_ref());
-        if !problems.is_empty() {
-            return Err(problems.into_list());
-        }
-        if name != SHIPPED_NAME {
-            config.positions = problems.key_positions();
-            for settings in &config.upstreams {
-                if overrides.iter().any(|(name, _)| *name == settings.name) {
-                    config.positions.replaced(&settings.key("url"));
-                }
-            }
-        }
-        Ok(config)
     }
 
-    fn of_file(
-        mut file: File,
-        root: &Path<'_>,
-        overrides: &UrlOverrides,
-        shared: &ReplicaOverrides,
-    ) -> Self {
-        let listeners = std::mem::take(&mut file.listener.value);
-        let listeners = server::listeners(listeners, root, &mut file.server, &file.admin);
-        let nowhere = FileSpan::default();
-        let is_incomplete = file.upstreams.is_wrong;
-        let default = (file.upstream.at_or(&nowhere).clone(), file.upstream.value);
-        let mut upstreams = upstream::settings(default, file.upstreams.value, root, overrides);
-        let known = assign::KnownUpstreams {
-            settings: &upstreams,
-            is_incomplete,
-        };
-        let path = root.key("chain");
-        let (chain, mut tips) = chain::settings(&file.chain, &path, &known, file.chain.is_wrong);
-        let (routes, unused_upstreams) = match file.route.is_set() {
-            true => routes::table(
-                file.route.value,
-                root,
-                &mut tips,
-                &mut upstreams,
-                is_incomplete || file.route.is_wrong,
-            ),
-            false => shipped_routes(&mut tips, &mut upstreams),
-        };
-        let shared = shared::settings(file.shared, &root.key("shared"), shared, &upstreams);
-        let cache_at = file.cache.at_or(&nowhere).clone();
-        let failure_backoff = file.cache.value.failures(&root.key("cache"), &cache_at);
-        let tokens = file.clients.value.tokens(&root.key("clients"));
-        let (limit, per_client) = (file.limit.settings(), file.limit.per_client());
+    fn of_file(file: File, problems: &mut Vec<String>) -> Self {
+        let upstreams = upstream::settings(&file.upstream, &file.upstreams, problems);
+        let tips = file.chain.tips(&upstreams, problems);
+        let zeros = file.chain.hash_zeros.small() as u8;
+        let assigned = assign::assign(&file.route, tips, upstreams, zeros, problems);
+        let listeners = server::listeners(&file.server, &file.listener, &file.admin, problems);
+        check(&file, &assigned.upstreams, problems);
+        let targeted = file.cache.targeted_field.as_deref().and_then(|field| {
+            let name = HeaderName::try_from(field);
+            if name.is_err() {
+                problems.push(format!(
+                    "cache.targeted_field is {field:?}; allowed is the name of a field"
+                ));
+            }
+            name.ok()
+        });
+        let networks = file.clients.trusted_proxies.iter();
+        let limit = &file.limit;
         Self {
-            server: file
-                .server
-                .value
-                .settings(limit.enabled.then_some(per_client)),
             listeners,
-            admin: file.admin.value.settings(),
-            tokens,
-            trust: file.clients.value.settings(),
-            compression: file.answers.compression.settings(),
-            respond: file.answers.value.settings(),
+            connections: file.server.connections(limit),
+            trust: TrustedProxies {
+                networks: networks.map(|network| network.0).collect(),
+                write_forwarded: file.clients.proxy_field == server::ProxyField::Forwarded,
+            },
+            tokens: client_tokens::Settings {
+                file: file.clients.token_file.clone(),
+                required: file.clients.require_token,
+                ..client_tokens::Settings::default()
+            },
+            limit: limit::Settings {
+                enabled: limit.enabled,
+                requests_per_minute: limit.requests_per_minute.positive(),
+                burst: limit.burst.positive(),
+                misses_per_minute: limit.misses_per_minute.small(),
+            },
+            targeted,
+            chain: crate::chain::Settings {
+                tips: assigned.tips,
+                ..file.chain.settings()
+            },
+            upstreams: assigned.upstreams,
+            unused_upstreams: assigned.unused,
+            routes: assigned.routes,
+            collector: None,
             sets_limit: true,
             sets_keys: true,
-            limit,
-            per_client,
-            cache_bytes: *file.cache.max_bytes,
-            stale_wait: *file.cache.stale_wait,
-            failure_backoff,
-            targeted: file.cache.value.targeted_field.value,
-            state: file.state.settings(),
-            shared,
-            chain: crate::chain::Settings {
-                tips: tips.sources,
-                ..chain
-            },
-            upstreams,
-            unused_upstreams,
-            access_log: file.log.access.settings(),
-            log: file.log.settings(),
-            traces: file.telemetry.settings(),
-            collector: None,
-            routes,
-            positions: KeyPositions::default(),
+            file,
         }
     }
 
-    /// All public listeners: those of `server.listen`, then those with settings of
-    /// their own.
-    pub fn all_listeners(&self) -> Vec<ListenerSettings> {
-        let plain = self.server.listen.iter().cloned().map(ListenerSettings::at);
-        plain.chain(self.listeners.iter().cloned()).collect()
+    /// The effective configuration as TOML.
+    ///
+    /// # Errors
+    /// Never: every value can be written as TOML.
+    pub fn print(&self) -> Result<String, toml::ser::Error> {
+        toml::to_string(&self.file)
+    }
+
+    /// What answers have beside the body.
+    pub(crate) fn respond(&self) -> respond::Settings {
+        let answers = &self.file.answers;
+        respond::Settings {
+            cors_origins: answers.cors_origins.clone(),
+            cache_status_key: answers.cache_status_key,
+            server_timing: answers.server_timing,
+        }
+    }
+
+    /// How stored bodies are compressed.
+    pub(crate) fn compression(&self) -> compress::Settings {
+        compress::Settings {
+            enabled: !self.file.answers.compression.is_empty(),
+            min_bytes: 1 << 10,
+            codings: self.file.answers.compression.clone(),
+        }
+    }
+
+    /// What is kept on disk, if anything.
+    pub(crate) fn state(&self) -> Option<state::Settings> {
+        Some(state::Settings {
+            path: self.file.state.path.clone()?,
+            max_bytes: *self.file.state.max_bytes,
+        })
+    }
+
+    /// What is logged.
+    pub fn log(&self) -> telemetry::Settings {
+        self.file.log.settings()
+    }
+
+    /// The line for each request.
+    pub(crate) fn access_log(&self) -> access_log::Settings {
+        self.file.log.access.settings()
+    }
+
+    /// Which requests are traced.
+    pub(crate) fn traces(&self) -> tracer::Settings {
+        tracer::Settings {
+            sample: self.file.telemetry.sample,
+        }
     }
 
     /// Lifts the limits on clients' requests, for load tests of a sandbox: if the file sets none, and
@@ -268,12 +325,13 @@ impl Config {
     pub fn lift_limits(&mut self) {
         let is_local = |one: &ListenerSettings| one.address.is_loopback() && !one.proxy_protocol;
         let has_proxies = !self.trust.networks.is_empty();
-        if self.sets_limit || has_proxies || !self.all_listeners().iter().all(is_local) {
+        if self.sets_limit || has_proxies || !self.listeners.iter().all(is_local) {
             return;
         }
         self.limit.requests_per_minute = LIFTED;
         self.limit.burst = LIFTED;
         self.limit.misses_per_minute = 0;
+        self.file.limit.lift(LIFTED);
     }
 
     /// Whether the limits on clients are lifted.
@@ -298,40 +356,223 @@ impl Config {
     }
 }
 
+impl Overrides {
+    fn apply(&self, file: &mut File) {
+        if !self.listen.is_empty() {
+            file.server.listen = Some(value::OneOrMore(self.listen.clone()));
+        }
+        file.admin.listen = self.admin.unwrap_or(file.admin.listen);
+        for (name, urls) in &self.urls {
+            let default = &mut file.upstream;
+            match &**name {
+                DEFAULT => {
+                    let before = default.clone();
+                    default.set_urls(urls);
+                    let inherited = file.upstreams.values_mut();
+                    let inherited = inherited.filter(|own| own.has_urls_of(&before));
+                    inherited.for_each(|own| own.set_urls(urls));
+                }
+                name => {
+                    let named = file.upstreams.entry(name.to_owned());
+                    named.or_insert_with(|| default.clone()).set_urls(urls);
+                }
+            }
+        }
+        if self.replicas.is_some() || self.engine.is_some() {
+            let shared = file.shared.get_or_insert_default();
+            if let Some(replicas) = self.replicas {
+                shared.replicas = Some(value::Count(u64::from(replicas.get())));
+            }
+            shared.engine.clone_from(&self.engine);
+        }
+    }
+}
+
+/// Says what makes no sense together, or what only looks like a value.
+fn check(file: &File, upstreams: &[crate::upstream::Settings], problems: &mut Vec<String>) {
+    let clients = &file.clients;
+    if clients.require_token && clients.token_file.is_none() {
+        problems.push(
+            "clients.require_token is true; it takes a clients.token_file with the tokens".into(),
+        );
+    }
+    if !telemetry::is_filter(file.log.level()) {
+        problems.push(format!(
+            "log.level is {:?}; allowed is {}",
+            file.log.level(),
+            telemetry::FILTER
+        ));
+    }
+    if !(0.0..=1.0).contains(&file.telemetry.sample) {
+        problems.push(format!(
+            "telemetry.sample is {}; allowed is a number from 0 to 1",
+            file.telemetry.sample
+        ));
+    }
+    for name in file.admin.hosts.iter().filter(|name| !host::is_name(name)) {
+        problems.push(format!(
+            "admin.hosts has {name:?}; allowed is a host name without a port, such as \"ordgate.internal\""
+        ));
+    }
+    if let Some(shared) = &file.shared {
+        shared.check(upstreams, problems);
+    }
+}
+
+/// The limits of an upstream's API keys, by the names of their keys.
+fn limits(upstream: &crate::upstream::Settings, has_keys: bool) -> Vec<(String, u32)> {
+    let limits = upstream.limits(has_keys);
+    let limits = [
+        ("requests_per_minute", limits.per_minute),
+        ("requests_per_second", limits.per_second),
+    ];
+    let limit = |(key, limit): (&str, Option<u32>)| Some((upstream.key(key), limit?));
+    limits.into_iter().filter_map(limit).collect()
+}
+
 /// The requests per minute of a client whose limit is lifted: the most that a file may set.
-const LIFTED: NonZeroU32 = match NonZeroU32::new(60_000_000) {
-    Some(most) => most,
-    None => NonZeroU32::MIN,
-};
+const LIFTED: NonZeroU32 = NonZeroU32::new(60_000_000).expect("it is not 0");
 
 /// A sandbox: its URL, and what all its answers follow from.
 pub type SandboxUpstream = (Uri, Box<str>);
 
-/// The routes of the shipped file, for a file that has none.
-fn shipped_routes(
-    tips: &mut Tips,
-    upstreams: &mut Vec<crate::upstream::Settings>,
-) -> (RouteTable, Vec<Box<str>>) {
-    let problems = Problems::new(SHIPPED_NAME, SHIPPED);
-    let (root, _errors) = DeTable::parse_recoverable(SHIPPED);
-    let path = Path::root(&problems);
-    let file = File::read(&path, &root.span(), root.get_ref());
-    routes::table(file.route.value, &path, tips, upstreams, false)
+/// The file's table in which each `[upstreams.NAME]` has what it takes from `[upstream]`, and
+/// the built-in routes are there, changed as the file says.
+fn merged<'a>(mut table: Spanned<DeTable<'a>>, is_shipped: bool) -> Spanned<DeTable<'a>> {
+    let root = table.get_mut();
+    let default = root.get("upstream").and_then(as_table).cloned();
+    let named = root.get_mut("upstreams").and_then(as_table_mut);
+    if let (Some(default), Some(named)) = (default, named) {
+        for own in named.iter_mut().filter_map(|(_, own)| as_table_mut(own)) {
+            let is_unlimited = own
+                .get("requests_per_minute")
+                .is_some_and(|rate| rate.get_ref().as_str() == Some(Rate::UNLIMITED));
+            let mut default = default.clone();
+            if is_unlimited {
+                // The default upstream's limit per second does not apply to an unlimited minute.
+                default.remove("requests_per_second");
+            }
+            add_missing(own, default);
+        }
+    }
+    let leaves_out = root
+        .get("builtin_routes")
+        .is_some_and(|value| value.get_ref().as_bool() == Some(false));
+    if !is_shipped && !leaves_out {
+        add_builtin_routes(root);
+    }
+    table
 }
 
-/// Whether a table sets anything: an empty table sets nothing.
-fn has_value(table: &DeTable<'_>) -> bool {
-    let mut values = table.values();
-    values.any(|value| match value.get_ref() {
-        DeValue::Table(inner) => has_value(inner),
-        DeValue::String(_)
-        | DeValue::Integer(_)
-        | DeValue::Float(_)
-        | DeValue::Boolean(_)
-        | DeValue::Datetime(_)
-        | DeValue::Array(_) => true,
+/// Adds the routes of the shipped file; one of the same name keeps what it sets.
+fn add_builtin_routes(root: &mut DeTable<'_>) {
+    let Ok(shipped) = DeTable::parse(SHIPPED) else {
+        return;
+    };
+    let Some(DeValue::Array(builtin)) = shipped
+        .into_inner()
+        .remove("route")
+        .map(Spanned::into_inner)
+    else {
+        return;
+    };
+    let key = Spanned::new(0..0, "route".into());
+    let mut own = match root.remove("route").map(Spanned::into_inner) {
+        None => Vec::new(),
+        Some(DeValue::Array(own)) => own.into_iter().collect(),
+        Some(other) => {
+            // Not a list: it is reported when it is read.
+            drop(root.insert(key, Spanned::new(0..0, other)));
+            return;
+        }
+    };
+    let name = |route: &Spanned<DeValue<'_>>| {
+        let name = as_table(route)?.get("name")?.get_ref().as_str()?;
+        Some(name.to_owned())
+    };
+    for (at, route) in builtin.into_iter().enumerate() {
+        let same = own.iter().position(|known| name(known) == name(&route));
+        let Some(same) = same else {
+            own.insert(at, route);
+            continue;
+        };
+        if let (Some(known), DeValue::Table(builtin)) =
+            (as_table_mut(&mut own[same]), route.into_inner())
+        {
+            add_missing(known, builtin);
+        }
+    }
+    drop(root.insert(
+        key,
+        Spanned::new(0..0, DeValue::Array(own.into_iter().collect())),
+    ));
+}
+
+/// Adds the keys that a table does not have, also to its inner tables.
+fn add_missing<'a>(to: &mut DeTable<'a>, from: DeTable<'a>) {
+    for (key, value) in from {
+        match to.get_mut(&**key.get_ref()) {
+            None => drop(to.insert(key, value)),
+            // Another mode has keys of its own.
+            Some(own) if as_table(own).is_some_and(|own| own.contains_key("mode")) => {}
+            Some(own) => {
+                if let (Some(own), DeValue::Table(from)) = (as_table_mut(own), value.into_inner()) {
+                    add_missing(own, from);
+                }
+            }
+        }
+    }
+}
+
+fn as_table<'v, 'a>(value: &'v Spanned<DeValue<'a>>) -> Option<&'v DeTable<'a>> {
+    value.get_ref().as_table()
+}
+
+fn as_table_mut<'v, 'a>(value: &'v mut Spanned<DeValue<'a>>) -> Option<&'v mut DeTable<'a>> {
+    if let DeValue::Table(table) = value.get_mut() {
+        return Some(table);
+    }
+    None
+}
+
+/// Whether a value is anything but empty tables.
+fn has_value(value: &Spanned<DeValue<'_>>) -> bool {
+    as_table(value).is_none_or(|table| table.values().any(has_value))
+}
+
+/// An error of the file's syntax or types, with line and column (in characters, from 1) and
+/// the key that it is about. Not the text of the line, which may have a secret.
+fn located(name: &str, text: &str, error: &toml::de::Error) -> String {
+    let message = error.message();
+    let Some(span) = error.span().filter(|span| span.start <= text.len()) else {
+        return format!("{name}: {message}");
+    };
+    let before = text.get(..span.start).unwrap_or_default();
+    let line = before.matches('\n').count() + 1;
+    let column = before
+        .rsplit('\n')
+        .next()
+        .map_or(0, |last| last.chars().count())
+        + 1;
+    let key = DeTable::parse(text)
+        .ok()
+        .and_then(|table| key_at(table.get_ref(), span.start));
+    let key = key.map(|key| format!("{key}: ")).unwrap_or_default();
+    format!("{name}:{line}:{column}: {key}{message}")
+}
+
+/// The path of the key whose value begins at an offset.
+fn key_at(table: &DeTable<'_>, at: usize) -> Option<String> {
+    table.iter().find_map(|(key, value)| {
+        let inner = as_table(value)
+            .and_then(|inner| key_at(inner, at))
+            .or_else(|| {
+                let list = value.get_ref().as_array().into_iter().flatten();
+                list.filter_map(as_table).find_map(|one| key_at(one, at))
+            });
+        match inner {
+            Some(inner) => Some(format!("{}.{inner}", key.get_ref())),
+            None => (value.span().start == at).then(|| key.get_ref().to_string()),
+        }
     })
 }
-
-#[cfg(test)]
-mod tests;

@@ -105,8 +105,6 @@ pub struct Gateway {
     pub(crate) records: Records,
     /// ordgate's own documents on the public listener.
     pub(crate) documents: Vec<Document>,
-    /// The most bytes of a target. The listener refuses longer ones; `/explain` says so.
-    pub(crate) max_target_bytes: usize,
     /// Makes request ids differ from those of other processes.
     pub(crate) seed: u64,
 }

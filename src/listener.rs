@@ -85,6 +85,12 @@ pub struct PerClient {
     pub unsent_bytes: u64,
 }
 
+/// The most bytes of a request's target, and field lines of its head.
+pub(crate) const MAX_TARGET_BYTES: usize = 8 << 10;
+pub(crate) const MAX_FIELDS: usize = 100;
+/// How long an answer may take once the client has closed its side of the connection.
+pub(crate) const HALF_CLOSED_TIMEOUT: Duration = Duration::from_secs(10);
+
 impl Settings {
     fn head_bounds(&self) -> HeadBounds {
         HeadBounds {

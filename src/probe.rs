@@ -1,5 +1,6 @@
 //! Probes: requests to an indexer's status path for its tip, at regular intervals and
-//! earlier where an answer suggests a new tip.
+//! earlier where an answer suggests a new tip; and those of standby endpoints, which show
+//! whether they answer, and which endpoint is behind.
 //!
 //! Probes are not conditional: the `etag` of the reference upstream's ordinals status
 //! may stay the same while the height changes (API, "ETags"), which would give a false
@@ -11,28 +12,33 @@
 //! Where replicas share an engine, one of them asks for all ([`shared`]).
 
 mod shared;
-pub mod standby;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use http::StatusCode;
 use serde_json::Value;
 use shared::SharedTip;
 use tokio::time::{Instant, sleep_until};
 
 use crate::chain::ledger::RequestStart;
+use crate::chain::{STANDBYS_SELDOM, TipSource};
 use crate::clock::Moment;
 use crate::fill::Fill;
 use crate::reason::Reason;
 use crate::upstream::answer::Answer;
 use crate::upstream::failure::hint;
-use crate::upstream::{Failure, Priority, RequestPriority};
+use crate::upstream::{Failure, Priority, RequestPriority, Upstream, UpstreamClient};
 
 /// The shortest time from a probe to one that was requested, at first.
 const SOONEST: Duration = Duration::from_millis(250);
 /// The shortest time that a status may take.
 const MIN_PATIENCE: Duration = Duration::from_secs(2);
+/// The time between probes of standbys where no route has a tip,
+const STANDBYS_EVERY: Duration = Duration::from_secs(5);
+/// and their target then; any answer shows that the endpoint is up.
+const ANYTHING: &str = "/";
 
 /// Probes a tip until the task is cancelled.
 pub async fn watch(fill: Arc<Fill>, tip: u16) {
@@ -98,27 +104,71 @@ fn soonest(early: u32, every: Duration) -> Duration {
         .min(every)
 }
 
-/// How many probes of an upstream's tips there are a minute, and how long an answer to one may
-/// take: any longer, the tip counts as lost. `None` if it is asked for none.
-pub(crate) fn budget(fill: &Fill, upstream: u16, tips: &[u16]) -> (u32, Option<Duration>) {
-    let endpoints = fill.upstreams.get(upstream).settings().endpoints.urls.len();
-    let sources = tips.iter().filter_map(|tip| fill.chain.source(*tip));
-    let asked = sources.filter(|source| source.path.is_some());
-    let patience = asked
-        .map(|source| source.known_for().max(MIN_PATIENCE))
-        .max();
-    (each_minute(fill, endpoints, tips), patience)
+/// Probes the standby endpoints until the task is cancelled. After a failover it
+/// requests a probe of each tip, since the new endpoint may have another; and when ten requests
+/// in a row had no answer, since the tip's decides whether the breaker opens.
+pub async fn watch_standbys(fill: Arc<Fill>, upstream: Arc<Upstream>, tips: Vec<u16>) {
+    let mut doubts = upstream.doubts();
+    loop {
+        let began = Instant::now();
+        let (standbys, are_sound) = upstream.standbys();
+        let probes = standbys.into_iter().flat_map(|at| {
+            let all = tips.iter().map(|tip| Some(*tip));
+            let targets = all.chain(tips.is_empty().then_some(None));
+            let (fill, upstream) = (&fill, &upstream);
+            targets.map(move |tip| probe_standby(fill, upstream, at, tip))
+        });
+        join_all(probes).await;
+        // One that recovers should be known soon.
+        let each = if are_sound { STANDBYS_SELDOM } else { 1 };
+        let due = began + pace(&fill, &tips) * each;
+        loop {
+            tokio::select! {
+                biased;
+                () = sleep_until(due) => break,
+                doubted = doubts.changed() => {
+                    if doubted.is_err() {
+                        return;
+                    }
+                    for tip in &tips {
+                        fill.chain.request_probe(*tip);
+                    }
+                }
+            }
+        }
+    }
 }
 
-/// The number of probes a minute, not counting requested ones.
-fn each_minute(fill: &Fill, endpoints: usize, tips: &[u16]) -> u32 {
+/// Probes a standby endpoint once, which gets the outcome.
+async fn probe_standby(fill: &Fill, upstream: &Upstream, at: usize, tip: Option<u16>) {
+    let source = tip.and_then(|tip| fill.chain.source(tip));
+    let path = source.and_then(|source| source.path.as_deref());
+    let answered = upstream.fetch_standby(at, path.unwrap_or(ANYTHING)).await;
+    if let (Ok(answer), Some(source), Some(path)) = (answered, source, path) {
+        let _known_to_the_endpoint = learn(upstream, source, path, &answer);
+    }
+}
+
+/// The shortest time between two probes of a standby.
+fn pace(fill: &Fill, tips: &[u16]) -> Duration {
+    let paces = tips.iter().filter_map(|tip| fill.chain.source(*tip));
+    let paces = paces.map(|source| source.every);
+    paces.min().unwrap_or(STANDBYS_EVERY)
+}
+
+/// How many probes of an upstream's tips there are a minute, not counting requested ones; and
+/// how long an answer to one may take: any longer, the tip counts as lost. `None` if it is asked
+/// for none.
+pub(crate) fn budget(fill: &Fill, upstream: u16, tips: &[u16]) -> (u32, Option<Duration>) {
     let each = |every: Duration| (60.0 / every.as_secs_f64()).ceil() as u32;
-    let sources = tips.iter().filter_map(|tip| fill.chain.source(*tip));
-    let own: u32 = sources.map(|source| each(source.every)).sum();
-    let standbys = u32::try_from(endpoints.saturating_sub(1)).unwrap_or(u32::MAX);
-    let rounds = each(standby::pace(fill, tips));
-    let targets = u32::try_from(tips.len().max(1)).unwrap_or(u32::MAX);
-    own.saturating_add(standbys.saturating_mul(rounds).saturating_mul(targets))
+    let sources = || tips.iter().filter_map(|tip| fill.chain.source(*tip));
+    let own: u32 = sources().map(|source| each(source.every)).sum();
+    let endpoints = fill.upstreams.get(upstream).settings().endpoints.urls.len();
+    let standbys = (endpoints.saturating_sub(1) * tips.len().max(1)) as u32;
+    let asked = sources().filter(|source| source.path.is_some());
+    let patience = asked.map(|source| source.known_for().max(MIN_PATIENCE));
+    let probes = standbys.saturating_mul(each(pace(fill, tips)));
+    (own.saturating_add(probes), patience.max())
 }
 
 /// The outcome of a probe.
@@ -126,10 +176,8 @@ fn each_minute(fill: &Fill, endpoints: usize, tips: &[u16]) -> u32 {
 pub enum ProbeOutcome {
     /// It reported a tip.
     Learned,
-    /// The upstream failed.
+    /// The upstream failed, or the probe was not sent.
     Failed,
-    /// It was not sent: the breaker is open, or the budget is used up.
-    NotSent,
 }
 
 /// A status that an indexer has reported.
@@ -152,56 +200,35 @@ pub async fn probe(fill: &Arc<Fill>, tip: u16) -> ProbeOutcome {
 /// Sends one probe, and applies the status. Returns it as well, if it could be used.
 async fn send(fill: &Arc<Fill>, tip: u16) -> (ProbeOutcome, Option<Status>) {
     let chain = &fill.chain;
-    let Some(source) = chain.source(tip) else {
+    let path = chain.source(tip).and_then(|source| source.path.as_deref());
+    let (Some(source), Some(path), Some(start)) =
+        (chain.source(tip), path, chain.request_start(tip))
+    else {
         return (ProbeOutcome::Failed, None);
     };
-    let (Some(path), Some(start)) = (&source.path, chain.request_start(tip)) else {
-        return (ProbeOutcome::Failed, None);
-    };
-    let sent = fill.clock.now();
-    let upstream = fill.upstreams.client(source.upstream);
-    let priority = RequestPriority::own(Priority::Probe);
-    let endpoints = fill.upstreams.get(source.upstream);
-    let url = |answer: &Answer| format!("{}{path}", endpoints.base_url(answer.endpoint));
-    let answered = match upstream.fetch(path, priority).await {
-        Ok(answer) if answer.status == StatusCode::OK => Ok(answer),
+    let (sent, client) = (fill.clock.now(), fill.upstreams.client(source.upstream));
+    let fetched = client
+        .fetch(path, RequestPriority::own(Priority::Probe))
+        .await;
+    let learned = match fetched {
         Ok(answer) => {
-            upstream.record_status(&answer, path, None);
-            Err((
-                ProbeOutcome::Failed,
-                format!("{} answers {}", url(&answer), answer.status),
-            ))
+            let learned = learn(&**client, source, path, &answer);
+            let base = fill
+                .upstreams
+                .get(source.upstream)
+                .base_url(answer.endpoint);
+            let learned = learned.map_err(|why| format!("{base}{path} {why}"));
+            learned.map(|height| (answer, height))
         }
-        Err(failure) => Err(explain(&failure, path, &source.name)),
+        Err(failure) => Err(explain(&failure, path)),
     };
-    let answer = match answered {
-        Ok(answer) => answer,
-        Err((outcome, why)) => {
-            chain.probe_failed(tip, why);
-            return (outcome, None);
-        }
-    };
-    let height = match height(&answer.body, &source.height) {
-        Ok(height) => height,
+    let (answer, height) = match learned {
+        Ok(learned) => learned,
         Err(why) => {
-            upstream.record_status(&answer, path, None);
-            chain.probe_failed(tip, format!("{} answers, but {why}", url(&answer)));
+            chain.probe_failed(tip, why);
             return (ProbeOutcome::Failed, None);
         }
     };
-    if let Some(height) = height
-        && !upstream.record_status(&answer, path, Some(height))
-    {
-        // All blocks would count as final.
-        chain.probe_failed(
-            tip,
-            format!(
-                "{} reports height {height}, which is above any height that the chain can have now",
-                url(&answer)
-            ),
-        );
-        return (ProbeOutcome::Failed, None);
-    }
     let status = Status {
         start,
         sent,
@@ -235,42 +262,51 @@ async fn apply(fill: &Arc<Fill>, tip: u16, status: &Status) -> ProbeOutcome {
     }
 }
 
-/// The outcome of a probe that failed, and why, for the operator.
-fn explain(failure: &Failure, path: &str, tip: &str) -> (ProbeOutcome, String) {
-    // The operator has to act on these: they are logged each time.
-    if matches!(failure.reason, Reason::Retired | Reason::KeyRefused) {
-        failure.report(path);
-    }
-    let outcome = match failure.is_sent() {
-        true => ProbeOutcome::Failed,
-        false => ProbeOutcome::NotSent,
-    };
+/// Why a probe has failed, for the operator.
+fn explain(failure: &Failure, path: &str) -> String {
     let base = failure.endpoint.as_deref().unwrap_or_default();
-    let why = match failure.received {
-        _ if failure.reason == Reason::WrongUpstream => format!(
-            "{base}{path} answers that there is no such route: check whether this is the right server (the reference indexer serves ordinals and runes as two servers on two ports, each of which needs an upstream of its own, [upstreams.NAME]), and chain.tip.{tip}.path"
-        ),
-        Some(status) => format!("{base}{path} fails with {status}"),
-        None => {
-            let hint = hint(failure.reason).map(|hint| format!("; {hint}"));
-            let hint = hint.unwrap_or_default();
-            format!("{base}{path} fails: {}{hint}", failure.reason.name())
+    let what = match failure.received {
+        _ if failure.reason == Reason::WrongUpstream => {
+            "answers that there is no such route".to_owned()
         }
+        Some(status) => format!("fails with {status}"),
+        None => format!("fails: {}", failure.reason.name()),
     };
-    (outcome, why)
+    let hint = hint(failure.reason).map(|hint| format!("; {hint}"));
+    format!("{base}{path} {what}{}", hint.unwrap_or_default())
 }
 
-/// The height in a status; `None` where the member is missing or null, as with an
-/// empty index.
+/// The height that an answer on a status path reports, which its endpoint gets to know; `None`
+/// where the member is missing or null, as with an empty index.
+///
+/// # Errors
+/// What it answers instead of a status.
+fn learn(
+    upstream: &dyn UpstreamClient,
+    source: &TipSource,
+    path: &str,
+    answer: &Answer,
+) -> Result<Option<u32>, String> {
+    let height = match answer.status {
+        StatusCode::OK => height(&answer.body, &source.height),
+        status => Err(format!("answers {status}")),
+    };
+    if height != Ok(None) {
+        let known = height.as_ref().ok().copied().flatten();
+        upstream.record_status(answer.endpoint, path, known);
+    }
+    height
+}
+
 fn height(body: &[u8], member: &str) -> Result<Option<u32>, String> {
     let Ok(Value::Object(status)) = serde_json::from_slice(body) else {
-        return Err("not with a JSON object".to_owned());
+        return Err("answers, but not with a JSON object".to_owned());
     };
     match status.get(member) {
         None | Some(Value::Null) => Ok(None),
         Some(value) => {
             let height = value.as_u64().and_then(|height| u32::try_from(height).ok());
-            let wrong = || format!("its {member} is no height");
+            let wrong = || format!("answers, but its {member} is no height");
             height.map(Some).ok_or_else(wrong)
         }
     }

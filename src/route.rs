@@ -18,6 +18,8 @@ use std::num::NonZeroU32;
 use http::{HeaderValue, Method};
 pub use request::Captures;
 pub(crate) use request::MAX_QUERY_PARAMETERS;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 pub use table::{RouteMatch, RouteTable, TableError};
 pub(crate) use template::PathTemplate;
 pub(crate) use template::parameter_names;
@@ -168,7 +170,8 @@ impl Methods {
 }
 
 /// Which header fields pass a route, in both directions.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum HeaderMode {
     /// None of the client's fields are forwarded, and responses have ordgate's own
     /// fields.
@@ -178,31 +181,18 @@ pub(crate) enum HeaderMode {
     All,
 }
 
-impl HeaderMode {
-    /// The names in proxy.toml.
-    pub(crate) const NAMES: [(&'static str, Self); 2] =
-        [("typed", Self::Typed), ("all", Self::All)];
-}
-
 /// The schema of a route's responses in the OpenAPI document.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
 pub(crate) enum ResponseSchema {
     /// Any JSON value.
     #[default]
     Json,
     /// A BRC-20 token with its supply (the API's section 2.1).
+    #[serde(rename = "brc20-token")]
     Brc20Token,
     /// A page of rune activity (the API's section 2.4).
     RuneActivity,
-}
-
-impl ResponseSchema {
-    /// The names in proxy.toml.
-    pub(crate) const NAMES: [(&'static str, Self); 3] = [
-        ("json", Self::Json),
-        ("brc20-token", Self::Brc20Token),
-        ("rune-activity", Self::RuneActivity),
-    ];
 }
 
 impl Route {

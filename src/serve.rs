@@ -36,7 +36,7 @@ use tokio::time::timeout;
 
 use crate::admin::{Admin, Token};
 use crate::clock::Clock;
-use crate::config::{Config, Runtime};
+use crate::config::Config;
 use crate::fill;
 use crate::gateway::Gateway;
 use crate::listener::{Acceptor, BoundListener, Current, Drain, ListenAddress};
@@ -109,9 +109,9 @@ impl Server {
         let (mut config, keys, token) = (loaded.config, loaded.keys, loaded.admin_token);
         (config.warnings(&keys).iter()).for_each(|warning| tracing::warn!("{warning}"));
         let (tls, configured) = load_listeners(&config, options.sandbox.is_some(), &clock)?;
-        let sockets = sockets::open(&configured, config.admin.listen, options.sockets)?;
+        let sockets = sockets::open(&configured, config.file.admin.listen, options.sockets)?;
         let (public, (admin_socket, admin_address)) = sockets;
-        StartError::check_admin(admin_address, &config.admin, token.as_ref())?;
+        StartError::check_admin(admin_address, &config.file.admin, token.as_ref())?;
         let (drain, draining) = watch::channel(false);
         let (stopped, stopping) = watch::channel(false);
         let restart_settings = RestartSettings::of(&config);
@@ -121,11 +121,11 @@ impl Server {
         };
         config.use_sandbox(sandbox.as_ref());
         let shared = SharedSettings::of(&config, token);
-        let worker_count = threads::worker_count(config.server.workers);
-        let (runtime, connections) = (config.server.runtime, config.server.connections);
+        let worker_count = threads::worker_count(*config.file.server.workers);
+        let connections = config.connections;
         let collector = config.collector.clone();
         let first = gateway(config, &keys, &resolver, clock.clone(), None)?;
-        let worker_runtimes = worker_runtimes(runtime, worker_count)?;
+        let worker_runtimes = worker_runtimes(worker_count)?;
         let current: Current = Arc::new(ArcSwap::new(first.clone()));
         let acceptor = Acceptor::new(current.clone(), connections, worker_count);
         let handles: Vec<_> = worker_runtimes.iter().map(|r| r.handle().clone()).collect();
@@ -163,7 +163,6 @@ impl Server {
             current,
             token: shared.admin_token.clone(),
             hosts: shared.hosts.clone(),
-            ready_needs_tips: shared.ready_needs_tips.clone(),
             reloads,
             listeners: Box::new(move |now| listeners.bound(now)),
             workers: worker_count,
@@ -269,9 +268,6 @@ impl Server {
 
     /// Why it is not ready: waits for the first status of each tip, a second at most.
     pub async fn not_ready(&self) -> Vec<String> {
-        if !self.shared.ready_needs_tips.load(Relaxed) {
-            return Vec::new();
-        }
         self.first.first_statuses(FIRST_STATUSES).await;
         self.first.not_ready()
     }
@@ -363,8 +359,6 @@ struct SharedSettings {
     in_drain_delay: DrainDelay,
     /// The host names of the admin listener.
     hosts: Arc<ArcSwap<Vec<String>>>,
-    /// Whether `/readyz` fails until each tip has been known once.
-    ready_needs_tips: Arc<AtomicBool>,
     /// Whether the configuration's file sets any key.
     sets_keys: Arc<AtomicBool>,
 }
@@ -373,22 +367,19 @@ impl SharedSettings {
     fn of(config: &Config, admin_token: Option<Token>) -> Self {
         Self {
             admin_token: Arc::new(Mutex::new(admin_token)),
-            drain_timeout: SharedDuration::new(config.server.drain_timeout),
-            drain_delay: SharedDuration::new(config.server.drain_delay),
+            drain_timeout: SharedDuration::new(*config.file.server.drain_timeout),
+            drain_delay: SharedDuration::new(*config.file.server.drain_delay),
             in_drain_delay: DrainDelay::default(),
-            hosts: Arc::new(ArcSwap::from_pointee(config.admin.hosts.clone())),
-            ready_needs_tips: Arc::new(AtomicBool::new(config.admin.ready_needs_tips)),
+            hosts: Arc::new(ArcSwap::from_pointee(config.file.admin.hosts.clone())),
             sets_keys: Arc::new(AtomicBool::new(config.sets_keys)),
         }
     }
 
     fn set(&self, config: &Config, admin_token: Option<Token>) {
         *lock(&self.admin_token) = admin_token;
-        self.drain_timeout.set(config.server.drain_timeout);
-        self.drain_delay.set(config.server.drain_delay);
-        self.hosts.store(Arc::new(config.admin.hosts.clone()));
-        let needs_tips = config.admin.ready_needs_tips;
-        self.ready_needs_tips.store(needs_tips, Relaxed);
+        self.drain_timeout.set(*config.file.server.drain_timeout);
+        self.drain_delay.set(*config.file.server.drain_delay);
+        self.hosts.store(Arc::new(config.file.admin.hosts.clone()));
         self.sets_keys.store(config.sets_keys, Relaxed);
     }
 }
@@ -401,17 +392,14 @@ fn load_listeners(
 ) -> Result<(Tls, Vec<LoadedListener>), StartError> {
     let tls = Tls::new(makes_certificates)?;
     let now = clock.wall(clock.now());
-    let listeners = LoadedListener::load(config.all_listeners(), &tls, &[], now)?;
+    let listeners = LoadedListener::load(config.listeners.clone(), &tls, &[], now)?;
     Ok((tls, listeners))
 }
 
-/// The runtimes that accept and serve connections: one for each thread, or one for
-/// all.
-fn worker_runtimes(runtime: Runtime, workers: usize) -> Result<Vec<Tokio>, StartError> {
-    match runtime {
-        Runtime::PerCore => (0..workers).map(|_| threads::current_thread()).collect(),
-        Runtime::WorkStealing => Ok(vec![threads::multi_thread(workers)?]),
-    }
+/// The runtimes that accept and serve connections: one for each thread, which keeps the
+/// connections that it has accepted.
+fn worker_runtimes(workers: usize) -> Result<Vec<Tokio>, StartError> {
+    (0..workers).map(|_| threads::current_thread()).collect()
 }
 
 /// What a worker thread needs to know when to end. Its work is tasks of its runtime.

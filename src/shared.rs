@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use engine::Engine;
 pub use engine::{EngineError, EngineSnapshot, EngineUrl};
-use permits::{Permits, PermitsSnapshot, PoolLimits, Split};
+use permits::{Limits, Permits, PermitsSnapshot, Split};
 use purges::{Generation, HeardPurge, PurgesSnapshot, SharedPurges};
 use responses::{Responses, ResponsesSnapshot};
 use serde::Serialize;
@@ -117,7 +117,7 @@ impl Shared {
     }
 
     /// What this replica may send of a budget, and all of them by permits.
-    pub fn split(&self, budget: PoolLimits) -> Split {
+    pub fn split(&self, budget: Limits) -> Split {
         permits::split(budget, self.settings.replicas, self.has_engine())
     }
 

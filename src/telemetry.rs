@@ -7,7 +7,8 @@ pub(crate) mod process;
 use std::io::{self, IsTerminal};
 
 pub use metrics::{MEDIA_TYPE, render};
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use tracing::Metadata;
 use tracing_subscriber::Layer;
 use tracing_subscriber::filter::{LevelFilter, Targets};
@@ -28,7 +29,7 @@ pub struct Settings {
 }
 
 /// The format of a log line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Format {
     /// Text on a terminal, JSON elsewhere.
@@ -37,15 +38,6 @@ pub enum Format {
     Text,
     /// JSON.
     Json,
-}
-
-impl Format {
-    /// The names in proxy.toml.
-    pub const NAMES: [(&'static str, Self); 3] = [
-        ("auto", Self::Auto),
-        ("text", Self::Text),
-        ("json", Self::Json),
-    ];
 }
 
 /// What a filter may be, for error texts.

@@ -28,7 +28,8 @@ use rustls::crypto::aws_lc_rs::{Ticketer, default_provider};
 use rustls::server::{NoServerSessionStorage, ProducesTickets};
 use rustls::version::{TLS12, TLS13};
 use rustls::{ServerConfig, SupportedCipherSuite};
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::meter::TlsCounts;
 use crate::sync::lock;
@@ -46,7 +47,7 @@ pub struct TlsSettings {
 }
 
 /// A version of TLS.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 pub enum TlsVersion {
     /// 1.2.
     #[serde(rename = "1.2")]
@@ -54,11 +55,6 @@ pub enum TlsVersion {
     /// 1.3.
     #[serde(rename = "1.3")]
     Tls13,
-}
-
-impl TlsVersion {
-    /// The names in proxy.toml.
-    pub const NAMES: [(&'static str, Self); 2] = [("1.2", Self::Tls12), ("1.3", Self::Tls13)];
 }
 
 /// A certificate with its chain, and its private key.

@@ -9,7 +9,7 @@
 //! What a key has spent is counted in its [`budget`], of two exact [`window`]s and of what
 //! answers report ([`reported`]). An endpoint that does not answer gets no
 //! requests ([`breaker`]); of several, the first that is healthy and not behind is used
-//! ([`selection`], [`heights`]).
+//! ([`failover`]).
 //!
 //! Deliberately absent: what is stored of an answer (`cache`), and what a client is answered
 //! when a request fails (`refusal`).
@@ -21,10 +21,9 @@ pub(crate) mod budget;
 pub mod counters;
 pub mod endpoint;
 mod exchange;
-mod failover;
+pub mod failover;
 pub(crate) mod failure;
 mod fetch;
-pub(crate) mod heights;
 pub(crate) mod key;
 mod key_check;
 mod key_search;
@@ -32,20 +31,17 @@ pub mod keys;
 mod permit;
 mod pool;
 pub(crate) mod queue;
-mod rates;
 mod reported;
 mod request;
 pub mod resolver;
 mod retry;
-pub mod selection;
 mod settings;
 mod tls;
 mod upstreams;
 mod window;
 
-use std::path::Path;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use answer::Answer;
@@ -61,26 +57,24 @@ use http_body_util::combinators::{BoxBody, UnsyncBoxBody};
 use http_body_util::{BodyExt, Empty};
 use key::KeyUse;
 pub use key_search::SearchedBody;
-use keys::{ApiKey, Budgets, KeySnapshot, KeySnapshotAtHost, Keys};
+use keys::{ApiKey, Budgets, KeySnapshot, Keys};
 use pool::ConnectionPool;
 pub use queue::Slot;
 pub(crate) use queue::{AdmissionQueue, ClientUsage, MIN_SHARED_SLOTS};
-pub use rates::{Rate, Rates};
 pub(crate) use request::Check;
 pub use request::{Priority, RequestPriority};
 use resolver::Resolver;
 use retry::RetryBudget;
-use selection::EndpointSelection;
 pub use settings::{
-    AdmissionSettings, DEFAULT, EndpointSettings, KeySettings, PoolSettings, Settings, SetupError,
-    Timeouts,
+    AdmissionSettings, DEFAULT, EndpointSettings, KeySettings, PoolSettings, Rate, Settings,
+    SetupError, Timeouts,
 };
+pub(crate) use settings::{PER_MINUTE, PER_SECOND};
 pub use tls::TlsError;
 use tokio::sync::watch;
 pub use upstreams::{ProviderKeys, Upstreams};
 
 use crate::clock::Clock;
-use crate::regular_file::{self, MAX_AUTHORITIES};
 use crate::sync::lock;
 use crate::wire::body::BodyError;
 
@@ -119,11 +113,9 @@ pub trait UpstreamClient: Send + Sync {
     /// The longest that either takes until an answer begins.
     fn max_wait(&self) -> Duration;
 
-    /// Records the height in a status answer, to find endpoints that lag; `None` if it is no
-    /// status. Returns whether the height is plausible.
-    fn record_status(&self, answer: &Answer, path: &str, height: Option<u32>) -> bool {
-        let _single_endpoint = (answer, path, height);
-        true
+    /// Takes in what an endpoint has answered on a status path ([`Upstream::record_status`]).
+    fn record_status(&self, endpoint: u16, path: &str, height: Option<u32>) {
+        let _single_endpoint = (endpoint, path, height);
     }
 }
 
@@ -153,49 +145,34 @@ impl UpstreamClient for Upstream {
         self.settings.admission.queue_timeout + connect + self.settings.timeouts.whole
     }
 
-    fn record_status(&self, answer: &Answer, path: &str, height: Option<u32>) -> bool {
-        let at = usize::from(answer.endpoint);
-        if let Some(endpoint) = self.endpoints.get(at) {
-            endpoint.record_status(height.is_some());
-        }
-        height.is_none_or(|height| self.record_height(at, path, height))
+    fn record_status(&self, endpoint: u16, path: &str, height: Option<u32>) {
+        self.record_status(usize::from(endpoint), path, height);
     }
 }
 
-/// Where a request is sent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Place {
-    /// The endpoint that requests go to at the moment.
-    #[default]
-    Selected,
-    /// Another one, by its number, since it has failed elsewhere.
-    Other(usize),
-    /// This one and no other.
-    Only(usize),
-}
-
-/// One upstream. Parts behind an `Arc` outlive a reload ([`Upstream::after`]).
+/// One upstream. Parts behind an `Arc` outlive a reload.
 pub struct Upstream {
     settings: Settings,
     clock: Clock,
     /// In the order of preference; never empty.
     endpoints: Box<[Arc<Endpoint>]>,
-    selection: Arc<Mutex<EndpointSelection>>,
+    /// The number of the endpoint that requests go to.
+    selected: Arc<Mutex<usize>>,
     /// Notified when another endpoint is selected, or one does not answer: the tip is to be
     /// asked for at once.
     doubted: watch::Sender<()>,
     keys: Keys,
-    queue: Arc<AdmissionQueue>,
+    /// The requests that wait for admission.
+    pub(crate) queue: Arc<AdmissionQueue>,
     retries: Arc<Mutex<RetryBudget>>,
     pool: Arc<ConnectionPool>,
-    resolver: Resolver,
-    /// The content of `ca_file` when the connection pool was made.
-    authorities: Option<Vec<u8>>,
-    uploads: Arc<Uploads>,
+    /// The request bodies that are in memory.
+    pub uploads: Arc<Uploads>,
     tips: Mutex<TipPaths>,
     /// The `via` field of requests that ordgate makes itself.
     via: OnceLock<HeaderValue>,
-    counters: Arc<Counters>,
+    /// Counts of requests by reason and outcome.
+    pub counters: Arc<Counters>,
 }
 
 /// How many requests of clients may be in flight.
@@ -219,78 +196,64 @@ struct TipPaths {
 }
 
 impl Upstream {
-    /// An upstream whose requests count in these budgets, which all upstreams of
-    /// the process share. No connection is made yet.
+    /// An upstream whose requests count in these budgets, which all upstreams of the process
+    /// share. One that follows `before`, of the same name, keeps the connections if they are
+    /// made in the same way, the state of each endpoint whose URL is kept, and the counts.
+    /// Requests go to `before` until the queue serves this one.
     ///
     /// # Errors
-    /// If a key would be sent unencrypted, or TLS cannot be set up.
+    /// If a key would be sent unencrypted, or TLS cannot be set up; nothing has changed then.
     pub(crate) fn new(
         settings: Settings,
-        keys: Vec<ApiKey>,
-        resolver: Resolver,
-        budgets: Arc<Budgets>,
-        clock: Clock,
+        mut keys: Vec<ApiKey>,
+        before: Option<&Self>,
+        resolver: &Resolver,
+        budgets: &Arc<Budgets>,
+        clock: &Clock,
     ) -> Result<Arc<Self>, SetupError> {
         settings.check(&keys)?;
-        let queue = AdmissionQueue::new(clock.clone());
-        let endpoints = endpoints(&settings, &[], &clock);
-        let urls = &settings.endpoints;
-        let selection = EndpointSelection::new(urls.urls.len(), urls.return_after);
+        if !settings.keys.send {
+            keys.clear();
+        }
+        // The content of a `ca_file` may have changed.
+        let connections = &settings.connections;
+        let connects_alike = |before: &&Self| {
+            connections.ca_file.is_none() && *connections == before.settings.connections
+        };
+        let pool = match before.filter(connects_alike) {
+            Some(before) => before.pool.clone(),
+            None => ConnectionPool::new(&settings, resolver.clone())?,
+        };
+        let urls = &settings.endpoints.urls;
+        let known = before.map_or(&[][..], |before| &before.endpoints);
+        let endpoint = |url: &Uri| match known.iter().find(|known| known.url == *url) {
+            Some(known) => known.clone(),
+            None => Endpoint::new(url.clone(), clock.clone()),
+        };
+        // Of other URLs, the first is preferred, whatever was selected.
+        let same = before.filter(|before| before.settings.endpoints.urls == *urls);
         Ok(Arc::new(Self {
-            selection: Arc::new(Mutex::new(selection)),
-            doubted: watch::Sender::new(()),
-            keys: Keys::new(sent_keys(&settings, keys), budgets, clock.clone()),
-            endpoints,
-            queue,
-            retries: Arc::default(),
-            pool: ConnectionPool::new(&settings, resolver.clone())?,
-            resolver,
-            authorities: authorities(&settings),
-            uploads: Arc::default(),
+            endpoints: urls.iter().map(endpoint).collect(),
+            selected: same.map_or_else(Arc::default, |before| before.selected.clone()),
+            doubted: before.map_or_else(Default::default, |before| before.doubted.clone()),
+            keys: Keys::new(
+                keys,
+                before.map(|before| &before.keys),
+                budgets.clone(),
+                clock.clone(),
+            ),
+            queue: before.map_or_else(
+                || AdmissionQueue::new(clock.clone()),
+                |before| before.queue.clone(),
+            ),
+            retries: before.map_or_else(Arc::default, |before| before.retries.clone()),
+            pool,
+            uploads: before.map_or_else(Arc::default, |before| before.uploads.clone()),
             tips: Mutex::default(),
             via: OnceLock::new(),
-            counters: Arc::default(),
+            counters: before.map_or_else(Arc::default, |before| before.counters.clone()),
             settings,
-            clock,
-        }))
-    }
-
-    /// The upstream that follows `before`: the same one with other settings, or another one
-    /// of the same name. It keeps the connections if they are made in the same way, the state
-    /// of each endpoint whose URL is kept, and the counts. Until
-    /// [`take_over`](Self::take_over) requests go to `before`.
-    ///
-    /// # Errors
-    /// As [`new`](Self::new), with these keys; nothing has changed then.
-    pub fn after(
-        before: &Self,
-        settings: Settings,
-        keys: Vec<ApiKey>,
-    ) -> Result<Arc<Self>, SetupError> {
-        settings.check(&keys)?;
-        let authorities = authorities(&settings);
-        let connects_alike = authorities == before.authorities
-            && settings.connections == before.settings.connections;
-        let pool = match connects_alike {
-            true => before.pool.clone(),
-            false => ConnectionPool::new(&settings, before.resolver.clone())?,
-        };
-        Ok(Arc::new(Self {
-            endpoints: endpoints(&settings, &before.endpoints, &before.clock),
-            selection: before.next_selection(&settings),
-            doubted: before.doubted.clone(),
-            keys: before.keys.after(sent_keys(&settings, keys)),
-            queue: before.queue.clone(),
-            retries: before.retries.clone(),
-            pool,
-            resolver: before.resolver.clone(),
-            authorities,
-            uploads: before.uploads.clone(),
-            tips: Mutex::default(),
-            via: before.via.clone(),
-            counters: before.counters.clone(),
-            settings,
-            clock: before.clock.clone(),
+            clock: clock.clone(),
         }))
     }
 
@@ -299,9 +262,9 @@ impl Upstream {
         let has_keys = self.keys.of_process().any(|key| key.value.is_some());
         let ways = u32::try_from(self.keys.count()).unwrap_or(u32::MAX).max(1);
         KeyUse {
-            rates: self.settings.rates(has_keys),
+            limits: self.settings.limits(has_keys),
             probes: lock(&self.tips).probes.div_ceil(ways),
-            hosts: hosts(&self.endpoints),
+            hosts: self.hosts(),
             queues: vec![Arc::downgrade(&self.queue)],
         }
     }
@@ -317,9 +280,8 @@ impl Upstream {
     /// Whether both have an origin in common (RFC 9110 §4.3.1), whatever the paths
     /// of their base URLs.
     pub fn shares_origin_with(&self, other: &Self) -> bool {
-        let mut own = self.endpoints.iter();
-        let is_of_other = |host| other.endpoints.iter().any(|one| one.host == host);
-        self.name() == other.name() || own.any(|own| is_of_other(own.host.clone()))
+        let others = other.hosts();
+        self.name() == other.name() || self.hosts().iter().any(|own| others.contains(own))
     }
 
     /// Sets the name in the `via` field of requests that ordgate makes itself
@@ -353,17 +315,9 @@ impl Upstream {
         of_tip.unwrap_or(self.settings.timeouts.first_byte)
     }
 
-    /// The status path for a target: the one that has the longest prefix in common
-    /// with it, the first of several.
-    fn status_path(&self, target: &str) -> Option<Box<str>> {
-        let common = |path: &str| {
-            let pairs = path.bytes().zip(target.bytes());
-            pairs.take_while(|(one, other)| one == other).count()
-        };
-        let tips = lock(&self.tips);
-        // `max_by_key` returns the last of several maxima.
-        let best = tips.paths.iter().rev().max_by_key(|path| common(path));
-        best.cloned()
+    /// A status path, if there is one.
+    fn status_path(&self) -> Option<Box<str>> {
+        lock(&self.tips).paths.first().cloned()
     }
 
     fn is_status_path(&self, target: &str) -> bool {
@@ -399,48 +353,32 @@ impl Upstream {
         &self.settings
     }
 
-    /// Counts of requests by reason and outcome.
-    pub fn counters(&self) -> &Counters {
-        &self.counters
-    }
-
-    /// The request bodies that are in memory.
-    pub fn uploads(&self) -> &Uploads {
-        &self.uploads
-    }
-
-    /// The requests that wait for admission.
-    pub(crate) fn queue(&self) -> &AdmissionQueue {
-        &self.queue
-    }
-
     /// The budgets that its requests count in.
     pub(crate) fn budgets(&self) -> &Arc<Budgets> {
         &self.keys.budgets
     }
 
-    /// The state of each key.
+    /// The state of each key at its hosts.
     pub(crate) fn key_snapshots(&self) -> Vec<KeySnapshot> {
-        let mut keys = self.keys.snapshots();
-        // A key may have been refused by a host that is no longer configured.
-        let is_configured = |(host, _): &(Host, KeySnapshotAtHost)| {
-            self.endpoints.iter().any(|endpoint| endpoint.host == *host)
-        };
-        for key in &mut keys {
-            key.hosts.retain(is_configured);
-        }
-        keys
+        self.keys.snapshots(&self.hosts())
     }
 
     /// The state of each endpoint, in the order of preference.
     pub fn endpoint_snapshots(&self) -> Vec<EndpointSnapshot> {
-        let (selected, heights) = (self.select_endpoint(), self.heights());
-        let conditions = self.conditions_at(&heights);
+        let (selected, conditions) = (self.select_endpoint(), self.conditions());
         let endpoints = self.endpoints.iter().zip(conditions).enumerate();
-        let snapshots = endpoints.map(|(at, (endpoint, condition))| {
-            endpoint.snapshot(at == selected, condition, &heights.best)
-        });
+        let snapshots = endpoints
+            .map(|(at, (endpoint, condition))| endpoint.snapshot(at == selected, condition));
         snapshots.collect()
+    }
+
+    /// The hosts of its endpoints.
+    fn hosts(&self) -> Vec<Host> {
+        let endpoints = self.endpoints.iter();
+        let mut hosts: Vec<_> = endpoints.map(|one| one.host.clone()).collect();
+        hosts.sort_unstable();
+        hosts.dedup();
+        hosts
     }
 
     /// Requests in flight at all endpoints.
@@ -463,58 +401,4 @@ impl Upstream {
             kept: if all < MIN_SHARED_SLOTS { 0 } else { all / 4 },
         }
     }
-
-    /// The endpoint of a request.
-    fn place(&self, place: Place) -> usize {
-        match place {
-            Place::Other(at) | Place::Only(at) if at < self.endpoints.len() => at,
-            Place::Selected | Place::Other(_) | Place::Only(_) => self.select_endpoint(),
-        }
-    }
-
-    fn is_selected(&self, place: Place) -> bool {
-        place == Place::Selected || self.place(place) == self.select_endpoint()
-    }
-
-    /// A breaker has closed.
-    fn recovered(&self) {
-        self.select_endpoint();
-        self.queue.pump();
-    }
-
-    fn retries(&self) -> MutexGuard<'_, RetryBudget> {
-        lock(&self.retries)
-    }
-}
-
-/// The keys that requests carry.
-fn sent_keys(settings: &Settings, keys: Vec<ApiKey>) -> Vec<ApiKey> {
-    match settings.keys.send {
-        true => keys,
-        false => Vec::new(),
-    }
-}
-
-/// The hosts of these endpoints.
-fn hosts(endpoints: &[Arc<Endpoint>]) -> Vec<Host> {
-    let mut hosts: Vec<Host> = endpoints.iter().map(|one| one.host.clone()).collect();
-    hosts.sort_unstable();
-    hosts.dedup();
-    hosts
-}
-
-/// The endpoints of these settings: those of `known` with the same URL, else new ones.
-fn endpoints(settings: &Settings, known: &[Arc<Endpoint>], clock: &Clock) -> Box<[Arc<Endpoint>]> {
-    let endpoint = |url: &Uri| match known.iter().find(|known| known.url == *url) {
-        Some(known) => known.clone(),
-        None => Endpoint::new(url.clone(), clock.clone()),
-    };
-    settings.endpoints.urls.iter().map(endpoint).collect()
-}
-
-/// The content of `ca_file`, to find out whether it has changed. A file that cannot be read
-/// is reported when it is used.
-fn authorities(settings: &Settings) -> Option<Vec<u8>> {
-    let path: &Path = settings.connections.ca_file.as_deref()?;
-    regular_file::read(path, MAX_AUTHORITIES).ok()
 }

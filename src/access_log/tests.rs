@@ -18,10 +18,9 @@ fn log(format: AccessFormat, sample: u64) -> AccessLog {
     let settings = Settings {
         enabled: true,
         format,
-        level: LogLevel::Info,
         sample,
         slow: Duration::from_secs(1),
-        fields: Field::NAMES.map(|(_, field)| field).to_vec(),
+        fields: Field::ALL.to_vec(),
     };
     AccessLog::new(&settings).unwrap()
 }

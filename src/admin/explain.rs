@@ -19,9 +19,11 @@ use self::next::Next;
 use super::query::{paths, public_target, value};
 use crate::cache::key::Key;
 use crate::cache::policy::Mode;
+
 use crate::clock::Moment;
 use crate::fill::LookupKey;
 use crate::gateway::{Gateway, plain};
+use crate::listener::MAX_TARGET_BYTES;
 use crate::pages::hex;
 use crate::route::Route;
 use crate::route::canonical::{BlockReference, block};
@@ -82,9 +84,9 @@ fn explain(gateway: &Gateway, target: &Uri, explained: &mut Map<String, Value>) 
     let length = target
         .path_and_query()
         .map_or(0, |target| target.as_str().len());
-    if length > gateway.max_target_bytes {
-        let most = gateway.max_target_bytes;
-        let why = format!("The target has {length} bytes, and server.max_target_bytes is {most}");
+    if length > MAX_TARGET_BYTES {
+        let most = MAX_TARGET_BYTES;
+        let why = format!("The target has {length} bytes, and the most is {most}");
         return Next::new("refuse with 414", why);
     }
     let Some(found) = gateway.routes.find(target.path()) else {
@@ -100,8 +102,7 @@ fn explain(gateway: &Gateway, target: &Uri, explained: &mut Map<String, Value>) 
     };
     let route = found.route;
     explained.insert("route".into(), (*route.name).into());
-    let mode = Mode::NAMES.iter().find(|(_, m)| *m == route.cache.mode);
-    explained.insert("mode".into(), mode.map(|(name, _)| *name).into());
+    explained.insert("mode".into(), json!(route.cache.mode));
     let upstream = gateway.upstreams.get(route.upstream.number);
     explained.insert("upstream".into(), upstream.name().into());
     let key = route.canonical(&found.captures, target.query());

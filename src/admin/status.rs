@@ -21,7 +21,7 @@ use crate::upstream::Upstream;
 use crate::upstream::endpoint::{EndpointSnapshot, Host};
 use crate::upstream::keys::KeySnapshotAtHost;
 use errors::errors;
-use spending::{last_failover, last_failure};
+use spending::last_failure;
 
 /// The most clients that are listed, by their use of the budget.
 const HEAVIEST: usize = 10;
@@ -136,7 +136,7 @@ fn requests(counts: &[Count], routes: &[Route]) -> Vec<Value> {
 fn state(admin: &Admin, gateway: &Gateway) -> &'static str {
     if *admin.drain.borrow() {
         "draining"
-    } else if admin.not_ready(gateway).is_empty() {
+    } else if gateway.not_ready().is_empty() {
         "ready"
     } else {
         "not ready"
@@ -250,7 +250,7 @@ fn upstreams(gateway: &Gateway) -> Value {
 
 fn upstream(upstream: &Upstream, gateway: &Gateway) -> Value {
     let clock = &gateway.clock;
-    let tally = upstream.counters();
+    let tally = &upstream.counters;
     let endpoints = upstream.endpoint_snapshots();
     let current = endpoints.iter().find(|endpoint| endpoint.is_selected);
     let keys = upstream.key_snapshots().into_iter().map(|key| {
@@ -275,28 +275,27 @@ fn upstream(upstream: &Upstream, gateway: &Gateway) -> Value {
         "name": upstream.name(),
         "url": current.map(|endpoint| &*endpoint.name),
         "endpoints": endpoints.iter().map(|snapshot| endpoint(snapshot, clock)).collect::<Vec<_>>(),
-        "switches": tally.switches.load(Relaxed),
-        "last_failover": last_failover(upstream, clock),
+        "switches": tally.results("switches"),
         "in_flight": upstream.in_flight(),
         "in_flight_limit": upstream.settings().admission.max_in_flight,
         // Of the slots, those that only clients without a request in flight get.
         "slots": slots.all,
         "slots_free": slots.free,
         "kept_for_other_clients": slots.kept,
-        "queue": upstream.queue().len(),
+        "queue": upstream.queue.len(),
         "request_bodies": {
-            "buffered_bytes": upstream.uploads().buffered(),
-            "refused": upstream.uploads().refused(),
+            "buffered_bytes": upstream.uploads.buffered(),
+            "refused": upstream.uploads.refused(),
         },
         "sent": tally.all_sent(),
         "sent_for": sent_for.collect::<Vec<_>>(),
-        "answered": tally.answered.load(Relaxed),
-        "failed": tally.failed.load(Relaxed),
-        "no_budget": tally.no_budget.load(Relaxed),
-        "no_slot": tally.no_slot.load(Relaxed),
-        "broken": tally.broken.load(Relaxed),
-        "retries_refused": tally.unretried.load(Relaxed),
-        "clients": upstream.queue().active_clients(),
+        "answered": tally.results("answered"),
+        "failed": tally.results("failed"),
+        "no_budget": tally.results("spent"),
+        "no_slot": tally.results("crowded"),
+        "broken": tally.results("breaker-open"),
+        "retries_refused": tally.results("unretried"),
+        "clients": upstream.queue.active_clients(),
         "heaviest_clients": heaviest(upstream, gateway),
         "keys": keys.collect::<Vec<_>>(),
     })
@@ -334,7 +333,7 @@ fn since(at: Moment, clock: &Clock) -> (Option<String>, u64) {
 /// The clients that used the most of the budget recently, which determines their
 /// position in the queue.
 fn heaviest(upstream: &Upstream, gateway: &Gateway) -> Vec<Value> {
-    let shares = upstream.queue().busiest_clients(HEAVIEST).into_iter();
+    let shares = upstream.queue.busiest_clients(HEAVIEST).into_iter();
     let share = |share: ClientUsage| {
         json!({
             "client": share.client.map(|client| gateway.clients.label(client).to_string()),

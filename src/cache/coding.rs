@@ -9,12 +9,13 @@ use std::cell::Cell;
 
 use http::header::ACCEPT_ENCODING;
 use http::{HeaderMap, HeaderValue};
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use super::list::{plain, weighted};
 
 /// A content coding that ordgate can apply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 pub enum Coding {
     /// Zstandard (RFC 8878).
     #[serde(rename = "zstd")]
@@ -33,13 +34,6 @@ pub(crate) const CODINGS: usize = 3;
 impl Coding {
     /// All codings.
     pub(crate) const ALL: [Self; CODINGS] = [Self::Zstd, Self::Brotli, Self::Gzip];
-
-    /// Their names in proxy.toml.
-    pub(crate) const NAMES: [(&'static str, Self); CODINGS] = [
-        ("zstd", Self::Zstd),
-        ("br", Self::Brotli),
-        ("gzip", Self::Gzip),
-    ];
 
     /// Its name in `content-encoding`.
     pub(crate) const fn name(self) -> &'static str {

@@ -7,6 +7,8 @@
 use std::time::Duration;
 
 use http::StatusCode;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use super::storable::SetCookie;
 
@@ -30,9 +32,11 @@ pub struct Policy {
 }
 
 /// A route's cache mode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// Nothing is stored and requests are not collapsed.
+    #[default]
     Off,
     /// Fixed lifetimes per status.
     Override,
@@ -40,16 +44,6 @@ pub enum Mode {
     Respect,
     /// Lifetimes follow the blocks of the chain.
     Chain,
-}
-
-impl Mode {
-    /// The names in proxy.toml.
-    pub(crate) const NAMES: [(&'static str, Self); 4] = [
-        ("chain", Self::Chain),
-        ("override", Self::Override),
-        ("respect", Self::Respect),
-        ("off", Self::Off),
-    ];
 }
 
 /// Freshness lifetimes by status, by class of status, and for empty lists.

@@ -8,6 +8,8 @@
 use std::time::SystemTime;
 
 use http::{HeaderMap, HeaderName, Method, StatusCode, Uri, header};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use super::{
     directives::{RequestDirectives, ResponseDirectives, Scope},
@@ -58,7 +60,8 @@ pub(crate) enum NotStored {
 
 /// Which responses with `Set-Cookie` are stored. A stored cookie is sent to
 /// every client (§7.3).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
 pub enum SetCookie {
     /// All, without the field: no client receives it.
     Dropped,
@@ -68,12 +71,6 @@ pub enum SetCookie {
     Explicit,
     /// None.
     Never,
-}
-
-impl SetCookie {
-    /// The names in proxy.toml.
-    pub(crate) const NAMES: [(&'static str, Self); 2] =
-        [("explicit", Self::Explicit), ("never", Self::Never)];
 }
 
 /// A request and its answer.

@@ -23,6 +23,9 @@ pub struct Settings {
     pub tips: Vec<TipSource>,
 }
 
+/// The most heights of which the block hash is remembered.
+pub(crate) const INDEX_BLOCKS: usize = 65_536;
+
 #[cfg(test)]
 impl Settings {
     /// Those of tests: one tip, which is probed every 5 s.

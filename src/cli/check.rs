@@ -15,9 +15,9 @@ use super::environment::{PassedSockets, effective, equip};
 use super::{ServeFlags, print};
 
 /// Refuses what `serve` refuses, and prints the values that take effect.
-pub(super) fn check(flags: &ServeFlags, all: bool) -> Result<ExitCode> {
+pub(super) fn check(flags: &ServeFlags) -> Result<ExitCode> {
     let (config, name) = effective(flags, PassedSockets::Loopback)?;
-    telemetry::filter(&config.log)?;
+    telemetry::filter(&config.log())?;
     let (loaded, warnings) = equip(config)?;
     let sockets = InheritedSockets::default();
     let checked = serve::check(&loaded, flags.sandbox, &sockets, &Clock::machine());
@@ -27,7 +27,7 @@ pub(super) fn check(flags: &ServeFlags, all: bool) -> Result<ExitCode> {
         Err(StartError::Upstream(
             SetupError::NoUpstream | SetupError::NoDefaultUrl | SetupError::NoUrl(_),
         )) => "lacks the URL of an upstream. These values would take effect, defaults included:",
-        Err(why) => bail!(why.located(&loaded.config.positions)),
+        Err(why) => bail!("{why}"),
     };
     let served = serve::with_sandbox(&loaded.config, flags.sandbox);
     let (config, keys) = (&loaded.config, &loaded.keys);
@@ -48,12 +48,7 @@ pub(super) fn check(flags: &ServeFlags, all: bool) -> Result<ExitCode> {
         "none"
     };
     let tokens = client_tokens(config);
-    let mut in_force = config.clone();
-    in_force.fit_probes(keys);
-    let values = match all {
-        true => in_force.print_all(keys)?,
-        false => in_force.print(keys)?,
-    };
+    let values = config.print()?;
     let printed = print(&format!(
         "# {name} {verdict}\n# API keys: {}\n{own}# admin token: {token}\n{tokens}{warnings}\n{values}",
         count(&keys.shared)

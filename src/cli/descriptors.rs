@@ -16,7 +16,7 @@ pub(super) fn fit_connections(config: &mut Config) -> Vec<String> {
     let slots: u64 = upstreams
         .map(|one| u64::from(one.admission.max_in_flight.get()))
         .sum();
-    let most = &mut config.server.connections.max_connections;
+    let most = &mut config.connections.max_connections;
     let fit = allowed.saturating_sub(SPARE + slots).max(1);
     if *most > fit {
         warnings.push(format!(
@@ -25,7 +25,7 @@ pub(super) fn fit_connections(config: &mut Config) -> Vec<String> {
         *most = fit;
     }
     // One client must not hold all of what is left.
-    if let Some(client) = &mut config.server.connections.per_client {
+    if let Some(client) = &mut config.connections.per_client {
         let share = u32::try_from(fit / 4).unwrap_or(u32::MAX).max(1);
         if client.connections > share {
             warnings.push(format!(

@@ -3,6 +3,7 @@
 
 use std::env::VarError;
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -10,7 +11,7 @@ use http::Uri;
 use ordgate::admin::Token;
 use ordgate::client_tokens::TokenFile;
 use ordgate::client_tokens::file::MAX_BYTES;
-use ordgate::config::{self, Config, KeyPositions, ReplicaOverrides, UrlOverrides, base_url};
+use ordgate::config::{self, Config, Overrides, base_url};
 use ordgate::listener::{ListenAddress, address_hint};
 use ordgate::regular_file;
 use ordgate::secrets::{self, Secret};
@@ -26,24 +27,21 @@ use super::{ServeFlags, variables};
 /// The configuration for `serve`: the file, and the flags that take precedence. Sockets that
 /// were passed may be open to other machines, or not.
 pub(super) fn effective(flags: &ServeFlags, passed: PassedSockets) -> Result<(Config, String)> {
-    let urls = upstream_urls(&flags.upstream, flags.sandbox)?;
-    let (mut config, config_name) = load(flags.config.as_deref(), &urls)?;
-    let listen = listen_addresses(&flags.listen)?;
-    if !listen.is_empty() {
-        config.server.listen = listen;
-    }
-    if let Some(admin) = address(flags.admin, "ORDGATE_ADMIN")? {
-        config.admin.listen = admin;
-        config.positions.replaced("admin.listen");
-    }
+    let overrides = Overrides {
+        listen: listen_addresses(&flags.listen)?,
+        admin: address(flags.admin, "ORDGATE_ADMIN")?,
+        urls: upstream_urls(&flags.upstream, flags.sandbox)?,
+        ..Overrides::default()
+    };
+    let (mut config, config_name) = load(flags.config.as_deref(), &overrides)?;
     set_state_path(&mut config, flags.state.as_deref())?;
     config.collector = collector()?;
     read_engine_url(&mut config)?;
-    check_listeners(&config, flags.sandbox_listen)?;
+    check_sandbox(&config, flags.sandbox_listen)?;
     if flags.sandbox && passed == PassedSockets::Loopback {
         config.lift_limits();
     }
-    for (name, _) in &urls {
+    for (name, _) in &overrides.urls {
         let is_asked = |known: &upstream::Settings| known.name == *name;
         if **name != *upstream::DEFAULT && !config.upstreams.iter().any(is_asked) {
             let tips = config.chain.tips.iter().filter(|tip| tip.path.is_some());
@@ -112,34 +110,23 @@ fn listen_addresses(flags: &[ListenAddress]) -> Result<Vec<ListenAddress>> {
         .split(',')
         .map(str::trim)
         .filter(|text| !text.is_empty());
-    let read = |text: &str| match listen_address(text) {
+    let read = |text: &str| match text.parse() {
         Ok(address) => Ok(address),
-        Err(why) => {
-            bail!("ORDGATE_LISTEN has {text:?}, as one of several separated by commas; {why}")
-        }
+        Err(why) => bail!("ORDGATE_LISTEN, as one of several separated by commas: {why}"),
     };
     each.map(read).collect()
-}
-
-/// Reads an address of --listen.
-pub(super) fn listen_address(text: &str) -> Result<ListenAddress, String> {
-    text.parse().map_err(|()| {
-        let allowed = "allowed is an address and a port, such as 127.0.0.1:8080, or unix: and the path of a socket";
-        with_hint(allowed.to_owned(), text)
-    })
 }
 
 /// Sets the state directory: that of --state, or else of ORDGATE_STATE, or else of the
 /// file, or else the one that systemd has made.
 fn set_state_path(config: &mut Config, flag: Option<&Path>) -> Result<()> {
-    let path = &mut config.state.path;
+    let path = &mut config.file.state.path;
     let replacement = match flag {
         Some(flag) => Some(flag.to_owned()),
         None => variable("ORDGATE_STATE")?.map(PathBuf::from),
     };
     if replacement.is_some() {
         *path = replacement;
-        config.positions.replaced("state.path");
     } else if path.is_none()
         && let Some(directories) = variable("STATE_DIRECTORY")?
     {
@@ -166,11 +153,11 @@ fn collector() -> Result<Option<CollectorSettings>> {
 /// The variable with the URL of the engine.
 const SHARED_URL: &str = "ORDGATE_SHARED_URL";
 
-/// What replicas share, as far as environment variables say it.
-fn shared_overrides() -> Result<ReplicaOverrides> {
-    let mut overrides = ReplicaOverrides::default();
+/// Adds what environment variables say of what replicas share.
+fn add_shared(overrides: &mut Overrides) -> Result<()> {
     if let Some(text) = variable("ORDGATE_SHARED_REPLICAS")? {
-        let Some(count) = config::replica_count(text.trim()) else {
+        let count = text.trim().parse().ok();
+        let Some(count) = count.filter(|count: &NonZeroU32| count.get() <= 10_000) else {
             bail!(
                 "ORDGATE_SHARED_REPLICAS is {text:?}; allowed is a number from 1 to 10000, or nothing"
             );
@@ -181,7 +168,7 @@ fn shared_overrides() -> Result<ReplicaOverrides> {
     if let Some(url) = url.filter(|url| !url.trim().is_empty()) {
         overrides.engine = Some(engine_url(&url, SHARED_URL)?);
     }
-    Ok(overrides)
+    Ok(())
 }
 
 /// Reads the URL of the engine. No error has a part of it.
@@ -192,14 +179,12 @@ fn engine_url(text: &str, source: &str) -> Result<EngineUrl> {
 /// Reads the URL of the engine from `shared.url_file`, unless the environment has it.
 fn read_engine_url(config: &mut Config) -> Result<()> {
     const KEY: &str = "shared.url_file";
-    let Some(shared) = &mut config.shared else {
+    let Some(shared) = &mut config.file.shared else {
         return Ok(());
     };
     if let (None, Some(path)) = (&shared.engine, &shared.url_file) {
-        let positions = &config.positions;
-        let text = secrets::file(KEY, path).map_err(|why| anyhow!(positions.locate(KEY, why)))?;
-        let source = positions.locate(KEY, format!("{KEY} {}", path.display()));
-        shared.engine = Some(engine_url(&text, &source)?);
+        let source = format!("{KEY} {}", path.display());
+        shared.engine = Some(engine_url(&secrets::file(KEY, path)?, &source)?);
     }
     Ok(())
 }
@@ -212,29 +197,20 @@ pub(super) fn state_path(text: &str) -> Result<PathBuf, &'static str> {
     }
 }
 
-/// Refuses listeners that flags and variables have given one address, that of the sandbox too.
-fn check_listeners(config: &Config, sandbox: Option<SocketAddr>) -> Result<()> {
-    let listeners = config.all_listeners();
-    let addresses: Vec<_> = listeners.iter().map(|one| &one.address).collect();
-    let admin = ListenAddress::Tcp(config.admin.listen);
-    if let Some(sandbox) = sandbox.map(ListenAddress::Tcp) {
-        let mut others = addresses.iter().copied().chain([&admin]);
-        if let Some(other) = others.find(|other| other.overlaps(&sandbox)) {
-            bail!(
-                "--sandbox-listen is {sandbox}, and a listener is on {other}; each needs a port of its own"
-            );
-        }
-    }
-    for (at, address) in addresses.iter().enumerate() {
-        if address.overlaps(&admin) {
-            bail!("--listen is {address} and --admin is {admin}; each needs a port of its own");
-        }
-        let mut others = addresses[..at].iter();
-        if let Some(other) = others.find(|other| other.conflicts_with(address)) {
-            bail!(
-                "a listener is on {other} and another one on {address}; each needs an address of its own"
-            );
-        }
+/// Refuses an address of the sandbox that a listener has.
+fn check_sandbox(config: &Config, sandbox: Option<SocketAddr>) -> Result<()> {
+    let Some(sandbox) = sandbox.map(ListenAddress::Tcp) else {
+        return Ok(());
+    };
+    let admin = ListenAddress::Tcp(config.file.admin.listen);
+    let listeners = config.listeners.iter().map(|one| &one.address);
+    if let Some(other) = listeners
+        .chain([&admin])
+        .find(|other| other.overlaps(&sandbox))
+    {
+        bail!(
+            "--sandbox-listen is {sandbox}, and a listener is on {other}; each needs a port of its own"
+        );
     }
     Ok(())
 }
@@ -309,8 +285,7 @@ pub(super) fn warn(warnings: &[String]) {
 fn read_client_tokens(config: &mut Config) -> Result<()> {
     const KEY: &str = "clients.token_file";
     if let Some(path) = &config.tokens.file {
-        let text = secrets::file_up_to(KEY, path, MAX_BYTES);
-        let text = text.map_err(|why| anyhow!(config.positions.locate(KEY, why)))?;
+        let text = secrets::file_up_to(KEY, path, MAX_BYTES)?;
         let tokens = TokenFile::parse(path.display(), &text);
         config.tokens.tokens = tokens.map_err(|problem| Invalid(vec![problem]))?.into();
     }
@@ -361,8 +336,8 @@ fn config_variable() -> Option<PathBuf> {
 const MAX_CONFIG: u64 = 4 << 20;
 
 /// Reads a configuration: that of the path, or of ORDGATE_CONFIG, or the built-in
-/// one. These base URLs replace those that it has.
-pub(super) fn load(path: Option<&Path>, urls: &UrlOverrides) -> Result<(Config, String)> {
+/// one. Values of flags, and of variables for replicas, take precedence.
+pub(super) fn load(path: Option<&Path>, overrides: &Overrides) -> Result<(Config, String)> {
     let named = match path {
         Some(path) => Some(path.to_owned()),
         None => config_variable(),
@@ -375,11 +350,9 @@ pub(super) fn load(path: Option<&Path>, urls: &UrlOverrides) -> Result<(Config, 
             (name, text)
         }
     };
-    let parsed = Config::parse_with(&name, &text, urls, &shared_overrides()?);
-    let config = parsed.map_err(|problems| {
-        let lines = problems.iter().map(ToString::to_string);
-        Invalid(lines.collect())
-    })?;
+    let mut overrides = overrides.clone();
+    add_shared(&mut overrides)?;
+    let config = Config::parse_with(&name, &text, &overrides).map_err(Invalid)?;
     Ok((config, name))
 }
 
@@ -393,7 +366,7 @@ fn config_text(path: &Path) -> Result<String> {
 /// The API keys of all upstreams. Keys of an upstream's own take precedence over
 /// shared ones, and an environment variable over a file.
 fn provider_keys(config: &Config) -> Result<ProviderKeys> {
-    let (mut keys, positions) = (ProviderKeys::default(), &config.positions);
+    let mut keys = ProviderKeys::default();
     let mut shared_file = None;
     for settings in &config.upstreams {
         let name = &settings.name;
@@ -405,13 +378,13 @@ fn provider_keys(config: &Config) -> Result<ProviderKeys> {
             let variable = key_variable(name);
             let file = file.filter(|_| settings.keys.has_own_file);
             let key = settings.key("api_keys_file");
-            if let Some(own) = api_keys(positions, &variable, &key, file)? {
+            if let Some(own) = api_keys(&variable, &key, file)? {
                 keys.own.insert(name.clone(), own);
             }
         }
     }
     let key = "upstream.api_keys_file";
-    let shared = api_keys(positions, "ORDGATE_API_KEYS", key, shared_file)?;
+    let shared = api_keys("ORDGATE_API_KEYS", key, shared_file)?;
     keys.shared = shared.unwrap_or_default();
     Ok(keys)
 }
@@ -438,22 +411,16 @@ fn key_variable(upstream: &str) -> String {
 }
 
 /// The keys of an environment variable, or else of a file.
-fn api_keys(
-    positions: &KeyPositions,
-    variable: &str,
-    key: &str,
-    file: Option<&Path>,
-) -> Result<Option<Vec<ApiKey>>> {
+fn api_keys(variable: &str, key: &str, file: Option<&Path>) -> Result<Option<Vec<ApiKey>>> {
     let from_environment = secrets::variable(variable)?.filter(|text| !text.trim().is_empty());
     match (from_environment, file) {
         (Some(text), _) => Ok(Some(
             ApiKey::list(&text).with_context(|| variable.to_owned())?,
         )),
         (None, Some(path)) => {
-            let text = secrets::file(key, path);
-            let text = text.map_err(|why| anyhow!(positions.locate(key, why)))?;
+            let text = secrets::file(key, path)?;
             let source = format!("{key} {}", path.display());
-            let keys = ApiKey::list(&text).with_context(|| positions.locate(key, source))?;
+            let keys = ApiKey::list(&text).with_context(|| source)?;
             Ok(Some(keys))
         }
         (None, None) => Ok(None),
@@ -470,13 +437,10 @@ pub(super) fn admin_secret(config: &Config) -> Result<Option<Secret>> {
     const KEY: &str = "admin.token_file";
     let text = match (
         secrets::variable("ORDGATE_ADMIN_TOKEN")?,
-        &config.admin.token_file,
+        &config.file.admin.token_file,
     ) {
         (Some(text), _) => Some(text),
-        (None, Some(path)) => {
-            let text = secrets::file(KEY, path);
-            Some(text.map_err(|why| anyhow!(config.positions.locate(KEY, why)))?)
-        }
+        (None, Some(path)) => Some(secrets::file(KEY, path)?),
         (None, None) => None,
     };
     match text {

@@ -32,7 +32,7 @@ pub(super) struct ServeFlags {
     /// Port 0 takes a free port. The addresses take the place of server.listen;
     /// [[listener]] tables of the configuration stay. Default: ORDGATE_LISTEN (separated
     /// by commas), else the configuration.
-    #[arg(long, value_name = "ADDR", value_parser = environment::listen_address)]
+    #[arg(long, value_name = "ADDR")]
     pub(super) listen: Vec<ListenAddress>,
     /// The address and port for the operator: dashboard, /metrics, /status, /readyz
     ///

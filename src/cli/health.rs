@@ -6,7 +6,9 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use ordgate::admin::client;
 
-use super::environment::{address, load, upstream_urls};
+use ordgate::config::Overrides;
+
+use super::environment::{address, load};
 use super::{HealthFlags, complain, print};
 
 /// Says whether a running ordgate is ready. Whatever goes wrong, the exit code is 1:
@@ -35,7 +37,7 @@ fn admin_address(flags: &HealthFlags) -> Result<SocketAddr> {
     if let Some(admin) = address(flags.admin, "ORDGATE_ADMIN")? {
         return Ok(admin);
     }
-    let (config, _) = load(flags.config.as_deref(), &upstream_urls(&[], false)?)
+    let (config, _) = load(flags.config.as_deref(), &Overrides::default())
         .context("the admin address is not known; --admin ADDR names it")?;
-    Ok(config.admin.listen)
+    Ok(config.file.admin.listen)
 }

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use clap::Command;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, italic, roman};
-use ordgate::config::{ReferenceKey, reference};
+use ordgate::config::{self, KeyReference};
 
 use super::variables::{VARIABLES, Variable};
 use super::{build, print};
@@ -142,9 +142,9 @@ fn configuration() -> Vec<u8> {
         roff.control("PP", []);
         roff.text([roman(paragraph)]);
     }
-    for table in reference() {
+    for table in config::tables() {
         roff.control("SH", [&*table.header]);
-        for paragraph in &table.about {
+        for paragraph in table.about.split("\n\n") {
             roff.control("PP", []);
             roff.text([roman(paragraph)]);
         }
@@ -163,18 +163,13 @@ fn configuration() -> Vec<u8> {
 }
 
 /// A key: its name, what is allowed, its default and its documentation.
-fn key_of(roff: &mut Roff, key: &ReferenceKey) {
+fn key_of(roff: &mut Roff, key: &KeyReference) {
     roff.control("TP", []);
-    roff.text([bold(key.name)]);
-    let otherwise = match (&key.default, key.example) {
-        (Some(default), _) => format!(" Default: {default}."),
-        (None, _) if key.is_required => " It is required.".to_owned(),
-        (None, Some(example)) => format!(" Example: {example}."),
-        (None, None) => String::new(),
-    };
-    roff.text([italic(&key.allowed), roman(format!(".{otherwise}"))]);
+    roff.text([bold(&*key.name)]);
+    let otherwise = key.otherwise.replace('`', "");
+    roff.text([italic(&*key.allowed), roman(format!(". {otherwise}"))]);
     if !key.about.is_empty() {
         roff.control("IP", []);
-        roff.text([roman(key.about.join("\n\n"))]);
+        roff.text([roman(&*key.about)]);
     }
 }

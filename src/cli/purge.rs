@@ -6,13 +6,15 @@ use anyhow::Result;
 use ordgate::admin::client::{self, CallError, Wanted};
 use serde_json::Value;
 
-use super::environment::{address, admin_secret, load, upstream_urls};
+use ordgate::config::Overrides;
+
+use super::environment::{address, admin_secret, load};
 use super::{PurgeFlags, WantedFlags, complain, print};
 
 pub(super) fn purge(flags: PurgeFlags) -> Result<ExitCode> {
-    let (config, _) = load(flags.config.as_deref(), &upstream_urls(&[], false)?)?;
+    let (config, _) = load(flags.config.as_deref(), &Overrides::default())?;
     let token = admin_secret(&config)?;
-    let admin = address(flags.admin, "ORDGATE_ADMIN")?.unwrap_or(config.admin.listen);
+    let admin = address(flags.admin, "ORDGATE_ADMIN")?.unwrap_or(config.file.admin.listen);
     let WantedFlags {
         url,
         route,

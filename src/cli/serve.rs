@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use ordgate::clock::Clock;
 use ordgate::listener::BoundListener;
 use ordgate::reload::NotReloaded;
@@ -35,14 +35,13 @@ fn start(flags: ServeFlags) -> Result<ExitCode> {
         false => PassedSockets::Others,
     };
     let (config, config_name) = effective(&flags, passed)?;
-    telemetry::begin(&config.log)?;
+    telemetry::begin(&config.log())?;
     let (loaded, warnings) = equip(config)?;
     warn(&warnings);
     let lifted = loaded.config.has_lifted_limits();
     let sandbox = flags.sandbox();
     let examples = sandbox.as_ref().map(Sandbox::examples);
     let supervisor = Supervisor::from_env();
-    let positions = loaded.config.positions.clone();
     let server = Server::start(Options {
         loaded,
         config_name: config_name.clone(),
@@ -52,8 +51,7 @@ fn start(flags: ServeFlags) -> Result<ExitCode> {
         clock: Clock::machine(),
         sockets,
         supervisor: supervisor.clone(),
-    })
-    .map_err(|why| anyhow!(why.located(&positions)))?;
+    })?;
     server.report_start(&config_name);
     let listeners = server.bound_listeners();
     let addresses = listeners.iter().map(BoundListener::url);

@@ -2,7 +2,6 @@
 
 use std::ffi::OsStr;
 
-use ordgate::config::nearest;
 use ordgate::secrets;
 
 /// What their names begin with.
@@ -131,4 +130,14 @@ fn warning(name: &str) -> String {
         Some(meant) => format!("{name} has no effect: did you mean {meant}?"),
         None => format!("{name} has no effect: `ordgate help` lists the variables"),
     }
+}
+
+/// The name that a misspelt one probably stands for.
+fn nearest<'n>(text: &str, names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
+    /// How alike two names are at least, from 0 to 1.
+    const ALIKE: f64 = 0.8;
+    let rated = names.map(|name| (strsim::jaro_winkler(text, name), name));
+    let best = rated.filter(|(alike, _)| *alike >= ALIKE);
+    let best = best.max_by(|(one, _), (other, _)| one.total_cmp(other));
+    best.map(|(_, name)| name)
 }

@@ -1,91 +1,92 @@
-//! `[chain]`: how long answers are kept in cache mode `chain`, and where tips are
-//! read.
+//! `[chain]`, and the tips by which routes in mode `chain` go.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::assign::{self, KnownUpstreams};
-use super::containers::{NamedTable, named};
-use super::key::{KeyTable as _, keys};
-use super::kinds::{
-    DAY, MILLI, ParsedText, STRING, YEAR, integer, optional, seconds, text, time, when,
-};
-use super::problem::{FileSpan, Path};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::value::{Count, DAY, Time};
 use crate::chain::finality::FinalitySettings;
 use crate::chain::{self, TipSource};
-use crate::upstream::DEFAULT;
-use crate::validate::HASH_DIGITS;
+use crate::upstream::{DEFAULT, Settings};
 
-const TARGET: ParsedText<String> = text(
-    "a path on the upstream, such as \"/runes/v1/\"",
-    "^/[!-\"$-~]*$",
-    |text| {
-        let is_plain = text.bytes().all(|b| b.is_ascii_graphic() && b != b'#');
-        when(text.starts_with('/') && is_plain, text)
-    },
-);
-
-keys! {
-    /// Routes with cache.mode = "chain": answers are kept by the blocks that they
-    /// depend on rather than by time.
+/// Routes with cache.mode = "chain": answers are kept by the blocks that they depend on
+/// rather than by time.
+///
+/// An answer is final when all blocks that it depends on are `final_depth` or more below the
+/// tip; recent when it depends on newer blocks; and live when any block may change it, such
+/// as a token's figures. Recent and live answers are fresh until the next tip.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ChainTable {
+    /// How many blocks below the tip a block is final.
+    final_depth: Count<1, 10_000>,
+    /// How long after a new tip a live answer is fetched once more: an indexer may write
+    /// live data some time before or after its tip moves.
+    live_ttl: Time<1, DAY>,
+    /// How long recent and live answers are fresh while no tip is known, because the status
+    /// path fails.
+    recent_ttl: Time<1, DAY>,
+    /// How long answers that are empty, not found or refused (any 4xx) are fresh.
+    absent_ttl: Time<1, DAY>,
+    /// The number of zeros that a block hash in a request must begin with; 0 for test chains
+    /// such as regtest and signet.
     ///
-    /// An answer is final when all blocks that it depends on are `final_depth` or
-    /// more below the tip; recent when it depends on newer blocks; and live when any
-    /// block may change it, such as a token's figures. Recent and live answers are
-    /// fresh until the next tip.
-    pub(super) struct ChainKeys {
-        /// How many blocks below the tip a block is final.
-        final_depth: u32 = integer(1..=10_000) => FinalitySettings::default().final_depth, shown();
-        /// How long final answers are kept. Clients get them as immutable.
-        final_ttl: Duration = time(seconds(1), YEAR) => FinalitySettings::default().final_ttl;
-        /// How long recent and live answers are fresh while no tip is known, because
-        /// the status path fails.
-        recent_ttl: Duration = time(MILLI, DAY) => FinalitySettings::default().recent_ttl;
-        /// How long a live answer is fresh, and how long after a new tip it is fetched
-        /// once more: an indexer may write live data some time before or after its tip
-        /// moves.
-        ///
-        /// After that, one check per `live_ttl` serves all live answers of a tip:
-        /// ordgate fetches one that a client asks for. If it is unchanged, all that were
-        /// fetched before stay fresh; if not, each is fetched again. Because a check
-        /// does not prove that no other answer has changed, each is fetched itself after
-        /// 20 times `live_ttl` at the latest.
-        live_ttl: Duration = time(MILLI, DAY) => FinalitySettings::default().live_ttl;
-        /// How long answers that are empty, not found or refused (any 4xx) are fresh.
-        absent_ttl: Duration = time(MILLI, DAY) => FinalitySettings::default().absent_ttl;
-        /// The number of heights whose block hash ordgate remembers. A height with a
-        /// different hash is a reorg.
-        index_blocks: u32 = integer(16..=10_000_000) => 65_536;
-        /// The number of zeros that a block hash in a request must begin with; 0 for
-        /// test chains such as regtest and signet.
-        ///
-        /// Other hashes get 400 and cost no upstream request. The reference upstream
-        /// demands eight.
-        hash_zeros: u8 = integer(0..=HASH_DIGITS as u64) => 8;
-        /// Where each indexer of the upstream reports its tip: [chain.tip.NAME].
-        ///
-        /// "ordinals" and "runes" are there by default. These requests come first in the
-        /// upstream's budget, which keeps up to a quarter for them. Where they would be
-        /// more, `every` is so much longer, and a warning says how long.
-        tip: Vec<NamedTable<TipKeys>> = named("") => Vec::new();
+    /// Other hashes get 400 and cost no upstream request. The reference upstream demands
+    /// eight.
+    pub(super) hash_zeros: Count<0, 64>,
+    /// Where each indexer of the upstream reports its tip: [chain.tip.NAME].
+    ///
+    /// "ordinals" and "runes" are there by default. These requests come first in the
+    /// upstream's budget, which keeps up to a quarter for them. Where they would be more,
+    /// `every` is so much longer, and a warning says how long.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    tip: BTreeMap<String, TipTable>,
+}
+
+impl Default for ChainTable {
+    fn default() -> Self {
+        Self {
+            final_depth: Count(6),
+            live_ttl: Time::seconds(30),
+            recent_ttl: Time::seconds(10),
+            absent_ttl: Time::seconds(1),
+            hash_zeros: Count(8),
+            tip: BTreeMap::new(),
+        }
     }
 }
 
-keys! {
-    /// Where an indexer reports its tip.
-    pub(super) struct TipKeys {
-        /// A path on the upstream that answers with a JSON object, such as
-        /// "/runes/v1/". A new tip needs it.
-        path: Option<String> = optional(TARGET) => None, example("\"/runes/v1/\"");
-        /// The member of that object that has the tip's height.
-        height: String = STRING => "block_height".to_owned();
-        /// How often ordgate asks. Clients are told to keep an answer no longer than
-        /// this, unless it is final.
-        every: Duration = time(Duration::from_millis(100), DAY) => seconds(5);
-        /// The upstream to ask: "default", or the name of an [upstreams.NAME].
-        ///
-        /// Without it, that is the upstream that the routes of this tip name, or else
-        /// the one of the same name as the tip, or else [upstream].
-        upstream: Option<String> = optional(STRING) => None, example("\"default\"");
+/// Where an indexer reports its tip.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+struct TipTable {
+    /// A path on the upstream that answers with a JSON object, such as "/runes/v1/". A new
+    /// tip needs it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path: Option<String>,
+    /// The member of that object that has the tip's height.
+    height: String,
+    /// How often ordgate asks. Clients are told to keep an answer no longer than this,
+    /// unless it is final.
+    every: Time<100, DAY>,
+    /// The upstream to ask: "default", or the name of an [upstreams.NAME].
+    ///
+    /// Without it, that is the upstream that the routes of this tip name, or else the one of
+    /// the same name as the tip, or else [upstream].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    upstream: Option<String>,
+}
+
+impl Default for TipTable {
+    fn default() -> Self {
+        Self {
+            path: None,
+            height: "block_height".to_owned(),
+            every: Time::seconds(5),
+            upstream: None,
+        }
     }
 }
 
@@ -94,92 +95,98 @@ const INDEXERS: [(&str, &str); 2] = [("ordinals", "/ordinals/v1/"), ("runes", "/
 
 /// The tips that routes may go by.
 pub(super) struct Tips {
+    /// Their sources. Those without a path, for routes whose indexer reports no tip, are the
+    /// last.
     pub(super) sources: Vec<TipSource>,
-    /// The number of the upstream that each tip names.
+    /// The number of the upstream that each names.
     pub(super) named: Vec<Option<u16>>,
-    /// Whether the file's tips could not be read, which has been reported: routes
-    /// may name one of them.
-    pub(super) is_incomplete: bool,
-    /// The least number of zeros that a block hash begins with.
-    pub(super) hash_zeros: u8,
 }
 
-/// The settings of `[chain]`, without its tips, and the tips. `is_wrong` says that
-/// it could not be read at all.
-pub(super) fn settings(
-    keys: &ChainKeys,
-    path: &Path<'_>,
-    upstreams: &KnownUpstreams<'_>,
-    is_wrong: bool,
-) -> (chain::Settings, Tips) {
-    let known = INDEXERS.map(|(name, path)| source(name, Some(path), &TipKeys::defaults()));
-    let mut tips = Tips {
-        named: vec![None; known.len()],
-        sources: known.into(),
-        is_incomplete: keys.tip.is_wrong || is_wrong,
-        hash_zeros: *keys.hash_zeros,
-    };
-    for tip in &keys.tip.value {
-        add_tip(&mut tips, tip, &path.key("tip"), upstreams);
+impl ChainTable {
+    /// Finality, and what is remembered. The tips come later.
+    pub(super) fn settings(&self) -> chain::Settings {
+        chain::Settings {
+            times: FinalitySettings {
+                final_depth: self.final_depth.small(),
+                live_ttl: *self.live_ttl,
+                recent_ttl: *self.recent_ttl,
+                absent_ttl: *self.absent_ttl,
+                ..FinalitySettings::default()
+            },
+            index_blocks: chain::INDEX_BLOCKS,
+            hash_zeros: self.hash_zeros.small() as u8,
+            tips: Vec::new(),
+        }
     }
-    // For routes whose indexer reports no tip.
-    tips.sources
-        .push(source("none", None, &TipKeys::defaults()));
-    let settings = chain::Settings {
-        times: FinalitySettings {
-            final_depth: *keys.final_depth,
-            final_ttl: *keys.final_ttl,
-            recent_ttl: *keys.recent_ttl,
-            live_ttl: *keys.live_ttl,
-            absent_ttl: *keys.absent_ttl,
-        },
-        index_blocks: *keys.index_blocks as usize,
-        hash_zeros: *keys.hash_zeros,
-        tips: Vec::new(),
-    };
-    (settings, tips)
+
+    /// The tips of the file, and those of the reference upstream.
+    pub(super) fn tips(&self, upstreams: &[Settings], problems: &mut Vec<String>) -> Tips {
+        let names = INDEXERS.map(|(name, _)| name).into_iter();
+        let own = self.tip.keys().map(|name| &**name);
+        let own = own.filter(|name| !INDEXERS.iter().any(|(known, _)| known == name));
+        let mut tips = Tips {
+            sources: Vec::new(),
+            named: Vec::new(),
+        };
+        let usual = TipTable::default();
+        for name in names.chain(own) {
+            let table = self.tip.get(name).unwrap_or(&usual);
+            let known = INDEXERS.iter().find(|(known, _)| *known == name);
+            let path = table.path.as_deref().or(known.map(|(_, path)| *path));
+            let is_target = |path: &str| {
+                let is_plain = path.bytes().all(|b| b.is_ascii_graphic() && b != b'#');
+                path.starts_with('/') && is_plain
+            };
+            if !path.is_some_and(is_target) {
+                problems.push(format!(
+                    "chain.tip.{name}.path is {}; needed is a path on the upstream, such as \"/runes/v1/\"",
+                    path.map_or_else(|| "missing".to_owned(), |path| format!("{path:?}"))
+                ));
+            }
+            let key = format!("chain.tip.{name}.upstream");
+            let named = table.upstream.as_deref();
+            tips.named
+                .push(named.and_then(|named| number_of(upstreams, named, &key, problems)));
+            tips.sources
+                .push(source(name, path, &table.height, *table.every));
+        }
+        tips.sources
+            .push(source("none", None, &usual.height, *usual.every));
+        tips
+    }
 }
 
-fn source(name: &str, path: Option<&str>, keys: &TipKeys) -> TipSource {
+fn source(name: &str, path: Option<&str>, height: &str, every: Duration) -> TipSource {
     TipSource {
         name: name.into(),
         path: path.map(Into::into),
-        height: keys.height.as_str().into(),
-        every: *keys.every,
+        height: height.into(),
+        every,
         upstream: 0,
         upstream_name: DEFAULT.into(),
     }
 }
 
-/// Adds a `[chain.tip.NAME]`, or changes the one of its name.
-fn add_tip(
-    tips: &mut Tips,
-    tip: &NamedTable<TipKeys>,
-    path: &Path<'_>,
-    upstreams: &KnownUpstreams<'_>,
-) {
-    let path = path.key(&tip.name);
-    let known = tips
-        .sources
-        .iter()
-        .position(|known| *known.name == *tip.name);
-    let own_path = tip.keys.path.value.as_deref();
-    if known.is_none() && !tip.keys.path.is_set() && !tip.is_wrong {
-        let at: &FileSpan = &tip.at;
-        path.key("path")
-            .problem(at, "is missing: a new tip needs it");
+/// The number of the upstream that a key names; says which there are if there is none.
+pub(super) fn number_of(
+    upstreams: &[Settings],
+    name: &str,
+    key: &str,
+    problems: &mut Vec<String>,
+) -> Option<u16> {
+    let found = position(upstreams, name);
+    if found.is_none() {
+        let names: Vec<_> = upstreams.iter().map(|one| &*one.name).collect();
+        problems.push(format!(
+            "{key} is {name:?}; allowed are \"{DEFAULT}\", which is [upstream], and the names of [upstreams.NAME]: {}",
+            names.join(", ")
+        ));
     }
-    let named = assign::named(&path, &tip.keys.upstream, upstreams);
-    let inherited = known.and_then(|at| tips.sources[at].path.as_deref());
-    let source = source(&tip.name, own_path.or(inherited), &tip.keys);
-    match known {
-        Some(at) => {
-            tips.sources[at] = source;
-            tips.named[at] = named;
-        }
-        None => {
-            tips.sources.push(source);
-            tips.named.push(named);
-        }
-    }
+    found
+}
+
+/// The number of the upstream of a name.
+pub(super) fn position(upstreams: &[Settings], name: &str) -> Option<u16> {
+    let found = upstreams.iter().position(|one| *one.name == *name)?;
+    u16::try_from(found).ok()
 }

@@ -70,7 +70,7 @@ impl Config {
     ) -> Option<TooManyProbes> {
         let limit = |settings: &Settings| {
             let has_keys = settings.sends_keys(!keys.of(settings).is_empty());
-            settings.rates(has_keys).per_minute.limit()
+            settings.limits(has_keys).per_minute
         };
         // The stricter limit holds for all.
         let limited = group
@@ -85,10 +85,11 @@ impl Config {
         let all = limit.saturating_mul(count.max(1));
         // With an engine, one of the replicas asks for all.
         let replicas = self
+            .file
             .shared
             .as_ref()
             .filter(|shared| shared.engine.is_none());
-        let replicas = replicas.map_or(1, |shared| shared.replicas.get());
+        let replicas = replicas.map_or(1, |shared| shared.replicas().get());
         let key = match count {
             0 | 1 => settings.key("requests_per_minute"),
             _ => format!("{} of {count} keys", settings.key("requests_per_minute")),

@@ -1,328 +1,451 @@
-//! The `[[route]]` tables of proxy.toml.
+//! The `[[route]]` tables, and the route table that they make.
 
-mod keys;
-mod parameters;
-mod print;
-
+use std::collections::BTreeMap;
+use std::fmt;
 use std::num::NonZeroU32;
-use std::time::Duration;
 
 use http::{Method, StatusCode};
-pub(super) use keys::RouteKeys;
-use keys::{PolicyKeys, Verb};
-use parameters::{Declared, declared, ordered};
-pub(super) use print::print;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::assign::{self, Assignment, KnownUpstreams, NamedUpstream, keep_used};
-use super::chain::Tips;
-use super::key::meant_or_allowed;
-use super::problem::{FileSpan, Path};
-use crate::cache::policy::{Mode, Policy, StatusLifetimes};
+use super::parameter::{ParameterTable, Problem};
+use super::value::{Count, Time, YEAR};
+use crate::cache::policy::{self, Mode, StatusLifetimes};
+use crate::cache::storable::SetCookie;
 use crate::chain::TipSource;
 use crate::openapi;
 use crate::route::{
-    ChainRules, ChainSegments, HeaderMode, MAX_QUERY_PARAMETERS, Methods, PathTemplate,
-    RequestRules, Route, RouteDocs, RouteTable, TableError, UpstreamTarget,
+    self, ChainRules, ChainSegments, HeaderMode, MAX_QUERY_PARAMETERS, Methods, PathTemplate,
+    RequestRules, ResponseSchema, RouteDocs, UpstreamTarget, parameter_names,
 };
-use crate::upstream::Settings;
 use crate::validate::ParameterType;
 
-/// The routes of a file that are sound, in its order.
-#[derive(Default)]
-struct Found {
-    routes: Vec<Route>,
-    /// Where each stands in the file.
-    spans: Vec<FileSpan>,
-    /// The name of the route that each is derived from.
-    sources: Vec<Option<(String, FileSpan)>>,
-    /// The upstream that each names.
-    upstreams: Vec<Option<NamedUpstream>>,
-    /// The names of all, the ones that are not sound among them.
-    names: Vec<String>,
-    /// Whether there are some that are not sound, which has been reported.
-    is_incomplete: bool,
+/// A kind of request that ordgate answers.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RouteEntry {
+    /// Its name in logs, metrics and /openapi.json: 1 to 64 of a-z, 0-9 and -.
+    pub(super) name: String,
+    /// A summary for /openapi.json.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    summary: Option<String>,
+    /// The path, with {parameter} as a whole segment. {rest:*} as the last segment stands for
+    /// all that is left of the path, as the client sent it.
+    path: String,
+    /// The path at the upstream, where it differs, with the same parameters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    upstream_path: Option<String>,
+    /// The upstream: "default", or the name of an [upstreams.NAME].
+    ///
+    /// Without it, that is the upstream of the route's tip, or of the tip whose status path is
+    /// the longest that the route's path begins with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) upstream: Option<String>,
+    /// GET, HEAD or both; or ["*"] for any method, with its body, together with headers =
+    /// "all". OPTIONS is answered in any case.
+    #[serde(default = "both_methods")]
+    methods: Vec<Verb>,
+    /// Whether unknown query parameters are refused rather than dropped.
+    #[serde(default)]
+    strict_query: bool,
+    /// "typed": no field of the client goes to the upstream, and answers have ordgate's own; or
+    /// "all": every end-to-end field is passed both ways, and statuses and bodies are as the
+    /// upstream sends them.
+    ///
+    /// With path = "/{rest:*}", methods = ["*"], query = "any" and cache.mode = "respect", "all"
+    /// is a plain HTTP cache in front of any origin. An API key goes with each request of such a
+    /// route, so clients can use all that the key allows.
+    #[serde(default)]
+    headers: HeaderMode,
+    /// The form of answers, for /openapi.json.
+    #[serde(default)]
+    response: ResponseSchema,
+    /// Whether answers are pages by the query parameters `limit` and `offset`, cut from stored
+    /// windows of `upstream_page` items. It needs cache.mode = "chain".
+    #[serde(default)]
+    pages: bool,
+    /// The number of items in a window, 60 if it is not set. Set it to what the upstream
+    /// allows: a page costs it the whole block, however long the page is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    upstream_page: Option<Count<1, 1_000_000>>,
+    /// The name of the route with the activity of blocks. A transaction that is whole in stored
+    /// windows of that route is answered from them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) derived_from: Option<String>,
+    /// The parameters of the path, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    params: BTreeMap<String, ParameterTable>,
+    /// The parameters of the query, by name; or "any", which passes the query on as it is.
+    ///
+    /// The upstream gets them in the order of their names, with defaults filled in. A parameter
+    /// that comes twice is refused, an unknown one is dropped.
+    #[serde(default, skip_serializing_if = "Query::is_empty")]
+    query: Query,
+    #[serde(default)]
+    pub(super) cache: PolicyTable,
 }
 
-/// Makes the route table, with the upstream of each route and tip. Removes the
-/// upstreams that no route uses, and answers with their names.
-pub(super) fn table(
-    tables: Vec<(FileSpan, RouteKeys)>,
-    root: &Path<'_>,
-    tips: &mut Tips,
-    upstreams: &mut Vec<Settings>,
-    is_incomplete: bool,
-) -> (RouteTable, Vec<Box<str>>) {
-    let mut found = Found::default();
-    let path = root.key("route");
-    for (span, keys) in tables {
-        let known = KnownUpstreams {
-            settings: upstreams,
-            is_incomplete,
-        };
-        let named = assign::named(&path, &keys.upstream, &known);
-        let named = named.zip(keys.upstream.at.clone());
-        let source = keys.derived_from.value.clone();
-        let source = source.zip(keys.derived_from.at.clone());
-        match route(keys, &path, &span, tips, &mut found.names) {
-            Some(route) => {
-                found.routes.push(route);
-                found.spans.push(span);
-                found.sources.push(source);
-                found.upstreams.push(named);
+/// A method that a route answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[schemars(inline)]
+enum Verb {
+    #[serde(rename = "GET")]
+    Get,
+    #[serde(rename = "HEAD")]
+    Head,
+    /// Any method.
+    #[serde(rename = "*")]
+    Any,
+}
+
+fn both_methods() -> Vec<Verb> {
+    vec![Verb::Get, Verb::Head]
+}
+
+/// The parameters of a query, or any query.
+#[derive(Clone, Debug)]
+enum Query {
+    Any,
+    Named(BTreeMap<String, ParameterTable>),
+}
+
+impl Default for Query {
+    fn default() -> Self {
+        Self::Named(BTreeMap::new())
+    }
+}
+
+impl Query {
+    fn is_empty(&self) -> bool {
+        matches!(self, Self::Named(named) if named.is_empty())
+    }
+}
+
+impl<'de> Deserialize<'de> for Query {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Either;
+
+        impl<'de> de::Visitor<'de> for Either {
+            type Value = Query;
+
+            fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+                to.write_str("\"any\", or a table of parameters")
             }
-            None => found.is_incomplete = true,
-        }
-    }
-    let assignment = Assignment::new(upstreams, &tips.named);
-    assignment.assign(&mut tips.sources, &mut found.routes, &found.upstreams, root);
-    let path = path.key("derived_from");
-    for (at, source) in found.sources.into_iter().enumerate() {
-        let Some((name, span)) = source else {
-            continue;
-        };
-        match derived_from(&found.routes, at, &name) {
-            Ok(source) => found.routes[at].chain.derived_from = Some(source),
-            Err(NO_SUCH_ROUTE) if found.is_incomplete => {}
-            Err(why) => path.problem(&span, format!("is \"{name}\"; {why}")),
-        }
-    }
-    let unused = keep_used(upstreams, &mut tips.sources, &mut found.routes);
-    let table = RouteTable::new(found.routes).unwrap_or_else(|errors| {
-        for error in errors {
-            let at = match &error {
-                TableError::Overlap { index, .. } => found.spans.get(*index).cloned(),
-                TableError::TooMany => None,
-            };
-            root.problem_whole(&at.unwrap_or_default(), format!("this route {error}"));
-        }
-        // The empty table is never used, since there are problems.
-        RouteTable::default()
-    });
-    (table, unused)
-}
 
-const NO_SUCH_ROUTE: &str = "there is no such route";
-
-/// The route whose stored blocks a transaction's activity is cut from.
-fn derived_from(routes: &[Route], at: usize, name: &str) -> Result<u16, &'static str> {
-    let found = routes.iter().position(|route| *route.name == *name);
-    let source = found.ok_or(NO_SUCH_ROUTE)?;
-    let (own, other) = (&routes[at], &routes[source]);
-    let paged = own.chain.window.is_some() && other.chain.window.is_some();
-    if !paged || own.cache.tip != other.cache.tip {
-        return Err("both routes need pages = true, the same tip and the same upstream");
-    }
-    if own.chain.segments.hex64.is_none() || other.chain.segments.block.is_none() {
-        return Err("it is for a route with a hex64 parameter, from one with a block parameter");
-    }
-    u16::try_from(source).map_err(|_many| NO_SUCH_ROUTE)
-}
-
-/// Makes a route, without its upstream and the route that it is derived from.
-fn route(
-    keys: RouteKeys,
-    path: &Path<'_>,
-    at: &FileSpan,
-    tips: &Tips,
-    names: &mut Vec<String>,
-) -> Option<Route> {
-    if keys.name.is_set() && !keys.name.is_wrong {
-        if names.contains(&keys.name.value) {
-            let message = format!(
-                "is \"{}\", which is also the name of another route",
-                *keys.name
-            );
-            path.key("name").problem(keys.name.at_or(at), message);
-        }
-        names.push(keys.name.value.clone());
-    }
-    let params = declared(&keys.params.value, &path.key("params"), tips.hash_zeros);
-    let any_query = keys.query.value.is_none();
-    let query = keys.query.value.as_deref().unwrap_or_default();
-    let mut query = declared(query, &path.key("query"), tips.hash_zeros);
-    let (mut cache, tip) = policy(&keys.cache.value, &path.key("cache"), at, tips);
-    check_combinations(&keys, path, at, &query, cache.mode);
-    query.truncate(MAX_QUERY_PARAMETERS);
-    let template_at = keys.upstream_path.at_or(keys.path.at_or(at)).clone();
-    let template_path = match keys.upstream_path.is_set() {
-        true => path.key("upstream_path"),
-        false => path.key("path"),
-    };
-    if !keys.path.is_set() || keys.path.is_wrong || keys.upstream_path.is_wrong {
-        return None;
-    }
-    let params_wrong = keys.params.is_wrong;
-    let params = ordered(path, &keys.path, keys.path.at_or(at), params, params_wrong)?;
-    let param_names: Vec<&str> = params.iter().map(|p| &*p.name).collect();
-    let own = keys.upstream_path.value.as_ref();
-    let template = own.unwrap_or(&keys.path.value);
-    let upstream_path = match PathTemplate::new(template, &param_names) {
-        Ok(made) => made,
-        Err(error) => {
-            template_path.problem(&template_at, format!("is \"{template}\"; {error}"));
-            return None;
-        }
-    };
-    cache.tip = tip.unwrap_or_else(|| nearest(&tips.sources, template));
-    let pages = keys.pages.then_some(*keys.upstream_page);
-    if !keys.name.is_set() || keys.name.is_wrong {
-        return None;
-    }
-    Some(Route {
-        number: 0,
-        name: keys.name.value.into(),
-        headers: *keys.headers,
-        cache,
-        chain: ChainRules {
-            window: pages.and_then(NonZeroU32::new),
-            segments: ChainSegments::of(&params, &upstream_path),
-            derived_from: None,
-        },
-        request: RequestRules {
-            path: keys.path.value.into(),
-            methods: methods(&keys.methods.value),
-            params,
-            query: query.into_iter().filter_map(|one| one.parameter).collect(),
-            strict_query: *keys.strict_query,
-            any_query,
-        },
-        upstream: UpstreamTarget {
-            number: 0,
-            path: upstream_path,
-        },
-        docs: RouteDocs {
-            summary: keys.summary.value.map(Into::into),
-            response: *keys.response,
-        },
-    })
-}
-
-/// Reports keys of a route that do not go together.
-fn check_combinations(
-    keys: &RouteKeys,
-    path: &Path<'_>,
-    at: &FileSpan,
-    query: &[Declared],
-    mode: Mode,
-) {
-    let wrong = |key: &str, at: &FileSpan, message: &str| path.key(key).problem(at, message);
-    let is_open = *keys.headers == HeaderMode::All;
-    if is_open && matches!(mode, Mode::Override | Mode::Chain) {
-        let message =
-            "= \"all\" goes with cache.mode = \"respect\" or \"off\": the other modes ignore Vary";
-        wrong("headers", keys.headers.at_or(at), message);
-    }
-    if keys.methods.contains(&Verb::Any) && !is_open && !keys.headers.is_wrong {
-        let message = "= [\"*\"] goes with headers = \"all\"";
-        wrong("methods", keys.methods.at_or(at), message);
-    }
-    if *keys.path.value == *openapi::PATH {
-        let message = format!(
-            "is {}, where ordgate describes the routes; a route needs a path of its own",
-            openapi::PATH
-        );
-        wrong("path", keys.path.at_or(at), &message);
-    }
-    if query.len() > MAX_QUERY_PARAMETERS {
-        let came = query.len();
-        let message = format!("has {came} parameters; allowed are {MAX_QUERY_PARAMETERS}");
-        wrong("query", keys.query.at_or(at), &message);
-    }
-    if *keys.pages {
-        let is_number = |name: &str| {
-            query.iter().any(|declared| match &declared.parameter {
-                Some(read) => {
-                    let is_number = matches!(read.kind, ParameterType::Integer { .. });
-                    *read.name == *name && is_number && read.default.is_some()
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Query, E> {
+                match text {
+                    "any" => Ok(Query::Any),
+                    other => Err(E::invalid_value(de::Unexpected::Str(other), &self)),
                 }
-                // It has been reported.
-                None => *declared.name == *name,
+            }
+
+            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<Query, A::Error> {
+                let named = de::value::MapAccessDeserializer::new(map);
+                Deserialize::deserialize(named).map(Query::Named)
+            }
+        }
+
+        from.deserialize_any(Either)
+    }
+}
+
+impl Serialize for Query {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Any => to.serialize_str("any"),
+            Self::Named(named) => named.serialize(to),
+        }
+    }
+}
+
+impl JsonSchema for Query {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Query".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let named = generator.subschema_for::<BTreeMap<String, ParameterTable>>();
+        json_schema!({"anyOf": [{"const": "any"}, named]})
+    }
+}
+
+/// What a route stores, and for how long.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct PolicyTable {
+    /// "chain" keeps answers by the blocks that they depend on ([chain]) and ignores the
+    /// upstream's cache-control and etag. "override" gives each status the fixed lifetime of
+    /// `times`, whatever the upstream's fields say. "respect" is a shared cache by RFC 9111,
+    /// with stale-while-revalidate and stale-if-error (RFC 5861), Vary, validation,
+    /// invalidation, ranges and CDN-Cache-Control (RFC 9213). "off" stores nothing.
+    mode: Mode,
+    /// How long past its freshness an answer is served while a newer one is fetched.
+    stale_while_revalidate: Time<0, YEAR>,
+    /// How long past its freshness an answer is served when the upstream fails or its budget is
+    /// spent. With mode = "respect", the upstream's fields take precedence.
+    stale_if_error: Time<0, YEAR>,
+    /// With mode = "respect": which responses with set-cookie are stored, and their cookies
+    /// given to every client; "explicit" if it is not set.
+    ///
+    /// "explicit": those that say how long they are fresh (max-age, s-maxage, expires, a
+    /// targeted field) or that are public; "never": none. Routes with headers = "typed" pass no
+    /// cookie on, and store by the other rules unless it is "never".
+    #[serde(skip_serializing_if = "Option::is_none")]
+    store_set_cookie: Option<SetCookie>,
+    /// With mode = "chain": the tip of the indexer that answers ([chain.tip.NAME]).
+    ///
+    /// Without it, that is the one whose status path is the longest that the route's path
+    /// begins with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tip: Option<String>,
+    /// With mode = "override": the freshness lifetime for statuses (200, 400 to 499), for
+    /// classes (2xx, 4xx), and for `empty`: a 200 whose `results` is an empty list. What has no
+    /// time is not stored.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    times: BTreeMap<String, Time<0, YEAR>>,
+}
+
+impl RouteEntry {
+    /// The route, without its upstream and the route that it is derived from.
+    pub(super) fn route(
+        &self,
+        tips: &[TipSource],
+        hash_zeros: u8,
+    ) -> Result<route::Route, Vec<Problem>> {
+        let mut problems = Vec::new();
+        let mut params = BTreeMap::new();
+        for (name, declared) in &self.params {
+            match declared.parameter(name, hash_zeros) {
+                Ok(parameter) => drop(params.insert(&**name, parameter)),
+                Err(why) => problems.push(format!("params.{name}{why}")),
+            }
+        }
+        let mut query = Vec::new();
+        if let Query::Named(named) = &self.query {
+            for (name, declared) in named {
+                match declared.parameter(name, hash_zeros) {
+                    Ok(parameter) => query.push(parameter),
+                    Err(why) => problems.push(format!("query.{name}{why}")),
+                }
+            }
+        }
+        self.check(&query, &mut problems);
+        let template = self.upstream_path.as_ref().unwrap_or(&self.path);
+        let cache = self.cache.policy(template, tips, &mut problems);
+        if !problems.is_empty() {
+            return Err(problems);
+        }
+        let params = self.ordered(params).map_err(|why| vec![why])?;
+        let names: Vec<&str> = params.iter().map(|param| &*param.name).collect();
+        let path = PathTemplate::new(template, &names)
+            .map_err(|why| vec![format!("the path {template:?}: {why}")])?;
+        let window = self.upstream_page.map_or(UPSTREAM_PAGE, Count::positive);
+        let methods = match self.methods.contains(&Verb::Any) {
+            true => Methods::Any,
+            false => Methods::Listed(self.methods.iter().map(Verb::method).collect()),
+        };
+        Ok(route::Route {
+            number: 0,
+            name: self.name.as_str().into(),
+            headers: self.headers,
+            cache,
+            chain: ChainRules {
+                window: self.pages.then_some(window),
+                segments: ChainSegments::of(&params, &path),
+                derived_from: None,
+            },
+            request: RequestRules {
+                path: self.path.as_str().into(),
+                methods,
+                params,
+                query,
+                strict_query: self.strict_query,
+                any_query: matches!(self.query, Query::Any),
+            },
+            upstream: UpstreamTarget { number: 0, path },
+            docs: RouteDocs {
+                summary: self.summary.as_deref().map(Into::into),
+                response: self.response,
+            },
+        })
+    }
+
+    /// Says which keys do not go together.
+    fn check(&self, query: &[route::Parameter], problems: &mut Vec<Problem>) {
+        let mut refuse = |is_wrong: bool, why: &str| {
+            if is_wrong {
+                problems.push(why.to_owned());
+            }
+        };
+        let is_allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+        let is_name = (1..=64).contains(&self.name.len()) && self.name.bytes().all(is_allowed);
+        refuse(!is_name, "name: allowed are 1 to 64 of a-z, 0-9 and -");
+        let is_open = self.headers == HeaderMode::All;
+        let mode = self.cache.mode;
+        refuse(
+            is_open && matches!(mode, Mode::Override | Mode::Chain),
+            "headers = \"all\" goes with cache.mode = \"respect\" or \"off\": the other modes ignore Vary",
+        );
+        refuse(
+            self.methods.contains(&Verb::Any) && !is_open,
+            "methods = [\"*\"] goes with headers = \"all\"",
+        );
+        refuse(
+            self.methods.is_empty(),
+            "methods is empty: no request could be answered",
+        );
+        refuse(
+            self.path == openapi::PATH,
+            "path is /openapi.json, where ordgate describes the routes; a route needs a path of its own",
+        );
+        refuse(
+            query.len() > MAX_QUERY_PARAMETERS,
+            &format!(
+                "query has {} parameters; allowed are {MAX_QUERY_PARAMETERS}",
+                query.len()
+            ),
+        );
+        let is_number = |name: &str| {
+            query.iter().any(|one| {
+                let is_integer = matches!(one.kind, ParameterType::Integer { .. });
+                *one.name == *name && is_integer && one.default.is_some()
             })
         };
-        let is_sound = is_number("limit") && is_number("offset") && mode == Mode::Chain;
-        if !is_sound && !keys.query.is_wrong && !keys.cache.mode.is_wrong {
-            let message = "= true needs the query parameters limit and offset, integers with a default, and cache.mode = \"chain\"";
-            wrong("pages", keys.pages.at_or(at), message);
+        refuse(
+            self.pages && !(is_number("limit") && is_number("offset") && mode == Mode::Chain),
+            "pages = true needs the query parameters limit and offset, integers with a default, and cache.mode = \"chain\"",
+        );
+        refuse(
+            self.upstream_page.is_some() && !self.pages,
+            "upstream_page goes with pages = true",
+        );
+    }
+
+    /// The parameters of the path, in its order.
+    fn ordered(
+        &self,
+        mut params: BTreeMap<&str, route::Parameter>,
+    ) -> Result<Vec<route::Parameter>, Problem> {
+        let names = parameter_names(&self.path);
+        let names = names.map_err(|why| format!("path is {:?}; {why}", self.path))?;
+        let mut ordered = Vec::new();
+        for (at, name) in names.iter().enumerate() {
+            if names[..at].contains(name) {
+                return Err(format!("path has {{{name}}} twice"));
+            }
+            let found = params.remove(&**name).ok_or_else(|| {
+                format!(
+                    "path has {{{name}}}, and params.{name} is missing, which says what it may be"
+                )
+            });
+            ordered.push(found?);
+        }
+        match params.first_key_value() {
+            Some((name, _)) => Err(format!(
+                "params.{name} is not in the path, which has no {{{name}}}"
+            )),
+            None => Ok(ordered),
         }
     }
 }
 
-/// The tip whose status path is the longest that a route's path begins with; else
-/// the last one, which has no status path.
-fn nearest(tips: &[TipSource], path: &str) -> u16 {
+/// Items of a window unless a route says something else.
+const UPSTREAM_PAGE: NonZeroU32 = NonZeroU32::new(60).expect("it is not 0");
+
+impl Verb {
+    fn method(&self) -> Method {
+        match self {
+            Self::Head => Method::HEAD,
+            Self::Get | Self::Any => Method::GET,
+        }
+    }
+}
+
+impl PolicyTable {
+    /// The policy, with the number of the tip.
+    fn policy(
+        &self,
+        path: &str,
+        tips: &[TipSource],
+        problems: &mut Vec<Problem>,
+    ) -> policy::Policy {
+        let mut times = StatusLifetimes::default();
+        for (key, time) in &self.times {
+            let status = key
+                .parse()
+                .ok()
+                .and_then(|code| StatusCode::from_u16(code).ok());
+            match (&**key, status) {
+                ("empty", _) => times.empty = Some(**time),
+                ("2xx", _) => times.classes[1] = Some(**time),
+                ("4xx", _) => times.classes[3] = Some(**time),
+                (_, Some(status)) if status == StatusCode::OK || status.is_client_error() => {
+                    times.exact.push((status, **time));
+                }
+                _ => problems.push(format!(
+                    "cache.times.{key}: allowed are a status (200, 400 to 499), a class (2xx, 4xx) and empty"
+                )),
+            }
+        }
+        let mut refuse = |is_wrong: bool, why: &str| {
+            if is_wrong {
+                problems.push(why.to_owned());
+            }
+        };
+        refuse(
+            self.mode == Mode::Override && self.times.is_empty(),
+            "cache.times is missing or empty: mode = \"override\" needs a lifetime",
+        );
+        refuse(
+            self.store_set_cookie.is_some() && self.mode != Mode::Respect,
+            "cache.store_set_cookie goes with mode = \"respect\"",
+        );
+        refuse(
+            self.tip.is_some() && self.mode != Mode::Chain,
+            "cache.tip goes with mode = \"chain\"",
+        );
+        let named = |name: &String| {
+            let mut known = tips.iter().filter(|tip| tip.path.is_some());
+            known.position(|tip| *tip.name == **name)
+        };
+        if let Some(name) = self.tip.as_ref().filter(|name| named(name).is_none()) {
+            let known = tips.iter().filter(|tip| tip.path.is_some());
+            let known: Vec<_> = known.map(|tip| &*tip.name).collect();
+            problems.push(format!(
+                "cache.tip is {name:?}; allowed are the names of [chain.tip.NAME]: {}",
+                known.join(", ")
+            ));
+        }
+        let tip = self.tip.as_ref().and_then(named);
+        policy::Policy {
+            mode: self.mode,
+            times,
+            stale_while_revalidate: *self.stale_while_revalidate,
+            stale_if_error: *self.stale_if_error,
+            set_cookie: self.store_set_cookie.unwrap_or_default(),
+            tip: u16::try_from(tip.unwrap_or_else(|| nearest(tips, path))).unwrap_or(u16::MAX),
+        }
+    }
+}
+
+/// The tip whose status path is the longest that a route's path begins with; else the last
+/// one, which has no status path.
+fn nearest(tips: &[TipSource], path: &str) -> usize {
     let above = |source: &TipSource| {
         let status = source.path.as_deref()?;
         let status = status.split('?').next().unwrap_or(status);
         path.starts_with(status).then_some(status.len())
     };
-    let numbered = tips.iter().enumerate();
-    let found = numbered.filter_map(|(at, source)| Some((above(source)?, at)));
-    let at = found
+    let found = tips
+        .iter()
+        .enumerate()
+        .filter_map(|(at, source)| Some((above(source)?, at)));
+    found
         .max()
-        .map_or(tips.len().saturating_sub(1), |(_, at)| at);
-    u16::try_from(at).unwrap_or(u16::MAX)
-}
-
-fn methods(verbs: &[Verb]) -> Methods {
-    let method = |verb: &Verb| match verb {
-        Verb::Head => Method::HEAD,
-        Verb::Get | Verb::Any => Method::GET,
-    };
-    match verbs.contains(&Verb::Any) {
-        true => Methods::Any,
-        false => Methods::Listed(verbs.iter().map(method).collect()),
-    }
-}
-
-/// A route's policy, and the number of the tip that it names.
-fn policy(keys: &PolicyKeys, path: &Path<'_>, at: &FileSpan, tips: &Tips) -> (Policy, Option<u16>) {
-    let policy = Policy {
-        mode: *keys.mode,
-        times: lifetimes(&keys.times),
-        stale_while_revalidate: *keys.stale_while_revalidate,
-        stale_if_error: *keys.stale_if_error,
-        set_cookie: *keys.store_set_cookie,
-        tip: 0,
-    };
-    let tip = keys.tip.value.as_ref().and_then(|name| {
-        let known = tips.sources.iter().filter(|source| source.path.is_some());
-        let found = known.clone().position(|source| *source.name == **name);
-        if found.is_none() && !tips.is_incomplete && policy.mode == Mode::Chain {
-            let names: Vec<_> = known.map(|source| &*source.name).collect();
-            let allowed = meant_or_allowed(name, &names);
-            path.key("tip").problem(
-                keys.tip.at_or(at),
-                format!(
-                    "is \"{name}\"; {allowed} are the names of [chain.tip.NAME]: {}",
-                    names.join(", ")
-                ),
-            );
-        }
-        u16::try_from(found?).ok()
-    });
-    let has_times = policy.times != StatusLifetimes::default();
-    if policy.mode == Mode::Override && !has_times && !keys.times.is_wrong {
-        let what = match keys.times.is_set() {
-            true => "is empty: mode = \"override\" needs a lifetime",
-            false => "is missing: mode = \"override\" needs it",
-        };
-        path.key("times").problem(keys.mode.at_or(at), what);
-    }
-    (policy, tip)
-}
-
-fn lifetimes(entries: &[(String, Duration)]) -> StatusLifetimes {
-    let mut times = StatusLifetimes::default();
-    for (key, time) in entries {
-        let status = key.parse::<u16>().ok();
-        let status = status.and_then(|code| StatusCode::from_u16(code).ok());
-        match (&**key, status) {
-            ("empty", _) => times.empty = Some(*time),
-            ("2xx", _) => times.classes[1] = Some(*time),
-            ("4xx", _) => times.classes[3] = Some(*time),
-            (_, Some(status)) => times.exact.push((status, *time)),
-            (_, None) => {}
-        }
-    }
-    times
+        .map_or(tips.len().saturating_sub(1), |(_, at)| at)
 }

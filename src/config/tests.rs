@@ -1,28 +1,21 @@
-//! What a file may have, and what is reported of one that has something else.
+//! What a file may have, what is reported of one that has something else, and what follows
+//! from it.
 
-mod declared;
-mod printed;
-mod problems;
-mod schema;
-mod upstreams;
-mod warned;
+use std::collections::BTreeMap;
+use std::time::Duration;
 
-use super::Config;
+use super::upstream::base_url;
+use super::{Config, Overrides, SHIPPED, page, schema};
+use crate::client_tokens::TokenFile;
 use crate::upstream::ProviderKeys;
 use crate::upstream::keys::ApiKey;
 
-fn problems(text: &str) -> Vec<String> {
-    let problems = Config::parse("p.toml", text).err().unwrap_or_default();
-    problems.iter().map(ToString::to_string).collect()
-}
-
 fn read(text: &str) -> Config {
-    Config::parse("p", text).unwrap()
+    Config::parse("p", text).unwrap_or_else(|problems| panic!("{problems:?}\n{text}"))
 }
 
-/// The effective configuration without API keys.
-fn printed(config: &Config) -> String {
-    config.print(&ProviderKeys::default()).unwrap()
+fn problems(text: &str) -> Vec<String> {
+    Config::parse("p", text).err().unwrap_or_default()
 }
 
 /// The warnings without API keys.
@@ -34,12 +27,569 @@ fn keys() -> ProviderKeys {
     ApiKey::list("a-key-of-a-test").unwrap().into()
 }
 
-/// The upstream of each route and each tip, by name.
-fn asked(config: &Config) -> Vec<(String, String)> {
-    let name = |number: u16| config.upstream_name(number).to_owned();
-    let tips = config.chain.tips.iter().filter(|tip| tip.path.is_some());
-    let tips = tips.map(|tip| (format!("tip {}", tip.name), name(tip.upstream)));
-    let routes = config.routes.routes().iter();
-    let routes = routes.map(|route| (route.name.to_string(), name(route.upstream.number)));
-    tips.chain(routes).collect()
+const BLOCKS: &str = "[[route]]\nname = \"b\"\npath = \"/runes/v1/b/{block}\"\nparams.block.type = \"block\"\ncache.mode = \"chain\"\n";
+const PAGES: &str = "pages = true\nquery.limit = { type = \"integer\", default = 20, max = 60 }\nquery.offset = { type = \"integer\", default = 0 }\n";
+
+/// Each row: a file, and how its problem begins; then what the problem has.
+#[test]
+fn problems_say_where_or_which_keys_and_what_is_allowed() {
+    let route = |keys: &str| format!("[[route]]\nname = \"a\"\npath = \"/x\"\n{keys}");
+    for (file, begins, has) in [
+        ("[server\n", "p:1:8: ", "unclosed"),
+        (
+            "limit.burst = 1\nlimit.burst = 2",
+            "p:2:7: ",
+            "duplicate key",
+        ),
+        (
+            "[limit]\nburst = \"many\"",
+            "p:2:9: limit.burst: \"many\" came",
+            "from 1 to 60000000",
+        ),
+        (
+            "limit.burst = 0",
+            "p:1:15: limit.burst: 0 came",
+            "from 1 to",
+        ),
+        (
+            "limit.enabled = 3",
+            "p:1:17: limit.enabled: ",
+            "expected a boolean",
+        ),
+        (
+            "upstream.timeout = \"2y\"",
+            "p:1:20: upstream.timeout: \"2y\" came",
+            "from 1ms to 1d",
+        ),
+        (
+            "cache.max_bytes = \"1KiB\"",
+            "p:1:19: cache.max_bytes: ",
+            "from 1MiB to",
+        ),
+        (
+            "upstream.requests_per_second = 1.5",
+            "p:1:32: upstream.requests_per_second: ",
+            "or \"unlimited\"",
+        ),
+        (
+            "[upstreams.a]\nmax_lags = 2",
+            "p:2:1: ",
+            "unknown field `max_lags`, expected one of `url`",
+        ),
+        (
+            "server.listen = \"localhost:80\"",
+            "p:1:17: server.listen: ",
+            "write 127.0.0.1:80",
+        ),
+        (
+            "upstream.url = [\"https://a\", \"ftp://b\"]",
+            "p:1:16: ",
+            "http or https URL",
+        ),
+        (
+            "upstream.url = \"https://me:secret@a\"",
+            "p:1:16: ",
+            "https://[redacted]@a",
+        ),
+        (
+            "clients.trusted_proxies = [\"a\"]",
+            "p:1:27: ",
+            "an address or a network",
+        ),
+        (
+            "answers.cors_origins = [\"https://A.example\"]",
+            "p:1:24: ",
+            "an origin as browsers send it",
+        ),
+        (
+            "log.format = \"xml\"",
+            "p:1:14: log.format: ",
+            "`auto`, `text`, `json`",
+        ),
+        (&route("cache.mode = \"overide\""), "p:4:14: ", "`override`"),
+        (
+            &route("params.y = \"hex64\""),
+            "p:4:12: ",
+            "expected struct",
+        ),
+        ("[[route]]\nname = \"a\"", "p:1:1: ", "missing field `path`"),
+        (
+            "[shared]",
+            "p: shared.replicas is missing",
+            "ORDGATE_SHARED_REPLICAS",
+        ),
+        (
+            "upstream.requests_per_second = 5\nshared.replicas = 6",
+            "p: shared.replicas is 6, and upstream.requests_per_second is 5",
+            "part would be 0",
+        ),
+        (
+            "upstream.api_key_header = \"host\"",
+            "p: upstream.api_key_header is \"host\"",
+            "for the key alone",
+        ),
+        (
+            "upstream.first_byte_timeout = \"2m\"",
+            "p: upstream.first_byte_timeout is longer than upstream.timeout",
+            "",
+        ),
+        (
+            "upstream.url = [\"http://a\", \"http://a/\"]",
+            "p: upstream.url has a URL twice",
+            "",
+        ),
+        (
+            "[upstreams.\"a b\"]",
+            "p: [upstreams.a b]",
+            "1 to 32 of a-z",
+        ),
+        (
+            "clients.require_token = true",
+            "p: clients.require_token is true",
+            "clients.token_file",
+        ),
+        (
+            "admin.listen = \"127.0.0.1:8080\"",
+            "p: server.listen is 127.0.0.1:8080, and admin.listen",
+            "a port of its own",
+        ),
+        (
+            "admin.hosts = [\"a:1\"]",
+            "p: admin.hosts has \"a:1\"",
+            "without a port",
+        ),
+        (
+            "log.level = \"loud\"",
+            "p: log.level is \"loud\"",
+            "error, warn",
+        ),
+        (
+            "[[listener]]\naddress = \"127.0.0.1:1\"\nmode = \"0600\"",
+            "p: listener.mode is for unix sockets",
+            "",
+        ),
+        (
+            "chain.tip.other.every = \"1s\"",
+            "p: chain.tip.other.path is missing",
+            "\"/runes/v1/\"",
+        ),
+        (
+            "chain.tip.runes.upstream = \"nobody\"",
+            "p: chain.tip.runes.upstream is \"nobody\"",
+            "[upstreams.NAME]",
+        ),
+        (
+            "[[route]]\nname = \"A b\"\npath = \"/x\"",
+            "p: route \"A b\": name",
+            "a-z",
+        ),
+        (&route("path2 = 1"), "p:4:1: ", "unknown field `path2`"),
+        (
+            &route("params.y.type = \"hex64\""),
+            "p: route \"a\": params.y is not in the path",
+            "",
+        ),
+        (
+            "[[route]]\nname = \"a\"\npath = \"/{x}\"",
+            "p: route \"a\": path has {x}, and params.x is missing",
+            "",
+        ),
+        (
+            "[[route]]\nname = \"a\"\npath = \"a\"",
+            "p: route \"a\": path is \"a\"; ",
+            "begins with /",
+        ),
+        (
+            &route("query.n = { type = \"enum\" }"),
+            "p: route \"a\": query.n.values must",
+            "",
+        ),
+        (
+            &route("query.n = { type = \"integer\", max = 5, default = 6 }"),
+            "p: route \"a\": query.n.default: ",
+            "from 0 to 5",
+        ),
+        (
+            &route("query.n = { type = \"block\", min = 3 }"),
+            "p: route \"a\": query.n.min goes with type = \"integer\"",
+            "",
+        ),
+        (
+            &route("query.n = { type = \"string\", pattern = \"(\" }"),
+            "p: route \"a\": query.n.pattern is \"(\"",
+            "open group",
+        ),
+        (
+            &route("cache.mode = \"override\""),
+            "p: route \"a\": cache.times is missing",
+            "",
+        ),
+        (
+            &route("cache = { mode = \"override\", times = { 500 = \"1s\" } }"),
+            "p: route \"a\": cache.times.500",
+            "2xx, 4xx",
+        ),
+        (
+            &route("headers = \"all\"\ncache = { mode = \"chain\" }"),
+            "p: route \"a\": headers = \"all\" goes with",
+            "Vary",
+        ),
+        (
+            &route("methods = [\"*\"]"),
+            "p: route \"a\": methods = [\"*\"] goes with headers = \"all\"",
+            "",
+        ),
+        (
+            &route("pages = true"),
+            "p: route \"a\": pages = true needs",
+            "limit and offset",
+        ),
+        (
+            &format!("{BLOCKS}cache.tip = \"rune\""),
+            "p: route \"b\": cache.tip is \"rune\"",
+            "ordinals, runes",
+        ),
+        (
+            &format!("[upstreams.a]\n{BLOCKS}derived_from = \"c\""),
+            "p: route \"b\": derived_from is \"c\"; there is no such route",
+            "",
+        ),
+        (
+            &format!("{BLOCKS}derived_from = \"b\""),
+            "p: route \"b\": derived_from is \"b\"; both routes need pages",
+            "",
+        ),
+        (
+            &format!(
+                "[upstreams.a]\n[chain.tip.runes]\nupstream = \"default\"\n{BLOCKS}upstream = \"a\""
+            ),
+            "p: route \"b\": it uses the upstream \"a\", and its tip",
+            "a tip of its own",
+        ),
+        (
+            "[[route]]\nname = \"t\"\npath = \"/ordinals/v1/brc-20/tokens/{a}\"\nparams.a.type = \"hex64\"",
+            "p: route \"t\": it overlaps",
+            "brc20-token",
+        ),
+        (
+            &format!("{}{}", route(""), route("")),
+            "p: route \"a\": another route has this name",
+            "",
+        ),
+    ] {
+        let found = problems(file);
+        let first = found.first().cloned().unwrap_or_default();
+        assert!(
+            first.starts_with(begins) && first.contains(has),
+            "{file}\n{found:#?}"
+        );
+        assert!(!first.contains("secret"), "{first}");
+    }
+}
+
+#[test]
+fn the_shipped_file_has_the_defaults_and_what_is_printed_means_the_same() {
+    let rich = format!(
+        "{PLAIN}[[listener]]\nname = \"edge\"\naddress = \"unix:/run/o.sock\"\nmode = \"0600\"\n[[listener]]\naddress = \"127.0.0.1:8443\"\ntls.certificates = [{{ chain = \"c\", key = \"k\" }}]\n[upstreams.runes]\nurl = [\"http://a\", \"http://b\"]\nrequests_per_minute = \"unlimited\"\n[shared]\nreplicas = 3\n"
+    );
+    const PLAIN: &str = "route = [{ name = \"all\", path = \"/all/{rest:*}\", headers = \"all\", query = \"any\", cache.mode = \"respect\" }]\n";
+    let print = |config: &Config| config.print().unwrap();
+    let shipped = print(&read(""));
+    let listens = shipped.replace("[server]\n", "[server]\nlisten = \"127.0.0.1:8080\"\n");
+    assert_eq!(print(&Config::parse("p", SHIPPED).unwrap()), listens);
+    for text in ["", SHIPPED, &rich] {
+        let once = print(&read(text));
+        assert_eq!(print(&read(&once)), once);
+    }
+}
+
+#[test]
+fn the_builtin_routes_are_there_unless_they_are_left_out() {
+    let names = |config: &Config| {
+        let routes = config.routes.routes().iter();
+        routes
+            .map(|route| route.name.to_string())
+            .collect::<Vec<_>>()
+    };
+    let builtin = [
+        "brc20-token",
+        "rune-transaction-activity",
+        "rune-block-activity",
+    ];
+    assert_eq!(names(&read("")), builtin);
+    assert_eq!(names(&read(BLOCKS))[..3], builtin);
+    assert_eq!(
+        names(&read(&format!("builtin_routes = false\n{BLOCKS}"))),
+        ["b"]
+    );
+    let changed = read("[[route]]\nname = \"brc20-token\"\ncache.stale_if_error = \"1h\"\n");
+    assert_eq!(names(&changed), builtin);
+    let [one, other] = [&changed, &read("")].map(|config| config.routes.routes()[0].cache.clone());
+    assert_eq!(one.stale_if_error, Duration::from_secs(3600));
+    assert_eq!(one.mode, other.mode);
+}
+
+/// Only what has a value counts as a file with keys: one that was cut off has none.
+#[test]
+fn a_file_sets_keys_or_not() {
+    for (text, keys, limit) in [
+        ("", false, false),
+        ("[limit]\n[server]", false, false),
+        ("limit.burst = 3", true, true),
+        ("cache.max_bytes = \"1MiB\"", true, false),
+    ] {
+        let config = read(text);
+        assert_eq!(
+            (config.sets_keys, config.sets_limit),
+            (keys, limit),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn a_named_upstream_takes_what_it_does_not_set() {
+    let text = "[upstream]\nurl = \"http://127.0.0.1:1\"\napi_keys_file = \"keys\"\ntimeout = \"70s\"\n[upstream.response_body]\nmin_rate = \"3KiB\"\ngrace = \"2s\"\n[upstreams.runes]\nmax_in_flight = 3\nresponse_body.grace = \"3s\"\n[upstreams.ordinals]\nurl = \"http://127.0.0.1:2\"\napi_keys_file = \"others\"\nrequests_per_minute = \"unlimited\"\n";
+    let config = read(text);
+    let named: BTreeMap<_, _> = config
+        .upstreams
+        .iter()
+        .map(|one| (&*one.name, one))
+        .collect();
+    let (ordinals, runes) = (named["ordinals"], named["runes"]);
+    assert_eq!(config.upstreams.len(), 2, "nothing asks the default one");
+    assert_eq!(runes.endpoints.urls[0], "http://127.0.0.1:1/");
+    assert_eq!(runes.timeouts.whole, Duration::from_secs(70));
+    assert_eq!(runes.admission.max_in_flight.get(), 3);
+    assert_eq!(runes.response_body.min_rate, 3 << 10);
+    assert_eq!(runes.response_body.grace, Duration::from_secs(3));
+    assert!(!runes.keys.has_own_file && ordinals.keys.has_own_file);
+    assert_eq!(ordinals.limits(true).per_second, None);
+    // What the command line says goes before, and is taken over as well.
+    let url = |port: u16| base_url(&format!("http://127.0.0.1:{port}")).unwrap();
+    let overrides = |urls: &[(&str, u16)]| Overrides {
+        urls: urls
+            .iter()
+            .map(|(name, port)| ((*name).into(), vec![url(*port)]))
+            .collect(),
+        ..Overrides::default()
+    };
+    let urls = |text: &str, of: &[(&str, u16)]| {
+        let config = Config::parse_with("p", text, &overrides(of)).unwrap();
+        let each = config.upstreams.iter();
+        each.map(|one| {
+            (
+                one.name.to_string(),
+                one.endpoints.urls[0].port_u16().unwrap(),
+            )
+        })
+        .collect::<Vec<_>>()
+    };
+    let named = |name: &str, port| (name.to_owned(), port);
+    assert_eq!(
+        urls(text, &[("default", 7), ("ordinals", 8)]),
+        [named("ordinals", 8), named("runes", 7)]
+    );
+    // An upstream that only it names.
+    let one = "upstream.url = \"http://127.0.0.1:1\"\n";
+    assert_eq!(
+        urls(one, &[("runes", 9)]),
+        [named("default", 1), named("runes", 9)]
+    );
+}
+
+/// A route of the prefix of an API goes to that API's upstream.
+#[test]
+fn routes_and_tips_find_their_upstream() {
+    let plain = "[[route]]\nname = \"all\"\npath = \"/x/{rest:*}\"\nheaders = \"all\"\n";
+    let runes = "[upstreams.runes]\nurl = \"http://127.0.0.1:2\"\n";
+    let ours = "[upstreams.ours]\nurl = \"http://127.0.0.1:2\"\n";
+    let tip = |upstream: &str| format!("[chain.tip.runes]\nupstream = \"{upstream}\"\n");
+    let named = |route: &str| {
+        format!("{route}upstream = \"ours\"\n").replacen("cache", "upstream = \"ours\"\ncache", 0)
+    };
+    let block = BLOCKS.replace("cache", "upstream = \"ours\"\ncache");
+    for (text, expected) in [
+        (String::new(), ["default", "default", "default"]),
+        (runes.to_owned(), ["default", "runes", "runes"]),
+        (
+            format!("{ours}{}", tip("ours")),
+            ["default", "ours", "ours"],
+        ),
+        (
+            format!("{runes}{}", tip("default")),
+            ["default", "default", "default"],
+        ),
+        (format!("{runes}{BLOCKS}"), ["default", "runes", "runes"]),
+        (format!("{ours}{block}"), ["default", "ours", "ours"]),
+        (format!("{runes}{ours}{block}"), ["default", "ours", "ours"]),
+        (format!("{runes}{plain}"), ["default", "runes", "default"]),
+        (
+            format!("{ours}{}", named(plain)),
+            ["default", "default", "ours"],
+        ),
+    ] {
+        let config = read(&text);
+        let routes = config.routes.routes();
+        let name = |number: u16| config.upstream_name(number);
+        let runes = config
+            .chain
+            .tips
+            .iter()
+            .find(|tip| &*tip.name == "runes")
+            .unwrap();
+        let last = routes.last().unwrap();
+        let found = [&routes[0], last].map(|route| name(route.upstream.number));
+        assert_eq!(
+            [found[0], name(runes.upstream), found[1]],
+            expected,
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn a_transaction_is_derived_from_blocks_of_one_tip_and_upstream() {
+    let blocks = format!("{BLOCKS}{PAGES}");
+    let txs = |keys: &str| {
+        format!(
+            "[upstreams.a]\n{blocks}[[route]]\nname = \"t\"\npath = \"/runes/v1/t/{{x}}\"\nparams.x.type = \"hex64\"\nderived_from = \"b\"\ncache.mode = \"chain\"\n{PAGES}{keys}"
+        )
+    };
+    let config = read(&txs(""));
+    assert_eq!(config.routes.routes()[4].chain.derived_from, Some(3));
+    let apart = txs("upstream = \"a\"\n[chain.tip.runes]\nupstream = \"default\"");
+    assert!(
+        problems(&apart)
+            .iter()
+            .any(|why| why.contains("the same upstream"))
+    );
+}
+
+/// Probes take at most about a quarter of a budget.
+#[test]
+fn tips_are_read_less_often_with_a_small_budget() {
+    let two = "upstream.url = [\"http://127.0.0.1:1\", \"http://127.0.0.1:2\"]\n";
+    let apart = "upstreams.runes.url = \"http://127.0.0.1:2\"\n";
+    let limit = |limit: u32| format!("upstream.requests_per_minute = {limit}\n");
+    let every = |tip: &str, time: &str| format!("chain.tip.{tip}.every = \"{time}\"\n");
+    // The seconds between probes of each tip.
+    for (text, with_keys, expected) in [
+        (String::new(), true, [5, 5]),
+        (limit(96), true, [5, 5]),
+        (limit(95), true, [6, 6]),
+        (limit(30), true, [16, 16]),
+        (limit(30), false, [5, 5]),
+        (limit(1), true, [480, 480]),
+        (limit(30) + &every("runes", "1m"), true, [9, 104]),
+        // A standby gets eight more.
+        (format!("{}{two}", limit(120)), true, [6, 6]),
+        // Upstreams share the budget of their keys.
+        (format!("{}{apart}", limit(60)), true, [8, 8]),
+        (
+            format!("{}shared.replicas = 2\n", limit(60)),
+            true,
+            [16, 16],
+        ),
+    ] {
+        let mut config = read(&text);
+        let keys = if with_keys {
+            keys()
+        } else {
+            ProviderKeys::default()
+        };
+        let warned = |config: &Config| {
+            config
+                .warnings(&keys)
+                .iter()
+                .any(|text| text.contains("the tips"))
+        };
+        assert_eq!(warned(&config), expected != [5, 5], "{text}");
+        config.fit_probes(&keys);
+        let seconds = |name: &str| {
+            let mut tips = config.chain.tips.iter();
+            tips.find(|tip| &*tip.name == name).unwrap().every.as_secs()
+        };
+        assert_eq!([seconds("ordinals"), seconds("runes")], expected, "{text}");
+        assert!(!warned(&config), "{text}: what is left is not more");
+    }
+}
+
+#[test]
+fn what_is_probably_not_intended_is_warned_of() {
+    for (text, has) in [
+        ("upstream.requests_per_minute = 7", "no API key"),
+        (
+            "clients.token_file = \"/a\"\nclients.require_token = true",
+            "every request gets 401",
+        ),
+        ("[upstreams.x]", "no route uses the upstream \"x\""),
+        (
+            "[[listener]]\naddress = \"127.0.0.1:1\"\nproxy_protocol = true",
+            "nobody may connect",
+        ),
+        (
+            "limit.connections = 99\nserver.max_connections = 99",
+            "one client may hold them all",
+        ),
+        ("upstream.max_in_flight = 3", "hold up all others"),
+    ] {
+        let found = warnings(text);
+        assert!(
+            found.len() == 1 && found[0].contains(has),
+            "{text}: {found:?}"
+        );
+    }
+    assert_eq!(warnings("clients.token_file = \"/a\""), [""; 0]);
+    let mut config = read("clients.token_file = \"/a\"\nclients.require_token = true");
+    let line = format!("web = {{ sha256 = [\"{:064}\"] }}", 0);
+    config.tokens.tokens = TokenFile::parse("t", &line).unwrap().into();
+    assert_eq!(config.warnings(&ProviderKeys::default()), [""; 0]);
+    let odd = ProviderKeys::from(ApiKey::list("a-usual-key,a/key-with/slashes").unwrap());
+    let found = read("").warnings(&odd);
+    assert!(
+        found[0].starts_with("the API key key-2 of upstream has characters other than "),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn base_urls_are_http_without_user_query_and_fragment() {
+    for (text, good) in [
+        ("https://api.example", true),
+        ("http://127.0.0.1:3999/", true),
+        ("https://api.example/base/path", true),
+        ("https://user:pass@api.example", false),
+        ("https://api.example/?key=1", false),
+        ("https://api.example/#a", false),
+        ("api.example", false),
+        ("ws://api.example", false),
+        ("https://[::1]:65535/x", true),
+        ("https://api.example:0", false),
+        ("https://api.example:65536", false),
+        ("https://api.example:", false),
+        ("https://a..b", false),
+        ("https://a_b.example.", true),
+        ("http://indexer", true),
+        ("https://256.1.1.1", false),
+        ("https://[fe80::1%25lo]:1/", false),
+    ] {
+        assert_eq!(base_url(text).is_some(), good, "{text}");
+    }
+}
+
+/// Write it with `UPDATE_DOCS=1 cargo test --lib config`.
+#[test]
+fn the_documented_keys_are_those_that_there_are() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/configuration.md");
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(path, page()).unwrap();
+    }
+    assert!(
+        std::fs::read_to_string(path).unwrap() == page(),
+        "UPDATE_DOCS=1 writes {path}"
+    );
+    let schema = schema();
+    let server = &schema["properties"]["server"]["properties"];
+    assert_eq!(server["drain_timeout"]["default"], "30s");
 }

@@ -1,6 +1,6 @@
 //! Warnings about configurations that are valid and probably not intended.
 
-use super::Config;
+use super::{Config, limits};
 use crate::route::{HeaderMode, Methods};
 use crate::shared::EngineUrl;
 use crate::telemetry::otlp::CollectorSettings;
@@ -34,7 +34,7 @@ impl Config {
                 one.address
             )));
         }
-        let server = &self.server.connections;
+        let server = &self.connections;
         if let Some(client) = server.per_client {
             if u64::from(client.connections) >= server.max_connections {
                 warnings.push(format!(
@@ -164,7 +164,7 @@ impl Config {
         let Some(first) = sharing.next() else {
             return;
         };
-        let others = sharing.filter(|other| other.rates(true) != first.rates(true));
+        let others = sharing.filter(|other| other.limits(true) != first.limits(true));
         warnings.extend(others.map(|other| {
             let key = "requests_per_minute and requests_per_second";
             format!(
@@ -177,7 +177,7 @@ impl Config {
 
     /// Warns of what replicas lose.
     fn warn_of_replicas(&self, keys: &ProviderKeys, warnings: &mut Vec<String>) {
-        let Some(shared) = &self.shared else {
+        let Some(shared) = &self.file.shared else {
             return;
         };
         if shared.engine.as_ref().is_some_and(EngineUrl::is_exposed) {
@@ -190,17 +190,16 @@ impl Config {
             // The engine gives what the floors leave.
             return;
         }
-        let replicas = shared.replicas;
+        let replicas = shared.replicas();
         for upstream in &self.upstreams {
             let has_keys = upstream.sends_keys(!keys.of(upstream).is_empty());
-            warnings.extend(shared.lost_parts(upstream, has_keys).into_iter().map(
-                |(key, limit, lost)| {
-                    format!(
-                        "{key} is {limit}, and each of the {replicas} replicas has {}: {lost} are not used; a multiple of {replicas} is used whole",
-                        limit / replicas
-                    )
-                },
-            ));
+            warnings.extend(limits(upstream, has_keys).into_iter().filter_map(|(key, limit)| {
+                let lost = limit % replicas;
+                (lost > limit / 4).then(|| format!(
+                    "{key} is {limit}, and each of the {replicas} replicas has {}: {lost} are not used; a multiple of {replicas} is used whole",
+                    limit / replicas
+                ))
+            }));
         }
     }
 }

@@ -32,6 +32,15 @@ pub struct Settings {
     pub(crate) max_error_ttl: Duration,
 }
 
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            error_ttl: Duration::from_secs(1),
+            max_error_ttl: Duration::from_secs(30),
+        }
+    }
+}
+
 /// The keys that failed recently.
 pub(super) struct FailureBackoff {
     settings: Settings,

@@ -57,14 +57,15 @@ impl Reading {
             ..Self::default()
         };
         for (_, upstream) in gateway.upstreams.iter() {
-            reading.sent += upstream.counters().all_sent();
-            reading.failed += upstream.counters().failed.load(Relaxed);
-            reading.queue += upstream.queue().len();
+            reading.sent += upstream.counters.all_sent();
+            reading.failed += upstream.counters.results("failed");
+            reading.queue += upstream.queue.len();
             reading.in_flight += upstream.in_flight();
         }
         let budgets = gateway.upstreams.iter().filter_map(|(_, upstream)| {
             let keys = upstream.key_snapshots().into_iter();
-            let keys = keys.filter_map(|key| key.remaining.zip(key.per_minute));
+            let keys =
+                keys.filter_map(|key| key.remaining.zip(key.per_minute.map(|most| most as usize)));
             keys.reduce(|(left, all), (of_left, of_all)| (left + of_left, all + of_all))
         });
         reading.budget = scarcest(budgets);

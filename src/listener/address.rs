@@ -5,7 +5,8 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use serde::{Serialize, Serializer};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize, Serializer};
 
 /// What a unix socket's address begins with.
 const UNIX: &str = "unix:";
@@ -13,7 +14,9 @@ const UNIX: &str = "unix:";
 const MAX_PATH: usize = 107;
 
 /// The address of a listener.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize, JsonSchema)]
+#[serde(try_from = "String")]
+#[schemars(with = "String")]
 pub enum ListenAddress {
     /// A TCP address and port.
     Tcp(SocketAddr),
@@ -128,17 +131,30 @@ impl From<SocketAddr> for ListenAddress {
     }
 }
 
-impl FromStr for ListenAddress {
-    type Err = ();
+/// What is allowed as the address of a listener.
+const ALLOWED: &str = "allowed is an address and a port, such as 127.0.0.1:8080, or unix: and the path of a socket (at most 107 bytes)";
 
-    fn from_str(text: &str) -> Result<Self, ()> {
-        match text.strip_prefix(UNIX) {
-            Some(path) => {
-                let is_path = !path.is_empty() && path.len() <= MAX_PATH && !path.contains('\0');
-                is_path.then(|| Self::Unix(path.into())).ok_or(())
-            }
-            None => text.parse().map(Self::Tcp).map_err(drop),
-        }
+impl FromStr for ListenAddress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let is_path = |path: &str| (1..=MAX_PATH).contains(&path.len()) && !path.contains('\0');
+        let read = match text.strip_prefix(UNIX) {
+            Some(path) => is_path(path).then(|| Self::Unix(path.into())),
+            None => text.parse().ok().map(Self::Tcp),
+        };
+        read.ok_or_else(|| match address_hint(text) {
+            Some(hint) => format!("{text:?} came; {ALLOWED}: {hint}"),
+            None => format!("{text:?} came; {ALLOWED}"),
+        })
+    }
+}
+
+impl TryFrom<String> for ListenAddress {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
     }
 }
 

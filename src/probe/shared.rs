@@ -71,8 +71,8 @@ impl SharedTip {
         if let TipLook::Answer { asked, answer } = &look
             && let Ok(status) = postcard::from_bytes::<TipStatus>(answer)
             && let Some(start) = self.start_before(*asked)
-            && upstream.record_height(usize::from(endpoint), path, status.height)
         {
+            upstream.record_status(usize::from(endpoint), path, Some(status.height));
             let status = Status {
                 start,
                 sent: *asked,

@@ -37,7 +37,7 @@ impl Refusal {
             Self::TooManyConnections => "Too many connections; try again in 1 s".to_owned(),
             Self::TooManyClientConnections => "You have more connections open than one client may have; close some, or try again in 1 s".to_owned(),
             Self::Upstream(failure) if failure.reason == Reason::BudgetUnknown => format!(
-                "What was spent of this gateway's budget of upstream requests before its start is not known, since {UNKNOWN}: it counts as spent; try again when retry-after says"
+                "What was spent of this gateway's budget of upstream requests is not known, since {UNKNOWN}: it counts as spent; try again when retry-after says"
             ),
             Self::Upstream(failure) => upstream(failure).to_owned(),
         }

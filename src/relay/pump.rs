@@ -232,7 +232,7 @@ impl Pump {
 
     /// Whether other requests wait for a slot.
     fn others_wait(&self) -> bool {
-        self.upstream.queue().len() > 0
+        self.upstream.queue.len() > 0
     }
 
     /// Gives the slot back if the body may linger.

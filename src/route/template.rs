@@ -1,8 +1,6 @@
 //! Path templates, such as `/blocks/{block}/activity` and `/{rest:*}`. Pure; parsed at
 //! load.
 
-use super::Parameter;
-
 /// A path with parameters, in pieces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PathTemplate(pub(super) Vec<PathPart>);
@@ -141,15 +139,5 @@ impl PathTemplate {
             }
         }
         rest.is_empty()
-    }
-
-    /// The template as text, with the names of these parameters.
-    pub(crate) fn print(&self, params: &[Parameter]) -> String {
-        let piece = |piece: &PathPart| match piece {
-            PathPart::Literal(text) => text.to_string(),
-            PathPart::Tail => "{rest:*}".to_owned(),
-            PathPart::Param(at) => format!("{{{}}}", params.get(*at).map_or("", |p| &*p.name)),
-        };
-        self.0.iter().map(piece).collect()
     }
 }

@@ -14,7 +14,6 @@ use crate::admin::Admin;
 use crate::clock::Clock;
 use crate::listener::Current;
 use crate::probe;
-use crate::probe::standby;
 
 /// How often unused clients and entries are removed, and the system's clock is
 /// followed.
@@ -100,7 +99,11 @@ async fn probe_tips(current: Current, mut changes: watch::Receiver<()>) {
         }
         for (number, upstream) in gateway.upstreams.iter() {
             let (fill, upstream) = (gateway.fill.clone(), upstream.clone());
-            probes.spawn(standby::watch(fill, upstream, gateway.tips_of(number)));
+            probes.spawn(probe::watch_standbys(
+                fill,
+                upstream,
+                gateway.tips_of(number),
+            ));
         }
         drop(gateway);
         if changes.changed().await.is_err() {

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use crate::admin::Token;
-use crate::config::{AdminSettings, KeyPositions};
+use crate::config::AdminTable;
 use crate::listener::ListenAddress;
 use crate::state::StateError;
 use crate::supervisor::InheritedSocketError;
@@ -79,31 +79,6 @@ pub enum StartError {
 }
 
 impl StartError {
-    /// The problem, after the position of the value that is wrong if the file has it.
-    pub fn located(&self, positions: &KeyPositions) -> String {
-        let key = match self {
-            Self::Upstream(error) => error.key(),
-            Self::State(_) => Some("state.path".to_owned()),
-            Self::OpenAdmin { is_configured, .. } => {
-                is_configured.then(|| "admin.listen".to_owned())
-            }
-            Self::Bind { .. }
-            | Self::BindUnix { .. }
-            | Self::Inherited(_)
-            | Self::AdminOnUnixSocket(_)
-            | Self::NoListener
-            | Self::Stopping(_)
-            | Self::Certificates(_)
-            | Self::Tls(_)
-            | Self::Exporter(_)
-            | Self::System { .. } => None,
-        };
-        match key {
-            Some(key) => positions.locate(&key, self),
-            None => self.to_string(),
-        }
-    }
-
     /// Each problem on its own.
     pub(super) fn lines(self) -> Vec<String> {
         if let Self::Certificates(problems) = self {
@@ -118,7 +93,7 @@ impl StartError {
     /// [`OpenAdmin`](Self::OpenAdmin).
     pub fn check_admin(
         address: SocketAddr,
-        settings: &AdminSettings,
+        settings: &AdminTable,
         token: Option<&Token>,
     ) -> Result<(), Self> {
         if token.is_some() || address.ip().to_canonical().is_loopback() {

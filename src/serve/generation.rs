@@ -28,7 +28,7 @@ use crate::client_tokens::ClientTokens;
 use crate::clock::Clock;
 use crate::compress::{Compression, Compressor};
 use crate::config::Config;
-use crate::fill::{Fill, LowerTiers, StoredNames};
+use crate::fill::{Fill, LowerTiers, StoredNames, failure_backoff};
 use crate::gateway::{ClientPolicy, Gateway, Records};
 use crate::limit::Limit;
 use crate::meter::Meter;
@@ -103,7 +103,7 @@ pub fn gateway(
     stand_in: Option<&Arc<dyn UpstreamClient>>,
 ) -> Result<Arc<Gateway>, StartError> {
     config.fit_probes(keys);
-    let state = match config.state.settings() {
+    let state = match config.state() {
         Some(settings) => State::open(&settings, &clock)?,
         None => State::default(),
     };
@@ -112,11 +112,11 @@ pub fn gateway(
         false => None,
     };
     let stored = stored.map(|(life, number)| Generation { life, number });
-    let shared = config.shared.as_ref();
-    let shared = shared.map(|settings| Shared::new(settings.shared(), stored, &clock));
+    let shared = config.file.shared.as_ref();
+    let shared = shared.map(|shared| Shared::new(shared.settings(), stored, &clock));
     let mut identity = Identity::new(state)?;
     let chain = Arc::new(Chain::new(&config.chain));
-    let cache = Cache::new(config.cache_bytes, chain.clone());
+    let cache = Cache::new(*config.file.cache.max_bytes, chain.clone());
     let replicas = shared.clone();
     let budgets = Arc::new(Budgets::new(replicas, identity.state.spent.clone()));
     let upstreams = Upstreams::with_budgets(
@@ -127,7 +127,7 @@ pub fn gateway(
         stand_in,
         &budgets,
     )?;
-    let recorded = config.collector.as_ref().map(|_| config.traces);
+    let recorded = config.collector.as_ref().map(|_| config.traces());
     identity.tracer = recorded.map(|traces| Arc::new(Tracer::new(traces, clock.clone())));
     let clients = client_policy(None, &config, &clock);
     let routes = Arc::new(config.routes.clone());
@@ -139,7 +139,7 @@ pub fn gateway(
         names: StoredNames::of(&routes, &upstreams, &chain),
         run: random()?,
         began: clock.now(),
-        stale_wait: config.stale_wait,
+        stale_wait: *config.file.cache.stale_wait,
         purging: Arc::default(),
     };
     let fill = Fill::new(
@@ -147,7 +147,7 @@ pub fn gateway(
         cache.clone(),
         chain,
         upstreams,
-        config.failure_backoff,
+        failure_backoff::Settings::default(),
         clock,
         lower,
     );
@@ -177,8 +177,7 @@ pub(super) fn after(
     config.fit_probes(keys);
     let known = &before.fill.upstreams;
     let upstreams = Upstreams::after(known, &config.upstreams, keys, resolver, &before.clock);
-    let upstreams =
-        upstreams.map_err(|error| StartError::from(error).located(&config.positions))?;
+    let upstreams = upstreams.map_err(|error| error.to_string())?;
     let chain = Arc::new(Chain::after(&before.fill.chain, &config.chain));
     let mut done = ReloadReport::default();
     let keeps = |route: &Route, old: &Route| {
@@ -210,7 +209,9 @@ pub(super) fn after(
     let given = numbers.iter().map(|number| usize::from(*number) + 1).max();
     let given = given.unwrap_or(0).max(before.routes.assigned());
     config.routes.renumber(&numbers, given);
-    let cache = before.cache.after(config.cache_bytes, chain.clone());
+    let cache = before
+        .cache
+        .after(*config.file.cache.max_bytes, chain.clone());
     if !cache.store().is_same_as(before.cache.store()) {
         done.notes
             .push("cache.max_bytes has changed: the entries that fit were kept".to_owned());
@@ -221,7 +222,7 @@ pub(super) fn after(
     let before_lower = &before.fill.lower;
     let lower = before_lower.after(
         StoredNames::of(&routes, &upstreams, &chain),
-        config.stale_wait,
+        *config.file.cache.stale_wait,
         fill_wait(&config),
     );
     let fill = before.fill.after(
@@ -229,7 +230,7 @@ pub(super) fn after(
         cache.clone(),
         chain,
         upstreams,
-        config.failure_backoff,
+        failure_backoff::Settings::default(),
         lower,
     );
     let names = before.routes.routes();
@@ -239,7 +240,8 @@ pub(super) fn after(
     let ongoing = before.relay.state.clone();
     ongoing.bound(&fill.upstreams);
     let identity = Identity::after(before);
-    if let (Some(shared), Some(settings)) = (&before_lower.shared, &config.shared) {
+    if let (Some(shared), Some(settings)) = (&before_lower.shared, &config.file.shared) {
+        let settings = settings.settings();
         shared.reconfigure(settings.timeout, settings.fill_wait);
     }
     let compressor = before.compressor.clone();
@@ -249,14 +251,14 @@ pub(super) fn after(
 
 /// Whether replicas share an engine.
 fn has_engine(config: &Config) -> bool {
-    let settings = config.shared.as_ref();
+    let settings = config.file.shared.as_ref();
     settings.is_some_and(|settings| settings.engine.is_some())
 }
 
 /// How long a response waits while another replica fetches it.
 fn fill_wait(config: &Config) -> Duration {
-    let settings = config.shared.as_ref().filter(|_| has_engine(config));
-    settings.map_or(Duration::ZERO, |settings| settings.fill_wait)
+    let settings = config.file.shared.as_ref().filter(|_| has_engine(config));
+    settings.map_or(Duration::ZERO, |shared| shared.settings().fill_wait)
 }
 
 /// The numbers of the routes of a table that comes after another.
@@ -312,8 +314,8 @@ fn responder(
     compressor: &Arc<Compressor>,
 ) -> Arc<Responder> {
     let policy = clients.limit.as_ref().map(|limit| limit.requests.policy());
-    let compression = Compression::new(&config.compression, cache.store(), compressor);
-    let responder = Responder::new(&config.respond, policy, compression);
+    let compression = Compression::new(&config.compression(), cache.store(), compressor);
+    let responder = Responder::new(&config.respond(), policy, compression);
     Arc::new(responder.require_token(clients.tokens.is_required))
 }
 
@@ -331,7 +333,7 @@ fn assemble(
     identity: Identity,
 ) -> Arc<Gateway> {
     if let Some(tracer) = &identity.tracer {
-        tracer.set(config.traces);
+        tracer.set(config.traces());
     }
     let document = openapi::document(&config.routes, clients.tokens.is_required);
     let text = DocumentText::of(Bytes::from(document.to_string()));
@@ -344,8 +346,10 @@ fn assemble(
     let routes = fill.routes.routes().iter();
     let names = routes.map(|route| (route.number, &*route.name));
     for (_, upstream) in fill.upstreams.iter() {
-        upstream.counters().name_routes(names.clone());
+        upstream.counters.name_routes(names.clone());
     }
+    let access_log = config.access_log();
+    let stale_wait = *config.file.cache.stale_wait;
     let gateway = Arc::new(Gateway {
         clients,
         relay: Arc::new(Relay {
@@ -353,18 +357,17 @@ fn assemble(
             cache: fill.cache.clone(),
             state: ongoing,
             upstreams: fill.upstreams.clone(),
-            wait_for_end: config.stale_wait,
+            wait_for_end: stale_wait,
             responder: respond.clone(),
             trust: config.trust,
             targeted_fields: targets(config.targeted),
             clock: fill.clock.clone(),
             pseudonym: identity.pseudonym,
         }),
-        stale_wait: config.stale_wait,
-        max_target_bytes: config.server.connections.max_target_bytes,
+        stale_wait,
         records: Records {
             meter,
-            access_log: AccessLog::new(&config.access_log),
+            access_log: AccessLog::new(&access_log),
             tracer: identity.tracer,
         },
         documents,

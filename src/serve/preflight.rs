@@ -30,14 +30,15 @@ pub fn check(
     let config = &loaded.config;
     check_listeners(config, has_sandbox, clock)?;
     if sockets.is_empty() {
-        let (admin, token) = (&config.admin, loaded.admin_token.as_ref());
+        let (admin, token) = (&config.file.admin, loaded.admin_token.as_ref());
         StartError::check_admin(admin.listen, admin, token)?;
-        for listener in config.all_listeners() {
-            if let ListenAddress::Unix(path) = listener.address {
+        for listener in &config.listeners {
+            if let ListenAddress::Unix(path) = &listener.address {
                 // A missing directory may be there when the server starts.
-                if let Err(error) = is_socket(&path)
+                if let Err(error) = is_socket(path)
                     && error.kind() == io::ErrorKind::AlreadyExists
                 {
+                    let path = path.clone();
                     return Err(StartError::BindUnix { path, error });
                 }
             }
@@ -63,14 +64,16 @@ pub fn with_sandbox(config: &Config, has_sandbox: bool) -> Config {
 }
 
 fn check_listeners(config: &Config, has_sandbox: bool, clock: &Clock) -> Result<(), StartError> {
-    let listeners = config.all_listeners();
+    let listeners = &config.listeners;
     if listeners.is_empty() {
         return Err(StartError::NoListener);
     }
     let now = clock.wall(clock.now());
-    let tls = listeners.into_iter().filter_map(|listener| listener.tls);
+    let tls = listeners
+        .iter()
+        .filter_map(|listener| listener.tls.as_ref());
     let problems: Vec<_> = tls
-        .flat_map(|tls| tls::check(&tls, has_sandbox, now))
+        .flat_map(|tls| tls::check(tls, has_sandbox, now))
         .collect();
     match problems.is_empty() {
         true => Ok(()),

@@ -19,9 +19,10 @@ use tokio::sync::watch;
 use super::{Listeners, SharedSettings, StartError, generation};
 use crate::admin::Token;
 use crate::clock::Clock;
-use crate::config::{Config, ReplicaSettings, Runtime, SHIPPED_NAME, SandboxUpstream};
+use crate::config::{Config, SHIPPED_NAME, SandboxUpstream, SharedTable};
 use crate::listener::{Acceptor, Current};
 use crate::reload::{ReloadResult, Reloads};
+use crate::shared;
 use crate::supervisor::Supervisor;
 use crate::telemetry;
 use crate::units;
@@ -44,24 +45,22 @@ pub type Loader = Box<dyn Fn() -> Result<LoadedConfig, Vec<String>> + Send + Syn
 /// Settings that need a restart.
 pub(super) struct RestartSettings {
     admin: SocketAddr,
-    workers: usize,
-    runtime: Runtime,
+    workers: u64,
     log: telemetry::Settings,
     state_path: Option<PathBuf>,
     state_bytes: u64,
-    replicas: Option<ReplicaSettings>,
+    replicas: Option<shared::Settings>,
 }
 
 impl RestartSettings {
     pub(super) fn of(config: &Config) -> Self {
         Self {
-            admin: config.admin.listen,
-            workers: config.server.workers,
-            runtime: config.server.runtime,
-            log: config.log.clone(),
-            state_path: config.state.path.clone(),
-            state_bytes: config.state.max_bytes,
-            replicas: config.shared.clone(),
+            admin: config.file.admin.listen,
+            workers: *config.file.server.workers,
+            log: config.log(),
+            state_path: config.file.state.path.clone(),
+            state_bytes: *config.file.state.max_bytes,
+            replicas: config.file.shared.as_ref().map(SharedTable::settings),
         }
     }
 
@@ -78,7 +77,6 @@ impl RestartSettings {
         };
         compare("admin.listen", json!(self.admin), json!(other.admin));
         compare("server.workers", json!(self.workers), json!(other.workers));
-        compare("server.runtime", json!(self.runtime), json!(other.runtime));
         compare(
             "state.path",
             json!(self.state_path),
@@ -142,8 +140,8 @@ impl Reloader {
             )]);
         }
         config.use_sandbox(self.sandbox.as_ref());
-        StartError::check_admin(self.admin, &config.admin, admin_token.as_ref())
-            .map_err(|why| vec![why.located(&config.positions)])?;
+        StartError::check_admin(self.admin, &config.file.admin, admin_token.as_ref())
+            .map_err(|why| vec![why.to_string()])?;
         let mut notes = self.restart_settings.differences(&config);
         notes.extend(config.warnings(&keys));
         if self.config_name == SHIPPED_NAME {
@@ -154,12 +152,12 @@ impl Reloader {
         let shared = config.clone();
         let before = self.current.load_full();
         let now = before.clock.wall(before.clock.now());
-        let listeners = self.listeners.prepare(config.all_listeners(), now);
+        let listeners = self.listeners.prepare(config.listeners.clone(), now);
         let listeners = listeners.map_err(StartError::lines)?;
         let made = generation::after(&before, config, &keys, &self.resolver);
         let (gateway, mut report) = made.map_err(|why| vec![why])?;
         self.current.store(gateway.clone());
-        self.acceptor.apply(shared.server.connections);
+        self.acceptor.apply(shared.connections);
         self.shared.set(&shared, admin_token);
         notes.extend(self.listeners.apply(listeners));
         report.notes.extend(notes);

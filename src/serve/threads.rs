@@ -14,21 +14,16 @@ use crate::config::{SandboxUpstream, base_url};
 use crate::sandbox::{self, Sandbox};
 
 /// The configured number of workers; 0 stands for one per core.
-pub(super) fn worker_count(configured: usize) -> usize {
+pub(super) fn worker_count(configured: u64) -> usize {
     match configured {
         0 => std::thread::available_parallelism().map_or(1, NonZeroUsize::get),
-        workers => workers,
+        workers => usize::try_from(workers).unwrap_or(usize::MAX),
     }
 }
 
 /// A runtime on the thread that runs it.
 pub(super) fn current_thread() -> Result<Runtime, StartError> {
     build(&mut Builder::new_current_thread())
-}
-
-/// A work-stealing runtime with this many threads.
-pub(super) fn multi_thread(workers: usize) -> Result<Runtime, StartError> {
-    build(Builder::new_multi_thread().worker_threads(workers))
 }
 
 fn build(builder: &mut Builder) -> Result<Runtime, StartError> {

@@ -35,27 +35,46 @@ const LONGEST_REST: Duration = Duration::from_secs(3600);
 
 /// How many requests a budget, a floor or a pool has; `None` for any number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct PoolLimits {
+pub struct Limits {
     /// In any minute.
     pub per_minute: Option<u32>,
     /// In any second.
     pub per_second: Option<u32>,
 }
 
+impl Limits {
+    /// The smaller of the two.
+    pub(crate) fn least(self) -> Option<u32> {
+        least(self.per_minute, self.per_second)
+    }
+
+    /// Of each period, the lower limit.
+    pub(crate) fn stricter(self, other: Self) -> Self {
+        Self {
+            per_minute: least(self.per_minute, other.per_minute),
+            per_second: least(self.per_second, other.per_second),
+        }
+    }
+}
+
+fn least(one: Option<u32>, other: Option<u32>) -> Option<u32> {
+    one.into_iter().chain(other).min()
+}
+
 /// The parts of a budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Split {
     /// What this replica may send by itself.
-    pub floor: PoolLimits,
+    pub floor: Limits,
     /// What all replicas together may send by permits of the engine. Without an engine 0.
-    pub pool: PoolLimits,
+    pub pool: Limits,
 }
 
 /// Divides a budget among replicas. The floors are a quarter of it together, but at least
 /// one request a second and a minute each; the rest is the pool. Without an engine, each
 /// floor is an equal part of the whole. A limit lower than `replicas` gives floors of 0 and
 /// no pool: the configuration refuses it.
-pub fn split(budget: PoolLimits, replicas: NonZeroU32, has_engine: bool) -> Split {
+pub fn split(budget: Limits, replicas: NonZeroU32, has_engine: bool) -> Split {
     let part = |limit: u32| match has_engine {
         false => (limit / replicas, 0),
         true if limit < replicas.get() => (0, 0),
@@ -67,7 +86,7 @@ pub fn split(budget: PoolLimits, replicas: NonZeroU32, has_engine: bool) -> Spli
             )
         }
     };
-    let limits = |of: fn((u32, u32)) -> u32| PoolLimits {
+    let limits = |of: fn((u32, u32)) -> u32| Limits {
         per_minute: budget.per_minute.map(part).map(of),
         per_second: budget.per_second.map(part).map(of),
     };
@@ -180,7 +199,7 @@ impl Permits {
     pub async fn take(
         self: &Arc<Self>,
         key: &PoolKey,
-        pool: PoolLimits,
+        pool: Limits,
         rest: Duration,
     ) -> Result<PoolPermit, PermitDenied> {
         let permit = self.ask(key, pool, rest).await;
@@ -206,7 +225,7 @@ impl Permits {
     async fn ask(
         self: &Arc<Self>,
         key: &PoolKey,
-        pool: PoolLimits,
+        pool: Limits,
         rest: Duration,
     ) -> Result<PoolPermit, PermitDenied> {
         let Some(engine) = &self.engine else {

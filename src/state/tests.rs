@@ -1,6 +1,7 @@
 //! Directories that are used or refused.
 
 use std::fs::{self, Permissions};
+use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
@@ -55,7 +56,11 @@ impl Place {
         };
         for entry in fs::read_dir(self.path()).unwrap() {
             let entry = entry.unwrap();
-            fs::copy(entry.path(), copy.path().join(entry.file_name())).unwrap();
+            match fs::copy(entry.path(), copy.path().join(entry.file_name())) {
+                // The engine removes files of its own when it has written them into others.
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                copied => drop(copied.unwrap()),
+            }
         }
         copy
     }

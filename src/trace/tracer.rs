@@ -29,11 +29,11 @@ pub(crate) const BATCH: usize = 512;
 pub struct Settings {
     /// The share of the requests without `traceparent` that are recorded, from 0 to 1.
     pub sample: f64,
-    /// The most traces that are recorded in a second.
-    pub max_traces: u32,
-    /// The most of them that are one client's.
-    pub max_traces_per_client: u32,
 }
+
+/// The most traces that are recorded in a second, and the most of them that are one client's.
+const MAX_TRACES: u32 = 100;
+const MAX_TRACES_PER_CLIENT: u32 = 10;
 
 /// Decides which requests are recorded, and keeps their spans until they are exported.
 /// It survives reloads.
@@ -104,7 +104,7 @@ impl Tracer {
         if !is_wanted {
             return false;
         }
-        let is_admitted = lock(&self.second).admit(client, settings, now);
+        let is_admitted = lock(&self.second).admit(client, now);
         if !is_admitted {
             self.counts.limited.fetch_add(1, Relaxed);
         }
@@ -145,18 +145,18 @@ impl Tracer {
 }
 
 impl Second {
-    fn admit(&mut self, client: Client, settings: Settings, now: Moment) -> bool {
+    fn admit(&mut self, client: Client, now: Moment) -> bool {
         let number = now.millis() / 1000;
         if number != self.number {
             self.number = number;
             self.all = 0;
             self.clients.clear();
         }
-        if self.all >= settings.max_traces {
+        if self.all >= MAX_TRACES {
             return false;
         }
         let own = self.clients.entry(client).or_default();
-        let is_admitted = *own < settings.max_traces_per_client;
+        let is_admitted = *own < MAX_TRACES_PER_CLIENT;
         if is_admitted {
             *own += 1;
             self.all += 1;
@@ -173,11 +173,7 @@ mod tests {
     use crate::trace::context::{SpanId, TRACEPARENT, TraceId};
     use crate::trace::span::SpanKind;
 
-    const SETTINGS: Settings = Settings {
-        sample: 0.25,
-        max_traces: 6,
-        max_traces_per_client: 2,
-    };
+    const SETTINGS: Settings = Settings { sample: 0.25 };
 
     fn parent(flags: &str) -> Option<SpanContext> {
         let value = format!("00-{:032x}-{:016x}-{flags}", 1, 1);
@@ -200,13 +196,7 @@ mod tests {
             assert_eq!(admitted, expected, "{parent:?} {random}");
             assert_eq!(tracer.counts.limited.load(Relaxed), 0);
         }
-        let none = Tracer::new(
-            Settings {
-                sample: 0.0,
-                ..SETTINGS
-            },
-            Clock::manual(),
-        );
+        let none = Tracer::new(Settings { sample: 0.0 }, Clock::manual());
         assert!(!none.admits(Client::V4(1), None, 0.0, Moment::default()));
     }
 
@@ -216,13 +206,13 @@ mod tests {
         let tracer = Tracer::new(SETTINGS, clock.clone());
         let admits = |client| tracer.admits(Client::V4(client), parent("01"), 1.0, clock.now());
         let flood = (0..1000).filter(|_| admits(1)).count();
-        assert_eq!(flood, 2);
+        assert_eq!(flood, 10);
         assert!(admits(2), "an honest client");
-        assert_eq!(tracer.counts.limited.load(Relaxed), 998);
+        assert_eq!(tracer.counts.limited.load(Relaxed), 990);
         // All together have their bound too, and so has the table.
-        let all = (10..100).filter(|client| admits(*client)).count();
-        assert_eq!(all, 3);
-        assert!(lock(&tracer.second).clients.len() <= 6);
+        let all = (10..1000).filter(|client| admits(*client)).count();
+        assert_eq!(all, 100 - 11);
+        assert!(lock(&tracer.second).clients.len() <= 100);
         clock.advance(Duration::from_secs(1));
         assert!(admits(1), "the next second");
     }

@@ -22,11 +22,10 @@
 
 use std::time::Duration;
 
-use super::rates::{Rate, Rates};
 use super::reported::{ReportedLimit, ReportedLimits};
 use super::window::SlidingWindow;
 use crate::clock::Moment;
-use crate::shared::permits;
+use crate::shared::permits::Limits;
 
 /// How long a request counts against the second after its end: 5 ms longer than a
 /// second. This process reads its clock after the answer has arrived and before the
@@ -40,16 +39,10 @@ pub(crate) const SECOND_WINDOW: Duration = Duration::from_millis(1005);
 /// by 750 ppm, and a tick of 4 ms, take 49 ms of the 50.
 pub(crate) const MINUTE_WINDOW: Duration = Duration::from_millis(60_050);
 
-/// Numbers of requests a minute and a second; `None` for any number.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Limits {
-    pub(crate) per_minute: Option<usize>,
-    pub(crate) per_second: Option<usize>,
-}
-
 /// The requests of one key that count.
 #[derive(Debug)]
 pub(crate) struct Budget {
+    limits: Limits,
     minute: SlidingWindow,
     second: SlidingWindow,
     reported: ReportedLimits,
@@ -61,40 +54,11 @@ pub(crate) struct Budget {
     next_paced: Moment,
 }
 
-impl From<Rates> for Limits {
-    fn from(rates: Rates) -> Self {
-        let limit = |rate: Rate| rate.limit().map(|limit| limit as usize);
-        Self {
-            per_minute: limit(rates.per_minute),
-            per_second: limit(rates.per_second),
-        }
-    }
-}
-
-impl From<permits::PoolLimits> for Limits {
-    fn from(limits: permits::PoolLimits) -> Self {
-        let limit = |limit: Option<u32>| limit.map(|limit| limit as usize);
-        Self {
-            per_minute: limit(limits.per_minute),
-            per_second: limit(limits.per_second),
-        }
-    }
-}
-
-impl Limits {
-    /// The smaller of the two.
-    pub(crate) fn least(self) -> Option<usize> {
-        [self.per_minute, self.per_second]
-            .into_iter()
-            .flatten()
-            .min()
-    }
-}
-
 impl Budget {
     /// An unused budget without limits.
     pub(crate) fn new() -> Self {
         Self {
+            limits: Limits::default(),
             minute: SlidingWindow::new(None, MINUTE_WINDOW),
             second: SlidingWindow::new(None, SECOND_WINDOW),
             reported: ReportedLimits::default(),
@@ -106,17 +70,15 @@ impl Budget {
 
     /// Changes the limits and the probes a minute. Requests that were taken still count.
     pub(crate) fn set_limits(&mut self, limits: Limits, probes: u32) {
-        self.minute.set_limit(limits.per_minute);
-        self.second.set_limit(limits.per_second);
+        self.minute.limit = limits.per_minute.map(|most| most as usize);
+        self.second.limit = limits.per_second.map(|most| most as usize);
+        self.limits = limits;
         self.probes = probes;
     }
 
     /// The limits.
     pub(crate) fn limits(&self) -> Limits {
-        Limits {
-            per_minute: self.minute.limit,
-            per_second: self.second.limit,
-        }
+        self.limits
     }
 
     /// Counts what an earlier process has spent.

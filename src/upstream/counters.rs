@@ -1,12 +1,10 @@
 //! Counts of the requests to the upstreams of the process.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use super::failure::Failure;
 use super::request::RequestPriority;
-use crate::clock::Moment;
 use crate::reason::Reason;
 use crate::sync::lock;
 
@@ -17,33 +15,11 @@ pub struct Counters {
     sent: Mutex<BTreeMap<(Arc<str>, &'static str), u64>>,
     /// The names of routes by their numbers, also of those before a reload.
     routes: Mutex<HashMap<u16, Arc<str>>>,
-    /// Answers that could be passed on.
-    pub answered: AtomicU64,
-    /// Requests that failed after sending, without a successful retry.
-    pub failed: AtomicU64,
-    /// Not sent: no budget was left.
-    pub no_budget: AtomicU64,
-    /// Not sent: too many were in flight, or waited.
-    pub no_slot: AtomicU64,
-    /// Not sent: the breaker was open.
-    pub broken: AtomicU64,
-    /// Not retried: there were too many retries.
-    pub unretried: AtomicU64,
-    last_failover: Mutex<Option<Failover>>,
-    /// How often the endpoint in use changed.
-    pub switches: AtomicU64,
-}
-
-/// A change of the endpoint in use.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Failover {
-    pub(crate) at: Moment,
-    /// The base URL of the endpoint before.
-    pub(crate) from: Arc<str>,
-    /// The base URL of the endpoint from then on.
-    pub(crate) to: Arc<str>,
-    /// Why: the condition of the endpoint before, and its last failure.
-    pub(crate) cause: String,
+    /// The outcomes of requests: `answered`; `failed`, without a successful retry; not sent
+    /// because no budget was left (`spent`), because too many were in flight or waited
+    /// (`crowded`), or because the breaker was open (`breaker-open`); `unretried`, because
+    /// there were too many retries; and changes of the endpoint in use (`switches`).
+    results: Mutex<BTreeMap<&'static str, u64>>,
 }
 
 /// The name of the route of requests that have none.
@@ -70,33 +46,22 @@ impl Counters {
     /// Counts a request that is not sent.
     pub(super) fn count_denied(&self, failure: &Failure) {
         if failure.reason == Reason::NoSlot {
-            self.no_slot.fetch_add(1, Relaxed);
+            self.count("crowded");
         } else if failure.reason == Reason::BreakerOpen {
-            self.broken.fetch_add(1, Relaxed);
+            self.count("breaker-open");
         } else if failure.is_of_client() {
-            self.no_budget.fetch_add(1, Relaxed);
+            self.count("spent");
         }
     }
 
-    /// Counts the outcome of a request that was sent.
-    pub(super) fn count_outcome(&self, is_answered: bool) {
-        let count = if is_answered {
-            &self.answered
-        } else {
-            &self.failed
-        };
-        count.fetch_add(1, Relaxed);
+    /// Counts a result.
+    pub(super) fn count(&self, result: &'static str) {
+        *lock(&self.results).entry(result).or_default() += 1;
     }
 
-    /// Counts a change of the endpoint in use.
-    pub(super) fn count_switch(&self, failover: Failover) {
-        self.switches.fetch_add(1, Relaxed);
-        *lock(&self.last_failover) = Some(failover);
-    }
-
-    /// The last change of the endpoint in use.
-    pub(crate) fn last_failover(&self) -> Option<Failover> {
-        lock(&self.last_failover).clone()
+    /// How many requests had this result.
+    pub(crate) fn results(&self, result: &str) -> u64 {
+        lock(&self.results).get(result).copied().unwrap_or(0)
     }
 
     /// The requests sent since the start: the route's name, what they were sent for, and

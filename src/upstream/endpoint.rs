@@ -1,7 +1,7 @@
 //! One base URL of an upstream: its health, and how many requests are in flight there. It
 //! outlives reloads that keep its URL.
 //!
-//! Deliberately absent: which of several is used ([`selection`](super::selection)).
+//! Deliberately absent: which of several is used ([`failover`](super::failover)).
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -10,10 +10,10 @@ use std::time::Duration;
 use http::Uri;
 
 use super::breaker::{Breaker, Failed};
+use super::failover::Condition;
 use super::failure::{Failure, hint};
-use super::heights::Height;
-use super::selection::Condition;
 use crate::clock::{Clock, Moment};
+use crate::log_writer::LogInterval;
 use crate::meter::LatencyHistogram;
 use crate::reason::Reason;
 use crate::sync::lock;
@@ -41,24 +41,18 @@ struct State {
     in_flight: u32,
     /// It counts as retired until then.
     retired_until: Moment,
-    heights: Vec<Height>,
+    /// Its last height on each status path, and when it reported that.
+    heights: BTreeMap<Box<str>, (u32, Moment)>,
     /// Whether its last status was not one.
     is_wrong: bool,
-    is_implausible: bool,
+    /// `None` while it is not sound.
+    sound_since: Option<Moment>,
     sent: u64,
     failed: u64,
-    failures: BTreeMap<Reason, FailureCount>,
+    /// How many by reason, and when one was logged.
+    failures: BTreeMap<Reason, (u64, LogInterval)>,
     last_failure: Option<LastFailure>,
     first_byte: LatencyHistogram,
-}
-
-/// The failures of one reason.
-#[derive(Default)]
-struct FailureCount {
-    all: u64,
-    logged: Option<Moment>,
-    /// Since then, not logged.
-    left_out: u64,
 }
 
 /// What a request is made for, for the log.
@@ -94,8 +88,6 @@ pub struct EndpointSnapshot {
     pub is_selected: bool,
     /// Its condition.
     pub condition: Condition,
-    /// Whether its breaker is open.
-    pub is_broken: bool,
     /// Requests in flight.
     pub in_flight: u32,
     /// Requests sent since the start.
@@ -116,6 +108,8 @@ pub struct EndpointSnapshot {
 const RETIRED: Duration = Duration::from_hours(1);
 /// The least time between two logged failures of one reason.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
+/// How long a reported height counts as the best.
+const REMEMBERED: Duration = Duration::from_mins(5);
 
 impl Endpoint {
     /// An endpoint of which nothing is known yet.
@@ -240,15 +234,11 @@ impl Endpoint {
                 made_for: made_for.clone(),
             });
         }
-        let count = state.failures.entry(reason).or_default();
-        count.all += 1;
-        count.left_out += 1;
-        let is_due = |logged| now.since(logged) >= LOG_INTERVAL;
-        if !count.logged.is_none_or(is_due) {
+        let (count, logged) = state.failures.entry(reason).or_default();
+        *count += 1;
+        if !logged.is_due(LOG_INTERVAL, now) {
             return;
         }
-        count.logged = Some(now);
-        let left_out = std::mem::take(&mut count.left_out) - 1;
         drop(state);
         tracing::warn!(
             endpoint = &*self.name,
@@ -257,57 +247,60 @@ impl Endpoint {
             hint = hint(reason),
             route = made_for.route.as_deref(),
             request_id = made_for.request_id.as_ref().map(RequestId::as_str),
-            left_out,
             is_of_endpoint,
-            "a request to the upstream failed"
+            "a request to the upstream failed; this reason is logged again ten seconds later at the earliest"
         );
     }
 
-    /// Its condition. `best` are the best heights of all endpoints.
-    pub(super) fn condition(&self, best: &[(Box<str>, u32)], max_lag: u32) -> Condition {
+    /// Its condition by itself.
+    pub(super) fn condition(&self) -> Condition {
+        self.state().condition(self.clock.now())
+    }
+
+    /// How long it has been sound, if it is in this condition now.
+    pub(super) fn sound_for(&self, condition: Condition) -> Duration {
+        let (mut state, now) = (self.state(), self.clock.now());
+        if condition != Condition::Sound {
+            state.sound_since = None;
+            return Duration::ZERO;
+        }
+        now.since(*state.sound_since.get_or_insert(now))
+    }
+
+    /// Takes in the height that it has reported on a status path; `None` if what it answered
+    /// there was no status.
+    pub(super) fn record_status(&self, path: &str, height: Option<u32>) {
+        let (mut state, now) = (self.state(), self.clock.now());
+        state.is_wrong = height.is_none();
+        if let Some(height) = height {
+            state.heights.insert(path.into(), (height, now));
+        }
+    }
+
+    /// Adds its heights to the best ones by status path. One that cannot be used must not make
+    /// the others seem to lag.
+    pub(super) fn join_heights(&self, best: &mut BTreeMap<Box<str>, u32>) {
+        let (state, now) = (self.state(), self.clock.now());
+        if state.condition(now) != Condition::Sound {
+            return;
+        }
+        for (path, (height, at)) in &state.heights {
+            if now.since(*at) <= REMEMBERED {
+                let best = best.entry(path.clone()).or_default();
+                *best = (*best).max(*height);
+            }
+        }
+    }
+
+    /// How many blocks it lags behind the best heights; zero for a tip whose height it
+    /// has not reported.
+    pub(super) fn lag(&self, best: &BTreeMap<Box<str>, u32>) -> u32 {
         let state = self.state();
-        if state.retired_until > self.clock.now() {
-            Condition::Retired
-        } else if state.breaker.is_open() {
-            Condition::Broken
-        } else if state.is_wrong {
-            Condition::Wrong
-        } else if state.lag(best) > max_lag {
-            Condition::Lagging
-        } else {
-            Condition::Sound
-        }
-    }
-
-    /// Takes in a height that it has reported on a status path.
-    pub(super) fn record_height(&self, path: &str, height: u32) {
-        let mut state = self.state();
-        let at = self.clock.now();
-        state.is_wrong = false;
-        state.heights.retain(|known| *known.path != *path);
-        let path = path.into();
-        state.heights.push(Height { path, height, at });
-    }
-
-    /// Whether its last answer on a status path was a status at all.
-    pub(super) fn record_status(&self, is_status: bool) {
-        self.state().is_wrong = !is_status;
-    }
-
-    pub(super) fn heights(&self) -> Vec<Height> {
-        self.state().heights.clone()
-    }
-
-    /// Logs an implausible height of its own once.
-    pub(super) fn log_implausible(&self, implausible: Option<u32>) {
-        let before = std::mem::replace(&mut self.state().is_implausible, implausible.is_some());
-        if let Some(height) = implausible.filter(|_| !before) {
-            tracing::warn!(
-                endpoint = &*self.name,
-                height,
-                "the endpoint reports a height that the chain cannot have yet, far above the others: it is ignored"
-            );
-        }
+        let behind = state.heights.iter().map(|(path, (height, _))| {
+            let best = best.get(path);
+            best.map_or(0, |best| best.saturating_sub(*height))
+        });
+        behind.max().unwrap_or(0)
     }
 
     /// It has answered 410 Gone.
@@ -322,17 +315,11 @@ impl Endpoint {
         }
     }
 
-    /// The reason of its last failure, if there was one.
-    pub(super) fn last_reason(&self) -> Option<Reason> {
-        self.state().last_failure.as_ref().map(|last| last.reason)
-    }
-
-    /// Its state. `best` are the best heights of all endpoints.
+    /// Its state.
     pub(super) fn snapshot(
         &self,
         is_selected: bool,
-        condition: Condition,
-        best: &[(Box<str>, u32)],
+        (condition, lag): (Condition, u32),
     ) -> EndpointSnapshot {
         let state = self.state();
         let failures = state.failures.iter();
@@ -340,15 +327,14 @@ impl Endpoint {
             name: self.name.clone(),
             is_selected,
             condition,
-            is_broken: state.breaker.is_open(),
             in_flight: state.in_flight,
             sent: state.sent,
             failed: state.failed,
-            lag: state.lag(best),
+            lag,
             first_byte: state.first_byte.clone(),
             last_failure: state.last_failure.clone(),
             failures: failures
-                .map(|(reason, count)| (*reason, count.all))
+                .map(|(reason, (count, _))| (*reason, *count))
                 .collect(),
         }
     }
@@ -359,14 +345,16 @@ impl Endpoint {
 }
 
 impl State {
-    /// How many blocks it lags behind the best heights; zero for a tip whose height it
-    /// has not reported.
-    fn lag(&self, best: &[(Box<str>, u32)]) -> u32 {
-        let behind = |own: &Height| {
-            let best = best.iter().find(|(path, _)| *path == own.path);
-            best.map_or(0, |(_, height)| height.saturating_sub(own.height))
-        };
-        self.heights.iter().map(behind).max().unwrap_or(0)
+    fn condition(&self, now: Moment) -> Condition {
+        if self.retired_until > now {
+            Condition::Retired
+        } else if self.breaker.is_open() {
+            Condition::Broken
+        } else if self.is_wrong {
+            Condition::Wrong
+        } else {
+            Condition::Sound
+        }
     }
 }
 
@@ -374,12 +362,14 @@ impl State {
 pub(crate) fn host(url: &Uri) -> Host {
     let scheme = url.scheme_str().unwrap_or("http");
     let host = url.host().unwrap_or_default().to_ascii_lowercase();
-    let usual = match scheme {
-        "https" => 443,
-        _ => 80,
-    };
+    let usual = usual_port(scheme == "https");
     match url.port_u16().filter(|port| *port != usual) {
         Some(port) => format!("{scheme}://{host}:{port}").into(),
         None => format!("{scheme}://{host}").into(),
     }
+}
+
+/// The port that a URL without one has.
+pub(super) fn usual_port(is_https: bool) -> u16 {
+    if is_https { 443 } else { 80 }
 }

@@ -15,7 +15,6 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::breaker::Failed;
-use super::endpoint::MadeFor;
 use super::failure::{Failure, classify, texts};
 use super::permit::{Asked, Permit};
 use super::pool::{Connection, ConnectionError, SendError};
@@ -40,12 +39,13 @@ pub(super) struct Answered {
 pub(super) enum Unanswered {
     /// No byte was written, and nothing is spent: the request is admitted again.
     NotSent,
-    Failed(Failure),
+    /// How it has failed, and the texts of the error, where there was one.
+    Failed(Failure, Option<String>),
 }
 
 impl From<Failure> for Unanswered {
     fn from(failure: Failure) -> Self {
-        Self::Failed(failure)
+        Self::Failed(failure, None)
     }
 }
 
@@ -60,26 +60,22 @@ impl Upstream {
         patience: Duration,
     ) -> Result<Answered, Unanswered> {
         let asked = permit.asked.clone();
-        let target = request
-            .uri()
-            .path_and_query()
-            .map_or("", |target| target.as_str());
-        let failed = |error: &ConnectionError, made_for, target: &str| {
-            let failure = Failure::new(classify(error));
+        let target = request.uri().path_and_query().cloned();
+        let failed = |error: &ConnectionError| {
             // Some texts are the upstream's, such as the names in a certificate.
             let cause = texts(error, |text| {
-                let has_target = target.len() > 1 && text.contains(target);
+                let target = target.as_ref().map_or("", |target| target.as_str());
                 let keys = self.keys.searched();
+                let has_target = target.len() > 1 && text.contains(target);
                 has_target || keys.iter().any(|key| key.is_in(text.as_bytes()))
             });
-            asked.endpoint.failed(&failure, Some(cause), made_for);
-            Unanswered::Failed(failure)
+            Unanswered::Failed(Failure::new(classify(error)), Some(cause))
         };
         let connection = match self.pool.connect(&asked.endpoint.url).await {
             Ok(connection) => connection,
             Err(error) => {
                 self.unanswered(&asked, &permit.request);
-                return Err(failed(&error, self.made_for(&permit.request), target));
+                return Err(failed(&error));
             }
         };
         if !permit.ready().await || !permit.is_usable() {
@@ -87,8 +83,7 @@ impl Upstream {
             return Err(Unanswered::NotSent);
         }
         let is_probe = permit.request.is_probe();
-        let (target, sent) = (target.to_owned(), self.clock.now());
-        let made_for = self.made_for(&permit.request);
+        let sent = self.clock.now();
         self.counters.count_sent(&permit.request, reason);
         asked.endpoint.sent();
         permit.mark_sent(true);
@@ -104,19 +99,17 @@ impl Upstream {
         match timeout(patience, head).await {
             Ok(Ok(Ok(answered))) => Ok(answered),
             Ok(Ok(Err(SendError::NotWritten))) => Err(Unanswered::NotSent),
-            Ok(Ok(Err(SendError::Failed(error)))) => Err(failed(&error, made_for, &target)),
+            Ok(Ok(Err(SendError::Failed(error)))) => Err(failed(&error)),
             // After two minutes its connection was closed.
             Ok(Err(_)) | Err(_) => {
                 if is_probe {
                     self.react(asked.endpoint.silent(patience));
                 }
-                let failure = Failure::new(Reason::UpstreamTimeout);
-                asked.endpoint.failed(
-                    &failure,
-                    Some(format!("nothing came in {patience:?}")),
-                    made_for,
-                );
-                Err(failure.into())
+                let cause = format!("nothing came in {patience:?}");
+                Err(Unanswered::Failed(
+                    Failure::new(Reason::UpstreamTimeout),
+                    Some(cause),
+                ))
             }
         }
     }
@@ -137,7 +130,8 @@ impl Upstream {
         {
             Ok(response) => {
                 if asked.endpoint.answered(self.clock.now().since(sent)) {
-                    self.recovered();
+                    self.select_endpoint();
+                    self.queue.pump();
                 }
                 let slot = permit.answered(response.status(), response.headers(), is_typed);
                 Some(Ok(Answered {
@@ -177,13 +171,6 @@ impl Upstream {
             }
         }
     }
-
-    pub(super) fn made_for(&self, request: &RequestPriority) -> MadeFor {
-        MadeFor {
-            route: self.counters.route_name(request.route),
-            request_id: request.request_id,
-        }
-    }
 }
 
 #[cfg(test)]
@@ -196,7 +183,6 @@ mod tests {
     use crate::clock::Clock;
     use crate::shared::permits::PoolPermit;
     use crate::upstream::queue::tests::upstream_at;
-    use crate::upstream::retry::Tried;
     use crate::upstream::{Priority, no_body};
 
     /// A server, its upstream with a budget of one request a minute, and a permit for it, with
@@ -210,8 +196,7 @@ mod tests {
         let config = "upstream.requests_per_minute = 1\nupstream.requests_per_second = 1";
         let upstream = upstream_at(&url, config, "a-key", clock);
         let request = RequestPriority::own(Priority::Miss);
-        let tried = Tried::default();
-        let permit = upstream.acquire(request, &tried, Instant::now()).await;
+        let permit = upstream.acquire(request, None, Instant::now()).await;
         let mut permit = permit.ok().unwrap();
         if is_of_pool {
             permit.set_pool(PoolPermit::without_engine(clock));

@@ -1,27 +1,94 @@
-//! Which endpoint requests go to: selection by health, height and keys.
+//! Which of several base URLs requests go to.
+//!
+//! They are in the order of preference. The selected one stays selected while none is in a
+//! better condition, since each change of endpoint may look like a change of the chain. A
+//! preferred one is selected again once it has been sound for `return_after`.
 
-use std::sync::{Arc, Mutex};
+use std::collections::BTreeMap;
+use std::time::Duration;
 
 use http::Uri;
 use tokio::sync::watch;
 
-use super::counters::Failover;
-use super::heights::{Heights, highest_at};
-use super::selection::{Condition, EndpointSelection};
-use super::{Settings, Upstream};
+use super::Upstream;
 use crate::sync::lock;
 
-impl Upstream {
-    /// The selection of the upstream that follows, with these settings.
-    pub(super) fn next_selection(&self, settings: &Settings) -> Arc<Mutex<EndpointSelection>> {
-        let (old, new) = (&self.settings.endpoints, &settings.endpoints);
-        if new.urls == old.urls && new.return_after == old.return_after {
-            return self.selection.clone();
+/// The condition of an endpoint, the best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Condition {
+    /// It is healthy.
+    Sound,
+    /// It lags behind another endpoint by too many blocks.
+    Lagging,
+    /// What it answers on its status path is no status: it fails, or is the wrong server.
+    Wrong,
+    /// It accepts none of the keys for longer than a request waits.
+    Refusing,
+    /// Its breaker is open.
+    Broken,
+    /// It has answered 410 Gone.
+    Retired,
+}
+
+impl Condition {
+    /// All conditions.
+    pub const ALL: [Self; 6] = [
+        Self::Sound,
+        Self::Lagging,
+        Self::Wrong,
+        Self::Refusing,
+        Self::Broken,
+        Self::Retired,
+    ];
+
+    /// Its name in logs and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sound => "sound",
+            Self::Lagging => "lagging",
+            Self::Wrong => "wrong",
+            Self::Refusing => "refusing",
+            Self::Broken => "broken",
+            Self::Retired => "retired",
         }
-        let old_index = |url: &Uri| old.urls.iter().position(|known| known == url);
-        let old_indexes: Vec<_> = new.urls.iter().map(old_index).collect();
-        let next = lock(&self.selection).next(&old_indexes, new.return_after);
-        Arc::new(Mutex::new(next))
+    }
+}
+
+/// The endpoint to select, by its number. `states` are the condition of each endpoint, and how
+/// long it has been sound.
+fn choose(selected: usize, states: &[(Condition, Duration)], return_after: Duration) -> usize {
+    let own = states[selected].0;
+    let best = (0..states.len()).min_by_key(|at| (states[*at].0, *at));
+    if let Some(better) = best.filter(|best| states[*best].0 < own) {
+        return better;
+    }
+    let mut preferred = (0..selected).filter(|_| own == Condition::Sound);
+    let returns = preferred.find(|at| states[*at].0 == own && states[*at].1 >= return_after);
+    returns.unwrap_or(selected)
+}
+
+impl Upstream {
+    /// The condition of each endpoint, and by how many blocks it lags.
+    pub(super) fn conditions(&self) -> Vec<(Condition, u32)> {
+        let settings = &self.settings;
+        let mut best = BTreeMap::new();
+        for endpoint in &self.endpoints {
+            endpoint.join_heights(&mut best);
+        }
+        let each = self.endpoints.iter().map(|endpoint| {
+            let lag = endpoint.lag(&best);
+            let mut condition = endpoint.condition();
+            if lag > settings.endpoints.max_lag {
+                condition = condition.max(Condition::Lagging);
+            }
+            // No request waits for a key for longer than that.
+            let max_wait = settings.admission.queue_timeout;
+            if self.keys.all_unusable_at(&endpoint.host, max_wait) {
+                condition = condition.max(Condition::Refusing);
+            }
+            (condition, lag)
+        });
+        each.collect()
     }
 
     /// The endpoint that requests go to, by its number; selected anew by the present
@@ -31,92 +98,49 @@ impl Upstream {
             return 0;
         }
         let conditions = self.conditions();
-        let mut selection = lock(&self.selection);
-        let switch = selection.update(&conditions, self.clock.now());
-        let selected = selection.selected();
-        drop(selection);
-        if let Some(switch) = switch {
+        let states = conditions.iter().zip(&self.endpoints);
+        let states =
+            states.map(|((condition, _), endpoint)| (*condition, endpoint.sound_for(*condition)));
+        let states: Vec<_> = states.collect();
+        let mut selected = lock(&self.selected);
+        let from = *selected;
+        *selected = choose(from, &states, self.settings.endpoints.return_after);
+        let to = *selected;
+        drop(selected);
+        if to != from {
             let name = |at: usize| self.endpoints[at].name.clone();
-            let (from, condition) = (switch.from, conditions[switch.from]);
-            let reason = self.endpoints[from].last_reason();
-            let cause = match (condition, reason) {
-                (Condition::Sound, _) => "a preferred endpoint is sound again".to_owned(),
-                // Requests have failed: the last failure shows how.
-                (Condition::Broken, Some(reason)) => {
-                    format!("{}: {}", condition.name(), reason.name())
-                }
-                _ => condition.name().to_owned(),
+            let cause = match states[from].0 {
+                Condition::Sound => "a preferred endpoint is sound again",
+                condition => condition.name(),
             };
             tracing::warn!(
                 upstream = self.name(),
-                endpoint = &*name(switch.to),
+                endpoint = &*name(to),
                 before = &*name(from),
                 cause,
                 "requests go to another endpoint from now on"
             );
-            self.counters.count_switch(Failover {
-                at: self.clock.now(),
-                from: name(from),
-                to: name(switch.to),
-                cause,
-            });
+            self.counters.count("switches");
             self.doubted.send_replace(());
         }
-        selected
+        to
     }
 
-    /// The best endpoint besides those that a request has been `tried` at.
-    pub(super) fn other_endpoint(&self, tried: &[usize]) -> Option<usize> {
-        let conditions = self.conditions();
-        lock(&self.selection).other(&conditions, tried)
+    /// The best usable endpoint where a request has not `failed`.
+    pub(super) fn other_endpoint(&self, failed: impl Fn(usize) -> bool) -> Option<usize> {
+        let (selected, conditions) = (self.select_endpoint(), self.conditions());
+        let others = (0..conditions.len()).filter(|at| !failed(*at));
+        let usable = others.filter(|at| conditions[*at].0 < Condition::Refusing);
+        usable.min_by_key(|at| (conditions[*at].0, *at != selected, *at))
     }
 
-    /// The condition of each endpoint.
-    fn conditions(&self) -> Vec<Condition> {
-        self.conditions_at(&self.heights())
-    }
-
-    pub(super) fn conditions_at(&self, heights: &Heights) -> Vec<Condition> {
-        let max_lag = self.settings.endpoints.max_lag;
-        let endpoints = self.endpoints.iter().zip(&heights.implausible);
-        let conditions = endpoints.map(|(endpoint, implausible)| {
-            endpoint.log_implausible(*implausible);
-            let condition = endpoint.condition(&heights.best, max_lag);
-            // No request waits for a key for longer than that.
-            let max_wait = self.settings.admission.queue_timeout;
-            let refuses = self.keys.all_unusable_at(&endpoint.host, max_wait);
-            let signs = [
-                implausible.map(|_| Condition::Implausible),
-                refuses.then_some(Condition::Refusing),
-            ];
-            signs.into_iter().flatten().fold(condition, Ord::max)
-        });
-        conditions.collect()
-    }
-
-    /// The reported heights of the endpoints that could be used, compared.
-    pub(super) fn heights(&self) -> Heights {
-        let now = self.clock.now();
-        let reported = self.endpoints.iter().map(|endpoint| {
-            // An endpoint that cannot be used must not make the others seem to lag.
-            match endpoint.condition(&[], 0) == Condition::Sound {
-                true => endpoint.heights(),
-                false => Vec::new(),
-            }
-        });
-        let reported: Vec<_> = reported.collect();
-        Heights::compare(&reported, highest_at(self.clock.wall(now)), now)
-    }
-
-    /// Takes in a height that an endpoint has reported on a status path, to this replica or
-    /// another one. Returns whether it is plausible.
-    pub fn record_height(&self, at: usize, path: &str, height: u32) -> bool {
+    /// Takes in what an endpoint has answered on a status path, to this replica or another
+    /// one: the height, or `None` if it was no status.
+    pub fn record_status(&self, at: usize, path: &str, height: Option<u32>) {
         if let Some(endpoint) = self.endpoints.get(at) {
-            endpoint.record_height(path, height);
+            endpoint.record_status(path, height);
         }
         self.select_endpoint();
-        let implausible = self.heights().implausible;
-        implausible.get(at).is_none_or(Option::is_none)
     }
 
     /// The endpoint that requests go to: its number, in the order of preference, and its
@@ -126,22 +150,50 @@ impl Upstream {
         (at as u16, &self.settings.endpoints.urls[at])
     }
 
-    /// The endpoints besides the selected one, by their numbers.
-    pub fn standbys(&self) -> Vec<usize> {
-        let selected = self.select_endpoint();
-        let all = 0..self.endpoints.len();
-        all.filter(|at| *at != selected).collect()
-    }
-
-    /// Whether all standbys are healthy.
-    pub fn standbys_are_sound(&self) -> bool {
+    /// The endpoints besides the selected one, by their numbers, and whether all of them are
+    /// healthy.
+    pub fn standbys(&self) -> (Vec<usize>, bool) {
         let (selected, conditions) = (self.select_endpoint(), self.conditions());
-        let mut all = conditions.iter().enumerate();
-        all.all(|(at, condition)| at == selected || *condition == Condition::Sound)
+        let standbys = (0..conditions.len()).filter(|at| *at != selected);
+        let standbys: Vec<_> = standbys.collect();
+        let is_sound = |at: &usize| conditions[*at].0 == Condition::Sound;
+        let are_sound = standbys.iter().all(is_sound);
+        (standbys, are_sound)
     }
 
     /// Changes when the tip is to be asked for at once.
     pub fn doubts(&self) -> watch::Receiver<()> {
         self.doubted.subscribe()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use Condition::{Broken, Lagging, Retired, Sound, Wrong};
+
+    use super::*;
+
+    #[test]
+    fn the_best_endpoint_is_selected_and_a_preferred_one_returns_after_its_probation() {
+        const AFTER: Duration = Duration::from_secs(30);
+        // the selected one, conditions, how long the first has been sound: the next one
+        for (selected, conditions, sound_for, expected) in [
+            (0, [Sound, Sound, Sound], 0, 0),
+            (0, [Lagging, Sound, Sound], 0, 1),
+            (1, [Sound, Sound, Sound], 29, 1),
+            (1, [Sound, Sound, Sound], 30, 0),
+            (1, [Sound, Broken, Sound], 0, 0),
+            (1, [Lagging, Lagging, Broken], 99, 1),
+            (0, [Broken, Broken, Wrong], 0, 2),
+            (2, [Retired, Broken, Broken], 0, 2),
+            (2, [Broken, Wrong, Broken], 0, 1),
+            (1, [Retired, Retired, Retired], 0, 1),
+            (1, [Broken, Broken, Retired], 0, 1),
+        ] {
+            let mut states = conditions.map(|condition| (condition, Duration::ZERO));
+            states[0].1 = Duration::from_secs(sound_for);
+            let found = choose(selected, &states, AFTER);
+            assert_eq!(found, expected, "{selected} {conditions:?}");
+        }
     }
 }

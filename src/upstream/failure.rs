@@ -1,4 +1,4 @@
-//! How requests to the upstream fail. A [`Failure`] has one word for its reason; [`TRAITS`]
+//! How requests to the upstream fail. A [`Failure`] has one word for its reason; [`traits`]
 //! says for each reason what clients are answered, and whether another attempt may help.
 
 use std::error::Error as StdError;
@@ -42,82 +42,52 @@ pub(super) enum Retry {
     Anywhere,
 }
 
-/// What follows from a reason.
-struct Traits {
-    reason: Reason,
-    /// The type of RFC 9209 §2.3.
-    error: &'static str,
-    /// The status that clients get.
-    status: u16,
-    retry: Retry,
-    /// Whether a request for another target would have failed in the same way.
-    is_of_all: bool,
-}
-
-const fn row(
-    reason: Reason,
-    error: &'static str,
-    status: u16,
-    retry: Retry,
-    is_of_all: bool,
-) -> Traits {
-    Traits {
-        reason,
-        error,
-        status,
-        retry,
-        is_of_all,
-    }
-}
-
 use Retry::{Anywhere, Elsewhere, Never, OtherKey};
 
+/// What follows from a reason: its error type of RFC 9209 §2.3, the status that clients get, what
+/// another attempt could be useful with, and whether a request for another target would have
+/// failed in the same way.
 #[rustfmt::skip]
-const TRAITS: [Traits; 33] = [
-    // Not sent.
-    row(Reason::OverBudget, "connection_limit_reached", 503, Never, true),
-    row(Reason::BudgetUnknown, "connection_limit_reached", 503, Never, true),
-    row(Reason::NoSlot, "connection_limit_reached", 503, Never, true),
-    row(Reason::BreakerOpen, "destination_unavailable", 503, Never, true),
-    // No connection.
-    row(Reason::ConnectionRefused, "connection_refused", 502, Anywhere, true),
-    row(Reason::Dns, "dns_error", 502, Anywhere, true),
-    row(Reason::Unreachable, "destination_unavailable", 502, Anywhere, true),
-    row(Reason::ConnectTimeout, "connection_timeout", 504, Elsewhere, true),
-    row(Reason::Tls, "tls_protocol_error", 502, Elsewhere, true),
-    row(Reason::TlsCertificate, "tls_certificate_error", 502, Elsewhere, true),
-    row(Reason::TlsClientCertificate, "tls_alert_received", 502, Elsewhere, true),
-    // No answer, or a part of one.
-    row(Reason::UpstreamTimeout, "http_response_timeout", 504, Elsewhere, false),
-    row(Reason::UpstreamBodyTimeout, "connection_read_timeout", 504, Elsewhere, false),
-    row(Reason::ConnectionClosed, "connection_terminated", 502, Anywhere, false),
-    row(Reason::Truncated, "http_response_incomplete", 502, Anywhere, false),
-    row(Reason::AnswerTooLarge, "http_response_body_size", 502, Never, false),
-    row(Reason::NotHttp, "http_protocol_error", 502, Elsewhere, false),
-    // An answer that is not passed on.
-    row(Reason::NotJson, "http_protocol_error", 502, Elsewhere, false),
-    row(Reason::AnswerWithheld, "http_protocol_error", 502, Never, false),
-    row(Reason::Redirect, "http_protocol_error", 502, Elsewhere, false),
-    row(Reason::ServerError, "http_protocol_error", 502, Elsewhere, false),
-    row(Reason::UnexpectedStatus, "http_protocol_error", 502, Elsewhere, false),
-    row(Reason::KeyRefused, "http_protocol_error", 502, OtherKey, true),
-    row(Reason::TargetRefused, "http_protocol_error", 502, Never, false),
-    row(Reason::Throttled, "http_protocol_error", 503, OtherKey, true),
-    row(Reason::Retired, "http_protocol_error", 502, Elsewhere, true),
-    // Another base URL may have the route; but one without it must not be hidden.
-    row(Reason::WrongUpstream, "destination_not_found", 502, Never, false),
-    // ordgate itself.
-    row(Reason::Outdated, "proxy_internal_error", 503, Never, false),
-    row(Reason::Internal, "proxy_internal_error", 500, Never, false),
-    // The client's request body.
-    row(Reason::RequestBodyBroken, "http_request_error", 400, Never, false),
-    row(Reason::RequestBodyTooSlow, "http_request_error", 408, Never, false),
-    row(Reason::RequestBodyTooLarge, "http_request_error", 413, Never, false),
-    row(Reason::RequestBodyNoRoom, "proxy_internal_response", 503, Never, false),
-];
-
-/// Those of [`Reason::Internal`], for a reason that is not in the table.
-const INTERNAL: &Traits = &row(Reason::Internal, "proxy_internal_error", 500, Never, false);
+#[expect(clippy::wildcard_enum_match_arm, reason = "the other reasons are of no upstream")]
+const fn traits(reason: Reason) -> (&'static str, u16, Retry, bool) {
+    match reason {
+        // Not sent.
+        Reason::OverBudget | Reason::BudgetUnknown | Reason::NoSlot =>
+            ("connection_limit_reached", 503, Never, true),
+        Reason::BreakerOpen => ("destination_unavailable", 503, Never, true),
+        // No connection.
+        Reason::ConnectionRefused => ("connection_refused", 502, Anywhere, true),
+        Reason::Dns => ("dns_error", 502, Anywhere, true),
+        Reason::Unreachable => ("destination_unavailable", 502, Anywhere, true),
+        Reason::ConnectTimeout => ("connection_timeout", 504, Elsewhere, true),
+        Reason::Tls => ("tls_protocol_error", 502, Elsewhere, true),
+        Reason::TlsCertificate => ("tls_certificate_error", 502, Elsewhere, true),
+        Reason::TlsClientCertificate => ("tls_alert_received", 502, Elsewhere, true),
+        // No answer, or a part of one.
+        Reason::UpstreamTimeout => ("http_response_timeout", 504, Elsewhere, false),
+        Reason::UpstreamBodyTimeout => ("connection_read_timeout", 504, Elsewhere, false),
+        Reason::ConnectionClosed => ("connection_terminated", 502, Anywhere, false),
+        Reason::Truncated => ("http_response_incomplete", 502, Anywhere, false),
+        Reason::AnswerTooLarge => ("http_response_body_size", 502, Never, false),
+        // An answer that is not passed on.
+        Reason::NotHttp | Reason::NotJson | Reason::Redirect | Reason::ServerError
+        | Reason::UnexpectedStatus => ("http_protocol_error", 502, Elsewhere, false),
+        Reason::AnswerWithheld | Reason::TargetRefused => ("http_protocol_error", 502, Never, false),
+        Reason::KeyRefused => ("http_protocol_error", 502, OtherKey, true),
+        Reason::Throttled => ("http_protocol_error", 503, OtherKey, true),
+        Reason::Retired => ("http_protocol_error", 502, Elsewhere, true),
+        // Another base URL may have the route; but one without it must not be hidden.
+        Reason::WrongUpstream => ("destination_not_found", 502, Never, false),
+        // The client's request body.
+        Reason::RequestBodyBroken => ("http_request_error", 400, Never, false),
+        Reason::RequestBodyTooSlow => ("http_request_error", 408, Never, false),
+        Reason::RequestBodyTooLarge => ("http_request_error", 413, Never, false),
+        Reason::RequestBodyNoRoom => ("proxy_internal_response", 503, Never, false),
+        // ordgate itself.
+        Reason::Outdated => ("proxy_internal_error", 503, Never, false),
+        _ => ("proxy_internal_error", 500, Never, false),
+    }
+}
 
 impl Failure {
     /// A failure of which no more is known.
@@ -152,14 +122,9 @@ impl Failure {
         known.cloned().unwrap_or(Self::new(Reason::Truncated))
     }
 
-    fn traits(&self) -> &'static Traits {
-        let found = TRAITS.iter().find(|traits| traits.reason == self.reason);
-        found.unwrap_or(INTERNAL)
-    }
-
     /// Its error type of RFC 9209 §2.3.
     pub fn error(&self) -> &'static str {
-        self.traits().error
+        traits(self.reason).0
     }
 
     /// The status that clients get.
@@ -167,7 +132,7 @@ impl Failure {
         // The upstream has said when to come back.
         let status = match self.reason == Reason::ServerError && self.retry_after.is_some() {
             true => 503,
-            false => self.traits().status,
+            false => traits(self.reason).1,
         };
         StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
     }
@@ -176,7 +141,7 @@ impl Failure {
     pub(super) fn retry(&self) -> Retry {
         let is_client_error = self.received.is_some_and(|status| status.is_client_error());
         let is_gateway_error = |status: StatusCode| matches!(status.as_u16(), 502..=504);
-        match self.traits().retry {
+        match traits(self.reason).2 {
             Elsewhere if self.reason == Reason::UnexpectedStatus && is_client_error => Never,
             Elsewhere
                 if self.reason == Reason::ServerError
@@ -191,7 +156,7 @@ impl Failure {
 
     /// Whether a request for another target would have failed in the same way.
     pub fn is_of_all(&self) -> bool {
-        self.traits().is_of_all
+        traits(self.reason).3
     }
 
     /// Whether the endpoint is at fault, rather than the target, the key or ordgate.
@@ -281,38 +246,37 @@ pub(super) fn classify(error: &ConnectionError) -> Reason {
 
 /// What to look at, for reasons whose error does not say it by itself.
 pub(crate) fn hint(reason: Reason) -> Option<&'static str> {
-    let hints = [
-        (
-            Reason::Tls,
-            "the server and ordgate do not agree about TLS: check whether it serves TLS at this port (a URL with http:// is without), and its versions",
-        ),
-        (
-            Reason::TlsCertificate,
-            "the server's certificate is not trusted: check its names and dates, and ca_file if its authority is your own",
-        ),
-        (
-            Reason::TlsClientCertificate,
-            "the server requires a TLS client certificate, and ordgate has none",
-        ),
-        (
-            Reason::NotHttp,
-            "what came is no HTTP/1.1: check whether the server expects TLS at this port (a URL with https://)",
-        ),
-        (
-            Reason::NotJson,
-            "what came is no JSON: check whether this is the right server, and its URL's scheme, port and path",
-        ),
-        (
-            Reason::ConnectionClosed,
-            "if that happens to each request, check whether the server expects TLS at this port (a URL with https://)",
-        ),
-        (
-            Reason::WrongUpstream,
-            "a 404 of a web framework, with statusCode and message, and not the API's: check whether this is the right server (the reference indexer serves ordinals and runes as two servers on two ports, each of which needs an upstream of its own, [upstreams.NAME]), whether its URL has the right path, and the route's upstream_path",
-        ),
-    ];
-    let found = hints.into_iter().find(|(of, _)| *of == reason);
-    found.map(|(_, hint)| hint)
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "the others say it by themselves"
+    )]
+    Some(match reason {
+        Reason::Tls => {
+            "the server and ordgate do not agree about TLS: check whether it serves TLS at this port (a URL with http:// is without), and its versions"
+        }
+        Reason::TlsCertificate => {
+            "the server's certificate is not trusted: check its names and dates, and ca_file if its authority is your own"
+        }
+        Reason::TlsClientCertificate => {
+            "the server requires a TLS client certificate, and ordgate has none"
+        }
+        Reason::NotHttp => {
+            "what came is no HTTP/1.1: check whether the server expects TLS at this port (a URL with https://)"
+        }
+        Reason::NotJson => {
+            "what came is no JSON: check whether this is the right server, and its URL's scheme, port and path"
+        }
+        Reason::ConnectionClosed => {
+            "if that happens to each request, check whether the server expects TLS at this port (a URL with https://)"
+        }
+        Reason::KeyRefused => {
+            "the server refuses the API key, or requests without one: check ORDGATE_API_KEYS or upstream.api_keys_file"
+        }
+        Reason::WrongUpstream => {
+            "a 404 of a web framework, with statusCode and message, and not the API's: check whether this is the right server (the reference indexer serves ordinals and runes as two servers on two ports, each of which needs an upstream of its own, [upstreams.NAME]), whether its URL has the right path, and the route's upstream_path or the tip's path"
+        }
+        _ => return None,
+    })
 }
 
 /// How many texts of an error are shown, and how many characters of each.
@@ -365,14 +329,21 @@ mod tests {
 
     #[test]
     fn each_failure_of_the_upstream_is_in_the_table() {
-        let of_upstream = Reason::ALL
-            .iter()
-            .skip_while(|reason| **reason != Reason::OverBudget);
-        // These two are said of answers.
-        let others = [Reason::Unconfirmed, Reason::UpstreamAnswer];
+        let of_upstream = Reason::ALL.iter();
+        let of_upstream = of_upstream.skip_while(|reason| **reason != Reason::OverBudget);
+        // The first two are said of answers.
+        let others = [
+            Reason::Unconfirmed,
+            Reason::UpstreamAnswer,
+            Reason::Internal,
+        ];
         for reason in of_upstream.filter(|reason| !others.contains(reason)) {
-            let rows = TRAITS.iter().filter(|row| row.reason == *reason).count();
-            assert_eq!(rows, 1, "{}", reason.name());
+            assert_ne!(
+                traits(*reason),
+                traits(Reason::Internal),
+                "{}",
+                reason.name()
+            );
         }
     }
 

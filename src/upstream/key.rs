@@ -26,14 +26,14 @@ use std::time::Duration;
 use aws_lc_rs::hmac;
 use http::{HeaderValue, StatusCode};
 
-use super::budget::{Budget, Limits};
+use super::budget::Budget;
 use super::endpoint::Host;
-use super::queue::{AdmissionQueue, Denied};
-use super::rates::Rates;
+use super::permit::Denied;
+use super::queue::AdmissionQueue;
 use super::reported::ReportedLimit;
 use crate::clock::Moment;
 use crate::shared::Shared;
-use crate::shared::permits::{Permits, PoolKey, PoolLimits};
+use crate::shared::permits::{Limits, Permits, PoolKey};
 use crate::state::{Earlier, KeyDigest};
 use crate::sync::lock;
 
@@ -76,7 +76,7 @@ struct KeyState {
     /// With an engine: the floor of this replica.
     floor: Option<Budget>,
     /// The limits of the pool, and until when it has nothing.
-    pool: PoolLimits,
+    pool: Limits,
     pool_spent_until: Moment,
     /// The number of the last request.
     number: u64,
@@ -88,7 +88,7 @@ struct KeyState {
 /// How the upstreams that use a key use it, together.
 pub(super) struct KeyUse {
     /// The strictest of their limits.
-    pub(super) rates: Rates,
+    pub(super) limits: Limits,
     /// Their tip probes a minute, for which a part is kept.
     pub(super) probes: u32,
     pub(super) hosts: Vec<Host>,
@@ -126,7 +126,7 @@ pub(crate) struct KeySnapshot {
     /// How long the next request for a client has to wait for the budget.
     pub(crate) paused_for: Duration,
     /// The limit per minute.
-    pub(crate) per_minute: Option<usize>,
+    pub(crate) per_minute: Option<u32>,
     /// Its state at each host that it was sent to.
     pub(crate) hosts: Vec<(Host, KeySnapshotAtHost)>,
 }
@@ -151,7 +151,7 @@ impl ProviderKey {
             state: Mutex::new(KeyState {
                 budget: Budget::new(),
                 floor: has_engine.then(Budget::new),
-                pool: PoolLimits::default(),
+                pool: Limits::default(),
                 pool_spent_until: Moment::default(),
                 number: 0,
                 queues: Vec::new(),
@@ -175,7 +175,7 @@ impl ProviderKey {
     /// From now on upstreams use the key like this. Requests that were taken still count.
     pub(super) fn configure(&self, how: KeyUse, now: Moment) {
         let mut state = self.state();
-        state.set_limits(how.rates, how.probes, self.shared.as_deref());
+        state.set_limits(how.limits, how.probes, self.shared.as_deref());
         state.queues = how.queues;
         state.has_several_hosts = how.hosts.len() > 1;
         state
@@ -248,7 +248,7 @@ impl ProviderKey {
     }
 
     /// The pool that replicas share, and its limits.
-    pub(super) fn pool(&self, host: &Host) -> Option<(&Arc<Permits>, PoolKey, PoolLimits)> {
+    pub(super) fn pool(&self, host: &Host) -> Option<(&Arc<Permits>, PoolKey, Limits)> {
         let shared = self.shared.as_ref().filter(|shared| shared.has_engine())?;
         let digest = self.digest.iter().map(|byte| format!("{byte:02x}"));
         let key = PoolKey {
@@ -338,10 +338,13 @@ impl ProviderKey {
         self.state().budget.limits()
     }
 
-    /// Its state, under this name.
-    pub(crate) fn snapshot(&self, name: &str, now: Moment) -> KeySnapshot {
+    /// Its state at these hosts, under this name.
+    pub(crate) fn snapshot(&self, name: &str, hosts: &[Host], now: Moment) -> KeySnapshot {
         let mut state = self.state();
-        let hosts = state.hosts.iter();
+        let hosts = state
+            .hosts
+            .iter()
+            .filter(|at_host| hosts.contains(&at_host.host));
         let hosts = hosts.map(|at_host| (at_host.host.clone(), at_host.snapshot(now)));
         let hosts = hosts.collect();
         KeySnapshot {
@@ -381,7 +384,7 @@ fn digest(value: &HeaderValue) -> KeyDigest {
 impl KeyUse {
     /// Another upstream uses the key, too.
     pub(super) fn join(&mut self, other: Self) {
-        self.rates = self.rates.stricter(other.rates);
+        self.limits = self.limits.stricter(other.limits);
         self.probes = self.probes.saturating_add(other.probes);
         self.hosts.extend(other.hosts);
         self.hosts.sort_unstable();
@@ -398,21 +401,16 @@ impl KeyState {
 
     /// Sets the limits. Without an engine, this replica has its part; with one, its floor
     /// and permits of the pool, together no more than the whole.
-    fn set_limits(&mut self, rates: Rates, probes: u32, shared: Option<&Shared>) {
-        let split = shared.map(|shared| {
-            shared.split(PoolLimits {
-                per_minute: rates.per_minute.limit(),
-                per_second: rates.per_second.limit(),
-            })
-        });
+    fn set_limits(&mut self, limits: Limits, probes: u32, shared: Option<&Shared>) {
+        let split = shared.map(|shared| shared.split(limits));
         let own = match (&mut self.floor, split) {
             (Some(floor), Some(split)) => {
-                floor.set_limits(split.floor.into(), 0);
+                floor.set_limits(split.floor, 0);
                 self.pool = split.pool;
-                rates.into()
+                limits
             }
-            (_, Some(split)) => split.floor.into(),
-            (_, None) => rates.into(),
+            (_, Some(split)) => split.floor,
+            (_, None) => limits,
         };
         self.budget.set_limits(own, probes);
     }
@@ -461,7 +459,7 @@ impl KeyState {
         let others = self.hosts.iter().filter(|other| other.host != *host);
         let at_others: usize = others.map(|other| other.in_flight).sum();
         let kept = self.budget.kept_of_second();
-        let most = (most.saturating_sub(kept + at_others) * 3 / 4).max(1);
+        let most = ((most as usize).saturating_sub(kept + at_others) * 3 / 4).max(1);
         self.known_at(host)
             .is_some_and(|at_host| at_host.in_flight >= most)
     }

@@ -8,17 +8,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Method, Request, StatusCode};
-use tokio::time::{Instant, sleep};
+use http::StatusCode;
 
+use super::Upstream;
 use super::answer;
 use super::failure::Failure;
 use super::key::LastCheck;
 use super::permit::Asked;
 use super::request::{Check, Priority, RequestPriority};
-use super::{Upstream, no_body};
 use crate::client_tokens::shown_path;
 use crate::reason::Reason;
+use crate::trace;
+use crate::trace::span::SpanKind;
 
 /// How long a check may take: a client waits for it.
 const KEY_CHECK: Duration = Duration::from_secs(5);
@@ -40,7 +41,7 @@ impl Upstream {
             return refused;
         }
         let of_target = Failure::status(Reason::TargetRefused, status);
-        let Some(path) = self.status_path(target) else {
+        let Some(path) = self.status_path() else {
             return of_target;
         };
         let (key, host) = (&asked.key.key, &asked.endpoint.host);
@@ -83,32 +84,21 @@ impl Upstream {
         request: RequestPriority,
         path: &str,
     ) -> Option<bool> {
-        let deadline = Instant::now() + KEY_CHECK;
         let request = RequestPriority {
             priority: Priority::Probe,
             client: None,
             ..request.check(Check::Key)
         };
         // Like a probe of the tip it takes no slot.
-        let permit = loop {
-            match asked.again(request) {
-                Ok(permit) => break permit,
-                // Another request has found out.
-                Err(denied) if denied.failure.reason == Reason::KeyRefused => return Some(true),
-                Err(denied) => match denied.wait {
-                    Some(wait) if Instant::now() + wait < deadline => sleep(wait).await,
-                    Some(_) | None => return None,
-                },
-            }
+        let permit = match asked.again(request) {
+            Ok(permit) => permit,
+            // Another request has found out.
+            Err(denied) => return (denied.failure.reason == Reason::KeyRefused).then_some(true),
         };
-        let mut sent = Request::new(no_body());
-        *sent.method_mut() = Method::GET;
-        *sent.uri_mut() = asked.endpoint.uri(path).ok()?;
-        *sent.headers_mut() = self.own_fields();
-        if let Some(key) = permit.header() {
-            sent.headers_mut()
-                .insert(self.settings.keys.header.clone(), key.clone());
-        }
+        let own = self.own_request(path);
+        let sent = self
+            .outgoing(&own, &permit, &trace::begin("key check", SpanKind::Client))
+            .ok()?;
         let checked = permit.asked.clone();
         let exchanged = self.exchange(permit, sent, (false, request.reason()), KEY_CHECK);
         let Ok(answered) = exchanged.await else {

@@ -45,15 +45,6 @@ impl Upstream {
         search(&keys, now, |key| is_hidden || has(&head.headers, key))?;
         Ok((head, SearchedBody::new(body, keys, now)))
     }
-
-    /// Searches parts of a response.
-    ///
-    /// # Errors
-    /// If one of them contains a key.
-    pub(super) fn search(&self, parts: &[&[u8]]) -> Result<(), Failure> {
-        let is_in = |key: &ApiKey| parts.iter().any(|part| key.is_in(part));
-        search(&self.keys.searched(), self.clock.now(), is_in)
-    }
 }
 
 /// Fails, and logs it, if one of the keys may be in an answer.

@@ -12,21 +12,15 @@ use http::HeaderValue;
 use super::endpoint::Host;
 pub(crate) use super::key::{KeySnapshot, KeySnapshotAtHost};
 use super::key::{ProviderKey, Taken};
-use super::queue::Denied;
+use super::permit::Denied;
 pub use crate::api_key::{ApiKey, BadKeys};
 use crate::clock::{Clock, Moment};
-use crate::log_writer::LogInterval;
 use crate::shared::Shared;
 use crate::state::Spent;
 use crate::sync::lock;
 
-/// How long answers are searched for a key that was withdrawn.
-const REMEMBERED: Duration = Duration::from_hours(1);
-/// At most so many withdrawn keys are searched for.
-const MAX_WITHDRAWN: usize = 1024;
-
-/// Why it is not known what was spent before the start.
-pub(crate) const UNKNOWN: &str = "spent.db cannot be read, or is of another boot of the machine";
+/// Why it is not known what a key has spent.
+pub(crate) const UNKNOWN: &str = "spent.db cannot be read or is of another boot of the machine, or a reload has introduced the limit";
 
 /// The keys of the process.
 pub(crate) struct Budgets {
@@ -60,13 +54,12 @@ impl Budgets {
         })
     }
 
-    /// For how long and why keys with a limit are not used, because what they have spent
-    /// before the start is not known.
-    pub(crate) fn unknown(&self, now: Moment) -> Option<(Duration, &'static str)> {
+    /// For how long keys with a limit are not used, because what they have spent is not known
+    /// ([`UNKNOWN`]).
+    pub(crate) fn unknown(&self, now: Moment) -> Option<Duration> {
         let keys = lock(&self.keys);
         let each = keys.iter().map(|key| key.blocked_for(now));
-        let wait = each.max().filter(|wait| !wait.is_zero())?;
-        Some((wait, UNKNOWN))
+        each.max().filter(|wait| !wait.is_zero())
     }
 }
 
@@ -74,12 +67,8 @@ impl Budgets {
 /// anew; requests that wait for budget then use the new ones.
 pub(crate) struct Keys {
     keys: Box<[Arc<PooledKey>]>,
-    /// Those that were withdrawn, and when.
-    withdrawn: Vec<(Moment, ApiKey)>,
-    searched: Arc<[ApiKey]>,
     /// What counts requests without a key.
     keyless: Arc<ProviderKey>,
-    pub(super) keyless_refused: LogInterval,
     pub(super) budgets: Arc<Budgets>,
     pub(super) clock: Clock,
 }
@@ -98,62 +87,36 @@ impl PooledKey {
 }
 
 impl Keys {
-    /// The keys of an upstream. They have no limits before [`ProviderKey::configure`].
-    pub(super) fn new(keys: Vec<ApiKey>, budgets: Arc<Budgets>, clock: Clock) -> Self {
-        let keyless = Arc::new(ProviderKey::new(None, None));
-        Self::make(keys, &[], Vec::new(), keyless, budgets, clock)
-    }
-
-    /// The keys of the same upstream after a reload. What a key has spent stays as it is;
-    /// requests in flight with a withdrawn key finish.
-    pub(super) fn after(&self, keys: Vec<ApiKey>) -> Self {
-        let now = self.clock.now();
-        let present = self.keys.iter().filter_map(|pooled| pooled.api.clone());
-        let withdrawn = present.map(|api| (now, api)).chain(self.withdrawn.clone());
-        let is_used = |api: &ApiKey| keys.iter().any(|key| key.value() == api.value());
-        let is_searched =
-            |(at, api): &(Moment, ApiKey)| now.since(*at) < REMEMBERED && !is_used(api);
-        let withdrawn = withdrawn.filter(is_searched).take(MAX_WITHDRAWN).collect();
-        let (keyless, budgets) = (self.keyless.clone(), self.budgets.clone());
-        let clock = self.clock.clone();
-        Self::make(keys, &self.keys, withdrawn, keyless, budgets, clock)
-    }
-
-    /// A key that was not there `before` is tried again, whatever its hosts have said of it.
-    fn make(
+    /// The keys of an upstream, which had those of `before` until a reload. They have no limits
+    /// before [`ProviderKey::configure`]. What a key has spent stays as it is; one that was not
+    /// there before is tried again, whatever its hosts have said of it.
+    pub(super) fn new(
         keys: Vec<ApiKey>,
-        before: &[Arc<PooledKey>],
-        withdrawn: Vec<(Moment, ApiKey)>,
-        keyless: Arc<ProviderKey>,
+        before: Option<&Self>,
         budgets: Arc<Budgets>,
         clock: Clock,
     ) -> Self {
-        let now = clock.now();
-        let searched = keys.iter().chain(withdrawn.iter().map(|(_, api)| api));
-        let searched = searched.filter(|api| api.is_searched()).cloned().collect();
+        let keyless = before.map_or_else(
+            || Arc::new(ProviderKey::new(None, None)),
+            |before| before.keyless.clone(),
+        );
         let pooled = |api: ApiKey| {
-            let key = budgets.key(api.value(), now);
-            if !before.iter().any(|old| Arc::ptr_eq(&old.key, &key)) {
+            let key = budgets.key(api.value(), clock.now());
+            let is_same = |old: &Arc<ProviderKey>| Arc::ptr_eq(old, &key);
+            if !before.is_some_and(|before| before.of_process().any(is_same)) {
                 key.try_again();
             }
-            Arc::new(PooledKey {
-                api: Some(api),
-                key,
-            })
+            let api = Some(api);
+            Arc::new(PooledKey { api, key })
         };
-        let keys = match keys.is_empty() {
-            true => {
-                let key = keyless.clone();
-                [Arc::new(PooledKey { api: None, key })].into()
-            }
-            false => keys.into_iter().map(pooled).collect(),
-        };
+        let mut all: Vec<_> = keys.into_iter().map(pooled).collect();
+        if all.is_empty() {
+            let key = keyless.clone();
+            all.push(Arc::new(PooledKey { api: None, key }));
+        }
         Self {
-            keys,
-            withdrawn,
-            searched,
+            keys: all.into(),
             keyless,
-            keyless_refused: LogInterval::default(),
             budgets,
             clock,
         }
@@ -174,17 +137,15 @@ impl Keys {
         is_probe: bool,
     ) -> Result<(Arc<PooledKey>, Taken), Denied> {
         let now = self.clock.now();
-        let rank = |(at, pooled): (usize, &Arc<PooledKey>)| {
+        let mut order: Vec<_> = self.keys.iter().collect();
+        order.sort_by_cached_key(|pooled| {
             // A key that is to be tried again goes first, or that would never happen.
             let is_due = pooled.key.is_trial_due(host, now);
             let left = pooled.key.remaining(now).unwrap_or(usize::MAX);
-            (Reverse(is_due), Reverse(left), at)
-        };
-        let mut order: Vec<_> = self.keys.iter().enumerate().map(rank).collect();
-        order.sort_unstable();
+            Reverse((is_due, left))
+        });
         let mut best: Option<Denied> = None;
-        for (.., at) in order {
-            let pooled = &self.keys[at];
+        for pooled in order {
             match pooled.key.take(host, is_probe, now) {
                 Ok(taken) => return Ok((pooled.clone(), taken)),
                 Err(denied) => {
@@ -201,47 +162,41 @@ impl Keys {
     /// Why no request can be sent to a host now; `None` where one can.
     pub(super) fn denied(&self, host: &Host, is_probe: bool) -> Option<Denied> {
         let now = self.clock.now();
-        let each = self.keys.iter();
-        let denied = each.map(|pooled| pooled.key.denied(host, is_probe, now));
+        let each = self.of_process();
+        let denied = each.map(|key| key.denied(host, is_probe, now));
         // `None` if any key is usable.
         denied.reduce(|one, other| Some(one?.better(other?)))?
     }
 
     /// How many requests may be sent in a second with all keys together.
     pub(super) fn max_per_second(&self) -> u32 {
-        let of = |pooled: &Arc<PooledKey>| pooled.key.limits().per_second.unwrap_or(usize::MAX);
-        let requests = self.keys.iter().map(of).fold(0, usize::saturating_add);
-        u32::try_from(requests).unwrap_or(u32::MAX)
+        let of = |key: &Arc<ProviderKey>| key.limits().per_second.unwrap_or(u32::MAX);
+        self.of_process().map(of).fold(0, u32::saturating_add)
     }
 
     /// Whether a host accepts none of the keys for longer than this, whatever their
     /// budgets; or has so many unanswered requests that no more are sent to it.
     pub(crate) fn all_unusable_at(&self, host: &Host, longer_than: Duration) -> bool {
         let now = self.clock.now();
-        let rests = |pooled: &Arc<PooledKey>| {
-            pooled.key.unusable_for(host, now) > longer_than || pooled.key.is_full(host)
-        };
-        !self.keys.is_empty() && self.keys.iter().all(rests)
+        self.of_process()
+            .all(|key| key.unusable_for(host, now) > longer_than || key.is_full(host))
     }
 
-    /// Why keys are not used, if that is because what they have spent before the start is
-    /// not known.
-    pub(crate) fn unknown_because(&self) -> Option<&'static str> {
-        let (_, why) = self.budgets.unknown(self.clock.now())?;
-        Some(why)
-    }
-
-    /// The state of each key.
-    pub(crate) fn snapshots(&self) -> Vec<KeySnapshot> {
+    /// The state of each key at these hosts.
+    pub(crate) fn snapshots(&self, hosts: &[Host]) -> Vec<KeySnapshot> {
         let now = self.clock.now();
         let keys = self.keys.iter();
-        let snapshots = keys.map(|pooled| pooled.key.snapshot(pooled.name(), now));
+        let snapshots = keys.map(|pooled| pooled.key.snapshot(pooled.name(), hosts, now));
         snapshots.collect()
     }
 
-    /// What to search for: the keys in service, and those withdrawn recently.
+    /// What answers are searched for: if requests carry a key, each that is in use in the
+    /// process, those of requests in flight included.
     pub(super) fn searched(&self) -> Arc<[ApiKey]> {
-        self.searched.clone()
+        match self.keys[0].api {
+            Some(_) => ApiKey::in_use().into(),
+            None => Arc::default(),
+        }
     }
 
     /// The number of keys; 1 where requests carry none.

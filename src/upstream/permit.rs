@@ -9,15 +9,14 @@ use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue, StatusCode};
 
+use super::Upstream;
 use super::endpoint::Endpoint;
 use super::failure::Failure;
 use super::key::Taken;
 use super::keys::{ApiKey, PooledKey};
-use super::queue::{Denied, Slot};
+use super::queue::Slot;
 use super::reported::{self, ReportedLimit};
 use super::request::RequestPriority;
-use super::{Place, Upstream};
-use crate::log_writer::LogInterval;
 use crate::reason::Reason;
 use crate::shared::permits::{self, PoolPermit};
 use crate::state::SpentId;
@@ -27,6 +26,8 @@ const LONGEST: Duration = Duration::from_secs(120);
 /// The same of one with a permit of the replicas' pool, which the engine counts for this and
 /// the window.
 const LONGEST_OF_POOL: Duration = Duration::from_secs(60);
+/// No request waits so long.
+const NEVER: Duration = Duration::from_hours(48);
 /// How long the engine is not asked again while the pool is closed, at most.
 const CLOSED: Duration = Duration::from_secs(5);
 
@@ -61,15 +62,70 @@ enum PermitState {
     Answered,
 }
 
+/// Why a request is not admitted, and when it may be: at the earliest after a time, or when
+/// another one ends.
+pub(super) struct Denied {
+    pub(super) failure: Failure,
+    pub(super) wait: Option<Duration>,
+}
+
+impl Denied {
+    /// Too many requests are in flight.
+    pub(super) fn no_slot() -> Self {
+        Self {
+            failure: Failure::until(Reason::NoSlot, Duration::from_secs(1)),
+            wait: None,
+        }
+    }
+
+    /// No budget is left for this time.
+    pub(super) fn spent_for(wait: Duration) -> Self {
+        Self {
+            failure: Failure::until(Reason::OverBudget, wait),
+            wait: Some(wait),
+        }
+    }
+
+    /// Too many requests to this host are unanswered: no budget is left until one has ended.
+    pub(super) fn spent_until_request_ends() -> Self {
+        Self {
+            wait: None,
+            ..Self::spent_for(Duration::from_secs(1))
+        }
+    }
+
+    /// A host has refused the key.
+    pub(super) fn key_refused(status: StatusCode) -> Self {
+        Self {
+            failure: Failure::status(Reason::KeyRefused, status),
+            wait: Some(NEVER),
+        }
+    }
+
+    /// Of the reasons of two keys, the one that ends earlier.
+    pub(super) fn better(self, other: Self) -> Self {
+        // Waiting for a key that is set aside does not help.
+        let end = |denied: &Self| denied.wait.unwrap_or(NEVER / 2);
+        if end(&other) < end(&self) {
+            other
+        } else {
+            self
+        }
+    }
+}
+
 impl Upstream {
-    /// A permit for a request at once.
+    /// A permit for a request at once, at this endpoint or the selected one.
     pub(super) fn permit(
         self: &Arc<Self>,
         request: RequestPriority,
-        place: Place,
+        at: Option<usize>,
     ) -> Result<Permit, Denied> {
-        let at = self.place(place);
-        let endpoint = &self.endpoints[at];
+        let at = at.unwrap_or_else(|| self.select_endpoint());
+        let Some(endpoint) = self.endpoints.get(at) else {
+            // A reload has removed it.
+            return Err(Denied::no_slot());
+        };
         if let Some(wait) = endpoint.wait(request.is_probe(), self.has_tip()) {
             return Err(Denied {
                 failure: Failure::until(Reason::BreakerOpen, wait),
@@ -78,10 +134,7 @@ impl Upstream {
         }
         let most = self.settings.admission.max_in_flight.get();
         if !request.is_probe() && endpoint.in_flight() >= most {
-            return Err(Denied {
-                failure: Failure::until(Reason::NoSlot, Duration::from_secs(1)),
-                wait: None,
-            });
+            return Err(Denied::no_slot());
         }
         let (key, taken) = self.keys.take(&endpoint.host, request.is_probe())?;
         Ok(self.granted(at, request, key, taken))
@@ -129,29 +182,16 @@ impl Asked {
 
     /// A status path has refused the key.
     pub(super) fn mark_refused(&self, status: StatusCode) {
-        let (upstream, now) = (&self.upstream, self.upstream.clock.now());
-        let host = &*self.endpoint.host;
         if self.key.api.is_none() {
-            if upstream
-                .keys
-                .keyless_refused
-                .is_due(LogInterval::MINUTE, now)
-            {
-                tracing::error!(
-                    upstream = upstream.name(),
-                    host,
-                    %status,
-                    "the upstream refuses requests without an API key: set ORDGATE_API_KEYS or upstream.api_keys_file; this is logged again a minute later at the earliest"
-                );
-            }
             return;
         }
+        let now = self.upstream.clock.now();
         let key = &self.key.key;
         if key.set_aside(&self.endpoint.host, status, now) {
             tracing::error!(
-                upstream = upstream.name(),
+                upstream = self.upstream.name(),
                 key = self.key.name(),
-                host,
+                host = &*self.endpoint.host,
                 %status,
                 "the upstream refuses an API key; it is in quarantine at this host, and is tried again each minute: check ORDGATE_API_KEYS or upstream.api_keys_file"
             );

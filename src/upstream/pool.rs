@@ -21,6 +21,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use tokio::time::{Instant, sleep, timeout};
 use tower_service::Service;
 
+use super::endpoint::usual_port;
 use super::resolver::Resolver;
 use super::{RequestBody, Settings, SetupError, tls};
 use crate::sync::lock;
@@ -254,10 +255,7 @@ fn host(
     scheme: Option<&Scheme>,
     authority: &Authority,
 ) -> Result<HeaderValue, http::header::InvalidHeaderValue> {
-    let usual = match scheme == Some(&Scheme::HTTPS) {
-        true => 443,
-        false => 80,
-    };
+    let usual = usual_port(scheme == Some(&Scheme::HTTPS));
     match authority.port_u16().filter(|port| *port != usual) {
         Some(port) => HeaderValue::try_from(format!("{}:{port}", authority.host())),
         None => HeaderValue::from_str(authority.host()),

@@ -1,8 +1,8 @@
 //! Who is next: the requests that wait for a slot or for budget, and how much each client
 //! has used lately.
 //!
-//! Probes of a tip go first, then the client that has used least; of two with equal use, the
-//! one that has waited longer. Priority counts within a client. Use is the number of
+//! Probes of a tip go first, then the client that has used least; of its requests, and of those
+//! of two with equal use, the more urgent, then the one that has waited longer. Use is the number of
 //! requests sent, which halves every [`HALF_LIFE`]: a client with few requests goes at once,
 //! however many others want more than they can get, and those share the rest evenly.
 //!
@@ -13,21 +13,19 @@
 //! Whatever may let a request proceed calls [`AdmissionQueue::pump`], which hands out permits in this
 //! order until one is denied.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use foldhash::quality::RandomState;
-use http::StatusCode;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::endpoint::Endpoint;
 use super::failure::Failure;
-use super::permit::Permit;
+use super::permit::{Denied, Permit};
 use super::request::{Priority, RequestPriority};
-use super::retry::Tried;
-use super::{Place, Slots, Upstream};
+use super::{Slots, Upstream};
 use crate::clock::{Clock, Moment};
 use crate::identify::Client;
 use crate::meter::LatencyHistogram;
@@ -38,8 +36,6 @@ use crate::sync::lock;
 const HALF_LIFE: Duration = Duration::from_secs(30);
 /// How often clients with next to no use are forgotten.
 const FORGET: Duration = Duration::from_secs(60);
-/// No request waits so long.
-const NEVER: Duration = Duration::from_hours(48);
 /// At most this many clients are tracked. Further ones count as one client, until some are
 /// forgotten.
 const MAX_CLIENTS: usize = 16_384;
@@ -57,8 +53,7 @@ struct State {
     upstream: Weak<Upstream>,
     /// `None` is ordgate itself, and all clients beyond the tracked ones.
     clients: HashMap<Option<Client>, ClientUse, RandomState>,
-    /// The requests of each client that wait, oldest first; none is empty.
-    waiting: HashMap<Option<Client>, VecDeque<Waiter>, RandomState>,
+    waiting: Vec<Waiter>,
     capacity: usize,
     /// The number of the next request.
     next: u64,
@@ -83,7 +78,6 @@ struct ClientUse {
 struct Waiter {
     number: u64,
     request: RequestPriority,
-    place: Place,
     came: Moment,
     deadline: Instant,
     to: oneshot::Sender<Result<Permit, Failure>>,
@@ -108,77 +102,35 @@ pub(crate) struct ClientUsage {
     pub(crate) in_flight: u32,
 }
 
-/// Why a request is not admitted, and when it may be: at the earliest after a time, or when
-/// another one ends.
-pub(super) struct Denied {
-    pub(super) failure: Failure,
-    pub(super) wait: Option<Duration>,
-}
-
-impl Denied {
-    /// No budget is left for this time.
-    pub(super) fn spent_for(wait: Duration) -> Self {
-        Self {
-            failure: Failure::until(Reason::OverBudget, wait),
-            wait: Some(wait),
-        }
-    }
-
-    /// Too many requests to this host are unanswered: no budget is left until one has ended.
-    pub(super) fn spent_until_request_ends() -> Self {
-        Self {
-            wait: None,
-            ..Self::spent_for(Duration::from_secs(1))
-        }
-    }
-
-    /// A host has refused the key.
-    pub(super) fn key_refused(status: StatusCode) -> Self {
-        Self {
-            failure: Failure::status(Reason::KeyRefused, status),
-            wait: Some(NEVER),
-        }
-    }
-
-    /// Of the reasons of two keys, the one that ends earlier.
-    pub(super) fn better(self, other: Self) -> Self {
-        // Waiting for a key that is set aside does not help.
-        let end = |denied: &Self| denied.wait.unwrap_or(NEVER / 2);
-        if end(&other) < end(&self) {
-            other
-        } else {
-            self
-        }
-    }
-}
-
 impl ClientUse {
     fn used(&self, now: Moment) -> f64 {
         let (used, at) = self.used;
         used * (-now.since(at).as_secs_f64() / HALF_LIFE.as_secs_f64()).exp2()
     }
+}
 
-    fn charge(&mut self, requests: f64, now: Moment) {
-        self.used = ((self.used(now) + requests).max(0.0), now);
-    }
+fn no_slot() -> Failure {
+    Denied::no_slot().failure
 }
 
 impl Upstream {
-    /// Waits for the permission to send a request, at most until `deadline`.
+    /// Waits for the permission to send a request, at most until `deadline`. One that goes to
+    /// another endpoint than the selected one has been admitted before, or is a probe: it waits
+    /// for no others, nor they for it.
     ///
     /// # Errors
     /// Why there is none.
     pub(super) async fn acquire(
         &self,
         request: RequestPriority,
-        tried: &Tried,
+        elsewhere: Option<usize>,
         deadline: Instant,
     ) -> Result<Permit, Failure> {
-        if !self.is_selected(tried.place()) {
-            return self.queue.admit_elsewhere(request, tried.place());
+        if elsewhere.is_some() {
+            return self.queue.admit_elsewhere(request, elsewhere);
         }
         let (to, permit) = oneshot::channel();
-        let position = self.queue.enter(request, tried.place(), deadline, to)?;
+        let position = self.queue.enter(request, deadline, to)?;
         self.queue.pump();
         match timeout_at(deadline, permit).await {
             Ok(Ok(permitted)) => permitted,
@@ -187,16 +139,10 @@ impl Upstream {
             Err(_elapsed) => Err(position.denied()),
         }
     }
-}
 
-fn no_slot() -> Failure {
-    Failure::until(Reason::NoSlot, Duration::from_secs(1))
-}
-
-impl Upstream {
     /// Why a request for a client would have to wait now, if it would.
     pub(crate) fn held(&self, client: Option<Client>) -> Option<Failure> {
-        let endpoint = &self.endpoints[self.place(Place::Selected)];
+        let endpoint = &self.endpoints[self.select_endpoint()];
         if let Some(wait) = endpoint.wait(false, self.has_tip()) {
             return Some(Failure::until(Reason::BreakerOpen, wait));
         }
@@ -225,7 +171,6 @@ impl Position<'_> {
         let is_passed_over =
             upstream.is_some_and(|upstream| !state.may_take(self.client, upstream.slots()));
         let denied = state.denied.clone().filter(|_| !is_passed_over);
-        drop(state);
         denied.unwrap_or_else(no_slot)
     }
 }
@@ -233,7 +178,9 @@ impl Position<'_> {
 impl Drop for Position<'_> {
     fn drop(&mut self) {
         let mut state = self.queue.state();
-        let left = state.remove(self.client, self.number);
+        let mut waiting = state.waiting.iter();
+        let at = waiting.position(|one| one.number == self.number);
+        let left = at.map(|at| state.waiting.swap_remove(at));
         drop(state);
         // With it goes a permit that came too late.
         drop(left);
@@ -246,7 +193,7 @@ impl AdmissionQueue {
             state: Mutex::new(State {
                 upstream: Weak::new(),
                 clients: HashMap::default(),
-                waiting: HashMap::default(),
+                waiting: Vec::new(),
                 capacity: 0,
                 next: 0,
                 denied: None,
@@ -270,7 +217,6 @@ impl AdmissionQueue {
     fn enter(
         &self,
         request: RequestPriority,
-        place: Place,
         deadline: Instant,
         to: oneshot::Sender<Result<Permit, Failure>>,
     ) -> Result<Position<'_>, Failure> {
@@ -278,17 +224,16 @@ impl AdmissionQueue {
         let mut state = self.state();
         state.forget(now);
         let client = state.tracked(request.client);
-        let displaced = match state.len() < state.capacity {
+        let request = RequestPriority { client, ..request };
+        let displaced = match state.waiting.len() < state.capacity {
             true => None,
-            false => Some(state.displace(client, request.priority)?),
+            false => Some(state.displace(&request)?),
         };
         state.next += 1;
         let number = state.next;
-        let own = state.waiting.entry(client).or_default();
-        own.push_back(Waiter {
+        state.waiting.push(Waiter {
             number,
-            request: RequestPriority { client, ..request },
-            place,
+            request,
             came: now,
             deadline,
             to,
@@ -302,17 +247,18 @@ impl AdmissionQueue {
         })
     }
 
-    /// A permit for an endpoint that other requests do not wait for. The request has been
-    /// admitted before, or is a probe: it waits for none of them, nor they for it.
-    fn admit_elsewhere(&self, request: RequestPriority, place: Place) -> Result<Permit, Failure> {
+    fn admit_elsewhere(
+        &self,
+        request: RequestPriority,
+        at: Option<usize>,
+    ) -> Result<Permit, Failure> {
         let mut state = self.state();
         let upstream = state.upstream.upgrade().ok_or_else(no_slot)?;
         let client = state.tracked(request.client);
         let request = RequestPriority { client, ..request };
-        let permit = upstream.permit(request, place);
+        let permit = upstream.permit(request, at);
         let permit = permit.map_err(|denied| denied.failure)?;
-        state.charge(client, 1.0, self.clock.now());
-        state.begin(&request);
+        state.begin(&request, self.clock.now());
         Ok(permit)
     }
 
@@ -321,44 +267,32 @@ impl AdmissionQueue {
         // Those that nobody takes are given back when the lock is released.
         let mut given_up = Vec::new();
         let mut state = self.state();
-        if state.waiting.is_empty() {
-            return;
-        }
-        let Some(upstream) = state.upstream.upgrade() else {
+        let Some(upstream) = state
+            .upstream
+            .upgrade()
+            .filter(|_| !state.waiting.is_empty())
+        else {
             return;
         };
-        loop {
-            let now = self.clock.now();
-            let Some((client, number)) = state.first(upstream.slots(), now) else {
-                break;
-            };
-            let Some(waiter) = state.waiter(client, number) else {
-                break;
-            };
-            let is_elsewhere = !upstream.is_selected(waiter.place);
-            match upstream.permit(waiter.request, waiter.place) {
+        let now = self.clock.now();
+        while let Some(at) = state.first(upstream.slots(), now) {
+            match upstream.permit(state.waiting[at].request, None) {
                 Ok(permit) => {
-                    state.charge(client, 1.0, now);
-                    if let Some(taken) = state.take_slot(client, number, now) {
-                        given_up.extend(taken.to.send(Ok(permit)).err());
-                    }
-                }
-                // It alone waits for that endpoint.
-                Err(denied) if is_elsewhere => {
-                    if let Some(refused) = state.remove(client, number) {
-                        given_up.extend(refused.to.send(Err(denied.failure)).err());
-                    }
+                    let admitted = state.waiting.swap_remove(at);
+                    let request = admitted.request;
+                    state.waited[request.priority as usize].record(now.since(admitted.came));
+                    state.begin(&request, now);
+                    given_up.extend(admitted.to.send(Ok(permit)).err());
                 }
                 Err(denied) => {
                     state.denied = Some(denied.failure.clone());
-                    let Some(wait) = denied.wait else {
-                        break;
-                    };
-                    let at = Instant::now() + wait;
-                    given_up.extend(state.refuse(&denied.failure, at));
-                    if !state.waiting.is_empty() && state.timer.is_none_or(|timer| at < timer) {
-                        state.timer = Some(at);
-                        tokio::spawn(pump_at(Arc::downgrade(self), at));
+                    if let Some(wait) = denied.wait {
+                        let at = Instant::now() + wait;
+                        state.refuse(&denied.failure, at);
+                        if !state.waiting.is_empty() && state.timer.is_none_or(|timer| at < timer) {
+                            state.timer = Some(at);
+                            tokio::spawn(pump_at(Arc::downgrade(self), at));
+                        }
                     }
                     break;
                 }
@@ -387,7 +321,7 @@ impl AdmissionQueue {
 
     /// How many requests wait.
     pub(crate) fn len(&self) -> usize {
-        self.state().len()
+        self.state().waiting.len()
     }
 
     /// How many clients have used the upstream recently, or want to.
@@ -398,16 +332,21 @@ impl AdmissionQueue {
     /// The `count` clients that have used most, sorted.
     pub(crate) fn busiest_clients(&self, count: usize) -> Vec<ClientUsage> {
         let (state, now) = (self.state(), self.clock.now());
-        let clients = state.clients.iter().map(|(client, own)| ClientUsage {
-            client: *client,
-            recent: own.used(now),
-            waiting: state.waiting.get(client).map_or(0, VecDeque::len),
-            in_flight: own.in_flight,
-        });
-        let mut clients: Vec<_> = clients.collect();
-        clients.sort_by(|one, other| other.recent.total_cmp(&one.recent));
-        clients.truncate(count);
-        clients
+        let clients = state.clients.iter();
+        let mut clients: Vec<_> = clients
+            .map(|(client, own)| (own.used(now), client, own))
+            .collect();
+        clients.sort_by(|one, other| other.0.total_cmp(&one.0));
+        let busiest = clients
+            .into_iter()
+            .take(count)
+            .map(|(recent, client, own)| ClientUsage {
+                client: *client,
+                recent,
+                waiting: state.waiting_of(*client).count(),
+                in_flight: own.in_flight,
+            });
+        busiest.collect()
     }
 
     /// How long admitted requests of a priority waited.
@@ -430,10 +369,6 @@ async fn pump_at(queue: Weak<AdmissionQueue>, at: Instant) {
 }
 
 impl State {
-    fn len(&self) -> usize {
-        self.waiting.values().map(VecDeque::len).sum()
-    }
-
     /// The client that a request counts for.
     fn tracked(&self, client: Option<Client>) -> Option<Client> {
         client.filter(|_| self.clients.len() < MAX_CLIENTS || self.clients.contains_key(&client))
@@ -445,52 +380,31 @@ impl State {
         own == 0 || slots.kept == 0 || slots.free > slots.kept
     }
 
-    /// The request that goes next: its client and its number.
-    fn first(&self, slots: Slots, now: Moment) -> Option<(Option<Client>, u64)> {
-        let mut own = self.waiting.get(&None).into_iter().flatten();
-        if let Some(probe) = own.find(|one| one.request.is_probe()) {
-            return Some((None, probe.number));
-        }
-        let clients = self.waiting.iter();
-        let clients = clients.filter(|(client, _)| self.may_take(**client, slots));
-        let ranked = clients.filter_map(|(client, waiting)| {
-            // A miss before revalidations, the oldest first.
-            let first = waiting
-                .iter()
-                .min_by_key(|one| (one.request.priority, one.number))?;
-            let used = self.clients.get(client).map_or(0.0, |own| own.used(now));
-            Some((used, first.number, *client))
-        });
-        let first = ranked.min_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
-        first.map(|(_, number, client)| (client, number))
+    /// The place in the queue of the request that goes next.
+    fn first(&self, slots: Slots, now: Moment) -> Option<usize> {
+        let may_go =
+            |request: &RequestPriority| request.is_probe() || self.may_take(request.client, slots);
+        let waiting = self.waiting.iter().enumerate();
+        let ranked = waiting
+            .filter(|(_, one)| may_go(&one.request))
+            .map(|(at, one)| {
+                let client = self.clients.get(&one.request.client);
+                let used = client.map_or(0.0, |own| own.used(now));
+                // Numbers that are not negative are in the order of their bits.
+                let rank = (!one.request.is_probe(), used.to_bits());
+                (rank, one.request.priority, one.number, at)
+            });
+        ranked.min().map(|(.., at)| at)
     }
 
-    fn waiter(&self, client: Option<Client>, number: u64) -> Option<&Waiter> {
-        let mut waiting = self.waiting.get(&client)?.iter();
-        waiting.find(|one| one.number == number)
-    }
-
-    fn remove(&mut self, client: Option<Client>, number: u64) -> Option<Waiter> {
-        let own = self.waiting.get_mut(&client)?;
-        let at = own.iter().position(|one| one.number == number)?;
-        let removed = own.remove(at);
-        if own.is_empty() {
-            self.waiting.remove(&client);
-        }
-        removed
+    fn waiting_of(&self, client: Option<Client>) -> impl Iterator<Item = &Waiter> {
+        let waiting = self.waiting.iter();
+        waiting.filter(move |one| one.request.client == client)
     }
 
     /// A request is admitted.
-    fn take_slot(&mut self, client: Option<Client>, number: u64, now: Moment) -> Option<Waiter> {
-        let taken = self.remove(client, number)?;
-        let request = taken.request;
-        self.waited[request.priority as usize].record(now.since(taken.came));
-        self.begin(&request);
-        Some(taken)
-    }
-
-    /// A request of a client is in flight.
-    fn begin(&mut self, request: &RequestPriority) {
+    fn begin(&mut self, request: &RequestPriority, now: Moment) {
+        self.charge(request.client, 1.0, now);
         if !request.is_probe() {
             self.clients.entry(request.client).or_default().in_flight += 1;
         }
@@ -498,48 +412,42 @@ impl State {
 
     fn charge(&mut self, client: Option<Client>, requests: f64, now: Moment) {
         if client.is_some() {
-            self.clients
-                .entry(client)
-                .or_default()
-                .charge(requests, now);
+            let own = self.clients.entry(client).or_default();
+            own.used = ((own.used(now) + requests).max(0.0), now);
         }
     }
 
     /// Removes the requests that must leave before a moment at which there may be budget.
-    fn refuse(&mut self, failure: &Failure, at: Instant) -> Vec<Result<Permit, Failure>> {
-        let mut unread = Vec::new();
-        self.waiting.retain(|_, own| {
-            let (keep, refused): (VecDeque<_>, VecDeque<_>) =
-                own.drain(..).partition(|one| one.deadline >= at);
-            *own = keep;
-            let refused = refused.into_iter();
-            unread.extend(refused.filter_map(|one| one.to.send(Err(failure.clone())).err()));
-            !own.is_empty()
-        });
-        unread
+    fn refuse(&mut self, failure: &Failure, at: Instant) {
+        for refused in self.waiting.extract_if(.., |one| one.deadline < at) {
+            // Its client may have gone.
+            let _ = refused.to.send(Err(failure.clone()));
+        }
     }
 
-    /// Makes room for a request: the client with the most waiting requests loses its last.
+    /// Makes room for a request: of the client with the most waiting requests, the last of the
+    /// least urgent ones leaves.
     ///
     /// # Errors
     /// If that is the client itself, and none of its requests is less urgent.
-    fn displace(&mut self, client: Option<Client>, priority: Priority) -> Result<Waiter, Failure> {
-        let own = self.waiting.get(&client).map_or(0, VecDeque::len);
-        let waiting = self
-            .waiting
-            .iter()
-            .map(|(client, own)| (own.len(), *client));
-        let (most, mut loser) = waiting.max_by_key(|(most, _)| *most).ok_or_else(no_slot)?;
-        let mut below = Priority::Probe;
-        if priority != Priority::Probe && most <= own + 1 {
-            (loser, below) = (client, priority);
+    fn displace(&mut self, request: &RequestPriority) -> Result<Waiter, Failure> {
+        let mut counts: HashMap<_, usize, RandomState> = HashMap::default();
+        for one in &self.waiting {
+            *counts.entry(one.request.client).or_default() += 1;
         }
-        let waiting = self.waiting.get(&loser).into_iter().flatten();
-        let less_urgent = waiting.filter(|one| one.request.priority > below);
-        // Of the least urgent ones, the last.
-        let last = less_urgent.max_by_key(|one| (one.request.priority, one.number));
-        let number = last.map(|one| one.number).ok_or_else(no_slot)?;
-        self.remove(loser, number).ok_or_else(no_slot)
+        let own = counts.get(&request.client).copied().unwrap_or(0);
+        let most = counts.into_iter().max_by_key(|(_, count)| *count);
+        let (mut loser, most) = most.ok_or_else(no_slot)?;
+        let mut below = Priority::Probe;
+        if !request.is_probe() && most <= own + 1 {
+            (loser, below) = (request.client, request.priority);
+        }
+        let waiting = self.waiting.iter().enumerate();
+        let less_urgent =
+            waiting.filter(|(_, one)| one.request.client == loser && one.request.priority > below);
+        let last = less_urgent.max_by_key(|(_, one)| (one.request.priority, one.number));
+        let (at, _) = last.ok_or_else(no_slot)?;
+        Ok(self.waiting.swap_remove(at))
     }
 
     /// Forgets clients that have used next to nothing, which bounds the memory.

@@ -1,9 +1,8 @@
 //! The limits that the upstream reports, and how many requests they still allow. Pure: `now`
 //! is an argument.
 //!
-//! These fields are read: `retry-after` (RFC 9110 §10.2.3); `ratelimit` and
-//! `ratelimit-policy` (draft-ietf-httpapi-ratelimit-headers: a dictionary up to draft 7, a
-//! list of service limits since draft 8, which ordgate itself sends); and
+//! These fields are read: `retry-after` (RFC 9110 §10.2.3); `ratelimit`
+//! (draft-ietf-httpapi-ratelimit-headers since draft 8, which ordgate itself sends); and
 //! `ratelimit-remaining` and `-reset`, also with the prefix `x-`. An end is in seconds, or
 //! Unix time. What reports the size of a limit only is not: a limit above the configured
 //! budget must not loosen it, and one below it shows in the requests left. Values that cannot
@@ -18,9 +17,9 @@
 
 use std::time::{Duration, SystemTime};
 
+use http::HeaderMap;
 use http::header::RETRY_AFTER;
-use http::{HeaderMap, HeaderValue};
-use sfv::{BareItem, Dictionary, List, ListEntry, Parser};
+use sfv::{List, ListEntry, Parser};
 
 use crate::clock::Moment;
 
@@ -110,31 +109,16 @@ pub(super) fn read(fields: &HeaderMap, wall: SystemTime) -> Vec<ReportedLimit> {
             found.push((remaining, numbers(fields, reset).max()));
         }
     }
-    let policies = policies(fields);
     // Each line is parsed on its own, so that of two intermediaries that report limits
     // neither hides those of the other.
     for line in fields.get_all("ratelimit") {
-        if let Some(limit) = draft_7(line) {
-            found.push(limit);
-            continue;
-        }
-        let items = list(line).into_iter().filter_map(|entry| match entry {
-            ListEntry::Item(item) => Some(item),
-            ListEntry::InnerList(_) => None,
-        });
-        found.extend(items.filter_map(|item| {
-            let parameter = |name| item.params.get(name).and_then(integer);
-            let name = name(&item.bare_item);
-            let mut named = policies
-                .iter()
-                .filter(|policy| Some(&policy.0) == name.as_ref());
-            let (_, window, counts_requests) = named.next().cloned().unwrap_or_default();
-            // Without an end, the window may have begun just now.
-            let end = parameter("t").or(window);
-            Some((
-                parameter("r").filter(|_| counts_requests != Some(false))?,
-                end,
-            ))
+        let members: List = Parser::new(line.as_bytes()).parse().unwrap_or_default();
+        found.extend(members.into_iter().filter_map(|member| {
+            let ListEntry::Item(item) = member else {
+                return None;
+            };
+            let number = |name| u64::try_from(i64::from(item.params.get(name)?.as_integer()?)).ok();
+            Some((number("r")?, number("t")))
         }));
     }
     let limits = found.into_iter().filter_map(|(remaining, end)| {
@@ -204,48 +188,6 @@ fn number(text: &str) -> Option<u64> {
     let text = text.trim();
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     is_number.then(|| text.parse().unwrap_or(u64::MAX))
-}
-
-/// The requests left, and the end of the window, by a line of draft 7.
-fn draft_7(line: &HeaderValue) -> Option<(u64, Option<u64>)> {
-    let members: Dictionary = Parser::new(line.as_bytes()).parse().ok()?;
-    let member = |name: &str| match members.get(name)? {
-        ListEntry::Item(item) => integer(&item.bare_item),
-        ListEntry::InnerList(_) => None,
-    };
-    Some((member("remaining")?, member("reset")))
-}
-
-/// The policies: the name, the window in seconds, and whether the unit, where there is one, is
-/// requests, not bytes or concurrent requests (draft 8, quota units).
-fn policies(fields: &HeaderMap) -> Vec<(String, Option<u64>, Option<bool>)> {
-    let entries = fields.get_all("ratelimit-policy").iter().flat_map(list);
-    let policies = entries.filter_map(|entry| match entry {
-        ListEntry::Item(item) => {
-            let unit = item.params.get("qu").map(name);
-            let counts_requests = unit.map(|unit| unit.is_some_and(|unit| unit == "requests"));
-            let window = item.params.get("w").and_then(integer);
-            Some((name(&item.bare_item)?, window, counts_requests))
-        }
-        ListEntry::InnerList(_) => None,
-    });
-    policies.collect()
-}
-
-/// The members of a line; none if it cannot be parsed.
-fn list(line: &HeaderValue) -> List {
-    Parser::new(line.as_bytes()).parse().unwrap_or_default()
-}
-
-/// A name: a string, or a token, which some servers send.
-fn name(item: &BareItem) -> Option<String> {
-    let string = item.as_string().map(|string| string.as_str());
-    let name = string.or_else(|| item.as_token().map(|token| token.as_str()));
-    name.map(str::to_owned)
-}
-
-fn integer(item: &BareItem) -> Option<u64> {
-    u64::try_from(i64::from(item.as_integer()?)).ok()
 }
 
 #[cfg(test)]

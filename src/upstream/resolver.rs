@@ -3,29 +3,27 @@
 
 use std::future::Future;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use hyper_util::client::legacy::connect::dns::{GaiResolver, Name};
+use hyper_util::client::legacy::connect::dns::Name;
 use tower_service::Service;
 
 /// A resolver of host names.
 #[derive(Clone)]
-pub enum Resolver {
-    /// The system's.
-    System(GaiResolver),
-    /// A function.
-    Function(Arc<Lookup>),
-}
+pub struct Resolver(pub Arc<Lookup>);
 
-/// Returns the addresses of a name.
+/// Returns the addresses of a name. It may block.
 pub type Lookup = dyn Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync;
 
 impl Default for Resolver {
     fn default() -> Self {
-        Self::System(GaiResolver::new())
+        Self(Arc::new(|name| {
+            let found = (name, 0).to_socket_addrs()?;
+            Ok(found.map(|address| address.ip()).collect())
+        }))
     }
 }
 
@@ -42,35 +40,21 @@ impl Service<Name> for Resolver {
     type Error = NoAddress;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, NoAddress>> + Send>>;
 
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), NoAddress>> {
-        match self {
-            Self::System(system) => system.poll_ready(cx).map_err(|error| NoAddress {
-                name: String::new(),
-                error,
-            }),
-            Self::Function(_) => Poll::Ready(Ok(())),
-        }
+    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), NoAddress>> {
+        Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, name: Name) -> Self::Future {
-        let text = name.as_str().to_owned();
-        let failed = |error| NoAddress { name: text, error };
-        match self {
-            Self::System(system) => {
-                let found = system.call(name);
-                Box::pin(async move {
-                    let found = found.await.map_err(failed)?;
-                    Ok(found.collect::<Vec<_>>().into_iter())
-                })
-            }
-            Self::Function(lookup) => {
-                let found = lookup(name.as_str()).map_err(failed);
-                let found = found.map(|addresses| {
-                    let sockets = addresses.into_iter().map(|ip| SocketAddr::new(ip, 0));
-                    sockets.collect::<Vec<_>>().into_iter()
-                });
-                Box::pin(std::future::ready(found))
-            }
-        }
+        let (lookup, asked) = (self.0.clone(), name.clone());
+        let found = tokio::task::spawn_blocking(move || lookup(asked.as_str()));
+        Box::pin(async move {
+            let found = found.await.map_err(io::Error::other).flatten();
+            let addresses = found.map_err(|error| NoAddress {
+                name: name.as_str().to_owned(),
+                error,
+            })?;
+            let sockets = addresses.into_iter().map(|ip| SocketAddr::new(ip, 0));
+            Ok(sockets.collect::<Vec<_>>().into_iter())
+        })
     }
 }

@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use http::{HeaderName, Uri};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::ResponseBodyLimits;
 use super::TlsError;
 use super::keys::ApiKey;
-use super::{Rate, Rates};
+use crate::shared::permits::Limits;
 
 /// The name of the upstream that `[upstream]` describes.
 pub const DEFAULT: &str = "default";
@@ -138,9 +138,40 @@ pub struct Timeouts {
     pub whole: Duration,
 }
 
-/// The default rates of a key: those of the API's provider.
-const PER_MINUTE: u32 = 500;
-const PER_SECOND: u32 = 20;
+/// The number of requests allowed in a period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rate {
+    /// Any number of requests.
+    Unlimited,
+    /// At most this many requests.
+    Limited(NonZeroU32),
+}
+
+impl Rate {
+    /// How the configuration spells the absence of a limit.
+    pub const UNLIMITED: &str = "unlimited";
+
+    /// The number of requests; `None` for any number.
+    pub fn limit(self) -> Option<u32> {
+        match self {
+            Self::Unlimited => None,
+            Self::Limited(limit) => Some(limit.get()),
+        }
+    }
+}
+
+impl Serialize for Rate {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Unlimited => to.serialize_str(Self::UNLIMITED),
+            Self::Limited(limit) => limit.serialize(to),
+        }
+    }
+}
+
+/// The default limits of a key: those of the API's provider.
+pub(crate) const PER_MINUTE: u32 = 500;
+pub(crate) const PER_SECOND: u32 = 20;
 
 /// Why an upstream cannot be called at all.
 #[derive(Debug, thiserror::Error)]
@@ -162,16 +193,11 @@ pub enum SetupError {
     NoUrl(Box<str>),
     /// A key would be sent unencrypted.
     #[error(
-        "{0} is plain http off this machine, and an API key would travel over it readable by anyone on the way: use https, or set upstream.allow_plain_http = true"
+        "{url} is plain http off this machine, and an API key would travel over it readable by anyone on the way: use https, or set {table}.allow_plain_http = true, or, if it needs no key, {table}.send_api_key = false"
     )]
-    PlainHttp(Uri),
-    /// The same, for a named upstream.
-    #[error(
-        "the upstream \"{name}\": {url} is plain http off this machine, and an API key would travel over it readable by anyone on the way: use https, or set upstreams.{name}.allow_plain_http = true, or, if it needs no key, upstreams.{name}.send_api_key = false"
-    )]
-    NamedPlainHttp {
-        /// The upstream's name.
-        name: Box<str>,
+    PlainHttp {
+        /// The upstream's table.
+        table: String,
         /// Where the key would be sent.
         url: Uri,
     },
@@ -184,8 +210,7 @@ impl SetupError {
     /// The key in proxy.toml whose value is wrong, if it is that of one.
     pub fn key(&self) -> Option<String> {
         match self {
-            Self::PlainHttp(_) => Some("upstream.url".to_owned()),
-            Self::NamedPlainHttp { name, .. } => Some(format!("upstreams.{name}.url")),
+            Self::PlainHttp { table, .. } => Some(format!("{table}.url")),
             Self::Tls(error) => error.key().map(str::to_owned),
             Self::NoUpstream | Self::NoDefaultUrl | Self::NoUrl(_) => None,
         }
@@ -221,16 +246,13 @@ impl Settings {
         if !self.sends_keys(!keys.is_empty()) || self.keys.allow_plain_http {
             return Ok(());
         }
-        let Some(url) = urls.iter().find(|url| is_exposed(url)).cloned() else {
-            return Ok(());
-        };
-        Err(match &*self.name {
-            DEFAULT => SetupError::PlainHttp(url),
-            name => SetupError::NamedPlainHttp {
-                name: name.into(),
-                url,
-            },
-        })
+        match urls.iter().find(|url| is_exposed(url)) {
+            None => Ok(()),
+            Some(url) => Err(SetupError::PlainHttp {
+                table: self.table(),
+                url: url.clone(),
+            }),
+        }
     }
 
     /// Whether requests carry a key, given whether there is one.
@@ -238,20 +260,18 @@ impl Settings {
         has_keys && self.keys.send
     }
 
-    /// The rates in force, given whether there are keys: without a key, none; with one, the
+    /// The limits in force, given whether there are keys: without a key, none; with one, the
     /// provider's unless others are configured.
-    pub fn rates(&self, has_keys: bool) -> Rates {
+    pub fn limits(&self, has_keys: bool) -> Limits {
         if !self.sends_keys(has_keys) {
-            return Rates::UNLIMITED;
+            return Limits::default();
         }
-        let default = |most| NonZeroU32::new(most).map_or(Rate::Unlimited, Rate::Limited);
-        let per_second = match self.keys.requests_per_minute {
-            Some(Rate::Unlimited) => Rate::Unlimited,
-            _ => default(PER_SECOND),
-        };
-        Rates {
-            per_minute: self.keys.requests_per_minute.unwrap_or(default(PER_MINUTE)),
-            per_second: self.keys.requests_per_second.unwrap_or(per_second),
+        let per_minute = self.keys.requests_per_minute;
+        let per_minute = per_minute.map_or(Some(PER_MINUTE), Rate::limit);
+        let per_second = self.keys.requests_per_second;
+        Limits {
+            per_minute,
+            per_second: per_second.map_or(per_minute.map(|_| PER_SECOND), Rate::limit),
         }
     }
 
@@ -277,14 +297,18 @@ impl Settings {
         own.map(|(key, ..)| *key)
     }
 
-    /// These settings with the rates in force filled in, given whether there are
+    /// These settings with the limits in force filled in, given whether there are
     /// keys, as they are printed.
     #[must_use]
     pub fn in_force(&self, has_keys: bool) -> Self {
-        let rates = self.rates(has_keys);
+        let limits = self.limits(has_keys);
+        let rate = |limit: Option<u32>| {
+            let limit = limit.and_then(NonZeroU32::new);
+            Some(limit.map_or(Rate::Unlimited, Rate::Limited))
+        };
         let mut settings = self.clone();
-        settings.keys.requests_per_minute = Some(rates.per_minute);
-        settings.keys.requests_per_second = Some(rates.per_second);
+        settings.keys.requests_per_minute = rate(limits.per_minute);
+        settings.keys.requests_per_second = rate(limits.per_second);
         settings
     }
 }
@@ -307,14 +331,14 @@ fn is_exposed(url: &Uri) -> bool {
 }
 
 /// Writes one URL as a string, several as a list.
-fn urls<S: serde::Serializer>(urls: &[Uri], to: S) -> Result<S::Ok, S::Error> {
+fn urls<S: Serializer>(urls: &[Uri], to: S) -> Result<S::Ok, S::Error> {
     match urls {
         [url] => to.collect_str(url),
         urls => to.collect_seq(urls.iter().map(ToString::to_string)),
     }
 }
 
-fn display<S: serde::Serializer>(value: &impl std::fmt::Display, to: S) -> Result<S::Ok, S::Error> {
+fn display<S: Serializer>(value: &impl std::fmt::Display, to: S) -> Result<S::Ok, S::Error> {
     to.collect_str(value)
 }
 
@@ -331,18 +355,18 @@ mod tests {
     fn the_rates_in_force() {
         const ANY: Rate = Rate::Unlimited;
         let at_most = |most| Rate::Limited(NonZeroU32::new(most).unwrap());
-        let [seven, nine, per_second, per_minute] = [7, 9, 20, 500].map(at_most);
-        let shipped = (per_minute, per_second);
+        let [seven, nine] = [7, 9].map(at_most);
+        let shipped = (Some(500), Some(20));
         // The configured rates; whether there are keys, and they are sent.
         for (configured, has_keys, sends, expected) in [
             ((None, None), true, true, shipped),
-            ((None, None), false, true, (ANY, ANY)),
-            ((None, None), true, false, (ANY, ANY)),
-            ((Some(nine), Some(seven)), false, true, (ANY, ANY)),
-            ((Some(ANY), None), true, true, (ANY, ANY)),
-            ((Some(ANY), Some(seven)), true, true, (ANY, seven)),
-            ((None, Some(ANY)), true, true, (per_minute, ANY)),
-            ((Some(nine), None), true, true, (nine, per_second)),
+            ((None, None), false, true, (None, None)),
+            ((None, None), true, false, (None, None)),
+            ((Some(nine), Some(seven)), false, true, (None, None)),
+            ((Some(ANY), None), true, true, (None, None)),
+            ((Some(ANY), Some(seven)), true, true, (None, Some(7))),
+            ((None, Some(ANY)), true, true, (Some(500), None)),
+            ((Some(nine), None), true, true, (Some(9), Some(20))),
         ] {
             let mut settings = shipped_settings();
             (
@@ -350,11 +374,11 @@ mod tests {
                 settings.keys.requests_per_second,
             ) = configured;
             settings.keys.send = sends;
-            let rates = settings.rates(has_keys);
-            let found = (rates.per_minute, rates.per_second);
+            let limits = settings.limits(has_keys);
+            let found = (limits.per_minute, limits.per_second);
             assert_eq!(found, expected, "{configured:?} {has_keys} {sends}");
-            let shown = settings.in_force(has_keys).rates(true);
-            assert_eq!(shown, rates, "what is printed is what is in force");
+            let shown = settings.in_force(has_keys).limits(true);
+            assert_eq!(shown, limits, "what is printed is what is in force");
         }
     }
 
@@ -364,7 +388,7 @@ mod tests {
         settings.endpoints.urls = vec!["http://api.example".parse().unwrap()];
         let keys = ApiKey::list("a-key").unwrap();
         let checked = settings.check(&keys);
-        assert!(matches!(checked, Err(SetupError::PlainHttp(_))));
+        assert!(matches!(checked, Err(SetupError::PlainHttp { .. })));
         settings.keys.send = false;
         assert!(settings.check(&keys).is_ok());
     }

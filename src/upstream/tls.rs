@@ -14,23 +14,15 @@ use crate::upstream::Settings;
 /// Why TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// `ca_file` cannot be read.
-    #[error("{key} {path}: {error}; a PEM file of certificates is allowed", path = path.display())]
+    /// `ca_file` cannot be read, or has no usable certificate.
+    #[error("{key} {path}: {why}", path = path.display())]
     File {
         /// The configuration key that names it.
         key: String,
         /// The file.
         path: PathBuf,
-        /// Why it cannot be read.
-        error: pem::Error,
-    },
-    /// `ca_file` has no usable certificate.
-    #[error("{key} {path}: it holds no certificate that can be used", path = path.display())]
-    Empty {
-        /// The configuration key that names it.
-        key: String,
-        /// The file.
-        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
     },
     /// rustls rejects the configuration.
     #[error("TLS: {0}")]
@@ -41,7 +33,7 @@ impl TlsError {
     /// The configuration key that names the file, if a file is wrong.
     pub(crate) fn key(&self) -> Option<&str> {
         match self {
-            Self::File { key, .. } | Self::Empty { key, .. } => Some(key),
+            Self::File { key, .. } => Some(key),
             Self::Rustls(_) => None,
         }
     }
@@ -55,23 +47,20 @@ pub(crate) fn config(settings: &Settings) -> Result<ClientConfig, TlsError> {
     let mut roots = RootCertStore::empty();
     roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
     if let Some(path) = &settings.connections.ca_file {
-        let key = || settings.key("ca_file");
-        let failed = |error| TlsError::File {
-            key: key(),
+        let wrong = |why| TlsError::File {
+            key: settings.key("ca_file"),
             path: path.to_owned(),
-            error,
+            why,
         };
+        let unreadable =
+            |error: pem::Error| wrong(format!("{error}; a PEM file of certificates is allowed"));
         let text = regular_file::read(path, MAX_AUTHORITIES);
-        let text = text.map_err(|error| failed(pem::Error::Io(error.into())))?;
-        let certificates = CertificateDer::pem_slice_iter(&text)
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(failed)?;
-        let (added, _ignored) = roots.add_parsable_certificates(certificates);
+        let text = text.map_err(|error| unreadable(pem::Error::Io(error.into())))?;
+        let certificates = CertificateDer::pem_slice_iter(&text);
+        let certificates = certificates.collect::<Result<Vec<_>, _>>();
+        let (added, _ignored) = roots.add_parsable_certificates(certificates.map_err(unreadable)?);
         if added == 0 {
-            return Err(TlsError::Empty {
-                key: key(),
-                path: path.to_owned(),
-            });
+            return Err(wrong("it holds no certificate that can be used".to_owned()));
         }
     }
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());

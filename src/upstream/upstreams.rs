@@ -60,20 +60,14 @@ impl Upstreams {
         clock: &Clock,
         substitute: Option<&Arc<dyn UpstreamClient>>,
     ) -> Result<Arc<Self>, SetupError> {
-        Self::with_budgets(
-            settings,
-            keys,
-            resolver,
-            clock,
-            substitute,
-            &Arc::new(Budgets::new(None, Spent::default())),
-        )
+        let budgets = Arc::new(Budgets::new(None, Spent::default()));
+        Self::with_budgets(settings, keys, resolver, clock, substitute, &budgets)
     }
 
     /// The same, with the keys and what they have spent.
     ///
     /// # Errors
-    /// If an upstream cannot be called with its settings.
+    /// As [`new`](Self::new).
     pub(crate) fn with_budgets(
         settings: &[Settings],
         keys: &ProviderKeys,
@@ -82,23 +76,14 @@ impl Upstreams {
         substitute: Option<&Arc<dyn UpstreamClient>>,
         budgets: &Arc<Budgets>,
     ) -> Result<Arc<Self>, SetupError> {
-        let new = |settings: &Settings| {
-            Upstream::new(
-                settings.clone(),
-                keys.of(settings).to_vec(),
-                resolver.clone(),
-                budgets.clone(),
-                clock.clone(),
-            )
-        };
-        let all: Result<Box<[_]>, _> = settings.iter().map(new).collect();
-        let new = Self::of(all.map_err(|error| among(settings, error))?, substitute)?;
+        let none = |_: &str| None;
+        let new = Self::make(settings, keys, none, resolver, budgets, clock, substitute)?;
         new.take_over();
         Ok(new)
     }
 
     /// The upstreams of a configuration that follows `before`. One with the name of an
-    /// upstream before takes over its state ([`Upstream::after`]). Nothing changes until
+    /// upstream before takes over its state. Nothing changes until
     /// [`take_over`](Self::take_over).
     ///
     /// # Errors
@@ -110,27 +95,38 @@ impl Upstreams {
         resolver: &Resolver,
         clock: &Clock,
     ) -> Result<Arc<Self>, SetupError> {
-        let next = |settings: &Settings| {
-            let keys = keys.of(settings).to_vec();
-            match before.named(&settings.name) {
-                Some(known) => Upstream::after(known, settings.clone(), keys),
-                None => Upstream::new(
-                    settings.clone(),
-                    keys,
-                    resolver.clone(),
-                    before.first().budgets().clone(),
-                    clock.clone(),
-                ),
-            }
-        };
-        let all: Result<Box<[_]>, _> = settings.iter().map(next).collect();
-        Self::of(all.map_err(|error| among(settings, error))?, None)
+        let named = |name: &str| before.named(name);
+        Self::make(
+            settings,
+            keys,
+            named,
+            resolver,
+            before.budgets(),
+            clock,
+            None,
+        )
     }
 
-    fn of(
-        all: Box<[Arc<Upstream>]>,
+    fn make<'b>(
+        settings: &[Settings],
+        keys: &ProviderKeys,
+        before: impl Fn(&str) -> Option<&'b Arc<Upstream>>,
+        resolver: &Resolver,
+        budgets: &Arc<Budgets>,
+        clock: &Clock,
         substitute: Option<&Arc<dyn UpstreamClient>>,
     ) -> Result<Arc<Self>, SetupError> {
+        let make = |one: &Settings| {
+            let (keys, before) = (keys.of(one).to_vec(), before(&one.name));
+            let before = before.map(|before| &**before);
+            Upstream::new(one.clone(), keys, before, resolver, budgets, clock)
+        };
+        let all: Result<Box<[_]>, _> = settings.iter().map(make).collect();
+        let all = all.map_err(|error| match error {
+            // There may be others.
+            SetupError::NoUpstream if settings.len() > 1 => SetupError::NoDefaultUrl,
+            error => error,
+        })?;
         if all.is_empty() {
             return Err(SetupError::NoUpstream);
         }
@@ -206,13 +202,5 @@ impl Upstreams {
         let upstream = self.get(number);
         let known = before.named(upstream.name());
         known.is_some_and(|known| upstream.shares_endpoint_with(known))
-    }
-}
-
-/// The error of one of several upstreams: without a default URL there may be others.
-fn among(settings: &[Settings], error: SetupError) -> SetupError {
-    match settings.len() > 1 && matches!(error, SetupError::NoUpstream) {
-        true => SetupError::NoDefaultUrl,
-        false => error,
     }
 }

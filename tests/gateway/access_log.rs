@@ -12,7 +12,10 @@ use crate::support::{BLOCK, Client, Process, Reply, TOKEN, Upstream, token, with
 fn file(keys: &str) -> (tempfile::TempDir, String) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("proxy.toml");
-    let text = format!("[log]\nformat = \"json\"\n[log.access]\nenabled = true\n{keys}\n");
+    let builtin = !keys.contains("[[route]]");
+    let text = format!(
+        "builtin_routes = {builtin}\n[log]\nformat = \"json\"\n[log.access]\nenabled = true\n{keys}\n"
+    );
     std::fs::write(&path, text).unwrap();
     let path = path.to_str().unwrap().to_owned();
     (directory, path)
@@ -35,9 +38,6 @@ async fn a_failure_and_a_stale_answer_have_the_reason() {
         r#"
         [upstream]
         retry = false
-        [cache]
-        error_ttl = "1ms"
-        max_error_ttl = "1ms"
         [[route]]
         name = "token"
         path = "/ordinals/v1/brc-20/tokens/{ticker}"

@@ -8,7 +8,6 @@ use std::io::Write;
 
 use http::{HeaderMap, Method};
 use ordgate::cache::outcome::OUTCOMES;
-use ordgate::config::SHIPPED;
 use ordgate::sandbox::{Api, Sandbox, Settings};
 use regex_lite::{Captures, Regex};
 use serde_json::Value;
@@ -313,30 +312,4 @@ async fn the_example_of_a_sidecar_serves() {
         .lines()
         .filter(|line| !line.starts_with('#') && !line.is_empty());
     assert_eq!(written.count(), 2, "the two-line minimum");
-}
-
-/// proxy.toml is made from the keys that src/config declares, up to its routes, and
-/// docs/configuration.md whole. To write them anew:
-///
-///     ORDGATE_WRITE_PROXY_TOML=1 cargo test --test gateway shipped_file_is_made
-#[test]
-fn the_shipped_file_is_made_from_the_declared_keys() {
-    let routes = SHIPPED.find("\n[[route]]").map(|at| &SHIPPED[at + 1..]);
-    let made = ordgate::config::shipped_text(routes.unwrap());
-    let page = ordgate::config::reference_page();
-    let page_path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/configuration.md");
-    if std::env::var_os("ORDGATE_WRITE_PROXY_TOML").is_some() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/proxy.toml");
-        std::fs::write(path, &made).unwrap();
-        std::fs::write(page_path, &page).unwrap();
-        return;
-    }
-    assert!(
-        made == SHIPPED,
-        "proxy.toml is not as it is made; see this test"
-    );
-    assert!(
-        std::fs::read_to_string(page_path).unwrap() == page,
-        "docs/configuration.md is not as it is made; see this test"
-    );
 }

@@ -12,9 +12,6 @@ use rustix::process::Signal;
 
 use crate::support::{Client, Process};
 
-/// In the documentation of a key, which `check --all` prints.
-const DOCUMENTATION: &str = "# The most requests that a client may send at once";
-
 fn file(text: &str) -> (tempfile::NamedTempFile, String) {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(text.as_bytes()).unwrap();
@@ -86,7 +83,7 @@ async fn flags_override_environment_variables_which_override_the_file() {
     let rows = [
         (
             "ORDGATE_LISTEN",
-            "has \"nonsense\", as one of several separated by commas; allowed is an address and a port",
+            "ORDGATE_LISTEN, as one of several separated by commas: \"nonsense\" came; allowed is an address and a port",
         ),
         ("ORDGATE_ADMIN", "ORDGATE_ADMIN is \"nonsense\"; allowed is an address and a port"),
         ("ORDGATE_UPSTREAM", "ORDGATE_UPSTREAM: \"nonsense\" came; allowed is"),

@@ -119,12 +119,12 @@ async fn a_bad_configuration_is_refused_whole_with_all_reasons() {
     let gateway = Gateway::with(&upstream, &route("a", "/one", ""));
     gateway.get("/a").await;
     let answer = gateway
-        .reload("limit.burst = 0\nserver.wokers = 3\nlimit.requests_per_minute = 9")
+        .reload("clients.require_token = true\nlog.level = \"loud\"\nlimit.requests_per_minute = 9")
         .await;
     assert_eq!(answer.status, 422, "{}", answer.text());
     assert_eq!(answer.must("content-type"), "application/problem+json");
     let problems = answer.json()["problems"].clone();
-    for what in ["limit.burst is 0", "server.wokers"] {
+    for what in ["clients.require_token is true", "log.level is \"loud\""] {
         let mut all = problems
             .as_array()
             .unwrap()

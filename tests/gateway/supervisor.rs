@@ -75,7 +75,7 @@ async fn systemd_is_notified_of_readiness_reloads_and_the_end() {
         .await;
     assert_eq!(answer.status, 422);
     let refused = notify.reload().await;
-    let why = format!("as before: the last reload was refused: {config}:2:1: unknown key");
+    let why = format!("as before: the last reload was refused: {config}:2:1: unknown field");
     assert!(refused.contains(&why), "{refused}");
     process.signal(Signal::TERM);
     let ends = notify.next().await;
@@ -87,25 +87,18 @@ async fn systemd_is_notified_of_readiness_reloads_and_the_end() {
 async fn the_watchdog_is_notified_if_configured() {
     let notify = NotifySocket::new();
     let variables = [("NOTIFY_SOCKET", &*notify.path), ("WATCHDOG_USEC", "20000")];
-    for runtime in ["per-core", "work-stealing"] {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), format!("[server]\nruntime = \"{runtime}\"\n")).unwrap();
-        let config = file.path().display().to_string();
-        let (process, ..) = Process::serve(&["--sandbox", "--config", &config], &variables);
-        assert!(notify.next().await.starts_with("READY=1"));
-        for _ in 0..3 {
-            assert_eq!(notify.next().await, "WATCHDOG=1\n");
-        }
-        process.signal(Signal::TERM);
-        let mut word = notify.next().await;
-        while word == "WATCHDOG=1\n" {
-            word = notify.next().await;
-        }
-        assert!(word.starts_with("STOPPING=1"), "{word}");
-        assert_eq!(process.wait().code(), Some(0));
-        // What was on its way yet is none of the next one's.
-        while notify.socket.try_recv(&mut [0; 4096]).is_ok() {}
+    let (process, ..) = Process::serve(&["--sandbox"], &variables);
+    assert!(notify.next().await.starts_with("READY=1"));
+    for _ in 0..3 {
+        assert_eq!(notify.next().await, "WATCHDOG=1\n");
     }
+    process.signal(Signal::TERM);
+    let mut word = notify.next().await;
+    while word == "WATCHDOG=1\n" {
+        word = notify.next().await;
+    }
+    assert!(word.starts_with("STOPPING=1"), "{word}");
+    assert_eq!(process.wait().code(), Some(0));
 }
 
 /// A socket that listens, and where.

@@ -65,7 +65,7 @@ async fn a_flood_of_frames_ends_its_own_connection() {
     let mut config = tempfile::NamedTempFile::new().unwrap();
     writeln!(
         config,
-        "limit.burst = 100000\nlimit.requests_per_minute = 1000000\n{ROUTES}"
+        "builtin_routes = false\nlimit.burst = 100000\nlimit.requests_per_minute = 1000000\n{ROUTES}"
     )
     .unwrap();
     let config = config.path().display().to_string();

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ordgate::clock::Clock;
-use ordgate::shared::permits::{PermitDenied, PoolKey, PoolLimits, PoolPermit};
+use ordgate::shared::permits::{Limits, PermitDenied, PoolKey, PoolPermit};
 use ordgate::shared::tip::TipLook;
 
 use super::server::{Server, wait_for};
 use super::{LONG, Shared, replicas, settings};
 
 const SET: &str = "test:permits:digest";
-const POOL: PoolLimits = PoolLimits {
+const POOL: Limits = Limits {
     per_minute: Some(12),
     per_second: Some(8),
 };
@@ -19,7 +19,7 @@ const POOL: PoolLimits = PoolLimits {
 type Outcome = Result<PoolPermit, PermitDenied>;
 
 /// Takes a permit for a key that rests for so long at a host, as far as the replica knows.
-async fn take(replica: &Arc<Shared>, pool: PoolLimits, (host, rest): (&str, u64)) -> Outcome {
+async fn take(replica: &Arc<Shared>, pool: Limits, (host, rest): (&str, u64)) -> Outcome {
     let key = PoolKey {
         digest: "digest".into(),
         host: host.into(),
@@ -33,7 +33,7 @@ async fn denied(replica: &Arc<Shared>) -> PermitDenied {
     permit.err().expect("it is denied")
 }
 
-async fn granted(replica: &Arc<Shared>, pool: PoolLimits) -> PoolPermit {
+async fn granted(replica: &Arc<Shared>, pool: Limits) -> PoolPermit {
     let permit = take(replica, pool, ("api.example", 0)).await;
     permit.unwrap_or_else(|denied| panic!("{denied:?}"))
 }
@@ -72,7 +72,7 @@ async fn the_pool_is_one_for_all_replicas_in_each_second_and_minute() {
     wait_for("they are given back", || {
         server.call::<u64>(&["ZCARD", SET]) == 7
     });
-    let minute = PoolLimits {
+    let minute = Limits {
         per_second: None,
         ..POOL
     };

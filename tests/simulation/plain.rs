@@ -35,6 +35,7 @@ use crate::dice::Dice;
 type Time = u64;
 
 const CONFIG: &str = r#"
+    builtin_routes = false
     upstream.url = "http://127.0.0.1:9"
     upstream.max_body_bytes = "1KiB"
     limit.enabled = false

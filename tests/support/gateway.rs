@@ -13,7 +13,6 @@ use ordgate::admin::Token;
 use ordgate::cache::date;
 use ordgate::client_tokens::TokenFile;
 use ordgate::clock::Clock;
-use ordgate::config::ConfigProblem;
 use ordgate::probe::{self, ProbeOutcome};
 use ordgate::sandbox::Sandbox;
 use ordgate::serve::{LoadedConfig, Options, Server, StartError};
@@ -58,9 +57,6 @@ pub(crate) type SharedSource = Arc<Mutex<Source>>;
 impl Source {
     fn fresh(&self) -> Result<LoadedConfig, Vec<String>> {
         let config = view::parse(&self.config.to_string(), &self.engine);
-        let lines = |problems: Vec<ConfigProblem>| -> Vec<String> {
-            problems.iter().map(ToString::to_string).collect()
-        };
         let list = |keys: &str| match keys {
             "" => Ok(Vec::new()),
             keys => ApiKey::list(keys).map_err(|error| vec![error.to_string()]),
@@ -70,7 +66,7 @@ impl Source {
         for (upstream, own) in &self.own_keys {
             keys.own.insert(upstream.as_str().into(), list(own)?);
         }
-        let mut config = config.map_err(lines)?;
+        let mut config = config?;
         let tokens = TokenFile::parse("test.tokens", &self.client_tokens);
         config.tokens.tokens = tokens.map_err(|problem| vec![problem])?.into();
         config.collector = view::collector(&self.collector)?;
@@ -84,11 +80,11 @@ impl Source {
 
 /// The gateway of most tests: small, with a budget that is not in the way.
 const CONFIG: &str = r#"
+    builtin_routes = false
     [server]
     listen = "127.0.0.1:0"
     workers = 1
     drain_timeout = "0s"
-    half_closed_timeout = "300ms"
     [admin]
     listen = "127.0.0.1:0"
     [upstream]
@@ -140,7 +136,10 @@ impl Setup {
 
     /// With the routes as they are shipped, in mode `chain`.
     pub(crate) fn chain(self) -> Self {
-        self.source.lock().unwrap().config.remove("route");
+        let mut source = self.source.lock().unwrap();
+        source.config.remove("route");
+        source.config.remove("builtin_routes");
+        drop(source);
         self
     }
 
@@ -180,7 +179,7 @@ impl Setup {
         mut self,
         directory: impl Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync + 'static,
     ) -> Self {
-        self.names = Resolver::Function(Arc::new(directory));
+        self.names = Resolver(Arc::new(directory));
         self
     }
 

@@ -4,24 +4,8 @@ use serde_json::{Value, json};
 
 use super::since;
 use crate::clock::Clock;
-use crate::upstream::Upstream;
 use crate::upstream::endpoint::LastFailure;
 use crate::wire::request_id::RequestId;
-
-/// The last change of an upstream's endpoint. `null` if there was none.
-pub(super) fn last_failover(upstream: &Upstream, clock: &Clock) -> Value {
-    let Some(last) = upstream.counters().last_failover() else {
-        return Value::Null;
-    };
-    let (at, ago) = since(last.at, clock);
-    json!({
-        "at": at,
-        "ago_seconds": ago,
-        "from": &*last.from,
-        "to": &*last.to,
-        "cause": last.cause,
-    })
-}
 
 /// The last failure of an endpoint, and how many there were since it answered.
 pub(super) fn last_failure(last: &LastFailure, clock: &Clock) -> Value {

@@ -32,7 +32,7 @@ fn answers_name_the_result_or_the_allowed_values() {
         (
             "POST /sandbox/fault?kind=503&chance=0.25",
             200,
-            "\"chance\":0.25,\"id\":2,\"kind\":\"503\",\"path\":null,\"retry-after\":null,\"times\":null",
+            "\"id\":2,\"kind\":\"503\",\"times\":null,\"path\":null,\"chance\":0.25",
         ),
         (
             "POST /sandbox/fault?kind=503&chance=0",

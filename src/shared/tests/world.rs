@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use fastrand::Rng;
 
-use super::super::permits::{PoolLimits, Split, split};
+use super::super::permits::{Limits, Split, split};
 use super::server::Server;
 use super::{Cut, GIVE_BACK, TAKE};
 
@@ -193,7 +193,7 @@ impl World {
     }
 
     fn split(&self, budget: [u32; 2]) -> Split {
-        let limits = PoolLimits {
+        let limits = Limits {
             per_minute: Some(budget[0]),
             per_second: Some(budget[1]),
         };
@@ -404,7 +404,7 @@ fn replicas(count: usize, budget: [u32; 2]) -> Vec<Replica> {
     (0..count as u64).map(replica).collect()
 }
 
-fn limits(limits: PoolLimits) -> [u32; 2] {
+fn limits(limits: Limits) -> [u32; 2] {
     [limits.per_minute, limits.per_second].map(|limit| limit.unwrap_or(u32::MAX))
 }
 

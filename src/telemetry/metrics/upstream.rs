@@ -2,14 +2,12 @@
 //! wait for them. Keys are named, never shown.
 
 use std::fmt;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
 
 use super::{Cells, Metrics, labels, one};
 use crate::gateway::Gateway;
 use crate::upstream::endpoint::EndpointSnapshot;
+use crate::upstream::failover::Condition;
 use crate::upstream::keys::{KeySnapshot, KeySnapshotAtHost};
-use crate::upstream::selection::Condition;
 use crate::upstream::{Priority, Upstream};
 
 /// Writes the metrics of all upstreams; each cell has its upstream's name as a
@@ -68,16 +66,9 @@ fn by<const N: usize, T>(
 }
 
 fn counts(all: &[&Upstream], to: &mut Metrics<'_>) -> fmt::Result {
-    let read = |n: &AtomicU64| n.load(Relaxed);
     let results = |one: &Upstream| {
-        let tally = one.counters();
-        [
-            ("answered", read(&tally.answered)),
-            ("failed", read(&tally.failed)),
-            ("spent", read(&tally.no_budget)),
-            ("crowded", read(&tally.no_slot)),
-            ("breaker-open", read(&tally.broken)),
-        ]
+        ["answered", "failed", "spent", "crowded", "breaker-open"]
+            .map(|result| (result, one.counters.results(result)))
     };
     to.counter(
         "ordgate_upstream_results",
@@ -87,18 +78,18 @@ fn counts(all: &[&Upstream], to: &mut Metrics<'_>) -> fmt::Result {
     to.counter(
         "ordgate_upstream_retries_refused",
         "Failed requests that were not retried because there were too many retries recently",
-        each(all, |one| read(&one.counters().unretried)),
+        each(all, |one| one.counters.results("unretried")),
     )?;
     to.counter(
         "ordgate_upstream_switches",
         "How often ordgate switched to another endpoint, because the one in use was not healthy or a preferred one was healthy again",
-        each(all, |one| read(&one.counters().switches)),
+        each(all, |one| one.counters.results("switches")),
     )
 }
 
 fn sent(all: &[&Upstream], to: &mut Metrics<'_>) -> fmt::Result {
     let cells = all.iter().flat_map(|one| {
-        one.counters()
+        one.counters
             .sent()
             .into_iter()
             .map(|(route, reason, requests)| {
@@ -121,15 +112,15 @@ fn queue(all: &[&Upstream], to: &mut Metrics<'_>) -> fmt::Result {
     to.gauge(
         "ordgate_upstream_queue",
         "Requests that wait for budget or for a slot",
-        each(all, |one| one.queue().len() as f64),
+        each(all, |one| one.queue.len() as f64),
     )?;
     to.gauge(
         "ordgate_upstream_clients",
         "Clients that used the budget recently or wait for it; /status lists the heaviest",
-        each(all, |one| one.queue().active_clients() as f64),
+        each(all, |one| one.queue.active_clients() as f64),
     )?;
     let heaviest = |one: &Upstream| {
-        let heaviest = one.queue().busiest_clients(1);
+        let heaviest = one.queue.busiest_clients(1);
         heaviest.first().map_or(0.0, |share| share.recent)
     };
     to.gauge(
@@ -138,7 +129,7 @@ fn queue(all: &[&Upstream], to: &mut Metrics<'_>) -> fmt::Result {
         each(all, heaviest),
     )?;
     let waited = |one: &Upstream| {
-        Priority::ALL.map(|priority| (priority.name(), one.queue().waited(priority)))
+        Priority::ALL.map(|priority| (priority.name(), one.queue.waited(priority)))
     };
     to.histogram(
         "ordgate_upstream_queue_seconds",
@@ -151,12 +142,12 @@ fn request_bodies(all: &[&Upstream], to: &mut Metrics<'_>) -> fmt::Result {
     to.gauge(
         "ordgate_request_body_buffered_bytes",
         "Bytes of request bodies that are buffered for the upstream",
-        each(all, |one| one.uploads().buffered() as f64),
+        each(all, |one| one.uploads.buffered() as f64),
     )?;
     to.counter(
         "ordgate_request_bodies_refused",
         "Requests refused because of their body: it was incomplete or malformed, too slow, too large, or there was no room to buffer it",
-        each(all, |one| one.uploads().refused()),
+        each(all, |one| one.uploads.refused()),
     )
 }
 
@@ -202,7 +193,7 @@ fn endpoint_states(snapshots: &[(&str, &EndpointSnapshot)], to: &mut Metrics<'_>
     to.gauge(
         "ordgate_upstream_breaker_open",
         "Whether the breaker of an endpoint is open: 1, or 0",
-        each(|endpoint| f64::from(u8::from(endpoint.is_broken))),
+        each(|endpoint| f64::from(u8::from(endpoint.condition == Condition::Broken))),
     )?;
     to.gauge(
         "ordgate_upstream_in_flight",

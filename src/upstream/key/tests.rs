@@ -2,15 +2,16 @@
 
 use crate::clock::Clock;
 use crate::state::Spent;
-use crate::upstream::keys::{ApiKey, Budgets, Keys, UNKNOWN};
+use crate::upstream::keys::{ApiKey, Budgets, Keys};
 
 use super::*;
 use crate::config::Config;
 use crate::reason::Reason;
 use crate::upstream::Failure;
 use crate::upstream::keys::PooledKey;
+use crate::upstream::permit::Denied;
 use crate::upstream::resolver::Resolver;
-use crate::upstream::{Place, Priority, RequestPriority, Upstreams};
+use crate::upstream::{Priority, RequestPriority, Upstreams};
 
 mod model;
 
@@ -27,7 +28,7 @@ fn keys_at(
     clock: &Clock,
 ) -> Keys {
     let list = ApiKey::list(list).unwrap_or_default();
-    let keys = Keys::new(list, budgets.clone(), clock.clone());
+    let keys = Keys::new(list, None, budgets.clone(), clock.clone());
     configure(&keys, rates, hosts, clock);
     keys
 }
@@ -35,13 +36,26 @@ fn keys_at(
 fn configure(keys: &Keys, rates: (u32, u32), hosts: &[&str], clock: &Clock) {
     for key in keys.of_process() {
         let how = KeyUse {
-            rates: Rates::of(rates.0, rates.1),
+            limits: limits(rates),
             probes: 0,
             hosts: hosts.iter().map(|name| host(name)).collect(),
             queues: Vec::new(),
         };
         key.configure(how, clock.now());
     }
+}
+
+/// Limits a minute and a second; 0 is none.
+fn limits((per_minute, per_second): (u32, u32)) -> Limits {
+    let limit = |limit| Some(limit).filter(|limit| *limit > 0);
+    Limits {
+        per_minute: limit(per_minute),
+        per_second: limit(per_second),
+    }
+}
+
+fn snapshot(keys: &Keys) -> KeySnapshot {
+    keys.snapshots(&[host("http://server")]).remove(0)
 }
 
 /// So many replicas without an engine.
@@ -138,7 +152,8 @@ fn denied_for(denied: Result<Charge, Denied>) -> Option<Duration> {
 
 /// The keys after a reload.
 fn after(keys: &Keys, list: &str, rates: (u32, u32), clock: &Clock) -> Keys {
-    let next = keys.after(ApiKey::list(list).unwrap_or_default());
+    let list = ApiKey::list(list).unwrap_or_default();
+    let next = Keys::new(list, Some(keys), keys.budgets.clone(), clock.clone());
     configure(&next, rates, &["http://server"], clock);
     next
 }
@@ -154,21 +169,19 @@ fn millis(millis: u64) -> Option<Duration> {
     Some(Duration::from_millis(millis))
 }
 
+/// A request in flight keeps its key after it was withdrawn.
 #[test]
-fn answers_are_searched_for_a_withdrawn_key_for_an_hour() {
+fn answers_are_searched_for_keys_that_are_in_use() {
     let clock = Clock::manual();
-    let keys = keys("short,another-key", 1, 1, &clock);
-    let searched = |keys: &Keys| {
-        let searched = keys.searched();
-        let values = searched.iter().map(|key| key.value().clone());
-        values.collect::<Vec<_>>()
-    };
-    assert_eq!(searched(&keys), ["another-key"]);
-    let keys = after(&keys, "third-key", (1, 1), &clock);
-    assert_eq!(searched(&keys), ["third-key", "another-key"]);
-    clock.advance(Duration::from_hours(1));
-    let keys = after(&keys, "third-key", (1, 1), &clock);
-    assert_eq!(searched(&keys), ["third-key"]);
+    let old = keys("withdrawn-key-one", 1, 1, &clock);
+    let in_flight = taken(&old);
+    let new = after(&old, "present-key-one", (1, 1), &clock);
+    drop(old);
+    let is_searched = |value: &str| new.searched().iter().any(|key| *key.value() == value);
+    assert!(is_searched("present-key-one") && is_searched("withdrawn-key-one"));
+    drop(in_flight);
+    assert!(!is_searched("withdrawn-key-one"));
+    assert!(after(&new, "", (0, 0), &clock).searched().is_empty());
 }
 
 #[test]
@@ -193,7 +206,7 @@ fn without_a_key_there_is_no_budget() {
     let keys = keys("", 0, 0, &clock);
     let under_way: Vec<_> = (0..2_000).map(|_| taken(&keys)).collect();
     assert!(under_way[0].key.api.is_none());
-    assert_eq!(keys.snapshots()[0].remaining, None);
+    assert_eq!(snapshot(&keys).remaining, None);
     // What the server reports applies all the same.
     under_way[0].cool_down(7);
     assert_eq!(denied_for(miss(&keys)), millis(7_000));
@@ -248,7 +261,7 @@ fn a_refused_key_is_tried_each_minute() {
     taken(&keys).refuse(status);
     early.accept();
     for _ in 0..3 {
-        let at = keys.snapshots()[0].worst();
+        let at = snapshot(&keys).worst();
         assert_eq!((at.refused, at.unusable_for), (Some(status), SET_ASIDE));
         clock.advance(SET_ASIDE - Duration::from_millis(1));
         let denied = miss(&keys).err().unwrap().failure;
@@ -260,7 +273,7 @@ fn a_refused_key_is_tried_each_minute() {
     }
     clock.advance(SET_ASIDE);
     taken(&keys).accept();
-    assert_eq!(keys.snapshots()[0].worst().state(), "ready");
+    assert_eq!(snapshot(&keys).worst().state(), "ready");
     // A reload that configures it again tries it at once.
     taken(&keys).refuse(status);
     let keys = after(&keys, "b", (100, 100), &clock);
@@ -272,7 +285,10 @@ fn a_refused_key_is_tried_each_minute() {
 fn two_upstreams_with_one_key_have_one_budget_and_the_strictest_limits() {
     let clock = Clock::manual();
     let resolver = Resolver::default();
-    let of = |text: &str| Config::parse("p", text).unwrap().upstreams;
+    let of = |text: &str| {
+        let text = format!("builtin_routes = false\n{text}");
+        Config::parse("p", &text).unwrap().upstreams
+    };
     let upstream = |name: &str, per_minute: u32| {
         format!(
             "[upstreams.{name}]\nurl = \"http://127.0.0.1:1\"\n\
@@ -290,7 +306,7 @@ fn two_upstreams_with_one_key_have_one_budget_and_the_strictest_limits() {
     for name in ["a", "b"] {
         let probe = RequestPriority::own(Priority::Probe);
         let upstream = both.named(name).unwrap();
-        let mut permit = upstream.permit(probe, Place::Selected).ok().unwrap();
+        let mut permit = upstream.permit(probe, None).ok().unwrap();
         permit.mark_sent(true);
     }
     assert_eq!(
@@ -312,7 +328,7 @@ fn replicas_divide_a_budget() {
     let clock = Clock::manual();
     let budgets = Arc::new(Budgets::new(Some(replicas(3, &clock)), Spent::default()));
     let keys = keys_at("a", (10, 5), &["http://server"], &budgets, &clock);
-    assert_eq!(keys.snapshots()[0].per_minute, Some(3));
+    assert_eq!(snapshot(&keys).per_minute, Some(3));
     assert!(send(probe_at(&keys, "http://server")).is_some());
     assert!(probe_at(&keys, "http://server").is_err());
     clock.advance(Duration::from_millis(1_005));
@@ -354,10 +370,8 @@ fn what_was_spent_before_the_start_may_be_unknown() {
     };
     key.count_earlier(&earlier, clock.now());
     assert_eq!(denied_for(probe_at(&keys, "http://server")), millis(40_000));
-    let unknown = budgets.unknown(clock.now());
-    assert_eq!(unknown, Some((Duration::from_secs(40), UNKNOWN)));
-    assert_eq!(keys.unknown_because(), Some(UNKNOWN));
+    assert_eq!(budgets.unknown(clock.now()), Some(Duration::from_secs(40)));
     clock.advance(Duration::from_secs(40));
     assert!(probe_at(&keys, "http://server").is_ok());
-    assert_eq!(keys.unknown_because(), None);
+    assert_eq!(budgets.unknown(clock.now()), None);
 }

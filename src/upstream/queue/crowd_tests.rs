@@ -11,7 +11,6 @@ use tokio::time::Instant;
 use super::tests::upstreams;
 use crate::clock::{Clock, Moment};
 use crate::identify::Client;
-use crate::upstream::retry::Tried;
 use crate::upstream::{Priority, RequestPriority, Upstream};
 
 /// How long an answer takes.
@@ -65,8 +64,7 @@ impl CrowdSimulation {
     async fn request(self: Arc<Self>, priority: RequestPriority, client: Arc<QueuedClient>) {
         client.requests.fetch_add(1, Relaxed);
         let deadline = Instant::now() + MAX_WAIT;
-        let tried = Tried::default();
-        let permit = self.upstream.acquire(priority, &tried, deadline);
+        let permit = self.upstream.acquire(priority, None, deadline);
         if let Ok(mut permit) = permit.await {
             self.sent.lock().unwrap().push(self.now());
             permit.mark_sent(true);

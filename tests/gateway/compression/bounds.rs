@@ -9,8 +9,8 @@ const MEANWHILE: [&str; 5] = [
     "replaced",
     "purged",
     "cache.max_bytes = \"32MiB\"",
-    "answers.compression.codings = [\"gzip\"]",
-    "answers.compression.enabled = false",
+    "answers.compression = [\"gzip\"]",
+    "answers.compression = []",
 ];
 
 #[tokio::test]
@@ -47,7 +47,7 @@ async fn what_happens_while_a_body_is_compressed_makes_no_answer_wrong() {
         until("the run has ended", ended).await;
         let answer = gateway.request("GET", TOKEN, &brotli).await;
         assert_eq!(decoded(&answer), expected.as_bytes(), "{change}");
-        if change.contains("enabled") {
+        if change.ends_with("[]") {
             assert_eq!(answer.field("content-encoding"), None);
         }
         let held = gateway.figure("/compression/bytes");

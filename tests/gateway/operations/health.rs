@@ -16,8 +16,12 @@ async fn health_finds_a_ready_process_by_flag_variable_and_configuration() {
     let upstream = Upstream::start();
     let gateway = Setup::before(&upstream).start();
     let admin = gateway.admin.to_string();
-    let (_held, path) = file(&format!("[admin]\nlisten = \"{admin}\"\n{ROUTES}"));
-    let (_other, elsewhere) = file(&format!("[admin]\nlisten = \"127.0.0.1:1\"\n{ROUTES}"));
+    let (_held, path) = file(&format!(
+        "builtin_routes = false\n[admin]\nlisten = \"{admin}\"\n{ROUTES}"
+    ));
+    let (_other, elsewhere) = file(&format!(
+        "builtin_routes = false\n[admin]\nlisten = \"127.0.0.1:1\"\n{ROUTES}"
+    ));
     let rows: [(&[&str], Variables<'_>); 4] = [
         (&["--admin", &admin], &[]),
         (&[], &[("ORDGATE_ADMIN", &admin)]),

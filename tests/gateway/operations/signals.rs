@@ -10,7 +10,7 @@ async fn sigterm_lets_requests_under_way_finish() {
     let upstream = Upstream::start();
     let gate = Gate::new();
     upstream.once(TOKEN, Reply::json("{}").behind(&gate));
-    let (_held, path) = file(ROUTES);
+    let (_held, path) = file(&format!("builtin_routes = false\n{ROUTES}"));
     let (process, public, admin) = Process::before(&upstream, &["--config", &path], &[]);
     let mut idle = Client::connect(public).await;
     assert_eq!(idle.get(&token(1)).await.status, 200);
@@ -43,7 +43,9 @@ async fn sigterm_lets_requests_under_way_finish() {
 async fn draining_has_an_end() {
     let upstream = Upstream::start();
     upstream.always(Reply::nothing().hang());
-    let (_held, path) = file(&format!("[server]\ndrain_timeout = \"100ms\"\n{ROUTES}"));
+    let (_held, path) = file(&format!(
+        "builtin_routes = false\n[server]\ndrain_timeout = \"100ms\"\n{ROUTES}"
+    ));
     let (process, public, _) = Process::before(&upstream, &["--config", &path], &[]);
     let mut slow = Client::connect(public).await;
     slow.send_request("GET", BLOCK, &[]).await;

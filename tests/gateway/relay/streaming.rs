@@ -71,7 +71,8 @@ async fn an_answer_is_streamed_to_all_clients_while_it_is_stored() {
 #[tokio::test]
 async fn an_answer_is_stored_after_all_clients_left() {
     let upstream = Upstream::start();
-    let gateway = before(&upstream);
+    let patient = "upstream.response_body.grace = \"1m\"";
+    let gateway = plain(&upstream).config(patient).start();
     let gate = Gate::new();
     upstream.once("/v", halves(&gate));
     let mut client = gateway.start_get("/v").await;

@@ -21,7 +21,10 @@ async fn sighup_reloads_a_process() {
     let path = file.path().display().to_string();
     let config = |more: &str| {
         let keys = keys.path().display();
-        format!("[upstream]\napi_keys_file = \"{keys}\"\nurl = \"http://127.0.0.1:1\"\n{more}")
+        format!(
+            "builtin_routes = {}\n[upstream]\napi_keys_file = \"{keys}\"\nurl = \"http://127.0.0.1:1\"\n{more}",
+            more.is_empty()
+        )
     };
     write(&file, &config(""));
     let (process, public, admin) = Process::before(&upstream, &["--config", &path], &[]);
@@ -44,7 +47,7 @@ async fn sighup_reloads_a_process() {
     assert_eq!(key.as_deref(), Some("second-s3cret"));
     write(&file, &config("retries = 3\n"));
     process.signal(Signal::HUP);
-    logged(&format!("{path}:4:1: unknown key upstream.retries"), 1).await;
+    logged(&format!("{path}:5:1: unknown field `retries`"), 1).await;
     write(&file, &config(""));
     write(&keys, "n\u{f6}\n");
     process.signal(Signal::HUP);

@@ -95,7 +95,7 @@ async fn the_sandbox_serves_https_with_a_certificate_of_its_own() {
     assert!(
         refused
             .errors
-            .contains("listener.tls.certificates is missing"),
+            .contains("listener.tls.certificates of 127.0.0.1:0 is missing"),
         "{}",
         refused.errors
     );
@@ -111,9 +111,9 @@ fn check_refuses_what_serve_refuses() {
         let url = "http://127.0.0.1:1";
         let refused = Process::run(&[command, "--config", &config, "--upstream", url], &[]);
         assert_eq!(refused.code(), Some(2), "{command}: {}", refused.errors);
-        for (line, name) in [(5, "a"), (6, "b")] {
+        for name in ["a", "b"] {
             let expected = format!(
-                "{config}:{line}:3: listener.tls.certificates: cannot read /nowhere/{name}.pem: No such file or directory"
+                "listener.tls.certificates of 127.0.0.1:0: cannot read /nowhere/{name}.pem: No such file or directory"
             );
             assert!(
                 refused.errors.contains(&expected),

@@ -56,7 +56,7 @@ async fn the_logs_have_the_trace_id() {
     let (upstream, collector) = (Upstream::start(), Collector::start());
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("proxy.toml");
-    let text = "[log]\nlevel = \"info,ordgate::upstream=debug\"\nformat = \"json\"\n\
+    let text = "builtin_routes = false\n[log]\nlevel = \"info,ordgate::upstream=debug\"\nformat = \"json\"\n\
                 [log.access]\nenabled = true\n[telemetry]\nsample = 1.0\n\
                 [[route]]\nname = \"token\"\npath = \"/ordinals/v1/brc-20/tokens/{ticker}\"\n\
                 params.ticker = { type = \"ticker\" }\n\

@@ -106,7 +106,7 @@ async fn a_key_is_not_sent_without_tls() {
         |url: &str, keys: &str, more: &str| Setup::at(url).keys(keys).config(more).try_start();
     let plain = "http://api.example";
     let refused = start(plain, "a-key", "").err();
-    let Some(StartError::Upstream(SetupError::PlainHttp(_))) = &refused else {
+    let Some(StartError::Upstream(SetupError::PlainHttp { .. })) = &refused else {
         panic!("{refused:?}")
     };
     let message = refused.unwrap().to_string();

@@ -30,7 +30,9 @@ async fn the_log_has_each_reason_once_in_ten_seconds() {
         "url = {:?}, ca_file = {ca_file:?}, retry = false",
         [&url, &other.url()]
     );
-    let (_config, path) = file(&format!("upstream = {{ {upstream} }}\n{ROUTES}"));
+    let (_config, path) = file(&format!(
+        "builtin_routes = false\nupstream = {{ {upstream} }}\n{ROUTES}"
+    ));
     let variables = [("ORDGATE_API_KEYS", KEY)];
     let (process, public, _admin) = Process::serve(&["--config", &path], &variables);
     other.once(&token(3), Reply::status(503, "{}"));

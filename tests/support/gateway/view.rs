@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 
-use ordgate::config::{Config, ConfigProblem, ReplicaOverrides};
+use ordgate::config::{Config, Overrides};
 use ordgate::shared::EngineUrl;
 use ordgate::telemetry::otlp::CollectorSettings;
 use serde::Deserialize;
@@ -27,13 +27,13 @@ pub(crate) struct Tip {
 }
 
 /// Reads a configuration, for replicas with this engine if it is not empty.
-pub(super) fn parse(config: &str, engine: &str) -> Result<Config, Vec<ConfigProblem>> {
+pub(super) fn parse(config: &str, engine: &str) -> Result<Config, Vec<String>> {
     let engine = (!engine.is_empty()).then(|| EngineUrl::parse(engine).unwrap());
-    let shared = ReplicaOverrides {
+    let overrides = Overrides {
         engine,
-        ..ReplicaOverrides::default()
+        ..Overrides::default()
     };
-    Config::parse_with("test.toml", config, &[], &shared)
+    Config::parse_with("test.toml", config, &overrides)
 }
 
 /// The collector that environment variables name.

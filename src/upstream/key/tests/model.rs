@@ -109,7 +109,9 @@ fn settings(configured: &[Configured]) -> (Vec<Settings>, ProviderKeys) {
     }
     let shared = Vec::new();
     (
-        Config::parse("p", &text).unwrap().upstreams,
+        Config::parse("p", &format!("builtin_routes = false\n{text}"))
+            .unwrap()
+            .upstreams,
         ProviderKeys { shared, own },
     )
 }
@@ -150,13 +152,10 @@ impl Model {
                 .configured
                 .iter()
                 .filter(|(bits, _)| bits & 1 << key != 0);
-            let rates = users.map(|(_, rates)| Rates::of(rates.0, rates.1));
+            let limits = users.map(|(_, rates)| limits(*rates));
             // Without a user, the last bounds stay in force.
-            if let Some(rates) = rates.reduce(Rates::stricter) {
-                let parts = self.shared.split(PoolLimits {
-                    per_minute: rates.per_minute.limit(),
-                    per_second: rates.per_second.limit(),
-                });
+            if let Some(limits) = limits.reduce(Limits::stricter) {
+                let parts = self.shared.split(limits);
                 let limits = [parts.floor.per_minute, parts.floor.per_second];
                 self.bounds[key] =
                     limits.map(|limit| limit.map_or(usize::MAX, |most| most as usize));
@@ -235,7 +234,7 @@ impl Model {
             Priority::Miss
         };
         let request = RequestPriority::own(priority);
-        let Ok(mut charge) = upstream.permit(request, Place::Only(to)) else {
+        let Ok(mut charge) = upstream.permit(request, Some(to)) else {
             return Ok(());
         };
         charge.mark_sent(true);
