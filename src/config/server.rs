@@ -280,7 +280,7 @@ pub struct AnswerTable {
     /// empty list for none. Of several that a client likes equally well, it gets the first.
     ///
     /// An answer of at least 1 KiB is compressed once for each coding, in the background,
-    /// when it is requested in it for the second time. What was made counts against
+    /// after a stored one was wanted in it. What was made counts against
     /// `cache.max_bytes`. Routes with headers = "all", ranges and answers with no-transform
     /// are not compressed.
     pub(super) compression: Vec<Coding>,

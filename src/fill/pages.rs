@@ -32,6 +32,8 @@ use crate::route::canonical::{page as page_of, with_page};
 use crate::upstream::answer::refuses_every_page;
 use crate::upstream::{Failure, RequestPriority};
 
+/// The most windows that one page is cut from. A longer page is requested itself.
+const MOST_WINDOWS: u64 = 16;
 /// How often windows that are inconsistent are fetched again.
 const MOST_RETRIES: usize = 2;
 
@@ -88,13 +90,14 @@ pub(super) struct List<'k> {
 }
 
 impl<'k> List<'k> {
-    /// The page that a key requests, if its route has pages.
+    /// The page that a key requests, if its route has pages and it is not too long.
     pub(super) fn of(key: &'k Key, route: &'k Route) -> Option<Self> {
         let (limit, offset) = page_of(key)?;
-        Some(Self {
+        let size = u64::from(route.chain.window?.get());
+        (limit / size < MOST_WINDOWS).then_some(Self {
             key,
             route,
-            size: u64::from(route.chain.window?.get()),
+            size,
             limit,
             offset,
         })

@@ -107,3 +107,33 @@ async fn no_upgrade_is_forwarded() {
     }
     assert_eq!(upstream.count(), 2);
 }
+
+#[tokio::test]
+async fn of_listed_fields_only_these_go_up() {
+    let upstream = Upstream::start();
+    upstream.always(crate::respect::ok(
+        &["cache-control: max-age=60", "vary: accept, x-own"],
+        "body",
+    ));
+    let route = crate::respect::ALL.replace(
+        "headers = \"all\"",
+        "headers = [\"Accept\", \"x-forwarded-host\"]",
+    );
+    let gateway = crate::support::Setup::before(&upstream)
+        .config(&route)
+        .start();
+    let fields = |own| {
+        [
+            ("accept", "a/b"),
+            ("x-own", own),
+            ("x-forwarded-host", "c.example"),
+        ]
+    };
+    gateway.request("GET", "/v", &fields("1")).await;
+    let address = ["forwarded", "x-forwarded-for", "x-real-ip"];
+    let expected = [&["accept", address[0], "host", "via"][..], &address[1..]].concat();
+    assert_eq!(upstream.seen()[0].names(), expected);
+    // What does not go up cannot vary the answer.
+    gateway.request("GET", "/v", &fields("2")).await;
+    assert_eq!(upstream.count(), 1);
+}
