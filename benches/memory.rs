@@ -8,13 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use ordgate::cache::encodings::Encodings;
+use ordgate::cache::StoredResponse;
+use ordgate::cache::encoded::BodyId;
 use ordgate::cache::etag::etag;
 use ordgate::cache::key::Key;
 use ordgate::cache::metadata::{ClientFreshness, Metadata};
-use ordgate::cache::sequence::CheckedSequence;
 use ordgate::cache::store::Store;
-use ordgate::cache::{Attached, StoredResponse};
 use ordgate::clock::Moment;
 
 #[global_allocator]
@@ -36,19 +35,12 @@ fn main() {
             .extend_from_slice(format!("/ordinals/v1/brc-20/tokens/{n:05x}").as_bytes());
         // Exactly as large as it is, as the upstream's reading makes it.
         let body = Bytes::from(Box::<[u8]>::from(format!("{n:0BODY$}").as_bytes()));
-        let stored = Arc::new(StoredResponse {
-            status: http::StatusCode::OK,
-            etag: etag(&body),
-            metadata: Arc::clone(&metadata),
-            received: Moment::default(),
-            lifetime: Duration::from_secs(3600),
-            took: Duration::ZERO,
-            checked: CheckedSequence::default(),
-            encodings: Encodings::default(),
-            attached: Attached::default(),
-            body,
-        });
-        store.insert(key, stored);
+        let mut stored = StoredResponse::of_json(body);
+        stored.etag = etag(&stored.body);
+        stored.body_id = BodyId::of(&stored.etag, true);
+        stored.metadata = Arc::clone(&metadata);
+        stored.lifetime = Duration::from_secs(3600);
+        store.insert(key, Arc::new(stored));
     }
     store.sweep(Moment::default(), |_| Duration::ZERO);
     let grown = resident().saturating_sub(before);

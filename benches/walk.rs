@@ -13,13 +13,10 @@ use http::{HeaderMap, HeaderValue, Request};
 use http_body::{Body, Frame};
 use http_body_util::Empty;
 use ordgate::cache::decision::Decision;
-use ordgate::cache::encodings::Encodings;
 use ordgate::cache::etag::{etag, none_match_fails};
 use ordgate::cache::key::Key;
-use ordgate::cache::metadata::{ClientFreshness, Metadata};
 use ordgate::cache::policy::{Mode, Policy};
-use ordgate::cache::sequence::CheckedSequence;
-use ordgate::cache::{Attached, Cache, StoredResponse};
+use ordgate::cache::{Cache, StoredResponse};
 use ordgate::chain::Chain;
 use ordgate::clock::{Clock, Moment};
 use ordgate::config::Config;
@@ -143,21 +140,9 @@ fn look_up(bencher: divan::Bencher<'_, '_>, entries: u64) {
         key
     };
     for n in 0..entries {
-        let stored = StoredResponse {
-            status: http::StatusCode::OK,
-            body: Bytes::from(vec![b'x'; 600]),
-            etag: HeaderValue::from_static("\"e\""),
-            metadata: Metadata::of(
-                HeaderValue::from_static("application/json"),
-                ClientFreshness::Nothing,
-            ),
-            received: clock.now(),
-            lifetime: Duration::from_secs(3600),
-            took: Duration::ZERO,
-            checked: CheckedSequence::default(),
-            encodings: Encodings::default(),
-            attached: Attached::default(),
-        };
+        let mut stored = StoredResponse::of_json(vec![b'x'; 600]);
+        stored.received = clock.now();
+        stored.lifetime = Duration::from_secs(3600);
         cache.store().insert(key(n), Arc::new(stored));
     }
     // A stride that visits all, so that the processor's caches do not help.

@@ -4,13 +4,12 @@
 //! [`Cache`] reads the store and the chain for them; [`Cache::decide`] says what
 //! to do with a request.
 
-mod attached;
 pub mod coding;
 pub mod date;
 pub mod decision;
 pub mod delta;
 pub mod directives;
-pub mod encodings;
+pub mod encoded;
 pub mod etag;
 pub(crate) mod freshen;
 pub(crate) mod freshness;
@@ -23,10 +22,7 @@ pub mod outcome;
 pub mod policy;
 pub mod purge;
 pub mod range;
-mod removals;
 pub mod reuse;
-pub mod sequence;
-pub mod status;
 pub mod storable;
 pub mod store;
 pub mod stored;
@@ -43,12 +39,12 @@ mod tests_table;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use attached::{Attached, StoredResponse};
 use decision::{Basis, Decision, RequestFacts, decide, freshness_by_time};
 use key::Key;
+use outcome::Forward;
 use policy::Policy;
-use status::Forward;
 use store::{Store, Variants};
+pub use stored::StoredResponse;
 
 use crate::chain::{Chain, Freshness};
 use crate::clock::Moment;
@@ -86,7 +82,7 @@ impl JudgedResponse {
 /// The cache.
 #[derive(Clone)]
 pub struct Cache {
-    store: Store<Attached>,
+    store: Store,
     chain: Arc<Chain>,
 }
 
@@ -172,20 +168,15 @@ impl Cache {
     }
 
     /// The store.
-    pub fn store(&self) -> &Store<Attached> {
+    pub fn store(&self) -> &Store {
         &self.store
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use http::{HeaderValue, StatusCode};
-
     use super::*;
-    use encodings::Encodings;
-    use metadata::{ClientFreshness, Metadata};
     use policy::Mode;
-    use sequence::CheckedSequence;
 
     #[test]
     fn a_stored_response_ages_from_fresh_to_useless() {
@@ -193,19 +184,9 @@ mod tests {
         let key = Key::of(0, "/a");
         let received = Moment::from_nanos(1 << 40);
         let stored = StoredResponse {
-            status: StatusCode::OK,
-            body: "{}".into(),
-            etag: HeaderValue::from_static("\"e\""),
-            metadata: Metadata::of(
-                HeaderValue::from_static("application/json"),
-                ClientFreshness::Nothing,
-            ),
             received,
             lifetime: Duration::from_secs(10),
-            took: Duration::ZERO,
-            checked: CheckedSequence::default(),
-            encodings: Encodings::default(),
-            attached: Attached::default(),
+            ..StoredResponse::of_json("{}")
         };
         let policy = Policy {
             mode: Mode::Override,

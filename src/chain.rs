@@ -1,10 +1,11 @@
 //! What ordgate knows of the chain: the tip and the epoch of each indexer, which
 //! block is at which height, and whether a stored response is still valid.
 //!
-//! Probes report the tip ([`Chain::apply_status`]), other upstream answers mention blocks
-//! ([`Chain::apply_answer`]). The cache calls [`Chain::freshness`] for each hit, which
-//! takes no lock while the epoch is unchanged. Everything else is behind a lock for
-//! each tip and one for the index of transactions, held for arithmetic only.
+//! The status path reports the tip ([`Chain::apply_status`]), other upstream answers name
+//! blocks ([`Chain::apply_answer`]). The rules are in [`ledger`] and [`freshness`], and are
+//! pure. The cache calls [`Chain::freshness`] for each hit, which takes no lock while the
+//! response is fresh. Everything else is behind a lock for each tip and one for the index
+//! of transactions, held for arithmetic only.
 //!
 //! Invariant: the end of an epoch is visible on all threads before the answer that
 //! showed it is served.
@@ -12,35 +13,27 @@
 //! Deliberately absent: the store (the fill purges after a reorg), and when
 //! upstream requests are sent.
 
-pub(crate) mod finality;
-mod freshness;
+pub(crate) mod freshness;
 pub(crate) mod ledger;
-pub(crate) mod live_checks;
-mod seed;
 mod settings;
-mod stamp;
 mod tip;
-mod transaction_index;
+mod transactions;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::clock::Moment;
-use crate::pages::Hash;
+use crate::pages::{Block, Hash};
 use crate::sync::lock;
-use finality::{FinalitySettings, is_deep};
-pub(crate) use freshness::Freshness;
-use ledger::{
-    Epoch, ForkCheck, LedgerBounds, LedgerUpdate, Observation, ObservationResult, RequestStart,
-};
-pub(crate) use seed::SeedState;
-pub(crate) use settings::{INDEX_BLOCKS, STANDBYS_SELDOM};
+pub(crate) use freshness::{ChainStamp, Class, Content, Freshness};
+use freshness::{Judged, classify};
+use ledger::{Applied, Epoch, NO_EPOCH, Observation, RequestStart};
+pub(crate) use settings::{FinalitySettings, STANDBYS_SELDOM};
 pub use settings::{Settings, TipSource};
-pub(crate) use stamp::ChainStamp;
-pub(crate) use tip::TipSnapshot;
+pub(crate) use tip::{SeedState, TipSnapshot};
 use tip::{Tip, TipState};
-use transaction_index::TransactionIndex;
-pub(crate) use transaction_index::TransactionLocation;
+use transactions::TransactionIndex;
+pub(crate) use transactions::TransactionLocation;
 
 /// The number of a tip, by which routes and stamps name it.
 pub(crate) type TipNumber = u16;
@@ -74,19 +67,15 @@ impl Chain {
         transactions: Arc<Mutex<TransactionIndex>>,
         state: impl Fn(usize, &TipSource) -> Option<Arc<TipState>>,
     ) -> Self {
-        let bounds = LedgerBounds {
-            blocks: settings.index_blocks,
-            margin: settings.times.final_depth.saturating_mul(2),
-            write_time: settings.times.live_ttl,
-        };
         let tip = |(number, source): (usize, &TipSource)| {
             let state = state(number, source);
-            let state = state.unwrap_or_else(|| Arc::new(TipState::new(source, bounds)));
-            lock(&state.ledger).set_bounds(bounds);
-            Tip {
+            let tip = Tip {
                 source: source.clone(),
-                state,
-            }
+                state: state.unwrap_or_else(|| Arc::new(TipState::new(source))),
+            };
+            // The depth at which blocks are final may be another.
+            tip.change(settings.times.final_depth, |_| ());
+            tip
         };
         Self {
             finality: settings.times.clone(),
@@ -107,14 +96,9 @@ impl Chain {
     /// Whether what was stored for a tip under the previous configuration is still
     /// valid under this one.
     pub(crate) fn accepts_stamps_of(&self, before: &Self, tip: TipNumber) -> bool {
-        let (one, other) = (
-            self.tips.get(usize::from(tip)),
-            before.tips.get(usize::from(tip)),
-        );
-        let same = one
-            .zip(other)
-            .is_some_and(|(one, other)| Arc::ptr_eq(&one.state, &other.state));
-        same && self.finality.keep(&before.finality)
+        let same = self.tip(tip).zip(before.tip(tip));
+        same.is_some_and(|(one, other)| Arc::ptr_eq(&one.state, &other.state))
+            && self.finality.keep(&before.finality)
     }
 
     /// Final depth and freshness lifetimes.
@@ -127,29 +111,29 @@ impl Chain {
         self.tips.len()
     }
 
-    fn tip_of(&self, stamp: &ChainStamp) -> Option<&Tip> {
-        self.tips.get(usize::from(stamp.tip))
-    }
-
-    fn tip_at(&self, tip: TipNumber) -> Option<&Tip> {
+    fn tip(&self, tip: TipNumber) -> Option<&Tip> {
         self.tips.get(usize::from(tip))
     }
 
-    /// How a tip is probed.
+    fn change<T>(&self, tip: &Tip, change: impl FnOnce(&mut ledger::Ledger) -> T) -> T {
+        tip.change(self.finality.final_depth, change)
+    }
+
+    /// Where a tip's status is asked for.
     pub(crate) fn source(&self, tip: TipNumber) -> Option<&TipSource> {
-        self.tip_at(tip).map(|tip| &tip.source)
+        self.tip(tip).map(|tip| &tip.source)
     }
 
     /// The state of a tip's ledger, to be taken before a request is sent to its
     /// indexer.
     pub(crate) fn request_start(&self, tip: TipNumber) -> Option<RequestStart> {
-        Some(self.tip_at(tip)?.ledger().start())
+        Some(self.tip(tip)?.ledger().start())
     }
 
-    /// Waits until the first probe of a tip has ended, at most for `max_wait`: without a
-    /// tip an answer has no certain class.
+    /// Waits until the first request for a tip's status has ended, at most for `max_wait`:
+    /// without a tip an answer has no certain class.
     pub(crate) async fn first_probe(&self, tip: TipNumber, max_wait: Duration) {
-        if let Some(tip) = self.tip_at(tip) {
+        if let Some(tip) = self.tip(tip) {
             let mut first = tip.first_probe.subscribe();
             if !*first.borrow() {
                 let ended = first.wait_for(|ended| *ended);
@@ -158,152 +142,138 @@ impl Chain {
         }
     }
 
-    /// Sets which endpoint of the upstream reports the next status.
-    pub(crate) fn set_status_endpoint(&self, tip: TipNumber, endpoint: u16) {
-        if let Some(tip) = self.tip_at(tip) {
-            tip.ledger().set_status_endpoint(endpoint);
-        }
-    }
-
-    /// Applies a status, requested at `sent`. `None` where it should be requested
-    /// again at once.
+    /// Applies a status, requested at `sent`, here or by another replica: then it has no
+    /// `start`. Returns from which height on everything is
+    /// to be purged, if anything is.
     pub(crate) fn apply_status(
         &self,
         tip: TipNumber,
-        start: RequestStart,
-        sent: Moment,
-        height: Option<u32>,
+        (start, sent): (Option<RequestStart>, Moment),
+        height: u32,
         tag: Option<&[u8]>,
         now: Moment,
-    ) -> Option<LedgerUpdate> {
-        let tip = self.tip_at(tip)?;
-        let mut ledger = tip.ledger();
-        if height.is_none() && !ledger.has_status() {
-            drop(ledger);
-            let member = &tip.source.height;
-            tip.fail(format!(
-                "its status has no {member}: the index is empty, or the member has another name"
-            ));
-            return None;
-        }
-        ledger.set_tip_lost(tip.lost_at(now));
-        let update = ledger.status(start, height, tag, now);
-        tip.publish(&ledger);
-        if let Some(update) = update {
-            tip.report_reorg(update.orphaned, update.epoch);
-            tip.confirm(sent);
-        }
-        drop(ledger);
-        tip.succeed();
-        update
+    ) -> Option<u32> {
+        let tip = self.tip(tip)?;
+        let lost = tip.lost_at(now);
+        let purge = self.change(tip, |ledger| ledger.status(start, height, tag, lost, now));
+        tip.confirm(sent);
+        purge
     }
 
-    /// A probe had no answer, or one without a tip.
+    /// A request for a tip's status had no answer, or one without a tip.
     pub(crate) fn probe_failed(&self, tip: TipNumber, why: String) {
-        if let Some(tip) = self.tip_at(tip) {
+        if let Some(tip) = self.tip(tip) {
             tip.fail(why);
             tip.count_probe();
         }
     }
 
-    /// A probe has ended with a status.
+    /// A request for a tip's status was answered.
     pub(crate) fn count_probe(&self, tip: TipNumber) {
-        if let Some(tip) = self.tip_at(tip) {
+        if let Some(tip) = self.tip(tip) {
             tip.count_probe();
         }
     }
 
-    /// Applies an answer that is not a status, requested at `sent`.
+    /// Applies an answer that is not a status.
     pub(crate) fn apply_answer(
         &self,
         tip: TipNumber,
         start: RequestStart,
-        sent: Moment,
         observation: Observation<'_>,
         now: Moment,
-    ) -> ObservationResult {
-        let Some(tip) = self.tip_at(tip) else {
-            return ObservationResult::Outdated;
+    ) -> Applied {
+        let Some(tip) = self.tip(tip) else {
+            return Applied::default();
         };
-        let mut ledger = tip.ledger();
-        ledger.set_tip_lost(tip.lost_at(now));
-        let result = ledger.observe(start, observation, now);
-        tip.publish(&ledger);
-        drop(ledger);
-        if let ObservationResult::Applied(update) = result {
-            tip.report_reorg(update.orphaned, update.epoch);
-            if update.confirms_tip {
-                // As good as a probe.
-                tip.confirm(sent);
-            }
-            if update.needs_probe {
-                tip.probe_request.notify_one();
-            }
+        let interval = tip.interval();
+        let applied = self.change(tip, |ledger| {
+            ledger.apply(start, observation, interval, now)
+        });
+        if applied.asks_status {
+            tip.probe_request.notify_one();
         }
-        result
+        applied
     }
 
-    /// The next step of the search for the fork point after a change of tip. Call it
-    /// again after each check that was answered, and purge what it reports as
-    /// orphaned.
-    pub(crate) fn next_fork_check(&self, tip: TipNumber, now: Moment) -> ForkCheck {
-        let Some(tip) = self.tip_at(tip) else {
-            return ForkCheck::None;
-        };
-        let mut ledger = tip.ledger();
-        let check = ledger.next_fork_check(now);
-        tip.publish(&ledger);
-        let epoch = ledger.epoch();
-        let orphaned = match check {
-            ForkCheck::Orphaned(from) => Some(from),
-            ForkCheck::At(_) | ForkCheck::None => None,
-        };
-        drop(ledger);
-        tip.report_reorg(orphaned, epoch);
-        check
+    /// The block that a check asks for, and the present epoch. A check that has the same
+    /// result as before has had no answer that counts.
+    pub(crate) fn block_check(&self, tip: TipNumber) -> Option<(u32, Epoch)> {
+        self.tip(tip)?.ledger().check()
     }
 
-    /// A check had no answer.
-    pub(crate) fn fork_check_failed(&self, tip: TipNumber) {
-        if let Some(tip) = self.tip_at(tip) {
-            tip.ledger().fork_check_failed();
+    /// No route shows the block that a check asks for.
+    pub(crate) fn cannot_check(&self, tip: TipNumber, now: Moment) {
+        if let Some(tip) = self.tip(tip) {
+            self.change(tip, |ledger| ledger.cannot_check(now));
         }
     }
 
-    /// Locks the search for a tip's fork point; `None` while it is locked.
-    pub(crate) fn lock_fork_search(
-        &self,
-        tip: TipNumber,
-    ) -> Option<tokio::sync::MutexGuard<'_, ()>> {
-        self.tip_at(tip)?.state.fork_search.try_lock().ok()
+    /// A check of an earlier run's blocks had no answer.
+    pub(crate) fn check_unanswered(&self, tip: TipNumber) {
+        if let Some(tip) = self.tip(tip) {
+            tip.seed_unanswered();
+        }
     }
 
-    /// The time until the next probe of a tip is due, counted from the last answer
-    /// that confirmed it; zero where one is due.
+    /// Lets one task ask for a tip's blocks; `None` while another does.
+    pub(crate) fn lock_check(&self, tip: TipNumber) -> Option<tokio::sync::MutexGuard<'_, ()>> {
+        self.tip(tip)?.state.checking.try_lock().ok()
+    }
+
+    /// Takes over the blocks that an earlier run knew of a tip, before the first status.
+    pub(crate) fn seed(&self, tip: TipNumber, blocks: &[Block]) {
+        let tip = self.tip(tip).filter(|_| !blocks.is_empty());
+        if let Some(tip) = tip.filter(|tip| tip.source.path.is_some()) {
+            tip.ledger().seed(blocks);
+            tip.seed.send_replace(SeedState::Pending);
+        }
+    }
+
+    /// Whether the blocks up to a height that an earlier run has seen are known to stand.
+    pub(crate) fn stood(&self, tip: TipNumber, highest: u32) -> bool {
+        let stands = self.tip(tip).and_then(|tip| tip.ledger().stands());
+        stands.is_some_and(|height| highest <= height)
+    }
+
+    /// What is known of an earlier run's blocks, after a wait for the first request, at most
+    /// for `patience`.
+    pub(crate) async fn seed_state(&self, tip: TipNumber, patience: Duration) -> SeedState {
+        let Some(tip) = self.tip(tip) else {
+            return SeedState::Done;
+        };
+        let mut state = tip.seed.subscribe();
+        let ended = state.wait_for(|state| *state != SeedState::Pending);
+        let _in_time = tokio::time::timeout(patience, ended).await;
+        *tip.seed.borrow()
+    }
+
+    /// The time until the next status of a tip is due; zero where one is due.
     pub(crate) fn until_next_probe(&self, tip: TipNumber, now: Moment) -> Duration {
-        self.tip_at(tip).map_or(Duration::ZERO, |tip| {
-            (tip.confirmed() + tip.interval()).since(now)
+        self.tip(tip).map_or(Duration::ZERO, |tip| {
+            let pace = tip.pace();
+            (pace.confirmed + pace.interval).since(now)
         })
     }
 
     /// Sets the time from one status of a tip to the next, if it is longer than usual. A tip
     /// is known for two of them.
     pub(crate) fn set_tip_interval(&self, tip: TipNumber, interval: Duration) {
-        if let Some(tip) = self.tip_at(tip) {
+        if let Some(tip) = self.tip(tip) {
             tip.set_interval(interval);
         }
     }
 
-    /// Requests a probe of a tip before the next is due.
+    /// Has a tip's status asked for before the next is due.
     pub(crate) fn request_probe(&self, tip: TipNumber) {
-        if let Some(tip) = self.tip_at(tip) {
+        if let Some(tip) = self.tip(tip) {
             tip.probe_request.notify_one();
         }
     }
 
-    /// Waits until a probe of a tip is requested.
+    /// Waits until a status of a tip is asked for before the next is due.
     pub(crate) async fn probe_requested(&self, tip: TipNumber) {
-        match self.tip_at(tip) {
+        match self.tip(tip) {
             Some(tip) => tip.probe_request.notified().await,
             None => std::future::pending().await,
         }
@@ -311,34 +281,107 @@ impl Chain {
 
     /// The height of a block in the chain.
     pub fn height_of(&self, tip: TipNumber, hash: &Hash) -> Option<u32> {
-        self.tip_at(tip)?.ledger().height_of(hash)
+        self.tip(tip)?.ledger().height_of(hash)
     }
 
     /// The hash of the block at a height.
     pub fn hash_at(&self, tip: TipNumber, height: u32) -> Option<Hash> {
-        self.tip_at(tip)?.ledger().hash_at(height)
+        self.tip(tip)?.ledger().hash_at(height)
     }
 
-    /// The tip's height, where it is certain.
+    /// The tip's height.
     pub fn tip_height(&self, tip: TipNumber) -> Option<u32> {
-        let tip = self.tip_at(tip)?.ledger().tip();
-        tip.filter(|(_, certain)| *certain)
-            .map(|(height, _)| height)
+        self.tip(tip)?.ledger().tip_height()
     }
 
     /// Whether all blocks up to a height are final by the tip that is known here.
     pub(crate) fn is_final(&self, tip: TipNumber, highest: u32) -> bool {
-        is_deep(highest, self.tip_height(tip), self.finality.final_depth)
+        let most = self.tip(tip).and_then(|tip| tip.view.load().final_up_to);
+        most.is_some_and(|most| highest <= most)
     }
 
-    /// The present epoch of a tip, and what any process calls its tip, if that is certain.
+    /// What any process calls a tip.
     pub(crate) fn tip_mark(&self, tip: TipNumber) -> Option<(Epoch, Vec<u8>)> {
-        self.tip_at(tip)?.ledger().tip_mark()
+        let ledger = self.tip(tip)?.ledger();
+        Some((ledger.epoch(), ledger.tip_mark()?))
     }
 
     /// The present epoch of a tip.
     pub fn epoch(&self, tip: TipNumber) -> Epoch {
-        self.tip_at(tip).map_or(ledger::NO_EPOCH, Tip::epoch)
+        self.tip(tip).map_or(NO_EPOCH, |tip| tip.view.load().epoch)
+    }
+
+    /// The stamp of an answer of an epoch, whose request was sent at `sent`, and that names
+    /// blocks from one height to another.
+    pub(crate) fn stamp(
+        &self,
+        tip: TipNumber,
+        (content, heights): (Content, Option<(u32, u32)>),
+        epoch: Epoch,
+        sent: Moment,
+    ) -> ChainStamp {
+        let view = self.tip(tip).map(|tip| **tip.view.load());
+        let view = view.unwrap_or_default();
+        ChainStamp {
+            class: classify(content, view.final_up_to),
+            tip,
+            epoch,
+            heights,
+            is_settled: view.began + self.finality.live_ttl <= sent,
+        }
+    }
+
+    /// Whether a stored response is fresh.
+    pub(crate) fn freshness(
+        &self,
+        stamp: &ChainStamp,
+        received: Moment,
+        lifetime: Duration,
+        now: Moment,
+    ) -> Freshness {
+        let Some(tip) = self.tip(stamp.tip) else {
+            return Freshness::until(received, now);
+        };
+        // In this order: a status is visible after what it has changed.
+        let pace = tip.pace();
+        let view = tip.view.load();
+        let judged = Judged {
+            stamp,
+            received,
+            lifetime,
+        };
+        let ended = || tip.ledger().ended(stamp.epoch);
+        judged.freshness((&view, pace), &self.finality, ended, now)
+    }
+
+    /// The age of a stored response: the time since it was received, or since the last
+    /// status that left it fresh.
+    pub(crate) fn age(
+        &self,
+        stamp: &ChainStamp,
+        received: Moment,
+        freshness: Freshness,
+        now: Moment,
+    ) -> Duration {
+        let tip = self.tip(stamp.tip);
+        let tip = tip.filter(|_| matches!(freshness, Freshness::Fresh { .. }));
+        let lifetime = Duration::ZERO;
+        let judged = Judged {
+            stamp,
+            received,
+            lifetime,
+        };
+        now.since(tip.map_or(received, |tip| judged.confirmed(tip.pace())))
+    }
+
+    /// The `max-age` of a response that is stored now.
+    pub(crate) fn client_lifetime(&self, class: Class, tip: TipNumber, now: Moment) -> Duration {
+        let lifetime = self.finality.lifetime(class);
+        match (class, self.tip(tip).filter(|tip| tip.is_known(now))) {
+            (Class::Final | Class::Absent, _) => lifetime,
+            (Class::Recent | Class::Live, Some(tip)) => lifetime.min(tip.source.known_for()),
+            (Class::Recent | Class::Live, None) => lifetime.min(settings::WITHOUT_TIP),
+        }
     }
 
     /// Notes that transactions are in a stored window.

@@ -81,31 +81,44 @@ pub struct Collapse<V> {
 }
 
 /// The role of a request for a key.
-enum Role<V, L: Level> {
+pub(crate) enum Role<V, L: Level> {
     /// It fetches the key; requests that join until it has finished wait for it.
     Lead(Lead<V, L>),
     /// Another fetches it.
     Follow(Follow<V>),
 }
 
-/// The duty to fetch a key. If it is dropped before it has announced a value, its
-/// followers stop waiting at once.
+/// The duty to fetch a key. If it is dropped without a value, its followers stop
+/// waiting at once.
 pub(crate) struct Lead<V, L: Level = AnswerLevel> {
     key: Box<[u8]>,
-    sender: watch::Sender<Option<V>>,
-    began: Instant,
-    leader: LeadingRequest,
+    sender: watch::Sender<Progress<V>>,
+    follow: Follow<V>,
     collapse: Arc<Collapse<V>>,
-    /// Whether requests can still join it.
-    open: bool,
     level: PhantomData<fn() -> L>,
 }
 
-/// A receiver of the value that a leader announces.
+/// How far a fetch is.
 #[derive(Clone)]
-struct Follow<V> {
-    announced: watch::Receiver<Option<V>>,
+enum Progress<V> {
+    /// Nothing has come.
+    Fetching,
+    /// Since then the leader's own client is receiving what will be the value.
+    Coming(Instant),
+    /// This is the value.
+    Done(V),
+}
+
+/// How long the others wait for a value that the leader's client receives already.
+const COMING: Duration = Duration::from_secs(5);
+
+/// A receiver of the leader's value.
+#[derive(Clone)]
+pub(crate) struct Follow<V> {
+    progress: watch::Receiver<Progress<V>>,
     began: Instant,
+    /// The number of the last purge when the fetch began.
+    purges: u64,
     /// The request that leads.
     leader: LeadingRequest,
 }
@@ -147,10 +160,12 @@ pub(crate) struct Fetched<V> {
 /// Why there is no value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FetchError {
-    /// The leader was dropped or panicked before it announced one.
+    /// The leader was dropped or panicked before it had one.
     Abandoned,
     /// The wait was over first.
     TooLate,
+    /// The leader's client has been receiving it for five seconds.
+    NotSoon,
 }
 
 impl<V: Clone + Send + Sync + 'static> Collapse<V> {
@@ -163,7 +178,7 @@ impl<V: Clone + Send + Sync + 'static> Collapse<V> {
     }
 
     /// Fetches a key at a level, or waits for the fetch under way. `lead` makes the
-    /// fetch, which runs as a task of its own: it must announce a value or drop its
+    /// fetch, which runs as a task of its own: it must finish with a value or drop its
     /// [`Lead`]. After a leader without a value, one of its followers leads.
     ///
     /// # Errors
@@ -171,7 +186,7 @@ impl<V: Clone + Send + Sync + 'static> Collapse<V> {
     /// a value.
     pub(crate) async fn fetch<L: Level, F>(
         self: &Arc<Self>,
-        _waiter: &impl Below<L>,
+        waiter: &impl Below<L>,
         key: &[u8],
         wait: Wait,
         lead: impl FnOnce(Lead<V, L>) -> F,
@@ -180,10 +195,10 @@ impl<V: Clone + Send + Sync + 'static> Collapse<V> {
         F: Future<Output = ()> + Send + 'static,
     {
         loop {
-            let follow = match self.join::<L>(key) {
+            let follow = match self.join::<L>(waiter, key, 0) {
                 Role::Follow(follow) => follow,
                 Role::Lead(own) => {
-                    let follow = own.follow();
+                    let follow = own.follow.clone();
                     tokio::spawn(trace::inherit(lead(own)));
                     let value = follow.wait(wait).await?;
                     let collapsed = false;
@@ -196,62 +211,54 @@ impl<V: Clone + Send + Sync + 'static> Collapse<V> {
                     return Ok(Fetched { value, collapsed });
                 }
                 Err(FetchError::Abandoned) => {}
-                Err(FetchError::TooLate) => return Err(FetchError::TooLate),
+                Err(error) => return Err(error),
             }
-        }
-    }
-
-    /// Waits for the fetch of a key for clients; `None` where there is none.
-    ///
-    /// # Errors
-    /// Where the wait is over first, or the leader ended without a value.
-    pub(crate) async fn follow(&self, key: &[u8], wait: Wait) -> Option<Result<V, FetchError>> {
-        let follow = self.shard::<AnswerLevel>(key).get(key).cloned();
-        match follow {
-            Some(follow) => Some(follow.wait_beside(wait).await),
-            None => None,
         }
     }
 
     /// Leads a key for which no client waits; `None` where a fetch is under way.
     pub(crate) fn lead(self: &Arc<Self>, key: &[u8]) -> Option<Lead<V, AnswerLevel>> {
-        match self.join(key) {
+        match self.join(&ClientLevel, key, 0) {
             Role::Lead(lead) => Some(lead),
             Role::Follow(_) => None,
         }
     }
 
-    /// Closes the fetch of a key for clients to later requests, if it has announced a
-    /// value for which `announced` is true. Present followers keep it.
-    pub(crate) fn retire(&self, key: &[u8], announced: impl FnOnce(&V) -> bool) {
+    /// Closes a fetch to later requests. Present followers keep it.
+    pub(crate) fn retire(&self, key: &[u8], fetch: &Follow<V>) {
         let mut flights = self.shard::<AnswerLevel>(key);
-        let is_it = |follow: &Follow<V>| follow.announced.borrow().as_ref().is_some_and(announced);
+        // Another may lead by now.
+        let is_it = |found: &Follow<V>| found.progress.same_channel(&fetch.progress);
         if flights.get(key).is_some_and(is_it) {
             flights.remove(key);
         }
     }
 
-    /// Leads the fetch of a key, or follows it.
-    fn join<L: Level>(self: &Arc<Self>, key: &[u8]) -> Role<V, L> {
+    /// Leads the fetch of a key, or follows it. `purges` is the number of the last
+    /// purge.
+    pub(crate) fn join<L: Level>(
+        self: &Arc<Self>,
+        _waiter: &impl Below<L>,
+        key: &[u8],
+        purges: u64,
+    ) -> Role<V, L> {
         let mut flights = self.shard::<L>(key);
         if let Some(follow) = flights.get(key) {
             return Role::Follow(follow.clone());
         }
-        let (sender, announced) = watch::channel(None);
-        let (began, leader) = (Instant::now(), trace::leader());
+        let (sender, progress) = watch::channel(Progress::Fetching);
         let follow = Follow {
-            announced,
-            began,
-            leader: leader.clone(),
+            progress,
+            began: Instant::now(),
+            purges,
+            leader: trace::leader(),
         };
-        flights.insert(key.into(), follow);
+        flights.insert(key.into(), follow.clone());
         Role::Lead(Lead {
             key: key.into(),
             sender,
-            began,
-            leader,
+            follow,
             collapse: self.clone(),
-            open: true,
             level: PhantomData,
         })
     }
@@ -277,40 +284,26 @@ impl<V: Clone + Send + Sync + 'static> Collapse<V> {
     }
 }
 
-impl<V: Clone, L: Level> Lead<V, L> {
-    fn follow(&self) -> Follow<V> {
-        Follow {
-            announced: self.sender.subscribe(),
-            began: self.began,
-            leader: self.leader.clone(),
-        }
-    }
-
-    /// Gives a value to all followers, and to those that join until the leader has
-    /// finished.
-    pub(crate) fn announce(&self, value: V) {
-        self.sender.send_replace(Some(value));
+impl<V, L: Level> Lead<V, L> {
+    /// The leader's client is receiving what will be the value.
+    pub(crate) fn coming(&self) {
+        self.sender.send_replace(Progress::Coming(Instant::now()));
     }
 
     /// Gives a value to all followers; later requests fetch again.
-    pub(crate) fn finish(mut self, value: V) {
+    pub(crate) fn finish(self, value: V) {
         // A follower for which the value is too old must not get it again.
         self.close();
-        self.announce(value);
+        self.sender.send_replace(Progress::Done(value));
     }
-}
 
-impl<V, L: Level> Lead<V, L> {
-    fn close(&mut self) {
-        if std::mem::take(&mut self.open) {
-            let hash = self.collapse.hasher.hash_one(&*self.key) as usize;
-            let mut flights = lock(&self.collapse.levels[L::INDEX][hash % SHARDS]);
-            // After `retire` another may lead.
-            let own = self.sender.subscribe();
-            let is_own = |follow: &Follow<V>| follow.announced.same_channel(&own);
-            if flights.get(&self.key).is_some_and(is_own) {
-                flights.remove(&self.key);
-            }
+    fn close(&self) {
+        let hash = self.collapse.hasher.hash_one(&*self.key) as usize;
+        let mut flights = lock(&self.collapse.levels[L::INDEX][hash % SHARDS]);
+        // After `retire` another may lead.
+        let is_own = |found: &Follow<V>| found.progress.same_channel(&self.follow.progress);
+        if flights.get(&self.key).is_some_and(is_own) {
+            flights.remove(&self.key);
         }
     }
 }
@@ -322,8 +315,13 @@ impl<V, L: Level> Drop for Lead<V, L> {
 }
 
 impl<V: Clone> Follow<V> {
+    /// The number of the last purge when the fetch began.
+    pub(crate) fn purges(&self) -> u64 {
+        self.purges
+    }
+
     /// Waits for what another request fetches.
-    async fn wait_beside(self, wait: Wait) -> Result<V, FetchError> {
+    pub(crate) async fn wait_beside(self, wait: Wait) -> Result<V, FetchError> {
         let leader = self.leader.clone();
         let before = trace::follow(&leader);
         let value = self.wait(wait).await;
@@ -332,11 +330,21 @@ impl<V: Clone> Follow<V> {
     }
 
     async fn wait(mut self, wait: Wait) -> Result<V, FetchError> {
-        let announced = self.announced.wait_for(Option::is_some);
-        match timeout_at(wait.end(self.began), announced).await {
-            Ok(Ok(value)) => value.clone().ok_or(FetchError::Abandoned),
-            Ok(Err(_closed)) => Err(FetchError::Abandoned),
-            Err(_elapsed) => Err(FetchError::TooLate),
+        let (mut end, mut late) = (wait.end(self.began), FetchError::TooLate);
+        loop {
+            match &*self.progress.borrow_and_update() {
+                Progress::Fetching => {}
+                Progress::Coming(since) if *since + COMING < end => {
+                    (end, late) = (*since + COMING, FetchError::NotSoon);
+                }
+                Progress::Coming(_) => {}
+                Progress::Done(value) => return Ok(value.clone()),
+            }
+            match timeout_at(end, self.progress.changed()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(_closed)) => return Err(FetchError::Abandoned),
+                Err(_elapsed) => return Err(late),
+            }
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Compression: stored bodies in the content codings that clients accept.
 //!
-//! A body is compressed once for each coding, when it is requested in it for the
-//! second time, by a thread of its own at a low priority. Until then, and where the
-//! queue has no room, it is sent as it is. What was made is kept with the stored
-//! response ([`Encodings`]).
+//! A body is compressed once for each coding, after a hit for which it is wanted in that
+//! coding: in the background, one body at a time. Until then, and where too many wait, it
+//! is sent as it is. What was made is an entry of the cache, of that one body
+//! ([`BodyId`]).
 //!
 //! `respond` and `relay` ask [`Compression`] for the body to send. The
 //! [`Compressor`] is the state behind it, and survives reloads.
@@ -12,27 +12,23 @@
 //! as configuration.
 
 mod encode;
-pub(crate) mod queue;
-mod worker;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use bytes::Bytes;
 use http::HeaderMap;
 use http::header::{CACHE_CONTROL, RANGE};
 use serde::Serialize;
+use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
 
-use crate::cache::Attached;
 use crate::cache::coding::{AcceptedCodings, CODINGS, Coding};
 use crate::cache::directives::RequestDirectives;
-use crate::cache::encodings::{Encoded, EncodedBody, Encodings};
+use crate::cache::encoded::{BodyId, EncodedBody};
 use crate::cache::key::Key;
 use crate::cache::store::Store;
-use crate::identify::Client;
 pub(crate) use encode::{Effort, encode, unzip};
-use queue::Job;
-pub(crate) use worker::Compressor;
 
 /// Configuration of compression.
 #[derive(Clone, Debug, Serialize)]
@@ -50,25 +46,27 @@ pub struct Settings {
 pub(crate) struct Compression {
     min_bytes: usize,
     codings: Box<[Coding]>,
-    store: Store<Attached>,
+    store: Store,
     compressor: Arc<Compressor>,
 }
 
-/// The request that a body answers.
-pub(crate) struct EncodingRequest<'a> {
-    /// Its fields.
+/// A stored body that a request could be answered with.
+pub(crate) struct Wanted<'a> {
+    /// The request's fields.
     pub(crate) fields: &'a HeaderMap,
     /// The key that the response is stored under.
     pub(crate) key: &'a Key,
-    /// Its client, by which the queue is fair.
-    pub(crate) client: Client,
+    pub(crate) body_id: BodyId,
+    pub(crate) length: usize,
+    /// Whether it was stored before the request came.
+    pub(crate) is_hit: bool,
 }
 
 impl Compression {
     /// Compression of what is in a store; `None` where it is not enabled.
     pub(crate) fn new(
         settings: &Settings,
-        store: &Store<Attached>,
+        store: &Store,
         compressor: &Arc<Compressor>,
     ) -> Option<Self> {
         let is_enabled = settings.enabled && !settings.codings.is_empty();
@@ -80,58 +78,60 @@ impl Compression {
         })
     }
 
-    /// The body to send in place of a stored one of `length` bytes, and its coding;
-    /// `None` where the stored one is to be sent.
+    /// The body to send in place of a stored one, and its coding; `None` where the stored
+    /// one is to be sent.
     #[inline]
     pub(crate) fn body_for(
         &self,
-        encodings: &Encodings,
-        length: usize,
-        request: &EncodingRequest<'_>,
+        wanted: &Wanted<'_>,
         effort: impl FnOnce() -> Effort,
     ) -> Option<(Coding, Arc<EncodedBody>)> {
-        if length < self.min_bytes {
+        if wanted.length < self.min_bytes || !wanted.body_id.is_encodable() {
             return None;
         }
-        let accepted = AcceptedCodings::of(request.fields)?;
+        let accepted = AcceptedCodings::of(wanted.fields)?;
         let coding = accepted.preferred(&self.codings)?;
-        if forbids_encoding(request.fields) {
+        if forbids_encoding(wanted.fields) {
             return None;
         }
-        match encodings.get(coding) {
-            Some(Encoded::Body(body)) => Some((coding, body.clone())),
-            Some(Encoded::NotWorthwhile) => None,
+        match self.store.encoded(wanted.key, coding, wanted.body_id) {
+            Some(encoded) => encoded.bytes.is_some().then_some((coding, encoded)),
             None => {
-                self.request(encodings, coding, request, effort);
+                if wanted.is_hit {
+                    self.begin(wanted, coding, effort());
+                }
                 None
             }
         }
     }
 
-    /// Notes a request for a coding that is not made yet, and has it made if it is
-    /// not the first.
+    /// Has a body compressed, unless too many wait.
     #[cold]
-    fn request(
-        &self,
-        encodings: &Encodings,
-        coding: Coding,
-        request: &EncodingRequest<'_>,
-        effort: impl FnOnce() -> Effort,
-    ) {
-        let Some(slots) = encodings.request(coding) else {
+    fn begin(&self, wanted: &Wanted<'_>, coding: Coding, effort: Effort) {
+        let Some(place) = self.compressor.place() else {
+            self.compressor.counts.skipped[coding.index()].fetch_add(1, Relaxed);
             return;
         };
-        if !slots.begin(coding) {
-            return;
-        }
-        let job = Job {
-            key: request.key.clone(),
-            slots: slots.clone(),
-            coding,
-            effort: effort(),
-            store: self.store.clone(),
-        };
-        self.compressor.submit(job, request.client);
+        let (key, of, store) = (wanted.key.clone(), wanted.body_id, self.store.clone());
+        // So that no other request begins it too.
+        store.insert_encoded(&key, coding, EncodedBody { of, bytes: None });
+        tokio::spawn(async move {
+            let compressor = place.0.clone();
+            let Ok(_turn) = compressor.turn.acquire().await else {
+                return;
+            };
+            let work = move || {
+                let bytes = place.0.compress(store.body(&key, of), coding, effort);
+                if let Some(bytes) = bytes {
+                    let bytes = Some(bytes);
+                    store.insert_encoded(&key, coding, EncodedBody { of, bytes });
+                }
+            };
+            // A codec that panics on a body would do so each time.
+            if let Err(error) = spawn_blocking(work).await {
+                tracing::warn!(%error, coding = coding.name(), "a body could not be compressed");
+            }
+        });
     }
 }
 
@@ -143,16 +143,90 @@ fn forbids_encoding(fields: &HeaderMap) -> bool {
         || fields.contains_key(CACHE_CONTROL) && RequestDirectives::of(fields).no_transform
 }
 
+/// The most bodies that wait to be compressed.
+const MOST_WAITING: u64 = 64;
+
+/// Compresses stored bodies, one at a time.
+pub(crate) struct Compressor {
+    turn: Semaphore,
+    waiting: AtomicU64,
+    counts: CompressionCounts,
+}
+
+impl Default for Compressor {
+    fn default() -> Self {
+        Self {
+            turn: Semaphore::new(1),
+            waiting: AtomicU64::new(0),
+            counts: CompressionCounts::default(),
+        }
+    }
+}
+
+/// A place among the bodies that wait or are compressed.
+struct Place(Arc<Compressor>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Relaxed);
+    }
+}
+
+impl Compressor {
+    fn place(self: &Arc<Self>) -> Option<Place> {
+        let before = self.waiting.fetch_add(1, Relaxed);
+        let place = Place(self.clone());
+        (before < MOST_WAITING).then_some(place)
+    }
+
+    /// A body in a coding; `None` where it is not stored any more, or would not be smaller.
+    fn compress(&self, body: Option<Bytes>, coding: Coding, effort: Effort) -> Option<Bytes> {
+        let (counts, at) = (&self.counts, coding.index());
+        let Some(body) = body else {
+            counts.skipped[at].fetch_add(1, Relaxed);
+            return None;
+        };
+        let encoded = encode(&body, coding, effort).inspect_err(|error| {
+            let coding = coding.name();
+            tracing::warn!(%error, coding, "a body could not be compressed");
+        });
+        let Some(encoded) = encoded.ok().filter(|encoded| encoded.len() < body.len()) else {
+            counts.not_worthwhile[at].fetch_add(1, Relaxed);
+            return None;
+        };
+        counts.made[at].fetch_add(1, Relaxed);
+        counts.before[at].fetch_add(body.len() as u64, Relaxed);
+        counts.after[at].fetch_add(encoded.len() as u64, Relaxed);
+        Some(encoded.into_boxed_slice().into())
+    }
+
+    /// The counts of each coding.
+    pub(crate) fn counts(&self) -> [CodingCounts; CODINGS] {
+        let counts = &self.counts;
+        Coding::ALL.map(|coding| {
+            let read = |counts: &[AtomicU64; CODINGS]| counts[coding.index()].load(Relaxed);
+            CodingCounts {
+                coding,
+                results: [
+                    ("made", read(&counts.made)),
+                    ("not-worthwhile", read(&counts.not_worthwhile)),
+                    ("skipped", read(&counts.skipped)),
+                ],
+                before: read(&counts.before),
+                after: read(&counts.after),
+            }
+        })
+    }
+}
+
 /// What came of compressing bodies, by coding.
 #[derive(Debug, Default)]
-pub(crate) struct CompressionCounts {
+struct CompressionCounts {
     /// The bodies that became smaller.
     made: [AtomicU64; CODINGS],
-    /// Those that did not, or were too large for an entry.
+    /// Those that did not.
     not_worthwhile: [AtomicU64; CODINGS],
-    /// Those that were replaced, purged or evicted meanwhile.
-    overtaken: [AtomicU64; CODINGS],
-    /// Those for which the queue had no room.
+    /// Those that were not stored any more, or for which too many waited.
     skipped: [AtomicU64; CODINGS],
     /// The bytes of the bodies that became smaller, before.
     before: [AtomicU64; CODINGS],
@@ -165,36 +239,9 @@ pub(crate) struct CodingCounts {
     /// The coding.
     pub(crate) coding: Coding,
     /// How many bodies came to each result.
-    pub(crate) results: [(&'static str, u64); 4],
+    pub(crate) results: [(&'static str, u64); 3],
     /// The bytes of the bodies that became smaller, before.
     pub(crate) before: u64,
     /// The bytes of the same bodies, after.
     pub(crate) after: u64,
-}
-
-impl CompressionCounts {
-    fn count_made(&self, coding: Coding, before: usize, after: usize) {
-        let at = coding.index();
-        self.made[at].fetch_add(1, Relaxed);
-        self.before[at].fetch_add(before as u64, Relaxed);
-        self.after[at].fetch_add(after as u64, Relaxed);
-    }
-
-    /// The counts of each coding.
-    pub(crate) fn by_coding(&self) -> [CodingCounts; CODINGS] {
-        Coding::ALL.map(|coding| {
-            let read = |counts: &[AtomicU64; CODINGS]| counts[coding.index()].load(Relaxed);
-            CodingCounts {
-                coding,
-                results: [
-                    ("made", read(&self.made)),
-                    ("not-worthwhile", read(&self.not_worthwhile)),
-                    ("overtaken", read(&self.overtaken)),
-                    ("skipped", read(&self.skipped)),
-                ],
-                before: read(&self.before),
-                after: read(&self.after),
-            }
-        })
-    }
 }

@@ -349,8 +349,8 @@ impl Config {
     pub fn use_sandbox(&mut self, sandbox: Option<&SandboxUpstream>) {
         for settings in &mut self.upstreams {
             if let Some((url, content)) = sandbox {
-                settings.endpoints.urls = vec![url.clone()];
-                settings.endpoints.content = Some(content.clone());
+                settings.urls = vec![url.clone()];
+                settings.content = Some(content.clone());
             }
         }
     }

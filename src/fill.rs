@@ -15,11 +15,8 @@
 //! - an answer is applied to the chain's ledger before it is served (`fill::ingest`),
 //! - pages are cut from stored windows (`fill::windows`, `fill::page`), and a
 //!   transaction from the windows of its block (`fill::transaction`),
-//! - after a new block, one request for an anchor block revalidates all recent
-//!   responses (`fill::anchor`), or shows a reorg, whose fork point is then searched
-//!   (`fill::fork_search`),
-//! - while there is no new block, one live response that is fetched again stands for
-//!   all others (`fill::live_check`).
+//! - after a new tip, one request for a known block shows that all older responses
+//!   stand, or that there was a reorg (`fill::block_check`).
 //!
 //! A client waits for an answer's task, which waits for exchanges with the upstream;
 //! an exchange waits for no other fetch ([`crate::collapse`]). So fetches never wait for
@@ -29,14 +26,11 @@
 //! served, but requested again; a client's disconnect cancels no collapsed fetch; every
 //! wait has a deadline.
 
-mod anchor;
+mod block_check;
 mod collapsed;
 mod content;
-pub mod failure_backoff;
-mod fork_search;
 mod ingest;
 mod kept;
-mod live_check;
 mod lookup;
 mod names;
 mod page;
@@ -49,16 +43,17 @@ mod windows;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::cache::encodings::Encodings;
+use crate::cache::encoded::BodyId;
 use crate::cache::etag::etag;
 use crate::cache::key::Key;
 use crate::cache::metadata::{ClientFreshness, Metadata};
 use crate::cache::policy::Mode;
-use crate::cache::sequence::{CheckedSequence, PurgeSequence};
-use crate::cache::{Attached, Cache, StoredResponse};
+use crate::cache::purge::CheckedPurge;
+use crate::cache::{Cache, StoredResponse};
 use crate::chain::Chain;
 use crate::clock::Clock;
 use crate::collapse::{Collapse, FetchError, Lead};
+use crate::failure_backoff::{self, FailureBackoff};
 use crate::log_writer::LogInterval;
 use crate::reason::Reason;
 use crate::route::{Route, RouteTable};
@@ -67,9 +62,7 @@ use crate::trace::span::SpanKind;
 use crate::upstream::answer::Answer;
 use crate::upstream::{Failure, RequestPriority, UpstreamClient, Upstreams};
 use collapsed::Anew;
-use failure_backoff::FailureBackoff;
 pub(crate) use kept::LowerTiers;
-use live_check::CheckKeys;
 pub(crate) use lookup::LookupKey;
 pub(crate) use names::StoredNames;
 pub(crate) use plan::Plan;
@@ -96,11 +89,9 @@ pub struct Fill {
     /// Which routes' pages are cut from windows at present.
     window_support: WindowSupport,
     /// The keys that failed recently.
-    failures: FailureBackoff,
+    pub(crate) failures: Arc<FailureBackoff>,
     /// When a list was last logged whose windows are inconsistent.
     inconsistent_windows: LogInterval,
-    /// The keys of live checks.
-    check_keys: CheckKeys,
 }
 
 /// What a leader gives to all who wait.
@@ -151,10 +142,9 @@ impl Fill {
         lower: LowerTiers,
     ) -> Arc<Self> {
         Arc::new(Self {
-            failures: FailureBackoff::new(failures),
+            failures: Arc::new(FailureBackoff::new(failures)),
             inconsistent_windows: LogInterval::default(),
             window_support: WindowSupport::new(routes.assigned()),
-            check_keys: CheckKeys::new(chain.len()),
             routes,
             cache,
             chain,
@@ -177,10 +167,9 @@ impl Fill {
         lower: LowerTiers,
     ) -> Arc<Self> {
         Arc::new(Self {
-            failures: self.failures.after(failures),
+            failures: Arc::new(self.failures.after(failures)),
             inconsistent_windows: LogInterval::default(),
             window_support: self.window_support.after(routes.assigned()),
-            check_keys: CheckKeys::new(chain.len()),
             routes,
             cache,
             chain,
@@ -223,7 +212,7 @@ impl Fill {
     /// Requests a key from the upstream, for routes that neither store nor collapse.
     pub(crate) async fn fetch_unshared(&self, key: &Key, priority: RequestPriority) -> FillResult {
         let answer = trace::alone(self.send(key, priority)).await?;
-        let sequence = self.cache.store().sequence();
+        let sequence = self.cache.store().purges();
         Ok(FillAnswer {
             stored: Arc::new(self.prepare(answer, None, sequence)),
             from: AnswerSource::Upstream { stored: false },
@@ -250,8 +239,8 @@ impl Fill {
         }
     }
 
-    /// Makes the answer for a key of a route in mode `chain`: by revalidation of what is
-    /// stored, from stored windows, or by a request.
+    /// Makes the answer for a key of a route in mode `chain`: from stored windows, or by a
+    /// request.
     async fn make_chain_answer(
         self: &Arc<Self>,
         lead: &Lead<FillResult>,
@@ -260,18 +249,7 @@ impl Fill {
         priority: RequestPriority,
     ) -> FillResult {
         let from = AnswerSource::Memory;
-        if let Some(found) = self.check_live(lead, key, route, priority).await? {
-            return Ok(found);
-        }
-        if self
-            .revalidate_by_anchor(lead, key, route, priority)
-            .await?
-            && let Some(stored) = self.fresh(key)
-        {
-            return Ok(FillAnswer { stored, from });
-        }
         if let Some(stored) = self.cut_transaction(key, route) {
-            self.keep_encodings(key, &stored);
             self.cache.store().insert(key.clone(), stored.clone());
             // The index by which it was cut does not outlive the process.
             self.keep(key, route, &stored);
@@ -294,7 +272,7 @@ impl Fill {
         priority: RequestPriority,
     ) -> FillResult {
         for _ in 0..MOST_ATTEMPTS {
-            let sequence = self.cache.store().sequence();
+            let sequence = self.cache.store().purges();
             let answer = self.send(key, priority).await?;
             let lifetime = route
                 .cache
@@ -305,7 +283,6 @@ impl Fill {
                 continue;
             }
             let _storing = trace::begin("store", SpanKind::Internal);
-            self.keep_encodings(key, &stored);
             let is_stored =
                 lifetime.is_some() && self.cache.store().insert(key.clone(), stored.clone());
             if is_stored {
@@ -330,35 +307,22 @@ impl Fill {
         answer
     }
 
-    /// Takes over the encoded bodies of the response that a new one replaces, where
-    /// its body is the same.
-    fn keep_encodings(&self, key: &Key, new: &StoredResponse) {
-        if let Some(old) = self.cache.store().get(key)
-            && old.etag == new.etag
-        {
-            new.encodings.adopt(&old.encodings);
-        }
-    }
-
     /// What is stored of an answer, in modes other than `chain`.
-    fn prepare(
-        &self,
-        answer: Answer,
-        lifetime: Option<Duration>,
-        sequence: PurgeSequence,
-    ) -> StoredResponse {
+    fn prepare(&self, answer: Answer, lifetime: Option<Duration>, sequence: u64) -> StoredResponse {
         let freshness = lifetime.map_or(ClientFreshness::Nothing, ClientFreshness::For);
+        let etag = etag(&answer.body);
         StoredResponse {
             status: answer.status,
-            etag: etag(&answer.body),
             metadata: Metadata::of(answer.content_type, freshness),
             received: self.clock.now(),
             lifetime: lifetime.unwrap_or_default(),
             took: answer.took,
             body: answer.body,
-            encodings: Encodings::allowed(!answer.no_transform),
-            checked: CheckedSequence::until(sequence),
-            attached: Attached::default(),
+            body_id: BodyId::of(&etag, !answer.no_transform),
+            etag,
+            checked: CheckedPurge::at(sequence),
+            stamp: None,
+            page: None,
         }
     }
 }
@@ -367,7 +331,7 @@ impl From<FetchError> for Failure {
     fn from(error: FetchError) -> Self {
         match error {
             FetchError::Abandoned => Self::new(Reason::Internal),
-            FetchError::TooLate => Self::new(Reason::UpstreamTimeout),
+            FetchError::TooLate | FetchError::NotSoon => Self::new(Reason::UpstreamTimeout),
         }
     }
 }

@@ -1,18 +1,17 @@
 //! The path of a request, from its head to its response:
 //!
 //! ```text
-//! listener -> identify -> limit -> route -> validate -> decide
-//!   from memory:          -> respond
-//!   a miss:               -> fill (collapse -> upstream -> chain) -> respond
-//!   a miss, plain route:  -> relay (collapse -> upstream) -> respond
+//! listener -> answer -> recall: client, limit, route, key -> cache -> decide
+//!   from memory:  -> render -> finish
+//!   a miss:       -> answer_miss: limit of misses, fetch, or a stale response -> finish
 //! ```
 //!
 //! The listener calls [`Gateway::answer`] for each request. [`cache::decision`]
 //! decides whether a stored response answers it; then the response is ready at
-//! once. Otherwise it is a future, because it must be fetched: by the fill
-//! (`miss`), or by the relay on plain routes, which obey the origin's fields
-//! (`plain`). A step that cannot continue returns a [`Refusal`]. Every response
-//! leaves through `Gateway::finish`, except those to connections over a limit.
+//! once. Otherwise it is a future, because it must be fetched (`miss`): by [`fill`], or,
+//! on plain routes, which obey the origin's fields, by [`relay`]. A step that cannot
+//! continue returns a [`Refusal`]. Every response leaves through `Gateway::finish`, except
+//! those to connections over a limit.
 //!
 //! Invariants: a request that does not validate never reaches the upstream;
 //! a collapsed fetch is a task of its own, so no client's disconnect cancels it
@@ -20,18 +19,13 @@
 //! client); every wait has a deadline.
 //!
 //! [`cache::decision`]: crate::cache::decision
+//! [`fill`]: crate::fill
 
 mod clients;
-mod document;
-mod last_errors;
-mod logged;
 mod miss;
-pub(crate) mod plain;
-mod request_context;
+mod records;
+mod request;
 mod snapshot;
-mod target;
-mod traced;
-mod untrusted_proxy;
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -40,21 +34,19 @@ use std::time::Duration;
 use bytes::Bytes;
 pub(crate) use clients::ClientPolicy;
 use foldhash::quality::FixedState;
-use http::header::CONNECTION;
+use http::header::{CONNECTION, ORIGIN};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, Version};
 use http_body_util::BodyExt;
-use logged::{Finished, HeadToLog};
-use miss::Miss;
-use request_context::RequestContext;
-pub use request_context::{ResponseFuture, Session};
-use target::{check_head, to_origin_form};
-use traced::in_trace;
+use miss::{Miss, TypedMiss};
+use records::{Finished, HeadToLog, in_trace};
+use request::{RequestContext, check_head, to_origin_form};
+pub use request::{ResponseFuture, Session};
 
 use crate::access_log::AccessLog;
 use crate::cache::decision::Decision;
 use crate::cache::hop;
 use crate::cache::key::Key;
-use crate::cache::outcome::Outcome;
+use crate::cache::outcome::{Forward, Outcome};
 use crate::cache::policy::Mode;
 use crate::cache::reuse::Reuse;
 use crate::cache::{Cache, JudgedResponse};
@@ -65,12 +57,12 @@ use crate::fill::{Fill, LookupKey};
 use crate::limit::Limit;
 use crate::meter::{Meter, RequestKind};
 use crate::refusal::Refusal;
-use crate::relay::{self, Relay};
+use crate::relay::{self, ClientRequest, Relay, decide_plain};
 use crate::respond::{Document, Responder, ResponseContext};
 use crate::route::{HeaderMode, Methods, Route, RouteTable};
 use crate::state::State;
 use crate::trace::tracer::Tracer;
-use crate::upstream::{Priority, Upstreams};
+use crate::upstream::{Priority, RequestBody, Upstreams};
 use crate::wire::Body;
 use crate::wire::body::BodyError;
 use crate::wire::head::http2;
@@ -126,10 +118,14 @@ type RequestRef<'a> = (&'a RequestContext, &'a Uri);
 enum NextStep {
     /// It is answered.
     Done(Response<Body>, RequestKind),
-    /// The fill fetches the answer.
-    Fill(Miss),
-    /// The relay fetches the answer.
-    Relay(Box<relay::Fetch>),
+    /// Its answer is to be fetched.
+    Fetch(Miss),
+}
+
+/// Whether a route is plain: it obeys the origin's fields, or passes the client's.
+#[inline]
+pub(crate) fn is_plain(route: &Route) -> bool {
+    route.headers == HeaderMode::All || route.cache.mode == Mode::Respect
 }
 
 impl Gateway {
@@ -161,47 +157,12 @@ impl Gateway {
                 let response = self.finish(session, &context, head, kind, None, response);
                 ResponseFuture::Done(Some(response))
             }
-            Ok(NextStep::Fill(_) | NextStep::Relay(_)) if self.is_loop(request.headers()) => {
+            Ok(NextStep::Fetch(_)) if hop::has_passed(request.headers(), &self.relay.pseudonym) => {
                 self.refuse(session, &request, &context, &Refusal::Loop)
             }
-            Ok(NextStep::Fill(miss)) => {
-                let (gateway, session) = (self.clone(), session.clone());
-                let query = miss.requested().target().split_once('?');
-                let query = query.map(|(_, query)| query);
-                self.keep_head(&mut context, request.uri(), request.headers());
-                let trace = self.begin_trace(&request, &mut context, query);
-                let head = request.into_parts().0;
-                let (uri, fields) = (head.uri, head.headers);
-                in_trace(trace, async move {
-                    let _working = session.activity.begin_request();
-                    let request = (&context, &uri);
-                    gateway.answer_miss(&session, request, miss, fields).await
-                })
-            }
-            Ok(NextStep::Relay(mut fetch)) => {
-                let (gateway, session) = (self.clone(), session.clone());
-                self.keep_head(&mut context, request.uri(), request.headers());
-                // What a query means is the origin's matter: it may be secret.
-                let trace = self.begin_trace(&request, &mut context, None);
-                let (head, body) = request.into_parts();
-                let uri = head.uri;
-                fetch.request.fields = head.headers;
-                fetch.request.body =
-                    (!body.is_end_stream()).then(|| body.map_err(Into::into).boxed());
-                in_trace(trace, async move {
-                    let _working = session.activity.begin_request();
-                    gateway
-                        .answer_plain(&session, (&context, &uri), *fetch)
-                        .await
-                })
-            }
+            Ok(NextStep::Fetch(miss)) => self.answer_later(session, request, context, miss),
             Err(refusal) => self.refuse(session, &request, &context, &refusal),
         }
-    }
-
-    /// Whether a request has already passed through this process.
-    fn is_loop(&self, fields: &HeaderMap) -> bool {
-        hop::has_passed(fields, &self.relay.pseudonym)
     }
 
     /// Everything that needs no waiting: limit, route, validation, stored response.
@@ -247,7 +208,7 @@ impl Gateway {
         if self.records.access_log.is_some() {
             context.key_hash = Some(FixedState::default().hash_one(key.as_bytes()));
         }
-        match plain::is_plain(route) {
+        match is_plain(route) {
             true => self.recall_plain(session, route, request, key, context, now),
             false => self.recall_typed(route, request, key, context, now),
         }
@@ -267,8 +228,13 @@ impl Gateway {
         let (mut judged, reuse) = match self.decide(route, &lookup, now) {
             Decision::Serve { stored, reuse } => (stored, reuse),
             Decision::Fetch { why, stored } => {
-                let stale = stored;
-                return Ok(NextStep::Fill(Miss { lookup, why, stale }));
+                let priority = self.miss_priority(context, &lookup.key, stored.as_ref());
+                return Ok(NextStep::Fetch(Miss::Typed(TypedMiss {
+                    lookup,
+                    why,
+                    stale: stored,
+                    priority,
+                })));
             }
             // On these routes the request's directives are ignored.
             Decision::OnlyIfCached => return Err(Refusal::OnlyIfCached),
@@ -288,6 +254,135 @@ impl Gateway {
         }
         let response = self.render(judged, key, outcome, &fields, now);
         Ok(NextStep::Done(response, RequestKind::Answer(outcome)))
+    }
+
+    /// Answers from memory, on a plain route.
+    fn recall_plain<B>(
+        &self,
+        session: &Session,
+        route: &Route,
+        request: &Request<B>,
+        key: Key,
+        context: &RequestContext,
+        now: Moment,
+    ) -> Result<NextStep, Refusal> {
+        let (method, fields, relay) = (request.method(), request.headers(), &self.relay);
+        let fetch = |key, fields, why, to_validate| relay::Fetch {
+            relay: relay.clone(),
+            request: ClientRequest {
+                method: method.clone(),
+                fields,
+                version: request.version(),
+                key,
+                client: context.client(),
+                peer: session.peer,
+                request_id: context.request_id,
+            },
+            why,
+            to_validate,
+        };
+        let decision = decide_plain(relay, route, method, fields, session.peer, &key, now);
+        let (stored, reuse) = match decision {
+            Decision::Serve { stored, reuse } => (stored, reuse),
+            Decision::Fetch { why, stored } => {
+                let fetch = fetch(key, fields.clone(), why, stored);
+                return Ok(NextStep::Fetch(Miss::Plain(Arc::new(fetch))));
+            }
+            Decision::OnlyIfCached => return Err(Refusal::OnlyIfCached),
+        };
+        let wall = self.clock.wall(now);
+        let outcome = Outcome::Hit {
+            ttl: stored.reuse.ttl(wall),
+        };
+        let answered = relay::Request {
+            relay,
+            route,
+            method,
+            fields,
+            key: &key,
+        };
+        let mut response = answered.serve(&stored, outcome, wall);
+        if reuse == Reuse::WhileRevalidate {
+            let fetch = fetch(key, fields.clone(), Forward::Stale, None);
+            tokio::spawn(Arc::new(fetch).refresh());
+        }
+        if route.headers == HeaderMode::Typed {
+            let own = context.for_response(&self.clients, fields);
+            self.responder
+                .add_own_fields(response.headers_mut(), outcome, &own);
+        }
+        Ok(NextStep::Done(response, RequestKind::Answer(outcome)))
+    }
+
+    /// Answers a request that memory does not answer.
+    fn answer_later<B>(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        request: Request<B>,
+        mut context: RequestContext,
+        miss: Miss,
+    ) -> ResponseFuture
+    where
+        B: hyper::body::Body<Data = Bytes> + Send + Sync + 'static,
+        B::Error: Into<BodyError>,
+    {
+        let (gateway, session) = (self.clone(), session.clone());
+        self.keep_head(&mut context, request.uri(), request.headers());
+        let query = match &miss {
+            Miss::Typed(_) => miss.requested().target().split_once('?'),
+            // What a query means is the origin's matter: it may be secret.
+            Miss::Plain(_) => None,
+        };
+        let query = query.map(|(_, query)| query);
+        let trace = self.begin_trace(&request, &mut context, query);
+        let (head, body) = request.into_parts();
+        let (uri, mut fields) = (head.uri, head.headers);
+        let body: Option<RequestBody> =
+            (!body.is_end_stream()).then(|| body.map_err(Into::into).boxed());
+        if let Miss::Plain(_) = miss {
+            // The response depends only on this one from here on (CORS).
+            let origin = fields.remove(ORIGIN);
+            fields = HeaderMap::from_iter(origin.map(|origin| (ORIGIN, origin)));
+        }
+        in_trace(trace, async move {
+            let _working = session.activity.begin_request();
+            let request = (&context, &uri);
+            let answer = gateway.answer_miss(&session, request, (miss, body), fields);
+            answer.await
+        })
+    }
+
+    /// Answers a request whose path is no route: with a document of ordgate's own, such as
+    /// its OpenAPI description, or not at all. A document needs no token: it says how to
+    /// use one, and a browser that opens it sends none.
+    fn document<B: hyper::body::Body>(
+        &self,
+        request: &Request<B>,
+        context: &RequestContext,
+    ) -> Result<NextStep, Refusal> {
+        let path = request.uri().path();
+        let document = self.documents.iter().find(|document| document.path == path);
+        let Some(document) = document else {
+            self.clients.require_token(&context.from)?;
+            return Err(Refusal::NoRoute);
+        };
+        let allow = HeaderValue::from_static("GET, HEAD, OPTIONS");
+        let fields = context.for_response(&self.clients, request.headers());
+        let (response, kind) = match *request.method() {
+            Method::GET | Method::HEAD if !request.body().is_end_stream() => {
+                return Err(Refusal::Body);
+            }
+            Method::GET | Method::HEAD => {
+                let response = self.responder.document(document, &fields);
+                (response, RequestKind::Document)
+            }
+            Method::OPTIONS => {
+                let response = self.responder.preflight(&allow, &fields);
+                (response, RequestKind::Preflight)
+            }
+            _ => return Err(Refusal::Method { allow }),
+        };
+        Ok(NextStep::Done(response, kind))
     }
 
     /// The key under which the response to a request is stored, on a route in

@@ -10,8 +10,8 @@
 //! | layer | modules |
 //! |---|---|
 //! | basics | [`build`], [`clock`], [`sync`], [`units`], [`reason`], [`regular_file`], [`log_writer`], [`api_key`], [`wire`] |
-//! | rules | [`cache`]`::{list, date, delta, directives, targeted, status, coding, hop, freshness, invalidate, vary, reuse, storable, validator, freshen, range, key, policy, etag, outcome}`, [`pages`], [`chain`]`::{finality, live_checks, ledger, transaction_index}`, [`identify`], [`client_tokens`]`::{file, redact}`, [`validate`], [`route`], [`trace`]`::{context}` |
-//! | state | [`state`]`::{value}`, [`state`], [`trace`], [`limit`], [`client_tokens`], [`chain`], [`cache`], [`compress`], [`collapse`], [`shared`]`::{engine, purges}`, [`shared`], [`unsent`], [`meter`], [`upstream`] |
+//! | rules | [`cache`]`::{list, date, delta, directives, targeted, outcome, coding, hop, freshness, invalidate, vary, reuse, storable, validator, freshen, range, key, policy, etag}`, [`pages`], [`chain`]`::{finality, live_checks, ledger, transaction_index}`, [`identify`], [`client_tokens`]`::{file, redact}`, [`validate`], [`route`], [`trace`]`::{context}` |
+//! | state | [`state`]`::{value}`, [`state`], [`trace`], [`limit`], [`client_tokens`], [`chain`], [`cache`], [`compress`], [`collapse`], [`shared`]`::{engine, purges}`, [`shared`], [`unsent`], [`meter`], [`upstream`], [`failure_backoff`] |
 //! | request path | [`refusal`], [`respond`], [`access_log`], [`relay`], [`fill`], [`probe`], [`gateway`] |
 //! | I/O | [`secrets`], [`tls`], [`listener`], [`supervisor`], [`reload`], [`telemetry`], [`history`], [`admin`], [`openapi`], [`sandbox`], [`config`], [`serve`] |
 //!
@@ -44,6 +44,7 @@ pub mod clock;
 pub mod collapse;
 pub mod compress;
 pub mod config;
+pub mod failure_backoff;
 pub mod fill;
 pub mod gateway;
 pub mod history;

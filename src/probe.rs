@@ -6,8 +6,8 @@
 //! may stay the same while the height changes (API, "ETags"), which would give a false
 //! 304. The body is a hundred bytes.
 //!
-//! After a change of tip the fork point is searched, so that a reorg is seen however
-//! deep it is (`Fill::search_fork_point`).
+//! After each status, the block is asked for that a check needs, if there is one
+//! (`Fill::check_blocks`).
 //!
 //! Where replicas share an engine, one of them asks for all ([`shared`]).
 
@@ -64,7 +64,8 @@ pub async fn watch(fill: Arc<Fill>, tip: u16) {
             None => (probe(&fill, tip).await, Duration::ZERO, source.every),
         };
         if probed == ProbeOutcome::Learned {
-            search_fork_point(&fill, tip);
+            let fill = fill.clone();
+            tokio::spawn(async move { fill.check_blocks(tip).await });
         }
         let mut due = began + every.saturating_sub(age);
         loop {
@@ -78,8 +79,7 @@ pub async fn watch(fill: Arc<Fill>, tip: u16) {
                     break;
                 }
             }
-            // Answers with the tip's hash are as good as probes. (With a manual clock, the
-            // time until the next probe does not pass.)
+            // (With a manual clock, the time until the next probe does not pass.)
             let until_due = fill.chain.until_next_probe(tip, fill.clock.now());
             if until_due.is_zero() || until_due >= every {
                 break;
@@ -87,12 +87,6 @@ pub async fn watch(fill: Arc<Fill>, tip: u16) {
             due = Instant::now() + until_due;
         }
     }
-}
-
-/// Searches for the fork point, while probes continue.
-fn search_fork_point(fill: &Arc<Fill>, tip: u16) {
-    let fill = fill.clone();
-    tokio::spawn(async move { fill.search_fork_point(tip).await });
 }
 
 /// The shortest time from a probe to one that was requested, after so many requested
@@ -163,7 +157,7 @@ pub(crate) fn budget(fill: &Fill, upstream: u16, tips: &[u16]) -> (u32, Option<D
     let each = |every: Duration| (60.0 / every.as_secs_f64()).ceil() as u32;
     let sources = || tips.iter().filter_map(|tip| fill.chain.source(*tip));
     let own: u32 = sources().map(|source| each(source.every)).sum();
-    let endpoints = fill.upstreams.get(upstream).settings().endpoints.urls.len();
+    let endpoints = fill.upstreams.get(upstream).settings().urls.len();
     let standbys = (endpoints.saturating_sub(1) * tips.len().max(1)) as u32;
     let asked = sources().filter(|source| source.path.is_some());
     let patience = asked.map(|source| source.known_for().max(MIN_PATIENCE));
@@ -182,13 +176,13 @@ pub enum ProbeOutcome {
 
 /// A status that an indexer has reported.
 struct Status {
-    /// Taken before the request was sent.
-    start: RequestStart,
+    /// Taken before the request was sent; `None` if another replica has sent it.
+    start: Option<RequestStart>,
     /// When it was sent, at the earliest.
     sent: Moment,
     /// The number of the endpoint.
     endpoint: u16,
-    height: Option<u32>,
+    height: u32,
     tag: Option<Vec<u8>>,
 }
 
@@ -230,7 +224,7 @@ async fn send(fill: &Arc<Fill>, tip: u16) -> (ProbeOutcome, Option<Status>) {
         }
     };
     let status = Status {
-        start,
+        start: Some(start),
         sent,
         endpoint: answer.endpoint,
         height,
@@ -243,23 +237,21 @@ async fn send(fill: &Arc<Fill>, tip: u16) -> (ProbeOutcome, Option<Status>) {
 
 /// Applies a status that was asked for here, or by another replica.
 async fn apply(fill: &Arc<Fill>, tip: u16, status: &Status) -> ProbeOutcome {
-    let (chain, now) = (&fill.chain, fill.clock.now());
-    chain.set_status_endpoint(tip, status.endpoint);
-    let (start, sent, tag) = (status.start, status.sent, status.tag.as_deref());
-    match chain.apply_status(tip, start, sent, status.height, tag, now) {
-        Some(update) => {
-            if let Some(from) = update.orphaned {
-                fill.purge_from(tip, from).await;
-            }
-            ProbeOutcome::Learned
-        }
-        None if status.height.is_none() => ProbeOutcome::Failed,
-        // A higher block was seen meanwhile.
-        None => {
-            chain.request_probe(tip);
-            ProbeOutcome::Learned
-        }
+    let Status {
+        start,
+        sent,
+        height,
+        tag,
+        ..
+    } = status;
+    let (sent, now) = ((*start, *sent), fill.clock.now());
+    let purge = fill
+        .chain
+        .apply_status(tip, sent, *height, tag.as_deref(), now);
+    if let Some(from) = purge {
+        fill.purge_from(tip, from).await;
     }
+    ProbeOutcome::Learned
 }
 
 /// Why a probe has failed, for the operator.
@@ -276,8 +268,7 @@ fn explain(failure: &Failure, path: &str) -> String {
     format!("{base}{path} {what}{}", hint.unwrap_or_default())
 }
 
-/// The height that an answer on a status path reports, which its endpoint gets to know; `None`
-/// where the member is missing or null, as with an empty index.
+/// The height that an answer on a status path reports, which its endpoint gets to know.
 ///
 /// # Errors
 /// What it answers instead of a status.
@@ -286,28 +277,27 @@ fn learn(
     source: &TipSource,
     path: &str,
     answer: &Answer,
-) -> Result<Option<u32>, String> {
+) -> Result<u32, String> {
     let height = match answer.status {
         StatusCode::OK => height(&answer.body, &source.height),
         status => Err(format!("answers {status}")),
     };
-    if height != Ok(None) {
-        let known = height.as_ref().ok().copied().flatten();
-        upstream.record_status(answer.endpoint, path, known);
-    }
+    upstream.record_status(answer.endpoint, path, height.as_ref().ok().copied());
     height
 }
 
-fn height(body: &[u8], member: &str) -> Result<Option<u32>, String> {
+/// The height in a status.
+fn height(body: &[u8], member: &str) -> Result<u32, String> {
     let Ok(Value::Object(status)) = serde_json::from_slice(body) else {
         return Err("answers, but not with a JSON object".to_owned());
     };
     match status.get(member) {
-        None | Some(Value::Null) => Ok(None),
+        None | Some(Value::Null) => Err(format!(
+            "answers, but its status has no {member}: the index is empty, or the member has another name"
+        )),
         Some(value) => {
             let height = value.as_u64().and_then(|height| u32::try_from(height).ok());
-            let wrong = || format!("answers, but its {member} is no height");
-            height.map(Some).ok_or_else(wrong)
+            height.ok_or_else(|| format!("answers, but its {member} is no height"))
         }
     }
 }
@@ -317,16 +307,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_height_of_a_status_is_a_u32_or_absent() {
+    fn the_height_of_a_status_is_a_u32() {
         let ready = br#"{"server_version":"x","status":"ready","block_height":840002}"#;
-        assert_eq!(height(ready, "block_height"), Ok(Some(840_002)));
-        assert_eq!(height(ready, "height"), Ok(None), "an empty index");
-        assert_eq!(
-            height(br#"{"block_height":null}"#, "block_height"),
-            Ok(None)
-        );
+        assert_eq!(height(ready, "block_height"), Ok(840_002));
+        assert!(height(ready, "height").is_err(), "an empty index");
         for wrong in [
-            &br#"{"block_height":"840002"}"#[..],
+            &br#"{"block_height":null}"#[..],
+            br#"{"block_height":"840002"}"#,
             br#"{"block_height":-1}"#,
             br#"{"block_height":4294967296}"#,
             br"[840002]",

@@ -5,8 +5,6 @@
 //! nothing about the upstream's internals. `respond` renders it as
 //! `application/problem+json` (RFC 9457).
 
-mod text;
-
 use std::time::Duration;
 
 use http::header::{ALLOW, CONNECTION, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -18,6 +16,7 @@ use crate::limit;
 use crate::reason::Reason;
 use crate::trace::context::TraceId;
 use crate::upstream::Failure;
+use crate::upstream::keys::UNKNOWN;
 use crate::validate::Invalid;
 use crate::wire::head::HeadFault;
 use crate::wire::{PROXY_STATUS, RATELIMIT, RATELIMIT_POLICY};
@@ -86,93 +85,123 @@ pub(crate) struct ProblemDetails<'a> {
 }
 
 impl Refusal {
+    /// The status of the response, and the word for it.
+    const fn row(&self) -> (u16, Reason) {
+        match self {
+            Self::Head(fault) => (head(*fault).0, fault.reason()),
+            Self::TargetForm => (400, Reason::BadTarget),
+            Self::NoRoute => (404, Reason::NoRoute),
+            Self::Method { .. } => (405, Reason::Method),
+            Self::Body => (400, Reason::Body),
+            Self::Invalid(_) => (400, Reason::Invalid),
+            Self::Token(TokenFault::Missing) => (401, Reason::NoToken),
+            Self::Token(TokenFault::Unknown) => (401, Reason::UnknownToken),
+            Self::Token(TokenFault::Expired) => (401, Reason::ExpiredToken),
+            Self::TokenOrigin => (403, Reason::TokenOrigin),
+            Self::TooMany(_) => (429, Reason::Limited),
+            Self::TooManyMisses(_) => (429, Reason::LimitedMisses),
+            Self::TooManyConnections => (503, Reason::TooManyConnections),
+            Self::TooManyClientConnections => (429, Reason::TooManyClientConnections),
+            Self::OnlyIfCached => (504, Reason::OnlyIfCached),
+            Self::Loop => (508, Reason::Loop),
+            Self::Upstream(failure) => (500, failure.reason),
+        }
+    }
+
     /// The status of the response.
     pub(crate) fn status(&self) -> StatusCode {
+        if let Self::Upstream(failure) = self {
+            return failure.client_status();
+        }
+        StatusCode::from_u16(self.row().0).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+    }
+
+    /// The word for it.
+    pub(crate) const fn reason(&self) -> Reason {
+        self.row().1
+    }
+
+    /// What was received, what is allowed and what to do.
+    pub(crate) fn detail(&self) -> String {
         match self {
-            Self::Head(fault) => head_status(*fault),
-            Self::TargetForm | Self::Body | Self::Invalid(_) => StatusCode::BAD_REQUEST,
-            Self::Token(_) => StatusCode::UNAUTHORIZED,
-            Self::TokenOrigin => StatusCode::FORBIDDEN,
-            Self::NoRoute => StatusCode::NOT_FOUND,
-            Self::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
-            Self::TooMany(_) | Self::TooManyMisses(_) | Self::TooManyClientConnections => {
-                StatusCode::TOO_MANY_REQUESTS
+            Self::Head(fault) => head(*fault).1.to_owned(),
+            Self::TargetForm => "The request target must be in origin form, such as /runes/v1/blocks/840000/activity?limit=20, or an http or https URL without userinfo".to_owned(),
+            Self::NoRoute => "There is no such path; /openapi.json lists all paths".to_owned(),
+            Self::Method { allow } => {
+                let allow = allow.to_str().unwrap_or("GET");
+                format!("This path takes {allow}")
             }
-            Self::TooManyConnections => StatusCode::SERVICE_UNAVAILABLE,
-            Self::OnlyIfCached => StatusCode::GATEWAY_TIMEOUT,
-            Self::Loop => StatusCode::LOOP_DETECTED,
-            Self::Upstream(failure) => failure.client_status(),
+            Self::Body => "This request must not have a body".to_owned(),
+            Self::Invalid(invalid) => invalid.to_string(),
+            Self::Token(fault) => token(*fault).to_owned(),
+            Self::TokenOrigin => "The token may not be used by pages of this origin; the operator lists the origins of each token".to_owned(),
+            Self::TooMany(too_many) => format!(
+                "You have sent more requests than one client may; try again in {} s",
+                too_many.retry_after
+            ),
+            Self::TooManyMisses(too_many) => format!(
+                "You have sent more requests to the upstream than the {} a minute that one client may send; try again in {} s; cached answers are still served",
+                too_many.burst, too_many.retry_after
+            ),
+            Self::OnlyIfCached => {
+                "The request has only-if-cached, and no stored response may be used".to_owned()
+            }
+            Self::Loop => "This request has already passed through this gateway, according to its via field: upstream.url, or a proxy behind it, leads back here; the operator must change that".to_owned(),
+            Self::TooManyConnections => "Too many connections; try again in 1 s".to_owned(),
+            Self::TooManyClientConnections => "You have more connections open than one client may have; close some, or try again in 1 s".to_owned(),
+            Self::Upstream(failure) if failure.reason == Reason::BudgetUnknown => format!(
+                "What was spent of this gateway's budget of upstream requests is not known, since {UNKNOWN}: it counts as spent; try again when retry-after says"
+            ),
+            Self::Upstream(failure) => upstream(failure).to_owned(),
+        }
+    }
+
+    /// Whether the connection closes after it: where the next request begins is not known,
+    /// or there are too many.
+    fn closes(&self) -> bool {
+        match self {
+            Self::Upstream(failure) => failure.is_of_request_body(),
+            other => {
+                let closing = [Reason::TooManyConnections, Reason::TooManyClientConnections];
+                matches!(other, Self::Head(_) | Self::Body) || closing.contains(&self.reason())
+            }
         }
     }
 
     /// Adds the fields of this refusal.
     pub(crate) fn fields(&self, fields: &mut HeaderMap) {
-        match self {
-            Self::Head(_)
-            | Self::Body
-            | Self::TooManyConnections
-            | Self::TooManyClientConnections => {
-                fields.insert(CONNECTION, HeaderValue::from_static("close"));
-            }
-            Self::Method { allow } => {
-                fields.insert(ALLOW, allow.clone());
-            }
-            Self::Token(fault) => {
-                let challenge = HeaderValue::from_static(challenge(*fault));
-                fields.insert(WWW_AUTHENTICATE, challenge);
-            }
-            Self::TooMany(too_many) => {
-                fields.insert(RATELIMIT, too_many.field());
-            }
-            Self::TooManyMisses(too_many) => {
-                let (policy, left) = too_many.fields_of_misses();
-                fields.insert(RATELIMIT_POLICY, policy);
-                fields.insert(RATELIMIT, left);
-            }
-            Self::Upstream(failure) => {
-                if failure.is_of_request_body() {
-                    // The rest of the body is not read, so no request can follow.
-                    fields.insert(CONNECTION, HeaderValue::from_static("close"));
-                }
-                fields.insert(PROXY_STATUS, proxy_status(failure));
-            }
-            Self::TargetForm
-            | Self::NoRoute
-            | Self::Invalid(_)
-            | Self::TokenOrigin
-            | Self::OnlyIfCached
-            | Self::Loop => {}
+        if self.closes() {
+            fields.insert(CONNECTION, HeaderValue::from_static("close"));
         }
-        if let Some(seconds) = self.retry_after() {
-            fields.insert(RETRY_AFTER, seconds.into());
-        }
-    }
-
-    /// After how many seconds to try again.
-    fn retry_after(&self) -> Option<u64> {
-        let ceil = |time: &Duration| {
-            time.as_millis()
-                .div_ceil(1000)
-                .try_into()
-                .unwrap_or(u64::MAX)
+        let mut retry_after = match self.reason() {
+            Reason::TooManyConnections | Reason::TooManyClientConnections => Some(1),
+            _other => None,
         };
-        match self {
-            Self::TooMany(too_many) | Self::TooManyMisses(too_many) => Some(too_many.retry_after),
-            Self::TooManyConnections | Self::TooManyClientConnections => Some(1),
-            Self::Upstream(failure) => {
-                let retry_after = failure.retry_after.as_ref();
-                retry_after.map(|retry_after| u64::max(1, ceil(retry_after)))
-            }
-            Self::Head(_)
-            | Self::TargetForm
-            | Self::NoRoute
-            | Self::Method { .. }
-            | Self::Body
-            | Self::Invalid(_)
-            | Self::Token(_)
-            | Self::TokenOrigin
-            | Self::OnlyIfCached
-            | Self::Loop => None,
+        if let Self::Method { allow } = self {
+            fields.insert(ALLOW, allow.clone());
+        }
+        if let Self::Token(fault) = self {
+            let challenge = HeaderValue::from_static(challenge(*fault));
+            fields.insert(WWW_AUTHENTICATE, challenge);
+        }
+        if let Self::TooMany(too_many) = self {
+            fields.insert(RATELIMIT, too_many.field());
+            retry_after = Some(too_many.retry_after);
+        }
+        if let Self::TooManyMisses(too_many) = self {
+            let (policy, left) = too_many.fields_of_misses();
+            fields.insert(RATELIMIT_POLICY, policy);
+            fields.insert(RATELIMIT, left);
+            retry_after = Some(too_many.retry_after);
+        }
+        if let Self::Upstream(failure) = self {
+            fields.insert(PROXY_STATUS, proxy_status(failure));
+            let seconds = |time: Duration| time.as_millis().div_ceil(1000).max(1);
+            let seconds = failure.retry_after.map(seconds);
+            retry_after = seconds.map(|seconds| u64::try_from(seconds).unwrap_or(u64::MAX));
+        }
+        if let Some(seconds) = retry_after {
+            fields.insert(RETRY_AFTER, seconds.into());
         }
     }
 
@@ -202,29 +231,6 @@ impl Refusal {
             trace_id: trace.map(|id| id.to_string()),
         }
     }
-
-    /// The word for it.
-    pub(crate) const fn reason(&self) -> Reason {
-        match self {
-            Self::Head(fault) => fault.reason(),
-            Self::TargetForm => Reason::BadTarget,
-            Self::NoRoute => Reason::NoRoute,
-            Self::Method { .. } => Reason::Method,
-            Self::Body => Reason::Body,
-            Self::Invalid(_) => Reason::Invalid,
-            Self::Token(TokenFault::Missing) => Reason::NoToken,
-            Self::Token(TokenFault::Unknown) => Reason::UnknownToken,
-            Self::Token(TokenFault::Expired) => Reason::ExpiredToken,
-            Self::TokenOrigin => Reason::TokenOrigin,
-            Self::TooMany(_) => Reason::Limited,
-            Self::TooManyMisses(_) => Reason::LimitedMisses,
-            Self::TooManyConnections => Reason::TooManyConnections,
-            Self::TooManyClientConnections => Reason::TooManyClientConnections,
-            Self::OnlyIfCached => Reason::OnlyIfCached,
-            Self::Loop => Reason::Loop,
-            Self::Upstream(failure) => failure.reason,
-        }
-    }
 }
 
 /// `www-authenticate` (RFC 6750 §3). It has no error where there is no token.
@@ -240,27 +246,50 @@ const fn challenge(fault: TokenFault) -> &'static str {
     }
 }
 
-/// The status for a head at fault.
-fn head_status(fault: HeadFault) -> StatusCode {
+/// The status and the text for a head at fault.
+const fn head(fault: HeadFault) -> (u16, &'static str) {
     match fault {
-        HeadFault::TargetTooLong => StatusCode::URI_TOO_LONG,
-        HeadFault::HeadTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-        HeadFault::HeadTooSlow => StatusCode::REQUEST_TIMEOUT,
-        HeadFault::Upgrade => StatusCode::NOT_IMPLEMENTED,
-        HeadFault::BadVersion => StatusCode::HTTP_VERSION_NOT_SUPPORTED,
-        HeadFault::BareLf
-        | HeadFault::BareCr
-        | HeadFault::ObsFold
-        | HeadFault::BadFieldLine
-        | HeadFault::TwoFramings
-        | HeadFault::BadContentLength
-        | HeadFault::BadTransferEncoding
-        | HeadFault::BadChunk
-        | HeadFault::HostMissing
-        | HeadFault::HostInvalid
-        | HeadFault::BadRequestLine
-        | HeadFault::BadTarget
-        | HeadFault::AuthorityMismatch => StatusCode::BAD_REQUEST,
+        HeadFault::BareLf => (
+            400,
+            "A line of the message ends in LF alone; lines end in CRLF",
+        ),
+        HeadFault::BareCr => (400, "A line of the message holds a CR that no LF follows"),
+        HeadFault::ObsFold => (400, "A field line is folded; each field stands on one line"),
+        HeadFault::BadFieldLine => (
+            400,
+            "A field line is not name:value, without a blank before the colon and without control characters; in HTTP/2, a value has no blanks around it",
+        ),
+        HeadFault::TwoFramings => (
+            400,
+            "The message has both Content-Length and Transfer-Encoding; send one",
+        ),
+        HeadFault::BadContentLength => (400, "Content-Length must come once, as decimal digits"),
+        HeadFault::BadTransferEncoding => {
+            (400, "Transfer-Encoding must be chunked, once, in HTTP/1.1")
+        }
+        HeadFault::BadChunk => (400, "The chunked framing is malformed"),
+        HeadFault::HostMissing => (400, "An HTTP/1.1 request must have a Host field"),
+        HeadFault::HostInvalid => (
+            400,
+            "A request must have one Host field, of the form host or host:port",
+        ),
+        HeadFault::BadRequestLine => (
+            400,
+            "The request line must be: method, blank, target, blank, HTTP/1.1",
+        ),
+        HeadFault::BadTarget => (
+            400,
+            "The request target has a fragment, or a character that must be percent-encoded",
+        ),
+        HeadFault::BadVersion => (505, "The version must be HTTP/1.1 or HTTP/1.0"),
+        HeadFault::TargetTooLong => (414, "The request target is too long"),
+        HeadFault::HeadTooLarge => (431, "The request's head is too large"),
+        HeadFault::HeadTooSlow => (408, "The request's head did not arrive in time"),
+        HeadFault::Upgrade => (
+            501,
+            "The connection cannot be upgraded to another protocol; send the request without the Upgrade field",
+        ),
+        HeadFault::AuthorityMismatch => (400, ":authority and Host must name the same"),
     }
 }
 
@@ -271,6 +300,139 @@ fn proxy_status(failure: &Failure) -> HeaderValue {
         text.push_str(&format!("; received-status={}", status.as_u16()));
     }
     HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static("ordgate"))
+}
+
+fn token(fault: TokenFault) -> &'static str {
+    match fault {
+        TokenFault::Missing => {
+            "A token is needed; send it as authorization: Bearer TOKEN, or in x-api-key"
+        }
+        TokenFault::Unknown => "The token is unknown: it is mistyped, or it has been revoked",
+        TokenFault::Expired => "The token has expired; ask the operator for another",
+    }
+}
+
+/// What a client needs to know about a failure of the upstream. The log has the
+/// rest.
+fn upstream(failure: &Failure) -> &'static str {
+    let comes_back = failure.retry_after.is_some();
+    let texts = [
+        (
+            Reason::OverBudget,
+            "This gateway's budget of upstream requests is spent; try again when retry-after says",
+        ),
+        (
+            Reason::Throttled,
+            "The upstream wants fewer requests; try again when retry-after says",
+        ),
+        (
+            Reason::NoSlot,
+            "Too many upstream requests are in flight; try again in 1 s",
+        ),
+        (
+            Reason::BreakerOpen,
+            "The upstream does not answer, and gets no requests until it does; try again when retry-after says",
+        ),
+        (
+            Reason::TlsClientCertificate,
+            "The upstream requires a TLS client certificate, which this gateway does not have; the operator must act",
+        ),
+        (
+            Reason::Tls,
+            "No trusted TLS connection to the upstream is possible; the operator must act",
+        ),
+        (
+            Reason::TlsCertificate,
+            "No trusted TLS connection to the upstream is possible; the operator must act",
+        ),
+        (Reason::ConnectionRefused, "The upstream cannot be reached"),
+        (Reason::Dns, "The upstream cannot be reached"),
+        (Reason::Unreachable, "The upstream cannot be reached"),
+        (
+            Reason::ConnectTimeout,
+            "The upstream did not answer in time",
+        ),
+        (
+            Reason::UpstreamTimeout,
+            "The upstream did not answer in time",
+        ),
+        (
+            Reason::UpstreamBodyTimeout,
+            "The upstream did not answer in time",
+        ),
+        (
+            Reason::ConnectionClosed,
+            "The upstream closed the connection without an answer",
+        ),
+        (Reason::Truncated, "The upstream's answer broke off"),
+        (
+            Reason::AnswerTooLarge,
+            "The upstream's answer is larger than this gateway accepts",
+        ),
+        (Reason::NotHttp, "The upstream's answer is not HTTP"),
+        (Reason::NotJson, "The upstream's answer is not JSON"),
+        (
+            Reason::AnswerWithheld,
+            "The upstream's answer contains something that must not be passed on; the operator must act",
+        ),
+        (
+            Reason::Redirect,
+            "The upstream redirects, which this gateway does not follow",
+        ),
+        (
+            Reason::ServerError,
+            if comes_back {
+                "The upstream is unavailable for a while; try again when retry-after says"
+            } else {
+                "The upstream failed"
+            },
+        ),
+        (
+            Reason::UnexpectedStatus,
+            "The upstream's answer has an unexpected status",
+        ),
+        (
+            Reason::KeyRefused,
+            "The upstream does not accept this gateway's credentials; the operator must act",
+        ),
+        (
+            Reason::TargetRefused,
+            "The upstream refuses this request, though it accepts this gateway's credentials",
+        ),
+        (
+            Reason::WrongUpstream,
+            "The upstream has no such path, so it may be the wrong server for this route; the operator must act",
+        ),
+        (
+            Reason::Retired,
+            "The upstream has been retired; the operator must act",
+        ),
+        (
+            Reason::RequestBodyBroken,
+            "The request's body ended before its end, or its chunked framing is malformed; send it whole",
+        ),
+        (
+            Reason::RequestBodyTooSlow,
+            "The request's body came too slowly; send it faster, or in smaller requests",
+        ),
+        (
+            Reason::RequestBodyTooLarge,
+            "The request's body is larger than this gateway accepts",
+        ),
+        (
+            Reason::RequestBodyNoRoom,
+            "Too many request bodies are being received; try again in 1 s, with fewer at once",
+        ),
+        (
+            Reason::Outdated,
+            "The chain is being reorganized, and every answer was outdated on arrival; try again in 1 s",
+        ),
+    ];
+    let found = texts.iter().find(|(reason, _)| *reason == failure.reason);
+    found.map_or(
+        "This gateway failed during its request to the upstream",
+        |(_, text)| text,
+    )
 }
 
 #[cfg(test)]

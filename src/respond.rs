@@ -24,15 +24,14 @@ use crate::cache::StoredResponse;
 use crate::cache::coding::Coding;
 use crate::cache::date;
 use crate::cache::directives::make_private;
-use crate::cache::encodings::{EncodedBody, Encodings};
+use crate::cache::encoded::EncodedBody;
 use crate::cache::etag::{encoded_etag, none_match_fails};
 use crate::cache::key::Key;
 use crate::cache::metadata::ClientFreshness;
 use crate::cache::outcome::{OUTCOMES, Outcome, age};
-use crate::chain::finality::Class;
+use crate::chain::Class;
 use crate::client_tokens::TokenClient;
-use crate::compress::{Compression, Effort, EncodingRequest};
-use crate::identify::Client;
+use crate::compress::{Compression, Effort, Wanted};
 use crate::limit::RequestAllowance;
 use crate::refusal::Refusal;
 use crate::trace;
@@ -80,8 +79,6 @@ pub(crate) struct Responder {
 pub(crate) struct ResponseContext<'a> {
     /// The request's fields.
     pub(crate) fields: &'a HeaderMap,
-    /// Its client.
-    pub(crate) client: Client,
     /// Its id.
     pub(crate) request_id: RequestId,
     /// What is left of its client's rate limit; `None` without limit.
@@ -186,7 +183,7 @@ impl Responder {
         let is_ok = stored.status == StatusCode::OK;
         let unchanged = is_ok && none_match_fails(context.fields, &stored.etag);
         let encoded = match is_ok {
-            true => self.encoded(&stored, key, context),
+            true => self.encoded_stored(&stored, key, outcome, context.fields),
             false => None,
         };
         let coding = encoded.as_ref().map(|(coding, _)| *coding);
@@ -229,7 +226,7 @@ impl Responder {
                 FieldRole::Date => context.date.map_or(EMPTY, date::current),
                 FieldRole::ContentLength => match &encoded {
                     None => stored.body.len().into(),
-                    Some((_, body)) => body.len().into(),
+                    Some((_, body)) => (**body).as_ref().len().into(),
                 },
             };
         }
@@ -299,35 +296,35 @@ impl Responder {
     /// The body to send in place of that of a stored response, if there is one in a
     /// coding that the request accepts.
     #[inline]
-    fn encoded(
+    fn encoded_stored(
         &self,
         stored: &StoredResponse,
         key: &Key,
-        context: &ResponseContext<'_>,
+        outcome: Outcome,
+        fields: &HeaderMap,
     ) -> Option<(Coding, Arc<EncodedBody>)> {
-        let request = EncodingRequest {
-            fields: context.fields,
+        let wanted = Wanted {
+            fields,
             key,
-            client: context.client,
+            body_id: stored.body_id,
+            length: stored.body.len(),
+            is_hit: matches!(outcome, Outcome::Hit { .. }),
         };
         let effort = || match stored.stamp() {
             Some(stamp) if stamp.class == Class::Final => Effort::High,
             Some(_) | None => Effort::Usual,
         };
-        let (encodings, length) = (&stored.encodings, stored.body.len());
-        let compression = self.compression.as_ref()?;
-        compression.body_for(encodings, length, &request, effort)
+        self.encoded(&wanted, effort)
     }
 
-    /// The same of a response of the upstream, whose freshness its own fields decide.
-    pub(crate) fn encoded_variant(
+    /// The same of any stored body.
+    #[inline]
+    pub(crate) fn encoded(
         &self,
-        encodings: &Encodings,
-        length: usize,
-        request: &EncodingRequest<'_>,
+        wanted: &Wanted<'_>,
+        effort: impl FnOnce() -> Effort,
     ) -> Option<(Coding, Arc<EncodedBody>)> {
-        let compression = self.compression.as_ref()?;
-        compression.body_for(encodings, length, request, || Effort::Usual)
+        self.compression.as_ref()?.body_for(wanted, effort)
     }
 
     /// A refusal, as a problem document (RFC 9457).

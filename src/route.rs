@@ -15,7 +15,7 @@ mod template;
 use std::mem::discriminant;
 use std::num::NonZeroU32;
 
-use http::{HeaderValue, Method};
+use http::{HeaderName, HeaderValue, Method};
 pub use request::Captures;
 pub(crate) use request::MAX_QUERY_PARAMETERS;
 use schemars::JsonSchema;
@@ -42,6 +42,8 @@ pub struct Route {
     pub(crate) upstream: UpstreamTarget,
     /// Which header fields pass.
     pub(crate) headers: HeaderMode,
+    /// With [`HeaderMode::All`]: the request fields that pass, if not all do.
+    pub(crate) passed: Option<Box<[HeaderName]>>,
     /// Which of its responses are stored, and for how long they are fresh.
     pub(crate) cache: Policy,
     /// How its responses relate to blocks.
@@ -196,9 +198,16 @@ pub(crate) enum ResponseSchema {
 }
 
 impl Route {
-    /// Whether a response may be stored for a canonical target.
+    /// Whether a request field that its client sends may reach the origin.
+    pub(crate) fn passes(&self, name: &HeaderName) -> bool {
+        let listed = self.passed.as_ref();
+        self.headers == HeaderMode::All && listed.is_none_or(|names| names.contains(name))
+    }
+
+    /// Whether a response that obeys its origin's fields may be stored for a canonical
+    /// target.
     pub(crate) fn may_have_stored(&self, target: &str) -> bool {
-        self.cache.mode != Mode::Off && self.upstream.path.may_make(canonical::path(target))
+        self.cache.mode == Mode::Respect && self.upstream.path.may_make(canonical::path(target))
     }
 
     /// Whether responses stored under `before`, a route of this name before a
@@ -224,6 +233,7 @@ impl Route {
             && declared(&request.query, &old.query)
             && request.any_query == old.any_query
             && self.headers == before.headers
+            && self.passed == before.passed
             && self.cache.mode == before.cache.mode
             && self.cache.times == before.cache.times
             && self.cache.set_cookie == before.cache.set_cookie

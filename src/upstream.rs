@@ -66,8 +66,7 @@ pub use request::{Priority, RequestPriority};
 use resolver::Resolver;
 use retry::RetryBudget;
 pub use settings::{
-    AdmissionSettings, DEFAULT, EndpointSettings, KeySettings, PoolSettings, Rate, Settings,
-    SetupError, Timeouts,
+    AdmissionSettings, DEFAULT, PoolSettings, Rate, Settings, SetupError, Timeouts,
 };
 pub(crate) use settings::{PER_MINUTE, PER_SECOND};
 pub use tls::TlsError;
@@ -212,7 +211,7 @@ impl Upstream {
         clock: &Clock,
     ) -> Result<Arc<Self>, SetupError> {
         settings.check(&keys)?;
-        if !settings.keys.send {
+        if !settings.send_api_key {
             keys.clear();
         }
         // The content of a `ca_file` may have changed.
@@ -224,14 +223,14 @@ impl Upstream {
             Some(before) => before.pool.clone(),
             None => ConnectionPool::new(&settings, resolver.clone())?,
         };
-        let urls = &settings.endpoints.urls;
+        let urls = &settings.urls;
         let known = before.map_or(&[][..], |before| &before.endpoints);
         let endpoint = |url: &Uri| match known.iter().find(|known| known.url == *url) {
             Some(known) => known.clone(),
             None => Endpoint::new(url.clone(), clock.clone()),
         };
         // Of other URLs, the first is preferred, whatever was selected.
-        let same = before.filter(|before| before.settings.endpoints.urls == *urls);
+        let same = before.filter(|before| before.settings.urls == *urls);
         Ok(Arc::new(Self {
             endpoints: urls.iter().map(endpoint).collect(),
             selected: same.map_or_else(Arc::default, |before| before.selected.clone()),
@@ -272,8 +271,8 @@ impl Upstream {
     /// Whether both have an endpoint in common, so that an answer of one is what
     /// the other would answer.
     pub fn shares_endpoint_with(&self, other: &Self) -> bool {
-        let urls = &other.settings.endpoints.urls;
-        let mut own = self.settings.endpoints.urls.iter();
+        let urls = &other.settings.urls;
+        let mut own = self.settings.urls.iter();
         own.any(|url| urls.contains(url))
     }
 

@@ -19,10 +19,9 @@ use self::next::Next;
 use super::query::{paths, public_target, value};
 use crate::cache::key::Key;
 use crate::cache::policy::Mode;
-
 use crate::clock::Moment;
 use crate::fill::LookupKey;
-use crate::gateway::{Gateway, plain};
+use crate::gateway::{Gateway, is_plain};
 use crate::listener::MAX_TARGET_BYTES;
 use crate::pages::hex;
 use crate::route::Route;
@@ -113,7 +112,7 @@ fn explain(gateway: &Gateway, target: &Uri, explained: &mut Map<String, Value>) 
     };
     explained.insert("key".into(), key.target().into());
     let now = gateway.clock.now();
-    match plain::is_plain(route) {
+    match is_plain(route) {
         true => explain_plain(gateway, route, &key, now, explained),
         false => explain_filled(gateway, route, key, now, explained),
     }

@@ -155,8 +155,7 @@ fn state_directory(gateway: &Gateway) -> Value {
 
 /// What came of compressing stored bodies.
 fn compression(gateway: &Gateway) -> Value {
-    let compressor = &gateway.compressor;
-    let codings = compressor.counts().by_coding().map(|counts| {
+    let codings = gateway.compressor.counts().map(|counts| {
         let results = counts
             .results
             .map(|(result, n)| (result.replace('-', "_"), n.into()));
@@ -165,11 +164,7 @@ fn compression(gateway: &Gateway) -> Value {
         described.insert("bytes_after".to_owned(), counts.after.into());
         (counts.coding.name().to_owned(), described.into())
     });
-    json!({
-        "bytes": compressor.held(),
-        "waiting": compressor.waiting(),
-        "codings": Map::from_iter(codings),
-    })
+    json!({ "codings": Map::from_iter(codings) })
 }
 
 /// Lines of the log that were dropped, by where they were to be written.

@@ -12,9 +12,9 @@
 use std::time::{Duration, SystemTime};
 
 use super::directives::RequestDirectives;
+use super::outcome::Forward;
 use super::policy::{Mode, Policy};
 use super::reuse::{Origin, Reuse, StaleBounds, StoredFacts, may_reuse};
-use super::status::Forward;
 use crate::chain::Freshness;
 use crate::clock::Moment;
 

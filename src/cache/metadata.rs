@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use http::HeaderValue;
 
+use crate::chain::Class;
 use crate::sync::lock;
 
 /// How long clients may reuse a response: its `cache-control`.
@@ -22,6 +23,16 @@ pub enum ClientFreshness {
     For(Duration),
     /// For this long, and it does not change meanwhile: `immutable` (RFC 8246).
     Immutable(Duration),
+}
+
+impl ClientFreshness {
+    /// The `cache-control` of a finality class.
+    pub(crate) fn of_class(class: Class, lifetime: Duration) -> Self {
+        match class {
+            Class::Final => Self::Immutable(lifetime),
+            Class::Recent | Class::Live | Class::Absent => Self::For(lifetime),
+        }
+    }
 }
 
 /// Content type and client freshness of stored responses.

@@ -6,9 +6,43 @@ use std::time::Duration;
 
 use http::{HeaderValue, StatusCode};
 
-use super::status::{CacheStatus, Forward};
 use crate::reason::Reason;
 use crate::wire::unindexed;
+
+/// Why a request was forwarded (RFC 9211 §2.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Forward {
+    /// The cache was configured to not handle this request.
+    Bypass,
+    /// The method's semantics require it.
+    Method,
+    /// No stored response matches the target URI.
+    UriMiss,
+    /// A stored response matches the target URI, but not the fields that `Vary` nominates.
+    VaryMiss,
+    /// The selected stored response is fresh, but the request does not accept it.
+    Request,
+    /// The selected stored response may not be used without validation.
+    Stale,
+    /// The stored response contains only a part of what is requested.
+    Partial,
+}
+
+impl Forward {
+    /// The reason as a parameter's value.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Bypass => "bypass",
+            Self::Method => "method",
+            Self::UriMiss => "uri-miss",
+            Self::VaryMiss => "vary-miss",
+            Self::Request => "request",
+            Self::Stale => "stale",
+            Self::Partial => "partial",
+        }
+    }
+}
 
 /// How a response came about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +96,11 @@ pub const OUTCOMES: [&str; 7] = [
 ];
 
 impl Outcome {
+    /// Whether a request went to the upstream for it.
+    pub(crate) const fn is_sent(self) -> bool {
+        matches!(self, Self::Forwarded { collapsed, .. } if !collapsed)
+    }
+
     /// The position of its name in [`OUTCOMES`].
     pub(crate) fn index(self) -> usize {
         match self {
@@ -93,50 +132,64 @@ impl Outcome {
     }
 
     fn write(self, key: Option<&str>, detail: Option<&str>) -> HeaderValue {
-        let base = CacheStatus {
-            key,
-            detail,
-            ..CacheStatus::default()
+        let mut text = String::from("ordgate");
+        let (ttl, own) = match self {
+            Self::Hit { ttl } => (Some(ttl), None),
+            Self::FromDisk { ttl } => (Some(ttl), Some("disk")),
+            Self::FromShared { ttl } => (Some(ttl), Some("shared")),
+            Self::StaleIfError { ttl, .. } => (Some(ttl), Some("stale-if-error")),
+            Self::Forwarded { .. } => (None, None),
         };
-        let status = match self {
-            Self::Hit { ttl } => CacheStatus {
-                hit: true,
-                ttl: Some(ttl),
-                ..base
-            },
-            Self::FromDisk { ttl } => CacheStatus {
-                hit: true,
-                ttl: Some(ttl),
-                detail: Some("disk"),
-                ..base
-            },
-            Self::FromShared { ttl } => CacheStatus {
-                hit: true,
-                ttl: Some(ttl),
-                detail: Some("shared"),
-                ..base
-            },
-            Self::StaleIfError { ttl, .. } => CacheStatus {
-                forward: Some(Forward::Stale),
-                ttl: Some(ttl),
-                detail: Some("stale-if-error"),
-                ..base
-            },
+        match self {
+            Self::Hit { .. } | Self::FromDisk { .. } | Self::FromShared { .. } => {
+                text.push_str("; hit");
+            }
+            Self::StaleIfError { .. } => text.push_str("; fwd=stale"),
             Self::Forwarded {
                 why,
                 status,
                 stored,
                 collapsed,
-            } => CacheStatus {
-                forward: Some(why),
-                forward_status: status,
-                stored,
-                collapsed,
-                ..base
-            },
-        };
-        unindexed(status.value("ordgate"))
+            } => {
+                text.push_str("; fwd=");
+                text.push_str(why.as_str());
+                if let Some(status) = status {
+                    text.push_str("; fwd-status=");
+                    text.push_str(status.as_str());
+                }
+                text.push_str(if stored { "; stored" } else { "" });
+                text.push_str(if collapsed { "; collapsed" } else { "" });
+            }
+        }
+        if let Some(ttl) = ttl {
+            // An Integer has fifteen digits (RFC 9651 §3.3.1).
+            const MOST: i64 = 999_999_999_999_999;
+            text.push_str(&format!("; ttl={}", ttl.clamp(-MOST, MOST)));
+        }
+        if let Some(key) = key {
+            text.push_str("; key=");
+            quoted(key, &mut text);
+        }
+        if let Some(detail) = detail.or(own) {
+            text.push_str("; detail=");
+            text.push_str(detail);
+        }
+        let value = HeaderValue::try_from(text);
+        unindexed(value.unwrap_or(HeaderValue::from_static("ordgate")))
     }
+}
+
+/// Writes text as a String (RFC 9651 §3.3.3). Characters that a String cannot have become `?`.
+fn quoted(text: &str, out: &mut String) {
+    out.push('"');
+    for character in text.chars() {
+        match character {
+            '"' | '\\' => out.extend(['\\', character]),
+            ' '..='~' => out.push(character),
+            _ => out.push('?'),
+        }
+    }
+    out.push('"');
 }
 
 const MEMO: usize = 1024;
@@ -274,6 +327,17 @@ mod tests {
         for (outcome, key, detail, expected) in rows {
             assert_eq!(outcome.field(key, detail), expected);
         }
+    }
+
+    #[test]
+    fn a_key_is_always_a_structured_string() {
+        let value = Outcome::Hit { ttl: i64::MAX }.field(Some("/\"a\\é\u{7f}"), None);
+        assert_eq!(
+            value,
+            "ordgate; hit; ttl=999999999999999; key=\"/\\\"a\\\\??\""
+        );
+        let list: sfv::List = sfv::Parser::new(value.as_bytes()).parse().unwrap();
+        assert_eq!(list.len(), 1);
     }
 
     #[test]

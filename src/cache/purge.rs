@@ -3,20 +3,20 @@
 //!
 //! A purge is a numbered record, and is complete once the record is written.
 //! Each stored response has the number of the last purge it was checked against
-//! ([`CheckedSequence`](super::sequence::CheckedSequence)). A hit compares that
+//! ([`CheckedPurge`]). A hit compares that
 //! with the last number, and checks the records in between only where they
 //! differ. So every purge takes the same short time, applies to all runtimes at
 //! once, and also applies to fetches under way, whose answers have the number
 //! that was current when the fetch began.
 
 use std::collections::VecDeque;
-use std::sync::RwLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, RwLock};
 
 use memchr::memmem;
 
 use super::key::{route_of, target_of};
-use crate::sync::{read, write};
+use crate::sync::{lock, read, write};
 
 /// What to purge.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,6 +115,28 @@ fn path_of(key: &[u8]) -> &str {
     target.split('?').next().unwrap_or(target)
 }
 
+/// The number of the last purge that a stored response was checked against.
+#[derive(Debug, Default)]
+pub struct CheckedPurge(AtomicU64);
+
+impl CheckedPurge {
+    /// That of a response whose request was sent after a purge. For a response that is made
+    /// of others it is the lowest of theirs.
+    pub(crate) const fn at(number: u64) -> Self {
+        Self(AtomicU64::new(number))
+    }
+
+    /// The number of the purge.
+    pub(crate) fn number(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Records a check against all purges up to a number.
+    pub(super) fn raise(&self, number: u64) {
+        self.0.fetch_max(number, Ordering::Relaxed);
+    }
+}
+
 /// The purge records, by number.
 #[derive(Debug, Default)]
 pub(super) struct Purges {
@@ -122,6 +144,7 @@ pub(super) struct Purges {
     /// The remembered records, oldest first. A response that was last checked
     /// before the oldest counts as purged.
     records: RwLock<VecDeque<Purge>>,
+    order: Mutex<()>,
 }
 
 /// How many purges are remembered. The store is swept soon after each purge, so
@@ -132,6 +155,11 @@ impl Purges {
     /// The number of the last purge.
     pub(super) fn last(&self) -> u64 {
         self.last.load(Ordering::Acquire)
+    }
+
+    /// While this is held, nobody else purges.
+    pub(super) fn in_order(&self) -> MutexGuard<'_, ()> {
+        lock(&self.order)
     }
 
     /// Adds a purge, which applies once this returns. Returns its number.
@@ -147,16 +175,9 @@ impl Purges {
         number
     }
 
-    /// Whether any purge after `since` matches, apart from number `except`.
-    pub(super) fn any_matches(
-        &self,
-        subject: &PurgeSubject<'_>,
-        since: u64,
-        except: Option<u64>,
-    ) -> bool {
-        self.any(since, |number, purge| {
-            Some(number) != except && purge.matches(subject)
-        })
+    /// Whether any purge after `since` matches.
+    pub(super) fn any_matches(&self, subject: &PurgeSubject<'_>, since: u64) -> bool {
+        self.any(since, |purge| purge.matches(subject))
     }
 
     /// Whether any purge after `since` may match an answer whose body is not yet
@@ -167,21 +188,20 @@ impl Purges {
             blocks: None,
             bodies: Vec::new(),
         };
-        self.any(since, |_, purge| {
+        self.any(since, |purge| {
             matches!(purge, Purge::Text(_)) || purge.matches(&subject)
         })
     }
 
-    fn any(&self, since: u64, matches: impl Fn(u64, &Purge) -> bool) -> bool {
+    fn any(&self, since: u64, matches: impl Fn(&Purge) -> bool) -> bool {
         let records = read(&self.records);
         let last = self.last.load(Ordering::Relaxed);
         let forgotten = last.saturating_sub(records.len() as u64);
         if since < forgotten {
             return true;
         }
-        let numbered = (forgotten + 1..).zip(&*records);
-        let mut later = numbered.filter(|(number, _)| *number > since);
-        later.any(|(number, purge)| matches(number, purge))
+        let mut numbered = (forgotten + 1..).zip(&*records);
+        numbered.any(|(number, purge)| number > since && matches(purge))
     }
 }
 
@@ -270,15 +290,14 @@ mod tests {
         };
         assert_eq!(purges.last(), 0);
         assert_eq!(purges.push(Purge::Route(1)), 1);
-        assert!(purges.any_matches(&subject, 0, None));
-        assert!(!purges.any_matches(&subject, 1, None));
-        assert!(!purges.any_matches(&subject, 0, Some(1)), "its own cause");
+        assert!(purges.any_matches(&subject, 0));
+        assert!(!purges.any_matches(&subject, 1));
         assert_eq!(purges.push(Purge::Route(2)), 2);
-        assert!(!purges.any_matches(&subject, 1, None));
+        assert!(!purges.any_matches(&subject, 1));
         for _ in 0..REMEMBERED {
             purges.push(Purge::Route(9));
         }
-        assert!(purges.any_matches(&subject, 1, None), "forgotten is purged");
-        assert!(!purges.any_matches(&subject, purges.last(), None));
+        assert!(purges.any_matches(&subject, 1), "forgotten is purged");
+        assert!(!purges.any_matches(&subject, purges.last()));
     }
 }

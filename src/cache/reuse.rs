@@ -15,7 +15,7 @@ use http::{HeaderMap, Method, StatusCode, header};
 use super::{
     directives::{RequestDirectives, ResponseDirectives, Scope},
     freshness::{Aging, Heuristic, Lifetime},
-    status::Forward,
+    outcome::Forward,
     targeted::TargetList,
 };
 

@@ -4,25 +4,22 @@
 //! decided by `freshness` and `reuse`. moka may refuse or evict any entry at any
 //! time, so no caller may expect to read what it has just written.
 
-mod attach;
-
-use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, MutexGuard, OnceLock};
 use std::time::Duration;
 
-use foldhash::quality::{FixedState, RandomState};
+use bytes::Bytes;
+use foldhash::quality::RandomState;
 use moka::ops::compute::Op;
 use moka::sync::Cache;
 
+use super::coding::Coding;
+use super::encoded::{BodyId, EncodedBody};
 use super::key::{Key, route_of};
-use super::purge::{Purge, PurgeSubject, Purges};
-use super::removals::Removals;
-use super::sequence::{CheckedSequence, PurgeSequence};
-use super::stored::{Attachment, OVERHEAD, Stored};
+use super::purge::{CheckedPurge, Purge, PurgeSubject, Purges};
+use super::stored::{OVERHEAD, StoredResponse};
 use super::variant::Variant;
 use crate::clock::Moment;
-use crate::sync::lock;
 
 /// The variants of a target, newest last.
 pub(crate) type Variants = Arc<[Arc<Variant>]>;
@@ -37,84 +34,89 @@ const MAX_PENDING_SHARE: u64 = 64;
 const MAX_ENTRY_SHARE: u64 = 8;
 
 /// What a key holds.
-enum Entry<A> {
-    One(Arc<Stored<A>>),
-    Variants(Variants, Arc<CheckedSequence>),
+#[derive(Clone)]
+enum Entry {
+    One(Arc<StoredResponse>),
+    Variants(Variants, Arc<CheckedPurge>),
+    /// The body of a response that is stored under the key without its last byte, in a
+    /// coding. It is found through that response, so purges need not concern it.
+    Encoded(Arc<EncodedBody>),
 }
 
-impl<A> Clone for Entry<A> {
-    fn clone(&self) -> Self {
+impl Entry {
+    fn checked(&self) -> Option<&CheckedPurge> {
         match self {
-            Self::One(stored) => Self::One(stored.clone()),
-            Self::Variants(variants, checked) => Self::Variants(variants.clone(), checked.clone()),
-        }
-    }
-}
-
-impl<A: Attachment> Entry<A> {
-    fn checked(&self) -> &CheckedSequence {
-        match self {
-            Self::One(stored) => &stored.checked,
-            Self::Variants(_, checked) => checked,
+            Self::One(stored) => Some(&stored.checked),
+            Self::Variants(_, checked) => Some(checked),
+            Self::Encoded(_) => None,
         }
     }
 
     fn purge_subject<'e>(&'e self, key: &'e [u8]) -> PurgeSubject<'e> {
+        let bodies = match self {
+            Self::One(stored) => return stored.purge_subject(key),
+            Self::Variants(variants, _) => variants.iter().map(|one| &*one.body).collect(),
+            Self::Encoded(_) => Vec::new(),
+        };
+        PurgeSubject {
+            key,
+            blocks: None,
+            bodies,
+        }
+    }
+
+    /// The body with a digest.
+    fn body(&self, id: BodyId) -> Option<&Bytes> {
         match self {
-            Self::One(stored) => stored.purge_subject(key),
-            Self::Variants(variants, _) => PurgeSubject {
-                key,
-                blocks: None,
-                bodies: variants.iter().map(|variant| &*variant.body).collect(),
-            },
+            Self::One(stored) => (stored.body_id == id).then_some(&stored.body),
+            Self::Variants(variants, _) => {
+                let mut all = variants.iter();
+                let found = all.find(|variant| variant.body_id == id)?;
+                Some(&found.body)
+            }
+            Self::Encoded(_) => None,
         }
     }
 
     fn weight(&self, key: &[u8]) -> u32 {
-        match self {
-            Self::One(stored) => stored.weight(key),
-            Self::Variants(variants, _) => {
-                let bytes: usize = variants.iter().map(|variant| variant.weight()).sum();
-                u32::try_from(key.len() + bytes + OVERHEAD).unwrap_or(u32::MAX)
-            }
-        }
+        let bytes = match self {
+            Self::One(stored) => return stored.weight(key),
+            Self::Variants(variants, _) => variants.iter().map(|variant| variant.weight()).sum(),
+            Self::Encoded(encoded) => size_of::<EncodedBody>() + (**encoded).as_ref().len(),
+        };
+        u32::try_from(key.len() + bytes + OVERHEAD).unwrap_or(u32::MAX)
     }
+}
+
+/// The key of a body in a coding. No key of a response ends in this byte.
+fn encoded_key(key: &Key, coding: Coding) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(key.as_bytes().len() + 1);
+    bytes.extend_from_slice(key.as_bytes());
+    bytes.push(0x80 | coding as u8);
+    bytes
 }
 
 #[expect(
     clippy::borrowed_box,
     reason = "moka passes a reference to its key type, which is a box"
 )]
-fn weigh<A: Attachment>(key: &Box<[u8]>, entry: &Entry<A>) -> u32 {
+fn weigh(key: &Box<[u8]>, entry: &Entry) -> u32 {
     entry.weight(key)
 }
 
 /// Stored responses by key.
-pub struct Store<A> {
-    cache: Cache<Box<[u8]>, Entry<A>, RandomState>,
+#[derive(Clone)]
+pub struct Store {
+    cache: Cache<Box<[u8]>, Entry, RandomState>,
     max_bytes: u64,
     /// The weight inserted since moka was last made to keep its bound.
     pending: Arc<AtomicU64>,
-    removals: Arc<Mutex<Removals>>,
     purges: Arc<Purges>,
     /// The store that has replaced this one, if any.
     next: Arc<OnceLock<Self>>,
 }
 
-impl<A> Clone for Store<A> {
-    fn clone(&self) -> Self {
-        Self {
-            cache: self.cache.clone(),
-            max_bytes: self.max_bytes,
-            pending: self.pending.clone(),
-            removals: self.removals.clone(),
-            purges: self.purges.clone(),
-            next: self.next.clone(),
-        }
-    }
-}
-
-impl<A: Attachment> Store<A> {
+impl Store {
     /// A store of at most `max_bytes`.
     pub fn new(max_bytes: u64) -> Self {
         Self {
@@ -124,7 +126,6 @@ impl<A: Attachment> Store<A> {
                 .build_with_hasher(RandomState::default()),
             max_bytes,
             pending: Arc::default(),
-            removals: Arc::default(),
             purges: Arc::default(),
             next: Arc::default(),
         }
@@ -139,21 +140,16 @@ impl<A: Attachment> Store<A> {
             return self.clone();
         }
         let next = Self {
-            removals: self.removals.clone(),
             purges: self.purges.clone(),
             ..Self::new(max_bytes)
         };
-        let sequence = self.sequence();
-        // From here on a removal applies to both. Only the current store is ever
-        // replaced, so this happens once.
+        // Only the current store is ever replaced, so this happens once. Entries that are
+        // purged meanwhile stay unusable: both stores have the same purges.
         let next = self.next.get_or_init(|| next).clone();
         for (key, entry) in &self.cache {
-            let removals = self.removals();
-            // A removal is recorded under this lock before it is done: either it
-            // is seen here, or it removes what is copied here.
-            if !removals.since(sequence.removal, hash(&key)) && next.has_room(&key, &entry) {
+            if next.has_room(&key, &entry) {
                 let weight = entry.weight(&key);
-                next.put(key.to_vec().into(), entry);
+                next.cache.insert(key.to_vec().into(), entry);
                 next.keep_bound(weight);
             }
         }
@@ -175,18 +171,20 @@ impl<A: Attachment> Store<A> {
 
     /// Whether an entry is not too large for this store. Variants were checked
     /// one by one when they were stored.
-    fn has_room(&self, key: &[u8], entry: &Entry<A>) -> bool {
+    fn has_room(&self, key: &[u8], entry: &Entry) -> bool {
         match entry {
             Entry::One(_) => u64::from(entry.weight(key)) <= self.max_body(),
             Entry::Variants(..) => true,
+            // What is being compressed for this store is compressed again for the next.
+            Entry::Encoded(_) => false,
         }
     }
 
     /// The stored response of a key, fresh or stale.
-    pub(crate) fn get(&self, key: &Key) -> Option<Arc<Stored<A>>> {
+    pub(crate) fn get(&self, key: &Key) -> Option<Arc<StoredResponse>> {
         match self.entry(key)? {
             Entry::One(stored) => Some(stored),
-            Entry::Variants(..) => None,
+            Entry::Variants(..) | Entry::Encoded(_) => None,
         }
     }
 
@@ -194,147 +192,147 @@ impl<A: Attachment> Store<A> {
     pub(crate) fn variants(&self, key: &Key) -> Option<Variants> {
         match self.entry(key)? {
             Entry::Variants(variants, _) => Some(variants),
-            Entry::One(_) => None,
+            Entry::One(_) | Entry::Encoded(_) => None,
+        }
+    }
+
+    /// What came of encoding the body with a digest that is stored under a key.
+    pub(crate) fn encoded(
+        &self,
+        key: &Key,
+        coding: Coding,
+        of: BodyId,
+    ) -> Option<Arc<EncodedBody>> {
+        match self.cache.get(&*encoded_key(key, coding))? {
+            Entry::Encoded(encoded) if encoded.of == of => Some(encoded),
+            Entry::Encoded(_) | Entry::One(_) | Entry::Variants(..) => None,
+        }
+    }
+
+    /// The body with a digest, if it is stored under a key.
+    pub(crate) fn body(&self, key: &Key, id: BodyId) -> Option<Bytes> {
+        self.entry(key)?.body(id).cloned()
+    }
+
+    /// Stores what came of encoding a body, unless it is too large.
+    pub(crate) fn insert_encoded(&self, key: &Key, coding: Coding, encoded: EncodedBody) {
+        let key = encoded_key(key, coding).into_boxed_slice();
+        let entry = Entry::Encoded(Arc::new(encoded));
+        let weight = entry.weight(&key);
+        if u64::from(weight) <= self.max_body() {
+            self.cache.insert(key, entry);
+            self.keep_bound(weight);
         }
     }
 
     /// The entry of a key, unless it has been purged.
-    fn entry(&self, key: &Key) -> Option<Entry<A>> {
+    fn entry(&self, key: &Key) -> Option<Entry> {
         let entry = self.cache.get(key.as_bytes())?;
-        match entry.checked().number() == self.purges.last() {
+        let checked = entry.checked().map(CheckedPurge::number);
+        match checked == Some(self.purges.last()) {
             true => Some(entry),
             false => self.drop_if_purged(key.as_bytes(), entry),
         }
     }
 
     #[cold]
-    fn drop_if_purged(&self, key: &[u8], entry: Entry<A>) -> Option<Entry<A>> {
+    fn drop_if_purged(&self, key: &[u8], entry: Entry) -> Option<Entry> {
         let last = self.purges.last();
         if self.entry_was_purged(key, &entry) {
             self.cache.invalidate(key);
             return None;
         }
-        entry.checked().raise(last);
+        if let Some(checked) = entry.checked() {
+            checked.raise(last);
+        }
         Some(entry)
     }
 
     /// Whether a purge since the entry's last check matches it.
-    fn entry_was_purged(&self, key: &[u8], entry: &Entry<A>) -> bool {
-        let since = entry.checked().number();
+    fn entry_was_purged(&self, key: &[u8], entry: &Entry) -> bool {
+        let Some(since) = entry.checked().map(CheckedPurge::number) else {
+            return false;
+        };
         let matches = || {
             let subject = entry.purge_subject(key);
-            self.purges.any_matches(&subject, since, None)
+            self.purges.any_matches(&subject, since)
         };
         since != self.purges.last() && matches()
     }
 
-    /// Whether a purge since a position matches an answer whose fetch began
-    /// there, apart from the purge `except` that the answer itself caused.
-    pub(crate) fn fetch_was_purged(
-        &self,
-        subject: &PurgeSubject<'_>,
-        sequence: PurgeSequence,
-        except: Option<u64>,
-    ) -> bool {
-        let since = sequence.purge;
-        since != self.purges.last() && self.purges.any_matches(subject, since, except)
+    /// Whether a purge since the number `since` matches an answer.
+    pub(crate) fn fetch_was_purged(&self, subject: &PurgeSubject<'_>, since: u64) -> bool {
+        since != self.purges.last() && self.purges.any_matches(subject, since)
     }
 
     /// Whether a purge since a response was last checked matches it, stored or
     /// not.
-    pub(crate) fn response_was_purged(&self, key: &Key, stored: &Stored<A>) -> bool {
+    pub(crate) fn response_was_purged(&self, key: &Key, stored: &StoredResponse) -> bool {
         let since = stored.checked.number();
         let subject = || stored.purge_subject(key.as_bytes());
-        since != self.purges.last() && self.purges.any_matches(&subject(), since, None)
+        since != self.purges.last() && self.purges.any_matches(&subject(), since)
     }
 
-    /// Whether a key was removed since a position, or a purge since might match it.
-    /// The body is not known, so any purge by text counts.
-    pub(crate) fn may_be_overtaken(&self, key: &Key, sequence: PurgeSequence) -> bool {
-        let since = sequence.purge;
-        let purged = since != self.purges.last() && self.purges.may_match(key.as_bytes(), since);
-        purged || self.is_removed(key, sequence)
+    /// Whether a purge since the number `since` might match a key. What is stored under it
+    /// is not known, so any purge by text counts.
+    pub(crate) fn may_be_purged(&self, key: &Key, since: u64) -> bool {
+        since != self.purges.last() && self.purges.may_match(key.as_bytes(), since)
     }
 
-    fn is_removed(&self, key: &Key, sequence: PurgeSequence) -> bool {
-        let hash = hash(key.as_bytes());
-        self.removals().since(sequence.removal, hash)
+    /// Whether a purge since a variant was requested matches it, stored or not.
+    pub(crate) fn variant_was_purged(&self, key: &Key, variant: &Variant) -> bool {
+        let subject = || variant.purge_subject(key.as_bytes());
+        let since = variant.purge;
+        since != self.purges.last() && self.purges.any_matches(&subject(), since)
     }
 
-    /// How many purges there have been.
+    /// The number of the last purge. It is taken before a request is sent to the upstream,
+    /// or something is looked up elsewhere.
     pub(crate) fn purges(&self) -> u64 {
         self.purges.last()
     }
 
-    /// The current position in the order of removals and purges. To be taken
-    /// before a request is sent to the upstream.
-    pub(crate) fn sequence(&self) -> PurgeSequence {
-        PurgeSequence {
-            removal: self.removals().next(),
-            purge: self.purges.last(),
-        }
-    }
-
-    fn removals(&self) -> MutexGuard<'_, Removals> {
-        lock(&self.removals)
-    }
-
     /// Stores a response, unless it is too large. Returns whether it was stored.
-    pub fn insert(&self, key: Key, stored: Arc<Stored<A>>) -> bool {
+    pub fn insert(&self, key: Key, stored: Arc<StoredResponse>) -> bool {
         let (key, entry) = (key.into_boxed(), Entry::One(stored));
         if !self.has_room(&key, &entry) {
             return false;
         }
         let weight = entry.weight(&key);
-        self.put(key, entry);
+        self.cache.insert(key, entry);
         self.keep_bound(weight);
         true
     }
 
-    /// Replaces the variants of a key, atomically. Does nothing if the key was
-    /// removed or purged since `sequence`.
-    pub(crate) fn amend(
-        &self,
-        key: &Key,
-        sequence: PurgeSequence,
-        change: impl FnOnce(&mut Vec<Arc<Variant>>),
-    ) {
+    /// Replaces the variants of a key, atomically. New ones that were purged since their
+    /// request was sent are left out.
+    pub(crate) fn amend(&self, key: &Key, change: impl FnOnce(&mut Vec<Arc<Variant>>)) {
         let bytes = key.as_bytes();
         let mut weight = 0;
         self.cache.entry(bytes.into()).and_compute_with(|entry| {
-            // A removal is recorded before it is done, and it waits for this key:
-            // either it is seen here, or it removes what is stored here.
-            if self.is_removed(key, sequence) {
-                return Op::Nop;
-            }
             let last = self.purges.last();
             let entry = entry.map(moka::Entry::into_value);
             let entry = entry.filter(|entry| !self.entry_was_purged(bytes, entry));
-            let mut variants = match entry {
+            let known = match entry {
                 Some(Entry::Variants(variants, _)) => variants.to_vec(),
-                Some(Entry::One(_)) | None => Vec::new(),
+                Some(Entry::One(_) | Entry::Encoded(_)) | None => Vec::new(),
             };
+            let mut variants = known.clone();
             change(&mut variants);
+            variants.retain(|variant| {
+                let is_known = known.iter().any(|known| Arc::ptr_eq(known, variant));
+                is_known || !self.variant_was_purged(key, variant)
+            });
             if variants.len() > MAX_VARIANTS {
                 variants.drain(..variants.len() - MAX_VARIANTS);
             }
             if variants.is_empty() {
                 return Op::Remove;
             }
-            let variants: Variants = variants.into();
-            let number = Arc::new(CheckedSequence::at(last));
-            let entry = Entry::Variants(variants, number);
-            // A purge since the fetch began that matches any variant removes all.
-            match self
-                .purges
-                .any_matches(&entry.purge_subject(bytes), sequence.purge, None)
-            {
-                true => Op::Remove,
-                false => {
-                    weight = entry.weight(bytes);
-                    Op::Put(entry)
-                }
-            }
+            let number = Arc::new(CheckedPurge::at(last));
+            let entry = Entry::Variants(variants.into(), number);
+            weight = entry.weight(bytes);
+            Op::Put(entry)
         });
         if weight > 0 {
             self.keep_bound(weight);
@@ -348,18 +346,18 @@ impl<A: Attachment> Store<A> {
         self.purges.push(purge)
     }
 
-    /// Removes the entry of a key.
-    pub(crate) fn remove(&self, key: &Key) {
-        self.removals().push(hash(key.as_bytes()));
-        self.invalidate(key);
+    /// While this is held, nobody else purges.
+    pub(crate) fn in_order(&self) -> MutexGuard<'_, ()> {
+        self.purges.in_order()
     }
 
-    /// Removes the entry of a key here, and in the store that has replaced this one.
-    fn invalidate(&self, key: &Key) {
-        self.cache.invalidate(key.as_bytes());
-        if let Some(next) = self.next.get() {
-            next.invalidate(key);
-        }
+    /// Purges a key for an unsafe request.
+    pub(crate) fn invalidate(&self, key: &Key) {
+        let _in_order = self.in_order();
+        self.purge(Purge::Target {
+            route: key.route(),
+            target: key.target().into(),
+        });
     }
 
     /// Makes moka keep its bound once enough was inserted. moka itself does so
@@ -400,13 +398,22 @@ impl<A: Attachment> Store<A> {
             let Some(entry) = self.drop_if_purged(&key, entry) else {
                 continue;
             };
-            // A variant may be revalidated at any age (RFC 9111 §4.3); it stays
-            // until moka evicts it.
-            if let Entry::One(stored) = entry {
-                let usable = stored.longest_lifetime() + stale_time(route_of(&key));
-                if stored.received + usable < now {
-                    self.cache.invalidate(&*key);
+            let is_useless = match &entry {
+                Entry::One(stored) => {
+                    let usable = stored.lifetime + stale_time(route_of(&key));
+                    stored.received + usable < now
                 }
+                // It may be revalidated at any age (RFC 9111 §4.3), and stays until moka
+                // evicts it.
+                Entry::Variants(..) => false,
+                Entry::Encoded(encoded) => {
+                    let of = key.len().checked_sub(1).and_then(|end| key.get(..end));
+                    let stored = of.and_then(|of| self.cache.get(of));
+                    !stored.is_some_and(|stored| stored.body(encoded.of).is_some())
+                }
+            };
+            if is_useless {
+                self.cache.invalidate(&*key);
             }
         }
         self.run_maintenance();
@@ -424,7 +431,7 @@ impl<A: Attachment> Store<A> {
             if at % 1024 == 1023 && is_time_over() {
                 return (matched, false);
             }
-            if self.entry_was_purged(&key, &entry) {
+            if matches!(entry, Entry::Encoded(_)) || self.entry_was_purged(&key, &entry) {
                 continue;
             }
             let subject = entry.purge_subject(&key);
@@ -452,11 +459,6 @@ impl<A: Attachment> Store<A> {
             max_bytes: self.max_bytes,
         }
     }
-}
-
-/// The hash by which removals are remembered.
-fn hash(key: &[u8]) -> u64 {
-    FixedState::default().hash_one(key)
 }
 
 /// How full a store is.

@@ -1,8 +1,5 @@
-//! A stored response: its bytes, and when they were received.
-//!
-//! What other modules know about a response (its relation to the chain, its page
-//! index) is an [`Attachment`]. The store keeps it and asks it only for what
-//! eviction and purges need.
+//! A stored response of a typed route: its bytes, when they were received, and what the
+//! chain and the pages know of it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,36 +7,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode};
 
-use super::encodings::Encodings;
+use super::encoded::BodyId;
 use super::metadata::Metadata;
-use super::purge::{BlockRange, PurgeSubject};
-use super::sequence::CheckedSequence;
+use super::purge::{BlockRange, CheckedPurge, PurgeSubject};
+use crate::chain::ChainStamp;
 use crate::clock::Moment;
-
-/// What other modules keep with a stored response.
-pub trait Attachment: Send + Sync + 'static {
-    /// The bytes it has allocated.
-    fn weight(&self) -> usize {
-        0
-    }
-
-    /// The blocks that the response names, which a purge of heights matches.
-    fn blocks(&self) -> Option<BlockRange> {
-        None
-    }
-
-    /// The longest time that the response may stay fresh, given its freshness
-    /// lifetime.
-    fn longest_lifetime(&self, lifetime: Duration) -> Duration {
-        lifetime
-    }
-}
-
-impl Attachment for () {}
+use crate::pages::Page;
 
 /// A stored response.
 #[derive(Debug)]
-pub struct Stored<A> {
+pub struct StoredResponse {
     /// The upstream's status.
     pub status: StatusCode,
     /// The upstream's body, unchanged.
@@ -54,18 +31,33 @@ pub struct Stored<A> {
     pub lifetime: Duration,
     /// How long the upstream took.
     pub took: Duration,
-    /// The last purge that it was checked against.
-    pub checked: CheckedSequence,
-    /// The encoded forms of its body.
-    pub encodings: Encodings,
-    /// What other modules know about it.
-    pub attached: A,
+    /// The last purge that it was checked against: at first, that before its request was
+    /// sent.
+    pub checked: CheckedPurge,
+    /// The digest of its body.
+    pub body_id: BodyId,
+    /// Its relation to the chain, on a route in mode `chain`.
+    pub(crate) stamp: Option<ChainStamp>,
+    /// The index of its page, from which other pages are cut, where its body is one.
+    pub(crate) page: Option<Box<Page>>,
 }
 
-#[cfg(test)]
-impl<A> Stored<A> {
-    /// A JSON response of tests, received at the start, with a lifetime of 9 s.
-    pub(crate) fn of_tests(body: impl Into<Bytes>, attached: A) -> Self {
+/// `wire::Body` sends the body from here without a copy.
+impl AsRef<[u8]> for StoredResponse {
+    fn as_ref(&self) -> &[u8] {
+        &self.body
+    }
+}
+
+/// What moka, the allocator's rounding and the shared counters take for each
+/// entry, in bytes, beside what [`StoredResponse`] and its key hold. Measured by
+/// `benches/memory.rs`.
+pub(super) const OVERHEAD: usize = 480;
+
+impl StoredResponse {
+    /// A response that is not of a chain, for benchmarks and tests: received at the start,
+    /// with a lifetime of 9 s.
+    pub fn of_json(body: impl Into<Bytes>) -> Self {
         let content_type = HeaderValue::from_static("application/json");
         Self {
             status: StatusCode::OK,
@@ -75,45 +67,45 @@ impl<A> Stored<A> {
             received: Moment::default(),
             lifetime: Duration::from_secs(9),
             took: Duration::ZERO,
-            checked: CheckedSequence::default(),
-            encodings: Encodings::default(),
-            attached,
+            checked: CheckedPurge::default(),
+            body_id: BodyId::FIXED,
+            stamp: None,
+            page: None,
         }
     }
-}
 
-/// `wire::Body` sends the body from here without a copy.
-impl<A> AsRef<[u8]> for Stored<A> {
-    fn as_ref(&self) -> &[u8] {
-        &self.body
+    /// Its relation to the chain, on a route in mode `chain`.
+    pub(crate) fn stamp(&self) -> Option<&ChainStamp> {
+        self.stamp.as_ref()
     }
-}
 
-/// What moka, the allocator's rounding and the shared counters take for each
-/// entry, in bytes, beside what [`Stored`] and its key hold. Measured by
-/// `benches/memory.rs`.
-pub(super) const OVERHEAD: usize = 480;
+    /// The index of its page, where its body is one.
+    pub(crate) fn page(&self) -> Option<&Page> {
+        self.page.as_deref()
+    }
 
-impl<A: Attachment> Stored<A> {
     /// What a purge compares with this response, stored under `key`.
     pub(crate) fn purge_subject<'s>(&'s self, key: &'s [u8]) -> PurgeSubject<'s> {
+        let blocks = self.stamp.as_ref().and_then(|stamp| {
+            let (lowest, highest) = stamp.heights?;
+            Some(BlockRange {
+                tip: stamp.tip,
+                lowest,
+                highest,
+            })
+        });
         PurgeSubject {
             key,
-            blocks: self.attached.blocks(),
+            blocks,
             bodies: vec![&self.body],
         }
-    }
-
-    /// The longest time after `received` for which it may be fresh.
-    pub(super) fn longest_lifetime(&self) -> Duration {
-        self.attached.longest_lifetime(self.lifetime)
     }
 
     /// All bytes that the entry takes, its key included.
     pub(super) fn weight(&self, key: &[u8]) -> u32 {
         let text = key.len() + self.body.len() + self.etag.len() + self.metadata.weight();
-        let kept = self.attached.weight() + self.encodings.weight();
-        let bytes = text + kept + size_of::<Self>() + OVERHEAD;
-        u32::try_from(bytes).unwrap_or(u32::MAX)
+        let page = self.page.as_ref();
+        let page = page.map_or(0, |page| size_of::<Page>() + page.weight());
+        u32::try_from(text + page + size_of::<Self>() + OVERHEAD).unwrap_or(u32::MAX)
     }
 }

@@ -19,8 +19,8 @@ use messages::{Request, Response, Spelling, Vary, at, requests, responses, spell
 use super::{
     directives::RequestDirectives,
     freshness::Heuristic,
+    outcome::Forward,
     reuse::{Origin, Reuse, StaleBounds, StoredFacts, may_reuse},
-    status::Forward,
     storable::{Exchange, SetCookie, storable},
     targeted::TargetList,
     vary::Nominated,

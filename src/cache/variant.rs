@@ -6,9 +6,10 @@ use std::time::SystemTime;
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 
-use super::encodings::Encodings;
+use super::encoded::BodyId;
+use super::purge::PurgeSubject;
 use super::reuse;
-use super::vary::{Nominated, SecondaryKey};
+use super::vary::{Nominated, Received, SecondaryKey};
 
 /// One of the stored responses of a target.
 #[derive(Clone, Debug)]
@@ -19,8 +20,8 @@ pub struct Variant {
     pub(crate) fields: HeaderMap,
     /// The whole body.
     pub(crate) body: Bytes,
-    /// The encoded forms of its body.
-    pub(crate) encodings: Encodings,
+    /// The digest of its body.
+    pub(crate) body_id: BodyId,
     /// The request fields that its `Vary` nominates.
     pub(crate) nominated: Nominated,
     /// The values that its request had in those fields.
@@ -29,9 +30,25 @@ pub struct Variant {
     pub(crate) reuse: reuse::StoredFacts,
     /// When it was received.
     pub(crate) received: SystemTime,
+    /// The number of the last purge when its request was sent.
+    pub(crate) purge: u64,
 }
 
 impl Variant {
+    /// Whether its `Vary` selects it for a request.
+    pub(crate) fn answers(&self, request: &impl Received) -> bool {
+        self.nominated.matches(&self.secondary, request)
+    }
+
+    /// What a purge compares with it, stored under `key`.
+    pub(super) fn purge_subject<'s>(&'s self, key: &'s [u8]) -> PurgeSubject<'s> {
+        PurgeSubject {
+            key,
+            blocks: None,
+            bodies: vec![&self.body],
+        }
+    }
+
     /// Bytes that it takes.
     pub(super) fn weight(&self) -> usize {
         // A field takes a slot in the map and an allocation, beside its text.
@@ -41,10 +58,6 @@ impl Variant {
             .iter()
             .map(|(name, value)| name.as_str().len() + value.len() + FIELD)
             .sum();
-        self.body.len()
-            + self.encodings.weight()
-            + fields
-            + self.secondary.as_bytes().len()
-            + size_of::<Self>()
+        self.body.len() + fields + self.secondary.as_bytes().len() + size_of::<Self>()
     }
 }

@@ -1,14 +1,103 @@
-//! Whether a stored response of mode `chain` is fresh, and how old it is.
+//! Whether a stored response of mode `chain` is fresh, and how old it is. Pure.
 //!
-//! [`Chain::freshness`] is called for every hit. It takes no lock while the
-//! response's epoch is the present one.
+//! A response is fresh until the first of several moments ([`fresh_until`]): its lifetime
+//! ends, its epoch ends, a check refutes it, the tip is no longer known.
 
 use std::time::Duration;
 
 use super::TipNumber;
-use super::finality::{Class, is_deep};
-use super::{Chain, ChainStamp};
+use super::ledger::Epoch;
+use super::settings::{FinalitySettings, WITHOUT_TIP};
 use crate::clock::Moment;
+
+/// A finality class. Ascending: a response made of others has the lowest of their
+/// classes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Class {
+    /// An empty list or any 4xx: a result may appear at any moment.
+    Absent,
+    /// Any block may change it.
+    Live,
+    /// It names confirmed blocks, of which the highest may still be orphaned.
+    Recent,
+    /// Every block that it names is `final_depth` or more below the tip.
+    Final,
+}
+
+impl Class {
+    /// Its name in logs, metrics and documents.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Absent => "absent",
+            Self::Live => "live",
+            Self::Recent => "recent",
+            Self::Final => "final",
+        }
+    }
+}
+
+/// What an answer contains, as far as its class depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Content {
+    /// Items of one transaction or block, which do not change while that block is in
+    /// the chain.
+    Confirmed {
+        /// The block's height.
+        height: u32,
+    },
+    /// Nothing: an empty list, or any 4xx.
+    Nothing {
+        /// The height of the block whose list was requested, if it was by height.
+        block: Option<u32>,
+    },
+    /// Anything else, which any block may change.
+    Other,
+}
+
+/// The class of an answer, where blocks up to a height are final.
+pub(super) fn classify(content: Content, final_up_to: Option<u32>) -> Class {
+    let is_final = |height: u32| final_up_to.is_some_and(|most| height <= most);
+    match content {
+        Content::Confirmed { height } if is_final(height) => Class::Final,
+        Content::Confirmed { .. } => Class::Recent,
+        Content::Nothing { block: Some(at) } if is_final(at) => Class::Final,
+        Content::Nothing { .. } => Class::Absent,
+        Content::Other => Class::Live,
+    }
+}
+
+/// The relation of a stored response to the chain.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ChainStamp {
+    /// Its class.
+    pub(crate) class: Class,
+    /// The number of its indexer's tip.
+    pub(crate) tip: TipNumber,
+    /// The epoch in which it was fetched.
+    pub(crate) epoch: Epoch,
+    /// The lowest and the highest height that it names, if any.
+    pub(crate) heights: Option<(u32, u32)>,
+    /// Whether its request was sent when the indexer had surely finished writing the tip.
+    pub(crate) is_settled: bool,
+}
+
+/// What a hit needs to know of a tip.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct View {
+    pub(super) epoch: Epoch,
+    /// When the epoch began.
+    pub(super) began: Moment,
+    /// Recent responses that name a higher block are stale: the tip, or a lower one that it
+    /// had and that is not checked yet.
+    pub(super) lowest_tip: Option<u32>,
+    /// Recent responses of earlier epochs are stale, since `refuted_at`.
+    pub(super) refuted_before: Epoch,
+    pub(super) refuted_at: Moment,
+    /// Since when recent responses of earlier epochs are in doubt.
+    pub(super) doubted: Option<Moment>,
+    /// What names only blocks up to this height is final.
+    pub(super) final_up_to: Option<u32>,
+}
 
 /// Whether a stored response may be served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,161 +119,111 @@ pub(crate) enum Freshness {
     },
 }
 
-impl Chain {
-    /// Whether a stored response is fresh.
-    pub(crate) fn freshness(
-        &self,
-        stamp: &ChainStamp,
-        received: Moment,
-        lifetime: Duration,
+/// When the tip was last confirmed, and how often its status is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pace {
+    /// When the last request was sent whose answer was a status.
+    pub(super) confirmed: Moment,
+    pub(super) interval: Duration,
+}
+
+impl Pace {
+    /// Until when the tip is known: one status may fail.
+    pub(super) fn known_until(self) -> Moment {
+        match self.confirmed == Moment::default() {
+            true => self.confirmed,
+            false => self.confirmed + self.interval * 2,
+        }
+    }
+}
+
+/// A stored response that is judged.
+#[derive(Clone, Copy)]
+pub(super) struct Judged<'s> {
+    pub(super) stamp: &'s ChainStamp,
+    pub(super) received: Moment,
+    pub(super) lifetime: Duration,
+}
+
+impl Judged<'_> {
+    /// Whether it is fresh. `ended` is when its epoch ended, if it has, and is only called
+    /// then.
+    pub(super) fn freshness(
+        self,
+        (view, pace): (&View, Pace),
+        finality: &FinalitySettings,
+        ended: impl FnOnce() -> Option<Moment>,
         now: Moment,
     ) -> Freshness {
-        let left = lifetime.saturating_sub(now.since(received));
-        if stamp.class == Class::Final {
-            return match left.is_zero() {
-                false => Freshness::Fresh { ttl: left },
-                true => Freshness::Stale {
-                    by: now.since(received + lifetime),
-                },
-            };
-        }
-        let Some(tip) = self.tip_of(stamp) else {
-            return Freshness::Stale {
-                by: now.since(received),
-            };
+        let Self {
+            stamp,
+            received,
+            lifetime,
+        } = self;
+        let until = received + lifetime;
+        let until = match stamp.class {
+            Class::Final => return Freshness::until(until, now),
+            Class::Absent | Class::Live if stamp.epoch != view.epoch => {
+                until.min(ended().unwrap_or(received))
+            }
+            Class::Live if !stamp.is_settled => until.min(view.began + finality.live_ttl),
+            Class::Absent | Class::Live => until,
+            Class::Recent => until.min(self.recent_until(view, pace)),
         };
-        let epoch = stamp.epoch();
-        if epoch == tip.epoch() {
-            let until = tip.fresh_until(stamp.class, received, lifetime);
-            return tip.freshness_in_epoch(&self.finality, received, until, now);
-        }
-        let ledger = tip.ledger();
-        let is_valid = stamp.class == Class::Recent && ledger.is_linked(epoch, stamp.highest);
-        if !is_valid {
-            let mut ended = ledger.ended(epoch).unwrap_or(now);
-            let until = match stamp.class {
-                Class::Live => {
-                    let span = ledger.live_span(epoch).unwrap_or_default();
-                    span.fresh_until(received, lifetime)
-                }
-                Class::Absent | Class::Recent | Class::Final => received + lifetime,
-            };
-            // It was received after the tip had been lost, and was fresh for a fixed
-            // time.
-            if Moment::default() < ended && ended < received {
-                ended = received + self.finality.recent_ttl;
-            }
-            return Freshness::Stale {
-                by: now.since(ended.min(until)),
+        let is_deep = |(_, highest)| view.final_up_to.is_some_and(|most| highest <= most);
+        if stamp.class == Class::Recent && now < until && stamp.heights.is_some_and(is_deep) {
+            return Freshness::BecameFinal {
+                ttl: finality.final_ttl,
             };
         }
-        stamp.set_epoch(ledger.epoch());
-        let certain_tip = ledger.tip().filter(|(_, certain)| *certain);
-        let is_final = is_deep(
-            stamp.highest,
-            certain_tip.map(|(height, _)| height),
-            self.finality.final_depth,
-        );
-        drop(ledger);
-        match is_final {
-            true => Freshness::BecameFinal {
-                ttl: self.finality.final_ttl,
+        let known = pace.known_until().max(received + WITHOUT_TIP);
+        let until = until.min(known);
+        match Freshness::until(until, now) {
+            // A client may rely on it until the status after the next.
+            Freshness::Fresh { ttl } if stamp.class != Class::Absent => Freshness::Fresh {
+                ttl: ttl.min((self.confirmed(pace) + pace.interval * 2).since(now)),
             },
-            false => tip.freshness_in_epoch(&self.finality, received, received + lifetime, now),
+            other => other,
         }
     }
 
-    /// The age of a stored response: the time since it was received or proved to be
-    /// unchanged.
-    pub(crate) fn age(
-        &self,
-        stamp: &ChainStamp,
-        received: Moment,
-        freshness: Freshness,
-        now: Moment,
-    ) -> Duration {
-        match freshness {
-            Freshness::Fresh { ttl } | Freshness::BecameFinal { ttl } => {
-                stamp.age(received, ttl, now)
-            }
-            Freshness::Stale { .. } => now.since(self.last_proved(stamp, received)),
+    /// Until when a recent response stands, as far as is known.
+    fn recent_until(self, view: &View, pace: Pace) -> Moment {
+        let stamp = self.stamp;
+        let forever = Moment::from_nanos(u64::MAX);
+        if stamp.epoch < view.refuted_before {
+            return view.refuted_at;
+        }
+        if stamp.epoch == view.epoch {
+            return forever;
+        }
+        let is_above = |(_, highest)| view.lowest_tip.is_some_and(|tip| tip < highest);
+        if stamp.heights.is_some_and(is_above) {
+            return view.began;
+        }
+        view.doubted.map_or(forever, |since| since + pace.interval)
+    }
+
+    /// When it was last known to be valid: when it was received, or by the last status
+    /// that left it fresh.
+    pub(super) fn confirmed(self, pace: Pace) -> Moment {
+        match self.stamp.class {
+            Class::Recent | Class::Live => pace.confirmed.max(self.received),
+            Class::Absent | Class::Final => self.received,
         }
     }
+}
 
-    /// When a stale response was last proved to be unchanged: by the last probe, if
-    /// the response is recent and of the present epoch. Of an epoch that has ended
-    /// the last probe is not known.
-    fn last_proved(&self, stamp: &ChainStamp, received: Moment) -> Moment {
-        let tip = self.tip_of(stamp);
-        let present =
-            tip.filter(|tip| stamp.class == Class::Recent && stamp.epoch() == tip.epoch());
-        present.map_or(received, |tip| tip.confirmed().max(received))
-    }
-
-    /// How long a client may keep a response that it gets now: no longer than until
-    /// the next probe.
-    pub(crate) fn client_lifetime(&self, class: Class, tip: TipNumber, now: Moment) -> Duration {
-        let lifetime = self.finality.lifetime(class);
-        if !class.ends_with_epoch() {
-            return lifetime;
-        }
-        let tip = self.tips.get(usize::from(tip));
-        match tip.filter(|tip| tip.is_known(now)) {
-            Some(tip) => lifetime.min(tip.source.every),
-            None => lifetime.min(self.finality.recent_ttl),
-        }
-    }
-
-    /// Until when a live response that is no longer fresh is known to be unchanged,
-    /// where a check of it, or of another, may make it fresh again. `None` where it
-    /// has to be fetched itself.
-    pub(crate) fn checkable_since(
-        &self,
-        stamp: &ChainStamp,
-        received: Moment,
-        lifetime: Duration,
-        now: Moment,
-    ) -> Option<Moment> {
-        let tip = self.tip_of(stamp)?;
-        if stamp.class != Class::Live || !tip.is_known(now) {
-            return None;
-        }
-        let ledger = tip.ledger();
-        let checks = ledger.live_checks();
-        let known = checks.span().known_until(received);
-        let is_checkable = stamp.epoch() == ledger.epoch()
-            && checks.is_settled(received)
-            && known + lifetime <= now
-            && now < received + lifetime * super::live_checks::MOST_LIVE_TTLS;
-        is_checkable.then_some(known)
-    }
-
-    /// A live response was fetched again by a request sent at `sent`, and was
-    /// unchanged or not. Answers since when it is unchanged, where this proves that
-    /// others have not changed either.
-    pub(crate) fn checked(
-        &self,
-        stamp: &ChainStamp,
-        received: Moment,
-        sent: Moment,
-        unchanged: bool,
-        now: Moment,
-    ) -> Option<Moment> {
-        let tip = self.tip_of(stamp)?;
-        let since = stamp.unchanged_since(received);
-        let mut ledger = tip.ledger();
-        let proves = ledger.checked(stamp.epoch(), since, sent, unchanged, now);
-        tip.publish(&ledger);
-        proves.then_some(since)
-    }
-
-    /// The height of the block that would prove, if it is still in the chain, that a
-    /// recent response of an earlier epoch is still valid.
-    pub(crate) fn anchor(&self, stamp: &ChainStamp) -> Option<u32> {
-        let tip = self.tip_of(stamp)?;
-        match stamp.class {
-            Class::Recent => tip.ledger().anchor(stamp.epoch(), stamp.highest),
-            Class::Final | Class::Live | Class::Absent => None,
+impl Freshness {
+    /// Freshness that ends at a moment.
+    pub(super) fn until(until: Moment, now: Moment) -> Self {
+        match now < until {
+            true => Self::Fresh {
+                ttl: until.since(now),
+            },
+            false => Self::Stale {
+                by: now.since(until),
+            },
         }
     }
 }

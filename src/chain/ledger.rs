@@ -1,363 +1,511 @@
-//! What ordgate knows of one indexer's chain: its tip, the epoch, and which block
-//! is at which height. Pure: moments and answers are arguments.
+//! What is known of one indexer's chain: its tip, the epoch, and which block is at which
+//! height. Pure: moments and answers are arguments.
 //!
 //! It learns from two kinds of answers. The status path reports the tip
-//! ([`Ledger::status`]). Every other answer mentions blocks and, with the reference
-//! upstream, has the tip's tag as its `etag` ([`Ledger::observe`]). Answers may
-//! arrive out of order. So each request takes a [`RequestStart`] before it is sent.
-//! An answer that contradicts what is known is believed if its request began after
-//! that was learned; else it is [`ObservationResult::Outdated`].
+//! ([`Ledger::status`]): a new one begins an epoch. Every other answer names blocks and,
+//! with the reference upstream, has the tip's tag as its `etag` ([`Ledger::apply`]). It is
+//! stored only if it is of the present tip: its tag says so, or, where answers have none,
+//! its request was sent since that tip was seen. Others are passed on.
 //!
-//! An epoch is a period in which none of this changed, and its number. A new tip, a
-//! reorg, or another endpoint begins the next one. A block's hash commits to
-//! all blocks below it, so a block that was seen in two epochs proves that the
-//! chain up to its height is the same in both: a link ([`Ledger::is_linked`]).
+//! A block's hash commits to all blocks below it. So after a new tip one block is asked
+//! for ([`Doubt`]): the highest that was surely known before. If it is still there, all
+//! below it stands. If not, lower ones are asked for, and what names a block above the
+//! first one that stands is purged.
 //!
-//! A status reports a new tip and nothing of the blocks below it. Whether blocks
-//! far below were replaced as well is found out by requests for single blocks
-//! ([`Ledger::next_fork_check`]).
+//! Which blocks were surely known before: an answer may be made after the tip has moved,
+//! and arrive before that is seen. Its block is of the new chain, and proves nothing about
+//! what was stored before. So only blocks count that were known when the last request was
+//! sent whose answer still had the old tip's tag, if that is a block's hash. Where answers
+//! have no tags, the tip may even have moved to and fro between two statuses; then only
+//! blocks count that were known when the epoch began.
 //!
-//! Deliberately absent: locks, the cache, and when requests are sent (`chain`).
+//! Deliberately absent: locks, the cache, and when requests are sent.
 
-mod blocks;
-mod epochs;
-mod fork_search;
-mod observe;
-mod reorgs;
-mod seed;
-mod status;
-mod tags;
-
-use std::hash::BuildHasher;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 
-use foldhash::quality::FixedState;
-
-use super::live_checks::{LiveChecks, UnchangedSpan};
+use super::freshness::View;
 use crate::clock::Moment;
-use crate::pages::{Block, Hash};
-use blocks::{Blocks, KnownBlock};
-use epochs::Epochs;
-pub(crate) use epochs::{Epoch, NO_EPOCH};
-pub(crate) use fork_search::ForkCheck;
-use fork_search::ForkSearch;
-pub(crate) use observe::{Observation, ObservationResult};
-use reorgs::Reorgs;
-use seed::Seed;
-pub(crate) use seed::SeedCheck;
-use status::StatusPath;
-use tags::{TipTags, as_hash, bare};
+use crate::pages::{Block, Hash, hash};
+
+/// The number of an epoch. The first is 1, and begins with the first known tip.
+pub(crate) type Epoch = u64;
+
+/// The epoch of what was fetched before any tip was known.
+pub(crate) const NO_EPOCH: Epoch = 0;
+
+/// The most blocks that are known; the lowest are forgotten first.
+const MOST_BLOCKS: usize = 65_536;
+/// The most blocks that are asked for after one change of the chain. Each is twice as far
+/// below as the one before, so they reach at least 127 blocks down.
+const MOST_ASKED: u32 = 8;
+/// The epochs of which it is remembered when they ended.
+const MOST_ENDED: usize = 64;
 
 /// The state of the ledger when a request was about to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RequestStart {
-    revision: u64,
     epoch: Epoch,
-    /// A hash of the tip's tag.
-    tag: Option<u64>,
     answers: u64,
 }
 
-/// What the ledger learned from an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct LedgerUpdate {
-    /// The epoch of which the answer is.
-    pub(crate) epoch: Epoch,
-    /// The height of the tip, where it is certain.
-    pub(crate) tip_height: Option<u32>,
-    /// Blocks at this height or above were orphaned, or may have been: whatever
-    /// mentions one is to be purged.
-    pub(crate) orphaned: Option<u32>,
-    /// Whether the status path should be requested soon.
-    pub(crate) needs_probe: bool,
-    /// Whether the answer proves that the tip is unchanged: its tag is the tip's
-    /// hash.
-    pub(crate) confirms_tip: bool,
+impl RequestStart {
+    /// The epoch then.
+    pub(crate) const fn epoch(self) -> Epoch {
+        self.epoch
+    }
+}
+
+/// What an answer shows of the chain.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Observation<'a> {
+    /// Its route.
+    pub(crate) route: u16,
+    /// The blocks that it names.
+    pub(crate) blocks: &'a [Block],
+    /// The height of a block whose whole list was requested and is empty.
+    pub(crate) empty_block: Option<u32>,
+    /// Its `etag`, as received.
+    pub(crate) tag: Option<&'a [u8]>,
+}
+
+/// What an answer means.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Applied {
+    /// The epoch that it is stored with. `None`: it is passed on and not stored.
+    pub(crate) stored_in: Option<Epoch>,
+    /// What names a block at this height or above is to be purged.
+    pub(crate) purge_from: Option<u32>,
+    /// Whether the status is to be asked for.
+    pub(crate) asks_status: bool,
+    /// Whether a check has begun, or has another block to ask for.
+    pub(crate) asks_block: bool,
 }
 
 /// What is known of one indexer's chain.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Ledger {
-    /// Grows whenever something is learned.
-    revision: u64,
-    tip: Option<KnownTip>,
-    /// Since when the tip counts as lost, if it does.
-    tip_lost: Option<Moment>,
-    status: StatusPath,
-    tags: TipTags,
-    blocks: Blocks,
-    epochs: Epochs,
-    reorgs: Reorgs,
-    /// The change of tip whose fork point is not known yet.
-    fork_search: Option<ForkSearch>,
-    /// What became of the blocks that an earlier run knew.
-    seed: Seed,
-    live_checks: LiveChecks,
-    bounds: LedgerBounds,
+    status: Option<Status>,
+    epoch: Epoch,
+    /// When the present epoch began.
+    began: Moment,
+    /// When the epochs before it ceased to keep answers fresh, the last at the back.
+    ended: VecDeque<Moment>,
+    /// Recent answers of earlier epochs are stale, since `refuted_at`.
+    refuted_before: Epoch,
+    refuted_at: Moment,
+    /// The number of answers so far, by which blocks and requests are ordered.
+    answers: u64,
+    /// Blocks learned by this answer or before are of the present tip's chain.
+    proved: u64,
+    blocks: BTreeMap<u32, Known>,
+    heights: HashMap<Hash, u32>,
+    /// The highest block that was asked for and stands.
+    stands: Option<u32>,
+    doubt: Option<Doubt>,
+    /// When a contradiction last began a check.
+    contradicted: Option<Moment>,
+    /// The routes whose answers have had the tip's tag.
+    tagged: Vec<u16>,
+    reorgs: u64,
 }
 
-/// How much is remembered, and how far a reorg is taken to reach.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LedgerBounds {
-    /// The most heights whose hash is remembered; the lowest are forgotten first.
-    pub(crate) blocks: usize,
-    /// Blocks that are distrusted below the highest that is known to be orphaned:
-    /// the lowest block of a reorg is seldom seen first. Also the most blocks by
-    /// which an answer may raise the tip without a status.
-    pub(crate) margin: u32,
-    /// How long after a new tip its indexer may still be writing.
-    pub(crate) write_time: Duration,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct KnownTip {
+/// The tip as the status path reports it.
+#[derive(Debug, PartialEq, Eq)]
+struct Status {
     height: u32,
-    /// The revision that learned it.
-    revision: u64,
-    /// Whether nothing was seen since that may have lowered it.
-    certain: bool,
+    tag: Option<Box<[u8]>>,
 }
 
-/// What an answer changes.
-#[derive(Default)]
-struct Change {
-    begins_epoch: bool,
-    /// The lowest height whose block is another one.
-    orphaned: Option<u32>,
+/// A block with items.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    hash: Hash,
+    /// The number of the answer that named it first; 0 if an earlier run knew it.
+    learned: u64,
 }
 
-impl Change {
-    fn orphan(&mut self, from: u32) {
-        self.orphaned = Some(self.orphaned.map_or(from, |other| other.min(from)));
-    }
+/// A check under way: which of the known blocks still stand.
+#[derive(Clone, Copy, Debug)]
+struct Doubt {
+    /// When the new tip was seen. `None` where an answer has contradicted what is known.
+    since: Option<Moment>,
+    /// Blocks learned by this answer or before are of the chain before the change.
+    before: u64,
+    /// The number of answers when the tip was seen that the check is for.
+    began: u64,
+    /// The lowest tip since the check began, or just before: recent answers above it are
+    /// stale.
+    lowest_tip: u32,
+    /// The block that is asked for.
+    height: u32,
+    /// How far below it the next one is.
+    step: u32,
+    /// The blocks that were found not to stand.
+    refuted: u32,
 }
 
 impl Ledger {
-    /// A ledger that knows nothing.
-    pub(crate) fn new(bounds: LedgerBounds) -> Self {
-        Self {
-            revision: 0,
-            tip: None,
-            tip_lost: None,
-            status: StatusPath::default(),
-            tags: TipTags::default(),
-            blocks: Blocks::default(),
-            epochs: Epochs::default(),
-            reorgs: Reorgs::default(),
-            fork_search: None,
-            seed: Seed::default(),
-            live_checks: LiveChecks::default(),
-            bounds,
-        }
-    }
-
-    /// Changes the bounds.
-    pub(crate) fn set_bounds(&mut self, bounds: LedgerBounds) {
-        self.bounds = bounds;
-        self.blocks.shrink_to(bounds.blocks);
-    }
-
     /// The state of the ledger, to be taken before a request is sent.
-    pub(crate) fn start(&self) -> RequestStart {
+    pub(crate) const fn start(&self) -> RequestStart {
         RequestStart {
-            revision: self.revision,
-            epoch: self.epoch(),
-            tag: self.tags.current().map(digest),
-            answers: self.epochs.answers(),
+            epoch: self.epoch,
+            answers: self.answers,
         }
     }
 
     /// The present epoch.
     pub(crate) const fn epoch(&self) -> Epoch {
-        self.epochs.present()
+        self.epoch
     }
 
-    /// The tip's height, where one is known, and whether it is certain.
-    pub(crate) fn tip(&self) -> Option<(u32, bool)> {
-        self.tip.map(|tip| (tip.height, tip.certain))
+    /// The tip's height.
+    pub(crate) fn tip_height(&self) -> Option<u32> {
+        Some(self.status.as_ref()?.height)
     }
 
-    /// The present epoch, and its tip as any process knows it: the height and the tag.
-    /// `None` while the tip is not certain.
-    pub(crate) fn tip_mark(&self) -> Option<(Epoch, Vec<u8>)> {
-        let (height, _) = self.tip().filter(|(_, is_certain)| *is_certain)?;
+    /// The tip as any process knows it: its height and its tag.
+    pub(crate) fn tip_mark(&self) -> Option<Vec<u8>> {
+        let Status { height, tag } = self.status.as_ref()?;
         let mut mark = height.to_be_bytes().to_vec();
-        mark.extend_from_slice(self.tags.current().unwrap_or_default());
-        Some((self.epoch(), mark))
-    }
-
-    /// Whether the status path has ever reported a height.
-    pub(crate) const fn has_status(&self) -> bool {
-        self.status.last.is_some()
+        mark.extend_from_slice(tag.as_deref().unwrap_or_default());
+        Some(mark)
     }
 
     /// The hash of the block at a height.
     pub(crate) fn hash_at(&self, height: u32) -> Option<Hash> {
-        self.blocks.get(height).map(|block| block.hash)
+        self.blocks.get(&height).map(|known| known.hash)
     }
 
-    /// The height of a block of the chain, where an answer has shown the two
-    /// together. A status does not: the upstream sets its tag before its height,
-    /// so that the tag may be that of the block before.
+    /// The height of a block.
     pub(crate) fn height_of(&self, hash: &Hash) -> Option<u32> {
-        self.blocks.height_of(hash)
+        self.heights.get(hash).copied()
     }
 
-    /// The number of heights whose hash is known.
+    /// The number of known blocks.
     pub(crate) fn len(&self) -> usize {
         self.blocks.len()
     }
 
-    /// When an epoch ended; `None` for the present one, and the clock's beginning
-    /// for one that is no longer remembered.
+    /// How many checks have found that blocks were replaced.
+    pub(crate) const fn reorgs(&self) -> u64 {
+        self.reorgs
+    }
+
+    /// The highest block that was asked for and stands.
+    pub(crate) const fn stands(&self) -> Option<u32> {
+        self.stands
+    }
+
+    /// When an epoch ended. `None` if it is the present one, or no longer remembered.
     pub(crate) fn ended(&self, epoch: Epoch) -> Option<Moment> {
-        self.epochs.ended_at(epoch)
+        let back = usize::try_from(self.epoch.checked_sub(epoch)?).ok()?;
+        self.ended.get(self.ended.len().checked_sub(back)?).copied()
     }
 
-    /// The period in which live answers of the present epoch are known to be
-    /// unchanged.
-    pub(crate) const fn live_checks(&self) -> &LiveChecks {
-        &self.live_checks
+    /// The block that a check asks for, and the present epoch. A check that has the same
+    /// result as before has had no answer that counts.
+    pub(crate) fn check(&self) -> Option<(u32, Epoch)> {
+        Some((self.doubt?.height, self.epoch))
     }
 
-    /// The same of an epoch that has ended, if it is remembered.
-    pub(crate) fn live_span(&self, epoch: Epoch) -> Option<UnchangedSpan> {
-        self.epochs.live_span(epoch)
+    /// What a hit needs to know, where blocks `depth` below the tip are final.
+    pub(super) fn view(&self, depth: u32) -> View {
+        let tip = self.tip_height();
+        let highest = self.blocks.last_key_value().map(|(height, _)| *height);
+        // An empty block has no hash that a check could ask for: it is final below one
+        // that has.
+        let settled = tip.and_then(|tip| tip.checked_sub(depth)).min(highest);
+        View {
+            epoch: self.epoch,
+            began: self.began,
+            lowest_tip: self.doubt.map(|doubt| doubt.lowest_tip).or(tip),
+            refuted_before: self.refuted_before,
+            refuted_at: self.refuted_at,
+            doubted: self.doubt.and_then(|doubt| doubt.since),
+            final_up_to: settled.filter(|_| self.doubt.is_none()),
+        }
     }
 
-    /// A live answer of an epoch, unchanged since `since`, was fetched again by a
-    /// request sent at `sent`. Answers whether this proves that nothing changed:
-    /// an answer that may have been half written proves nothing.
-    pub(crate) fn checked(
+    /// Takes over the blocks of an earlier run, before the first status. They are in doubt.
+    pub(crate) fn seed(&mut self, blocks: &[Block]) {
+        for block in blocks {
+            self.learn(*block);
+        }
+    }
+
+    /// Applies a status: the tip's height and its tag. `lost`: since when the tip counts as
+    /// unknown, if it does; `start`, unless another replica has asked for it. Returns from
+    /// which height on everything is to be purged.
+    pub(crate) fn status(
         &mut self,
-        epoch: Epoch,
-        since: Moment,
-        sent: Moment,
-        unchanged: bool,
+        start: Option<RequestStart>,
+        height: u32,
+        tag: Option<&[u8]>,
+        lost: Option<Moment>,
         now: Moment,
-    ) -> bool {
-        if epoch != self.epoch() || !self.live_checks.is_settled(since) {
-            return false;
-        }
-        match unchanged {
-            true => self.live_checks.unchanged(since, sent),
-            false => self.live_checks.restart(now, self.bounds.write_time),
-        }
-        unchanged
-    }
-
-    /// Sets since when the tip counts as lost, before an answer is applied. An
-    /// epoch that ends now has kept nothing fresh since.
-    pub(crate) fn set_tip_lost(&mut self, lost: Option<Moment>) {
-        self.tip_lost = lost;
-    }
-
-    /// Ends the epoch where there is cause, and forgets the blocks of a reorg.
-    /// Answers with the height from which on everything is to be purged.
-    fn apply(&mut self, change: Change, now: Moment) -> Option<u32> {
-        if !change.begins_epoch && change.orphaned.is_none() {
+    ) -> Option<u32> {
+        let status = Status {
+            height,
+            tag: tag.map(|tag| bare(tag).into()),
+        };
+        if self.status.as_ref() == Some(&status) {
+            // Of statuses alone, two may be equal though the tip has moved to and fro.
+            if let Some(start) = start.filter(|_| !self.tagged.is_empty()) {
+                self.prove(start);
+            }
             return None;
         }
-        let ended = self.tip_lost.map_or(now, |lost| lost.min(now));
-        // The first tip that is known is no new one.
-        let had_tip = self.epoch() > NO_EPOCH;
-        self.epochs.end(ended, self.live_checks.span());
-        if had_tip {
-            self.live_checks.restart(now, self.bounds.write_time);
+        let before = self.proved;
+        let lowest_tip = self.tip_height().map_or(height, |last| last.min(height));
+        let is_first = self.status.replace(status).is_none();
+        self.begin_epoch(lost.map_or(now, |lost| lost.min(now)), now);
+        if is_first {
+            self.refute_recent(now);
         }
-        let from = change.orphaned?.saturating_sub(self.bounds.margin);
-        // Distrusted blocks are forgotten too: else each of their heights would be
-        // another reorg when it is seen again.
-        self.blocks.forget_from(from);
-        self.reorgs.push(self.revision + 1, from, self.epoch());
-        Some(from)
-    }
-
-    /// Counts an answer. The upstream sets its tag after the request and before it
-    /// looks up the body: so the body may be of a later tip, but the tip's tag
-    /// proves that the tip was unchanged when the request began.
-    fn count_answer(&mut self, start: RequestStart, tag: Option<&[u8]>) {
-        let has_tip_tag = tag.is_some() && self.tags.current() == tag;
-        let proves = has_tip_tag.then_some(start.answers);
-        self.epochs.count_answer(proves);
-    }
-
-    /// Records that a block was seen at its height in an epoch, or in none for
-    /// certain.
-    fn record(&mut self, block: Block, has_items: bool, epoch: Epoch) {
-        let answer = self.epochs.answers();
-        let known = self.blocks.get_mut(block.height);
-        if let Some(known) = known.filter(|known| known.hash == block.hash) {
-            let is_seed = known.is_seed;
-            known.has_items |= has_items;
-            if epoch == self.epochs.present() && known.epoch != epoch {
-                // Only where each answer bears the tip's hash can no change within an
-                // epoch go unnoticed.
-                if self.tags.are_tip_hashes() && self.epochs.is_certain(known.epoch, known.answer) {
-                    self.epochs.link(known.epoch, block.height);
+        let began = self.answers;
+        match &mut self.doubt {
+            // Its check serves this tip too.
+            Some(doubt) if doubt.since.is_some() || doubt.refuted > 0 => {
+                doubt.since.get_or_insert(now);
+                doubt.began = began;
+                doubt.lowest_tip = doubt.lowest_tip.min(lowest_tip);
+                if doubt.height <= height {
+                    return None;
                 }
-                known.epoch = epoch;
-                known.answer = answer;
             }
-            if is_seed {
-                self.confirm_seed(block.height, epoch);
+            Some(_) | None => {
+                self.doubt = Some(Doubt {
+                    since: Some(now),
+                    before,
+                    began,
+                    lowest_tip,
+                    height,
+                    step: 1,
+                    refuted: 0,
+                });
             }
+        }
+        self.ask_up_to(Some(height))
+    }
+
+    /// Applies an answer of any other path. `interval` is the time between two statuses.
+    pub(crate) fn apply(
+        &mut self,
+        start: RequestStart,
+        observation: Observation<'_>,
+        interval: Duration,
+        now: Moment,
+    ) -> Applied {
+        let Observation {
+            blocks,
+            empty_block,
+            ..
+        } = observation;
+        self.answers += 1;
+        let mut applied = Applied::default();
+        let Some(tip) = self.tip_height() else {
+            applied.stored_in = Some(NO_EPOCH);
+            return applied;
+        };
+        let is_ahead = blocks.iter().any(|block| block.height > tip);
+        let is_present = self.is_of_present_tip(start, observation.route, observation.tag);
+        if is_ahead || is_present != Some(true) {
+            applied.asks_status = is_ahead || is_present.is_none();
+            return applied;
+        }
+        let shown = self.shows(observation);
+        if let Some(stands) = shown {
+            applied.purge_from = match stands {
+                true => self.end_doubt(self.doubt.map(|doubt| doubt.height)),
+                false => self.refute(now),
+            };
+            applied.asks_block = self.doubt.is_some();
+        }
+        if shown == Some(false) {
+            return applied;
+        }
+        let mut wrong = blocks.iter().filter(|block| {
+            let known = self.hash_at(block.height);
+            known.is_some_and(|known| known != block.hash)
+        });
+        let wrong = wrong.next().map(|block| block.height);
+        let emptied = empty_block.filter(|at| *at <= tip && self.blocks.contains_key(at));
+        if let Some(height) = wrong.or(emptied) {
+            let is_due = |last: Moment| now >= last + interval;
+            if self.doubt.is_none() && self.contradicted.is_none_or(is_due) {
+                self.contradicted = Some(now);
+                self.doubt = Some(Doubt {
+                    since: None,
+                    before: self.proved,
+                    began: self.proved,
+                    lowest_tip: tip,
+                    height,
+                    step: 1,
+                    refuted: 0,
+                });
+                applied.asks_block = true;
+            }
+            return applied;
+        }
+        for block in blocks {
+            self.learn(*block);
+        }
+        applied.stored_in = Some(self.epoch);
+        applied
+    }
+
+    /// No route shows the block that a check asks for: what is recent is stale.
+    pub(crate) fn cannot_check(&mut self, now: Moment) {
+        self.refute_recent(now);
+        self.doubt = None;
+    }
+
+    /// Whether an answer is of the present tip; `None` where it is of one that the status
+    /// has not reported, as far as is known.
+    fn is_of_present_tip(
+        &mut self,
+        start: RequestStart,
+        route: u16,
+        tag: Option<&[u8]>,
+    ) -> Option<bool> {
+        let present = self
+            .status
+            .as_ref()
+            .and_then(|status| status.tag.as_deref());
+        let is_recent = start.epoch == self.epoch;
+        let Some(tag) = tag.map(bare).filter(|_| present.is_some()) else {
+            return Some(is_recent);
+        };
+        let is_same = present == Some(tag);
+        match self.tagged.contains(&route) {
+            false if is_same => self.tagged.push(route),
+            false => return Some(is_recent),
+            true if !is_same => return None,
+            true => {}
+        }
+        // Another tag than a hash may be that of two tips.
+        Some(self.prove(start) || is_recent)
+    }
+
+    /// Notes that an answer has the present tip's tag; returns whether that proves that it
+    /// is of this tip.
+    fn prove(&mut self, start: RequestStart) -> bool {
+        let tag = self
+            .status
+            .as_ref()
+            .and_then(|status| status.tag.as_deref());
+        let is_hash =
+            tag.is_some_and(|tag| std::str::from_utf8(tag).is_ok_and(|tag| hash(tag).is_some()));
+        if is_hash {
+            self.proved = self.proved.max(start.answers);
+        }
+        is_hash
+    }
+
+    /// Whether the block that a check asks for stands, if an answer of the present tip shows
+    /// that.
+    fn shows(&self, observation: Observation<'_>) -> Option<bool> {
+        let height = self.doubt?.height;
+        let mut blocks = observation.blocks.iter();
+        match blocks.find(|block| block.height == height) {
+            Some(block) => Some(self.hash_at(height) == Some(block.hash)),
+            None => (observation.empty_block == Some(height)).then_some(false),
+        }
+    }
+
+    fn begin_epoch(&mut self, ended: Moment, now: Moment) {
+        self.ended.push_back(ended);
+        if self.ended.len() > MOST_ENDED {
+            self.ended.pop_front();
+        }
+        self.epoch += 1;
+        self.began = now;
+        self.proved = self.answers;
+    }
+
+    fn refute_recent(&mut self, now: Moment) {
+        self.refuted_before = self.epoch;
+        self.refuted_at = now;
+    }
+
+    /// The block that was asked for does not stand: a lower one is asked for.
+    fn refute(&mut self, now: Moment) -> Option<u32> {
+        let doubt = self.doubt.as_mut()?;
+        let most = doubt.height.checked_sub(doubt.step);
+        doubt.step *= 2;
+        doubt.refuted += 1;
+        let most = most.filter(|_| doubt.refuted < MOST_ASKED);
+        if doubt.refuted == 1 {
+            self.begin_epoch(now, now);
+            self.refute_recent(now);
+        }
+        self.ask_up_to(most)
+    }
+
+    /// Has the check ask for the highest block up to a height that was known before the
+    /// change. Where there is none, nothing is known to stand.
+    fn ask_up_to(&mut self, most: Option<u32>) -> Option<u32> {
+        let before = self.doubt?.before;
+        let next = most.and_then(|most| {
+            let mut known = self.blocks.range(..=most).rev();
+            known.find(|(_, known)| known.learned <= before)
+        });
+        match next.map(|(height, _)| *height) {
+            Some(height) => {
+                self.doubt.as_mut()?.height = height;
+                None
+            }
+            None => self.end_doubt(None),
+        }
+    }
+
+    /// Ends the check: the block at a height stands, or none. Returns from which height on
+    /// everything is to be purged.
+    fn end_doubt(&mut self, stands: Option<u32>) -> Option<u32> {
+        let doubt = self.doubt.take()?;
+        let above = stands.map_or(0, |height| height.saturating_add(1));
+        if doubt.refuted > 0 {
+            for known in self.blocks.split_off(&above).into_values() {
+                self.heights.remove(&known.hash);
+            }
+            self.reorgs += 1;
+            self.stands = stands;
+            return Some(above);
+        }
+        self.stands = self.stands.max(stands);
+        // Blocks learned between may be of either chain, or of a third.
+        let between = |known: &Known| doubt.before < known.learned && known.learned <= doubt.began;
+        let mut higher = self.blocks.range(above..);
+        let is_open = higher.any(|(_, known)| between(known));
+        is_open.then_some(above)
+    }
+
+    fn learn(&mut self, block: Block) {
+        if self.blocks.contains_key(&block.height) {
             return;
         }
-        self.revision += 1;
-        let known = KnownBlock {
+        let known = Known {
             hash: block.hash,
-            revision: self.revision,
-            epoch,
-            answer,
-            has_items,
-            is_empty: false,
-            is_seed: false,
+            learned: self.answers,
         };
-        self.blocks.insert(block.height, known, self.bounds.blocks);
-    }
-
-    /// Whether a block was certainly seen in the epoch that it is recorded with,
-    /// which has ended.
-    fn is_certain(&self, block: &KnownBlock) -> bool {
-        self.epochs.is_certain(block.epoch, block.answer)
-    }
-
-    /// Whether what was true up to a height in an epoch is still true: a block at
-    /// that height or above was seen then and was seen in the present epoch.
-    pub(crate) fn is_linked(&self, epoch: Epoch, height: u32) -> bool {
-        self.epochs.is_linked(epoch, height)
-    }
-
-    /// The height of a block that would prove, if it is still in the chain, that
-    /// what was true up to a height in an epoch is still true. It is the highest
-    /// such block, which proves the most. `None` where it is proved already, or
-    /// cannot be.
-    pub(crate) fn anchor(&self, epoch: Epoch, height: u32) -> Option<u32> {
-        if epoch == self.epoch() || !self.tags.are_tip_hashes() {
-            return None;
+        self.blocks.insert(block.height, known);
+        self.heights.insert(block.hash, block.height);
+        if self.blocks.len() > MOST_BLOCKS
+            && let Some((_, lowest)) = self.blocks.pop_first()
+        {
+            self.heights.remove(&lowest.hash);
         }
-        let linked = self.epochs.linked(epoch, height);
-        if linked.contains(&self.epoch()) {
-            return None;
-        }
-        // The block of the next fork check will do, whether it has items or not: so
-        // one request serves both.
-        let next = self.fork_check_height();
-        let can_show = |height: u32, known: &KnownBlock| known.has_items || next == Some(height);
-        let proves = |known: &KnownBlock| linked.contains(&known.epoch) && self.is_certain(known);
-        let mut candidates = self.blocks.from(height).rev().take(ANCHORS);
-        let anchor = candidates.find(|(height, known)| can_show(*height, known) && proves(known));
-        anchor.map(|(height, _)| height)
     }
 }
 
-/// The most heights that are searched for an anchor.
-const ANCHORS: usize = 64;
-
-/// A tag's 64-bit digest.
-fn digest(tag: &[u8]) -> u64 {
-    FixedState::default().hash_one(tag)
+/// A tag without its weakness indicator and its quotes (RFC 9110 §8.8.3).
+fn bare(tag: &[u8]) -> &[u8] {
+    let tag = tag.strip_prefix(b"W/").unwrap_or(tag);
+    let inner = tag
+        .strip_prefix(b"\"")
+        .and_then(|tag| tag.strip_suffix(b"\""));
+    inner.unwrap_or(tag)
 }
 
 #[cfg(test)]

@@ -370,13 +370,13 @@ fn provider_keys(config: &Config) -> Result<ProviderKeys> {
     let mut shared_file = None;
     for settings in &config.upstreams {
         let name = &settings.name;
-        let file = settings.keys.file.as_deref();
-        if **name == *upstream::DEFAULT || !settings.keys.has_own_file {
+        let file = settings.api_keys_file.as_deref();
+        if **name == *upstream::DEFAULT || !settings.has_own_file {
             shared_file = shared_file.or(file);
         }
         if **name != *upstream::DEFAULT {
             let variable = key_variable(name);
-            let file = file.filter(|_| settings.keys.has_own_file);
+            let file = file.filter(|_| settings.has_own_file);
             let key = settings.key("api_keys_file");
             if let Some(own) = api_keys(&variable, &key, file)? {
                 keys.own.insert(name.clone(), own);

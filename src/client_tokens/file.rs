@@ -89,6 +89,12 @@ impl TokenFile {
             let at = error.span().map_or(0, |span| span.start);
             problem(at, &error.message()[shown..])
         })?;
+        let empty = read.names.iter().find(|(_, entry)| entry.sha256.is_empty());
+        if let Some((TokenName(name), _)) = empty {
+            return Err(format!(
+                "{file}: {name} has no token: expected a digest in sha256"
+            ));
+        }
         let mut known = HashSet::new();
         for digest in read.names.values().flat_map(|entry| &entry.sha256) {
             if !known.insert(digest.get_ref()) {

@@ -16,7 +16,7 @@ fn lead(collapse: &Arc<Collapse<u32>>, target: &str) -> Lead<u32> {
 }
 
 fn follow(collapse: &Arc<Collapse<u32>>, target: &str) -> Follow<u32> {
-    match collapse.join::<AnswerLevel>(target.as_bytes()) {
+    match collapse.join::<AnswerLevel>(&ClientLevel, target.as_bytes(), 0) {
         Role::Lead(_) => panic!("no fetch is under way"),
         Role::Follow(follow) => follow,
     }
@@ -39,36 +39,37 @@ async fn all_followers_get_the_leaders_value() {
 }
 
 #[tokio::test]
-async fn an_announced_value_is_given_to_later_followers() {
-    let collapse = Collapse::new();
-    let leader = lead(&collapse, "/a");
-    let before = follow(&collapse, "/a");
-    leader.announce(1);
-    assert_eq!(before.wait(long()).await, Ok(1));
-    assert_eq!(follow(&collapse, "/a").wait(long()).await, Ok(1));
-    drop(leader);
-    assert!(collapse.is_empty());
-}
-
-#[tokio::test]
 async fn after_a_fetch_is_retired_another_may_lead() {
     let collapse = Collapse::new();
     let first = lead(&collapse, "/a");
     let joined = follow(&collapse, "/a");
-    collapse.retire(b"/a", |_| true);
-    drop(follow(&collapse, "/a"));
-    first.announce(1);
-    collapse.retire(b"/a", |value| *value == 2);
-    drop(follow(&collapse, "/a"));
-    collapse.retire(b"/a", |value| *value == 1);
+    collapse.retire(b"/a", &joined);
     let second = lead(&collapse, "/a");
-    // The end of the first is not the end of the second.
-    drop(first);
+    collapse.retire(b"/a", &joined);
     let later = follow(&collapse, "/a");
+    first.finish(1);
+    // The end of the first is not the end of the second.
+    drop(follow(&collapse, "/a"));
     second.finish(2);
     assert_eq!(joined.wait(long()).await, Ok(1));
     assert_eq!(later.wait(long()).await, Ok(2));
     assert!(collapse.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_leaders_client_receives_is_waited_for_five_seconds() {
+    let collapse = Collapse::new();
+    let wait = || Wait::until(Instant::now() + LONG * 10);
+    let leader = lead(&collapse, "/a");
+    let early = tokio::spawn(follow(&collapse, "/a").wait(wait()));
+    tokio::time::advance(LONG * 2).await;
+    leader.coming();
+    let began = Instant::now();
+    assert_eq!(early.await.unwrap(), Err(FetchError::NotSoon));
+    assert_eq!(began.elapsed(), COMING);
+    let late = follow(&collapse, "/a").wait(wait()).await;
+    assert_eq!((late, began.elapsed()), (Err(FetchError::NotSoon), COMING));
+    leader.finish(1);
 }
 
 #[test]

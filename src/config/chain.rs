@@ -7,8 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::value::{Count, DAY, Time};
-use crate::chain::finality::FinalitySettings;
-use crate::chain::{self, TipSource};
+use crate::chain::{self, FinalitySettings, TipSource};
 use crate::upstream::{DEFAULT, Settings};
 
 /// Routes with cache.mode = "chain": answers are kept by the blocks that they depend on
@@ -16,18 +15,18 @@ use crate::upstream::{DEFAULT, Settings};
 ///
 /// An answer is final when all blocks that it depends on are `final_depth` or more below the
 /// tip; recent when it depends on newer blocks; and live when any block may change it, such
-/// as a token's figures. Recent and live answers are fresh until the next tip.
+/// as a token's figures. While no tip is known, because the status path fails, what is not
+/// final is fresh for a second.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ChainTable {
     /// How many blocks below the tip a block is final.
     final_depth: Count<1, 10_000>,
-    /// How long after a new tip a live answer is fetched once more: an indexer may write
-    /// live data some time before or after its tip moves.
+    /// How long after a new tip its indexer may still be writing: a live answer that was fetched
+    /// within that time is fetched once more after it.
+    ///
+    /// Apart from that, live answers are fresh until the next tip, ten minutes at most.
     live_ttl: Time<1, DAY>,
-    /// How long recent and live answers are fresh while no tip is known, because the status
-    /// path fails.
-    recent_ttl: Time<1, DAY>,
     /// How long answers that are empty, not found or refused (any 4xx) are fresh.
     absent_ttl: Time<1, DAY>,
     /// The number of zeros that a block hash in a request must begin with; 0 for test chains
@@ -50,7 +49,6 @@ impl Default for ChainTable {
         Self {
             final_depth: Count(6),
             live_ttl: Time::seconds(30),
-            recent_ttl: Time::seconds(10),
             absent_ttl: Time::seconds(1),
             hash_zeros: Count(8),
             tip: BTreeMap::new(),
@@ -109,11 +107,9 @@ impl ChainTable {
             times: FinalitySettings {
                 final_depth: self.final_depth.small(),
                 live_ttl: *self.live_ttl,
-                recent_ttl: *self.recent_ttl,
                 absent_ttl: *self.absent_ttl,
                 ..FinalitySettings::default()
             },
-            index_blocks: chain::INDEX_BLOCKS,
             hash_zeros: self.hash_zeros.small() as u8,
             tips: Vec::new(),
         }

@@ -124,7 +124,7 @@ impl Config {
         let each: Vec<_> = each.collect();
         let own: f64 = each.iter().sum();
         let rounds = each.iter().copied().fold(0.0, f64::max) / f64::from(STANDBYS_SELDOM);
-        let standbys = settings.endpoints.urls.len().saturating_sub(1);
+        let standbys = settings.urls.len().saturating_sub(1);
         own + standbys as f64 * rounds * each.len() as f64
     }
 }

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::num::NonZeroU32;
 
-use http::{Method, StatusCode};
+use http::{HeaderName, Method, StatusCode};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::parameter::{ParameterTable, Problem};
-use super::value::{Count, Time, YEAR};
+use super::value::{Count, Time, YEAR, text};
 use crate::cache::policy::{self, Mode, StatusLifetimes};
 use crate::cache::storable::SetCookie;
 use crate::chain::TipSource;
@@ -51,13 +51,15 @@ pub struct RouteEntry {
     strict_query: bool,
     /// "typed": no field of the client goes to the upstream, and answers have ordgate's own; or
     /// "all": every end-to-end field is passed both ways, and statuses and bodies are as the
-    /// upstream sends them.
+    /// upstream sends them. Fields that tell an origin another host, scheme, path or client do
+    /// not pass. A list of field names is like "all", but of the client's fields only these go
+    /// to the upstream.
     ///
     /// With path = "/{rest:*}", methods = ["*"], query = "any" and cache.mode = "respect", "all"
     /// is a plain HTTP cache in front of any origin. An API key goes with each request of such a
     /// route, so clients can use all that the key allows.
     #[serde(default)]
-    headers: HeaderMode,
+    headers: PassedFields,
     /// The form of answers, for /openapi.json.
     #[serde(default)]
     response: ResponseSchema,
@@ -85,6 +87,42 @@ pub struct RouteEntry {
     #[serde(default)]
     pub(super) cache: PolicyTable,
 }
+
+/// Which header fields pass.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(
+    untagged,
+    expecting = "allowed is \"typed\", \"all\" or a list of field names"
+)]
+enum PassedFields {
+    Mode(HeaderMode),
+    /// The client's fields that go to the upstream.
+    Listed(Vec<FieldName>),
+}
+
+impl Default for PassedFields {
+    fn default() -> Self {
+        Self::Mode(HeaderMode::default())
+    }
+}
+
+impl PassedFields {
+    fn mode(&self) -> HeaderMode {
+        match self {
+            Self::Mode(mode) => *mode,
+            Self::Listed(_) => HeaderMode::All,
+        }
+    }
+}
+
+/// The name of a header field.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(transparent)]
+struct FieldName(
+    #[serde(with = "text")]
+    #[schemars(with = "String")]
+    HeaderName,
+);
 
 /// A method that a route answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
@@ -252,7 +290,13 @@ impl RouteEntry {
         Ok(route::Route {
             number: 0,
             name: self.name.as_str().into(),
-            headers: self.headers,
+            headers: self.headers.mode(),
+            passed: match &self.headers {
+                PassedFields::Mode(_) => None,
+                PassedFields::Listed(names) => {
+                    Some(names.iter().map(|name| name.0.clone()).collect())
+                }
+            },
             cache,
             chain: ChainRules {
                 window: self.pages.then_some(window),
@@ -285,7 +329,7 @@ impl RouteEntry {
         let is_allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
         let is_name = (1..=64).contains(&self.name.len()) && self.name.bytes().all(is_allowed);
         refuse(!is_name, "name: allowed are 1 to 64 of a-z, 0-9 and -");
-        let is_open = self.headers == HeaderMode::All;
+        let is_open = self.headers.mode() == HeaderMode::All;
         let mode = self.cache.mode;
         refuse(
             is_open && matches!(mode, Mode::Override | Mode::Chain),

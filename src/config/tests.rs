@@ -358,12 +358,12 @@ fn a_named_upstream_takes_what_it_does_not_set() {
         .collect();
     let (ordinals, runes) = (named["ordinals"], named["runes"]);
     assert_eq!(config.upstreams.len(), 2, "nothing asks the default one");
-    assert_eq!(runes.endpoints.urls[0], "http://127.0.0.1:1/");
+    assert_eq!(runes.urls[0], "http://127.0.0.1:1/");
     assert_eq!(runes.timeouts.whole, Duration::from_secs(70));
     assert_eq!(runes.admission.max_in_flight.get(), 3);
     assert_eq!(runes.response_body.min_rate, 3 << 10);
     assert_eq!(runes.response_body.grace, Duration::from_secs(3));
-    assert!(!runes.keys.has_own_file && ordinals.keys.has_own_file);
+    assert!(!runes.has_own_file && ordinals.has_own_file);
     assert_eq!(ordinals.limits(true).per_second, None);
     // What the command line says goes before, and is taken over as well.
     let url = |port: u16| base_url(&format!("http://127.0.0.1:{port}")).unwrap();
@@ -377,13 +377,8 @@ fn a_named_upstream_takes_what_it_does_not_set() {
     let urls = |text: &str, of: &[(&str, u16)]| {
         let config = Config::parse_with("p", text, &overrides(of)).unwrap();
         let each = config.upstreams.iter();
-        each.map(|one| {
-            (
-                one.name.to_string(),
-                one.endpoints.urls[0].port_u16().unwrap(),
-            )
-        })
-        .collect::<Vec<_>>()
+        each.map(|one| (one.name.to_string(), one.urls[0].port_u16().unwrap()))
+            .collect::<Vec<_>>()
     };
     let named = |name: &str, port| (name.to_owned(), port);
     assert_eq!(

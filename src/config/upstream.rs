@@ -15,8 +15,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::value::{Count, DAY, OneOrMore, Size, Time, rate, text};
 use crate::upstream::{
-    AdmissionSettings, DEFAULT, EndpointSettings, KeySettings, PER_MINUTE, PER_SECOND,
-    PoolSettings, Rate, ResponseBodyLimits, Settings, Timeouts,
+    AdmissionSettings, DEFAULT, PER_MINUTE, PER_SECOND, PoolSettings, Rate, ResponseBodyLimits,
+    Settings, Timeouts,
 };
 
 /// A server of the API, and how it is called.
@@ -273,21 +273,17 @@ impl UpstreamTable {
         let urls = self.url.iter().flat_map(|urls| &urls.0);
         let settings = Settings {
             name: name.into(),
-            endpoints: EndpointSettings {
-                urls: urls.map(|url| url.0.clone()).collect(),
-                content: None,
-                max_lag: self.max_lag.small(),
-                return_after: *self.return_after,
-            },
-            keys: KeySettings {
-                has_own_file: name != DEFAULT && self.api_keys_file != default.api_keys_file,
-                header: self.api_key_header.clone(),
-                file: self.api_keys_file.clone(),
-                send: self.send_api_key,
-                allow_plain_http: self.allow_plain_http,
-                requests_per_minute: self.requests_per_minute,
-                requests_per_second: self.requests_per_second,
-            },
+            urls: urls.map(|url| url.0.clone()).collect(),
+            content: None,
+            max_lag: self.max_lag.small(),
+            return_after: *self.return_after,
+            has_own_file: name != DEFAULT && self.api_keys_file != default.api_keys_file,
+            api_key_header: self.api_key_header.clone(),
+            api_keys_file: self.api_keys_file.clone(),
+            send_api_key: self.send_api_key,
+            allow_plain_http: self.allow_plain_http,
+            requests_per_minute: self.requests_per_minute,
+            requests_per_second: self.requests_per_second,
             connections: PoolSettings {
                 ca_file: self.ca_file.clone(),
                 connect_timeout: self.connect_timeout.map_or(Duration::ZERO, |time| *time),
@@ -317,7 +313,7 @@ impl UpstreamTable {
     /// Says what makes no sense together.
     fn check(&self, settings: &Settings, problems: &mut Vec<String>) {
         let key = |name: &str| settings.key(name);
-        let urls = &settings.endpoints.urls;
+        let urls = &settings.urls;
         if (1..urls.len()).any(|at| urls[..at].contains(&urls[at])) {
             problems.push(format!(
                 "{} has a URL twice; each is allowed once",

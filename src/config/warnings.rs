@@ -118,7 +118,7 @@ impl Config {
             )));
         }
         let has = |scheme: &str| {
-            let mut urls = settings.endpoints.urls.iter();
+            let mut urls = settings.urls.iter();
             urls.any(|url| url.scheme_str() == Some(scheme))
         };
         if with_keys && has("http") && has("https") {

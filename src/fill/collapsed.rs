@@ -13,8 +13,8 @@ use super::lookup::own_key;
 use super::{AnswerSource, Fill, FillAnswer, FillResult, MOST_ATTEMPTS};
 use crate::cache::key::Key;
 use crate::cache::{JudgedResponse, StoredResponse};
-use crate::chain::Freshness;
 use crate::chain::ledger::Epoch;
+use crate::chain::{Class, Freshness};
 use crate::collapse::{Below, ClientLevel, ExchangeLevel, Lead, Wait};
 use crate::reason::Reason;
 use crate::upstream::{Failure, RequestPriority};
@@ -80,7 +80,7 @@ impl Fill {
     fn predates(&self, stored: &StoredResponse, since: Epoch) -> bool {
         let is_older = stored
             .stamp()
-            .is_some_and(|stamp| stamp.class.ends_with_epoch() && stamp.epoch() < since);
+            .is_some_and(|stamp| stamp.class != Class::Final && stamp.epoch < since);
         is_older
             && !matches!(
                 self.cache.judge(stored, self.clock.now()),
@@ -167,25 +167,6 @@ impl Fill {
         if let Some(lead) = self.collapse.lead(key.as_bytes()) {
             tokio::spawn(self.clone().lead_answer(key.clone(), lead, priority));
         }
-    }
-
-    /// Why a client that has a stale answer does not wait for a fetch: it could not be sent
-    /// now, or the last one has failed. A fetch is under way then, which keeps its place in the
-    /// queue.
-    pub(crate) fn refresh_if_held(
-        self: &Arc<Self>,
-        key: &Key,
-        priority: RequestPriority,
-    ) -> Option<Failure> {
-        if self.collapse.has(key.as_bytes()) {
-            return None;
-        }
-        let upstream = self.route(key).map_or(0, |route| route.upstream.number);
-        let failed = self.failures.last(key, self.clock.now());
-        let held = || self.upstreams.get(upstream).held(priority.client);
-        let why = failed.or_else(held)?;
-        self.refresh(key, priority);
-        Some(why)
     }
 
     /// Fetches a key for all clients that wait.

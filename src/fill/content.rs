@@ -5,7 +5,7 @@
 use http::StatusCode;
 
 use crate::cache::key::Key;
-use crate::chain::finality::Content;
+use crate::chain::Content;
 use crate::pages::{Hash, Page, hash};
 use crate::route::Route;
 use crate::route::canonical::{BlockReference, block, is_whole_list, page as page_of, segment};

@@ -1,5 +1,6 @@
 //! Taking in an upstream answer on a route in mode `chain`: it is applied to the
-//! chain's ledger first, and stored with the finality class and the epoch that follow.
+//! chain's ledger first, and stored with the finality class and the epoch that follow, or
+//! passed on.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,18 +10,15 @@ use http::StatusCode;
 use super::content::{Subject, heights};
 use super::lookup::own_key;
 use super::{AnswerSource, FIRST_PROBE, Fill, FillAnswer, FillResult, MOST_ATTEMPTS};
-use crate::cache::encodings::Encodings;
+use crate::cache::StoredResponse;
+use crate::cache::encoded::BodyId;
 use crate::cache::etag::etag;
 use crate::cache::key::Key;
 use crate::cache::metadata::{ClientFreshness, Metadata};
+use crate::cache::purge::CheckedPurge;
 use crate::cache::purge::{BlockRange, PurgeSubject};
-use crate::cache::sequence::{CheckedSequence, PurgeSequence};
-use crate::cache::{Attached, StoredResponse};
-use crate::chain::TipNumber;
-use crate::chain::finality::{Class, Content, classify};
-use crate::chain::ledger::{LedgerUpdate, Observation, ObservationResult};
-use crate::chain::{ChainStamp, TransactionLocation};
-use crate::clock::Moment;
+use crate::chain::ledger::Observation;
+use crate::chain::{ChainStamp, Class, TransactionLocation};
 use crate::pages::{Page, check_window};
 use crate::reason::Reason;
 use crate::route::Route;
@@ -33,12 +31,12 @@ use crate::upstream::{Failure, RequestPriority};
 impl Fill {
     /// Requests a key from the upstream, applies the answer to the ledger, and stores
     /// it: under the block's height, where the request was by hash and the answer
-    /// shows the height.
+    /// shows the height. What is not of the present tip is passed on.
     ///
     /// This is the only exchange with the upstream in mode `chain`; it waits for no
     /// other fetch.
     pub(super) async fn fetch_and_ingest(
-        &self,
+        self: &Arc<Self>,
         key: &Key,
         priority: RequestPriority,
     ) -> FillResult {
@@ -52,7 +50,7 @@ impl Fill {
             let Some(start) = self.chain.request_start(tip) else {
                 return Err(Failure::new(Reason::Internal));
             };
-            let sequence = self.cache.store().sequence();
+            let sequence = self.cache.store().purges();
             let sent = self.clock.now();
             let mut answer = self.send(key, priority).await?;
             let page = answer.index.page.take();
@@ -68,64 +66,42 @@ impl Fill {
                 }),
                 bodies: vec![&answer.body],
             };
-            // An answer that was purged since the request began is outdated.
-            if self
-                .cache
-                .store()
-                .fetch_was_purged(&purgeable, sequence, None)
-            {
+            // Before the purge that the answer itself may cause.
+            if self.cache.store().fetch_was_purged(&purgeable, sequence) {
                 continue;
             }
             let observation = Observation {
+                route: route.number,
                 blocks: page.as_deref().map_or(&[], Page::blocks),
                 empty_block: subject.empty_block(content, page.as_deref()),
-                etag: answer.etag.as_deref(),
+                tag: answer.etag.as_deref(),
             };
             let now = self.clock.now();
-            let result = self.chain.apply_answer(tip, start, sent, observation, now);
-            let ObservationResult::Applied(update) = result else {
-                continue;
-            };
-            let sequence = match update.orphaned {
-                Some(from) => {
-                    let own = self.purge_from(tip, from).await;
-                    // This answer caused that purge; it must not match any other.
-                    match self
-                        .cache
-                        .store()
-                        .fetch_was_purged(&purgeable, sequence, Some(own))
-                    {
-                        true => continue,
-                        false => sequence.past(own),
-                    }
-                }
-                None => sequence,
-            };
-            let class = self.class(content, update, tip);
-            let stamp = ChainStamp::new(class, tip, heights, update.epoch);
-            let stored = self.stored(answer, page, stamp, sequence);
-            return Ok(self.store(key, route, stored, sent));
+            let applied = self.chain.apply_answer(tip, start, observation, now);
+            if let Some(from) = applied.purge_from {
+                self.purge_from(tip, from).await;
+            }
+            if applied.asks_block {
+                self.check_blocks_aside(tip);
+            }
+            let epoch = applied.stored_in.unwrap_or(start.epoch());
+            let stamp = self.chain.stamp(tip, (content, heights), epoch, sent);
+            let is_stored = applied.stored_in.is_some() && is_storable(answer.status);
+            let stored = self.stored(answer, page, stamp, (sequence, is_stored));
+            return Ok(match is_stored {
+                true => self.store(key, route, stored),
+                false => FillAnswer {
+                    stored: Arc::new(stored),
+                    from: AnswerSource::Upstream { stored: false },
+                },
+            });
         }
         Err(Failure::until(Reason::Outdated, Duration::from_secs(1)))
     }
 
-    /// Stores an answer, if its status is one that is stored.
-    fn store(
-        &self,
-        key: &Key,
-        route: &Route,
-        mut stored: StoredResponse,
-        sent: Moment,
-    ) -> FillAnswer {
-        let own = own_key(key, route, &stored);
-        if !is_stored(stored.status) {
-            let from = AnswerSource::Upstream { stored: false };
-            let stored = Arc::new(stored);
-            return FillAnswer { stored, from };
-        }
+    fn store(&self, key: &Key, route: &Route, stored: StoredResponse) -> FillAnswer {
         let _storing = trace::begin("store", SpanKind::Internal);
-        self.compare_with_stored(&own, &mut stored, sent);
-        self.keep_encodings(&own, &stored);
+        let own = own_key(key, route, &stored);
         let stored = Arc::new(stored);
         self.note_transactions(&own, route, &stored);
         let is_stored = self.cache.store().insert(own.clone(), stored.clone());
@@ -138,80 +114,63 @@ impl Fill {
         }
     }
 
-    fn class(&self, content: Content, update: LedgerUpdate, tip: TipNumber) -> Class {
-        let certain_height = match content {
-            // A block in the chain is not orphaned by the request being a while ago.
-            Content::Confirmed { .. } | Content::Other => update.tip_height,
-            // What was absent may be present now.
-            Content::Nothing { .. } => update
-                .tip_height
-                .filter(|_| update.epoch == self.chain.epoch(tip)),
-        };
-        classify(content, certain_height, self.chain.finality().final_depth)
-    }
-
     fn stored(
         &self,
         answer: Answer,
         page: Option<Box<Page>>,
         stamp: ChainStamp,
-        sequence: PurgeSequence,
+        (sequence, is_stored): (u64, bool),
     ) -> StoredResponse {
         let now = self.clock.now();
         let lifetime = self.chain.client_lifetime(stamp.class, stamp.tip, now);
-        let freshness = match is_stored(answer.status) {
+        let freshness = match is_stored {
             true => ClientFreshness::of_class(stamp.class, lifetime),
             false => ClientFreshness::Nothing,
         };
-        let stamp = stamp.with_client_lifetime(lifetime);
+        let etag = etag(&answer.body);
         StoredResponse {
             status: answer.status,
-            etag: etag(&answer.body),
             metadata: Metadata::of(answer.content_type, freshness),
-            received: self.clock.now(),
+            received: now,
             lifetime: self.chain.finality().lifetime(stamp.class),
             took: answer.took,
             body: answer.body,
-            encodings: Encodings::allowed(!answer.no_transform),
-            checked: CheckedSequence::until(sequence),
-            attached: Attached {
-                stamp: Some(stamp),
-                page,
-            },
+            body_id: BodyId::of(&etag, !answer.no_transform),
+            etag,
+            checked: CheckedPurge::at(sequence),
+            stamp: Some(stamp),
+            page,
         }
     }
 
     /// Stores a response as final whose blocks have become final since it was stored.
     pub(crate) fn store_as_final(&self, key: &Key, stored: &StoredResponse) -> Arc<StoredResponse> {
-        let stamp = stored.stamp().map(|stamp| {
-            let (class, epoch) = (Class::Final, stamp.epoch());
-            ChainStamp::new(class, stamp.tip, stamp.heights(), epoch)
+        let stamp = stored.stamp().map(|stamp| ChainStamp {
+            class: Class::Final,
+            ..*stamp
         });
-        let tip = stamp.as_ref().map_or(0, |stamp| stamp.tip);
-        let lifetime = self
-            .chain
-            .client_lifetime(Class::Final, tip, self.clock.now());
+        let tip = stamp.map_or(0, |stamp| stamp.tip);
+        let now = self.clock.now();
+        let lifetime = self.chain.client_lifetime(Class::Final, tip, now);
         let freshness = ClientFreshness::of_class(Class::Final, lifetime);
-        let revalidated = Arc::new(StoredResponse {
+        let stored = Arc::new(StoredResponse {
             status: stored.status,
             body: stored.body.clone(),
             etag: stored.etag.clone(),
             metadata: Metadata::of(stored.metadata.content_type.clone(), freshness),
             received: stored.received,
-            lifetime: self.chain.finality().final_ttl,
+            lifetime,
             took: stored.took,
-            encodings: stored.encodings.clone(),
-            checked: CheckedSequence::at(stored.checked.number()),
-            attached: Attached {
-                stamp,
-                page: stored.attached.page.clone(),
-            },
+            body_id: stored.body_id,
+            checked: CheckedPurge::at(stored.checked.number()),
+            stamp,
+            page: stored.page.clone(),
         });
-        self.cache.store().insert(key.clone(), revalidated.clone());
+        self.cache.store().insert(key.clone(), stored.clone());
         if let Some(route) = self.route(key) {
-            self.keep(key, route, &revalidated);
+            self.keep(key, route, &stored);
         }
-        revalidated
+        stored
     }
 
     /// Notes which transactions are in a window of their block.
@@ -241,6 +200,6 @@ impl Fill {
 
 /// Whether an answer with this status is stored. Client errors are, so that polling
 /// for what the upstream refuses does not take one request each.
-fn is_stored(status: StatusCode) -> bool {
+fn is_storable(status: StatusCode) -> bool {
     status == StatusCode::OK || status.is_client_error()
 }

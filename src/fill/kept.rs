@@ -5,7 +5,7 @@
 //! an earlier run has kept is final here only once one request has confirmed the highest
 //! block of that run ([`Chain::stood`](crate::chain::Chain::stood)); until then it is stale.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use http::StatusCode;
@@ -13,14 +13,14 @@ use http::StatusCode;
 use super::lookup::own_key;
 use super::names::StoredNames;
 use super::{AnswerSource, FIRST_PROBE, Fill, FillAnswer, FillResult};
-use crate::cache::encodings::Encodings;
+use crate::cache::StoredResponse;
+use crate::cache::encoded::BodyId;
 use crate::cache::key::Key;
 use crate::cache::metadata::{ClientFreshness, Metadata};
 use crate::cache::policy::Mode;
-use crate::cache::sequence::{CheckedSequence, PurgeSequence};
-use crate::cache::{Attached, StoredResponse};
-use crate::chain::finality::Class;
-use crate::chain::{ChainStamp, SeedState};
+use crate::cache::purge::CheckedPurge;
+use crate::chain::ledger::Observation;
+use crate::chain::{ChainStamp, Class, SeedState};
 use crate::clock::Moment;
 use crate::pages::{Block, Page};
 use crate::route::Route;
@@ -47,8 +47,6 @@ pub(crate) struct LowerTiers {
     pub(crate) has_engine: bool,
     /// How long a response waits while another replica fetches it.
     pub(crate) fill_wait: Duration,
-    /// Held while a purge is done here and there.
-    pub(crate) purging: Arc<Mutex<()>>,
 }
 
 impl LowerTiers {
@@ -65,7 +63,6 @@ impl LowerTiers {
             names,
             stale_wait,
             fill_wait,
-            purging: self.purging.clone(),
             ..*self
         }
     }
@@ -109,7 +106,7 @@ impl Fill {
         fetch: impl Future<Output = FillResult> + Send,
     ) -> FillResult {
         // Both before anything is read, and this one first: what is purged later is seen by them.
-        let sequence = self.cache.store().sequence();
+        let sequence = self.cache.store().purges();
         let generation = self.lower.shared.as_ref();
         let generation = generation.and_then(|shared| shared.purges.generation());
         if let Some(found) = self.recall(key, route, sequence).await {
@@ -160,12 +157,7 @@ impl Fill {
     }
 
     /// The response to a key that was kept.
-    async fn recall(
-        &self,
-        key: &Key,
-        route: &Route,
-        sequence: PurgeSequence,
-    ) -> Option<FillAnswer> {
+    async fn recall(&self, key: &Key, route: &Route, sequence: u64) -> Option<FillAnswer> {
         if !self.lower.answers.is_on() {
             return None;
         }
@@ -178,8 +170,7 @@ impl Fill {
                 if class != Class::Final {
                     from = AnswerSource::Unconfirmed;
                 }
-                let (tip, epoch) = (route.cache.tip, self.chain.epoch(route.cache.tip));
-                Some(ChainStamp::new(class, tip, value.heights, epoch))
+                Some(self.kept_stamp(route, &value, class))
             }
             Mode::Override | Mode::Respect | Mode::Off => None,
         };
@@ -205,36 +196,68 @@ impl Fill {
         &self,
         route: &Route,
         found: &SharedResponse,
-        sequence: PurgeSequence,
+        sequence: u64,
     ) -> Option<StoredResponse> {
         let value = decode(&found.value, LARGEST)?;
         let stamp = match route.cache.mode {
             Mode::Chain => {
                 let tip = route.cache.tip;
-                let highest = value.heights.map(|(_, highest)| highest);
+                let is_final = |(_, highest)| self.chain.is_final(tip, highest);
                 let is_blocks = value.subject? == KeptSubject::Blocks;
-                let is_final =
-                    is_blocks && highest.is_some_and(|highest| self.chain.is_final(tip, highest));
-                let (epoch, mark) = self.chain.tip_mark(tip)?;
-                let class = match value.subject? {
-                    KeptSubject::Blocks if is_final => Class::Final,
-                    _ if found.tip != mark => return None,
-                    KeptSubject::Blocks => Class::Recent,
-                    KeptSubject::Live => Class::Live,
-                    KeptSubject::Absent => Class::Absent,
+                let class = if is_blocks && value.heights.is_some_and(is_final) {
+                    Class::Final
+                } else {
+                    self.is_of_present_tip(route, &value, &found.tip)?;
+                    match value.subject? {
+                        KeptSubject::Blocks => Class::Recent,
+                        KeptSubject::Live => Class::Live,
+                        KeptSubject::Absent => Class::Absent,
+                    }
                 };
-                Some(ChainStamp::new(class, tip, value.heights, epoch))
+                Some(self.kept_stamp(route, &value, class))
             }
             Mode::Override | Mode::Respect | Mode::Off => None,
         };
         self.restored(value, stamp, sequence)
     }
 
+    /// Whether another replica's response was fetched at the present tip, and contradicts
+    /// nothing that is known.
+    fn is_of_present_tip(&self, route: &Route, value: &Value, mark: &[u8]) -> Option<()> {
+        let tip = route.cache.tip;
+        let start = self.chain.request_start(tip)?;
+        let (epoch, present) = self.chain.tip_mark(tip)?;
+        if mark != present {
+            return None;
+        }
+        let page = Page::read(&value.body);
+        let observation = Observation {
+            route: route.number,
+            blocks: page.as_deref().map_or(&[], Page::blocks),
+            ..Observation::default()
+        };
+        let now = self.clock.now();
+        let applied = self.chain.apply_answer(tip, start, observation, now);
+        (applied.stored_in == Some(epoch)).then_some(())
+    }
+
+    /// The stamp of a response that was kept, or that another replica has.
+    fn kept_stamp(&self, route: &Route, value: &Value, class: Class) -> ChainStamp {
+        let tip = route.cache.tip;
+        ChainStamp {
+            class,
+            tip,
+            epoch: self.chain.epoch(tip),
+            heights: value.heights,
+            is_settled: false,
+        }
+    }
+
     /// A response as other replicas have it.
     fn shared_response(&self, stored: &StoredResponse) -> SharedResponse {
         let mark = stored.stamp().and_then(|stamp| {
             let (epoch, mark) = self.chain.tip_mark(stamp.tip)?;
-            (stamp.epoch() == epoch).then_some(mark)
+            (stamp.epoch == epoch).then_some(mark)
         });
         SharedResponse {
             tip: mark.unwrap_or_default(),
@@ -277,7 +300,7 @@ impl Fill {
         let answers = &self.lower.answers;
         let stamp = stored.stamp();
         let is_worth_it = match stamp {
-            Some(stamp) => stamp.class == Class::Final && stamp.heights().is_some(),
+            Some(stamp) => stamp.class == Class::Final && stamp.heights.is_some(),
             None => route.cache.mode == Mode::Override && !stored.lifetime.is_zero(),
         };
         let Some(row) = self.lower.names.row_key(key) else {
@@ -325,9 +348,9 @@ impl Fill {
             took: stored.took,
             max_age,
             is_immutable,
-            is_encodable: stored.encodings.are_allowed(),
+            is_encodable: stored.body_id.is_encodable(),
             subject,
-            heights: stored.stamp().and_then(ChainStamp::heights),
+            heights: stored.stamp().and_then(|stamp| stamp.heights),
             body: stored.body.clone(),
         }
     }
@@ -337,7 +360,7 @@ impl Fill {
         &self,
         value: Value,
         stamp: Option<ChainStamp>,
-        sequence: PurgeSequence,
+        sequence: u64,
     ) -> Option<StoredResponse> {
         let now = self.clock.now();
         let wall = self.wall_millis(now);
@@ -369,15 +392,16 @@ impl Fill {
         };
         Some(StoredResponse {
             status: value.status,
-            etag: value.etag,
             metadata: Metadata::of(value.content_type, freshness),
             received: now.before(age),
             lifetime,
             took: value.took,
             body: value.body,
-            encodings: Encodings::allowed(value.is_encodable),
-            checked: CheckedSequence::at(sequence.purge()),
-            attached: Attached { stamp, page },
+            body_id: BodyId::of(&value.etag, value.is_encodable),
+            etag: value.etag,
+            checked: CheckedPurge::at(sequence),
+            stamp,
+            page,
         })
     }
 

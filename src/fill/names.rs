@@ -207,13 +207,9 @@ fn hex_digest(text: &str) -> Arc<str> {
 /// What an upstream's answers depend on: its name and its preferred URL, or what its
 /// answers follow from. The other URLs are of the same API.
 fn upstream(settings: &Settings) -> (&str, String) {
-    let endpoints = &settings.endpoints;
-    let preferred = match &endpoints.content {
+    let preferred = match &settings.content {
         Some(content) => content.to_string(),
-        None => endpoints
-            .urls
-            .first()
-            .map_or_else(String::new, ToString::to_string),
+        None => (settings.urls.first()).map_or_else(String::new, ToString::to_string),
     };
     (&settings.name, preferred)
 }

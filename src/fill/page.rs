@@ -15,13 +15,12 @@ use http::StatusCode;
 use super::collapsed::Anew;
 use super::windows::{List, NoWindows, Parts, refuses_list, window};
 use super::{AnswerSource, Fill, FillAnswer, FillResult};
-use crate::cache::encodings::Encodings;
+use crate::cache::StoredResponse;
+use crate::cache::encoded::BodyId;
 use crate::cache::etag::etag;
 use crate::cache::metadata::{ClientFreshness, Metadata};
-use crate::cache::sequence::CheckedSequence;
-use crate::cache::{Attached, StoredResponse};
-use crate::chain::ChainStamp;
-use crate::chain::finality::Class;
+use crate::cache::purge::CheckedPurge;
+use crate::chain::{ChainStamp, Class};
 use crate::client_tokens::shown_path;
 use crate::collapse::Lead;
 use crate::log_writer::LogInterval;
@@ -73,17 +72,14 @@ impl Fill {
             // A part that is no page answers the whole request.
             if let Some(other) = parts.iter().find(|part| part.page().is_none()) {
                 let stored = other.clone();
-                if from != AnswerSource::Unconfirmed {
+                if is_kept(from) {
                     self.store_for_list(list, &stored);
                 }
                 return ControlFlow::Break(Ok(FillAnswer { stored, from }));
             }
-            let cut = match from {
-                AnswerSource::Unconfirmed => self.cut_page(list, &parts),
-                AnswerSource::Memory
-                | AnswerSource::Disk
-                | AnswerSource::Shared
-                | AnswerSource::Upstream { .. } => self.cut_and_store(list, &parts),
+            let cut = match is_kept(from) {
+                true => self.cut_and_store(list, &parts),
+                false => self.cut_page(list, &parts, from),
             };
             if let Some(stored) = cut {
                 if self.cache.store().response_was_purged(list.key, &stored) {
@@ -122,7 +118,7 @@ impl Fill {
         list: &List<'_>,
         parts: &[Arc<StoredResponse>],
     ) -> Option<Arc<StoredResponse>> {
-        let stored = self.cut_page(list, parts)?;
+        let stored = self.cut_page(list, parts, AnswerSource::Memory)?;
         // The window is the page, and is stored already.
         if parts.iter().any(|part| Arc::ptr_eq(part, &stored)) {
             return Some(stored);
@@ -134,16 +130,17 @@ impl Fill {
             Some(_) if has_blocks => self.lookup_key(list.route, list.key.clone()).key,
             Some(_) | None => list.key.clone(),
         };
-        self.keep_encodings(&key, &stored);
         self.cache.store().insert(key, stored.clone());
         Some(stored)
     }
 
-    /// Cuts a page from windows; `None` where they are inconsistent.
+    /// Cuts a page from windows; `None` where they are inconsistent. What was passed on is
+    /// for no later request.
     pub(super) fn cut_page(
         &self,
         list: &List<'_>,
         parts: &[Arc<StoredResponse>],
+        from: AnswerSource,
     ) -> Option<Arc<StoredResponse>> {
         if !are_consistent(&windows_of(parts)?) || !is_one_moment(parts) {
             return None;
@@ -163,7 +160,12 @@ impl Fill {
             return Some(part.clone());
         }
         let body = pages::cut_page(&windows, list.offset, list.limit)?;
-        Some(Arc::new(self.response_of(parts, body)?))
+        let mut cut = self.response_of(parts, body)?;
+        if from == (AnswerSource::Upstream { stored: false }) {
+            let content_type = cut.metadata.content_type.clone();
+            cut.metadata = Metadata::of(content_type, ClientFreshness::Nothing);
+        }
+        Some(Arc::new(cut))
     }
 
     /// A response made of parts. It has the lowest finality class of them,
@@ -175,36 +177,44 @@ impl Fill {
     ) -> Option<StoredResponse> {
         let class = |part: &&Arc<StoredResponse>| part.stamp().map(|stamp| stamp.class);
         let least = parts.iter().min_by_key(class)?;
-        let stamp = least.stamp()?;
+        let stamps = || parts.iter().filter_map(|part| part.stamp());
         // The epoch of a final part does not matter.
-        let stamps = parts.iter().filter_map(|part| part.stamp());
-        let ending = stamps.filter(|stamp| stamp.class.ends_with_epoch());
-        let epoch = ending.map(ChainStamp::epoch).min();
-        let epoch = epoch.unwrap_or_else(|| stamp.epoch());
-        let heights = parts
-            .iter()
-            .filter_map(|part| part.stamp()?.heights())
-            .reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)));
-        let (class, tip) = (stamp.class, stamp.tip);
-        let lifetime = self.chain.client_lifetime(class, tip, self.clock.now());
-        let freshness = ClientFreshness::of_class(class, lifetime);
-        let stamp = ChainStamp::new(class, tip, heights, epoch).with_client_lifetime(lifetime);
+        let ending = stamps().filter(|stamp| stamp.class != Class::Final);
+        let heights = stamps().filter_map(|stamp| stamp.heights);
+        let stamp = ChainStamp {
+            epoch: ending
+                .map(|stamp| stamp.epoch)
+                .min()
+                .unwrap_or(least.stamp()?.epoch),
+            heights: heights.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1))),
+            is_settled: stamps().all(|stamp| stamp.is_settled),
+            ..*least.stamp()?
+        };
+        let lifetime = (self.chain).client_lifetime(stamp.class, stamp.tip, self.clock.now());
+        let freshness = ClientFreshness::of_class(stamp.class, lifetime);
+        let etag = etag(&body);
         Some(StoredResponse {
             status: least.status,
-            etag: etag(&body),
             metadata: Metadata::of(least.metadata.content_type.clone(), freshness),
             received: parts.iter().map(|part| part.received).min()?,
             lifetime: parts.iter().map(|part| part.lifetime).min()?,
             took: parts.iter().map(|part| part.took).max()?,
-            attached: Attached {
-                stamp: Some(stamp),
-                page: Page::read(&body),
-            },
+            stamp: Some(stamp),
+            page: Page::read(&body),
             body: Box::<[u8]>::from(body).into(),
-            encodings: Encodings::allowed(parts.iter().all(|part| part.encodings.are_allowed())),
-            checked: CheckedSequence::at(parts.iter().map(|part| part.checked.number()).min()?),
+            body_id: BodyId::of(&etag, parts.iter().all(|part| part.body_id.is_encodable())),
+            etag,
+            checked: CheckedPurge::at(parts.iter().map(|part| part.checked.number()).min()?),
         })
     }
+}
+
+/// Whether what is made of windows may be stored.
+const fn is_kept(from: AnswerSource) -> bool {
+    !matches!(
+        from,
+        AnswerSource::Unconfirmed | AnswerSource::Upstream { stored: false }
+    )
 }
 
 /// Whether parts are of one moment: of one block, whose hash determines its list, or
@@ -221,7 +231,7 @@ pub(super) fn is_one_moment(parts: &[Arc<StoredResponse>]) -> bool {
     match (is_live, has_blocks) {
         // The list may span blocks, and each new block may extend it.
         (true, _) | (false, false) => {
-            let mut epochs = stamps().map(ChainStamp::epoch);
+            let mut epochs = stamps().map(|stamp| stamp.epoch);
             let first = epochs.next();
             epochs.all(|epoch| Some(epoch) == first)
         }

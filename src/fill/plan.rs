@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 
-use super::Fill;
 use super::windows::List;
+use super::{AnswerSource, Fill};
 use crate::cache::StoredResponse;
 use crate::cache::key::Key;
 use crate::cache::policy::Mode;
@@ -15,12 +15,6 @@ use crate::upstream::{Priority, RequestPriority};
 /// How a key would be fetched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Plan {
-    /// Another key of the same tip is fetched. If that response is unchanged, the
-    /// stored one is too.
-    Check(Key),
-    /// This key of the anchor block is fetched. If its hash is unchanged, the stored
-    /// response is still valid.
-    Revalidate(Key),
     /// A transaction's page is cut from its block's stored windows.
     CutTransaction,
     /// A page is cut from stored windows.
@@ -42,7 +36,7 @@ impl Plan {
     pub(crate) fn fetches(&self) -> bool {
         match self {
             Self::CutTransaction | Self::Cut => false,
-            Self::Check(_) | Self::Revalidate(_) | Self::Windows { .. } | Self::Plain => true,
+            Self::Windows { .. } | Self::Plain => true,
         }
     }
 }
@@ -53,12 +47,6 @@ impl Fill {
         let Some(route) = self.route(key).filter(|r| r.cache.mode == Mode::Chain) else {
             return Plan::Plain;
         };
-        if let Some(chosen) = self.check_key(key, route).filter(|chosen| chosen != key) {
-            return Plan::Check(chosen);
-        }
-        if let Some((anchor, _)) = self.anchor_key(key, route) {
-            return Plan::Revalidate(anchor);
-        }
         if self.cut_transaction(key, route).is_some() {
             return Plan::CutTransaction;
         }
@@ -82,7 +70,7 @@ impl Fill {
             wanted.into_iter().filter_map(|(_, part)| part).collect();
         // A window that is no page, such as an error, answers for all.
         let is_other = parts.iter().any(|part| part.page().is_none());
-        match is_other || self.cut_page(&list, &parts).is_some() {
+        match is_other || self.cut_page(&list, &parts, AnswerSource::Memory).is_some() {
             true => Plan::Cut,
             false => Plan::Windows {
                 fetched: list.windows(),

@@ -9,7 +9,6 @@ use crate::cache::purge::Purge;
 use crate::chain::TipNumber;
 use crate::shared::purges::{Acknowledged, Generation, HeardPurge};
 use crate::state::StateError;
-use crate::sync::lock;
 
 /// How long the answer to a purge waits for other replicas.
 const ACKNOWLEDGED: Duration = Duration::from_millis(500);
@@ -58,7 +57,7 @@ impl Fill {
         let rows = purges.iter().flat_map(|purge| lower.names.rows(purge));
         let rows: Vec<_> = rows.collect();
         // The rows first: a look-up that memory does not see as older finds none of them.
-        let _in_order = lock(&lower.purging);
+        let _in_order = store.in_order();
         let number = store.purges() + purges.len() as u64;
         let durable = lower.answers.purge(rows, number);
         for purge in purges {

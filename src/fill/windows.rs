@@ -164,8 +164,9 @@ impl Fill {
                 return Ok(Err(why));
             }
             from = match (from, found.from) {
-                // One window that is not confirmed leaves the page so.
+                // One window that is not confirmed, or was passed on, leaves the page so.
                 (_, AnswerSource::Memory) | (AnswerSource::Unconfirmed, _) => from,
+                (AnswerSource::Upstream { stored: false }, _) => from,
                 (AnswerSource::Upstream { .. }, AnswerSource::Disk | AnswerSource::Shared) => from,
                 (_, found) => found,
             };

@@ -2,17 +2,18 @@
 
 use std::net::IpAddr;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use http::HeaderMap;
-use http::header::ORIGIN;
+use http::header::{FORWARDED, ORIGIN};
 
-use crate::cache::outcome::Outcome;
+use super::Gateway;
 use crate::client_tokens::{ClientTokens, TokenClient, TokenFault, TokenMemo};
 use crate::clock::{Clock, Moment};
 use crate::identify::{Client, ClientLabel, TrustedProxies};
 use crate::limit::{Limit, RequestAllowance};
 use crate::refusal::Refusal;
-use crate::wire::origin;
+use crate::wire::{X_FORWARDED_FOR, origin};
 
 /// Identifies clients and holds them to their limits.
 pub(crate) struct ClientPolicy {
@@ -159,23 +160,13 @@ impl ClientPolicy {
 
     /// Corrects what [`admit_miss`](Self::admit_miss) has counted, once it is
     /// known whether the request has reached the upstream.
-    pub(super) fn correct_miss(&self, client: Client, joined: bool, sent: bool, now: Moment) {
-        match (joined, sent) {
+    pub(super) fn correct_miss(&self, client: Client, counted: bool, sent: bool, now: Moment) {
+        match (&self.limit, counted, sent) {
             // The upstream has answered already: if this is over the limit, the
             // next request is refused.
-            (true, true) => {
-                let _counted = self.admit_miss(client, false, now);
-            }
-            (false, false) => self.refund_miss(client),
-            (true, false) | (false, true) => {}
-        }
-    }
-
-    /// Gives back what was counted for a request that memory, or the fetch of
-    /// another, has answered.
-    pub(super) fn refund_miss(&self, client: Client) {
-        if let Some(limit) = &self.limit {
-            limit.refund_miss(client);
+            (Some(limit), false, true) => drop(limit.admit_miss(client, now)),
+            (Some(limit), true, false) => limit.refund_miss(client),
+            (Some(_), true, true) | (Some(_), false, false) | (None, ..) => {}
         }
     }
 
@@ -197,12 +188,49 @@ fn is_for_origin(client: &TokenClient, fields: &HeaderMap) -> bool {
     allowed.is_none_or(|allowed| origins.all(|origin| origin::is_among(allowed, origin)))
 }
 
-/// Whether a request on a plain route was itself sent to the upstream, by its
-/// outcome. A failure does not say so: then it was if it `joined` no other.
-pub(super) const fn was_sent(outcome: Option<Outcome>, joined: bool) -> bool {
-    match outcome {
-        Some(Outcome::Forwarded { collapsed, .. }) => !collapsed,
-        Some(Outcome::Hit { .. } | Outcome::FromDisk { .. } | Outcome::FromShared { .. }) => false,
-        Some(Outcome::StaleIfError { .. }) | None => !joined,
+/// The least time between two log lines.
+const INTERVAL: Duration = Duration::from_hours(1);
+
+impl Gateway {
+    /// Logs, at most once an hour, that a trusted proxy, or a peer in the same network, reports
+    /// a client and is not believed. `fields` are those of the first request of a connection from it.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn check_proxy(&self, peer: IpAddr, fields: &HeaderMap) {
+        let trust = &self.clients.trust;
+        let is_trusted = trust.contains(peer);
+        let fields_here = [X_FORWARDED_FOR, FORWARDED].into_iter();
+        let mut fields_here = fields_here.filter(|name| fields.contains_key(name));
+        let Some(field) = fields_here.next() else {
+            return;
+        };
+        let is_read = is_trusted && fields.contains_key(trust.field());
+        let log = &self.meter().totals.untrusted_proxy;
+        if is_read || !is_near(peer) && !is_trusted || !log.is_due(INTERVAL, self.clock.now()) {
+            return;
+        }
+        let field = field.as_str();
+        if is_trusted {
+            tracing::warn!(
+                %peer,
+                field,
+                "a trusted proxy reports its clients in another field than clients.proxy_field, so all of them count as one client; name the field that it writes there"
+            );
+        } else {
+            tracing::warn!(
+                %peer,
+                field,
+                "a reverse proxy reports its clients, but is not trusted, so all of them count as one client; if it is yours, add its address to clients.trusted_proxies"
+            );
+        }
+    }
+}
+
+/// Whether an address is of this machine or of a private network, where a proxy of the
+/// operator's own would be.
+fn is_near(peer: IpAddr) -> bool {
+    match peer.to_canonical() {
+        IpAddr::V4(v4) => v4.is_loopback() || v4.is_private() || v4.is_link_local(),
+        IpAddr::V6(v6) => v6.is_loopback() || v6.is_unique_local() || v6.is_unicast_link_local(),
     }
 }

@@ -1,321 +1,372 @@
-//! A miss: what memory cannot answer, on a route in mode `chain`, `override` or
-//! `off`. The fill fetches it. Where that fails, is over the client's limit, or takes too long, a stale
-//! response may answer.
+//! A miss: what memory cannot answer. It is fetched; where that fails, takes too long or
+//! is over the client's limit, a stale response may answer. The same for all routes.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderMap, Response};
+use http::{HeaderMap, Response, StatusCode};
 use tokio::time::Instant;
 
 use super::{Gateway, RequestContext, RequestRef, Session};
 use crate::cache::JudgedResponse;
 use crate::cache::key::Key;
-use crate::cache::outcome::Outcome;
-use crate::cache::status::Forward;
+use crate::cache::outcome::{Forward, Outcome};
 use crate::chain::Freshness;
-use crate::clock::Moment;
 use crate::collapse::Wait;
 use crate::fill::{AnswerSource, FillAnswer, FillResult, LookupKey};
+use crate::identify::Client;
 use crate::meter::RequestKind;
 use crate::reason::Reason;
 use crate::refusal::Refusal;
+use crate::relay;
 use crate::respond::ResponseContext;
-use crate::upstream::{Priority, RequestPriority};
+use crate::route::HeaderMode;
+use crate::upstream::{Failure, Priority, RequestBody, RequestPriority};
 use crate::wire::Body;
 
 /// What is to be fetched.
-pub(super) struct Miss {
+pub(super) enum Miss {
+    /// On a route in mode `chain`, `override` or `off`.
+    Typed(TypedMiss),
+    /// On a plain route.
+    Plain(Arc<relay::Fetch>),
+}
+
+/// A miss on a route in mode `chain`, `override` or `off`.
+pub(super) struct TypedMiss {
     /// The key to fetch by.
     pub(super) lookup: LookupKey,
     /// Why memory does not answer.
     pub(super) why: Forward,
     /// A stale response that may answer where the fetch fails.
     pub(super) stale: Option<JudgedResponse>,
+    pub(super) priority: RequestPriority,
 }
 
-/// What came of fetching.
-struct Fetched {
-    result: FillResult,
-    /// Whether the request joined the fetch of another.
-    collapsed: bool,
-    /// The stale response, where it may still answer.
-    stale: Option<JudgedResponse>,
+/// An answer to a miss.
+enum Answered {
+    /// A stored response, which is to be rendered.
+    Stored(JudgedResponse, Outcome),
+    /// A response with its origin's fields.
+    Response(Response<Body>, Outcome),
+}
+
+impl Answered {
+    fn outcome(&self) -> Outcome {
+        match self {
+            Self::Stored(_, outcome) | Self::Response(_, outcome) => *outcome,
+        }
+    }
+
+    /// How long the upstream took, where that is known of the stored response.
+    fn took(&self) -> Option<Duration> {
+        match self {
+            Self::Stored(_, Outcome::StaleIfError { .. }) | Self::Response(..) => None,
+            Self::Stored(judged, _) => Some(judged.stored.took),
+        }
+    }
+}
+
+impl TypedMiss {
+    fn bypasses(&self) -> bool {
+        self.why == Forward::Bypass
+    }
+
+    /// The key of the client's request.
+    fn requested(&self) -> &Key {
+        self.lookup.by_hash.as_ref().unwrap_or(&self.lookup.key)
+    }
 }
 
 impl Miss {
     /// The key of the client's request.
     pub(super) fn requested(&self) -> &Key {
-        self.lookup.by_hash.as_ref().unwrap_or(&self.lookup.key)
+        match self {
+            Self::Typed(miss) => miss.requested(),
+            Self::Plain(fetch) => &fetch.request.key,
+        }
     }
 
-    fn bypasses(&self) -> bool {
-        self.why == Forward::Bypass
+    fn why(&self) -> Forward {
+        match self {
+            Self::Typed(miss) => miss.why,
+            Self::Plain(fetch) => fetch.why,
+        }
+    }
+
+    /// Whether a fetch is under way that it would wait for.
+    fn joins(&self, gateway: &Gateway) -> bool {
+        match self {
+            Self::Typed(miss) => {
+                let key = miss.lookup.key.as_bytes();
+                !miss.bypasses() && gateway.fill.collapse.has(key)
+            }
+            Self::Plain(fetch) => fetch.joins(),
+        }
+    }
+
+    /// Whether a request goes to the upstream for it.
+    fn is_sent(&self, gateway: &Gateway) -> bool {
+        match self {
+            Self::Typed(miss) => miss.bypasses() || gateway.fill.plan(&miss.lookup.key).fetches(),
+            Self::Plain(_) => true,
+        }
+    }
+
+    /// The stale response that may answer though the upstream has not, for a reason; it may
+    /// have answered with an error status. Not one that was purged meanwhile, or whose
+    /// height and hash a reorg has separated.
+    fn stale(
+        &self,
+        gateway: &Gateway,
+        received: Option<StatusCode>,
+        reason: Reason,
+    ) -> Option<Answered> {
+        match self {
+            Self::Typed(miss) => {
+                let (key, stale) = (&miss.lookup.key, miss.stale.as_ref()?);
+                let is_usable = gateway.fill.is_answer(&miss.lookup, &stale.stored)
+                    && !(gateway.cache.store()).response_was_purged(key, &stale.stored);
+                let ttl = stale.ttl();
+                let outcome = Outcome::StaleIfError { ttl, reason };
+                is_usable.then(|| Answered::Stored(stale.clone(), outcome))
+            }
+            Self::Plain(fetch) => {
+                let (response, outcome) = fetch.stale(received, reason)?;
+                Some(Answered::Response(response, outcome))
+            }
+        }
+    }
+
+    /// Fetches for nobody in particular, unless a fetch is under way.
+    fn refresh(&self, gateway: &Gateway) {
+        match self {
+            Self::Typed(miss) => gateway.fill.refresh(&miss.lookup.key, miss.priority),
+            Self::Plain(fetch) => drop(tokio::spawn(fetch.clone().refresh())),
+        }
     }
 }
 
 impl Gateway {
-    /// Fetches, and answers with the result or with the stale response. `fields`
-    /// are the request's.
+    /// Fetches, and answers with the result or with a stale response. `fields` are those
+    /// of the request that the response still depends on.
     pub(super) async fn answer_miss(
         &self,
         session: &Session,
         (context, uri): RequestRef<'_>,
-        mut miss: Miss,
+        (miss, body): (Miss, Option<RequestBody>),
         fields: HeaderMap,
     ) -> Response<Body> {
-        let arrived = Instant::now();
-        let (client, key) = (context.client(), &miss.lookup.key);
-        let joins = !miss.bypasses() && self.fill.collapse.has(key.as_bytes());
+        let (client, joins) = (context.client(), miss.joins(self));
         let admitted = self.clients.admit_miss(client, joins, self.clock.now());
         let is_counted = admitted.is_ok() && !joins;
-        if let Err(refusal) = admitted
-            && (miss.bypasses() || self.fill.plan(key).fetches())
-        {
-            return self.answer_over_limit(session, (context, uri), miss, &refusal, &fields);
-        }
-        let priority = self.priority(context, &miss);
-        let stale = miss.stale.take();
-        let fetched = self.fetch(&miss, stale, arrived, priority).await;
-        let is_kept = (fetched.result.as_ref())
-            .is_ok_and(|found| !matches!(found.from, AnswerSource::Upstream { .. }));
-        if is_counted && (fetched.collapsed || is_kept) {
-            self.clients.refund_miss(client);
-        }
-        let now = self.clock.now();
-        session.activity.record(now);
-        let took = match &fetched.result {
-            Ok(found) => Some(found.stored.took),
-            Err(_) => None,
+        let answered = match admitted {
+            Err(refusal) if miss.is_sent(self) => {
+                let stale = miss.stale(self, None, refusal.reason());
+                self.clients.count_limited(stale.is_some());
+                stale.ok_or((refusal, None))
+            }
+            _ => {
+                let (fetched, collapsed) = self.fetch(&miss, body, client).await;
+                let is_sent = match &fetched {
+                    Ok(answered) => answered.outcome().is_sent(),
+                    Err(_) => !collapsed,
+                };
+                let now = self.clock.now();
+                self.clients.correct_miss(client, is_counted, is_sent, now);
+                fetched.or_else(|failure| {
+                    let stale = miss.stale(self, failure.received, failure.reason);
+                    let outcome = Outcome::Forwarded {
+                        why: miss.why(),
+                        status: failure.received,
+                        stored: false,
+                        collapsed,
+                    };
+                    stale.ok_or((Refusal::Upstream(failure), Some(outcome)))
+                })
+            }
         };
+        session.activity.record(self.clock.now());
         let for_response = context.for_response(&self.clients, &fields);
-        let (response, kind) =
-            self.render_fetched((context, uri), &miss, fetched, &for_response, now);
+        let (response, kind, took) = match answered {
+            Ok(answered) => {
+                let (outcome, took) = (answered.outcome(), answered.took());
+                let response = self.render_answered(session, &miss, answered, &for_response);
+                if matches!(miss, Miss::Plain(_)) && response.status().is_server_error() {
+                    let why = "the upstream's own answer, passed on as it is";
+                    let why = (Reason::UpstreamAnswer, why);
+                    self.record_error((context, uri), &fields, response.status(), why);
+                }
+                (response, RequestKind::Answer(outcome), took)
+            }
+            Err((refusal, outcome)) => {
+                let response =
+                    self.render_refusal(&refusal, outcome, (context, uri), &for_response);
+                let reason = refusal.reason();
+                let kind = match outcome {
+                    Some(outcome) => RequestKind::Failure(outcome, reason),
+                    None => RequestKind::Refusal(reason),
+                };
+                (response, kind, None)
+            }
+        };
         self.finish_waiting(session, context, kind, took, response)
     }
 
-    /// Answers a request over its client's limit on misses: with the stale
-    /// response, or with the refusal.
-    fn answer_over_limit(
-        &self,
-        session: &Session,
-        request: RequestRef<'_>,
-        mut miss: Miss,
-        refusal: &Refusal,
-        fields: &HeaderMap,
-    ) -> Response<Body> {
-        let (context, now) = (request.0, self.clock.now());
-        let for_response = context.for_response(&self.clients, fields);
-        let stale = miss.stale.take();
-        self.clients.count_limited(stale.is_some());
-        let (response, kind) = match stale {
-            Some(stale) => self.render_stale(&miss, stale, refusal.reason(), &for_response, now),
-            None => {
-                let response = self.render_refusal(refusal, None, request, &for_response);
-                (response, RequestKind::Refusal(refusal.reason()))
-            }
-        };
-        self.finish_waiting(session, context, kind, None, response)
-    }
-
-    /// How urgent a miss is.
-    fn priority(&self, context: &RequestContext, miss: &Miss) -> RequestPriority {
-        // A stale response that may soon no longer answer is as urgent as none.
-        let may_wait = miss.stale.as_ref().is_some_and(|stale| {
-            let route = self.route(&miss.lookup.key);
-            let bound = route.map_or(Duration::ZERO, |route| route.cache.stale_if_error);
-            stale.staleness() < bound / 2
-        });
-        let priority = match may_wait {
-            true => Priority::Revalidation,
-            false => Priority::Miss,
-        };
-        context.priority(priority)
-    }
-
+    /// Fetches, and says whether another request's fetch was joined. Where a stale response
+    /// may answer, the wait is short: there is none if the fetch cannot be sent now or has
+    /// just failed, but it keeps its place in the queue.
     async fn fetch(
         &self,
         miss: &Miss,
-        stale: Option<JudgedResponse>,
-        arrived: Instant,
-        priority: RequestPriority,
-    ) -> Fetched {
-        let key = &miss.lookup.key;
-        if miss.bypasses() {
-            return Fetched {
-                result: self.fill.fetch_unshared(key, priority).await,
-                collapsed: false,
-                stale: None,
+        mut body: Option<RequestBody>,
+        client: Client,
+    ) -> (Result<Answered, Failure>, bool) {
+        let arrived = Instant::now();
+        let has_stale = || miss.stale(self, None, Reason::UpstreamTimeout).is_some();
+        if body.is_none() && has_stale() {
+            if !miss.joins(self)
+                && let Some(why) = self.held(miss, client)
+            {
+                miss.refresh(self);
+                return (Err(why), false);
+            }
+            let wait = Wait {
+                deadline: arrived + self.stale_wait,
+                // If another request has waited for as long already, the upstream is slow:
+                // there is no point in waiting for it again.
+                since_began: Some(self.stale_wait),
             };
-        }
-        match stale {
-            Some(stale) => {
-                self.fetch_or_stale(&miss.lookup, stale, arrived, priority)
-                    .await
-            }
-            None => {
-                let wait = Wait::until(arrived + self.fill.longest_wait(key));
-                let (result, collapsed) = self.answer_by(&miss.lookup, wait, priority).await;
-                Fetched {
-                    result,
-                    collapsed,
-                    stale: None,
-                }
+            match self.fetch_within(miss, None, wait).await {
+                // The wait was cut short for a response that may no longer answer.
+                (Err(why), _) if why.reason == Reason::UpstreamTimeout && !has_stale() => {}
+                fetched => return fetched,
             }
         }
+        let wait = Wait::until(arrived + self.fill.longest_wait(miss.requested()));
+        self.fetch_within(miss, body.take(), wait).await
     }
 
-    /// Fetches the response to a request within a time. Returns whether it joined
-    /// the fetch of another as well.
-    async fn answer_by(
+    /// Why a fetch could not be sent now, or how the last one has failed.
+    fn held(&self, miss: &Miss, client: Client) -> Option<Failure> {
+        let (key, now) = (miss.requested(), self.clock.now());
+        let upstream = self.route(key).map_or(0, |route| route.upstream.number);
+        let failed = self.fill.failures.last(key, now);
+        failed.or_else(|| self.upstreams.get(upstream).held(Some(client)))
+    }
+
+    async fn fetch_within(
         &self,
-        lookup: &LookupKey,
+        miss: &Miss,
+        body: Option<RequestBody>,
         wait: Wait,
-        priority: RequestPriority,
-    ) -> (FillResult, bool) {
-        let (result, collapsed) = self.fill.answer(&lookup.key, wait, priority).await;
-        match (&result, &lookup.by_hash) {
+    ) -> (Result<Answered, Failure>, bool) {
+        let miss = match miss {
+            Miss::Typed(miss) => miss,
+            Miss::Plain(fetch) => {
+                let (result, collapsed) = fetch.run(body, wait).await;
+                let answer = |(response, outcome)| Answered::Response(response, outcome);
+                return (result.map(answer), collapsed);
+            }
+        };
+        let (fill, key, priority) = (&self.fill, &miss.lookup.key, miss.priority);
+        if miss.bypasses() {
+            let found = fill.fetch_unshared(key, priority).await;
+            return (self.answered(miss, found, false), false);
+        }
+        let (mut found, mut collapsed) = fill.answer(key, wait, priority).await;
+        if let (Ok(answer), Some(by_hash)) = (&found, &miss.lookup.by_hash)
+            && !fill.is_answer(&miss.lookup, &answer.stored)
+        {
             // Another block has this height by now: fetch by the hash.
-            (Ok(found), Some(by_hash)) if !self.fill.is_answer(lookup, &found.stored) => {
-                self.fill.answer(by_hash, wait, priority).await
-            }
-            (Ok(_) | Err(_), _) => (result, collapsed),
+            (found, collapsed) = fill.answer(by_hash, wait, priority).await;
         }
+        (self.answered(miss, found, collapsed), collapsed)
     }
 
-    /// Fetches where a stale response may answer, so that the wait is shorter.
-    /// The stale response is dropped if it was purged meanwhile, or if a reorg
-    /// has separated the height and the hash of its block.
-    async fn fetch_or_stale(
+    /// What the fill has found, with its outcome.
+    fn answered(
         &self,
-        lookup: &LookupKey,
-        stale: JudgedResponse,
-        arrived: Instant,
-        priority: RequestPriority,
-    ) -> Fetched {
-        if let Some(why) = self.fill.refresh_if_held(&lookup.key, priority) {
-            return Fetched {
-                result: Err(why),
-                collapsed: false,
-                stale: Some(stale),
-            };
-        }
-        let wait_for_fresh = self.stale_wait;
-        // If another request has waited for as long already, the upstream is
-        // slow: there is no point in waiting for it again.
-        let wait = Wait {
-            deadline: arrived + wait_for_fresh,
-            since_began: Some(wait_for_fresh),
+        miss: &TypedMiss,
+        found: FillResult,
+        collapsed: bool,
+    ) -> Result<Answered, Failure> {
+        let FillAnswer { stored, from } = found?;
+        let freshness = match from {
+            AnswerSource::Unconfirmed => Freshness::Stale {
+                by: self.fill.running_for(),
+            },
+            AnswerSource::Memory
+            | AnswerSource::Disk
+            | AnswerSource::Shared
+            | AnswerSource::Upstream { .. } => self.cache.judge(&stored, self.clock.now()),
         };
-        let (result, collapsed) = self.answer_by(lookup, wait, priority).await;
-        let is_purged = self
-            .cache
-            .store()
-            .response_was_purged(&lookup.key, &stale.stored);
-        if self.fill.is_answer(lookup, &stale.stored) && !is_purged {
-            return Fetched {
-                result,
+        let judged = JudgedResponse { stored, freshness };
+        let ttl = judged.ttl();
+        let outcome = match from {
+            AnswerSource::Unconfirmed => Outcome::StaleIfError {
+                ttl,
+                reason: Reason::Unconfirmed,
+            },
+            AnswerSource::Disk => Outcome::FromDisk { ttl },
+            AnswerSource::Shared => Outcome::FromShared { ttl },
+            // It was made of stored responses.
+            AnswerSource::Memory => Outcome::Hit { ttl },
+            AnswerSource::Upstream { stored } => Outcome::Forwarded {
+                why: miss.why,
+                status: Some(judged.stored.status),
+                stored,
                 collapsed,
-                stale: Some(stale),
-            };
-        }
-        let (result, collapsed) = match result {
-            // The wait was cut short for a response that may no longer answer.
-            Err(failure) if failure.reason == Reason::UpstreamTimeout => {
-                let wait = Wait::until(arrived + self.fill.longest_wait(&lookup.key));
-                let priority = RequestPriority {
-                    priority: Priority::Miss,
-                    ..priority
-                };
-                self.answer_by(lookup, wait, priority).await
-            }
-            Ok(_) | Err(_) => (result, collapsed),
+            },
         };
-        Fetched {
-            result,
-            collapsed,
-            stale: None,
-        }
+        Ok(Answered::Stored(judged, outcome))
     }
 
-    fn render_fetched(
+    fn render_answered(
         &self,
-        request: RequestRef<'_>,
+        session: &Session,
         miss: &Miss,
-        fetched: Fetched,
+        answered: Answered,
         fields: &ResponseContext<'_>,
-        now: Moment,
-    ) -> (Response<Body>, RequestKind) {
-        let forwarded = |status, stored| Outcome::Forwarded {
-            why: miss.why,
-            status,
-            stored,
-            collapsed: fetched.collapsed,
-        };
-        match (fetched.result, fetched.stale) {
-            (Ok(FillAnswer { stored, from }), _) => {
-                let freshness = match from {
-                    AnswerSource::Unconfirmed => Freshness::Stale {
-                        by: self.fill.running_for(),
-                    },
-                    AnswerSource::Memory
-                    | AnswerSource::Disk
-                    | AnswerSource::Shared
-                    | AnswerSource::Upstream { .. } => self.cache.judge(&stored, now),
-                };
-                let judged = JudgedResponse { stored, freshness };
-                let outcome = match from {
-                    AnswerSource::Unconfirmed => {
-                        return self.render_stale(miss, judged, Reason::Unconfirmed, fields, now);
-                    }
-                    AnswerSource::Disk => Outcome::FromDisk { ttl: judged.ttl() },
-                    AnswerSource::Shared => Outcome::FromShared { ttl: judged.ttl() },
-                    AnswerSource::Upstream { stored } => {
-                        forwarded(Some(judged.stored.status), stored)
-                    }
-                    // It was made of stored responses.
-                    AnswerSource::Memory => Outcome::Hit { ttl: judged.ttl() },
-                };
-                let response = self.render_miss(judged, miss, outcome, fields, now);
-                (response, RequestKind::Answer(outcome))
-            }
-            // RFC 5861 §4.
-            (Err(failure), Some(stale)) => {
-                self.render_stale(miss, stale, failure.reason, fields, now)
-            }
-            (Err(failure), None) => {
-                let outcome = forwarded(failure.received, false);
-                let refusal = Refusal::Upstream(failure);
-                let response = self.render_refusal(&refusal, Some(outcome), request, fields);
-                (response, RequestKind::Failure(outcome, refusal.reason()))
-            }
-        }
-    }
-
-    fn render_stale(
-        &self,
-        miss: &Miss,
-        stale: JudgedResponse,
-        reason: Reason,
-        fields: &ResponseContext<'_>,
-        now: Moment,
-    ) -> (Response<Body>, RequestKind) {
-        let ttl = stale.ttl();
-        let outcome = Outcome::StaleIfError { ttl, reason };
-        let response = self.render_miss(stale, miss, outcome, fields, now);
-        (response, RequestKind::Answer(outcome))
-    }
-
-    /// Renders the response to a miss.
-    pub(super) fn render_miss(
-        &self,
-        judged: JudgedResponse,
-        miss: &Miss,
-        outcome: Outcome,
-        fields: &ResponseContext<'_>,
-        now: Moment,
     ) -> Response<Body> {
-        // Its compressed body is looked for under the key by which it is stored.
-        let key = self.fill.stored_key(miss.requested(), &judged.stored);
-        self.render(judged, &key, outcome, fields, now)
+        let key = miss.requested();
+        match answered {
+            Answered::Stored(judged, outcome) => {
+                // Its compressed body is looked for under the key by which it is stored.
+                let key = self.fill.stored_key(key, &judged.stored);
+                self.render(judged, &key, outcome, fields, self.clock.now())
+            }
+            Answered::Response(mut response, outcome) => {
+                if let Body::Streamed(reader) = response.body_mut() {
+                    // While the body is sent, the connection is not idle.
+                    reader.serve(&session.activity);
+                }
+                let route = self.route(key);
+                if route.is_some_and(|route| route.headers == HeaderMode::Typed) {
+                    let own = response.headers_mut();
+                    self.responder.add_own_fields(own, outcome, fields);
+                }
+                response
+            }
+        }
+    }
+
+    /// How urgent a typed miss is.
+    pub(super) fn miss_priority(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        stale: Option<&JudgedResponse>,
+    ) -> RequestPriority {
+        // A stale response that may soon no longer answer is as urgent as none.
+        let may_wait = stale.is_some_and(|stale| {
+            let route = self.route(key);
+            let bound = route.map_or(Duration::ZERO, |route| route.cache.stale_if_error);
+            stale.staleness() < bound / 2
+        });
+        context.priority(match may_wait {
+            true => Priority::Revalidation,
+            false => Priority::Miss,
+        })
     }
 }

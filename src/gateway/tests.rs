@@ -2,15 +2,11 @@
 
 use std::sync::Arc;
 
-use http::{Method, Request, StatusCode};
+use http::{Method, Request};
 
-use super::clients::was_sent;
-use super::{Session, check_head, plain};
-use crate::cache::outcome::Outcome;
-use crate::cache::status::Forward;
+use super::{Session, check_head, is_plain};
 use crate::clock::Moment;
 use crate::config::Config;
-use crate::reason::Reason;
 use crate::refusal::Refusal;
 use crate::wire::activity::Activity;
 use crate::wire::head::{HeadFault, REFUSED};
@@ -53,37 +49,6 @@ fn a_fault_of_the_head_is_named_only_where_the_listener_found_one() {
 }
 
 #[test]
-fn a_fetch_counts_against_the_client_that_sent_it() {
-    let forwarded = |collapsed| {
-        Some(Outcome::Forwarded {
-            why: Forward::UriMiss,
-            status: Some(StatusCode::OK),
-            stored: true,
-            collapsed,
-        })
-    };
-    let stale = Some(Outcome::StaleIfError {
-        ttl: -1,
-        reason: Reason::NoSlot,
-    });
-    // outcome, whether it joined another, whether it was sent
-    for (outcome, joined, expected) in [
-        (forwarded(false), false, true),
-        (forwarded(false), true, true),
-        (forwarded(true), false, false),
-        (forwarded(true), true, false),
-        (Some(Outcome::Hit { ttl: 1 }), false, false),
-        (Some(Outcome::Hit { ttl: 1 }), true, false),
-        (stale, false, true),
-        (stale, true, false),
-        (None, false, true),
-        (None, true, false),
-    ] {
-        assert_eq!(was_sent(outcome, joined), expected, "{outcome:?} {joined}");
-    }
-}
-
-#[test]
 fn plain_routes_obey_the_origin_or_pass_all_fields() {
     let text = "upstream.url = \"http://127.0.0.1:1\"\n\
         [[route]]\nname = \"a\"\npath = \"/a\"\ncache.mode = \"respect\"\n\
@@ -91,9 +56,9 @@ fn plain_routes_obey_the_origin_or_pass_all_fields() {
         [[route]]\nname = \"c\"\npath = \"/c\"\ncache.mode = \"override\"\ncache.times = { 200 = \"1s\" }\n\
         [[route]]\nname = \"d\"\npath = \"/d\"\ncache.mode = \"off\"\n";
     let config = Config::parse("p", text).unwrap();
-    let is_plain = |path| plain::is_plain(config.routes.find(path).unwrap().route);
+    let plain = |path| is_plain(config.routes.find(path).unwrap().route);
     assert_eq!(
-        ["/a", "/b", "/c", "/d"].map(is_plain),
+        ["/a", "/b", "/c", "/d"].map(plain),
         [true, true, false, false]
     );
 }

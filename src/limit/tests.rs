@@ -46,18 +46,6 @@ fn a_client_has_its_burst_and_then_its_rate() {
 }
 
 #[test]
-fn waits_are_rounded_up() {
-    let clock = Clock::manual();
-    let limit = limit(&settings(6, 1), &clock);
-    assert!(limit.requests.admit(CLIENT, clock.now()).is_ok());
-    for (passed, wait) in [(0, 10), (1500, 9), (8400, 1)] {
-        clock.advance(Duration::from_millis(passed));
-        let refused = limit.requests.admit(CLIENT, clock.now()).unwrap_err();
-        assert_eq!(refused.field(), format!("\"default\";r=0;t={wait}"));
-    }
-}
-
-#[test]
 fn memory_is_bounded_and_who_has_used_most_is_forgotten_last() {
     let clock = Clock::manual();
     let limit = limit(&settings(60, 2), &clock);

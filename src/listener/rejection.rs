@@ -1,7 +1,7 @@
 //! Answers connections over a limit without hyper.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -160,7 +160,6 @@ impl PreparedRefusal {
     fn new(gateway: &Gateway, refusal: &Refusal, code: u32) -> Self {
         let context = ResponseContext {
             fields: &HeaderMap::new(),
-            client: Client::from(IpAddr::from(Ipv4Addr::UNSPECIFIED)),
             request_id: RequestId::new(gateway.seed),
             permit: None,
             token: None,

@@ -1,7 +1,6 @@
 //! The status of a tip that several replicas need: one asks for it, and the others take its
 //! answer (`shared::tip`).
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,8 +8,6 @@ use serde::{Deserialize, Serialize};
 
 use super::{ProbeOutcome, Status, apply, send};
 use crate::chain::TipSource;
-use crate::chain::ledger::{NO_EPOCH, RequestStart};
-use crate::clock::Moment;
 use crate::fill::Fill;
 use crate::shared::Shared;
 use crate::shared::tip::TipLook;
@@ -18,17 +15,12 @@ use crate::shared::tip::TipLook;
 /// The time from one status to the next while the engine does not answer: each replica asks
 /// for itself.
 const ALONE: Duration = Duration::from_secs(15);
-/// States of the ledger that are remembered.
-const MOST_STARTS: usize = 32;
 
 /// A tip whose status replicas share.
 pub(super) struct SharedTip {
     shared: Arc<Shared>,
     tip: u16,
     source: TipSource,
-    /// The states of the ledger before each of the last looks. A status is applied with the
-    /// state from before it was asked for.
-    starts: VecDeque<(Moment, RequestStart)>,
 }
 
 /// A status, as replicas tell each other.
@@ -46,7 +38,6 @@ impl SharedTip {
             shared,
             tip,
             source: source.clone(),
-            starts: VecDeque::new(),
         })
     }
 
@@ -57,7 +48,6 @@ impl SharedTip {
         fill: &Arc<Fill>,
         most: Duration,
     ) -> (ProbeOutcome, Duration, Duration) {
-        self.note_start(fill);
         let upstream = fill.upstreams.get(self.source.upstream);
         let (endpoint, url) = upstream.selected_endpoint();
         let path = self.source.path.as_deref().unwrap_or_default();
@@ -70,14 +60,13 @@ impl SharedTip {
         fill.chain.set_tip_interval(self.tip, every);
         if let TipLook::Answer { asked, answer } = &look
             && let Ok(status) = postcard::from_bytes::<TipStatus>(answer)
-            && let Some(start) = self.start_before(*asked)
         {
             upstream.record_status(usize::from(endpoint), path, Some(status.height));
             let status = Status {
-                start,
+                start: None,
                 sent: *asked,
                 endpoint,
-                height: Some(status.height),
+                height: status.height,
                 tag: status.tag,
             };
             let outcome = apply(fill, self.tip, &status).await;
@@ -86,37 +75,13 @@ impl SharedTip {
         let (outcome, status) = send(fill, self.tip).await;
         if let (TipLook::Ask(claim), Some(status)) = (look, status)
             && status.endpoint == endpoint
-            && let Some(height) = status.height
             && let Ok(answer) = postcard::to_allocvec(&TipStatus {
-                height,
+                height: status.height,
                 tag: status.tag,
             })
         {
             claim.store(&answer).await;
         }
         (outcome, Duration::ZERO, every)
-    }
-
-    fn note_start(&mut self, fill: &Fill) {
-        let Some(start) = fill.chain.request_start(self.tip) else {
-            return;
-        };
-        // Before anything was known, nothing was at any time.
-        let is_first = fill.chain.epoch(self.tip) == NO_EPOCH;
-        let at = match is_first {
-            true => Moment::default(),
-            false => fill.clock.now(),
-        };
-        if self.starts.len() >= MOST_STARTS {
-            self.starts.pop_front();
-        }
-        self.starts.push_back((at, start));
-    }
-
-    /// The last state of the ledger that is as old as a moment, or older.
-    fn start_before(&self, asked: Moment) -> Option<RequestStart> {
-        let mut newest_first = self.starts.iter().rev();
-        let found = newest_first.find(|(at, _)| *at <= asked);
-        found.map(|(_, start)| *start)
     }
 }

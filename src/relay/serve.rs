@@ -4,154 +4,184 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use http::header::{AGE, CONTENT_ENCODING, CONTENT_LENGTH, DATE, ETAG, HeaderName, HeaderValue};
+use http::header::{
+    AGE, CACHE_STATUS, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, ETAG, HeaderName,
+};
 use http::{HeaderMap, Method, Response, StatusCode};
 
-use super::shared::InProgress;
-use super::{ClientRequest, Relay};
+use super::store::{with_fields, withheld};
+use super::{Announced, Fetch, Relay, RelayAnswer};
 use crate::cache::coding::Coding;
-use crate::cache::encodings::EncodedBody;
+use crate::cache::encoded::EncodedBody;
 use crate::cache::etag::encoded_etag;
 use crate::cache::freshen::not_modified_fields;
 use crate::cache::key::Key;
 use crate::cache::outcome::Outcome;
+use crate::cache::range;
 use crate::cache::range::Selection;
-use crate::cache::status::CACHE_STATUS;
-use crate::cache::validator::{Representation, evaluate};
+use crate::cache::validator::{PreconditionResult, Representation, evaluate};
 use crate::cache::variant::Variant;
-use crate::cache::{range, validator};
-use crate::compress::EncodingRequest;
-use crate::identify::Client;
+use crate::compress::{Effort, Wanted};
 use crate::route::{HeaderMode, Route};
 use crate::wire::Body;
 
-/// A response from a complete stored response: whole, a range, or 304.
-#[expect(
-    clippy::too_many_arguments,
-    reason = "each is a different noun of the request"
-)]
-pub(super) fn serve(
-    relay: &Relay,
-    route: &Route,
-    variant: &Variant,
-    method: &Method,
-    fields: &HeaderMap,
-    client: Client,
-    key: &Key,
-    outcome: Outcome,
-    now: SystemTime,
-) -> Response<Body> {
-    let representation = Representation {
-        status: variant.status,
-        headers: &variant.fields,
-        received: variant.received,
-        is_encoded: variant.encodings.are_allowed(),
-    };
-    let request = EncodingRequest {
-        fields,
-        key,
-        client,
-    };
-    let encoded = encoded(relay, variant, &request);
-    let length = variant.body.len() as u64;
-    let whole = || match &encoded {
-        None => (
-            variant.status,
-            variant.fields.clone(),
-            Body::new(variant.body.clone()),
-        ),
-        Some((coding, body)) => {
-            let mut fields = variant.fields.clone();
-            fields.insert(CONTENT_ENCODING, coding.field());
-            fields.insert(CONTENT_LENGTH, body.len().into());
-            (variant.status, fields, Body::lent(body.clone()))
-        }
-    };
-    let (status, mut answer, body) = match evaluate(method, fields, &representation) {
-        validator::PreconditionResult::NotModified => (
-            StatusCode::NOT_MODIFIED,
-            not_modified_fields(&variant.fields),
-            Body::default(),
-        ),
-        validator::PreconditionResult::Full | validator::PreconditionResult::Forward => {
-            match range::select(method, fields, &representation, length) {
-                Selection::Whole => whole(),
-                Selection::One(span) => (
-                    StatusCode::PARTIAL_CONTENT,
-                    range::single_fields(&variant.fields, span, length),
-                    Body::new(slice(&variant.body, span)),
-                ),
-                Selection::Unsatisfiable => {
-                    let mut unsatisfied = HeaderMap::new();
-                    let range = range::unsatisfied_range(length);
-                    unsatisfied.insert(http::header::CONTENT_RANGE, range);
-                    (
-                        StatusCode::RANGE_NOT_SATISFIABLE,
-                        unsatisfied,
-                        Body::default(),
-                    )
-                }
+/// A request as far as its response depends on it.
+pub(crate) struct Request<'a> {
+    pub(crate) relay: &'a Relay,
+    pub(crate) route: &'a Route,
+    pub(crate) method: &'a Method,
+    pub(crate) fields: &'a HeaderMap,
+    pub(crate) key: &'a Key,
+}
+
+impl Request<'_> {
+    /// A response from a complete stored response: whole, a range, or 304.
+    pub(crate) fn serve(
+        &self,
+        variant: &Variant,
+        outcome: Outcome,
+        now: SystemTime,
+    ) -> Response<Body> {
+        let is_hit = matches!(outcome, Outcome::Hit { .. });
+        let encoded = self.encoded(variant, is_hit);
+        let length = variant.body.len() as u64;
+        let representation = representation(variant);
+        let selection = match evaluate(self.method, self.fields, &representation) {
+            PreconditionResult::NotModified => None,
+            PreconditionResult::Full | PreconditionResult::Forward => {
+                let selected = range::select(self.method, self.fields, &representation, length);
+                Some(selected)
             }
-        }
-    };
-    if let (Some((coding, _)), Some(etag)) = (&encoded, variant.fields.get(ETAG)) {
-        answer.insert(ETAG, encoded_etag(etag, *coding));
-    }
-    answer.insert(AGE, variant.reuse.aging().field(now));
-    finish(relay, route, &mut answer, key, outcome);
-    response(status, answer, body)
-}
-
-/// The body to send in place of the stored one, if there is one in a coding that the
-/// request accepts.
-fn encoded(
-    relay: &Relay,
-    variant: &Variant,
-    request: &EncodingRequest<'_>,
-) -> Option<(Coding, Arc<EncodedBody>)> {
-    let (encodings, length) = (&variant.encodings, variant.body.len());
-    match encodings.are_allowed() {
-        true => relay.responder.encoded_variant(encodings, length, request),
-        false => None,
-    }
-}
-
-/// A response from one that is still being stored: whole, or 304. `None` if its
-/// beginning has been dropped.
-pub(super) fn serve_in_progress(
-    relay: &Relay,
-    route: &Route,
-    begun: &InProgress,
-    request: &ClientRequest,
-    outcome: Outcome,
-    now: SystemTime,
-) -> Option<Response<Body>> {
-    let variant = &begun.variant;
-    let representation = Representation {
-        status: variant.status,
-        headers: &variant.fields,
-        received: variant.received,
-        is_encoded: variant.encodings.are_allowed(),
-    };
-    let (status, mut answer, body) =
-        match evaluate(&request.method, &request.fields, &representation) {
-            validator::PreconditionResult::NotModified => (
+        };
+        let (status, mut fields, body) = match (selection, &encoded) {
+            (None, _) => (
                 StatusCode::NOT_MODIFIED,
                 not_modified_fields(&variant.fields),
                 Body::default(),
             ),
-            validator::PreconditionResult::Full | validator::PreconditionResult::Forward => {
-                let reader = begun.stream.reader(begun.length)?;
+            (Some(Selection::Whole), None) => (
+                variant.status,
+                variant.fields.clone(),
+                Body::new(variant.body.clone()),
+            ),
+            (Some(Selection::Whole), Some((coding, body))) => {
                 let mut fields = variant.fields.clone();
-                if let Some(length) = begun.length {
-                    fields.insert(CONTENT_LENGTH, length.into());
-                }
-                (variant.status, fields, Body::Streamed(Box::new(reader)))
+                fields.insert(CONTENT_ENCODING, coding.field());
+                fields.insert(CONTENT_LENGTH, (**body).as_ref().len().into());
+                (variant.status, fields, Body::lent(body.clone()))
+            }
+            (Some(Selection::One(span)), _) => (
+                StatusCode::PARTIAL_CONTENT,
+                range::single_fields(&variant.fields, span, length),
+                Body::new(slice(&variant.body, span)),
+            ),
+            (Some(Selection::Unsatisfiable), _) => {
+                let range = range::unsatisfied_range(length);
+                let fields = HeaderMap::from_iter([(CONTENT_RANGE, range)]);
+                (StatusCode::RANGE_NOT_SATISFIABLE, fields, Body::default())
             }
         };
-    answer.insert(AGE, variant.reuse.aging().field(now));
-    finish(relay, route, &mut answer, &request.key, outcome);
-    Some(response(status, answer, body))
+        if let (Some((coding, _)), Some(etag)) = (&encoded, variant.fields.get(ETAG)) {
+            fields.insert(ETAG, encoded_etag(etag, *coding));
+        }
+        fields.insert(AGE, variant.reuse.aging().field(now));
+        self.finish(&mut fields, outcome);
+        response(status, fields, body)
+    }
+
+    /// The body to send in place of the stored one, if there is one in a coding that the
+    /// request accepts.
+    fn encoded(&self, variant: &Variant, is_hit: bool) -> Option<(Coding, Arc<EncodedBody>)> {
+        let wanted = Wanted {
+            fields: self.fields,
+            key: self.key,
+            body_id: variant.body_id,
+            length: variant.body.len(),
+            is_hit,
+        };
+        self.relay.responder.encoded(&wanted, || Effort::Usual)
+    }
+
+    /// Completes the fields of a response: adds `cache-status`.
+    fn finish(&self, fields: &mut HeaderMap, outcome: Outcome) {
+        if self.route.headers == HeaderMode::Typed {
+            keep_typed(fields);
+        }
+        let value = self.relay.responder.cache_status(outcome, self.key);
+        fields.append(CACHE_STATUS, value);
+    }
+}
+
+impl Fetch {
+    pub(super) fn as_request(&self) -> Request<'_> {
+        Request {
+            relay: &self.relay,
+            route: self.route(),
+            method: &self.request.method,
+            fields: &self.request.fields,
+            key: &self.request.key,
+        }
+    }
+
+    /// A response to this request from a stored one.
+    pub(super) fn answer_from(
+        &self,
+        variant: &Variant,
+        outcome: Outcome,
+        now: SystemTime,
+        announced: Announced,
+    ) -> RelayAnswer {
+        RelayAnswer {
+            response: self.as_request().serve(variant, outcome, now),
+            outcome,
+            announced,
+        }
+    }
+
+    /// A response from one that is being stored, whose body is still coming: whole, or
+    /// 304. `received` are the fields that have come, some of which are not stored.
+    pub(super) fn serve_begun(
+        &self,
+        variant: &Variant,
+        received: &HeaderMap,
+        (body, length): (Body, Option<u64>),
+        outcome: Outcome,
+    ) -> Response<Body> {
+        let variant = &with_fields(variant, &withheld(variant, received));
+        let request = &self.request;
+        let evaluated = evaluate(&request.method, &request.fields, &representation(variant));
+        let (status, mut fields, body) = match evaluated {
+            PreconditionResult::NotModified => (
+                StatusCode::NOT_MODIFIED,
+                not_modified_fields(&variant.fields),
+                Body::default(),
+            ),
+            PreconditionResult::Full | PreconditionResult::Forward => {
+                let mut fields = variant.fields.clone();
+                if let Some(length) = length {
+                    fields.insert(CONTENT_LENGTH, length.into());
+                }
+                (variant.status, fields, body)
+            }
+        };
+        fields.insert(AGE, variant.reuse.aging().field(self.now()));
+        self.finish(&mut fields, outcome);
+        response(status, fields, body)
+    }
+
+    /// Completes the fields of a response.
+    pub(super) fn finish(&self, fields: &mut HeaderMap, outcome: Outcome) {
+        self.as_request().finish(fields, outcome);
+    }
+}
+
+fn representation(variant: &Variant) -> Representation<'_> {
+    Representation {
+        status: variant.status,
+        headers: &variant.fields,
+        received: variant.received,
+        is_encoded: variant.body_id.is_encodable(),
+    }
 }
 
 /// A response of these parts.
@@ -166,45 +196,12 @@ pub(super) fn response(status: StatusCode, fields: HeaderMap, body: Body) -> Res
 /// whole body in memory, even after eviction, while only the range counts as
 /// unsent.
 fn slice(body: &Bytes, span: range::ByteRange) -> Bytes {
-    let part = part(body, span);
+    let at = |offset: u64| usize::try_from(offset).unwrap_or(usize::MAX);
+    let part = &body[at(span.first)..at(span.last + 1)];
     match part.len() < body.len() / 2 {
         true => Bytes::copy_from_slice(part),
         false => body.slice_ref(part),
     }
-}
-
-fn part(body: &[u8], span: range::ByteRange) -> &[u8] {
-    let at = |offset: u64| usize::try_from(offset).unwrap_or(usize::MAX);
-    &body[at(span.first)..at(span.last + 1)]
-}
-
-/// Completes the fields of a response: adds `cache-status`.
-pub(super) fn finish(
-    relay: &Relay,
-    route: &Route,
-    fields: &mut HeaderMap,
-    key: &Key,
-    outcome: Outcome,
-) {
-    if route.headers == HeaderMode::Typed {
-        keep_typed(fields);
-    }
-    let value = relay.responder.cache_status(outcome, key);
-    fields.append(CACHE_STATUS, value);
-}
-
-/// Replaces ordgate's own `cache-status`, which is the last value. The values of
-/// other caches stay.
-pub(super) fn replace_cache_status(fields: &mut HeaderMap, value: HeaderValue) {
-    if let http::header::Entry::Occupied(entry) = fields.entry(CACHE_STATUS) {
-        let (name, all) = entry.remove_entry_mult();
-        let mut all: Vec<_> = all.collect();
-        all.pop();
-        for other in all {
-            fields.append(&name, other);
-        }
-    }
-    fields.append(CACHE_STATUS, value);
 }
 
 /// Removes the upstream's fields that a typed route does not pass on.
@@ -215,9 +212,9 @@ fn keep_typed(fields: &mut HeaderMap) {
         CONTENT_ENCODING,
         http::header::CONTENT_LANGUAGE,
         CONTENT_LENGTH,
-        http::header::CONTENT_RANGE,
+        CONTENT_RANGE,
         http::header::CONTENT_TYPE,
-        DATE,
+        http::header::DATE,
         ETAG,
         http::header::EXPIRES,
         http::header::LAST_MODIFIED,
@@ -251,19 +248,8 @@ mod tests {
     }
 
     #[test]
-    fn only_the_own_cache_status_is_replaced() {
-        let mut fields = HeaderMap::new();
-        for value in ["far; hit", "ordgate; hit"] {
-            fields.append(CACHE_STATUS, HeaderValue::from_static(value));
-        }
-        replace_cache_status(&mut fields, HeaderValue::from_static("ordgate; fwd=stale"));
-        let all: Vec<_> = fields.get_all(CACHE_STATUS).iter().collect();
-        assert_eq!(all, ["far; hit", "ordgate; fwd=stale"]);
-    }
-
-    #[test]
     fn a_typed_route_passes_on_only_known_fields() {
-        let value = HeaderValue::from_static("1");
+        let value = http::HeaderValue::from_static("1");
         let names = ["etag", "set-cookie", "x-other", "vary"];
         let names = names.map(|name| (HeaderName::from_static(name), value.clone()));
         let mut fields = HeaderMap::from_iter(names);

@@ -7,71 +7,56 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use http::header::{AUTHORIZATION, SET_COOKIE};
-use http::{HeaderMap, Method, StatusCode, response};
+use http::{HeaderMap, Method, StatusCode};
 
-use super::sent::is_overridden;
-use super::shared::Announced;
-use super::storing::{compact, for_requester, withheld};
-use super::{ExchangeRecord, Fetch, Relay, RelayAnswer, forwarded};
+use super::fields::is_overridden;
+use super::store::{Times, withheld};
+use super::{Announced, Fetch, Relay, RelayAnswer};
 use crate::cache::directives::RequestDirectives;
 use crate::cache::freshen::{HeadEffect, Identified, freshen, head_effect, identify, replaces};
 use crate::cache::invalidate;
 use crate::cache::key::Key;
 use crate::cache::policy::Mode;
-use crate::cache::sequence::PurgeSequence;
 use crate::cache::storable::is_for_everyone;
 use crate::cache::variant::Variant;
-use crate::route::{HeaderMode, Route};
+use crate::route::HeaderMode;
 
 impl Fetch {
     /// Applies a 304 to ordgate's own validation: freshens the stored responses
     /// that it identifies, and answers from one of them. `None` where it
     /// identifies none.
-    pub(super) fn apply_not_modified(
-        &self,
-        relay: &Relay,
-        route: &Route,
-        head: &response::Parts,
-        times: ExchangeRecord,
-    ) -> Option<RelayAnswer> {
-        let variants = self.variants_to_validate(relay, route);
+    pub(super) fn apply_not_modified(&self, head: &HeaderMap, times: Times) -> Option<RelayAnswer> {
+        let variants = self.variants_to_validate();
         let fields: Vec<_> = variants.iter().map(|variant| &variant.fields).collect();
-        let now = times.received;
         let validated = self.validated();
-        let unchanged = |chosen: &Arc<Variant>| {
-            let announced = self.announcement(relay, chosen);
-            self.answer_validated(relay, route, (chosen, &head.headers), now, false, announced)
-        };
-        let identified = match identify(&head.headers, &fields) {
+        let unchanged =
+            |chosen: &Arc<Variant>| self.answer_validated(chosen, head, false, self.shared(chosen));
+        let identified = match identify(head, &fields) {
             Identified::Stored(identified) => identified,
-            Identified::Unnamed => {
-                let chosen = validated.or(variants.last())?;
-                return Some(unchanged(chosen));
-            }
+            Identified::Unnamed => return Some(unchanged(validated.or(variants.last())?)),
             // A 304 that names another validator than the one in the request
             // still confirms the requested response (§4.3.3), but must not
             // update it (§4.3.4).
             Identified::Other if variants.len() == 1 => return validated.map(unchanged),
             Identified::Other => return None,
         };
-        let update = &update(relay, &head.headers, now);
+        let update = &update(&self.relay, head, times.received);
         let mut answer: Option<(Arc<Variant>, bool)> = None;
         for at in identified {
             let old = variants.get(at)?;
             let is_old = |chosen: &Arc<Variant>| Arc::ptr_eq(chosen, old);
             let answers = answer.is_none() || validated.is_some_and(is_old);
-            let (new, stored) = self.freshen_variant(relay, route, (old, update), answers, times);
+            let freshened = self.freshen_variant(old, update, answers, times);
             if answers {
-                answer = Some((new, stored));
+                answer = Some(freshened);
             }
         }
         let (variant, stored) = answer?;
         let announced = match stored {
-            true => self.announcement(relay, &variant),
-            false => Announced::Unshared,
+            true => self.shared(&variant),
+            false => Announced::Again,
         };
-        let validated = (&variant, &head.headers);
-        Some(self.answer_validated(relay, route, validated, now, stored, announced))
+        Some(self.answer_validated(&variant, head, stored, announced))
     }
 
     /// An answer from a response that a 304 has validated, with the fields of the 304
@@ -79,15 +64,13 @@ impl Fetch {
     /// cookies that are not stored.
     fn answer_validated(
         &self,
-        relay: &Relay,
-        route: &Route,
-        (variant, not_modified): (&Arc<Variant>, &HeaderMap),
-        now: SystemTime,
+        variant: &Variant,
+        not_modified: &HeaderMap,
         stored: bool,
         announced: Announced,
     ) -> RelayAnswer {
-        let named = withheld(variant, not_modified);
         // A 304 says nothing of the bytes that are sent here.
+        let named = withheld(variant, not_modified);
         let named = named
             .iter()
             .filter(|(name, _)| replaces(name, not_modified));
@@ -99,171 +82,121 @@ impl Fetch {
             let new = cookies.filter(|cookie| !stored.contains(cookie)).cloned();
             own.extend(new.map(|cookie| (SET_COOKIE, cookie)));
         }
-        let own = for_requester(variant, &own);
-        let answered = own.as_ref().unwrap_or(variant);
-        let status = Some(StatusCode::NOT_MODIFIED);
-        let outcome = forwarded(self.why, status, stored, false);
-        self.answer_from(relay, route, answered, outcome, now, announced)
+        self.answer_own(variant, &own, StatusCode::NOT_MODIFIED, stored, announced)
     }
 
     /// Replaces a stored response by a freshened one. Returns that, and whether
     /// it may be stored. `answers` says whether it answers this request.
     fn freshen_variant(
         &self,
-        relay: &Relay,
-        route: &Route,
-        (old, update): (&Arc<Variant>, &HeaderMap),
+        old: &Arc<Variant>,
+        update: &HeaderMap,
         answers: bool,
-        times: ExchangeRecord,
+        times: Times,
     ) -> (Arc<Variant>, bool) {
-        let mut fields = old.fields.clone();
-        freshen(&mut fields, update);
-        let freshened = |request: &HeaderMap| {
-            let as_get = self.as_get(request.clone());
-            let body = old.body.clone();
-            as_get.prepare_variant(relay, route, old.status, &fields, body, times)
-        };
-        let (mut new, may_store) = freshened(&self.request.fields);
+        let (mut new, fields) = self.freshened(old, update, times);
+        let may_store =
+            |request: &HeaderMap| self.may_store(&Method::GET, request, old.status, &fields, times);
+        let is_stored = may_store(&self.request.fields);
+        // If only this request forbids storing, the stored response stays.
+        let stays = !is_stored && may_store(&HeaderMap::new());
         let own = new.secondary.clone();
         if new.nominated == old.nominated {
             // It continues to match the requests that it matched.
             new.secondary = old.secondary.clone();
         }
-        new.encodings.adopt(&old.encodings);
-        let new = Arc::new(new);
-        // If only this request forbids storing, the stored response stays.
-        let stays = !may_store && freshened(&HeaderMap::new()).1;
-        let sent = &self.request.forwarded_fields(relay, route);
-        relay
+        let (new, sent) = (Arc::new(new), &self.sent());
+        self.relay
             .cache
             .store()
-            .amend(&self.request.key, times.sequence, |variants| {
+            .amend(&self.request.key, |variants| {
                 if stays {
                     return;
                 }
                 variants.retain(|variant| !Arc::ptr_eq(variant, old));
-                if !may_store {
-                    return;
+                if is_stored {
+                    variants.push(new.clone());
                 }
-                variants.push(new.clone());
-                if answers && new.secondary != own {
+                if is_stored && answers && new.secondary != own {
                     // The origin has selected it for this request too.
-                    variants.retain(|v| !v.nominated.matches(&v.secondary, sent));
-                    let also = (*new).clone();
+                    variants.retain(|variant| !variant.answers(sent));
                     variants.push(Arc::new(Variant {
                         secondary: own,
-                        ..also
+                        ..(*new).clone()
                     }));
                 }
             });
-        (new, may_store)
+        (new, is_stored)
+    }
+
+    /// A stored response with the fields of an update, and those fields.
+    fn freshened(&self, old: &Variant, update: &HeaderMap, times: Times) -> (Variant, HeaderMap) {
+        let mut fields = old.fields.clone();
+        freshen(&mut fields, update);
+        let body = old.body.clone();
+        (self.prepare(old.status, &fields, body, times), fields)
     }
 
     /// Applies an answer to stored responses of other requests.
-    pub(super) fn update_others(
-        &self,
-        relay: &Relay,
-        route: &Route,
-        status: StatusCode,
-        fields: &HeaderMap,
-        sequence: PurgeSequence,
-    ) {
-        self.invalidate(relay, route, status, fields);
+    pub(super) fn update_others(&self, status: StatusCode, fields: &HeaderMap, times: Times) {
+        self.invalidate(status, fields);
         let is_head = self.request.method == Method::HEAD && status == StatusCode::OK;
-        if is_head && route.cache.mode == Mode::Respect {
-            self.apply_head(relay, route, fields, sequence);
+        if is_head && self.route().cache.mode == Mode::Respect {
+            self.apply_head(fields, times);
         }
     }
 
     /// Removes what an unsafe method invalidates (§4.4), on all routes to the
-    /// same origin.
-    fn invalidate(&self, relay: &Relay, route: &Route, status: StatusCode, fields: &HeaderMap) {
-        let origin = relay.upstreams.get(route.upstream.number);
+    /// same origin that obey its fields.
+    fn invalidate(&self, status: StatusCode, fields: &HeaderMap) {
+        let relay = &self.relay;
+        let origin = relay.upstreams.get(self.route().upstream.number);
         let Ok(target) = origin.uri(self.request.key.target()) else {
             return;
         };
         for target in invalidate::targets(&self.request.method, &target, status, fields) {
             for other in relay.routes.routes() {
                 let upstream = relay.upstreams.get(other.upstream.number);
-                if !upstream.shares_origin_with(origin) {
-                    continue;
-                }
                 let own = upstream.target_of(&target);
-                if !other.may_have_stored(own) {
-                    continue;
+                if upstream.shares_origin_with(origin) && other.may_have_stored(own) {
+                    relay.cache.store().invalidate(&Key::of(other.number, own));
                 }
-                let key = Key::of(other.number, own);
-                relay.cache.store().remove(&key);
             }
         }
     }
 
     /// Applies the answer to a HEAD to the stored responses that match it
-    /// (§4.3.5).
-    fn apply_head(
-        &self,
-        relay: &Relay,
-        route: &Route,
-        fields: &HeaderMap,
-        sequence: PurgeSequence,
-    ) {
-        let request = &self.request;
-        // An answer for this client alone does not concern the responses of
-        // others.
-        let is_private = RequestDirectives::of(&request.fields).no_store
-            || request.fields.contains_key(AUTHORIZATION)
-            || is_overridden(&request.fields);
-        if is_private && route.headers == HeaderMode::All {
+    /// (§4.3.5): they are freshened, or stale.
+    fn apply_head(&self, fields: &HeaderMap, times: Times) {
+        let request = &self.request.fields;
+        // An answer for this client alone does not concern the responses of others.
+        let is_private = RequestDirectives::of(request).no_store
+            || request.contains_key(AUTHORIZATION)
+            || is_overridden(request);
+        if is_private && self.route().headers == HeaderMode::All {
             return;
         }
-        let sent = &request.forwarded_fields(relay, route);
-        relay
-            .cache
-            .store()
-            .amend(&request.key, sequence, |variants| {
-                for variant in variants.iter_mut() {
-                    if variant.nominated.matches(&variant.secondary, sent) {
-                        *variant =
-                            Arc::new(self.after_head(relay, route, variant, fields, sequence));
-                    }
-                }
-            });
-    }
-
-    /// A stored response after the answer to a HEAD: freshened, or stale.
-    fn after_head(
-        &self,
-        relay: &Relay,
-        route: &Route,
-        variant: &Variant,
-        fields: &HeaderMap,
-        sequence: PurgeSequence,
-    ) -> Variant {
-        let length = variant.body.len() as u64;
-        let effect = head_effect(variant.status, &variant.fields, length, fields);
-        if effect == HeadEffect::Freshen {
-            let now = relay.clock.wall(relay.clock.now());
-            let times = ExchangeRecord {
-                sequence,
-                requested: now,
-                received: now,
-            };
-            let mut new_fields = variant.fields.clone();
-            freshen(&mut new_fields, &update(relay, fields, now));
-            let as_get = self.as_get(self.request.fields.clone());
-            let (status, body) = (variant.status, variant.body.clone());
-            let new = as_get.prepare_variant(relay, route, status, &new_fields, body, times);
-            if let (new, true) = new {
-                new.encodings.adopt(&variant.encodings);
+        let (sent, update) = (&self.sent(), &update(&self.relay, fields, times.received));
+        let after = |stored: &Variant| {
+            let length = stored.body.len() as u64;
+            let effect = head_effect(stored.status, &stored.fields, length, fields);
+            let (new, fields) = self.freshened(stored, update, times);
+            let may_store = self.may_store(&Method::GET, request, stored.status, &fields, times);
+            if effect == HeadEffect::Freshen && may_store {
                 return new;
             }
-        }
-        let mut stale = Variant {
-            fields: compact(&variant.fields),
-            ..variant.clone()
+            let mut stale = stored.clone();
+            stale.reuse.make_stale();
+            stale
         };
-        stale.reuse.make_stale();
-        stale
+        self.relay
+            .cache
+            .store()
+            .amend(&self.request.key, |variants| {
+                for variant in variants.iter_mut().filter(|stored| stored.answers(sent)) {
+                    *variant = Arc::new(after(variant));
+                }
+            });
     }
 }
 

@@ -3,14 +3,12 @@
 use http::HeaderName;
 
 use super::*;
-use crate::cache::Attached;
 use crate::cache::metadata::{ClientFreshness, Metadata};
 use crate::limit::TooMany;
 
 fn context(fields: &HeaderMap) -> ResponseContext<'_> {
     ResponseContext {
         fields,
-        client: Client::V4(1),
         request_id: RequestId::new(1),
         permit: None,
         token: None,
@@ -83,7 +81,7 @@ fn stored(status: StatusCode, etag: &'static str) -> Arc<StoredResponse> {
             HeaderValue::from_static("application/json"),
             ClientFreshness::For(Duration::from_secs(7)),
         ),
-        ..StoredResponse::of_tests("{}", Attached::default())
+        ..StoredResponse::of_json("{}")
     })
 }
 

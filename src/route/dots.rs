@@ -3,7 +3,7 @@
 //! `upstream_path`.
 //!
 //! A dot may be percent-encoded. A segment may end with a slash or a backslash,
-//! either of which may be percent-encoded, or with the semicolon of parameters,
+//! either of which may be percent-encoded, or with the semicolon of parameters or a NUL,
 //! which some servers remove before they resolve dots. Text that is encoded twice
 //! is not decoded twice by a server that follows the RFC.
 
@@ -54,9 +54,12 @@ fn separator(path: &[u8]) -> Option<usize> {
     }
 }
 
-/// Whether a semicolon is at the beginning.
+/// Whether a semicolon is at the beginning, or a NUL, at which some servers cut a path off.
 fn parameters(path: &[u8]) -> bool {
-    matches!(path, [b';', ..] | [b'%', b'3', b'b' | b'B', ..])
+    matches!(
+        path,
+        [b';', ..] | [b'%', b'3', b'b' | b'B', ..] | [b'%', b'0', b'0', ..]
+    )
 }
 
 #[cfg(test)]
@@ -89,6 +92,8 @@ mod tests {
             "..;x=y/b",
             "a/..%3b/b",
             "a/.;/b",
+            "..%00",
+            "a/..%00x/b",
             "a/.../..",
         ] {
             assert!(has_dot_segment(path.as_bytes()), "{path}");

@@ -31,6 +31,7 @@ fn route(name: &str, path: &str, params: Vec<Parameter>, query: Vec<Parameter>) 
             path: PathTemplate::new(path, &names).unwrap(),
         },
         headers: HeaderMode::Typed,
+        passed: None,
         cache: Policy::default(),
         chain: ChainRules::default(),
         docs: RouteDocs::default(),

@@ -28,7 +28,8 @@ use crate::client_tokens::ClientTokens;
 use crate::clock::Clock;
 use crate::compress::{Compression, Compressor};
 use crate::config::Config;
-use crate::fill::{Fill, LowerTiers, StoredNames, failure_backoff};
+use crate::failure_backoff;
+use crate::fill::{Fill, LowerTiers, StoredNames};
 use crate::gateway::{ClientPolicy, Gateway, Records};
 use crate::limit::Limit;
 use crate::meter::Meter;
@@ -140,7 +141,6 @@ pub fn gateway(
         run: random()?,
         began: clock.now(),
         stale_wait: *config.file.cache.stale_wait,
-        purging: Arc::default(),
     };
     let fill = Fill::new(
         routes.clone(),
@@ -155,7 +155,7 @@ pub fn gateway(
         threads::block_on(fill.seed())?;
     }
     let meter = Meter::new(routes.routes().len());
-    let ongoing = relay::RelayState::new(&fill.upstreams);
+    let ongoing = relay::RelayState::default();
     let compressor = Arc::default();
     Ok(assemble(
         config, clients, fill, ongoing, meter, compressor, identity,
@@ -238,7 +238,6 @@ pub(super) fn after(
     let places = places.map(|route| names.iter().position(|old| old.name == route.name));
     let meter = before.meter().next(places);
     let ongoing = before.relay.state.clone();
-    ongoing.bound(&fill.upstreams);
     let identity = Identity::after(before);
     if let (Some(shared), Some(settings)) = (&before_lower.shared, &config.file.shared) {
         let settings = settings.settings();
@@ -357,7 +356,7 @@ fn assemble(
             cache: fill.cache.clone(),
             state: ongoing,
             upstreams: fill.upstreams.clone(),
-            wait_for_end: stale_wait,
+            failures: fill.failures.clone(),
             responder: respond.clone(),
             trust: config.trust,
             targeted_fields: targets(config.targeted),

@@ -235,8 +235,7 @@ fn cache(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
 }
 
 fn compression(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
-    let compressor = &gateway.compressor;
-    let counts = compressor.counts().by_coding();
+    let counts = gateway.compressor.counts();
     let results = counts.iter().flat_map(|of| {
         let each = of.results.into_iter();
         each.map(|(result, n)| {
@@ -246,7 +245,7 @@ fn compression(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
     });
     to.counter(
         "ordgate_compressions",
-        "Stored bodies that were to be compressed, by coding and by result: made, not-worthwhile (not smaller, or too large), overtaken (replaced, purged or evicted meanwhile), skipped (no room in the queue)",
+        "Stored bodies that were to be compressed, by coding and by result: made, not-worthwhile (not smaller), skipped (too many waited, or it was not stored any more)",
         results.collect(),
     )?;
     let before = counts.iter().map(|of| (of.coding.name(), of.before));
@@ -260,16 +259,6 @@ fn compression(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
         "ordgate_compression_bytes_after",
         "The bytes of the same bodies, compressed",
         by_coding(after),
-    )?;
-    to.gauge(
-        "ordgate_compressed_bytes",
-        "Memory held by compressed bodies; it is part of ordgate_cache_bytes",
-        one(compressor.held() as f64),
-    )?;
-    to.gauge(
-        "ordgate_compressions_waiting",
-        "Stored bodies that wait to be compressed",
-        one(compressor.waiting() as f64),
     )
 }
 

@@ -78,7 +78,7 @@ impl Upstream {
         let each = self.endpoints.iter().map(|endpoint| {
             let lag = endpoint.lag(&best);
             let mut condition = endpoint.condition();
-            if lag > settings.endpoints.max_lag {
+            if lag > settings.max_lag {
                 condition = condition.max(Condition::Lagging);
             }
             // No request waits for a key for longer than that.
@@ -104,7 +104,7 @@ impl Upstream {
         let states: Vec<_> = states.collect();
         let mut selected = lock(&self.selected);
         let from = *selected;
-        *selected = choose(from, &states, self.settings.endpoints.return_after);
+        *selected = choose(from, &states, self.settings.return_after);
         let to = *selected;
         drop(selected);
         if to != from {
@@ -147,7 +147,7 @@ impl Upstream {
     /// URL.
     pub(crate) fn selected_endpoint(&self) -> (u16, &Uri) {
         let at = self.select_endpoint();
-        (at as u16, &self.settings.endpoints.urls[at])
+        (at as u16, &self.settings.urls[at])
     }
 
     /// The endpoints besides the selected one, by their numbers, and whether all of them are

@@ -6,6 +6,7 @@
 //! that obey the origin, and returns what comes.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, ACCEPT_ENCODING, IF_RANGE, RANGE, USER_AGENT, VIA};
@@ -127,7 +128,7 @@ impl Upstream {
                 Some(received.await?)
             }
         };
-        fields.remove(&self.settings.keys.header);
+        fields.remove(&self.settings.api_key_header);
         let outgoing = Outgoing {
             method,
             target,
@@ -192,6 +193,13 @@ impl Upstream {
                 true => upstream.next_attempt(&failure, asked.at, deadline).await,
                 false => None,
             };
+            if failure.reason == Reason::Throttled {
+                // Another key may be usable sooner, or the budget of this one be spent for longer.
+                let host = &upstream.endpoints[upstream.select_endpoint()].host;
+                let denied = upstream.keys.denied(host, priority.is_probe());
+                let wait = denied.and_then(|denied| denied.failure.retry_after);
+                failure.retry_after = Some(wait.unwrap_or(Duration::from_secs(1)));
+            }
             let Some(next) = next else {
                 upstream.counters.count("failed");
                 return Err(failure);
@@ -307,7 +315,7 @@ impl Upstream {
         let mut fields = outgoing.fields.clone();
         span.propagate(&mut fields);
         if let Some(key) = permit.header() {
-            fields.insert(self.settings.keys.header.clone(), key.clone());
+            fields.insert(self.settings.api_key_header.clone(), key.clone());
             // The response is searched for the key: it must not be compressed, nor be a
             // range that contains a part of the key.
             fields.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
@@ -353,10 +361,6 @@ impl Upstream {
             sent,
         } = answered;
         let status = response.status();
-        // No upgrade was requested.
-        if status == StatusCode::SWITCHING_PROTOCOLS {
-            return Err(Failure::new(Reason::NotHttp));
-        }
         let checked = answer::check_head(status, response.headers(), self.clock.system_time());
         let most = match wanted {
             Wanted::Typed => {
@@ -366,6 +370,10 @@ impl Upstream {
             Wanted::Whole(most) => checked.is_ok().then_some(most),
             Wanted::Stream => None,
         };
+        // No upgrade was requested.
+        if status == StatusCode::SWITCHING_PROTOCOLS {
+            return Err(Failure::new(Reason::NotHttp));
+        }
         let (head, body) = self.search_answer(response)?;
         let body = match most {
             None => body.boxed_unsync(),

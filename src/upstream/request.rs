@@ -32,12 +32,8 @@ impl Priority {
 /// A check that needs an upstream request of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Check {
-    /// A live response is fetched to learn whether others have changed.
-    Live,
-    /// A block is fetched to revalidate older responses.
-    Anchor,
-    /// A block is fetched to find out how deep a reorg is.
-    Fork,
+    /// A block is fetched to learn whether it still is in the chain.
+    Block,
     /// A status path is fetched with a key that was refused elsewhere.
     Key,
 }
@@ -45,9 +41,7 @@ pub(crate) enum Check {
 impl Check {
     const fn name(self) -> &'static str {
         match self {
-            Self::Live => "live-check",
-            Self::Anchor => "anchor-check",
-            Self::Fork => "fork-search",
+            Self::Block => "block-check",
             Self::Key => "key-check",
         }
     }

@@ -23,12 +23,44 @@ pub struct Settings {
     /// The upstream's name: [`DEFAULT`], or that of its table in proxy.toml.
     #[serde(skip)]
     pub name: Box<str>,
-    /// The base URLs, and when to switch between them.
-    #[serde(flatten)]
-    pub endpoints: EndpointSettings,
-    /// How API keys are sent, and their rates.
-    #[serde(flatten)]
-    pub keys: KeySettings,
+    /// The base URLs, the preferred one first. Each has the scheme `http` or `https`, an
+    /// authority, and perhaps a path that is put before every target. Without a
+    /// URL the upstream cannot be used.
+    #[serde(
+        rename = "url",
+        serialize_with = "urls",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub urls: Vec<Uri>,
+    /// What all answers follow from, where it is known: for a sandbox, whose URL differs
+    /// from start to start.
+    #[serde(skip)]
+    pub content: Option<Box<str>>,
+    /// By how many blocks an endpoint may lag behind another and still be used.
+    pub max_lag: u32,
+    /// How long a preferred endpoint must be healthy before it is used again.
+    #[serde(serialize_with = "crate::units::serialize")]
+    pub return_after: Duration,
+    /// The header field that carries the key.
+    #[serde(serialize_with = "display")]
+    pub api_key_header: HeaderName,
+    /// A file of keys, for keys that do not come from the environment.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub api_keys_file: Option<PathBuf>,
+    /// Whether `api_keys_file` is this upstream's own, so that its keys are not those of
+    /// the default upstream.
+    #[serde(skip)]
+    pub has_own_file: bool,
+    /// Whether requests carry a key, if there are keys.
+    pub send_api_key: bool,
+    /// Whether a key may be sent over plain http to another machine.
+    pub allow_plain_http: bool,
+    /// Requests per key in any 60 seconds; `None` for the default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requests_per_minute: Option<Rate>,
+    /// Requests per key in any second; `None` for the default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requests_per_second: Option<Rate>,
     /// How connections are made and kept.
     #[serde(flatten)]
     pub connections: PoolSettings,
@@ -47,55 +79,6 @@ pub struct Settings {
     pub response_body: ResponseBodyLimits,
     /// Whether a failed request is sent again, where that is safe and may help.
     pub retry: bool,
-}
-
-/// The base URLs of an upstream, and when to switch between them.
-#[derive(Clone, Debug, Serialize)]
-pub struct EndpointSettings {
-    /// The preferred one first. Each has the scheme `http` or `https`, an
-    /// authority, and perhaps a path that is put before every target. Without a
-    /// URL the upstream cannot be used.
-    #[serde(
-        rename = "url",
-        serialize_with = "urls",
-        skip_serializing_if = "Vec::is_empty"
-    )]
-    pub urls: Vec<Uri>,
-    /// What all answers follow from, where it is known: for a sandbox, whose URL differs
-    /// from start to start.
-    #[serde(skip)]
-    pub content: Option<Box<str>>,
-    /// By how many blocks an endpoint may lag behind another and still be used.
-    pub max_lag: u32,
-    /// How long a preferred endpoint must be healthy before it is used again.
-    #[serde(serialize_with = "crate::units::serialize")]
-    pub return_after: Duration,
-}
-
-/// How API keys are sent, and their rates.
-#[derive(Clone, Debug, Serialize)]
-pub struct KeySettings {
-    /// The header field that carries the key.
-    #[serde(rename = "api_key_header", serialize_with = "display")]
-    pub header: HeaderName,
-    /// A file of keys, for keys that do not come from the environment.
-    #[serde(rename = "api_keys_file", skip_serializing_if = "Option::is_none")]
-    pub file: Option<PathBuf>,
-    /// Whether `file` is this upstream's own, so that its keys are not those of
-    /// the default upstream.
-    #[serde(skip)]
-    pub has_own_file: bool,
-    /// Whether requests carry a key, if there are keys.
-    #[serde(rename = "send_api_key")]
-    pub send: bool,
-    /// Whether a key may be sent over plain http to another machine.
-    pub allow_plain_http: bool,
-    /// Requests per key in any 60 seconds; `None` for the default.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub requests_per_minute: Option<Rate>,
-    /// Requests per key in any second; `None` for the default.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub requests_per_second: Option<Rate>,
 }
 
 /// How connections are made and kept.
@@ -236,14 +219,14 @@ impl Settings {
     /// # Errors
     /// If there is no URL, or a key would be sent unencrypted.
     pub fn check(&self, keys: &[ApiKey]) -> Result<(), SetupError> {
-        let urls = &self.endpoints.urls;
+        let urls = &self.urls;
         if urls.is_empty() {
             return Err(match &*self.name {
                 DEFAULT => SetupError::NoUpstream,
                 name => SetupError::NoUrl(name.into()),
             });
         }
-        if !self.sends_keys(!keys.is_empty()) || self.keys.allow_plain_http {
+        if !self.sends_keys(!keys.is_empty()) || self.allow_plain_http {
             return Ok(());
         }
         match urls.iter().find(|url| is_exposed(url)) {
@@ -257,7 +240,7 @@ impl Settings {
 
     /// Whether requests carry a key, given whether there is one.
     pub fn sends_keys(&self, has_keys: bool) -> bool {
-        has_keys && self.keys.send
+        has_keys && self.send_api_key
     }
 
     /// The limits in force, given whether there are keys: without a key, none; with one, the
@@ -266,9 +249,9 @@ impl Settings {
         if !self.sends_keys(has_keys) {
             return Limits::default();
         }
-        let per_minute = self.keys.requests_per_minute;
+        let per_minute = self.requests_per_minute;
         let per_minute = per_minute.map_or(Some(PER_MINUTE), Rate::limit);
-        let per_second = self.keys.requests_per_second;
+        let per_second = self.requests_per_second;
         Limits {
             per_minute,
             per_second: per_second.map_or(per_minute.map(|_| PER_SECOND), Rate::limit),
@@ -278,16 +261,8 @@ impl Settings {
     /// The key of a limit that is set, and is not the provider's.
     pub(crate) fn own_rate(&self) -> Option<&'static str> {
         let rates = [
-            (
-                "requests_per_minute",
-                self.keys.requests_per_minute,
-                PER_MINUTE,
-            ),
-            (
-                "requests_per_second",
-                self.keys.requests_per_second,
-                PER_SECOND,
-            ),
+            ("requests_per_minute", self.requests_per_minute, PER_MINUTE),
+            ("requests_per_second", self.requests_per_second, PER_SECOND),
         ];
         let is_own = |rate: Option<Rate>, usual| {
             let limit = rate.and_then(Rate::limit);
@@ -307,8 +282,8 @@ impl Settings {
             Some(limit.map_or(Rate::Unlimited, Rate::Limited))
         };
         let mut settings = self.clone();
-        settings.keys.requests_per_minute = rate(limits.per_minute);
-        settings.keys.requests_per_second = rate(limits.per_second);
+        settings.requests_per_minute = rate(limits.per_minute);
+        settings.requests_per_second = rate(limits.per_second);
         settings
     }
 }
@@ -369,11 +344,8 @@ mod tests {
             ((Some(nine), None), true, true, (Some(9), Some(20))),
         ] {
             let mut settings = shipped_settings();
-            (
-                settings.keys.requests_per_minute,
-                settings.keys.requests_per_second,
-            ) = configured;
-            settings.keys.send = sends;
+            (settings.requests_per_minute, settings.requests_per_second) = configured;
+            settings.send_api_key = sends;
             let limits = settings.limits(has_keys);
             let found = (limits.per_minute, limits.per_second);
             assert_eq!(found, expected, "{configured:?} {has_keys} {sends}");
@@ -385,11 +357,11 @@ mod tests {
     #[test]
     fn a_key_that_is_not_sent_is_not_exposed() {
         let mut settings = shipped_settings();
-        settings.endpoints.urls = vec!["http://api.example".parse().unwrap()];
+        settings.urls = vec!["http://api.example".parse().unwrap()];
         let keys = ApiKey::list("a-key").unwrap();
         let checked = settings.check(&keys);
         assert!(matches!(checked, Err(SetupError::PlainHttp { .. })));
-        settings.keys.send = false;
+        settings.send_api_key = false;
         assert!(settings.check(&keys).is_ok());
     }
 

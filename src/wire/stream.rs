@@ -1,342 +1,189 @@
-//! A response body that is sent to one client or several while it arrives from
-//! the upstream.
+//! The body of a response that is still coming from the upstream.
 //!
-//! The feeder pushes chunks into a [`BodyStream`]: at the pace of its fastest
-//! reader, or at its own pace where the whole body is kept. [`BodyReader`]s are
-//! the bodies of the clients' responses. A reader that falls too far behind
-//! another is cut off, so a slow client does not slow down others for long and
-//! does not increase the memory held.
-//!
-//! Invariants: a reader sees every byte from the first, in order, or an error; a
-//! stream that is not kept holds a bounded number of bytes; the feeder is woken
-//! when the last reader of such a stream is gone or cut off.
+//! One that is not stored is read from the upstream at its client's pace. One that may
+//! be stored is collected by a task at the upstream's pace ([`Collector`]); its
+//! [`BodyReader`] follows, however slowly. What is collected is held once: the reader
+//! shares the chunks while they come, and the whole body once it is stored.
 
-use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
-use bytes::Bytes;
-use http::HeaderMap;
-use http_body::{Frame, SizeHint};
+use bytes::{Bytes, BytesMut};
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::combinators::UnsyncBoxBody;
 
 use super::activity::{Activity, AnswerGuard};
 use super::body::BodyError;
 use crate::sync::lock;
 
-/// A body in transfer.
-pub struct BodyStream {
-    state: Mutex<State>,
-}
+/// A body as it comes from the upstream.
+pub type Source = UnsyncBoxBody<Bytes, BodyError>;
 
-struct State {
-    /// The chunks that are still held, oldest first.
-    chunks: VecDeque<Bytes>,
-    /// How many earlier chunks were dropped.
-    dropped: usize,
-    /// The bytes of the chunks held.
+/// A body that is being collected.
+#[derive(Default)]
+pub struct Collected(Mutex<Progress>);
+
+#[derive(Default)]
+struct Progress {
+    /// What has come, until the whole body takes its place.
+    chunks: Vec<Bytes>,
     held: u64,
-    /// The most bytes that may be held; `None` without bound.
-    max: Option<u64>,
-    end: Option<End>,
-    readers: HashMap<u64, Position>,
-    /// The next reader's number.
-    next: u64,
-    feeder: Option<Waker>,
-}
-
-/// How a body ends.
-#[derive(Clone)]
-enum End {
-    Whole(Option<HeaderMap>),
-    Broken(&'static str),
-}
-
-/// How far a reader has read.
-struct Position {
-    /// How many chunks it has taken since the beginning.
-    taken: usize,
-    /// Wakes the task that polled it last.
-    waker: Option<Waker>,
-    /// Whether that task waits for more.
+    end: End,
+    /// Wakes the task that polled the reader last,
+    reader: Option<Waker>,
+    /// and whether that waits for more.
     waits: bool,
-    /// Its connection, which is told how many bytes are held for it.
+    /// The reader's connection, which is told how many bytes are held for it.
     activity: Option<Arc<Activity>>,
 }
 
-/// Whether a stream has room.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Room {
-    /// More may be pushed.
-    Free,
-    /// It has no reader any more, and is not kept.
-    Deserted,
+/// What follows the chunks.
+#[derive(Default)]
+enum End {
+    /// More of them.
+    #[default]
+    More,
+    /// Nothing; this is the whole body.
+    Whole(Bytes),
+    /// The rest of the body, which is not collected; `None` once the reader has it.
+    Rest(Option<Source>),
+    /// The body breaks off.
+    Broken,
 }
 
-impl BodyStream {
-    /// A stream that keeps every byte, until [`bound`](Self::bound) is called.
-    pub fn kept() -> Arc<Self> {
-        Self::new(None)
-    }
-
-    /// A stream that holds about `max` bytes at most.
-    pub fn passing(max: u64) -> Arc<Self> {
-        Self::new(Some(max))
-    }
-
-    fn new(max: Option<u64>) -> Arc<Self> {
-        Arc::new(Self {
-            state: Mutex::new(State {
-                chunks: VecDeque::new(),
-                dropped: 0,
-                held: 0,
-                max,
-                end: None,
-                readers: HashMap::new(),
-                next: 0,
-                feeder: None,
-            }),
-        })
-    }
-
-    /// Holds about `max` bytes at most from now on. A reader that is further
-    /// behind the fastest is cut off.
-    pub fn bound(&self, max: u64) {
-        self.state().max = Some(max);
-    }
-
-    /// Adds a chunk.
-    pub fn push(&self, chunk: Bytes) {
-        if chunk.is_empty() {
-            return;
-        }
-        let mut state = self.state();
-        state.cut_off();
-        state.held += chunk.len() as u64;
-        state.chunks.push_back(chunk);
-        state.trim();
-        self.report_backlog(&state);
-        state.wake_waiting();
-    }
-
-    /// Ends the body: it is complete.
-    pub fn finish(&self, trailers: Option<HeaderMap>) {
-        self.end(End::Whole(trailers));
-    }
-
-    /// Breaks the body off. Readers get an error, so that their clients'
-    /// connections end and no client takes the body for complete.
-    pub fn fail(&self, why: &'static str) {
-        self.end(End::Broken(why));
-    }
-
-    fn end(&self, end: End) {
-        let mut state = self.state();
-        state.end.get_or_insert(end);
-        // Also readers whose clients do not read: the backlog is final now, and
-        // counts.
-        for reader in state.readers.values_mut() {
-            reader.wake();
-        }
-    }
-
-    /// Reports to the readers' connections how many bytes are held for them.
-    fn report_backlog(&self, state: &State) {
-        for reader in state.readers.values() {
-            if let Some(activity) = &reader.activity {
-                activity.set_backlog(std::ptr::from_ref(self).addr(), state.held);
-            }
-        }
-    }
-
+impl Collected {
     /// The address that identifies it, and how many bytes it holds.
     pub(crate) fn held(&self) -> (usize, u64) {
-        (std::ptr::from_ref(self).addr(), self.state().held)
+        (self.address(), lock(&self.0).held)
     }
 
-    /// The body so far; `None` if part of it was dropped.
-    pub fn whole(&self) -> Option<Bytes> {
-        let state = self.state();
-        if state.dropped > 0 {
-            return None;
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Progress)) {
+        let mut progress = lock(&self.0);
+        change(&mut progress);
+        if let Some(activity) = &progress.activity {
+            activity.set_backlog(self.address(), progress.held);
         }
-        let length = usize::try_from(state.held).unwrap_or(0);
-        let mut whole = Vec::with_capacity(length);
-        for chunk in &state.chunks {
+        // At the end also a reader whose client takes nothing: what is held counts now.
+        let is_over = !matches!(progress.end, End::More);
+        if (is_over || std::mem::take(&mut progress.waits))
+            && let Some(reader) = &progress.reader
+        {
+            reader.wake_by_ref();
+        }
+    }
+}
+
+/// The writing end of a body that is collected. Dropped before the body's end, it
+/// breaks the body off for the reader.
+#[derive(Default)]
+pub struct Collector(Arc<Collected>);
+
+impl Collector {
+    /// Adds a chunk.
+    pub fn push(&self, chunk: Bytes) {
+        self.0.change(|progress| {
+            progress.held += chunk.len() as u64;
+            progress.chunks.push(chunk);
+        });
+    }
+
+    /// The chunks so far, and the last one, as one.
+    pub fn whole(&self, last: &[u8]) -> Bytes {
+        let progress = lock(&self.0.0);
+        let length = usize::try_from(progress.held).unwrap_or(0) + last.len();
+        let mut whole = BytesMut::with_capacity(length);
+        for chunk in &progress.chunks {
             whole.extend_from_slice(chunk);
         }
-        Some(whole.into())
+        whole.extend_from_slice(last);
+        whole.freeze()
     }
 
-    /// Waits until the fastest reader has less than `ahead` bytes to read, or all
-    /// readers are gone. A stream that is kept always has room.
-    pub fn poll_room(&self, cx: &mut Context<'_>, ahead: u64) -> Poll<Room> {
-        let mut state = self.state();
-        if state.max.is_none() {
-            return Poll::Ready(Room::Free);
-        }
-        let Some(fastest) = state.positions().max() else {
-            return Poll::Ready(Room::Deserted);
-        };
-        let unread = state.chunks.iter().skip(fastest - state.dropped);
-        if unread.map(|chunk| chunk.len() as u64).sum::<u64>() < ahead {
-            return Poll::Ready(Room::Free);
-        }
-        state.feeder = Some(cx.waker().clone());
-        Poll::Pending
+    /// Ends the body: this is the whole of it.
+    pub fn finish(self, whole: Bytes) {
+        self.0.change(|progress| {
+            progress.chunks = Vec::new();
+            progress.held = whole.len() as u64;
+            progress.end = End::Whole(whole);
+        });
     }
 
-    /// Waits until no reader would be cut off by the next chunk.
-    pub fn poll_together(&self, cx: &mut Context<'_>) -> Poll<()> {
-        let mut state = self.state();
-        let is_full = state.max.is_some_and(|max| state.held >= max);
-        if !is_full || state.positions().min() == state.positions().max() {
-            return Poll::Ready(());
-        }
-        state.feeder = Some(cx.waker().clone());
-        Poll::Pending
+    /// Leaves the rest of the body to the reader; it is not collected.
+    pub fn hand_over(self, rest: Source) {
+        self.0
+            .change(|progress| progress.end = End::Rest(Some(rest)));
     }
 
-    /// Waits until there is no reader any more; for ever if the stream is kept.
-    pub fn poll_deserted(&self, cx: &mut Context<'_>) -> Poll<()> {
-        let mut state = self.state();
-        if state.max.is_some() && state.positions().next().is_none() {
-            return Poll::Ready(());
-        }
-        state.feeder = Some(cx.waker().clone());
-        Poll::Pending
-    }
-
-    /// Adds a reader, which reads from the beginning. `None` if the beginning was
-    /// dropped or the body is broken. `length` is the announced length.
-    pub fn reader(self: &Arc<Self>, length: Option<u64>) -> Option<BodyReader> {
-        let mut state = self.state();
-        let broken = matches!(state.end, Some(End::Broken(_)));
-        if state.dropped > 0 || broken {
-            return None;
-        }
-        let number = state.next;
-        state.next += 1;
-        let position = Position {
-            taken: 0,
-            waker: None,
-            waits: false,
-            activity: None,
-        };
-        state.readers.insert(number, position);
-        let length = match state.end {
-            Some(_) => Some(state.held),
-            None => length,
-        };
-        drop(state);
-        Some(BodyReader {
-            stream: self.clone(),
-            number,
-            left: length,
-            ended: false,
-            guard: None,
-        })
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        lock(&self.state)
+    /// The reader of the body, whose length may be known. There is one at most.
+    pub fn reader(&self, length: Option<u64>) -> BodyReader {
+        BodyReader::new(From::Collected(self.0.clone(), Position::default()), length)
     }
 }
 
-impl State {
-    /// How many chunks each reader has taken, without the readers that were cut
-    /// off.
-    fn positions(&self) -> impl Iterator<Item = usize> {
-        let readers = self.readers.values().map(|reader| reader.taken);
-        readers.filter(|taken| *taken >= self.dropped)
-    }
-
-    /// Drops chunks beyond the bound that only slower readers still need, before
-    /// another chunk is added. Those readers are cut off.
-    fn cut_off(&mut self) {
-        let Some((max, fastest)) = self.max.zip(self.positions().max()) else {
-            return;
-        };
-        while self.held >= max && self.dropped < fastest {
-            self.drop_oldest();
-        }
-        let dropped = self.dropped;
-        let behind = self.readers.values_mut();
-        for reader in behind.filter(|reader| reader.taken < dropped) {
-            reader.wake();
-        }
-    }
-
-    /// Drops the chunks that all readers have taken.
-    fn trim(&mut self) {
-        if self.max.is_none() {
-            return;
-        }
-        let slowest = match self.positions().min() {
-            Some(slowest) => slowest,
-            // No reader has come yet.
-            None if self.dropped == 0 => return,
-            // Without its beginning, no new reader can come.
-            None => self.dropped + self.chunks.len(),
-        };
-        while self.dropped < slowest && !self.chunks.is_empty() {
-            self.drop_oldest();
-        }
-    }
-
-    fn drop_oldest(&mut self) {
-        if let Some(chunk) = self.chunks.pop_front() {
-            self.held -= chunk.len() as u64;
-            self.dropped += 1;
-        }
-    }
-
-    /// Wakes the readers that wait for more.
-    fn wake_waiting(&mut self) {
-        for reader in self.readers.values_mut().filter(|reader| reader.waits) {
-            reader.wake();
-        }
+impl Drop for Collector {
+    fn drop(&mut self) {
+        self.0.change(|progress| {
+            if matches!(progress.end, End::More) {
+                progress.end = End::Broken;
+            }
+        });
     }
 }
 
-impl Position {
-    fn wake(&mut self) {
-        self.waits = false;
-        if let Some(waker) = &self.waker {
-            waker.wake_by_ref();
-        }
-    }
-}
-
-fn wake(waker: &mut Option<Waker>) {
-    if let Some(waker) = waker.take() {
-        waker.wake();
-    }
-}
-
-/// The body of one client's response.
+/// The body of a client's response.
 pub struct BodyReader {
-    stream: Arc<BodyStream>,
-    number: u64,
+    from: From,
     /// The bytes still to come, where that is known.
     left: Option<u64>,
-    ended: bool,
     guard: Option<AnswerGuard>,
 }
 
+enum From {
+    Upstream(Source),
+    Collected(Arc<Collected>, Position),
+    Ended,
+}
+
+/// How far a body has been read.
+#[derive(Clone, Copy, Default)]
+struct Position {
+    chunks: usize,
+    bytes: usize,
+}
+
 impl BodyReader {
-    /// The stream that it reads.
-    pub(crate) fn stream(&self) -> &Arc<BodyStream> {
-        &self.stream
+    /// A body that is read from the upstream, and whose length may be known.
+    pub fn of(source: Source, length: Option<u64>) -> Self {
+        Self::new(From::Upstream(source), length)
+    }
+
+    fn new(from: From, left: Option<u64>) -> Self {
+        Self {
+            from,
+            left,
+            guard: None,
+        }
+    }
+
+    /// What is held of the body, where it is collected.
+    pub(crate) fn collected(&self) -> Option<&Arc<Collected>> {
+        match &self.from {
+            From::Collected(collected, _) => Some(collected),
+            From::Upstream(_) | From::Ended => None,
+        }
     }
 
     /// Assigns the body to a connection, which is busy until the body has ended.
     pub(crate) fn serve(&mut self, activity: &Arc<Activity>) {
         self.guard = Some(activity.begin_answer());
-        let mut state = self.stream.state();
-        if let Some(reader) = state.readers.get_mut(&self.number) {
-            reader.activity = Some(activity.clone());
+        if let From::Collected(collected, _) = &self.from {
+            collected.change(|progress| progress.activity = Some(activity.clone()));
         }
-        self.stream.report_backlog(&state);
     }
 
     /// The next frame.
@@ -344,54 +191,63 @@ impl BodyReader {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        if self.ended {
-            return Poll::Ready(None);
-        }
-        let mut state = self.stream.state();
-        let state = &mut *state;
-        let Some(reader) = state.readers.get_mut(&self.number) else {
-            return Poll::Ready(None);
+        let frame = loop {
+            match &mut self.from {
+                From::Ended => return Poll::Ready(None),
+                From::Upstream(source) => {
+                    let Poll::Ready(frame) = Pin::new(source).poll_frame(cx) else {
+                        return Poll::Pending;
+                    };
+                    break frame;
+                }
+                From::Collected(collected, position) => {
+                    let next = position.next(&mut lock(&collected.0), cx);
+                    match next {
+                        Poll::Pending => return Poll::Pending,
+                        Poll::Ready(Next::Frame(frame)) => break frame,
+                        Poll::Ready(Next::Rest(rest)) => {
+                            self.leave();
+                            self.from = From::Upstream(rest);
+                        }
+                    }
+                }
+            }
         };
-        let waker = reader.waker.get_or_insert_with(|| cx.waker().clone());
-        waker.clone_from(cx.waker());
-        let Some(at) = reader.taken.checked_sub(state.dropped) else {
-            self.ended = true;
-            return Poll::Ready(Some(Err(
-                "the client was too far behind other clients of the same response".into(),
-            )));
-        };
-        if let Some(chunk) = state.chunks.get(at).cloned() {
-            reader.taken += 1;
-            state.trim();
-            wake(&mut state.feeder);
-            self.left = self
-                .left
-                .map(|left| left.saturating_sub(chunk.len() as u64));
-            return Poll::Ready(Some(Ok(Frame::data(chunk))));
+        match &frame {
+            Some(Ok(frame)) => {
+                let length = frame.data_ref().map_or(0, Bytes::len) as u64;
+                self.left = self.left.map(|left| left.saturating_sub(length));
+            }
+            Some(Err(_)) | None => {
+                self.leave();
+                self.from = From::Ended;
+            }
         }
-        match &state.end {
-            None => {
-                reader.waits = true;
-                Poll::Pending
-            }
-            Some(End::Whole(trailers)) => {
-                self.ended = true;
-                let trailers = trailers.clone().map(Frame::trailers);
-                Poll::Ready(trailers.map(Ok))
-            }
-            Some(End::Broken(why)) => {
-                self.ended = true;
-                Poll::Ready(Some(Err((*why).into())))
-            }
+        Poll::Ready(frame)
+    }
+
+    /// Nothing is held for the connection any more.
+    fn leave(&self) {
+        if let From::Collected(collected, _) = &self.from {
+            collected.change(|progress| {
+                progress.reader = None;
+                if let Some(activity) = progress.activity.take() {
+                    activity.set_backlog(0, 0);
+                }
+            });
         }
     }
 
     /// Whether the body has ended.
     pub(super) fn is_end(&self) -> bool {
-        let state = self.stream.state();
-        let at = state.readers.get(&self.number).map(|reader| reader.taken);
-        let has_all = at.is_some_and(|at| at == state.dropped + state.chunks.len());
-        self.ended || has_all && matches!(state.end, Some(End::Whole(None)))
+        match &self.from {
+            From::Ended => true,
+            From::Upstream(source) => source.is_end_stream(),
+            From::Collected(collected, position) => match &lock(&collected.0).end {
+                End::Whole(whole) => position.bytes == whole.len(),
+                End::More | End::Rest(_) | End::Broken => false,
+            },
+        }
     }
 
     /// The length of the rest, where that is known.
@@ -402,13 +258,49 @@ impl BodyReader {
 
 impl Drop for BodyReader {
     fn drop(&mut self) {
-        let mut state = self.stream.state();
-        let gone = state.readers.remove(&self.number);
-        if let Some(activity) = gone.and_then(|gone| gone.activity) {
-            activity.set_backlog(0, 0);
+        self.leave();
+    }
+}
+
+/// What comes next of a collected body.
+enum Next {
+    Frame(Option<Result<Frame<Bytes>, BodyError>>),
+    Rest(Source),
+}
+
+impl Position {
+    fn next(&mut self, progress: &mut Progress, cx: &Context<'_>) -> Poll<Next> {
+        let reader = progress.reader.get_or_insert_with(|| cx.waker().clone());
+        reader.clone_from(cx.waker());
+        if let Some(chunk) = progress.chunks.get_mut(self.chunks) {
+            // Once the rest is not collected, what was read is not needed.
+            let is_kept = !matches!(progress.end, End::Rest(_));
+            let chunk = if is_kept {
+                chunk.clone()
+            } else {
+                std::mem::take(chunk)
+            };
+            self.chunks += 1;
+            self.bytes += chunk.len();
+            return Poll::Ready(Next::Frame(Some(Ok(Frame::data(chunk)))));
         }
-        state.trim();
-        wake(&mut state.feeder);
+        let frame = match &mut progress.end {
+            End::More => {
+                progress.waits = true;
+                return Poll::Pending;
+            }
+            End::Rest(rest) => match rest.take() {
+                Some(rest) => return Poll::Ready(Next::Rest(rest)),
+                None => None,
+            },
+            End::Whole(whole) => {
+                let rest = whole.slice(self.bytes..);
+                self.bytes = whole.len();
+                (!rest.is_empty()).then(|| Ok(Frame::data(rest)))
+            }
+            End::Broken => Some(Err("the upstream's answer broke off".into())),
+        };
+        Poll::Ready(Next::Frame(frame))
     }
 }
 

@@ -58,15 +58,9 @@ impl Ground {
         Self { sandbox, gateway }
     }
 
-    /// Asks both indexers for their tips.
+    /// Asks both indexers for their tips, and for the blocks that are in doubt then.
     async fn probe(&self) {
         probe_all(&self.gateway).await;
-    }
-
-    /// The same, and looks at what a change of tip has left unproven.
-    async fn probe_and_look(&self) {
-        self.probe().await;
-        self.gateway.check_blocks(RUNES).await;
     }
 
     /// What the upstream itself would say now.
@@ -138,10 +132,11 @@ async fn settled(gateway: &Gateway) {
     }
 }
 
-/// Asks both indexers for their tips.
+/// Asks both indexers for their tips, and then for the blocks that new ones put in doubt.
 async fn probe_all(gateway: &Gateway) {
     for tip in [ORDINALS, RUNES] {
         gateway.probe(tip).await;
+        gateway.check_blocks(tip).await;
     }
 }
 

@@ -189,7 +189,7 @@ async fn no_target_escapes_the_base_urls_path() {
 /// Some servers answer for another target, or to another method, than the
 /// request line says, which is the cache key.
 #[tokio::test]
-async fn a_request_that_overrides_its_method_or_target_is_not_stored() {
+async fn a_request_that_overrides_its_method_is_not_stored_and_no_target_is_overridden() {
     let upstream = Upstream::start();
     upstream.usually(|seen| {
         let overrides = ["method", "original", "rewrite"];
@@ -198,12 +198,18 @@ async fn a_request_that_overrides_its_method_or_target_is_not_stored() {
         Reply::with(200, FRESH, if is_overridden { "poison" } else { "honest" })
     });
     for (name, value) in [
-        ("x-http-method-override", "DELETE"),
-        ("x-http-method", "PUT"),
-        ("x-method-override", "PUT"),
         ("x-original-url", "/admin"),
         ("x-rewrite-url", "/admin"),
         ("x_rewrite_url", "/admin"),
+    ] {
+        let gateway = plain(&upstream).start();
+        let attack = gateway.request("GET", "/v", &[(name, value)]).await;
+        assert_eq!(attack.text(), "honest", "{name}");
+    }
+    for (name, value) in [
+        ("x-http-method-override", "DELETE"),
+        ("x-http-method", "PUT"),
+        ("x-method-override", "PUT"),
     ] {
         let gateway = plain(&upstream).start();
         let attack = gateway.request("GET", "/v", &[(name, value)]).await;

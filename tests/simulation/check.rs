@@ -2,8 +2,7 @@
 //!
 //! Each upstream body ends in the number of its request, encoded in blanks, which
 //! JSON ignores. Pages that are cut from a body keep it, so an answer shows which
-//! requests it is from and how old it is. ordgate compares the bodies of tokens,
-//! so their number is in the content type instead.
+//! requests it is from and how old it is.
 
 mod answer;
 mod bounds;
@@ -16,7 +15,7 @@ use std::collections::HashMap;
 use answer::{Judged, times};
 use bytes::Bytes;
 use http::HeaderValue;
-use mark::{ELSEWHERE, read_mark};
+use mark::read_mark;
 use ordgate::cache::purge::Purge;
 use ordgate::pages::Hash;
 pub(crate) use records::{Asked, Reply, Sent, UpstreamAnswer};
@@ -27,34 +26,10 @@ use crate::world::{BlockId, Subject, Target, Thing, Time, World};
 
 const FINAL_DEPTH: u32 = 6;
 
-/// How long the checks of blocks after a new tip may take, where the upstream is
-/// fast and never fails.
-const LOOKS: Time = 2_000;
-
-/// The longest use of a token's answer, in multiples of `live_ttl`, however many
-/// checks of other tokens found no change.
-const MOST_CHECKED: Time = 20;
-
-/// A reorg that ordgate has seen.
-struct Seen {
-    nth: u64,
-    tip: usize,
-    from: u32,
-    /// The version that showed it.
-    version: usize,
-}
-
 /// The last answer that was delivered for a page.
 struct Good {
     thing: Thing,
     epoch: (u32, String),
-}
-
-/// Successive equal answers about one token.
-struct Check {
-    /// When the first came, and when the last was asked for.
-    since: Time,
-    sent: Time,
 }
 
 type Place = (Subject, usize, usize, Option<String>);
@@ -66,25 +41,12 @@ pub(crate) struct Judge {
     sent: Vec<Sent>,
     purges: Vec<(Purge, u64)>,
     confirmed: [Option<Time>; 2],
-    /// The highest height that ordgate has seen and not seen undone.
+    /// The highest height that ordgate has seen.
     peak: [u32; 2],
-    seen: Vec<Seen>,
-    /// Since when ordgate has a hash for a height.
-    since: [HashMap<u32, (Hash, u64)>; 2],
-    /// The last status, and when it came.
-    statuses: [Option<(u32, String, u64)>; 2],
-    /// When the last request was sent whose answer named a block.
-    named: HashMap<BlockId, u64>,
+    /// When each status was asked for, and when it came.
+    statuses: [Vec<(Time, Time)>; 2],
     good: HashMap<Place, Good>,
     bodies: HashMap<HeaderValue, Bytes>,
-    /// When ordgate saw a new tip of the tokens' indexer, or a token that had
-    /// changed without one.
-    restarts: Vec<Time>,
-    epoch: u64,
-    /// The last answer about each token, and when the first of those came that
-    /// were the same.
-    tokens: HashMap<Subject, (Time, Thing)>,
-    checks: Vec<Check>,
 }
 
 impl Judge {
@@ -97,32 +59,29 @@ impl Judge {
             purges: Vec::new(),
             confirmed: [None, None],
             peak: [0, 0],
-            seen: Vec::new(),
-            since: [HashMap::new(), HashMap::new()],
-            statuses: [None, None],
-            named: HashMap::new(),
+            statuses: [Vec::new(), Vec::new()],
             good: HashMap::new(),
             bodies: HashMap::new(),
-            restarts: Vec::new(),
-            epoch: 0,
-            tokens: HashMap::new(),
-            checks: Vec::new(),
         }
     }
 
-    /// Judges an answer.
+    /// Judges an answer. `known` is which block ordgate takes to be at a height.
     pub(crate) fn judge(
         &mut self,
         world: &World,
         client: usize,
         reply: Reply,
+        known: impl Fn(u32) -> Option<Hash>,
     ) -> Result<(), String> {
         self.sent[client].over = true;
         self.tally.answers += 1;
         let text = self.sent[client].text.clone();
         let fault = |why: String| format!("client {client}, {text}: {why}");
         match self.body(client, &reply).map_err(fault)? {
-            Some(body) => self.judge_body(world, client, &reply, &body).map_err(fault),
+            Some(body) => {
+                let judged = self.judge_body(world, client, (&reply, &body), known);
+                judged.map_err(fault)
+            }
             None => Ok(()),
         }
     }
@@ -167,15 +126,11 @@ impl Judge {
         &mut self,
         world: &World,
         client: usize,
-        reply: &Reply,
-        body: &Bytes,
+        (reply, body): (&Reply, &Bytes),
+        known: impl Fn(u32) -> Option<Hash>,
     ) -> Result<(), String> {
         let at = &self.sent[client];
         let (text, from) = read_mark(std::str::from_utf8(body).unwrap());
-        let from = match from {
-            ELSEWHERE => self.source(world, at, reply, text),
-            from => from,
-        };
         // Half a second past its freshness, `ttl` is 0.
         let barely =
             self.weather.setup.while_revalidate > 0 && reply.cache_status.ends_with("ttl=0");
@@ -189,12 +144,10 @@ impl Judge {
             is_immutable: reply.cache_control.contains("immutable"),
             is_stale: reply.says("ttl=-") || reply.says("stale-if-error") || barely,
         };
-        let age = answer.token_age();
         self.tally.hits += u64::from(reply.says("; hit"));
         self.tally.stale += u64::from(answer.is_stale);
         self.tally.immutable += u64::from(answer.is_immutable);
-        self.tally.checked += u64::from(age.is_some_and(|age| age > self.weather.setup.live_ttl));
-        self.check(&answer)
+        self.check(&answer, known)
     }
 }
 

@@ -37,6 +37,8 @@ enum Event {
     Chain,
     /// An indexer takes a step.
     Index(usize),
+    /// The ordinals indexer writes the tokens of a tip that it has had for a while.
+    Write,
     /// The upstream decides on an answer's tag.
     Tag(usize),
     /// It looks the body up.
@@ -52,6 +54,9 @@ enum Event {
     /// Probes begin to fail, or cease to.
     Cloud(bool),
 }
+
+/// How far behind the endpoint is that is behind.
+pub(crate) const BEHIND: Time = 2_500;
 
 /// The longest step of time, so that timers fire nearly on time.
 const STRIDE: Time = 250;
@@ -245,7 +250,9 @@ impl Play {
             {
                 self.tags.insert(sent, tag.clone());
             }
-            self.judge.judge(&self.world, client, reply)?;
+            let chain = &self.gateway.fill.chain;
+            let known = |height| chain.hash_at(RUNES as u16, height);
+            self.judge.judge(&self.world, client, reply, known)?;
         }
         Ok(())
     }
@@ -263,14 +270,18 @@ impl Play {
                 self.plan(next, Event::Purge);
             }
             Event::Index(tip) => self.index(tip, over),
+            Event::Write => {
+                self.tell(|| "ordinals writes its tokens".to_owned());
+                self.world.write(self.now);
+            }
             Event::Tag(id) => {
-                let version = self.world.at(self.judge.asked_of(id).target.tip());
+                let version = self.version_for(id);
                 self.judge.tagged(id, version);
                 let next = self.dice.around(self.weather.latency[1]);
                 self.plan(next, Event::Body(id));
             }
             Event::Body(id) => {
-                let version = self.world.at(self.judge.asked_of(id).target.tip());
+                let version = self.version_for(id);
                 self.judge.looked_up(&self.world, id, version, self.now);
                 let next = self.dice.around(self.weather.latency[2]);
                 self.plan(next, Event::Deliver(id));
@@ -323,15 +334,32 @@ impl Play {
     }
 
     fn index(&mut self, tip: usize, over: bool) {
-        let leaps = self.weather.deep;
+        let manner = match over {
+            true => (self.weather.deep, 0),
+            false => (self.weather.deep, self.weather.rewinds),
+        };
         let (now, dice) = (self.now, &mut self.dice);
-        if let Some(what) = self.world.index(tip, now, dice, leaps) {
+        let was_unwritten = self.world.is_unwritten;
+        if let Some(what) = self.world.index(tip, now, dice, manner) {
             self.tell(|| what);
+        }
+        if self.world.is_unwritten && !was_unwritten {
+            let most = self.weather.setup.live_ttl.min(4_000).saturating_sub(100);
+            let after = self.dice.between(100, most);
+            self.plan(after, Event::Write);
         }
         let next = 1 + self.dice.around(self.weather.lag);
         if !over || !self.world.is_level(tip) {
             self.plan(next, Event::Index(tip));
         }
+    }
+
+    /// The version of which the upstream answers a request now.
+    fn version_for(&self, id: usize) -> usize {
+        let asked = self.judge.asked_of(id);
+        let behind = if asked.is_behind { BEHIND } else { 0 };
+        let time = self.now.saturating_sub(behind);
+        self.world.at_time(asked.target.tip(), time)
     }
 
     fn fail(&mut self, id: usize) {
@@ -346,17 +374,7 @@ impl Play {
 
     /// Records what ordgate knows of the chain after an answer of the upstream.
     fn record_delivery(&mut self, id: usize) {
-        let nth = self.tick();
-        let chain = &self.gateway.fill.chain;
-        let hash = |tip: usize, height| chain.hash_at(tip as u16, height);
-        let height = |tip: usize| chain.tip_height(tip as u16);
-        let epoch = chain.epoch(ORDINALS as u16);
-        let seen = self
-            .judge
-            .learned(&self.world, id, nth, epoch, hash, height);
-        if let Some(seen) = seen {
-            self.tell(|| seen);
-        }
+        self.judge.learned(&self.world, id);
     }
 }
 

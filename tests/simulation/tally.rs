@@ -14,9 +14,6 @@ pub(crate) struct Tally {
     /// Refused because whatever came had been overtaken.
     pub(crate) unsettled: u64,
     pub(crate) immutable: u64,
-    /// Tokens that were older than their time, and checked since.
-    pub(crate) checked: u64,
-    pub(crate) reorgs: u64,
     pub(crate) probes: u64,
     /// Requests to the upstream, without probes.
     pub(crate) asked: u64,
@@ -34,8 +31,6 @@ impl Tally {
         self.refused += other.refused;
         self.unsettled += other.unsettled;
         self.immutable += other.immutable;
-        self.checked += other.checked;
-        self.reorgs += other.reorgs;
         self.probes += other.probes;
         self.asked += other.asked;
         for (why, count) in &other.wasted {
@@ -63,20 +58,15 @@ impl fmt::Display for Tally {
             refused,
             unsettled,
             immutable,
-            checked,
-            reorgs,
             probes,
             asked,
             ..
         } = self;
         writeln!(
             f,
-            "{answers} answers: {hits} from memory, {stale} stale, {unchanged} unchanged, {immutable} immutable, {checked} checked, {refused} refused, {unsettled} overtaken"
+            "{answers} answers: {hits} from memory, {stale} stale, {unchanged} unchanged, {immutable} immutable, {refused} refused, {unsettled} overtaken"
         )?;
-        writeln!(
-            f,
-            "{asked} requests to the upstream and {probes} probes, {reorgs} reorgs seen"
-        )?;
+        writeln!(f, "{asked} requests to the upstream and {probes} probes")?;
         let waste = self.waste();
         writeln!(
             f,

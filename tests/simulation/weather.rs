@@ -16,6 +16,12 @@ pub(crate) struct Weather {
     /// Whether reorgs are deeper than what counts as final, and are taken up at
     /// once, while clients ask for nothing that is recent.
     pub(crate) deep: bool,
+    /// Of the steps of the runes indexer, how many lead far back, block by block or at once.
+    pub(crate) rewinds: u64,
+    /// Whether the runes indexer's answers have no tag.
+    pub(crate) tagless: bool,
+    /// Of the answers of the runes indexer, how many come from an endpoint that is behind.
+    pub(crate) behind: u64,
     /// Of the clients' requests, how many are for tokens.
     pub(crate) tokens: u64,
     /// Between an indexer's steps.
@@ -39,7 +45,6 @@ pub(crate) struct Weather {
 pub(crate) struct Setup {
     pub(crate) window: usize,
     pub(crate) every: Time,
-    pub(crate) recent_ttl: Time,
     pub(crate) live_ttl: Time,
     pub(crate) absent_ttl: Time,
     pub(crate) while_revalidate: Time,
@@ -49,7 +54,6 @@ pub(crate) struct Setup {
 const SETUP: Setup = Setup {
     window: 10,
     every: 5_000,
-    recent_ttl: 10_000,
     live_ttl: 30_000,
     absent_ttl: 1_000,
     while_revalidate: 0,
@@ -71,7 +75,6 @@ pub(crate) const SETUPS: [Setup; 7] = [
     Setup {
         window: 7,
         every: 2_000,
-        recent_ttl: 6_000,
         live_ttl: 8_000,
         ..SETUP
     },
@@ -105,6 +108,9 @@ impl Weather {
             block_every: 9_000,
             reorgs: 25,
             deep: false,
+            rewinds: 0,
+            tagless: false,
+            behind: 0,
             tokens: 20,
             lag: 800,
             latency: [20, 0, 20],
@@ -114,8 +120,50 @@ impl Weather {
             impatient: 0,
             setup,
         };
-        match dice.between(0, 7) {
+        match dice.between(0, 11) {
             0 | 1 => calm,
+            7 => Self {
+                length: 32_000,
+                client_every: 200,
+                block_every: 6_000,
+                reorgs: 50,
+                deep: true,
+                rewinds: 25,
+                tokens: 5,
+                ..calm
+            },
+            8 => Self {
+                length: 32_000,
+                client_every: 200,
+                block_every: 8_000,
+                reorgs: 50,
+                deep: true,
+                rewinds: dice.between(0, 10),
+                tagless: true,
+                tokens: 5,
+                lag: 1_500,
+                latency: [40, 10, 100],
+                ..calm
+            },
+            9 => Self {
+                length: 28_000,
+                client_every: 250,
+                block_every: 3_000,
+                reorgs: 50,
+                tagless: true,
+                tokens: 5,
+                lag: 1_200,
+                latency: [100, 50, 300],
+                ..calm
+            },
+            10 => Self {
+                block_every: 3_000,
+                reorgs: 50,
+                tokens: 5,
+                behind: 30,
+                latency: [60, 20, 100],
+                ..calm
+            },
             // Slow answers, so that much is under way when something happens.
             2 => Self {
                 client_every: 260,
@@ -152,7 +200,7 @@ impl Weather {
                 tokens: 5,
                 ..calm
             },
-            // Between two blocks, tokens are checked many times.
+            // Between two blocks, tokens are asked for many times.
             6 => Self {
                 length: 60_000,
                 client_every: 200,
@@ -205,8 +253,7 @@ impl Setup {
             )
         };
         format!(
-            "[upstream]\nurl = \"http://127.0.0.1:9\"\n[limit]\nenabled = false\n[chain]\nfinal_depth = 6\nrecent_ttl = \"{}ms\"\nlive_ttl = \"{}ms\"\nabsent_ttl = \"{}ms\"\n{}{}{routes}",
-            self.recent_ttl,
+            "[upstream]\nurl = \"http://127.0.0.1:9\"\n[limit]\nenabled = false\n[chain]\nfinal_depth = 6\nlive_ttl = \"{}ms\"\nabsent_ttl = \"{}ms\"\n{}{}{routes}",
             self.live_ttl,
             self.absent_ttl,
             tip("ordinals"),

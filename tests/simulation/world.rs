@@ -75,6 +75,8 @@ pub(crate) struct Version {
     /// The tag of that tip.
     pub(crate) tag: String,
     tokens: [Option<Figures>; TOKENS],
+    /// Whether tokens were written that its tip had before.
+    pub(crate) is_late: bool,
 }
 
 /// What a target is about, at one version.
@@ -182,6 +184,10 @@ pub(crate) struct World {
     before: Vec<BlockId>,
     /// The versions of each indexer, oldest first.
     pub(crate) history: [Vec<Version>; 2],
+    /// How many blocks the runes indexer still goes back, one at a time.
+    back: u64,
+    /// Whether the ordinals indexer has moved its tip and not yet written the tokens.
+    pub(crate) is_unwritten: bool,
 }
 
 impl World {
@@ -194,6 +200,8 @@ impl World {
             chain: Vec::new(),
             before: Vec::new(),
             history: [Vec::new(), Vec::new()],
+            back: 0,
+            is_unwritten: false,
         };
         let more = if deep { 60 } else { 0 };
         for _ in 0..dice.between(10, 18) + more {
@@ -214,9 +222,10 @@ impl World {
         self.history[tip].last().unwrap()
     }
 
-    /// The place in its history where an indexer is.
-    pub(crate) fn at(&self, tip: usize) -> usize {
-        self.history[tip].len() - 1
+    /// The place in its history where an indexer was at a time.
+    pub(crate) fn at_time(&self, tip: usize, time: Time) -> usize {
+        let after = self.history[tip].partition_point(|version| version.begin <= time);
+        after.saturating_sub(1)
     }
 
     /// An indexer goes a step towards the chain: takes a block, tells of one
@@ -228,8 +237,14 @@ impl World {
         tip: usize,
         now: Time,
         dice: &mut Dice,
-        leaps: bool,
+        (leaps, rewinds): (bool, u64),
     ) -> Option<String> {
+        if tip == ORDINALS && self.is_unwritten {
+            return None;
+        }
+        if tip == RUNES && (self.back > 0 || dice.percent(rewinds)) {
+            return self.rewind(now, dice);
+        }
         let at = self.now(tip);
         let (data, height) = (at.data.clone(), at.height);
         let same = data.iter().zip(&self.chain).take_while(|(a, b)| a == b);
@@ -269,7 +284,12 @@ impl World {
         };
         let data: Rc<[BlockId]> = self.chain[..to.min(goal)].into();
         if moves {
+            let before = self.now(tip).tokens;
             self.say(tip, now, data.clone(), &data);
+            if tip == ORDINALS && dice.percent(40) {
+                self.is_unwritten = true;
+                self.history[tip].last_mut().unwrap().tokens = before;
+            }
         } else {
             let last = self.history[tip].last().unwrap();
             let version = Version {
@@ -278,6 +298,7 @@ impl World {
                 data,
                 height: last.height,
                 tag: last.tag.clone(),
+                is_late: false,
             };
             self.history[tip].push(version);
         }
@@ -288,6 +309,44 @@ impl World {
             BASE + at.data.len() as u32 - 1,
             at.height
         ))
+    }
+
+    /// The runes indexer goes back: a block, or many at once.
+    fn rewind(&mut self, now: Time, dice: &mut Dice) -> Option<String> {
+        let data = self.now(RUNES).data.clone();
+        let steps = match self.back {
+            0 if data.len() < 50 => return None,
+            0 if dice.percent(50) => 40,
+            0 => {
+                self.back = dice.between(2, 12);
+                1
+            }
+            _ => {
+                self.back -= 1;
+                1
+            }
+        };
+        let data: Rc<[BlockId]> = data[..data.len() - steps].into();
+        self.say(RUNES, now, data.clone(), &data);
+        Some(format!(
+            "runes goes back {steps}, to {}",
+            self.now(RUNES).height
+        ))
+    }
+
+    /// The ordinals indexer writes the tokens of its tip.
+    pub(crate) fn write(&mut self, now: Time) {
+        self.is_unwritten = false;
+        let last = self.now(ORDINALS);
+        let version = Version {
+            begin: now,
+            data: last.data.clone(),
+            height: last.height,
+            tag: last.tag.clone(),
+            tokens: self.figures(&last.data),
+            is_late: true,
+        };
+        self.history[ORDINALS].push(version);
     }
 
     /// Whether an indexer is where the chain is.
@@ -317,6 +376,7 @@ impl World {
             height: BASE + of.len() as u32 - 1,
             tag: self.tag(tip, of),
             data,
+            is_late: false,
         };
         self.history[tip].push(version);
     }

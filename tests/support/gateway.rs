@@ -401,11 +401,7 @@ impl Gateway {
 
     /// Checks the blocks that a new tip has left unproven.
     pub(crate) async fn check_blocks(&self, tip: u16) {
-        self.server()
-            .first_gateway()
-            .fill
-            .search_fork_point(tip)
-            .await;
+        self.server().first_gateway().fill.check_blocks(tip).await;
     }
 
     /// Targets of plain routes that are being fetched: `/status` does not tell.

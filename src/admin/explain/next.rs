@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 use crate::cache::JudgedResponse;
 use crate::cache::decision::Decision;
 use crate::cache::key::Key;
+use crate::cache::outcome::Forward;
 use crate::cache::policy::Mode;
 use crate::cache::reuse::Reuse;
-use crate::cache::status::Forward;
 use crate::chain::Freshness;
 use crate::clock::Moment;
 use crate::fill::{LookupKey, Plan};
@@ -137,10 +137,6 @@ fn fresh(judged: &JudgedResponse) -> String {
             .to_owned();
     }
     match judged.stored.stamp() {
-        Some(stamp) if stamp.class.ends_with_epoch() => format!(
-            "It is stored and fresh: {}, in the present epoch, for {ttl} s at the most",
-            stamp.class.name()
-        ),
         Some(stamp) => format!(
             "It is stored and fresh: {}, for {ttl} s",
             stamp.class.name()
@@ -160,14 +156,6 @@ fn planned(gateway: &Gateway, key: &Key) -> Next {
         return Next::new("answer with the error that is remembered", why);
     }
     match gateway.fill.plan(key) {
-        Plan::Check(other) => Next::fetch(
-            "the live check of its tip is due: if this other live response is unchanged, the stored one is fresh again",
-            [&other],
-        ),
-        Plan::Revalidate(anchor) => Next::fetch(
-            "if this request shows that the anchor block is unchanged, the stored response is fresh again",
-            [&anchor],
-        ),
         Plan::CutTransaction => cut("its block's stored windows contain the whole transaction"),
         Plan::Cut => cut("the windows that it needs are stored and fresh"),
         Plan::Windows {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::cache::JudgedResponse;
 use crate::cache::coding::Coding;
 use crate::cache::date;
-use crate::cache::encodings::{Encoded, Encodings};
+use crate::cache::encoded::BodyId;
 use crate::cache::key::Key;
 use crate::cache::policy::Policy;
 use crate::cache::variant::Variant;
@@ -38,7 +38,7 @@ pub(super) fn response(
         "bytes": stored.body.len(),
         "content_type": text(&stored.metadata.content_type),
         "etag": text(&stored.etag),
-        "compressed": compressed(&stored.encodings),
+        "compressed": compressed(gateway, key, stored.body_id),
         "received": received.to_str().ok(),
         "age_seconds": age.as_secs_f64(),
         "lifetime_seconds": stored.lifetime.as_secs_f64(),
@@ -48,11 +48,12 @@ pub(super) fn response(
     if let Some(stamp) = stored.stamp() {
         described["class"] = stamp.class.name().into();
         described["epoch"] = json!({
-            "stored": stamp.epoch(),
+            "stored": stamp.epoch,
             "present": gateway.fill.chain.epoch(stamp.tip),
         });
-        let heights = stamp.heights();
-        let heights = heights.map(|(from, to)| json!({ "from": from, "to": to }));
+        let heights = stamp
+            .heights
+            .map(|(from, to)| json!({ "from": from, "to": to }));
         described["heights"] = heights.into();
     }
     if let Some(page) = stored.page() {
@@ -69,17 +70,16 @@ pub(super) fn response(
     described
 }
 
-/// The encoded forms of a body.
-fn compressed(encodings: &Encodings) -> Value {
-    if !encodings.are_allowed() {
+/// A body in other codings.
+fn compressed(gateway: &Gateway, key: &Key, id: BodyId) -> Value {
+    if !id.is_encodable() {
         return json!("forbidden");
     }
     let each = Coding::ALL.into_iter().filter_map(|coding| {
-        let state = match encodings.get(coding) {
-            Some(Encoded::Body(body)) => json!({ "bytes": body.len() }),
-            Some(Encoded::NotWorthwhile) => json!("not worthwhile"),
-            None if encodings.slots()?.is_pending(coding) => json!("waiting"),
-            None => return None,
+        let encoded = gateway.cache.store().encoded(key, coding, id)?;
+        let state = match &encoded.bytes {
+            Some(bytes) => json!({ "bytes": bytes.len() }),
+            None => json!("waiting, or not worthwhile"),
         };
         Some((coding.name().to_owned(), state))
     });
@@ -162,11 +162,11 @@ pub(super) fn variants(gateway: &Gateway, key: &Key, now: Moment) -> Value {
     let variants = gateway.cache.variants(key);
     let variants = variants.as_deref().unwrap_or_default();
     let shown = variants.iter().rev().take(MOST);
-    let shown: Vec<_> = shown.map(|v| variant(gateway, v, now)).collect();
+    let shown: Vec<_> = shown.map(|v| variant(gateway, key, v, now)).collect();
     json!({ "count": variants.len(), "newest_first": shown })
 }
 
-fn variant(gateway: &Gateway, variant: &Variant, now: Moment) -> Value {
+fn variant(gateway: &Gateway, key: &Key, variant: &Variant, now: Moment) -> Value {
     let wall_now = gateway.clock.wall(now);
     let fields: &HeaderMap = &variant.fields;
     let field = |name: HeaderName| fields.get(name).map(text);
@@ -176,7 +176,7 @@ fn variant(gateway: &Gateway, variant: &Variant, now: Moment) -> Value {
         "bytes": variant.body.len(),
         "content_type": field(CONTENT_TYPE),
         "etag": field(ETAG),
-        "compressed": compressed(&variant.encodings),
+        "compressed": compressed(gateway, key, variant.body_id),
         "vary": field(VARY),
         "received": date::value(variant.received).to_str().ok(),
         "age_seconds": variant.reuse.aging().current_age(wall_now).as_secs(),

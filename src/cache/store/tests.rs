@@ -1,4 +1,4 @@
-//! The store: its bound, removals, resizing, sweeping.
+//! The store: its bound, invalidation, resizing, bodies in codings, sweeping.
 
 use std::time::{Duration, SystemTime};
 
@@ -6,7 +6,6 @@ use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 
 use super::*;
-use crate::cache::encodings::Encodings;
 use crate::cache::purge::Purge;
 use crate::cache::reuse;
 use crate::cache::vary::Nominated;
@@ -15,26 +14,16 @@ fn key(target: &str) -> Key {
     Key::of(0, target)
 }
 
-/// An attachment that triples the lifetime.
-#[derive(Default)]
-struct Live(bool);
-
-impl Attachment for Live {
-    fn longest_lifetime(&self, lifetime: Duration) -> Duration {
-        if self.0 { lifetime * 3 } else { lifetime }
-    }
-}
-
-fn stored(size: usize, lifetime: u64) -> Arc<Stored<Live>> {
-    Arc::new(Stored {
+fn stored(size: usize, lifetime: u64) -> Arc<StoredResponse> {
+    Arc::new(StoredResponse {
         lifetime: Duration::from_secs(lifetime),
-        ..Stored::of_tests(vec![b'x'; size], Live(false))
+        ..StoredResponse::of_json(vec![b'x'; size])
     })
 }
 
 #[test]
 fn the_bound_counts_every_byte_of_an_entry() {
-    let store = Store::<Live>::new(100_000);
+    let store = Store::new(100_000);
     for n in 0..1000 {
         store.insert(key(&format!("/{n}")), stored(1000, 10));
     }
@@ -49,7 +38,7 @@ fn the_bound_counts_every_byte_of_an_entry() {
 fn large_bodies_stay_within_the_bound() {
     const BOUND: u64 = 1 << 20;
     const BODY: usize = 100_000;
-    let store = Store::<Live>::new(BOUND);
+    let store = Store::new(BOUND);
     let mut all = Vec::new();
     for n in 0..60 {
         let body = stored(BODY, 10);
@@ -72,7 +61,7 @@ fn large_bodies_stay_within_the_bound() {
 
 #[test]
 fn a_response_over_an_eighth_of_the_store_is_not_stored() {
-    let store = Store::<Live>::new(100_000);
+    let store = Store::new(100_000);
     assert!(!store.insert(key("/big"), stored(50_000, 10)));
     assert!(store.get(&key("/big")).is_none());
     assert!(store.insert(key("/small"), stored(1000, 10)));
@@ -80,9 +69,9 @@ fn a_response_over_an_eighth_of_the_store_is_not_stored() {
 }
 
 #[test]
-fn an_answer_requested_before_a_removal_is_not_stored_after_it() {
-    let store = Store::<Live>::new(100_000);
-    let variant = || {
+fn an_answer_requested_before_an_invalidation_is_not_stored_after_it() {
+    let store = Store::new(100_000);
+    let variant = |purge| {
         let fields = HeaderMap::new();
         let nominated = Nominated::of(&fields);
         let now = SystemTime::UNIX_EPOCH;
@@ -91,61 +80,50 @@ fn an_answer_requested_before_a_removal_is_not_stored_after_it() {
         Arc::new(Variant {
             status: StatusCode::OK,
             body: Bytes::new(),
-            encodings: Encodings::default(),
+            body_id: BodyId::FIXED,
             secondary: nominated.key(&fields).unwrap(),
             nominated,
             reuse: reuse::StoredFacts::of(StatusCode::OK, &fields, &targets, heuristic, now, now),
             received: now,
+            purge,
             fields,
         })
     };
-    let put = |target: &str, sequence| {
-        store.amend(&key(target), sequence, |variants| variants.push(variant()));
-        store
-            .variants(&key(target))
-            .map_or(0, |variants| variants.len())
+    let put = |target: &str, purge| {
+        store.amend(&key(target), |variants| variants.push(variant(purge)));
+        let variants = store.variants(&key(target));
+        variants.map_or(0, |variants| variants.len())
     };
-    let before = store.sequence();
+    let before = store.purges();
     assert_eq!(put("/a", before), 1);
-    store.remove(&key("/a"));
+    store.invalidate(&key("/a"));
     assert_eq!(
         put("/a", before),
         0,
-        "its request may have been answered from before the removal"
+        "its request may have been answered from before the invalidation"
     );
     assert_eq!(put("/b", before), 1, "another key");
-    assert_eq!(put("/a", store.sequence()), 1);
-    for n in 0..=crate::cache::removals::REMEMBERED {
-        store.remove(&key(&format!("/{n}")));
-    }
-    assert_eq!(
-        put("/c", before),
-        0,
-        "removals since then are no longer remembered"
-    );
-    assert_eq!(put("/c", store.sequence()), 1);
+    assert_eq!(put("/a", store.purges()), 1);
+    store.purge(Purge::All);
+    assert_eq!(put("/b", before), 0);
+    assert!(store.variants(&key("/a")).is_none());
 }
 
 #[test]
 fn a_resized_store_keeps_the_entries_that_fit() {
-    let store = Store::<Live>::new(100_000);
+    let store = Store::new(100_000);
     store.insert(key("/a"), stored(1000, 10));
     store.insert(key("/b"), stored(1000, 10));
     store.insert(key("/large"), stored(10_000, 10));
     assert!(store.resized(100_000).is_same_as(&store));
-    let sequence = store.sequence();
     let next = store.resized(50_000);
     assert!(!next.is_same_as(&store));
     assert_eq!(next.size().max_bytes, 50_000);
-    let held = |store: &Store<Live>, target| store.get(&key(target)).is_some();
+    let held = |store: &Store, target| store.get(&key(target)).is_some();
     assert!(held(&next, "/a") && held(&next, "/b"));
     assert!(!held(&next, "/large"), "it takes more than an eighth");
-    store.remove(&key("/a"));
-    assert!(
-        !held(&next, "/a"),
-        "a removal from the old store applies to both"
-    );
-    assert!(next.is_removed(&key("/a"), sequence));
+    store.invalidate(&key("/a"));
+    assert!(!held(&next, "/a"), "an invalidation applies to both");
     next.retire();
     assert!(held(&next, "/b"), "only a replaced store retires");
     store.purge(Purge::All);
@@ -156,8 +134,59 @@ fn a_resized_store_keeps_the_entries_that_fit() {
 }
 
 #[test]
+fn a_body_in_a_coding_is_of_one_body_and_goes_with_it() {
+    let store = Store::new(1_000_000);
+    let id = |tag: &'static str| BodyId::of(&http::HeaderValue::from_static(tag), true);
+    let (of, other) = (id("\"0123456789abcdef\""), id("\"0123456789abcdeX\""));
+    let put = |target: &str, body_id| {
+        let response = StoredResponse {
+            body_id,
+            ..StoredResponse::of_json(vec![b'x'; 1000])
+        };
+        store.insert(key(target), Arc::new(response));
+    };
+    let encode = |of| {
+        let bytes = Some(Bytes::from(vec![0; 5000]));
+        store.insert_encoded(&key("/a"), Coding::Gzip, EncodedBody { of, bytes });
+    };
+    let has = |coding, of| store.encoded(&key("/a"), coding, of).is_some();
+    let entries = || {
+        store.sweep(Moment::default(), |_| Duration::ZERO);
+        store.size().entries
+    };
+    put("/a", of);
+    assert_eq!(store.body(&key("/a"), of).unwrap().len(), 1000);
+    assert!(store.body(&key("/a"), other).is_none());
+    encode(of);
+    assert!(has(Coding::Gzip, of) && !has(Coding::Gzip, other) && !has(Coding::Zstd, of));
+    assert_eq!(entries(), 2);
+    assert!(store.size().bytes > 6000);
+    // Another body takes its place.
+    put("/a", other);
+    assert_eq!(entries(), 1);
+    // It is purged.
+    encode(other);
+    store.purge(Purge::All);
+    assert!(store.body(&key("/a"), other).is_none());
+    assert_eq!(entries(), 0);
+    encode(BodyId::FIXED);
+    store.insert_encoded(
+        &key("/b"),
+        Coding::Gzip,
+        EncodedBody {
+            of,
+            bytes: Some(vec![0; 200_000].into()),
+        },
+    );
+    assert!(
+        store.encoded(&key("/b"), Coding::Gzip, of).is_none(),
+        "over an eighth"
+    );
+}
+
+#[test]
 fn sweeping_drops_what_is_too_old_to_be_used_even_stale() {
-    let store = Store::<Live>::new(100_000);
+    let store = Store::new(100_000);
     store.insert(key("/short"), stored(10, 1));
     store.insert(key("/long"), stored(10, 100));
     let stale_time = |_| Duration::from_secs(5);
@@ -167,11 +196,4 @@ fn sweeping_drops_what_is_too_old_to_be_used_even_stale() {
     store.sweep(at(7), stale_time);
     assert!(store.get(&key("/short")).is_none());
     assert!(store.get(&key("/long")).is_some());
-    let mut live = Arc::into_inner(stored(10, 1)).unwrap();
-    live.attached = Live(true);
-    store.insert(key("/live"), Arc::new(live));
-    store.sweep(at(8), stale_time);
-    assert!(store.get(&key("/live")).is_some());
-    store.sweep(at(9), stale_time);
-    assert!(store.get(&key("/live")).is_none());
 }

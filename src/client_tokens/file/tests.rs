@@ -34,7 +34,7 @@ fn dates_are_those_of_rfc_3339() {
         ("2027-01-31T12:00:00", None),
         ("12:00:00", None),
     ] {
-        let text = format!("web = {{ sha256 = [], expires = {text} }}");
+        let text = format!("web = {{ sha256 = [\"{A}\"], expires = {text} }}");
         let read = TokenFile::parse("f", &text).ok();
         let at = read.map(|file| file.names.values().next().unwrap().expires.unwrap().0);
         let at = at.map(|at| at.duration_since(SystemTime::UNIX_EPOCH).unwrap());
@@ -73,6 +73,7 @@ DIGESTn = { sha256 = [] } -> f:1:1: expected a name
 [web] \ sha256 = [] \ expires = "TOKEN" -> f:3:11: expected a TOML datetime
 [web] \ sha256 = [] \ expires = 2027-01-31T12:00:00 -> f:3:11: expected a date, such as 2027-01-31
 [web] \ sha256 = [] \ origins = ["*", "https://a/"] -> f:3:11: expected an origin as browsers send it
+[web] \ sha256 = [] -> f: web has no token: expected a digest in sha256
 a = { sha256 = ["DIGEST"] } \ b = { sha256 = ["DIGEST"] } -> f:2:17: the same token is in this file twice
 [web] \ sha256 = [] \ [web] -> f:3:2: duplicate key
 web TOKEN -> f:1:

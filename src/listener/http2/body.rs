@@ -17,7 +17,7 @@ use crate::gateway::ResponseFuture;
 use crate::sync::lock;
 use crate::unsent::SendBuffer;
 use crate::wire::body::{BodyError, Piece};
-use crate::wire::stream::BodyStream;
+use crate::wire::stream::Collected;
 use crate::wire::{Body, RATELIMIT, X_REQUEST_ID};
 
 /// Smaller bodies that are complete do not register: a connection's 100 streams hold at
@@ -40,8 +40,8 @@ enum Held {
 
 /// A body that comes in pieces.
 struct StreamedBody {
-    /// What has arrived and was not taken, or is kept to be stored.
-    stream: Weak<BodyStream>,
+    /// What is collected to be stored, if anything is.
+    collected: Weak<Collected>,
     /// The cost of the body until its end was taken, and of the pieces that were taken
     /// until h2 has sent them.
     taken: AtomicU64,
@@ -50,7 +50,7 @@ struct StreamedBody {
 impl StreamedBody {
     /// A piece that is kept to be stored counts twice.
     fn buffers(&self) -> impl Iterator<Item = SendBuffer> {
-        let stream = self.stream.upgrade().map(|stream| stream.held());
+        let stream = self.collected.upgrade().map(|collected| collected.held());
         let taken = (std::ptr::from_ref(self).addr(), self.taken.load(Relaxed));
         let buffers = stream.into_iter().chain([taken]);
         buffers.map(|(end, bytes)| SendBuffer { end, bytes })
@@ -162,7 +162,7 @@ impl Http2Body {
     fn new(body: Body, buffers: Arc<HeldBuffers>) -> Self {
         let streamed = match &body {
             Body::Streamed(reader) => Some(Arc::new(StreamedBody {
-                stream: Arc::downgrade(reader.stream()),
+                collected: reader.collected().map_or_else(Weak::new, Arc::downgrade),
                 taken: AtomicU64::new(PIECE_COST),
             })),
             Body::Whole(_) | Body::Lent(_) => None,

@@ -140,54 +140,28 @@ fn which_refusals_hold_for_every_page() {
     }
 }
 
+/// RFC 8259 §8.1: UTF-8. The bad ones are ISO 8859-1, an overlong form, half of a pair, UTF-16.
 #[test]
 fn which_bodies_are_json_and_which_are_empty_lists() {
-    let rows = [
-        (
-            r#"{"limit":20,"offset":0,"total":0,"results":[]}"#,
-            Some(true),
-        ),
-        (
-            r#"{"limit":20,"offset":0,"total":1,"results":[{}]}"#,
-            Some(false),
-        ),
-        (r#"{"token":{}}"#, Some(false)),
-        (r#"{"results":{}}"#, Some(false)),
-        ("[]", Some(false)),
-        ("null", Some(false)),
-        ("", None),
-        ("{", None),
-        ("{} {}", None),
-        ("<html>", None),
-        ("{\"name\":\"caf\u{e9} \u{1f9e1}\"}", Some(false)),
-    ];
-    let read = |body: &[u8]| {
-        answer(
-            StatusCode::OK,
-            &HeaderMap::new(),
-            Bytes::copy_from_slice(body),
-            Duration::ZERO,
-        )
-    };
-    for (body, empty) in rows {
-        let answer = read(body.as_bytes());
+    for (body, empty) in [
+        (&br#"{"total":0,"results":[]}"#[..], Some(true)),
+        (br#"{"total":1,"results":[{}]}"#, Some(false)),
+        (br#"{"results":{}}"#, Some(false)),
+        (b"[]", Some(false)),
+        ("{\"name\":\"caf\u{e9} \u{1f9e1}\"}".as_bytes(), Some(false)),
+        (b"", None),
+        (b"{} {}", None),
+        (b"<html>", None),
+        (b"{\"name\":\"caf\xe9\"}", None),
+        (b"\"\xc0\xaf\"", None),
+        (b"\"\xed\xa0\x80\"", None),
+        (b"{\0}\0", None),
+    ] {
+        let (fields, copied) = (HeaderMap::new(), Bytes::copy_from_slice(body));
+        let answer = answer(StatusCode::OK, &fields, copied, Duration::ZERO);
         assert_eq!(
             answer.ok().map(|answer| answer.index.empty),
             empty,
-            "{body}"
-        );
-    }
-    // RFC 8259 §8.1: UTF-8. ISO 8859-1, an overlong form, half of a pair,
-    // UTF-16.
-    for body in [
-        &b"{\"name\":\"caf\xe9\"}"[..],
-        b"\"\xc0\xaf\"",
-        b"\"\xed\xa0\x80\"",
-        b"{\0}\0",
-    ] {
-        assert_eq!(
-            read(body).err(),
-            Some(Failure::new(Reason::NotJson)),
             "{body:?}"
         );
     }

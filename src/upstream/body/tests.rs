@@ -9,32 +9,6 @@ use tokio::time::sleep;
 
 use super::*;
 
-/// When a sender of this many bytes at this interval, in seconds, is given up.
-fn given_up(bytes: usize, every: u64) -> Option<Duration> {
-    let (mut min_rate, every) = (MinRate::new(1024, GRACE), Duration::from_secs(every));
-    (0..1000).find_map(|times| {
-        let left = min_rate.left();
-        min_rate.waited(every);
-        min_rate.received(bytes);
-        (every > left).then(|| every * times + left)
-    })
-}
-
-#[test]
-fn slow_senders_are_given_up() {
-    for (name, bytes, every, expected) in [
-        ("silent", 0, 1000, Some(10_000)),
-        ("at the rate", 1024, 1, None),
-        ("at the rate, seldom", 9 * 1024, 9, None),
-        ("much, too seldom", 1 << 20, 11, Some(10_000)),
-        ("half the rate", 512, 1, Some(19_500)),
-        ("a byte every five seconds", 1, 5, Some(10_001)),
-    ] {
-        let found = given_up(bytes, every).map(|time| time.as_millis());
-        assert_eq!(found, expected, "{name}");
-    }
-}
-
 proptest! {
     /// The time waited is at most the grace period plus what the bytes take at the
     /// rate; and a sender that keeps to the rate is not given up.

@@ -59,22 +59,6 @@ fn a_request_that_was_never_sent_counts_no_more() {
 }
 
 #[test]
-fn earlier_requests_count_under_each_later_limit() {
-    for (limit, at_once, later) in [(300, 200, 280), (50, 0, 30)] {
-        let mut budget = budget(100, 0, 0);
-        for nth in 0..100 {
-            let millis = if nth < 80 { 0 } else { 10_000 };
-            assert_eq!(take(&mut budget, millis), Ok(()));
-            budget.end(at(millis));
-        }
-        set(&mut budget, limit, 0, 0);
-        assert_eq!(budget.remaining(at(10_000)), Some(at_once), "{limit}");
-        assert_eq!(budget.remaining(at(60_050)), Some(later), "{limit}");
-        assert_eq!(budget.remaining(at(70_050)), Some(limit));
-    }
-}
-
-#[test]
 fn what_an_earlier_process_has_spent_counts() {
     let mut budget = budget(0, 0, 0);
     budget.count_earlier(&[at(500), at(0)]);

@@ -85,23 +85,6 @@ fn read(frames: Frames) -> (Vec<u8>, Option<HeaderMap>, bool) {
     (data, trailers, ended_well)
 }
 
-#[test]
-fn a_key_is_found_however_it_is_split() {
-    for before in ["", "x", "s3", "s3s3cret-Ke", "a longer text s3s"] {
-        let body = format!("{before}{KEY} and more of it");
-        let body = body.as_bytes();
-        for one in 0..body.len() {
-            for two in one..body.len() {
-                let parts = [&body[..one], &body[one..two], &body[two..]];
-                let (data, _, ended_well) = read(Frames::of(parts));
-                assert!(!ended_well, "{before} {one} {two}");
-                assert!(data.len() <= before.len(), "no byte of it is handed on");
-                assert!(body.starts_with(&data));
-            }
-        }
-    }
-}
-
 proptest! {
     /// Nothing of a key is handed on, and nothing but a key stops a body, for
     /// texts in which keys and their beginnings are frequent.

@@ -173,38 +173,14 @@ async fn simulate(
     (share, sent / (MINUTES as usize - 2))
 }
 
-/// Checks that at least `share` percent of the modest client's requests are served, and that
-/// at least `least` requests a minute are sent.
-async fn assert_modest_client_is_served(
-    greedy: u32,
-    interval: u64,
-    modest_interval: u64,
-    per_minute: u32,
-    (served, least): (f64, usize),
-) {
-    let (share, sent) = simulate(greedy, interval, modest_interval, per_minute).await;
-    assert!(share >= served, "{share:.1} % beside {greedy}");
-    assert!(sent >= least, "{sent} a minute beside {greedy}");
-}
-
 #[tokio::test(start_paused = true)]
-async fn one_greedy_client_leaves_a_modest_client_its_misses() {
-    assert_modest_client_is_served(1, 25, 1_000, 500, (98.0, 400)).await;
-}
-
-/// A fair share is 13 or 14 requests a minute; the modest client sends 12.
-#[tokio::test(start_paused = true)]
-async fn thirty_greedy_clients_leave_a_modest_client_its_misses() {
-    assert_modest_client_is_served(30, 750, 5_000, 500, (98.0, 400)).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_client_that_exceeds_its_share_gets_its_share() {
-    // Thirty others exceed the budget, and this one sends sixty a minute. It gets an
-    // equal part of about four hundred, and at most half as much again.
-    let (share, _) = simulate(30, 750, 1_000, 500).await;
-    let served = 60.0 * share / 100.0;
-    assert!((11.0..24.0).contains(&served), "{served} a minute");
+async fn greedy_clients_leave_a_modest_client_its_misses() {
+    // A fair share beside thirty is 13 or 14 requests a minute; the modest client sends 12.
+    for (greedy, interval, modest_interval) in [(1, 25, 1_000), (30, 750, 5_000)] {
+        let (share, sent) = simulate(greedy, interval, modest_interval, 500).await;
+        assert!(share >= 98.0, "{share:.1} % beside {greedy}");
+        assert!(sent >= 400, "{sent} a minute beside {greedy}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -135,18 +135,6 @@ fn requests_that_the_report_may_not_have_counted_are_subtracted() {
 }
 
 #[test]
-fn so_many_limits_are_in_force_and_the_strictest_stay() {
-    let mut limits = ReportedLimits::default();
-    for number in 0..20 {
-        limits.apply(limit(number, 10 + number), 0, at(0));
-    }
-    assert_eq!(
-        (limits.0.len(), limits.remaining(at(0))),
-        (MAX_LIMITS, Some(0))
-    );
-}
-
-#[test]
 fn a_throttled_key_waits_for_its_spent_windows() {
     for (text, seconds) in [
         ("", 1),

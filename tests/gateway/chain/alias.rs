@@ -31,12 +31,19 @@ async fn a_reorg_separates_height_and_hash() {
     let old = ground.sandbox.hash_at(tip).unwrap();
     ground.costs(&block(tip), 1).await;
     ground.costs(&block(&old), 0).await;
+    // The tip is still the same, so that this was of it.
+    ground.probe().await;
     ground.sandbox.reorg(1);
     // Before it is known, height and hash still are what they were.
     let before = ground.requests();
     assert!(ground.gateway.get(&block(&old)).await.text().contains(&old));
     assert_eq!(ground.requests(), before);
     ground.probe().await;
+    assert_eq!(
+        ground.requests() - before,
+        1,
+        "whether the tip's block stands"
+    );
     let new = ground.sandbox.hash_at(tip).unwrap();
     for _ in 0..2 {
         let orphan = ground.same(&block(&old)).await;
@@ -45,5 +52,5 @@ async fn a_reorg_separates_height_and_hash() {
         ground.same(&block(&new)).await;
         ground.same(&block(tip)).await;
     }
-    assert_eq!(ground.requests() - before, 2);
+    assert_eq!(ground.requests() - before, 3);
 }

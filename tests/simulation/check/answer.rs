@@ -1,11 +1,12 @@
 //! The checks of one answer.
 
 use http::StatusCode;
+use ordgate::pages::{Hash, hash};
 
 use super::records::{Asked, Reply, Sent};
-use super::{FINAL_DEPTH, Judge, MOST_CHECKED, Seen, covers, named};
+use super::{FINAL_DEPTH, Judge, covers, named};
 use crate::play::brief;
-use crate::world::{BlockId, Subject, Thing, Time, Version, World};
+use crate::world::{BlockId, RUNES, Subject, Thing, Time, Version, World};
 
 /// An answer with a body, and where it is from.
 pub(super) struct Judged<'j> {
@@ -66,13 +67,6 @@ impl<'j> Judged<'j> {
         changed.map(|later| later.begin)
     }
 
-    /// The time since a token's answer was delivered that is served as fresh.
-    pub(super) fn token_age(&self) -> Option<Time> {
-        let is_token = matches!(self.from.thing, Some(Thing::Token(..)));
-        let is_fresh = self.reply.says("; hit") && !self.reply.says("ttl=-");
-        (is_token && is_fresh).then(|| self.at.at - self.from.delivered.unwrap())
-    }
-
     /// The height that it is about.
     fn height(&self, thing: Thing) -> Option<u32> {
         let blocks = &self.world.blocks;
@@ -101,14 +95,18 @@ impl Judge {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub(super) fn check(&self, answer: &Judged<'_>) -> Result<(), String> {
+    pub(super) fn check(
+        &self,
+        answer: &Judged<'_>,
+        known: impl Fn(u32) -> Option<Hash>,
+    ) -> Result<(), String> {
         if answer.times.is_empty() {
             return Err(format!("this was never true: {}", answer.text));
         }
         self.check_refusal(answer)?;
         self.check_token(answer)?;
         self.check_age(answer)?;
-        self.check_orphans(answer)?;
+        self.check_orphans(answer, known)?;
         self.check_lifetime(answer)?;
         self.check_purges(answer)
     }
@@ -130,19 +128,22 @@ impl Judge {
         Ok(())
     }
 
-    /// A token may change without its tip, so only time and checks bound how long
-    /// its answer is used.
+    /// What was fetched before the indexer had written a tip's tokens is fetched once more.
     fn check_token(&self, answer: &Judged<'_>) -> Result<(), String> {
-        let Some(age) = answer.token_age() else {
+        let is_token = matches!(answer.from.thing, Some(Thing::Token(..)));
+        if !is_token || !answer.reply.says("; hit") || answer.is_stale {
+            return Ok(());
+        }
+        let Some((last, _)) = answer.times.last() else {
             return Ok(());
         };
-        let times = match self.is_checked(answer.from, answer.at.at) {
-            true => MOST_CHECKED,
-            false => 1,
-        };
-        match age > times * self.weather.setup.live_ttl {
-            true => Err(format!("{age} ms old, and not checked: {}", answer.text)),
-            false => Ok(()),
+        let mut later = answer.history()[last + 1..].iter();
+        match later.find(|version| version.is_late) {
+            Some(late) if self.written_by(late.begin) < answer.at.at => Err(format!(
+                "written at {}, and not fetched again: {}",
+                late.begin, answer.text
+            )),
+            Some(_) | None => Ok(()),
         }
     }
 
@@ -165,31 +166,28 @@ impl Judge {
         ))
     }
 
-    /// It names no block that a reorg which ordgate has seen has undone.
-    fn check_orphans(&self, answer: &Judged<'_>) -> Result<(), String> {
+    /// It names no block that is known to be undone.
+    fn check_orphans(
+        &self,
+        answer: &Judged<'_>,
+        known: impl Fn(u32) -> Option<Hash>,
+    ) -> Result<(), String> {
         let Some(block) = answer.block() else {
             return Ok(());
         };
-        let (at, tip, history) = (answer.at, answer.tip(), answer.history());
-        let height = answer.world.blocks[block].height;
-        let is_orphaned_by = |seen: &Seen| {
-            let mut before = history[..seen.version].iter();
-            let again = self
-                .named
-                .get(&block)
-                .is_some_and(|named| *named > seen.nth);
-            height >= seen.from
-                && !history[seen.version].data.contains(&block)
-                && before.any(|version| version.data.contains(&block))
-                && !again
-        };
-        let mut known = self.seen.iter();
-        if known.any(|seen| seen.tip == tip && seen.nth < at.nth && is_orphaned_by(seen)) {
-            return Err(answer.names_orphan("it names an orphan", block));
+        let of = &answer.world.blocks[block];
+        let is_hit = answer.reply.says("; hit");
+        let other = known(of.height).filter(|known| Some(*known) != hash(&of.hash));
+        if is_hit && answer.tip() == RUNES && other.is_some() {
+            return Err(answer.names_orphan("ordgate knows another block there", block));
         }
-        let is_final = answer.is_immutable && self.weather.deep;
-        if is_final && self.is_undone(answer.world, tip, block, at.at) {
-            return Err(answer.names_orphan("final, and it names an orphan", block));
+        let is_behind = answer.from.is_behind && !is_hit;
+        let at = answer.at.at;
+        if !self.weather.fails()
+            && !is_behind
+            && self.is_undone(answer.world, answer.tip(), block, at)
+        {
+            return Err(answer.names_orphan("it names an orphan", block));
         }
         Ok(())
     }

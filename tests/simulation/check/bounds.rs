@@ -1,56 +1,17 @@
 //! How old an answer may be, and what it may tell of.
 
+use super::Judge;
 use super::records::{Asked, Reply, Sent};
-use super::{Check, Judge, LOOKS};
+use crate::play::BEHIND;
 use crate::world::{BlockId, Subject, Time, World};
 
+/// How long what is not final is fresh while no tip is known.
+const WITHOUT_TIP: Time = 1_000;
+
 impl Judge {
-    /// The request that brought a token's answer; of one that says only that
-    /// nothing has changed, the last that may have.
-    pub(super) fn source(&self, world: &World, at: &Sent, reply: &Reply, text: &str) -> usize {
-        if let Some((_, mark)) = reply.content_type.split_once("mark=") {
-            return mark.parse().unwrap();
-        }
-        let mut asked = self.asked.iter();
-        let brought = |asked: &&Asked| {
-            let thing = asked.thing.filter(|_| asked.delivered.is_some());
-            let is_it = |thing| world.render(thing, &asked.target).1 == text;
-            asked.target == at.target && thing.is_some_and(is_it)
-        };
-        asked.rposition(|asked| brought(&asked)).unwrap()
-    }
-
-    /// From when on answers about tokens came late enough after a new tip, as
-    /// of a time.
-    pub(super) fn stable(&self, at: Time) -> Time {
-        let mut restarts = self.restarts.iter().rev();
-        let last = restarts.find(|restart| **restart <= at);
-        last.map_or(0, |last| last + self.weather.setup.live_ttl)
-    }
-
-    /// Whether checks show at a time that tokens had not changed for so long.
-    pub(super) fn is_checked(&self, from: &Asked, at: Time) -> bool {
-        let received = from.delivered.unwrap();
-        let stable = self.stable(at);
-        if received < stable {
-            return false;
-        }
-        let mut known = received;
-        let longer = |known: Time| {
-            let checks = self.checks.iter();
-            let meets = |check: &&Check| stable <= check.since && check.since <= known;
-            let ends = checks.filter(meets).map(|check| check.sent);
-            ends.filter(|end| *end > known).max()
-        };
-        while let Some(end) = longer(known) {
-            known = end;
-        }
-        at <= known + self.weather.setup.live_ttl
-    }
-
-    /// Whether a final answer about a block should have gone by a time: since
-    /// a reorg undid it, a status has told of another tip, however deep below
-    /// that the block lay.
+    /// Whether an answer about a block should have gone by a time: since a reorg undid it,
+    /// a status has told of another tip, however deep below that the block lay, and all
+    /// checks that this needs may have been answered.
     pub(super) fn is_undone(&self, world: &World, tip: usize, block: BlockId, at: Time) -> bool {
         let history = &world.history[tip];
         let has = |version: &crate::world::Version| version.data.contains(&block);
@@ -61,12 +22,23 @@ impl Judge {
             return false;
         };
         let before = (history[last].height, &*history[last].tag);
+        let height = world.blocks[block].height;
         let mut told = self.asked.iter().filter(|asked| {
             let of_tip = asked.target.subject == Subject::Status(tip);
             let told = |asked: &Asked| (history[asked.body].height, &*history[asked.tag].tag);
-            of_tip && asked.sent >= gone.begin && told(asked) != before
+            // A tip that is lower for a while says nothing of what is above it.
+            of_tip
+                && asked.sent >= gone.begin
+                && told(asked) != before
+                && height <= history[asked.body].height
         });
-        told.any(|asked| asked.delivered.is_some_and(|told| told + LOOKS <= at))
+        let checks = self.weather.setup.every + 16 * self.round_trip();
+        told.any(|asked| asked.delivered.is_some_and(|told| told + checks <= at))
+    }
+
+    /// How long an answer of the upstream takes, nearly always.
+    fn round_trip(&self) -> Time {
+        3 * self.weather.latency.iter().sum::<Time>()
     }
 
     /// At which time, or later, an answer must have been true.
@@ -84,23 +56,37 @@ impl Judge {
         }
         let patience = 2 * setup.every;
         let flight = from.delivered.unwrap() - from.looked_up;
-        let by_time = at.at.saturating_sub(setup.recent_ttl + flight);
+        let by_time = at.at.saturating_sub(WITHOUT_TIP + flight);
         if is_stale {
             let spare = match reply.says("stale-if-error") {
                 true => setup.if_error,
                 false => setup.while_revalidate,
             };
-            let bound = patience.max(setup.recent_ttl) + flight;
+            let bound = patience + setup.every + WITHOUT_TIP + flight;
             return at.at.saturating_sub(spare + 1_000 + bound);
         }
         let known = at.confirmed.filter(|sent| at.at - sent <= patience);
-        let oldest = known.unwrap_or(by_time);
-        match at.target.subject {
-            // What changes ahead of the tip, or without its moving, is bounded
-            // in time besides.
-            Subject::Token(_) => oldest.min(at.at.saturating_sub(setup.live_ttl + flight)),
-            Subject::Status(_) | Subject::Height(_) | Subject::Hash(_) | Subject::Tx(_) => oldest,
+        let oldest = match (known, &at.target.subject) {
+            (None, _) => by_time,
+            (Some(confirmed), Subject::Token(_) | Subject::Status(_)) => confirmed,
+            // After a new tip it is served for one interval before it is checked.
+            (Some(_), Subject::Height(_) | Subject::Hash(_) | Subject::Tx(_)) => {
+                let mut statuses = self.statuses[at.target.tip()].iter().rev();
+                let known = statuses.find(|(_, told)| told + setup.every <= at.at);
+                known.map_or(0, |(sent, _)| *sent)
+            }
+        };
+        // What such an endpoint answers is not stored, but passed on.
+        match from.is_behind && !reply.says("; hit") {
+            true => oldest.saturating_sub(BEHIND + patience),
+            false => oldest,
         }
+    }
+
+    /// When a token must have been written again, after a tip that has been told.
+    pub(super) fn written_by(&self, written: Time) -> Time {
+        let setup = &self.weather.setup;
+        written + 2 * setup.every + setup.live_ttl + self.round_trip()
     }
 
     /// For how long an answer that is not final may be kept, at the most.
@@ -110,7 +96,7 @@ impl Judge {
         let not_found = text.contains(r#""error""#);
         match !absent || not_found {
             true => Some(setup.absent_ttl),
-            false => Some(setup.every.max(setup.recent_ttl)),
+            false => Some((2 * setup.every).max(WITHOUT_TIP)),
         }
     }
 }

@@ -1,14 +1,12 @@
 //! What happened: requests, answers, purges.
 
 use ordgate::cache::purge::Purge;
-use ordgate::pages::{Hash, hash};
-use ordgate::upstream::Priority;
 
-use super::mark::{ELSEWHERE, JSON, write_mark};
+use super::mark::{JSON, write_mark};
 use super::records::{Asked, Sent, UpstreamAnswer};
-use super::{Check, FINAL_DEPTH, Good, Judge, Seen, named, place};
+use super::{FINAL_DEPTH, Good, Judge, place};
 use crate::play::brief;
-use crate::world::{RUNES, Subject, Target, Thing, Time, World};
+use crate::world::{Subject, Target, Thing, Time, World};
 
 impl Judge {
     pub(crate) fn client(&self, client: usize) -> &Sent {
@@ -45,49 +43,32 @@ impl Judge {
     }
 
     /// The upstream is asked.
-    #[expect(clippy::too_many_arguments, reason = "all of it is of one event")]
     pub(crate) fn asked(
         &mut self,
         world: &World,
         id: usize,
-        text: String,
-        target: Target,
-        priority: Priority,
-        nth: u64,
-        now: Time,
+        asked: Asked,
+        is_probe: bool,
     ) -> Result<(), String> {
-        let is_probe = priority == Priority::Probe;
-        assert_eq!(is_probe, target.is_status());
+        assert_eq!(is_probe, asked.target.is_status());
         if is_probe {
             self.tally.probes += 1;
         } else {
             let twice = self
                 .asked
                 .iter()
-                .position(|other| !other.over && other.text == text);
+                .position(|other| !other.over && other.text == asked.text);
             if let Some(other) = twice {
                 return Err(format!(
                     "upstream {id} and {other} are the same, at one time"
                 ));
             }
             self.tally.asked += 1;
-            if let Some(why) = self.waste(world, &target) {
+            if let Some(why) = self.waste(world, &asked.target) {
                 *self.tally.wasted.entry(why).or_default() += 1;
             }
         }
-        self.asked.push(Asked {
-            text,
-            target,
-            sent: now,
-            nth,
-            tag: 0,
-            body: 0,
-            looked_up: 0,
-            thing: None,
-            delivered: None,
-            over: false,
-            shows: None,
-        });
+        self.asked.push(asked);
         Ok(())
     }
 
@@ -150,14 +131,7 @@ impl Judge {
     }
 
     /// What the upstream answers now.
-    pub(crate) fn delivered(
-        &mut self,
-        world: &World,
-        id: usize,
-        nth: u64,
-        now: Time,
-        hash_at: impl Fn(usize, u32) -> Option<Hash>,
-    ) -> UpstreamAnswer {
+    pub(crate) fn delivered(&mut self, world: &World, id: usize, now: Time) -> UpstreamAnswer {
         let asked = &mut self.asked[id];
         asked.delivered = Some(now);
         asked.over = true;
@@ -167,16 +141,7 @@ impl Judge {
         let purged = self.purges.iter().any(|(_, purge)| *purge > asked.nth);
         if asked.target.is_status() {
             let height = version.height;
-            if let Some((before, tag_before, nth_before)) = &self.statuses[tip]
-                && *nth_before < asked.nth
-            {
-                let replaced = *before == height && tip == RUNES && *tag_before != tag;
-                asked.shows = match height < *before {
-                    true => Some(height + 1),
-                    false => replaced.then_some(height),
-                };
-            }
-            self.statuses[tip] = Some((height, tag.clone(), nth));
+            self.statuses[tip].push((asked.sent, now));
             let body =
                 format!(r#"{{"server_version":"x","status":"ready","block_height":{height}}}"#);
             return UpstreamAnswer {
@@ -190,21 +155,6 @@ impl Judge {
         let thing = asked.thing.unwrap();
         let (status, mut body) = world.render(thing, &asked.target);
         let what = brief(world, thing);
-        if let Some(block) = named(&body, thing) {
-            let latest = self.named.entry(block).or_default();
-            *latest = asked.nth.max(*latest);
-            let block = &world.blocks[block];
-            let known = hash_at(tip, block.height);
-            let other = known.is_some_and(|known| Some(known) != hash(&block.hash));
-            let since = self.since[tip].get(&block.height);
-            if tip == RUNES
-                && other
-                && !purged
-                && since.is_some_and(|(_, since)| *since < asked.nth)
-            {
-                asked.shows = Some(block.height);
-            }
-        }
         let good = Good {
             thing,
             epoch: (version.height, version.tag.clone()),
@@ -212,17 +162,10 @@ impl Judge {
         if !purged {
             self.good.insert(place(world, thing, &asked.target), good);
         }
-        let (mark, content_type) = match thing {
-            Thing::Token(..) => (ELSEWHERE, format!("{JSON}; mark={id}")),
-            Thing::List(..) | Thing::Nothing | Thing::NotFound | Thing::Refused => {
-                (id, JSON.to_owned())
-            }
-        };
-        write_mark(&mut body, mark);
-        self.compare(id);
+        write_mark(&mut body, id);
         UpstreamAnswer {
             status,
-            content_type,
+            content_type: JSON.to_owned(),
             body,
             tag,
             what,
@@ -230,84 +173,16 @@ impl Judge {
     }
 
     /// An answer has been delivered, and ordgate has made of it what it makes.
-    /// Answers with the reorg that it must have seen by that, if any.
-    pub(crate) fn learned(
-        &mut self,
-        world: &World,
-        id: usize,
-        nth: u64,
-        epoch: u64,
-        hash_at: impl Fn(usize, u32) -> Option<Hash>,
-        height_of: impl Fn(usize) -> Option<u32>,
-    ) -> Option<String> {
+    pub(crate) fn learned(&mut self, world: &World, id: usize) {
         let asked = &self.asked[id];
-        // The first tip that is known is no new one.
-        if epoch != std::mem::replace(&mut self.epoch, epoch) && epoch > 1 {
-            self.restarts.push(asked.delivered.unwrap());
-        }
         let tip = asked.target.tip();
-        let version = &world.history[tip][asked.body];
-        let mut shows = asked.shows;
+        let height = world.history[tip][asked.body].height;
         if asked.target.is_status() {
             self.confirmed[tip] = Some(asked.sent);
-            // It may be taken for doubtful, and be asked for again.
-            match height_of(tip) == Some(version.height) {
-                true => self.peak[tip] = version.height,
-                false => {
-                    self.peak[tip] = self.peak[tip].max(version.height);
-                    shows = None;
-                }
-            }
+            // What is final stays so when the tip goes back.
+            self.peak[tip] = self.peak[tip].max(height);
         } else if let Some(block) = asked.thing.and_then(Thing::block) {
             self.peak[tip] = self.peak[tip].max(world.blocks[block].height);
         }
-        // What ordgate takes for the hash of each height by now.
-        let heights: Vec<_> = self.since[tip].keys().copied().collect();
-        let named = asked.thing.and_then(Thing::block);
-        let named = named.map(|block| world.blocks[block].height);
-        for height in heights.into_iter().chain(named).chain([version.height]) {
-            match (hash_at(tip, height), self.since[tip].get(&height)) {
-                (Some(hash), Some((before, _))) if hash == *before => {}
-                (Some(hash), _) => drop(self.since[tip].insert(height, (hash, nth))),
-                (None, _) => drop(self.since[tip].remove(&height)),
-            }
-        }
-        let height = shows?;
-        self.tally.reorgs += 1;
-        let from = height.saturating_sub(2 * FINAL_DEPTH);
-        self.seen.push(Seen {
-            nth,
-            tip,
-            from,
-            version: asked.body,
-        });
-        Some(format!("upstream {id} shows a reorg at {height}"))
-    }
-
-    /// What an answer says of how long others about tokens may be used.
-    pub(super) fn compare(&mut self, id: usize) {
-        let asked = &self.asked[id];
-        let now = asked.delivered.unwrap();
-        let (Subject::Token(_), Some(thing)) = (&asked.target.subject, asked.thing) else {
-            return;
-        };
-        let subject = asked.target.subject.clone();
-        let sent = asked.sent;
-        let stable = self.stable(now);
-        let mut since = now;
-        match self.tokens.get(&subject) {
-            Some((first, before)) if *first >= stable && *before == thing => {
-                since = *first;
-                self.checks.push(Check { since, sent });
-            }
-            // After a purge, ordgate has nothing to compare with.
-            Some((first, Thing::Token(..)))
-                if *first >= stable && self.weather.purge_every == 0 =>
-            {
-                self.restarts.push(now);
-            }
-            Some(_) | None => {}
-        }
-        self.tokens.insert(subject, (since, thing));
     }
 }

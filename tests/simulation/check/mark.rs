@@ -3,9 +3,6 @@
 /// The API's content type.
 pub(super) const JSON: &str = "application/json; charset=utf-8";
 
-/// The mark of a body whose content type says which request brought it.
-pub(super) const ELSEWHERE: usize = (1 << DIGITS) - 1;
-
 /// Digits of a mark.
 const DIGITS: usize = 14;
 

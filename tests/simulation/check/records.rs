@@ -44,7 +44,6 @@ pub(crate) struct Reply {
     pub(crate) status: StatusCode,
     pub(crate) body: Bytes,
     pub(crate) etag: Option<HeaderValue>,
-    pub(crate) content_type: String,
     pub(crate) cache_status: String,
     pub(crate) cache_control: String,
 }
@@ -70,6 +69,8 @@ pub(crate) struct Asked {
     pub(crate) text: String,
     pub(crate) target: Target,
     pub(crate) sent: Time,
+    /// Whether an endpoint answers that is behind.
+    pub(crate) is_behind: bool,
     pub(super) nth: u64,
     pub(super) tag: usize,
     /// The version that the body tells of, when that was looked up, and what it
@@ -79,8 +80,29 @@ pub(crate) struct Asked {
     pub(super) thing: Option<Thing>,
     pub(super) delivered: Option<Time>,
     pub(super) over: bool,
-    /// Of a body that shows a reorg, the lowest height that shows it.
-    pub(super) shows: Option<u32>,
+}
+
+impl Asked {
+    pub(crate) fn new(
+        text: String,
+        target: Target,
+        (nth, sent): (u64, Time),
+        is_behind: bool,
+    ) -> Self {
+        Self {
+            text,
+            target,
+            sent,
+            is_behind,
+            nth,
+            tag: 0,
+            body: 0,
+            looked_up: 0,
+            thing: None,
+            delivered: None,
+            over: false,
+        }
+    }
 }
 
 /// An answer of the upstream.

@@ -9,8 +9,9 @@ use ordgate::upstream::answer::Answer;
 use ordgate::upstream::{Failure, Priority};
 
 use super::{Event, Play};
-use crate::check::UpstreamAnswer;
-use crate::stand_in::Asked;
+use crate::check::{Asked, UpstreamAnswer};
+use crate::stand_in;
+use crate::world::RUNES;
 
 impl Play {
     /// Plans what becomes of new requests to the upstream.
@@ -19,7 +20,7 @@ impl Play {
         // ask at one moment are put in an order that is the seed's alone.
         let mut asked = std::mem::take(&mut *self.stand_in.asked());
         asked.sort_by(|one, other| one.text.cmp(&other.text));
-        for Asked {
+        for stand_in::Asked {
             text,
             target,
             priority,
@@ -29,10 +30,14 @@ impl Play {
             let (id, nth) = (self.waiting.len(), self.tick());
             self.waiting.push(Some(reply));
             self.tell(|| format!("upstream {id} is asked {text} ({priority:?})"));
-            self.judge
-                .asked(&self.world, id, text, target, priority, nth, self.now)?;
-            let [tag, _, _] = self.weather.latency;
             let is_probe = priority == Priority::Probe;
+            let is_behind = target.tip() == RUNES
+                && !is_probe
+                && self.weather.behind > 0
+                && self.dice.percent(self.weather.behind);
+            let asked = Asked::new(text, target, (nth, self.now), is_behind);
+            self.judge.asked(&self.world, id, asked, is_probe)?;
+            let [tag, _, _] = self.weather.latency;
             let fails = match is_probe {
                 true => self.clouded || self.dice.percent(self.weather.failures / 2),
                 false => self.dice.percent(self.weather.failures),
@@ -54,10 +59,10 @@ impl Play {
     }
 
     pub(super) fn deliver(&mut self, id: usize) {
-        let nth = self.tick();
-        let chain = &self.gateway.fill.chain;
-        let hash = |tip: usize, height| chain.hash_at(tip as u16, height);
-        let told = self.judge.delivered(&self.world, id, nth, self.now, hash);
+        let told = self.judge.delivered(&self.world, id, self.now);
+        let asked = self.judge.asked_of(id);
+        let is_tagless = self.weather.tagless && asked.target.tip() == RUNES;
+        let has_tag = asked.target.is_status() || !is_tagless;
         let UpstreamAnswer {
             status,
             content_type,
@@ -73,7 +78,7 @@ impl Play {
             body: Bytes::from(body),
             index,
             no_transform: false,
-            etag: Some(tag.into_bytes().into()),
+            etag: has_tag.then(|| tag.into_bytes().into()),
             endpoint: 0,
             took: Duration::from_millis(self.now - self.judge.asked_of(id).sent),
         };

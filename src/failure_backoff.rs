@@ -42,7 +42,7 @@ impl Default for Settings {
 }
 
 /// The keys that failed recently.
-pub(super) struct FailureBackoff {
+pub(crate) struct FailureBackoff {
     settings: Settings,
     keys: Mutex<HashMap<Box<[u8]>, FailedKey, RandomState>>,
 }
@@ -64,7 +64,7 @@ const MOST: usize = 4096;
 
 impl FailureBackoff {
     /// Nothing has failed.
-    pub(super) fn new(settings: Settings) -> Self {
+    pub(crate) fn new(settings: Settings) -> Self {
         Self {
             settings,
             keys: Mutex::default(),
@@ -72,7 +72,7 @@ impl FailureBackoff {
     }
 
     /// The same keys, with other settings.
-    pub(super) fn after(&self, settings: Settings) -> Self {
+    pub(crate) fn after(&self, settings: Settings) -> Self {
         Self {
             settings,
             keys: Mutex::new(self.keys().clone()),
@@ -80,21 +80,21 @@ impl FailureBackoff {
     }
 
     /// How a key failed, if it is not to be requested yet.
-    pub(super) fn recent(&self, key: &Key, now: Moment) -> Option<Failure> {
+    pub(crate) fn recent(&self, key: &Key, now: Moment) -> Option<Failure> {
         let keys = self.keys();
         let failed = keys.get(key.as_bytes())?;
         (failed.until > now).then(|| failed.failure.clone())
     }
 
     /// How a key failed last, if it has not been answered since.
-    pub(super) fn last(&self, key: &Key, now: Moment) -> Option<Failure> {
+    pub(crate) fn last(&self, key: &Key, now: Moment) -> Option<Failure> {
         let keys = self.keys();
         let failed = keys.get(key.as_bytes())?;
         (!self.is_over(failed, now)).then(|| failed.failure.clone())
     }
 
     /// Notes that a key has failed.
-    pub(super) fn fail(&self, key: &Key, failure: &Failure, now: Moment) {
+    pub(crate) fn fail(&self, key: &Key, failure: &Failure, now: Moment) {
         if !is_remembered(failure) {
             return;
         }
@@ -136,7 +136,7 @@ impl FailureBackoff {
     }
 
     /// Forgets a key, which was answered.
-    pub(super) fn forget(&self, key: &Key) {
+    pub(crate) fn forget(&self, key: &Key) {
         let mut keys = self.keys();
         if !keys.is_empty() {
             keys.remove(key.as_bytes());
@@ -144,7 +144,7 @@ impl FailureBackoff {
     }
 
     /// How many keys are remembered.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.keys().len()
     }
 

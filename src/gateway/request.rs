@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
 
-use http::{HeaderMap, Method, Request, Response, Version};
+use http::header::HOST;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, Version};
 
 use super::Gateway;
 use super::clients::{ClientPolicy, IdentifiedClient};
@@ -18,11 +19,12 @@ use crate::client_tokens::TokenMemo;
 use crate::clock::Moment;
 use crate::identify::{Client, ClientLabel};
 use crate::limit::RequestAllowance;
+use crate::refusal::Refusal;
 use crate::respond::ResponseContext;
 use crate::upstream::{Priority, RequestPriority};
 use crate::wire::Body;
 use crate::wire::activity::Activity;
-use crate::wire::head::{HeadBounds, HeadFault};
+use crate::wire::head::{HeadBounds, HeadFault, is_replacement};
 use crate::wire::request_id::RequestId;
 
 /// A client connection.
@@ -154,7 +156,6 @@ impl RequestContext {
     ) -> ResponseContext<'a> {
         ResponseContext {
             fields,
-            client: self.client(),
             request_id: self.request_id,
             permit: self.permit,
             token: clients.token_client(&self.from),
@@ -183,6 +184,74 @@ impl Future for ResponseFuture {
                 None => Poll::Pending,
             },
             Self::Waiting(response) => response.as_mut().poll(cx).map(Ok),
+        }
+    }
+}
+
+/// Refuses a head that the listener found at fault, and a target that is not in
+/// origin form (RFC 9112 §3.2.1).
+#[inline]
+pub(super) fn check_head<B>(session: &Session, request: &Request<B>) -> Result<(), Refusal> {
+    let uri = request.uri();
+    if is_replacement(request.method(), uri)
+        && let Some(fault) = session.activity.fault()
+    {
+        return Err(Refusal::Head(fault));
+    }
+    match uri.authority().is_none() && uri.path().starts_with('/') {
+        true => Ok(()),
+        false => Err(Refusal::TargetForm),
+    }
+}
+
+/// Rewrites a target in absolute form, as clients of a forward proxy send it, to
+/// origin form. Its authority replaces
+/// Host. A target with userinfo, or of another scheme than http and https, stays
+/// as it is; the gateway refuses it.
+#[cold]
+pub(super) fn to_origin_form<B>(request: &mut Request<B>) {
+    let uri = request.uri();
+    let is_http = matches!(uri.scheme_str(), Some("http" | "https"));
+    let (Some(authority), Some(path)) = (uri.authority(), uri.path_and_query()) else {
+        return;
+    };
+    if !is_http || authority.as_str().contains('@') {
+        return;
+    }
+    // An empty path is written as `/`.
+    let (Ok(target), Ok(host)) = (
+        Uri::try_from(path.to_string()),
+        HeaderValue::from_str(authority.as_str()),
+    ) else {
+        return;
+    };
+    *request.uri_mut() = target;
+    request.headers_mut().insert(HOST, host);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn absolute_form_becomes_origin_form_and_its_authority_host() {
+        // target, target afterwards, Host afterwards
+        let rows = [
+            ("http://a.example/b?c=d", "/b?c=d", "a.example"),
+            ("https://a.example:8443/b", "/b", "a.example:8443"),
+            ("http://a.example", "/", "a.example"),
+            ("http://a.example?c=d", "/?c=d", "a.example"),
+            ("http://[::1]:80/b", "/b", "[::1]:80"),
+            ("http://u@a.example/b", "http://u@a.example/b", "old"),
+            ("ftp://a.example/b", "ftp://a.example/b", "old"),
+            ("a.example:80", "a.example:80", "old"),
+        ];
+        for (target, expected, host) in rows {
+            let request = Request::builder().uri(target).header(HOST, "old");
+            let mut request = request.body(()).unwrap();
+            to_origin_form(&mut request);
+            assert_eq!(request.uri(), expected, "{target}");
+            assert_eq!(request.headers()[HOST], host, "{target}");
         }
     }
 }

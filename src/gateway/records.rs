@@ -1,0 +1,247 @@
+//! What is recorded of a request: its line in the access log, its trace, and, of an
+//! answer with a 5xx status, its cause for `/status`.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use http::uri::PathAndQuery;
+use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version};
+use hyper::body::Body as _;
+
+use super::request::{RequestContext, ResponseFuture, Session};
+use super::{Gateway, RequestRef, is_plain};
+use crate::access_log::{AccessLog, LineDecision, LogEntry, LoggedHead, shown_line};
+use crate::clock::Moment;
+use crate::identify::Client;
+use crate::meter::RequestKind;
+use crate::meter::errors::AnsweredError;
+use crate::reason::Reason;
+use crate::trace::span::{known_method, method_attributes};
+use crate::trace::steps::UpstreamStep;
+use crate::trace::{self, ServerSpan, Trace};
+use crate::wire::Body;
+use crate::wire::head::{is_replacement, refused_line};
+
+/// The head of a request as far as a line needs it.
+pub(super) enum HeadToLog<'a> {
+    /// It is at hand: memory has answered.
+    Of(&'a Uri, &'a HeaderMap),
+    /// It was kept in the context when the request left memory.
+    Kept,
+}
+
+/// What came of a request, and when.
+pub(super) struct Finished {
+    pub(super) kind: RequestKind,
+    pub(super) now: Moment,
+    pub(super) took: Duration,
+    pub(super) upstream_took: Option<Duration>,
+}
+
+impl Gateway {
+    /// Keeps what the access log needs of the head of a request that leaves memory.
+    pub(super) fn keep_head(&self, context: &mut RequestContext, uri: &Uri, fields: &HeaderMap) {
+        if let Some(log) = &self.records.access_log {
+            context.logged = Some(Box::new(log.head(&context.method, uri, fields)));
+        }
+    }
+
+    /// Writes the line of a request, if it has one. A request that memory answers and that
+    /// sampling leaves out costs no more than that decision.
+    #[inline]
+    pub(super) fn log(
+        &self,
+        log: &AccessLog,
+        session: &Session,
+        context: &RequestContext,
+        head: HeadToLog<'_>,
+        finished: &Finished,
+        response: &Response<Body>,
+    ) {
+        let Finished {
+            kind, now, took, ..
+        } = *finished;
+        match log.wants(kind, response.status(), took, context.client(), now) {
+            LineDecision::Line => self.write_line(log, session, context, head, finished, response),
+            LineDecision::No => {}
+            LineDecision::Suppressed => {
+                let suppressed = &self.meter().totals.log_lines_suppressed;
+                suppressed.fetch_add(1, Relaxed);
+            }
+        }
+    }
+
+    #[inline(never)]
+    fn write_line(
+        &self,
+        log: &AccessLog,
+        session: &Session,
+        context: &RequestContext,
+        head: HeadToLog<'_>,
+        finished: &Finished,
+        response: &Response<Body>,
+    ) {
+        let made: LoggedHead;
+        let head = match (head, &context.logged) {
+            (HeadToLog::Of(uri, fields), _) => {
+                made = log.head(&context.method, uri, fields);
+                &made
+            }
+            (HeadToLog::Kept, Some(kept)) => kept,
+            // Requests that leave memory have theirs kept.
+            (HeadToLog::Kept, None) => return,
+        };
+        let mut routes = self.routes.routes().iter();
+        let route = context
+            .route
+            .and_then(|place| routes.nth(usize::from(place)));
+        log.write(&LogEntry {
+            peer: session.peer,
+            client: context.label(&self.clients),
+            method: &context.method,
+            version: context.version,
+            route: route.map(|route| &*route.name),
+            is_plain: route.is_some_and(is_plain),
+            head,
+            key: context.key_hash,
+            at: self.clock.wall(finished.now),
+            status: response.status().as_u16(),
+            // hyper sends no body for HEAD.
+            bytes: match context.method {
+                Method::HEAD => 0,
+                _ => response.body().size_hint().exact().unwrap_or(0),
+            },
+            duration: finished.took,
+            kind: finished.kind,
+            upstream: finished.upstream_took,
+            request_id: context.request_id,
+        });
+    }
+}
+
+impl Gateway {
+    /// Begins the trace of a request, if it has one. `query` is what is shown of its
+    /// query.
+    pub(super) fn begin_trace<B>(
+        &self,
+        request: &Request<B>,
+        context: &mut RequestContext,
+        query: Option<&str>,
+    ) -> Option<Arc<Trace>> {
+        let (tracer, client) = (self.records.tracer.as_ref(), context.client());
+        let trace = Trace::begin(tracer, request.headers(), client, context.began)?;
+        if let Some(logged) = &mut context.logged {
+            logged.trace_id = Some(trace.id());
+        }
+        trace.change(|span| {
+            let route = context.route.map(usize::from);
+            let route = route.and_then(|at| self.routes.routes().get(at));
+            let method = known_method(request.method()).unwrap_or("HTTP");
+            span.name = method.into();
+            if let Some(route) = route {
+                let path = route.request.path.to_string();
+                span.name = format!("{method} {path}").into();
+                span.set("http.route", path);
+                span.set("ordgate.route", route.name.to_string());
+            }
+            for (name, value) in method_attributes(request.method()) {
+                span.set(name, value);
+            }
+            span.set("url.path", request.uri().path().to_owned());
+            if let Some(query) = query {
+                span.set("url.query", query.to_owned());
+            }
+            span.set("network.protocol.version", protocol(context.version));
+            span.set("ordgate.request_id", context.request_id.as_str().to_owned());
+            span.set("ordgate.client.kind", kind(client));
+        });
+        Some(trace)
+    }
+
+    /// Ends a request that was not answered from memory as `finish` does, and notes the
+    /// outcome in its span.
+    pub(super) fn finish_waiting(
+        &self,
+        session: &Session,
+        context: &RequestContext,
+        kind: RequestKind,
+        upstream_took: Option<Duration>,
+        response: Response<Body>,
+    ) -> Response<Body> {
+        let steps = trace::step_durations();
+        let upstream = steps.map(|steps| steps[UpstreamStep::Upstream as usize]);
+        trace::change_request(|span| {
+            span.set("ordgate.cache", kind.name());
+            if let Some(reason) = kind.reason() {
+                span.set("ordgate.reason", reason.name());
+            }
+        });
+        let took = upstream.filter(|took| !took.is_zero()).or(upstream_took);
+        self.finish(session, context, HeadToLog::Kept, kind, took, response)
+    }
+}
+
+/// The response to a request, made within its trace.
+pub(super) fn in_trace(
+    trace: Option<Arc<Trace>>,
+    response: impl Future<Output = Response<Body>> + Send + 'static,
+) -> ResponseFuture {
+    let span = ServerSpan::of(trace.as_ref());
+    ResponseFuture::Waiting(Box::pin(trace::scope(trace, async move {
+        let response = response.await;
+        span.end(response.status().as_u16());
+        response
+    })))
+}
+
+/// A version of HTTP without its name.
+fn protocol(version: Version) -> &'static str {
+    match version {
+        Version::HTTP_10 => "1.0",
+        Version::HTTP_2 => "2",
+        // There are no others on the listeners.
+        _ => "1.1",
+    }
+}
+
+/// What a client is identified by. Its address or name is not exported.
+const fn kind(client: Client) -> &'static str {
+    match client {
+        Client::V4(_) | Client::V6(_) => "address",
+        Client::Token(_) => "token",
+    }
+}
+
+impl Gateway {
+    /// Records an answer with a 5xx status, for `/status`: the reason, and the cause as
+    /// text. `fields` are the request's.
+    pub(super) fn record_error(
+        &self,
+        (context, uri): RequestRef<'_>,
+        fields: &HeaderMap,
+        status: StatusCode,
+        why: (Reason, &str),
+    ) {
+        let at = (self.clock.now(), context.request_id, context.client());
+        let errors = &self.meter().totals.errors;
+        if is_replacement(&context.method, uri) {
+            let line = refused_line(fields).map(shown_line);
+            let line = line.as_deref().unwrap_or_default();
+            return errors.record(AnsweredError::new(at, None, line, status, why));
+        }
+        let route = context.route.map(usize::from);
+        let route = route.and_then(|at| self.routes.routes().get(at));
+        // What a query means is the origin's matter: it may be secret.
+        let is_secret = route.is_some_and(is_plain) && uri.query().is_some();
+        let target = uri.path_and_query();
+        let target = target.map_or("", |target| match is_secret {
+            true => target.path(),
+            false => PathAndQuery::as_str(target),
+        });
+        let mut error = AnsweredError::new(at, Some(&context.method), target, status, why);
+        error.is_cut |= is_secret;
+        errors.record(error);
+    }
+}

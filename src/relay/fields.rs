@@ -1,0 +1,331 @@
+//! The fields of a request on its way to the upstream. With `headers = "all"`, the
+//! client's end-to-end fields pass unchanged, but for those that tell an origin another
+//! host, scheme, path or client: an origin that made links from them would put one
+//! client's host into another client's response.
+//!
+//! A response is stored and selected by the fields that the origin received
+//! ([`ForwardedFields`]). A field that is removed on the way is no part of a
+//! secondary key.
+
+use std::cell::OnceCell;
+use std::net::IpAddr;
+use std::sync::{Arc, LazyLock};
+
+use http::header::{
+    ACCEPT, ACCEPT_ENCODING, CONTENT_LENGTH, EXPECT, FORWARDED, HOST, HeaderName, HeaderValue,
+    IF_MODIFIED_SINCE, IF_NONE_MATCH, RANGE, TRAILER, TRANSFER_ENCODING, USER_AGENT,
+};
+use http::{HeaderMap, Method};
+
+use super::{Fetch, Relay};
+use crate::cache::hop;
+use crate::cache::outcome::Forward;
+use crate::cache::policy::Mode;
+use crate::cache::validator::{can_be_validated, make_conditional};
+use crate::cache::variant::Variant;
+use crate::cache::vary::Received;
+use crate::route::{HeaderMode, Route};
+use crate::wire::X_FORWARDED_FOR;
+
+/// `x-real-ip`, nginx's name for the client's address.
+const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
+
+/// Fields, beside `x-forwarded-*`, by which an origin may take another host, scheme, path
+/// or client for that of the request. docs/plain-cache.md has the list.
+const MISLEADING: [&str; 32] = [
+    "cf-connecting-ip",
+    "cf-connecting-ipv6",
+    "client-ip",
+    "fastly-client-ip",
+    "forwarded",
+    "forwarded-for",
+    "front-end-https",
+    "proxy",
+    "proxy-client-ip",
+    "true-client-ip",
+    "wl-proxy-client-ip",
+    "x-client-ip",
+    "x-cluster-client-ip",
+    "x-envoy-external-address",
+    "x-envoy-original-path",
+    "x-forwarded",
+    "x-host",
+    "x-http-host-override",
+    "x-original-forwarded-for",
+    "x-original-host",
+    "x-original-uri",
+    "x-original-url",
+    "x-originating-ip",
+    "x-proto",
+    "x-real-ip",
+    "x-realip",
+    "x-remote-addr",
+    "x-remote-ip",
+    "x-rewrite-url",
+    "x-scheme",
+    "x-true-client-ip",
+    "x-url-scheme",
+];
+
+/// Whether a field misleads an origin. It is never forwarded, whoever sent it.
+fn is_misleading(name: &str) -> bool {
+    let start = name.get(..12);
+    start.is_some_and(|start| spells(start, "x-forwarded-"))
+        || MISLEADING.iter().any(|field| spells(name, field))
+}
+
+/// Whether an origin may take one name for another: CGI and its successors turn
+/// `-` into `_`, and cannot tell the two apart.
+fn spells(name: &str, other: &str) -> bool {
+    let same = |(one, other): (u8, u8)| one == other || (one == b'_' && other == b'-');
+    name.len() == other.len() && name.bytes().zip(other.bytes()).all(same)
+}
+
+/// Fields by which some servers let a client override the method of its request line. The
+/// answer to such a request is for that client alone.
+const OVERRIDES: [&str; 3] = [
+    "x-http-method",
+    "x-http-method-override",
+    "x-method-override",
+];
+
+/// Whether a request may override its method.
+pub(super) fn is_overridden(fields: &HeaderMap) -> bool {
+    let is_one = |name: &HeaderName| OVERRIDES.iter().any(|own| spells(name.as_str(), own));
+    fields.keys().any(is_one)
+}
+
+/// ordgate's own forwarding fields. They do not include host and protocol.
+fn forwarding(hops: &[IpAddr]) -> HeaderMap {
+    let element = |hop: &IpAddr| match hop {
+        IpAddr::V4(v4) => format!("for={v4}"),
+        // RFC 7239 §6: an IPv6 address is in brackets, and so in quotes.
+        IpAddr::V6(v6) => format!("for=\"[{v6}]\""),
+    };
+    let joined = |text: &dyn Fn(&IpAddr) -> String| {
+        let all: Vec<_> = hops.iter().map(text).collect();
+        all.join(", ")
+    };
+    let client = hops.first().map(ToString::to_string).unwrap_or_default();
+    let fields = [
+        (X_FORWARDED_FOR, joined(&ToString::to_string)),
+        (FORWARDED, joined(&element)),
+        (X_REAL_IP, client),
+    ];
+    let fields = fields
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, HeaderValue::try_from(value).ok()?)));
+    fields.collect()
+}
+
+/// A client's request fields as the origin receives them. They are looked up one
+/// at a time, so that a hit copies none.
+pub(super) struct ForwardedFields<'a> {
+    relay: &'a Relay,
+    route: &'a Route,
+    fields: &'a HeaderMap,
+    peer: IpAddr,
+    /// The field that carries ordgate's key.
+    key: &'a HeaderName,
+    /// Made only when a response varies by one of them.
+    forwarding: OnceCell<HeaderMap>,
+}
+
+static NONE: LazyLock<HeaderMap> = LazyLock::new(HeaderMap::new);
+
+impl<'a> ForwardedFields<'a> {
+    /// The fields of a request. On a typed route no field of the client is
+    /// forwarded, so none can affect the answer.
+    pub(super) fn of(
+        relay: &'a Relay,
+        route: &'a Route,
+        fields: &'a HeaderMap,
+        peer: IpAddr,
+    ) -> Self {
+        let settings = relay.upstreams.get(route.upstream.number).settings();
+        Self {
+            relay,
+            route,
+            fields,
+            peer,
+            key: &settings.api_key_header,
+            forwarding: OnceCell::new(),
+        }
+    }
+
+    /// Whether a field of the client may reach the origin.
+    fn passes(&self, name: &HeaderName) -> bool {
+        !matches!(*name, HOST | EXPECT)
+            && !spells(name.as_str(), self.key.as_str())
+            && !is_misleading(name.as_str())
+            && self.route.passes(name)
+    }
+
+    fn forwarding(&self) -> &HeaderMap {
+        let own = || forwarding(&self.relay.trust.hops(self.peer, self.fields));
+        self.forwarding.get_or_init(own)
+    }
+
+    /// All of them.
+    fn all(&self) -> HeaderMap {
+        if self.route.headers == HeaderMode::Typed {
+            return typed_fields();
+        }
+        let mut fields = self.fields.clone();
+        hop::strip(&mut fields);
+        let stopped: Vec<_> = fields
+            .keys()
+            .filter(|name| !self.passes(name))
+            .cloned()
+            .collect();
+        for name in stopped {
+            fields.remove(name);
+        }
+        // Some servers merge trailers into the fields. Without this field no trailers
+        // are sent (RFC 9110 §6.5.1 lets an intermediary discard them).
+        let passes = |name: &[u8]| {
+            HeaderName::from_bytes(name.trim_ascii()).is_ok_and(|name| self.passes(&name))
+        };
+        let mut trailers = fields.get_all(TRAILER).iter();
+        if !trailers.all(|line| line.as_bytes().split(|byte| *byte == b',').all(passes)) {
+            fields.remove(TRAILER);
+        }
+        fields.extend(self.forwarding().clone());
+        fields
+    }
+}
+
+impl Received for ForwardedFields<'_> {
+    fn holding(&self, name: &HeaderName) -> &HeaderMap {
+        match () {
+            () if self.route.headers == HeaderMode::Typed => &NONE,
+            () if [FORWARDED, X_FORWARDED_FOR, X_REAL_IP].contains(name) => self.forwarding(),
+            () if !self.passes(name) || hop::ends_here(name, self.fields) => &NONE,
+            () => self.fields,
+        }
+    }
+}
+
+/// What ordgate sends on a typed route, in place of the client's fields.
+fn typed_fields() -> HeaderMap {
+    const AGENT: &str = concat!("ordgate/", env!("CARGO_PKG_VERSION"));
+    HeaderMap::from_iter([
+        (ACCEPT, HeaderValue::from_static("application/json")),
+        (ACCEPT_ENCODING, HeaderValue::from_static("identity")),
+        (USER_AGENT, HeaderValue::from_static(AGENT)),
+    ])
+}
+
+const CONDITIONS: [HeaderName; 2] = [IF_NONE_MATCH, IF_MODIFIED_SINCE];
+
+/// Whether the answer depends on conditions, or on a range.
+pub(super) fn has_conditions(fields: &HeaderMap) -> bool {
+    CONDITIONS.iter().any(|name| fields.contains_key(name)) || fields.contains_key(RANGE)
+}
+
+/// The fields of a request to the upstream.
+pub(super) struct RequestFields {
+    pub(super) fields: HeaderMap,
+    /// Whether they ask for a validation of stored responses.
+    pub(super) validates: bool,
+}
+
+impl Fetch {
+    /// The fields that go to the upstream. `unconditional` leaves out all
+    /// conditions.
+    pub(super) fn request_fields(&self, unconditional: bool, has_body: bool) -> RequestFields {
+        let request = &self.request;
+        let mut fields = self.sent().all();
+        hop::add_via(&mut fields, request.version, &self.relay.pseudonym);
+        if has_body && !fields.contains_key(CONTENT_LENGTH) {
+            // Without it, hyper would send a GET without its body.
+            let chunked = HeaderValue::from_static("chunked");
+            fields.insert(TRANSFER_ENCODING, chunked);
+        }
+        let mut validates = false;
+        let is_safe = matches!(request.method, Method::GET | Method::HEAD);
+        if self.route().cache.mode == Mode::Respect && is_safe && !has_body {
+            let others = self.variants_to_validate();
+            let has_others = !others.is_empty() && self.why == Forward::VaryMiss;
+            if unconditional {
+                for name in CONDITIONS {
+                    fields.remove(name);
+                }
+            } else if self.to_validate.is_some() || has_others && !has_conditions(&fields) {
+                let chosen = self.validated().map(|chosen| &chosen.fields);
+                let others = others.iter().map(|variant| &variant.fields);
+                validates = make_conditional(&mut fields, chosen, others);
+            }
+            // Otherwise the client's own conditions go up.
+        }
+        RequestFields { fields, validates }
+    }
+
+    /// The selected stored response, if a 304 may be about it. Another, such as a
+    /// stored error, is not validated but fetched again.
+    pub(super) fn validated(&self) -> Option<&Arc<Variant>> {
+        let chosen = self.to_validate.as_ref();
+        chosen.filter(|chosen| can_be_validated(chosen.status))
+    }
+
+    /// The stored responses whose validators may go up: those that a 304 may be
+    /// about, and whose request had the same `accept-encoding`, if they vary by it.
+    /// Some origins (nginx) give all codings one ETag. They would confirm the plain
+    /// response, and no client would get a compressed one any more.
+    pub(super) fn variants_to_validate(&self) -> Vec<Arc<Variant>> {
+        let (sent, variants) = (self.sent(), self.relay.cache.variants(&self.request.key));
+        let same = |variant: &&Arc<Variant>| {
+            let (nominated, secondary) = (&variant.nominated, &variant.secondary);
+            can_be_validated(variant.status)
+                && nominated.agrees_on(&ACCEPT_ENCODING, secondary, &sent)
+        };
+        variants
+            .iter()
+            .flat_map(|all| all.iter())
+            .filter(same)
+            .cloned()
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_that_tell_another_host_scheme_path_or_client_mislead() {
+        for (name, is) in [
+            ("forwarded", true),
+            ("x-forwarded-for", true),
+            ("x-forwarded-prefix", true),
+            ("x-forwarded", true),
+            ("true-client-ip", true),
+            ("x_forwarded_for", true),
+            ("x-forwarded_host", true),
+            ("x_real_ip", true),
+            ("x-http-host-override", true),
+            ("front-end-https", true),
+            ("x-rewrite-url", true),
+            ("proxy", true),
+            ("host", false),
+            ("via", false),
+            ("x-forward", false),
+            ("x-request-id", false),
+            ("from", false),
+        ] {
+            assert_eq!(is_misleading(name), is, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_origin_receives_the_hops_in_three_fields() {
+        let hops: Vec<IpAddr> = ["2001:db8::7", "10.0.0.1"]
+            .map(|hop| hop.parse().unwrap())
+            .to_vec();
+        let fields = forwarding(&hops);
+        assert_eq!(fields[X_FORWARDED_FOR], "2001:db8::7, 10.0.0.1");
+        assert_eq!(fields[FORWARDED], "for=\"[2001:db8::7]\", for=10.0.0.1");
+        assert_eq!(fields[X_REAL_IP], "2001:db8::7");
+        assert_eq!(fields.len(), 3);
+    }
+}
