@@ -159,13 +159,18 @@ impl Refusal {
     /// Whether the connection closes after it: where the next request begins is not known,
     /// or there are too many.
     fn closes(&self) -> bool {
-        match self {
-            Self::Upstream(failure) => failure.is_of_request_body(),
-            other => {
-                let closing = [Reason::TooManyConnections, Reason::TooManyClientConnections];
-                matches!(other, Self::Head(_) | Self::Body) || closing.contains(&self.reason())
-            }
+        if let Self::Upstream(failure) = self {
+            return failure.is_of_request_body();
         }
+        matches!(self, Self::Head(_) | Self::Body) || self.is_of_connections()
+    }
+
+    /// Whether there are too many connections.
+    const fn is_of_connections(&self) -> bool {
+        matches!(
+            self,
+            Self::TooManyConnections | Self::TooManyClientConnections
+        )
     }
 
     /// Adds the fields of this refusal.
@@ -173,10 +178,7 @@ impl Refusal {
         if self.closes() {
             fields.insert(CONNECTION, HeaderValue::from_static("close"));
         }
-        let mut retry_after = match self.reason() {
-            Reason::TooManyConnections | Reason::TooManyClientConnections => Some(1),
-            _other => None,
-        };
+        let mut retry_after = self.is_of_connections().then_some(1);
         if let Self::Method { allow } = self {
             fields.insert(ALLOW, allow.clone());
         }

@@ -359,8 +359,12 @@ impl Fetch {
         give: Option<oneshot::Sender<RelayResult>>,
         unconditional: bool,
     ) {
-        // Fails if the client has disconnected.
-        let give = |result| drop(give.map(|give| give.send(result)));
+        let give = |result| {
+            if let Some(give) = give {
+                // Fails if the client has disconnected.
+                let _given = give.send(result).is_ok();
+            }
+        };
         let exchanged = match self.stored_meanwhile() {
             Some(answer) => Exchanged::Done(Box::new(Ok(answer))),
             None => self.exchange(None, unconditional).await,

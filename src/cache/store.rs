@@ -409,7 +409,7 @@ impl Store {
                 Entry::Encoded(encoded) => {
                     let of = key.len().checked_sub(1).and_then(|end| key.get(..end));
                     let stored = of.and_then(|of| self.cache.get(of));
-                    !stored.is_some_and(|stored| stored.body(encoded.of).is_some())
+                    stored.is_none_or(|stored| stored.body(encoded.of).is_none())
                 }
             };
             if is_useless {
