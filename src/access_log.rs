@@ -41,7 +41,7 @@ pub const TARGET: &str = "ordgate::access";
 const MAX_PART: usize = 2048;
 
 /// The configuration of the access log.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Whether requests are logged. Off by default.
     pub enabled: bool,
@@ -50,7 +50,6 @@ pub struct Settings {
     /// One of so many requests that memory answers is logged.
     pub sample: u64,
     /// Requests that took this long are always logged.
-    #[serde(serialize_with = "crate::units::serialize")]
     pub slow: Duration,
     /// The fields of a line.
     pub fields: Vec<Field>,

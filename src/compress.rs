@@ -19,7 +19,6 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use bytes::Bytes;
 use http::HeaderMap;
 use http::header::{CACHE_CONTROL, RANGE};
-use serde::Serialize;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
@@ -31,12 +30,11 @@ use crate::cache::store::Store;
 pub(crate) use encode::{Effort, encode, unzip};
 
 /// Configuration of compression.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct Settings {
     /// Whether bodies are compressed.
     pub(crate) enabled: bool,
     /// Smaller bodies are not.
-    #[serde(serialize_with = "crate::units::serialize_size")]
     pub(crate) min_bytes: u64,
     /// The codings, the preferred one first.
     pub(crate) codings: Vec<Coding>,

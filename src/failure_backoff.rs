@@ -13,7 +13,6 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use foldhash::quality::RandomState;
-use serde::Serialize;
 
 use crate::cache::key::Key;
 use crate::clock::Moment;
@@ -22,13 +21,11 @@ use crate::sync::lock;
 use crate::upstream::Failure;
 
 /// How long a key is not requested again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// After its fourth failure in a row.
-    #[serde(serialize_with = "crate::units::serialize")]
     pub(crate) error_ttl: Duration,
     /// At most, after further ones.
-    #[serde(serialize_with = "crate::units::serialize")]
     pub(crate) max_error_ttl: Duration,
 }
 

@@ -18,7 +18,6 @@ use governor::nanos::Nanos;
 use governor::state::StateStore;
 use governor::{NotUntil, Quota, RateLimiter};
 use http::HeaderValue;
-use serde::Serialize;
 
 use crate::clock::{Clock, Moment};
 use crate::identify::Client;
@@ -29,7 +28,7 @@ use crate::wire::unindexed;
 const MAX_RATE: u32 = 60_000_000;
 
 /// The limits on each client.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Whether there are limits, on requests and on misses.
     pub enabled: bool,

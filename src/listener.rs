@@ -32,7 +32,6 @@ use client_connections::{ClientConnections, CountedConnection};
 use establish::Accepted;
 use handshakes::Handshakes;
 use rejection::{PreparedRefusal, Rejections};
-use serde::Serialize;
 use socket::ClientSocket;
 pub use socket::ListeningSocket;
 use tokio::sync::watch as signal;
@@ -49,7 +48,7 @@ use crate::unsent::UnsentBounds;
 use crate::wire::head::HeadBounds;
 
 /// How connections are served.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Concurrent connections; those beyond get 503.
     pub max_connections: u64,
@@ -61,19 +60,16 @@ pub struct Settings {
     pub max_fields: usize,
     /// Bytes of answers that clients have not read yet, in total. Beyond it,
     /// connections of the clients that hold the most are closed.
-    #[serde(serialize_with = "crate::units::serialize_size")]
     pub max_unsent_bytes: u64,
     /// Limits per client; `None` for no limits.
-    #[serde(skip)]
     pub per_client: Option<PerClient>,
     /// Timeouts of a connection.
-    #[serde(flatten)]
     pub times: ConnectionTimeouts,
 }
 
 /// Limits per client. They do not apply to trusted proxies, which serve many
 /// clients.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PerClient {
     /// Concurrent connections; those beyond get 429.
     pub connections: u32,
@@ -81,7 +77,6 @@ pub struct PerClient {
     pub tls_handshakes_per_second: u32,
     /// Bytes of answers that the client has not read yet. Beyond it, its
     /// longest-stalled connections are reset, until one is left.
-    #[serde(serialize_with = "crate::units::serialize_size")]
     pub unsent_bytes: u64,
 }
 
@@ -134,20 +129,17 @@ pub struct Listener {
 }
 
 /// One public listener, as it is configured.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenerSettings {
     /// Selects a socket that the supervisor passes.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Where it listens.
     pub address: ListenAddress,
     /// The permissions of a unix socket's file.
-    #[serde(serialize_with = "serialize_mode")]
     pub mode: u32,
     /// Whether each connection begins with a PROXY header.
     pub proxy_protocol: bool,
     /// TLS; none for cleartext.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsSettings>,
 }
 
@@ -195,11 +187,6 @@ impl BoundListener {
             (unix @ ListenAddress::Unix(_), _) => unix.to_string(),
         }
     }
-}
-
-/// Four octal digits, as chmod(1) takes them.
-fn serialize_mode<S: serde::Serializer>(mode: &u32, to: S) -> Result<S::Ok, S::Error> {
-    to.collect_str(&format_args!("{mode:04o}"))
 }
 
 /// What the connections of a listener begin with.

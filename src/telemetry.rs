@@ -20,7 +20,7 @@ use crate::access_log;
 use crate::log_writer::{Destination, LineKind, LogWriter, escape_json, present_client};
 
 /// The configuration of logging.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// A level, or a list of `target=level`.
     pub level: String,

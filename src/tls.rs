@@ -35,14 +35,13 @@ use crate::meter::TlsCounts;
 use crate::sync::lock;
 
 /// TLS of a listener, as it is configured.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsSettings {
     /// The lowest version of TLS that is accepted.
     pub min_version: TlsVersion,
     /// The pairs of files. The first one is used where no name matches.
     pub certificates: Vec<CertificateFiles>,
     /// Where the configuration has the table; a message begins with it if there are none.
-    #[serde(skip)]
     pub location: String,
 }
 
@@ -58,14 +57,13 @@ pub enum TlsVersion {
 }
 
 /// A certificate with its chain, and its private key.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateFiles {
     /// The server's certificate, then those that lead to an authority.
     pub chain: PathBuf,
     /// The private key.
     pub key: PathBuf,
     /// Where the configuration names them; messages begin with it.
-    #[serde(skip)]
     pub location: String,
 }
 

@@ -235,12 +235,7 @@ impl Upstream {
             endpoints: urls.iter().map(endpoint).collect(),
             selected: same.map_or_else(Arc::default, |before| before.selected.clone()),
             doubted: before.map_or_else(Default::default, |before| before.doubted.clone()),
-            keys: Keys::new(
-                keys,
-                before.map(|before| &before.keys),
-                budgets.clone(),
-                clock.clone(),
-            ),
+            keys: Keys::new(keys, budgets.clone(), clock.clone()),
             queue: before.map_or_else(
                 || AdmissionQueue::new(clock.clone()),
                 |before| before.queue.clone(),

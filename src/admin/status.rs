@@ -310,11 +310,11 @@ fn endpoint(snapshot: &EndpointSnapshot, clock: &Clock) -> Value {
         "url": &*snapshot.name,
         "selected": snapshot.is_selected,
         "condition": snapshot.condition.name(),
-        "in_flight": snapshot.in_flight,
-        "sent": snapshot.sent,
-        "failed": snapshot.failed,
+        "in_flight": snapshot.counts.in_flight,
+        "sent": snapshot.counts.sent,
+        "failed": snapshot.counts.failed,
         "lag_blocks": snapshot.lag,
-        "last_failure": snapshot.last_failure.as_ref().map(|last| last_failure(last, clock)),
+        "last_failure": snapshot.counts.last_failure.as_ref().map(|last| last_failure(last, clock)),
     })
 }
 

@@ -45,24 +45,19 @@ impl Settings {
 pub(crate) const STANDBYS_SELDOM: u32 = 3;
 
 /// Where an indexer's tip is asked for.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct TipSource {
     /// Its name in the configuration of routes.
-    #[serde(skip)]
     pub name: Box<str>,
     /// Its status path; `None` where there is none, and the tip is never known.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<Box<str>>,
     /// The member of the status (a JSON object) that is the tip's height.
     pub(crate) height: Box<str>,
     /// The time from one status to the next.
-    #[serde(serialize_with = "crate::units::serialize")]
     pub(crate) every: Duration,
     /// The number of its upstream.
-    #[serde(skip)]
     pub(crate) upstream: u16,
     /// The upstream's name.
-    #[serde(rename = "upstream")]
     pub(crate) upstream_name: Box<str>,
 }
 

@@ -2,28 +2,21 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
-
 use crate::clock::Moment;
 use crate::wire::activity::Activity;
 
 /// The timeouts of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionTimeouts {
     /// From a request head's first byte to its last.
-    #[serde(serialize_with = "crate::units::serialize")]
     pub header_timeout: Duration,
     /// Between requests.
-    #[serde(serialize_with = "crate::units::serialize")]
     pub idle_timeout: Duration,
     /// For the answer, once the client has closed its side of the connection.
-    #[serde(serialize_with = "crate::units::serialize")]
     pub half_closed_timeout: Duration,
     /// While the client reads no byte of its answer.
-    #[serde(serialize_with = "crate::units::serialize")]
     pub write_timeout: Duration,
     /// Bytes per second that a client must read of an answer; 0: no minimum.
-    #[serde(serialize_with = "crate::units::serialize_size")]
     pub min_send_rate: u64,
 }
 

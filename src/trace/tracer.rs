@@ -10,7 +10,6 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use serde::Serialize;
 use tokio::sync::Notify;
 
 use crate::clock::{Clock, Moment};
@@ -25,7 +24,7 @@ const MOST_WAITING: usize = 2048;
 pub(crate) const BATCH: usize = 512;
 
 /// The configuration of traces.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
     /// The share of the requests without `traceparent` that are recorded, from 0 to 1.
     pub sample: f64,

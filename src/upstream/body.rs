@@ -14,7 +14,6 @@ use http::HeaderMap;
 use http::header::{CONTENT_LENGTH, HeaderValue, TRAILER, TRANSFER_ENCODING};
 use http_body::Body;
 use http_body_util::BodyExt;
-use serde::Serialize;
 use tokio::time::{Instant, timeout};
 
 use super::RequestBody;
@@ -25,14 +24,12 @@ use crate::sync::lock;
 use crate::wire::body::BodyError;
 
 /// The minimum rate of response bodies.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResponseBodyLimits {
     /// Bytes per second that the upstream must send while it is waited for.
-    #[serde(serialize_with = "crate::units::serialize_size")]
     pub min_rate: u64,
     /// How long the upstream may send nothing, and how far it may fall behind the
     /// rate.
-    #[serde(serialize_with = "crate::units::serialize")]
     pub grace: Duration,
 }
 

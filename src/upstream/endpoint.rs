@@ -38,7 +38,7 @@ pub(crate) struct Endpoint {
 #[derive(Default)]
 struct State {
     breaker: Breaker,
-    in_flight: u32,
+    counts: EndpointCounts,
     /// It counts as retired until then.
     retired_until: Moment,
     /// Its last height on each status path, and when it reported that.
@@ -47,12 +47,25 @@ struct State {
     is_wrong: bool,
     /// `None` while it is not sound.
     sound_since: Option<Moment>,
-    sent: u64,
-    failed: u64,
-    /// How many by reason, and when one was logged.
-    failures: BTreeMap<Reason, (u64, LogInterval)>,
-    last_failure: Option<LastFailure>,
-    first_byte: LatencyHistogram,
+    /// When a failure was logged, by reason.
+    logged: BTreeMap<Reason, LogInterval>,
+}
+
+/// What is counted of an endpoint's requests since the start.
+#[derive(Clone, Debug, Default)]
+pub struct EndpointCounts {
+    /// Requests in flight.
+    pub in_flight: u32,
+    /// Requests sent.
+    pub sent: u64,
+    /// How many of them failed through the endpoint's fault.
+    pub failed: u64,
+    /// All failures.
+    pub failures: BTreeMap<Reason, u64>,
+    /// Its last failure, if there was one.
+    pub last_failure: Option<LastFailure>,
+    /// The times to the first byte of its answers.
+    pub first_byte: LatencyHistogram,
 }
 
 /// What a request is made for, for the log.
@@ -88,20 +101,10 @@ pub struct EndpointSnapshot {
     pub is_selected: bool,
     /// Its condition.
     pub condition: Condition,
-    /// Requests in flight.
-    pub in_flight: u32,
-    /// Requests sent since the start.
-    pub sent: u64,
-    /// How many of them failed through the endpoint's fault.
-    pub failed: u64,
     /// How many blocks it lags behind the best endpoint.
     pub lag: u32,
-    /// The times to the first byte of its answers.
-    pub first_byte: LatencyHistogram,
-    /// Its last failure, if there was one.
-    pub last_failure: Option<LastFailure>,
-    /// Failures since the start.
-    pub failures: Vec<(Reason, u64)>,
+    /// Its requests.
+    pub counts: EndpointCounts,
 }
 
 /// How long an endpoint that has answered 410 counts as retired.
@@ -149,36 +152,34 @@ impl Endpoint {
     }
 
     pub(super) fn in_flight(&self) -> u32 {
-        self.state().in_flight
+        self.state().counts.in_flight
     }
 
     /// A request is in flight from now on.
     pub(super) fn begin(&self) {
         let mut state = self.state();
-        state.in_flight += 1;
+        state.counts.in_flight += 1;
         state.breaker.passed(self.clock.now());
     }
 
     /// A request is no longer in flight.
     pub(super) fn end(&self) {
         let mut state = self.state();
-        state.in_flight = state.in_flight.saturating_sub(1);
+        state.counts.in_flight = state.counts.in_flight.saturating_sub(1);
     }
 
     /// A request is sent.
     pub(super) fn sent(&self) {
-        self.state().sent += 1;
+        self.state().counts.sent += 1;
     }
 
     /// The head of an answer has come, after `took`.
     pub(super) fn answered(&self, took: Duration) -> bool {
         let mut state = self.state();
-        state.first_byte.record(took);
+        state.counts.first_byte.record(took);
         let closed = state.breaker.answered();
-        let failures = state
-            .last_failure
-            .as_mut()
-            .map(|last| std::mem::take(&mut last.in_a_row));
+        let last = state.counts.last_failure.as_mut();
+        let failures = last.map(|last| std::mem::take(&mut last.in_a_row));
         drop(state);
         if closed {
             tracing::info!(
@@ -223,10 +224,11 @@ impl Endpoint {
         let cause = cause.or_else(status).unwrap_or_default();
         let mut state = self.state();
         let is_of_endpoint = failure.is_of_endpoint();
+        let counts = &mut state.counts;
         if is_of_endpoint {
-            state.failed += 1;
-            let in_a_row = state.last_failure.as_ref().map_or(0, |last| last.in_a_row);
-            state.last_failure = Some(LastFailure {
+            counts.failed += 1;
+            let in_a_row = counts.last_failure.as_ref().map_or(0, |last| last.in_a_row);
+            counts.last_failure = Some(LastFailure {
                 reason,
                 cause: cause.clone(),
                 at: now,
@@ -234,8 +236,8 @@ impl Endpoint {
                 made_for: made_for.clone(),
             });
         }
-        let (count, logged) = state.failures.entry(reason).or_default();
-        *count += 1;
+        *counts.failures.entry(reason).or_default() += 1;
+        let logged = state.logged.entry(reason).or_default();
         if !logged.is_due(LOG_INTERVAL, now) {
             return;
         }
@@ -321,21 +323,12 @@ impl Endpoint {
         is_selected: bool,
         (condition, lag): (Condition, u32),
     ) -> EndpointSnapshot {
-        let state = self.state();
-        let failures = state.failures.iter();
         EndpointSnapshot {
             name: self.name.clone(),
             is_selected,
             condition,
-            in_flight: state.in_flight,
-            sent: state.sent,
-            failed: state.failed,
             lag,
-            first_byte: state.first_byte.clone(),
-            last_failure: state.last_failure.clone(),
-            failures: failures
-                .map(|(reason, (count, _))| (*reason, *count))
-                .collect(),
+            counts: self.state().counts.clone(),
         }
     }
 

@@ -109,9 +109,10 @@ impl Upstream {
         drop(selected);
         if to != from {
             let name = |at: usize| self.endpoints[at].name.clone();
-            let cause = match states[from].0 {
-                Condition::Sound => "a preferred endpoint is sound again",
-                condition => condition.name(),
+            let cause = if states[from].0 == Condition::Sound {
+                "a preferred endpoint is sound again"
+            } else {
+                states[from].0.name()
             };
             tracing::warn!(
                 upstream = self.name(),

@@ -7,8 +7,8 @@
 //! configured again, finds what was spent. A key that nobody uses is forgotten when nothing
 //! of it counts any more.
 //!
-//! Requests without a key have a `ProviderKey` without a value for each upstream: it has no
-//! limits, but for what its server reports.
+//! Requests without a key have a `ProviderKey` without a value for each upstream, until a
+//! reload: it has no limits, but for what its server reports.
 //!
 //! After a 429 a key rests at its host, and after a refusal it is set aside there. When that is
 //! over, one request tries it; the others go when that was answered.
@@ -306,13 +306,6 @@ impl ProviderKey {
         let rest = &mut state.at(host).rest;
         let ended = rest.take_if(|rest| rest.is_tried_by(taken));
         ended.is_some_and(|rest| rest.refused.is_some())
-    }
-
-    /// Lets its hosts try the key again at once.
-    pub(super) fn try_again(&self) {
-        for at_host in &mut self.state().hosts {
-            at_host.rest.take_if(|rest| rest.refused.is_some());
-        }
     }
 
     /// Pumps the queues of the upstreams that use the key, but for this one.

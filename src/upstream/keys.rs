@@ -67,8 +67,6 @@ impl Budgets {
 /// anew; requests that wait for budget then use the new ones.
 pub(crate) struct Keys {
     keys: Box<[Arc<PooledKey>]>,
-    /// What counts requests without a key.
-    keyless: Arc<ProviderKey>,
     pub(super) budgets: Arc<Budgets>,
     pub(super) clock: Clock,
 }
@@ -87,36 +85,20 @@ impl PooledKey {
 }
 
 impl Keys {
-    /// The keys of an upstream, which had those of `before` until a reload. They have no limits
-    /// before [`ProviderKey::configure`]. What a key has spent stays as it is; one that was not
-    /// there before is tried again, whatever its hosts have said of it.
-    pub(super) fn new(
-        keys: Vec<ApiKey>,
-        before: Option<&Self>,
-        budgets: Arc<Budgets>,
-        clock: Clock,
-    ) -> Self {
-        let keyless = before.map_or_else(
-            || Arc::new(ProviderKey::new(None, None)),
-            |before| before.keyless.clone(),
-        );
-        let pooled = |api: ApiKey| {
-            let key = budgets.key(api.value(), clock.now());
-            let is_same = |old: &Arc<ProviderKey>| Arc::ptr_eq(old, &key);
-            if !before.is_some_and(|before| before.of_process().any(is_same)) {
-                key.try_again();
-            }
-            let api = Some(api);
-            Arc::new(PooledKey { api, key })
+    /// The keys of an upstream. They have no limits before [`ProviderKey::configure`]. What a
+    /// key has spent stays as it is.
+    pub(super) fn new(keys: Vec<ApiKey>, budgets: Arc<Budgets>, clock: Clock) -> Self {
+        let pooled = |api: ApiKey| PooledKey {
+            key: budgets.key(api.value(), clock.now()),
+            api: Some(api),
         };
-        let mut all: Vec<_> = keys.into_iter().map(pooled).collect();
+        let mut all: Vec<_> = keys.into_iter().map(pooled).map(Arc::new).collect();
         if all.is_empty() {
-            let key = keyless.clone();
+            let key = Arc::new(ProviderKey::new(None, None));
             all.push(Arc::new(PooledKey { api: None, key }));
         }
         Self {
             keys: all.into(),
-            keyless,
             budgets,
             clock,
         }

@@ -10,13 +10,14 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderValue, StatusCode};
 
 use super::Upstream;
-use super::endpoint::Endpoint;
+use super::endpoint::{Endpoint, Host};
 use super::failure::Failure;
-use super::key::Taken;
+use super::key::{ProviderKey, Taken};
 use super::keys::{ApiKey, PooledKey};
 use super::queue::Slot;
 use super::reported::{self, ReportedLimit};
 use super::request::RequestPriority;
+use crate::clock::Moment;
 use crate::reason::Reason;
 use crate::shared::permits::{self, PoolPermit};
 use crate::state::SpentId;
@@ -167,14 +168,16 @@ impl Upstream {
 }
 
 impl Asked {
+    /// Its key, the host that gets that, and the present.
+    fn key_at(&self) -> (&Arc<ProviderKey>, &Host, Moment) {
+        let now = self.upstream.clock.now();
+        (&self.key.key, &self.endpoint.host, now)
+    }
+
     /// A permit for one more request with the same key to the same endpoint, as urgent as a
     /// probe. If this one has tried a key that was set aside, that one does then.
     pub(super) fn again(&self, request: RequestPriority) -> Result<Permit, Denied> {
-        let (key, host, now) = (
-            &self.key.key,
-            &self.endpoint.host,
-            self.upstream.clock.now(),
-        );
+        let (key, host, now) = self.key_at();
         let taken = key.take(host, true, now)?;
         let key = self.key.clone();
         Ok(self.upstream.granted(self.at, request, key, taken))
@@ -185,13 +188,12 @@ impl Asked {
         if self.key.api.is_none() {
             return;
         }
-        let now = self.upstream.clock.now();
-        let key = &self.key.key;
-        if key.set_aside(&self.endpoint.host, status, now) {
+        let (key, host, now) = self.key_at();
+        if key.set_aside(host, status, now) {
             tracing::error!(
                 upstream = self.upstream.name(),
                 key = self.key.name(),
-                host = &*self.endpoint.host,
+                host = &**host,
                 %status,
                 "the upstream refuses an API key; it is in quarantine at this host, and is tried again each minute: check ORDGATE_API_KEYS or upstream.api_keys_file"
             );
@@ -205,11 +207,7 @@ impl Permit {
     /// is ready: see [`is_usable`](Self::is_usable). Returns whether it may.
     pub(super) async fn ready(&mut self) -> bool {
         let asked = &self.asked;
-        let (key, host, now) = (
-            &asked.key.key,
-            &asked.endpoint.host,
-            asked.upstream.clock.now(),
-        );
+        let (key, host, now) = asked.key_at();
         if key.limits().least().is_some() {
             let spent = &asked.upstream.keys.budgets.spent;
             self.spent = Some(spent.begin(key.digest).await);
@@ -289,11 +287,7 @@ impl Permit {
     /// Applies what an answer says about the key.
     fn apply(&self, status: StatusCode, fields: &HeaderMap) {
         let asked = &self.asked;
-        let (key, host, now) = (
-            &asked.key.key,
-            &asked.endpoint.host,
-            asked.upstream.clock.now(),
-        );
+        let (key, host, now) = asked.key_at();
         let wall = asked.upstream.clock.system_time();
         let limits = reported::read(fields, wall);
         let refuses = matches!(status.as_u16(), 401 | 403 | 429);
@@ -329,8 +323,7 @@ impl Permit {
 impl Drop for Permit {
     fn drop(&mut self) {
         let asked = &self.asked;
-        let (key, now) = (&asked.key.key, asked.upstream.clock.now());
-        let (host, queue) = (&asked.endpoint.host, &asked.upstream.queue);
+        let ((key, host, now), queue) = (asked.key_at(), &asked.upstream.queue);
         let spent = &asked.upstream.keys.budgets.spent;
         if self.state == PermitState::Taken {
             key.cancel(host, asked.taken);

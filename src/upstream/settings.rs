@@ -18,62 +18,45 @@ pub const DEFAULT: &str = "default";
 
 /// The settings of one upstream. In proxy.toml the keys of the flattened parts
 /// stand in the upstream's own table.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct Settings {
     /// The upstream's name: [`DEFAULT`], or that of its table in proxy.toml.
-    #[serde(skip)]
     pub name: Box<str>,
     /// The base URLs, the preferred one first. Each has the scheme `http` or `https`, an
     /// authority, and perhaps a path that is put before every target. Without a
     /// URL the upstream cannot be used.
-    #[serde(
-        rename = "url",
-        serialize_with = "urls",
-        skip_serializing_if = "Vec::is_empty"
-    )]
     pub urls: Vec<Uri>,
     /// What all answers follow from, where it is known: for a sandbox, whose URL differs
     /// from start to start.
-    #[serde(skip)]
     pub content: Option<Box<str>>,
     /// By how many blocks an endpoint may lag behind another and still be used.
     pub max_lag: u32,
     /// How long a preferred endpoint must be healthy before it is used again.
-    #[serde(serialize_with = "crate::units::serialize")]
     pub return_after: Duration,
     /// The header field that carries the key.
-    #[serde(serialize_with = "display")]
     pub api_key_header: HeaderName,
     /// A file of keys, for keys that do not come from the environment.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub api_keys_file: Option<PathBuf>,
     /// Whether `api_keys_file` is this upstream's own, so that its keys are not those of
     /// the default upstream.
-    #[serde(skip)]
     pub has_own_file: bool,
     /// Whether requests carry a key, if there are keys.
     pub send_api_key: bool,
     /// Whether a key may be sent over plain http to another machine.
     pub allow_plain_http: bool,
     /// Requests per key in any 60 seconds; `None` for the default.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub requests_per_minute: Option<Rate>,
     /// Requests per key in any second; `None` for the default.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub requests_per_second: Option<Rate>,
     /// How connections are made and kept.
-    #[serde(flatten)]
     pub connections: PoolSettings,
     /// How many requests may be in flight, and how many may wait.
-    #[serde(flatten)]
     pub admission: AdmissionSettings,
     /// How long an answer may take.
-    #[serde(flatten)]
     pub timeouts: Timeouts,
     /// The longest response body that is accepted, in bytes.
     pub max_body_bytes: u64,
     /// The longest request body that is accepted, in bytes.
-    #[serde(serialize_with = "crate::units::serialize_size")]
     pub max_request_body: u64,
     /// Minimum rate of response bodies.
     pub response_body: ResponseBodyLimits,
@@ -82,42 +65,33 @@ pub struct Settings {
 }
 
 /// How connections are made and kept.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolSettings {
     /// A PEM file of certificate authorities to trust besides the public ones.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub ca_file: Option<PathBuf>,
     /// How long connecting may take, TLS included.
-    #[serde(serialize_with = "crate::units::serialize")]
     pub connect_timeout: Duration,
     /// How long an unused connection is kept.
-    #[serde(serialize_with = "crate::units::serialize")]
     pub idle_timeout: Duration,
 }
 
 /// How many requests may be in flight, and how many may wait.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct AdmissionSettings {
     /// Requests in flight at each base URL, at most.
     pub max_in_flight: NonZeroU32,
     /// How long a request may wait for budget and for a slot.
-    #[serde(serialize_with = "crate::units::serialize")]
     pub queue_timeout: Duration,
     /// How many requests may wait at once.
     pub max_queue: NonZeroU32,
 }
 
 /// How long an answer may take.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct Timeouts {
     /// Until the first byte of an answer.
-    #[serde(
-        rename = "first_byte_timeout",
-        serialize_with = "crate::units::serialize"
-    )]
     pub first_byte: Duration,
     /// Until the whole answer has been received, retries included.
-    #[serde(rename = "timeout", serialize_with = "crate::units::serialize")]
     pub whole: Duration,
 }
 
@@ -271,21 +245,6 @@ impl Settings {
         let own = rates.iter().find(|(_, rate, usual)| is_own(*rate, *usual));
         own.map(|(key, ..)| *key)
     }
-
-    /// These settings with the limits in force filled in, given whether there are
-    /// keys, as they are printed.
-    #[must_use]
-    pub fn in_force(&self, has_keys: bool) -> Self {
-        let limits = self.limits(has_keys);
-        let rate = |limit: Option<u32>| {
-            let limit = limit.and_then(NonZeroU32::new);
-            Some(limit.map_or(Rate::Unlimited, Rate::Limited))
-        };
-        let mut settings = self.clone();
-        settings.requests_per_minute = rate(limits.per_minute);
-        settings.requests_per_second = rate(limits.per_second);
-        settings
-    }
 }
 
 /// Whether requests to this URL can be read on the way: plain http to another
@@ -303,18 +262,6 @@ fn is_exposed(url: &Uri) -> bool {
         .parse::<std::net::IpAddr>()
         .map(|address| address.is_loopback());
     !loopback.unwrap_or(host.eq_ignore_ascii_case("localhost"))
-}
-
-/// Writes one URL as a string, several as a list.
-fn urls<S: Serializer>(urls: &[Uri], to: S) -> Result<S::Ok, S::Error> {
-    match urls {
-        [url] => to.collect_str(url),
-        urls => to.collect_seq(urls.iter().map(ToString::to_string)),
-    }
-}
-
-fn display<S: Serializer>(value: &impl std::fmt::Display, to: S) -> Result<S::Ok, S::Error> {
-    to.collect_str(value)
 }
 
 #[cfg(test)]
@@ -349,8 +296,6 @@ mod tests {
             let limits = settings.limits(has_keys);
             let found = (limits.per_minute, limits.per_second);
             assert_eq!(found, expected, "{configured:?} {has_keys} {sends}");
-            let shown = settings.in_force(has_keys).limits(true);
-            assert_eq!(shown, limits, "what is printed is what is in force");
         }
     }
 

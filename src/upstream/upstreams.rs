@@ -122,10 +122,15 @@ impl Upstreams {
             Upstream::new(one.clone(), keys, before, resolver, budgets, clock)
         };
         let all: Result<Box<[_]>, _> = settings.iter().map(make).collect();
-        let all = all.map_err(|error| match error {
-            // There may be others.
-            SetupError::NoUpstream if settings.len() > 1 => SetupError::NoDefaultUrl,
-            error => error,
+        // There may be others.
+        let is_one_of_several =
+            |error: &SetupError| settings.len() > 1 && matches!(error, SetupError::NoUpstream);
+        let all = all.map_err(|error| {
+            if is_one_of_several(&error) {
+                SetupError::NoDefaultUrl
+            } else {
+                error
+            }
         })?;
         if all.is_empty() {
             return Err(SetupError::NoUpstream);

@@ -120,17 +120,6 @@ pub(crate) fn transaction(id: &str) -> String {
     format!("/runes/v1/transactions/{id}/activity")
 }
 
-/// The height at which the ledger of blocks has this hash: `/explain` does not
-/// tell.
-fn height_of(gateway: &Gateway, hash: &ordgate::pages::Hash) -> Option<u32> {
-    gateway
-        .server()
-        .first_gateway()
-        .fill
-        .chain
-        .height_of(RUNES, hash)
-}
-
 /// A tip of the chain, as `/status` shows it.
 fn tip_of(gateway: &Gateway, tip: u16) -> crate::support::gateway::Tip {
     gateway.tips().swap_remove(usize::from(tip))

@@ -76,6 +76,7 @@ async fn a_document_and_a_preflight_are_no_refusals() {
     assert_eq!(rows, expected);
 }
 
+/// Buckets and quantiles stand in `meter::latency`.
 #[tokio::test]
 async fn latency_is_counted_by_route_and_outcome() {
     let upstream = Upstream::start();
@@ -83,11 +84,11 @@ async fn latency_is_counted_by_route_and_outcome() {
     for target in [TOKEN, TOKEN, TOKEN, "/nowhere"] {
         gateway.get(target).await;
     }
+    // A reload keeps them.
+    assert_eq!(gateway.reload_as_it_is().await.status, 200);
     let status = gateway.status();
-    let rows = status["latency"].as_array().unwrap();
-    let found = rows
-        .iter()
-        .map(|row| json!([row["route"], row["outcome"], row["count"]]));
+    let rows = status["latency"].as_array().unwrap().iter();
+    let found = rows.map(|row| json!([row["route"], row["outcome"], row["count"]]));
     let expected = [
         json!([null, "refused", 1]),
         json!(["brc20-token", "hit", 2]),
@@ -95,25 +96,11 @@ async fn latency_is_counted_by_route_and_outcome() {
     ];
     assert_eq!(found.collect::<Vec<_>>(), expected);
     assert_eq!(status["latency_total"]["count"], 4);
-    for name in ["p50_ms", "p90_ms", "p99_ms", "max_ms"] {
-        assert!(
-            rows.iter().all(|row| row[name].is_number()),
-            "{name} in {rows:?}"
-        );
-    }
     // The clock stands still, so each took no time.
-    for (series, more, expected) in [
-        ("bucket", "le=\"0.0001\",", 2.0),
-        ("bucket", "le=\"30.0\",", 2.0),
-        ("count", "", 2.0),
-        ("sum", "", 0.0),
-    ] {
-        let labels = format!("{{{more}route=\"brc20-token\",outcome=\"hit\"}}");
-        let series = format!("ordgate_request_duration_seconds_{series}{labels}");
-        assert_eq!(metric(&gateway, &series).await, Some(expected), "{series}");
-    }
-    // A reload keeps them.
-    assert_eq!(gateway.reload_as_it_is().await.status, 200);
-    gateway.get(TOKEN).await;
-    assert_eq!(gateway.figure("/latency/1/count"), 3);
+    let series = "ordgate_request_duration_seconds_bucket";
+    let labels = "{le=\"0.0001\",route=\"brc20-token\",outcome=\"hit\"}";
+    assert_eq!(
+        metric(&gateway, &format!("{series}{labels}")).await,
+        Some(2.0)
+    );
 }

@@ -90,7 +90,7 @@ fn modules_use_only_modules_above_or_left_of_them() {
         ("gateway", "cache"),
         ("gateway", "cache::key"),
         ("listener", "wire"),
-        ("upstream", "units"),
+        ("config", "units"),
         ("config", "upstream"),
         ("serve", "config"),
     ] {

@@ -198,7 +198,7 @@ fn endpoint_states(snapshots: &[(&str, &EndpointSnapshot)], to: &mut Metrics<'_>
     to.gauge(
         "ordgate_upstream_in_flight",
         "Requests in flight to an endpoint",
-        each(|endpoint| f64::from(endpoint.in_flight)),
+        each(|endpoint| f64::from(endpoint.counts.in_flight)),
     )?;
     to.gauge(
         "ordgate_upstream_lag_blocks",
@@ -211,7 +211,7 @@ fn endpoint_counts(snapshots: &[(&str, &EndpointSnapshot)], to: &mut Metrics<'_>
     let times = snapshots.iter().map(|(upstream, endpoint)| {
         (
             endpoint_labels(upstream, endpoint, &[]),
-            endpoint.first_byte.clone(),
+            endpoint.counts.first_byte.clone(),
         )
     });
     to.histogram(
@@ -220,7 +220,10 @@ fn endpoint_counts(snapshots: &[(&str, &EndpointSnapshot)], to: &mut Metrics<'_>
         times.collect(),
     )?;
     let sent = snapshots.iter().flat_map(|(upstream, endpoint)| {
-        let kinds = [("sent", endpoint.sent), ("failed", endpoint.failed)];
+        let kinds = [
+            ("sent", endpoint.counts.sent),
+            ("failed", endpoint.counts.failed),
+        ];
         kinds.map(|(kind, n)| (endpoint_labels(upstream, endpoint, &[("kind", kind)]), n))
     });
     to.counter(
@@ -229,7 +232,7 @@ fn endpoint_counts(snapshots: &[(&str, &EndpointSnapshot)], to: &mut Metrics<'_>
         sent.collect(),
     )?;
     let failures = snapshots.iter().flat_map(|(upstream, endpoint)| {
-        let failures = endpoint.failures.iter();
+        let failures = endpoint.counts.failures.iter();
         failures.map(|(reason, n)| {
             let labels = endpoint_labels(upstream, endpoint, &[("reason", reason.name())]);
             (labels, *n)

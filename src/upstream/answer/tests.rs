@@ -79,29 +79,20 @@ fn an_unreadable_or_ambiguous_media_type_is_not_json() {
 
 #[test]
 fn a_frameworks_404_is_not_the_apis() {
-    let rows = [
-        (
-            404,
-            r#"{"message":"Route GET:/nope not found","error":"Not Found","statusCode":404}"#,
-            true,
-        ),
+    let own = r#"{"message":"Route GET:/nope not found","error":"Not Found","statusCode":404}"#;
+    for (status, body, expected) in [
+        (404, own, true),
         (404, r#" {"statusCode": 404, "message": ""}"#, true),
-        (404, r#"{"statusCode":404,"message":"x","more":[{}]}"#, true),
         (404, r#"{"error":"Not found"}"#, false),
         (404, r#"{"statusCode":404,"error":"Not Found"}"#, false),
-        (404, r#"{"message":"x","error":"Not Found"}"#, false),
         (404, r#"{"statusCode":"404","message":"x"}"#, false),
-        (404, r#"{"statusCode":404,"message":null}"#, false),
         (404, r#"{"statusCode":404,"message":["x"]}"#, false),
         (404, r#"{"statusCode":400,"message":"x"}"#, false),
         (404, r#"{"inner":{"statusCode":404,"message":"x"}}"#, false),
         (404, r#"[404,"x"]"#, false),
-        (404, "404", false),
         (404, "", false),
-        (400, r#"{"statusCode":404,"message":"x"}"#, false),
-        (200, r#"{"statusCode":404,"message":"x"}"#, false),
-    ];
-    for (status, body, expected) in rows {
+        (400, own, false),
+    ] {
         let status = StatusCode::from_u16(status).unwrap();
         let is_it = is_no_such_route(status, body.as_bytes());
         assert_eq!(is_it, expected, "{status} {body}");
@@ -110,33 +101,35 @@ fn a_frameworks_404_is_not_the_apis() {
 
 #[test]
 fn which_refusals_hold_for_every_page() {
-    let of_every_page = [
-        r#"{"message":"params/block must match pattern \"^[0-9]+$\""}"#,
-        r#"{"statusCode":400,"error":"Bad Request","message":"params/block must match a schema in anyOf"}"#,
-        r#"{"message":"params must have required property 'block'"}"#,
-        r#"{"message":"querystring/operation_type must be equal to one of the allowed values"}"#,
-    ];
-    let others = [
-        r#"{"message":"querystring/limit must be <= 60"}"#,
-        r#"{"message":"querystring/offset must be >= 0"}"#,
-        r#"{"message":"querystring must have required property 'limit'"}"#,
-        r#"{"message":"params/block must match pattern, querystring/limit must be <= 60"}"#,
-        r#"{"message":"parameters/block is wrong"}"#,
-        r#"{"message":"paramsblock"}"#,
-        r#"{"message":"the page is too large"}"#,
-        r#"{"message":""}"#,
-        r#"{"message":7}"#,
-        r#"{"message":["params/block"]}"#,
-        r#"{"error":"params/block"}"#,
-        r#"["params/block must match"]"#,
-        r#""params/block must match""#,
-        "params/block must match",
-        "",
-    ];
-    for (bodies, expected) in [(&of_every_page[..], true), (&others, false)] {
-        for body in bodies {
-            assert_eq!(refuses_every_page(body.as_bytes()), expected, "{body}");
-        }
+    for (body, expected) in [
+        (
+            r#"{"message":"params/block must match pattern \"^[0-9]+$\""}"#,
+            true,
+        ),
+        (
+            r#"{"statusCode":400,"message":"params must have property 'block'"}"#,
+            true,
+        ),
+        (
+            r#"{"message":"querystring/operation_type must be allowed"}"#,
+            true,
+        ),
+        (r#"{"message":"querystring/limit must be <= 60"}"#, false),
+        (
+            r#"{"message":"querystring must have property 'offset'"}"#,
+            false,
+        ),
+        (
+            r#"{"message":"params/block is wrong, querystring/limit too"}"#,
+            false,
+        ),
+        (r#"{"message":"parameters/block is wrong"}"#, false),
+        (r#"{"message":"the page is too large"}"#, false),
+        (r#"{"message":["params/block"]}"#, false),
+        (r#"["params/block must match"]"#, false),
+        ("params/block must match", false),
+    ] {
+        assert_eq!(refuses_every_page(body.as_bytes()), expected, "{body}");
     }
 }
 

@@ -28,7 +28,7 @@ fn keys_at(
     clock: &Clock,
 ) -> Keys {
     let list = ApiKey::list(list).unwrap_or_default();
-    let keys = Keys::new(list, None, budgets.clone(), clock.clone());
+    let keys = Keys::new(list, budgets.clone(), clock.clone());
     configure(&keys, rates, hosts, clock);
     keys
 }
@@ -153,7 +153,7 @@ fn denied_for(denied: Result<Charge, Denied>) -> Option<Duration> {
 /// The keys after a reload.
 fn after(keys: &Keys, list: &str, rates: (u32, u32), clock: &Clock) -> Keys {
     let list = ApiKey::list(list).unwrap_or_default();
-    let next = Keys::new(list, Some(keys), keys.budgets.clone(), clock.clone());
+    let next = Keys::new(list, keys.budgets.clone(), clock.clone());
     configure(&next, rates, &["http://server"], clock);
     next
 }
@@ -180,7 +180,12 @@ fn answers_are_searched_for_keys_that_are_in_use() {
     let is_searched = |value: &str| new.searched().iter().any(|key| *key.value() == value);
     assert!(is_searched("present-key-one") && is_searched("withdrawn-key-one"));
     drop(in_flight);
-    assert!(!is_searched("withdrawn-key-one"));
+    // Other tests may hold it for a moment, when they read the list of all keys.
+    let pause = || std::thread::sleep(Duration::from_millis(1));
+    assert!((0..5_000).any(|_| {
+        pause();
+        !is_searched("withdrawn-key-one")
+    }));
     assert!(after(&new, "", (0, 0), &clock).searched().is_empty());
 }
 
@@ -274,11 +279,6 @@ fn a_refused_key_is_tried_each_minute() {
     clock.advance(SET_ASIDE);
     taken(&keys).accept();
     assert_eq!(snapshot(&keys).worst().state(), "ready");
-    // A reload that configures it again tries it at once.
-    taken(&keys).refuse(status);
-    let keys = after(&keys, "b", (100, 100), &clock);
-    let keys = after(&keys, "a", (100, 100), &clock);
-    assert_eq!(taken(&keys).name(), "key-1");
 }
 
 #[test]

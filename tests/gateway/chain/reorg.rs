@@ -1,6 +1,5 @@
-//! Reorgs: whatever shows one, orphaned answers are not served again.
-
-mod under_way;
+//! Reorgs: whatever shows one, orphaned answers are not served again. Answers that are under
+//! way meanwhile, and pages of several windows, are the simulation's.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

@@ -44,14 +44,7 @@ async fn the_origins_tag_is_extended_by_the_coding() {
             assert_eq!(same.all("vary"), ["accept-encoding", "x-some"], "{known}");
         }
     }
-    let other = [("if-none-match", "\"one-deflate\"")];
-    assert_eq!(gateway.request("GET", ORDI, &other).await.status, 200);
     // A range is of the body as it is; a condition by the coding's tag does not hold.
-    let range = [GZIP[0], ("range", "bytes=0-9")];
-    let part = gateway.request("GET", ORDI, &range).await;
-    assert_eq!((part.status, part.field("content-encoding")), (206, None));
-    assert_eq!(part.body, &text(8000).as_bytes()[..10]);
-    assert_eq!(part.must("etag"), "\"one\"");
     for (tag, status) in [("\"one\"", 206), ("\"one-gzip\"", 200)] {
         let range = [GZIP[0], ("range", "bytes=0-9"), ("if-range", tag)];
         let part = gateway.request("GET", ORDI, &range).await;
@@ -59,6 +52,7 @@ async fn the_origins_tag_is_extended_by_the_coding() {
             (part.status, part.field("content-encoding")),
             (status, None)
         );
+        assert!(status == 200 || part.body == text(8000).as_bytes()[..10]);
     }
     assert_eq!(upstream.count(), 1);
 }

@@ -1,23 +1,11 @@
-//! A state directory that cannot be used, a full disk, and a kill.
-
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
+//! A full disk, and a kill. What a directory must be like is in `state::tests`.
 
 use rustix::process::Signal;
 
-use super::{Ground, is_from_disk};
+use super::is_from_disk;
 use crate::chain::block;
 use crate::support::process::Process;
 use crate::support::{Client, within};
-
-#[tokio::test]
-async fn a_directory_that_others_can_read_is_refused() {
-    let ground = Ground::timed();
-    fs::create_dir(ground.path()).unwrap();
-    fs::set_permissions(ground.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    let error = ground.setup().try_start().err().unwrap().to_string();
-    assert!(error.contains("chmod go="), "{error}");
-}
 
 #[tokio::test]
 async fn a_disk_that_is_full_is_no_error_of_a_client() {

@@ -10,7 +10,7 @@ use futures_util::future::join_all;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::{endpoint, key, keyed, until_idle};
+use super::{endpoint, key, keyed, metric, until_idle};
 use crate::support::upstream::{refusing, usual_body};
 use crate::support::{Answer, Gate, Gateway, Reply, Setup, TOKEN, Upstream, token};
 
@@ -162,6 +162,14 @@ async fn happens(fault: Fault, config: &str) {
         }
         reason => {
             assert_eq!(last["reason"], reason, "{name}");
+            assert!(last["at"].as_str().unwrap().ends_with(" GMT"));
+            let labels = format!(
+                "{{upstream=\"default\",endpoint=\"{}\",reason=\"{reason}\"}}",
+                upstream.url()
+            );
+            let name_of_metric = format!("ordgate_upstream_failures_total{labels}");
+            let counted = metric(&gateway, &name_of_metric).await;
+            assert_ne!(counted, "0", "{name}");
             assert!(!last.to_string().contains(TOKEN), "{name}: {last}");
             assert_ne!(endpoint["failed"], 0, "{name}");
         }

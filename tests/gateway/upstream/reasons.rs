@@ -1,14 +1,13 @@
-//! How `/status` and the log report an endpoint that fails: why, since when, and
-//! the error's own text; no key and no request is in it.
+//! How the log reports an endpoint that fails: why, with the error's own text; no key and no
+//! request is in it. What `/status` says stands in `faults` and `tls`.
 
 use std::io::Write;
 
 use serde_json::Value;
 use tempfile::NamedTempFile;
 
-use super::{endpoint, metric};
 use crate::support::tls::vouching;
-use crate::support::{Client, Process, ROUTES, Reply, Setup, Upstream, token, until};
+use crate::support::{Client, Process, ROUTES, Reply, Upstream, token};
 
 const KEY: &str = "a-key-of-ours";
 
@@ -20,62 +19,20 @@ fn file(text: &str) -> (NamedTempFile, String) {
     (file, path)
 }
 
-/// An upstream whose certificate has expired, its URL, and a file with its authority.
-fn expired() -> (Upstream, String, (NamedTempFile, String)) {
-    let (authority, acceptor) =
-        vouching(|params| params.not_after = rcgen::date_time_ymd(2020, 1, 1));
-    let upstream = Upstream::start_tls(acceptor);
-    let url = format!("https://localhost:{}", upstream.address().port());
-    (upstream, url, file(&authority))
-}
-
-fn config(urls: [&str; 2], authority: &str) -> String {
-    format!("upstream = {{ url = {urls:?}, ca_file = \"{authority}\", retry = false }}\n")
-}
-
-#[tokio::test]
-async fn an_expired_certificate_at_one_endpoint_is_reported() {
-    let (_expired, url, (_file, authority)) = expired();
-    let well = Upstream::start();
-    // A standby is only probed.
-    for (at, urls, times) in [(0, [&*url, &well.url()], 2), (1, [&*well.url(), &url], 1)] {
-        let setup = Setup::alone().keys(KEY).manual();
-        let gateway = setup.config(&config(urls, &authority)).start();
-        for number in 0..2 {
-            assert_eq!(gateway.get(&token(number)).await.status, 200);
-        }
-        until("it is asked", || {
-            !endpoint(&gateway, at)["last_failure"].is_null()
-        })
-        .await;
-        gateway.advance(7000);
-        let failure = endpoint(&gateway, at)["last_failure"].clone();
-        assert_eq!(failure["reason"], "tls_certificate", "{failure}");
-        let cause = failure["cause"].as_str().unwrap();
-        assert!(cause.contains("certificate expired"), "{failure}");
-        assert!(failure["at"].as_str().unwrap().ends_with(" GMT"));
-        for secret in [KEY, "/tokens/"] {
-            assert!(!failure.to_string().contains(secret), "{failure}");
-        }
-        assert_eq!(
-            (&failure["ago_seconds"], &failure["in_a_row"]),
-            (&7.into(), &times.into())
-        );
-        assert_eq!(endpoint(&gateway, 1 - at)["last_failure"], Value::Null);
-        let labels =
-            format!("{{upstream=\"default\",endpoint=\"{url}\",reason=\"tls_certificate\"}}");
-        let name = format!("ordgate_upstream_failures_total{labels}");
-        assert_eq!(metric(&gateway, &name).await, times.to_string());
-    }
-}
-
 #[tokio::test]
 async fn the_log_has_each_reason_once_in_ten_seconds() {
-    let (_expired, url, (_file, authority)) = expired();
-    let other = Upstream::start();
-    let config = config([&url, &other.url()], &authority) + ROUTES;
-    let config = format!("builtin_routes = false\n{config}");
-    let (_kept, path) = file(&config);
+    let (authority, acceptor) =
+        vouching(|params| params.not_after = rcgen::date_time_ymd(2020, 1, 1));
+    let (expired, other) = (Upstream::start_tls(acceptor), Upstream::start());
+    let url = format!("https://localhost:{}", expired.address().port());
+    let (_authority, ca_file) = file(&authority);
+    let upstream = format!(
+        "url = {:?}, ca_file = {ca_file:?}, retry = false",
+        [&url, &other.url()]
+    );
+    let (_config, path) = file(&format!(
+        "builtin_routes = false\nupstream = {{ {upstream} }}\n{ROUTES}"
+    ));
     let variables = [("ORDGATE_API_KEYS", KEY)];
     let (process, public, _admin) = Process::serve(&["--config", &path], &variables);
     other.once(&token(3), Reply::status(503, "{}"));
