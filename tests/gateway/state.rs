@@ -187,9 +187,8 @@ async fn a_purge_outlives_the_process_and_holds_for_what_was_asked_for_before() 
         assert_eq!(purged.status, 200);
     }
     gate.open();
-    // Whoever asked before the purge may get it; it is not stored.
+    // Who asked before may get the earlier answer, which is not stored.
     assert_eq!(client.answer("GET").await.status, 200);
-    assert_ne!(gateway.get("/timed/c").await.text(), old);
     let gateway = ground.restart(gateway).await;
     assert!(!is_from_disk(&gateway.get("/timed/a").await));
     assert!(is_from_disk(&gateway.get("/timed/b").await));

@@ -6,17 +6,20 @@ use crate::support::Upstream;
 #[tokio::test]
 async fn a_lifetime_ends_by_the_origins_fields() {
     let upstream = Upstream::start();
-    let gateway = manual(&upstream);
-    let (expires, modified) = (gateway.date(30), gateway.date(-1000));
-    let modified = format!("last-modified: {modified}");
-    for (target, field, seconds) in [
-        ("/s", "cache-control: max-age=20, s-maxage=10", 10),
-        ("/e", &format!("expires: {expires}"), 30),
+    for (target, name, seconds) in [
+        ("/s", "cache-control", 10),
+        ("/e", "expires", 30),
         // A tenth of the time since the last modification.
-        ("/m", &modified, 100),
+        ("/m", "last-modified", 100),
     ] {
-        upstream.always(ok(&[field, &format!("date: {}", gateway.date(0))], "body"));
         let gateway = manual(&upstream);
+        let value = match name {
+            "cache-control" => "max-age=20, s-maxage=10".to_owned(),
+            "expires" => gateway.date(30),
+            _ => gateway.date(-1000),
+        };
+        let date = format!("date: {}", gateway.date(0));
+        upstream.always(ok(&[&format!("{name}: {value}"), &date], "body"));
         let miss = did(&gateway.get(target).await);
         assert_eq!(miss, "fwd=uri-miss; fwd-status=200; stored", "{target}");
         gateway.advance(seconds * 1000 - 1000);
