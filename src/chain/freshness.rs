@@ -241,13 +241,14 @@ impl Judged<'_> {
         }
         let known = pace.known_until().max(received + WITHOUT_TIP);
         let until = until.min(known);
-        match Freshness::until(until, now) {
+        let mut freshness = Freshness::until(until, now);
+        if let Freshness::Fresh { ttl } = &mut freshness
+            && stamp.class != Class::Absent
+        {
             // A client may rely on it until the status after the next.
-            Freshness::Fresh { ttl } if stamp.class != Class::Absent => Freshness::Fresh {
-                ttl: ttl.min((self.confirmed(pace) + pace.interval * 2).since(now)),
-            },
-            other => other,
+            *ttl = (*ttl).min((self.confirmed(pace) + pace.interval * 2).since(now));
         }
+        freshness
     }
 
     /// Until when a recent response stands, as far as is known.
