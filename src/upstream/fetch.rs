@@ -1,10 +1,11 @@
 //! One request to the upstream, from the queue to its answer: permits, attempts one after
 //! another, and what may be passed on.
 //!
-//! [`Upstream::fetch`] sends a canonical target, of which nothing else is the client's, and
-//! returns an answer of the API. [`Upstream::forward`] sends a request as it is, for routes
+//! [`UpstreamClient::fetch`] sends a canonical target, of which nothing else is the client's, and
+//! returns an answer of the API. [`UpstreamClient::forward`] sends a request as it is, for routes
 //! that obey the origin, and returns what comes.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ use super::permit::{Asked, Permit};
 use super::queue::Slot;
 use super::request::{Priority, RequestPriority};
 use super::retry::{NextAttempt, pause};
-use super::{RequestBody, ResponseBody, Upstream, no_body};
+use super::{RequestBody, ResponseBody, Upstream, UpstreamClient, no_body};
 use crate::client_tokens::without_query;
 use crate::reason::Reason;
 use crate::sync::lock;
@@ -72,19 +73,59 @@ enum Received {
     Streamed(StreamedAnswer),
 }
 
-impl Upstream {
-    /// Fetches a canonical target and judges the answer.
-    ///
-    /// # Errors
-    /// How it failed, within the sum of `queue_timeout` and `timeout`.
-    pub async fn fetch(&self, target: &str, priority: RequestPriority) -> Result<Answer, Failure> {
-        self.fetch_at(None, target, priority).await
+impl UpstreamClient for Upstream {
+    fn fetch<'a>(
+        &'a self,
+        target: &'a str,
+        priority: RequestPriority,
+    ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>> {
+        Box::pin(self.fetch_at(None, target, priority))
     }
 
+    fn forward<'a>(
+        &'a self,
+        method: Method,
+        target: &'a str,
+        mut fields: HeaderMap,
+        body: Option<RequestBody>,
+        priority: RequestPriority,
+        max_whole_body: Option<u64>,
+    ) -> Pin<Box<dyn Future<Output = Result<StreamedAnswer, Failure>> + Send + 'a>> {
+        Box::pin(async move {
+            let body = match body {
+                None => None,
+                Some(body) => {
+                    let (most, client) = (self.settings.max_request_body, priority.client);
+                    let received = self.uploads.receive(body, &mut fields, client, most);
+                    Some(received.await?)
+                }
+            };
+            fields.remove(&self.settings.api_key_header);
+            let outgoing = Outgoing {
+                method,
+                target,
+                fields,
+                body,
+                wanted: max_whole_body.map_or(Wanted::Stream, Wanted::Whole),
+            };
+            match self.request(&outgoing, priority, None).await? {
+                Received::Streamed(answer) => Ok(answer),
+                Received::Typed(_) => Err(Failure::new(Reason::Internal)),
+            }
+        })
+    }
+
+    fn max_wait(&self) -> Duration {
+        let connect = self.settings.connections.connect_timeout;
+        self.settings.admission.queue_timeout + connect + self.settings.timeouts.whole
+    }
+}
+
+impl Upstream {
     /// Fetches a status path from this standby alone.
     ///
     /// # Errors
-    /// As [`fetch`](Self::fetch).
+    /// As [`fetch`](UpstreamClient::fetch).
     pub async fn fetch_standby(&self, at: usize, target: &str) -> Result<Answer, Failure> {
         let priority = RequestPriority::own(Priority::Probe);
         self.fetch_at(Some(at), target, priority).await
@@ -100,45 +141,6 @@ impl Upstream {
         match self.request(&outgoing, priority, standby).await? {
             Received::Typed(answer) => Ok(answer),
             Received::Streamed(_) => Err(Failure::new(Reason::Internal)),
-        }
-    }
-
-    /// Forwards a request: any method, these fields, this body, which is received whole
-    /// first. A safe request without a body is sent again where that is useful. With `whole`,
-    /// the response's body is read first, up to this many bytes, unless its head is not that
-    /// of an answer of the API ([`answer::check_head`]).
-    ///
-    /// # Errors
-    /// How it failed before a response began, or was read whole. It does so within
-    /// `queue_timeout` and `timeout`, and the time in which the body must be received.
-    pub async fn forward(
-        &self,
-        method: Method,
-        target: &str,
-        mut fields: HeaderMap,
-        body: Option<RequestBody>,
-        priority: RequestPriority,
-        whole: Option<u64>,
-    ) -> Result<StreamedAnswer, Failure> {
-        let body = match body {
-            None => None,
-            Some(body) => {
-                let (most, client) = (self.settings.max_request_body, priority.client);
-                let received = self.uploads.receive(body, &mut fields, client, most);
-                Some(received.await?)
-            }
-        };
-        fields.remove(&self.settings.api_key_header);
-        let outgoing = Outgoing {
-            method,
-            target,
-            fields,
-            body,
-            wanted: whole.map_or(Wanted::Stream, Wanted::Whole),
-        };
-        match self.request(&outgoing, priority, None).await? {
-            Received::Streamed(answer) => Ok(answer),
-            Received::Typed(_) => Err(Failure::new(Reason::Internal)),
         }
     }
 
