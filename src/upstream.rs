@@ -61,7 +61,6 @@ use keys::{ApiKey, Budgets, KeySnapshot, Keys};
 use pool::ConnectionPool;
 pub use queue::Slot;
 pub(crate) use queue::{AdmissionQueue, ClientUsage, MIN_SHARED_SLOTS};
-pub(crate) use request::Check;
 pub use request::{Priority, RequestPriority};
 use resolver::Resolver;
 use retry::RetryBudget;

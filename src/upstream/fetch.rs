@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::answer::{self, Answer};
 use super::body;
-use super::endpoint::{MadeFor, usual_port};
+use super::endpoint::usual_port;
 use super::exchange::{Answered, Unanswered};
 use super::failure::{Failure, Retry};
 use super::permit::{Asked, Permit};
@@ -149,7 +149,7 @@ impl Upstream {
     async fn request(
         &self,
         outgoing: &Outgoing<'_>,
-        priority: RequestPriority,
+        mut request: RequestPriority,
         standby: Option<usize>,
     ) -> Result<Received, Failure> {
         let queued_until = Instant::now() + self.settings.admission.queue_timeout;
@@ -158,7 +158,7 @@ impl Upstream {
         let (mut at, mut deadline, mut first_failure) = (standby, None, None);
         lock(&self.retries).deposit();
         loop {
-            let permit = match self.wait_for_permit(priority, at, queued_until).await {
+            let permit = match self.wait_for_permit(request, at, queued_until).await {
                 Ok(permit) => permit,
                 Err(denied) => return Err(first_failure.unwrap_or(denied)),
             };
@@ -167,9 +167,8 @@ impl Upstream {
             let asked = permit.asked.clone();
             let upstream = &asked.upstream;
             let is_again = first_failure.is_some();
-            let reason = if is_again { "retry" } else { priority.reason() };
-            let mut span = attempt_span(outgoing, &asked, reason, is_again);
-            let attempt = upstream.attempt(outgoing, permit, reason, &mut span);
+            let mut span = attempt_span(outgoing, &asked, request.purpose, is_again);
+            let attempt = upstream.attempt(outgoing, permit, &mut span);
             let (mut failure, cause) = match timeout_at(deadline, attempt).await {
                 Ok(Ok(received)) => {
                     upstream.counters.count("answered");
@@ -184,24 +183,15 @@ impl Upstream {
             };
             span.fail(failure.reason.name());
             drop(span);
-            let route = upstream.counters.route_name(priority.route);
-            let made_for = MadeFor {
-                route,
-                request_id: priority.request_id,
-            };
-            asked.endpoint.failed(&failure, cause, made_for);
+            let route = upstream.counters.route_name(request.route);
+            asked
+                .endpoint
+                .failed(&failure, cause, (route, request.request_id));
             failure.endpoint = Some(asked.endpoint.name.clone());
             let next = match is_repeatable && !is_again {
                 true => upstream.next_attempt(&failure, asked.at, deadline).await,
                 false => None,
             };
-            if failure.reason == Reason::Throttled {
-                // Another key may be usable sooner, or the budget of this one be spent for longer.
-                let host = &upstream.endpoints[upstream.select_endpoint()].host;
-                let denied = upstream.keys.denied(host, priority.is_probe());
-                let wait = denied.and_then(|denied| denied.failure.retry_after);
-                failure.retry_after = Some(wait.unwrap_or(Duration::from_secs(1)));
-            }
             let Some(next) = next else {
                 upstream.counters.count("failed");
                 return Err(failure);
@@ -211,6 +201,7 @@ impl Upstream {
                 NextAttempt::OtherKey | NextAttempt::Repeat => None,
             };
             first_failure = Some(failure);
+            request.purpose = "retry";
         }
     }
 
@@ -269,7 +260,6 @@ impl Upstream {
         self: &Arc<Self>,
         outgoing: &Outgoing<'_>,
         permit: Permit,
-        reason: &'static str,
         span: &mut Span,
     ) -> Result<Received, Unanswered> {
         let step = StepTimer::begin(UpstreamStep::Upstream, &self.clock);
@@ -277,7 +267,7 @@ impl Upstream {
         let (asked, priority) = (permit.asked.clone(), permit.request);
         let is_typed = outgoing.wanted == Wanted::Typed;
         let patience = self.patience(&priority);
-        let exchanged = self.exchange(permit, request, (is_typed, reason), patience);
+        let exchanged = self.exchange(permit, request, is_typed, patience);
         let answered = exchanged.await?;
         let status = answered.response.status();
         span.set("http.response.status_code", || status.as_u16());

@@ -15,7 +15,7 @@ use super::answer;
 use super::endpoint::Host;
 use super::failure::Failure;
 use super::permit::Asked;
-use super::request::{Check, Priority, RequestPriority};
+use super::request::{Priority, RequestPriority};
 use crate::client_tokens::shown_path;
 use crate::clock::Moment;
 use crate::reason::Reason;
@@ -77,7 +77,8 @@ impl Upstream {
         let request = RequestPriority {
             priority: Priority::Probe,
             client: None,
-            ..request.check(Check::Key)
+            purpose: "key-check",
+            ..request
         };
         // Like a probe of the tip it takes no slot.
         let Ok(permit) = asked.again(request) else {
@@ -88,7 +89,7 @@ impl Upstream {
             return false;
         };
         let checked = permit.asked.clone();
-        let exchanged = self.exchange(permit, sent, (false, request.reason()), KEY_CHECK);
+        let exchanged = self.exchange(permit, sent, false, KEY_CHECK);
         let Ok(answered) = exchanged.await else {
             return true;
         };
