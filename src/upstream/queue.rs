@@ -8,7 +8,8 @@
 //!
 //! A client that has requests in flight gets another slot only while more than a quarter of
 //! them is free, so that who has none finds one. A client that may not is passed over, and
-//! delays no other.
+//! delays no other. Of the places in the queue, too, a client leaves a quarter to others; a full
+//! queue refuses whoever comes, but for probes.
 //!
 //! Whatever may let a request proceed calls [`AdmissionQueue::pump`], which hands out permits in this
 //! order until one is denied.
