@@ -17,8 +17,8 @@ mod redact;
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use foldhash::quality::{FixedState, RandomState};
@@ -65,8 +65,6 @@ pub struct ClientTokens {
     pub is_enabled: bool,
     /// Whether a request without a valid token is refused.
     pub is_required: bool,
-    /// Differs from that of every other configuration of the process.
-    generation: u64,
     /// The place of each token's client.
     by_digest: HashMap<Digest, u32, RandomState>,
     /// In the order of their names.
@@ -133,7 +131,6 @@ impl ClientTokens {
         Self {
             is_enabled: settings.file.is_some(),
             is_required: settings.file.is_some() && settings.required,
-            generation: self.generation + 1,
             by_digest: digests.collect(),
             clients: names.iter().map(client).collect(),
         }
@@ -164,14 +161,13 @@ impl ClientTokens {
     #[inline]
     pub fn take(
         &self,
-        memo: &TokenMemo,
         fields: &mut HeaderMap,
         now: impl FnOnce() -> SystemTime,
     ) -> Option<Result<(u32, &TokenClient), TokenFault>> {
         let mut first = None;
         // One pass over the few fields of a request costs less than two look-ups by name.
         while let Some((name, presented)) = fields.iter().find_map(token) {
-            first.get_or_insert_with(|| memo.find(self, presented));
+            first.get_or_insert_with(|| self.by_digest.get(&file::digest(presented)).copied());
             let name = name.clone();
             let others = fields.get_all(&name).iter();
             let others = others.filter(|value| token((&name, value)).is_none());
@@ -208,38 +204,6 @@ fn token<'f>(
     let text = text.trim_ascii();
     text.starts_with(file::PREFIX.as_bytes())
         .then_some((name, text))
-}
-
-/// The token that a connection has sent last, so that the next request with the same one needs
-/// no digest, which would cost a hit a tenth more.
-#[derive(Default)]
-pub struct TokenMemo(Mutex<Option<KnownToken>>);
-
-/// The generation in which a token was found, the token, and the place of its client.
-type KnownToken = (u64, [u8; file::LENGTH], u32);
-
-impl TokenMemo {
-    /// The place of a token's client.
-    #[inline]
-    fn find(&self, tokens: &ClientTokens, presented: &[u8]) -> Option<u32> {
-        // The requests of a connection come one after another, so the lock is free. Where it
-        // is not, the memo is left as it is.
-        let mut memo = self.0.try_lock().ok();
-        let text = <[u8; file::LENGTH]>::try_from(presented).ok()?;
-        if let Some(Some((generation, known, at))) = memo.as_deref()
-            && *generation == tokens.generation
-            // In the same time wherever they differ: behind a proxy, several clients use one
-            // connection.
-            && known.iter().zip(&text).fold(0, |all, (a, b)| all | (a ^ b)) == 0
-        {
-            return Some(*at);
-        }
-        let at = *tokens.by_digest.get(&file::digest(presented))?;
-        if let Some(memo) = &mut memo {
-            **memo = Some((tokens.generation, text, at));
-        }
-        Some(at)
-    }
 }
 
 #[cfg(test)]

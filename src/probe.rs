@@ -19,7 +19,6 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use http::StatusCode;
 use serde_json::Value;
-use shared::SharedTip;
 use tokio::time::{Instant, sleep_until};
 
 use crate::chain::ledger::RequestStart;
@@ -29,7 +28,7 @@ use crate::fill::Fill;
 use crate::reason::Reason;
 use crate::upstream::answer::Answer;
 use crate::upstream::failure::hint;
-use crate::upstream::{Failure, Priority, RequestPriority, Upstream, UpstreamClient};
+use crate::upstream::{Failure, Priority, RequestPriority, Upstream};
 
 /// The shortest time from a probe to one that was requested, at first.
 const SOONEST: Duration = Duration::from_millis(250);
@@ -53,17 +52,18 @@ pub async fn watch(fill: Arc<Fill>, tip: u16) {
         let _whichever = tokio::time::timeout(until_due, requested).await;
     }
     let mut early = 0_u32;
-    let mut shared = SharedTip::new(&fill, tip, &source);
+    let shared = fill.lower.shared.clone();
+    let shared = shared.filter(|_| fill.lower.has_engine);
     loop {
         let began = Instant::now();
-        let (probed, age, every) = match &mut shared {
+        let (is_known, age, every) = match &shared {
             Some(shared) => {
                 let most = if early > 0 { SOONEST } else { source.every };
-                shared.look(&fill, most).await
+                shared::look(&fill, &shared.tips, (tip, &source), most).await
             }
             None => (probe(&fill, tip).await, Duration::ZERO, source.every),
         };
-        if probed == ProbeOutcome::Learned {
+        if is_known {
             let fill = fill.clone();
             tokio::spawn(async move { fill.check_blocks(tip).await });
         }
@@ -165,15 +165,6 @@ pub(crate) fn budget(fill: &Fill, upstream: u16, tips: &[u16]) -> (u32, Option<D
     (own.saturating_add(probes), patience.max())
 }
 
-/// The outcome of a probe.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProbeOutcome {
-    /// It reported a tip.
-    Learned,
-    /// The upstream failed, or the probe was not sent.
-    Failed,
-}
-
 /// A status that an indexer has reported.
 struct Status {
     /// Taken before the request was sent; `None` if another replica has sent it.
@@ -186,31 +177,23 @@ struct Status {
     tag: Option<Vec<u8>>,
 }
 
-/// Sends one probe.
-pub async fn probe(fill: &Arc<Fill>, tip: u16) -> ProbeOutcome {
-    send(fill, tip).await.0
+/// Sends one probe, and applies the status that it reports. Returns whether there was one.
+pub async fn probe(fill: &Arc<Fill>, tip: u16) -> bool {
+    ask(fill, tip).await.is_some()
 }
 
-/// Sends one probe, and applies the status. Returns it as well, if it could be used.
-async fn send(fill: &Arc<Fill>, tip: u16) -> (ProbeOutcome, Option<Status>) {
+/// The same, with the status.
+async fn ask(fill: &Arc<Fill>, tip: u16) -> Option<Status> {
     let chain = &fill.chain;
-    let path = chain.source(tip).and_then(|source| source.path.as_deref());
-    let (Some(source), Some(path), Some(start)) =
-        (chain.source(tip), path, chain.request_start(tip))
-    else {
-        return (ProbeOutcome::Failed, None);
-    };
-    let (sent, client) = (fill.clock.now(), fill.upstreams.client(source.upstream));
-    let fetched = client
-        .fetch(path, RequestPriority::own(Priority::Probe))
-        .await;
-    let learned = match fetched {
+    let (source, start) = (chain.source(tip)?, chain.request_start(tip)?);
+    let (path, sent) = (source.path.as_deref()?, fill.clock.now());
+    let priority = RequestPriority::own(Priority::Probe);
+    let fetched = fill.upstreams.client(source.upstream).fetch(path, priority);
+    let learned = match fetched.await {
         Ok(answer) => {
-            let learned = learn(&**client, source, path, &answer);
-            let base = fill
-                .upstreams
-                .get(source.upstream)
-                .base_url(answer.endpoint);
+            let upstream = fill.upstreams.get(source.upstream);
+            let learned = learn(upstream, source, path, &answer);
+            let base = upstream.base_url(answer.endpoint);
             let learned = learned.map_err(|why| format!("{base}{path} {why}"));
             learned.map(|height| (answer, height))
         }
@@ -220,7 +203,7 @@ async fn send(fill: &Arc<Fill>, tip: u16) -> (ProbeOutcome, Option<Status>) {
         Ok(learned) => learned,
         Err(why) => {
             chain.probe_failed(tip, why);
-            return (ProbeOutcome::Failed, None);
+            return None;
         }
     };
     let status = Status {
@@ -230,28 +213,19 @@ async fn send(fill: &Arc<Fill>, tip: u16) -> (ProbeOutcome, Option<Status>) {
         height,
         tag: answer.etag.map(|tag| tag.to_vec()),
     };
-    let outcome = apply(fill, tip, &status).await;
+    apply(fill, tip, &status).await;
     chain.count_probe(tip);
-    (outcome, Some(status))
+    Some(status)
 }
 
 /// Applies a status that was asked for here, or by another replica.
-async fn apply(fill: &Arc<Fill>, tip: u16, status: &Status) -> ProbeOutcome {
-    let Status {
-        start,
-        sent,
-        height,
-        tag,
-        ..
-    } = status;
-    let (sent, now) = ((*start, *sent), fill.clock.now());
-    let purge = fill
-        .chain
-        .apply_status(tip, sent, *height, tag.as_deref(), now);
+async fn apply(fill: &Arc<Fill>, tip: u16, status: &Status) {
+    let (sent, now) = ((status.start, status.sent), fill.clock.now());
+    let tag = status.tag.as_deref();
+    let purge = fill.chain.apply_status(tip, sent, status.height, tag, now);
     if let Some(from) = purge {
         fill.purge_from(tip, from).await;
     }
-    ProbeOutcome::Learned
 }
 
 /// Why a probe has failed, for the operator.
@@ -273,7 +247,7 @@ fn explain(failure: &Failure, path: &str) -> String {
 /// # Errors
 /// What it answers instead of a status.
 fn learn(
-    upstream: &dyn UpstreamClient,
+    upstream: &Upstream,
     source: &TipSource,
     path: &str,
     answer: &Answer,
@@ -282,7 +256,8 @@ fn learn(
         StatusCode::OK => height(&answer.body, &source.height),
         status => Err(format!("answers {status}")),
     };
-    upstream.record_status(answer.endpoint, path, height.as_ref().ok().copied());
+    let at = usize::from(answer.endpoint);
+    upstream.record_status(at, path, height.as_ref().ok().copied());
     height
 }
 

@@ -61,7 +61,6 @@ use keys::{ApiKey, Budgets, KeySnapshot, Keys};
 use pool::ConnectionPool;
 pub use queue::Slot;
 pub(crate) use queue::{AdmissionQueue, ClientUsage, MIN_SHARED_SLOTS};
-pub(crate) use request::Check;
 pub use request::{Priority, RequestPriority};
 use resolver::Resolver;
 use retry::RetryBudget;
@@ -90,15 +89,24 @@ pub fn no_body() -> RequestBody {
 
 /// An upstream, or a substitute for it in tests that simulate time and network.
 pub trait UpstreamClient: Send + Sync {
-    /// Fetches a canonical target ([`Upstream::fetch`]).
+    /// Fetches a canonical target and judges the answer.
+    ///
+    /// # Errors
+    /// How it failed, within [`max_wait`](Self::max_wait).
     fn fetch<'a>(
         &'a self,
         target: &'a str,
         priority: RequestPriority,
     ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>>;
 
-    /// Sends a request as it is ([`Upstream::forward`]), for routes that obey
-    /// the origin's header fields.
+    /// Forwards a request: any method, these fields, this body, which is received whole
+    /// first. A safe request without a body is sent again where that is useful. With
+    /// `max_whole_body`, the response's body is read first, up to this many bytes, unless its
+    /// head is not that of an answer of the API ([`answer::check_head`]).
+    ///
+    /// # Errors
+    /// How it failed before a response began, or was read whole. It does so within
+    /// [`max_wait`](Self::max_wait), and the time in which the body must be received.
     fn forward<'a>(
         &'a self,
         method: Method,
@@ -111,42 +119,6 @@ pub trait UpstreamClient: Send + Sync {
 
     /// The longest that either takes until an answer begins.
     fn max_wait(&self) -> Duration;
-
-    /// Takes in what an endpoint has answered on a status path ([`Upstream::record_status`]).
-    fn record_status(&self, endpoint: u16, path: &str, height: Option<u32>) {
-        let _single_endpoint = (endpoint, path, height);
-    }
-}
-
-impl UpstreamClient for Upstream {
-    fn fetch<'a>(
-        &'a self,
-        target: &'a str,
-        priority: RequestPriority,
-    ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>> {
-        Box::pin(self.fetch(target, priority))
-    }
-
-    fn forward<'a>(
-        &'a self,
-        method: Method,
-        target: &'a str,
-        fields: HeaderMap,
-        body: Option<RequestBody>,
-        priority: RequestPriority,
-        whole: Option<u64>,
-    ) -> Pin<Box<dyn Future<Output = Result<StreamedAnswer, Failure>> + Send + 'a>> {
-        Box::pin(self.forward(method, target, fields, body, priority, whole))
-    }
-
-    fn max_wait(&self) -> Duration {
-        let connect = self.settings.connections.connect_timeout;
-        self.settings.admission.queue_timeout + connect + self.settings.timeouts.whole
-    }
-
-    fn record_status(&self, endpoint: u16, path: &str, height: Option<u32>) {
-        self.record_status(usize::from(endpoint), path, height);
-    }
 }
 
 /// One upstream. Parts behind an `Arc` outlive a reload.
@@ -259,7 +231,6 @@ impl Upstream {
             limits: self.settings.limits(has_keys),
             probes: lock(&self.tips).probes.div_ceil(ways),
             hosts: self.hosts(),
-            queues: vec![Arc::downgrade(&self.queue)],
         }
     }
 

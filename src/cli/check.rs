@@ -24,9 +24,9 @@ pub(super) fn check(flags: &ServeFlags) -> Result<ExitCode> {
     let verdict = match &checked {
         Ok(()) => "is valid. These values take effect, defaults included:",
         // The values and their documentation are of use before there is an upstream, too.
-        Err(StartError::Upstream(
-            SetupError::NoUpstream | SetupError::NoDefaultUrl | SetupError::NoUrl(_),
-        )) => "lacks the URL of an upstream. These values would take effect, defaults included:",
+        Err(StartError::Upstream(SetupError::NoUpstream | SetupError::NoUrl(_))) => {
+            "lacks the URL of an upstream. These values would take effect, defaults included:"
+        }
         Err(why) => bail!("{why}"),
     };
     let served = serve::with_sandbox(&loaded.config, flags.sandbox);

@@ -61,10 +61,10 @@ pub struct Entry {
 #[serde(try_from = "String")]
 pub struct TokenName(pub Box<str>);
 
-/// The SHA-256 of a token, in hex.
+/// The SHA-256 of a token.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
 #[serde(try_from = "String")]
-pub struct Digest(Box<str>);
+pub struct Digest([u128; 2]);
 
 /// When the tokens of a name stop being valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -125,12 +125,13 @@ impl TryFrom<String> for Digest {
     type Error = &'static str;
 
     fn try_from(text: String) -> Result<Self, Self::Error> {
-        match text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            true => Ok(Self(text.to_ascii_lowercase().into())),
-            false => Err(
-                "expected the SHA-256 of a token, 64 hex digits (never the token itself: one that was in a file must be replaced)",
-            ),
-        }
+        let is_hex = text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let half = |digits: &str| u128::from_str_radix(digits, 16).ok();
+        let halves = text.split_at_checked(32).filter(|_| is_hex);
+        let digest = halves.and_then(|(high, low)| Some(Self([half(high)?, half(low)?])));
+        digest.ok_or(
+            "expected the SHA-256 of a token, 64 hex digits (never the token itself: one that was in a file must be replaced)",
+        )
     }
 }
 
@@ -150,23 +151,26 @@ impl TryFrom<Datetime> for Expiry {
 pub fn new_token() -> Option<String> {
     let mut random = [0; 24];
     SystemRandom::new().fill(&mut random).ok()?;
-    Some(format!("{PREFIX}{}", hex(&random)))
+    let digits = random.map(|byte| format!("{byte:02x}"));
+    Some(format!("{PREFIX}{}", digits.concat()))
 }
 
 /// The line of a token file for a new name.
 pub fn line(TokenName(name): &TokenName, token: &str) -> String {
-    let Digest(digest) = digest(token.as_bytes());
-    format!("{name} = {{ sha256 = [\"{digest}\"] }}")
+    let Digest([high, low]) = digest(token.as_bytes());
+    format!("{name} = {{ sha256 = [\"{high:032x}{low:032x}\"] }}")
 }
 
 /// The digest of a token.
 pub(super) fn digest(token: &[u8]) -> Digest {
     let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, token);
-    Digest(hex(digest.as_ref()).into())
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    let (high, low) = digest.as_ref().split_at(16);
+    let half = |bytes: &[u8]| {
+        bytes
+            .iter()
+            .fold(0, |all, byte| all << 8 | u128::from(*byte))
+    };
+    Digest([half(high), half(low)])
 }
 
 #[cfg(test)]

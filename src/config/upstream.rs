@@ -108,7 +108,7 @@ pub struct UpstreamTable {
     /// Clients take turns, however much each of them wants. A client's misses go before its
     /// revalidations. A request that is sent again does not wait once more.
     queue_timeout: Time<1, DAY>,
-    /// The most requests that wait at once.
+    /// The most requests that wait at once. A client leaves a quarter of them to others.
     max_queue: Count<1, 1_000_000>,
     /// How long connecting may take, with TLS: 5 s if it is not set, and at most `timeout`.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -11,7 +11,7 @@ use crate::cache::key::Key;
 use crate::cache::policy::Mode;
 use crate::chain::TipNumber;
 use crate::collapse::Wait;
-use crate::upstream::{Check, Priority, RequestPriority};
+use crate::upstream::{Priority, RequestPriority};
 
 impl Fill {
     /// Asks for blocks until a check of a tip has ended, or one has no answer: then the next
@@ -40,7 +40,10 @@ impl Fill {
 
     /// Requests a key that shows a block. Returns whether there was an answer.
     async fn ask_block(self: &Arc<Self>, key: &Key) -> bool {
-        let priority = RequestPriority::own(Priority::Revalidation).check(Check::Block);
+        let priority = RequestPriority {
+            purpose: "block-check",
+            ..RequestPriority::own(Priority::Revalidation)
+        };
         // Another fetch of the key may have been under way, which was sent too early or has
         // found the block in memory.
         for _ in 0..2 {

@@ -8,7 +8,7 @@ use http::HeaderMap;
 use http::header::{FORWARDED, ORIGIN};
 
 use super::Gateway;
-use crate::client_tokens::{ClientTokens, TokenClient, TokenFault, TokenMemo};
+use crate::client_tokens::{ClientTokens, TokenClient, TokenFault};
 use crate::clock::{Clock, Moment};
 use crate::identify::{Client, ClientLabel, TrustedProxies};
 use crate::limit::{Limit, RequestAllowance};
@@ -53,7 +53,6 @@ impl ClientPolicy {
     pub(super) fn identify(
         &self,
         peer: IpAddr,
-        memo: &TokenMemo,
         fields: &mut HeaderMap,
         clock: &Clock,
     ) -> IdentifiedClient {
@@ -61,7 +60,7 @@ impl ClientPolicy {
         // By the system's clock itself: after the machine was suspended, the time of responses
         // stays behind for a while.
         if self.tokens.is_enabled
-            && let Some(found) = self.tokens.take(memo, fields, || clock.system_time())
+            && let Some(found) = self.tokens.take(fields, || clock.system_time())
         {
             credentials = match found {
                 Ok((at, client)) if is_for_origin(client, fields) => {

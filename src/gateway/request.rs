@@ -15,7 +15,6 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, Version};
 use super::Gateway;
 use super::clients::{ClientPolicy, IdentifiedClient};
 use crate::access_log::LoggedHead;
-use crate::client_tokens::TokenMemo;
 use crate::clock::Moment;
 use crate::identify::{Client, ClientLabel};
 use crate::limit::RequestAllowance;
@@ -38,8 +37,6 @@ pub struct Session {
     /// The bounds of heads in HTTP/2; `None` in HTTP/1.1, where the listener has
     /// checked them.
     pub(super) http2: Option<HeadBounds>,
-    /// The client token of its last request.
-    token: TokenMemo,
 }
 
 impl Session {
@@ -51,7 +48,6 @@ impl Session {
             requests: AtomicU64::new(0),
             activity,
             http2: None,
-            token: TokenMemo::default(),
         }
     }
 
@@ -116,7 +112,7 @@ impl RequestContext {
         let clients = &gateway.clients;
         Self {
             began: now,
-            from: clients.identify(session.peer, &session.token, fields, &gateway.clock),
+            from: clients.identify(session.peer, fields, &gateway.clock),
             method: request.method().clone(),
             version: request.version(),
             request_id: gateway.request_id(session.connection, nth),

@@ -6,22 +6,14 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{ProbeOutcome, Status, apply, send};
+use super::{Status, apply, ask};
 use crate::chain::TipSource;
 use crate::fill::Fill;
-use crate::shared::Shared;
-use crate::shared::tip::TipLook;
+use crate::shared::tip::{SharedTips, TipLook};
 
 /// The time from one status to the next while the engine does not answer: each replica asks
 /// for itself.
 const ALONE: Duration = Duration::from_secs(15);
-
-/// A tip whose status replicas share.
-pub(super) struct SharedTip {
-    shared: Arc<Shared>,
-    tip: u16,
-    source: TipSource,
-}
 
 /// A status, as replicas tell each other.
 #[derive(Serialize, Deserialize)]
@@ -30,58 +22,45 @@ struct TipStatus {
     tag: Option<Vec<u8>>,
 }
 
-impl SharedTip {
-    /// `None` if there is no engine.
-    pub(super) fn new(fill: &Fill, tip: u16, source: &TipSource) -> Option<Self> {
-        let shared = fill.lower.shared.clone()?;
-        fill.lower.has_engine.then(|| Self {
-            shared,
-            tip,
-            source: source.clone(),
-        })
-    }
-
-    /// Has a status applied that was asked less than `most` ago, here or by another replica.
-    /// Returns how long ago it was, and the time to the next.
-    pub(super) async fn look(
-        &mut self,
-        fill: &Arc<Fill>,
-        most: Duration,
-    ) -> (ProbeOutcome, Duration, Duration) {
-        let upstream = fill.upstreams.get(self.source.upstream);
-        let (endpoint, url) = upstream.selected_endpoint();
-        let path = self.source.path.as_deref().unwrap_or_default();
-        let name = format!("{url} {path} {}", self.source.height);
-        let look = self.shared.tips.look(&name, most).await;
-        let every = match look {
-            TipLook::Absent => self.source.every.max(ALONE),
-            TipLook::Answer { .. } | TipLook::Ask(_) => self.source.every,
+/// Has a status of a tip applied that was asked less than `most` ago, here or by another
+/// replica. Returns whether there was one, how long ago it was, and the time to the next.
+pub(super) async fn look(
+    fill: &Arc<Fill>,
+    tips: &Arc<SharedTips>,
+    (tip, source): (u16, &TipSource),
+    most: Duration,
+) -> (bool, Duration, Duration) {
+    let upstream = fill.upstreams.get(source.upstream);
+    let (endpoint, url) = upstream.selected_endpoint();
+    let path = source.path.as_deref().unwrap_or_default();
+    let name = format!("{url} {path} {}", source.height);
+    let look = tips.look(&name, most).await;
+    let every = match look {
+        TipLook::Absent => source.every.max(ALONE),
+        TipLook::Answer { .. } | TipLook::Ask(_) => source.every,
+    };
+    fill.chain.set_tip_interval(tip, every);
+    if let TipLook::Answer { asked, answer } = &look
+        && let Ok(TipStatus { height, tag }) = postcard::from_bytes(answer)
+    {
+        upstream.record_status(usize::from(endpoint), path, Some(height));
+        let status = Status {
+            start: None,
+            sent: *asked,
+            endpoint,
+            height,
+            tag,
         };
-        fill.chain.set_tip_interval(self.tip, every);
-        if let TipLook::Answer { asked, answer } = &look
-            && let Ok(status) = postcard::from_bytes::<TipStatus>(answer)
-        {
-            upstream.record_status(usize::from(endpoint), path, Some(status.height));
-            let status = Status {
-                start: None,
-                sent: *asked,
-                endpoint,
-                height: status.height,
-                tag: status.tag,
-            };
-            let outcome = apply(fill, self.tip, &status).await;
-            return (outcome, fill.clock.now().since(*asked), every);
-        }
-        let (outcome, status) = send(fill, self.tip).await;
-        if let (TipLook::Ask(claim), Some(status)) = (look, status)
-            && status.endpoint == endpoint
-            && let Ok(answer) = postcard::to_allocvec(&TipStatus {
-                height: status.height,
-                tag: status.tag,
-            })
-        {
-            claim.store(&answer).await;
-        }
-        (outcome, Duration::ZERO, every)
+        apply(fill, tip, &status).await;
+        return (true, fill.clock.now().since(*asked), every);
     }
+    let status = ask(fill, tip).await;
+    let is_known = status.is_some();
+    if let (TipLook::Ask(claim), Some(Status { height, tag, .. })) =
+        (look, status.filter(|status| status.endpoint == endpoint))
+        && let Ok(answer) = postcard::to_allocvec(&TipStatus { height, tag })
+    {
+        claim.store(&answer).await;
+    }
+    (is_known, Duration::ZERO, every)
 }

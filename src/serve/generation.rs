@@ -120,14 +120,16 @@ pub fn gateway(
     let cache = Cache::new(*config.file.cache.max_bytes, chain.clone());
     let replicas = shared.clone();
     let budgets = Arc::new(Budgets::new(replicas, identity.state.spent.clone()));
-    let upstreams = Upstreams::with_budgets(
+    let upstreams = Upstreams::new(
         &config.upstreams,
         keys,
+        None,
         resolver,
+        &budgets,
         &clock,
         stand_in,
-        &budgets,
     )?;
+    upstreams.take_over();
     let recorded = config.collector.as_ref().map(|_| config.traces());
     identity.tracer = recorded.map(|traces| Arc::new(Tracer::new(traces, clock.clone())));
     let clients = client_policy(None, &config, &clock);
@@ -176,7 +178,15 @@ pub(super) fn after(
 ) -> Result<(Arc<Gateway>, ReloadReport), String> {
     config.fit_probes(keys);
     let known = &before.fill.upstreams;
-    let upstreams = Upstreams::after(known, &config.upstreams, keys, resolver, &before.clock);
+    let upstreams = Upstreams::new(
+        &config.upstreams,
+        keys,
+        Some(known),
+        resolver,
+        known.budgets(),
+        &before.clock,
+        None,
+    );
     let upstreams = upstreams.map_err(|error| error.to_string())?;
     let chain = Arc::new(Chain::after(&before.fill.chain, &config.chain));
     let mut done = ReloadReport::default();

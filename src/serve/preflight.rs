@@ -46,7 +46,16 @@ pub fn check(
     }
     let served = with_sandbox(config, has_sandbox);
     let resolver = Resolver::default();
-    Upstreams::new(&served.upstreams, &loaded.keys, &resolver, clock, None)?;
+    let (keys, budgets) = (&loaded.keys, std::sync::Arc::default());
+    Upstreams::new(
+        &served.upstreams,
+        keys,
+        None,
+        &resolver,
+        &budgets,
+        clock,
+        None,
+    )?;
     Ok(())
 }
 

@@ -133,13 +133,6 @@ pub(super) fn check_json(body: &[u8]) -> Result<(), Failure> {
 /// # Errors
 /// Where it is.
 pub(super) fn check_route(status: StatusCode, body: &[u8]) -> Result<(), Failure> {
-    match is_no_such_route(status, body) {
-        true => Err(Failure::status(Reason::WrongUpstream, status)),
-        false => Ok(()),
-    }
-}
-
-fn is_no_such_route(status: StatusCode, body: &[u8]) -> bool {
     #[derive(Deserialize)]
     struct Framework {
         #[serde(rename = "statusCode")]
@@ -147,8 +140,10 @@ fn is_no_such_route(status: StatusCode, body: &[u8]) -> bool {
         #[serde(rename = "message")]
         _message: String,
     }
-    status == StatusCode::NOT_FOUND
-        && object::<Framework>(body).is_some_and(|error| error.status == 404)
+    let is_known = status != StatusCode::NOT_FOUND
+        || object::<Framework>(body).is_none_or(|error| error.status != 404);
+    let wrong = || Failure::status(Reason::WrongUpstream, status);
+    is_known.then_some(()).ok_or_else(wrong)
 }
 
 /// Whether a 400 with this body is the answer to every page of a list: the body is

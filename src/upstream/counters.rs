@@ -36,11 +36,13 @@ impl Counters {
         lock(&self.routes).get(&number?).cloned()
     }
 
-    /// Counts a request that is sent; `reason` is what it is sent for.
-    pub(super) fn count_sent(&self, request: &RequestPriority, reason: &'static str) {
+    /// Counts a request that is sent.
+    pub(super) fn count_sent(&self, request: &RequestPriority) {
         let route = self.route_name(request.route);
         let route = route.unwrap_or_else(|| NO_ROUTE.into());
-        *lock(&self.sent).entry((route, reason)).or_default() += 1;
+        *lock(&self.sent)
+            .entry((route, request.purpose))
+            .or_default() += 1;
     }
 
     /// Counts a request that is not sent.

@@ -68,15 +68,6 @@ pub struct EndpointCounts {
     pub first_byte: LatencyHistogram,
 }
 
-/// What a request is made for, for the log.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct MadeFor {
-    /// The name of its route.
-    pub(crate) route: Option<Arc<str>>,
-    /// The client's request that has caused it.
-    pub(crate) request_id: Option<RequestId>,
-}
-
 /// An endpoint's last failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LastFailure {
@@ -88,8 +79,10 @@ pub struct LastFailure {
     pub at: Moment,
     /// How many requests have failed in a row until now; 0 after an answer.
     pub in_a_row: u32,
-    /// What the request was made for.
-    pub(crate) made_for: MadeFor,
+    /// The name of the route that it was made for.
+    pub(crate) route: Option<Arc<str>>,
+    /// The client's request that has caused it.
+    pub(crate) request_id: Option<RequestId>,
 }
 
 /// The state of an endpoint, for `/status` and `/metrics`.
@@ -214,7 +207,12 @@ impl Endpoint {
     }
 
     /// Notes how a request has failed; each reason is logged once in ten seconds.
-    pub(super) fn failed(&self, failure: &Failure, cause: Option<String>, made_for: MadeFor) {
+    pub(super) fn failed(
+        &self,
+        failure: &Failure,
+        cause: Option<String>,
+        (route, request_id): (Option<Arc<str>>, Option<RequestId>),
+    ) {
         let (reason, now) = (failure.reason, self.clock.now());
         let status = || {
             failure
@@ -233,7 +231,8 @@ impl Endpoint {
                 cause: cause.clone(),
                 at: now,
                 in_a_row: in_a_row.saturating_add(1),
-                made_for: made_for.clone(),
+                route: route.clone(),
+                request_id,
             });
         }
         *counts.failures.entry(reason).or_default() += 1;
@@ -247,8 +246,8 @@ impl Endpoint {
             reason = reason.name(),
             cause,
             hint = hint(reason),
-            route = made_for.route.as_deref(),
-            request_id = made_for.request_id.as_ref().map(RequestId::as_str),
+            route = route.as_deref(),
+            request_id = request_id.as_ref().map(RequestId::as_str),
             is_of_endpoint,
             "a request to the upstream failed; this reason is logged again ten seconds later at the earliest"
         );

@@ -24,6 +24,9 @@ use super::{RequestBody, Upstream};
 use crate::clock::Moment;
 use crate::reason::Reason;
 
+/// The most characters that are shown of the text of an error.
+const MOST_OF_TEXT: usize = 1024;
+
 /// An answer whose body has not been read.
 pub(super) struct Answered {
     pub(super) response: Response<Incoming>,
@@ -56,19 +59,21 @@ impl Upstream {
         self: &Arc<Self>,
         mut permit: Permit,
         request: Request<RequestBody>,
-        (is_typed, reason): (bool, &'static str),
+        is_typed: bool,
         patience: Duration,
     ) -> Result<Answered, Unanswered> {
         let asked = permit.asked.clone();
         let target = request.uri().path_and_query().cloned();
         let failed = |error: &ConnectionError| {
             // Some texts are the upstream's, such as the names in a certificate.
-            let cause = texts(error, |text| {
-                let target = target.as_ref().map_or("", |target| target.as_str());
-                let keys = self.keys.searched();
-                let has_target = target.len() > 1 && text.contains(target);
-                has_target || keys.iter().any(|key| key.is_in(text.as_bytes()))
-            });
+            let target = target.as_ref().map_or("", |target| target.as_str());
+            let (text, keys) = (texts(error), self.keys.searched());
+            let has_target = target.len() > 1 && text.contains(target);
+            let has_key = keys.iter().any(|key| key.is_in(text.as_bytes()));
+            let cause = match has_target || has_key {
+                true => "withheld: it has the target or an API key in it".to_owned(),
+                false => text.chars().take(MOST_OF_TEXT).collect(),
+            };
             Unanswered::Failed(Failure::new(classify(error)), Some(cause))
         };
         let connection = match self.pool.connect(&asked.endpoint.url).await {
@@ -84,7 +89,7 @@ impl Upstream {
         }
         let is_probe = permit.request.is_probe();
         let sent = self.clock.now();
-        self.counters.count_sent(&permit.request, reason);
+        self.counters.count_sent(&permit.request);
         asked.endpoint.sent();
         permit.mark_sent(true);
         let (to, head) = oneshot::channel();
@@ -213,7 +218,7 @@ mod tests {
             let clock = Clock::manual();
             let (server, upstream, permit, request) = ready(&clock, is_of_pool).await;
             let patience = Duration::from_secs(30);
-            let exchanged = upstream.exchange(permit, request, (true, "miss"), patience);
+            let exchanged = upstream.exchange(permit, request, true, patience);
             assert!(exchanged.await.is_err());
             let (mut stream, _) = server.accept().await.unwrap();
             let window = Duration::from_secs(61);
@@ -233,7 +238,7 @@ mod tests {
         let clock = Clock::manual();
         let (server, upstream, permit, request) = ready(&clock, true).await;
         clock.advance(Duration::from_secs(1));
-        let exchanged = upstream.exchange(permit, request, (true, "miss"), Duration::MAX);
+        let exchanged = upstream.exchange(permit, request, true, Duration::MAX);
         assert!(matches!(exchanged.await, Err(Unanswered::NotSent)));
         assert_eq!(upstream.key_snapshots()[0].remaining, Some(1));
         // The connection is idle now, and closed with the pool.

@@ -164,14 +164,6 @@ impl Failure {
         matches!(self.retry(), Elsewhere | Anywhere)
     }
 
-    /// Whether a request was sent.
-    pub const fn is_sent(&self) -> bool {
-        !matches!(
-            self.reason,
-            Reason::OverBudget | Reason::BudgetUnknown | Reason::NoSlot | Reason::BreakerOpen
-        )
-    }
-
     /// Whether a request of another client might have been admitted.
     pub fn is_of_client(&self) -> bool {
         matches!(
@@ -279,28 +271,11 @@ pub(crate) fn hint(reason: Reason) -> Option<&'static str> {
     })
 }
 
-/// How many texts of an error are shown, and how many characters of each.
-const MOST_TEXTS: usize = 8;
-const MOST_CHARACTERS: usize = 256;
-
-/// The texts of an error and of its causes, the outermost first, without repetitions. One
-/// that `is_secret` is withheld.
-pub(super) fn texts(error: &(dyn StdError + 'static), is_secret: impl Fn(&str) -> bool) -> String {
-    let mut texts: Vec<String> = Vec::new();
-    for link in links(error).take(MOST_TEXTS) {
-        let printable = |character: char| match character.is_control() {
-            true => ' ',
-            false => character,
-        };
-        // The whole text is searched: a key that is cut off would not be found.
-        let text = Some(link.to_string()).filter(|text| !is_secret(text));
-        let text = text.unwrap_or("withheld: it has the target or an API key in it".to_owned());
-        let text: String = text.chars().take(MOST_CHARACTERS).map(printable).collect();
-        if texts.last() != Some(&text) {
-            texts.push(text);
-        }
-    }
-    texts.join(": ")
+/// The texts of an error and of its causes, the outermost first, without repetitions.
+pub(super) fn texts(error: &(dyn StdError + 'static)) -> String {
+    let mut texts: Vec<_> = links(error).map(ToString::to_string).collect();
+    texts.dedup();
+    texts.join(": ").replace(char::is_control, " ")
 }
 
 /// The first error of a type in a chain of causes.

@@ -1,10 +1,11 @@
 //! One request to the upstream, from the queue to its answer: permits, attempts one after
 //! another, and what may be passed on.
 //!
-//! [`Upstream::fetch`] sends a canonical target, of which nothing else is the client's, and
-//! returns an answer of the API. [`Upstream::forward`] sends a request as it is, for routes
+//! [`UpstreamClient::fetch`] sends a canonical target, of which nothing else is the client's, and
+//! returns an answer of the API. [`UpstreamClient::forward`] sends a request as it is, for routes
 //! that obey the origin, and returns what comes.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,14 +17,14 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::answer::{self, Answer};
 use super::body;
-use super::endpoint::{MadeFor, usual_port};
+use super::endpoint::usual_port;
 use super::exchange::{Answered, Unanswered};
 use super::failure::{Failure, Retry};
 use super::permit::{Asked, Permit};
 use super::queue::Slot;
 use super::request::{Priority, RequestPriority};
 use super::retry::{NextAttempt, pause};
-use super::{RequestBody, ResponseBody, Upstream, no_body};
+use super::{RequestBody, ResponseBody, Upstream, UpstreamClient, no_body};
 use crate::client_tokens::without_query;
 use crate::reason::Reason;
 use crate::sync::lock;
@@ -72,19 +73,59 @@ enum Received {
     Streamed(StreamedAnswer),
 }
 
-impl Upstream {
-    /// Fetches a canonical target and judges the answer.
-    ///
-    /// # Errors
-    /// How it failed, within the sum of `queue_timeout` and `timeout`.
-    pub async fn fetch(&self, target: &str, priority: RequestPriority) -> Result<Answer, Failure> {
-        self.fetch_at(None, target, priority).await
+impl UpstreamClient for Upstream {
+    fn fetch<'a>(
+        &'a self,
+        target: &'a str,
+        priority: RequestPriority,
+    ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>> {
+        Box::pin(self.fetch_at(None, target, priority))
     }
 
+    fn forward<'a>(
+        &'a self,
+        method: Method,
+        target: &'a str,
+        mut fields: HeaderMap,
+        body: Option<RequestBody>,
+        priority: RequestPriority,
+        max_whole_body: Option<u64>,
+    ) -> Pin<Box<dyn Future<Output = Result<StreamedAnswer, Failure>> + Send + 'a>> {
+        Box::pin(async move {
+            let body = match body {
+                None => None,
+                Some(body) => {
+                    let (most, client) = (self.settings.max_request_body, priority.client);
+                    let received = self.uploads.receive(body, &mut fields, client, most);
+                    Some(received.await?)
+                }
+            };
+            fields.remove(&self.settings.api_key_header);
+            let outgoing = Outgoing {
+                method,
+                target,
+                fields,
+                body,
+                wanted: max_whole_body.map_or(Wanted::Stream, Wanted::Whole),
+            };
+            match self.request(&outgoing, priority, None).await? {
+                Received::Streamed(answer) => Ok(answer),
+                Received::Typed(_) => Err(Failure::new(Reason::Internal)),
+            }
+        })
+    }
+
+    fn max_wait(&self) -> Duration {
+        let connect = self.settings.connections.connect_timeout;
+        self.settings.admission.queue_timeout + connect + self.settings.timeouts.whole
+    }
+}
+
+impl Upstream {
     /// Fetches a status path from this standby alone.
     ///
     /// # Errors
-    /// As [`fetch`](Self::fetch).
+    /// As [`fetch`](UpstreamClient::fetch).
     pub async fn fetch_standby(&self, at: usize, target: &str) -> Result<Answer, Failure> {
         let priority = RequestPriority::own(Priority::Probe);
         self.fetch_at(Some(at), target, priority).await
@@ -103,51 +144,12 @@ impl Upstream {
         }
     }
 
-    /// Forwards a request: any method, these fields, this body, which is received whole
-    /// first. A safe request without a body is sent again where that is useful. With `whole`,
-    /// the response's body is read first, up to this many bytes, unless its head is not that
-    /// of an answer of the API ([`answer::check_head`]).
-    ///
-    /// # Errors
-    /// How it failed before a response began, or was read whole. It does so within
-    /// `queue_timeout` and `timeout`, and the time in which the body must be received.
-    pub async fn forward(
-        &self,
-        method: Method,
-        target: &str,
-        mut fields: HeaderMap,
-        body: Option<RequestBody>,
-        priority: RequestPriority,
-        whole: Option<u64>,
-    ) -> Result<StreamedAnswer, Failure> {
-        let body = match body {
-            None => None,
-            Some(body) => {
-                let (most, client) = (self.settings.max_request_body, priority.client);
-                let received = self.uploads.receive(body, &mut fields, client, most);
-                Some(received.await?)
-            }
-        };
-        fields.remove(&self.settings.api_key_header);
-        let outgoing = Outgoing {
-            method,
-            target,
-            fields,
-            body,
-            wanted: whole.map_or(Wanted::Stream, Wanted::Whole),
-        };
-        match self.request(&outgoing, priority, None).await? {
-            Received::Streamed(answer) => Ok(answer),
-            Received::Typed(_) => Err(Failure::new(Reason::Internal)),
-        }
-    }
-
     /// Sends a request, to the endpoint in use or to this standby alone; and once more where
     /// that is safe and useful.
     async fn request(
         &self,
         outgoing: &Outgoing<'_>,
-        priority: RequestPriority,
+        mut request: RequestPriority,
         standby: Option<usize>,
     ) -> Result<Received, Failure> {
         let queued_until = Instant::now() + self.settings.admission.queue_timeout;
@@ -156,7 +158,7 @@ impl Upstream {
         let (mut at, mut deadline, mut first_failure) = (standby, None, None);
         lock(&self.retries).deposit();
         loop {
-            let permit = match self.wait_for_permit(priority, at, queued_until).await {
+            let permit = match self.wait_for_permit(request, at, queued_until).await {
                 Ok(permit) => permit,
                 Err(denied) => return Err(first_failure.unwrap_or(denied)),
             };
@@ -165,9 +167,8 @@ impl Upstream {
             let asked = permit.asked.clone();
             let upstream = &asked.upstream;
             let is_again = first_failure.is_some();
-            let reason = if is_again { "retry" } else { priority.reason() };
-            let mut span = attempt_span(outgoing, &asked, reason, is_again);
-            let attempt = upstream.attempt(outgoing, permit, reason, &mut span);
+            let mut span = attempt_span(outgoing, &asked, request.purpose, is_again);
+            let attempt = upstream.attempt(outgoing, permit, &mut span);
             let (mut failure, cause) = match timeout_at(deadline, attempt).await {
                 Ok(Ok(received)) => {
                     upstream.counters.count("answered");
@@ -182,24 +183,15 @@ impl Upstream {
             };
             span.fail(failure.reason.name());
             drop(span);
-            let route = upstream.counters.route_name(priority.route);
-            let made_for = MadeFor {
-                route,
-                request_id: priority.request_id,
-            };
-            asked.endpoint.failed(&failure, cause, made_for);
+            let route = upstream.counters.route_name(request.route);
+            asked
+                .endpoint
+                .failed(&failure, cause, (route, request.request_id));
             failure.endpoint = Some(asked.endpoint.name.clone());
             let next = match is_repeatable && !is_again {
                 true => upstream.next_attempt(&failure, asked.at, deadline).await,
                 false => None,
             };
-            if failure.reason == Reason::Throttled {
-                // Another key may be usable sooner, or the budget of this one be spent for longer.
-                let host = &upstream.endpoints[upstream.select_endpoint()].host;
-                let denied = upstream.keys.denied(host, priority.is_probe());
-                let wait = denied.and_then(|denied| denied.failure.retry_after);
-                failure.retry_after = Some(wait.unwrap_or(Duration::from_secs(1)));
-            }
             let Some(next) = next else {
                 upstream.counters.count("failed");
                 return Err(failure);
@@ -209,6 +201,7 @@ impl Upstream {
                 NextAttempt::OtherKey | NextAttempt::Repeat => None,
             };
             first_failure = Some(failure);
+            request.purpose = "retry";
         }
     }
 
@@ -267,7 +260,6 @@ impl Upstream {
         self: &Arc<Self>,
         outgoing: &Outgoing<'_>,
         permit: Permit,
-        reason: &'static str,
         span: &mut Span,
     ) -> Result<Received, Unanswered> {
         let step = StepTimer::begin(UpstreamStep::Upstream, &self.clock);
@@ -275,7 +267,7 @@ impl Upstream {
         let (asked, priority) = (permit.asked.clone(), permit.request);
         let is_typed = outgoing.wanted == Wanted::Typed;
         let patience = self.patience(&priority);
-        let exchanged = self.exchange(permit, request, (is_typed, reason), patience);
+        let exchanged = self.exchange(permit, request, is_typed, patience);
         let answered = exchanged.await?;
         let status = answered.response.status();
         span.set("http.response.status_code", || status.as_u16());

@@ -10,8 +10,7 @@
 //! Requests without a key have a `ProviderKey` without a value for each upstream, until a
 //! reload: it has no limits, but for what its server reports.
 //!
-//! After a 429 a key rests at its host, and after a refusal it is set aside there. When that is
-//! over, one request tries it; the others go when that was answered.
+//! After a 429 a key rests at its host, and after a refusal it is set aside there for a minute.
 //!
 //! Replicas divide each budget ([`Shared::split`]). With an engine, a request is charged to
 //! this replica's floor or, if that is spent, to the pool of all replicas, and stays there;
@@ -20,7 +19,7 @@
 //! Where a key goes to several hosts, one that does not answer leaves a quarter of what
 //! may be in flight for the others.
 
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use aws_lc_rs::hmac;
@@ -29,7 +28,6 @@ use http::{HeaderValue, StatusCode};
 use super::budget::Budget;
 use super::endpoint::Host;
 use super::permit::Denied;
-use super::queue::AdmissionQueue;
 use super::reported::ReportedLimit;
 use crate::clock::Moment;
 use crate::shared::Shared;
@@ -39,8 +37,6 @@ use crate::sync::lock;
 
 /// How long a key is set aside that a host refuses.
 const SET_ASIDE: Duration = Duration::from_secs(60);
-/// How long the other requests wait for the one that tries a key again, at most.
-const TRIAL: Duration = Duration::from_secs(5);
 
 /// A key of the provider.
 pub(crate) struct ProviderKey {
@@ -49,22 +45,13 @@ pub(crate) struct ProviderKey {
     pub(super) digest: KeyDigest,
     shared: Option<Arc<Shared>>,
     state: Mutex<KeyState>,
-    /// The last check of a refusal. The lock is held during a check.
-    pub(crate) last_check: tokio::sync::Mutex<Option<LastCheck>>,
-}
-
-/// What a check of a refused key has found.
-pub(crate) struct LastCheck {
-    pub(crate) host: Host,
-    pub(crate) at: Moment,
-    pub(crate) is_refused: bool,
+    /// Where and when a refusal was last checked. The lock is held during a check.
+    pub(super) last_check: tokio::sync::Mutex<Option<(Host, Moment)>>,
 }
 
 /// A request that was taken out of a key's budget.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Taken {
-    /// Its number among the key's requests.
-    number: u64,
     /// How many requests had ended then.
     ended: u64,
     /// Whether it is charged to the pool of all replicas.
@@ -78,9 +65,6 @@ struct KeyState {
     /// The limits of the pool, and until when it has nothing.
     pool: Limits,
     pool_spent_until: Moment,
-    /// The number of the last request.
-    number: u64,
-    queues: Vec<Weak<AdmissionQueue>>,
     hosts: Vec<KeyAtHost>,
     has_several_hosts: bool,
 }
@@ -92,8 +76,6 @@ pub(super) struct KeyUse {
     /// Their tip probes a minute, for which a part is kept.
     pub(super) probes: u32,
     pub(super) hosts: Vec<Host>,
-    /// Where requests wait for it.
-    pub(super) queues: Vec<Weak<AdmissionQueue>>,
 }
 
 /// A key's state at one host.
@@ -106,12 +88,9 @@ struct KeyAtHost {
 /// A host does not accept a key.
 #[derive(Clone, Copy)]
 struct Rest {
-    /// When one request may try it again.
     until: Moment,
     /// With which status the host has refused it; `None` after a 429.
     refused: Option<StatusCode>,
-    /// The number of the request that tries it, and until when others wait for that.
-    trial: Option<(u64, Moment)>,
 }
 
 /// The state of a key, for `/status` and `/metrics`.
@@ -153,8 +132,6 @@ impl ProviderKey {
                 floor: has_engine.then(Budget::new),
                 pool: Limits::default(),
                 pool_spent_until: Moment::default(),
-                number: 0,
-                queues: Vec::new(),
                 hosts: Vec::new(),
                 has_several_hosts: false,
             }),
@@ -176,7 +153,6 @@ impl ProviderKey {
     pub(super) fn configure(&self, how: KeyUse, now: Moment) {
         let mut state = self.state();
         state.set_limits(how.limits, how.probes, self.shared.as_deref());
-        state.queues = how.queues;
         state.has_several_hosts = how.hosts.len() > 1;
         state
             .hosts
@@ -195,34 +171,21 @@ impl ProviderKey {
         }
         let taken = state.budget.take(now, is_probe);
         taken.map_err(Denied::spent_for)?;
-        state.number += 1;
         let floor = &mut state.floor;
         let is_of_pool = floor
             .as_mut()
             .is_some_and(|own| own.take(now, true).is_err());
         let taken = Taken {
-            number: state.number,
             ended: state.budget.ended(),
             is_of_pool,
         };
-        let at_host = state.at(host);
-        at_host.in_flight += 1;
-        if let Some(rest) = &mut at_host.rest {
-            rest.trial = Some((taken.number, now + TRIAL));
-        }
+        state.at(host).in_flight += 1;
         Ok(taken)
     }
 
     /// Why no request can be sent to a host now; `None` where one can.
     pub(super) fn denied(&self, host: &Host, is_probe: bool, now: Moment) -> Option<Denied> {
         self.state().denied(host, is_probe, now)
-    }
-
-    /// Whether one request may try the key at a host again.
-    pub(crate) fn is_trial_due(&self, host: &Host, now: Moment) -> bool {
-        let state = self.state();
-        let rest = state.known_at(host).and_then(|at_host| at_host.rest);
-        rest.is_some_and(|rest| rest.until <= now)
     }
 
     /// How long a host does not accept the key, whatever is left of its budget.
@@ -263,12 +226,10 @@ impl ProviderKey {
         self.state().pool_spent_until = until;
     }
 
-    /// How long the key still rests at a host after a 429.
-    pub(crate) fn cooldown(&self, host: &Host, now: Moment) -> Duration {
+    /// With which status a host has refused the key, until it accepts it again.
+    pub(super) fn refused(&self, host: &Host) -> Option<StatusCode> {
         let state = self.state();
-        let rest = state.known_at(host).and_then(|at_host| at_host.rest);
-        let rest = rest.filter(|rest| rest.refused.is_none());
-        rest.map_or(Duration::ZERO, |rest| rest.until.since(now))
+        state.known_at(host)?.rest?.refused
     }
 
     /// Applies the limits in the answer to a request that has not ended yet.
@@ -284,7 +245,6 @@ impl ProviderKey {
         *rest = Some(Rest {
             until: rest.map_or(until, |rest| rest.until.max(until)),
             refused: rest.and_then(|rest| rest.refused),
-            trial: None,
         });
     }
 
@@ -294,31 +254,16 @@ impl ProviderKey {
         let before = state.at(host).rest.replace(Rest {
             until: now + SET_ASIDE,
             refused: Some(status),
-            trial: None,
         });
         before.is_none_or(|before| before.refused.is_none())
     }
 
-    /// A host has answered something else than that it does not accept the key, which ends
-    /// its rest if the request has tried it. Returns whether it was set aside until now.
-    pub(crate) fn accept(&self, host: &Host, taken: Taken) -> bool {
+    /// A host has answered something else than that it does not accept the key, which is used
+    /// again if its rest is over. Returns whether it was set aside until now.
+    pub(crate) fn accept(&self, host: &Host, now: Moment) -> bool {
         let mut state = self.state();
-        let rest = &mut state.at(host).rest;
-        let ended = rest.take_if(|rest| rest.is_tried_by(taken));
+        let ended = state.at(host).rest.take_if(|rest| rest.until <= now);
         ended.is_some_and(|rest| rest.refused.is_some())
-    }
-
-    /// Pumps the queues of the upstreams that use the key, but for this one.
-    pub(crate) fn pump_others(&self, own: &Arc<AdmissionQueue>) {
-        let others = {
-            let state = self.state();
-            let queues = state.queues.iter().filter_map(Weak::upgrade);
-            let others = queues.filter(|queue| !Arc::ptr_eq(queue, own));
-            others.collect::<Vec<_>>()
-        };
-        for queue in others {
-            queue.pump();
-        }
     }
 
     /// How many requests are left; `None` for any number.
@@ -382,7 +327,6 @@ impl KeyUse {
         self.hosts.extend(other.hosts);
         self.hosts.sort_unstable();
         self.hosts.dedup();
-        self.queues.extend(other.queues);
     }
 }
 
@@ -412,11 +356,7 @@ impl KeyState {
     fn end(&mut self, host: &Host, taken: Taken, count: impl Fn(&mut Budget)) {
         let windows = self.budgets().take(if taken.is_of_pool { 1 } else { 2 });
         windows.for_each(count);
-        let at_host = self.at(host);
-        at_host.in_flight -= 1;
-        if let Some(rest) = at_host.rest.as_mut().filter(|rest| rest.is_tried_by(taken)) {
-            rest.trial = None;
-        }
+        self.at(host).in_flight -= 1;
     }
 
     /// How long neither the floor nor the pool has anything.
@@ -429,17 +369,13 @@ impl KeyState {
     fn denied(&mut self, host: &Host, is_probe: bool, now: Moment) -> Option<Denied> {
         let spent = self.budget.wait(now, is_probe).max(self.parts_wait(now));
         let rest = self.known_at(host).and_then(|at_host| at_host.rest);
-        let rests_for = rest.map(|rest| rest.until.since(now));
-        let rests_for = rests_for.filter(|time| !time.is_zero());
-        let is_tried = rest.is_some_and(|rest| rest.trial.is_some_and(|(_, until)| until > now));
-        if let Some(status) = rest.and_then(|rest| rest.refused)
-            && (rests_for.is_some() || is_tried)
-        {
+        let rest = rest.filter(|rest| rest.until > now);
+        if let Some(status) = rest.and_then(|rest| rest.refused) {
             return Some(Denied::key_refused(status));
         }
-        match spent.max(rests_for) {
+        match spent.max(rest.map(|rest| rest.until.since(now))) {
             Some(wait) => Some(Denied::spent_for(wait)),
-            None => (is_tried || self.is_full(host)).then(Denied::spent_until_request_ends),
+            None => self.is_full(host).then(Denied::spent_until_request_ends),
         }
     }
 
@@ -492,12 +428,6 @@ impl KeyAtHost {
             unusable_for: rest.unwrap_or_default(),
             refused: self.rest.and_then(|rest| rest.refused),
         }
-    }
-}
-
-impl Rest {
-    fn is_tried_by(&self, taken: Taken) -> bool {
-        self.trial.is_some_and(|(number, _)| number == taken.number)
     }
 }
 

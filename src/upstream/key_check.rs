@@ -12,11 +12,12 @@ use http::StatusCode;
 
 use super::Upstream;
 use super::answer;
+use super::endpoint::Host;
 use super::failure::Failure;
-use super::key::LastCheck;
 use super::permit::Asked;
-use super::request::{Check, Priority, RequestPriority};
+use super::request::{Priority, RequestPriority};
 use crate::client_tokens::shown_path;
+use crate::clock::Moment;
 use crate::reason::Reason;
 use crate::trace;
 use crate::trace::span::SpanKind;
@@ -46,63 +47,51 @@ impl Upstream {
         };
         let (key, host) = (&asked.key.key, &asked.endpoint.host);
         let mut last = key.last_check.lock().await;
-        let holds =
-            |last: &&LastCheck| last.host == *host && self.clock.now().since(last.at) < HOLDS;
-        let is_refused = match last.as_ref().filter(holds) {
-            Some(known) => known.is_refused,
-            None => {
-                let Some(is_refused) = self.check_key(asked, request, &path).await else {
-                    return of_target;
-                };
-                *last = Some(LastCheck {
-                    host: host.clone(),
-                    at: self.clock.now(),
-                    is_refused,
-                });
-                if !is_refused {
-                    tracing::warn!(
-                        target_path = &*shown_path(target),
-                        %status,
-                        key = asked.key.name(),
-                        "the upstream refuses a target, and does not refuse the API key at {path}: the key stays in service"
-                    );
-                }
-                is_refused
+        let (key_name, now) = (asked.key.name(), self.clock.now());
+        let holds = |(at, checked): &(Host, Moment)| at == host && now.since(*checked) < HOLDS;
+        if !last.as_ref().is_some_and(holds) && self.check_key(asked, request, &path).await {
+            *last = Some((host.clone(), self.clock.now()));
+            if key.refused(host).is_none() {
+                tracing::warn!(
+                    target_path = &*shown_path(target),
+                    %status,
+                    key = key_name,
+                    "the upstream refuses a target, and does not refuse the API key at {path}: the key stays in service"
+                );
             }
-        };
-        match is_refused {
-            true => refused,
-            false => of_target,
+        }
+        match key.refused(host) {
+            Some(_) => refused,
+            None => of_target,
         }
     }
 
-    /// Requests a status path with the key of a request that was refused. Returns whether
-    /// it is refused too; `None` if the budget allowed no request.
+    /// Requests a status path with the key of a request that was refused, which is set aside
+    /// if that is refused too. Returns whether the budget allowed a request.
     async fn check_key(
         self: &Arc<Self>,
         asked: &Asked,
         request: RequestPriority,
         path: &str,
-    ) -> Option<bool> {
+    ) -> bool {
         let request = RequestPriority {
             priority: Priority::Probe,
             client: None,
-            ..request.check(Check::Key)
+            purpose: "key-check",
+            ..request
         };
         // Like a probe of the tip it takes no slot.
-        let permit = match asked.again(request) {
-            Ok(permit) => permit,
-            // Another request has found out.
-            Err(denied) => return (denied.failure.reason == Reason::KeyRefused).then_some(true),
+        let Ok(permit) = asked.again(request) else {
+            return false;
         };
-        let own = self.own_request(path);
-        let sent = self
-            .outgoing(&own, &permit, &trace::begin("key check", SpanKind::Client))
-            .ok()?;
+        let span = trace::begin("key check", SpanKind::Client);
+        let Ok(sent) = self.outgoing(&self.own_request(path), &permit, &span) else {
+            return false;
+        };
         let checked = permit.asked.clone();
-        let exchanged = self.exchange(permit, sent, (false, request.reason()), KEY_CHECK);
+        let exchanged = self.exchange(permit, sent, false, KEY_CHECK);
         let Ok(answered) = exchanged.await else {
-            return Some(false);
+            return true;
         };
         let head = answered.response;
         let wall = self.clock.system_time();
@@ -111,6 +100,6 @@ impl Upstream {
         if refused {
             checked.mark_refused(head.status());
         }
-        Some(refused)
+        true
     }
 }

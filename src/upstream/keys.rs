@@ -23,6 +23,7 @@ use crate::sync::lock;
 pub(crate) const UNKNOWN: &str = "spent.db cannot be read or is of another boot of the machine, or a reload has introduced the limit";
 
 /// The keys of the process.
+#[derive(Default)]
 pub(crate) struct Budgets {
     keys: Mutex<Vec<Arc<ProviderKey>>>,
     /// What replicas share, if there are several.
@@ -121,24 +122,18 @@ impl Keys {
         let now = self.clock.now();
         let mut order: Vec<_> = self.keys.iter().collect();
         order.sort_by_cached_key(|pooled| {
-            // A key that is to be tried again goes first, or that would never happen.
-            let is_due = pooled.key.is_trial_due(host, now);
-            let left = pooled.key.remaining(now).unwrap_or(usize::MAX);
-            Reverse((is_due, left))
+            let left = pooled.key.remaining(now);
+            Reverse(left.unwrap_or(usize::MAX))
         });
-        let mut best: Option<Denied> = None;
+        let mut all_denied = Vec::new();
         for pooled in order {
             match pooled.key.take(host, is_probe, now) {
                 Ok(taken) => return Ok((pooled.clone(), taken)),
-                Err(denied) => {
-                    best = Some(match best {
-                        Some(best) => best.better(denied),
-                        None => denied,
-                    });
-                }
+                Err(denied) => all_denied.push(denied),
             }
         }
-        Err(best.unwrap_or_else(Denied::spent_until_request_ends))
+        let first = all_denied.into_iter().min_by_key(|denied| denied.wait);
+        Err(first.unwrap_or_else(Denied::spent_until_request_ends))
     }
 
     /// Why no request can be sent to a host now; `None` where one can.
@@ -147,7 +142,8 @@ impl Keys {
         let each = self.of_process();
         let denied = each.map(|key| key.denied(host, is_probe, now));
         // `None` if any key is usable.
-        denied.reduce(|one, other| Some(one?.better(other?)))?
+        let all_denied = denied.collect::<Option<Vec<_>>>()?;
+        all_denied.into_iter().min_by_key(|denied| denied.wait)
     }
 
     /// How many requests may be sent in a second with all keys together.

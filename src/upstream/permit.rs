@@ -29,6 +29,8 @@ const LONGEST: Duration = Duration::from_secs(120);
 const LONGEST_OF_POOL: Duration = Duration::from_secs(60);
 /// No request waits so long.
 const NEVER: Duration = Duration::from_hours(48);
+/// How soon it is looked again whether a request of any upstream has ended.
+const SOON: Duration = Duration::from_millis(100);
 /// How long the engine is not asked again while the pool is closed, at most.
 const CLOSED: Duration = Duration::from_secs(5);
 
@@ -64,7 +66,7 @@ enum PermitState {
 }
 
 /// Why a request is not admitted, and when it may be: at the earliest after a time, or when
-/// another one ends.
+/// another one to the same endpoint ends.
 pub(super) struct Denied {
     pub(super) failure: Failure,
     pub(super) wait: Option<Duration>,
@@ -90,7 +92,7 @@ impl Denied {
     /// Too many requests to this host are unanswered: no budget is left until one has ended.
     pub(super) fn spent_until_request_ends() -> Self {
         Self {
-            wait: None,
+            wait: Some(SOON),
             ..Self::spent_for(Duration::from_secs(1))
         }
     }
@@ -100,17 +102,6 @@ impl Denied {
         Self {
             failure: Failure::status(Reason::KeyRefused, status),
             wait: Some(NEVER),
-        }
-    }
-
-    /// Of the reasons of two keys, the one that ends earlier.
-    pub(super) fn better(self, other: Self) -> Self {
-        // Waiting for a key that is set aside does not help.
-        let end = |denied: &Self| denied.wait.unwrap_or(NEVER / 2);
-        if end(&other) < end(&self) {
-            other
-        } else {
-            self
         }
     }
 }
@@ -175,7 +166,7 @@ impl Asked {
     }
 
     /// A permit for one more request with the same key to the same endpoint, as urgent as a
-    /// probe. If this one has tried a key that was set aside, that one does then.
+    /// probe.
     pub(super) fn again(&self, request: RequestPriority) -> Result<Permit, Denied> {
         let (key, host, now) = self.key_at();
         let taken = key.take(host, true, now)?;
@@ -216,7 +207,7 @@ impl Permit {
         let Some((permits, pool_key, limits)) = pool else {
             return true;
         };
-        let rest = key.cooldown(host, now);
+        let rest = key.unusable_for(host, now);
         let wait = match permits.take(&pool_key, limits, rest).await {
             Ok(permit) => {
                 self.pool = Some(permit);
@@ -309,7 +300,7 @@ impl Permit {
                 permits.rest(&pool_key, pause);
             }
         }
-        if !refuses && !status.is_server_error() && key.accept(host, asked.taken) {
+        if !refuses && !status.is_server_error() && key.accept(host, now) {
             tracing::info!(
                 upstream = asked.upstream.name(),
                 key = asked.key.name(),
@@ -331,7 +322,6 @@ impl Drop for Permit {
             if let Some(permit) = self.pool.take() {
                 permit.never_written();
             }
-            queue.charge(self.request.client, -1.0);
         } else {
             key.end(host, asked.taken, now);
             self.spent.inspect(|id| spent.end(*id));
@@ -342,11 +332,10 @@ impl Drop for Permit {
                 .take()
                 .filter(|_| self.state == PermitState::Answered);
             if let Some(permit) = answered {
-                permit.answered(key.cooldown(host, now));
+                permit.answered(key.unusable_for(host, now));
             }
         }
         drop(self.slot.take());
         queue.pump();
-        key.pump_others(queue);
     }
 }

@@ -8,7 +8,8 @@
 //!
 //! A client that has requests in flight gets another slot only while more than a quarter of
 //! them is free, so that who has none finds one. A client that may not is passed over, and
-//! delays no other.
+//! delays no other. Of the places in the queue, too, a client leaves a quarter to others; a full
+//! queue refuses whoever comes, but for probes.
 //!
 //! Whatever may let a request proceed calls [`AdmissionQueue::pump`], which hands out permits in this
 //! order until one is denied.
@@ -57,8 +58,6 @@ struct State {
     capacity: usize,
     /// The number of the next request.
     next: u64,
-    /// Why the first request could last not proceed.
-    denied: Option<Failure>,
     /// When a timer pumps.
     timer: Option<Instant>,
     forgotten: Moment,
@@ -130,13 +129,11 @@ impl Upstream {
             return self.queue.admit_elsewhere(request, elsewhere);
         }
         let (to, permit) = oneshot::channel();
-        let position = self.queue.enter(request, deadline, to)?;
+        let _position = self.queue.enter(request, deadline, to)?;
         self.queue.pump();
         match timeout_at(deadline, permit).await {
             Ok(Ok(permitted)) => permitted,
-            // It has lost its place to another client's request.
-            Ok(Err(_displaced)) => Err(no_slot()),
-            Err(_elapsed) => Err(position.denied()),
+            Ok(Err(_)) | Err(_) => Err(self.held(request.client).unwrap_or_else(no_slot)),
         }
     }
 
@@ -159,20 +156,7 @@ impl Upstream {
 /// A place in the queue, which is left when this is dropped.
 struct Position<'q> {
     queue: &'q AdmissionQueue,
-    client: Option<Client>,
     number: u64,
-}
-
-impl Position<'_> {
-    /// Why the request was not admitted in time.
-    fn denied(&self) -> Failure {
-        let state = self.queue.state();
-        let upstream = state.upstream.upgrade();
-        let is_passed_over =
-            upstream.is_some_and(|upstream| !state.may_take(self.client, upstream.slots()));
-        let denied = state.denied.clone().filter(|_| !is_passed_over);
-        denied.unwrap_or_else(no_slot)
-    }
 }
 
 impl Drop for Position<'_> {
@@ -196,7 +180,6 @@ impl AdmissionQueue {
                 waiting: Vec::new(),
                 capacity: 0,
                 next: 0,
-                denied: None,
                 timer: None,
                 forgotten: Moment::default(),
                 waited: Default::default(),
@@ -225,10 +208,12 @@ impl AdmissionQueue {
         state.forget(now);
         let client = state.tracked(request.client);
         let request = RequestPriority { client, ..request };
-        let displaced = match state.waiting.len() < state.capacity {
-            true => None,
-            false => Some(state.displace(&request)?),
-        };
+        // One client leaves a quarter of the queue to others.
+        let (all, own) = (state.capacity, state.waiting_of(client).count());
+        let is_full = state.waiting.len() >= all || own >= all - all / 4;
+        if is_full && !request.is_probe() {
+            return Err(no_slot());
+        }
         state.next += 1;
         let number = state.next;
         state.waiting.push(Waiter {
@@ -238,11 +223,8 @@ impl AdmissionQueue {
             deadline,
             to,
         });
-        drop(state);
-        drop(displaced);
         Ok(Position {
             queue: self,
-            client,
             number,
         })
     }
@@ -285,7 +267,6 @@ impl AdmissionQueue {
                     given_up.extend(admitted.to.send(Ok(permit)).err());
                 }
                 Err(denied) => {
-                    state.denied = Some(denied.failure.clone());
                     if let Some(wait) = denied.wait {
                         let at = Instant::now() + wait;
                         state.refuse(&denied.failure, at);
@@ -300,13 +281,6 @@ impl AdmissionQueue {
         }
         drop(state);
         drop(given_up);
-    }
-
-    /// Another request counts for a client, or, with a negative number, one that was not sent
-    /// does not.
-    pub(super) fn charge(&self, client: Option<Client>, requests: f64) {
-        let now = self.clock.now();
-        self.state().charge(client, requests, now);
     }
 
     /// A slot for a request, which the client's use counts already.
@@ -423,31 +397,6 @@ impl State {
             // Its client may have gone.
             let _ = refused.to.send(Err(failure.clone()));
         }
-    }
-
-    /// Makes room for a request: of the client with the most waiting requests, the last of the
-    /// least urgent ones leaves.
-    ///
-    /// # Errors
-    /// If that is the client itself, and none of its requests is less urgent.
-    fn displace(&mut self, request: &RequestPriority) -> Result<Waiter, Failure> {
-        let mut counts: HashMap<_, usize, RandomState> = HashMap::default();
-        for one in &self.waiting {
-            *counts.entry(one.request.client).or_default() += 1;
-        }
-        let own = counts.get(&request.client).copied().unwrap_or(0);
-        let most = counts.into_iter().max_by_key(|(_, count)| *count);
-        let (mut loser, most) = most.ok_or_else(no_slot)?;
-        let mut below = Priority::Probe;
-        if !request.is_probe() && most <= own + 1 {
-            (loser, below) = (request.client, request.priority);
-        }
-        let waiting = self.waiting.iter().enumerate();
-        let less_urgent =
-            waiting.filter(|(_, one)| one.request.client == loser && one.request.priority > below);
-        let last = less_urgent.max_by_key(|(_, one)| (one.request.priority, one.number));
-        let (at, _) = last.ok_or_else(no_slot)?;
-        Ok(self.waiting.swap_remove(at))
     }
 
     /// Forgets clients that have used next to nothing, which bounds the memory.

@@ -29,24 +29,6 @@ impl Priority {
     }
 }
 
-/// A check that needs an upstream request of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Check {
-    /// A block is fetched to learn whether it still is in the chain.
-    Block,
-    /// A status path is fetched with a key that was refused elsewhere.
-    Key,
-}
-
-impl Check {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Block => "block-check",
-            Self::Key => "key-check",
-        }
-    }
-}
-
 /// The priority of an upstream request, the client it is accounted to, and what it is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RequestPriority {
@@ -56,8 +38,8 @@ pub struct RequestPriority {
     pub client: Option<Client>,
     /// The number of the route of what is fetched.
     pub(crate) route: Option<u16>,
-    /// The check that it is made for, if it is not for an answer.
-    pub(crate) check: Option<Check>,
+    /// What it is sent for, in logs and metrics.
+    pub(crate) purpose: &'static str,
     /// The client's request that has caused it.
     pub(crate) request_id: Option<RequestId>,
 }
@@ -69,7 +51,7 @@ impl RequestPriority {
             priority,
             client: None,
             route: None,
-            check: None,
+            purpose: priority.name(),
             request_id: None,
         }
     }
@@ -89,23 +71,11 @@ impl RequestPriority {
         self
     }
 
-    /// The same, made for a check.
-    #[must_use]
-    pub(crate) const fn check(mut self, check: Check) -> Self {
-        self.check = Some(check);
-        self
-    }
-
     /// The same, of what belongs to this route.
     #[must_use]
     pub(crate) const fn on_route(mut self, number: u16) -> Self {
         self.route = Some(number);
         self
-    }
-
-    /// What it is sent for, in logs and metrics.
-    pub(crate) fn reason(&self) -> &'static str {
-        self.check.map_or(self.priority.name(), Check::name)
     }
 
     pub(crate) fn is_probe(&self) -> bool {

@@ -133,16 +133,11 @@ pub(crate) const PER_SECOND: u32 = 20;
 /// Why an upstream cannot be called at all.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
-    /// No upstream is configured.
+    /// No upstream is configured, or routes use the default one, which has no URL.
     #[error(
-        "there is no upstream: give --upstream URL or upstream.url in the config, or try --sandbox, which needs neither key nor network"
+        "there is no upstream, or some routes use the default one, which has no URL: give --upstream URL or upstream.url in the config, or set upstream = \"NAME\" on those routes or on their tip (`ordgate check` prints the upstream of each), or try --sandbox, which needs neither key nor network"
     )]
     NoUpstream,
-    /// Routes use the default upstream besides others, and it has no URL.
-    #[error(
-        "some routes use the default upstream, which has no URL: give --upstream URL or upstream.url in the config, or set upstream = \"NAME\" on those routes, or on their tip (`ordgate check` prints the upstream of each)"
-    )]
-    NoDefaultUrl,
     /// A named upstream has no URL, and inherits none.
     #[error(
         "the upstream \"{0}\" has no URL: give --upstream {0}=URL or upstreams.{0}.url in the config, or try --sandbox, which needs neither key nor network"
@@ -169,7 +164,7 @@ impl SetupError {
         match self {
             Self::PlainHttp { table, .. } => Some(format!("{table}.url")),
             Self::Tls(error) => error.key().map(str::to_owned),
-            Self::NoUpstream | Self::NoDefaultUrl | Self::NoUrl(_) => None,
+            Self::NoUpstream | Self::NoUrl(_) => None,
         }
     }
 }

@@ -12,7 +12,6 @@ use super::key::{KeyUse, ProviderKey};
 use super::keys::{ApiKey, Budgets};
 use super::{Settings, SetupError, Upstream, UpstreamClient};
 use crate::clock::Clock;
-use crate::state::Spent;
 use crate::upstream::resolver::Resolver;
 
 /// The provider's keys: shared ones, and those of upstreams with keys of their own.
@@ -48,90 +47,27 @@ pub struct Upstreams {
 }
 
 impl Upstreams {
-    /// Upstreams with these settings and keys. No connection is made yet. A
-    /// `substitute` gets the requests in place of each of them.
+    /// The upstreams of a configuration. No connection is made yet. One with the name of an
+    /// upstream `before` keeps its state. A `substitute` gets the requests in place of each.
+    /// Nothing is sent, and nothing of `before` changes, until [`take_over`](Self::take_over).
     ///
     /// # Errors
     /// If there is none, or one of them cannot be called.
-    pub fn new(
+    pub(crate) fn new(
         settings: &[Settings],
         keys: &ProviderKeys,
-        resolver: &Resolver,
-        clock: &Clock,
-        substitute: Option<&Arc<dyn UpstreamClient>>,
-    ) -> Result<Arc<Self>, SetupError> {
-        let budgets = Arc::new(Budgets::new(None, Spent::default()));
-        Self::with_budgets(settings, keys, resolver, clock, substitute, &budgets)
-    }
-
-    /// The same, with the keys and what they have spent.
-    ///
-    /// # Errors
-    /// As [`new`](Self::new).
-    pub(crate) fn with_budgets(
-        settings: &[Settings],
-        keys: &ProviderKeys,
-        resolver: &Resolver,
-        clock: &Clock,
-        substitute: Option<&Arc<dyn UpstreamClient>>,
-        budgets: &Arc<Budgets>,
-    ) -> Result<Arc<Self>, SetupError> {
-        let none = |_: &str| None;
-        let new = Self::make(settings, keys, none, resolver, budgets, clock, substitute)?;
-        new.take_over();
-        Ok(new)
-    }
-
-    /// The upstreams of a configuration that follows `before`. One with the name of an
-    /// upstream before takes over its state. Nothing changes until
-    /// [`take_over`](Self::take_over).
-    ///
-    /// # Errors
-    /// As [`new`](Self::new).
-    pub fn after(
-        before: &Self,
-        settings: &[Settings],
-        keys: &ProviderKeys,
-        resolver: &Resolver,
-        clock: &Clock,
-    ) -> Result<Arc<Self>, SetupError> {
-        let named = |name: &str| before.named(name);
-        Self::make(
-            settings,
-            keys,
-            named,
-            resolver,
-            before.budgets(),
-            clock,
-            None,
-        )
-    }
-
-    fn make<'b>(
-        settings: &[Settings],
-        keys: &ProviderKeys,
-        before: impl Fn(&str) -> Option<&'b Arc<Upstream>>,
+        before: Option<&Self>,
         resolver: &Resolver,
         budgets: &Arc<Budgets>,
         clock: &Clock,
         substitute: Option<&Arc<dyn UpstreamClient>>,
     ) -> Result<Arc<Self>, SetupError> {
         let make = |one: &Settings| {
-            let (keys, before) = (keys.of(one).to_vec(), before(&one.name));
-            let before = before.map(|before| &**before);
+            let before = before.and_then(|before| before.named(&one.name));
+            let (keys, before) = (keys.of(one).to_vec(), before.map(|before| &**before));
             Upstream::new(one.clone(), keys, before, resolver, budgets, clock)
         };
-        let all: Result<Box<[_]>, _> = settings.iter().map(make).collect();
-        // There may be others.
-        let is_one_of_several =
-            |error: &SetupError| settings.len() > 1 && matches!(error, SetupError::NoUpstream);
-        let all = all.map_err(|error| {
-            if is_one_of_several(&error) {
-                SetupError::NoDefaultUrl
-            } else {
-                error
-            }
-        })?;
+        let all: Box<[_]> = settings.iter().map(make).collect::<Result<_, _>>()?;
         if all.is_empty() {
             return Err(SetupError::NoUpstream);
         }

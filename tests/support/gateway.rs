@@ -13,7 +13,7 @@ use ordgate::admin::Token;
 use ordgate::cache::date;
 use ordgate::client_tokens::TokenFile;
 use ordgate::clock::Clock;
-use ordgate::probe::{self, ProbeOutcome};
+use ordgate::probe;
 use ordgate::sandbox::Sandbox;
 use ordgate::serve::{LoadedConfig, Options, Server, StartError};
 use ordgate::supervisor::{InheritedSockets, Supervisor};
@@ -395,7 +395,7 @@ impl Gateway {
     }
 
     /// Probes a tip now, and not when its time has come.
-    pub(crate) async fn probe(&self, tip: u16) -> ProbeOutcome {
+    pub(crate) async fn probe(&self, tip: u16) -> bool {
         probe::probe(&self.server().first_gateway().fill, tip).await
     }
 

@@ -16,7 +16,7 @@ pub(super) fn last_failure(last: &LastFailure, clock: &Clock) -> Value {
         "at": at,
         "ago_seconds": ago,
         "in_a_row": last.in_a_row,
-        "route": last.made_for.route.as_deref(),
-        "request_id": last.made_for.request_id.as_ref().map(RequestId::as_str),
+        "route": last.route.as_deref(),
+        "request_id": last.request_id.as_ref().map(RequestId::as_str),
     })
 }

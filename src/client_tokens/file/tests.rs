@@ -17,7 +17,8 @@ fn a_file_has_names_and_tokens() {
     let [partner, web] = [0, 1].map(|n| file.names.values().nth(n).unwrap());
     assert_eq!((web.sha256.len(), web.origins.len()), (1, 1));
     assert_eq!((web.burst, web.expires), (None, None));
-    assert_eq!(*partner.sha256[0].get_ref().0, B.to_lowercase());
+    let lower = Digest::try_from(B.to_lowercase());
+    assert_eq!(Ok(partner.sha256[0].get_ref()), lower.as_ref());
     assert_eq!(partner.sha256.len(), 2);
     assert_eq!(partner.requests_per_minute, NonZeroU32::new(600));
     assert_eq!(partner.burst, NonZeroU32::new(50));

@@ -11,7 +11,7 @@ use crate::upstream::Failure;
 use crate::upstream::keys::PooledKey;
 use crate::upstream::permit::Denied;
 use crate::upstream::resolver::Resolver;
-use crate::upstream::{Priority, RequestPriority, Upstreams};
+use crate::upstream::{Priority, ProviderKeys, RequestPriority, Settings, Upstreams};
 
 mod model;
 
@@ -39,7 +39,6 @@ fn configure(keys: &Keys, rates: (u32, u32), hosts: &[&str], clock: &Clock) {
             limits: limits(rates),
             probes: 0,
             hosts: hosts.iter().map(|name| host(name)).collect(),
-            queues: Vec::new(),
         };
         key.configure(how, clock.now());
     }
@@ -71,7 +70,7 @@ fn replicas(count: u32, clock: &Clock) -> Arc<Shared> {
 }
 
 fn keys(list: &str, per_minute: u32, per_second: u32, clock: &Clock) -> Keys {
-    let budgets = Arc::new(Budgets::new(None, Spent::default()));
+    let budgets = Arc::default();
     keys_at(
         list,
         (per_minute, per_second),
@@ -106,7 +105,7 @@ impl Charge {
     }
 
     fn accept(&self) {
-        self.key.key.accept(&self.host, self.taken);
+        self.key.key.accept(&self.host, self.clock.now());
     }
 }
 
@@ -234,30 +233,6 @@ fn a_cooling_key_is_not_used_at_its_host() {
     assert_eq!(taken(&keys).name(), "key-1");
 }
 
-/// At the end of a rest, one request tries the key; the others go once that was accepted.
-#[test]
-fn one_request_tries_a_key_that_rested() {
-    let clock = Clock::manual();
-    let keys = keys("a", 100, 100, &clock);
-    taken(&keys).cool_down(7);
-    clock.advance(Duration::from_secs(7));
-    let trial = taken(&keys);
-    assert_eq!(denied_for(miss(&keys)), None, "until a request ends");
-    trial.cool_down(3);
-    drop(trial);
-    assert_eq!(denied_for(miss(&keys)), millis(3_000));
-    clock.advance(Duration::from_secs(3));
-    // One that ends without an answer, or has none for long, leaves the trial to the next.
-    drop(taken(&keys));
-    let silent = taken(&keys);
-    clock.advance(TRIAL);
-    let trial = taken(&keys);
-    silent.accept();
-    assert!(miss(&keys).is_err());
-    trial.accept();
-    let _both = (taken(&keys), taken(&keys));
-}
-
 #[test]
 fn a_refused_key_is_tried_each_minute() {
     let clock = Clock::manual();
@@ -272,9 +247,7 @@ fn a_refused_key_is_tried_each_minute() {
         let denied = miss(&keys).err().unwrap().failure;
         assert_eq!(denied, Failure::status(Reason::KeyRefused, status));
         clock.advance(Duration::from_millis(1));
-        let trial = taken(&keys);
-        assert!(miss(&keys).is_err(), "one request tries it");
-        trial.refuse(status);
+        taken(&keys).refuse(status);
     }
     clock.advance(SET_ASIDE);
     taken(&keys).accept();
@@ -297,8 +270,13 @@ fn two_upstreams_with_one_key_have_one_budget_and_the_strictest_limits() {
         )
     };
     let (two, one) = (upstream("a", 3) + &upstream("b", 9), upstream("b", 9));
-    let keys = ApiKey::list("a-key").unwrap().into();
-    let both = Upstreams::new(&of(&two), &keys, &resolver, &clock, None).unwrap();
+    let keys: ProviderKeys = ApiKey::list("a-key").unwrap().into();
+    let budgets = Arc::default();
+    let make = |of: &[Settings], before: Option<&Upstreams>| {
+        Upstreams::new(of, &keys, before, &resolver, &budgets, &clock, None).unwrap()
+    };
+    let both = make(&of(&two), None);
+    both.take_over();
     let left = |all: &Upstreams, name: &str| {
         let key = all.named(name).unwrap().key_snapshots().remove(0);
         (key.remaining, key.per_minute)
@@ -314,7 +292,7 @@ fn two_upstreams_with_one_key_have_one_budget_and_the_strictest_limits() {
         [(Some(1), Some(3)); 2]
     );
     // A configuration that is rejected changes nothing; one that is used forgets nothing.
-    let next = Upstreams::after(&both, &of(&one), &keys, &resolver, &clock).unwrap();
+    let next = make(&of(&one), Some(&both));
     assert_eq!(left(&both, "a"), (Some(1), Some(3)));
     next.take_over();
     drop(both);
@@ -338,7 +316,7 @@ fn replicas_divide_a_budget() {
 #[test]
 fn a_silent_host_leaves_a_quarter_to_another() {
     let clock = Clock::manual();
-    let budgets = Arc::new(Budgets::new(None, Spent::default()));
+    let budgets = Arc::default();
     let keys = keys_at(
         "a",
         (0, 20),

@@ -14,7 +14,6 @@ use proptest::test_runner::TestCaseError;
 
 use super::*;
 use crate::upstream::permit::Permit;
-use crate::upstream::{ProviderKeys, Settings};
 
 const VALUES: [&str; 2] = ["first-key", "second-key"];
 const ENDPOINTS: usize = 2;
@@ -124,8 +123,9 @@ impl Model {
         let budgets = Arc::new(Budgets::new(Some(shared.clone()), Spent::default()));
         let (all, keys) = settings(&configured);
         let resolver = Resolver::default();
-        let upstreams =
-            Upstreams::with_budgets(&all, &keys, &resolver, &clock, None, &budgets).unwrap();
+        let upstreams = Upstreams::new(&all, &keys, None, &resolver, &budgets, &clock, None);
+        let upstreams = upstreams.unwrap();
+        upstreams.take_over();
         let mut model = Self {
             begun: clock.now(),
             shared,
@@ -168,8 +168,9 @@ impl Model {
         configured[at] = new;
         let (all, keys) = settings(&configured);
         let resolver = Resolver::default();
-        let Ok(next) = Upstreams::after(&self.upstreams, &all, &keys, &resolver, &self.clock)
-        else {
+        let (before, budgets) = (Some(&*self.upstreams), self.upstreams.budgets());
+        let next = Upstreams::new(&all, &keys, before, &resolver, budgets, &self.clock, None);
+        let Ok(next) = next else {
             return;
         };
         if is_used {
