@@ -204,9 +204,12 @@ impl Fetch {
             Some(_) => Priority::Revalidation,
             None => Priority::Miss,
         };
-        RequestPriority::of(self.request.client, priority)
-            .caused_by(self.request.request_id)
-            .on_route(self.request.key.route())
+        RequestPriority {
+            client: Some(self.request.client),
+            request_id: Some(self.request.request_id),
+            route: Some(self.request.key.route()),
+            ..RequestPriority::own(priority)
+        }
     }
 
     fn decide(&self) -> Decision<Arc<Variant>> {

@@ -127,7 +127,7 @@ impl Config {
                 key("url")
             ));
         }
-        let slots = settings.admission.max_in_flight.get();
+        let slots = settings.max_in_flight.get();
         if slots < MIN_SHARED_SLOTS {
             warnings.push(format!(
                 "{} is {slots}: with fewer than {MIN_SHARED_SLOTS}, one client's slow requests can hold up all others; set at least {MIN_SHARED_SLOTS}",

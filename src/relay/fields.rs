@@ -142,7 +142,7 @@ impl<'a> ForwardedFields<'a> {
         fields: &'a HeaderMap,
         peer: IpAddr,
     ) -> Self {
-        let settings = relay.upstreams.get(route.upstream.number).settings();
+        let settings = &relay.upstreams.get(route.upstream.number).settings;
         Self {
             relay,
             route,
