@@ -102,6 +102,10 @@ pub(crate) struct Ledger {
     /// The routes whose answers have had the tip's tag.
     tagged: Vec<u16>,
     reorgs: u64,
+    /// When the status reported another tip than before, here or by another replica.
+    moved: Option<Moment>,
+    /// When the last reorg was found, and how many blocks up to the tip it replaced.
+    last_reorg: Option<(Moment, u32)>,
 }
 
 /// The tip as the status path reports it.
@@ -186,6 +190,16 @@ impl Ledger {
         self.reorgs
     }
 
+    /// When the last reorg was found, and how many blocks up to the tip it replaced.
+    pub(crate) const fn last_reorg(&self) -> Option<(Moment, u32)> {
+        self.last_reorg
+    }
+
+    /// When the status last reported another tip than before.
+    pub(crate) const fn moved(&self) -> Option<Moment> {
+        self.moved
+    }
+
     /// The highest block that was asked for and stands.
     pub(crate) const fn stands(&self) -> Option<u32> {
         self.stands
@@ -253,6 +267,7 @@ impl Ledger {
         let before = self.proved;
         let lowest_tip = self.tip_height().map_or(height, |last| last.min(height));
         let is_first = self.status.replace(status).is_none();
+        self.moved = Some(now);
         self.begin_epoch(lost.map_or(now, |lost| lost.min(now)), now);
         if is_first {
             self.refute_recent(now);
@@ -264,7 +279,8 @@ impl Ledger {
                 doubt.since.get_or_insert(now);
                 doubt.began = began;
                 doubt.lowest_tip = doubt.lowest_tip.min(lowest_tip);
-                if doubt.height <= height {
+                // The tip may be back above blocks that it had left.
+                if doubt.refuted > 0 && doubt.height <= height {
                     return None;
                 }
             }
@@ -280,7 +296,7 @@ impl Ledger {
                 });
             }
         }
-        self.ask_up_to(Some(height))
+        self.ask_up_to(Some(height), now)
     }
 
     /// Applies an answer of any other path. `interval` is the time between two statuses.
@@ -311,7 +327,7 @@ impl Ledger {
         let shown = self.shows(observation);
         if let Some(stands) = shown {
             applied.purge_from = match stands {
-                true => self.end_doubt(self.doubt.map(|doubt| doubt.height)),
+                true => self.end_doubt(self.doubt.map(|doubt| doubt.height), now),
                 false => self.refute(now),
             };
             applied.asks_block = self.doubt.is_some();
@@ -434,12 +450,12 @@ impl Ledger {
             self.begin_epoch(now, now);
             self.refute_recent(now);
         }
-        self.ask_up_to(most)
+        self.ask_up_to(most, now)
     }
 
     /// Has the check ask for the highest block up to a height that was known before the
     /// change. Where there is none, nothing is known to stand.
-    fn ask_up_to(&mut self, most: Option<u32>) -> Option<u32> {
+    fn ask_up_to(&mut self, most: Option<u32>, now: Moment) -> Option<u32> {
         let before = self.doubt?.before;
         let next = most.and_then(|most| {
             let mut known = self.blocks.range(..=most).rev();
@@ -450,13 +466,13 @@ impl Ledger {
                 self.doubt.as_mut()?.height = height;
                 None
             }
-            None => self.end_doubt(None),
+            None => self.end_doubt(None, now),
         }
     }
 
     /// Ends the check: the block at a height stands, or none. Returns from which height on
     /// everything is to be purged.
-    fn end_doubt(&mut self, stands: Option<u32>) -> Option<u32> {
+    fn end_doubt(&mut self, stands: Option<u32>, now: Moment) -> Option<u32> {
         let doubt = self.doubt.take()?;
         let above = stands.map_or(0, |height| height.saturating_add(1));
         if doubt.refuted > 0 {
@@ -465,6 +481,8 @@ impl Ledger {
             }
             self.reorgs += 1;
             self.stands = stands;
+            let replaced = (self.tip_height()).map_or(0, |tip| (tip + 1).saturating_sub(above));
+            self.last_reorg = Some((now, replaced));
             return Some(above);
         }
         self.stands = self.stands.max(stands);

@@ -86,12 +86,25 @@ pub(crate) struct TipSnapshot {
     pub(crate) probes: u64,
     /// Those that failed.
     pub(crate) failures: u64,
+    /// Seconds since its status reported another tip than before.
+    pub(crate) moved_seconds_ago: Option<f64>,
     /// Reorgs seen.
     pub(crate) reorgs: u64,
+    /// The last of them.
+    pub(crate) last_reorg: Option<ReorgSnapshot>,
     /// Heights whose hash is known.
     pub(crate) blocks: usize,
     /// Why the last request for the status failed.
     pub(crate) trouble: Option<String>,
+}
+
+/// The last reorg, for /status.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct ReorgSnapshot {
+    /// Seconds since it was found.
+    pub(crate) seconds_ago: f64,
+    /// How many blocks it replaced, up to the tip.
+    pub(crate) blocks: u32,
 }
 
 impl TipState {
@@ -130,16 +143,25 @@ impl Tip {
     /// this returns. Blocks `depth` below the tip are final.
     pub(super) fn change<T>(&self, depth: u32, change: impl FnOnce(&mut Ledger) -> T) -> T {
         let mut ledger = self.ledger();
-        let reorgs = ledger.reorgs();
+        let (reorgs, moved) = (ledger.reorgs(), ledger.moved());
         let changed = change(&mut ledger);
         self.view.store(Arc::new(ledger.view(depth)));
         if ledger.tip_height().is_some() && ledger.check().is_none() {
             self.seed.send_replace(SeedState::Done);
         }
+        if moved < ledger.moved() {
+            tracing::info!(
+                tip = &*self.source.name,
+                height = ledger.tip_height(),
+                epoch = ledger.epoch(),
+                "the tip has moved"
+            );
+        }
         if reorgs < ledger.reorgs() {
             tracing::info!(
                 tip = &*self.source.name,
                 stands = ledger.stands(),
+                blocks = ledger.last_reorg().map(|(_, blocks)| blocks),
                 epoch = ledger.epoch(),
                 "reorg: responses that name blocks above the highest one that stands are purged"
             );
@@ -235,7 +257,12 @@ impl Tip {
             confirmed_seconds_ago: known_once.then(|| now.since(confirmed).as_secs_f64()),
             probes: self.probes.load(Ordering::Relaxed),
             failures: self.failures.load(Ordering::Relaxed),
+            moved_seconds_ago: ledger.moved().map(|at| now.since(at).as_secs_f64()),
             reorgs: ledger.reorgs(),
+            last_reorg: ledger.last_reorg().map(|(at, blocks)| ReorgSnapshot {
+                seconds_ago: now.since(at).as_secs_f64(),
+                blocks,
+            }),
             blocks: ledger.len(),
             trouble: lock(&self.trouble).clone(),
         }

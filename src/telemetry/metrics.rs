@@ -285,10 +285,14 @@ fn tips(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
         "Reorgs seen in the answers of an indexer",
         by_tip(&all, |tip| tip.reorgs),
     )?;
+    let moved = all.iter().filter_map(|tip| {
+        let seconds = tip.moved_seconds_ago?;
+        Some((labels(&[("tip", &tip.name)]), seconds))
+    });
     to.gauge(
-        "ordgate_tip_epoch",
-        "The current epoch of a tip",
-        by_tip(&all, |tip| tip.epoch as f64),
+        "ordgate_tip_moved_seconds",
+        "Seconds since the status of a tip reported another one than before",
+        moved.collect(),
     )?;
     let heights = all.iter().filter_map(|tip| {
         let height = f64::from(tip.height?);

@@ -167,6 +167,7 @@ const TABLES = [
     name('Tip', (row) => row.name),
     name('Known', (row) => row.known, { tone: (row) => (row.known ? 'good' : 'bad') }),
     number('Height', plainNumber, (row) => row.height),
+    number('Moved before', duration, (row) => row.moved_seconds_ago),
     number('Epoch', count, (row) => row.epoch),
     number('Reorgs', count, (row) => row.reorgs, { tone: (row) => (row.reorgs > 0 ? 'warn' : '') }),
     number('Confirmed before', duration, (row) => row.confirmed_seconds_ago),

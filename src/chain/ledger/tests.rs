@@ -264,32 +264,30 @@ fn a_block_replaced_by_an_empty_one_does_not_stand() {
     assert!(stored(test.empty(99, (101, 1))));
 }
 
+/// Whether or not it was found meanwhile that the blocks at or below the lower tip stand.
 #[test]
 fn a_lower_tip_purges_nothing_and_its_blocks_are_asked_for_when_it_is_back() {
-    let mut test = Test::tagged();
-    test.tip(500, 0);
-    for height in [150, 400, 499] {
-        test.answer(block(height, 0), (500, 0));
+    for is_answered in [true, false] {
+        let mut test = Test::tagged();
+        test.tip(500, 0);
+        for height in [150, 400, 499] {
+            test.answer(block(height, 0), (500, 0));
+        }
+        test.tip(500, 0);
+        assert_eq!(test.tip(200, 0), None);
+        assert_eq!(test.asks(), Some(150));
+        if is_answered {
+            assert_eq!(test.answer(block(150, 0), (200, 0)).purge_from, None);
+        }
+        let lowest = |test: &Test| test.ledger.view(6).lowest_tip;
+        assert_eq!(lowest(&test), Some(200), "higher ones are stale");
+        // Forward on another branch.
+        test.tip(450, 1);
+        assert_eq!(test.asks(), Some(400));
+        assert_eq!(lowest(&test), Some(200), "until they are checked");
+        test.answer(block(400, 1), (450, 1));
+        assert_eq!(test.answer(block(150, 0), (450, 1)).purge_from, Some(151));
     }
-    test.tip(500, 0);
-    assert_eq!(test.tip(200, 0), None);
-    assert_eq!(test.asks(), Some(150));
-    assert_eq!(test.answer(block(150, 0), (200, 0)).purge_from, None);
-    assert_eq!(
-        test.ledger.view(6).lowest_tip,
-        Some(200),
-        "higher ones are stale"
-    );
-    // Forward on another branch.
-    test.tip(450, 1);
-    assert_eq!(test.asks(), Some(400));
-    assert_eq!(
-        test.ledger.view(6).lowest_tip,
-        Some(200),
-        "until they are checked"
-    );
-    test.answer(block(400, 1), (450, 1));
-    assert_eq!(test.answer(block(150, 0), (450, 1)).purge_from, Some(151));
 }
 
 /// Each status is a block lower, so each time the block that is asked for stands.

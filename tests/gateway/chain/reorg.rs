@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
 
 use ordgate::sandbox::{Fault, FaultKind, Sandbox, Settings};
+use serde_json::json;
 
 use super::{Ground, RUNES, acting, before, block, reply, tip_of, transaction};
 use crate::support::until;
@@ -46,6 +47,11 @@ async fn another_hash_at_the_height_of_the_tip_is_a_reorg() {
     for path in old.iter().chain(&new).chain(&old) {
         ground.same(path).await;
     }
+    ground.gateway.advance(60_000);
+    let tip = tip_of(&ground.gateway, RUNES);
+    assert_eq!(tip.moved_seconds_ago, Some(60.0));
+    let reorg = json!({ "seconds_ago": 60.0, "blocks": 3 });
+    assert_eq!(tip.last_reorg, Some(reorg));
 }
 
 #[tokio::test]

@@ -23,6 +23,8 @@ pub(crate) struct Tip {
     pub(crate) probes: u64,
     pub(crate) failures: u64,
     pub(crate) reorgs: u64,
+    pub(crate) moved_seconds_ago: Option<f64>,
+    pub(crate) last_reorg: Option<Value>,
     pub(crate) trouble: Option<String>,
 }
 
