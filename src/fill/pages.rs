@@ -106,12 +106,12 @@ impl<'k> List<'k> {
 
     /// The same of what a fetch has found.
     fn check_fetched(&self, found: FillResult, offset: u64) -> Result<FillAnswer, Uncut> {
-        let found = found.map_err(|failure| match failure.reason {
+        let found = found.map_err(|failure| {
             // The page, being smaller, may not be.
-            Reason::AnswerTooLarge if self.limit < self.size => {
-                Uncut::NoWindow("a window is more than upstream.max_body_bytes")
+            match failure.reason == Reason::AnswerTooLarge && self.limit < self.size {
+                true => Uncut::NoWindow("a window is more than upstream.max_body_bytes"),
+                false => Uncut::Failed(failure),
             }
-            _ => Uncut::Failed(failure),
         })?;
         self.check(&found.stored, offset).map_err(Uncut::NoWindow)?;
         Ok(found)
