@@ -67,7 +67,7 @@ enum Uncut {
     Failed(Failure),
     /// The upstream's answer is no window.
     NoWindow(&'static str),
-    /// They are not of one moment.
+    /// They are not of one moment, or one was purged while another was fetched.
     Disagree,
 }
 
@@ -285,6 +285,9 @@ impl Fill {
                 Arc::new(cut)
             }
         };
+        if self.cache.store().response_was_purged(list.key, &stored) {
+            return Err(Uncut::Disagree);
+        }
         if is_kept {
             let key = own_key(list.key, list.route, &stored);
             self.cache.store().insert(key, stored.clone());
