@@ -119,49 +119,6 @@ impl<'k> List<'k> {
 }
 
 impl Fill {
-    /// The keys that would be requested now for a key whose stored response is not fresh; none
-    /// if it is cut from stored windows.
-    pub(crate) fn requests(&self, key: &Key) -> Vec<Key> {
-        let route = self.route(key);
-        if route.is_some_and(|route| self.cut_transaction(key, route).is_some()) {
-            return Vec::new();
-        }
-        let wanted = route.and_then(|route| self.wanted(&self.list(key, route)?));
-        let Some(wanted) = wanted else {
-            return vec![key.clone()];
-        };
-        let missing = wanted.into_iter().filter(|window| window.stored.is_none());
-        missing.map(|window| window.key).collect()
-    }
-
-    /// The keys of the windows that a page is cut from; none where it is not cut.
-    pub(crate) fn windows_of(&self, key: &Key) -> Vec<Key> {
-        let list = self.route(key).and_then(|route| List::of(key, route));
-        list.map_or_else(Vec::new, |list| {
-            list.windows().map(|(_, key)| key).collect()
-        })
-    }
-
-    /// Whether a route's pages are cut from windows at present.
-    pub(crate) fn are_pages_cut(&self, route: u16) -> bool {
-        let until = lock(&self.suspended).get(&route).copied();
-        until.is_none_or(|until| until <= self.clock.now())
-    }
-
-    /// Requests the pages of a route themselves for a while.
-    fn suspend_windows(&self, list: &List<'_>, why: &str) {
-        let now = self.clock.now();
-        let before = lock(&self.suspended).insert(list.route.number, now + SUSPENDED);
-        if before.is_none_or(|until| until <= now) {
-            tracing::warn!(
-                route = &*list.route.name,
-                upstream_page = list.size,
-                why,
-                "pages of this route cannot be cut from windows: for a minute each page is requested itself; perhaps upstream_page is more than the upstream allows"
-            );
-        }
-    }
-
     /// Answers a page from windows: those that are not stored are fetched, then it is cut and
     /// stored. The page itself is requested if that cannot be. Also says whether others fetched
     /// all that was fetched. `None` where the key is to be fetched as it is.
@@ -308,6 +265,84 @@ impl Fill {
         self.response_of(parts, cut)
     }
 
+    /// A response made of parts. It has the lowest finality class of them, the earliest epoch,
+    /// and is as old as the oldest.
+    fn response_of(
+        &self,
+        parts: &Parts,
+        (body, page): (Vec<u8>, Box<Page>),
+    ) -> Option<StoredResponse> {
+        let class = |part: &&Arc<StoredResponse>| part.stamp().map(|stamp| stamp.class);
+        let least = parts.iter().min_by_key(class)?;
+        let stamps = || parts.iter().filter_map(|part| part.stamp());
+        let heights = stamps().filter_map(|stamp| stamp.heights);
+        let stamp = ChainStamp {
+            epoch: stamps().map(|stamp| stamp.epoch).min()?,
+            heights: heights.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1))),
+            is_settled: stamps().all(|stamp| stamp.is_settled),
+            ..*least.stamp()?
+        };
+        let lifetime = (self.chain).client_lifetime(stamp.class, stamp.tip, self.clock.now());
+        let freshness = ClientFreshness::of_class(stamp.class, lifetime);
+        let etag = etag(&body);
+        Some(StoredResponse {
+            status: least.status,
+            metadata: Metadata::of(least.metadata.content_type.clone(), freshness),
+            received: parts.iter().map(|part| part.received).min()?,
+            lifetime: parts.iter().map(|part| part.lifetime).min()?,
+            took: parts.iter().map(|part| part.took).max()?,
+            stamp: Some(stamp),
+            page: Some(page),
+            body: Box::<[u8]>::from(body).into(),
+            body_id: BodyId::of(&etag, parts.iter().all(|part| part.body_id.is_encodable())),
+            etag,
+            checked: CheckedPurge::at(parts.iter().map(|part| part.checked.number()).min()?),
+        })
+    }
+
+    /// Requests the pages of a route themselves for a while.
+    fn suspend_windows(&self, list: &List<'_>, why: &str) {
+        let now = self.clock.now();
+        let before = lock(&self.suspended).insert(list.route.number, now + SUSPENDED);
+        if before.is_none_or(|until| until <= now) {
+            tracing::warn!(
+                route = &*list.route.name,
+                upstream_page = list.size,
+                why,
+                "pages of this route cannot be cut from windows: for a minute each page is requested itself; perhaps upstream_page is more than the upstream allows"
+            );
+        }
+    }
+
+    /// Whether a route's pages are cut from windows at present.
+    pub(crate) fn are_pages_cut(&self, route: u16) -> bool {
+        let until = lock(&self.suspended).get(&route).copied();
+        until.is_none_or(|until| until <= self.clock.now())
+    }
+
+    /// The keys of the windows that a page is cut from; none where it is not cut.
+    pub(crate) fn windows_of(&self, key: &Key) -> Vec<Key> {
+        let list = self.route(key).and_then(|route| List::of(key, route));
+        list.map_or_else(Vec::new, |list| {
+            list.windows().map(|(_, key)| key).collect()
+        })
+    }
+
+    /// The keys that would be requested now for a key whose stored response is not fresh; none
+    /// if it is cut from stored windows.
+    pub(crate) fn requests(&self, key: &Key) -> Vec<Key> {
+        let route = self.route(key);
+        if route.is_some_and(|route| self.cut_transaction(key, route).is_some()) {
+            return Vec::new();
+        }
+        let wanted = route.and_then(|route| self.wanted(&self.list(key, route)?));
+        let Some(wanted) = wanted else {
+            return vec![key.clone()];
+        };
+        let missing = wanted.into_iter().filter(|window| window.stored.is_none());
+        missing.map(|window| window.key).collect()
+    }
+
     /// A transaction's page, where the stored windows of its block contain all its items.
     pub(super) fn cut_transaction(&self, key: &Key, route: &Route) -> Option<Arc<StoredResponse>> {
         let (tx, location, first) = self.transaction_window(key, route)?;
@@ -354,41 +389,6 @@ impl Fill {
         let location = self.chain.find_transaction(&tx)?;
         let window = source.key_of_block(location.height, size, location.offset)?;
         (location.route == from).then_some((tx, location, window))
-    }
-
-    /// A response made of parts. It has the lowest finality class of them, the earliest epoch,
-    /// and is as old as the oldest.
-    fn response_of(
-        &self,
-        parts: &Parts,
-        (body, page): (Vec<u8>, Box<Page>),
-    ) -> Option<StoredResponse> {
-        let class = |part: &&Arc<StoredResponse>| part.stamp().map(|stamp| stamp.class);
-        let least = parts.iter().min_by_key(class)?;
-        let stamps = || parts.iter().filter_map(|part| part.stamp());
-        let heights = stamps().filter_map(|stamp| stamp.heights);
-        let stamp = ChainStamp {
-            epoch: stamps().map(|stamp| stamp.epoch).min()?,
-            heights: heights.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1))),
-            is_settled: stamps().all(|stamp| stamp.is_settled),
-            ..*least.stamp()?
-        };
-        let lifetime = (self.chain).client_lifetime(stamp.class, stamp.tip, self.clock.now());
-        let freshness = ClientFreshness::of_class(stamp.class, lifetime);
-        let etag = etag(&body);
-        Some(StoredResponse {
-            status: least.status,
-            metadata: Metadata::of(least.metadata.content_type.clone(), freshness),
-            received: parts.iter().map(|part| part.received).min()?,
-            lifetime: parts.iter().map(|part| part.lifetime).min()?,
-            took: parts.iter().map(|part| part.took).max()?,
-            stamp: Some(stamp),
-            page: Some(page),
-            body: Box::<[u8]>::from(body).into(),
-            body_id: BodyId::of(&etag, parts.iter().all(|part| part.body_id.is_encodable())),
-            etag,
-            checked: CheckedPurge::at(parts.iter().map(|part| part.checked.number()).min()?),
-        })
     }
 }
 

@@ -92,6 +92,34 @@ async fn pages_that_share_a_window_share_its_fetch() {
 }
 
 #[tokio::test]
+async fn a_page_of_more_than_sixteen_windows_is_requested_itself() {
+    let ground = Ground::with(Settings::default(), &windows_of(3)).await;
+    let page = |limit, offset| format!("{}?limit={limit}&offset={offset}", block(LARGE));
+    ground.costs(&page(45, 1), 16).await;
+    ground.costs(&page(46, 61), 1).await;
+}
+
+/// A page would be of two moments if one of its windows outlived a purge or a reorg by the
+/// fetch of another.
+#[tokio::test]
+async fn a_window_that_was_purged_meanwhile_is_in_no_page() {
+    let sandbox = Sandbox::new(Settings::default());
+    let (upstream, gate) = (acting(&sandbox), Gate::new());
+    let gateway = before(&upstream, "").await;
+    let page = |limit, offset| format!("{}?limit={limit}&offset={offset}", block(LARGE));
+    let (first, second, both) = (page(60, 0), page(60, 60), page(20, 50));
+    gateway.get(&first).await;
+    upstream.once(&second, reply(&sandbox, &second).behind(&gate));
+    let seen = upstream.count();
+    let mut client = gateway.start_get(&both).await;
+    upstream.until_requests(seen + 1).await;
+    gateway.purge(&format!("url={}", block(LARGE))).await;
+    gate.open();
+    assert_eq!(client.answer("GET").await.status, 200);
+    assert_eq!(targets(&upstream), [first, second.clone(), second, both]);
+}
+
+#[tokio::test]
 async fn windows_of_different_moments_are_not_joined() {
     let sandbox = Sandbox::new(Settings {
         blocks: 174,
