@@ -24,29 +24,23 @@ mod lookup;
 mod names;
 mod pages;
 mod purges;
-mod transaction;
-mod window_support;
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::cache::key::Key;
-use crate::cache::policy::Mode;
 use crate::cache::{Cache, StoredResponse};
 use crate::chain::Chain;
-use crate::clock::Clock;
+use crate::clock::{Clock, Moment};
 use crate::collapse::{Collapse, Wait};
 use crate::failure_backoff::{self, FailureBackoff};
-use crate::log_writer::LogInterval;
 use crate::route::{Route, RouteTable};
 use crate::upstream::{Failure, RequestPriority, UpstreamClient, Upstreams};
 pub(crate) use kept::LowerTiers;
 pub(crate) use lookup::LookupKey;
 pub(crate) use names::StoredNames;
-use pages::List;
-pub(crate) use pages::Plan;
 pub(crate) use purges::{Purging, follow};
-use window_support::WindowSupport;
 
 /// Fetches what memory does not have.
 pub struct Fill {
@@ -64,12 +58,10 @@ pub struct Fill {
     pub(crate) clock: Clock,
     /// Where responses are looked up that memory does not have.
     pub(crate) lower: LowerTiers,
-    /// Which routes' pages are cut from windows at present.
-    window_support: WindowSupport,
+    /// Until when the pages of routes are not cut from windows, by the routes' numbers.
+    suspended: Mutex<BTreeMap<u16, Moment>>,
     /// The keys that failed recently.
     pub(crate) failures: Arc<FailureBackoff>,
-    /// When a list was last logged whose windows are inconsistent.
-    inconsistent_windows: LogInterval,
 }
 
 /// What a leader gives to all who wait.
@@ -84,23 +76,23 @@ pub struct FillAnswer {
     pub(crate) from: AnswerSource,
 }
 
-/// Where an answer is from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Where an answer is from. Ascending: what is made of several is from the lowest of theirs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum AnswerSource {
-    /// Stored responses, though it may have been cut from them only now.
-    Memory,
-    /// The state directory.
-    Disk,
     /// The state directory, of an earlier run of which it is not known yet whether its
     /// blocks stand: it is stale.
     Unconfirmed,
-    /// Another replica, by way of the engine.
-    Shared,
     /// An upstream request.
     Upstream {
         /// Whether the answer was stored.
         stored: bool,
     },
+    /// Another replica, by way of the engine.
+    Shared,
+    /// The state directory.
+    Disk,
+    /// Stored responses, though it may have been cut from them only now.
+    Memory,
 }
 
 /// How often a fetch is made if a reorg or a purge overtakes each answer.
@@ -121,8 +113,7 @@ impl Fill {
     ) -> Arc<Self> {
         Arc::new(Self {
             failures: Arc::new(FailureBackoff::new(failures)),
-            inconsistent_windows: LogInterval::default(),
-            window_support: WindowSupport::new(routes.assigned()),
+            suspended: Mutex::default(),
             routes,
             cache,
             chain,
@@ -134,7 +125,7 @@ impl Fill {
     }
 
     /// The fill after a reload. It shares the fetches under way, and keeps what is
-    /// known of failures and windows.
+    /// known of failures.
     pub(crate) fn after(
         &self,
         routes: Arc<RouteTable>,
@@ -146,8 +137,7 @@ impl Fill {
     ) -> Arc<Self> {
         Arc::new(Self {
             failures: Arc::new(self.failures.after(failures)),
-            inconsistent_windows: LogInterval::default(),
-            window_support: self.window_support.after(routes.assigned()),
+            suspended: Mutex::default(),
             routes,
             cache,
             chain,
@@ -190,7 +180,7 @@ impl Fill {
         wait: Wait,
         priority: RequestPriority,
     ) -> (FillResult, bool) {
-        if let Some(route) = self.route(key).filter(|r| r.cache.mode == Mode::Chain) {
+        if let Some(route) = self.route(key) {
             if let Some(stored) = self.cut_transaction(key, route) {
                 self.cache.store().insert(key.clone(), stored.clone());
                 // The index by which it was cut does not outlive the process.
@@ -198,9 +188,8 @@ impl Fill {
                 let from = AnswerSource::Memory;
                 return (Ok(FillAnswer { stored, from }), false);
             }
-            let list = List::of(key, route).filter(|_| self.are_pages_cut(key.route()));
-            if let Some(list) = list {
-                return self.answer_page(&list, wait, priority).await;
+            if let Some(answered) = self.answer_page(key, route, wait, priority).await {
+                return answered;
             }
         }
         self.fetch(key, false, wait, priority).await
@@ -208,14 +197,14 @@ impl Fill {
 
     /// How the last fetch for a key has failed, if it was not answered since.
     pub(crate) fn last_failure(&self, key: &Key) -> Option<Failure> {
-        let (requests, now) = (self.plan(key).requests(key), self.clock.now());
+        let (requests, now) = (self.requests(key), self.clock.now());
         requests.iter().find_map(|key| self.failures.last(key, now))
     }
 
     /// Whether all that would be requested for a key is being fetched.
     pub(crate) fn is_under_way(&self, key: &Key) -> bool {
-        let requests = self.plan(key).requests(key);
-        let mut requests = requests.iter().peekable();
-        requests.peek().is_some() && requests.all(|key| self.collapse.has(key.as_bytes()))
+        let requests = self.requests(key);
+        let is_fetched = |key: &Key| self.collapse.has(key.as_bytes());
+        !requests.is_empty() && requests.iter().all(is_fetched)
     }
 }

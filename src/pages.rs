@@ -1,35 +1,30 @@
-//! Activity pages: the index of a page, and pages made from stored windows. Pure:
+//! Activity pages: what an upstream body says, and pages made from stored windows. Pure:
 //! no state and no clock.
 //!
 //! The upstream divides a list into pages by limit and offset. ordgate stores the
 //! list's windows, all of one size, and cuts every page that clients request
 //! from them, so that it needs no upstream request of its own.
 //!
-//! A cut page equals the upstream's, oddities included: the envelope as the
-//! upstream writes it, the items byte for byte, and a total of 0 past the list's
-//! end. Where that cannot be known, no page is made.
+//! A cut page equals the upstream's: the same envelope as JSON, the items byte for byte,
+//! and a total of 0 past the list's end. Where that cannot be known, no page is made.
 //!
 //! Deliberately absent: the meaning of items, where windows are stored, and
 //! whether they are fresh. The order of items is the upstream's.
 
 mod body;
 mod cut;
-mod json;
-mod page;
-mod transaction;
 mod window;
 
 pub use body::BodyIndex;
-pub(crate) use cut::cut_page;
-pub(crate) use page::Page;
-pub(crate) use transaction::{cut_transaction_page, open_edges};
+pub(crate) use body::Page;
+pub(crate) use cut::{Run, cut_page, cut_run, find_run};
 pub(crate) use window::{Window, are_consistent, check_window, ends_before, of_one_block, windows};
 
 /// The hash of a block, or the ID of a transaction: its bytes in the order in
 /// which the API writes them (the reverse of Bitcoin's internal order).
 pub type Hash = [u8; 32];
 
-/// A block that a body mentions.
+/// A block that a body names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Block {
     /// Its height; the genesis block's is 0.

@@ -14,12 +14,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, RwLock};
 
 use memchr::memmem;
+use serde::{Deserialize, Serialize};
 
 use super::key::{route_of, target_of};
 use crate::sync::{lock, read, write};
 
 /// What to purge.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Purge {
     /// Everything.
     All,

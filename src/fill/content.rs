@@ -55,10 +55,10 @@ impl Subject {
             };
             return Content::Nothing { block };
         }
-        let Some(page) = page.filter(|page| page.is_located()) else {
+        let Some(page) = page.filter(|page| page.is_located) else {
             return Content::Other;
         };
-        let [only] = page.blocks() else {
+        let [only] = &page.blocks[..] else {
             return Content::Other;
         };
         let is_of_block = match self.block {
@@ -68,8 +68,8 @@ impl Subject {
         };
         let is_of_hash = || {
             self.hash.is_some_and(|requested| {
-                let mut runs = page.runs().iter();
-                requested == only.hash || runs.all(|run| run.tx == requested)
+                let mut parts = page.txs.iter();
+                requested == only.hash || parts.all(|part| part.tx == requested)
             })
         };
         match is_of_block || is_of_hash() {
@@ -98,7 +98,7 @@ pub(super) fn heights(
     deploy_height: Option<u32>,
     page: Option<&Page>,
 ) -> Option<(u32, u32)> {
-    let mentioned = page.map_or(&[][..], Page::blocks).iter();
+    let mentioned = page.map_or(&[][..], |page| &page.blocks).iter();
     let lowest = mentioned.clone().map(|block| block.height).min();
     let highest = mentioned.map(|block| block.height).max();
     if let (Some(lowest), Some(highest)) = (lowest, highest) {

@@ -182,7 +182,7 @@ impl Fill {
 
     /// Fetches a key again that is stale, unless a fetch is under way.
     pub(crate) fn refresh(self: &Arc<Self>, key: &Key, priority: RequestPriority) {
-        let requests = self.plan(key).requests(key);
+        let requests = self.requests(key);
         let is_needless = |key: &Key| {
             let failed = self.failures.recent(key, self.clock.now());
             failed.is_some() || self.collapse.has(key.as_bytes())

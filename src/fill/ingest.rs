@@ -72,7 +72,7 @@ impl Fill {
             }
             let observation = Observation {
                 route: route.number,
-                blocks: page.as_deref().map_or(&[], Page::blocks),
+                blocks: page.as_deref().map_or(&[], |page| &page.blocks),
                 empty_block: subject.empty_block(content, page.as_deref()),
                 tag: answer.etag.as_deref(),
             };
@@ -179,7 +179,7 @@ impl Fill {
             return;
         };
         let size = u64::from(size.get());
-        let [block] = page.blocks() else {
+        let [block] = &page.blocks[..] else {
             return;
         };
         if check_window(page, page.offset, size).is_err() || page.offset % size != 0 {
@@ -194,7 +194,7 @@ impl Fill {
             offset: page.offset,
         };
         self.chain
-            .note_transactions(location, page.runs().iter().map(|run| run.tx));
+            .note_transactions(location, page.txs.iter().map(|part| part.tx));
     }
 }
 

@@ -233,7 +233,7 @@ impl Fill {
         let page = Page::read(&value.body);
         let observation = Observation {
             route: route.number,
-            blocks: page.as_deref().map_or(&[], Page::blocks),
+            blocks: page.as_deref().map_or(&[], |page| &page.blocks),
             ..Observation::default()
         };
         let now = self.clock.now();
@@ -311,7 +311,7 @@ impl Fill {
         }
         let purge = stored.checked.number();
         let tip = stamp.and_then(|stamp| self.lower.names.tip(stamp.tip));
-        let blocks = stored.page().map_or(&[][..], Page::blocks).iter();
+        let blocks = stored.page().map_or(&[][..], |page| &page.blocks).iter();
         // The highest proves all others. It must be known before what names it.
         if let Some((tip, block)) = tip.zip(blocks.max_by_key(|block| block.height)) {
             answers.put_blocks(tip, vec![(block.height, block.hash)], purge);

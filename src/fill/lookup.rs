@@ -5,7 +5,6 @@ use super::Fill;
 use crate::cache::StoredResponse;
 use crate::cache::key::Key;
 use crate::cache::policy::Mode;
-use crate::pages::Page;
 use crate::route::Route;
 use crate::route::canonical::{BlockReference, block, with_segment};
 
@@ -59,7 +58,7 @@ impl Fill {
         let Some(BlockReference::Hash(requested)) = block(by_hash.target(), at) else {
             return true;
         };
-        match stored.page().map_or(&[][..], Page::blocks) {
+        match stored.page().map_or(&[][..], |page| &page.blocks) {
             [block] => block.hash == requested,
             // An empty page mentions no block: the hash must still be at that height.
             [] | [_, _, ..] => {
@@ -90,7 +89,7 @@ pub(super) fn own_key(key: &Key, route: &Route, stored: &StoredResponse) -> Key 
         let Some(BlockReference::Hash(requested)) = block(key.target(), at) else {
             return None;
         };
-        match stored.page()?.blocks() {
+        match &stored.page()?.blocks[..] {
             [block] if block.hash == requested => with_segment(key, at, &block.height.to_string()),
             _ => None,
         }

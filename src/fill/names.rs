@@ -30,17 +30,12 @@ pub(crate) struct StoredNames {
     tips: Vec<[Arc<str>; 2]>,
 }
 
-/// A purge by names.
+/// Purges as replicas tell each other: by the sender's numbers, which its names explain.
 #[derive(Serialize, Deserialize)]
-enum NamedPurge {
-    All,
-    Route(String),
-    Target(String, String),
-    Segment(String, u32, String),
-    Path(String, String),
-    /// Of a tip, or of any.
-    Heights(Option<String>, u32, u32),
-    Text(String),
+struct PurgeRecord {
+    routes: Vec<(u16, String)>,
+    tips: Vec<String>,
+    purges: Vec<Purge>,
 }
 
 impl StoredNames {
@@ -92,78 +87,46 @@ impl StoredNames {
 
     /// Purges as other replicas are told of them.
     pub(super) fn record(&self, purges: &[Purge]) -> Vec<u8> {
-        let route = |number: &u16| self.routes.get(number).map(|[name, _]| name.to_string());
-        let named = |purge: &Purge| {
-            Some(match purge {
-                Purge::All => NamedPurge::All,
-                Purge::Text(text) => NamedPurge::Text(text.to_string()),
-                Purge::Route(of) => NamedPurge::Route(route(of)?),
-                Purge::Target { route: of, target } => {
-                    NamedPurge::Target(route(of)?, target.to_string())
-                }
-                Purge::Segment {
-                    route: of,
-                    at,
-                    value,
-                } => NamedPurge::Segment(route(of)?, u32::try_from(*at).ok()?, value.to_string()),
-                Purge::Path { route: of, path } => NamedPurge::Path(route(of)?, path.to_string()),
-                Purge::Heights { tip, from, to } => {
-                    let name = tip.and_then(|tip| self.tips.get(usize::from(tip)));
-                    NamedPurge::Heights(name.map(|[name, _]| name.to_string()), *from, *to)
-                }
-            })
+        let routes = self.routes.iter();
+        let record = PurgeRecord {
+            routes: routes
+                .map(|(number, [name, _])| (*number, name.to_string()))
+                .collect(),
+            tips: self.tips.iter().map(|[name, _]| name.to_string()).collect(),
+            purges: purges.to_vec(),
         };
-        let all: Vec<_> = purges
-            .iter()
-            .map(|purge| named(purge).unwrap_or(NamedPurge::All))
-            .collect();
         // Without bytes, it is a purge of everything.
-        postcard::to_allocvec(&all).unwrap_or_default()
+        postcard::to_allocvec(&record).unwrap_or_default()
     }
 
-    /// The purges that another replica tells of: everything, if that cannot be read. What is
-    /// unknown here is not stored here.
+    /// The purges that another replica tells of: everything, if that cannot be read. Routes
+    /// that are unknown here have nothing stored here; of an unknown tip, all tips are meant.
     pub(super) fn purges(&self, record: &[u8]) -> Vec<Purge> {
-        let Ok(named) = postcard::from_bytes::<Vec<NamedPurge>>(record) else {
+        let Ok(record) = postcard::from_bytes::<PurgeRecord>(record) else {
             return vec![Purge::All];
         };
-        let route = |name: &str| {
-            let mut routes = self.routes.iter();
-            let found = routes.find(|(_, [own, _])| **own == *name)?;
-            Some(*found.0)
+        let own_route = |theirs: u16| {
+            let (_, name) = record.routes.iter().find(|(number, _)| *number == theirs)?;
+            let own = self.routes.iter().find(|(_, [own, _])| **own == **name);
+            own.map(|(number, _)| *number)
         };
-        let own = |named| {
-            Some(match named {
-                NamedPurge::All => Purge::All,
-                NamedPurge::Text(text) => Purge::Text(text.into()),
-                NamedPurge::Route(of) => Purge::Route(route(&of)?),
-                NamedPurge::Target(of, target) => Purge::Target {
-                    route: route(&of)?,
-                    target: target.into(),
-                },
-                NamedPurge::Segment(of, at, value) => Purge::Segment {
-                    route: route(&of)?,
-                    at: usize::try_from(at).ok()?,
-                    value: value.into(),
-                },
-                NamedPurge::Path(of, path) => Purge::Path {
-                    route: route(&of)?,
-                    path: path.into(),
-                },
-                NamedPurge::Heights(tip, from, to) => {
-                    let known = |name: &String| {
-                        let at = self.tips.iter().position(|[own, _]| **own == **name)?;
-                        u16::try_from(at).ok()
-                    };
-                    Purge::Heights {
-                        tip: tip.as_ref().and_then(known),
-                        from,
-                        to,
-                    }
-                }
-            })
+        let own_tip = |theirs: TipNumber| {
+            let name = record.tips.get(usize::from(theirs))?;
+            let own = self.tips.iter().position(|[own, _]| **own == **name)?;
+            TipNumber::try_from(own).ok()
         };
-        named.into_iter().filter_map(own).collect()
+        let own = |mut purge: Purge| {
+            match &mut purge {
+                Purge::All | Purge::Text(_) => {}
+                Purge::Route(route)
+                | Purge::Target { route, .. }
+                | Purge::Segment { route, .. }
+                | Purge::Path { route, .. } => *route = own_route(*route)?,
+                Purge::Heights { tip, .. } => *tip = tip.and_then(own_tip),
+            }
+            Some(purge)
+        };
+        record.purges.iter().cloned().filter_map(own).collect()
     }
 
     /// A purge by names. One that cannot be said by them purges more.

@@ -1,86 +1,50 @@
 //! Pages cut from windows: `upstream_page` items at multiples of it, which are fetched and
 //! stored like any key. A client's page is cut from the windows that it overlaps, and stored
 //! under its own key, so that the next request for it is a plain hit. Windows are joined
-//! only if they are of one moment.
+//! only if they are of one moment. A transaction's page is cut from the windows of its
+//! block, if all that it needs is stored.
 //!
-//! If the upstream's answers are no windows (it caps pages lower, its totals are
-//! inconsistent), the page itself is requested, and windows are tried again later.
+//! The page itself is requested if its windows disagree, or if the upstream's answers are no
+//! windows (it caps pages lower, its totals are inconsistent); after the latter, windows of
+//! that route are tried again a minute later.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use http::StatusCode;
 
+use super::lookup::own_key;
 use super::{AnswerSource, Fill, FillAnswer, FillResult};
 use crate::cache::StoredResponse;
 use crate::cache::encoded::BodyId;
 use crate::cache::etag::etag;
 use crate::cache::key::Key;
 use crate::cache::metadata::{ClientFreshness, Metadata};
-use crate::cache::policy::Mode;
 use crate::cache::purge::CheckedPurge;
 use crate::chain::{ChainStamp, Class, TransactionLocation};
-use crate::client_tokens::shown_path;
 use crate::collapse::Wait;
-use crate::log_writer::LogInterval;
 use crate::pages::{
-    self, Page, Window, are_consistent, check_window, ends_before, of_one_block, windows,
+    Hash, Page, Run, Window, are_consistent, check_window, cut_page, cut_run, ends_before,
+    find_run, hash, of_one_block, windows,
 };
 use crate::reason::Reason;
 use crate::route::Route;
-use crate::route::canonical::{page as page_of, with_page};
+use crate::route::canonical::{page as page_of, segment, with_page};
+use crate::sync::lock;
 use crate::upstream::answer::refuses_every_page;
 use crate::upstream::{Failure, RequestPriority};
 
 /// The most windows that one page is cut from. A longer page is requested itself.
 const MOST_WINDOWS: u64 = 16;
-/// How often windows that are inconsistent are fetched again.
-const MOST_RETRIES: usize = 2;
+/// For how long a route's pages are requested themselves after an answer was no window.
+const SUSPENDED: Duration = Duration::from_mins(1);
 
-/// Windows of a list, ascending.
-type Parts = Vec<Arc<StoredResponse>>;
-
-/// How a key would be fetched.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Plan {
-    /// A transaction's page is cut from its block's stored windows.
-    CutTransaction,
-    /// A page is cut from stored windows.
-    Cut,
-    /// These windows are fetched; the page is cut from them and from the stored ones.
-    Windows {
-        /// The windows that are fetched.
-        fetched: Vec<Key>,
-        /// Whether all windows are stored, but are from different times and do not
-        /// fit together.
-        disagree: bool,
-    },
-    /// The key itself is fetched.
-    Plain,
-}
-
-impl Plan {
-    /// The keys that would be requested for `key`.
-    pub(crate) fn requests(self, key: &Key) -> Vec<Key> {
-        match self {
-            Self::CutTransaction | Self::Cut => Vec::new(),
-            Self::Windows { fetched, .. } => fetched,
-            Self::Plain => vec![key.clone()],
-        }
-    }
-}
-
-/// Why a page is not cut from windows.
-enum NoWindows {
-    /// The upstream's answer is none, or it refuses one, perhaps for its size or its
-    /// offset: then it may refuse the page itself as well.
-    NotAWindow { why: String, is_refusal: bool },
-    /// They stay inconsistent.
-    Inconsistent,
-}
+/// Stored windows of a list, ascending.
+type Parts = [Arc<StoredResponse>];
 
 /// A page of a list that a client requests.
-pub(super) struct List<'k> {
+struct List<'k> {
     key: &'k Key,
     route: &'k Route,
     /// Items of a window.
@@ -89,12 +53,30 @@ pub(super) struct List<'k> {
     offset: u64,
 }
 
+/// A window that a page is cut from.
+struct Wanted {
+    offset: u64,
+    key: Key,
+    /// What is stored in its place and fresh.
+    stored: Option<Arc<StoredResponse>>,
+}
+
+/// Why a page is not cut from windows.
+enum Uncut {
+    /// An upstream request has failed.
+    Failed(Failure),
+    /// The upstream's answer is no window.
+    NoWindow(&'static str),
+    /// They are not of one moment, or one was purged while another was fetched.
+    Disagree,
+}
+
 impl<'k> List<'k> {
     /// The page that a key requests, if its route has pages and it is not too long.
-    pub(super) fn of(key: &'k Key, route: &'k Route) -> Option<Self> {
+    fn of(key: &'k Key, route: &'k Route) -> Option<Self> {
         let (limit, offset) = page_of(key)?;
         let size = u64::from(route.chain.window?.get());
-        (limit / size < MOST_WINDOWS).then_some(Self {
+        (limit <= size * (MOST_WINDOWS - 1)).then_some(Self {
             key,
             route,
             size,
@@ -103,386 +85,199 @@ impl<'k> List<'k> {
         })
     }
 
-    /// The offsets of all windows that the page overlaps.
-    fn offsets(&self) -> impl Iterator<Item = u64> {
-        windows(self.offset, self.limit, self.size)
+    /// All windows that the page overlaps: their offsets and keys.
+    fn windows(&self) -> impl Iterator<Item = (u64, Key)> {
+        let offsets = windows(self.offset, self.limit, self.size);
+        offsets.filter_map(|offset| Some((offset, with_page(self.key, self.size, offset)?)))
     }
 
-    /// The key of the window at an offset.
-    fn window(&self, offset: u64) -> Option<Key> {
-        with_page(self.key, self.size, offset)
-    }
-
-    /// Whether a response stored for a window is one, or an answer that the upstream
-    /// gives in place of any page.
-    fn is_usable(&self, part: &StoredResponse, offset: u64) -> bool {
-        match (part.page(), part.status == StatusCode::OK) {
-            (Some(page), true) => check_window(page, offset, self.size).is_ok(),
-            (None, is_ok) => !is_ok,
-            (Some(_), false) => true,
+    /// Whether an answer to a window can be used: it is the window, or an error that answers
+    /// every page.
+    fn check(&self, part: &StoredResponse, offset: u64) -> Result<(), &'static str> {
+        match part.status {
+            StatusCode::OK => check_part(part, offset, self.size),
+            // Perhaps for its limit or offset, which are not those of the page.
+            StatusCode::BAD_REQUEST if !refuses_every_page(&part.body) => {
+                Err("it answers 400 to a window")
+            }
+            _ => Ok(()),
         }
     }
 
-    /// Why an answer to a window cannot be used, if it cannot.
-    fn check(&self, part: &StoredResponse, offset: u64) -> Result<(), NoWindows> {
-        let not = |why: String, is_refusal| NoWindows::NotAWindow { why, is_refusal };
-        if part.status == StatusCode::OK {
-            let page = part.page();
-            let page = page.ok_or_else(|| not("an answer is no page".into(), false))?;
-            let checked = check_window(page, offset, self.size);
-            return checked.map_err(|why| not(why.to_string(), false));
-        }
-        // Such as a limit that is too large for it; but where the window is the page,
-        // that is the answer.
-        let is_page = (self.limit, self.offset) == (self.size, offset);
-        let is_refused = part.status == StatusCode::BAD_REQUEST && !refuses_list(part);
-        match is_refused && !is_page {
-            true => Err(not(format!("it answers {} to a window", part.status), true)),
-            false => Ok(()),
-        }
+    /// The same of what a fetch has found.
+    fn check_fetched(&self, found: FillResult, offset: u64) -> Result<FillAnswer, Uncut> {
+        let found = found.map_err(|failure| {
+            // The page, being smaller, may not be.
+            match failure.reason == Reason::AnswerTooLarge && self.limit < self.size {
+                true => Uncut::NoWindow("a window is more than upstream.max_body_bytes"),
+                false => Uncut::Failed(failure),
+            }
+        })?;
+        self.check(&found.stored, offset).map_err(Uncut::NoWindow)?;
+        Ok(found)
     }
 }
 
 impl Fill {
-    /// How a key would be fetched now, if its stored response is not fresh.
-    pub(crate) fn plan(&self, key: &Key) -> Plan {
-        let Some(route) = self.route(key).filter(|r| r.cache.mode == Mode::Chain) else {
-            return Plan::Plain;
-        };
-        if self.cut_transaction(key, route).is_some() {
-            return Plan::CutTransaction;
-        }
-        let list = List::of(key, route).filter(|_| self.are_pages_cut(key.route()));
-        let Some(list) = list else {
-            return Plan::Plain;
-        };
-        if self.end_of(&list).is_some() {
-            return Plan::Cut;
-        }
-        let wanted = self.wanted(&list, false);
-        let missing = wanted.iter().filter(|(_, part)| part.is_none());
-        let fetched: Vec<Key> = missing.filter_map(|(at, _)| list.window(*at)).collect();
-        if !fetched.is_empty() {
-            let disagree = false;
-            return Plan::Windows { fetched, disagree };
-        }
-        let parts: Parts = wanted.into_iter().filter_map(|(_, part)| part).collect();
-        // A window that is no page, such as an error, answers for all.
-        let is_other = parts.iter().any(|part| part.page().is_none());
-        match is_other || self.cut_page(&list, &parts, AnswerSource::Memory).is_some() {
-            true => Plan::Cut,
-            false => Plan::Windows {
-                fetched: list.offsets().filter_map(|at| list.window(at)).collect(),
-                disagree: true,
-            },
-        }
-    }
-
-    /// The keys of the windows that a page is cut from; none where it is not cut.
-    pub(crate) fn windows_of(&self, key: &Key) -> Vec<Key> {
-        let list = self.route(key).and_then(|route| List::of(key, route));
-        let windows = |list: List<'_>| list.offsets().filter_map(|at| list.window(at)).collect();
-        list.map_or_else(Vec::new, windows)
-    }
-
-    /// Where a transaction was last seen among its block's windows, and that
-    /// window's key.
-    pub(crate) fn seen_in(&self, key: &Key) -> Option<(TransactionLocation, Key)> {
-        let (_, location, window) = self.transaction_window(key, self.route(key)?)?;
-        Some((location, window))
-    }
-
-    /// Whether a route's pages are cut from windows at present.
-    pub(crate) fn are_pages_cut(&self, route: u16) -> bool {
-        self.window_support.is_active(route, self.clock.now())
-    }
-
-    /// Answers a page from windows, or requests the page itself. Also says whether others
-    /// fetched all that was fetched.
+    /// Answers a page from windows: those that are not stored are fetched, then it is cut and
+    /// stored. The page itself is requested if that cannot be. Also says whether others fetched
+    /// all that was fetched. `None` where the key is to be fetched as it is.
     pub(super) async fn answer_page(
         self: &Arc<Self>,
-        list: &List<'_>,
+        key: &Key,
+        route: &Route,
         wait: Wait,
         priority: RequestPriority,
-    ) -> (FillResult, bool) {
-        let mut collapsed = true;
-        let refused = match self
-            .answer_from_windows(list, wait, priority, &mut collapsed)
-            .await
-        {
-            Ok(Ok(found)) => {
-                let is_joined = collapsed && found.from != AnswerSource::Memory;
-                return (Ok(found), is_joined);
-            }
-            Err(failure) => return (Err(failure), collapsed),
-            Ok(Err(NoWindows::NotAWindow { why, is_refusal })) => {
-                if !is_refusal {
-                    self.suspend_windows(list, &why);
-                }
-                Some(why).filter(|_| is_refusal)
-            }
-            Ok(Err(NoWindows::Inconsistent)) => {
-                if (self.inconsistent_windows).is_due(LogInterval::MINUTE, self.clock.now()) {
-                    tracing::info!(
-                        route = &*list.route.name,
-                        target_path = &*shown_path(list.key.target()),
-                        "the windows of a list stay inconsistent: the page itself is requested; others are logged a minute later at the earliest"
-                    );
-                }
-                None
-            }
-        };
-        let (found, joined) = self.fetch(list.key, false, wait, priority).await;
-        // The page is answered, so the window was refused for itself.
-        let is_ok = |found: &FillAnswer| found.stored.status == StatusCode::OK;
-        if let Some(why) = refused.filter(|_| found.as_ref().is_ok_and(is_ok)) {
-            self.suspend_windows(list, &why);
-        }
-        (found, joined)
-    }
-
-    /// Stops requesting windows of a route for a while.
-    fn suspend_windows(&self, list: &List<'_>, why: &str) {
-        let now = self.clock.now();
-        if let Some(lasts) = self.window_support.suspend(list.key.route(), now) {
-            tracing::warn!(
-                route = &*list.route.name,
-                upstream_page = list.size,
-                why,
-                seconds = lasts.as_secs(),
-                "pages of this route cannot be cut from windows: for a while each page is requested itself; perhaps upstream_page is more than the upstream allows"
-            );
-        }
-    }
-
-    /// Answers a page from windows; `collapsed` becomes false if this client fetches one.
-    async fn answer_from_windows(
-        self: &Arc<Self>,
-        list: &List<'_>,
-        wait: Wait,
-        priority: RequestPriority,
-        collapsed: &mut bool,
-    ) -> Result<Result<FillAnswer, NoWindows>, Failure> {
-        for attempt in 0..=MOST_RETRIES {
-            // Inconsistent windows are of different moments.
-            let anew = attempt > 0;
-            let found = self.windows(list, anew, wait, priority, collapsed).await?;
-            let (parts, from) = match found {
-                Ok(found) => found,
-                Err(why) => return Ok(Err(why)),
-            };
-            // A part that is no page answers the whole request.
-            if let Some(other) = parts.iter().find(|part| part.page().is_none()) {
-                let stored = other.clone();
-                if is_kept(from) {
-                    self.store_for_list(list, &stored);
-                }
-                return Ok(Ok(FillAnswer { stored, from }));
-            }
-            // Another client, which waited for the same windows, may have cut it.
-            let cut = match is_kept(from) {
-                true if !anew => self
-                    .fresh(list.key)
-                    .or_else(|| self.cut_and_store(list, &parts)),
-                true => self.cut_and_store(list, &parts),
-                false => self.cut_page(list, &parts, from),
-            };
-            let is_purged = |stored: &_| (self.cache.store()).response_was_purged(list.key, stored);
-            if let Some(stored) = cut.filter(|stored| !is_purged(stored)) {
-                return Ok(Ok(FillAnswer { stored, from }));
-            }
-        }
-        Ok(Err(NoWindows::Inconsistent))
-    }
-
-    /// The windows that a page is cut from, and where they are from; all are fetched `anew`
-    /// if their stored ones are inconsistent.
-    async fn windows(
-        self: &Arc<Self>,
-        list: &List<'_>,
-        anew: bool,
-        wait: Wait,
-        priority: RequestPriority,
-        collapsed: &mut bool,
-    ) -> Result<Result<(Parts, AnswerSource), NoWindows>, Failure> {
-        // No request is needed past the list's end, or of a list that is refused.
-        if !anew && let Some(part) = self.end_of(list) {
-            return Ok(Ok((vec![part], AnswerSource::Memory)));
-        }
-        let fetches = self.wanted(list, anew).into_iter();
-        let fetches = fetches.map(|(offset, part)| async move {
-            let Some(key) = list.window(offset) else {
-                let failure = Failure::new(Reason::Internal);
-                return (offset, Err(failure), true);
-            };
-            if let Some(stored) = part {
+    ) -> Option<(FillResult, bool)> {
+        let list = self.list(key, route)?;
+        let wanted = self.wanted(&list)?;
+        let fetches = wanted.into_iter().map(async |window| {
+            if let Some(stored) = window.stored {
                 let from = AnswerSource::Memory;
-                return (offset, Ok(FillAnswer { stored, from }), true);
+                return (Ok(FillAnswer { stored, from }), true);
             }
+            let (found, joined) = self.fetch(&window.key, false, wait, priority).await;
+            (list.check_fetched(found, window.offset), joined)
+        });
+        let (parts, joined): (Vec<_>, Vec<_>) = join_all(fetches).await.into_iter().unzip();
+        let joined = joined.into_iter().all(|joined| joined);
+        let parts: Result<Vec<_>, _> = parts.into_iter().collect();
+        let why = match parts.and_then(|parts| self.cut_and_store(&list, &parts)) {
+            Ok(found) => {
+                let joined = joined && found.from != AnswerSource::Memory;
+                return Some((Ok(found), joined));
+            }
+            Err(Uncut::Failed(failure)) => return Some((Err(failure), joined)),
+            Err(Uncut::Disagree) => None,
+            Err(Uncut::NoWindow(why)) => Some(why),
+        };
+        let (found, joined) = self.fetch(key, false, wait, priority).await;
+        let is_ok = |found: &FillAnswer| found.stored.status == StatusCode::OK;
+        if let Some(why) = why
+            && found.as_ref().is_ok_and(is_ok)
+        {
+            self.suspend_windows(&list, why);
+        }
+        Some((found, joined))
+    }
+
+    /// The page that a key requests, if it may be cut from windows.
+    fn list<'k>(&self, key: &'k Key, route: &'k Route) -> Option<List<'k>> {
+        List::of(key, route).filter(|_| self.are_pages_cut(route.number))
+    }
+
+    /// The windows that a page is cut from. `None` where it is to be requested itself: it is a
+    /// window, or what is stored in place of its windows is none, or is not of one moment.
+    fn wanted(&self, list: &List<'_>) -> Option<Vec<Wanted>> {
+        let first = list.offset - list.offset % list.size;
+        // A stored window may show that the list ends before the page.
+        let known = [Some(first), first.checked_sub(list.size), Some(0)];
+        for offset in known.into_iter().flatten() {
+            let key = with_page(list.key, list.size, offset)?;
+            let part = self.stored_window(&key, offset, list.size);
+            let ends = |part: &_| window(part).is_some_and(|part| ends_before(part, list.offset));
+            if let Some(stored) = part.filter(|part| ends(part)) {
+                let stored = Some(stored);
+                return Some(vec![Wanted {
+                    offset,
+                    key,
+                    stored,
+                }]);
+            }
+        }
+        if (list.limit, list.offset) == (list.size, first) {
+            return None;
+        }
+        let mut wanted = Vec::new();
+        for (offset, key) in list.windows() {
             let stored = self.fresh(&key);
-            let anew = anew || stored.is_some_and(|part| !list.is_usable(&part, offset));
-            let (found, joined) = self.fetch(&key, anew, wait, priority).await;
-            (offset, found, joined)
-        });
-        let (mut parts, mut from) = (Parts::new(), AnswerSource::Memory);
-        for (offset, found, joined) in join_all(fetches).await {
-            *collapsed &= joined;
-            let found = match found {
-                // The page, being smaller, may not be.
-                Err(failure)
-                    if failure.reason == Reason::AnswerTooLarge && list.limit < list.size =>
-                {
-                    let why = "a window is more than upstream.max_body_bytes".to_owned();
-                    let is_refusal = true;
-                    return Ok(Err(NoWindows::NotAWindow { why, is_refusal }));
-                }
-                found => found?,
-            };
-            if let Err(why) = list.check(&found.stored, offset) {
-                return Ok(Err(why));
+            if let Some(part) = &stored {
+                list.check(part, offset).ok()?;
             }
-            from = match (from, found.from) {
-                // One window that is not confirmed leaves the page so.
-                (_, AnswerSource::Memory) | (AnswerSource::Unconfirmed, _) => from,
-                (AnswerSource::Upstream { .. }, AnswerSource::Disk | AnswerSource::Shared)
-                | (
-                    AnswerSource::Upstream { stored: false },
-                    AnswerSource::Upstream { stored: true },
-                ) => from,
-                (_, found) => found,
-            };
-            parts.push(found.stored);
+            wanted.push(Wanted {
+                offset,
+                key,
+                stored,
+            });
         }
-        self.window_support.resume(list.key.route());
-        Ok(Ok((parts, from)))
-    }
-
-    /// The offsets of the windows that a page is cut from, with those that are
-    /// stored and fresh; none of them if they are to be fetched `anew`.
-    fn wanted(&self, list: &List<'_>, anew: bool) -> Vec<(u64, Option<Arc<StoredResponse>>)> {
-        let stored = |offset| match anew {
-            true => None,
-            false => self.fresh_window(list, offset),
-        };
-        let mut found: Vec<_> = (list.offsets().map(|offset| (offset, stored(offset)))).collect();
-        let parts = found.iter().filter_map(|(_, part)| part.as_deref());
-        let mut pages = parts.filter_map(StoredResponse::page);
-        let total = pages.find(|page| !page.is_empty()).map(|page| page.total);
+        let stored: Vec<_> = wanted
+            .iter()
+            .filter_map(|window| window.stored.clone())
+            .collect();
         // Windows past the list's end are not requested.
-        let first = found.first().map(|(offset, _)| *offset);
-        found.retain(|(offset, part)| {
-            part.is_some() || Some(*offset) == first || total.is_none_or(|total| *offset < total)
-        });
-        found
+        let mut pages = stored.iter().filter_map(|part| part.page());
+        let total = pages.find(|page| !page.is_empty()).map(|page| page.total);
+        let is_within = |offset| total.is_none_or(|total| offset < total);
+        wanted.retain(|window| window.stored.is_some() || is_within(window.offset));
+        are_of_one_moment(&stored).then_some(wanted)
     }
 
-    /// A window that is stored and fresh. What was stored in its place while the
-    /// upstream gave no windows does not count.
-    fn fresh_window(&self, list: &List<'_>, offset: u64) -> Option<Arc<StoredResponse>> {
-        let part = self.fresh(&list.window(offset)?);
-        part.filter(|part| list.is_usable(part, offset))
-    }
-
-    /// A stored window that answers the page: it shows that the list ends before the
-    /// page, or that every page of the list is refused.
-    fn end_of(&self, list: &List<'_>) -> Option<Arc<StoredResponse>> {
-        let own = list.offset - list.offset % list.size;
-        let before = own.checked_sub(list.size);
-        let offsets = [Some(own), before, Some(0)].into_iter().flatten();
-        let mut stored = offsets.filter_map(|offset| self.fresh_window(list, offset));
-        stored.find(|part| {
-            let window = part.page().map(|page| window(part, page));
-            window.is_some_and(|window| ends_before(window, list.offset)) || refuses_list(part)
-        })
-    }
-
-    /// Stores an answer in place of a window for the page as well; and, where it
-    /// answers every page of the list, for the first window, which is looked up for
-    /// all pages ([`end_of`](Self::end_of)). A purge of one of a list's keys purges
-    /// all of them, so they may share it.
-    fn store_for_list(&self, list: &List<'_>, answer: &Arc<StoredResponse>) {
-        let first = list.window(0).filter(|_| refuses_list(answer));
-        for key in [Some(list.key.clone()), first].into_iter().flatten() {
-            if !self.cache.store().response_was_purged(&key, answer) {
-                self.cache.store().insert(key, answer.clone());
-            }
-        }
-    }
-
-    /// Cuts a page from consistent windows, and stores it.
-    fn cut_and_store(
-        &self,
-        list: &List<'_>,
-        parts: &[Arc<StoredResponse>],
-    ) -> Option<Arc<StoredResponse>> {
-        let stored = self.cut_page(list, parts, AnswerSource::Memory)?;
-        // The window is the page, and is stored already.
-        if parts.iter().any(|part| Arc::ptr_eq(part, &stored)) {
-            return Some(stored);
-        }
-        let has_blocks = stored.page().is_some_and(|p| !p.blocks().is_empty());
-        let key = match list.route.chain.segments.block {
-            // Where the block's height is known by now, it is stored under that; but not
-            // if it is of a time when the block had no items.
-            Some(_) if has_blocks => self.lookup_key(list.route, list.key.clone()).key,
-            Some(_) | None => list.key.clone(),
-        };
-        self.cache.store().insert(key, stored.clone());
+    /// What is stored in place of a window and fresh, if it is the window.
+    fn stored_window(&self, key: &Key, offset: u64, size: u64) -> Option<Arc<StoredResponse>> {
+        let stored = self.fresh(key)?;
+        check_part(&stored, offset, size).ok()?;
         Some(stored)
     }
 
-    /// Cuts a page from windows; `None` where they are inconsistent. What was passed on is
-    /// for no later request.
-    fn cut_page(
-        &self,
-        list: &List<'_>,
-        parts: &[Arc<StoredResponse>],
-        from: AnswerSource,
-    ) -> Option<Arc<StoredResponse>> {
-        if !are_consistent(&windows_of(parts)?) || !is_one_moment(parts) {
+    /// Cuts a page from its windows, and stores it.
+    fn cut_and_store(&self, list: &List<'_>, found: &[FillAnswer]) -> Result<FillAnswer, Uncut> {
+        let from = found.iter().map(|part| part.from).min();
+        let from = from.unwrap_or(AnswerSource::Memory);
+        let is_passed_on = from == AnswerSource::Upstream { stored: false };
+        let is_kept = !is_passed_on && from != AnswerSource::Unconfirmed;
+        // Another client, which waited for the same windows, may have cut it.
+        if is_kept && let Some(stored) = self.fresh(list.key) {
+            return Ok(FillAnswer { stored, from });
+        }
+        let parts: Vec<_> = found.iter().map(|part| part.stored.clone()).collect();
+        let stored = match parts.iter().find(|part| part.page().is_none()) {
+            // An error answers every page.
+            Some(error) => error.clone(),
+            None => {
+                let mut cut = self.cut(list, &parts).ok_or(Uncut::Disagree)?;
+                if is_passed_on {
+                    let content_type = cut.metadata.content_type.clone();
+                    cut.metadata = Metadata::of(content_type, ClientFreshness::Nothing);
+                }
+                Arc::new(cut)
+            }
+        };
+        if self.cache.store().response_was_purged(list.key, &stored) {
+            return Err(Uncut::Disagree);
+        }
+        if is_kept {
+            let key = own_key(list.key, list.route, &stored);
+            self.cache.store().insert(key, stored.clone());
+        }
+        Ok(FillAnswer { stored, from })
+    }
+
+    /// Cuts a page from windows; `None` where they disagree.
+    fn cut(&self, list: &List<'_>, parts: &Parts) -> Option<StoredResponse> {
+        if !are_of_one_moment(parts) {
             return None;
         }
         // Windows past the end add nothing.
         let is_empty = |part: &&Arc<StoredResponse>| part.page().is_some_and(|p| p.is_empty());
-        let within: Parts = parts.iter().filter(|p| !is_empty(p)).cloned().collect();
-        let parts = match within.is_empty() {
-            true => parts,
-            false => &within,
-        };
-        let windows = windows_of(parts)?;
-        // The window is the page.
-        if let ([part], [window]) = (parts, &windows[..])
-            && (window.page.limit, window.page.offset) == (list.limit, list.offset)
-        {
-            return Some(part.clone());
-        }
-        let body = pages::cut_page(&windows, list.offset, list.limit)?;
-        let mut cut = self.response_of(parts, body)?;
-        if from == (AnswerSource::Upstream { stored: false }) {
-            let content_type = cut.metadata.content_type.clone();
-            cut.metadata = Metadata::of(content_type, ClientFreshness::Nothing);
-        }
-        Some(Arc::new(cut))
+        let within: Vec<_> = parts.iter().filter(|p| !is_empty(p)).cloned().collect();
+        let parts = if within.is_empty() { parts } else { &within };
+        let cut = cut_page(&windows_of(parts), list.offset, list.limit)?;
+        self.response_of(parts, cut)
     }
 
-    /// A response made of parts. It has the lowest finality class of them,
+    /// A response made of parts. It has the lowest finality class of them, the earliest epoch,
     /// and is as old as the oldest.
-    pub(super) fn response_of(
+    fn response_of(
         &self,
-        parts: &[Arc<StoredResponse>],
-        body: Vec<u8>,
+        parts: &Parts,
+        (body, page): (Vec<u8>, Box<Page>),
     ) -> Option<StoredResponse> {
         let class = |part: &&Arc<StoredResponse>| part.stamp().map(|stamp| stamp.class);
         let least = parts.iter().min_by_key(class)?;
         let stamps = || parts.iter().filter_map(|part| part.stamp());
-        // The epoch of a final part does not matter.
-        let ending = stamps().filter(|stamp| stamp.class != Class::Final);
         let heights = stamps().filter_map(|stamp| stamp.heights);
         let stamp = ChainStamp {
-            epoch: ending
-                .map(|stamp| stamp.epoch)
-                .min()
-                .unwrap_or(least.stamp()?.epoch),
+            epoch: stamps().map(|stamp| stamp.epoch).min()?,
             heights: heights.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1))),
             is_settled: stamps().all(|stamp| stamp.is_settled),
             ..*least.stamp()?
@@ -497,62 +292,137 @@ impl Fill {
             lifetime: parts.iter().map(|part| part.lifetime).min()?,
             took: parts.iter().map(|part| part.took).max()?,
             stamp: Some(stamp),
-            page: Page::read(&body),
+            page: Some(page),
             body: Box::<[u8]>::from(body).into(),
             body_id: BodyId::of(&etag, parts.iter().all(|part| part.body_id.is_encodable())),
             etag,
             checked: CheckedPurge::at(parts.iter().map(|part| part.checked.number()).min()?),
         })
     }
+
+    /// Requests the pages of a route themselves for a while.
+    fn suspend_windows(&self, list: &List<'_>, why: &str) {
+        let now = self.clock.now();
+        let before = lock(&self.suspended).insert(list.route.number, now + SUSPENDED);
+        if before.is_none_or(|until| until <= now) {
+            tracing::warn!(
+                route = &*list.route.name,
+                upstream_page = list.size,
+                why,
+                "pages of this route cannot be cut from windows: for a minute each page is requested itself; perhaps upstream_page is more than the upstream allows"
+            );
+        }
+    }
+
+    /// Whether a route's pages are cut from windows at present.
+    pub(crate) fn are_pages_cut(&self, route: u16) -> bool {
+        let until = lock(&self.suspended).get(&route).copied();
+        until.is_none_or(|until| until <= self.clock.now())
+    }
+
+    /// The keys of the windows that a page is cut from; none where it is not cut.
+    pub(crate) fn windows_of(&self, key: &Key) -> Vec<Key> {
+        let list = self.route(key).and_then(|route| List::of(key, route));
+        list.map_or_else(Vec::new, |list| {
+            list.windows().map(|(_, key)| key).collect()
+        })
+    }
+
+    /// The keys that would be requested now for a key whose stored response is not fresh; none
+    /// if it is cut from stored windows.
+    pub(crate) fn requests(&self, key: &Key) -> Vec<Key> {
+        let route = self.route(key);
+        if route.is_some_and(|route| self.cut_transaction(key, route).is_some()) {
+            return Vec::new();
+        }
+        let wanted = route.and_then(|route| self.wanted(&self.list(key, route)?));
+        let Some(wanted) = wanted else {
+            return vec![key.clone()];
+        };
+        let missing = wanted.into_iter().filter(|window| window.stored.is_none());
+        missing.map(|window| window.key).collect()
+    }
+
+    /// A transaction's page, where the stored windows of its block contain all its items.
+    pub(super) fn cut_transaction(&self, key: &Key, route: &Route) -> Option<Arc<StoredResponse>> {
+        let (tx, location, first) = self.transaction_window(key, route)?;
+        let ((limit, offset), (size, _)) = (page_of(key)?, page_of(&first)?);
+        let part = |at| self.stored_window(&with_page(&first, size, at)?, at, size);
+        let (mut lowest, mut highest) = (location.offset, location.offset);
+        let mut parts = vec![part(location.offset)?];
+        let run = loop {
+            match find_run(&windows_of(&parts), &tx)? {
+                Run::Whole(run) => break run,
+                Run::Before | Run::After if parts.len() as u64 >= MOST_WINDOWS => return None,
+                Run::Before => {
+                    lowest = lowest.checked_sub(size)?;
+                    parts.insert(0, part(lowest)?);
+                }
+                Run::After => {
+                    highest += size;
+                    parts.push(part(highest)?);
+                }
+            }
+        };
+        let cut = cut_run(&windows_of(&parts), &run, offset, limit)?;
+        Some(Arc::new(self.response_of(&parts, cut)?))
+    }
+
+    /// Where a transaction was last seen among its block's windows, and that
+    /// window's key.
+    pub(crate) fn seen_in(&self, key: &Key) -> Option<(TransactionLocation, Key)> {
+        let (_, location, window) = self.transaction_window(key, self.route(key)?)?;
+        Some((location, window))
+    }
+
+    /// The transaction that a key requests, and the window of its block in which it
+    /// was last seen, with the window's key.
+    fn transaction_window(
+        &self,
+        key: &Key,
+        route: &Route,
+    ) -> Option<(Hash, TransactionLocation, Key)> {
+        let from = route.chain.derived_from?;
+        let source = self.routes.get(from)?;
+        let size = u64::from(source.chain.window?.get());
+        let tx = hash(segment(key.target(), route.chain.segments.hex64?)?)?;
+        let location = self.chain.find_transaction(&tx)?;
+        let window = source.key_of_block(location.height, size, location.offset)?;
+        (location.route == from).then_some((tx, location, window))
+    }
 }
 
-/// Whether what is made of windows may be stored.
-const fn is_kept(from: AnswerSource) -> bool {
-    !matches!(
-        from,
-        AnswerSource::Unconfirmed | AnswerSource::Upstream { stored: false }
-    )
+/// Whether a response is the window of `size` items at an offset; else why it is not.
+fn check_part(part: &StoredResponse, offset: u64, size: u64) -> Result<(), &'static str> {
+    let page = part.page().ok_or("an answer is no page")?;
+    check_window(page, offset, size)
 }
 
-/// Whether parts are of one moment: of one block, whose hash determines its list, or
-/// of one epoch.
-pub(super) fn is_one_moment(parts: &[Arc<StoredResponse>]) -> bool {
-    let Some(windows) = windows_of(parts) else {
-        return false;
-    };
+/// Whether windows are of one moment: their totals agree, and they are of one block, whose
+/// hash determines its list, or of one epoch.
+fn are_of_one_moment(parts: &Parts) -> bool {
+    let windows = windows_of(parts);
     let stamps = || parts.iter().filter_map(|part| part.stamp());
     let is_live = stamps().any(|stamp| stamp.class == Class::Live);
-    let has_blocks = windows
-        .iter()
-        .any(|window| !window.page.blocks().is_empty());
-    match (is_live, has_blocks) {
+    let has_blocks = windows.iter().any(|window| !window.page.blocks.is_empty());
+    let is_one = match has_blocks && !is_live {
+        true => of_one_block(&windows),
         // The list may span blocks, and each new block may extend it.
-        (true, _) | (false, false) => {
+        false => {
             let mut epochs = stamps().map(|stamp| stamp.epoch);
             let first = epochs.next();
             epochs.all(|epoch| Some(epoch) == first)
         }
-        (false, true) => of_one_block(&windows),
-    }
+    };
+    is_one && are_consistent(&windows)
 }
 
-/// The windows that parts are; `None` where one is no page.
-pub(super) fn windows_of(parts: &[Arc<StoredResponse>]) -> Option<Vec<Window<'_>>> {
-    parts
-        .iter()
-        .map(|part| Some(window(part, part.page()?)))
-        .collect()
+/// The windows among parts, to be cut.
+fn windows_of(parts: &Parts) -> Vec<Window<'_>> {
+    parts.iter().filter_map(|part| window(part)).collect()
 }
 
-/// Whether a stored answer is a refusal that any page of its list would get.
-fn refuses_list(part: &StoredResponse) -> bool {
-    part.status == StatusCode::BAD_REQUEST && refuses_every_page(&part.body)
-}
-
-/// A stored window, to be cut.
-pub(super) fn window<'p>(part: &'p StoredResponse, page: &'p Page) -> Window<'p> {
-    Window {
-        body: &part.body,
-        page,
-    }
+fn window(part: &StoredResponse) -> Option<Window<'_>> {
+    let (body, page) = (&*part.body, part.page()?);
+    Some(Window { body, page })
 }

@@ -107,7 +107,7 @@ impl Miss {
         match self {
             Self::Typed(miss) => {
                 let key = &miss.lookup.key;
-                miss.bypasses() || !gateway.fill.plan(key).requests(key).is_empty()
+                miss.bypasses() || !gateway.fill.requests(key).is_empty()
             }
             Self::Plain(_) => true,
         }

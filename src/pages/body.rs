@@ -1,311 +1,278 @@
-//! One pass over an upstream body: is it JSON, is it an activity page and which
-//! blocks does it name, when was the token deployed that it describes.
+//! What an upstream body says: is it JSON, is it an activity page and which blocks does
+//! it name, when was the token deployed that it describes.
 //!
-//! A member of an unexpected form does not end the pass: it only means that the body
-//! is no page, or that an item has no location.
+//! A body that is JSON of another form than a page or a token says nothing.
 //!
 //! Deliberately absent: whether the page is the one that was requested
 //! ([`check_window`](super::check_window)).
 
-use std::fmt;
+use std::borrow::Cow;
+use std::ops::Range;
 
-use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::from_str;
 use serde_json::value::RawValue;
 
-use super::json::{Name, Once, ReadMembers, ReadValue, Text, Value, decode};
-use super::page::{BodySpan, EnvelopeMember, Items, Page};
 use super::{Block, Hash, hash};
 
-/// What one pass over a JSON body finds.
+/// What a JSON body says.
 #[derive(Clone, Debug, Default)]
 pub struct BodyIndex {
-    /// The body's index as an activity page, if it is one: an object in which
-    /// `limit`, `offset` and `total` are each once a `u64`, and `results` is once
-    /// a list, of anything.
+    /// The index of the activity page that the body is, if it is one: an object with a
+    /// `limit`, an `offset` and a `total`, and a list of `results`.
     pub(crate) page: Option<Box<Page>>,
     /// Whether the body is an object whose `results` is an empty list.
     pub(crate) empty: bool,
-    /// The height of a token's deploy: `block_height` of the object `token` (the
-    /// API's section 2.2).
+    /// The height of a token's deploy: `block_height` of the object `token`.
     pub(crate) deploy_height: Option<u32>,
+}
+
+/// The index of an activity page: where its items stand in the body, and which blocks and
+/// transactions they are of. It is of use only together with the body that it is made for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Page {
+    /// The most items that it may have, as the upstream echoes it.
+    pub(crate) limit: u64,
+    /// How many of the list's items come before it, as the upstream echoes it.
+    pub(crate) offset: u64,
+    /// How many items the list has; 0 past the end of the list.
+    pub(crate) total: u64,
+    /// Where each item begins and ends in the body, in bytes.
+    items: Vec<(u32, u32)>,
+    /// The blocks that the items' locations name, each once, in order of appearance.
+    pub(crate) blocks: Vec<Block>,
+    /// Neighbouring items of one transaction, in their order.
+    pub(crate) txs: Vec<TxItems>,
+    /// Whether every item has a location with a block hash, a height and a transaction ID.
+    pub(crate) is_located: bool,
+    /// Whether its envelope has the four members alone. The value that another member
+    /// would have on another page is not known.
+    pub(crate) is_plain: bool,
+}
+
+/// Neighbouring items of one transaction within a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TxItems {
+    /// The transaction.
+    pub(crate) tx: Hash,
+    /// The first item, counted from the page's first.
+    pub(crate) first: u32,
+    /// How many they are; at least 1.
+    pub(crate) count: u32,
+}
+
+/// The members of a page, and no others.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Envelope<'b> {
+    limit: u64,
+    offset: u64,
+    total: u64,
+    #[serde(borrow)]
+    results: Vec<&'b RawValue>,
+}
+
+/// The members of any object that count.
+#[derive(Deserialize)]
+struct Members<'b> {
+    #[serde(borrow)]
+    limit: Option<&'b RawValue>,
+    offset: Option<&'b RawValue>,
+    total: Option<&'b RawValue>,
+    results: Option<&'b RawValue>,
+    token: Option<&'b RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Token {
+    block_height: Option<u32>,
+}
+
+/// An item, of which only its location counts.
+#[derive(Deserialize)]
+struct Item<'b> {
+    #[serde(borrow)]
+    location: Location<'b>,
+}
+
+#[derive(Deserialize)]
+struct Location<'b> {
+    #[serde(borrow)]
+    block_hash: Cow<'b, str>,
+    block_height: u32,
+    #[serde(borrow)]
+    tx_id: Cow<'b, str>,
 }
 
 impl BodyIndex {
     /// Reads a body. `None` where it is not JSON in UTF-8 (RFC 8259 §8.1).
     pub fn read(body: &[u8]) -> Option<Self> {
-        let text = Text(std::str::from_utf8(body).ok()?);
-        let mut envelope = Envelope::new(text);
-        let mut deserializer = serde_json::Deserializer::from_str(text.0);
-        let start = text.skip_blanks(0);
-        let value = Value::new(text, start, &mut envelope);
-        let is_object = value.deserialize(&mut deserializer).ok()?.is_object;
-        deserializer.end().ok()?;
-        Some(match is_object {
-            true => envelope.finish(),
-            false => Self::default(),
+        let text = std::str::from_utf8(body).ok()?;
+        if let Some(envelope) = object::<Envelope<'_>>(text) {
+            let page = Page::of(text, &envelope, true);
+            return Some(Self {
+                empty: page.is_empty(),
+                page: Some(Box::new(page)),
+                deploy_height: None,
+            });
+        }
+        let Some(members) = object::<Members<'_>>(text) else {
+            from_str::<IgnoredAny>(text).ok()?;
+            return Some(Self::default());
+        };
+        let token = members.token.and_then(|token| object::<Token>(token.get()));
+        let results = members.results.map(RawValue::get);
+        let results = results.and_then(|list| from_str::<Vec<&RawValue>>(list).ok());
+        let empty = results.as_ref().is_some_and(Vec::is_empty);
+        let number = |raw: Option<&RawValue>| raw?.get().parse().ok();
+        let page = || {
+            let envelope = Envelope {
+                limit: number(members.limit)?,
+                offset: number(members.offset)?,
+                total: number(members.total)?,
+                results: results?,
+            };
+            Some(Box::new(Page::of(text, &envelope, false)))
+        };
+        Some(Self {
+            page: page(),
+            empty,
+            deploy_height: token.and_then(|token| token.block_height),
         })
     }
 }
 
-/// The body's outermost object.
-struct Envelope<'b> {
-    text: Text<'b>,
-    limit: Once<(u64, BodySpan)>,
-    offset: Once<(u64, BodySpan)>,
-    total: Once<(u64, BodySpan)>,
-    results: Once<(Items, BodySpan)>,
-    token: Once<u32>,
-    /// Whether all names can be decoded.
-    is_decoded: bool,
-    /// Whether all names are written without escapes.
-    is_unescaped: bool,
-    /// Whether there are no members but those of a page.
-    has_page_members_only: bool,
+/// The members of an object. serde alone would take a list for them, too.
+fn object<'b, T: Deserialize<'b>>(text: &'b str) -> Option<T> {
+    let is_object = text.trim_ascii_start().starts_with('{');
+    is_object.then(|| from_str(text).ok()).flatten()
 }
 
-impl<'b> Envelope<'b> {
-    const fn new(text: Text<'b>) -> Self {
+impl Page {
+    /// The index of a body; `None` where it is no activity page.
+    pub(crate) fn read(body: &[u8]) -> Option<Box<Self>> {
+        BodyIndex::read(body)?.page
+    }
+
+    fn of(text: &str, envelope: &Envelope<'_>, is_plain: bool) -> Self {
+        let mut page = Self::empty([envelope.limit, envelope.offset, envelope.total]);
+        page.is_plain = is_plain;
+        for (at, item) in (0..).zip(&envelope.results) {
+            let start = item.get().as_ptr().addr() - text.as_ptr().addr();
+            page.items.push(span(start, item.get().len()));
+            match locate(item) {
+                Some((block, tx)) => {
+                    page.add_block(block);
+                    page.add_tx(tx, at, 1);
+                }
+                None => page.is_located = false,
+            }
+        }
+        page.shrunk()
+    }
+
+    /// The index of a page without items, with this limit, offset and total.
+    pub(super) const fn empty([limit, offset, total]: [u64; 3]) -> Self {
         Self {
-            text,
-            limit: Once::new(),
-            offset: Once::new(),
-            total: Once::new(),
-            results: Once::new(),
-            token: Once::new(),
-            is_decoded: true,
-            is_unescaped: true,
-            has_page_members_only: true,
+            limit,
+            offset,
+            total,
+            items: Vec::new(),
+            blocks: Vec::new(),
+            txs: Vec::new(),
+            is_located: true,
+            is_plain: true,
         }
     }
 
-    fn finish(self) -> BodyIndex {
-        if !self.is_decoded {
-            return BodyIndex::default();
-        }
-        // Positions are held in 32 bits.
-        let is_readable = self.is_unescaped && u32::try_from(self.text.0.len()).is_ok();
-        let deploy_height = self.token.get();
-        let results = self.results.get();
-        let empty = results.as_ref().is_some_and(|(items, _)| items.is_empty());
-        let page = || {
-            let (limit, limit_at) = self.limit.get()?;
-            let (offset, offset_at) = self.offset.get()?;
-            let (total, total_at) = self.total.get()?;
-            let (items, results_at) = results?;
-            let mut envelope = [
-                (EnvelopeMember::Limit, limit_at),
-                (EnvelopeMember::Offset, offset_at),
-                (EnvelopeMember::Total, total_at),
-                (EnvelopeMember::Results, results_at),
-            ];
-            envelope.sort_by_key(|(_, span)| span.start);
-            let plain = self.has_page_members_only;
-            Some(Page::new([limit, offset, total], envelope, items, plain))
+    /// Appends some of a window's items, which stand from `at` on in this page's body. It
+    /// names all blocks that the window names.
+    pub(super) fn append(&mut self, window: &Self, range: Range<usize>, at: usize) {
+        let next = self.items.len();
+        let Some((start, _)) = window.items.get(range.start) else {
+            return;
         };
-        let page = if is_readable { page() } else { None };
-        BodyIndex {
-            page: page.map(Box::new),
-            empty,
-            deploy_height,
+        let moved =
+            |(from, to): &(u32, u32)| span(at + (from - start) as usize, (to - from) as usize);
+        self.items
+            .extend(window.items[range.clone()].iter().map(moved));
+        window
+            .blocks
+            .iter()
+            .for_each(|block| self.add_block(*block));
+        for part in &window.txs {
+            let (first, end) = (part.first as usize, (part.first + part.count) as usize);
+            let (first, end) = (first.max(range.start), end.min(range.end));
+            if first < end {
+                self.add_tx(
+                    part.tx,
+                    (next + first - range.start) as u32,
+                    (end - first) as u32,
+                );
+            }
+        }
+        self.is_located &= window.is_located;
+    }
+
+    fn add_block(&mut self, block: Block) {
+        if self.blocks.last() != Some(&block) && !self.blocks.contains(&block) {
+            self.blocks.push(block);
         }
     }
-}
 
-impl<'b> ReadMembers<'b> for Envelope<'b> {
-    fn read<A: MapAccess<'b>>(
-        &mut self,
-        name: Name<'b>,
-        start: usize,
-        members: &mut A,
-    ) -> Result<usize, A::Error> {
-        self.is_unescaped &= !name.is_escaped();
-        let Some(name) = name.decoded else {
-            self.is_decoded = false;
-            return self.text.skip(members);
-        };
-        let number = match &*name {
-            "limit" => &mut self.limit,
-            "offset" => &mut self.offset,
-            "total" => &mut self.total,
-            "results" if self.text.byte(start) == Some(b'[') => {
-                let list = List::new(self.text, start);
-                let (items, end) = members.next_value_seed(list)?;
-                self.results.set(Some((items, BodySpan::new(start..end))));
-                return Ok(end);
-            }
-            "results" => {
-                self.results.set(None);
-                return self.text.skip(members);
-            }
-            "token" => {
-                self.has_page_members_only = false;
-                let mut token = Location::new(self.text);
-                let value = Value::new(self.text, start, &mut token);
-                let ReadValue { is_object, end } = members.next_value_seed(value)?;
-                self.token.set(token.finish_height().filter(|_| is_object));
-                return Ok(end);
-            }
-            _ => {
-                self.has_page_members_only = false;
-                return self.text.skip(members);
-            }
-        };
-        let raw: &RawValue = members.next_value()?;
-        let end = self.text.end_of(raw);
-        let value = raw.get().parse::<u64>().ok();
-        number.set(value.map(|value| (value, BodySpan::new(start..end))));
-        Ok(end)
-    }
-}
-
-/// Reads the list of a page's items.
-struct List<'b> {
-    text: Text<'b>,
-    start: usize,
-    items: Items,
-}
-
-impl<'b> List<'b> {
-    fn new(text: Text<'b>, start: usize) -> Self {
-        Self {
-            text,
-            start,
-            items: Items::default(),
+    fn add_tx(&mut self, tx: Hash, first: u32, count: u32) {
+        match self.txs.last_mut() {
+            Some(last) if last.tx == tx && last.first + last.count == first => last.count += count,
+            _ => self.txs.push(TxItems { tx, first, count }),
         }
     }
-}
 
-impl<'b> DeserializeSeed<'b> for List<'b> {
-    type Value = (Items, usize);
+    /// The same in no more memory than it needs.
+    pub(super) fn shrunk(mut self) -> Self {
+        self.items.shrink_to_fit();
+        self.blocks.shrink_to_fit();
+        self.txs.shrink_to_fit();
+        self
+    }
 
-    fn deserialize<D: Deserializer<'b>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_seq(self)
+    /// How many items it has.
+    pub(crate) const fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    /// Whether it has no items.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// The heap memory that it uses, in bytes.
+    pub(crate) fn weight(&self) -> usize {
+        size_of_val(&*self.items) + size_of_val(&*self.blocks) + size_of_val(&*self.txs)
+    }
+
+    /// Neighbouring items, with what the upstream wrote between them; `None` where
+    /// the page does not have all of them, or the range is empty.
+    pub(super) fn items<'b>(&self, body: &'b [u8], range: Range<usize>) -> Option<&'b [u8]> {
+        let spans = self.items.get(range)?;
+        let (start, end) = (spans.first()?.0, spans.last()?.1);
+        // Widening: there is no target below 32 bits with threads.
+        body.get(start as usize..end as usize)
     }
 }
 
-impl<'b> Visitor<'b> for List<'b> {
-    type Value = (Items, usize);
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a list")
-    }
-
-    fn visit_seq<A: SeqAccess<'b>>(mut self, mut list: A) -> Result<Self::Value, A::Error> {
-        let mut end = self.start + 1;
-        loop {
-            let start = self.text.value_after(end, b',');
-            let mut item = Item::new(self.text);
-            let value = Value::new(self.text, start, &mut item);
-            let Some(value) = list.next_element_seed(value)? else {
-                break;
-            };
-            end = value.end;
-            let located = item.finish().filter(|_| value.is_object);
-            self.items.push(BodySpan::new(start..end), located);
-        }
-        // The closing bracket.
-        Ok((self.items, self.text.skip_blanks(end) + 1))
-    }
-}
-
-/// An item, of which only its location counts.
-struct Item<'b> {
-    text: Text<'b>,
-    location: Once<Located>,
-    is_decoded: bool,
+/// Positions are held in 32 bits: what lies above 4 GiB is not found.
+fn span(start: usize, length: usize) -> (u32, u32) {
+    let within = |at| u32::try_from(at).unwrap_or(u32::MAX);
+    (within(start), within(start + length))
 }
 
 /// The block and the transaction in which an item happened.
-#[derive(Clone, Copy)]
-pub(super) struct Located {
-    pub(super) block: Block,
-    pub(super) tx: Hash,
-}
-
-impl<'b> Item<'b> {
-    const fn new(text: Text<'b>) -> Self {
-        Self {
-            text,
-            location: Once::new(),
-            is_decoded: true,
-        }
-    }
-
-    fn finish(self) -> Option<Located> {
-        self.location.get().filter(|_| self.is_decoded)
-    }
-}
-
-impl<'b> ReadMembers<'b> for Item<'b> {
-    fn read<A: MapAccess<'b>>(
-        &mut self,
-        name: Name<'b>,
-        start: usize,
-        members: &mut A,
-    ) -> Result<usize, A::Error> {
-        self.is_decoded &= name.decoded.is_some();
-        if name.decoded.as_deref() != Some("location") {
-            return self.text.skip(members);
-        }
-        let mut location = Location::new(self.text);
-        let value = Value::new(self.text, start, &mut location);
-        let ReadValue { is_object, end } = members.next_value_seed(value)?;
-        self.location.set(location.finish().filter(|_| is_object));
-        Ok(end)
-    }
-}
-
-/// An item's location, which counts where each of three members occurs once and is of
-/// its form; or a token, of which only the height of its deploy counts.
-struct Location<'b> {
-    text: Text<'b>,
-    block_hash: Once<Hash>,
-    block_height: Once<u32>,
-    tx_id: Once<Hash>,
-    is_decoded: bool,
-}
-
-impl<'b> Location<'b> {
-    const fn new(text: Text<'b>) -> Self {
-        Self {
-            text,
-            block_hash: Once::new(),
-            block_height: Once::new(),
-            tx_id: Once::new(),
-            is_decoded: true,
-        }
-    }
-
-    fn finish(self) -> Option<Located> {
-        let block = Block {
-            height: self.block_height.get()?,
-            hash: self.block_hash.get()?,
-        };
-        let tx = self.tx_id.get()?;
-        self.is_decoded.then_some(Located { block, tx })
-    }
-
-    fn finish_height(self) -> Option<u32> {
-        self.block_height.get().filter(|_| self.is_decoded)
-    }
-}
-
-impl<'b> ReadMembers<'b> for Location<'b> {
-    fn read<A: MapAccess<'b>>(
-        &mut self,
-        name: Name<'b>,
-        _start: usize,
-        members: &mut A,
-    ) -> Result<usize, A::Error> {
-        let raw: &RawValue = members.next_value()?;
-        let digits = |raw| decode(raw).and_then(|text| hash(&text));
-        match name.decoded.as_deref() {
-            Some("block_hash") => self.block_hash.set(digits(raw)),
-            Some("block_height") => self.block_height.set(raw.get().parse().ok()),
-            Some("tx_id") => self.tx_id.set(digits(raw)),
-            Some(_) => {}
-            None => self.is_decoded = false,
-        }
-        Ok(self.text.end_of(raw))
-    }
+fn locate(item: &RawValue) -> Option<(Block, Hash)> {
+    let Item { location } = object(item.get())?;
+    let block = Block {
+        height: location.block_height,
+        hash: hash(&location.block_hash)?,
+    };
+    Some((block, hash(&location.tx_id)?))
 }

@@ -1,9 +1,8 @@
 //! Answers recorded of the reference upstream, and a model of how it divides a list
 //! into pages.
 
+mod body;
 mod cuts;
-mod index;
-mod transactions;
 mod windows;
 
 use std::ops::Range;
@@ -15,9 +14,7 @@ use proptest::{
 };
 use serde_json::Value;
 
-use super::page::Run;
-use super::transaction::Edges;
-use super::window::{MOST_OFFSET, WindowFault};
+use super::window::MOST_OFFSET;
 use super::*;
 
 const BLOCK: &str = "0000000000000000000320283a032748cef8227873ff4872689bf23f1cda83a5";
@@ -48,8 +45,12 @@ fn read(body: &str) -> Box<Page> {
     Page::read(body.as_bytes()).unwrap_or_else(|| panic!("{body}"))
 }
 
-fn text(body: Option<Vec<u8>>) -> Option<String> {
-    body.map(|body| String::from_utf8(body).unwrap())
+/// The body of a page that was cut, whose index is as if it were read from there.
+fn text(cut: Option<(Vec<u8>, Box<Page>)>) -> Option<String> {
+    let (body, page) = cut?;
+    let body = String::from_utf8(body).unwrap();
+    assert_eq!(page, read(&body));
+    Some(body)
 }
 
 /// Bodies with their pages.
@@ -107,6 +108,10 @@ impl Style {
             blank: "",
             comma: ",",
         }
+    }
+
+    fn is_reference(&self) -> bool {
+        (&*self.order, self.blank, self.comma) == (&[0, 1, 2, 3], "", ",")
     }
 
     /// The page that the reference upstream gives of a list, in this style.

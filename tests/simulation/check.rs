@@ -1,8 +1,7 @@
 //! What must hold for every answer, whatever happened before it.
 //!
-//! Each upstream body ends in the number of its request, encoded in blanks, which
-//! JSON ignores. Pages that are cut from a body keep it, so an answer shows which
-//! requests it is from and how old it is.
+//! Each upstream answer bears the number of its request, and pages that are cut from it keep
+//! that. So an answer shows which requests it is from and how old it is.
 
 mod answer;
 mod bounds;
@@ -130,7 +129,11 @@ impl Judge {
         known: impl Fn(u32) -> Option<Hash>,
     ) -> Result<(), String> {
         let at = &self.sent[client];
-        let (text, from) = read_mark(std::str::from_utf8(body).unwrap());
+        let body = std::str::from_utf8(body).unwrap();
+        let (text, from) = read_mark(body, &reply.content_type);
+        let text = &*text;
+        let times = times(world, at, text);
+        let from = from.unwrap_or_else(|| self.source(at, &times));
         // Half a second past its freshness, `ttl` is 0.
         let barely =
             self.weather.setup.while_revalidate > 0 && reply.cache_status.ends_with("ttl=0");
@@ -140,7 +143,7 @@ impl Judge {
             from: &self.asked[from],
             reply,
             text,
-            times: times(world, at, text),
+            times,
             is_immutable: reply.cache_control.contains("immutable"),
             is_stale: reply.says("ttl=-") || reply.says("stale-if-error") || barely,
         };

@@ -13,7 +13,7 @@ use crate::cache::policy::Mode;
 use crate::cache::reuse::Reuse;
 use crate::chain::Freshness;
 use crate::clock::Moment;
-use crate::fill::{LookupKey, Plan};
+use crate::fill::LookupKey;
 use crate::gateway::Gateway;
 use crate::relay::decide_plain;
 use crate::route::Route;
@@ -147,9 +147,7 @@ fn fresh(judged: &JudgedResponse) -> String {
 
 /// How the key would be fetched.
 fn planned(gateway: &Gateway, key: &Key) -> Next {
-    let cut = |why: &str| Next::new("cut from stored windows", why);
-    let plan = gateway.fill.plan(key);
-    let requests = plan.clone().requests(key);
+    let requests = gateway.fill.requests(key);
     let now = gateway.clock.now();
     let mut failures = requests.iter();
     if let Some(failure) = failures.find_map(|key| gateway.fill.failures.recent(key, now)) {
@@ -159,21 +157,16 @@ fn planned(gateway: &Gateway, key: &Key) -> Next {
         );
         return Next::new("answer with the error that is remembered", why);
     }
-    match plan {
-        Plan::CutTransaction => cut("its block's stored windows contain the whole transaction"),
-        Plan::Cut => cut("the windows that it needs are stored and fresh"),
-        Plan::Windows {
-            fetched,
-            disagree: true,
-        } => Next::fetch(
-            "its windows are stored but do not fit together, because they were fetched at different times; all are fetched again",
-            &fetched,
+    match &requests[..] {
+        [] => Next::new(
+            "cut from stored windows",
+            "the windows that it needs are stored and fresh",
         ),
-        Plan::Windows { fetched, .. } => Next::fetch(
+        [own] if own == key => Next::fetch("it is fetched with one request", [key]),
+        missing => Next::fetch(
             "it is cut from windows, and these are missing or stale",
-            &fetched,
+            missing,
         ),
-        Plan::Plain => Next::fetch("it is fetched with one request", [key]),
     }
 }
 

@@ -88,18 +88,18 @@ fn compressed(gateway: &Gateway, key: &Key, id: BodyId) -> Value {
 
 /// The tags of a page.
 fn tags(page: &Page) -> Value {
-    let blocks = page.blocks();
+    let blocks = &page.blocks;
     let shown = blocks.iter().take(MOST);
     let shown: Vec<_> = shown
         .map(|block| json!({ "height": block.height, "hash": hex(&block.hash) }))
         .collect();
-    let runs = page.runs();
-    let txs: Vec<_> = runs.iter().take(MOST).map(|run| hex(&run.tx)).collect();
+    let txs = page.txs.iter().take(MOST).map(|part| hex(&part.tx));
+    let txs: Vec<_> = txs.collect();
     json!({
         "items": page.len(),
         "total": page.total,
         "blocks": { "count": blocks.len(), "first": shown },
-        "transactions": { "count": runs.len(), "first": txs },
+        "transactions": { "count": page.txs.len(), "first": txs },
     })
 }
 

@@ -2,6 +2,19 @@
 
 use super::*;
 
+/// A transaction's page, from windows that contain all of it.
+fn cut_transaction(
+    windows: &[Window<'_>],
+    tx: &Hash,
+    offset: u64,
+    limit: u64,
+) -> Option<(Vec<u8>, Box<Page>)> {
+    match find_run(windows, tx)? {
+        Run::Whole(run) => cut_run(windows, &run, offset, limit),
+        Run::Before | Run::After => None,
+    }
+}
+
 #[test]
 fn no_page_is_made_of_windows_that_do_not_contain_it() {
     let block = List::new(&[30], "");
@@ -31,9 +44,8 @@ fn no_page_is_made_of_windows_that_do_not_contain_it() {
 }
 
 proptest! {
-    /// A page that is cut is the page that the upstream gives: as a JSON value,
-    /// and item by item; where the upstream writes no blanks between items,
-    /// byte for byte.
+    /// A page that is cut is the page that the upstream gives: as a JSON value, and item by
+    /// item; where the upstream writes as the reference does, byte for byte.
     #[test]
     fn a_sliced_page_is_the_upstreams(
         block in blocks(),
@@ -50,13 +62,13 @@ proptest! {
         let bodies = style.windows(&block.items, touched.iter().copied(), size);
         for ((_, page), at) in bodies.0.iter().zip(&touched) {
             prop_assert_eq!(check_window(page, *at, size), Ok(()));
-            prop_assert!(page.is_located());
-            prop_assert!(page.blocks().len() <= 1);
+            prop_assert!(page.is_located);
+            prop_assert!(page.blocks.len() <= 1);
         }
         let all = bodies.windows();
         prop_assert!(are_consistent(&all));
         let cut = text(cut_page(&all, offset, limit)).unwrap();
-        if style.comma == "," {
+        if style.is_reference() {
             prop_assert_eq!(&cut, &expected);
         }
         prop_assert_eq!(value(&cut), value(&expected));
@@ -70,5 +82,127 @@ proptest! {
             let cut = cut_page(&fewer, offset, limit);
             prop_assert!(cut.is_none());
         }
+    }
+}
+
+#[test]
+fn a_recorded_transaction_is_sliced_from_its_block() {
+    let page = read(BLOCK_PAGE);
+    let window = Window::new(BLOCK_PAGE, &page);
+    let etching = read(ETCHING_PAGE);
+    let tx = etching.txs[0].tx;
+    let cut = text(cut_transaction(&[window], &tx, 0, 20));
+    assert_eq!(cut.as_deref(), Some(ETCHING_PAGE));
+    let past = text(cut_transaction(&[window], &tx, 2, 60));
+    let expected = r#"{"limit":60,"offset":2,"total":0,"results":[]}"#;
+    assert_eq!(past.as_deref(), Some(expected));
+    assert_eq!(find_run(&[window], &tx), Some(Run::Whole(3..5)));
+    assert_eq!(cut_transaction(&[window], &tx, 0, 0), None);
+    // Absence is not inferred.
+    let absent = hash(TX).unwrap();
+    assert_eq!(cut_transaction(&[window], &absent, 0, 20), None);
+    assert_eq!(cut_transaction(&[window], &absent, 50, 20), None);
+    assert_eq!(find_run(&[window], &absent), None);
+    // Nor what lies beyond the edges.
+    let page = read(TRANSACTION_PAGE);
+    let window = Window::new(TRANSACTION_PAGE, &page);
+    assert_eq!(cut_transaction(&[window], &absent, 0, 20), None);
+    assert_eq!(find_run(&[window], &absent), Some(Run::Before));
+    assert_eq!(cut_transaction(&[], &absent, 0, 20), None);
+}
+
+#[test]
+fn a_transaction_without_one_certain_run_has_no_page() {
+    let style = Style::reference();
+    let one = |tx, event| item(7, 1, tx, event, "");
+    let cases = [
+        // In two places.
+        vec![one(1, 0), one(2, 0), one(1, 1), one(3, 0)],
+        // Beside an item that may be its own.
+        vec![one(2, 0), one(1, 0), "{}".to_owned(), one(3, 0)],
+        // In a list that is not one block's.
+        vec![one(2, 0), one(1, 0), item(6, 5, 3, 0, ""), one(3, 0)],
+    ];
+    for list in cases {
+        for size in [2, 4, 10] {
+            let offsets = windows(0, list.len() as u64, size);
+            let bodies = style.windows(&list, offsets, size);
+            let cut = cut_transaction(&bodies.windows(), &numbered(1), 0, 20);
+            assert_eq!(cut, None, "{list:?}");
+        }
+    }
+    // From windows that are no neighbours.
+    let list: Vec<_> = (1..7).map(|tx| one(tx, 0)).collect();
+    let bodies = style.windows(&list, [0, 2, 4, 6].into_iter(), 2);
+    let all = bodies.windows();
+    let cut = |windows: &[Window<'_>]| cut_transaction(windows, &numbered(1), 0, 20).is_some();
+    assert!(cut(&all[..3]) && cut(&all[..1]) && cut(&[all[0], all[1]]));
+    assert!(!cut(&[all[0], all[2]]) && !cut(&[all[1], all[0]]) && !cut(&[all[0], all[0]]));
+}
+
+proptest! {
+    /// From any windows of a block's list there is either no page of a
+    /// transaction, or the one that the upstream gives; and there is one where
+    /// no neighbour is missing.
+    #[test]
+    fn a_sliced_transaction_is_the_upstreams(
+        block in blocks(),
+        style in styles(),
+        size in sizes(),
+        offset in prop_oneof![0_u64..5, offsets()],
+        limit in limits(),
+        first in any::<Index>(),
+        count in 1_usize..4,
+        which in any::<Index>(),
+    ) {
+        prop_assume!(!block.runs.is_empty());
+        let all = style.windows(&block.items, windows(0, block.len(), size), size);
+        let all = all.windows();
+        let first = first.index(all.len());
+        let some = &all[first..(first + count).min(all.len())];
+        let at = which.index(block.runs.len());
+        let (tx, run) = (numbered(u32::try_from(at).unwrap()), block.runs[at].clone());
+        let expected = style.page(&block.items[run.clone()], offset, limit);
+        let check = |cut: Option<(Vec<u8>, Box<Page>)>| {
+            let cut = text(cut).unwrap();
+            if style.is_reference() {
+                prop_assert_eq!(&cut, &expected);
+            }
+            prop_assert_eq!(value(&cut), value(&expected));
+            prop_assert_eq!(items(&cut), items(&expected));
+            Ok(())
+        };
+        check(cut_transaction(&all, &tx, offset, limit))?;
+        let cut = cut_transaction(some, &tx, offset, limit);
+        let low = some[0].page.offset;
+        let high = some.iter().filter(|window| !window.page.is_empty());
+        let high = high.map(|window| window.page.offset + window.page.len() as u64).max();
+        let high = high.unwrap_or(low);
+        let (start, end) = (run.start as u64, run.end as u64);
+        let begins = start > low || start == 0 && low == 0;
+        let ends = end < high || end == block.len() && high == end;
+        prop_assert_eq!(cut.is_some(), begins && ends);
+        if cut.is_some() {
+            check(cut)?;
+        }
+        // The way that it is asked: from one window outwards.
+        for (at, window) in all.iter().enumerate() {
+            if !window.page.txs.iter().any(|part| part.tx == tx) {
+                continue;
+            }
+            let (mut low, mut high) = (at, at);
+            loop {
+                match find_run(&all[low..=high], &tx).unwrap() {
+                    Run::Whole(run) => {
+                        check(cut_run(&all[low..=high], &run, offset, limit))?;
+                        break;
+                    }
+                    Run::Before => low -= 1,
+                    Run::After => high += 1,
+                }
+            }
+        }
+        let absent = numbered(u32::MAX);
+        prop_assert!(cut_transaction(&all, &absent, offset, limit).is_none());
     }
 }

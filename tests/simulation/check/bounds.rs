@@ -3,7 +3,7 @@
 use super::Judge;
 use super::records::{Asked, Reply, Sent};
 use crate::play::BEHIND;
-use crate::world::{BlockId, Subject, Time, World};
+use crate::world::{BlockId, Subject, Thing, Time, World};
 
 /// How long what is not final is fresh while no tip is known.
 const WITHOUT_TIP: Time = 1_000;
@@ -34,6 +34,18 @@ impl Judge {
         });
         let checks = self.weather.setup.every + 16 * self.round_trip();
         told.any(|asked| asked.delivered.is_some_and(|told| told + checks <= at))
+    }
+
+    /// The request that brought an answer that says only that nothing has changed: the last
+    /// that may have.
+    pub(super) fn source(&self, at: &Sent, times: &[(usize, Thing)]) -> usize {
+        let mut asked = self.asked.iter();
+        let brought = |asked: &Asked| {
+            let is_it = |thing| times.iter().any(|(_, of)| *of == thing);
+            let is_of_tip = asked.target.tip() == at.target.tip();
+            is_of_tip && asked.delivered.is_some() && asked.thing.is_some_and(is_it)
+        };
+        asked.rposition(brought).unwrap()
     }
 
     /// How long an answer of the upstream takes, nearly always.

@@ -2,7 +2,7 @@
 
 use ordgate::cache::purge::Purge;
 
-use super::mark::{JSON, write_mark};
+use super::mark::{content_type, write_mark};
 use super::records::{Asked, Sent, UpstreamAnswer};
 use super::{FINAL_DEPTH, Good, Judge, place};
 use crate::play::brief;
@@ -146,14 +146,14 @@ impl Judge {
                 format!(r#"{{"server_version":"x","status":"ready","block_height":{height}}}"#);
             return UpstreamAnswer {
                 status: 200,
-                content_type: JSON.to_owned(),
+                content_type: content_type(id),
                 what: format!("tip {height}"),
                 body,
                 tag,
             };
         }
         let thing = asked.thing.unwrap();
-        let (status, mut body) = world.render(thing, &asked.target);
+        let (status, body) = world.render(thing, &asked.target);
         let what = brief(world, thing);
         let good = Good {
             thing,
@@ -162,11 +162,10 @@ impl Judge {
         if !purged {
             self.good.insert(place(world, thing, &asked.target), good);
         }
-        write_mark(&mut body, id);
         UpstreamAnswer {
             status,
-            content_type: JSON.to_owned(),
-            body,
+            content_type: content_type(id),
+            body: write_mark(&body, id),
             tag,
             what,
         }

@@ -44,6 +44,7 @@ pub(crate) struct Reply {
     pub(crate) status: StatusCode,
     pub(crate) body: Bytes,
     pub(crate) etag: Option<HeaderValue>,
+    pub(crate) content_type: String,
     pub(crate) cache_status: String,
     pub(crate) cache_control: String,
 }

@@ -49,6 +49,7 @@ impl Play {
                 status: head.status,
                 body,
                 etag: head.headers.get(ETAG).cloned(),
+                content_type: field("content-type"),
                 cache_status: field("cache-status"),
                 cache_control: field("cache-control"),
             };
