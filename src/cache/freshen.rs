@@ -6,14 +6,12 @@
 //! ([`super::storable`], [`super::reuse::StoredFacts`]): a 304 may carry
 //! `no-store`.
 
-use std::time::SystemTime;
-
 use http::{
     HeaderMap, StatusCode,
     header::{self, HeaderName},
 };
 
-use super::{date, hop, validator::EntityTag, validator::strong_date};
+use super::{date, hop, validator::EntityTag};
 
 /// Fields that describe the stored bytes themselves, which a 304 does not replace (§3.2).
 const OF_THE_BYTES: [HeaderName; 7] = [
@@ -26,71 +24,19 @@ const OF_THE_BYTES: [HeaderName; 7] = [
     HeaderName::from_static("repr-digest"),
 ];
 
-/// The stored responses that a 304 applies to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Identified {
-    /// These, by index: [`freshen`] each.
-    Stored(Vec<usize>),
-    /// The one stored response that was validated, though the 304 names none of
-    /// its validators. It may be used for this request, and its fields do not
-    /// change.
-    Unnamed,
-    /// None: repeat the request without conditions.
-    Other,
-}
-
-/// Identifies the stored responses that a 304 applies to, among those that
-/// matched the request or whose validators it carried (§4.3.4).
+/// Whether a 304 names the stored response that was validated (§4.3.4). Then it updates
+/// that response. One that names another validator, or none, still confirms it for the
+/// request that it answers (§4.3.3), but does not change its fields. An entity tag is more
+/// reliable than a date, which counts only without a tag.
 #[must_use]
-pub(crate) fn identify(not_modified: &HeaderMap, initial: &[&HeaderMap]) -> Identified {
-    let tag = EntityTag::of(not_modified);
-    let modified = date::field(not_modified, &header::LAST_MODIFIED);
-    let found = match (tag, modified) {
-        // A strong validator identifies all responses that have it. An entity
-        // tag is more reliable than a date, which counts only without a tag.
-        (Some(tag), _) if !tag.weak => with_tag(initial, |own| own.equals_strongly(&tag)),
-        // A weak validator identifies the most recent response that has it.
-        (Some(tag), _) => most_recent(initial, with_tag(initial, |own| own.equals_weakly(&tag))),
-        (None, Some(modified)) if strong_date(not_modified).is_some() => {
-            with_date(initial, modified)
-        }
-        (None, Some(modified)) => most_recent(initial, with_date(initial, modified)),
-        // A 304 without a validator updates the stored response only if that is
-        // the only one and has none either. If it has one, §4.3.3 still
-        // applies: the origin has confirmed it.
-        (None, None) => match initial {
-            [only] if has_validator(only) => return Identified::Unnamed,
-            [_] => vec![0],
-            _ => Vec::new(),
-        },
-    };
-    if found.is_empty() {
-        Identified::Other
-    } else {
-        Identified::Stored(found)
+pub(crate) fn names(not_modified: &HeaderMap, stored: &HeaderMap) -> bool {
+    let modified = |headers| date::field(headers, &header::LAST_MODIFIED);
+    match (EntityTag::of(not_modified), EntityTag::of(stored)) {
+        (Some(tag), Some(own)) if tag.weak => tag.equals_weakly(&own),
+        (Some(tag), Some(own)) => tag.equals_strongly(&own),
+        (Some(_), None) => false,
+        (None, _) => modified(not_modified).is_some_and(|date| modified(stored) == Some(date)),
     }
-}
-
-fn with_tag(initial: &[&HeaderMap], equals: impl Fn(&EntityTag<'_>) -> bool) -> Vec<usize> {
-    let has = |at: &usize| EntityTag::of(initial[*at]).is_some_and(|own| equals(&own));
-    (0..initial.len()).filter(has).collect()
-}
-
-fn with_date(initial: &[&HeaderMap], modified: SystemTime) -> Vec<usize> {
-    let has = |at: &usize| date::field(initial[*at], &header::LAST_MODIFIED) == Some(modified);
-    (0..initial.len()).filter(has).collect()
-}
-
-fn has_validator(headers: &HeaderMap) -> bool {
-    EntityTag::of(headers).is_some() || date::field(headers, &header::LAST_MODIFIED).is_some()
-}
-
-fn most_recent(initial: &[&HeaderMap], found: Vec<usize>) -> Vec<usize> {
-    found
-        .into_iter()
-        .max_by_key(|&at| date::field(initial[at], &header::DATE))
-        .into_iter()
-        .collect()
 }
 
 /// Whether a 304, or the answer to a HEAD, updates this field of a stored response

@@ -2,7 +2,7 @@
 //!
 //! Preconditions are evaluated against the selected stored response, to find
 //! whether the client's copy is current. Before a request is forwarded, its
-//! conditions are replaced by those of the stored responses. Evaluation
+//! conditions are replaced by those of the selected stored response. Evaluation
 //! allocates nothing.
 //!
 //! A malformed entity tag is no validator: it is never sent and equals nothing.
@@ -11,7 +11,6 @@
 
 use std::time::{Duration, SystemTime};
 
-use bytes::{BufMut, BytesMut};
 use http::{
     HeaderMap, Method, StatusCode,
     header::{self, HeaderValue},
@@ -214,18 +213,10 @@ pub(crate) fn can_be_validated(status: StatusCode) -> bool {
     status == StatusCode::OK
 }
 
-/// The most entity tags that one request carries.
-const MAX_TAGS: usize = 16;
-
-/// Replaces the conditions of a forwarded GET or HEAD by those of stored
-/// responses (RFC 9111 §4.3.1): of the selected one, and by entity tag also of
-/// `others` of the same target. Removes the range as well, since the answer is
-/// to be stored. Returns whether the request is conditional now.
-pub fn make_conditional<'a>(
-    request: &mut HeaderMap,
-    chosen: Option<&'a HeaderMap>,
-    others: impl IntoIterator<Item = &'a HeaderMap>,
-) -> bool {
+/// Replaces the conditions of a forwarded GET or HEAD by those of the stored response that
+/// is validated (RFC 9111 §4.3.1), if there is one. Removes the range as well, since the
+/// answer is to be stored. Returns whether the request is conditional now.
+pub fn make_conditional(request: &mut HeaderMap, stored: Option<&HeaderMap>) -> bool {
     for name in [
         header::IF_NONE_MATCH,
         header::IF_MODIFIED_SINCE,
@@ -234,31 +225,23 @@ pub fn make_conditional<'a>(
     ] {
         request.remove(name);
     }
-    let mut list = BytesMut::new();
-    let mut listed: Vec<EntityTag<'_>> = Vec::new();
-    for tag in chosen.into_iter().chain(others).filter_map(EntityTag::of) {
-        if listed.len() < MAX_TAGS && !listed.contains(&tag) {
-            if !listed.is_empty() {
-                list.put_slice(b", ");
-            }
-            list.put_slice(if tag.weak { b"W/\"" } else { b"\"" });
-            list.put_slice(tag.opaque);
-            list.put_u8(b'"');
-            listed.push(tag);
+    let Some(stored) = stored else {
+        return false;
+    };
+    let tag = stored.get(header::ETAG);
+    let tag = tag.filter(|_| EntityTag::of(stored).is_some());
+    let modified = stored.get(header::LAST_MODIFIED);
+    let modified = modified.filter(|_| date::field(stored, &header::LAST_MODIFIED).is_some());
+    let conditions = [
+        (header::IF_NONE_MATCH, tag),
+        (header::IF_MODIFIED_SINCE, modified),
+    ];
+    for (name, value) in conditions {
+        if let Some(value) = value {
+            request.insert(name, value.clone());
         }
     }
-    if !listed.is_empty()
-        && let Ok(value) = HeaderValue::from_maybe_shared(list.freeze())
-    {
-        request.insert(header::IF_NONE_MATCH, value);
-    }
-    if let Some(chosen) = chosen
-        && date::field(chosen, &header::LAST_MODIFIED).is_some()
-        && let Some(modified) = chosen.get(header::LAST_MODIFIED)
-    {
-        request.insert(header::IF_MODIFIED_SINCE, modified.clone());
-    }
-    request.contains_key(header::IF_NONE_MATCH) || request.contains_key(header::IF_MODIFIED_SINCE)
+    tag.or(modified).is_some()
 }
 
 #[cfg(test)]

@@ -19,7 +19,6 @@ use http::{HeaderMap, Method};
 
 use super::{Fetch, Relay};
 use crate::cache::hop;
-use crate::cache::outcome::Forward;
 use crate::cache::policy::Mode;
 use crate::cache::validator::{can_be_validated, make_conditional};
 use crate::cache::variant::Variant;
@@ -245,16 +244,13 @@ impl Fetch {
         let mut validates = false;
         let is_safe = matches!(request.method, Method::GET | Method::HEAD);
         if self.route().cache.mode == Mode::Respect && is_safe && !has_body {
-            let others = self.variants_to_validate();
-            let has_others = !others.is_empty() && self.why == Forward::VaryMiss;
             if unconditional {
                 for name in CONDITIONS {
                     fields.remove(name);
                 }
-            } else if self.to_validate.is_some() || has_others && !has_conditions(&fields) {
+            } else if self.to_validate.is_some() {
                 let chosen = self.validated().map(|chosen| &chosen.fields);
-                let others = others.iter().map(|variant| &variant.fields);
-                validates = make_conditional(&mut fields, chosen, others);
+                validates = make_conditional(&mut fields, chosen);
             }
             // Otherwise the client's own conditions go up.
         }
@@ -266,25 +262,6 @@ impl Fetch {
     pub(super) fn validated(&self) -> Option<&Arc<Variant>> {
         let chosen = self.to_validate.as_ref();
         chosen.filter(|chosen| can_be_validated(chosen.status))
-    }
-
-    /// The stored responses whose validators may go up: those that a 304 may be
-    /// about, and whose request had the same `accept-encoding`, if they vary by it.
-    /// Some origins (nginx) give all codings one ETag. They would confirm the plain
-    /// response, and no client would get a compressed one any more.
-    pub(super) fn variants_to_validate(&self) -> Vec<Arc<Variant>> {
-        let (sent, variants) = (self.sent(), self.relay.cache.variants(&self.request.key));
-        let same = |variant: &&Arc<Variant>| {
-            let (nominated, secondary) = (&variant.nominated, &variant.secondary);
-            can_be_validated(variant.status)
-                && nominated.agrees_on(&ACCEPT_ENCODING, secondary, &sent)
-        };
-        variants
-            .iter()
-            .flat_map(|all| all.iter())
-            .filter(same)
-            .cloned()
-            .collect()
     }
 }
 

@@ -13,7 +13,7 @@ use super::fields::is_overridden;
 use super::store::{Times, withheld};
 use super::{Announced, Fetch, Relay, RelayAnswer};
 use crate::cache::directives::RequestDirectives;
-use crate::cache::freshen::{HeadEffect, Identified, freshen, head_effect, identify, replaces};
+use crate::cache::freshen::{HeadEffect, freshen, head_effect, names, replaces};
 use crate::cache::invalidate;
 use crate::cache::key::Key;
 use crate::cache::policy::Mode;
@@ -22,41 +22,23 @@ use crate::cache::variant::Variant;
 use crate::route::HeaderMode;
 
 impl Fetch {
-    /// Applies a 304 to ordgate's own validation: freshens the stored responses
-    /// that it identifies, and answers from one of them. `None` where it
-    /// identifies none.
+    /// Applies a 304 to ordgate's own validation: freshens the stored response if the 304
+    /// names it, and answers from it. `None` where it was purged meanwhile.
     pub(super) fn apply_not_modified(&self, head: &HeaderMap, times: Times) -> Option<RelayAnswer> {
-        let variants = self.variants_to_validate();
-        let fields: Vec<_> = variants.iter().map(|variant| &variant.fields).collect();
-        let validated = self.validated();
-        let unchanged =
-            |chosen: &Arc<Variant>| self.answer_validated(chosen, head, false, self.shared(chosen));
-        let identified = match identify(head, &fields) {
-            Identified::Stored(identified) => identified,
-            Identified::Unnamed => return Some(unchanged(validated.or(variants.last())?)),
-            // A 304 that names another validator than the one in the request
-            // still confirms the requested response (§4.3.3), but must not
-            // update it (§4.3.4).
-            Identified::Other if variants.len() == 1 => return validated.map(unchanged),
-            Identified::Other => return None,
-        };
-        let update = &update(&self.relay, head, times.received);
-        let mut answer: Option<(Arc<Variant>, bool)> = None;
-        for at in identified {
-            let old = variants.get(at)?;
-            let is_old = |chosen: &Arc<Variant>| Arc::ptr_eq(chosen, old);
-            let answers = answer.is_none() || validated.is_some_and(is_old);
-            let freshened = self.freshen_variant(old, update, answers, times);
-            if answers {
-                answer = Some(freshened);
-            }
+        let (chosen, store) = (self.validated()?, self.relay.cache.store());
+        if store.variant_was_purged(&self.request.key, chosen) {
+            return None;
         }
-        let (variant, stored) = answer?;
-        let announced = match stored {
+        if !names(head, &chosen.fields) {
+            return Some(self.answer_validated(chosen, head, false, self.shared(chosen)));
+        }
+        let update = &update(&self.relay, head, times.received);
+        let (variant, is_stored) = self.freshen_variant(chosen, update, times);
+        let announced = match is_stored {
             true => self.shared(&variant),
             false => Announced::Again,
         };
-        Some(self.answer_validated(&variant, head, stored, announced))
+        Some(self.answer_validated(&variant, head, is_stored, announced))
     }
 
     /// An answer from a response that a 304 has validated, with the fields of the 304
@@ -85,27 +67,21 @@ impl Fetch {
         self.answer_own(variant, &own, StatusCode::NOT_MODIFIED, stored, announced)
     }
 
-    /// Replaces a stored response by a freshened one. Returns that, and whether
-    /// it may be stored. `answers` says whether it answers this request.
+    /// Replaces a stored response by a freshened one. Returns that, and whether it may be
+    /// stored.
     fn freshen_variant(
         &self,
         old: &Arc<Variant>,
         update: &HeaderMap,
-        answers: bool,
         times: Times,
     ) -> (Arc<Variant>, bool) {
-        let (mut new, fields) = self.freshened(old, update, times);
+        let (new, fields) = self.freshened(old, update, times);
         let may_store =
             |request: &HeaderMap| self.may_store(&Method::GET, request, old.status, &fields, times);
         let is_stored = may_store(&self.request.fields);
         // If only this request forbids storing, the stored response stays.
         let stays = !is_stored && may_store(&HeaderMap::new());
-        let own = new.secondary.clone();
-        if new.nominated == old.nominated {
-            // It continues to match the requests that it matched.
-            new.secondary = old.secondary.clone();
-        }
-        let (new, sent) = (Arc::new(new), &self.sent());
+        let new = Arc::new(new);
         self.relay
             .cache
             .store()
@@ -116,14 +92,6 @@ impl Fetch {
                 variants.retain(|variant| !Arc::ptr_eq(variant, old));
                 if is_stored {
                     variants.push(new.clone());
-                }
-                if is_stored && answers && new.secondary != own {
-                    // The origin has selected it for this request too.
-                    variants.retain(|variant| !variant.answers(sent));
-                    variants.push(Arc::new(Variant {
-                        secondary: own,
-                        ..(*new).clone()
-                    }));
                 }
             });
         (new, is_stored)

@@ -168,7 +168,7 @@ fn only_a_stored_200_is_validated() {
 
 #[test]
 fn stored_validators_replace_the_clients_conditions() {
-    let asked = |chosen: &[(HeaderName, &str)], others: &[&[(HeaderName, &str)]]| {
+    let asked = |stored: &[(HeaderName, &str)]| {
         let mut request = headers(&[
             (header::IF_NONE_MATCH, "\"client\""),
             (header::IF_MODIFIED_SINCE, MONDAY),
@@ -176,8 +176,7 @@ fn stored_validators_replace_the_clients_conditions() {
             (header::IF_RANGE, "\"client\""),
             (header::ACCEPT, "*/*"),
         ]);
-        let others: Vec<_> = others.iter().map(|fields| headers(fields)).collect();
-        let conditional = make_conditional(&mut request, Some(&headers(chosen)), &others);
+        let conditional = make_conditional(&mut request, Some(&headers(stored)));
         request.remove(header::ACCEPT).unwrap();
         let line = |name| {
             request
@@ -193,46 +192,35 @@ fn stored_validators_replace_the_clients_conditions() {
     let tag = (header::ETAG, "\"a\"");
     let modified = (header::LAST_MODIFIED, TUESDAY);
     assert_eq!(
-        asked(std::slice::from_ref(&tag), &[]),
+        asked(std::slice::from_ref(&tag)),
         (some("\"a\""), None),
         "RFC 9111 §4.3.1"
     );
     assert_eq!(
-        asked(&[(header::ETAG, "W/\"a\"")], &[]),
+        asked(&[(header::ETAG, "W/\"a\"")]),
         (some("W/\"a\""), None),
         "RFC 9111 §4.3.1"
     );
     assert_eq!(
-        asked(&[tag.clone(), modified.clone()], &[]),
+        asked(&[tag.clone(), modified.clone()]),
         (some("\"a\""), some(TUESDAY)),
         "RFC 9111 §4.3.1"
     );
+    assert_eq!(asked(&[modified]), (None, some(TUESDAY)), "RFC 9111 §4.3.1");
     assert_eq!(
-        asked(&[modified], &[]),
-        (None, some(TUESDAY)),
-        "RFC 9111 §4.3.1"
-    );
-    assert_eq!(
-        asked(&[], &[]),
+        asked(&[]),
         (None, None),
         "RFC 9111 §4.3.1, nothing to validate by"
     );
     assert_eq!(
-        asked(&[(header::ETAG, "a")], &[]),
+        asked(&[(header::ETAG, "a")]),
         (None, None),
         "§8.8.3, no tag"
     );
     assert_eq!(
-        asked(&[(header::LAST_MODIFIED, "x")], &[]),
+        asked(&[(header::LAST_MODIFIED, "x")]),
         (None, None),
         "§8.8.2, no date"
-    );
-    let others: &[&[(HeaderName, &str)]] =
-        &[&[(header::ETAG, "\"b\"")], std::slice::from_ref(&tag)];
-    assert_eq!(
-        asked(std::slice::from_ref(&tag), others),
-        (some("\"a\", \"b\""), None),
-        "RFC 9111 §4.3.1"
     );
 }
 
