@@ -130,16 +130,6 @@ impl<V: Clone + Send + Sync + 'static> Collapse<V> {
         })
     }
 
-    /// Closes a fetch to later requests. Present followers keep it.
-    pub(crate) fn retire(&self, key: &[u8], fetch: &Follow<V>) {
-        let mut flights = self.shard(key);
-        // Another may lead by now.
-        let is_it = |found: &Follow<V>| found.progress.same_channel(&fetch.progress);
-        if flights.get(key).is_some_and(is_it) {
-            flights.remove(key);
-        }
-    }
-
     /// Leads the fetch of a key, or follows it. `mark` is the present one.
     pub(crate) fn join(self: &Arc<Self>, key: &[u8], mark: Mark) -> Role<V> {
         let mut flights = self.shard(key);
@@ -182,13 +172,6 @@ impl<V: Clone + Send + Sync + 'static> Collapse<V> {
     }
 }
 
-impl<V: Clone> Lead<V> {
-    /// Its own waiter.
-    pub(crate) fn follow(&self) -> Follow<V> {
-        self.follow.clone()
-    }
-}
-
 impl<V> Lead<V> {
     /// The leader's client is receiving what will be the value.
     pub(crate) fn coming(&self) {
@@ -205,7 +188,7 @@ impl<V> Lead<V> {
     fn close(&self) {
         let hash = self.collapse.hasher.hash_one(&*self.key) as usize;
         let mut flights = lock(&self.collapse.shards[hash % SHARDS]);
-        // After `retire` another may lead.
+        // It may be closed already, and another lead.
         let is_own = |found: &Follow<V>| found.progress.same_channel(&self.follow.progress);
         if flights.get(&self.key).is_some_and(is_own) {
             flights.remove(&self.key);
@@ -226,16 +209,15 @@ impl<V: Clone> Follow<V> {
     }
 
     /// Waits for what another request fetches.
-    pub(crate) async fn wait_beside(self, wait: Wait) -> Result<V, FetchError> {
+    pub(crate) async fn wait(self, wait: Wait) -> Result<V, FetchError> {
         let leader = self.leader.clone();
         let before = trace::follow(&leader);
-        let value = self.wait(wait).await;
+        let value = self.value(wait).await;
         trace::followed(&leader, before);
         value
     }
 
-    /// The same without a record in the trace: for the leader itself.
-    pub(crate) async fn wait(mut self, wait: Wait) -> Result<V, FetchError> {
+    async fn value(mut self, wait: Wait) -> Result<V, FetchError> {
         let (mut end, mut late) = (wait.end(self.began), FetchError::TooLate);
         loop {
             match &*self.progress.borrow_and_update() {

@@ -111,8 +111,6 @@ pub struct Representation<'a> {
     pub status: StatusCode,
     /// Its fields.
     pub headers: &'a HeaderMap,
-    /// When it was received.
-    pub received: SystemTime,
     /// Whether it may be sent in codings, so that their tags are also of it.
     pub is_encoded: bool,
 }
@@ -179,17 +177,19 @@ fn any_matches(request: &HeaderMap, stored: &Representation<'_>) -> bool {
         })
 }
 
-/// §13.1.3. Without Last-Modified, the stored response's Date counts; without
-/// Date, the time it was received (RFC 9111 §4.3.2).
+/// §13.1.3. Without Last-Modified, the stored response's Date counts (RFC 9111 §4.3.2),
+/// which every stored response has.
 fn is_unmodified_since(request: &HeaderMap, stored: &Representation<'_>) -> bool {
     let mut lines = request.get_all(header::IF_MODIFIED_SINCE).iter();
     let Some(line) = lines.next().filter(|_| lines.next().is_none()) else {
         return false;
     };
     let changed = date::field(stored.headers, &header::LAST_MODIFIED)
-        .or_else(|| date::field(stored.headers, &header::DATE))
-        .unwrap_or(stored.received);
-    date::parse(line.as_bytes()).is_some_and(|since| changed <= since)
+        .or_else(|| date::field(stored.headers, &header::DATE));
+    let since = date::parse(line.as_bytes());
+    changed
+        .zip(since)
+        .is_some_and(|(changed, since)| changed <= since)
 }
 
 /// A modification date is a strong validator only if the response is at least

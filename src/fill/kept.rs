@@ -13,12 +13,12 @@ use http::StatusCode;
 use super::lookup::own_key;
 use super::names::StoredNames;
 use super::{AnswerSource, FIRST_PROBE, Fill, FillAnswer, FillResult};
-use crate::cache::StoredResponse;
 use crate::cache::encoded::BodyId;
 use crate::cache::key::Key;
 use crate::cache::metadata::{ClientFreshness, Metadata};
 use crate::cache::policy::Mode;
 use crate::cache::purge::CheckedPurge;
+use crate::cache::{StoredFields, StoredResponse};
 use crate::chain::ledger::Observation;
 use crate::chain::{ChainStamp, Class, SeedState};
 use crate::clock::Moment;
@@ -328,7 +328,7 @@ impl Fill {
 
     /// A response as it is kept.
     fn value_of(&self, stored: &StoredResponse) -> Value {
-        let (max_age, is_immutable) = match stored.metadata.client_freshness {
+        let (max_age, is_immutable) = match stored.client_freshness() {
             ClientFreshness::Nothing => (None, false),
             ClientFreshness::For(time) => (Some(time), false),
             ClientFreshness::Immutable(time) => (Some(time), true),
@@ -341,7 +341,7 @@ impl Fill {
         Value {
             run: self.lower.run,
             status: stored.status,
-            content_type: stored.metadata.content_type.clone(),
+            content_type: stored.content_type(),
             etag: stored.etag.clone(),
             received: self.wall_millis(stored.received),
             lifetime: stored.lifetime,
@@ -392,7 +392,7 @@ impl Fill {
         };
         Some(StoredResponse {
             status: value.status,
-            metadata: Metadata::of(value.content_type, freshness),
+            fields: StoredFields::Prepared(Metadata::of(value.content_type, freshness)),
             received: now.before(age),
             lifetime,
             took: value.took,

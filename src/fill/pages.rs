@@ -12,13 +12,13 @@ use futures_util::future::join_all;
 use http::StatusCode;
 
 use super::{AnswerSource, Fill, FillAnswer, FillResult};
-use crate::cache::StoredResponse;
 use crate::cache::encoded::BodyId;
 use crate::cache::etag::etag;
 use crate::cache::key::Key;
 use crate::cache::metadata::{ClientFreshness, Metadata};
 use crate::cache::policy::Mode;
 use crate::cache::purge::CheckedPurge;
+use crate::cache::{StoredFields, StoredResponse};
 use crate::chain::{ChainStamp, Class, TransactionLocation};
 use crate::client_tokens::shown_path;
 use crate::collapse::Wait;
@@ -459,8 +459,8 @@ impl Fill {
         let body = pages::cut_page(&windows, list.offset, list.limit)?;
         let mut cut = self.response_of(parts, body)?;
         if from == (AnswerSource::Upstream { stored: false }) {
-            let content_type = cut.metadata.content_type.clone();
-            cut.metadata = Metadata::of(content_type, ClientFreshness::Nothing);
+            let metadata = Metadata::of(cut.content_type(), ClientFreshness::Nothing);
+            cut.fields = StoredFields::Prepared(metadata);
         }
         Some(Arc::new(cut))
     }
@@ -492,7 +492,7 @@ impl Fill {
         let etag = etag(&body);
         Some(StoredResponse {
             status: least.status,
-            metadata: Metadata::of(least.metadata.content_type.clone(), freshness),
+            fields: StoredFields::Prepared(Metadata::of(least.content_type(), freshness)),
             received: parts.iter().map(|part| part.received).min()?,
             lifetime: parts.iter().map(|part| part.lifetime).min()?,
             took: parts.iter().map(|part| part.took).max()?,

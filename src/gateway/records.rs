@@ -11,13 +11,14 @@ use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version};
 use hyper::body::Body as _;
 
 use super::request::{RequestContext, ResponseFuture, Session};
-use super::{Gateway, RequestRef, is_plain};
+use super::{Gateway, RequestRef};
 use crate::access_log::{AccessLog, LineDecision, LogEntry, LoggedHead, shown_line};
 use crate::clock::Moment;
 use crate::identify::Client;
 use crate::meter::RequestKind;
 use crate::meter::errors::AnsweredError;
 use crate::reason::Reason;
+use crate::route::Route;
 use crate::trace::span::{known_method, method_attributes};
 use crate::trace::steps::UpstreamStep;
 use crate::trace::{self, ServerSpan, Trace};
@@ -103,7 +104,7 @@ impl Gateway {
             method: &context.method,
             version: context.version,
             route: route.map(|route| &*route.name),
-            is_plain: route.is_some_and(is_plain),
+            is_plain: route.is_some_and(Route::is_plain),
             head,
             key: context.key_hash,
             at: self.clock.wall(finished.now),
@@ -234,7 +235,7 @@ impl Gateway {
         let route = context.route.map(usize::from);
         let route = route.and_then(|at| self.routes.routes().get(at));
         // What a query means is the origin's matter: it may be secret.
-        let is_secret = route.is_some_and(is_plain) && uri.query().is_some();
+        let is_secret = route.is_some_and(Route::is_plain) && uri.query().is_some();
         let target = uri.path_and_query();
         let target = target.map_or("", |target| match is_secret {
             true => target.path(),

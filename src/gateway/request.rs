@@ -20,6 +20,7 @@ use crate::identify::{Client, ClientLabel};
 use crate::limit::RequestAllowance;
 use crate::refusal::Refusal;
 use crate::respond::ResponseContext;
+use crate::route::HeaderMode;
 use crate::upstream::{Priority, RequestPriority};
 use crate::wire::Body;
 use crate::wire::activity::Activity;
@@ -146,12 +147,14 @@ impl RequestContext {
     /// What rendering its response needs of it. `fields` are the request's.
     #[inline]
     pub(super) fn for_response<'a>(
-        &self,
+        &'a self,
         clients: &'a ClientPolicy,
         fields: &'a HeaderMap,
     ) -> ResponseContext<'a> {
         ResponseContext {
+            method: &self.method,
             fields,
+            headers: HeaderMode::Typed,
             request_id: self.request_id,
             permit: self.permit,
             token: clients.token_client(&self.from),

@@ -1,14 +1,11 @@
 //! The store: its bound, invalidation, resizing, bodies in codings, sweeping.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, StatusCode};
 
 use super::*;
-use crate::cache::purge::Purge;
-use crate::cache::reuse;
-use crate::cache::vary::Nominated;
+use crate::cache::purge::{CheckedPurge, Purge};
 
 fn key(target: &str) -> Key {
     Key::of(0, target)
@@ -72,21 +69,9 @@ fn a_response_over_an_eighth_of_the_store_is_not_stored() {
 fn an_answer_requested_before_an_invalidation_is_not_stored_after_it() {
     let store = Store::new(100_000);
     let variant = |purge| {
-        let fields = HeaderMap::new();
-        let nominated = Nominated::of(&fields);
-        let now = SystemTime::UNIX_EPOCH;
-        let targets = crate::cache::targeted::TargetList::none();
-        let heuristic = crate::cache::freshness::Heuristic::default();
-        Arc::new(Variant {
-            status: StatusCode::OK,
-            body: Bytes::new(),
-            body_id: BodyId::FIXED,
-            secondary: nominated.key(&fields).unwrap(),
-            nominated,
-            reuse: reuse::StoredFacts::of(StatusCode::OK, &fields, &targets, heuristic, now, now),
-            received: now,
-            purge,
-            fields,
+        Arc::new(StoredResponse {
+            checked: CheckedPurge::at(purge),
+            ..StoredResponse::of_json("{}")
         })
     };
     let put = |target: &str, purge| {

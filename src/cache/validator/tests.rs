@@ -107,8 +107,7 @@ fn preconditions_are_evaluated_in_order() {
         if-modified-since: TUESDAY & if-modified-since: TUESDAY | TAG                    | Full        | §13.1.3, one member
         if-modified-since: WEDNESDAY                            | date: TUESDAY          | NotModified | RFC 9111 §4.3.2, Date
         if-modified-since: MONDAY                               | date: TUESDAY          | Full        | RFC 9111 §4.3.2, Date
-        if-modified-since: TUESDAY                              |                        | NotModified | RFC 9111 §4.3.2, receipt
-        if-modified-since: MONDAY                               |                        | Full        | RFC 9111 §4.3.2, receipt
+        if-modified-since: TUESDAY                              | date: yesterday        | Full        | RFC 9111 §4.3.2, Date
         if-match: "a"                                           | TAG                    | Forward     | RFC 9111 §4.3.2
         if-unmodified-since: MONDAY                             | TAG                    | Forward     | RFC 9111 §4.3.2
         if-match: "a" & if-none-match: "a"                      | TAG                    | Forward     | §13.2.2
@@ -126,7 +125,6 @@ fn preconditions_are_evaluated_in_order() {
             .fold(text, |text, (day, date)| text.replace(day, date));
         fields(&text)
     };
-    let received = date::parse(TUESDAY.as_bytes()).unwrap();
     for [request, stored, expected, section] in rows(table) {
         let case = format!("{request} | {stored}: {section}");
         let (request, stored) = (read(request), read(stored));
@@ -134,7 +132,6 @@ fn preconditions_are_evaluated_in_order() {
             let stored = Representation {
                 status,
                 headers: &stored,
-                received,
                 is_encoded: false,
             };
             format!("{:?}", evaluate(&method, &request, &stored))

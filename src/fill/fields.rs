@@ -17,11 +17,11 @@ use http::header::{
 };
 use http::{HeaderMap, Method};
 
-use super::{Fetch, Relay};
+use super::{Fetch, Fill};
+use crate::cache::StoredResponse;
 use crate::cache::hop;
 use crate::cache::policy::Mode;
 use crate::cache::validator::{can_be_validated, make_conditional};
-use crate::cache::variant::Variant;
 use crate::cache::vary::Received;
 use crate::route::{HeaderMode, Route};
 use crate::wire::X_FORWARDED_FOR;
@@ -120,7 +120,7 @@ fn forwarding(hops: &[IpAddr]) -> HeaderMap {
 /// A client's request fields as the origin receives them. They are looked up one
 /// at a time, so that a hit copies none.
 pub(super) struct ForwardedFields<'a> {
-    relay: &'a Relay,
+    fill: &'a Fill,
     route: &'a Route,
     fields: &'a HeaderMap,
     peer: IpAddr,
@@ -136,14 +136,14 @@ impl<'a> ForwardedFields<'a> {
     /// The fields of a request. On a typed route no field of the client is
     /// forwarded, so none can affect the answer.
     pub(super) fn of(
-        relay: &'a Relay,
+        fill: &'a Fill,
         route: &'a Route,
         fields: &'a HeaderMap,
         peer: IpAddr,
     ) -> Self {
-        let settings = relay.upstreams.get(route.upstream.number).settings();
+        let settings = fill.upstreams.get(route.upstream.number).settings();
         Self {
-            relay,
+            fill,
             route,
             fields,
             peer,
@@ -161,7 +161,7 @@ impl<'a> ForwardedFields<'a> {
     }
 
     fn forwarding(&self) -> &HeaderMap {
-        let own = || forwarding(&self.relay.trust.hops(self.peer, self.fields));
+        let own = || forwarding(&self.fill.plain.trust.hops(self.peer, self.fields));
         self.forwarding.get_or_init(own)
     }
 
@@ -235,7 +235,7 @@ impl Fetch {
     pub(super) fn request_fields(&self, unconditional: bool, has_body: bool) -> RequestFields {
         let request = &self.request;
         let mut fields = self.sent().all();
-        hop::add_via(&mut fields, request.version, &self.relay.pseudonym);
+        hop::add_via(&mut fields, request.version, &self.fill.plain.pseudonym);
         if has_body && !fields.contains_key(CONTENT_LENGTH) {
             // Without it, hyper would send a GET without its body.
             let chunked = HeaderValue::from_static("chunked");
@@ -248,8 +248,9 @@ impl Fetch {
                 for name in CONDITIONS {
                     fields.remove(name);
                 }
-            } else if self.to_validate.is_some() {
-                let chosen = self.validated().map(|chosen| &chosen.fields);
+            } else if self.stored.is_some() {
+                let chosen = self.validated().and_then(|chosen| chosen.origin());
+                let chosen = chosen.map(|origin| &origin.map);
                 validates = make_conditional(&mut fields, chosen);
             }
             // Otherwise the client's own conditions go up.
@@ -259,8 +260,8 @@ impl Fetch {
 
     /// The selected stored response, if a 304 may be about it. Another, such as a
     /// stored error, is not validated but fetched again.
-    pub(super) fn validated(&self) -> Option<&Arc<Variant>> {
-        let chosen = self.to_validate.as_ref();
+    pub(super) fn validated(&self) -> Option<&Arc<StoredResponse>> {
+        let chosen = self.stored.as_ref().map(|judged| &judged.stored);
         chosen.filter(|chosen| can_be_validated(chosen.status))
     }
 }
