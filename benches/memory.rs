@@ -42,7 +42,7 @@ fn main() {
         stored.lifetime = Duration::from_secs(3600);
         store.insert(key, Arc::new(stored));
     }
-    store.sweep(Moment::default(), |_| Duration::ZERO);
+    store.sweep(Moment::default(), |_| Some(Duration::ZERO));
     let grown = resident().saturating_sub(before);
     let size = store.size();
     divan::black_box(&store);

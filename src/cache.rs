@@ -97,12 +97,12 @@ impl Cache {
         }
     }
 
-    /// The cache after a reload: the same store, of at most `max_bytes`, with the
-    /// new configuration's view of the chain.
+    /// The cache after a reload: the same store, with the new configuration's view of the
+    /// chain.
     #[must_use]
-    pub(crate) fn after(&self, max_bytes: u64, chain: Arc<Chain>) -> Self {
+    pub(crate) fn after(&self, chain: Arc<Chain>) -> Self {
         Self {
-            store: self.store.resized(max_bytes),
+            store: self.store.clone(),
             chain,
             clock: self.clock.clone(),
         }

@@ -130,6 +130,16 @@ impl<V: Clone + Send + Sync + 'static> Collapse<V> {
         })
     }
 
+    /// Closes a fetch to later requests. Present followers keep it.
+    pub(crate) fn retire(&self, key: &[u8], fetch: &Follow<V>) {
+        let mut flights = self.shard(key);
+        // Another may lead by now.
+        let is_it = |found: &Follow<V>| found.progress.same_channel(&fetch.progress);
+        if flights.get(key).is_some_and(is_it) {
+            flights.remove(key);
+        }
+    }
+
     /// Leads the fetch of a key, or follows it. `mark` is the present one.
     pub(crate) fn join(self: &Arc<Self>, key: &[u8], mark: Mark) -> Role<V> {
         let mut flights = self.shard(key);

@@ -34,10 +34,10 @@ use bytes::Bytes;
 pub(crate) use clients::ClientPolicy;
 use foldhash::quality::FixedState;
 use http::header::CONNECTION;
-use http::{HeaderValue, Method, Request, Response, Uri, Version};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, Version};
 use http_body_util::BodyExt;
 use miss::Miss;
-use records::{Finished, HeadToLog, in_trace};
+use records::{Finished, in_trace};
 use request::{RequestContext, check_head, to_origin_form};
 pub use request::{ResponseFuture, Session};
 
@@ -142,7 +142,7 @@ impl Gateway {
         context.head_fault = head_fault;
         match self.answer_from_memory(session, &request, &mut context, now) {
             Ok(NextStep::Done(response, kind)) => {
-                let head = HeadToLog::Of(request.uri(), request.headers());
+                let head = (request.uri(), request.headers());
                 let response = self.finish(session, &context, head, kind, None, response);
                 ResponseFuture::Done(Some(response))
             }
@@ -274,7 +274,7 @@ impl Gateway {
         self: &Arc<Self>,
         session: &Arc<Session>,
         request: Request<B>,
-        mut context: RequestContext,
+        context: RequestContext,
         miss: Miss,
     ) -> ResponseFuture
     where
@@ -282,13 +282,12 @@ impl Gateway {
         B::Error: Into<BodyError>,
     {
         let (gateway, session) = (self.clone(), session.clone());
-        self.keep_head(&mut context, request.uri(), request.headers());
         let requested = miss.lookup.requested();
         let is_plain = self.route(requested).is_some_and(Route::is_plain);
         // What a query means on a plain route is the origin's matter: it may be secret.
         let query = requested.target().split_once('?').filter(|_| !is_plain);
         let query = query.map(|(_, query)| query);
-        let trace = self.begin_trace(&request, &mut context, query);
+        let trace = self.begin_trace(&request, &context, query);
         let priority = self.miss_priority(&context, &miss);
         let (head, body) = request.into_parts();
         let own = ClientRequest {
@@ -373,7 +372,7 @@ impl Gateway {
         ResponseFuture::Done(Some(self.finish(
             session,
             context,
-            HeadToLog::Of(request.uri(), request.headers()),
+            (request.uri(), request.headers()),
             RequestKind::Refusal(refusal.reason()),
             None,
             response,
@@ -402,7 +401,7 @@ impl Gateway {
         &self,
         session: &Session,
         context: &RequestContext,
-        head: HeadToLog<'_>,
+        head: (&Uri, &HeaderMap),
         kind: RequestKind,
         upstream_took: Option<Duration>,
         mut response: Response<Body>,
@@ -455,14 +454,12 @@ impl Gateway {
         &self.records.meter
     }
 
-    /// Periodic maintenance: removes stored responses that are purged or too stale to be
-    /// served.
+    /// Maintenance, periodically and after a reload: removes stored responses that are purged,
+    /// too stale to be served, or of routes that no longer exist.
     pub fn maintain(&self) {
         self.cache.store().sweep(self.clock.now(), |route| {
-            self.routes.get(route).map_or(Duration::ZERO, |route| {
-                let policy = &route.cache;
-                policy.stale_while_revalidate.max(policy.stale_if_error)
-            })
+            let policy = &self.routes.get(route)?.cache;
+            Some(policy.stale_while_revalidate.max(policy.stale_if_error))
         });
     }
 }

@@ -1,13 +1,12 @@
-//! Freshening: how a 304 or the answer to HEAD updates stored responses (RFC
-//! 9111 §3.2, §4.3.4, §4.3.5), and the fields of ordgate's own 304s (RFC 9110
-//! §15.4.5).
+//! Freshening: how a 304 updates a stored response (RFC 9111 §3.2, §4.3.4), and the fields
+//! of ordgate's own 304s (RFC 9110 §15.4.5).
 //!
 //! The freshened fields must be judged again like those of a new response
 //! ([`super::storable`], [`super::reuse::StoredFacts`]): a 304 may carry
 //! `no-store`.
 
 use http::{
-    HeaderMap, StatusCode,
+    HeaderMap,
     header::{self, HeaderName},
 };
 
@@ -39,15 +38,13 @@ pub(crate) fn names(not_modified: &HeaderMap, stored: &HeaderMap) -> bool {
     }
 }
 
-/// Whether a 304, or the answer to a HEAD, updates this field of a stored response
-/// (§3.2).
+/// Whether a 304 updates this field of a stored response (§3.2).
 #[must_use]
 pub(crate) fn replaces(name: &HeaderName, update: &HeaderMap) -> bool {
     !OF_THE_BYTES.contains(name) && *name != header::TRAILER && !hop::ends_here(name, update)
 }
 
-/// Updates the fields of a stored response from a 304, or from the 200 to a
-/// HEAD (§3.2). Each field of the update replaces all lines of its name, except
+/// Updates the fields of a stored response from a 304 (§3.2). Each field of the update replaces all lines of its name, except
 /// hop-by-hop fields and those that describe the stored bytes. `Date` and `Age`
 /// become those of the update, and are absent where it has none.
 pub(crate) fn freshen(stored: &mut HeaderMap, update: &HeaderMap) {
@@ -58,43 +55,6 @@ pub(crate) fn freshen(stored: &mut HeaderMap, update: &HeaderMap) {
         for value in update.get_all(name) {
             stored.append(name, value.clone());
         }
-    }
-}
-
-/// What the 200 to a HEAD means for a stored response to GET (§4.3.5).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum HeadEffect {
-    /// It has the same representation: [`freshen`] it.
-    Freshen,
-    /// Its representation has changed: treat it as stale.
-    Stale,
-}
-
-/// Compares a stored response with the 200 to a HEAD. One of another status is of
-/// another representation, whatever its fields are.
-#[must_use]
-pub(crate) fn head_effect(
-    status: StatusCode,
-    stored: &HeaderMap,
-    length: u64,
-    head: &HeaderMap,
-) -> HeadEffect {
-    let same = |name: HeaderName| match head.get(&name) {
-        Some(received) => stored.get(&name) == Some(received),
-        None => true,
-    };
-    let same_length = head.get(header::CONTENT_LENGTH).is_none_or(|said| {
-        said.to_str()
-            .is_ok_and(|said| said.trim().parse() == Ok(length))
-    });
-    let is_same = status == StatusCode::OK
-        && same(header::ETAG)
-        && same(header::LAST_MODIFIED)
-        && same_length;
-    if is_same {
-        HeadEffect::Freshen
-    } else {
-        HeadEffect::Stale
     }
 }
 

@@ -5,7 +5,7 @@
 //! time, so no caller may expect to read what it has just written.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, MutexGuard, OnceLock};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -92,8 +92,6 @@ pub struct Store {
     /// The weight inserted since moka was last made to keep its bound.
     pending: Arc<AtomicU64>,
     purges: Arc<Purges>,
-    /// The store that has replaced this one, if any.
-    next: Arc<OnceLock<Self>>,
 }
 
 impl Store {
@@ -107,56 +105,6 @@ impl Store {
             max_bytes,
             pending: Arc::default(),
             purges: Arc::default(),
-            next: Arc::default(),
-        }
-    }
-
-    /// A store of at most `max_bytes` with the same entries: this one, if its
-    /// bound is the same. moka cannot change its bound, so otherwise it is a new
-    /// store, into which the entries are copied as far as they fit.
-    #[must_use]
-    pub(crate) fn resized(&self, max_bytes: u64) -> Self {
-        if max_bytes == self.max_bytes {
-            return self.clone();
-        }
-        let next = Self {
-            purges: self.purges.clone(),
-            ..Self::new(max_bytes)
-        };
-        // Only the current store is ever replaced, so this happens once. Entries that are
-        // purged meanwhile stay unusable: both stores have the same purges.
-        let next = self.next.get_or_init(|| next).clone();
-        for (key, entry) in &self.cache {
-            if next.has_room(&key, &entry) {
-                let weight = entry.weight(&key);
-                next.cache.insert(key.to_vec().into(), entry);
-                next.keep_bound(weight);
-            }
-        }
-        next
-    }
-
-    /// Drops all entries, once another store has replaced this one.
-    pub(crate) fn retire(&self) {
-        if self.next.get().is_some() {
-            self.cache.invalidate_all();
-            self.run_maintenance();
-        }
-    }
-
-    /// Whether two handles are of one store.
-    pub(crate) fn is_same_as(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.next, &other.next)
-    }
-
-    /// Whether an entry is not too large for this store. Variants were checked
-    /// one by one when they were stored.
-    fn has_room(&self, key: &[u8], entry: &Entry) -> bool {
-        match entry {
-            Entry::One(_) => u64::from(entry.weight(key)) <= self.max_body(),
-            Entry::Variants(_) => true,
-            // What is being compressed for this store is compressed again for the next.
-            Entry::Encoded(_) => false,
         }
     }
 
@@ -265,10 +213,10 @@ impl Store {
     /// Stores a response, unless it is too large. Returns whether it was stored.
     pub fn insert(&self, key: Key, stored: Arc<StoredResponse>) -> bool {
         let (key, entry) = (key.into_boxed(), Entry::One(stored));
-        if !self.has_room(&key, &entry) {
+        let weight = entry.weight(&key);
+        if u64::from(weight) > self.max_body() {
             return false;
         }
-        let weight = entry.weight(&key);
         self.cache.insert(key, entry);
         self.keep_bound(weight);
         true
@@ -351,22 +299,22 @@ impl Store {
         self.max_bytes / MAX_ENTRY_SHARE
     }
 
-    /// Drops purged entries, and those too old to be used even stale.
-    /// `stale_time` says for how long a route may use stale responses. Called
-    /// periodically, not by requests.
-    pub fn sweep(&self, now: Moment, stale_time: impl Fn(u16) -> Duration) {
+    /// Drops purged entries, those too old to be used even stale, and those of routes that no
+    /// longer exist. `stale_time` says for how long a route, if it exists, may use stale
+    /// responses. Called periodically and after a reload, not by requests.
+    pub fn sweep(&self, now: Moment, stale_time: impl Fn(u16) -> Option<Duration>) {
         for (key, entry) in &self.cache {
             let Some(entry) = self.drop_if_purged(&key, entry) else {
                 continue;
             };
+            let stale_time = stale_time(route_of(&key));
             let is_useless = match &entry {
                 Entry::One(stored) => {
-                    let usable = stored.lifetime + stale_time(route_of(&key));
-                    stored.received + usable < now
+                    stale_time.is_none_or(|time| stored.received + (stored.lifetime + time) < now)
                 }
                 // It may be revalidated at any age (RFC 9111 §4.3), and stays until moka
                 // evicts it.
-                Entry::Variants(_) => false,
+                Entry::Variants(_) => stale_time.is_none(),
                 Entry::Encoded(encoded) => {
                     let of = key.len().checked_sub(1).and_then(|end| key.get(..end));
                     let stored = of.and_then(|of| self.cache.get(of));
@@ -402,17 +350,6 @@ impl Store {
             matched += u64::from(entry.responses().iter().any(is_matched));
         }
         (matched, true)
-    }
-
-    /// Drops the entries of routes that no longer exist. Fetches under way may
-    /// still store some; moka evicts them.
-    pub(crate) fn keep_routes(&self, exists: impl Fn(u16) -> bool) {
-        for (key, _) in &self.cache {
-            if !exists(route_of(&key)) {
-                self.cache.invalidate(&*key);
-            }
-        }
-        self.run_maintenance();
     }
 
     /// Entries and bytes held, as of the last maintenance.

@@ -132,14 +132,6 @@ impl StoredResponse {
         value.map_or(HeaderValue::from_static(""), HeaderValue::clone)
     }
 
-    /// How long clients may reuse it, where ordgate prepares the fields.
-    pub(crate) fn client_freshness(&self) -> ClientFreshness {
-        match &self.fields {
-            StoredFields::Prepared(metadata) => metadata.client_freshness,
-            StoredFields::Origin(_) => ClientFreshness::Nothing,
-        }
-    }
-
     /// The origin's own fields, if it has them.
     pub(crate) fn origin(&self) -> Option<&OriginFields> {
         match &self.fields {

@@ -11,10 +11,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use http::{
-    HeaderMap, Method, StatusCode,
-    header::{self, HeaderValue},
-};
+use http::{HeaderMap, Method, StatusCode, header};
 
 use super::{
     coding::Coding,
@@ -161,20 +158,22 @@ pub fn for_the_origin(request: &HeaderMap) -> bool {
     request.contains_key(header::IF_MATCH) || request.contains_key(header::IF_UNMODIFIED_SINCE)
 }
 
-/// §13.1.2, with weak comparison; `*` matches any representation.
+/// §13.1.2, over all lines of the field.
 fn any_matches(request: &HeaderMap, stored: &Representation<'_>) -> bool {
     let own = EntityTag::of(stored.headers);
+    let mut lines = request.get_all(header::IF_NONE_MATCH).iter();
+    lines.any(|line| lists(line.as_bytes(), own, stored.is_encoded))
+}
+
+/// Whether a line of `If-None-Match` lists an entity tag, by weak comparison, or is `*`,
+/// which matches any representation. With `is_encoded`, the tags of the codings of the same
+/// body match too.
+pub(super) fn lists(line: &[u8], own: Option<EntityTag<'_>>, is_encoded: bool) -> bool {
     let matches = |tag: EntityTag<'_>, own: EntityTag<'_>| {
         let suffix = || tag.opaque.strip_prefix(own.opaque);
-        tag.equals_weakly(&own) || stored.is_encoded && suffix().is_some_and(Coding::is_tag_suffix)
+        tag.equals_weakly(&own) || is_encoded && suffix().is_some_and(Coding::is_tag_suffix)
     };
-    request
-        .get_all(header::IF_NONE_MATCH)
-        .iter()
-        .map(HeaderValue::as_bytes)
-        .any(|line| {
-            trim(line) == b"*" || own.is_some_and(|own| tags(line).any(|tag| matches(tag, own)))
-        })
+    trim(line) == b"*" || own.is_some_and(|own| tags(line).any(|tag| matches(tag, own)))
 }
 
 /// §13.1.3. Without Last-Modified, the stored response's Date counts (RFC 9111 §4.3.2),

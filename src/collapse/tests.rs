@@ -38,6 +38,24 @@ async fn all_followers_get_the_leaders_value() {
     drop(lead(&collapse, "/a"));
 }
 
+#[tokio::test]
+async fn after_a_fetch_is_retired_another_may_lead() {
+    let collapse = Collapse::new();
+    let first = lead(&collapse, "/a");
+    let joined = follow(&collapse, "/a");
+    collapse.retire(b"/a", &joined);
+    let second = lead(&collapse, "/a");
+    collapse.retire(b"/a", &joined);
+    let later = follow(&collapse, "/a");
+    first.finish(1);
+    // The end of the first is not the end of the second.
+    drop(follow(&collapse, "/a"));
+    second.finish(2);
+    assert_eq!(joined.wait(long()).await, Ok(1));
+    assert_eq!(later.wait(long()).await, Ok(2));
+    assert!(collapse.is_empty());
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_the_leaders_client_receives_is_waited_for_five_seconds() {
     let collapse = Collapse::new();

@@ -125,7 +125,7 @@ impl Fetch {
             Ok(length) => length,
             Err(failure) => return self.failed(failure),
         };
-        self.update_others(status, &fields, times);
+        self.update_others(status, &fields);
         hop::add_via(&mut fields, answer.head.version, NAME);
         if is_typed {
             // It was read whole, and is JSON.

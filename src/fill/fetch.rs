@@ -105,6 +105,11 @@ impl Fetch {
                 Role::Follow(follow) => follow,
             };
             let is_outdated = fill.is_outdated(key, &follow);
+            if is_outdated && self.is_plain() {
+                // Its answer may take long to end, and is not for those who come now.
+                fill.collapse.retire(&shared, &follow);
+                continue;
+            }
             match follow.wait(wait).await {
                 Ok(_) if is_outdated => {}
                 Ok(Some(found)) => {
@@ -326,7 +331,9 @@ impl Fill {
         let answer = self.send(key, priority).await?;
         let times = &route.cache.times;
         let lifetime = times.lifetime(answer.status, answer.index.empty);
-        let stored = Arc::new(self.prepare(answer, lifetime, purges));
+        let freshness = lifetime.map_or(ClientFreshness::Nothing, ClientFreshness::For);
+        let kept = lifetime.unwrap_or_default();
+        let stored = Arc::new(self.prepare(answer, freshness, kept, purges));
         let _storing = trace::begin("store", SpanKind::Internal);
         let store = self.cache.store();
         let is_stored = lifetime.is_some()
@@ -345,7 +352,7 @@ impl Fill {
     pub(crate) async fn fetch_unshared(&self, key: &Key, priority: RequestPriority) -> FillResult {
         let answer = trace::alone(self.send(key, priority)).await?;
         Ok(FillAnswer {
-            stored: Arc::new(self.prepare(answer, None, 0)),
+            stored: Arc::new(self.prepare(answer, ClientFreshness::Nothing, Duration::ZERO, 0)),
             from: AnswerSource::Upstream { stored: false },
         })
     }
@@ -361,20 +368,21 @@ impl Fill {
         answer.inspect_err(|failure| failure.report(key.target()))
     }
 
-    /// What is stored of an answer, in modes other than `chain`.
-    fn prepare(
+    /// What is stored of an answer, on a route whose fields ordgate prepares. `purges` is the
+    /// number of the last purge when the request was sent.
+    pub(super) fn prepare(
         &self,
         answer: UpstreamAnswer,
-        lifetime: Option<Duration>,
+        freshness: ClientFreshness,
+        lifetime: Duration,
         purges: u64,
     ) -> StoredResponse {
-        let freshness = lifetime.map_or(ClientFreshness::Nothing, ClientFreshness::For);
         let etag = etag(&answer.body);
         StoredResponse {
             status: answer.status,
             fields: StoredFields::Prepared(Metadata::of(answer.content_type, freshness)),
             received: self.clock.now(),
-            lifetime: lifetime.unwrap_or_default(),
+            lifetime,
             took: answer.took,
             body: answer.body,
             body_id: BodyId::of(&etag, !answer.no_transform),

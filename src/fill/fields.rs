@@ -182,13 +182,7 @@ impl<'a> ForwardedFields<'a> {
         }
         // Some servers merge trailers into the fields. Without this field no trailers
         // are sent (RFC 9110 §6.5.1 lets an intermediary discard them).
-        let passes = |name: &[u8]| {
-            HeaderName::from_bytes(name.trim_ascii()).is_ok_and(|name| self.passes(&name))
-        };
-        let mut trailers = fields.get_all(TRAILER).iter();
-        if !trailers.all(|line| line.as_bytes().split(|byte| *byte == b',').all(passes)) {
-            fields.remove(TRAILER);
-        }
+        fields.remove(TRAILER);
         fields.extend(self.forwarding().clone());
         fields
     }

@@ -10,11 +10,8 @@ use http::StatusCode;
 use super::content::{Subject, heights};
 use super::lookup::own_key;
 use super::{AnswerSource, FIRST_PROBE, Fill, FillAnswer, FillResult, MOST_ATTEMPTS};
-use crate::cache::encoded::BodyId;
-use crate::cache::etag::etag;
 use crate::cache::key::Key;
 use crate::cache::metadata::{ClientFreshness, Metadata};
-use crate::cache::purge::CheckedPurge;
 use crate::cache::purge::{BlockRange, PurgeSubject};
 use crate::cache::{StoredFields, StoredResponse};
 use crate::chain::ledger::Observation;
@@ -127,19 +124,11 @@ impl Fill {
             true => ClientFreshness::of_class(stamp.class, lifetime),
             false => ClientFreshness::Nothing,
         };
-        let etag = etag(&answer.body);
+        let lifetime = self.chain.finality().lifetime(stamp.class);
         StoredResponse {
-            status: answer.status,
-            fields: StoredFields::Prepared(Metadata::of(answer.content_type, freshness)),
-            received: now,
-            lifetime: self.chain.finality().lifetime(stamp.class),
-            took: answer.took,
-            body: answer.body,
-            body_id: BodyId::of(&etag, !answer.no_transform),
-            etag,
-            checked: CheckedPurge::at(sequence),
             stamp: Some(stamp),
             page,
+            ..self.prepare(answer, freshness, lifetime, sequence)
         }
     }
 

@@ -1,6 +1,6 @@
 //! How answers change responses that are already stored on plain routes: a 304 freshens
-//! them (RFC 9111 §4.3.4), an answer to HEAD freshens them or makes them stale
-//! (§4.3.5), and an unsafe method invalidates them (§4.4).
+//! them (RFC 9111 §4.3.4), an answer to HEAD makes them stale (§4.3.5), and an unsafe method
+//! invalidates them (§4.4).
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::fields::is_overridden;
 use super::store::{Times, with_fields};
 use super::{Answer, AnswerSource, Fetch, FillAnswer};
 use crate::cache::directives::RequestDirectives;
-use crate::cache::freshen::{HeadEffect, freshen, head_effect, names, replaces};
+use crate::cache::freshen::{freshen, names, replaces};
 use crate::cache::key::Key;
 use crate::cache::policy::Mode;
 use crate::cache::storable::{is_for_everyone, withheld_fields};
@@ -60,7 +60,9 @@ impl Fetch {
         update: &HeaderMap,
         times: Times,
     ) -> (Arc<StoredResponse>, bool) {
-        let (new, fields) = self.freshened(old, origin, update, times);
+        let mut fields = origin.map.clone();
+        freshen(&mut fields, update);
+        let new = self.prepare(old.status, &fields, old.body.clone(), times);
         let may_store =
             |request: &HeaderMap| self.may_store(&Method::GET, request, old.status, &fields, times);
         let is_stored = may_store(&self.request.fields);
@@ -79,26 +81,12 @@ impl Fetch {
         (new, is_stored)
     }
 
-    /// A stored response with the fields of an update, and those fields.
-    fn freshened(
-        &self,
-        old: &StoredResponse,
-        origin: &OriginFields,
-        update: &HeaderMap,
-        times: Times,
-    ) -> (StoredResponse, HeaderMap) {
-        let mut fields = origin.map.clone();
-        freshen(&mut fields, update);
-        let body = old.body.clone();
-        (self.prepare(old.status, &fields, body, times), fields)
-    }
-
     /// Applies an answer to stored responses of other requests.
-    pub(super) fn update_others(&self, status: StatusCode, fields: &HeaderMap, times: Times) {
+    pub(super) fn update_others(&self, status: StatusCode, fields: &HeaderMap) {
         self.invalidate(status, fields);
         let is_head = self.request.method == Method::HEAD && status == StatusCode::OK;
         if is_head && self.route().cache.mode == Mode::Respect {
-            self.apply_head(fields, times);
+            self.invalidate_by_head();
         }
     }
 
@@ -121,9 +109,9 @@ impl Fetch {
         }
     }
 
-    /// Applies the answer to a HEAD to the stored responses that match it
-    /// (§4.3.5): they are freshened, or stale.
-    fn apply_head(&self, fields: &HeaderMap, times: Times) {
+    /// Makes the stored responses stale that match a HEAD which the upstream has answered
+    /// (§4.3.5): they may have changed.
+    fn invalidate_by_head(&self) {
         let request = &self.request.fields;
         // An answer for this client alone does not concern the responses of others.
         let is_private = RequestDirectives::of(request).no_store
@@ -132,30 +120,14 @@ impl Fetch {
         if is_private && self.route().headers == HeaderMode::All {
             return;
         }
-        let received = self.fill.clock.wall(times.received);
-        let update = &update(&self.fill.plain.targeted_fields, fields, received);
-        let after = |stored: &StoredResponse| {
-            let origin = stored.origin()?;
-            let length = stored.body.len() as u64;
-            let effect = head_effect(stored.status, &origin.map, length, fields);
-            let (new, fields) = self.freshened(stored, origin, update, times);
-            let may_store = self.may_store(&Method::GET, request, stored.status, &fields, times);
-            if effect == HeadEffect::Freshen && may_store {
-                return Some(new);
-            }
-            let mut stale = origin.clone();
-            stale.reuse.make_stale();
-            Some(StoredResponse {
-                fields: StoredFields::Origin(Box::new(stale)),
-                ..stored.clone()
-            })
-        };
         let sent = &self.sent();
         self.fill.cache.store().amend(self.key(), |variants| {
             for stored in variants.iter_mut().filter(|stored| stored.answers(sent)) {
-                if let Some(after) = after(stored) {
-                    *stored = Arc::new(after);
+                let mut stale = (**stored).clone();
+                if let StoredFields::Origin(origin) = &mut stale.fields {
+                    origin.reuse.make_stale();
                 }
+                *stored = Arc::new(stale);
             }
         });
     }
@@ -184,7 +156,7 @@ fn with_own_fields(stored: &StoredResponse, not_modified: &HeaderMap) -> StoredR
     with_fields(stored.clone(), own)
 }
 
-/// The fields by which a 304, or the answer to a HEAD, updates stored responses.
+/// The fields by which a 304 updates a stored response.
 /// Its cookies are for the one client whose request it answers, unless it says
 /// itself that it is for everyone. The freshness of the stored response says
 /// nothing about them.

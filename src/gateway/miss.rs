@@ -132,7 +132,8 @@ impl Gateway {
                 (response, kind, None)
             }
         };
-        self.finish_waiting(session, context, kind, took, response)
+        let head = (uri, &fetch.request.fields);
+        self.finish_waiting(session, context, head, kind, took, response)
     }
 
     /// Fetches, and says whether another request's fetch was joined. Where a stale response

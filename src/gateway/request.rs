@@ -14,7 +14,6 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, Version};
 
 use super::Gateway;
 use super::clients::{ClientPolicy, IdentifiedClient};
-use crate::access_log::LoggedHead;
 use crate::clock::Moment;
 use crate::identify::{Client, ClientLabel};
 use crate::limit::RequestAllowance;
@@ -87,9 +86,6 @@ pub(super) struct RequestContext {
     pub(super) route: Option<u16>,
     /// A hash of its cache key, where the access log is enabled.
     pub(super) key_hash: Option<u64>,
-    /// What the access log has of its head, where that is enabled and the request has left
-    /// memory.
-    pub(super) logged: Option<Box<LoggedHead>>,
     pub(super) permit: Option<RequestAllowance>,
     /// What is wrong with its head, in HTTP/2.
     pub(super) head_fault: Option<HeadFault>,
@@ -119,7 +115,6 @@ impl RequestContext {
             request_id: gateway.request_id(session.connection, nth),
             route: None,
             key_hash: None,
-            logged: None,
             permit: None,
             head_fault: None,
         }

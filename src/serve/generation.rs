@@ -215,13 +215,6 @@ pub(super) fn after(
     let given = numbers.iter().map(|number| usize::from(*number) + 1).max();
     let given = given.unwrap_or(0).max(before.routes.assigned());
     config.routes.renumber(&numbers, given);
-    let cache = before
-        .cache
-        .after(*config.file.cache.max_bytes, chain.clone());
-    if !cache.store().is_same_as(before.cache.store()) {
-        done.notes
-            .push("cache.max_bytes has changed: the entries that fit were kept".to_owned());
-    }
     upstreams.take_over();
     let clients = client_policy(Some(&before.clients), &config, &before.clock);
     let routes = Arc::new(config.routes.clone());
@@ -235,7 +228,7 @@ pub(super) fn after(
     let fill = Fill::new(
         Some(&before.fill),
         routes.clone(),
-        cache.clone(),
+        before.cache.after(chain.clone()),
         (chain, upstreams),
         before.clock.clone(),
         lower,

@@ -103,33 +103,6 @@ fn an_update_without_a_date_or_an_age_leaves_none() {
 }
 
 #[test]
-fn a_head_freshens_or_makes_stale() {
-    let table = r#"
-        status | stored                            | head                               | effect
-        200    | etag: "a" & last-modified: MONDAY |                                    | Freshen
-        200    | etag: "a" & last-modified: MONDAY | etag: "a" & content-length: 5      | Freshen
-        200    | etag: "a" & last-modified: MONDAY | etag: "a" & last-modified: MONDAY  | Freshen
-        200    | etag: "a" & last-modified: MONDAY | etag: "b"                          | Stale
-        200    | etag: "a" & last-modified: MONDAY | etag: "a" & last-modified: TUESDAY | Stale
-        200    | etag: "a" & last-modified: MONDAY | content-length: 6                  | Stale
-        200    | etag: "a" & last-modified: MONDAY | content-length: x                  | Stale
-        200    |                                   | etag: "a"                          | Stale
-        200    |                                   |                                    | Freshen
-        203    | etag: "a"                         | etag: "a"                          | Stale
-        301    |                                   |                                    | Stale
-        404    |                                   |                                    | Stale
-        404    | etag: "a"                         | etag: "a" & content-length: 5      | Stale
-        500    | etag: "a" & last-modified: MONDAY | etag: "a" & last-modified: MONDAY  | Stale
-    "#;
-    for [status, stored, head, expected] in rows(table) {
-        let code = status.parse().unwrap();
-        let effect = head_effect(code, &dated(stored), 5, &dated(head));
-        let case = format!("{status} | {stored} | {head}: §4.3.5");
-        assert_eq!(format!("{effect:?}"), expected, "{case}");
-    }
-}
-
-#[test]
 fn a_304_of_our_own() {
     let table: &[(&str, &str, bool)] = &[
         ("cache-control", "max-age=1", true),
