@@ -175,7 +175,6 @@ fn walk(bencher: divan::Bencher<'_, '_>, limited: bool) {
         config_name: "bench".to_owned(),
         load: Box::new(|| Err(Vec::new())),
         sandbox: Some(Sandbox::new(Settings::default())),
-        resolver: ordgate::upstream::resolver::Resolver::default(),
         // It stands still, so that what is stored stays fresh.
         clock: Clock::manual(),
         sockets: InheritedSockets::default(),

@@ -137,7 +137,9 @@ pub async fn watch_standbys(fill: Arc<Fill>, upstream: Arc<Upstream>, tips: Vec<
 async fn probe_standby(fill: &Fill, upstream: &Upstream, at: usize, tip: Option<u16>) {
     let source = tip.and_then(|tip| fill.chain.source(tip));
     let path = source.and_then(|source| source.path.as_deref());
-    let answered = upstream.fetch_standby(at, path.unwrap_or(ANYTHING)).await;
+    let probe = RequestPriority::own(Priority::Probe);
+    let answered = upstream.fetch_at(Some(at), path.unwrap_or(ANYTHING), probe);
+    let answered = answered.await;
     if let (Ok(answer), Some(source), Some(path)) = (answered, source, path) {
         let _known_to_the_endpoint = learn(upstream, source, path, &answer);
     }
@@ -157,7 +159,7 @@ pub(crate) fn budget(fill: &Fill, upstream: u16, tips: &[u16]) -> (u32, Option<D
     let each = |every: Duration| (60.0 / every.as_secs_f64()).ceil() as u32;
     let sources = || tips.iter().filter_map(|tip| fill.chain.source(*tip));
     let own: u32 = sources().map(|source| each(source.every)).sum();
-    let endpoints = fill.upstreams.get(upstream).settings().urls.len();
+    let endpoints = fill.upstreams.get(upstream).settings.urls.len();
     let standbys = (endpoints.saturating_sub(1) * tips.len().max(1)) as u32;
     let asked = sources().filter(|source| source.path.is_some());
     let patience = asked.map(|source| source.known_for().max(MIN_PATIENCE));

@@ -47,7 +47,6 @@ use crate::supervisor::{InheritedSockets, Supervisor};
 use crate::sync::lock;
 use crate::telemetry::otlp::{CollectorSettings, Exporter};
 use crate::tls::Tls;
-use crate::upstream::resolver::Resolver;
 
 /// How long a start waits for what other replicas have purged.
 const FIRST_PURGES: Duration = Duration::from_millis(500);
@@ -65,8 +64,6 @@ pub struct Options {
     pub load: Loader,
     /// An upstream to run in this process, instead of the configured one.
     pub sandbox: Option<Sandbox>,
-    /// Resolves the upstreams' names.
-    pub resolver: Resolver,
     /// The clock.
     pub clock: Clock,
     /// Inherited listening sockets.
@@ -105,7 +102,7 @@ impl Server {
     /// Where a socket, a thread or the upstream's setup fails; nothing runs then.
     pub fn start(options: Options) -> Result<Self, StartError> {
         options.check()?;
-        let (loaded, clock, resolver) = (options.loaded, options.clock, options.resolver);
+        let (loaded, clock) = (options.loaded, options.clock);
         let (mut config, keys, token) = (loaded.config, loaded.keys, loaded.admin_token);
         (config.warnings(&keys).iter()).for_each(|warning| tracing::warn!("{warning}"));
         let (tls, configured) = load_listeners(&config, options.sandbox.is_some(), &clock)?;
@@ -124,7 +121,7 @@ impl Server {
         let worker_count = threads::worker_count(*config.file.server.workers);
         let connections = config.connections;
         let collector = config.collector.clone();
-        let first = gateway(config, &keys, &resolver, clock.clone(), None)?;
+        let first = gateway(config, &keys, clock.clone(), None)?;
         let worker_runtimes = worker_runtimes(worker_count)?;
         let current: Current = Arc::new(ArcSwap::new(first.clone()));
         let acceptor = Acceptor::new(current.clone(), connections, worker_count);
@@ -137,7 +134,6 @@ impl Server {
             restart_settings,
             admin: admin_address,
             sandbox,
-            resolver,
             current: current.clone(),
             acceptor,
             listeners: listeners.clone(),

@@ -33,7 +33,6 @@ mod pool;
 pub(crate) mod queue;
 mod reported;
 mod request;
-pub mod resolver;
 mod retry;
 mod settings;
 mod tls;
@@ -46,7 +45,6 @@ use std::time::Duration;
 
 use answer::Answer;
 use body::Uploads;
-pub use body::{MinRate, ResponseBodyLimits};
 use bytes::Bytes;
 use counters::Counters;
 use endpoint::{Endpoint, EndpointSnapshot, Host};
@@ -62,13 +60,9 @@ use pool::ConnectionPool;
 pub use queue::Slot;
 pub(crate) use queue::{AdmissionQueue, ClientUsage, MIN_SHARED_SLOTS};
 pub use request::{Priority, RequestPriority};
-use resolver::Resolver;
 use retry::RetryBudget;
-pub use settings::{
-    AdmissionSettings, DEFAULT, PoolSettings, Rate, Settings, SetupError, Timeouts,
-};
+pub use settings::{DEFAULT, Rate, Settings, SetupError};
 pub(crate) use settings::{PER_MINUTE, PER_SECOND};
-pub use tls::TlsError;
 use tokio::sync::watch;
 pub use upstreams::{ProviderKeys, Upstreams};
 
@@ -123,7 +117,7 @@ pub trait UpstreamClient: Send + Sync {
 
 /// One upstream. Parts behind an `Arc` outlive a reload.
 pub struct Upstream {
-    settings: Settings,
+    pub(crate) settings: Settings,
     clock: Clock,
     /// In the order of preference; never empty.
     endpoints: Box<[Arc<Endpoint>]>,
@@ -178,7 +172,6 @@ impl Upstream {
         settings: Settings,
         mut keys: Vec<ApiKey>,
         before: Option<&Self>,
-        resolver: &Resolver,
         budgets: &Arc<Budgets>,
         clock: &Clock,
     ) -> Result<Arc<Self>, SetupError> {
@@ -187,13 +180,12 @@ impl Upstream {
             keys.clear();
         }
         // The content of a `ca_file` may have changed.
-        let connections = &settings.connections;
-        let connects_alike = |before: &&Self| {
-            connections.ca_file.is_none() && *connections == before.settings.connections
-        };
+        let how = |of: &Settings| (of.ca_file.clone(), of.connect_timeout, of.idle_timeout);
+        let connects_alike =
+            |before: &&Self| settings.ca_file.is_none() && how(&settings) == how(&before.settings);
         let pool = match before.filter(connects_alike) {
             Some(before) => before.pool.clone(),
-            None => ConnectionPool::new(&settings, resolver.clone())?,
+            None => ConnectionPool::new(&settings)?,
         };
         let urls = &settings.urls;
         let known = before.map_or(&[][..], |before| &before.endpoints);
@@ -226,7 +218,9 @@ impl Upstream {
     /// How it uses each of its keys.
     fn key_use(&self) -> KeyUse {
         let has_keys = self.keys.of_process().any(|key| key.value.is_some());
-        let ways = u32::try_from(self.keys.count()).unwrap_or(u32::MAX).max(1);
+        let ways = u32::try_from(self.keys.keys.len())
+            .unwrap_or(u32::MAX)
+            .max(1);
         KeyUse {
             limits: self.settings.limits(has_keys),
             probes: lock(&self.tips).probes.div_ceil(ways),
@@ -277,7 +271,7 @@ impl Upstream {
     /// How long the first byte of an answer may take.
     fn patience(&self, request: &RequestPriority) -> Duration {
         let of_tip = lock(&self.tips).patience.filter(|_| request.is_probe());
-        of_tip.unwrap_or(self.settings.timeouts.first_byte)
+        of_tip.unwrap_or(self.settings.first_byte_timeout)
     }
 
     /// A status path, if there is one.
@@ -311,16 +305,6 @@ impl Upstream {
     /// Its name: `default`, or that of its table in proxy.toml.
     pub fn name(&self) -> &str {
         &self.settings.name
-    }
-
-    /// Its settings.
-    pub fn settings(&self) -> &Settings {
-        &self.settings
-    }
-
-    /// The budgets that its requests count in.
-    pub(crate) fn budgets(&self) -> &Arc<Budgets> {
-        &self.keys.budgets
     }
 
     /// The state of each key at its hosts.
@@ -357,7 +341,7 @@ impl Upstream {
     /// The slots that clients share at the endpoint in use. An unanswered request counts
     /// against every second, so that there are no more than the budget has requests a second.
     pub(crate) fn slots(&self) -> Slots {
-        let most = self.settings.admission.max_in_flight.get();
+        let most = self.settings.max_in_flight.get();
         let all = most.min(self.keys.max_per_second().max(MIN_SHARED_SLOTS));
         let in_flight = self.endpoints[self.select_endpoint()].in_flight();
         Slots {

@@ -14,7 +14,7 @@ pub(super) fn fit_connections(config: &mut Config) -> Vec<String> {
     };
     let upstreams = config.upstreams.iter();
     let slots: u64 = upstreams
-        .map(|one| u64::from(one.admission.max_in_flight.get()))
+        .map(|one| u64::from(one.max_in_flight.get()))
         .sum();
     let most = &mut config.connections.max_connections;
     let fit = allowed.saturating_sub(SPARE + slots).max(1);

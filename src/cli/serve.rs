@@ -11,7 +11,6 @@ use ordgate::sandbox::Sandbox;
 use ordgate::serve::{Options, Server};
 use ordgate::supervisor::{self, Supervisor};
 use ordgate::telemetry;
-use ordgate::upstream::resolver::Resolver;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::environment::{PassedSockets, effective, equip, reread, warn};
@@ -47,7 +46,6 @@ fn start(flags: ServeFlags) -> Result<ExitCode> {
         config_name: config_name.clone(),
         load: Box::new(move || reread(&flags, passed)),
         sandbox,
-        resolver: Resolver::default(),
         clock: Clock::machine(),
         sockets,
         supervisor: supervisor.clone(),

@@ -24,7 +24,15 @@ fn warnings(text: &str) -> Vec<String> {
 }
 
 fn keys() -> ProviderKeys {
-    ApiKey::list("a-key-of-a-test").unwrap().into()
+    shared("a-key-of-a-test")
+}
+
+/// The keys of a list, for all upstreams.
+fn shared(list: &str) -> ProviderKeys {
+    ProviderKeys {
+        shared: ApiKey::list(list).unwrap(),
+        ..ProviderKeys::default()
+    }
 }
 
 const BLOCKS: &str = "[[route]]\nname = \"b\"\npath = \"/runes/v1/b/{block}\"\nparams.block.type = \"block\"\ncache.mode = \"chain\"\n";
@@ -349,7 +357,7 @@ fn a_file_sets_keys_or_not() {
 
 #[test]
 fn a_named_upstream_takes_what_it_does_not_set() {
-    let text = "[upstream]\nurl = \"http://127.0.0.1:1\"\napi_keys_file = \"keys\"\ntimeout = \"70s\"\n[upstream.response_body]\nmin_rate = \"3KiB\"\ngrace = \"2s\"\n[upstreams.runes]\nmax_in_flight = 3\nresponse_body.grace = \"3s\"\n[upstreams.ordinals]\nurl = \"http://127.0.0.1:2\"\napi_keys_file = \"others\"\nrequests_per_minute = \"unlimited\"\n";
+    let text = "[upstream]\nurl = \"http://127.0.0.1:1\"\napi_keys_file = \"keys\"\ntimeout = \"70s\"\nsilence_timeout = \"2s\"\n[upstreams.runes]\nmax_in_flight = 3\nsilence_timeout = \"3s\"\n[upstreams.ordinals]\nurl = \"http://127.0.0.1:2\"\napi_keys_file = \"others\"\nrequests_per_minute = \"unlimited\"\n";
     let config = read(text);
     let named: BTreeMap<_, _> = config
         .upstreams
@@ -359,10 +367,9 @@ fn a_named_upstream_takes_what_it_does_not_set() {
     let (ordinals, runes) = (named["ordinals"], named["runes"]);
     assert_eq!(config.upstreams.len(), 2, "nothing asks the default one");
     assert_eq!(runes.urls[0], "http://127.0.0.1:1/");
-    assert_eq!(runes.timeouts.whole, Duration::from_secs(70));
-    assert_eq!(runes.admission.max_in_flight.get(), 3);
-    assert_eq!(runes.response_body.min_rate, 3 << 10);
-    assert_eq!(runes.response_body.grace, Duration::from_secs(3));
+    assert_eq!(runes.timeout, Duration::from_secs(70));
+    assert_eq!(runes.max_in_flight.get(), 3);
+    assert_eq!(runes.silence_timeout, Duration::from_secs(3));
     assert!(!runes.has_own_file && ordinals.has_own_file);
     assert_eq!(ordinals.limits(true).per_second, None);
     // What the command line says goes before, and is taken over as well.
@@ -540,7 +547,7 @@ fn what_is_probably_not_intended_is_warned_of() {
     let line = format!("web = {{ sha256 = [\"{:064}\"] }}", 0);
     config.tokens.tokens = TokenFile::parse("t", &line).unwrap().into();
     assert_eq!(config.warnings(&ProviderKeys::default()), [""; 0]);
-    let odd = ProviderKeys::from(ApiKey::list("a-usual-key,a/key-with/slashes").unwrap());
+    let odd = shared("a-usual-key,a/key-with/slashes");
     let found = read("").warnings(&odd);
     assert!(
         found[0].starts_with("the API key key-2 of upstream has characters other than "),

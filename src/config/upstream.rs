@@ -14,10 +14,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::value::{Count, DAY, OneOrMore, Size, Time, rate, text};
-use crate::upstream::{
-    AdmissionSettings, DEFAULT, PER_MINUTE, PER_SECOND, PoolSettings, Rate, ResponseBodyLimits,
-    Settings, Timeouts,
-};
+use crate::upstream::{DEFAULT, PER_MINUTE, PER_SECOND, Rate, Settings};
 
 /// A server of the API, and how it is called.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
@@ -117,6 +114,14 @@ pub struct UpstreamTable {
     /// `timeout`.
     #[serde(skip_serializing_if = "Option::is_none")]
     first_byte_timeout: Option<Time<1, DAY>>,
+    /// How long the body of an answer may be silent while ordgate waits for it.
+    ///
+    /// A body that stalls is a failure of its base URL. If it is read whole before it is passed
+    /// on, the next base URL is asked, or the client gets 504. On routes with headers = "all",
+    /// the client's answer breaks off. The time in which a client reads nothing does not count.
+    /// On those routes, events, and answers that have neither a length nor a freshness lifetime,
+    /// may be streams: they may be silent for `first_byte_timeout`.
+    silence_timeout: Time<1, DAY>,
     /// How long a whole answer may take, with retries.
     timeout: Time<1, DAY>,
     /// How long an unused connection is kept.
@@ -137,36 +142,10 @@ pub struct UpstreamTable {
     ///
     /// If there is another base URL, it is asked at once, whatever the failure.
     retry: bool,
-    response_body: ResponseBodyTable,
 }
 
 /// What a rate may be.
 const RATE: &str = "a whole number from 1 to 1000000, or \"unlimited\"";
-
-/// The body of an answer, while ordgate waits for it.
-///
-/// A body that stalls is a failure of its base URL. If it is read whole before it is passed on,
-/// the next base URL is asked, or the client gets 504. On routes with headers = "all", the
-/// client's answer breaks off. The time in which a client reads nothing does not count. On those
-/// routes, events, and answers that have neither a length nor a freshness lifetime, may be
-/// streams: they may be silent for `first_byte_timeout`, and slow.
-#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-struct ResponseBodyTable {
-    /// The bytes that the upstream must send per second. It may fall behind by `grace`.
-    min_rate: Size<1, 1_073_741_824>,
-    /// How far the upstream may fall behind `min_rate`; also the longest silence.
-    grace: Time<1, DAY>,
-}
-
-impl Default for ResponseBodyTable {
-    fn default() -> Self {
-        Self {
-            min_rate: Size(1024),
-            grace: Time::seconds(10),
-        }
-    }
-}
 
 impl Default for UpstreamTable {
     fn default() -> Self {
@@ -186,12 +165,12 @@ impl Default for UpstreamTable {
             max_queue: Count(1024),
             connect_timeout: None,
             first_byte_timeout: None,
+            silence_timeout: Time::seconds(10),
             timeout: Time::seconds(90),
             idle_timeout: Time::seconds(60),
             max_body_bytes: Size(16 << 20),
             max_request_body: Size(1 << 20),
             retry: true,
-            response_body: ResponseBodyTable::default(),
         }
     }
 }
@@ -284,26 +263,17 @@ impl UpstreamTable {
             allow_plain_http: self.allow_plain_http,
             requests_per_minute: self.requests_per_minute,
             requests_per_second: self.requests_per_second,
-            connections: PoolSettings {
-                ca_file: self.ca_file.clone(),
-                connect_timeout: self.connect_timeout.map_or(Duration::ZERO, |time| *time),
-                idle_timeout: *self.idle_timeout,
-            },
-            admission: AdmissionSettings {
-                max_in_flight: self.max_in_flight.positive(),
-                queue_timeout: *self.queue_timeout,
-                max_queue: self.max_queue.positive(),
-            },
-            timeouts: Timeouts {
-                first_byte: self.first_byte_timeout.map_or(Duration::ZERO, |time| *time),
-                whole: *self.timeout,
-            },
+            ca_file: self.ca_file.clone(),
+            connect_timeout: self.connect_timeout.map_or(Duration::ZERO, |time| *time),
+            idle_timeout: *self.idle_timeout,
+            max_in_flight: self.max_in_flight.positive(),
+            queue_timeout: *self.queue_timeout,
+            max_queue: self.max_queue.positive(),
+            first_byte_timeout: self.first_byte_timeout.map_or(Duration::ZERO, |time| *time),
+            silence_timeout: *self.silence_timeout,
+            timeout: *self.timeout,
             max_body_bytes: *self.max_body_bytes,
             max_request_body: *self.max_request_body,
-            response_body: ResponseBodyLimits {
-                min_rate: *self.response_body.min_rate,
-                grace: *self.response_body.grace,
-            },
             retry: self.retry,
         };
         self.check(&settings, problems);

@@ -127,7 +127,7 @@ impl Config {
                 key("url")
             ));
         }
-        let slots = settings.admission.max_in_flight.get();
+        let slots = settings.max_in_flight.get();
         if slots < MIN_SHARED_SLOTS {
             warnings.push(format!(
                 "{} is {slots}: with fewer than {MIN_SHARED_SLOTS}, one client's slow requests can hold up all others; set at least {MIN_SHARED_SLOTS}",
@@ -138,20 +138,17 @@ impl Config {
 
     /// Warns of tips that are read less often than is configured.
     fn warn_of_probes(&self, keys: &ProviderKeys, warnings: &mut Vec<String>) {
-        for found in self.too_many_probes(keys) {
-            let tips = self.chain.tips.iter();
-            let tips = tips
-                .filter(|tip| tip.path.is_some() && found.upstreams.contains(&tip.upstream))
-                .map(|tip| {
-                    let every = units::format(found.lengthen(tip.every));
-                    format!("{} every {every}", tip.name)
-                });
-            let tips = tips.collect::<Vec<_>>().join(" and ");
-            let (probes, of, budget) = (found.probes.ceil(), found.of, found.budget);
-            warnings.push(format!(
-                "the tips would be read {probes} times a minute, and at most a quarter of {of}, {budget}, is for that: they are read less often instead, {tips}, and new blocks are seen later; raise the budget, or set chain.tip.*.every to these times"
-            ));
-        }
+        let Some((longer, budget)) = self.longer_intervals(keys) else {
+            return;
+        };
+        let tips = longer.iter().map(|(at, every)| {
+            let name = &self.chain.tips[*at].name;
+            format!("{name} every {}", units::format(*every))
+        });
+        let tips = tips.collect::<Vec<_>>().join(" and ");
+        warnings.push(format!(
+            "the tips would take more than a quarter of the budget, {budget} requests a minute: they are read less often, {tips}, and new blocks are seen later; raise requests_per_minute, or set chain.tip.*.every to these times"
+        ));
     }
 
     /// Warns of upstreams that share API keys and have different rates.

@@ -1,4 +1,4 @@
-//! Bodies of upstream answers on plain routes: their pace, their length, and
+//! Bodies of upstream answers on plain routes: their silences, their length, and
 //! collecting one to store it while the leader's client receives it.
 
 use std::convert::Infallible;
@@ -19,7 +19,7 @@ use tokio::time::{Instant, Sleep, sleep, timeout, timeout_at};
 use super::store::Times;
 use super::{Announced, Fetch};
 use crate::reason::Reason;
-use crate::upstream::{Failure, MinRate, ResponseBody, Slot};
+use crate::upstream::{Failure, ResponseBody, Slot};
 use crate::wire::body::BodyError;
 use crate::wire::stream::{Collector, Source};
 
@@ -27,28 +27,19 @@ use crate::wire::stream::{Collector, Source};
 /// client is slow, or the body is long: neither is paid for by others.
 const LONGEST_SLOT: Duration = Duration::from_secs(1);
 
-/// A body whose upstream is waited for no longer than its minimum rate allows, or, where
-/// it may have no end, than for a silence. Only time in which it is polled and has nothing
-/// counts.
+/// A body whose upstream may be silent only for so long. Only time in which it is polled and
+/// has nothing counts.
 pub(super) struct PacedBody {
     body: ResponseBody,
-    pace: Pace,
-    /// Since when the upstream is waited for, and until when.
-    waiting: Option<(Instant, Pin<Box<Sleep>>)>,
+    silence: Duration,
+    /// Until when the upstream is waited for.
+    waiting: Option<Pin<Box<Sleep>>>,
     /// Gives the slot back when it is dropped.
     slot: Option<oneshot::Sender<Infallible>>,
 }
 
-/// How long the upstream of a body is waited for.
-pub(super) enum Pace {
-    /// As long as its rate allows.
-    Rate(MinRate),
-    /// So long at a time.
-    Silence(Duration),
-}
-
 impl PacedBody {
-    pub(super) fn new(body: ResponseBody, pace: Pace, slot: Option<Slot>) -> Self {
+    pub(super) fn new(body: ResponseBody, silence: Duration, slot: Option<Slot>) -> Self {
         let keep = |slot: Slot| {
             let (over, ended) = oneshot::channel();
             tokio::spawn(async move {
@@ -59,7 +50,7 @@ impl PacedBody {
         };
         Self {
             body,
-            pace,
+            silence,
             waiting: None,
             slot: slot.map(keep),
         }
@@ -77,25 +68,16 @@ impl Body for PacedBody {
         let paced = self.get_mut();
         let frame = Pin::new(&mut paced.body).poll_frame(cx);
         if let Poll::Ready(frame) = frame {
-            let waited = paced.waiting.take().map(|(since, _)| since.elapsed());
-            if let Pace::Rate(rate) = &mut paced.pace {
-                rate.waited(waited.unwrap_or_default());
-                let data = frame
-                    .as_ref()
-                    .and_then(|frame| frame.as_ref().ok()?.data_ref());
-                rate.received(data.map_or(0, Bytes::len));
-            }
+            paced.waiting = None;
             if !matches!(frame, Some(Ok(_))) {
                 paced.slot = None;
             }
             return Poll::Ready(frame);
         }
-        let left = match &paced.pace {
-            Pace::Rate(rate) => rate.left(),
-            Pace::Silence(time) => *time,
-        };
-        let waiting = || (Instant::now(), Box::pin(sleep(left)));
-        let (_, until) = paced.waiting.get_or_insert_with(waiting);
+        let silence = paced.silence;
+        let until = paced
+            .waiting
+            .get_or_insert_with(|| Box::pin(sleep(silence)));
         until.as_mut().poll(cx).map(|()| {
             let failure = Failure::new(Reason::UpstreamBodyTimeout);
             Some(Err(failure.into()))

@@ -11,7 +11,7 @@ use http_body::Body as _;
 use http_body_util::BodyExt;
 use tokio::time::Instant;
 
-use super::body::{Collecting, Pace, PacedBody, Read, content_length, is_event_stream};
+use super::body::{Collecting, PacedBody, Read, content_length, is_event_stream};
 use super::fields::RequestFields;
 use super::store::{Times, pass_on, with_withheld};
 use super::{Announced, Answer, Fetch, FillResult};
@@ -20,7 +20,7 @@ use crate::cache::reuse::Origin;
 use crate::reason::Reason;
 use crate::route::HeaderMode;
 use crate::upstream::answer::check_head;
-use crate::upstream::{Failure, RequestBody, StreamedAnswer};
+use crate::upstream::{Failure, RequestBody, RequestPriority, StreamedAnswer};
 use crate::wire::Body;
 use crate::wire::stream::{BodyReader, Collector};
 
@@ -71,7 +71,11 @@ impl Fetch {
         // Whether a body is JSON is known only at its end.
         let max_body = is_typed.then(|| self.max_stored());
         let (purge, sent) = (fill.cache.store().purges(), fill.clock.now());
-        let (key, priority) = (self.key(), self.priority.on_route(route.number));
+        let key = self.key();
+        let priority = RequestPriority {
+            route: Some(route.number),
+            ..self.priority
+        };
         let upstream = fill.upstreams.client(route.upstream.number);
         let answer = upstream.forward(method, key.target(), fields, body, priority, max_body);
         let answer = match answer.await {
@@ -100,14 +104,13 @@ impl Fetch {
     }
 
     fn failed(&self, failure: Failure) -> Fetched {
-        failure.report(self.key().target());
         Fetched::by_all(Err(failure))
     }
 
     /// The most bytes of a body that is stored.
     fn max_stored(&self) -> u64 {
         let upstream = self.fill.upstreams.get(self.route().upstream.number);
-        let max = upstream.settings().max_body_bytes;
+        let max = upstream.settings.max_body_bytes;
         max.min(self.fill.cache.store().max_body())
     }
 
@@ -146,19 +149,19 @@ impl Fetch {
         times: Times,
     ) -> Fetched {
         let upstream = self.fill.upstreams.get(self.route().upstream.number);
-        let settings = upstream.settings();
+        let settings = &upstream.settings;
         let (max, is_events) = (self.max_stored(), is_event_stream(&fields));
         let (method, request) = (&self.request.method, &self.request.fields);
         let may_store = self.may_store(method, request, status, &fields, times);
         let is_stored = may_store && !is_events && length.is_none_or(|length| length <= max);
         let is_empty = answer.body.is_end_stream();
-        let pace = match is_stored || length.is_some() && !is_events {
-            true => Pace::Rate(settings.response_body.min_rate()),
+        let silence = match is_stored || length.is_some() && !is_events {
+            true => settings.silence_timeout,
             // A body that may have no end may also pause.
-            false => Pace::Silence(settings.timeouts.first_byte),
+            false => settings.first_byte_timeout,
         };
         let slot = answer.slot.filter(|_| !is_events);
-        let body = PacedBody::new(answer.body, pace, slot).boxed_unsync();
+        let body = PacedBody::new(answer.body, silence, slot).boxed_unsync();
         let left = if is_empty { Some(0) } else { length };
         if !is_stored {
             pass_on(&mut fields, self.fill.clock.wall(times.received));
@@ -175,7 +178,7 @@ impl Fetch {
             length: left,
             received: 0,
             max,
-            deadline: Instant::now() + settings.timeouts.whole,
+            deadline: Instant::now() + settings.timeout,
         });
         // A small body is already there. Where a stale response could be sent if this one
         // breaks off, its end is waited for; the client's wait is bounded by `stale_wait`.

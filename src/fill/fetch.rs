@@ -357,15 +357,17 @@ impl Fill {
         })
     }
 
-    /// Sends a request to the upstream, and reports a failure.
+    /// Sends a request to the upstream.
     pub(super) async fn send(
         &self,
         key: &Key,
         priority: RequestPriority,
     ) -> Result<UpstreamAnswer, Failure> {
-        let priority = priority.on_route(key.route());
-        let answer = self.upstream_of(key).fetch(key.target(), priority).await;
-        answer.inspect_err(|failure| failure.report(key.target()))
+        let priority = RequestPriority {
+            route: Some(key.route()),
+            ..priority
+        };
+        self.upstream_of(key).fetch(key.target(), priority).await
     }
 
     /// What is stored of an answer, on a route whose fields ordgate prepares. `purges` is the

@@ -141,7 +141,7 @@ impl<'a> ForwardedFields<'a> {
         fields: &'a HeaderMap,
         peer: IpAddr,
     ) -> Self {
-        let settings = fill.upstreams.get(route.upstream.number).settings();
+        let settings = &fill.upstreams.get(route.upstream.number).settings;
         Self {
             fill,
             route,

@@ -47,7 +47,7 @@ impl StoredNames {
     /// Those of a configuration.
     pub(crate) fn of(table: &RouteTable, upstreams: &Upstreams, chain: &Chain) -> Self {
         let sources = (0..).map_while(|tip| chain.source(tip));
-        let settings = |number| upstreams.get(number).settings();
+        let settings = |number| &upstreams.get(number).settings;
         let tips: Vec<[Arc<str>; 2]> = sources
             .map(|source| {
                 let meaning = of_tip(source, settings(source.upstream));

@@ -127,7 +127,11 @@ impl RequestContext {
 
     /// The priority of an upstream request that it causes.
     pub(super) fn priority(&self, priority: Priority) -> RequestPriority {
-        RequestPriority::of(self.client(), priority).caused_by(self.request_id)
+        RequestPriority {
+            client: Some(self.client()),
+            request_id: Some(self.request_id),
+            ..RequestPriority::own(priority)
+        }
     }
 
     /// That client, as it is shown.

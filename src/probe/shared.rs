@@ -4,8 +4,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 use super::{Status, apply, ask};
 use crate::chain::TipSource;
 use crate::fill::Fill;
@@ -15,12 +13,8 @@ use crate::shared::tip::{SharedTips, TipLook};
 /// for itself.
 const ALONE: Duration = Duration::from_secs(15);
 
-/// A status, as replicas tell each other.
-#[derive(Serialize, Deserialize)]
-struct TipStatus {
-    height: u32,
-    tag: Option<Vec<u8>>,
-}
+/// A status, as replicas tell each other: the height and the tag.
+type TipStatus = (u32, Option<Vec<u8>>);
 
 /// Has a status of a tip applied that was asked less than `most` ago, here or by another
 /// replica. Returns whether there was one, how long ago it was, and the time to the next.
@@ -41,7 +35,7 @@ pub(super) async fn look(
     };
     fill.chain.set_tip_interval(tip, every);
     if let TipLook::Answer { asked, answer } = &look
-        && let Ok(TipStatus { height, tag }) = postcard::from_bytes(answer)
+        && let Ok((height, tag)) = postcard::from_bytes::<TipStatus>(answer)
     {
         upstream.record_status(usize::from(endpoint), path, Some(height));
         let status = Status {
@@ -58,7 +52,7 @@ pub(super) async fn look(
     let is_known = status.is_some();
     if let (TipLook::Ask(claim), Some(Status { height, tag, .. })) =
         (look, status.filter(|status| status.endpoint == endpoint))
-        && let Ok(answer) = postcard::to_allocvec(&TipStatus { height, tag })
+        && let Ok(answer) = postcard::to_allocvec::<TipStatus>(&(height, tag))
     {
         claim.store(&answer).await;
     }

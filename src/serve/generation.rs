@@ -41,7 +41,6 @@ use crate::shared::purges::Generation;
 use crate::state::State;
 use crate::trace::tracer::Tracer;
 use crate::upstream::keys::Budgets;
-use crate::upstream::resolver::Resolver;
 use crate::upstream::{ProviderKeys, UpstreamClient, Upstreams};
 
 /// What tells this process from others; it survives reloads.
@@ -96,7 +95,6 @@ fn random() -> Result<u64, StartError> {
 pub fn gateway(
     mut config: Config,
     keys: &ProviderKeys,
-    resolver: &Resolver,
     clock: Clock,
     stand_in: Option<&Arc<dyn UpstreamClient>>,
 ) -> Result<Arc<Gateway>, StartError> {
@@ -117,15 +115,7 @@ pub fn gateway(
     let cache = Cache::new(*config.file.cache.max_bytes, chain.clone(), clock.clone());
     let replicas = shared.clone();
     let budgets = Arc::new(Budgets::new(replicas, identity.state.spent.clone()));
-    let upstreams = Upstreams::new(
-        &config.upstreams,
-        keys,
-        None,
-        resolver,
-        &budgets,
-        &clock,
-        stand_in,
-    )?;
+    let upstreams = Upstreams::new(&config.upstreams, keys, None, &budgets, &clock, stand_in)?;
     upstreams.take_over();
     let recorded = config.collector.as_ref().map(|_| config.traces());
     identity.tracer = recorded.map(|traces| Arc::new(Tracer::new(traces, clock.clone())));
@@ -168,7 +158,6 @@ pub(super) fn after(
     before: &Gateway,
     mut config: Config,
     keys: &ProviderKeys,
-    resolver: &Resolver,
 ) -> Result<(Arc<Gateway>, ReloadReport), String> {
     config.fit_probes(keys);
     let known = &before.fill.upstreams;
@@ -176,7 +165,6 @@ pub(super) fn after(
         &config.upstreams,
         keys,
         Some(known),
-        resolver,
         known.budgets(),
         &before.clock,
         None,
@@ -203,14 +191,7 @@ pub(super) fn after(
             && route.has_same_meaning(old)
     };
     let numbers = numbers(&config.routes, &before.routes, keeps, &mut done)?;
-    for (number, upstream) in upstreams.iter() {
-        if known.named(upstream.name()).is_some() && !upstreams.stays(number, known) {
-            done.notes.push(format!(
-                "{} has changed: responses stored from the previous upstream are not served",
-                upstream.settings().key("url")
-            ));
-        }
-    }
+    done.notes.extend(moved(&upstreams, known));
     // From here on nothing fails.
     let given = numbers.iter().map(|number| usize::from(*number) + 1).max();
     let given = given.unwrap_or(0).max(before.routes.assigned());
@@ -245,6 +226,17 @@ pub(super) fn after(
     let compressor = before.compressor.clone();
     let gateway = assemble(config, clients, fill, meter, compressor, identity);
     Ok((gateway, done))
+}
+
+/// Says which upstreams are other servers than before.
+fn moved(upstreams: &Upstreams, before: &Upstreams) -> impl Iterator<Item = String> {
+    let moved = upstreams.iter().filter(|(number, upstream)| {
+        before.named(upstream.name()).is_some() && !upstreams.stays(*number, before)
+    });
+    moved.map(|(_, upstream)| {
+        let key = upstream.settings.key("url");
+        format!("{key} has changed: responses stored from the previous upstream are not served")
+    })
 }
 
 /// Whether replicas share an engine.

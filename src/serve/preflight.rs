@@ -13,7 +13,6 @@ use crate::listener::ListenAddress;
 use crate::supervisor::InheritedSockets;
 use crate::tls;
 use crate::upstream::Upstreams;
-use crate::upstream::resolver::Resolver;
 
 /// Refuses what a server cannot be made from. Opens no socket, and changes nothing on disk.
 /// Sockets that the supervisor passes take the place of configured addresses; the start checks
@@ -45,17 +44,8 @@ pub fn check(
         }
     }
     let served = with_sandbox(config, has_sandbox);
-    let resolver = Resolver::default();
     let (keys, budgets) = (&loaded.keys, std::sync::Arc::default());
-    Upstreams::new(
-        &served.upstreams,
-        keys,
-        None,
-        &resolver,
-        &budgets,
-        clock,
-        None,
-    )?;
+    Upstreams::new(&served.upstreams, keys, None, &budgets, clock, None)?;
     Ok(())
 }
 

@@ -27,7 +27,6 @@ use crate::supervisor::Supervisor;
 use crate::telemetry;
 use crate::units;
 use crate::upstream::ProviderKeys;
-use crate::upstream::resolver::Resolver;
 
 /// What is read at the start and by each reload, with flags applied.
 pub struct LoadedConfig {
@@ -118,7 +117,6 @@ pub(super) struct Reloader {
     /// The sandbox, where it is the upstream.
     pub(super) sandbox: Option<SandboxUpstream>,
     /// Resolves the upstreams' names.
-    pub(super) resolver: Resolver,
     pub(super) current: Current,
     pub(super) acceptor: Arc<Acceptor>,
     pub(super) listeners: Arc<Listeners>,
@@ -161,7 +159,7 @@ impl Reloader {
         let now = before.clock.wall(before.clock.now());
         let listeners = self.listeners.prepare(config.listeners.clone(), now);
         let listeners = listeners.map_err(StartError::lines)?;
-        let made = generation::after(&before, config, &keys, &self.resolver);
+        let made = generation::after(&before, config, &keys);
         let (gateway, mut report) = made.map_err(|why| vec![why])?;
         self.current.store(gateway.clone());
         self.acceptor.apply(shared.connections);

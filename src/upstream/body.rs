@@ -1,7 +1,6 @@
 //! Bodies in either direction: requests' bodies are received whole before their request
-//! takes a slot, and sent with their length; a response's may be read whole. Each is waited
-//! for no longer than its minimum rate allows. Only time in which the sender is waited for
-//! counts.
+//! takes a slot, and sent with their length; a response's may be read whole. A client is waited
+//! for as long as its rate allows, an upstream until it has been silent for too long.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -12,7 +11,7 @@ use bytes::{Bytes, BytesMut};
 use foldhash::quality::RandomState;
 use http::HeaderMap;
 use http::header::{CONTENT_LENGTH, HeaderValue, TRAILER, TRANSFER_ENCODING};
-use http_body::Body;
+use http_body::{Body, Frame};
 use http_body_util::BodyExt;
 use tokio::time::{Instant, timeout};
 
@@ -22,62 +21,6 @@ use crate::identify::Client;
 use crate::reason::Reason;
 use crate::sync::lock;
 use crate::wire::body::BodyError;
-
-/// The minimum rate of response bodies.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ResponseBodyLimits {
-    /// Bytes per second that the upstream must send while it is waited for.
-    pub min_rate: u64,
-    /// How long the upstream may send nothing, and how far it may fall behind the
-    /// rate.
-    pub grace: Duration,
-}
-
-impl ResponseBodyLimits {
-    /// The state of a body of which nothing has been received.
-    pub fn min_rate(&self) -> MinRate {
-        MinRate::new(self.min_rate, self.grace)
-    }
-}
-
-/// How long the sender of a body may still be waited for. Waiting uses up the grace period;
-/// received bytes restore it.
-///
-/// Invariant: a sender is waited for no longer than the grace period at a time, and in total
-/// no longer than the grace period plus the time that its bytes take at the minimum rate.
-#[derive(Debug)]
-pub struct MinRate {
-    bytes_per_second: u64,
-    grace: Duration,
-    left: Duration,
-}
-
-impl MinRate {
-    /// For a body of which nothing has been received. `bytes_per_second` is at least 1.
-    pub fn new(bytes_per_second: u64, grace: Duration) -> Self {
-        Self {
-            bytes_per_second,
-            grace,
-            left: grace,
-        }
-    }
-
-    /// How much longer the sender may be waited for.
-    pub fn left(&self) -> Duration {
-        self.left
-    }
-
-    /// Counts time in which the sender was waited for.
-    pub fn waited(&mut self, time: Duration) {
-        self.left = self.left.saturating_sub(time);
-    }
-
-    /// Counts received bytes.
-    pub fn received(&mut self, bytes: usize) {
-        let earned = Duration::from_secs_f64(bytes as f64 / self.bytes_per_second as f64);
-        self.left = self.left.saturating_add(earned).min(self.grace);
-    }
-}
 
 /// Bytes per second that a client must send,
 const MIN_RATE: u64 = 1024;
@@ -92,7 +35,8 @@ const MAX_OF_ALL: u64 = 16;
 #[derive(Debug, Default)]
 pub struct Uploads {
     buffered: Mutex<HashMap<Option<Client>, u64, RandomState>>,
-    refused: AtomicU64,
+    /// How many bodies were refused.
+    pub(crate) refused: AtomicU64,
 }
 
 /// A body. It counts until its last handle is dropped, which is after it has been sent.
@@ -143,14 +87,18 @@ impl Uploads {
             uploads: self.clone(),
             client,
         };
-        let mut min_rate = MinRate::new(MIN_RATE, GRACE);
-        while let Some(data) = next(&mut body, &mut min_rate).await {
-            let data = data.map_err(|error| match error {
-                Some(error) => {
-                    tracing::debug!(%error, "a request's body broke off or is malformed");
-                    Reason::RequestBodyBroken
-                }
-                None => Reason::RequestBodyTooSlow,
+        let began = Instant::now();
+        loop {
+            // What came early buys no longer silence.
+            let due = GRACE + Duration::from_millis(buffer.bytes.len() as u64 * 1000 / MIN_RATE);
+            let left = GRACE.min(due.saturating_sub(began.elapsed()));
+            let data = timeout(left, data(&mut body)).await;
+            let Some(data) = data.map_err(|_elapsed| Reason::RequestBodyTooSlow)? else {
+                break;
+            };
+            let data = data.map_err(|error| {
+                tracing::debug!(%error, "a request's body broke off or is malformed");
+                Reason::RequestBodyBroken
             })?;
             if (buffer.bytes.len() + data.len()) as u64 > most {
                 return Err(Reason::RequestBodyTooLarge);
@@ -173,11 +121,6 @@ impl Uploads {
             buffered.insert(client, own + more);
         }
         fits
-    }
-
-    /// How many bodies were refused.
-    pub fn refused(&self) -> u64 {
-        self.refused.load(Relaxed)
     }
 
     /// Bytes in memory.
@@ -207,12 +150,8 @@ impl Drop for Buffer {
 /// Reads a response's body.
 ///
 /// # Errors
-/// If it is truncated, too slow, contains an API key, or is larger than `most` bytes.
-pub(super) async fn read<B>(
-    mut body: B,
-    most: u64,
-    limits: &ResponseBodyLimits,
-) -> Result<Bytes, Failure>
+/// If it is truncated, comes to a stop for as long as `silence`, contains an API key, or is larger than `most` bytes.
+pub(super) async fn read<B>(mut body: B, most: u64, silence: Duration) -> Result<Bytes, Failure>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Into<BodyError>,
@@ -224,12 +163,13 @@ where
     // A declared length is trusted up to 1 MiB; beyond, the buffer grows.
     let expected = declared.min(1 << 20);
     let mut whole = BytesMut::with_capacity(usize::try_from(expected).unwrap_or(0));
-    let mut min_rate = limits.min_rate();
-    while let Some(data) = next(&mut body, &mut min_rate).await {
-        let data = data.map_err(|error| match error {
-            Some(error) => Failure::of_body(&error),
-            None => Failure::new(Reason::UpstreamBodyTimeout),
-        })?;
+    loop {
+        let data = timeout(silence, data(&mut body)).await;
+        let silent = |_elapsed| Failure::new(Reason::UpstreamBodyTimeout);
+        let Some(data) = data.map_err(silent)? else {
+            break;
+        };
+        let data = data.map_err(|error| Failure::of_body(&error))?;
         if (whole.len() + data.len()) as u64 > most {
             return Err(Failure::new(Reason::AnswerTooLarge));
         }
@@ -239,26 +179,17 @@ where
     Ok(Bytes::from(Box::<[u8]>::from(&whole[..])))
 }
 
-/// The next data of a body; an error is `None` if the body is too slow.
-async fn next<B>(body: &mut B, min_rate: &mut MinRate) -> Option<Result<Bytes, Option<BodyError>>>
+/// The next data of a body, `None` at its end. Trailers are not kept.
+async fn data<B>(body: &mut B) -> Option<Result<Bytes, BodyError>>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Into<BodyError>,
 {
     loop {
-        let began = Instant::now();
-        let Ok(frame) = timeout(min_rate.left(), body.frame()).await else {
-            return Some(Err(None));
-        };
-        min_rate.waited(began.elapsed());
-        match frame?.map(|frame| frame.into_data()) {
-            Ok(Ok(data)) => {
-                min_rate.received(data.len());
-                return Some(Ok(data));
-            }
-            // Trailers are not kept.
+        match body.frame().await?.map(Frame::into_data) {
+            Ok(Ok(data)) => return Some(Ok(data)),
             Ok(Err(_trailers)) => {}
-            Err(error) => return Some(Err(Some(error.into()))),
+            Err(error) => return Some(Err(error.into())),
         }
     }
 }

@@ -28,7 +28,8 @@ pub(crate) struct Breaker {
     failures: u32,
     /// The silence that has not been counted.
     silence: Duration,
-    is_open: bool,
+    /// Whether no request of a client passes.
+    pub(super) is_open: bool,
     /// When the next trial passes where there is no tip.
     next_trial: Moment,
 }
@@ -43,11 +44,6 @@ pub(crate) enum Failed {
 }
 
 impl Breaker {
-    /// Whether no request of a client passes.
-    pub(crate) fn is_open(&self) -> bool {
-        self.is_open
-    }
-
     /// How long a request has to wait; `None` where it passes.
     pub(crate) fn wait(&self, is_tip: bool, has_tip: bool, now: Moment) -> Option<Duration> {
         let trial = match has_tip {
@@ -124,7 +120,7 @@ mod tests {
         for now in [0, 100_000] {
             assert_eq!(breaker.wait(false, true, at(now)), Some(TRIAL));
         }
-        assert!(breaker.answered() && !breaker.is_open());
+        assert!(breaker.answered() && !breaker.is_open);
         assert_eq!(breaker.wait(false, true, at(0)), None);
     }
 

@@ -42,14 +42,14 @@ pub(crate) const MINUTE_WINDOW: Duration = Duration::from_millis(60_050);
 /// The requests of one key that count.
 #[derive(Debug)]
 pub(crate) struct Budget {
-    limits: Limits,
-    minute: SlidingWindow,
+    pub(super) limits: Limits,
+    pub(super) minute: SlidingWindow,
     second: SlidingWindow,
     reported: ReportedLimits,
     /// Probes of the tip a minute, for which a part is kept.
     probes: u32,
     /// How many requests have ended.
-    ended: u64,
+    pub(super) ended: u64,
     /// The earliest moment for the next request that is paced.
     next_paced: Moment,
 }
@@ -74,11 +74,6 @@ impl Budget {
         self.second.limit = limits.per_second.map(|most| most as usize);
         self.limits = limits;
         self.probes = probes;
-    }
-
-    /// The limits.
-    pub(crate) fn limits(&self) -> Limits {
-        self.limits
     }
 
     /// Counts what an earlier process has spent.
@@ -184,16 +179,6 @@ impl Budget {
         self.minute.cancel();
         self.second.cancel();
         self.ended += 1;
-    }
-
-    /// How many requests have ended so far.
-    pub(crate) fn ended(&self) -> u64 {
-        self.ended
-    }
-
-    /// Whether a request is in flight, or counts against the minute still.
-    pub(crate) fn is_in_use(&self, now: Moment) -> bool {
-        self.minute.is_in_use(now)
     }
 
     /// How many requests are left of this minute and of the reported limits; `None`

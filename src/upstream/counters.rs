@@ -3,9 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 
-use super::failure::Failure;
 use super::request::RequestPriority;
-use crate::reason::Reason;
 use crate::sync::lock;
 
 /// The requests sent to an upstream, and their outcomes.
@@ -15,10 +13,9 @@ pub struct Counters {
     sent: Mutex<BTreeMap<(Arc<str>, &'static str), u64>>,
     /// The names of routes by their numbers, also of those before a reload.
     routes: Mutex<HashMap<u16, Arc<str>>>,
-    /// The outcomes of requests: `answered`; `failed`, without a successful retry; not sent
-    /// because no budget was left (`spent`), because too many were in flight or waited
-    /// (`crowded`), or because the breaker was open (`breaker-open`); `unretried`, because
-    /// there were too many retries; and changes of the endpoint in use (`switches`).
+    /// The outcomes of requests: `answered`; `failed`, without a successful retry; the reason
+    /// why one was not sent; `unretried`, because there were too many retries; and changes of
+    /// the endpoint in use (`switches`).
     results: Mutex<BTreeMap<&'static str, u64>>,
 }
 
@@ -43,17 +40,6 @@ impl Counters {
         *lock(&self.sent)
             .entry((route, request.purpose))
             .or_default() += 1;
-    }
-
-    /// Counts a request that is not sent.
-    pub(super) fn count_denied(&self, failure: &Failure) {
-        if failure.reason == Reason::NoSlot {
-            self.count("crowded");
-        } else if failure.reason == Reason::BreakerOpen {
-            self.count("breaker-open");
-        } else if failure.is_of_client() {
-            self.count("spent");
-        }
     }
 
     /// Counts a result.

@@ -17,6 +17,7 @@ use crate::log_writer::LogInterval;
 use crate::meter::LatencyHistogram;
 use crate::reason::Reason;
 use crate::sync::lock;
+use crate::trace;
 use crate::wire::request_id::RequestId;
 
 /// Scheme, host and port of a base URL.
@@ -118,6 +119,12 @@ impl Endpoint {
             state: Mutex::default(),
             clock,
         })
+    }
+
+    /// Host, and port unless the scheme has it by itself.
+    pub(super) fn authority(&self) -> &str {
+        let (_scheme, authority) = self.host.split_once("://").unwrap_or_default();
+        authority
     }
 
     /// The absolute form of a target here.
@@ -248,6 +255,7 @@ impl Endpoint {
             hint = hint(reason),
             route = route.as_deref(),
             request_id = request_id.as_ref().map(RequestId::as_str),
+            trace_id = trace::current_id().map(tracing::field::display),
             is_of_endpoint,
             "a request to the upstream failed; this reason is logged again ten seconds later at the earliest"
         );
@@ -340,7 +348,7 @@ impl State {
     fn condition(&self, now: Moment) -> Condition {
         if self.retired_until > now {
             Condition::Retired
-        } else if self.breaker.is_open() {
+        } else if self.breaker.is_open {
             Condition::Broken
         } else if self.is_wrong {
             Condition::Wrong

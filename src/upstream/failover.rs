@@ -82,7 +82,7 @@ impl Upstream {
                 condition = condition.max(Condition::Lagging);
             }
             // No request waits for a key for longer than that.
-            let max_wait = settings.admission.queue_timeout;
+            let max_wait = settings.queue_timeout;
             if self.keys.all_unusable_at(&endpoint.host, max_wait) {
                 condition = condition.max(Condition::Refusing);
             }

@@ -9,10 +9,7 @@ use std::time::Duration;
 use http::StatusCode;
 
 use super::pool::ConnectionError;
-use super::resolver::NoAddress;
-use crate::client_tokens::shown_path;
 use crate::reason::Reason;
-use crate::trace;
 use crate::wire::body::BodyError;
 
 /// How a request to the upstream has failed, or why it was not sent.
@@ -182,24 +179,6 @@ impl Failure {
                 | Reason::RequestBodyNoRoom
         )
     }
-
-    /// Logs it with its target. At debug level, since a client can cause it with each
-    /// request: what the operator must know is logged where it is found, in bounded numbers.
-    pub fn report(&self, target: &str) {
-        if self.reason == Reason::AnswerWithheld {
-            // The target may contain the key.
-            return;
-        }
-        tracing::debug!(
-            trace_id = trace::current_id().map(tracing::field::display),
-            target_path = &*shown_path(target),
-            reason = self.reason.name(),
-            received = self.received.map(|status| status.as_u16()),
-            retry_after = ?self.retry_after,
-            endpoint = self.endpoint.as_deref(),
-            "a request to the upstream failed"
-        );
-    }
 }
 
 /// The reason of a connection's error.
@@ -208,7 +187,8 @@ impl Failure {
     reason = "most kinds of other crates' errors are of no interest here, and more may come"
 )]
 pub(super) fn classify(error: &ConnectionError) -> Reason {
-    if beneath::<NoAddress>(error).is_some() {
+    // hyper-util has no other sign of it.
+    if links(error).any(|link| link.to_string() == "dns error") {
         return Reason::Dns;
     }
     if let Some(tls) = beneath::<rustls::Error>(error) {

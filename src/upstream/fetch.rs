@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, ACCEPT_ENCODING, IF_RANGE, RANGE, USER_AGENT, VIA};
+use http::header::{ACCEPT, ACCEPT_ENCODING, HOST, IF_RANGE, RANGE, USER_AGENT, VIA};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, response};
 use http_body_util::{BodyExt, Full};
 use tokio::time::{Instant, sleep, timeout_at};
@@ -22,7 +22,7 @@ use super::exchange::{Answered, Unanswered};
 use super::failure::{Failure, Retry};
 use super::permit::{Asked, Permit};
 use super::queue::Slot;
-use super::request::{Priority, RequestPriority};
+use super::request::RequestPriority;
 use super::retry::{NextAttempt, pause};
 use super::{RequestBody, ResponseBody, Upstream, UpstreamClient, no_body};
 use crate::client_tokens::without_query;
@@ -116,22 +116,17 @@ impl UpstreamClient for Upstream {
     }
 
     fn max_wait(&self) -> Duration {
-        let connect = self.settings.connections.connect_timeout;
-        self.settings.admission.queue_timeout + connect + self.settings.timeouts.whole
+        let connect = self.settings.connect_timeout;
+        self.settings.queue_timeout + connect + self.settings.timeout
     }
 }
 
 impl Upstream {
-    /// Fetches a status path from this standby alone.
+    /// Fetches a target, from this standby alone if there is one.
     ///
     /// # Errors
     /// As [`fetch`](UpstreamClient::fetch).
-    pub async fn fetch_standby(&self, at: usize, target: &str) -> Result<Answer, Failure> {
-        let priority = RequestPriority::own(Priority::Probe);
-        self.fetch_at(Some(at), target, priority).await
-    }
-
-    async fn fetch_at(
+    pub async fn fetch_at(
         &self,
         standby: Option<usize>,
         target: &str,
@@ -152,7 +147,7 @@ impl Upstream {
         mut request: RequestPriority,
         standby: Option<usize>,
     ) -> Result<Received, Failure> {
-        let queued_until = Instant::now() + self.settings.admission.queue_timeout;
+        let queued_until = Instant::now() + self.settings.queue_timeout;
         let is_repeatable =
             standby.is_none() && outgoing.body.is_none() && outgoing.method.is_safe();
         let (mut at, mut deadline, mut first_failure) = (standby, None, None);
@@ -162,12 +157,12 @@ impl Upstream {
                 Ok(permit) => permit,
                 Err(denied) => return Err(first_failure.unwrap_or(denied)),
             };
-            let whole = self.settings.timeouts.whole;
+            let whole = self.settings.timeout;
             let deadline = *deadline.get_or_insert_with(|| Instant::now() + whole);
             let asked = permit.asked.clone();
             let upstream = &asked.upstream;
             let is_again = first_failure.is_some();
-            let mut span = attempt_span(outgoing, &asked, request.purpose, is_again);
+            let mut span = attempt_span(outgoing, &asked, request.purpose);
             let attempt = upstream.attempt(outgoing, permit, &mut span);
             let (mut failure, cause) = match timeout_at(deadline, attempt).await {
                 Ok(Ok(received)) => {
@@ -222,7 +217,7 @@ impl Upstream {
                 failure.reason = Reason::BudgetUnknown;
             }
             span.fail(failure.reason.name());
-            self.counters.count_denied(&failure);
+            self.counters.count(failure.reason.name());
             failure
         })
     }
@@ -240,7 +235,7 @@ impl Upstream {
             other == at || retry == Retry::OtherKey && self.endpoints[other].host == *host
         };
         let other = self.other_endpoint(has_failed);
-        let next = NextAttempt::after(retry, self.keys.count(), other)?;
+        let next = NextAttempt::after(retry, self.keys.keys.len(), other)?;
         if next == NextAttempt::Repeat {
             let pause = pause();
             if !self.settings.retry || Instant::now() + pause >= deadline {
@@ -318,9 +313,13 @@ impl Upstream {
             .body
             .clone()
             .map(|body| Full::new(body).map_err(|never| match never {}));
+        let endpoint = &permit.asked.endpoint;
+        if let Ok(host) = HeaderValue::from_str(endpoint.authority()) {
+            fields.entry(HOST).or_insert(host);
+        }
         let mut request = Request::new(body.map_or_else(no_body, BodyExt::boxed));
         *request.method_mut() = outgoing.method.clone();
-        *request.uri_mut() = permit.asked.endpoint.uri(outgoing.target)?;
+        *request.uri_mut() = endpoint.uri(outgoing.target)?;
         *request.headers_mut() = fields;
         Ok(request)
     }
@@ -370,7 +369,7 @@ impl Upstream {
         let body = match most {
             None => body.boxed_unsync(),
             Some(most) => {
-                let body = body::read(body, most, &self.settings.response_body).await?;
+                let body = body::read(body, most, self.settings.silence_timeout).await?;
                 answer::check_route(status, &body)?;
                 if wanted == Wanted::Typed {
                     let took = self.clock.now().since(sent);
@@ -394,20 +393,12 @@ impl Upstream {
 }
 
 /// Begins the span of an attempt: its method, why it is sent, and where.
-fn attempt_span(
-    outgoing: &Outgoing<'_>,
-    asked: &Asked,
-    reason: &'static str,
-    is_again: bool,
-) -> Span {
+fn attempt_span(outgoing: &Outgoing<'_>, asked: &Asked, reason: &'static str) -> Span {
     let mut span = trace::begin("upstream", SpanKind::Client);
     for (name, value) in method_attributes(&outgoing.method) {
         span.set(name, || value);
     }
     span.set("ordgate.attempt", || reason);
-    if is_again {
-        span.set("http.request.resend_count", || 1_u32);
-    }
     let url = &asked.endpoint.url;
     span.set("server.address", || {
         url.host().unwrap_or_default().to_owned()

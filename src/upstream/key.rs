@@ -176,7 +176,7 @@ impl ProviderKey {
             .as_mut()
             .is_some_and(|own| own.take(now, true).is_err());
         let taken = Taken {
-            ended: state.budget.ended(),
+            ended: state.budget.ended,
             is_of_pool,
         };
         state.at(host).in_flight += 1;
@@ -273,7 +273,7 @@ impl ProviderKey {
 
     /// The limits.
     pub(crate) fn limits(&self) -> Limits {
-        self.state().budget.limits()
+        self.state().budget.limits
     }
 
     /// Its state at these hosts, under this name.
@@ -290,7 +290,7 @@ impl ProviderKey {
             remaining: state.budget.remaining(now),
             kept: state.budget.kept_of_minute(),
             paused_for: state.budget.wait(now, false).unwrap_or_default(),
-            per_minute: state.budget.limits().per_minute,
+            per_minute: state.budget.limits.per_minute,
             hosts,
         }
     }
@@ -381,7 +381,7 @@ impl KeyState {
 
     /// Whether a host has three quarters of what may be in flight beside the other hosts.
     fn is_full(&self, host: &Host) -> bool {
-        let least = self.budget.limits().least();
+        let least = self.budget.limits.least();
         let Some(most) = least.filter(|_| self.has_several_hosts) else {
             return false;
         };
@@ -413,7 +413,7 @@ impl KeyState {
     /// Whether something of the key counts still.
     fn matters(&self, now: Moment) -> bool {
         let mut hosts = self.hosts.iter();
-        self.budget.is_in_use(now) || hosts.any(|at_host| at_host.matters(now))
+        self.budget.minute.is_in_use(now) || hosts.any(|at_host| at_host.matters(now))
     }
 }
 

@@ -67,7 +67,7 @@ impl Budgets {
 /// The keys of one upstream, or one entry for requests without a key. A reload makes them
 /// anew; requests that wait for budget then use the new ones.
 pub(crate) struct Keys {
-    keys: Box<[Arc<PooledKey>]>,
+    pub(super) keys: Box<[Arc<PooledKey>]>,
     pub(super) budgets: Arc<Budgets>,
     pub(super) clock: Clock,
 }
@@ -175,10 +175,5 @@ impl Keys {
             Some(_) => ApiKey::in_use().into(),
             None => Arc::default(),
         }
-    }
-
-    /// The number of keys; 1 where requests carry none.
-    pub(crate) fn count(&self) -> usize {
-        self.keys.len()
     }
 }

@@ -124,7 +124,7 @@ impl Upstream {
                 wait: Some(wait),
             });
         }
-        let most = self.settings.admission.max_in_flight.get();
+        let most = self.settings.max_in_flight.get();
         if !request.is_probe() && endpoint.in_flight() >= most {
             return Err(Denied::no_slot());
         }

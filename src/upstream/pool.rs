@@ -5,15 +5,13 @@
 //! whose answer was not read to its end, is not used again.
 
 use std::error::Error as StdError;
-use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use http::header::HOST;
-use http::uri::{Authority, PathAndQuery, Scheme};
-use http::{HeaderValue, Request, Response, Uri};
+use http::uri::PathAndQuery;
+use http::{Request, Response, Uri};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_rustls::HttpsConnector;
@@ -21,8 +19,6 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use tokio::time::{Instant, sleep, timeout};
 use tower_service::Service;
 
-use super::endpoint::usual_port;
-use super::resolver::Resolver;
 use super::{RequestBody, Settings, SetupError, tls};
 use crate::sync::lock;
 
@@ -42,7 +38,7 @@ const KEEPALIVE_TIMES: u32 = 3;
 
 /// The connections of one upstream.
 pub(crate) struct ConnectionPool {
-    connector: HttpsConnector<HttpConnector<Resolver>>,
+    connector: HttpsConnector<HttpConnector>,
     connect_timeout: Duration,
     idle_timeout: Duration,
     idle: Mutex<Idle>,
@@ -59,17 +55,16 @@ struct Idle {
 /// A connection that carries no request.
 pub(crate) struct Connection {
     pool: Weak<ConnectionPool>,
-    origin: Origin,
+    /// The base URL that it was made for.
+    url: Uri,
     sender: SendRequest<RequestBody>,
     /// Whether it has carried a request before.
     is_reused: bool,
 }
 
-/// Scheme and authority of a URL.
-type Origin = (Option<Scheme>, Option<Authority>);
-
 /// Why a connection could not be made, or has failed.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{}", if *is_connect { "no connection was made" } else { "the connection has failed" })]
 pub(crate) struct ConnectionError {
     source: Box<dyn StdError + Send + Sync>,
     /// Whether no connection was made.
@@ -90,10 +85,9 @@ impl ConnectionPool {
     ///
     /// # Errors
     /// If TLS cannot be set up.
-    pub(crate) fn new(settings: &Settings, resolver: Resolver) -> Result<Arc<Self>, SetupError> {
+    pub(crate) fn new(settings: &Settings) -> Result<Arc<Self>, SetupError> {
         let settings_of_tls = tls::config(settings)?;
-        let settings = &settings.connections;
-        let mut http = HttpConnector::new_with_resolver(resolver);
+        let mut http = HttpConnector::new();
         http.enforce_http(false);
         http.set_nodelay(true);
         // It is divided among the addresses of a name. `connect` limits the whole.
@@ -122,8 +116,7 @@ impl ConnectionPool {
         self: &Arc<Self>,
         url: &Uri,
     ) -> Result<Connection, ConnectionError> {
-        let origin = (url.scheme().cloned(), url.authority().cloned());
-        if let Some(idle) = self.take_idle(&origin) {
+        if let Some(idle) = self.take_idle(url) {
             return Ok(idle);
         }
         let connected = match timeout(self.connect_timeout, self.handshake(url)).await {
@@ -133,7 +126,7 @@ impl ConnectionPool {
         match connected {
             Ok(sender) => Ok(Connection {
                 pool: Arc::downgrade(self),
-                origin,
+                url: url.clone(),
                 sender,
                 is_reused: false,
             }),
@@ -161,11 +154,11 @@ impl ConnectionPool {
         Ok(sender)
     }
 
-    fn take_idle(&self, origin: &Origin) -> Option<Connection> {
+    fn take_idle(&self, url: &Uri) -> Option<Connection> {
         let mut idle = lock(&self.idle);
         idle.close_old(self.idle_timeout);
         let known = &mut idle.connections;
-        let at = known.iter().rposition(|(_, one)| one.origin == *origin)?;
+        let at = known.iter().rposition(|(_, one)| one.url == *url)?;
         Some(known.remove(at).1)
     }
 
@@ -220,11 +213,6 @@ impl Connection {
         mut self,
         mut request: Request<RequestBody>,
     ) -> Result<Response<Incoming>, SendError> {
-        if let Some(authority) = request.uri().authority()
-            && let Ok(host) = host(request.uri().scheme(), authority)
-        {
-            request.headers_mut().entry(HOST).or_insert(host);
-        }
         let target = request.uri().path_and_query().cloned();
         let target = target.unwrap_or_else(|| PathAndQuery::from_static("/"));
         *request.uri_mut() = Uri::from(target);
@@ -250,33 +238,6 @@ impl Connection {
     }
 }
 
-/// The `host` field: without the port that the scheme has by itself.
-fn host(
-    scheme: Option<&Scheme>,
-    authority: &Authority,
-) -> Result<HeaderValue, http::header::InvalidHeaderValue> {
-    let usual = usual_port(scheme == Some(&Scheme::HTTPS));
-    match authority.port_u16().filter(|port| *port != usual) {
-        Some(port) => HeaderValue::try_from(format!("{}:{port}", authority.host())),
-        None => HeaderValue::from_str(authority.host()),
-    }
-}
-
-impl fmt::Display for ConnectionError {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.write_str(match self.is_connect {
-            true => "no connection was made",
-            false => "the connection has failed",
-        })
-    }
-}
-
-impl StdError for ConnectionError {
-    fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        Some(&*self.source)
-    }
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use std::io::{Read, Write};
@@ -285,12 +246,14 @@ pub(crate) mod tests {
     use http_body_util::BodyExt;
 
     use super::*;
+    use crate::reason::Reason;
+    use crate::upstream::failure::classify;
     use crate::upstream::no_body;
 
     /// The pool of the shipped settings.
     pub(crate) fn pool() -> Arc<ConnectionPool> {
         let config = crate::config::Config::parse("p", "").unwrap();
-        ConnectionPool::new(&config.upstreams[0], Resolver::default()).unwrap()
+        ConnectionPool::new(&config.upstreams[0]).unwrap()
     }
 
     /// Sends a request on a connection of the pool, and reads the answer as the server
@@ -322,11 +285,7 @@ pub(crate) mod tests {
             "body"
         );
         let (stream, head) = answering.join().unwrap();
-        let host = url.authority().unwrap();
-        assert_eq!(
-            head,
-            format!("GET /path?query HTTP/1.1\r\nhost: {host}\r\n\r\n")
-        );
+        assert_eq!(head, "GET /path?query HTTP/1.1\r\n\r\n");
         for _ in 0..10 {
             tokio::task::yield_now().await;
         }
@@ -342,7 +301,7 @@ pub(crate) mod tests {
         sleep(Duration::from_millis(50)).await;
         let stream = get(&pool, &server, None).await;
         // The server closes it after it was taken: the request is not written.
-        let url: Uri = format!("http://{}/", server.local_addr().unwrap())
+        let url: Uri = format!("http://{}/path?query", server.local_addr().unwrap())
             .parse()
             .unwrap();
         let connection = pool.connect(&url).await.unwrap();
@@ -351,6 +310,14 @@ pub(crate) mod tests {
         let request = Request::get(url).body(no_body()).unwrap();
         let error = connection.send(request).await.unwrap_err();
         assert!(matches!(error, SendError::NotWritten), "{error:?}");
+    }
+
+    #[tokio::test]
+    async fn a_name_that_does_not_resolve_is_told_from_other_faults() {
+        // No label has more than 63 characters, so that nobody is asked for it.
+        let url = format!("http://{}.example", "x".repeat(64));
+        let error = pool().connect(&url.parse().unwrap()).await.err().unwrap();
+        assert_eq!(classify(&error), Reason::Dns, "{error:?}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -35,10 +35,7 @@ use crate::sync::lock;
 
 /// The half-life of a client's use.
 const HALF_LIFE: Duration = Duration::from_secs(30);
-/// How often clients with next to no use are forgotten.
-const FORGET: Duration = Duration::from_secs(60);
-/// At most this many clients are tracked. Further ones count as one client, until some are
-/// forgotten.
+/// Beyond so many clients, the use of all is forgotten.
 const MAX_CLIENTS: usize = 16_384;
 /// With fewer slots than this, none is kept free for clients that have none.
 pub(crate) const MIN_SHARED_SLOTS: u32 = 4;
@@ -52,7 +49,7 @@ pub(crate) struct AdmissionQueue {
 struct State {
     /// The upstream as of the last reload.
     upstream: Weak<Upstream>,
-    /// `None` is ordgate itself, and all clients beyond the tracked ones.
+    /// `None` is ordgate itself.
     clients: HashMap<Option<Client>, ClientUse, RandomState>,
     waiting: Vec<Waiter>,
     capacity: usize,
@@ -60,7 +57,6 @@ struct State {
     next: u64,
     /// When a timer pumps.
     timer: Option<Instant>,
-    forgotten: Moment,
     /// How long admitted requests waited, by priority.
     waited: [LatencyHistogram; Priority::ALL.len()],
 }
@@ -93,7 +89,7 @@ pub struct Slot {
 /// What a client uses and waits for, for `/status`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ClientUsage {
-    /// `None` for ordgate itself, and for all clients beyond the tracked ones.
+    /// `None` for ordgate itself.
     pub(crate) client: Option<Client>,
     /// Its requests, each weighted by age ([`HALF_LIFE`]).
     pub(crate) recent: f64,
@@ -144,7 +140,7 @@ impl Upstream {
             return Some(Failure::until(Reason::BreakerOpen, wait));
         }
         let slots = self.slots();
-        let is_full = endpoint.in_flight() >= self.settings().admission.max_in_flight.get();
+        let is_full = endpoint.in_flight() >= self.settings.max_in_flight.get();
         if is_full || !self.queue.state().may_take(client, slots) {
             return Some(no_slot());
         }
@@ -181,7 +177,6 @@ impl AdmissionQueue {
                 capacity: 0,
                 next: 0,
                 timer: None,
-                forgotten: Moment::default(),
                 waited: Default::default(),
             }),
             clock,
@@ -192,7 +187,7 @@ impl AdmissionQueue {
     pub(super) fn serve(self: &Arc<Self>, upstream: &Arc<Upstream>) {
         let mut state = self.state();
         state.upstream = Arc::downgrade(upstream);
-        state.capacity = upstream.settings().admission.max_queue.get() as usize;
+        state.capacity = upstream.settings.max_queue.get() as usize;
         drop(state);
         self.pump();
     }
@@ -205,11 +200,8 @@ impl AdmissionQueue {
     ) -> Result<Position<'_>, Failure> {
         let now = self.clock.now();
         let mut state = self.state();
-        state.forget(now);
-        let client = state.tracked(request.client);
-        let request = RequestPriority { client, ..request };
         // One client leaves a quarter of the queue to others.
-        let (all, own) = (state.capacity, state.waiting_of(client).count());
+        let (all, own) = (state.capacity, state.waiting_of(request.client).count());
         let is_full = state.waiting.len() >= all || own >= all - all / 4;
         if is_full && !request.is_probe() {
             return Err(no_slot());
@@ -236,8 +228,6 @@ impl AdmissionQueue {
     ) -> Result<Permit, Failure> {
         let mut state = self.state();
         let upstream = state.upstream.upgrade().ok_or_else(no_slot)?;
-        let client = state.tracked(request.client);
-        let request = RequestPriority { client, ..request };
         let permit = upstream.permit(request, at);
         let permit = permit.map_err(|denied| denied.failure)?;
         state.begin(&request, self.clock.now());
@@ -298,9 +288,11 @@ impl AdmissionQueue {
         self.state().waiting.len()
     }
 
-    /// How many clients have used the upstream recently, or want to.
+    /// How many clients have used the upstream recently.
     pub(crate) fn active_clients(&self) -> usize {
-        self.state().clients.len()
+        let (state, now) = (self.state(), self.clock.now());
+        let active = |own: &&ClientUse| own.in_flight > 0 || own.used(now) > 0.25;
+        state.clients.values().filter(active).count()
     }
 
     /// The `count` clients that have used most, sorted.
@@ -343,11 +335,6 @@ async fn pump_at(queue: Weak<AdmissionQueue>, at: Instant) {
 }
 
 impl State {
-    /// The client that a request counts for.
-    fn tracked(&self, client: Option<Client>) -> Option<Client> {
-        client.filter(|_| self.clients.len() < MAX_CLIENTS || self.clients.contains_key(&client))
-    }
-
     /// Whether a client may have one more of the slots in flight.
     fn may_take(&self, client: Option<Client>, slots: Slots) -> bool {
         let own = self.clients.get(&client).map_or(0, |own| own.in_flight);
@@ -378,17 +365,14 @@ impl State {
 
     /// A request is admitted.
     fn begin(&mut self, request: &RequestPriority, now: Moment) {
-        self.charge(request.client, 1.0, now);
-        if !request.is_probe() {
-            self.clients.entry(request.client).or_default().in_flight += 1;
+        if self.clients.len() >= MAX_CLIENTS {
+            self.clients.retain(|_, own| own.in_flight > 0);
         }
-    }
-
-    fn charge(&mut self, client: Option<Client>, requests: f64, now: Moment) {
-        if client.is_some() {
-            let own = self.clients.entry(client).or_default();
-            own.used = ((own.used(now) + requests).max(0.0), now);
+        let own = self.clients.entry(request.client).or_default();
+        if request.client.is_some() {
+            own.used = (own.used(now) + 1.0, now);
         }
+        own.in_flight += u32::from(!request.is_probe());
     }
 
     /// Removes the requests that must leave before a moment at which there may be budget.
@@ -397,17 +381,6 @@ impl State {
             // Its client may have gone.
             let _ = refused.to.send(Err(failure.clone()));
         }
-    }
-
-    /// Forgets clients that have used next to nothing, which bounds the memory.
-    fn forget(&mut self, now: Moment) {
-        if now.since(self.forgotten) < FORGET {
-            return;
-        }
-        self.forgotten = now;
-        self.clients
-            .retain(|_, own| own.in_flight > 0 || own.used(now) > 0.25);
-        self.clients.shrink_to(1024);
     }
 }
 

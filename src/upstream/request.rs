@@ -56,28 +56,6 @@ impl RequestPriority {
         }
     }
 
-    /// A request for a client.
-    pub const fn of(client: Client, priority: Priority) -> Self {
-        Self {
-            client: Some(client),
-            ..Self::own(priority)
-        }
-    }
-
-    /// The same, made for a client's request.
-    #[must_use]
-    pub(crate) const fn caused_by(mut self, request_id: RequestId) -> Self {
-        self.request_id = Some(request_id);
-        self
-    }
-
-    /// The same, of what belongs to this route.
-    #[must_use]
-    pub(crate) const fn on_route(mut self, number: u16) -> Self {
-        self.route = Some(number);
-        self
-    }
-
     pub(crate) fn is_probe(&self) -> bool {
         self.priority == Priority::Probe
     }

@@ -8,16 +8,13 @@ use std::time::Duration;
 use http::{HeaderName, Uri};
 use serde::{Serialize, Serializer};
 
-use super::ResponseBodyLimits;
-use super::TlsError;
 use super::keys::ApiKey;
 use crate::shared::permits::Limits;
 
 /// The name of the upstream that `[upstream]` describes.
 pub const DEFAULT: &str = "default";
 
-/// The settings of one upstream. In proxy.toml the keys of the flattened parts
-/// stand in the upstream's own table.
+/// The settings of one upstream.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The upstream's name: [`DEFAULT`], or that of its table in proxy.toml.
@@ -48,51 +45,30 @@ pub struct Settings {
     pub requests_per_minute: Option<Rate>,
     /// Requests per key in any second; `None` for the default.
     pub requests_per_second: Option<Rate>,
-    /// How connections are made and kept.
-    pub connections: PoolSettings,
-    /// How many requests may be in flight, and how many may wait.
-    pub admission: AdmissionSettings,
-    /// How long an answer may take.
-    pub timeouts: Timeouts,
-    /// The longest response body that is accepted, in bytes.
-    pub max_body_bytes: u64,
-    /// The longest request body that is accepted, in bytes.
-    pub max_request_body: u64,
-    /// Minimum rate of response bodies.
-    pub response_body: ResponseBodyLimits,
-    /// Whether a failed request is sent again, where that is safe and may help.
-    pub retry: bool,
-}
-
-/// How connections are made and kept.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PoolSettings {
     /// A PEM file of certificate authorities to trust besides the public ones.
     pub ca_file: Option<PathBuf>,
     /// How long connecting may take, TLS included.
     pub connect_timeout: Duration,
     /// How long an unused connection is kept.
     pub idle_timeout: Duration,
-}
-
-/// How many requests may be in flight, and how many may wait.
-#[derive(Clone, Debug)]
-pub struct AdmissionSettings {
     /// Requests in flight at each base URL, at most.
     pub max_in_flight: NonZeroU32,
     /// How long a request may wait for budget and for a slot.
     pub queue_timeout: Duration,
     /// How many requests may wait at once.
     pub max_queue: NonZeroU32,
-}
-
-/// How long an answer may take.
-#[derive(Clone, Debug)]
-pub struct Timeouts {
-    /// Until the first byte of an answer.
-    pub first_byte: Duration,
-    /// Until the whole answer has been received, retries included.
-    pub whole: Duration,
+    /// How long the first byte of an answer may take.
+    pub first_byte_timeout: Duration,
+    /// How long a body may be silent.
+    pub silence_timeout: Duration,
+    /// How long the whole answer may take, retries included.
+    pub timeout: Duration,
+    /// The longest response body that is accepted, in bytes.
+    pub max_body_bytes: u64,
+    /// The longest request body that is accepted, in bytes.
+    pub max_request_body: u64,
+    /// Whether a failed request is sent again, where that is safe and may help.
+    pub retry: bool,
 }
 
 /// The number of requests allowed in a period.
@@ -153,9 +129,19 @@ pub enum SetupError {
         /// Where the key would be sent.
         url: Uri,
     },
-    /// TLS cannot be set up.
-    #[error(transparent)]
-    Tls(#[from] TlsError),
+    /// `ca_file` cannot be read, or has no usable certificate.
+    #[error("{key} {path}: {why}", path = path.display())]
+    CaFile {
+        /// The key in proxy.toml that names it.
+        key: String,
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// rustls rejects the configuration.
+    #[error("TLS: {0}")]
+    Rustls(#[from] rustls::Error),
 }
 
 impl SetupError {
@@ -163,8 +149,8 @@ impl SetupError {
     pub fn key(&self) -> Option<String> {
         match self {
             Self::PlainHttp { table, .. } => Some(format!("{table}.url")),
-            Self::Tls(error) => error.key().map(str::to_owned),
-            Self::NoUpstream | Self::NoUrl(_) => None,
+            Self::CaFile { key, .. } => Some(key.clone()),
+            Self::NoUpstream | Self::NoUrl(_) | Self::Rustls(_) => None,
         }
     }
 }

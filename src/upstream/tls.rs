@@ -1,7 +1,6 @@
 //! TLS towards the upstream: rustls on aws-lc-rs, with the public certificate
 //! authorities of webpki-roots and those that the operator adds.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustls::pki_types::CertificateDer;
@@ -9,45 +8,17 @@ use rustls::pki_types::pem::{self, PemObject};
 use rustls::{ClientConfig, RootCertStore};
 
 use crate::regular_file::{self, MAX_AUTHORITIES};
-use crate::upstream::Settings;
-
-/// Why TLS cannot be set up.
-#[derive(Debug, thiserror::Error)]
-pub enum TlsError {
-    /// `ca_file` cannot be read, or has no usable certificate.
-    #[error("{key} {path}: {why}", path = path.display())]
-    File {
-        /// The configuration key that names it.
-        key: String,
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// rustls rejects the configuration.
-    #[error("TLS: {0}")]
-    Rustls(#[from] rustls::Error),
-}
-
-impl TlsError {
-    /// The configuration key that names the file, if a file is wrong.
-    pub(crate) fn key(&self) -> Option<&str> {
-        match self {
-            Self::File { key, .. } => Some(key),
-            Self::Rustls(_) => None,
-        }
-    }
-}
+use crate::upstream::{Settings, SetupError};
 
 /// The client configuration of an upstream.
 ///
 /// # Errors
 /// If `ca_file` cannot be read or has no usable certificate.
-pub(crate) fn config(settings: &Settings) -> Result<ClientConfig, TlsError> {
+pub(crate) fn config(settings: &Settings) -> Result<ClientConfig, SetupError> {
     let mut roots = RootCertStore::empty();
     roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
-    if let Some(path) = &settings.connections.ca_file {
-        let wrong = |why| TlsError::File {
+    if let Some(path) = &settings.ca_file {
+        let wrong = |why| SetupError::CaFile {
             key: settings.key("ca_file"),
             path: path.to_owned(),
             why,

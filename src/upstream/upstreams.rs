@@ -12,7 +12,6 @@ use super::key::{KeyUse, ProviderKey};
 use super::keys::{ApiKey, Budgets};
 use super::{Settings, SetupError, Upstream, UpstreamClient};
 use crate::clock::Clock;
-use crate::upstream::resolver::Resolver;
 
 /// The provider's keys: shared ones, and those of upstreams with keys of their own.
 #[derive(Clone, Debug, Default)]
@@ -21,13 +20,6 @@ pub struct ProviderKeys {
     pub shared: Vec<ApiKey>,
     /// The keys of the others, by the upstream's name.
     pub own: BTreeMap<Box<str>, Vec<ApiKey>>,
-}
-
-impl From<Vec<ApiKey>> for ProviderKeys {
-    fn from(shared: Vec<ApiKey>) -> Self {
-        let own = BTreeMap::new();
-        Self { shared, own }
-    }
 }
 
 impl ProviderKeys {
@@ -57,7 +49,6 @@ impl Upstreams {
         settings: &[Settings],
         keys: &ProviderKeys,
         before: Option<&Self>,
-        resolver: &Resolver,
         budgets: &Arc<Budgets>,
         clock: &Clock,
         substitute: Option<&Arc<dyn UpstreamClient>>,
@@ -65,7 +56,7 @@ impl Upstreams {
         let make = |one: &Settings| {
             let before = before.and_then(|before| before.named(&one.name));
             let (keys, before) = (keys.of(one).to_vec(), before.map(|before| &**before));
-            Upstream::new(one.clone(), keys, before, resolver, budgets, clock)
+            Upstream::new(one.clone(), keys, before, budgets, clock)
         };
         let all: Box<[_]> = settings.iter().map(make).collect::<Result<_, _>>()?;
         if all.is_empty() {
@@ -107,7 +98,7 @@ impl Upstreams {
 
     /// The budgets of all keys.
     pub(crate) fn budgets(&self) -> &Arc<Budgets> {
-        self.first().budgets()
+        &self.first().keys.budgets
     }
 
     /// The upstream with this number; the first if there is none.

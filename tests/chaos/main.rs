@@ -60,7 +60,7 @@ const CONFIG: &str = r#"
     queue_timeout = "300ms"
     max_in_flight = 24
     max_body_bytes = "64KiB"
-    response_body.grace = "300ms"
+    silence_timeout = "300ms"
 "#;
 
 /// What a reload sets, now and then; the last two are refused.
@@ -116,7 +116,7 @@ fn faults(key: &str) -> Vec<(&'static str, Reply)> {
         ("a stalled body", Reply::raw(cut).hang()),
         (
             "a dripping body",
-            Reply::raw(cut).drip(" ".repeat(90_000), every),
+            Reply::raw(cut).drip(" ".repeat(1000), every),
         ),
         ("a reset", Reply::nothing().reset()),
         ("a close", Reply::nothing().close()),

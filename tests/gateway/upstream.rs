@@ -8,7 +8,6 @@ mod failure_backoff;
 mod faults;
 mod forwarding;
 mod keys;
-mod name_resolution;
 mod reasons;
 mod tls;
 

@@ -22,7 +22,6 @@ use ordgate::clock::Clock;
 use ordgate::config::Config;
 use ordgate::gateway::Gateway;
 use ordgate::serve;
-use ordgate::upstream::resolver::Resolver;
 use ordgate::upstream::{Failure, ProviderKeys, StreamedAnswer, UpstreamClient};
 use ordgate::wire::body::BodyError;
 use origin::Origin;
@@ -268,14 +267,7 @@ impl Play {
         let asked: Arc<dyn UpstreamClient> = Arc::new(origin.clone());
         let keys = ProviderKeys::default();
         let config = Config::parse("simulation", CONFIG).unwrap();
-        let gateway = serve::gateway(
-            config,
-            &keys,
-            &Resolver::default(),
-            clock.clone(),
-            Some(&asked),
-        )
-        .unwrap();
+        let gateway = serve::gateway(config, &keys, clock.clone(), Some(&asked)).unwrap();
         let mut play = Self {
             dice,
             weather,

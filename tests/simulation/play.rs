@@ -15,7 +15,6 @@ use ordgate::config::Config;
 use ordgate::gateway::Gateway;
 use ordgate::reason::Reason;
 use ordgate::upstream::answer::Answer;
-use ordgate::upstream::resolver::Resolver;
 use ordgate::upstream::{Failure, ProviderKeys, UpstreamClient};
 use ordgate::{probe, serve};
 use tokio::sync::oneshot;
@@ -120,14 +119,7 @@ impl Play {
         let asked: Arc<dyn UpstreamClient> = Arc::new(stand_in.clone());
         let config = config(&weather.setup);
         let keys = ProviderKeys::default();
-        let gateway = serve::gateway(
-            config,
-            &keys,
-            &Resolver::default(),
-            clock.clone(),
-            Some(&asked),
-        )
-        .unwrap();
+        let gateway = serve::gateway(config, &keys, clock.clone(), Some(&asked)).unwrap();
         let mut play = Self {
             judge: Judge::new(weather),
             dice,

@@ -24,7 +24,11 @@ pub(super) fn functions(text: &str) -> Vec<(String, usize)> {
         }) else {
             continue;
         };
-        let is_end = |line: &&str| **line == format!("{indent}}}");
+        // Of one without a body, the signature's last line is the end.
+        let is_end = |line: &&str| {
+            let rest = line.strip_prefix(indent).unwrap_or(" ");
+            rest == "}" || rest.ends_with(';') && !rest.starts_with(' ')
+        };
         let Some(end) = lines[start..].iter().position(is_end) else {
             continue;
         };

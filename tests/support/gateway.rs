@@ -5,8 +5,7 @@ mod view;
 pub(crate) use view::Tip;
 
 use std::collections::BTreeMap;
-use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use ordgate::admin::Token;
@@ -19,7 +18,6 @@ use ordgate::serve::{LoadedConfig, Options, Server, StartError};
 use ordgate::supervisor::{InheritedSockets, Supervisor};
 use ordgate::upstream::ProviderKeys;
 use ordgate::upstream::keys::ApiKey;
-use ordgate::upstream::resolver::Resolver;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
@@ -29,7 +27,6 @@ use super::{Answer, Client, Endpoint, Transport, Upstream, within};
 pub(crate) struct Setup {
     source: SharedSource,
     sandbox: Option<Sandbox>,
-    names: Resolver,
     clock: Clock,
 }
 
@@ -123,7 +120,6 @@ impl Setup {
         Self {
             source: source.clone(),
             sandbox: None,
-            names: Resolver::default(),
             clock: Clock::machine(),
         }
     }
@@ -174,15 +170,6 @@ impl Setup {
         self
     }
 
-    /// With names that this knows the addresses of.
-    pub(crate) fn names(
-        mut self,
-        directory: impl Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync + 'static,
-    ) -> Self {
-        self.names = Resolver(Arc::new(directory));
-        self
-    }
-
     /// With a clock that moves when [`Gateway::advance`] says so.
     pub(crate) fn manual(self) -> Self {
         self.clock(&Clock::manual())
@@ -208,7 +195,6 @@ impl Setup {
             config_name: "test.toml".to_owned(),
             load: Box::new(move || again.lock().unwrap().fresh()),
             sandbox: self.sandbox,
-            resolver: self.names,
             clock: self.clock.clone(),
             sockets: InheritedSockets::default(),
             supervisor: Supervisor::default(),

@@ -6,7 +6,7 @@ mod freezer;
 mod reply;
 
 use std::collections::VecDeque;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex};
@@ -107,12 +107,6 @@ impl Upstream {
     pub(crate) fn start_on(socket: Socket) -> Self {
         socket.listen(128).unwrap();
         Self::listen(socket.into(), None)
-    }
-
-    /// The same, on the port of another, at a second address of this machine.
-    pub(crate) fn start_beside(other: &Self) -> Self {
-        let address = (BESIDE, other.address.port());
-        Self::listen(std::net::TcpListener::bind(address).unwrap(), None)
     }
 
     /// The same over TLS.
@@ -257,9 +251,6 @@ impl Drop for Upstream {
 pub(crate) fn usual_body(target: &str) -> String {
     format!("{{\"asked\":\"{target}\"}}")
 }
-
-/// A second address of this machine.
-pub(crate) const BESIDE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
 fn any_port() -> std::net::TcpListener {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap()

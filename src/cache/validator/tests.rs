@@ -1,6 +1,6 @@
 //! Tables of `validator`. Sections are of RFC 9110 where no other is named.
 
-use http::header::HeaderName;
+use http::header::{HeaderName, HeaderValue};
 use proptest::prelude::{ProptestConfig, prop_assert_eq, proptest};
 
 use super::*;

@@ -24,7 +24,7 @@ pub(super) fn encode(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
     )?;
     to.counter(
         "ordgate_traces_limited",
-        "Requests that were not traced because of telemetry.max_traces or telemetry.max_traces_per_client",
+        "Requests that were not traced because 100 were traced in that second, or 10 of their client",
         one(counts.limited.load(Relaxed)),
     )
 }

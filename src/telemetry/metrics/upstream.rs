@@ -2,6 +2,7 @@
 //! wait for them. Keys are named, never shown.
 
 use std::fmt;
+use std::sync::atomic::Ordering::Relaxed;
 
 use super::{Cells, Metrics, labels, one};
 use crate::gateway::Gateway;
@@ -67,12 +68,19 @@ fn by<const N: usize, T>(
 
 fn counts(all: &[&Upstream], to: &mut Metrics<'_>) -> fmt::Result {
     let results = |one: &Upstream| {
-        ["answered", "failed", "spent", "crowded", "breaker-open"]
-            .map(|result| (result, one.counters.results(result)))
+        [
+            "answered",
+            "failed",
+            "over_budget",
+            "budget_unknown",
+            "no_slot",
+            "breaker_open",
+        ]
+        .map(|result| (result, one.counters.results(result)))
     };
     to.counter(
         "ordgate_upstream_results",
-        "Results of requests to the upstream: answered, failed, not sent because no budget was left (spent), because too many were in flight or waited (crowded), or because the breaker was open",
+        "Results of requests to the upstream: answered, failed, or why it was not sent: no budget was left (over_budget, budget_unknown), too many were in flight or waited (no_slot), the breaker was open (breaker_open)",
         by(all, "result", results),
     )?;
     to.counter(
@@ -147,7 +155,7 @@ fn request_bodies(all: &[&Upstream], to: &mut Metrics<'_>) -> fmt::Result {
     to.counter(
         "ordgate_request_bodies_refused",
         "Requests refused because of their body: it was incomplete or malformed, too slow, too large, or there was no room to buffer it",
-        each(all, |one| one.uploads.refused()),
+        each(all, |one| one.uploads.refused.load(Relaxed)),
     )
 }
 

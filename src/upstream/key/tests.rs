@@ -10,7 +10,6 @@ use crate::reason::Reason;
 use crate::upstream::Failure;
 use crate::upstream::keys::PooledKey;
 use crate::upstream::permit::Denied;
-use crate::upstream::resolver::Resolver;
 use crate::upstream::{Priority, ProviderKeys, RequestPriority, Settings, Upstreams};
 
 mod model;
@@ -257,7 +256,6 @@ fn a_refused_key_is_tried_each_minute() {
 #[test]
 fn two_upstreams_with_one_key_have_one_budget_and_the_strictest_limits() {
     let clock = Clock::manual();
-    let resolver = Resolver::default();
     let of = |text: &str| {
         let text = format!("builtin_routes = false\n{text}");
         Config::parse("p", &text).unwrap().upstreams
@@ -270,10 +268,13 @@ fn two_upstreams_with_one_key_have_one_budget_and_the_strictest_limits() {
         )
     };
     let (two, one) = (upstream("a", 3) + &upstream("b", 9), upstream("b", 9));
-    let keys: ProviderKeys = ApiKey::list("a-key").unwrap().into();
+    let keys = ProviderKeys {
+        shared: ApiKey::list("a-key").unwrap(),
+        ..ProviderKeys::default()
+    };
     let budgets = Arc::default();
     let make = |of: &[Settings], before: Option<&Upstreams>| {
-        Upstreams::new(of, &keys, before, &resolver, &budgets, &clock, None).unwrap()
+        Upstreams::new(of, &keys, before, &budgets, &clock, None).unwrap()
     };
     let both = make(&of(&two), None);
     both.take_over();

@@ -122,7 +122,10 @@ impl CrowdSimulation {
 }
 
 fn client_priority(number: u32, priority: Priority) -> RequestPriority {
-    RequestPriority::of(Client::V4(number), priority)
+    RequestPriority {
+        client: Some(Client::V4(number)),
+        ..RequestPriority::own(priority)
+    }
 }
 
 /// Simulates one modest client beside `greedy` ones, which send at `interval`

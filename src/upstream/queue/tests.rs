@@ -2,16 +2,18 @@
 
 use super::*;
 use crate::config::Config;
-use crate::upstream::Upstreams;
 use crate::upstream::keys::ApiKey;
-use crate::upstream::resolver::Resolver;
+use crate::upstream::{ProviderKeys, Upstreams};
 
 /// Upstreams of the shipped configuration with these changes, and these keys.
 pub(crate) fn upstreams(config: &str, keys: &str, clock: &Clock) -> Arc<Upstreams> {
     let settings = Config::parse("p", config).unwrap().upstreams;
-    let keys = ApiKey::list(keys).unwrap_or_default().into();
-    let (resolver, budgets) = (Resolver::default(), Arc::default());
-    let all = Upstreams::new(&settings, &keys, None, &resolver, &budgets, clock, None).unwrap();
+    let keys = ProviderKeys {
+        shared: ApiKey::list(keys).unwrap_or_default(),
+        ..ProviderKeys::default()
+    };
+    let budgets = Arc::default();
+    let all = Upstreams::new(&settings, &keys, None, &budgets, clock, None).unwrap();
     all.take_over();
     all
 }
@@ -28,7 +30,10 @@ pub(crate) fn upstream(config: &str, keys: &str, clock: &Clock) -> Arc<Upstream>
 }
 
 fn of(client: u32, priority: Priority) -> RequestPriority {
-    RequestPriority::of(Client::V4(client), priority)
+    RequestPriority {
+        client: Some(Client::V4(client)),
+        ..RequestPriority::own(priority)
+    }
 }
 
 fn miss(client: u32) -> RequestPriority {
@@ -112,7 +117,11 @@ async fn the_client_with_the_least_use_goes_first_and_use_decays() {
     let upstream = upstream("upstream.max_in_flight = 1", "", &clock);
     let queue = &upstream.queue;
     let client = |number| Some(Client::V4(number));
-    let charge = |number, requests| queue.state().charge(client(number), requests, clock.now());
+    let charge = |number, requests| {
+        let mut state = queue.state();
+        let own = state.clients.entry(client(number)).or_default();
+        own.used = (own.used(clock.now()) + requests, clock.now());
+    };
     charge(1, 8.0);
     charge(2, 2.0);
     // Two half-lives later the use of the first is two, and less than that of the second.
@@ -201,17 +210,16 @@ async fn a_client_leaves_a_quarter_of_the_queue_to_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn memory_is_bounded_by_forgetting_and_by_one_entry_for_the_rest() {
+async fn of_too_many_clients_all_but_those_in_flight_are_forgotten() {
     let clock = Clock::manual();
     let upstream = upstream("", "", &clock);
     for client in 0..MAX_CLIENTS as u32 {
-        let mut state = upstream.queue.state();
-        state.charge(Some(Client::V4(client)), 1.0, clock.now());
+        drop(at_once(&upstream, miss(client)).await.unwrap());
     }
-    let last = at_once(&upstream, miss(u32::MAX)).await.unwrap();
-    assert_eq!(last.request.client, None);
-    drop(last);
-    clock.advance(HALF_LIFE * 3);
-    let _new = at_once(&upstream, miss(u32::MAX)).await.unwrap();
-    assert_eq!(upstream.queue.active_clients(), 1);
+    assert_eq!(upstream.queue.active_clients(), MAX_CLIENTS);
+    let _two = [
+        at_once(&upstream, miss(0)).await,
+        at_once(&upstream, miss(1)).await,
+    ];
+    assert_eq!(upstream.queue.state().clients.len(), 2);
 }

@@ -211,7 +211,7 @@ proptest! {
         let mut now = Moment::from_nanos(1 << 50);
         for (pause, is_probe, report) in steps {
             now = now + Duration::from_millis(pause);
-            let ended = with_reports.ended();
+            let ended = with_reports.ended;
             if with_reports.take(now, is_probe).is_err() {
                 continue;
             }

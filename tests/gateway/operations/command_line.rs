@@ -31,7 +31,7 @@ fn each_command_has_a_man_page() {
         ("ordgate-sandbox.1", "/sandbox/journal"),
         ("ordgate.1", "ORDGATE_SHARED_URL"),
         ("ordgate.1", "\"EXIT STATUS\""),
-        ("proxy.toml.5", "[upstream.response_body]"),
+        ("proxy.toml.5", "silence_timeout"),
         ("proxy.toml.5", "[[route]]"),
     ] {
         assert!(read(name).contains(part), "{name} has no {part}");

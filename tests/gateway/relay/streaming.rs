@@ -71,7 +71,7 @@ async fn an_answer_is_streamed_to_the_client_that_leads_and_others_wait_for_the_
 #[tokio::test]
 async fn an_answer_is_stored_after_all_clients_left() {
     let upstream = Upstream::start();
-    let patient = "upstream.response_body.grace = \"1m\"";
+    let patient = "upstream.silence_timeout = \"1m\"";
     let gateway = plain(&upstream).config(patient).start();
     let gate = Gate::new();
     upstream.once("/v", halves(&gate));

@@ -56,7 +56,7 @@ async fn the_logs_have_the_trace_id() {
     let (upstream, collector) = (Upstream::start(), Collector::start());
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("proxy.toml");
-    let text = "builtin_routes = false\n[log]\nlevel = \"info,ordgate::upstream=debug\"\nformat = \"json\"\n\
+    let text = "builtin_routes = false\n[log]\nlevel = \"info\"\nformat = \"json\"\n\
                 [log.access]\nenabled = true\n[telemetry]\nsample = 1.0\n\
                 [[route]]\nname = \"token\"\npath = \"/ordinals/v1/brc-20/tokens/{ticker}\"\n\
                 params.ticker = { type = \"ticker\" }\n\
@@ -90,7 +90,7 @@ async fn the_logs_have_the_trace_id() {
     assert!(ids[..4].iter().all(|id| *id == trace(3)), "{ids:?}");
     assert_eq!(ids[4].as_str().unwrap().len(), 32, "{ids:?}");
     assert!(ids[5].is_null(), "a hit without traceparent: {ids:?}");
-    let failures = lines(&left.errors, "ordgate::upstream::failure");
+    let failures = lines(&left.errors, "ordgate::upstream::endpoint");
     let of_trace = |line: &&serde_json::Value| line["trace_id"] == trace(3);
     assert_eq!(
         failures.iter().filter(of_trace).count(),

@@ -96,7 +96,7 @@ async fn if_the_preferred_endpoint_fails_the_other_answers_at_once() {
         let upstreams = pair();
         let [preferred, other] = &upstreams;
         let is_slow = matches!(name, "silent" | "stalled");
-        let times = "upstream.first_byte_timeout = \"1s\"\nupstream.response_body.grace = \"1s\"";
+        let times = "upstream.first_byte_timeout = \"1s\"\nupstream.silence_timeout = \"1s\"";
         let setup = before(&upstreams);
         let gateway = setup.config(if is_slow { times } else { "" }).start();
         preferred.always(reply);

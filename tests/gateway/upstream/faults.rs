@@ -19,7 +19,7 @@ const TIMES: &str = r#"
     upstream.connect_timeout = "700ms"
     upstream.first_byte_timeout = "700ms"
     upstream.timeout = "1400ms"
-    upstream.response_body.grace = "1s"
+    upstream.silence_timeout = "1s"
 "#;
 
 const OK: &str = "HTTP/1.1 200 OK\r\n";
@@ -121,7 +121,7 @@ fn slow() -> Vec<(&'static str, Reply)> {
         ("a head that drips: 504 http_response_timeout upstream_timeout after=700", Reply::raw(OK).drip(format!("x: {spaces}"), every)),
         ("hints and no answer: 504 http_response_timeout upstream_timeout after=700", Reply::nothing().drip(hints, every)),
         ("silence in mid-body: 504 connection_read_timeout upstream_body_timeout after=1000", Reply::raw(&long).hang()),
-        ("a body below the minimum rate: 504 connection_read_timeout upstream_body_timeout after=1000", Reply::raw(long).drip(spaces, every)),
+        ("a body that drips: 504 http_response_timeout upstream_timeout after=1400", Reply::raw(long).drip(spaces, every)),
     ]
 }
 

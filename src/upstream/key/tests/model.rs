@@ -122,8 +122,7 @@ impl Model {
         let configured = [(3, (20, 4)), (1, (12, 3)), (0, (0, 0))];
         let budgets = Arc::new(Budgets::new(Some(shared.clone()), Spent::default()));
         let (all, keys) = settings(&configured);
-        let resolver = Resolver::default();
-        let upstreams = Upstreams::new(&all, &keys, None, &resolver, &budgets, &clock, None);
+        let upstreams = Upstreams::new(&all, &keys, None, &budgets, &clock, None);
         let upstreams = upstreams.unwrap();
         upstreams.take_over();
         let mut model = Self {
@@ -167,9 +166,8 @@ impl Model {
         let mut configured = self.configured;
         configured[at] = new;
         let (all, keys) = settings(&configured);
-        let resolver = Resolver::default();
         let (before, budgets) = (Some(&*self.upstreams), self.upstreams.budgets());
-        let next = Upstreams::new(&all, &keys, before, &resolver, budgets, &self.clock, None);
+        let next = Upstreams::new(&all, &keys, before, budgets, &self.clock, None);
         let Ok(next) = next else {
             return;
         };
