@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use ordgate::cache::StoredResponse;
 use ordgate::cache::encoded::BodyId;
 use ordgate::cache::etag::etag;
 use ordgate::cache::key::Key;
 use ordgate::cache::metadata::{ClientFreshness, Metadata};
 use ordgate::cache::store::Store;
+use ordgate::cache::{StoredFields, StoredResponse};
 use ordgate::clock::Moment;
 
 #[global_allocator]
@@ -38,11 +38,11 @@ fn main() {
         let mut stored = StoredResponse::of_json(body);
         stored.etag = etag(&stored.body);
         stored.body_id = BodyId::of(&stored.etag, true);
-        stored.metadata = Arc::clone(&metadata);
+        stored.fields = StoredFields::Prepared(Arc::clone(&metadata));
         stored.lifetime = Duration::from_secs(3600);
         store.insert(key, Arc::new(stored));
     }
-    store.sweep(Moment::default(), |_| Duration::ZERO);
+    store.sweep(Moment::default(), |_| Some(Duration::ZERO));
     let grown = resident().saturating_sub(before);
     let size = store.size();
     divan::black_box(&store);

@@ -28,7 +28,6 @@ pub mod store;
 pub mod stored;
 pub mod targeted;
 pub mod validator;
-pub mod variant;
 pub mod vary;
 
 #[cfg(test)]
@@ -39,15 +38,16 @@ mod tests_table;
 use std::sync::Arc;
 use std::time::Duration;
 
-use decision::{Basis, Decision, RequestFacts, decide, freshness_by_time};
+use decision::{Basis, Decision, RequestFacts, decide, freshness_by_age, freshness_by_time};
+use delta::Delta;
 use key::Key;
 use outcome::Forward;
 use policy::Policy;
-use store::{Store, Variants};
-pub use stored::StoredResponse;
+use store::Store;
+pub use stored::{OriginFields, StoredFields, StoredResponse};
 
 use crate::chain::{Chain, Freshness};
-use crate::clock::Moment;
+use crate::clock::{Clock, Moment};
 
 /// A stored response, and how fresh it is at the time of a request.
 #[derive(Clone, Debug)]
@@ -84,24 +84,27 @@ impl JudgedResponse {
 pub struct Cache {
     store: Store,
     chain: Arc<Chain>,
+    clock: Clock,
 }
 
 impl Cache {
     /// An empty cache of at most `max_bytes`.
-    pub fn new(max_bytes: u64, chain: Arc<Chain>) -> Self {
+    pub fn new(max_bytes: u64, chain: Arc<Chain>, clock: Clock) -> Self {
         Self {
             store: Store::new(max_bytes),
             chain,
+            clock,
         }
     }
 
-    /// The cache after a reload: the same store, of at most `max_bytes`, with the
-    /// new configuration's view of the chain.
+    /// The cache after a reload: the same store, with the new configuration's view of the
+    /// chain.
     #[must_use]
-    pub(crate) fn after(&self, max_bytes: u64, chain: Arc<Chain>) -> Self {
+    pub(crate) fn after(&self, chain: Arc<Chain>) -> Self {
         Self {
-            store: self.store.resized(max_bytes),
+            store: self.store.clone(),
             chain,
+            clock: self.clock.clone(),
         }
     }
 
@@ -130,20 +133,31 @@ impl Cache {
     /// The response that is stored under a key, fresh or stale.
     #[inline]
     pub(crate) fn get(&self, key: &Key, now: Moment) -> Option<JudgedResponse> {
-        let stored = self.store.get(key)?;
-        let freshness = self.judge(&stored, now);
-        Some(JudgedResponse { stored, freshness })
+        Some(self.judged(self.store.get(key)?, now))
     }
 
-    /// How fresh a stored response is: by the chain where it has a chain stamp, by
-    /// its lifetime otherwise.
+    /// A stored response, and how fresh it is.
+    #[inline]
+    pub(crate) fn judged(&self, stored: Arc<StoredResponse>, now: Moment) -> JudgedResponse {
+        let freshness = self.judge(&stored, now);
+        JudgedResponse { stored, freshness }
+    }
+
+    /// How fresh a stored response is: by the chain where it has a chain stamp, by the
+    /// origin's fields where it has those, by its lifetime otherwise.
     #[inline]
     pub(crate) fn judge(&self, stored: &StoredResponse, now: Moment) -> Freshness {
-        match stored.stamp() {
-            Some(stamp) => self
+        match (stored.stamp(), &stored.fields) {
+            (Some(stamp), _) => self
                 .chain
                 .freshness(stamp, stored.received, stored.lifetime, now),
-            None => freshness_by_time(stored.received, stored.lifetime, now),
+            (None, StoredFields::Prepared(_)) => {
+                freshness_by_time(stored.received, stored.lifetime, now)
+            }
+            (None, StoredFields::Origin(origin)) => {
+                let age = origin.reuse.age(self.clock.wall(now));
+                freshness_by_age(age, origin.reuse.lifetime())
+            }
         }
     }
 
@@ -155,16 +169,15 @@ impl Cache {
         freshness: Freshness,
         now: Moment,
     ) -> Duration {
-        match stored.stamp() {
-            Some(stamp) => self.chain.age(stamp, stored.received, freshness, now),
-            None => now.since(stored.received),
+        match (stored.stamp(), &stored.fields) {
+            (Some(stamp), _) => self.chain.age(stamp, stored.received, freshness, now),
+            (None, StoredFields::Prepared(_)) => now.since(stored.received),
+            (None, StoredFields::Origin(origin)) => {
+                // RFC 9111 §1.2.2: what is more cannot be written.
+                let age = origin.reuse.age(self.clock.wall(now));
+                age.min(Delta::MAX.duration())
+            }
         }
-    }
-
-    /// The responses that are stored under a key of a route in mode `respect`, the
-    /// newest last.
-    pub(crate) fn variants(&self, key: &Key) -> Option<Variants> {
-        self.store.variants(key)
     }
 
     /// The store.
@@ -180,7 +193,7 @@ mod tests {
 
     #[test]
     fn a_stored_response_ages_from_fresh_to_useless() {
-        let cache = Cache::new(1 << 20, Arc::new(Chain::without_tips()));
+        let cache = Cache::new(1 << 20, Arc::new(Chain::without_tips()), Clock::manual());
         let key = Key::of(0, "/a");
         let received = Moment::from_nanos(1 << 40);
         let stored = StoredResponse {

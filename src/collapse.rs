@@ -182,13 +182,6 @@ impl<V: Clone + Send + Sync + 'static> Collapse<V> {
     }
 }
 
-impl<V: Clone> Lead<V> {
-    /// Its own waiter.
-    pub(crate) fn follow(&self) -> Follow<V> {
-        self.follow.clone()
-    }
-}
-
 impl<V> Lead<V> {
     /// The leader's client is receiving what will be the value.
     pub(crate) fn coming(&self) {
@@ -205,7 +198,7 @@ impl<V> Lead<V> {
     fn close(&self) {
         let hash = self.collapse.hasher.hash_one(&*self.key) as usize;
         let mut flights = lock(&self.collapse.shards[hash % SHARDS]);
-        // After `retire` another may lead.
+        // It may be closed already, and another lead.
         let is_own = |found: &Follow<V>| found.progress.same_channel(&self.follow.progress);
         if flights.get(&self.key).is_some_and(is_own) {
             flights.remove(&self.key);
@@ -226,16 +219,15 @@ impl<V: Clone> Follow<V> {
     }
 
     /// Waits for what another request fetches.
-    pub(crate) async fn wait_beside(self, wait: Wait) -> Result<V, FetchError> {
+    pub(crate) async fn wait(self, wait: Wait) -> Result<V, FetchError> {
         let leader = self.leader.clone();
         let before = trace::follow(&leader);
-        let value = self.wait(wait).await;
+        let value = self.value(wait).await;
         trace::followed(&leader, before);
         value
     }
 
-    /// The same without a record in the trace: for the leader itself.
-    pub(crate) async fn wait(mut self, wait: Wait) -> Result<V, FetchError> {
+    async fn value(mut self, wait: Wait) -> Result<V, FetchError> {
         let (mut end, mut late) = (wait.end(self.began), FetchError::TooLate);
         loop {
             match &*self.progress.borrow_and_update() {

@@ -5,7 +5,7 @@
 //! is sent as it is. What was made is an entry of the cache, of that one body
 //! ([`BodyId`]).
 //!
-//! `respond` and `relay` ask [`Compression`] for the body to send. The
+//! `respond` asks [`Compression`] for the body to send. The
 //! [`Compressor`] is the state behind it, and survives reloads.
 //!
 //! Deliberately absent: compressing what is not stored, such as streams, and levels

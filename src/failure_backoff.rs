@@ -3,7 +3,7 @@
 //! or a target that it cannot answer, gets few requests, however many clients send
 //! theirs.
 //!
-//! Invariants: nothing is remembered for longer than the settings say; the number of
+//! Invariants: nothing is remembered for longer than a minute; the number of
 //! keys is bounded.
 //!
 //! Deliberately absent: the health of the upstream as a whole (`upstream::endpoint`).
@@ -20,27 +20,14 @@ use crate::reason::Reason;
 use crate::sync::lock;
 use crate::upstream::Failure;
 
-/// How long a key is not requested again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings {
-    /// After its fourth failure in a row.
-    pub(crate) error_ttl: Duration,
-    /// At most, after further ones.
-    pub(crate) max_error_ttl: Duration,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            error_ttl: Duration::from_secs(1),
-            max_error_ttl: Duration::from_secs(30),
-        }
-    }
-}
+/// How long a key is not requested again after its fourth failure in a row.
+const ERROR_TTL: Duration = Duration::from_secs(1);
+/// The same at most, after further ones.
+const MAX_ERROR_TTL: Duration = Duration::from_secs(30);
 
 /// The keys that failed recently.
+#[derive(Default)]
 pub(crate) struct FailureBackoff {
-    settings: Settings,
     keys: Mutex<HashMap<Box<[u8]>, FailedKey, RandomState>>,
 }
 
@@ -60,22 +47,6 @@ const AT_ONCE: u32 = 3;
 const MOST: usize = 4096;
 
 impl FailureBackoff {
-    /// Nothing has failed.
-    pub(crate) fn new(settings: Settings) -> Self {
-        Self {
-            settings,
-            keys: Mutex::default(),
-        }
-    }
-
-    /// The same keys, with other settings.
-    pub(crate) fn after(&self, settings: Settings) -> Self {
-        Self {
-            settings,
-            keys: Mutex::new(self.keys().clone()),
-        }
-    }
-
     /// How a key failed, if it is not to be requested yet.
     pub(crate) fn recent(&self, key: &Key, now: Moment) -> Option<Failure> {
         let keys = self.keys();
@@ -87,7 +58,7 @@ impl FailureBackoff {
     pub(crate) fn last(&self, key: &Key, now: Moment) -> Option<Failure> {
         let keys = self.keys();
         let failed = keys.get(key.as_bytes())?;
-        (!self.is_over(failed, now)).then(|| failed.failure.clone())
+        (!is_over(failed, now)).then(|| failed.failure.clone())
     }
 
     /// Notes that a key has failed.
@@ -97,7 +68,7 @@ impl FailureBackoff {
         }
         let mut keys = self.keys();
         let count = match keys.get(key.as_bytes()) {
-            Some(failed) if !self.is_over(failed, now) => failed.count.saturating_add(1),
+            Some(failed) if !is_over(failed, now) => failed.count.saturating_add(1),
             Some(_) | None => 1,
         };
         // A target that is refused or unknown stays so for a while: the backoff begins at
@@ -118,9 +89,8 @@ impl FailureBackoff {
             // Too few failures for a pause.
             None => now,
             Some(doubled) => {
-                let pause = self.settings.error_ttl;
-                let pause = pause.saturating_mul(2_u32.saturating_pow(doubled));
-                now + pause.min(self.settings.max_error_ttl)
+                let pause = ERROR_TTL.saturating_mul(2_u32.saturating_pow(doubled));
+                now + pause.min(MAX_ERROR_TTL)
             }
         };
         let failed = FailedKey {
@@ -148,7 +118,7 @@ impl FailureBackoff {
     /// Forgets keys whose failures are long ago; if there are none, the quarter that
     /// failed the longest ago, so that this is rarely needed.
     fn make_room(&self, keys: &mut HashMap<Box<[u8]>, FailedKey, RandomState>, now: Moment) {
-        keys.retain(|_, failed| !self.is_over(failed, now));
+        keys.retain(|_, failed| !is_over(failed, now));
         if keys.len() < MOST {
             return;
         }
@@ -163,15 +133,14 @@ impl FailureBackoff {
         });
     }
 
-    /// Whether a failure is too long ago to count as one in a row with the next.
-    fn is_over(&self, failed: &FailedKey, now: Moment) -> bool {
-        let longest = self.settings.max_error_ttl * 2;
-        failed.until <= now && now.since(failed.at) > longest
-    }
-
     fn keys(&self) -> MutexGuard<'_, HashMap<Box<[u8]>, FailedKey, RandomState>> {
         lock(&self.keys)
     }
+}
+
+/// Whether a failure is too long ago to count as one in a row with the next.
+fn is_over(failed: &FailedKey, now: Moment) -> bool {
+    failed.until <= now && now.since(failed.at) > MAX_ERROR_TTL * 2
 }
 
 /// Whether the next request would load the upstream and fail in the same way.
@@ -196,20 +165,13 @@ mod tests {
         Moment::from_nanos(1 << 50) + Duration::from_millis(millis)
     }
 
-    fn backoff() -> FailureBackoff {
-        FailureBackoff::new(Settings {
-            error_ttl: Duration::from_secs(1),
-            max_error_ttl: Duration::from_secs(8),
-        })
-    }
-
     const SLOW: Failure = Failure::new(Reason::UpstreamTimeout);
 
     #[test]
     fn each_further_failure_doubles_the_pause() {
-        let backoff = backoff();
+        let backoff = FailureBackoff::default();
         let mut now = 0;
-        for seconds in [0, 0, 0, 1, 2, 4, 8, 8] {
+        for seconds in [0, 0, 0, 1, 2, 4, 8, 16, 30, 30] {
             backoff.fail(&key("/a"), &SLOW, at(now));
             let until = now + seconds * 1000;
             if seconds > 0 {
@@ -223,9 +185,9 @@ mod tests {
         backoff.forget(&key("/a"));
         backoff.fail(&key("/a"), &SLOW, at(now));
         assert_eq!(backoff.recent(&key("/a"), at(now)), None, "the first again");
-        backoff.fail(&key("/a"), &SLOW, at(now + 16_001));
+        backoff.fail(&key("/a"), &SLOW, at(now + 60_001));
         assert_eq!(
-            backoff.recent(&key("/a"), at(now + 16_001)),
+            backoff.recent(&key("/a"), at(now + 60_001)),
             None,
             "long ago"
         );
@@ -233,7 +195,7 @@ mod tests {
 
     #[test]
     fn failures_with_pauses_of_their_own_are_not_remembered() {
-        let backoff = backoff();
+        let backoff = FailureBackoff::default();
         let retry_after = Duration::from_secs(9);
         for failure in [
             Failure::until(Reason::OverBudget, retry_after),
@@ -256,9 +218,9 @@ mod tests {
         let unknown = Failure::new(Reason::WrongUpstream);
         let refused = Failure::new(Reason::TargetRefused);
         for failure in [refused, unknown] {
-            let backoff = backoff();
+            let backoff = FailureBackoff::default();
             let mut now = 0;
-            for seconds in [1, 2, 4, 8, 8] {
+            for seconds in [1, 2, 4, 8, 16, 30, 30] {
                 backoff.fail(&key("/a"), &failure, at(now));
                 now += seconds * 1000;
                 let last = backoff.recent(&key("/a"), at(now - 1));
@@ -272,18 +234,18 @@ mod tests {
 
     #[test]
     fn the_number_of_keys_is_bounded() {
-        let backoff = backoff();
+        let backoff = FailureBackoff::default();
         for n in 0..MOST * 2 {
             backoff.fail(&key(&format!("/{n}")), &SLOW, at(0));
         }
         assert!((MOST / 2..=MOST).contains(&backoff.len()));
-        backoff.fail(&key("/late"), &SLOW, at(60_000));
+        backoff.fail(&key("/late"), &SLOW, at(60_001));
         assert_eq!(backoff.len(), 1);
     }
 
     #[test]
     fn a_flood_of_failing_keys_does_not_displace_a_frequent_one() {
-        let backoff = backoff();
+        let backoff = FailureBackoff::default();
         let unknown = Failure::new(Reason::WrongUpstream);
         // A thousand others fail each second, once each.
         let (mut asked, mut now) = (0, 0);

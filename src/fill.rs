@@ -1,46 +1,66 @@
-//! Filling the cache: fetching what memory does not have, and storing it.
+//! Fetching what memory does not have, and storing it, for routes of all modes.
 //!
 //! ```text
-//! answer           cuts a transaction or a page from windows, which it fetches, or
-//!   fetch          leads the fetch of a key, or waits for the one that is under way:
-//!     lead         a task; from memory, the state directory, another replica, or
-//!       send       the request to the upstream, whose answer is stored
+//! answer           on routes in mode `chain`: cuts a transaction or a page from windows, or
+//!   share          leads the fetch of a key, or waits for the one that is under way:
+//!     lead         a task; looks in memory again, then
+//!       recall     in the state directory and at other replicas,
+//!       ingest     sends the request, and applies the answer to the chain: mode `chain`
+//!       send       sends the request: modes `override` and `off`
+//!       exchange   sends the request by RFC 9111, and may send the answer on while it is
+//!                  collected: plain routes
 //! ```
 //!
 //! On routes in mode `chain`, an answer is applied to the chain's ledger before it is served
 //! (`ingest`), and after a new tip one request for a known block shows that all older
-//! responses stand, or that there was a reorg (`block_check`).
+//! responses stand, or that there was a reorg (`block_check`). On plain routes the rules are
+//! in [`crate::cache`], each quoted beside its code; `plain` and its neighbours apply them.
 //!
 //! Invariants: no fetch waits for a fetch; an answer that a reorg has overtaken is neither
-//! stored nor served, but requested again; a client's disconnect cancels no fetch; every
-//! wait has a deadline.
+//! stored nor served, but requested again; a client's disconnect cancels no fetch that others
+//! may wait for; only complete responses are stored; every wait has a deadline.
 
 mod block_check;
+mod body;
 mod content;
+mod exchange;
 mod fetch;
+mod fields;
 mod ingest;
 mod kept;
 mod lookup;
 mod names;
 mod pages;
+mod plain;
 mod purges;
+mod store;
+mod uncacheable;
+mod update;
 
 use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use http::{HeaderMap, Method, StatusCode, Version};
+
 use crate::cache::key::Key;
-use crate::cache::{Cache, StoredResponse};
+use crate::cache::outcome::Forward;
+use crate::cache::targeted::TargetList;
+use crate::cache::{Cache, JudgedResponse, StoredResponse};
 use crate::chain::Chain;
 use crate::clock::{Clock, Moment};
 use crate::collapse::{Collapse, Wait};
-use crate::failure_backoff::{self, FailureBackoff};
+use crate::failure_backoff::FailureBackoff;
+use crate::identify::TrustedProxies;
 use crate::route::{Route, RouteTable};
 use crate::upstream::{Failure, RequestPriority, UpstreamClient, Upstreams};
+use crate::wire::Body;
 pub(crate) use kept::LowerTiers;
 pub(crate) use lookup::LookupKey;
 pub(crate) use names::StoredNames;
 pub(crate) use purges::{Purging, follow};
+use uncacheable::Uncacheable;
 
 /// Fetches what memory does not have.
 pub struct Fill {
@@ -51,21 +71,78 @@ pub struct Fill {
     /// What is known of the chain.
     pub chain: Arc<Chain>,
     /// The fetches under way.
-    pub collapse: Arc<Collapse<FillResult>>,
+    pub collapse: Arc<Collapse<Announced>>,
     /// The upstreams of routes and tips.
     pub(crate) upstreams: Arc<Upstreams>,
     /// The clock.
     pub(crate) clock: Clock,
     /// Where responses are looked up that memory does not have.
     pub(crate) lower: LowerTiers,
+    /// What plain routes need of the configuration.
+    pub(crate) plain: PlainSettings,
     /// Until when the pages of routes are not cut from windows, by the routes' numbers.
     suspended: Mutex<BTreeMap<u16, Moment>>,
     /// The keys that failed recently.
     pub(crate) failures: Arc<FailureBackoff>,
+    /// The keys of plain routes whose answers could not be shared lately.
+    uncacheable: Arc<Uncacheable>,
 }
 
-/// What a leader gives to all who wait.
+/// What plain routes need of the configuration.
+pub(crate) struct PlainSettings {
+    /// The proxies whose forwarding fields are believed.
+    pub(crate) trust: TrustedProxies,
+    /// The caches whose targeted cache-control fields apply here (RFC 9213).
+    pub(crate) targeted_fields: TargetList,
+    /// The name of this process in the `via` of requests, by which it recognises
+    /// requests that have already passed it. No other process has it, so two
+    /// ordgates in a row are no loop.
+    pub(crate) pseudonym: Arc<str>,
+}
+
+/// What is to be fetched, and for whom.
+pub(crate) struct Fetch {
+    pub(crate) fill: Arc<Fill>,
+    /// The key by which it is looked up and fetched.
+    pub(crate) lookup: LookupKey,
+    /// The client's request, which decides the answer on plain routes only.
+    pub(crate) request: ClientRequest,
+    /// Why it is not answered from memory.
+    pub(crate) why: Forward,
+    /// The selected stored response: it may be validated, or answer where the upstream
+    /// fails.
+    pub(crate) stored: Option<JudgedResponse>,
+    /// How urgent it is.
+    pub(crate) priority: RequestPriority,
+    /// Whether it goes to the upstream although a fresh response is stored.
+    pub(crate) anew: bool,
+}
+
+/// A client's request, as received.
+#[derive(Clone)]
+pub(crate) struct ClientRequest {
+    pub(crate) method: Method,
+    pub(crate) fields: HeaderMap,
+    pub(crate) version: Version,
+    /// The address of the client's connection.
+    pub(crate) peer: IpAddr,
+}
+
+/// The answer to one request, to be rendered.
+pub(crate) enum Answer {
+    /// A stored response, or one that could be.
+    Stored(FillAnswer),
+    /// A stored response whose body is still coming, and its length.
+    Coming(Box<StoredResponse>, Body, Option<u64>),
+    /// An answer of the origin that is not stored, with its fields.
+    Passed(StatusCode, HeaderMap, Body),
+}
+
+/// What a leader gives to all who wait: the answer of a fetch, or why there is none.
 pub(crate) type FillResult = Result<FillAnswer, Failure>;
+
+/// The same, or `None` if the answer was for the leader alone: look again.
+pub type Announced = Option<FillResult>;
 
 /// An answer, and where it is from.
 #[derive(Clone)]
@@ -87,6 +164,11 @@ pub(crate) enum AnswerSource {
         /// Whether the answer was stored.
         stored: bool,
     },
+    /// Memory, after the upstream has said that it is unchanged (304).
+    Validated {
+        /// Whether the freshened response was stored.
+        stored: bool,
+    },
     /// Another replica, by way of the engine.
     Shared,
     /// The state directory.
@@ -95,56 +177,35 @@ pub(crate) enum AnswerSource {
     Memory,
 }
 
-/// How often a fetch is made if a reorg or a purge overtakes each answer.
+/// How often a fetch is made, or another's is waited for, before it fails or goes alone.
 const MOST_ATTEMPTS: usize = 4;
 /// How long the first requests after a start wait for the first probe of the tip.
 const FIRST_PROBE: Duration = Duration::from_secs(1);
 
 impl Fill {
-    /// A fill with nothing under way.
+    /// What fetches under a configuration. After a reload it shares the fetches under way
+    /// `before`, and keeps what is known of failures.
     pub(crate) fn new(
+        before: Option<&Self>,
         routes: Arc<RouteTable>,
         cache: Cache,
-        chain: Arc<Chain>,
-        upstreams: Arc<Upstreams>,
-        failures: failure_backoff::Settings,
+        (chain, upstreams): (Arc<Chain>, Arc<Upstreams>),
         clock: Clock,
         lower: LowerTiers,
+        plain: PlainSettings,
     ) -> Arc<Self> {
         Arc::new(Self {
-            failures: Arc::new(FailureBackoff::new(failures)),
+            failures: before.map_or_else(Arc::default, |fill| fill.failures.clone()),
+            uncacheable: before.map_or_else(Arc::default, |fill| fill.uncacheable.clone()),
+            collapse: before.map_or_else(Collapse::new, |fill| fill.collapse.clone()),
             suspended: Mutex::default(),
             routes,
             cache,
             chain,
-            collapse: Collapse::new(),
             upstreams,
             clock,
             lower,
-        })
-    }
-
-    /// The fill after a reload. It shares the fetches under way, and keeps what is
-    /// known of failures.
-    pub(crate) fn after(
-        &self,
-        routes: Arc<RouteTable>,
-        cache: Cache,
-        chain: Arc<Chain>,
-        upstreams: Arc<Upstreams>,
-        failures: failure_backoff::Settings,
-        lower: LowerTiers,
-    ) -> Arc<Self> {
-        Arc::new(Self {
-            failures: Arc::new(self.failures.after(failures)),
-            suspended: Mutex::default(),
-            routes,
-            cache,
-            chain,
-            collapse: self.collapse.clone(),
-            upstreams,
-            clock: self.clock.clone(),
-            lower,
+            plain,
         })
     }
 
@@ -153,12 +214,7 @@ impl Fill {
         self.routes.get(key.route())
     }
 
-    /// The number of keys that failed recently.
-    pub(crate) fn failing_keys(&self) -> usize {
-        self.failures.len()
-    }
-
-    /// The longest time that [`answer`](Self::answer) may take.
+    /// The longest time that [`Fetch::answer`] may take.
     pub(crate) fn longest_wait(&self, key: &Key) -> Duration {
         // The leader has deadlines of its own; the last second is for a leader whose
         // runtime has stopped.
@@ -172,8 +228,9 @@ impl Fill {
         self.upstreams.client(number)
     }
 
-    /// The answer to a client's request that memory does not have: from stored windows, or
-    /// by a fetch. Also says whether other clients' fetches gave it.
+    /// The answer to a request that memory does not have, on a route in mode `chain` or
+    /// `override`: from stored windows, or by a fetch. Also says whether other clients'
+    /// fetches gave it.
     pub(crate) async fn answer(
         self: &Arc<Self>,
         key: &Key,
@@ -196,7 +253,7 @@ impl Fill {
     }
 
     /// How the last fetch for a key has failed, if it was not answered since.
-    pub(crate) fn last_failure(&self, key: &Key) -> Option<Failure> {
+    fn last_failure(&self, key: &Key) -> Option<Failure> {
         let (requests, now) = (self.requests(key), self.clock.now());
         requests.iter().find_map(|key| self.failures.last(key, now))
     }
@@ -206,5 +263,17 @@ impl Fill {
         let requests = self.requests(key);
         let is_fetched = |key: &Key| self.collapse.has(key.as_bytes());
         !requests.is_empty() && requests.iter().all(is_fetched)
+    }
+}
+
+impl ClientRequest {
+    /// A request of ordgate's own.
+    fn own() -> Self {
+        Self {
+            method: Method::GET,
+            fields: HeaderMap::new(),
+            version: Version::HTTP_11,
+            peer: Ipv4Addr::UNSPECIFIED.into(),
+        }
     }
 }

@@ -1,16 +1,15 @@
 //! The path of a request, from its head to its response:
 //!
 //! ```text
-//! listener -> answer -> recall: client, limit, route, key -> cache -> decide
+//! listener -> answer -> recall: client, limit, route, key -> decide
 //!   from memory:  -> render -> finish
 //!   a miss:       -> answer_miss: limit of misses, fetch, or a stale response -> finish
 //! ```
 //!
 //! The listener calls [`Gateway::answer`] for each request. [`cache::decision`]
 //! decides whether a stored response answers it; then the response is ready at
-//! once. Otherwise it is a future, because it must be fetched (`miss`): by [`fill`], or,
-//! on plain routes, which obey the origin's fields, by [`relay`]. A step that cannot
-//! continue returns a [`Refusal`]. Every response leaves through `Gateway::finish`, except
+//! once. Otherwise it is a future, because it must be fetched (`miss`) by [`fill`]. A step
+//! that cannot continue returns a [`Refusal`]. Every response leaves through `Gateway::finish`, except
 //! those to connections over a limit.
 //!
 //! Invariants: a request that does not validate never reaches the upstream;
@@ -34,11 +33,11 @@ use std::time::Duration;
 use bytes::Bytes;
 pub(crate) use clients::ClientPolicy;
 use foldhash::quality::FixedState;
-use http::header::{CONNECTION, ORIGIN};
+use http::header::CONNECTION;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, Version};
 use http_body_util::BodyExt;
-use miss::{Miss, TypedMiss};
-use records::{Finished, HeadToLog, in_trace};
+use miss::Miss;
+use records::{Finished, in_trace};
 use request::{RequestContext, check_head, to_origin_form};
 pub use request::{ResponseFuture, Session};
 
@@ -47,17 +46,15 @@ use crate::cache::decision::Decision;
 use crate::cache::hop;
 use crate::cache::key::Key;
 use crate::cache::outcome::{Forward, Outcome};
-use crate::cache::policy::Mode;
 use crate::cache::reuse::Reuse;
 use crate::cache::{Cache, JudgedResponse};
 use crate::chain::Freshness;
 use crate::clock::{Clock, Moment};
 use crate::compress::Compressor;
-use crate::fill::{Fill, LookupKey};
+use crate::fill::{ClientRequest, Fill, LookupKey};
 use crate::limit::Limit;
 use crate::meter::{Meter, RequestKind};
 use crate::refusal::Refusal;
-use crate::relay::{self, ClientRequest, Relay, decide_plain};
 use crate::respond::{Document, Responder, ResponseContext};
 use crate::route::{HeaderMode, Methods, Route, RouteTable};
 use crate::state::State;
@@ -74,10 +71,8 @@ pub struct Gateway {
     pub(crate) routes: Arc<RouteTable>,
     /// The stored responses.
     pub cache: Cache,
-    /// Fetches what memory does not have, but for plain routes.
+    /// Fetches what memory does not have.
     pub fill: Arc<Fill>,
-    /// Fetches for plain routes.
-    pub relay: Arc<Relay>,
     /// How long a request waits for a fresh response when it could be answered
     /// with a stale one.
     pub(crate) stale_wait: Duration,
@@ -122,12 +117,6 @@ enum NextStep {
     Fetch(Miss),
 }
 
-/// Whether a route is plain: it obeys the origin's fields, or passes the client's.
-#[inline]
-pub(crate) fn is_plain(route: &Route) -> bool {
-    route.headers == HeaderMode::All || route.cache.mode == Mode::Respect
-}
-
 impl Gateway {
     /// Answers a request. There is always a response.
     pub fn answer<B>(
@@ -153,11 +142,13 @@ impl Gateway {
         context.head_fault = head_fault;
         match self.answer_from_memory(session, &request, &mut context, now) {
             Ok(NextStep::Done(response, kind)) => {
-                let head = HeadToLog::Of(request.uri(), request.headers());
+                let head = (request.uri(), request.headers());
                 let response = self.finish(session, &context, head, kind, None, response);
                 ResponseFuture::Done(Some(response))
             }
-            Ok(NextStep::Fetch(_)) if hop::has_passed(request.headers(), &self.relay.pseudonym) => {
+            Ok(NextStep::Fetch(_))
+                if hop::has_passed(request.headers(), &self.fill.plain.pseudonym) =>
+            {
                 self.refuse(session, &request, &context, &Refusal::Loop)
             }
             Ok(NextStep::Fetch(miss)) => self.answer_later(session, request, context, miss),
@@ -208,56 +199,12 @@ impl Gateway {
         if self.records.access_log.is_some() {
             context.key_hash = Some(FixedState::default().hash_one(key.as_bytes()));
         }
-        match is_plain(route) {
-            true => self.recall_plain(session, route, request, key, context, now),
-            false => self.recall_typed(route, request, key, context, now),
-        }
+        self.recall(session, route, request, key, context, now)
     }
 
-    /// Answers from memory, on a route in mode `chain`, `override` or `off`.
+    /// Answers from memory, or says what is to be fetched.
     #[inline]
-    fn recall_typed<B>(
-        &self,
-        route: &Route,
-        request: &Request<B>,
-        key: Key,
-        context: &RequestContext,
-        now: Moment,
-    ) -> Result<NextStep, Refusal> {
-        let lookup = self.lookup_key(route, key);
-        let (mut judged, reuse) = match self.decide(route, &lookup, now) {
-            Decision::Serve { stored, reuse } => (stored, reuse),
-            Decision::Fetch { why, stored } => {
-                let priority = self.miss_priority(context, &lookup.key, stored.as_ref());
-                return Ok(NextStep::Fetch(Miss::Typed(TypedMiss {
-                    lookup,
-                    why,
-                    stale: stored,
-                    priority,
-                })));
-            }
-            // On these routes the request's directives are ignored.
-            Decision::OnlyIfCached => return Err(Refusal::OnlyIfCached),
-        };
-        let key = &lookup.key;
-        if let Freshness::BecameFinal { .. } = judged.freshness {
-            judged.stored = self.fill.store_as_final(key, &judged.stored);
-        }
-        if reuse == Reuse::WhileRevalidate {
-            let priority = context.priority(Priority::Revalidation);
-            self.fill.refresh(key, priority);
-        }
-        let outcome = Outcome::Hit { ttl: judged.ttl() };
-        let mut fields = context.for_response(&self.clients, request.headers());
-        if context.version == Version::HTTP_2 {
-            fields.date = Some(self.clock.wall(now));
-        }
-        let response = self.render(judged, key, outcome, &fields, now);
-        Ok(NextStep::Done(response, RequestKind::Answer(outcome)))
-    }
-
-    /// Answers from memory, on a plain route.
-    fn recall_plain<B>(
+    fn recall<B>(
         &self,
         session: &Session,
         route: &Route,
@@ -266,52 +213,60 @@ impl Gateway {
         context: &RequestContext,
         now: Moment,
     ) -> Result<NextStep, Refusal> {
-        let (method, fields, relay) = (request.method(), request.headers(), &self.relay);
-        let fetch = |key, fields, why, to_validate| relay::Fetch {
-            relay: relay.clone(),
-            request: ClientRequest {
-                method: method.clone(),
-                fields,
-                version: request.version(),
-                key,
-                client: context.client(),
-                peer: session.peer,
-                request_id: context.request_id,
-            },
-            why,
-            to_validate,
-        };
-        let decision = decide_plain(relay, route, method, fields, session.peer, &key, now);
-        let (stored, reuse) = match decision {
+        let lookup = self.fill.lookup_key(route, key);
+        let asked = (request.method(), request.headers(), session.peer);
+        let (mut judged, reuse) = match self.fill.decide(route, &lookup, asked, now) {
             Decision::Serve { stored, reuse } => (stored, reuse),
             Decision::Fetch { why, stored } => {
-                let fetch = fetch(key, fields.clone(), why, stored);
-                return Ok(NextStep::Fetch(Miss::Plain(Arc::new(fetch))));
+                return Ok(NextStep::Fetch(Miss {
+                    lookup,
+                    why,
+                    stored,
+                }));
             }
             Decision::OnlyIfCached => return Err(Refusal::OnlyIfCached),
         };
-        let wall = self.clock.wall(now);
-        let outcome = Outcome::Hit {
-            ttl: stored.reuse.ttl(wall),
-        };
-        let answered = relay::Request {
-            relay,
-            route,
-            method,
-            fields,
-            key: &key,
-        };
-        let mut response = answered.serve(&stored, outcome, wall);
+        if let Freshness::BecameFinal { .. } = judged.freshness {
+            judged.stored = self.fill.store_as_final(&lookup.key, &judged.stored);
+        }
         if reuse == Reuse::WhileRevalidate {
-            let fetch = fetch(key, fields.clone(), Forward::Stale, None);
-            tokio::spawn(Arc::new(fetch).refresh());
+            self.revalidate(session, route, request, (&lookup, &judged), context);
         }
-        if route.headers == HeaderMode::Typed {
-            let own = context.for_response(&self.clients, fields);
-            self.responder
-                .add_own_fields(response.headers_mut(), outcome, &own);
+        let outcome = Outcome::Hit { ttl: judged.ttl() };
+        let mut fields = context.for_response(&self.clients, request.headers());
+        fields.headers = route.headers;
+        if context.version == Version::HTTP_2 {
+            fields.date = Some(self.clock.wall(now));
         }
+        let response = self.render(judged, &lookup.key, outcome, &fields, now);
         Ok(NextStep::Done(response, RequestKind::Answer(outcome)))
+    }
+
+    /// Fetches what a stale response answers meanwhile.
+    fn revalidate<B>(
+        &self,
+        session: &Session,
+        route: &Route,
+        request: &Request<B>,
+        (lookup, judged): (&LookupKey, &JudgedResponse),
+        context: &RequestContext,
+    ) {
+        let priority = context.priority(Priority::Revalidation);
+        if !route.is_plain() {
+            return self.fill.refresh(&lookup.key, priority);
+        }
+        let miss = Miss {
+            lookup: lookup.clone(),
+            why: Forward::Stale,
+            stored: Some(judged.clone()),
+        };
+        let own = ClientRequest {
+            method: request.method().clone(),
+            fields: request.headers().clone(),
+            version: request.version(),
+            peer: session.peer,
+        };
+        self.fetch(miss, own, priority).refresh();
     }
 
     /// Answers a request that memory does not answer.
@@ -319,7 +274,7 @@ impl Gateway {
         self: &Arc<Self>,
         session: &Arc<Session>,
         request: Request<B>,
-        mut context: RequestContext,
+        context: RequestContext,
         miss: Miss,
     ) -> ResponseFuture
     where
@@ -327,27 +282,26 @@ impl Gateway {
         B::Error: Into<BodyError>,
     {
         let (gateway, session) = (self.clone(), session.clone());
-        self.keep_head(&mut context, request.uri(), request.headers());
-        let query = match &miss {
-            Miss::Typed(_) => miss.requested().target().split_once('?'),
-            // What a query means is the origin's matter: it may be secret.
-            Miss::Plain(_) => None,
-        };
+        let requested = miss.lookup.requested();
+        let is_plain = self.route(requested).is_some_and(Route::is_plain);
+        // What a query means on a plain route is the origin's matter: it may be secret.
+        let query = requested.target().split_once('?').filter(|_| !is_plain);
         let query = query.map(|(_, query)| query);
-        let trace = self.begin_trace(&request, &mut context, query);
+        let trace = self.begin_trace(&request, &context, query);
+        let priority = self.miss_priority(&context, &miss);
         let (head, body) = request.into_parts();
-        let (uri, mut fields) = (head.uri, head.headers);
+        let own = ClientRequest {
+            method: head.method,
+            fields: head.headers,
+            version: head.version,
+            peer: session.peer,
+        };
+        let (fetch, uri) = (self.fetch(miss, own, priority), head.uri);
         let body: Option<RequestBody> =
             (!body.is_end_stream()).then(|| body.map_err(Into::into).boxed());
-        if let Miss::Plain(_) = miss {
-            // The response depends only on this one from here on (CORS).
-            let origin = fields.remove(ORIGIN);
-            fields = HeaderMap::from_iter(origin.map(|origin| (ORIGIN, origin)));
-        }
         in_trace(trace, async move {
             let _working = session.activity.begin_request();
-            let request = (&context, &uri);
-            let answer = gateway.answer_miss(&session, request, (miss, body), fields);
+            let answer = gateway.answer_miss(&session, (&context, &uri), &fetch, body);
             answer.await
         })
     }
@@ -385,29 +339,6 @@ impl Gateway {
         Ok(NextStep::Done(response, kind))
     }
 
-    /// The key under which the response to a request is stored, on a route in
-    /// mode `chain`, `override` or `off`.
-    #[inline]
-    pub(crate) fn lookup_key(&self, route: &Route, key: Key) -> LookupKey {
-        match route.cache.mode {
-            Mode::Chain => self.fill.lookup_key(route, key),
-            Mode::Off | Mode::Override | Mode::Respect => LookupKey { key, by_hash: None },
-        }
-    }
-
-    /// What to do with a request on a route in mode `chain`, `override` or `off`.
-    /// `/explain` uses it too.
-    #[inline]
-    pub(crate) fn decide(
-        &self,
-        route: &Route,
-        lookup: &LookupKey,
-        now: Moment,
-    ) -> Decision<JudgedResponse> {
-        let is_answer = |stored: &_| self.fill.is_answer(lookup, stored);
-        self.cache.decide(&lookup.key, &route.cache, is_answer, now)
-    }
-
     /// Renders a stored response.
     #[inline]
     fn render(
@@ -441,7 +372,7 @@ impl Gateway {
         ResponseFuture::Done(Some(self.finish(
             session,
             context,
-            HeadToLog::Of(request.uri(), request.headers()),
+            (request.uri(), request.headers()),
             RequestKind::Refusal(refusal.reason()),
             None,
             response,
@@ -470,7 +401,7 @@ impl Gateway {
         &self,
         session: &Session,
         context: &RequestContext,
-        head: HeadToLog<'_>,
+        head: (&Uri, &HeaderMap),
         kind: RequestKind,
         upstream_took: Option<Duration>,
         mut response: Response<Body>,
@@ -523,14 +454,12 @@ impl Gateway {
         &self.records.meter
     }
 
-    /// Periodic maintenance: removes stored responses that are purged or too stale to be
-    /// served.
+    /// Maintenance, periodically and after a reload: removes stored responses that are purged,
+    /// too stale to be served, or of routes that no longer exist.
     pub fn maintain(&self) {
         self.cache.store().sweep(self.clock.now(), |route| {
-            self.routes.get(route).map_or(Duration::ZERO, |route| {
-                let policy = &route.cache;
-                policy.stale_while_revalidate.max(policy.stale_if_error)
-            })
+            let policy = &self.routes.get(route)?.cache;
+            Some(policy.stale_while_revalidate.max(policy.stale_if_error))
         });
     }
 }

@@ -5,6 +5,7 @@
 //! Which of them to send is decided by the gateway.
 
 mod document;
+mod plain;
 mod template;
 
 use std::fmt::Write;
@@ -17,10 +18,9 @@ use http::header::{
     ACCESS_CONTROL_REQUEST_METHOD, ALLOW, CACHE_CONTROL, CACHE_STATUS, CONTENT_ENCODING,
     CONTENT_LENGTH, CONTENT_TYPE, ETAG, ORIGIN, VARY,
 };
-use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use serde::Serialize;
 
-use crate::cache::StoredResponse;
 use crate::cache::coding::Coding;
 use crate::cache::date;
 use crate::cache::directives::make_private;
@@ -29,11 +29,13 @@ use crate::cache::etag::{encoded_etag, none_match_fails};
 use crate::cache::key::Key;
 use crate::cache::metadata::ClientFreshness;
 use crate::cache::outcome::{OUTCOMES, Outcome, age};
+use crate::cache::{StoredFields, StoredResponse};
 use crate::chain::Class;
 use crate::client_tokens::TokenClient;
 use crate::compress::{Compression, Effort, Wanted};
 use crate::limit::RequestAllowance;
 use crate::refusal::Refusal;
+use crate::route::HeaderMode;
 use crate::trace;
 use crate::trace::steps::UpstreamStep;
 use crate::wire::origin::{self, AllowedOrigin};
@@ -77,8 +79,12 @@ pub(crate) struct Responder {
 
 /// The parts of a request that its response depends on.
 pub(crate) struct ResponseContext<'a> {
-    /// The request's fields.
+    /// The request's method.
+    pub(crate) method: &'a Method,
+    /// Its fields.
     pub(crate) fields: &'a HeaderMap,
+    /// Which fields pass on its route.
+    pub(crate) headers: HeaderMode,
     /// Its id.
     pub(crate) request_id: RequestId,
     /// What is left of its client's rate limit; `None` without limit.
@@ -172,6 +178,7 @@ impl Responder {
 
     /// A stored response of a given age: whole, or 304 if the client has it.
     /// hyper omits the body for HEAD, and sets `content-length` from it.
+    #[inline]
     pub(crate) fn stored(
         &self,
         stored: Arc<StoredResponse>,
@@ -180,6 +187,13 @@ impl Responder {
         context: &ResponseContext<'_>,
         current_age: Duration,
     ) -> Response<Body> {
+        let metadata = match &stored.fields {
+            StoredFields::Prepared(metadata) => metadata,
+            StoredFields::Origin(origin) => {
+                let stored = (&*stored, &**origin);
+                return self.origin(stored, None, (key, outcome), context, current_age);
+            }
+        };
         let is_ok = stored.status == StatusCode::OK;
         let unchanged = is_ok && none_match_fails(context.fields, &stored.etag);
         let encoded = match is_ok {
@@ -187,7 +201,6 @@ impl Responder {
             false => None,
         };
         let coding = encoded.as_ref().map(|(coding, _)| *coding);
-        let metadata = &*stored.metadata;
         let is_http2 = context.date.is_some();
         let form = TemplateForm { coding, is_http2 };
         let make = || {
@@ -244,20 +257,17 @@ impl Responder {
             (false, None) => (stored.status, Body::lent(stored)),
             (false, Some((_, body))) => (stored.status, Body::lent(body)),
         };
-        let mut response = Response::new(body);
-        *response.status_mut() = status;
-        *response.headers_mut() = fields;
-        response
+        response(status, fields, body)
     }
 
     /// The value of `cache-status`.
-    pub(crate) fn cache_status(&self, outcome: Outcome, key: &Key) -> HeaderValue {
+    fn cache_status(&self, outcome: Outcome, key: &Key) -> HeaderValue {
         let target = self.cache_status_key.then(|| key.target());
         outcome.field(target, None)
     }
 
     /// Adds ordgate's own fields to those of the upstream.
-    pub(crate) fn add_own_fields(
+    fn add_own_fields(
         &self,
         fields: &mut HeaderMap,
         outcome: Outcome,
@@ -314,17 +324,7 @@ impl Responder {
             Some(stamp) if stamp.class == Class::Final => Effort::High,
             Some(_) | None => Effort::Usual,
         };
-        self.encoded(&wanted, effort)
-    }
-
-    /// The same of any stored body.
-    #[inline]
-    pub(crate) fn encoded(
-        &self,
-        wanted: &Wanted<'_>,
-        effort: impl FnOnce() -> Effort,
-    ) -> Option<(Coding, Arc<EncodedBody>)> {
-        self.compression.as_ref()?.body_for(wanted, effort)
+        self.compression.as_ref()?.body_for(&wanted, effort)
     }
 
     /// A refusal, as a problem document (RFC 9457).
@@ -383,6 +383,14 @@ impl Responder {
         fields.append(VARY, vary);
         response
     }
+}
+
+/// A response of these parts.
+fn response(status: StatusCode, fields: HeaderMap, body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    *response.headers_mut() = fields;
+    response
 }
 
 /// Removes the fields that a 304, or an error, does not have.

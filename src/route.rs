@@ -198,6 +198,12 @@ pub(crate) enum ResponseSchema {
 }
 
 impl Route {
+    /// Whether it is plain: it obeys the origin's fields, or passes the client's.
+    #[inline]
+    pub(crate) fn is_plain(&self) -> bool {
+        self.headers == HeaderMode::All || self.cache.mode == Mode::Respect
+    }
+
     /// Whether a request field that its client sends may reach the origin.
     pub(crate) fn passes(&self, name: &HeaderName) -> bool {
         let listed = self.passed.as_ref();

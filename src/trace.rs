@@ -147,11 +147,6 @@ impl Trace {
         }))
     }
 
-    /// Its id.
-    pub(crate) const fn id(&self) -> TraceId {
-        self.id
-    }
-
     /// Whether its spans are recorded.
     pub(crate) fn is_recorded(&self) -> bool {
         self.recording.is_some()

@@ -21,7 +21,7 @@ use crate::cache::key::Key;
 use crate::cache::policy::Mode;
 use crate::clock::Moment;
 use crate::fill::LookupKey;
-use crate::gateway::{Gateway, is_plain};
+use crate::gateway::Gateway;
 use crate::listener::MAX_TARGET_BYTES;
 use crate::pages::hex;
 use crate::route::Route;
@@ -112,8 +112,8 @@ fn explain(gateway: &Gateway, target: &Uri, explained: &mut Map<String, Value>) 
     };
     explained.insert("key".into(), key.target().into());
     let now = gateway.clock.now();
-    match is_plain(route) {
-        true => explain_plain(gateway, route, &key, now, explained),
+    match route.is_plain() {
+        true => explain_plain(gateway, route, key, now, explained),
         false => explain_filled(gateway, route, key, now, explained),
     }
 }
@@ -127,7 +127,7 @@ fn explain_filled(
     explained: &mut Map<String, Value>,
 ) -> Next {
     let fill = &gateway.fill;
-    let lookup = gateway.lookup_key(route, key);
+    let lookup = gateway.fill.lookup_key(route, key);
     let key = &lookup.key;
     if route.cache.mode == Mode::Chain {
         let tips = fill.chain.snapshots(now);
@@ -160,8 +160,7 @@ fn explain_filled(
         let derived = stored::derived_from(gateway, source, key, now);
         explained.insert("derived_from".into(), derived);
     }
-    let decision = gateway.decide(route, &lookup, now);
-    next::of_filled(gateway, &lookup, decision, judged.as_ref())
+    next::of_filled(gateway, route, &lookup, judged.as_ref(), now)
 }
 
 /// Whether a response is in the state directory, or a window that it is cut from. `None`
@@ -177,14 +176,14 @@ fn on_disk(gateway: &Gateway, key: &Key) -> Option<bool> {
 fn explain_plain(
     gateway: &Gateway,
     route: &Route,
-    key: &Key,
+    key: Key,
     now: Moment,
     explained: &mut Map<String, Value>,
 ) -> Next {
-    let under_way = gateway.relay.state.fetching.has(key.as_bytes());
+    let under_way = gateway.fill.collapse.has(key.as_bytes());
     explained.insert("under_way".into(), under_way.into());
     let stored = match route.cache.mode {
-        Mode::Respect => stored::variants(gateway, key, now),
+        Mode::Respect => stored::variants(gateway, route, &key, now),
         Mode::Off | Mode::Override | Mode::Chain => Value::Null,
     };
     explained.insert("stored".into(), stored);
@@ -194,7 +193,7 @@ fn explain_plain(
 /// The hash and the height of the block in a request's path.
 fn block_names(gateway: &Gateway, route: &Route, lookup: &LookupKey) -> Value {
     let (chain, tip) = (&gateway.fill.chain, route.cache.tip);
-    let requested = lookup.by_hash.as_ref().unwrap_or(&lookup.key);
+    let requested = lookup.requested();
     let reference = route
         .chain
         .segments

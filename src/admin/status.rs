@@ -89,7 +89,7 @@ pub(super) fn status(admin: &Admin, gateway: &Gateway) -> Value {
             "routes": sliceable.collect::<Vec<_>>(),
         },
         "collapse": { "keys": gateway.fill.collapse.len() },
-        "remembered_errors": gateway.fill.failing_keys(),
+        "remembered_errors": gateway.fill.failures.len(),
         "upstream": upstream(gateway.upstreams.first(), gateway),
         "upstreams": upstreams(gateway),
         "errors": errors(gateway),

@@ -184,7 +184,12 @@ pub(crate) const fn stale_bounds(policy: &Policy) -> StaleBounds {
 /// since in mode `override` the lifetime counts from the receipt.
 #[inline]
 pub(crate) fn freshness_by_time(received: Moment, lifetime: Duration, now: Moment) -> Freshness {
-    let age = now.since(received);
+    freshness_by_age(now.since(received), lifetime)
+}
+
+/// The freshness of a response of this age and lifetime (RFC 9111 §4.2).
+#[inline]
+pub(crate) fn freshness_by_age(age: Duration, lifetime: Duration) -> Freshness {
     match lifetime.checked_sub(age) {
         Some(ttl) if !ttl.is_zero() => Freshness::Fresh { ttl },
         _ => Freshness::Stale {

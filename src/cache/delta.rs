@@ -27,12 +27,6 @@ impl Delta {
         Some(Self(seconds.min(Self::MAX.0)))
     }
 
-    /// From seconds, at most 2^31.
-    #[must_use]
-    pub(crate) fn from_secs(seconds: u64) -> Self {
-        u32::try_from(seconds).map_or(Self::MAX, |seconds| Self(seconds.min(Self::MAX.0)))
-    }
-
     /// The seconds.
     #[must_use]
     pub fn as_secs(self) -> u32 {

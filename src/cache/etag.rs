@@ -13,6 +13,7 @@ use http::HeaderMap;
 use http::header::{HeaderValue, IF_NONE_MATCH};
 
 use super::coding::Coding;
+use super::validator::{EntityTag, lists};
 
 /// The strong ETag of a body: 128 bits of its SHA-256, in quotes.
 pub fn etag(body: &[u8]) -> HeaderValue {
@@ -27,36 +28,11 @@ pub fn etag(body: &[u8]) -> HeaderValue {
     HeaderValue::from_bytes(&text).unwrap_or(HeaderValue::from_static("\"\""))
 }
 
-/// Whether a request's `If-None-Match` matches this ETag, so that the response is
-/// 304 (RFC 9110 §13.1.2). The comparison is weak; the field may be a list over
-/// several lines, or `*`. `false` if the request has no such field.
+/// Whether a request's `If-None-Match` matches this ETag, or that of the body in a coding,
+/// so that the response is 304 (RFC 9110 §13.1.2). `false` if the request has no such field.
 pub fn none_match_fails(fields: &HeaderMap, etag: &HeaderValue) -> bool {
-    fields
-        .get_all(IF_NONE_MATCH)
-        .iter()
-        .any(|line| list_names(line.as_bytes(), etag.as_bytes()))
-}
-
-fn list_names(mut list: &[u8], etag: &[u8]) -> bool {
-    if list.trim_ascii() == b"*" {
-        return true;
-    }
-    loop {
-        list = trim_list(list);
-        // Weak comparison ignores W/ (RFC 9110 §8.8.3.2).
-        let opaque = list.strip_prefix(b"W/").unwrap_or(list);
-        let Some(quoted) = opaque.strip_prefix(b"\"") else {
-            return false;
-        };
-        let Some(end) = memchr::memchr(b'"', quoted) else {
-            return false;
-        };
-        let (tag, rest) = opaque.split_at(end + 2);
-        if tag == etag || is_encoded(tag, etag) {
-            return true;
-        }
-        list = rest;
-    }
+    let mut lines = fields.get_all(IF_NONE_MATCH).iter();
+    lines.any(|line| lists(line.as_bytes(), EntityTag::parse(etag.as_bytes()), true))
 }
 
 /// The ETag of a body in a coding, whose own ETag this is: strong, like it, and
@@ -72,19 +48,6 @@ pub(crate) fn encoded_etag(etag: &HeaderValue, coding: Coding) -> HeaderValue {
     text.extend_from_slice(coding.tag_suffix());
     text.push(b'"');
     HeaderValue::from_bytes(&text).unwrap_or_else(|_no_value| etag.clone())
-}
-
-/// Whether a tag is that of the same body in a coding. Both have their quotes.
-fn is_encoded(tag: &[u8], etag: &[u8]) -> bool {
-    let (Some(own), Some(tag)) = (etag.strip_suffix(b"\""), tag.strip_suffix(b"\"")) else {
-        return false;
-    };
-    tag.strip_prefix(own).is_some_and(Coding::is_tag_suffix)
-}
-
-fn trim_list(list: &[u8]) -> &[u8] {
-    let begin = list.iter().position(|b| !matches!(b, b' ' | b'\t' | b','));
-    &list[begin.unwrap_or(list.len())..]
 }
 
 #[cfg(test)]

@@ -6,10 +6,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use http::{
-    HeaderMap, StatusCode,
-    header::{self, HeaderValue},
-};
+use http::{HeaderMap, StatusCode, header};
 
 use super::{date, delta::Delta, directives::ResponseDirectives, list::plain, targeted::Governing};
 
@@ -164,12 +161,6 @@ impl Aging {
     pub(crate) fn current_age(&self, now: SystemTime) -> Duration {
         let resident_time = date::since(self.response_time, now);
         self.corrected_initial_age.saturating_add(resident_time)
-    }
-
-    /// The value of `Age` in a response made from the stored one (§5.1).
-    #[must_use]
-    pub(crate) fn field(&self, now: SystemTime) -> HeaderValue {
-        HeaderValue::from(Delta::from_secs(self.current_age(now).as_secs()).as_secs())
     }
 }
 

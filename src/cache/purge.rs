@@ -80,8 +80,8 @@ pub(crate) struct PurgeSubject<'s> {
     pub(crate) key: &'s [u8],
     /// The blocks that it names, if any.
     pub(crate) blocks: Option<BlockRange>,
-    /// Its bodies: one for each variant.
-    pub(crate) bodies: Vec<&'s [u8]>,
+    /// Its body.
+    pub(crate) body: &'s [u8],
 }
 
 impl Purge {
@@ -105,7 +105,7 @@ impl Purge {
             }),
             Self::Text(text) => {
                 let has = |bytes: &[u8]| memmem::find(bytes, text.as_bytes()).is_some();
-                has(subject.key) || subject.bodies.iter().any(|body| has(body))
+                has(subject.key) || has(subject.body)
             }
         }
     }
@@ -119,6 +119,12 @@ fn path_of(key: &[u8]) -> &str {
 /// The number of the last purge that a stored response was checked against.
 #[derive(Debug, Default)]
 pub struct CheckedPurge(AtomicU64);
+
+impl Clone for CheckedPurge {
+    fn clone(&self) -> Self {
+        Self::at(self.number())
+    }
+}
 
 impl CheckedPurge {
     /// That of a response whose request was sent after a purge. For a response that is made
@@ -187,7 +193,7 @@ impl Purges {
         let subject = PurgeSubject {
             key,
             blocks: None,
-            bodies: Vec::new(),
+            body: &[],
         };
         self.any(since, |purge| {
             matches!(purge, Purge::Text(_) | Purge::Heights { .. }) || purge.matches(&subject)
@@ -227,7 +233,7 @@ mod tests {
                 lowest: 840_000,
                 highest: 840_002,
             }),
-            bodies: vec![body.as_bytes()],
+            body: body.as_bytes(),
         };
         let path = |route, path: &str| Purge::Path {
             route,
@@ -287,7 +293,7 @@ mod tests {
         let subject = PurgeSubject {
             key: key.as_bytes(),
             blocks: None,
-            bodies: Vec::new(),
+            body: &[],
         };
         assert_eq!(purges.last(), 0);
         assert_eq!(purges.push(Purge::Route(1)), 1);

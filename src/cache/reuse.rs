@@ -58,27 +58,14 @@ impl StoredFacts {
 
     /// How long it is fresh.
     #[must_use]
-    pub(crate) fn lifetime(&self) -> Lifetime {
-        self.lifetime
+    pub(crate) fn lifetime(&self) -> Duration {
+        self.lifetime.duration
     }
 
-    /// What its age is computed from.
+    /// Its current age (§4.2.3).
     #[must_use]
-    pub(crate) fn aging(&self) -> Aging {
-        self.aging
-    }
-
-    /// Whether it is fresh (§4.2): its lifetime exceeds its age.
-    #[must_use]
-    pub(crate) fn is_fresh(&self, now: SystemTime) -> bool {
-        self.lifetime.duration > self.aging.current_age(now)
-    }
-
-    /// Seconds of freshness left, negative when it is stale: the `ttl` of `Cache-Status`.
-    #[must_use]
-    pub(crate) fn ttl(&self, now: SystemTime) -> i64 {
-        let whole = |span: Duration| i64::try_from(span.as_secs()).unwrap_or(i64::MAX);
-        whole(self.lifetime.duration).saturating_sub(whole(self.aging.current_age(now)))
+    pub(crate) fn age(&self, now: SystemTime) -> Duration {
+        self.aging.current_age(now)
     }
 
     /// Makes it stale from now on (§4.3.5: a response to HEAD describes another representation).

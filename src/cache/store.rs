@@ -5,7 +5,7 @@
 //! time, so no caller may expect to read what it has just written.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, MutexGuard, OnceLock};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,13 +16,12 @@ use moka::sync::Cache;
 use super::coding::Coding;
 use super::encoded::{BodyId, EncodedBody};
 use super::key::{Key, route_of};
-use super::purge::{CheckedPurge, Purge, PurgeSubject, Purges};
+use super::purge::{Purge, PurgeSubject, Purges};
 use super::stored::{OVERHEAD, StoredResponse};
-use super::variant::Variant;
 use crate::clock::Moment;
 
-/// The variants of a target, newest last.
-pub(crate) type Variants = Arc<[Arc<Variant>]>;
+/// The responses of one target that `Vary` distinguishes, newest last.
+pub(crate) type Variants = Arc<[Arc<StoredResponse>]>;
 
 /// The most variants of one target; the oldest are dropped first.
 const MAX_VARIANTS: usize = 64;
@@ -37,52 +36,33 @@ const MAX_ENTRY_SHARE: u64 = 8;
 #[derive(Clone)]
 enum Entry {
     One(Arc<StoredResponse>),
-    Variants(Variants, Arc<CheckedPurge>),
+    Variants(Variants),
     /// The body of a response that is stored under the key without its last byte, in a
     /// coding. It is found through that response, so purges need not concern it.
     Encoded(Arc<EncodedBody>),
 }
 
 impl Entry {
-    fn checked(&self) -> Option<&CheckedPurge> {
+    fn responses(&self) -> &[Arc<StoredResponse>] {
         match self {
-            Self::One(stored) => Some(&stored.checked),
-            Self::Variants(_, checked) => Some(checked),
-            Self::Encoded(_) => None,
-        }
-    }
-
-    fn purge_subject<'e>(&'e self, key: &'e [u8]) -> PurgeSubject<'e> {
-        let bodies = match self {
-            Self::One(stored) => return stored.purge_subject(key),
-            Self::Variants(variants, _) => variants.iter().map(|one| &*one.body).collect(),
-            Self::Encoded(_) => Vec::new(),
-        };
-        PurgeSubject {
-            key,
-            blocks: None,
-            bodies,
+            Self::One(stored) => std::slice::from_ref(stored),
+            Self::Variants(variants) => variants,
+            Self::Encoded(_) => &[],
         }
     }
 
     /// The body with a digest.
     fn body(&self, id: BodyId) -> Option<&Bytes> {
-        match self {
-            Self::One(stored) => (stored.body_id == id).then_some(&stored.body),
-            Self::Variants(variants, _) => {
-                let mut all = variants.iter();
-                let found = all.find(|variant| variant.body_id == id)?;
-                Some(&found.body)
-            }
-            Self::Encoded(_) => None,
-        }
+        let mut all = self.responses().iter();
+        Some(&all.find(|stored| stored.body_id == id)?.body)
     }
 
     fn weight(&self, key: &[u8]) -> u32 {
         let bytes = match self {
-            Self::One(stored) => return stored.weight(key),
-            Self::Variants(variants, _) => variants.iter().map(|variant| variant.weight()).sum(),
             Self::Encoded(encoded) => size_of::<EncodedBody>() + (**encoded).as_ref().len(),
+            Self::One(_) | Self::Variants(_) => {
+                self.responses().iter().map(|stored| stored.weight()).sum()
+            }
         };
         u32::try_from(key.len() + bytes + OVERHEAD).unwrap_or(u32::MAX)
     }
@@ -112,8 +92,6 @@ pub struct Store {
     /// The weight inserted since moka was last made to keep its bound.
     pending: Arc<AtomicU64>,
     purges: Arc<Purges>,
-    /// The store that has replaced this one, if any.
-    next: Arc<OnceLock<Self>>,
 }
 
 impl Store {
@@ -127,56 +105,6 @@ impl Store {
             max_bytes,
             pending: Arc::default(),
             purges: Arc::default(),
-            next: Arc::default(),
-        }
-    }
-
-    /// A store of at most `max_bytes` with the same entries: this one, if its
-    /// bound is the same. moka cannot change its bound, so otherwise it is a new
-    /// store, into which the entries are copied as far as they fit.
-    #[must_use]
-    pub(crate) fn resized(&self, max_bytes: u64) -> Self {
-        if max_bytes == self.max_bytes {
-            return self.clone();
-        }
-        let next = Self {
-            purges: self.purges.clone(),
-            ..Self::new(max_bytes)
-        };
-        // Only the current store is ever replaced, so this happens once. Entries that are
-        // purged meanwhile stay unusable: both stores have the same purges.
-        let next = self.next.get_or_init(|| next).clone();
-        for (key, entry) in &self.cache {
-            if next.has_room(&key, &entry) {
-                let weight = entry.weight(&key);
-                next.cache.insert(key.to_vec().into(), entry);
-                next.keep_bound(weight);
-            }
-        }
-        next
-    }
-
-    /// Drops all entries, once another store has replaced this one.
-    pub(crate) fn retire(&self) {
-        if self.next.get().is_some() {
-            self.cache.invalidate_all();
-            self.run_maintenance();
-        }
-    }
-
-    /// Whether two handles are of one store.
-    pub(crate) fn is_same_as(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.next, &other.next)
-    }
-
-    /// Whether an entry is not too large for this store. Variants were checked
-    /// one by one when they were stored.
-    fn has_room(&self, key: &[u8], entry: &Entry) -> bool {
-        match entry {
-            Entry::One(_) => u64::from(entry.weight(key)) <= self.max_body(),
-            Entry::Variants(..) => true,
-            // What is being compressed for this store is compressed again for the next.
-            Entry::Encoded(_) => false,
         }
     }
 
@@ -184,14 +112,14 @@ impl Store {
     pub(crate) fn get(&self, key: &Key) -> Option<Arc<StoredResponse>> {
         match self.entry(key)? {
             Entry::One(stored) => Some(stored),
-            Entry::Variants(..) | Entry::Encoded(_) => None,
+            Entry::Variants(_) | Entry::Encoded(_) => None,
         }
     }
 
     /// The variants of a key, newest last.
     pub(crate) fn variants(&self, key: &Key) -> Option<Variants> {
         match self.entry(key)? {
-            Entry::Variants(variants, _) => Some(variants),
+            Entry::Variants(variants) => Some(variants),
             Entry::One(_) | Entry::Encoded(_) => None,
         }
     }
@@ -205,7 +133,7 @@ impl Store {
     ) -> Option<Arc<EncodedBody>> {
         match self.cache.get(&*encoded_key(key, coding))? {
             Entry::Encoded(encoded) if encoded.of == of => Some(encoded),
-            Entry::Encoded(_) | Entry::One(_) | Entry::Variants(..) => None,
+            Entry::Encoded(_) | Entry::One(_) | Entry::Variants(_) => None,
         }
     }
 
@@ -228,8 +156,9 @@ impl Store {
     /// The entry of a key, unless it has been purged.
     fn entry(&self, key: &Key) -> Option<Entry> {
         let entry = self.cache.get(key.as_bytes())?;
-        let checked = entry.checked().map(CheckedPurge::number);
-        match checked == Some(self.purges.last()) {
+        let last = self.purges.last();
+        let is_checked = |stored: &Arc<StoredResponse>| stored.checked.number() == last;
+        match entry.responses().iter().all(is_checked) {
             true => Some(entry),
             false => self.drop_if_purged(key.as_bytes(), entry),
         }
@@ -242,22 +171,21 @@ impl Store {
             self.cache.invalidate(key);
             return None;
         }
-        if let Some(checked) = entry.checked() {
-            checked.raise(last);
+        for stored in entry.responses() {
+            stored.checked.raise(last);
         }
         Some(entry)
     }
 
-    /// Whether a purge since the entry's last check matches it.
+    /// Whether a purge since the last check matches one of the responses of an entry: then
+    /// all of them go.
     fn entry_was_purged(&self, key: &[u8], entry: &Entry) -> bool {
-        let Some(since) = entry.checked().map(CheckedPurge::number) else {
-            return false;
-        };
-        let matches = || {
-            let subject = entry.purge_subject(key);
-            self.purges.any_matches(&subject, since)
-        };
-        since != self.purges.last() && matches()
+        let mut all = entry.responses().iter();
+        all.any(|stored| self.was_purged(key, stored))
+    }
+
+    fn was_purged(&self, key: &[u8], stored: &StoredResponse) -> bool {
+        self.fetch_was_purged(&stored.purge_subject(key), stored.checked.number())
     }
 
     /// Whether a purge since the number `since` matches an answer.
@@ -265,25 +193,15 @@ impl Store {
         since != self.purges.last() && self.purges.any_matches(subject, since)
     }
 
-    /// Whether a purge since a response was last checked matches it, stored or
-    /// not.
+    /// Whether a purge since a response was last checked matches it, stored or not.
     pub(crate) fn response_was_purged(&self, key: &Key, stored: &StoredResponse) -> bool {
-        let since = stored.checked.number();
-        let subject = || stored.purge_subject(key.as_bytes());
-        since != self.purges.last() && self.purges.any_matches(&subject(), since)
+        self.was_purged(key.as_bytes(), stored)
     }
 
     /// Whether a purge since the number `since` might match a key. What is stored under it
     /// is not known, so any purge by text or heights counts.
     pub(crate) fn may_be_purged(&self, key: &Key, since: u64) -> bool {
         since != self.purges.last() && self.purges.may_match(key.as_bytes(), since)
-    }
-
-    /// Whether a purge since a variant was requested matches it, stored or not.
-    pub(crate) fn variant_was_purged(&self, key: &Key, variant: &Variant) -> bool {
-        let subject = || variant.purge_subject(key.as_bytes());
-        let since = variant.purge;
-        since != self.purges.last() && self.purges.any_matches(&subject(), since)
     }
 
     /// The number of the last purge. It is taken before a request is sent to the upstream,
@@ -295,42 +213,33 @@ impl Store {
     /// Stores a response, unless it is too large. Returns whether it was stored.
     pub fn insert(&self, key: Key, stored: Arc<StoredResponse>) -> bool {
         let (key, entry) = (key.into_boxed(), Entry::One(stored));
-        if !self.has_room(&key, &entry) {
+        let weight = entry.weight(&key);
+        if u64::from(weight) > self.max_body() {
             return false;
         }
-        let weight = entry.weight(&key);
         self.cache.insert(key, entry);
         self.keep_bound(weight);
         true
     }
 
-    /// Replaces the variants of a key, atomically. New ones that were purged since their
+    /// Replaces the variants of a key, atomically. Those that were purged since their
     /// request was sent are left out.
-    pub(crate) fn amend(&self, key: &Key, change: impl FnOnce(&mut Vec<Arc<Variant>>)) {
+    pub(crate) fn amend(&self, key: &Key, change: impl FnOnce(&mut Vec<Arc<StoredResponse>>)) {
         let bytes = key.as_bytes();
         let mut weight = 0;
         self.cache.entry(bytes.into()).and_compute_with(|entry| {
-            let last = self.purges.last();
             let entry = entry.map(moka::Entry::into_value);
-            let entry = entry.filter(|entry| !self.entry_was_purged(bytes, entry));
-            let known = match entry {
-                Some(Entry::Variants(variants, _)) => variants.to_vec(),
-                Some(Entry::One(_) | Entry::Encoded(_)) | None => Vec::new(),
-            };
-            let mut variants = known.clone();
+            let mut variants = entry.map_or_else(Vec::new, |entry| entry.responses().to_vec());
+            variants.retain(|stored| !self.was_purged(bytes, stored));
             change(&mut variants);
-            variants.retain(|variant| {
-                let is_known = known.iter().any(|known| Arc::ptr_eq(known, variant));
-                is_known || !self.variant_was_purged(key, variant)
-            });
+            variants.retain(|stored| !self.was_purged(bytes, stored));
             if variants.len() > MAX_VARIANTS {
                 variants.drain(..variants.len() - MAX_VARIANTS);
             }
             if variants.is_empty() {
                 return Op::Remove;
             }
-            let number = Arc::new(CheckedPurge::at(last));
-            let entry = Entry::Variants(variants.into(), number);
+            let entry = Entry::Variants(variants.into());
             weight = entry.weight(bytes);
             Op::Put(entry)
         });
@@ -390,22 +299,22 @@ impl Store {
         self.max_bytes / MAX_ENTRY_SHARE
     }
 
-    /// Drops purged entries, and those too old to be used even stale.
-    /// `stale_time` says for how long a route may use stale responses. Called
-    /// periodically, not by requests.
-    pub fn sweep(&self, now: Moment, stale_time: impl Fn(u16) -> Duration) {
+    /// Drops purged entries, those too old to be used even stale, and those of routes that no
+    /// longer exist. `stale_time` says for how long a route, if it exists, may use stale
+    /// responses. Called periodically and after a reload, not by requests.
+    pub fn sweep(&self, now: Moment, stale_time: impl Fn(u16) -> Option<Duration>) {
         for (key, entry) in &self.cache {
             let Some(entry) = self.drop_if_purged(&key, entry) else {
                 continue;
             };
+            let stale_time = stale_time(route_of(&key));
             let is_useless = match &entry {
                 Entry::One(stored) => {
-                    let usable = stored.lifetime + stale_time(route_of(&key));
-                    stored.received + usable < now
+                    stale_time.is_none_or(|time| stored.received + (stored.lifetime + time) < now)
                 }
                 // It may be revalidated at any age (RFC 9111 §4.3), and stays until moka
                 // evicts it.
-                Entry::Variants(..) => false,
+                Entry::Variants(_) => stale_time.is_none(),
                 Entry::Encoded(encoded) => {
                     let of = key.len().checked_sub(1).and_then(|end| key.get(..end));
                     let stored = of.and_then(|of| self.cache.get(of));
@@ -431,24 +340,16 @@ impl Store {
             if at % 1024 == 1023 && is_time_over() {
                 return (matched, false);
             }
-            if matches!(entry, Entry::Encoded(_)) || self.entry_was_purged(&key, &entry) {
+            if self.entry_was_purged(&key, &entry) {
                 continue;
             }
-            let subject = entry.purge_subject(&key);
-            matched += u64::from(purges.iter().any(|purge| purge.matches(&subject)));
+            let is_matched = |stored: &Arc<StoredResponse>| {
+                let subject = stored.purge_subject(&key);
+                purges.iter().any(|purge| purge.matches(&subject))
+            };
+            matched += u64::from(entry.responses().iter().any(is_matched));
         }
         (matched, true)
-    }
-
-    /// Drops the entries of routes that no longer exist. Fetches under way may
-    /// still store some; moka evicts them.
-    pub(crate) fn keep_routes(&self, exists: impl Fn(u16) -> bool) {
-        for (key, _) in &self.cache {
-            if !exists(route_of(&key)) {
-                self.cache.invalidate(&*key);
-            }
-        }
-        self.run_maintenance();
     }
 
     /// Entries and bytes held, as of the last maintenance.

@@ -1,45 +1,83 @@
-//! A stored response of a typed route: its bytes, when they were received, and what the
-//! chain and the pages know of it.
+//! A stored response: its bytes, its header fields or what they are prepared from, and what
+//! decides how long it is fresh.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderValue, StatusCode};
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue, StatusCode};
 
 use super::encoded::BodyId;
-use super::metadata::Metadata;
+use super::metadata::{ClientFreshness, Metadata};
 use super::purge::{BlockRange, CheckedPurge, PurgeSubject};
+use super::reuse::StoredFacts;
+use super::vary::{Nominated, Received, SecondaryKey};
 use crate::chain::ChainStamp;
 use crate::clock::Moment;
 use crate::pages::Page;
 
 /// A stored response.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct StoredResponse {
     /// The upstream's status.
     pub status: StatusCode,
     /// The upstream's body, unchanged.
     pub body: Bytes,
-    /// ordgate's ETag of the body.
+    /// The digest of the body.
+    pub body_id: BodyId,
+    /// ordgate's ETag of the body, where ordgate prepares the fields.
     pub etag: HeaderValue,
-    /// What its header fields are made from.
-    pub metadata: Arc<Metadata>,
+    /// Its header fields.
+    pub fields: StoredFields,
     /// When the upstream's answer was received.
     pub received: Moment,
-    /// Its freshness lifetime, counted from `received`.
+    /// Its freshness lifetime, counted from `received`, where the origin's fields do not
+    /// decide.
     pub lifetime: Duration,
     /// How long the upstream took.
     pub took: Duration,
     /// The last purge that it was checked against: at first, that before its request was
     /// sent.
     pub checked: CheckedPurge,
-    /// The digest of its body.
-    pub body_id: BodyId,
     /// Its relation to the chain, on a route in mode `chain`.
     pub(crate) stamp: Option<ChainStamp>,
     /// The index of its page, from which other pages are cut, where its body is one.
     pub(crate) page: Option<Box<Page>>,
+}
+
+/// The header fields of a stored response.
+#[derive(Clone, Debug)]
+pub enum StoredFields {
+    /// `respond` prepares them from this.
+    Prepared(Arc<Metadata>),
+    /// The origin's own, on a route in mode `respect`.
+    Origin(Box<OriginFields>),
+}
+
+/// The fields of a stored response as the origin sent them, and what follows from them. A
+/// target may have several such responses, which `Vary` distinguishes (RFC 9111 §4.1).
+#[derive(Clone, Debug)]
+pub struct OriginFields {
+    /// The stored fields, without those of the connection.
+    pub(crate) map: HeaderMap,
+    /// The request fields that its `Vary` nominates.
+    pub(crate) nominated: Nominated,
+    /// The values that its request had in those fields.
+    pub(crate) secondary: SecondaryKey,
+    /// The facts that decide its reuse.
+    pub(crate) reuse: StoredFacts,
+}
+
+impl OriginFields {
+    /// Bytes that they take.
+    fn weight(&self) -> usize {
+        // A field takes a slot in the map and an allocation, beside its text.
+        const FIELD: usize = 160;
+        let fields = self.map.iter();
+        let fields = fields.map(|(name, value)| name.as_str().len() + value.len() + FIELD);
+        fields.sum::<usize>() + self.secondary.as_bytes().len() + size_of::<Self>()
+    }
 }
 
 /// `wire::Body` sends the body from here without a copy.
@@ -59,11 +97,12 @@ impl StoredResponse {
     /// with a lifetime of 9 s.
     pub fn of_json(body: impl Into<Bytes>) -> Self {
         let content_type = HeaderValue::from_static("application/json");
+        let metadata = Metadata::of(content_type, ClientFreshness::Nothing);
         Self {
             status: StatusCode::OK,
             body: body.into(),
             etag: HeaderValue::from_static("\"e\""),
-            metadata: Metadata::of(content_type, super::metadata::ClientFreshness::Nothing),
+            fields: StoredFields::Prepared(metadata),
             received: Moment::default(),
             lifetime: Duration::from_secs(9),
             took: Duration::ZERO,
@@ -84,6 +123,29 @@ impl StoredResponse {
         self.page.as_deref()
     }
 
+    /// Its content type; an empty value where it has none.
+    pub(crate) fn content_type(&self) -> HeaderValue {
+        let value = match &self.fields {
+            StoredFields::Prepared(metadata) => Some(&metadata.content_type),
+            StoredFields::Origin(origin) => origin.map.get(CONTENT_TYPE),
+        };
+        value.map_or(HeaderValue::from_static(""), HeaderValue::clone)
+    }
+
+    /// The origin's own fields, if it has them.
+    pub(crate) fn origin(&self) -> Option<&OriginFields> {
+        match &self.fields {
+            StoredFields::Prepared(_) => None,
+            StoredFields::Origin(origin) => Some(origin),
+        }
+    }
+
+    /// Whether its `Vary` selects it for a request, if it has the origin's own fields.
+    pub(crate) fn answers(&self, request: &impl Received) -> bool {
+        let origin = self.origin();
+        origin.is_some_and(|origin| origin.nominated.matches(&origin.secondary, request))
+    }
+
     /// What a purge compares with this response, stored under `key`.
     pub(crate) fn purge_subject<'s>(&'s self, key: &'s [u8]) -> PurgeSubject<'s> {
         let blocks = self.stamp.as_ref().and_then(|stamp| {
@@ -97,15 +159,18 @@ impl StoredResponse {
         PurgeSubject {
             key,
             blocks,
-            bodies: vec![&self.body],
+            body: &self.body,
         }
     }
 
-    /// All bytes that the entry takes, its key included.
-    pub(super) fn weight(&self, key: &[u8]) -> u32 {
-        let text = key.len() + self.body.len() + self.etag.len() + self.metadata.weight();
+    /// Bytes that it takes in memory, its key and the entry aside.
+    pub(super) fn weight(&self) -> usize {
+        let fields = match &self.fields {
+            StoredFields::Prepared(metadata) => metadata.weight(),
+            StoredFields::Origin(origin) => origin.weight(),
+        };
         let page = self.page.as_ref();
         let page = page.map_or(0, |page| size_of::<Page>() + page.weight());
-        u32::try_from(text + page + size_of::<Self>() + OVERHEAD).unwrap_or(u32::MAX)
+        self.body.len() + self.etag.len() + fields + page + size_of::<Self>()
     }
 }

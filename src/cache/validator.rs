@@ -2,7 +2,7 @@
 //!
 //! Preconditions are evaluated against the selected stored response, to find
 //! whether the client's copy is current. Before a request is forwarded, its
-//! conditions are replaced by those of the stored responses. Evaluation
+//! conditions are replaced by those of the selected stored response. Evaluation
 //! allocates nothing.
 //!
 //! A malformed entity tag is no validator: it is never sent and equals nothing.
@@ -11,11 +11,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use bytes::{BufMut, BytesMut};
-use http::{
-    HeaderMap, Method, StatusCode,
-    header::{self, HeaderValue},
-};
+use http::{HeaderMap, Method, StatusCode, header};
 
 use super::{
     coding::Coding,
@@ -112,8 +108,6 @@ pub struct Representation<'a> {
     pub status: StatusCode,
     /// Its fields.
     pub headers: &'a HeaderMap,
-    /// When it was received.
-    pub received: SystemTime,
     /// Whether it may be sent in codings, so that their tags are also of it.
     pub is_encoded: bool,
 }
@@ -164,33 +158,37 @@ pub fn for_the_origin(request: &HeaderMap) -> bool {
     request.contains_key(header::IF_MATCH) || request.contains_key(header::IF_UNMODIFIED_SINCE)
 }
 
-/// §13.1.2, with weak comparison; `*` matches any representation.
+/// §13.1.2, over all lines of the field.
 fn any_matches(request: &HeaderMap, stored: &Representation<'_>) -> bool {
     let own = EntityTag::of(stored.headers);
-    let matches = |tag: EntityTag<'_>, own: EntityTag<'_>| {
-        let suffix = || tag.opaque.strip_prefix(own.opaque);
-        tag.equals_weakly(&own) || stored.is_encoded && suffix().is_some_and(Coding::is_tag_suffix)
-    };
-    request
-        .get_all(header::IF_NONE_MATCH)
-        .iter()
-        .map(HeaderValue::as_bytes)
-        .any(|line| {
-            trim(line) == b"*" || own.is_some_and(|own| tags(line).any(|tag| matches(tag, own)))
-        })
+    let mut lines = request.get_all(header::IF_NONE_MATCH).iter();
+    lines.any(|line| lists(line.as_bytes(), own, stored.is_encoded))
 }
 
-/// §13.1.3. Without Last-Modified, the stored response's Date counts; without
-/// Date, the time it was received (RFC 9111 §4.3.2).
+/// Whether a line of `If-None-Match` lists an entity tag, by weak comparison, or is `*`,
+/// which matches any representation. With `is_encoded`, the tags of the codings of the same
+/// body match too.
+pub(super) fn lists(line: &[u8], own: Option<EntityTag<'_>>, is_encoded: bool) -> bool {
+    let matches = |tag: EntityTag<'_>, own: EntityTag<'_>| {
+        let suffix = || tag.opaque.strip_prefix(own.opaque);
+        tag.equals_weakly(&own) || is_encoded && suffix().is_some_and(Coding::is_tag_suffix)
+    };
+    trim(line) == b"*" || own.is_some_and(|own| tags(line).any(|tag| matches(tag, own)))
+}
+
+/// §13.1.3. Without Last-Modified, the stored response's Date counts (RFC 9111 §4.3.2),
+/// which every stored response has.
 fn is_unmodified_since(request: &HeaderMap, stored: &Representation<'_>) -> bool {
     let mut lines = request.get_all(header::IF_MODIFIED_SINCE).iter();
     let Some(line) = lines.next().filter(|_| lines.next().is_none()) else {
         return false;
     };
     let changed = date::field(stored.headers, &header::LAST_MODIFIED)
-        .or_else(|| date::field(stored.headers, &header::DATE))
-        .unwrap_or(stored.received);
-    date::parse(line.as_bytes()).is_some_and(|since| changed <= since)
+        .or_else(|| date::field(stored.headers, &header::DATE));
+    let since = date::parse(line.as_bytes());
+    changed
+        .zip(since)
+        .is_some_and(|(changed, since)| changed <= since)
 }
 
 /// A modification date is a strong validator only if the response is at least
@@ -214,18 +212,10 @@ pub(crate) fn can_be_validated(status: StatusCode) -> bool {
     status == StatusCode::OK
 }
 
-/// The most entity tags that one request carries.
-const MAX_TAGS: usize = 16;
-
-/// Replaces the conditions of a forwarded GET or HEAD by those of stored
-/// responses (RFC 9111 §4.3.1): of the selected one, and by entity tag also of
-/// `others` of the same target. Removes the range as well, since the answer is
-/// to be stored. Returns whether the request is conditional now.
-pub fn make_conditional<'a>(
-    request: &mut HeaderMap,
-    chosen: Option<&'a HeaderMap>,
-    others: impl IntoIterator<Item = &'a HeaderMap>,
-) -> bool {
+/// Replaces the conditions of a forwarded GET or HEAD by those of the stored response that
+/// is validated (RFC 9111 §4.3.1), if there is one. Removes the range as well, since the
+/// answer is to be stored. Returns whether the request is conditional now.
+pub fn make_conditional(request: &mut HeaderMap, stored: Option<&HeaderMap>) -> bool {
     for name in [
         header::IF_NONE_MATCH,
         header::IF_MODIFIED_SINCE,
@@ -234,31 +224,23 @@ pub fn make_conditional<'a>(
     ] {
         request.remove(name);
     }
-    let mut list = BytesMut::new();
-    let mut listed: Vec<EntityTag<'_>> = Vec::new();
-    for tag in chosen.into_iter().chain(others).filter_map(EntityTag::of) {
-        if listed.len() < MAX_TAGS && !listed.contains(&tag) {
-            if !listed.is_empty() {
-                list.put_slice(b", ");
-            }
-            list.put_slice(if tag.weak { b"W/\"" } else { b"\"" });
-            list.put_slice(tag.opaque);
-            list.put_u8(b'"');
-            listed.push(tag);
+    let Some(stored) = stored else {
+        return false;
+    };
+    let tag = stored.get(header::ETAG);
+    let tag = tag.filter(|_| EntityTag::of(stored).is_some());
+    let modified = stored.get(header::LAST_MODIFIED);
+    let modified = modified.filter(|_| date::field(stored, &header::LAST_MODIFIED).is_some());
+    let conditions = [
+        (header::IF_NONE_MATCH, tag),
+        (header::IF_MODIFIED_SINCE, modified),
+    ];
+    for (name, value) in conditions {
+        if let Some(value) = value {
+            request.insert(name, value.clone());
         }
     }
-    if !listed.is_empty()
-        && let Ok(value) = HeaderValue::from_maybe_shared(list.freeze())
-    {
-        request.insert(header::IF_NONE_MATCH, value);
-    }
-    if let Some(chosen) = chosen
-        && date::field(chosen, &header::LAST_MODIFIED).is_some()
-        && let Some(modified) = chosen.get(header::LAST_MODIFIED)
-    {
-        request.insert(header::IF_MODIFIED_SINCE, modified.clone());
-    }
-    request.contains_key(header::IF_NONE_MATCH) || request.contains_key(header::IF_MODIFIED_SINCE)
+    tag.or(modified).is_some()
 }
 
 #[cfg(test)]

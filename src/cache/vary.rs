@@ -88,28 +88,6 @@ impl Nominated {
     }
 }
 
-impl Nominated {
-    /// Whether a request has the same value in one field as the key's request,
-    /// or the field is not nominated.
-    #[must_use]
-    pub(crate) fn agrees_on(
-        &self,
-        name: &HeaderName,
-        key: &SecondaryKey,
-        request: &impl Received,
-    ) -> bool {
-        let Self::Fields(names) = self else {
-            return false;
-        };
-        let Some(at) = names.iter().position(|nominated| nominated == name) else {
-            return true;
-        };
-        let mut own = Vec::new();
-        write(&names[at..=at], request, &mut own);
-        key.part(at) == Some(&*own)
-    }
-}
-
 /// The values of a request in the nominated fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SecondaryKey(Box<[u8]>);
@@ -120,16 +98,6 @@ impl SecondaryKey {
     #[must_use]
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.0
-    }
-
-    /// The bytes of one nominated field. Each begins with a byte that no value
-    /// holds.
-    fn part(&self, at: usize) -> Option<&[u8]> {
-        let begins = |byte: &u8| [ABSENT, PRESENT].contains(&&[*byte][..]);
-        let mut starts = (0..self.0.len()).filter(|&at| begins(&self.0[at]));
-        let start = starts.nth(at)?;
-        let end = starts.next().unwrap_or(self.0.len());
-        self.0.get(start..end)
     }
 }
 

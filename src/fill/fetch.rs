@@ -1,32 +1,276 @@
-//! One fetch at a time for each key: from memory, the state directory, another replica,
-//! or the upstream, in this order. Whoever wants the key meanwhile waits for it.
+//! One fetch at a time for each key, on routes of all modes: from memory, the state
+//! directory, another replica, or the upstream, in this order. Whoever wants the key
+//! meanwhile waits for it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::Instant;
+use http::StatusCode;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout_at};
 
-use super::{AnswerSource, Fill, FillAnswer, FillResult, MOST_ATTEMPTS};
+use super::exchange::Fetched;
+use super::{
+    Announced, Answer, AnswerSource, ClientRequest, Fetch, Fill, FillAnswer, FillResult, LookupKey,
+    MOST_ATTEMPTS,
+};
 use crate::cache::encoded::BodyId;
 use crate::cache::etag::etag;
 use crate::cache::key::Key;
 use crate::cache::metadata::{ClientFreshness, Metadata};
+use crate::cache::outcome::Forward;
 use crate::cache::policy::Mode;
 use crate::cache::purge::CheckedPurge;
-use crate::cache::{JudgedResponse, StoredResponse};
+use crate::cache::reuse::Origin;
+use crate::cache::{JudgedResponse, StoredFields, StoredResponse};
 use crate::chain::Freshness;
+use crate::clock::Moment;
 use crate::collapse::{FetchError, Follow, Lead, Mark, Role, Wait};
 use crate::reason::Reason;
 use crate::route::Route;
 use crate::trace;
 use crate::trace::span::SpanKind;
-use crate::upstream::answer::Answer;
-use crate::upstream::{Failure, RequestPriority};
+use crate::upstream::answer::Answer as UpstreamAnswer;
+use crate::upstream::{Failure, RequestBody, RequestPriority};
+
+type Give = oneshot::Sender<Result<Answer, Failure>>;
+
+impl Fetch {
+    pub(crate) fn key(&self) -> &Key {
+        &self.lookup.key
+    }
+
+    pub(crate) fn route(&self) -> &Route {
+        let route = self.fill.routes.get(self.key().route());
+        route.expect("a request is routed by the table of its fill")
+    }
+
+    /// Whether it is on a plain route.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.route().is_plain()
+    }
+
+    /// The answer; also says whether another's fetch has given it.
+    ///
+    /// # Errors
+    /// Why the upstream failed. [`stale`](Self::stale) may answer then.
+    pub(crate) async fn answer(
+        self: &Arc<Self>,
+        body: Option<RequestBody>,
+        wait: Wait,
+    ) -> (Result<Answer, Failure>, bool) {
+        if body.is_some() {
+            return (self.alone(body).await, false);
+        }
+        if self.is_plain() || self.why == Forward::Bypass {
+            return self.share(wait).await;
+        }
+        let (fill, lookup, priority) = (&self.fill, &self.lookup, self.priority);
+        let (mut found, mut collapsed) = fill.answer(&lookup.key, wait, priority).await;
+        if let (Ok(answer), Some(by_hash)) = (&found, &lookup.by_hash)
+            && !fill.is_answer(lookup, &answer.stored)
+        {
+            // Another block has this height by now: fetch by the hash.
+            (found, collapsed) = fill.answer(by_hash, wait, priority).await;
+        }
+        (found.map(Answer::Stored), collapsed)
+    }
+
+    /// The answer of one fetch, which all requests for the same share, or of a request of its
+    /// own where it may not be shared.
+    async fn share(self: &Arc<Self>, wait: Wait) -> (Result<Answer, Failure>, bool) {
+        let (fill, key) = (&self.fill, self.key());
+        let arrived = fill.clock.now();
+        for round in 0..MOST_ATTEMPTS {
+            let Some(shared) = self.shared_key() else {
+                break;
+            };
+            if let Some(failure) = fill.failures.recent(key, fill.clock.now()) {
+                return (Err(failure), false);
+            }
+            let follow = match fill.collapse.join(&shared, fill.mark(key)) {
+                Role::Lead(lead) => {
+                    let (give, take) = oneshot::channel();
+                    // One request with conditions goes up as it is: its client may have a
+                    // response that the origin does not let caches store.
+                    let lead = self.clone().lead(lead, Some(give), round > 0);
+                    tokio::spawn(trace::inherit(lead));
+                    let answer = match timeout_at(wait.deadline, take).await {
+                        Ok(Ok(answer)) => answer,
+                        Ok(Err(_dropped)) => Err(FetchError::Abandoned.into()),
+                        Err(_elapsed) => Err(FetchError::TooLate.into()),
+                    };
+                    return (answer, false);
+                }
+                Role::Follow(follow) => follow,
+            };
+            let is_outdated = fill.is_outdated(key, &follow);
+            if is_outdated && self.is_plain() {
+                // Its answer may take long to end, and is not for those who come now.
+                fill.collapse.retire(&shared, &follow);
+                continue;
+            }
+            match follow.wait(wait).await {
+                Ok(_) if is_outdated => {}
+                Ok(Some(found)) => {
+                    if let Some(found) = self.follow(found, arrived) {
+                        return (found.map(Answer::Stored), true);
+                    }
+                }
+                Ok(None) | Err(FetchError::Abandoned) => {}
+                Err(FetchError::NotSoon) => break,
+                Err(error) => return (Err(error.into()), true),
+            }
+        }
+        if !self.is_plain() && self.shared_key().is_some() {
+            let outdated = Failure::until(Reason::Outdated, Duration::from_secs(1));
+            return (Err(outdated), true);
+        }
+        // The time spent waiting is part of the client's deadline.
+        let answer = timeout_at(wait.deadline, self.alone(None)).await;
+        (answer.unwrap_or(Err(FetchError::TooLate.into())), false)
+    }
+
+    /// What the answer to another request means for this one, which arrived at a given time;
+    /// `None` where it joins others again, or leads.
+    fn follow(&self, found: FillResult, arrived: Moment) -> Option<FillResult> {
+        match found {
+            // The leader's client has used up its share; this one may have not.
+            Err(failure) if failure.is_of_client() => None,
+            // Another variant may be stored, or the client want a newer one.
+            Ok(found) if self.is_plain() => {
+                let may_use = self.may_use(&found.stored, arrived);
+                let from = AnswerSource::Upstream { stored: false };
+                may_use.then_some(Ok(FillAnswer { from, ..found }))
+            }
+            found => Some(found),
+        }
+    }
+
+    /// Fetches for all that wait. The fetch belongs to no connection; the leader's own
+    /// client has its answer through `give`, as soon as it begins.
+    async fn lead(self: Arc<Self>, lead: Lead<Announced>, give: Option<Give>, again: bool) {
+        let fetched = match self.stored_meanwhile() {
+            Some(stored) => {
+                let from = AnswerSource::Memory;
+                Fetched::by_all(Ok(FillAnswer { stored, from }))
+            }
+            None if self.is_plain() => self.exchange(None, again).await,
+            None => Fetched::by_all(self.recall_or_send().await),
+        };
+        let Fetched { own, all, rest } = fetched;
+        let give = |own| {
+            if let Some(give) = give {
+                // Fails if the client has disconnected.
+                let _given = give.send(own).is_ok();
+            }
+        };
+        let end = |lead: Lead<Announced>, all: Announced| {
+            let (failures, key) = (&self.fill.failures, self.key());
+            match &all {
+                Some(Err(failure)) => failures.fail(key, failure, self.fill.clock.now()),
+                Some(Ok(_)) | None => failures.forget(key),
+            }
+            lead.finish(all);
+        };
+        match rest {
+            None => {
+                end(lead, all);
+                give(own);
+            }
+            Some(collecting) => {
+                give(own);
+                lead.coming();
+                end(lead, collecting.run().await);
+            }
+        }
+    }
+
+    /// On a route in mode `chain` or `override`.
+    async fn recall_or_send(&self) -> FillResult {
+        let (fill, key, route) = (&self.fill, self.key(), self.route());
+        let sent = fill.send_and_store(key, route, self.priority);
+        match self.anew {
+            true => sent.await,
+            false => fill.recall_or(key, route, sent).await,
+        }
+    }
+
+    /// Fetches for this client alone.
+    async fn alone(self: &Arc<Self>, body: Option<RequestBody>) -> Result<Answer, Failure> {
+        if !self.is_plain() {
+            let found = self.fill.fetch_unshared(self.key(), self.priority).await;
+            return found.map(Answer::Stored);
+        }
+        let Fetched { own, rest, .. } = self.exchange(body, false).await;
+        if let Some(collecting) = rest {
+            tokio::spawn(trace::inherit(collecting.run()));
+        }
+        own
+    }
+
+    /// Whether a fetch is under way that it would wait for.
+    pub(crate) fn joins(&self) -> bool {
+        match self.is_plain() {
+            true => {
+                let key = self.shared_key();
+                key.is_some_and(|key| self.fill.collapse.has(&key))
+            }
+            false => self.why != Forward::Bypass && self.fill.is_under_way(self.key()),
+        }
+    }
+
+    /// Whether a request goes to the upstream for it.
+    pub(crate) fn is_sent(&self) -> bool {
+        let (fill, key) = (&self.fill, self.key());
+        self.is_plain() || self.why == Forward::Bypass || !fill.requests(key).is_empty()
+    }
+
+    /// Why it could not be sent now, or how the last one for its key has failed.
+    pub(crate) fn held(&self) -> Option<Failure> {
+        let failed = self.fill.last_failure(self.key());
+        let upstream = self.fill.upstreams.get(self.route().upstream.number);
+        failed.or_else(|| upstream.held(self.priority.client))
+    }
+
+    /// The stale response that may answer though the upstream has not; it may have answered
+    /// with an error status. Not one that was purged meanwhile, or whose height and hash a
+    /// reorg has separated.
+    pub(crate) fn stale(&self, received: Option<StatusCode>) -> Option<JudgedResponse> {
+        let stale = self.stored.as_ref()?;
+        let is_usable = match self.is_plain() {
+            true => self.may_be_stale(match received.map(Origin::after) {
+                Some(Origin::Failed) => Origin::Failed,
+                Some(Origin::Reachable | Origin::Disconnected) | None => Origin::Disconnected,
+            }),
+            false => self.fill.is_answer(&self.lookup, &stale.stored),
+        };
+        let store = self.fill.cache.store();
+        let is_purged = || store.response_was_purged(self.key(), &stale.stored);
+        (is_usable && !is_purged()).then(|| stale.clone())
+    }
+
+    /// Fetches again what is stale, for nobody in particular, unless a fetch is under way or
+    /// the last ones have failed.
+    pub(crate) fn refresh(&self) {
+        let fill = &self.fill;
+        if !self.is_plain() {
+            return fill.refresh(self.key(), self.priority);
+        }
+        let (own, key) = self.revalidation();
+        if fill.failures.recent(self.key(), fill.clock.now()).is_none()
+            && let Role::Lead(lead) = fill.collapse.join(&key, fill.mark(self.key()))
+        {
+            tokio::spawn(own.lead(lead, None, false));
+        }
+    }
+}
 
 impl Fill {
-    /// Fetches a key, or waits for the fetch that is under way, and says which. With `anew`
-    /// it goes to the upstream although a fresh response is stored. Fails when the wait is
-    /// over, or at once where the key has failed repeatedly.
+    /// Fetches a key of a route in mode `chain` or `override`, or waits for the fetch that is
+    /// under way, and says which. With `anew` it goes to the upstream although a fresh
+    /// response is stored. Fails when the wait is over, or at once where the key has failed
+    /// repeatedly.
     pub(super) async fn fetch(
         self: &Arc<Self>,
         key: &Key,
@@ -34,79 +278,42 @@ impl Fill {
         wait: Wait,
         priority: RequestPriority,
     ) -> (FillResult, bool) {
-        for _ in 0..MOST_ATTEMPTS {
-            if let Some(failure) = self.failures.recent(key, self.clock.now()) {
-                return (Err(failure), false);
-            }
-            let follow = match self.collapse.join(key.as_bytes(), self.mark(key)) {
-                Role::Lead(lead) => {
-                    let follow = lead.follow();
-                    let lead = self.clone().lead(lead, key.clone(), anew, priority);
-                    tokio::spawn(trace::inherit(lead));
-                    let found = follow.wait(wait).await;
-                    return (found.unwrap_or_else(|error| Err(error.into())), false);
-                }
-                Role::Follow(follow) => follow,
-            };
-            let is_outdated = self.is_outdated(key, &follow);
-            match follow.wait_beside(wait).await {
-                Ok(_) if is_outdated => {}
-                // The leader's client had used up its share, which does not concern this
-                // one.
-                Ok(Err(failure)) if failure.is_of_client() => {}
-                Ok(found) => return (found, true),
-                Err(FetchError::Abandoned) => {}
-                Err(error) => return (Err(error.into()), true),
-            }
-        }
-        let outdated = Failure::until(Reason::Outdated, Duration::from_secs(1));
-        (Err(outdated), true)
+        let fetch = Arc::new(Fetch {
+            fill: self.clone(),
+            lookup: LookupKey {
+                key: key.clone(),
+                by_hash: None,
+            },
+            request: ClientRequest::own(),
+            why: Forward::UriMiss,
+            stored: None,
+            priority,
+            anew,
+        });
+        let (answer, collapsed) = fetch.share(wait).await;
+        let found = match answer {
+            Ok(Answer::Stored(found)) => Ok(found),
+            Ok(Answer::Coming(..) | Answer::Passed(..)) => Err(Failure::new(Reason::Internal)),
+            Err(failure) => Err(failure),
+        };
+        (found, collapsed)
     }
 
     /// Where a key is in the order of purges and epochs.
     fn mark(&self, key: &Key) -> Mark {
-        let tip = self.route(key).map_or(u16::MAX, |route| route.cache.tip);
+        let route = self.route(key);
+        let route = route.filter(|route| route.cache.mode == Mode::Chain);
         Mark {
             purges: self.cache.store().purges(),
-            epoch: self.chain.epoch(tip),
+            epoch: route.map_or(0, |route| self.chain.epoch(route.cache.tip)),
         }
     }
 
     /// Whether the answer of a fetch is not for those who come now: it may have been
     /// requested before a purge, or before the present tip.
-    fn is_outdated(&self, key: &Key, fetch: &Follow<FillResult>) -> bool {
+    fn is_outdated(&self, key: &Key, fetch: &Follow<Announced>) -> bool {
         let (began, now) = (fetch.mark(), self.mark(key));
         began.epoch != now.epoch || self.cache.store().may_be_purged(key, began.purges)
-    }
-
-    /// Fetches for all that wait.
-    async fn lead(
-        self: Arc<Self>,
-        lead: Lead<FillResult>,
-        key: Key,
-        anew: bool,
-        priority: RequestPriority,
-    ) {
-        // Between the look-up and this fetch, another may have begun and ended.
-        let found = match (self.fresh(&key), self.route(&key)) {
-            (Some(stored), _) if !anew => Ok(FillAnswer {
-                stored,
-                from: AnswerSource::Memory,
-            }),
-            (_, None) => Err(Failure::new(Reason::Internal)),
-            (_, Some(route)) => {
-                let sent = self.send_and_store(&key, route, priority);
-                match anew {
-                    true => sent.await,
-                    false => self.recall_or(&key, route, sent).await,
-                }
-            }
-        };
-        match &found {
-            Ok(_) => self.failures.forget(&key),
-            Err(failure) => self.failures.fail(&key, failure, self.clock.now()),
-        }
-        lead.finish(found);
     }
 
     /// Requests a key from the upstream and stores the answer, in mode `chain` or
@@ -124,7 +331,9 @@ impl Fill {
         let answer = self.send(key, priority).await?;
         let times = &route.cache.times;
         let lifetime = times.lifetime(answer.status, answer.index.empty);
-        let stored = Arc::new(self.prepare(answer, lifetime, purges));
+        let freshness = lifetime.map_or(ClientFreshness::Nothing, ClientFreshness::For);
+        let kept = lifetime.unwrap_or_default();
+        let stored = Arc::new(self.prepare(answer, freshness, kept, purges));
         let _storing = trace::begin("store", SpanKind::Internal);
         let store = self.cache.store();
         let is_stored = lifetime.is_some()
@@ -143,7 +352,7 @@ impl Fill {
     pub(crate) async fn fetch_unshared(&self, key: &Key, priority: RequestPriority) -> FillResult {
         let answer = trace::alone(self.send(key, priority)).await?;
         Ok(FillAnswer {
-            stored: Arc::new(self.prepare(answer, None, 0)),
+            stored: Arc::new(self.prepare(answer, ClientFreshness::Nothing, Duration::ZERO, 0)),
             from: AnswerSource::Upstream { stored: false },
         })
     }
@@ -153,7 +362,7 @@ impl Fill {
         &self,
         key: &Key,
         priority: RequestPriority,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<UpstreamAnswer, Failure> {
         let priority = RequestPriority {
             route: Some(key.route()),
             ..priority
@@ -161,15 +370,21 @@ impl Fill {
         self.upstream_of(key).fetch(key.target(), priority).await
     }
 
-    /// What is stored of an answer, in modes other than `chain`.
-    fn prepare(&self, answer: Answer, lifetime: Option<Duration>, purges: u64) -> StoredResponse {
-        let freshness = lifetime.map_or(ClientFreshness::Nothing, ClientFreshness::For);
+    /// What is stored of an answer, on a route whose fields ordgate prepares. `purges` is the
+    /// number of the last purge when the request was sent.
+    pub(super) fn prepare(
+        &self,
+        answer: UpstreamAnswer,
+        freshness: ClientFreshness,
+        lifetime: Duration,
+        purges: u64,
+    ) -> StoredResponse {
         let etag = etag(&answer.body);
         StoredResponse {
             status: answer.status,
-            metadata: Metadata::of(answer.content_type, freshness),
+            fields: StoredFields::Prepared(Metadata::of(answer.content_type, freshness)),
             received: self.clock.now(),
-            lifetime: lifetime.unwrap_or_default(),
+            lifetime,
             took: answer.took,
             body: answer.body,
             body_id: BodyId::of(&etag, !answer.no_transform),

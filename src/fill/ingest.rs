@@ -10,13 +10,10 @@ use http::StatusCode;
 use super::content::{Subject, heights};
 use super::lookup::own_key;
 use super::{AnswerSource, FIRST_PROBE, Fill, FillAnswer, FillResult, MOST_ATTEMPTS};
-use crate::cache::StoredResponse;
-use crate::cache::encoded::BodyId;
-use crate::cache::etag::etag;
 use crate::cache::key::Key;
 use crate::cache::metadata::{ClientFreshness, Metadata};
-use crate::cache::purge::CheckedPurge;
 use crate::cache::purge::{BlockRange, PurgeSubject};
+use crate::cache::{StoredFields, StoredResponse};
 use crate::chain::ledger::Observation;
 use crate::chain::{ChainStamp, Class, TransactionLocation};
 use crate::pages::{Page, check_window};
@@ -64,7 +61,7 @@ impl Fill {
                     lowest,
                     highest,
                 }),
-                bodies: vec![&answer.body],
+                body: &answer.body,
             };
             // Before the purge that the answer itself may cause.
             if self.cache.store().fetch_was_purged(&purgeable, sequence) {
@@ -127,19 +124,11 @@ impl Fill {
             true => ClientFreshness::of_class(stamp.class, lifetime),
             false => ClientFreshness::Nothing,
         };
-        let etag = etag(&answer.body);
+        let lifetime = self.chain.finality().lifetime(stamp.class);
         StoredResponse {
-            status: answer.status,
-            metadata: Metadata::of(answer.content_type, freshness),
-            received: now,
-            lifetime: self.chain.finality().lifetime(stamp.class),
-            took: answer.took,
-            body: answer.body,
-            body_id: BodyId::of(&etag, !answer.no_transform),
-            etag,
-            checked: CheckedPurge::at(sequence),
             stamp: Some(stamp),
             page,
+            ..self.prepare(answer, freshness, lifetime, sequence)
         }
     }
 
@@ -154,17 +143,10 @@ impl Fill {
         let lifetime = self.chain.client_lifetime(Class::Final, tip, now);
         let freshness = ClientFreshness::of_class(Class::Final, lifetime);
         let stored = Arc::new(StoredResponse {
-            status: stored.status,
-            body: stored.body.clone(),
-            etag: stored.etag.clone(),
-            metadata: Metadata::of(stored.metadata.content_type.clone(), freshness),
-            received: stored.received,
+            fields: StoredFields::Prepared(Metadata::of(stored.content_type(), freshness)),
             lifetime,
-            took: stored.took,
-            body_id: stored.body_id,
-            checked: CheckedPurge::at(stored.checked.number()),
             stamp,
-            page: stored.page.clone(),
+            ..stored.clone()
         });
         self.cache.store().insert(key.clone(), stored.clone());
         if let Some(route) = self.route(key) {

@@ -13,12 +13,12 @@ use http::StatusCode;
 use super::lookup::own_key;
 use super::names::StoredNames;
 use super::{AnswerSource, FIRST_PROBE, Fill, FillAnswer, FillResult};
-use crate::cache::StoredResponse;
 use crate::cache::encoded::BodyId;
 use crate::cache::key::Key;
 use crate::cache::metadata::{ClientFreshness, Metadata};
 use crate::cache::policy::Mode;
 use crate::cache::purge::CheckedPurge;
+use crate::cache::{StoredFields, StoredResponse};
 use crate::chain::ledger::Observation;
 use crate::chain::{ChainStamp, Class, SeedState};
 use crate::clock::Moment;
@@ -328,11 +328,6 @@ impl Fill {
 
     /// A response as it is kept.
     fn value_of(&self, stored: &StoredResponse) -> Value {
-        let (max_age, is_immutable) = match stored.metadata.client_freshness {
-            ClientFreshness::Nothing => (None, false),
-            ClientFreshness::For(time) => (Some(time), false),
-            ClientFreshness::Immutable(time) => (Some(time), true),
-        };
         let subject = stored.stamp().map(|stamp| match stamp.class {
             Class::Final | Class::Recent => KeptSubject::Blocks,
             Class::Live => KeptSubject::Live,
@@ -341,13 +336,11 @@ impl Fill {
         Value {
             run: self.lower.run,
             status: stored.status,
-            content_type: stored.metadata.content_type.clone(),
+            content_type: stored.content_type(),
             etag: stored.etag.clone(),
             received: self.wall_millis(stored.received),
             lifetime: stored.lifetime,
             took: stored.took,
-            max_age,
-            is_immutable,
             is_encodable: stored.body_id.is_encodable(),
             subject,
             heights: stored.stamp().and_then(|stamp| stamp.heights),
@@ -377,14 +370,12 @@ impl Fill {
         if age >= lifetime {
             return None;
         }
-        let freshness = match (&stamp, value.max_age) {
-            (Some(stamp), _) => {
+        let freshness = match &stamp {
+            Some(stamp) => {
                 let lifetime = self.chain.client_lifetime(stamp.class, stamp.tip, now);
                 ClientFreshness::of_class(stamp.class, lifetime)
             }
-            (None, None) => ClientFreshness::Nothing,
-            (None, Some(time)) if value.is_immutable => ClientFreshness::Immutable(time),
-            (None, Some(time)) => ClientFreshness::For(time),
+            None => ClientFreshness::For(value.lifetime),
         };
         let page = match value.status == StatusCode::OK && stamp.is_some() {
             true => Page::read(&value.body),
@@ -392,7 +383,7 @@ impl Fill {
         };
         Some(StoredResponse {
             status: value.status,
-            metadata: Metadata::of(value.content_type, freshness),
+            fields: StoredFields::Prepared(Metadata::of(value.content_type, freshness)),
             received: now.before(age),
             lifetime,
             took: value.took,

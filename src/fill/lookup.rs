@@ -18,6 +18,13 @@ pub(crate) struct LookupKey {
     pub(crate) by_hash: Option<Key>,
 }
 
+impl LookupKey {
+    /// The key of the client's request.
+    pub(crate) fn requested(&self) -> &Key {
+        self.by_hash.as_ref().unwrap_or(&self.key)
+    }
+}
+
 /// The hex digits of a hash.
 const HASH: usize = 64;
 
@@ -25,9 +32,10 @@ impl Fill {
     /// The key by which a client's request is looked up: a block by its height where
     /// that is known, since both forms share one stored response, and the upstream
     /// answers by height faster.
+    #[inline]
     pub(crate) fn lookup_key(&self, route: &Route, key: Key) -> LookupKey {
         // A hash alone is longer than most keys: this is called for every hit.
-        if key.as_bytes().len() < HASH {
+        if key.as_bytes().len() < HASH || route.cache.mode != Mode::Chain {
             return LookupKey { key, by_hash: None };
         }
         let by_height = route.chain.segments.block.and_then(|at| {

@@ -16,12 +16,12 @@ use http::StatusCode;
 
 use super::lookup::own_key;
 use super::{AnswerSource, Fill, FillAnswer, FillResult};
-use crate::cache::StoredResponse;
 use crate::cache::encoded::BodyId;
 use crate::cache::etag::etag;
 use crate::cache::key::Key;
 use crate::cache::metadata::{ClientFreshness, Metadata};
 use crate::cache::purge::CheckedPurge;
+use crate::cache::{StoredFields, StoredResponse};
 use crate::chain::{ChainStamp, Class, TransactionLocation};
 use crate::collapse::Wait;
 use crate::pages::{
@@ -236,8 +236,8 @@ impl Fill {
             None => {
                 let mut cut = self.cut(list, &parts).ok_or(Uncut::Disagree)?;
                 if is_passed_on {
-                    let content_type = cut.metadata.content_type.clone();
-                    cut.metadata = Metadata::of(content_type, ClientFreshness::Nothing);
+                    let metadata = Metadata::of(cut.content_type(), ClientFreshness::Nothing);
+                    cut.fields = StoredFields::Prepared(metadata);
                 }
                 Arc::new(cut)
             }
@@ -287,7 +287,7 @@ impl Fill {
         let etag = etag(&body);
         Some(StoredResponse {
             status: least.status,
-            metadata: Metadata::of(least.metadata.content_type.clone(), freshness),
+            fields: StoredFields::Prepared(Metadata::of(least.content_type(), freshness)),
             received: parts.iter().map(|part| part.received).min()?,
             lifetime: parts.iter().map(|part| part.lifetime).min()?,
             took: parts.iter().map(|part| part.took).max()?,

@@ -7,7 +7,8 @@ use std::time::Duration;
 use super::Fill;
 use crate::cache::purge::Purge;
 use crate::chain::TipNumber;
-use crate::shared::purges::{Acknowledged, Generation, HeardPurge};
+use crate::shared::Shared;
+use crate::shared::purges::{Acknowledged, AnnouncedPurge, Generation, HeardPurge};
 use crate::state::StateError;
 
 /// How long the answer to a purge waits for other replicas.
@@ -29,13 +30,7 @@ impl Fill {
     /// Purges. Once this returns, no request that begins later is answered with a matching
     /// response. Also returns the number of the last purge.
     pub(crate) fn purge(&self, purges: &[Purge]) -> (u64, Purging) {
-        // It is sent before anything is purged here, so that what was fetched before is
-        // not put into the engine any more.
-        let shared = self.lower.shared.clone();
-        let announced = shared.filter(|_| !purges.is_empty()).map(|shared| {
-            let record = self.lower.names.record(purges);
-            (shared.purges.announce(record), shared)
-        });
+        let announced = self.announce(purges);
         let (number, durable) = self.purge_here(purges);
         let report = Box::pin(async move {
             let durable = durable.await;
@@ -46,6 +41,15 @@ impl Fill {
             PurgeReport { durable, replicas }
         });
         (number, report)
+    }
+
+    /// Sends purges to other replicas, if there are any: before anything is purged here, so
+    /// that what was fetched before is not put into the engine any more.
+    fn announce(&self, purges: &[Purge]) -> Option<(AnnouncedPurge, Arc<Shared>)> {
+        let shared = self.lower.shared.clone();
+        let shared = shared.filter(|_| !purges.is_empty())?;
+        let record = self.lower.names.record(purges);
+        Some((shared.purges.announce(record), shared))
     }
 
     /// Purges in memory and on disk.
@@ -75,10 +79,7 @@ impl Fill {
             from: height,
             to: u32::MAX,
         };
-        if let Some(shared) = &self.lower.shared {
-            let record = self.lower.names.record(std::slice::from_ref(&purge));
-            shared.purges.announce(record);
-        }
+        self.announce(std::slice::from_ref(&purge));
         let (number, durable) = self.purge_here(&[purge]);
         if let Err(error) = durable.await {
             tracing::error!(%error, "what a reorg has orphaned may come back after a restart");

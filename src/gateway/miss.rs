@@ -4,180 +4,98 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderMap, Response, StatusCode};
+use http::{Response, StatusCode};
 use tokio::time::Instant;
 
 use super::{Gateway, RequestContext, RequestRef, Session};
 use crate::cache::JudgedResponse;
-use crate::cache::key::Key;
 use crate::cache::outcome::{Forward, Outcome};
 use crate::chain::Freshness;
 use crate::collapse::Wait;
-use crate::fill::{AnswerSource, FillAnswer, FillResult, LookupKey};
-use crate::identify::Client;
+use crate::fill::{Answer, AnswerSource, ClientRequest, Fetch, FillAnswer, LookupKey};
 use crate::meter::RequestKind;
 use crate::reason::Reason;
 use crate::refusal::Refusal;
-use crate::relay;
 use crate::respond::ResponseContext;
-use crate::route::HeaderMode;
 use crate::upstream::{Failure, Priority, RequestBody, RequestPriority};
 use crate::wire::Body;
 
 /// What is to be fetched.
-pub(super) enum Miss {
-    /// On a route in mode `chain`, `override` or `off`.
-    Typed(TypedMiss),
-    /// On a plain route.
-    Plain(Arc<relay::Fetch>),
-}
-
-/// A miss on a route in mode `chain`, `override` or `off`.
-pub(super) struct TypedMiss {
+pub(super) struct Miss {
     /// The key to fetch by.
     pub(super) lookup: LookupKey,
     /// Why memory does not answer.
     pub(super) why: Forward,
-    /// A stale response that may answer where the fetch fails.
-    pub(super) stale: Option<JudgedResponse>,
-    pub(super) priority: RequestPriority,
-}
-
-/// An answer to a miss.
-enum Answered {
-    /// A stored response, which is to be rendered.
-    Stored(JudgedResponse, Outcome),
-    /// A response with its origin's fields.
-    Response(Response<Body>, Outcome),
-}
-
-impl Answered {
-    fn outcome(&self) -> Outcome {
-        match self {
-            Self::Stored(_, outcome) | Self::Response(_, outcome) => *outcome,
-        }
-    }
-
-    /// How long the upstream took, where that is known of the stored response.
-    fn took(&self) -> Option<Duration> {
-        match self {
-            Self::Stored(_, Outcome::StaleIfError { .. }) | Self::Response(..) => None,
-            Self::Stored(judged, _) => Some(judged.stored.took),
-        }
-    }
-}
-
-impl TypedMiss {
-    fn bypasses(&self) -> bool {
-        self.why == Forward::Bypass
-    }
-
-    /// The key of the client's request.
-    fn requested(&self) -> &Key {
-        self.lookup.by_hash.as_ref().unwrap_or(&self.lookup.key)
-    }
-}
-
-impl Miss {
-    /// The key of the client's request.
-    pub(super) fn requested(&self) -> &Key {
-        match self {
-            Self::Typed(miss) => miss.requested(),
-            Self::Plain(fetch) => &fetch.request.key,
-        }
-    }
-
-    fn why(&self) -> Forward {
-        match self {
-            Self::Typed(miss) => miss.why,
-            Self::Plain(fetch) => fetch.why,
-        }
-    }
-
-    /// Whether a fetch is under way that it would wait for.
-    fn joins(&self, gateway: &Gateway) -> bool {
-        match self {
-            Self::Typed(miss) => !miss.bypasses() && gateway.fill.is_under_way(&miss.lookup.key),
-            Self::Plain(fetch) => fetch.joins(),
-        }
-    }
-
-    /// Whether a request goes to the upstream for it.
-    fn is_sent(&self, gateway: &Gateway) -> bool {
-        match self {
-            Self::Typed(miss) => {
-                let key = &miss.lookup.key;
-                miss.bypasses() || !gateway.fill.requests(key).is_empty()
-            }
-            Self::Plain(_) => true,
-        }
-    }
-
-    /// The stale response that may answer though the upstream has not, for a reason; it may
-    /// have answered with an error status. Not one that was purged meanwhile, or whose
-    /// height and hash a reorg has separated.
-    fn stale(
-        &self,
-        gateway: &Gateway,
-        received: Option<StatusCode>,
-        reason: Reason,
-    ) -> Option<Answered> {
-        match self {
-            Self::Typed(miss) => {
-                let (key, stale) = (&miss.lookup.key, miss.stale.as_ref()?);
-                let is_usable = gateway.fill.is_answer(&miss.lookup, &stale.stored)
-                    && !(gateway.cache.store()).response_was_purged(key, &stale.stored);
-                let ttl = stale.ttl();
-                let outcome = Outcome::StaleIfError { ttl, reason };
-                is_usable.then(|| Answered::Stored(stale.clone(), outcome))
-            }
-            Self::Plain(fetch) => {
-                let (response, outcome) = fetch.stale(received, reason)?;
-                Some(Answered::Response(response, outcome))
-            }
-        }
-    }
-
-    /// Fetches for nobody in particular, unless a fetch is under way.
-    fn refresh(&self, gateway: &Gateway) {
-        match self {
-            Self::Typed(miss) => gateway.fill.refresh(&miss.lookup.key, miss.priority),
-            Self::Plain(fetch) => drop(tokio::spawn(fetch.clone().refresh())),
-        }
-    }
+    /// A stored response that may be validated, or answer where the fetch fails.
+    pub(super) stored: Option<JudgedResponse>,
 }
 
 impl Gateway {
-    /// Fetches, and answers with the result or with a stale response. `fields` are those
-    /// of the request that the response still depends on.
+    /// The fetch of what a request misses.
+    pub(super) fn fetch(
+        &self,
+        miss: Miss,
+        request: ClientRequest,
+        priority: RequestPriority,
+    ) -> Arc<Fetch> {
+        let Miss {
+            lookup,
+            why,
+            stored,
+        } = miss;
+        Arc::new(Fetch {
+            fill: self.fill.clone(),
+            lookup,
+            request,
+            why,
+            stored,
+            priority,
+            anew: false,
+        })
+    }
+
+    /// Fetches, and answers with the result or with a stale response.
     pub(super) async fn answer_miss(
         &self,
         session: &Session,
         (context, uri): RequestRef<'_>,
-        (miss, body): (Miss, Option<RequestBody>),
-        fields: HeaderMap,
+        fetch: &Arc<Fetch>,
+        body: Option<RequestBody>,
     ) -> Response<Body> {
-        let (client, joins) = (context.client(), miss.joins(self));
+        let (client, joins) = (context.client(), fetch.joins());
         let admitted = self.clients.admit_miss(client, joins, self.clock.now());
         let is_counted = admitted.is_ok() && !joins;
+        let stale = |received, reason| {
+            let stale = fetch.stale(received)?;
+            let ttl = stale.ttl();
+            let answer = Answer::Stored(FillAnswer {
+                stored: stale.stored,
+                from: AnswerSource::Memory,
+            });
+            Some((answer, Outcome::StaleIfError { ttl, reason }))
+        };
         let answered = match admitted {
-            Err(refusal) if miss.is_sent(self) => {
-                let stale = miss.stale(self, None, refusal.reason());
+            Err(refusal) if fetch.is_sent() => {
+                let stale = stale(None, refusal.reason());
                 self.clients.count_limited(stale.is_some());
                 stale.ok_or((refusal, None))
             }
             _ => {
-                let (fetched, collapsed) = self.fetch(&miss, body, client).await;
+                let (fetched, collapsed) = self.await_answer(fetch, body).await;
+                let fetched = fetched.map(|answer| {
+                    let outcome = self.outcome(fetch, &answer, collapsed);
+                    (answer, outcome)
+                });
                 let is_sent = match &fetched {
-                    Ok(answered) => answered.outcome().is_sent(),
+                    Ok((_, outcome)) => outcome.is_sent(),
                     Err(_) => !collapsed,
                 };
                 let now = self.clock.now();
                 self.clients.correct_miss(client, is_counted, is_sent, now);
                 fetched.or_else(|failure| {
-                    let stale = miss.stale(self, failure.received, failure.reason);
+                    let stale = stale(failure.received, failure.reason);
                     let outcome = Outcome::Forwarded {
-                        why: miss.why(),
+                        why: fetch.why,
                         status: failure.received,
                         stored: false,
                         collapsed,
@@ -187,21 +105,25 @@ impl Gateway {
             }
         };
         session.activity.record(self.clock.now());
-        let for_response = context.for_response(&self.clients, &fields);
+        let mut fields = context.for_response(&self.clients, &fetch.request.fields);
+        fields.headers = fetch.route().headers;
         let (response, kind, took) = match answered {
-            Ok(answered) => {
-                let (outcome, took) = (answered.outcome(), answered.took());
-                let response = self.render_answered(session, &miss, answered, &for_response);
-                if matches!(miss, Miss::Plain(_)) && response.status().is_server_error() {
+            Ok((answer, outcome)) => {
+                let took = match (&answer, outcome) {
+                    (_, Outcome::StaleIfError { .. }) => None,
+                    (Answer::Stored(found), _) => Some(found.stored.took),
+                    (Answer::Coming(..) | Answer::Passed(..), _) => None,
+                };
+                let response = self.render_answer(session, fetch, (answer, outcome), &fields);
+                if fetch.is_plain() && response.status().is_server_error() {
                     let why = "the upstream's own answer, passed on as it is";
                     let why = (Reason::UpstreamAnswer, why);
-                    self.record_error((context, uri), &fields, response.status(), why);
+                    self.record_error((context, uri), fields.fields, response.status(), why);
                 }
                 (response, RequestKind::Answer(outcome), took)
             }
             Err((refusal, outcome)) => {
-                let response =
-                    self.render_refusal(&refusal, outcome, (context, uri), &for_response);
+                let response = self.render_refusal(&refusal, outcome, (context, uri), &fields);
                 let reason = refusal.reason();
                 let kind = match outcome {
                     Some(outcome) => RequestKind::Failure(outcome, reason),
@@ -210,25 +132,25 @@ impl Gateway {
                 (response, kind, None)
             }
         };
-        self.finish_waiting(session, context, kind, took, response)
+        let head = (uri, &fetch.request.fields);
+        self.finish_waiting(session, context, head, kind, took, response)
     }
 
     /// Fetches, and says whether another request's fetch was joined. Where a stale response
     /// may answer, the wait is short: there is none if the fetch cannot be sent now or has
     /// just failed, but it keeps its place in the queue.
-    async fn fetch(
+    async fn await_answer(
         &self,
-        miss: &Miss,
-        mut body: Option<RequestBody>,
-        client: Client,
-    ) -> (Result<Answered, Failure>, bool) {
+        fetch: &Arc<Fetch>,
+        body: Option<RequestBody>,
+    ) -> (Result<Answer, Failure>, bool) {
         let arrived = Instant::now();
-        let has_stale = || miss.stale(self, None, Reason::UpstreamTimeout).is_some();
+        let has_stale = || fetch.stale(None).is_some();
         if body.is_none() && has_stale() {
-            if !miss.joins(self)
-                && let Some(why) = self.held(miss, client)
+            if !fetch.joins()
+                && let Some(why) = fetch.held()
             {
-                miss.refresh(self);
+                fetch.refresh();
                 return (Err(why), false);
             }
             let wait = Wait {
@@ -237,76 +159,31 @@ impl Gateway {
                 // there is no point in waiting for it again.
                 since_began: Some(self.stale_wait),
             };
-            match self.fetch_within(miss, None, wait).await {
+            match fetch.answer(None, wait).await {
                 // The wait was cut short for a response that may no longer answer.
                 (Err(why), _) if why.reason == Reason::UpstreamTimeout && !has_stale() => {}
                 fetched => return fetched,
             }
         }
-        let wait = Wait::until(arrived + self.fill.longest_wait(miss.requested()));
-        self.fetch_within(miss, body.take(), wait).await
+        let wait = Wait::until(arrived + self.fill.longest_wait(fetch.key()));
+        fetch.answer(body, wait).await
     }
 
-    /// Why a fetch could not be sent now, or how the last one has failed.
-    fn held(&self, miss: &Miss, client: Client) -> Option<Failure> {
-        let key = match miss {
-            Miss::Typed(miss) => &miss.lookup.key,
-            Miss::Plain(_) => miss.requested(),
+    /// How an answer came about.
+    fn outcome(&self, fetch: &Fetch, answer: &Answer, collapsed: bool) -> Outcome {
+        let sent = |status, stored| Outcome::Forwarded {
+            why: fetch.why,
+            status: Some(status),
+            stored,
+            collapsed,
         };
-        let upstream = self.route(key).map_or(0, |route| route.upstream.number);
-        let failed = self.fill.last_failure(key);
-        failed.or_else(|| self.upstreams.get(upstream).held(Some(client)))
-    }
-
-    async fn fetch_within(
-        &self,
-        miss: &Miss,
-        body: Option<RequestBody>,
-        wait: Wait,
-    ) -> (Result<Answered, Failure>, bool) {
-        let miss = match miss {
-            Miss::Typed(miss) => miss,
-            Miss::Plain(fetch) => {
-                let (result, collapsed) = fetch.run(body, wait).await;
-                let answer = |(response, outcome)| Answered::Response(response, outcome);
-                return (result.map(answer), collapsed);
-            }
+        let found = match answer {
+            Answer::Stored(found) => found,
+            Answer::Coming(stored, ..) => return sent(stored.status, true),
+            Answer::Passed(status, ..) => return sent(*status, false),
         };
-        let (fill, key, priority) = (&self.fill, &miss.lookup.key, miss.priority);
-        if miss.bypasses() {
-            let found = fill.fetch_unshared(key, priority).await;
-            return (self.answered(miss, found, false), false);
-        }
-        let (mut found, mut collapsed) = fill.answer(key, wait, priority).await;
-        if let (Ok(answer), Some(by_hash)) = (&found, &miss.lookup.by_hash)
-            && !fill.is_answer(&miss.lookup, &answer.stored)
-        {
-            // Another block has this height by now: fetch by the hash.
-            (found, collapsed) = fill.answer(by_hash, wait, priority).await;
-        }
-        (self.answered(miss, found, collapsed), collapsed)
-    }
-
-    /// What the fill has found, with its outcome.
-    fn answered(
-        &self,
-        miss: &TypedMiss,
-        found: FillResult,
-        collapsed: bool,
-    ) -> Result<Answered, Failure> {
-        let FillAnswer { stored, from } = found?;
-        let freshness = match from {
-            AnswerSource::Unconfirmed => Freshness::Stale {
-                by: self.fill.running_for(),
-            },
-            AnswerSource::Memory
-            | AnswerSource::Disk
-            | AnswerSource::Shared
-            | AnswerSource::Upstream { .. } => self.cache.judge(&stored, self.clock.now()),
-        };
-        let judged = JudgedResponse { stored, freshness };
-        let ttl = judged.ttl();
-        let outcome = match from {
+        let ttl = self.judge(found).ttl();
+        match found.from {
             AnswerSource::Unconfirmed => Outcome::StaleIfError {
                 ttl,
                 reason: Reason::Unconfirmed,
@@ -315,55 +192,56 @@ impl Gateway {
             AnswerSource::Shared => Outcome::FromShared { ttl },
             // It was made of stored responses.
             AnswerSource::Memory => Outcome::Hit { ttl },
-            AnswerSource::Upstream { stored } => Outcome::Forwarded {
-                why: miss.why,
-                status: Some(judged.stored.status),
-                stored,
-                collapsed,
-            },
-        };
-        Ok(Answered::Stored(judged, outcome))
-    }
-
-    fn render_answered(
-        &self,
-        session: &Session,
-        miss: &Miss,
-        answered: Answered,
-        fields: &ResponseContext<'_>,
-    ) -> Response<Body> {
-        let key = miss.requested();
-        match answered {
-            Answered::Stored(judged, outcome) => {
-                // Its compressed body is looked for under the key by which it is stored.
-                let key = self.fill.stored_key(key, &judged.stored);
-                self.render(judged, &key, outcome, fields, self.clock.now())
-            }
-            Answered::Response(mut response, outcome) => {
-                if let Body::Streamed(reader) = response.body_mut() {
-                    // While the body is sent, the connection is not idle.
-                    reader.serve(&session.activity);
-                }
-                let route = self.route(key);
-                if route.is_some_and(|route| route.headers == HeaderMode::Typed) {
-                    let own = response.headers_mut();
-                    self.responder.add_own_fields(own, outcome, fields);
-                }
-                response
-            }
+            AnswerSource::Upstream { stored } => sent(found.stored.status, stored),
+            AnswerSource::Validated { stored } => sent(StatusCode::NOT_MODIFIED, stored),
         }
     }
 
-    /// How urgent a typed miss is.
-    pub(super) fn miss_priority(
+    /// How fresh an answer is.
+    fn judge(&self, found: &FillAnswer) -> JudgedResponse {
+        let mut judged = self.cache.judged(found.stored.clone(), self.clock.now());
+        if found.from == AnswerSource::Unconfirmed {
+            let by = self.fill.running_for();
+            judged.freshness = Freshness::Stale { by };
+        }
+        judged
+    }
+
+    fn render_answer(
         &self,
-        context: &RequestContext,
-        key: &Key,
-        stale: Option<&JudgedResponse>,
-    ) -> RequestPriority {
+        session: &Session,
+        fetch: &Fetch,
+        (answer, outcome): (Answer, Outcome),
+        fields: &ResponseContext<'_>,
+    ) -> Response<Body> {
+        let (key, now) = (fetch.lookup.requested(), self.clock.now());
+        let mut response = match answer {
+            Answer::Stored(found) => {
+                // Its compressed body is looked for under the key by which it is stored.
+                let key = self.fill.stored_key(key, &found.stored);
+                self.render(self.judge(&found), &key, outcome, fields, now)
+            }
+            Answer::Coming(stored, body, length) => {
+                let age = self.cache.age(&stored, self.cache.judge(&stored, now), now);
+                let coming = (body, length);
+                (self.responder).coming(&stored, coming, (key, outcome), fields, age)
+            }
+            Answer::Passed(status, origin, body) => {
+                (self.responder).passed((status, origin, body), (key, outcome), fields)
+            }
+        };
+        if let Body::Streamed(reader) = response.body_mut() {
+            // While the body is sent, the connection is not idle.
+            reader.serve(&session.activity);
+        }
+        response
+    }
+
+    /// How urgent a miss is.
+    pub(super) fn miss_priority(&self, context: &RequestContext, miss: &Miss) -> RequestPriority {
         // A stale response that may soon no longer answer is as urgent as none.
-        let may_wait = stale.is_some_and(|stale| {
-            let route = self.route(key);
+        let may_wait = miss.stored.as_ref().is_some_and(|stale| {
+            let route = self.route(&miss.lookup.key);
             let bound = route.map_or(Duration::ZERO, |route| route.cache.stale_if_error);
             stale.staleness() < bound / 2
         });

@@ -11,26 +11,19 @@ use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version};
 use hyper::body::Body as _;
 
 use super::request::{RequestContext, ResponseFuture, Session};
-use super::{Gateway, RequestRef, is_plain};
-use crate::access_log::{AccessLog, LineDecision, LogEntry, LoggedHead, shown_line};
+use super::{Gateway, RequestRef};
+use crate::access_log::{AccessLog, LineDecision, LogEntry, shown_line};
 use crate::clock::Moment;
 use crate::identify::Client;
 use crate::meter::RequestKind;
 use crate::meter::errors::AnsweredError;
 use crate::reason::Reason;
+use crate::route::Route;
 use crate::trace::span::{known_method, method_attributes};
 use crate::trace::steps::UpstreamStep;
 use crate::trace::{self, ServerSpan, Trace};
 use crate::wire::Body;
 use crate::wire::head::{is_replacement, refused_line};
-
-/// The head of a request as far as a line needs it.
-pub(super) enum HeadToLog<'a> {
-    /// It is at hand: memory has answered.
-    Of(&'a Uri, &'a HeaderMap),
-    /// It was kept in the context when the request left memory.
-    Kept,
-}
 
 /// What came of a request, and when.
 pub(super) struct Finished {
@@ -41,13 +34,6 @@ pub(super) struct Finished {
 }
 
 impl Gateway {
-    /// Keeps what the access log needs of the head of a request that leaves memory.
-    pub(super) fn keep_head(&self, context: &mut RequestContext, uri: &Uri, fields: &HeaderMap) {
-        if let Some(log) = &self.records.access_log {
-            context.logged = Some(Box::new(log.head(&context.method, uri, fields)));
-        }
-    }
-
     /// Writes the line of a request, if it has one. A request that memory answers and that
     /// sampling leaves out costs no more than that decision.
     #[inline]
@@ -56,7 +42,7 @@ impl Gateway {
         log: &AccessLog,
         session: &Session,
         context: &RequestContext,
-        head: HeadToLog<'_>,
+        head: (&Uri, &HeaderMap),
         finished: &Finished,
         response: &Response<Body>,
     ) {
@@ -79,20 +65,12 @@ impl Gateway {
         log: &AccessLog,
         session: &Session,
         context: &RequestContext,
-        head: HeadToLog<'_>,
+        head: (&Uri, &HeaderMap),
         finished: &Finished,
         response: &Response<Body>,
     ) {
-        let made: LoggedHead;
-        let head = match (head, &context.logged) {
-            (HeadToLog::Of(uri, fields), _) => {
-                made = log.head(&context.method, uri, fields);
-                &made
-            }
-            (HeadToLog::Kept, Some(kept)) => kept,
-            // Requests that leave memory have theirs kept.
-            (HeadToLog::Kept, None) => return,
-        };
+        let (uri, fields) = head;
+        let head = &log.head(&context.method, uri, fields);
         let mut routes = self.routes.routes().iter();
         let route = context
             .route
@@ -103,7 +81,7 @@ impl Gateway {
             method: &context.method,
             version: context.version,
             route: route.map(|route| &*route.name),
-            is_plain: route.is_some_and(is_plain),
+            is_plain: route.is_some_and(Route::is_plain),
             head,
             key: context.key_hash,
             at: self.clock.wall(finished.now),
@@ -127,14 +105,11 @@ impl Gateway {
     pub(super) fn begin_trace<B>(
         &self,
         request: &Request<B>,
-        context: &mut RequestContext,
+        context: &RequestContext,
         query: Option<&str>,
     ) -> Option<Arc<Trace>> {
         let (tracer, client) = (self.records.tracer.as_ref(), context.client());
         let trace = Trace::begin(tracer, request.headers(), client, context.began)?;
-        if let Some(logged) = &mut context.logged {
-            logged.trace_id = Some(trace.id());
-        }
         trace.change(|span| {
             let route = context.route.map(usize::from);
             let route = route.and_then(|at| self.routes.routes().get(at));
@@ -166,6 +141,7 @@ impl Gateway {
         &self,
         session: &Session,
         context: &RequestContext,
+        head: (&Uri, &HeaderMap),
         kind: RequestKind,
         upstream_took: Option<Duration>,
         response: Response<Body>,
@@ -179,7 +155,7 @@ impl Gateway {
             }
         });
         let took = upstream.filter(|took| !took.is_zero()).or(upstream_took);
-        self.finish(session, context, HeadToLog::Kept, kind, took, response)
+        self.finish(session, context, head, kind, took, response)
     }
 }
 
@@ -234,7 +210,7 @@ impl Gateway {
         let route = context.route.map(usize::from);
         let route = route.and_then(|at| self.routes.routes().get(at));
         // What a query means is the origin's matter: it may be secret.
-        let is_secret = route.is_some_and(is_plain) && uri.query().is_some();
+        let is_secret = route.is_some_and(Route::is_plain) && uri.query().is_some();
         let target = uri.path_and_query();
         let target = target.map_or("", |target| match is_secret {
             true => target.path(),

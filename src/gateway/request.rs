@@ -14,12 +14,12 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, Version};
 
 use super::Gateway;
 use super::clients::{ClientPolicy, IdentifiedClient};
-use crate::access_log::LoggedHead;
 use crate::clock::Moment;
 use crate::identify::{Client, ClientLabel};
 use crate::limit::RequestAllowance;
 use crate::refusal::Refusal;
 use crate::respond::ResponseContext;
+use crate::route::HeaderMode;
 use crate::upstream::{Priority, RequestPriority};
 use crate::wire::Body;
 use crate::wire::activity::Activity;
@@ -86,9 +86,6 @@ pub(super) struct RequestContext {
     pub(super) route: Option<u16>,
     /// A hash of its cache key, where the access log is enabled.
     pub(super) key_hash: Option<u64>,
-    /// What the access log has of its head, where that is enabled and the request has left
-    /// memory.
-    pub(super) logged: Option<Box<LoggedHead>>,
     pub(super) permit: Option<RequestAllowance>,
     /// What is wrong with its head, in HTTP/2.
     pub(super) head_fault: Option<HeadFault>,
@@ -118,7 +115,6 @@ impl RequestContext {
             request_id: gateway.request_id(session.connection, nth),
             route: None,
             key_hash: None,
-            logged: None,
             permit: None,
             head_fault: None,
         }
@@ -150,12 +146,14 @@ impl RequestContext {
     /// What rendering its response needs of it. `fields` are the request's.
     #[inline]
     pub(super) fn for_response<'a>(
-        &self,
+        &'a self,
         clients: &'a ClientPolicy,
         fields: &'a HeaderMap,
     ) -> ResponseContext<'a> {
         ResponseContext {
+            method: &self.method,
             fields,
+            headers: HeaderMode::Typed,
             request_id: self.request_id,
             permit: self.permit,
             token: clients.token_client(&self.from),

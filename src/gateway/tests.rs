@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::{Method, Request};
 
-use super::{Session, check_head, is_plain};
+use super::{Session, check_head};
 use crate::clock::Moment;
 use crate::config::Config;
 use crate::refusal::Refusal;
@@ -56,7 +56,7 @@ fn plain_routes_obey_the_origin_or_pass_all_fields() {
         [[route]]\nname = \"c\"\npath = \"/c\"\ncache.mode = \"override\"\ncache.times = { 200 = \"1s\" }\n\
         [[route]]\nname = \"d\"\npath = \"/d\"\ncache.mode = \"off\"\n";
     let config = Config::parse("p", text).unwrap();
-    let plain = |path| is_plain(config.routes.find(path).unwrap().route);
+    let plain = |path| config.routes.find(path).unwrap().route.is_plain();
     assert_eq!(
         ["/a", "/b", "/c", "/d"].map(plain),
         [true, true, false, false]

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::HeaderMap;
+use http::{HeaderMap, Method};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Semaphore;
 
@@ -19,6 +19,7 @@ use crate::gateway::Gateway;
 use crate::identify::Client;
 use crate::refusal::Refusal;
 use crate::respond::ResponseContext;
+use crate::route::HeaderMode;
 use crate::wire::Body;
 use crate::wire::request_id::RequestId;
 
@@ -159,7 +160,9 @@ pub(super) struct PreparedRefusal {
 impl PreparedRefusal {
     fn new(gateway: &Gateway, refusal: &Refusal, code: u32) -> Self {
         let context = ResponseContext {
+            method: &Method::GET,
             fields: &HeaderMap::new(),
+            headers: HeaderMode::Typed,
             request_id: RequestId::new(gateway.seed),
             permit: None,
             token: None,

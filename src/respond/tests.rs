@@ -8,7 +8,9 @@ use crate::limit::TooMany;
 
 fn context(fields: &HeaderMap) -> ResponseContext<'_> {
     ResponseContext {
+        method: &Method::GET,
         fields,
+        headers: HeaderMode::Typed,
         request_id: RequestId::new(1),
         permit: None,
         token: None,
@@ -77,10 +79,10 @@ fn stored(status: StatusCode, etag: &'static str) -> Arc<StoredResponse> {
     Arc::new(StoredResponse {
         status,
         etag: HeaderValue::from_static(etag),
-        metadata: Metadata::of(
+        fields: StoredFields::Prepared(Metadata::of(
             HeaderValue::from_static("application/json"),
             ClientFreshness::For(Duration::from_secs(7)),
-        ),
+        )),
         ..StoredResponse::of_json("{}")
     })
 }

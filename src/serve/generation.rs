@@ -16,7 +16,6 @@ use std::time::Duration;
 
 use aws_lc_rs::rand::{SecureRandom, SystemRandom};
 use bytes::Bytes;
-use http::HeaderName;
 
 use super::{StartError, threads};
 use crate::access_log::AccessLog;
@@ -28,14 +27,12 @@ use crate::client_tokens::ClientTokens;
 use crate::clock::Clock;
 use crate::compress::{Compression, Compressor};
 use crate::config::Config;
-use crate::failure_backoff;
-use crate::fill::{Fill, LowerTiers, StoredNames};
+use crate::fill::{Fill, LowerTiers, PlainSettings, StoredNames};
 use crate::gateway::{ClientPolicy, Gateway, Records};
 use crate::limit::Limit;
 use crate::meter::Meter;
 use crate::openapi;
 use crate::probe;
-use crate::relay::{self, Relay};
 use crate::reload::ReloadReport;
 use crate::respond::{Document, DocumentText, Responder};
 use crate::route::{Route, RouteTable};
@@ -73,7 +70,7 @@ impl Identity {
     fn after(before: &Gateway) -> Self {
         Self {
             seed: before.seed,
-            pseudonym: before.relay.pseudonym.clone(),
+            pseudonym: before.fill.plain.pseudonym.clone(),
             state: before.state.clone(),
             tracer: before.records.tracer.clone(),
         }
@@ -115,7 +112,7 @@ pub fn gateway(
     let shared = shared.map(|shared| Shared::new(shared.settings(), stored, &clock));
     let mut identity = Identity::new(state)?;
     let chain = Arc::new(Chain::new(&config.chain));
-    let cache = Cache::new(*config.file.cache.max_bytes, chain.clone());
+    let cache = Cache::new(*config.file.cache.max_bytes, chain.clone(), clock.clone());
     let replicas = shared.clone();
     let budgets = Arc::new(Budgets::new(replicas, identity.state.spent.clone()));
     let upstreams = Upstreams::new(&config.upstreams, keys, None, &budgets, &clock, stand_in)?;
@@ -135,23 +132,20 @@ pub fn gateway(
         stale_wait: *config.file.cache.stale_wait,
     };
     let fill = Fill::new(
+        None,
         routes.clone(),
         cache.clone(),
-        chain,
-        upstreams,
-        failure_backoff::Settings::default(),
+        (chain, upstreams),
         clock,
         lower,
+        plain(&config, &identity),
     );
     if fill.lower.answers.is_on() {
         threads::block_on(fill.seed())?;
     }
     let meter = Meter::new(routes.routes().len());
-    let ongoing = relay::RelayState::default();
     let compressor = Arc::default();
-    Ok(assemble(
-        config, clients, fill, ongoing, meter, compressor, identity,
-    ))
+    Ok(assemble(config, clients, fill, meter, compressor, identity))
 }
 
 /// Makes the gateway that comes after another, and says what became of its
@@ -184,7 +178,9 @@ pub(super) fn after(
                 let tip = route.cache.tip;
                 tip == old.cache.tip && chain.accepts_stamps_of(&before.fill.chain, tip)
             }
-            Mode::Respect => before.relay.targeted_fields == targets(config.targeted.clone()),
+            Mode::Respect => {
+                before.fill.plain.targeted_fields == TargetList::new(config.targeted.clone())
+            }
             Mode::Off | Mode::Override => true,
         };
         let name = upstreams.get(route.upstream.number).name();
@@ -200,13 +196,6 @@ pub(super) fn after(
     let given = numbers.iter().map(|number| usize::from(*number) + 1).max();
     let given = given.unwrap_or(0).max(before.routes.assigned());
     config.routes.renumber(&numbers, given);
-    let cache = before
-        .cache
-        .after(*config.file.cache.max_bytes, chain.clone());
-    if !cache.store().is_same_as(before.cache.store()) {
-        done.notes
-            .push("cache.max_bytes has changed: the entries that fit were kept".to_owned());
-    }
     upstreams.take_over();
     let clients = client_policy(Some(&before.clients), &config, &before.clock);
     let routes = Arc::new(config.routes.clone());
@@ -216,26 +205,26 @@ pub(super) fn after(
         *config.file.cache.stale_wait,
         fill_wait(&config),
     );
-    let fill = before.fill.after(
+    let identity = Identity::after(before);
+    let fill = Fill::new(
+        Some(&before.fill),
         routes.clone(),
-        cache.clone(),
-        chain,
-        upstreams,
-        failure_backoff::Settings::default(),
+        before.cache.after(chain.clone()),
+        (chain, upstreams),
+        before.clock.clone(),
         lower,
+        plain(&config, &identity),
     );
     let names = before.routes.routes();
     let places = routes.routes().iter();
     let places = places.map(|route| names.iter().position(|old| old.name == route.name));
     let meter = before.meter().next(places);
-    let ongoing = before.relay.state.clone();
-    let identity = Identity::after(before);
     if let (Some(shared), Some(settings)) = (&before_lower.shared, &config.file.shared) {
         let settings = settings.settings();
         shared.reconfigure(settings.timeout, settings.fill_wait);
     }
     let compressor = before.compressor.clone();
-    let gateway = assemble(config, clients, fill, ongoing, meter, compressor, identity);
+    let gateway = assemble(config, clients, fill, meter, compressor, identity);
     Ok((gateway, done))
 }
 
@@ -320,15 +309,19 @@ fn responder(
     Arc::new(responder.require_token(clients.tokens.is_required))
 }
 
-fn targets(field: Option<HeaderName>) -> TargetList {
-    TargetList::new(field)
+/// What plain routes need.
+fn plain(config: &Config, identity: &Identity) -> PlainSettings {
+    PlainSettings {
+        trust: config.trust.clone(),
+        targeted_fields: TargetList::new(config.targeted.clone()),
+        pseudonym: identity.pseudonym.clone(),
+    }
 }
 
 fn assemble(
     config: Config,
     clients: ClientPolicy,
     fill: Arc<Fill>,
-    ongoing: relay::RelayState,
     meter: Meter,
     compressor: Arc<Compressor>,
     identity: Identity,
@@ -353,18 +346,6 @@ fn assemble(
     let stale_wait = *config.file.cache.stale_wait;
     let gateway = Arc::new(Gateway {
         clients,
-        relay: Arc::new(Relay {
-            routes: fill.routes.clone(),
-            cache: fill.cache.clone(),
-            state: ongoing,
-            upstreams: fill.upstreams.clone(),
-            failures: fill.failures.clone(),
-            responder: respond.clone(),
-            trust: config.trust,
-            targeted_fields: targets(config.targeted),
-            clock: fill.clock.clone(),
-            pseudonym: identity.pseudonym,
-        }),
         stale_wait,
         records: Records {
             meter,

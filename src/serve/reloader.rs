@@ -46,6 +46,7 @@ pub(super) struct RestartSettings {
     admin: SocketAddr,
     workers: u64,
     log: telemetry::Settings,
+    cache_bytes: u64,
     state_path: Option<PathBuf>,
     state_bytes: u64,
     replicas: Option<shared::Settings>,
@@ -57,6 +58,7 @@ impl RestartSettings {
             admin: config.file.admin.listen,
             workers: *config.file.server.workers,
             log: config.log(),
+            cache_bytes: *config.file.cache.max_bytes,
             state_path: config.file.state.path.clone(),
             state_bytes: *config.file.state.max_bytes,
             replicas: config.file.shared.as_ref().map(SharedTable::settings),
@@ -76,6 +78,11 @@ impl RestartSettings {
         };
         compare("admin.listen", json!(self.admin), json!(other.admin));
         compare("server.workers", json!(self.workers), json!(other.workers));
+        compare(
+            "cache.max_bytes",
+            json!(units::format_size(self.cache_bytes)),
+            json!(units::format_size(other.cache_bytes)),
+        );
         compare(
             "state.path",
             json!(self.state_path),
@@ -160,12 +167,7 @@ impl Reloader {
         notes.extend(self.listeners.apply(listeners));
         report.notes.extend(notes);
         self.changed.send_replace(());
-        before.cache.store().retire();
-        let routes = &gateway.routes;
-        gateway
-            .cache
-            .store()
-            .keep_routes(|number| routes.get(number).is_some());
+        gateway.maintain();
         Ok(report)
     }
 }

@@ -11,7 +11,7 @@ use http::{HeaderValue, StatusCode};
 use serde::{Deserialize, Serialize};
 
 /// Grows with each change of the form. Values of another version are absent.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 /// The level of compression: a final answer of 10 kB takes some 50 µs.
 const LEVEL: i32 = 3;
 
@@ -35,10 +35,6 @@ pub struct Value {
     pub lifetime: Duration,
     /// How long the upstream took.
     pub took: Duration,
-    /// How long clients may reuse it; `None` if they may not.
-    pub max_age: Option<Duration>,
-    /// Whether it does not change meanwhile (RFC 8246).
-    pub is_immutable: bool,
     /// Whether its body may be compressed for clients.
     pub is_encodable: bool,
     /// What it says of the chain, on a route in mode `chain`.
@@ -162,8 +158,6 @@ mod tests {
             run: u64::MAX,
             lifetime: Duration::from_millis(30_001),
             took: Duration::from_nanos(1),
-            max_age: Some(Duration::from_secs(7)),
-            is_immutable: true,
             is_encodable: false,
             subject: Some(KeptSubject::Blocks),
             heights: Some((3, u32::MAX)),

@@ -323,7 +323,7 @@ impl Play {
         if let Some(at) = self.sent.iter().position(|sent| !sent.over) {
             return Err(format!("nobody answers client {at}"));
         }
-        match self.gateway.relay.state.fetching.is_empty() {
+        match self.gateway.fill.collapse.is_empty() {
             true => Ok(()),
             false => Err("a fetch runs that nobody waits for".to_owned()),
         }

@@ -392,7 +392,7 @@ impl Gateway {
 
     /// Targets of plain routes that are being fetched: `/status` does not tell.
     pub(crate) fn relayed(&self) -> usize {
-        self.server().first_gateway().relay.state.fetching.len()
+        self.server().first_gateway().fill.collapse.len()
     }
 
     /// The server itself.

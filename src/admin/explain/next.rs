@@ -15,7 +15,6 @@ use crate::chain::Freshness;
 use crate::clock::Moment;
 use crate::fill::LookupKey;
 use crate::gateway::Gateway;
-use crate::relay::decide_plain;
 use crate::route::Route;
 
 /// What the next request would do, why, and the targets that would be requested from
@@ -65,13 +64,14 @@ impl Next {
 /// that is stored under the key, whether or not it may answer.
 pub(super) fn of_filled(
     gateway: &Gateway,
+    route: &Route,
     lookup: &LookupKey,
-    decision: Decision<JudgedResponse>,
     judged: Option<&JudgedResponse>,
+    now: Moment,
 ) -> Next {
     let key = &lookup.key;
     let by = judged.map_or(0, |judged| judged.staleness().as_secs());
-    match decision {
+    match decide(gateway, route, lookup, now) {
         Decision::Serve {
             stored,
             reuse: Reuse::Fresh,
@@ -170,12 +170,24 @@ fn planned(gateway: &Gateway, key: &Key) -> Next {
     }
 }
 
-/// On a plain route.
-pub(super) fn of_plain(gateway: &Gateway, route: &Route, key: &Key, now: Moment) -> Next {
-    let (get, fields) = (Method::GET, HeaderMap::new());
-    // It matters only to a response that varies by the client's address.
+/// What to do with a GET without fields.
+fn decide(
+    gateway: &Gateway,
+    route: &Route,
+    lookup: &LookupKey,
+    now: Moment,
+) -> Decision<JudgedResponse> {
+    // The address matters only to a response that varies by it.
     let peer = Ipv4Addr::UNSPECIFIED.into();
-    match decide_plain(&gateway.relay, route, &get, &fields, peer, key, now) {
+    let request = (&Method::GET, &HeaderMap::new(), peer);
+    gateway.fill.decide(route, lookup, request, now)
+}
+
+/// On a plain route.
+pub(super) fn of_plain(gateway: &Gateway, route: &Route, key: Key, now: Moment) -> Next {
+    let lookup = LookupKey { key, by_hash: None };
+    let key = &lookup.key;
+    match decide(gateway, route, &lookup, now) {
         Decision::Serve {
             reuse: Reuse::WhileRevalidate,
             ..

@@ -1,7 +1,7 @@
 //! Stored responses as `/explain` describes them.
 
-use http::header::{CONTENT_TYPE, ETAG, VARY};
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::HeaderValue;
+use http::header::{ETAG, VARY};
 use serde_json::{Value, json};
 
 use crate::cache::JudgedResponse;
@@ -10,7 +10,6 @@ use crate::cache::date;
 use crate::cache::encoded::BodyId;
 use crate::cache::key::Key;
 use crate::cache::policy::Policy;
-use crate::cache::variant::Variant;
 use crate::chain::Freshness;
 use crate::clock::Moment;
 use crate::gateway::Gateway;
@@ -22,7 +21,7 @@ use crate::validate::decode;
 /// The most blocks, transactions and variants that are listed.
 const MOST: usize = 20;
 
-/// A response on a route in mode `chain` or `override`.
+/// A stored response.
 pub(super) fn response(
     gateway: &Gateway,
     route: &Route,
@@ -33,18 +32,25 @@ pub(super) fn response(
     let stored = &judged.stored;
     let received = date::value(gateway.clock.wall(stored.received));
     let age = gateway.cache.age(stored, judged.freshness, now);
+    let (etag, lifetime) = match stored.origin() {
+        Some(origin) => (origin.map.get(ETAG), origin.reuse.lifetime()),
+        None => (Some(&stored.etag), stored.lifetime),
+    };
     let mut described = json!({
         "status": stored.status.as_u16(),
         "bytes": stored.body.len(),
-        "content_type": text(&stored.metadata.content_type),
-        "etag": text(&stored.etag),
+        "content_type": text(&stored.content_type()),
+        "etag": etag.map(text),
         "compressed": compressed(gateway, key, stored.body_id),
         "received": received.to_str().ok(),
         "age_seconds": age.as_secs_f64(),
-        "lifetime_seconds": stored.lifetime.as_secs_f64(),
+        "lifetime_seconds": lifetime.as_secs_f64(),
         "upstream_took_seconds": stored.took.as_secs_f64(),
         "freshness": freshness(judged, &route.cache),
     });
+    if let Some(origin) = stored.origin() {
+        described["vary"] = origin.map.get(VARY).map(text).into();
+    }
     if let Some(stamp) = stored.stamp() {
         described["class"] = stamp.class.name().into();
         described["epoch"] = json!({
@@ -158,34 +164,15 @@ pub(super) fn derived_from(gateway: &Gateway, source: u16, key: &Key, now: Momen
 }
 
 /// The responses of a target on a route in mode `respect`.
-pub(super) fn variants(gateway: &Gateway, key: &Key, now: Moment) -> Value {
-    let variants = gateway.cache.variants(key);
+pub(super) fn variants(gateway: &Gateway, route: &Route, key: &Key, now: Moment) -> Value {
+    let variants = gateway.cache.store().variants(key);
     let variants = variants.as_deref().unwrap_or_default();
-    let shown = variants.iter().rev().take(MOST);
-    let shown: Vec<_> = shown.map(|v| variant(gateway, key, v, now)).collect();
+    let shown = variants.iter().rev().take(MOST).map(|stored| {
+        let judged = gateway.cache.judged(stored.clone(), now);
+        response(gateway, route, key, &judged, now)
+    });
+    let shown: Vec<_> = shown.collect();
     json!({ "count": variants.len(), "newest_first": shown })
-}
-
-fn variant(gateway: &Gateway, key: &Key, variant: &Variant, now: Moment) -> Value {
-    let wall_now = gateway.clock.wall(now);
-    let fields: &HeaderMap = &variant.fields;
-    let field = |name: HeaderName| fields.get(name).map(text);
-    let is_fresh = variant.reuse.is_fresh(wall_now);
-    json!({
-        "status": variant.status.as_u16(),
-        "bytes": variant.body.len(),
-        "content_type": field(CONTENT_TYPE),
-        "etag": field(ETAG),
-        "compressed": compressed(gateway, key, variant.body_id),
-        "vary": field(VARY),
-        "received": date::value(variant.received).to_str().ok(),
-        "age_seconds": variant.reuse.aging().current_age(wall_now).as_secs(),
-        "lifetime_seconds": variant.reuse.lifetime().duration.as_secs(),
-        "freshness": {
-            "is": if is_fresh { "fresh" } else { "stale" },
-            "ttl_seconds": variant.reuse.ttl(wall_now),
-        },
-    })
 }
 
 fn text(value: &HeaderValue) -> String {

@@ -79,5 +79,5 @@ proptest! {
 }
 
 fn some(seconds: u64) -> Option<Delta> {
-    Some(Delta::from_secs(seconds))
+    Delta::parse(seconds.to_string().as_bytes())
 }

@@ -2,6 +2,8 @@
 
 use proptest::prelude::{ProptestConfig, any, prop_assert, prop_assert_eq, proptest};
 
+use http::HeaderValue;
+
 use super::*;
 use crate::cache::targeted::TargetList;
 use crate::cache::tests_table::{fields_by, rows};
@@ -167,7 +169,6 @@ proptest! {
         prop_assert!(young <= old);
         prop_assert!(old.saturating_sub(young) <= Duration::from_secs(later));
         prop_assert!(young >= age_value(&headers).duration());
-        prop_assert!(aging.field(at(first)).to_str().unwrap().parse::<u64>().unwrap() <= 1 << 31);
     }
 
     #[test]

@@ -1,14 +1,11 @@
 //! The store: its bound, invalidation, resizing, bodies in codings, sweeping.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, StatusCode};
 
 use super::*;
-use crate::cache::purge::Purge;
-use crate::cache::reuse;
-use crate::cache::vary::Nominated;
+use crate::cache::purge::{CheckedPurge, Purge};
 
 fn key(target: &str) -> Key {
     Key::of(0, target)
@@ -27,7 +24,7 @@ fn the_bound_counts_every_byte_of_an_entry() {
     for n in 0..1000 {
         store.insert(key(&format!("/{n}")), stored(1000, 10));
     }
-    store.sweep(Moment::default(), |_| Duration::ZERO);
+    store.sweep(Moment::default(), |_| Some(Duration::ZERO));
     let size = store.size();
     assert!(size.bytes <= 100_000, "{size:?}");
     assert!(size.entries > 30, "{size:?}");
@@ -72,21 +69,9 @@ fn a_response_over_an_eighth_of_the_store_is_not_stored() {
 fn an_answer_requested_before_an_invalidation_is_not_stored_after_it() {
     let store = Store::new(100_000);
     let variant = |purge| {
-        let fields = HeaderMap::new();
-        let nominated = Nominated::of(&fields);
-        let now = SystemTime::UNIX_EPOCH;
-        let targets = crate::cache::targeted::TargetList::none();
-        let heuristic = crate::cache::freshness::Heuristic::default();
-        Arc::new(Variant {
-            status: StatusCode::OK,
-            body: Bytes::new(),
-            body_id: BodyId::FIXED,
-            secondary: nominated.key(&fields).unwrap(),
-            nominated,
-            reuse: reuse::StoredFacts::of(StatusCode::OK, &fields, &targets, heuristic, now, now),
-            received: now,
-            purge,
-            fields,
+        Arc::new(StoredResponse {
+            checked: CheckedPurge::at(purge),
+            ..StoredResponse::of_json("{}")
         })
     };
     let put = |target: &str, purge| {
@@ -110,30 +95,6 @@ fn an_answer_requested_before_an_invalidation_is_not_stored_after_it() {
 }
 
 #[test]
-fn a_resized_store_keeps_the_entries_that_fit() {
-    let store = Store::new(100_000);
-    store.insert(key("/a"), stored(1000, 10));
-    store.insert(key("/b"), stored(1000, 10));
-    store.insert(key("/large"), stored(10_000, 10));
-    assert!(store.resized(100_000).is_same_as(&store));
-    let next = store.resized(50_000);
-    assert!(!next.is_same_as(&store));
-    assert_eq!(next.size().max_bytes, 50_000);
-    let held = |store: &Store, target| store.get(&key(target)).is_some();
-    assert!(held(&next, "/a") && held(&next, "/b"));
-    assert!(!held(&next, "/large"), "it takes more than an eighth");
-    store.invalidate(&key("/a"));
-    assert!(!held(&next, "/a"), "an invalidation applies to both");
-    next.retire();
-    assert!(held(&next, "/b"), "only a replaced store retires");
-    store.purge(Purge::All);
-    assert!(!held(&next, "/b"), "a purge applies to both");
-    store.insert(key("/late"), stored(10, 10));
-    store.retire();
-    assert!(!held(&store, "/late"));
-}
-
-#[test]
 fn a_body_in_a_coding_is_of_one_body_and_goes_with_it() {
     let store = Store::new(1_000_000);
     let id = |tag: &'static str| BodyId::of(&http::HeaderValue::from_static(tag), true);
@@ -151,7 +112,7 @@ fn a_body_in_a_coding_is_of_one_body_and_goes_with_it() {
     };
     let has = |coding, of| store.encoded(&key("/a"), coding, of).is_some();
     let entries = || {
-        store.sweep(Moment::default(), |_| Duration::ZERO);
+        store.sweep(Moment::default(), |_| Some(Duration::ZERO));
         store.size().entries
     };
     put("/a", of);
@@ -189,9 +150,11 @@ fn sweeping_drops_what_is_too_old_to_be_used_even_stale() {
     let store = Store::new(100_000);
     store.insert(key("/short"), stored(10, 1));
     store.insert(key("/long"), stored(10, 100));
-    let stale_time = |_| Duration::from_secs(5);
+    store.insert(Key::of(1, "/gone"), stored(10, 100));
+    let stale_time = |route| (route == 0).then_some(Duration::from_secs(5));
     let at = |seconds| Moment::default() + Duration::from_secs(seconds);
     store.sweep(at(6), stale_time);
+    assert!(store.get(&Key::of(1, "/gone")).is_none(), "no such route");
     assert!(store.get(&key("/short")).is_some());
     store.sweep(at(7), stale_time);
     assert!(store.get(&key("/short")).is_none());

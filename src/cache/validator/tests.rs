@@ -1,6 +1,6 @@
 //! Tables of `validator`. Sections are of RFC 9110 where no other is named.
 
-use http::header::HeaderName;
+use http::header::{HeaderName, HeaderValue};
 use proptest::prelude::{ProptestConfig, prop_assert_eq, proptest};
 
 use super::*;
@@ -107,8 +107,7 @@ fn preconditions_are_evaluated_in_order() {
         if-modified-since: TUESDAY & if-modified-since: TUESDAY | TAG                    | Full        | §13.1.3, one member
         if-modified-since: WEDNESDAY                            | date: TUESDAY          | NotModified | RFC 9111 §4.3.2, Date
         if-modified-since: MONDAY                               | date: TUESDAY          | Full        | RFC 9111 §4.3.2, Date
-        if-modified-since: TUESDAY                              |                        | NotModified | RFC 9111 §4.3.2, receipt
-        if-modified-since: MONDAY                               |                        | Full        | RFC 9111 §4.3.2, receipt
+        if-modified-since: TUESDAY                              | date: yesterday        | Full        | RFC 9111 §4.3.2, Date
         if-match: "a"                                           | TAG                    | Forward     | RFC 9111 §4.3.2
         if-unmodified-since: MONDAY                             | TAG                    | Forward     | RFC 9111 §4.3.2
         if-match: "a" & if-none-match: "a"                      | TAG                    | Forward     | §13.2.2
@@ -126,7 +125,6 @@ fn preconditions_are_evaluated_in_order() {
             .fold(text, |text, (day, date)| text.replace(day, date));
         fields(&text)
     };
-    let received = date::parse(TUESDAY.as_bytes()).unwrap();
     for [request, stored, expected, section] in rows(table) {
         let case = format!("{request} | {stored}: {section}");
         let (request, stored) = (read(request), read(stored));
@@ -134,7 +132,6 @@ fn preconditions_are_evaluated_in_order() {
             let stored = Representation {
                 status,
                 headers: &stored,
-                received,
                 is_encoded: false,
             };
             format!("{:?}", evaluate(&method, &request, &stored))
@@ -168,7 +165,7 @@ fn only_a_stored_200_is_validated() {
 
 #[test]
 fn stored_validators_replace_the_clients_conditions() {
-    let asked = |chosen: &[(HeaderName, &str)], others: &[&[(HeaderName, &str)]]| {
+    let asked = |stored: &[(HeaderName, &str)]| {
         let mut request = headers(&[
             (header::IF_NONE_MATCH, "\"client\""),
             (header::IF_MODIFIED_SINCE, MONDAY),
@@ -176,8 +173,7 @@ fn stored_validators_replace_the_clients_conditions() {
             (header::IF_RANGE, "\"client\""),
             (header::ACCEPT, "*/*"),
         ]);
-        let others: Vec<_> = others.iter().map(|fields| headers(fields)).collect();
-        let conditional = make_conditional(&mut request, Some(&headers(chosen)), &others);
+        let conditional = make_conditional(&mut request, Some(&headers(stored)));
         request.remove(header::ACCEPT).unwrap();
         let line = |name| {
             request
@@ -193,46 +189,35 @@ fn stored_validators_replace_the_clients_conditions() {
     let tag = (header::ETAG, "\"a\"");
     let modified = (header::LAST_MODIFIED, TUESDAY);
     assert_eq!(
-        asked(std::slice::from_ref(&tag), &[]),
+        asked(std::slice::from_ref(&tag)),
         (some("\"a\""), None),
         "RFC 9111 §4.3.1"
     );
     assert_eq!(
-        asked(&[(header::ETAG, "W/\"a\"")], &[]),
+        asked(&[(header::ETAG, "W/\"a\"")]),
         (some("W/\"a\""), None),
         "RFC 9111 §4.3.1"
     );
     assert_eq!(
-        asked(&[tag.clone(), modified.clone()], &[]),
+        asked(&[tag.clone(), modified.clone()]),
         (some("\"a\""), some(TUESDAY)),
         "RFC 9111 §4.3.1"
     );
+    assert_eq!(asked(&[modified]), (None, some(TUESDAY)), "RFC 9111 §4.3.1");
     assert_eq!(
-        asked(&[modified], &[]),
-        (None, some(TUESDAY)),
-        "RFC 9111 §4.3.1"
-    );
-    assert_eq!(
-        asked(&[], &[]),
+        asked(&[]),
         (None, None),
         "RFC 9111 §4.3.1, nothing to validate by"
     );
     assert_eq!(
-        asked(&[(header::ETAG, "a")], &[]),
+        asked(&[(header::ETAG, "a")]),
         (None, None),
         "§8.8.3, no tag"
     );
     assert_eq!(
-        asked(&[(header::LAST_MODIFIED, "x")], &[]),
+        asked(&[(header::LAST_MODIFIED, "x")]),
         (None, None),
         "§8.8.2, no date"
-    );
-    let others: &[&[(HeaderName, &str)]] =
-        &[&[(header::ETAG, "\"b\"")], std::slice::from_ref(&tag)];
-    assert_eq!(
-        asked(std::slice::from_ref(&tag), others),
-        (some("\"a\", \"b\""), None),
-        "RFC 9111 §4.3.1"
     );
 }
 

@@ -172,37 +172,3 @@ proptest! {
         prop_assert_eq!(same("accept-encoding", &one, &two), sorted(words) == sorted(others));
     }
 }
-
-#[test]
-fn one_field_may_agree_alone() {
-    let vary = headers("vary", &["x-b, accept-encoding, x-a"]);
-    let nominated = Nominated::of(&vary);
-    let request = |fields: &[(&'static str, &'static str)]| {
-        let mut request = HeaderMap::new();
-        for (name, value) in fields {
-            request.append(*name, HeaderValue::from_static(value));
-        }
-        request
-    };
-    let key = |fields: &[(&'static str, &'static str)]| nominated.key(&request(fields)).unwrap();
-    let coding = header::ACCEPT_ENCODING;
-    let zipped = &[("accept-encoding", "gzip;q=0.5, br"), ("x-a", "1")][..];
-    let plain = &[("x-a", "1"), ("x-b", "2")][..];
-    let unzipped = &[("accept-encoding", "br;q=0.5, gzip")][..];
-    for (stored, asked, agrees) in [
-        (zipped, &[("accept-encoding", "br,gzip;q=0.5")][..], true),
-        (zipped, unzipped, false),
-        (zipped, plain, false),
-        (plain, &[("x-a", "3")], true),
-        (plain, zipped, false),
-        (&[("accept-encoding", "")], plain, false),
-    ] {
-        let found = nominated.agrees_on(&coding, &key(stored), &request(asked));
-        assert_eq!(found, agrees, "{stored:?} {asked:?}");
-    }
-    // What is not nominated cannot tell two requests apart.
-    let other = header::ACCEPT_LANGUAGE;
-    assert!(nominated.agrees_on(&other, &key(plain), &request(zipped)));
-    let everything = Nominated::of(&headers("vary", &["*"]));
-    assert!(!everything.agrees_on(&coding, &key(plain), &request(plain)));
-}

@@ -47,8 +47,6 @@ impl Place {
                 run: 1,
                 lifetime: Duration::from_secs(10),
                 took: Duration::ZERO,
-                max_age: None,
-                is_immutable: false,
                 is_encodable: true,
                 subject: Some(KeptSubject::Blocks),
                 heights: Some((height, height)),

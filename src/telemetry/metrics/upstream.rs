@@ -32,7 +32,7 @@ pub(super) fn encode(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
     to.gauge(
         "ordgate_remembered_errors",
         "Cache keys whose fetches failed recently; one that keeps failing is fetched less and less often",
-        one(gateway.fill.failing_keys() as f64),
+        one(gateway.fill.failures.len() as f64),
     )
 }
 

@@ -3,7 +3,7 @@
 use super::*;
 
 fn within(seconds: u64) -> Option<MaxStale> {
-    Some(MaxStale::Within(Delta::from_secs(seconds)))
+    some(seconds).map(MaxStale::Within)
 }
 
 #[test]

@@ -17,12 +17,11 @@ use http::header::{
 };
 use http::{HeaderMap, Method};
 
-use super::{Fetch, Relay};
+use super::{Fetch, Fill};
+use crate::cache::StoredResponse;
 use crate::cache::hop;
-use crate::cache::outcome::Forward;
 use crate::cache::policy::Mode;
 use crate::cache::validator::{can_be_validated, make_conditional};
-use crate::cache::variant::Variant;
 use crate::cache::vary::Received;
 use crate::route::{HeaderMode, Route};
 use crate::wire::X_FORWARDED_FOR;
@@ -121,7 +120,7 @@ fn forwarding(hops: &[IpAddr]) -> HeaderMap {
 /// A client's request fields as the origin receives them. They are looked up one
 /// at a time, so that a hit copies none.
 pub(super) struct ForwardedFields<'a> {
-    relay: &'a Relay,
+    fill: &'a Fill,
     route: &'a Route,
     fields: &'a HeaderMap,
     peer: IpAddr,
@@ -137,14 +136,14 @@ impl<'a> ForwardedFields<'a> {
     /// The fields of a request. On a typed route no field of the client is
     /// forwarded, so none can affect the answer.
     pub(super) fn of(
-        relay: &'a Relay,
+        fill: &'a Fill,
         route: &'a Route,
         fields: &'a HeaderMap,
         peer: IpAddr,
     ) -> Self {
-        let settings = &relay.upstreams.get(route.upstream.number).settings;
+        let settings = &fill.upstreams.get(route.upstream.number).settings;
         Self {
-            relay,
+            fill,
             route,
             fields,
             peer,
@@ -162,7 +161,7 @@ impl<'a> ForwardedFields<'a> {
     }
 
     fn forwarding(&self) -> &HeaderMap {
-        let own = || forwarding(&self.relay.trust.hops(self.peer, self.fields));
+        let own = || forwarding(&self.fill.plain.trust.hops(self.peer, self.fields));
         self.forwarding.get_or_init(own)
     }
 
@@ -183,13 +182,7 @@ impl<'a> ForwardedFields<'a> {
         }
         // Some servers merge trailers into the fields. Without this field no trailers
         // are sent (RFC 9110 §6.5.1 lets an intermediary discard them).
-        let passes = |name: &[u8]| {
-            HeaderName::from_bytes(name.trim_ascii()).is_ok_and(|name| self.passes(&name))
-        };
-        let mut trailers = fields.get_all(TRAILER).iter();
-        if !trailers.all(|line| line.as_bytes().split(|byte| *byte == b',').all(passes)) {
-            fields.remove(TRAILER);
-        }
+        fields.remove(TRAILER);
         fields.extend(self.forwarding().clone());
         fields
     }
@@ -236,7 +229,7 @@ impl Fetch {
     pub(super) fn request_fields(&self, unconditional: bool, has_body: bool) -> RequestFields {
         let request = &self.request;
         let mut fields = self.sent().all();
-        hop::add_via(&mut fields, request.version, &self.relay.pseudonym);
+        hop::add_via(&mut fields, request.version, &self.fill.plain.pseudonym);
         if has_body && !fields.contains_key(CONTENT_LENGTH) {
             // Without it, hyper would send a GET without its body.
             let chunked = HeaderValue::from_static("chunked");
@@ -245,16 +238,14 @@ impl Fetch {
         let mut validates = false;
         let is_safe = matches!(request.method, Method::GET | Method::HEAD);
         if self.route().cache.mode == Mode::Respect && is_safe && !has_body {
-            let others = self.variants_to_validate();
-            let has_others = !others.is_empty() && self.why == Forward::VaryMiss;
             if unconditional {
                 for name in CONDITIONS {
                     fields.remove(name);
                 }
-            } else if self.to_validate.is_some() || has_others && !has_conditions(&fields) {
-                let chosen = self.validated().map(|chosen| &chosen.fields);
-                let others = others.iter().map(|variant| &variant.fields);
-                validates = make_conditional(&mut fields, chosen, others);
+            } else if self.stored.is_some() {
+                let chosen = self.validated().and_then(|chosen| chosen.origin());
+                let chosen = chosen.map(|origin| &origin.map);
+                validates = make_conditional(&mut fields, chosen);
             }
             // Otherwise the client's own conditions go up.
         }
@@ -263,28 +254,9 @@ impl Fetch {
 
     /// The selected stored response, if a 304 may be about it. Another, such as a
     /// stored error, is not validated but fetched again.
-    pub(super) fn validated(&self) -> Option<&Arc<Variant>> {
-        let chosen = self.to_validate.as_ref();
+    pub(super) fn validated(&self) -> Option<&Arc<StoredResponse>> {
+        let chosen = self.stored.as_ref().map(|judged| &judged.stored);
         chosen.filter(|chosen| can_be_validated(chosen.status))
-    }
-
-    /// The stored responses whose validators may go up: those that a 304 may be
-    /// about, and whose request had the same `accept-encoding`, if they vary by it.
-    /// Some origins (nginx) give all codings one ETag. They would confirm the plain
-    /// response, and no client would get a compressed one any more.
-    pub(super) fn variants_to_validate(&self) -> Vec<Arc<Variant>> {
-        let (sent, variants) = (self.sent(), self.relay.cache.variants(&self.request.key));
-        let same = |variant: &&Arc<Variant>| {
-            let (nominated, secondary) = (&variant.nominated, &variant.secondary);
-            can_be_validated(variant.status)
-                && nominated.agrees_on(&ACCEPT_ENCODING, secondary, &sent)
-        };
-        variants
-            .iter()
-            .flat_map(|all| all.iter())
-            .filter(same)
-            .cloned()
-            .collect()
     }
 }
 

@@ -190,8 +190,8 @@ impl Collecting {
         let (status, fields) = &self.head;
         match read {
             Ok(Read::Whole(body)) => {
-                let variant = (self.fetch).prepare(*status, fields, body.clone(), self.times);
-                let announced = self.fetch.store(&Arc::new(variant));
+                let stored = (self.fetch).prepare(*status, fields, body.clone(), self.times);
+                let announced = self.fetch.store(&Arc::new(stored));
                 self.collector.finish(body);
                 announced
             }
@@ -200,7 +200,7 @@ impl Collecting {
                 self.fetch.not_shared(*status)
             }
             // The client's body breaks off with the collector.
-            Err(failure) => Announced::Failed(failure),
+            Err(failure) => Some(Err(failure)),
         }
     }
 }

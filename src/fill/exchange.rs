@@ -1,5 +1,6 @@
-//! One request to the upstream, and its answer: read whole on typed routes, collected
-//! while it is sent where it may be stored, passed through otherwise.
+//! One request to the upstream on a plain route, and its answer: read whole where the route
+//! has typed fields, collected while it is sent where it may be stored, passed through
+//! otherwise.
 
 use std::sync::Arc;
 
@@ -12,29 +13,41 @@ use tokio::time::Instant;
 
 use super::body::{Collecting, PacedBody, Read, content_length, is_event_stream};
 use super::fields::RequestFields;
-use super::serve::response;
-use super::store::{Times, pass_on};
-use super::{Announced, Fetch, NAME, RelayAnswer, RelayResult};
+use super::store::{Times, pass_on, with_withheld};
+use super::{Announced, Answer, Fetch, FillResult};
 use crate::cache::hop;
 use crate::cache::reuse::Origin;
 use crate::reason::Reason;
 use crate::route::HeaderMode;
 use crate::upstream::answer::check_head;
-use crate::upstream::{Failure, RequestBody, StreamedAnswer};
+use crate::upstream::{Failure, RequestBody, RequestPriority, StreamedAnswer};
 use crate::wire::Body;
 use crate::wire::stream::{BodyReader, Collector};
 
-/// What came of a request to the upstream.
-pub(super) enum Exchanged {
-    /// The response, or why there is none.
-    Done(Box<RelayResult>),
-    /// A response whose body is still coming, and what stores it.
-    Streaming(Box<RelayAnswer>, Box<Collecting>),
+/// ordgate's name in the `via` of responses. In that of requests it has a name of its own
+/// for each process ([`PlainSettings::pseudonym`](super::PlainSettings::pseudonym)).
+const NAME: &str = "ordgate";
+
+/// What came of a fetch.
+pub(super) struct Fetched {
+    /// The answer to the client that leads.
+    pub(super) own: Result<Answer, Failure>,
+    /// The answer to all others that wait for it.
+    pub(super) all: Announced,
+    /// What stores the body that is still coming, if one is: then it has the answer to the
+    /// others.
+    pub(super) rest: Option<Box<Collecting>>,
 }
 
-impl From<RelayResult> for Exchanged {
-    fn from(result: RelayResult) -> Self {
-        Self::Done(Box::new(result))
+impl Fetched {
+    /// One answer to all.
+    pub(super) fn by_all(found: FillResult) -> Self {
+        Self::new(found.clone().map(Answer::Stored), Some(found))
+    }
+
+    pub(super) fn new(own: Result<Answer, Failure>, all: Announced) -> Self {
+        let rest = None;
+        Self { own, all, rest }
     }
 }
 
@@ -45,8 +58,8 @@ impl Fetch {
         self: &Arc<Self>,
         body: Option<RequestBody>,
         unconditional: bool,
-    ) -> Exchanged {
-        let (relay, route) = (&self.relay, self.route());
+    ) -> Fetched {
+        let (fill, route) = (&self.fill, self.route());
         let had_body = body.is_some();
         let RequestFields { fields, validates } = self.request_fields(unconditional, had_body);
         let is_typed = route.headers == HeaderMode::Typed;
@@ -57,22 +70,26 @@ impl Fetch {
         };
         // Whether a body is JSON is known only at its end.
         let max_body = is_typed.then(|| self.max_stored());
-        let (purge, requested) = (self.purges(), self.now());
-        let (target, priority) = (self.request.key.target(), self.priority());
-        let upstream = relay.upstreams.client(route.upstream.number);
-        let answer = upstream.forward(method, target, fields, body, priority, max_body);
+        let (purge, sent) = (fill.cache.store().purges(), fill.clock.now());
+        let key = self.key();
+        let priority = RequestPriority {
+            route: Some(route.number),
+            ..self.priority
+        };
+        let upstream = fill.upstreams.client(route.upstream.number);
+        let answer = upstream.forward(method, key.target(), fields, body, priority, max_body);
         let answer = match answer.await {
             Ok(answer) => answer,
             Err(failure) => return self.failed(failure),
         };
         let times = Times {
             purge,
-            requested,
-            received: self.now(),
+            sent,
+            received: fill.clock.now(),
         };
         if validates && answer.head.status == StatusCode::NOT_MODIFIED {
             return match self.apply_not_modified(&answer.head.headers, times) {
-                Some(answer) => Ok(answer).into(),
+                Some(answer) => answer,
                 // The 304 is about a response that is not stored (any more).
                 None if !unconditional && !had_body => Box::pin(self.exchange(None, true)).await,
                 None => self.failed(Failure::new(Reason::NotHttp)),
@@ -86,38 +103,37 @@ impl Fetch {
         self.receive(answer, times).await
     }
 
-    fn failed(&self, failure: Failure) -> Exchanged {
-        Err(failure).into()
+    fn failed(&self, failure: Failure) -> Fetched {
+        Fetched::by_all(Err(failure))
     }
 
     /// The most bytes of a body that is stored.
     fn max_stored(&self) -> u64 {
-        let upstream = self.relay.upstreams.get(self.route().upstream.number);
+        let upstream = self.fill.upstreams.get(self.route().upstream.number);
         let max = upstream.settings.max_body_bytes;
-        max.min(self.relay.cache.store().max_body())
+        max.min(self.fill.cache.store().max_body())
     }
 
     /// Takes the upstream's answer: stores it where it may be stored, and answers
     /// the client.
-    async fn receive(self: &Arc<Self>, mut answer: StreamedAnswer, times: Times) -> Exchanged {
+    async fn receive(self: &Arc<Self>, mut answer: StreamedAnswer, times: Times) -> Fetched {
         let status = answer.head.status;
         let mut fields = std::mem::take(&mut answer.head.headers);
         let is_typed = self.route().headers == HeaderMode::Typed;
-        if is_typed && let Err(failure) = check_head(status, &fields, times.received) {
+        let wall = self.fill.clock.wall(times.received);
+        if is_typed && let Err(failure) = check_head(status, &fields, wall) {
             return self.failed(failure);
         }
         let length = match content_length(answer.head.version, &mut fields) {
             Ok(length) => length,
             Err(failure) => return self.failed(failure),
         };
-        self.update_others(status, &fields, times);
+        self.update_others(status, &fields);
         hop::add_via(&mut fields, answer.head.version, NAME);
         if is_typed {
             // It was read whole, and is JSON.
             return match answer.body.collect().await {
-                Ok(body) => {
-                    Ok(self.store_and_answer(status, &fields, body.to_bytes(), times)).into()
-                }
+                Ok(body) => self.store_and_answer(status, &fields, body.to_bytes(), times),
                 Err(error) => self.failed(Failure::of_body(&error)),
             };
         }
@@ -131,8 +147,8 @@ impl Fetch {
         (status, mut fields): (StatusCode, HeaderMap),
         length: Option<u64>,
         times: Times,
-    ) -> Exchanged {
-        let upstream = self.relay.upstreams.get(self.route().upstream.number);
+    ) -> Fetched {
+        let upstream = self.fill.upstreams.get(self.route().upstream.number);
         let settings = &upstream.settings;
         let (max, is_events) = (self.max_stored(), is_event_stream(&fields));
         let (method, request) = (&self.request.method, &self.request.fields);
@@ -148,16 +164,10 @@ impl Fetch {
         let body = PacedBody::new(answer.body, silence, slot).boxed_unsync();
         let left = if is_empty { Some(0) } else { length };
         if !is_stored {
-            pass_on(&mut fields, times.received);
-            let outcome = self.outcome(Some(status), false, false);
-            self.finish(&mut fields, outcome);
+            pass_on(&mut fields, self.fill.clock.wall(times.received));
             let body = Body::Streamed(Box::new(BodyReader::of(body, left)));
-            let answer = RelayAnswer {
-                response: response(status, fields, body),
-                outcome,
-                announced: self.not_shared(status),
-            };
-            return Ok(answer).into();
+            let answer = Answer::Passed(status, fields, body);
+            return Fetched::new(Ok(answer), self.not_shared(status));
         }
         let mut collecting = Box::new(Collecting {
             fetch: self.clone(),
@@ -179,27 +189,26 @@ impl Fetch {
         match read {
             Some(Ok(Read::Whole(body))) => {
                 let (status, fields) = &collecting.head;
-                Ok(self.store_and_answer(*status, fields, body, times)).into()
+                self.store_and_answer(*status, fields, body, times)
             }
             Some(Err(failure)) => self.failed(failure),
             Some(Ok(Read::TooMuch)) | None => {
                 let answer = self.begin(&collecting);
-                Exchanged::Streaming(Box::new(answer), collecting)
+                Fetched {
+                    rest: Some(collecting),
+                    ..Fetched::new(Ok(answer), None)
+                }
             }
         }
     }
 
     /// The beginning of the response whose body is being collected.
-    fn begin(&self, collecting: &Collecting) -> RelayAnswer {
+    fn begin(&self, collecting: &Collecting) -> Answer {
         let (status, fields) = &collecting.head;
-        let variant = self.prepare(*status, fields, Bytes::new(), collecting.times);
-        let outcome = self.outcome(Some(*status), true, false);
+        let stored = self.prepare(*status, fields, Bytes::new(), collecting.times);
         let reader = collecting.collector.reader(collecting.length);
-        let body = (Body::Streamed(Box::new(reader)), collecting.length);
-        RelayAnswer {
-            response: self.serve_begun(&variant, fields, body, outcome),
-            outcome,
-            announced: Announced::Again,
-        }
+        let body = Body::Streamed(Box::new(reader));
+        let stored = with_withheld(stored, fields);
+        Answer::Coming(Box::new(stored), body, collecting.length)
     }
 }

@@ -1,24 +1,25 @@
-//! Storing an answer on a route in mode `respect`.
+//! Storing an answer on a plain route, in mode `respect`.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, DATE, HeaderName, HeaderValue};
 use http::{HeaderMap, Method, StatusCode};
 
+use super::exchange::Fetched;
 use super::fields::is_overridden;
-use super::serve::response;
-use super::{Announced, Fetch, RelayAnswer};
+use super::{Announced, Answer, AnswerSource, Fetch, FillAnswer};
 use crate::cache::directives::{RequestDirectives, ResponseDirectives};
 use crate::cache::encoded::BodyId;
 use crate::cache::etag::etag;
 use crate::cache::freshness::Heuristic;
 use crate::cache::policy::Mode;
+use crate::cache::purge::CheckedPurge;
 use crate::cache::storable::{Exchange, SetCookie, storable, stored_fields, withheld_fields};
-use crate::cache::variant::Variant;
 use crate::cache::vary::Nominated;
-use crate::cache::{date, hop, reuse};
+use crate::cache::{OriginFields, StoredFields, StoredResponse, date, hop, reuse};
+use crate::clock::Moment;
 use crate::route::HeaderMode;
 use crate::trace;
 use crate::trace::span::SpanKind;
@@ -29,55 +30,58 @@ use crate::wire::Body;
 pub(super) struct Times {
     /// The number of the last purge when it was sent.
     pub(super) purge: u64,
-    pub(super) requested: SystemTime,
-    pub(super) received: SystemTime,
+    pub(super) sent: Moment,
+    pub(super) received: Moment,
 }
 
 impl Fetch {
     /// What is stored of an answer. `fields` are as received: a `date` that they lack is
-    /// added. `None` if its `Vary` says that no other request matches.
+    /// added.
     pub(super) fn prepare(
         &self,
         status: StatusCode,
         fields: &HeaderMap,
         body: Bytes,
         times: Times,
-    ) -> Variant {
-        let (targets, is_typed) = (&self.relay.targeted_fields, self.is_typed());
+    ) -> StoredResponse {
+        let (targets, is_typed) = (&self.fill.plain.targeted_fields, self.is_typed());
         let governing = targets.governing(fields);
         let nominated = match is_typed {
             true => Nominated::of(&HeaderMap::new()),
             false => Nominated::of(fields),
         };
-        let Times {
-            purge,
-            requested,
-            received,
-        } = times;
+        let [sent, received] = [times.sent, times.received].map(|at| self.fill.clock.wall(at));
         let heuristic = Heuristic::default();
-        let reuse = reuse::StoredFacts::of(status, fields, targets, heuristic, requested, received);
+        let reuse = reuse::StoredFacts::of(status, fields, targets, heuristic, sent, received);
         let is_encodable = is_typed
             && status == StatusCode::OK
             && !fields.contains_key(CONTENT_ENCODING)
             && !governing.directives.no_transform
             && !ResponseDirectives::of(fields).no_transform;
-        let mut stored = compact(&stored_fields(fields, &governing.directives));
+        let mut map = compact(&stored_fields(fields, &governing.directives));
         if !fields.contains_key(DATE) {
-            stored.insert(DATE, date::value(received));
+            map.insert(DATE, date::value(received));
         }
-        Variant {
+        StoredResponse {
             status,
-            fields: stored,
             body_id: match is_encodable {
                 true => BodyId::of(&etag(&body), true),
                 false => BodyId::FIXED,
             },
             body,
-            secondary: nominated.key(&self.sent()).unwrap_or_default(),
-            nominated,
-            reuse,
-            received,
-            purge,
+            etag: HeaderValue::from_static(""),
+            fields: StoredFields::Origin(Box::new(OriginFields {
+                map,
+                secondary: nominated.key(&self.sent()).unwrap_or_default(),
+                nominated,
+                reuse,
+            })),
+            received: times.received,
+            lifetime: Duration::ZERO,
+            took: times.received.since(times.sent),
+            checked: CheckedPurge::at(times.purge),
+            stamp: None,
+            page: None,
         }
     }
 
@@ -92,8 +96,8 @@ impl Fetch {
     ) -> bool {
         let (route, is_typed) = (self.route(), self.is_typed());
         let method = if is_typed { &Method::GET } else { method };
-        let upstream = self.relay.upstreams.get(route.upstream.number);
-        let Ok(target) = upstream.uri(self.request.key.target()) else {
+        let upstream = self.fill.upstreams.get(route.upstream.number);
+        let Ok(target) = upstream.uri(self.key().target()) else {
             return false;
         };
         let exchange = Exchange {
@@ -103,8 +107,8 @@ impl Fetch {
             directives: &RequestDirectives::of(request),
             status,
             response,
-            governing: &self.relay.targeted_fields.governing(response),
-            received: times.received,
+            governing: &self.fill.plain.targeted_fields.governing(response),
+            received: self.fill.clock.wall(times.received),
             set_cookie: match (is_typed, route.cache.set_cookie) {
                 (true, SetCookie::Explicit) => SetCookie::Dropped,
                 (_, rule) => rule,
@@ -129,64 +133,34 @@ impl Fetch {
         fields: &HeaderMap,
         body: Bytes,
         times: Times,
-    ) -> RelayAnswer {
+    ) -> Fetched {
         let (method, request) = (&self.request.method, &self.request.fields);
         if self.may_store(method, request, status, fields, times) {
-            let variant = Arc::new(self.prepare(status, fields, body, times));
-            let announced = self.store(&variant);
-            let own = withheld(&variant, fields);
-            return self.answer_own(&variant, &own, status, true, announced);
+            let stored = Arc::new(self.prepare(status, fields, body, times));
+            let all = self.store(&stored);
+            let stored = Arc::new(with_withheld((*stored).clone(), fields));
+            let from = AnswerSource::Upstream { stored: true };
+            return Fetched::new(Ok(Answer::Stored(FillAnswer { stored, from })), all);
         }
-        let outcome = self.outcome(Some(status), false, false);
         let mut answer = fields.clone();
-        pass_on(&mut answer, times.received);
-        self.finish(&mut answer, outcome);
-        RelayAnswer {
-            response: response(status, answer, Body::new(body)),
-            outcome,
-            announced: self.not_shared(status),
-        }
-    }
-
-    /// An answer from a response that was stored or validated for this request, with the
-    /// fields that are for this client alone. `status` is what the upstream sent.
-    pub(super) fn answer_own(
-        &self,
-        variant: &Variant,
-        own: &HeaderMap,
-        status: StatusCode,
-        is_stored: bool,
-        announced: Announced,
-    ) -> RelayAnswer {
-        let outcome = self.outcome(Some(status), is_stored, false);
-        let with_own;
-        let answered = match own.is_empty() {
-            true => variant,
-            false => {
-                with_own = with_fields(variant, own);
-                &with_own
-            }
-        };
-        self.answer_from(answered, outcome, self.now(), announced)
+        pass_on(&mut answer, self.fill.clock.wall(times.received));
+        let answer = Answer::Passed(status, answer, Body::new(body));
+        Fetched::new(Ok(answer), self.not_shared(status))
     }
 
     /// Stores a response in place of the one that this request matched, unless
     /// that one was received later. Returns what other requests may do.
-    pub(super) fn store(&self, variant: &Arc<Variant>) -> Announced {
+    pub(super) fn store(&self, stored: &Arc<StoredResponse>) -> Announced {
         let _storing = trace::begin("store", SpanKind::Internal);
         let sent = &self.sent();
-        let (key, store) = (&self.request.key, self.relay.cache.store());
-        store.amend(key, |variants| {
-            if store.variant_was_purged(key, variant) {
-                return;
-            }
-            let mut same = variants.iter().filter(|stored| stored.answers(sent));
-            if !same.any(|stored| stored.received > variant.received) {
-                variants.retain(|stored| !stored.answers(sent));
-                variants.push(variant.clone());
+        self.fill.cache.store().amend(self.key(), |variants| {
+            let mut same = variants.iter().filter(|other| other.answers(sent));
+            if !same.any(|other| other.received > stored.received) {
+                variants.retain(|other| !other.answers(sent));
+                variants.push(stored.clone());
             }
         });
-        self.shared(variant)
+        self.shared(stored)
     }
 }
 
@@ -197,23 +171,26 @@ pub(super) fn pass_on(fields: &mut HeaderMap, received: SystemTime) {
     fields.entry(DATE).or_insert_with(|| date::value(received));
 }
 
-/// The fields of an answer that its stored response lacks because `private` or
-/// `no-cache` names them.
-pub(super) fn withheld(variant: &Variant, received: &HeaderMap) -> HeaderMap {
-    withheld_fields(received, variant.reuse.directives())
+/// A stored response with the fields of its answer that it lacks because `private` or
+/// `no-cache` names them: they are for one client alone.
+pub(super) fn with_withheld(stored: StoredResponse, received: &HeaderMap) -> StoredResponse {
+    let named = stored.origin().map(|origin| origin.reuse.directives());
+    let withheld = named.map(|named| withheld_fields(received, named));
+    with_fields(stored, withheld.unwrap_or_default())
 }
 
 /// A stored response with further fields.
-pub(super) fn with_fields(variant: &Variant, own: &HeaderMap) -> Variant {
-    let mut variant = variant.clone();
-    for (name, value) in own {
-        variant.fields.append(name, value.clone());
+pub(super) fn with_fields(mut stored: StoredResponse, own: HeaderMap) -> StoredResponse {
+    if let StoredFields::Origin(origin) = &mut stored.fields {
+        for (name, value) in &own {
+            origin.map.append(name, value.clone());
+        }
     }
-    variant
+    stored
 }
 
 /// A copy that does not keep the connection's read buffer alive.
-pub(super) fn compact(fields: &HeaderMap) -> HeaderMap {
+fn compact(fields: &HeaderMap) -> HeaderMap {
     let mut copy = HeaderMap::with_capacity(fields.len());
     for (name, value) in fields {
         let own = (
