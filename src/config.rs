@@ -70,9 +70,9 @@ pub struct File {
     pub shared: Option<SharedTable>,
     pub chain: chain::ChainTable,
     pub upstream: upstream::UpstreamTable,
-    /// More upstreams, for APIs that have servers of their own: [upstreams.NAME].
+    /// More upstreams, for APIs that have servers of their own: `[upstreams.NAME]`.
     ///
-    /// Each has all keys of [upstream], and takes the ones that it does not set from there. A
+    /// Each has all keys of `[upstream]`, and takes the ones that it does not set from there. A
     /// route or a tip uses it with upstream = "NAME"; its name is 1 to 32 of a-z, 0-9 and -.
     /// Each upstream has its own endpoints, connections, breakers, slots, queue, and retries,
     /// so the failures of one affect its own routes only. API keys are shared, and what a key
@@ -80,13 +80,13 @@ pub struct File {
     /// `api_keys_file` of its own, or the environment has ORDGATE_API_KEYS_NAME (the name in
     /// upper case, - as _).
     ///
-    /// The reference indexer serves its two APIs on two ports. For it, [upstreams.runes] with a
+    /// The reference indexer serves its two APIs on two ports. For it, `[upstreams.runes]` with a
     /// `url` is enough.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub upstreams: BTreeMap<String, upstream::UpstreamTable>,
     pub log: operation::LogTable,
     pub telemetry: operation::TelemetryTable,
-    /// The kinds of requests that ordgate answers: [[route]].
+    /// The kinds of requests that ordgate answers: `[[route]]`.
     ///
     /// The router, the validation of parameters, the cache key and /openapi.json are made from
     /// them.

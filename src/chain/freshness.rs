@@ -1,6 +1,6 @@
 //! Whether a stored response of mode `chain` is fresh, and how old it is. Pure.
 //!
-//! A response is fresh until the first of several moments ([`fresh_until`]): its lifetime
+//! A response is fresh until the first of several moments: its lifetime
 //! ends, its epoch ends, a check refutes it, the tip is no longer known.
 
 use std::time::Duration;

@@ -69,10 +69,10 @@ struct TipTable {
     /// How often ordgate asks. Clients are told to keep an answer no longer than this,
     /// unless it is final.
     every: Time<100, DAY>,
-    /// The upstream to ask: "default", or the name of an [upstreams.NAME].
+    /// The upstream to ask: "default", or the name of an `[upstreams.NAME]`.
     ///
     /// Without it, that is the upstream that the routes of this tip name, or else the one of
-    /// the same name as the tip, or else [upstream].
+    /// the same name as the tip, or else `[upstream]`.
     #[serde(skip_serializing_if = "Option::is_none")]
     upstream: Option<String>,
 }

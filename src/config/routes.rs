@@ -36,7 +36,7 @@ pub struct RouteEntry {
     /// The path at the upstream, where it differs, with the same parameters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     upstream_path: Option<String>,
-    /// The upstream: "default", or the name of an [upstreams.NAME].
+    /// The upstream: "default", or the name of an `[upstreams.NAME]`.
     ///
     /// Without it, that is the upstream of the route's tip, or of the tip whose status path is
     /// the longest that the route's path begins with.
@@ -216,7 +216,7 @@ impl JsonSchema for Query {
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct PolicyTable {
-    /// "chain" keeps answers by the blocks that they depend on ([chain]) and ignores the
+    /// "chain" keeps answers by the blocks that they depend on (`[chain]`) and ignores the
     /// upstream's cache-control and etag. "override" gives each status the fixed lifetime of
     /// `times`, whatever the upstream's fields say. "respect" is a shared cache by RFC 9111,
     /// with stale-while-revalidate and stale-if-error (RFC 5861), Vary, validation,
