@@ -237,6 +237,9 @@ fn explain(failure: &Failure, path: &str) -> String {
         _ if failure.reason == Reason::WrongUpstream => {
             "answers that there is no such route".to_owned()
         }
+        Some(status) if failure.reason == Reason::NotJson => {
+            format!("answers {status}, but no JSON")
+        }
         Some(status) => format!("fails with {status}"),
         None => format!("fails: {}", failure.reason.name()),
     };

@@ -119,8 +119,8 @@ pub struct UpstreamTable {
     /// A body that stalls is a failure of its base URL. If it is read whole before it is passed
     /// on, the next base URL is asked, or the client gets 504. On routes with headers = "all",
     /// the client's answer breaks off. The time in which a client reads nothing does not count.
-    /// On those routes, events, and answers that have neither a length nor a freshness lifetime,
-    /// may be streams: they may be silent for `first_byte_timeout`.
+    /// On those routes, events, and answers without a length, may be streams: they may be silent
+    /// for `first_byte_timeout`.
     silence_timeout: Time<1, DAY>,
     /// How long a whole answer may take, with retries.
     timeout: Time<1, DAY>,

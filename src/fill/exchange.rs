@@ -155,7 +155,7 @@ impl Fetch {
         let may_store = self.may_store(method, request, status, &fields, times);
         let is_stored = may_store && !is_events && length.is_none_or(|length| length <= max);
         let is_empty = answer.body.is_end_stream();
-        let silence = match is_stored || length.is_some() && !is_events {
+        let silence = match length.is_some() && !is_events {
             true => settings.silence_timeout,
             // A body that may have no end may also pause.
             false => settings.first_byte_timeout,

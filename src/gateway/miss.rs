@@ -147,11 +147,12 @@ impl Gateway {
         let arrived = Instant::now();
         let has_stale = || fetch.stale(None).is_some();
         if body.is_none() && has_stale() {
-            if !fetch.joins()
-                && let Some(why) = fetch.held()
-            {
-                fetch.refresh();
-                return (Err(why), false);
+            if let Some(why) = fetch.held() {
+                let joins = fetch.joins();
+                if !joins {
+                    fetch.refresh();
+                }
+                return (Err(why), joins);
             }
             let wait = Wait {
                 deadline: arrived + self.stale_wait,

@@ -80,7 +80,7 @@ pub fn check_head(status: StatusCode, fields: &HeaderMap, wall: SystemTime) -> R
         && all_values(fields, CONTENT_TYPE, is_json)
     {
         true => Ok(()),
-        false => Err(Failure::new(Reason::NotJson)),
+        false => Err(Failure::status(Reason::NotJson, status)),
     }
 }
 

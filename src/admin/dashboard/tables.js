@@ -112,10 +112,6 @@ function failure (endpoint) {
   return `${duration(last.ago_seconds)} ago${often}: ${words(plain(last.reason))}: ${plain(last.cause)}`
 }
 
-function failover ({ last_failover: last }) {
-  return last ? `${duration(last.ago_seconds)} ago, from ${plain(last.from)} to ${plain(last.to)}: ${plain(last.cause)}` : null
-}
-
 const milliseconds = (member) => number(words(member.replace('_ms', '')), millis, (row) => row[member])
 const url = (title, read, link) => ({ title, text: plain, read, link, isLink: true, isText: true })
 
@@ -212,8 +208,7 @@ const TABLES = [
     number('No slot', count, (row) => row.no_slot),
     number('Breaker open', count, (row) => row.broken),
     number('Not retried', count, (row) => row.retries_refused),
-    number('Switches of endpoint', count, (row) => row.switches),
-    name('Last switch', failover, { isText: true })
+    number('Switches of endpoint', count, (row) => row.switches)
   ], upstreams, 'No upstreams'],
   ['system', 'Certificates', [
     name('Listener', (row) => row.listener),

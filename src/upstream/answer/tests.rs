@@ -71,7 +71,7 @@ fn an_unreadable_or_ambiguous_media_type_is_not_json() {
         let checked = check_head(StatusCode::OK, &fields, SystemTime::UNIX_EPOCH);
         assert_eq!(
             checked,
-            Err(Failure::new(Reason::NotJson)),
+            Err(Failure::status(Reason::NotJson, StatusCode::OK)),
             "{name} {values:?}"
         );
     }

@@ -35,6 +35,8 @@ pub(super) struct Framing {
     hosts: u32,
     length: Option<u64>,
     chunked: bool,
+    /// Whether the method is GET or HEAD, whose bodies mean nothing.
+    is_read: bool,
     /// Whether Upgrade names a protocol other than `h2c`.
     upgrade: bool,
     /// Whether Connection names Upgrade; otherwise Upgrade has no meaning.
@@ -69,6 +71,7 @@ impl Framing {
             hosts: 0,
             length: None,
             chunked: false,
+            is_read: matches!(method, b"GET" | b"HEAD"),
             upgrade: false,
             nominated: false,
         })
@@ -104,7 +107,7 @@ impl Framing {
             }
             17 if name.eq_ignore_ascii_case(b"transfer-encoding") => {
                 let chunked = value().eq_ignore_ascii_case(b"chunked");
-                if !chunked || self.chunked || !self.is_http_11 {
+                if !chunked || self.chunked || !self.is_http_11 || self.is_read {
                     return Err(HeadFault::BadTransferEncoding);
                 }
                 self.chunked = true;

@@ -17,7 +17,7 @@ async fn a_body_that_stalls_breaks_off_for_all_who_share_it() {
     ];
     for (row, reply) in rows.into_iter().enumerate() {
         let upstream = Upstream::start();
-        let grace = "upstream.silence_timeout = \"300ms\"";
+        let grace = "upstream.silence_timeout = \"300ms\"\nupstream.first_byte_timeout = \"900ms\"";
         let gateway = plain(&upstream).config(grace).start();
         upstream.always(reply);
         let mut client = gateway.start_get("/v").await;
