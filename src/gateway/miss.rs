@@ -149,9 +149,7 @@ impl Gateway {
         if body.is_none() && has_stale() {
             if let Some(why) = fetch.held() {
                 let joins = fetch.joins();
-                if !joins {
-                    fetch.refresh();
-                }
+                fetch.refresh();
                 return (Err(why), joins);
             }
             let wait = Wait {

@@ -65,7 +65,8 @@ async fn a_hundred_requests_of_one_client_do_not_hold_up_another() {
         .config(CONFIG)
         .config(slots)
         .manual();
-    let gateway = setup.config("limit.enabled = false").start();
+    let waits = "cache.stale_wait = \"1m\"\nlimit.enabled = false";
+    let gateway = setup.config(waits).start();
     let mut own = gateway.client().await;
     get(&mut own, HONEST, TOKEN).await;
     gateway.advance(11_000);
@@ -81,6 +82,11 @@ async fn a_hundred_requests_of_one_client_do_not_hold_up_another() {
     let stale = get(&mut own, HONEST, TOKEN).await;
     assert!(stale.must("cache-status").contains("stale"), "{stale:?}");
     until("its fetch waits", || gateway.queued() == 99).await;
+    let joining = get(&mut own, HONEST, TOKEN).await;
+    assert!(
+        joining.must("cache-status").contains("stale"),
+        "{joining:?}"
+    );
     let mut miss = request_as(&gateway, HONEST, &token(1000)).await;
     until("so does a miss", || gateway.queued() == 100).await;
     first.open();
