@@ -231,9 +231,8 @@ impl Upstream {
     /// Whether both have an endpoint in common, so that an answer of one is what
     /// the other would answer.
     pub fn shares_endpoint_with(&self, other: &Self) -> bool {
-        let urls = &other.settings.urls;
         let mut own = self.settings.urls.iter();
-        own.any(|url| urls.contains(url))
+        own.any(|url| other.settings.urls.contains(url))
     }
 
     /// Whether both have an origin in common (RFC 9110 §4.3.1), whatever the paths
@@ -323,8 +322,7 @@ impl Upstream {
 
     /// The hosts of its endpoints.
     fn hosts(&self) -> Vec<Host> {
-        let endpoints = self.endpoints.iter();
-        let mut hosts: Vec<_> = endpoints.map(|one| one.host.clone()).collect();
+        let mut hosts: Vec<_> = self.endpoints.iter().map(|one| one.host.clone()).collect();
         hosts.sort_unstable();
         hosts.dedup();
         hosts
@@ -332,10 +330,7 @@ impl Upstream {
 
     /// Requests in flight at all endpoints.
     pub fn in_flight(&self) -> u32 {
-        self.endpoints
-            .iter()
-            .map(|endpoint| endpoint.in_flight())
-            .sum()
+        self.endpoints.iter().map(|one| one.in_flight()).sum()
     }
 
     /// The slots that clients share at the endpoint in use. An unanswered request counts

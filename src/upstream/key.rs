@@ -30,6 +30,7 @@ use super::endpoint::Host;
 use super::permit::Denied;
 use super::reported::ReportedLimit;
 use crate::clock::Moment;
+use crate::reason::Reason;
 use crate::shared::Shared;
 use crate::shared::permits::{Limits, Permits, PoolKey};
 use crate::state::{Earlier, KeyDigest};
@@ -170,7 +171,7 @@ impl ProviderKey {
             return Err(denied);
         }
         let taken = state.budget.take(now, is_probe);
-        taken.map_err(Denied::spent_for)?;
+        taken.map_err(|wait| Denied::until(Reason::OverBudget, wait))?;
         let floor = &mut state.floor;
         let is_of_pool = floor
             .as_mut()
@@ -373,8 +374,10 @@ impl KeyState {
         if let Some(status) = rest.and_then(|rest| rest.refused) {
             return Some(Denied::key_refused(status));
         }
-        match spent.max(rest.map(|rest| rest.until.since(now))) {
-            Some(wait) => Some(Denied::spent_for(wait)),
+        let rest = rest.map(|rest| rest.until.since(now));
+        match spent.max(rest) {
+            Some(wait) if rest == Some(wait) => Some(Denied::until(Reason::Throttled, wait)),
+            Some(wait) => Some(Denied::until(Reason::OverBudget, wait)),
             None => self.is_full(host).then(Denied::spent_until_request_ends),
         }
     }

@@ -81,10 +81,10 @@ impl Denied {
         }
     }
 
-    /// No budget is left for this time.
-    pub(super) fn spent_for(wait: Duration) -> Self {
+    /// None for this time.
+    pub(super) fn until(reason: Reason, wait: Duration) -> Self {
         Self {
-            failure: Failure::until(Reason::OverBudget, wait),
+            failure: Failure::until(reason, wait),
             wait: Some(wait),
         }
     }
@@ -93,7 +93,7 @@ impl Denied {
     pub(super) fn spent_until_request_ends() -> Self {
         Self {
             wait: Some(SOON),
-            ..Self::spent_for(Duration::from_secs(1))
+            ..Self::until(Reason::OverBudget, Duration::from_secs(1))
         }
     }
 
@@ -119,10 +119,7 @@ impl Upstream {
             return Err(Denied::no_slot());
         };
         if let Some(wait) = endpoint.wait(request.is_probe(), self.has_tip()) {
-            return Err(Denied {
-                failure: Failure::until(Reason::BreakerOpen, wait),
-                wait: Some(wait),
-            });
+            return Err(Denied::until(Reason::BreakerOpen, wait));
         }
         let most = self.settings.max_in_flight.get();
         if !request.is_probe() && endpoint.in_flight() >= most {
