@@ -2,7 +2,7 @@
 //! spans of what ordgate does for it. [`telemetry::otlp`](crate::telemetry) exports them.
 //!
 //! Only what leaves memory has a trace. The gateway begins it ([`Trace::begin`]) for a
-//! miss or a relayed request, and the work on the request runs in its [`scope`]; a task
+//! miss, and the work on the request runs in its [`scope`]; a task
 //! that is spawned for it takes it along ([`inherit`]). So whatever happens below finds
 //! the trace without an argument for it, as hyper's connectors find theirs, and what
 //! ordgate does on its own account (probes, refreshes, prefetching) has none.
