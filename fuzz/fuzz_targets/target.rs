@@ -16,7 +16,7 @@ static SHIPPED: LazyLock<RouteTable> = LazyLock::new(|| match Config::shipped() 
 });
 
 static GENERIC: LazyLock<RouteTable> = LazyLock::new(|| {
-    let text = "[[route]]\nname = \"all\"\npath = \"/{rest:*}\"\nmethods = [\"*\"]\nquery = \"any\"\nheaders = \"all\"\ncache.mode = \"respect\"\n";
+    let text = "builtin_routes = false\n[[route]]\nname = \"all\"\npath = \"/{rest:*}\"\nmethods = [\"*\"]\nquery = \"any\"\nheaders = \"all\"\ncache.mode = \"respect\"\n";
     match Config::parse("generic", text) {
         Ok(config) => config.routes,
         Err(problems) => panic!("{problems:?}"),
