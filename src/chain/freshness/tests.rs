@@ -144,6 +144,18 @@ fn what_is_recent_is_served_for_one_interval_before_it_is_checked() {
     assert_eq!(test.freshness(old, 1, 15), "stale 1");
 }
 
+/// No route shows the block that a check asks for.
+#[test]
+fn what_is_recent_and_cannot_be_checked_is_stale() {
+    let test = Test::new();
+    test.tip(100, 0);
+    test.name(90, 1);
+    test.tip(101, 5);
+    test.0.cannot_check(0, at(6));
+    assert_eq!(test.freshness(stamp(Class::Recent, 1), 0, 7), "stale 1");
+    assert_eq!(test.freshness(stamp(Class::Recent, 2), 5, 7), "fresh 8, age 2");
+}
+
 #[test]
 fn recent_responses_become_final_and_not_while_they_are_in_doubt() {
     let test = Test::new();
