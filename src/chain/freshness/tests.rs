@@ -153,7 +153,10 @@ fn what_is_recent_and_cannot_be_checked_is_stale() {
     test.tip(101, 5);
     test.0.cannot_check(0, at(6));
     assert_eq!(test.freshness(stamp(Class::Recent, 1), 0, 7), "stale 1");
-    assert_eq!(test.freshness(stamp(Class::Recent, 2), 5, 7), "fresh 8, age 2");
+    assert_eq!(
+        test.freshness(stamp(Class::Recent, 2), 5, 7),
+        "fresh 8, age 2"
+    );
 }
 
 #[test]
