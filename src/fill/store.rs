@@ -152,10 +152,12 @@ impl Fetch {
     /// that one was received later. Returns what other requests may do.
     pub(super) fn store(&self, stored: &Arc<StoredResponse>) -> Announced {
         let _storing = trace::begin("store", SpanKind::Internal);
-        let sent = &self.sent();
-        self.fill.cache.store().amend(self.key(), |variants| {
+        let (sent, store) = (&self.sent(), self.fill.cache.store());
+        // One that was purged while it came takes no other's place.
+        let is_purged = store.response_was_purged(self.key(), stored);
+        store.amend(self.key(), |variants| {
             let mut same = variants.iter().filter(|other| other.answers(sent));
-            if !same.any(|other| other.received > stored.received) {
+            if !is_purged && !same.any(|other| other.received > stored.received) {
                 variants.retain(|other| !other.answers(sent));
                 variants.push(stored.clone());
             }
