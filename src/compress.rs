@@ -111,6 +111,7 @@ impl Compression {
             return;
         };
         let (key, of, store) = (wanted.key.clone(), wanted.body_id, self.store.clone());
+        let length = wanted.length;
         // So that no other request begins it too.
         store.insert_encoded(&key, coding, EncodedBody { of, bytes: None });
         tokio::spawn(async move {
@@ -121,8 +122,10 @@ impl Compression {
             let work = move || {
                 let bytes = place.0.compress(store.body(&key, of), coding, effort);
                 if let Some(bytes) = bytes {
+                    let lengths = [length, bytes.len()];
                     let bytes = Some(bytes);
                     store.insert_encoded(&key, coding, EncodedBody { of, bytes });
+                    place.0.made(coding, lengths);
                 }
             };
             // A codec that panics on a body would do so each time.
@@ -192,10 +195,15 @@ impl Compressor {
             counts.not_worthwhile[at].fetch_add(1, Relaxed);
             return None;
         };
-        counts.made[at].fetch_add(1, Relaxed);
-        counts.before[at].fetch_add(body.len() as u64, Relaxed);
-        counts.after[at].fetch_add(encoded.len() as u64, Relaxed);
         Some(encoded.into_boxed_slice().into())
+    }
+
+    /// Counts a body that is stored in a coding, and its lengths before and after.
+    fn made(&self, coding: Coding, [before, after]: [usize; 2]) {
+        let (counts, at) = (&self.counts, coding.index());
+        counts.before[at].fetch_add(before as u64, Relaxed);
+        counts.after[at].fetch_add(after as u64, Relaxed);
+        counts.made[at].fetch_add(1, Relaxed);
     }
 
     /// The counts of each coding.
