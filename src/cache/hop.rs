@@ -102,6 +102,18 @@ pub(crate) fn has_passed(headers: &HeaderMap, pseudonym: &str) -> bool {
         })
 }
 
+/// Removes the fields that do not pass.
+pub(crate) fn keep(fields: &mut HeaderMap, passes: impl Fn(&HeaderName) -> bool) {
+    let stopped: Vec<_> = fields
+        .keys()
+        .filter(|name| !passes(name))
+        .cloned()
+        .collect();
+    for name in stopped {
+        fields.remove(name);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     //! Sections are of RFC 9110 where no other is named.

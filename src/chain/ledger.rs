@@ -21,18 +21,18 @@
 //!
 //! Deliberately absent: locks, the cache, and when requests are sent.
 
+mod check;
+
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 
 use super::freshness::{Epoch, NO_EPOCH, View};
 use crate::clock::Moment;
 use crate::pages::{Block, Hash, hash};
+use check::Doubt;
 
 /// The most blocks that are known; the lowest are forgotten first.
 const MOST_BLOCKS: usize = 65_536;
-/// The most blocks that are asked for after one change of the chain. Each is twice as far
-/// below as the one before, so they reach at least 127 blocks down.
-const MOST_ASKED: u32 = 8;
 /// The epochs of which it is remembered when they ended.
 const MOST_ENDED: usize = 64;
 
@@ -123,26 +123,6 @@ struct Known {
     learned: u64,
 }
 
-/// A check under way: which of the known blocks still stand.
-#[derive(Clone, Copy, Debug)]
-struct Doubt {
-    /// When the new tip was seen. `None` where an answer has contradicted what is known.
-    since: Option<Moment>,
-    /// Blocks learned by this answer or before are of the chain before the change.
-    before: u64,
-    /// The number of answers when the tip was seen that the check is for.
-    began: u64,
-    /// The lowest tip since the check began, or just before: recent answers above it are
-    /// stale.
-    lowest_tip: u32,
-    /// The block that is asked for.
-    height: u32,
-    /// How far below it the next one is.
-    step: u32,
-    /// The blocks that were found not to stand.
-    refuted: u32,
-}
-
 impl Ledger {
     /// The state of the ledger, to be taken before a request is sent.
     pub(crate) const fn start(&self) -> RequestStart {
@@ -209,12 +189,6 @@ impl Ledger {
     pub(crate) fn ended(&self, epoch: Epoch) -> Option<Moment> {
         let back = usize::try_from(self.epoch.checked_sub(epoch)?).ok()?;
         self.ended.get(self.ended.len().checked_sub(back)?).copied()
-    }
-
-    /// The block that a check asks for, and the present epoch. A check that has the same
-    /// result as before has had no answer that counts.
-    pub(crate) fn check(&self) -> Option<(u32, Epoch)> {
-        Some((self.doubt?.height, self.epoch))
     }
 
     /// What a hit needs to know, where blocks `depth` below the tip are final.
@@ -365,12 +339,6 @@ impl Ledger {
         applied
     }
 
-    /// No route shows the block that a check asks for: what is recent is stale.
-    pub(crate) fn cannot_check(&mut self, now: Moment) {
-        self.refute_recent(now);
-        self.doubt = None;
-    }
-
     /// Whether an answer is of the present tip; `None` where it is of one that the status
     /// has not reported, as far as is known.
     fn is_of_present_tip(
@@ -413,17 +381,6 @@ impl Ledger {
         is_hash
     }
 
-    /// Whether the block that a check asks for stands, if an answer of the present tip shows
-    /// that.
-    fn shows(&self, observation: Observation<'_>) -> Option<bool> {
-        let height = self.doubt?.height;
-        let mut blocks = observation.blocks.iter();
-        match blocks.find(|block| block.height == height) {
-            Some(block) => Some(self.hash_at(height) == Some(block.hash)),
-            None => (observation.empty_block == Some(height)).then_some(false),
-        }
-    }
-
     fn begin_epoch(&mut self, ended: Moment, now: Moment) {
         self.ended.push_back(ended);
         if self.ended.len() > MOST_ENDED {
@@ -437,60 +394,6 @@ impl Ledger {
     fn refute_recent(&mut self, now: Moment) {
         self.refuted_before = self.epoch;
         self.refuted_at = now;
-    }
-
-    /// The block that was asked for does not stand: a lower one is asked for.
-    fn refute(&mut self, now: Moment) -> Option<u32> {
-        let doubt = self.doubt.as_mut()?;
-        let most = doubt.height.checked_sub(doubt.step);
-        doubt.step *= 2;
-        doubt.refuted += 1;
-        let most = most.filter(|_| doubt.refuted < MOST_ASKED);
-        if doubt.refuted == 1 {
-            self.begin_epoch(now, now);
-            self.refute_recent(now);
-        }
-        self.ask_up_to(most, now)
-    }
-
-    /// Has the check ask for the highest block up to a height that was known before the
-    /// change. Where there is none, nothing is known to stand.
-    fn ask_up_to(&mut self, most: Option<u32>, now: Moment) -> Option<u32> {
-        let before = self.doubt?.before;
-        let next = most.and_then(|most| {
-            let mut known = self.blocks.range(..=most).rev();
-            known.find(|(_, known)| known.learned <= before)
-        });
-        match next.map(|(height, _)| *height) {
-            Some(height) => {
-                self.doubt.as_mut()?.height = height;
-                None
-            }
-            None => self.end_doubt(None, now),
-        }
-    }
-
-    /// Ends the check: the block at a height stands, or none. Returns from which height on
-    /// everything is to be purged.
-    fn end_doubt(&mut self, stands: Option<u32>, now: Moment) -> Option<u32> {
-        let doubt = self.doubt.take()?;
-        let above = stands.map_or(0, |height| height.saturating_add(1));
-        if doubt.refuted > 0 {
-            for known in self.blocks.split_off(&above).into_values() {
-                self.heights.remove(&known.hash);
-            }
-            self.reorgs += 1;
-            self.stands = stands;
-            let replaced = (self.tip_height()).map_or(0, |tip| (tip + 1).saturating_sub(above));
-            self.last_reorg = Some((now, replaced));
-            return Some(above);
-        }
-        self.stands = self.stands.max(stands);
-        // Blocks learned between may be of either chain, or of a third.
-        let between = |known: &Known| doubt.before < known.learned && known.learned <= doubt.began;
-        let mut higher = self.blocks.range(above..);
-        let is_open = higher.any(|(_, known)| between(known));
-        is_open.then_some(above)
     }
 
     fn learn(&mut self, block: Block) {

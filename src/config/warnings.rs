@@ -200,3 +200,6 @@ impl Config {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

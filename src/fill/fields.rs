@@ -172,14 +172,7 @@ impl<'a> ForwardedFields<'a> {
         }
         let mut fields = self.fields.clone();
         hop::strip(&mut fields);
-        let stopped: Vec<_> = fields
-            .keys()
-            .filter(|name| !self.passes(name))
-            .cloned()
-            .collect();
-        for name in stopped {
-            fields.remove(name);
-        }
+        hop::keep(&mut fields, |name| self.passes(name));
         // Some servers merge trailers into the fields. Without this field no trailers
         // are sent (RFC 9110 §6.5.1 lets an intermediary discard them).
         fields.remove(TRAILER);

@@ -1,10 +1,17 @@
-//! The key under which a response is stored: a block's is that of its height, where
-//! the height is known, whether clients request it by height or by hash.
+//! Looking up: the key under which a response is stored (a block's is that of its height,
+//! where the height is known, whether clients request it by height or by hash), and what
+//! memory has for a request.
+
+use std::net::IpAddr;
+
+use http::{HeaderMap, Method};
 
 use super::Fill;
-use crate::cache::StoredResponse;
+use crate::cache::decision::Decision;
 use crate::cache::key::Key;
 use crate::cache::policy::Mode;
+use crate::cache::{JudgedResponse, StoredResponse};
+use crate::clock::Moment;
 use crate::route::Route;
 use crate::route::canonical::{BlockReference, block, with_segment};
 
@@ -52,6 +59,22 @@ impl Fill {
             },
             None => LookupKey { key, by_hash: None },
         }
+    }
+
+    /// What to do with a request, on a route of any mode. `/explain` uses it too.
+    #[inline]
+    pub(crate) fn decide(
+        &self,
+        route: &Route,
+        lookup: &LookupKey,
+        (method, fields, peer): (&Method, &HeaderMap, IpAddr),
+        now: Moment,
+    ) -> Decision<JudgedResponse> {
+        if route.is_plain() {
+            return self.decide_plain(route, lookup, (method, fields, peer), now);
+        }
+        let is_answer = |stored: &_| self.is_answer(lookup, stored);
+        self.cache.decide(&lookup.key, &route.cache, is_answer, now)
     }
 
     /// Whether a response found by height is of the block that the client requested

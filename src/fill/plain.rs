@@ -2,10 +2,11 @@
 //! or `headers = "all"`. What memory has for a request, and which requests one answer may
 //! serve. The rules are in [`crate::cache`], each quoted beside its code.
 
-use http::header::{ACCEPT_ENCODING, AUTHORIZATION, CACHE_CONTROL, COOKIE, RANGE};
-use http::{HeaderMap, Method, StatusCode};
 use std::net::IpAddr;
 use std::sync::Arc;
+
+use http::header::{ACCEPT_ENCODING, AUTHORIZATION, CACHE_CONTROL, COOKIE, RANGE};
+use http::{HeaderMap, Method, StatusCode};
 
 use super::fields::{ForwardedFields, has_conditions, is_overridden};
 use super::{Announced, AnswerSource, Fetch, Fill, FillAnswer, LookupKey};
@@ -19,23 +20,8 @@ use crate::clock::Moment;
 use crate::route::{HeaderMode, Route};
 
 impl Fill {
-    /// What to do with a request, on a route of any mode. `/explain` uses it too.
-    #[inline]
-    pub(crate) fn decide(
-        &self,
-        route: &Route,
-        lookup: &LookupKey,
-        (method, fields, peer): (&Method, &HeaderMap, IpAddr),
-        now: Moment,
-    ) -> Decision<JudgedResponse> {
-        if route.is_plain() {
-            return self.decide_plain(route, lookup, (method, fields, peer), now);
-        }
-        let is_answer = |stored: &_| self.is_answer(lookup, stored);
-        self.cache.decide(&lookup.key, &route.cache, is_answer, now)
-    }
-
-    fn decide_plain(
+    /// The same as [`decide`](Self::decide), on a plain route.
+    pub(super) fn decide_plain(
         &self,
         route: &Route,
         lookup: &LookupKey,

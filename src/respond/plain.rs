@@ -13,6 +13,7 @@ use http::{HeaderMap, Response, StatusCode};
 use super::{Responder, ResponseContext, response};
 use crate::cache::etag::encoded_etag;
 use crate::cache::freshen::not_modified_fields;
+use crate::cache::hop;
 use crate::cache::key::Key;
 use crate::cache::outcome::{Outcome, age};
 use crate::cache::range::{self, ByteRange, Selection};
@@ -164,12 +165,5 @@ fn keep_typed(fields: &mut HeaderMap) {
         VIA,
         CACHE_STATUS,
     ];
-    let names: Vec<_> = fields
-        .keys()
-        .filter(|name| !KEPT.contains(name))
-        .cloned()
-        .collect();
-    for name in names {
-        fields.remove(name);
-    }
+    hop::keep(fields, |name| KEPT.contains(name));
 }

@@ -89,7 +89,7 @@ impl Uploads {
         };
         let began = Instant::now();
         loop {
-            // What came early buys no longer silence.
+            // However fast a client was before, it may be silent for ten seconds at most.
             let due = GRACE + Duration::from_millis(buffer.bytes.len() as u64 * 1000 / MIN_RATE);
             let left = GRACE.min(due.saturating_sub(began.elapsed()));
             let data = timeout(left, data(&mut body)).await;

@@ -81,7 +81,7 @@ impl Denied {
         }
     }
 
-    /// None for this time.
+    /// No request is admitted for this time, for this reason.
     pub(super) fn until(reason: Reason, wait: Duration) -> Self {
         Self {
             failure: Failure::until(reason, wait),

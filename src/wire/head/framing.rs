@@ -35,8 +35,8 @@ pub(super) struct Framing {
     hosts: u32,
     length: Option<u64>,
     chunked: bool,
-    /// Whether the method is GET or HEAD, whose bodies mean nothing.
-    is_read: bool,
+    /// Whether the method is GET or HEAD, which have no use for a transfer coding.
+    is_get_or_head: bool,
     /// Whether Upgrade names a protocol other than `h2c`.
     upgrade: bool,
     /// Whether Connection names Upgrade; otherwise Upgrade has no meaning.
@@ -71,7 +71,7 @@ impl Framing {
             hosts: 0,
             length: None,
             chunked: false,
-            is_read: matches!(method, b"GET" | b"HEAD"),
+            is_get_or_head: matches!(method, b"GET" | b"HEAD"),
             upgrade: false,
             nominated: false,
         })
@@ -107,7 +107,7 @@ impl Framing {
             }
             17 if name.eq_ignore_ascii_case(b"transfer-encoding") => {
                 let chunked = value().eq_ignore_ascii_case(b"chunked");
-                if !chunked || self.chunked || !self.is_http_11 || self.is_read {
+                if !chunked || self.chunked || !self.is_http_11 || self.is_get_or_head {
                     return Err(HeadFault::BadTransferEncoding);
                 }
                 self.chunked = true;
