@@ -82,6 +82,7 @@ async fn bodies_are_bounded_in_size_and_time() {
         (&[(0, 4000), (0, 97)], Err(Reason::RequestBodyTooLarge)),
         (&[(11, 1)], Err(Reason::RequestBodyTooSlow)),
         (&[(4, 1), (4, 1), (4, 1)], Err(Reason::RequestBodyTooSlow)),
+        (&[(0, 4000), (11, 1)], Err(Reason::RequestBodyTooSlow)),
         (&[(1, 1), (8, 4000), (4, 1)], Ok(4002)),
     ] {
         let uploads = Arc::<Uploads>::default();

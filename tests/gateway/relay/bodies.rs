@@ -6,6 +6,19 @@ use crate::support::{Reply, Upstream};
 const METHODS: [&str; 5] = ["POST", "DELETE", "OPTIONS", "PUT", "UNHEARD-OF"];
 
 #[tokio::test]
+async fn get_and_head_have_no_transfer_coding() {
+    let upstream = Upstream::start();
+    let gateway = before(&upstream);
+    for method in ["GET", "HEAD"] {
+        let mut client = gateway.client().await;
+        let chunked = [("transfer-encoding", "chunked")];
+        client.send_request(method, "/v", &chunked).await;
+        assert_eq!(client.answer(method).await.status, 400, "{method}");
+    }
+    assert_eq!(upstream.count(), 0);
+}
+
+#[tokio::test]
 async fn bodies_go_up_with_their_length() {
     let long = "x".repeat(100_000);
     let upstream = Upstream::start();
