@@ -266,9 +266,10 @@ const fn head(fault: HeadFault) -> (u16, &'static str) {
             "The message has both Content-Length and Transfer-Encoding; send one",
         ),
         HeadFault::BadContentLength => (400, "Content-Length must come once, as decimal digits"),
-        HeadFault::BadTransferEncoding => {
-            (400, "Transfer-Encoding must be chunked, once, in HTTP/1.1, and is not for GET and HEAD")
-        }
+        HeadFault::BadTransferEncoding => (
+            400,
+            "Transfer-Encoding must be chunked, once, in HTTP/1.1, and is not for GET and HEAD",
+        ),
         HeadFault::BadChunk => (400, "The chunked framing is malformed"),
         HeadFault::HostMissing => (400, "An HTTP/1.1 request must have a Host field"),
         HeadFault::HostInvalid => (
