@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use http::StatusCode;
+use http::header::ETAG;
 use serde_json::Value;
 use tokio::time::{Instant, sleep_until};
 
@@ -26,9 +27,10 @@ use crate::chain::{STANDBYS_SELDOM, TipSource};
 use crate::clock::Moment;
 use crate::fill::Fill;
 use crate::reason::Reason;
-use crate::upstream::answer::Answer;
 use crate::upstream::failure::hint;
-use crate::upstream::{Failure, Priority, RequestPriority, Upstream};
+use crate::upstream::{
+    Answer, AnswerBody, Failure, Priority, RequestPriority, Upstream, UpstreamRequest,
+};
 
 /// The shortest time from a probe to one that was requested, at first.
 const SOONEST: Duration = Duration::from_millis(250);
@@ -138,8 +140,8 @@ async fn probe_standby(fill: &Fill, upstream: &Upstream, at: usize, tip: Option<
     let source = tip.and_then(|tip| fill.chain.source(tip));
     let path = source.and_then(|source| source.path.as_deref());
     let probe = RequestPriority::own(Priority::Probe);
-    let answered = upstream.fetch_at(Some(at), path.unwrap_or(ANYTHING), probe);
-    let answered = answered.await;
+    let request = UpstreamRequest::typed(path.unwrap_or(ANYTHING));
+    let answered = upstream.request(&request, probe, Some(at)).await;
     if let (Ok(answer), Some(source), Some(path)) = (answered, source, path) {
         let _known_to_the_endpoint = learn(upstream, source, path, &answer);
     }
@@ -190,7 +192,8 @@ async fn ask(fill: &Arc<Fill>, tip: u16) -> Option<Status> {
     let (source, start) = (chain.source(tip)?, chain.request_start(tip)?);
     let (path, sent) = (source.path.as_deref()?, fill.clock.now());
     let priority = RequestPriority::own(Priority::Probe);
-    let fetched = fill.upstreams.client(source.upstream).fetch(path, priority);
+    let client = fill.upstreams.client(source.upstream);
+    let fetched = client.send(UpstreamRequest::typed(path), priority);
     let learned = match fetched.await {
         Ok(answer) => {
             let upstream = fill.upstreams.get(source.upstream);
@@ -213,7 +216,7 @@ async fn ask(fill: &Arc<Fill>, tip: u16) -> Option<Status> {
         sent,
         endpoint: answer.endpoint,
         height,
-        tag: answer.etag.map(|tag| tag.to_vec()),
+        tag: (answer.head.headers.get(ETAG)).map(|tag| tag.as_bytes().to_vec()),
     };
     apply(fill, tip, &status).await;
     chain.count_probe(tip);
@@ -257,9 +260,9 @@ fn learn(
     path: &str,
     answer: &Answer,
 ) -> Result<u32, String> {
-    let height = match answer.status {
-        StatusCode::OK => height(&answer.body, &source.height),
-        status => Err(format!("answers {status}")),
+    let height = match (answer.head.status, &answer.body) {
+        (StatusCode::OK, AnswerBody::Whole(body, _)) => height(body, &source.height),
+        (status, _) => Err(format!("answers {status}")),
     };
     let at = usize::from(answer.endpoint);
     upstream.record_status(at, path, height.as_ref().ok().copied());

@@ -40,17 +40,16 @@ mod upstreams;
 mod window;
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use answer::Answer;
 use body::Uploads;
 use bytes::Bytes;
 use counters::Counters;
 use endpoint::{Endpoint, EndpointSnapshot, Host};
 pub use failure::Failure;
-pub use fetch::StreamedAnswer;
-use http::{HeaderMap, HeaderValue, Method, Uri};
+pub use fetch::{Answer, AnswerBody, UpstreamRequest};
+use http::Uri;
 use http_body_util::combinators::{BoxBody, UnsyncBoxBody};
 use http_body_util::{BodyExt, Empty};
 use key::KeyUse;
@@ -83,35 +82,18 @@ pub fn no_body() -> RequestBody {
 
 /// An upstream, or a substitute for it in tests that simulate time and network.
 pub trait UpstreamClient: Send + Sync {
-    /// Fetches a canonical target and judges the answer.
+    /// Sends a request. A safe one without a body is sent again where that is useful.
     ///
     /// # Errors
-    /// How it failed, within [`max_wait`](Self::max_wait).
-    fn fetch<'a>(
+    /// How it failed before its answer began, or was read whole, within
+    /// [`max_wait`](Self::max_wait).
+    fn send<'a>(
         &'a self,
-        target: &'a str,
+        request: UpstreamRequest<'a>,
         priority: RequestPriority,
     ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>>;
 
-    /// Forwards a request: any method, these fields, this body, which is received whole
-    /// first. A safe request without a body is sent again where that is useful. With
-    /// `max_whole_body`, the response's body is read first, up to this many bytes, unless its
-    /// head is not that of an answer of the API ([`answer::check_head`]).
-    ///
-    /// # Errors
-    /// How it failed before a response began, or was read whole. It does so within
-    /// [`max_wait`](Self::max_wait), and the time in which the body must be received.
-    fn forward<'a>(
-        &'a self,
-        method: Method,
-        target: &'a str,
-        fields: HeaderMap,
-        body: Option<RequestBody>,
-        priority: RequestPriority,
-        max_whole_body: Option<u64>,
-    ) -> Pin<Box<dyn Future<Output = Result<StreamedAnswer, Failure>> + Send + 'a>>;
-
-    /// The longest that either takes until an answer begins.
+    /// The longest that it takes until an answer begins.
     fn max_wait(&self) -> Duration;
 }
 
@@ -134,8 +116,6 @@ pub struct Upstream {
     /// The request bodies that are in memory.
     pub uploads: Arc<Uploads>,
     tips: Mutex<TipPaths>,
-    /// The `via` field of requests that ordgate makes itself.
-    via: OnceLock<HeaderValue>,
     /// Counts of requests by reason and outcome.
     pub counters: Arc<Counters>,
 }
@@ -208,7 +188,6 @@ impl Upstream {
             pool,
             uploads: before.map_or_else(Arc::default, |before| before.uploads.clone()),
             tips: Mutex::default(),
-            via: OnceLock::new(),
             counters: before.map_or_else(Arc::default, |before| before.counters.clone()),
             settings,
             clock: clock.clone(),
@@ -240,15 +219,6 @@ impl Upstream {
     pub fn shares_origin_with(&self, other: &Self) -> bool {
         let others = other.hosts();
         self.name() == other.name() || self.hosts().iter().any(|own| others.contains(own))
-    }
-
-    /// Sets the name in the `via` field of requests that ordgate makes itself
-    /// (RFC 9110 §7.6.3), by which it recognizes a loop.
-    pub fn set_pseudonym(&self, pseudonym: &str) {
-        if let Ok(via) = HeaderValue::try_from(format!("1.1 {pseudonym}")) {
-            // The name of a process does not change.
-            let _ = self.via.set(via);
-        }
     }
 
     /// Sets the status paths that key checks request; how many probes of a tip there are a

@@ -1,12 +1,12 @@
-//! One request to the upstream on a plain route, and its answer: read whole where the route
-//! has typed fields, collected while it is sent where it may be stored, passed through
-//! otherwise.
+//! One request to the upstream and its answer, on routes of all modes: read whole on typed
+//! routes, collected while it is sent where a plain route may store it, passed through otherwise.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use http::{HeaderMap, Method, StatusCode};
+use http::{HeaderMap, Method, StatusCode, Version};
 use http_body::Body as _;
 use http_body_util::BodyExt;
 use tokio::time::Instant;
@@ -14,13 +14,14 @@ use tokio::time::Instant;
 use super::body::{Collecting, PacedBody, Read, content_length, is_event_stream};
 use super::fields::RequestFields;
 use super::store::{Times, pass_on, with_withheld};
-use super::{Announced, Answer, Fetch, FillResult};
+use super::{Announced, Answer, FIRST_PROBE, Fetch, FillResult, MOST_ATTEMPTS};
 use crate::cache::hop;
+use crate::cache::policy::Mode;
 use crate::cache::reuse::Origin;
 use crate::reason::Reason;
-use crate::route::HeaderMode;
-use crate::upstream::answer::check_head;
-use crate::upstream::{Failure, RequestBody, RequestPriority, StreamedAnswer};
+use crate::upstream::{
+    AnswerBody, Failure, RequestBody, RequestPriority, ResponseBody, Slot, UpstreamRequest,
+};
 use crate::wire::Body;
 use crate::wire::stream::{BodyReader, Collector};
 
@@ -52,117 +53,145 @@ impl Fetched {
 }
 
 impl Fetch {
-    /// Sends the request and applies the rules to the answer. `unconditional` leaves out
-    /// all conditions, which are then applied to the answer.
+    /// Sends the request and applies the rules to the answer; again if it was purged meanwhile.
+    /// `unconditional` leaves out all conditions, which are then applied to the answer.
     pub(super) async fn exchange(
+        self: &Arc<Self>,
+        mut body: Option<RequestBody>,
+        mut unconditional: bool,
+    ) -> Fetched {
+        for _ in 0..MOST_ATTEMPTS {
+            match self.exchange_once(body.take(), unconditional).await {
+                Ok(Some(fetched)) => return fetched,
+                Ok(None) => unconditional = true,
+                Err(failure) => return Fetched::by_all(Err(failure)),
+            }
+        }
+        let outdated = Failure::until(Reason::Outdated, Duration::from_secs(1));
+        Fetched::by_all(Err(outdated))
+    }
+
+    /// `None` if it is to be sent again.
+    async fn exchange_once(
         self: &Arc<Self>,
         body: Option<RequestBody>,
         unconditional: bool,
-    ) -> Fetched {
+    ) -> Result<Option<Fetched>, Failure> {
         let (fill, route) = (&self.fill, self.route());
-        let had_body = body.is_some();
-        let RequestFields { fields, validates } = self.request_fields(unconditional, had_body);
-        let is_typed = route.headers == HeaderMode::Typed;
-        let method = match is_typed {
-            // A HEAD costs the upstream as much as a GET.
-            true => Method::GET,
-            false => self.request.method.clone(),
+        let (is_typed, tip) = (self.is_typed(), route.cache.tip);
+        if route.cache.mode == Mode::Chain {
+            fill.chain.first_probe(tip, FIRST_PROBE).await;
+        }
+        let RequestFields {
+            mut fields,
+            validates,
+        } = self.request_fields(unconditional, body.is_some());
+        let (number, client) = (route.upstream.number, self.priority.client);
+        let body = match body {
+            None => None,
+            Some(body) => {
+                let upstream = fill.upstreams.get(number);
+                let most = upstream.settings.max_request_body;
+                let received = upstream.uploads.receive(body, &mut fields, client, most);
+                Some(received.await?)
+            }
         };
-        // Whether a body is JSON is known only at its end.
-        let max_body = is_typed.then(|| self.max_stored());
-        let (purge, sent) = (fill.cache.store().purges(), fill.clock.now());
-        let key = self.key();
+        let mut times = Times {
+            start: fill.chain.request_start(tip),
+            purge: fill.cache.store().purges(),
+            sent: fill.clock.now(),
+            ..Times::default()
+        };
+        let request = UpstreamRequest {
+            method: match is_typed {
+                // A HEAD costs the upstream as much as a GET.
+                true => Method::GET,
+                false => self.request.method.clone(),
+            },
+            target: self.key().target(),
+            fields,
+            body,
+            is_typed,
+        };
         let priority = RequestPriority {
             route: Some(route.number),
             ..self.priority
         };
-        let upstream = fill.upstreams.client(route.upstream.number);
-        let answer = upstream.forward(method, key.target(), fields, body, priority, max_body);
-        let answer = match answer.await {
-            Ok(answer) => answer,
-            Err(failure) => return self.failed(failure),
-        };
-        let times = Times {
-            purge,
-            sent,
-            received: fill.clock.now(),
-        };
-        if validates && answer.head.status == StatusCode::NOT_MODIFIED {
-            return match self.apply_not_modified(&answer.head.headers, times) {
-                Some(answer) => answer,
-                // The 304 is about a response that is not stored (any more).
-                None if !unconditional && !had_body => Box::pin(self.exchange(None, true)).await,
-                None => self.failed(Failure::new(Reason::NotHttp)),
-            };
+        let answer = fill
+            .upstreams
+            .client(number)
+            .send(request, priority)
+            .await?;
+        (times.received, times.took) = (fill.clock.now(), answer.took);
+        let (status, version, mut fields) =
+            (answer.head.status, answer.head.version, answer.head.headers);
+        if validates && status == StatusCode::NOT_MODIFIED {
+            // It may be about a response that is not stored (any more).
+            return Ok(self.apply_not_modified(&fields, times));
         }
-        let status = answer.head.status;
         if Origin::after(status) == Origin::Failed && self.may_be_stale(Origin::Failed) {
             // The stale response takes its place.
-            return self.failed(Failure::status(Reason::ServerError, status));
+            return Err(Failure::status(Reason::ServerError, status));
         }
-        self.receive(answer, times).await
-    }
-
-    fn failed(&self, failure: Failure) -> Fetched {
-        Fetched::by_all(Err(failure))
-    }
-
-    /// The most bytes of a body that is stored.
-    fn max_stored(&self) -> u64 {
-        let upstream = self.fill.upstreams.get(self.route().upstream.number);
-        let max = upstream.settings.max_body_bytes;
-        max.min(self.fill.cache.store().max_body())
-    }
-
-    /// Takes the upstream's answer: stores it where it may be stored, and answers
-    /// the client.
-    async fn receive(self: &Arc<Self>, mut answer: StreamedAnswer, times: Times) -> Fetched {
-        let status = answer.head.status;
-        let mut fields = std::mem::take(&mut answer.head.headers);
-        let is_typed = self.route().headers == HeaderMode::Typed;
-        let wall = self.fill.clock.wall(times.received);
-        if is_typed && let Err(failure) = check_head(status, &fields, wall) {
-            return self.failed(failure);
-        }
-        let length = match content_length(answer.head.version, &mut fields) {
-            Ok(length) => length,
-            Err(failure) => return self.failed(failure),
+        let (body, slot) = match answer.body {
+            AnswerBody::Whole(body, index) => match route.cache.mode {
+                Mode::Respect => {
+                    self.take_head(status, version, &mut fields)?;
+                    return Ok(Some(self.store_and_answer(status, &fields, body, times)));
+                }
+                Mode::Chain => return Ok(self.ingest((status, fields), body, index, times).await),
+                Mode::Override | Mode::Off => {
+                    let stored = self.store_by_status((status, fields), body, index.empty, times);
+                    return Ok(Some(Fetched::by_all(Ok(stored))));
+                }
+            },
+            AnswerBody::Coming(body, slot) => (body, slot),
         };
-        self.update_others(status, &fields);
-        hop::add_via(&mut fields, answer.head.version, NAME);
-        if is_typed {
-            // It was read whole, and is JSON.
-            return match answer.body.collect().await {
-                Ok(body) => self.store_and_answer(status, &fields, body.to_bytes(), times),
-                Err(error) => self.failed(Failure::of_body(&error)),
-            };
-        }
-        self.stream(answer, (status, fields), length, times).await
+        let length = self.take_head(status, version, &mut fields)?;
+        let streamed = self.stream((body, slot), (status, fields), length, times);
+        Ok(Some(streamed.await))
+    }
+
+    /// Applies the head of an origin's answer to what is stored, and makes its fields ordgate's.
+    /// Returns the length of the body, if it is announced.
+    fn take_head(
+        &self,
+        status: StatusCode,
+        version: Version,
+        fields: &mut HeaderMap,
+    ) -> Result<Option<u64>, Failure> {
+        let length = content_length(version, fields)?;
+        self.update_others(status, fields);
+        hop::add_via(fields, version, NAME);
+        Ok(length)
     }
 
     /// Sends an answer while its body is still coming.
     async fn stream(
         self: &Arc<Self>,
-        answer: StreamedAnswer,
+        (body, slot): (ResponseBody, Option<Slot>),
         (status, mut fields): (StatusCode, HeaderMap),
         length: Option<u64>,
         times: Times,
     ) -> Fetched {
         let upstream = self.fill.upstreams.get(self.route().upstream.number);
-        let settings = &upstream.settings;
-        let (max, is_events) = (self.max_stored(), is_event_stream(&fields));
+        let (settings, is_events) = (&upstream.settings, is_event_stream(&fields));
+        let max = (settings.max_body_bytes).min(self.fill.cache.store().max_body());
         let (method, request) = (&self.request.method, &self.request.fields);
         let may_store = self.may_store(method, request, status, &fields, times);
         let is_stored = may_store && !is_events && length.is_none_or(|length| length <= max);
-        let is_empty = answer.body.is_end_stream();
         let silence = match length.is_some() && !is_events {
             true => settings.silence_timeout,
             // A body that may have no end may also pause.
             false => settings.first_byte_timeout,
         };
-        let slot = answer.slot.filter(|_| !is_events);
-        let body = PacedBody::new(answer.body, silence, slot).boxed_unsync();
-        let left = if is_empty { Some(0) } else { length };
+        let left = if body.is_end_stream() {
+            Some(0)
+        } else {
+            length
+        };
+        let slot = slot.filter(|_| !is_events);
+        let body = PacedBody::new(body, silence, slot).boxed_unsync();
         if !is_stored {
             pass_on(&mut fields, self.fill.clock.wall(times.received));
             let body = Body::Streamed(Box::new(BodyReader::of(body, left)));
@@ -191,24 +220,18 @@ impl Fetch {
                 let (status, fields) = &collecting.head;
                 self.store_and_answer(*status, fields, body, times)
             }
-            Some(Err(failure)) => self.failed(failure),
+            Some(Err(failure)) => Fetched::by_all(Err(failure)),
             Some(Ok(Read::TooMuch)) | None => {
-                let answer = self.begin(&collecting);
+                let (status, fields) = &collecting.head;
+                let stored = self.prepare(*status, fields, Bytes::new(), times);
+                let stored = Box::new(with_withheld(stored, fields));
+                let reader = Box::new(collecting.collector.reader(left));
+                let answer = Answer::Coming(stored, Body::Streamed(reader), left);
                 Fetched {
                     rest: Some(collecting),
                     ..Fetched::new(Ok(answer), None)
                 }
             }
         }
-    }
-
-    /// The beginning of the response whose body is being collected.
-    fn begin(&self, collecting: &Collecting) -> Answer {
-        let (status, fields) = &collecting.head;
-        let stored = self.prepare(*status, fields, Bytes::new(), collecting.times);
-        let reader = collecting.collector.reader(collecting.length);
-        let body = Body::Streamed(Box::new(reader));
-        let stored = with_withheld(stored, fields);
-        Answer::Coming(Box::new(stored), body, collecting.length)
     }
 }

@@ -14,23 +14,17 @@ use super::{
     Announced, Answer, AnswerSource, ClientRequest, Fetch, Fill, FillAnswer, FillResult, LookupKey,
     MOST_ATTEMPTS,
 };
-use crate::cache::encoded::BodyId;
-use crate::cache::etag::etag;
 use crate::cache::key::Key;
-use crate::cache::metadata::{ClientFreshness, Metadata};
 use crate::cache::outcome::Forward;
 use crate::cache::policy::Mode;
-use crate::cache::purge::CheckedPurge;
 use crate::cache::reuse::Origin;
-use crate::cache::{JudgedResponse, StoredFields, StoredResponse};
+use crate::cache::{JudgedResponse, StoredResponse};
 use crate::chain::Freshness;
 use crate::clock::Moment;
 use crate::collapse::{FetchError, Follow, Lead, Mark, Role, Wait};
 use crate::reason::Reason;
 use crate::route::Route;
 use crate::trace;
-use crate::trace::span::SpanKind;
-use crate::upstream::answer::Answer as UpstreamAnswer;
 use crate::upstream::{Failure, RequestBody, RequestPriority};
 
 type Give = oneshot::Sender<Result<Answer, Failure>>;
@@ -150,15 +144,7 @@ impl Fetch {
     /// Fetches for all that wait. The fetch belongs to no connection; the leader's own
     /// client has its answer through `give`, as soon as it begins.
     async fn lead(self: Arc<Self>, lead: Lead<Announced>, give: Option<Give>, again: bool) {
-        let fetched = match self.stored_meanwhile() {
-            Some(stored) => {
-                let from = AnswerSource::Memory;
-                Fetched::by_all(Ok(FillAnswer { stored, from }))
-            }
-            None if self.is_plain() => self.exchange(None, again).await,
-            None => Fetched::by_all(self.recall_or_send().await),
-        };
-        let Fetched { own, all, rest } = fetched;
+        let Fetched { own, all, rest } = self.obtain(again).await;
         let give = |own| {
             if let Some(give) = give {
                 // Fails if the client has disconnected.
@@ -186,23 +172,34 @@ impl Fetch {
         }
     }
 
-    /// On a route in mode `chain` or `override`.
-    async fn recall_or_send(&self) -> FillResult {
-        let (fill, key, route) = (&self.fill, self.key(), self.route());
-        let sent = fill.send_and_store(key, route, self.priority);
-        match self.anew {
-            true => sent.await,
-            false => fill.recall_or(key, route, sent).await,
+    /// What is found in memory by now, in the state directory, at another replica, or upstream.
+    async fn obtain(self: &Arc<Self>, again: bool) -> Fetched {
+        if let Some(stored) = self.stored_meanwhile() {
+            let from = AnswerSource::Memory;
+            return Fetched::by_all(Ok(FillAnswer { stored, from }));
+        }
+        if self.is_plain() || self.anew {
+            return self.exchange(None, again).await;
+        }
+        match self.fill.recall(self.key(), self.route()).await {
+            Ok(found) => Fetched::by_all(Ok(found)),
+            Err(lock) => {
+                let fetched = self.exchange(None, again).await;
+                if let Some((lock, found)) = lock.zip(fetched.all.as_ref()) {
+                    self.fill.give(lock, found).await;
+                }
+                fetched
+            }
         }
     }
 
     /// Fetches for this client alone.
     async fn alone(self: &Arc<Self>, body: Option<RequestBody>) -> Result<Answer, Failure> {
-        if !self.is_plain() {
-            let found = self.fill.fetch_unshared(self.key(), self.priority).await;
-            return found.map(Answer::Stored);
-        }
-        let Fetched { own, rest, .. } = self.exchange(body, false).await;
+        let exchanged = self.exchange(body, false);
+        let Fetched { own, rest, .. } = match self.is_plain() {
+            true => exchanged.await,
+            false => trace::alone(exchanged).await,
+        };
         if let Some(collecting) = rest {
             tokio::spawn(trace::inherit(collecting.run()));
         }
@@ -314,85 +311,6 @@ impl Fill {
     fn is_outdated(&self, key: &Key, fetch: &Follow<Announced>) -> bool {
         let (began, now) = (fetch.mark(), self.mark(key));
         began.epoch != now.epoch || self.cache.store().may_be_purged(key, began.purges)
-    }
-
-    /// Requests a key from the upstream and stores the answer, in mode `chain` or
-    /// `override`.
-    async fn send_and_store(
-        self: &Arc<Self>,
-        key: &Key,
-        route: &Route,
-        priority: RequestPriority,
-    ) -> FillResult {
-        if route.cache.mode == Mode::Chain {
-            return self.fetch_and_ingest(key, priority).await;
-        }
-        let purges = self.cache.store().purges();
-        let answer = self.send(key, priority).await?;
-        let times = &route.cache.times;
-        let lifetime = times.lifetime(answer.status, answer.index.empty);
-        let freshness = lifetime.map_or(ClientFreshness::Nothing, ClientFreshness::For);
-        let kept = lifetime.unwrap_or_default();
-        let stored = Arc::new(self.prepare(answer, freshness, kept, purges));
-        let _storing = trace::begin("store", SpanKind::Internal);
-        let store = self.cache.store();
-        let is_stored = lifetime.is_some()
-            && !store.response_was_purged(key, &stored)
-            && store.insert(key.clone(), stored.clone());
-        if is_stored {
-            self.keep(key, route, &stored);
-        }
-        Ok(FillAnswer {
-            stored,
-            from: AnswerSource::Upstream { stored: is_stored },
-        })
-    }
-
-    /// Requests a key from the upstream, for routes that neither store nor collapse.
-    pub(crate) async fn fetch_unshared(&self, key: &Key, priority: RequestPriority) -> FillResult {
-        let answer = trace::alone(self.send(key, priority)).await?;
-        Ok(FillAnswer {
-            stored: Arc::new(self.prepare(answer, ClientFreshness::Nothing, Duration::ZERO, 0)),
-            from: AnswerSource::Upstream { stored: false },
-        })
-    }
-
-    /// Sends a request to the upstream.
-    pub(super) async fn send(
-        &self,
-        key: &Key,
-        priority: RequestPriority,
-    ) -> Result<UpstreamAnswer, Failure> {
-        let priority = RequestPriority {
-            route: Some(key.route()),
-            ..priority
-        };
-        self.upstream_of(key).fetch(key.target(), priority).await
-    }
-
-    /// What is stored of an answer, on a route whose fields ordgate prepares. `purges` is the
-    /// number of the last purge when the request was sent.
-    pub(super) fn prepare(
-        &self,
-        answer: UpstreamAnswer,
-        freshness: ClientFreshness,
-        lifetime: Duration,
-        purges: u64,
-    ) -> StoredResponse {
-        let etag = etag(&answer.body);
-        StoredResponse {
-            status: answer.status,
-            fields: StoredFields::Prepared(Metadata::of(answer.content_type, freshness)),
-            received: self.clock.now(),
-            lifetime,
-            took: answer.took,
-            body: answer.body,
-            body_id: BodyId::of(&etag, !answer.no_transform),
-            etag,
-            checked: CheckedPurge::at(purges),
-            stamp: None,
-            page: None,
-        }
     }
 
     /// Fetches a key again that is stale, unless a fetch is under way.

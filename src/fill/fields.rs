@@ -12,8 +12,8 @@ use std::net::IpAddr;
 use std::sync::{Arc, LazyLock};
 
 use http::header::{
-    ACCEPT, ACCEPT_ENCODING, CONTENT_LENGTH, EXPECT, FORWARDED, HOST, HeaderName, HeaderValue,
-    IF_MODIFIED_SINCE, IF_NONE_MATCH, RANGE, TRAILER, TRANSFER_ENCODING, USER_AGENT,
+    CONTENT_LENGTH, EXPECT, FORWARDED, HOST, HeaderName, HeaderValue, IF_MODIFIED_SINCE,
+    IF_NONE_MATCH, RANGE, TRAILER, TRANSFER_ENCODING,
 };
 use http::{HeaderMap, Method};
 
@@ -24,6 +24,7 @@ use crate::cache::policy::Mode;
 use crate::cache::validator::{can_be_validated, make_conditional};
 use crate::cache::vary::Received;
 use crate::route::{HeaderMode, Route};
+use crate::upstream::UpstreamRequest;
 use crate::wire::X_FORWARDED_FOR;
 
 /// `x-real-ip`, nginx's name for the client's address.
@@ -168,7 +169,7 @@ impl<'a> ForwardedFields<'a> {
     /// All of them.
     fn all(&self) -> HeaderMap {
         if self.route.headers == HeaderMode::Typed {
-            return typed_fields();
+            return UpstreamRequest::typed("").fields;
         }
         let mut fields = self.fields.clone();
         hop::strip(&mut fields);
@@ -190,16 +191,6 @@ impl Received for ForwardedFields<'_> {
             () => self.fields,
         }
     }
-}
-
-/// What ordgate sends on a typed route, in place of the client's fields.
-fn typed_fields() -> HeaderMap {
-    const AGENT: &str = concat!("ordgate/", env!("CARGO_PKG_VERSION"));
-    HeaderMap::from_iter([
-        (ACCEPT, HeaderValue::from_static("application/json")),
-        (ACCEPT_ENCODING, HeaderValue::from_static("identity")),
-        (USER_AGENT, HeaderValue::from_static(AGENT)),
-    ])
 }
 
 const CONDITIONS: [HeaderName; 2] = [IF_NONE_MATCH, IF_MODIFIED_SINCE];

@@ -1,135 +1,181 @@
-//! Taking in an upstream answer on a route in mode `chain`: it is applied to the
-//! chain's ledger first, and stored with the finality class and the epoch that follow, or
-//! passed on.
+//! Storing an answer of the API that was read whole, on routes whose fields ordgate prepares:
+//! in mode `chain` it is applied to the chain's ledger first, and stored with the finality class
+//! and the epoch that follow; in mode `override` for the time of its status.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::StatusCode;
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, ETAG};
+use http::{HeaderMap, HeaderValue, StatusCode};
 
 use super::content::{Subject, heights};
+use super::exchange::Fetched;
 use super::lookup::own_key;
-use super::{AnswerSource, FIRST_PROBE, Fill, FillAnswer, FillResult, MOST_ATTEMPTS};
+use super::store::Times;
+use super::{AnswerSource, Fetch, Fill, FillAnswer};
+use crate::cache::directives::ResponseDirectives;
+use crate::cache::encoded::BodyId;
+use crate::cache::etag::etag;
 use crate::cache::key::Key;
 use crate::cache::metadata::{ClientFreshness, Metadata};
-use crate::cache::purge::{BlockRange, PurgeSubject};
+use crate::cache::policy::Mode;
+use crate::cache::purge::{BlockRange, CheckedPurge, PurgeSubject};
 use crate::cache::{StoredFields, StoredResponse};
 use crate::chain::ledger::Observation;
 use crate::chain::{ChainStamp, Class, TransactionLocation};
-use crate::pages::{Page, check_window};
+use crate::pages::{BodyIndex, check_window};
 use crate::reason::Reason;
 use crate::route::Route;
 use crate::route::canonical::is_whole_list;
 use crate::trace;
 use crate::trace::span::SpanKind;
-use crate::upstream::answer::Answer;
-use crate::upstream::{Failure, RequestPriority};
+use crate::upstream::Failure;
 
-impl Fill {
-    /// Requests a key from the upstream, applies the answer to the ledger, and stores
-    /// it: under the block's height, where the request was by hash and the answer
-    /// shows the height. What is not of the present tip is passed on.
-    ///
-    /// This is the only exchange with the upstream in mode `chain`; it waits for no
-    /// other fetch.
-    pub(super) async fn fetch_and_ingest(
-        self: &Arc<Self>,
-        key: &Key,
-        priority: RequestPriority,
-    ) -> FillResult {
-        let Some(route) = self.route(key) else {
-            return Err(Failure::new(Reason::Internal));
-        };
-        let tip = route.cache.tip;
-        let subject = Subject::of(key, route);
-        self.chain.first_probe(tip, FIRST_PROBE).await;
-        for _ in 0..MOST_ATTEMPTS {
-            let Some(start) = self.chain.request_start(tip) else {
-                return Err(Failure::new(Reason::Internal));
-            };
-            let sequence = self.cache.store().purges();
-            let sent = self.clock.now();
-            let mut answer = self.send(key, priority).await?;
-            let page = answer.index.page.take();
-            let page = page.filter(|_| answer.status == StatusCode::OK);
-            let content = subject.content(answer.status, answer.index.empty, page.as_deref());
-            let heights = heights(content, answer.index.deploy_height, page.as_deref());
-            let purgeable = PurgeSubject {
-                key: key.as_bytes(),
-                blocks: heights.map(|(lowest, highest)| BlockRange {
-                    tip,
-                    lowest,
-                    highest,
-                }),
-                body: &answer.body,
-            };
-            // Before the purge that the answer itself may cause.
-            if self.cache.store().fetch_was_purged(&purgeable, sequence) {
-                continue;
-            }
-            let observation = Observation {
-                route: route.number,
-                blocks: page.as_deref().map_or(&[], |page| &page.blocks),
-                empty_block: subject.empty_block(content, page.as_deref()),
-                tag: answer.etag.as_deref(),
-            };
-            let now = self.clock.now();
-            let applied = self.chain.apply_answer(tip, start, observation, now);
-            if let Some(from) = applied.purge_from {
-                self.purge_from(tip, from).await;
-            }
-            if applied.asks_block {
-                self.check_blocks_aside(tip);
-            }
-            let epoch = applied.stored_in.unwrap_or(start.epoch());
-            let stamp = self.chain.stamp(tip, (content, heights), epoch, sent);
-            let is_stored = applied.stored_in.is_some() && is_storable(answer.status);
-            let stored = self.stored(answer, page, stamp, (sequence, is_stored));
-            return Ok(match is_stored {
-                true => self.store(key, route, stored),
-                false => FillAnswer {
-                    stored: Arc::new(stored),
-                    from: AnswerSource::Upstream { stored: false },
-                },
-            });
-        }
-        Err(Failure::until(Reason::Outdated, Duration::from_secs(1)))
-    }
-
-    fn store(&self, key: &Key, route: &Route, stored: StoredResponse) -> FillAnswer {
-        let _storing = trace::begin("store", SpanKind::Internal);
-        let own = own_key(key, route, &stored);
-        let stored = Arc::new(stored);
-        self.note_transactions(&own, route, &stored);
-        let is_stored = self.cache.store().insert(own.clone(), stored.clone());
-        if is_stored {
-            self.keep(&own, route, &stored);
-        }
-        FillAnswer {
-            stored,
-            from: AnswerSource::Upstream { stored: is_stored },
-        }
-    }
-
-    fn stored(
+impl Fetch {
+    /// In mode `chain`: applies an answer to the ledger, and stores it, under the block's height
+    /// where the request was by hash and the answer shows the height. What is not of the present
+    /// tip is passed on. `None` if it was purged meanwhile.
+    pub(super) async fn ingest(
         &self,
-        answer: Answer,
-        page: Option<Box<Page>>,
-        stamp: ChainStamp,
-        (sequence, is_stored): (u64, bool),
-    ) -> StoredResponse {
-        let now = self.clock.now();
-        let lifetime = self.chain.client_lifetime(stamp.class, stamp.tip, now);
-        let freshness = match is_stored {
-            true => ClientFreshness::of_class(stamp.class, lifetime),
-            false => ClientFreshness::Nothing,
+        head: (StatusCode, HeaderMap),
+        body: Bytes,
+        index: BodyIndex,
+        times: Times,
+    ) -> Option<Fetched> {
+        let (fill, key, route) = (&self.fill, self.key(), self.route());
+        let (tip, status) = (route.cache.tip, head.0);
+        let Some(start) = times.start else {
+            return Some(Fetched::by_all(Err(Failure::new(Reason::Internal))));
         };
-        let lifetime = self.chain.finality().lifetime(stamp.class);
-        StoredResponse {
+        let subject = Subject::of(key, route);
+        let page = index.page.filter(|_| status == StatusCode::OK);
+        let content = subject.content(status, index.empty, page.as_deref());
+        let heights = heights(content, index.deploy_height, page.as_deref());
+        let purgeable = PurgeSubject {
+            key: key.as_bytes(),
+            blocks: heights.map(|(lowest, highest)| BlockRange {
+                tip,
+                lowest,
+                highest,
+            }),
+            body: &body,
+        };
+        // Before the purge that the answer itself may cause.
+        if fill.cache.store().fetch_was_purged(&purgeable, times.purge) {
+            return None;
+        }
+        let observation = Observation {
+            route: route.number,
+            blocks: page.as_deref().map_or(&[], |page| &page.blocks),
+            empty_block: subject.empty_block(content, page.as_deref()),
+            tag: head.1.get(ETAG).map(HeaderValue::as_bytes),
+        };
+        let applied = fill
+            .chain
+            .apply_answer(tip, start, observation, times.received);
+        if let Some(from) = applied.purge_from {
+            fill.purge_from(tip, from).await;
+        }
+        if applied.asks_block {
+            fill.check_blocks_aside(tip);
+        }
+        let epoch = applied.stored_in.unwrap_or(start.epoch());
+        let stamp = (fill.chain).stamp(tip, (content, heights), epoch, times.sent);
+        // Client errors are stored, so that polling for what the upstream refuses does not take
+        // one request each.
+        let may_store = status == StatusCode::OK || status.is_client_error();
+        let is_stored = applied.stored_in.is_some() && may_store;
+        let now = fill.clock.now();
+        let lifetime = fill.chain.client_lifetime(stamp.class, tip, now);
+        let freshness = is_stored.then(|| ClientFreshness::of_class(stamp.class, lifetime));
+        let lifetime = fill.chain.finality().lifetime(stamp.class);
+        let stored = StoredResponse {
             stamp: Some(stamp),
             page,
-            ..self.prepare(answer, freshness, lifetime, sequence)
+            ..fill.prepare(head, body, freshness, lifetime, times)
+        };
+        let key = own_key(key, route, &stored);
+        let stored = fill.store(&key, route, stored, is_stored);
+        Some(Fetched::by_all(Ok(stored)))
+    }
+
+    /// In mode `override`: stores an answer for as long as its status says. In mode `off` none is
+    /// stored.
+    pub(super) fn store_by_status(
+        &self,
+        head: (StatusCode, HeaderMap),
+        body: Bytes,
+        is_empty: bool,
+        times: Times,
+    ) -> FillAnswer {
+        let (fill, key, route) = (&self.fill, self.key(), self.route());
+        let lifetime = route.cache.times.lifetime(head.0, is_empty);
+        let lifetime = lifetime.filter(|_| route.cache.mode == Mode::Override);
+        let freshness = lifetime.map(ClientFreshness::For);
+        let stored = fill.prepare(head, body, freshness, lifetime.unwrap_or_default(), times);
+        let is_stored = lifetime.is_some() && !fill.cache.store().response_was_purged(key, &stored);
+        fill.store(key, route, stored, is_stored)
+    }
+}
+
+impl Fill {
+    /// What is stored of an answer, on a route whose fields ordgate prepares. Clients do not
+    /// store what has no `freshness`.
+    fn prepare(
+        &self,
+        (status, fields): (StatusCode, HeaderMap),
+        body: Bytes,
+        freshness: Option<ClientFreshness>,
+        lifetime: Duration,
+        times: Times,
+    ) -> StoredResponse {
+        // A copy: a parsed value is a slice of the connection's read buffer, which it would keep
+        // in memory for as long as the answer is stored.
+        let content_type = fields.get(CONTENT_TYPE);
+        let content_type =
+            content_type.and_then(|value| HeaderValue::from_bytes(value.as_bytes()).ok());
+        let json = HeaderValue::from_static("application/json");
+        let freshness = freshness.unwrap_or(ClientFreshness::Nothing);
+        let metadata = Metadata::of(content_type.unwrap_or(json), freshness);
+        let etag = etag(&body);
+        StoredResponse {
+            status,
+            fields: StoredFields::Prepared(metadata),
+            received: times.received,
+            lifetime,
+            took: times.took,
+            body,
+            body_id: BodyId::of(&etag, !ResponseDirectives::of(&fields).no_transform),
+            etag,
+            checked: CheckedPurge::at(times.purge),
+            stamp: None,
+            page: None,
         }
+    }
+
+    /// Stores an answer of the upstream, if it may be stored and is not too large.
+    fn store(
+        &self,
+        key: &Key,
+        route: &Route,
+        stored: StoredResponse,
+        may_store: bool,
+    ) -> FillAnswer {
+        let _storing = trace::begin("store", SpanKind::Internal);
+        let stored = Arc::new(stored);
+        let is_stored = may_store && self.take(key, route, &stored);
+        if is_stored {
+            self.keep(key, route, &stored);
+        }
+        let from = AnswerSource::Upstream { stored: is_stored };
+        FillAnswer { stored, from }
+    }
+
+    /// Takes a response into memory; returns whether it was not too large.
+    pub(super) fn take(&self, key: &Key, route: &Route, stored: &Arc<StoredResponse>) -> bool {
+        self.note_transactions(key, route, stored);
+        self.cache.store().insert(key.clone(), stored.clone())
     }
 
     /// Stores a response as final whose blocks have become final since it was stored.
@@ -138,12 +184,10 @@ impl Fill {
             class: Class::Final,
             ..*stamp
         });
-        let tip = stamp.map_or(0, |stamp| stamp.tip);
-        let now = self.clock.now();
-        let lifetime = self.chain.client_lifetime(Class::Final, tip, now);
-        let freshness = ClientFreshness::of_class(Class::Final, lifetime);
+        let lifetime = self.chain.finality().lifetime(Class::Final);
+        let metadata = Metadata::of(stored.content_type(), ClientFreshness::Immutable(lifetime));
         let stored = Arc::new(StoredResponse {
-            fields: StoredFields::Prepared(Metadata::of(stored.content_type(), freshness)),
+            fields: StoredFields::Prepared(metadata),
             lifetime,
             stamp,
             ..stored.clone()
@@ -156,7 +200,7 @@ impl Fill {
     }
 
     /// Notes which transactions are in a window of their block.
-    pub(super) fn note_transactions(&self, key: &Key, route: &Route, stored: &StoredResponse) {
+    fn note_transactions(&self, key: &Key, route: &Route, stored: &StoredResponse) {
         let (Some(page), Some(size)) = (stored.page(), route.chain.window) else {
             return;
         };
@@ -164,24 +208,16 @@ impl Fill {
         let [block] = &page.blocks[..] else {
             return;
         };
-        if check_window(page, page.offset, size).is_err() || page.offset % size != 0 {
-            return;
+        let is_window = check_window(page, page.offset, size).is_ok() && page.offset % size == 0;
+        let lists_block = route.chain.segments.block.is_some() && is_whole_list(key.as_bytes());
+        if is_window && lists_block {
+            let location = TransactionLocation {
+                route: key.route(),
+                height: block.height,
+                offset: page.offset,
+            };
+            let txs = page.txs.iter().map(|part| part.tx);
+            self.chain.note_transactions(location, txs);
         }
-        if route.chain.segments.block.is_none() || !is_whole_list(key.as_bytes()) {
-            return;
-        }
-        let location = TransactionLocation {
-            route: key.route(),
-            height: block.height,
-            offset: page.offset,
-        };
-        self.chain
-            .note_transactions(location, page.txs.iter().map(|part| part.tx));
     }
-}
-
-/// Whether an answer with this status is stored. Client errors are, so that polling
-/// for what the upstream refuses does not take one request each.
-fn is_storable(status: StatusCode) -> bool {
-    status == StatusCode::OK || status.is_client_error()
 }

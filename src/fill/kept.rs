@@ -25,7 +25,7 @@ use crate::clock::Moment;
 use crate::pages::{Block, Page};
 use crate::route::Route;
 use crate::shared::Shared;
-use crate::shared::responses::{LookUp, SharedResponse};
+use crate::shared::responses::{FillLock, LookUp, SharedResponse};
 use crate::state::value::{KeptSubject, Value, decode, encode};
 use crate::state::{Answers, Row};
 
@@ -97,67 +97,59 @@ impl Fill {
         }
     }
 
-    /// The response to a key that was kept or that another replica has, or what `fetch`
-    /// gives. It is in memory from then on, unless it is not known to stand.
-    pub(super) async fn recall_or(
+    /// The response to a key that was kept, or that another replica has. It is in memory from
+    /// then on, unless it is not known to stand. Else what is fetched is given to other replicas
+    /// under this lock, if there is one.
+    pub(super) async fn recall(
         &self,
         key: &Key,
         route: &Route,
-        fetch: impl Future<Output = FillResult> + Send,
-    ) -> FillResult {
+    ) -> Result<FillAnswer, Option<FillLock>> {
         // Both before anything is read, and this one first: what is purged later is seen by them.
         let sequence = self.cache.store().purges();
-        let generation = self.lower.shared.as_ref();
-        let generation = generation.and_then(|shared| shared.purges.generation());
-        if let Some(found) = self.recall(key, route, sequence).await {
+        let shared = self.lower.shared.as_ref();
+        let generation = shared.and_then(|shared| shared.purges.generation());
+        if let Some(found) = self.recall_kept(key, route, sequence).await {
             return Ok(found);
         }
-        let shared = self.lower.shared.as_ref().zip(generation);
         let named = self.lower.names.shared_key(key);
-        let Some(((shared, generation), named)) = shared.zip(named) else {
-            return fetch.await;
+        let (Some(shared), Some(generation), Some(named)) = (shared, generation, named) else {
+            return Err(None);
         };
         if route.cache.mode == Mode::Chain {
             // Without a tip, nothing of what others have can be used.
             self.chain.first_probe(route.cache.tip, FIRST_PROBE).await;
         }
-        let is_usable = |found: &SharedResponse| self.use_shared(route, found, sequence).is_some();
-        match shared
-            .responses
-            .look_up(&named, generation, is_usable)
-            .await
-        {
-            LookUp::Found(found) => match self.use_shared(route, &found, sequence) {
-                Some(stored) => {
-                    let own = own_key(key, route, &stored);
-                    let stored = Arc::new(stored);
-                    self.take(&own, route, &stored);
-                    self.keep(&own, route, &stored);
-                    let from = AnswerSource::Shared;
-                    Ok(FillAnswer { stored, from })
-                }
-                None => fetch.await,
-            },
-            LookUp::Alone => fetch.await,
-            LookUp::Lead(lead) => {
-                let found = fetch.await;
-                match &found {
-                    Ok(found) if found.from == (AnswerSource::Upstream { stored: true }) => {
-                        let response = self.shared_response(&found.stored);
-                        lead.put(&response, found.stored.lifetime.min(LONGEST))
-                            .await;
-                    }
-                    Ok(_) => lead.not_stored().await,
-                    // Dropped, it lets another replica try.
-                    Err(_) => {}
-                }
-                found
+        let usable = |found: &SharedResponse| self.use_shared(route, found, sequence);
+        let stored = match shared.responses.look_up(&named, generation, usable).await {
+            LookUp::Found(stored) => Arc::new(stored),
+            LookUp::Lead(lock) => return Err(Some(lock)),
+            LookUp::Alone => return Err(None),
+        };
+        let own = own_key(key, route, &stored);
+        self.take(&own, route, &stored);
+        self.keep(&own, route, &stored);
+        let from = AnswerSource::Shared;
+        Ok(FillAnswer { stored, from })
+    }
+
+    /// Gives other replicas what was fetched. Without it, another of them fetches.
+    pub(super) async fn give(&self, lock: FillLock, found: &FillResult) {
+        let Ok(found) = found else {
+            return;
+        };
+        match found.from == (AnswerSource::Upstream { stored: true }) {
+            true => {
+                let response = self.shared_response(&found.stored);
+                let lasts = found.stored.lifetime.min(LONGEST);
+                lock.put(&response, lasts).await;
             }
+            false => lock.not_stored().await,
         }
     }
 
     /// The response to a key that was kept.
-    async fn recall(&self, key: &Key, route: &Route, sequence: u64) -> Option<FillAnswer> {
+    async fn recall_kept(&self, key: &Key, route: &Route, sequence: u64) -> Option<FillAnswer> {
         if !self.lower.answers.is_on() {
             return None;
         }
@@ -182,12 +174,6 @@ impl Fill {
             self.take(key, route, &stored);
         }
         Some(FillAnswer { stored, from })
-    }
-
-    /// Takes a response into memory.
-    fn take(&self, key: &Key, route: &Route, stored: &Arc<StoredResponse>) {
-        self.note_transactions(key, route, stored);
-        self.cache.store().insert(key.clone(), stored.clone());
     }
 
     /// A response of another replica, if it is final here, or of the present tip; on a route

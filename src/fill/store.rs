@@ -19,6 +19,7 @@ use crate::cache::purge::CheckedPurge;
 use crate::cache::storable::{Exchange, SetCookie, storable, stored_fields, withheld_fields};
 use crate::cache::vary::Nominated;
 use crate::cache::{OriginFields, StoredFields, StoredResponse, date, hop, reuse};
+use crate::chain::ledger::RequestStart;
 use crate::clock::Moment;
 use crate::route::HeaderMode;
 use crate::trace;
@@ -26,12 +27,16 @@ use crate::trace::span::SpanKind;
 use crate::wire::Body;
 
 /// When a request was sent and its answer received.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub(super) struct Times {
+    /// Where the chain's ledger was when it was sent.
+    pub(super) start: Option<RequestStart>,
     /// The number of the last purge when it was sent.
     pub(super) purge: u64,
     pub(super) sent: Moment,
     pub(super) received: Moment,
+    /// How long the upstream took.
+    pub(super) took: Duration,
 }
 
 impl Fetch {
@@ -78,7 +83,7 @@ impl Fetch {
             })),
             received: times.received,
             lifetime: Duration::ZERO,
-            took: times.received.since(times.sent),
+            took: times.took,
             checked: CheckedPurge::at(times.purge),
             stamp: None,
             page: None,
@@ -121,7 +126,7 @@ impl Fetch {
             && storable(&exchange).is_ok()
     }
 
-    fn is_typed(&self) -> bool {
+    pub(super) fn is_typed(&self) -> bool {
         self.route().headers == HeaderMode::Typed
     }
 

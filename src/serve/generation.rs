@@ -334,9 +334,6 @@ fn assemble(
     let mut documents = openapi::page::files();
     documents.push(Document::new(openapi::PATH, "application/json", text));
     let respond = responder(&config, &clients, &fill.cache, &compressor);
-    for (_, upstream) in fill.upstreams.iter() {
-        upstream.set_pseudonym(&identity.pseudonym);
-    }
     let routes = fill.routes.routes().iter();
     let names = routes.map(|route| (route.number, &*route.name));
     for (_, upstream) in fill.upstreams.iter() {

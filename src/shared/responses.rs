@@ -39,9 +39,9 @@ pub struct SharedResponse {
 }
 
 /// What a look-up has found.
-pub enum LookUp {
+pub enum LookUp<T> {
     /// A response that can be used.
-    Found(SharedResponse),
+    Found(T),
     /// This replica fetches it, and others wait.
     Lead(FillLock),
     /// There is none, and nobody waits for it: fetch it.
@@ -99,19 +99,19 @@ impl Responses {
     }
 
     /// Looks up a response, and waits while another replica fetches it. `generation` was
-    /// taken before, and before what is stored here was looked at; `is_usable` says whether a
-    /// response is final here or of the present tip.
-    pub async fn look_up(
+    /// taken before, and before what is stored here was looked at; `usable` makes what is
+    /// found of a response, if it is final here or of the present tip.
+    pub async fn look_up<T>(
         self: &Arc<Self>,
         key: &[u8],
         generation: Generation,
-        is_usable: impl Fn(&SharedResponse) -> bool,
-    ) -> LookUp {
+        usable: impl Fn(&SharedResponse) -> Option<T>,
+    ) -> LookUp<T> {
         let fill_wait = *lock(&self.fill_wait);
         let found = match &self.engine {
             None => LookUp::Alone,
             Some(engine) => {
-                let look_up = self.wait(engine, key, generation, is_usable, fill_wait);
+                let look_up = self.wait(engine, key, generation, usable, fill_wait);
                 let in_time = tokio::time::timeout(fill_wait.max(POLL), look_up).await;
                 in_time.unwrap_or(LookUp::Alone)
             }
@@ -125,14 +125,14 @@ impl Responses {
         found
     }
 
-    async fn wait(
+    async fn wait<T>(
         self: &Arc<Self>,
         engine: &Engine,
         key: &[u8],
         generation: Generation,
-        is_usable: impl Fn(&SharedResponse) -> bool,
+        usable: impl Fn(&SharedResponse) -> Option<T>,
         fill_wait: Duration,
-    ) -> LookUp {
+    ) -> LookUp<T> {
         let id = fastrand::u128(..).to_be_bytes();
         let keys = self.keys(key);
         let keys = keys.each_ref().map(|key| &**key);
@@ -151,15 +151,14 @@ impl Responses {
                 return LookUp::Alone;
             };
             match &*outcome {
-                "have" => match decode(&stored) {
-                    Some((of, response)) if of == generation && is_usable(&response) => {
-                        return LookUp::Found(response);
+                "have" => {
+                    let response = decode(&stored).filter(|(of, _)| *of == generation);
+                    if let Some(found) = response.and_then(|(_, response)| usable(&response)) {
+                        return LookUp::Found(found);
                     }
-                    _ => {
-                        rejected = stored.get(..ID).unwrap_or(&stored).to_vec();
-                        continue;
-                    }
-                },
+                    rejected = stored.get(..ID).unwrap_or(&stored).to_vec();
+                    continue;
+                }
                 "lead" => {
                     return LookUp::Lead(FillLock {
                         responses: self.clone(),

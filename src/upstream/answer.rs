@@ -4,40 +4,17 @@
 //! 200 and client errors with a JSON body may. What the upstream reports about itself
 //! stays here: the bodies of its 5xx answers, its refusal of the key, its limits.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-use bytes::Bytes;
-use http::header::{AsHeaderName, CONTENT_ENCODING, CONTENT_TYPE, ETAG, HeaderValue};
+use http::header::{AsHeaderName, CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
-use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::de::DeserializeOwned;
 
 use super::Failure;
 use super::reported;
-use crate::cache::directives::ResponseDirectives;
 use crate::pages::BodyIndex;
 use crate::reason::Reason;
-
-/// An answer that may be handed on.
-#[derive(Clone, Debug)]
-pub struct Answer {
-    /// 200, or a client error.
-    pub status: StatusCode,
-    /// The upstream's, or `application/json` where it sent none.
-    pub content_type: HeaderValue,
-    /// The body, byte for byte.
-    pub body: Bytes,
-    /// What the body contains.
-    pub index: BodyIndex,
-    /// Whether its `cache-control` forbids transformations (RFC 9111 §5.2.2.6).
-    pub no_transform: bool,
-    /// The upstream's `etag`, as received.
-    pub etag: Option<Box<[u8]>>,
-    /// From the request's first byte to the answer's last.
-    pub took: Duration,
-    /// The number of the endpoint that gave it, in the order of preference.
-    pub endpoint: u16,
-}
 
 /// Checks an answer's head before its body is read. `wall` is the present time,
 /// against which dates are read in a head without a `date`.
@@ -84,47 +61,13 @@ pub fn check_head(status: StatusCode, fields: &HeaderMap, wall: SystemTime) -> R
     }
 }
 
-/// The answer with this body, whose head has passed [`check_head`].
+/// What a body contains that was read whole.
 ///
 /// # Errors
-/// Where the body is not JSON.
-pub fn read(
-    status: StatusCode,
-    fields: &HeaderMap,
-    body: Bytes,
-    took: Duration,
-) -> Result<Answer, Failure> {
-    let index = BodyIndex::read(&body).ok_or(Failure::new(Reason::NotJson))?;
-    // A copy: a parsed value is a slice of the connection's read buffer, which it
-    // would keep in memory for as long as the answer is stored.
-    let content_type = fields
-        .get(CONTENT_TYPE)
-        .map(|v| HeaderValue::from_bytes(v.as_bytes()));
-    Ok(Answer {
-        status,
-        content_type: match content_type {
-            Some(Ok(content_type)) => content_type,
-            _ => HeaderValue::from_static("application/json"),
-        },
-        index,
-        body,
-        no_transform: ResponseDirectives::of(fields).no_transform,
-        etag: fields.get(ETAG).map(|etag| etag.as_bytes().into()),
-        took,
-        endpoint: 0,
-    })
-}
-
-/// Checks that a body is JSON, where no more is wanted of it.
-///
-/// # Errors
-/// Where it is not.
-pub(super) fn check_json(body: &[u8]) -> Result<(), Failure> {
-    // JSON is UTF-8 (RFC 8259 §8.1); a parser that ignores strings does not
-    // look into them.
-    let text = std::str::from_utf8(body).map_err(|_where| Failure::new(Reason::NotJson))?;
-    serde_json::from_str::<IgnoredAny>(text).map_err(|_where| Failure::new(Reason::NotJson))?;
-    Ok(())
+/// Where it is not JSON, or of another server than the API's ([`check_route`]).
+pub(super) fn check_body(status: StatusCode, body: &[u8]) -> Result<BodyIndex, Failure> {
+    check_route(status, body)?;
+    BodyIndex::read(body).ok_or(Failure::new(Reason::NotJson))
 }
 
 /// Checks that an answer is not a web framework's 404 for an unknown route, which has
@@ -132,7 +75,7 @@ pub(super) fn check_json(body: &[u8]) -> Result<(), Failure> {
 ///
 /// # Errors
 /// Where it is.
-pub(super) fn check_route(status: StatusCode, body: &[u8]) -> Result<(), Failure> {
+fn check_route(status: StatusCode, body: &[u8]) -> Result<(), Failure> {
     #[derive(Deserialize)]
     struct Framework {
         #[serde(rename = "statusCode")]

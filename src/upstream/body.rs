@@ -49,7 +49,7 @@ struct Buffer {
 impl Uploads {
     /// Receives a body of up to `most` bytes, and sets the fields of its request that frame
     /// it. Its trailers are dropped.
-    pub(super) async fn receive(
+    pub(crate) async fn receive(
         self: &Arc<Self>,
         body: RequestBody,
         fields: &mut HeaderMap,

@@ -1,21 +1,22 @@
 //! One request to the upstream, from the queue to its answer: permits, attempts one after
 //! another, and what may be passed on.
 //!
-//! [`UpstreamClient::fetch`] sends a canonical target, of which nothing else is the client's, and
-//! returns an answer of the API. [`UpstreamClient::forward`] sends a request as it is, for routes
-//! that obey the origin, and returns what comes.
+//! [`UpstreamClient::send`] sends one and returns the answer: one of the API, which is read whole
+//! and checked, or whatever the origin sends.
 
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, ACCEPT_ENCODING, HOST, IF_RANGE, RANGE, USER_AGENT, VIA};
+use http::header::{
+    ACCEPT, ACCEPT_ENCODING, HOST, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, RANGE, USER_AGENT,
+};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, response};
 use http_body_util::{BodyExt, Full};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::answer::{self, Answer};
+use super::answer;
 use super::body;
 use super::endpoint::usual_port;
 use super::exchange::{Answered, Unanswered};
@@ -26,6 +27,7 @@ use super::request::RequestPriority;
 use super::retry::{NextAttempt, pause};
 use super::{RequestBody, ResponseBody, Upstream, UpstreamClient, no_body};
 use crate::client_tokens::without_query;
+use crate::pages::BodyIndex;
 use crate::reason::Reason;
 use crate::sync::lock;
 use crate::trace;
@@ -33,86 +35,69 @@ use crate::trace::Span;
 use crate::trace::span::{SpanKind, method_attributes};
 use crate::trace::steps::{StepTimer, UpstreamStep};
 
-/// A response whose body has not been read. It contains no API key.
-pub struct StreamedAnswer {
+/// A request for the upstream.
+pub struct UpstreamRequest<'a> {
+    /// Its method.
+    pub method: Method,
+    /// Path and query.
+    pub target: &'a str,
+    /// Its fields, without a key.
+    pub fields: HeaderMap,
+    /// Its body.
+    pub body: Option<Bytes>,
+    /// Whether the answer must be one of the API ([`answer::check_head`]), or a 304 where the
+    /// request has conditions. It is read whole then.
+    pub is_typed: bool,
+}
+
+/// An answer. It contains no API key.
+pub struct Answer {
     /// Status and fields.
     pub head: response::Parts,
-    /// The body; it ends with [`Reason::AnswerWithheld`] if it contains an API key.
-    pub body: ResponseBody,
-    /// The request's slot, to be kept until the body has ended.
-    pub slot: Option<Slot>,
-    /// The base URL of the endpoint that has answered.
-    pub endpoint: Arc<str>,
+    /// What comes after them.
+    pub body: AnswerBody,
+    /// From when the request was sent until now.
+    pub took: Duration,
+    /// The number of the endpoint that gave it, in the order of preference.
+    pub endpoint: u16,
 }
 
-/// What is sent.
-pub(super) struct Outgoing<'a> {
-    method: Method,
-    /// Path and query.
-    target: &'a str,
-    fields: HeaderMap,
-    body: Option<Bytes>,
-    wanted: Wanted,
+/// The body of an answer.
+pub enum AnswerBody {
+    /// All of it, and what it contains: it is JSON.
+    Whole(Bytes, BodyIndex),
+    /// It has not been read. It ends with [`Reason::AnswerWithheld`] if it contains an API key.
+    /// The request's slot is to be kept until it has ended.
+    Coming(ResponseBody, Option<Slot>),
 }
 
-/// What is wanted of an answer.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Wanted {
-    /// An answer of the API, whole.
-    Typed,
-    /// Anything; if the head is that of an answer of the API, a body of up to so many bytes
-    /// is read whole, and is JSON.
-    Whole(u64),
-    /// Anything, as it comes.
-    Stream,
-}
-
-/// What came.
-enum Received {
-    Typed(Answer),
-    Streamed(StreamedAnswer),
+impl<'a> UpstreamRequest<'a> {
+    /// A request of ordgate's own for an answer of the API.
+    pub fn typed(target: &'a str) -> Self {
+        let agent = concat!("ordgate/", env!("CARGO_PKG_VERSION"));
+        Self {
+            method: Method::GET,
+            target,
+            fields: HeaderMap::from_iter([
+                (ACCEPT, HeaderValue::from_static("application/json")),
+                // ordgate undoes no content codings.
+                (ACCEPT_ENCODING, HeaderValue::from_static("identity")),
+                (USER_AGENT, HeaderValue::from_static(agent)),
+            ]),
+            body: None,
+            is_typed: true,
+        }
+    }
 }
 
 impl UpstreamClient for Upstream {
-    fn fetch<'a>(
+    fn send<'a>(
         &'a self,
-        target: &'a str,
+        mut request: UpstreamRequest<'a>,
         priority: RequestPriority,
     ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>> {
-        Box::pin(self.fetch_at(None, target, priority))
-    }
-
-    fn forward<'a>(
-        &'a self,
-        method: Method,
-        target: &'a str,
-        mut fields: HeaderMap,
-        body: Option<RequestBody>,
-        priority: RequestPriority,
-        max_whole_body: Option<u64>,
-    ) -> Pin<Box<dyn Future<Output = Result<StreamedAnswer, Failure>> + Send + 'a>> {
-        Box::pin(async move {
-            let body = match body {
-                None => None,
-                Some(body) => {
-                    let (most, client) = (self.settings.max_request_body, priority.client);
-                    let received = self.uploads.receive(body, &mut fields, client, most);
-                    Some(received.await?)
-                }
-            };
-            fields.remove(&self.settings.api_key_header);
-            let outgoing = Outgoing {
-                method,
-                target,
-                fields,
-                body,
-                wanted: max_whole_body.map_or(Wanted::Stream, Wanted::Whole),
-            };
-            match self.request(&outgoing, priority, None).await? {
-                Received::Streamed(answer) => Ok(answer),
-                Received::Typed(_) => Err(Failure::new(Reason::Internal)),
-            }
-        })
+        request.fields.remove(&self.settings.api_key_header);
+        Box::pin(async move { self.request(&request, priority, None).await })
     }
 
     fn max_wait(&self) -> Duration {
@@ -122,31 +107,14 @@ impl UpstreamClient for Upstream {
 }
 
 impl Upstream {
-    /// Fetches a target, from this standby alone if there is one.
-    ///
-    /// # Errors
-    /// As [`fetch`](UpstreamClient::fetch).
-    pub async fn fetch_at(
-        &self,
-        standby: Option<usize>,
-        target: &str,
-        priority: RequestPriority,
-    ) -> Result<Answer, Failure> {
-        let outgoing = self.own_request(target);
-        match self.request(&outgoing, priority, standby).await? {
-            Received::Typed(answer) => Ok(answer),
-            Received::Streamed(_) => Err(Failure::new(Reason::Internal)),
-        }
-    }
-
     /// Sends a request, to the endpoint in use or to this standby alone; and once more where
     /// that is safe and useful.
-    async fn request(
+    pub async fn request(
         &self,
-        outgoing: &Outgoing<'_>,
+        outgoing: &UpstreamRequest<'_>,
         mut request: RequestPriority,
         standby: Option<usize>,
-    ) -> Result<Received, Failure> {
+    ) -> Result<Answer, Failure> {
         let queued_until = Instant::now() + self.settings.queue_timeout;
         let is_repeatable =
             standby.is_none() && outgoing.body.is_none() && outgoing.method.is_safe();
@@ -253,14 +221,14 @@ impl Upstream {
     /// Makes one attempt.
     async fn attempt(
         self: &Arc<Self>,
-        outgoing: &Outgoing<'_>,
+        outgoing: &UpstreamRequest<'_>,
         permit: Permit,
         span: &mut Span,
-    ) -> Result<Received, Unanswered> {
+    ) -> Result<Answer, Unanswered> {
         let step = StepTimer::begin(UpstreamStep::Upstream, &self.clock);
         let request = self.outgoing(outgoing, &permit, span)?;
         let (asked, priority) = (permit.asked.clone(), permit.request);
-        let is_typed = outgoing.wanted == Wanted::Typed;
+        let is_typed = outgoing.is_typed;
         let patience = self.patience(&priority);
         let exchanged = self.exchange(permit, request, is_typed, patience);
         let answered = exchanged.await?;
@@ -269,7 +237,7 @@ impl Upstream {
         if status.is_client_error() || status.is_server_error() {
             span.fail_with_status(status.as_u16());
         }
-        let received = self.read(answered, outgoing.wanted).await;
+        let received = self.read(answered, outgoing).await;
         drop(step);
         let mut failure = match received {
             Ok(received) => return Ok(received),
@@ -295,7 +263,7 @@ impl Upstream {
     /// The request as it is sent.
     pub(super) fn outgoing(
         &self,
-        outgoing: &Outgoing<'_>,
+        outgoing: &UpstreamRequest<'_>,
         permit: &Permit,
         span: &Span,
     ) -> Result<Request<RequestBody>, Failure> {
@@ -324,27 +292,8 @@ impl Upstream {
         Ok(request)
     }
 
-    /// A request that ordgate makes itself, for an answer of the API.
-    pub(super) fn own_request<'a>(&self, target: &'a str) -> Outgoing<'a> {
-        let agent = concat!("ordgate/", env!("CARGO_PKG_VERSION"));
-        let mut fields = HeaderMap::from_iter([
-            (ACCEPT, HeaderValue::from_static("application/json")),
-            // ordgate undoes no content codings.
-            (ACCEPT_ENCODING, HeaderValue::from_static("identity")),
-            (USER_AGENT, HeaderValue::from_static(agent)),
-        ]);
-        fields.extend(self.via.get().map(|via| (VIA, via.clone())));
-        Outgoing {
-            method: Method::GET,
-            target,
-            fields,
-            body: None,
-            wanted: Wanted::Typed,
-        }
-    }
-
     /// Reads what is wanted of an answer, which is searched for API keys.
-    async fn read(&self, answered: Answered, wanted: Wanted) -> Result<Received, Failure> {
+    async fn read(&self, answered: Answered, to: &UpstreamRequest<'_>) -> Result<Answer, Failure> {
         let Answered {
             response,
             asked,
@@ -352,48 +301,39 @@ impl Upstream {
             sent,
         } = answered;
         let status = response.status();
-        let checked = answer::check_head(status, response.headers(), self.clock.system_time());
-        let most = match wanted {
-            Wanted::Typed => {
-                checked?;
-                Some(self.settings.max_body_bytes)
-            }
-            Wanted::Whole(most) => checked.is_ok().then_some(most),
-            Wanted::Stream => None,
-        };
+        let is_validated = status == StatusCode::NOT_MODIFIED
+            && [IF_NONE_MATCH, IF_MODIFIED_SINCE]
+                .iter()
+                .any(|condition| to.fields.contains_key(condition));
+        let is_read = to.is_typed && !is_validated;
+        if is_read {
+            answer::check_head(status, response.headers(), self.clock.system_time())?;
+        }
         // No upgrade was requested.
         if status == StatusCode::SWITCHING_PROTOCOLS {
             return Err(Failure::new(Reason::NotHttp));
         }
         let (head, body) = self.search_answer(response)?;
-        let body = match most {
-            None => body.boxed_unsync(),
-            Some(most) => {
-                let body = body::read(body, most, self.settings.silence_timeout).await?;
-                answer::check_route(status, &body)?;
-                if wanted == Wanted::Typed {
-                    let took = self.clock.now().since(sent);
-                    let mut answer = answer::read(status, &head.headers, body, took)?;
-                    answer.endpoint = asked.at as u16;
-                    return Ok(Received::Typed(answer));
-                }
-                answer::check_json(&body)?;
-                Full::new(body)
-                    .map_err(|never| match never {})
-                    .boxed_unsync()
+        let body = match is_read {
+            true => {
+                let (most, silence) = (self.settings.max_body_bytes, self.settings.silence_timeout);
+                let body = body::read(body, most, silence).await?;
+                let index = answer::check_body(status, &body)?;
+                AnswerBody::Whole(body, index)
             }
+            false => AnswerBody::Coming(body.boxed_unsync(), slot),
         };
-        Ok(Received::Streamed(StreamedAnswer {
+        Ok(Answer {
             head,
             body,
-            slot,
-            endpoint: asked.endpoint.name.clone(),
-        }))
+            took: self.clock.now().since(sent),
+            endpoint: asked.at as u16,
+        })
     }
 }
 
 /// Begins the span of an attempt: its method, why it is sent, and where.
-fn attempt_span(outgoing: &Outgoing<'_>, asked: &Asked, reason: &'static str) -> Span {
+fn attempt_span(outgoing: &UpstreamRequest<'_>, asked: &Asked, reason: &'static str) -> Span {
     let mut span = trace::begin("upstream", SpanKind::Client);
     for (name, value) in method_attributes(&outgoing.method) {
         span.set(name, || value);
@@ -408,7 +348,7 @@ fn attempt_span(outgoing: &Outgoing<'_>, asked: &Asked, reason: &'static str) ->
         url.port_u16().unwrap_or(usual)
     });
     span.set("url.full", || {
-        let target = match outgoing.wanted == Wanted::Typed {
+        let target = match outgoing.is_typed {
             true => outgoing.target,
             // What a query means is the origin's matter: it may be secret.
             false => without_query(outgoing.target),

@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-use super::Upstream;
 use super::answer;
 use super::endpoint::Host;
 use super::failure::Failure;
 use super::permit::Asked;
 use super::request::{Priority, RequestPriority};
+use super::{Upstream, UpstreamRequest};
 use crate::client_tokens::shown_path;
 use crate::clock::Moment;
 use crate::reason::Reason;
@@ -85,7 +85,7 @@ impl Upstream {
             return false;
         };
         let span = trace::begin("key check", SpanKind::Client);
-        let Ok(sent) = self.outgoing(&self.own_request(path), &permit, &span) else {
+        let Ok(sent) = self.outgoing(&UpstreamRequest::typed(path), &permit, &span) else {
             return false;
         };
         let checked = permit.asked.clone();

@@ -21,9 +21,9 @@ fn response(tip: &str) -> SharedResponse {
     }
 }
 
-async fn look_up(replica: &Arc<Shared>, generation: Generation) -> LookUp {
-    let is_usable = |found: &SharedResponse| found.tip == b"now";
-    replica.responses.look_up(KEY, generation, is_usable).await
+async fn look_up(replica: &Arc<Shared>, generation: Generation) -> LookUp<SharedResponse> {
+    let usable = |found: &SharedResponse| (found.tip == b"now").then(|| found.clone());
+    replica.responses.look_up(KEY, generation, usable).await
 }
 
 async fn finds(replica: &Arc<Shared>) -> bool {

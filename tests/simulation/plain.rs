@@ -22,7 +22,7 @@ use ordgate::clock::Clock;
 use ordgate::config::Config;
 use ordgate::gateway::Gateway;
 use ordgate::serve;
-use ordgate::upstream::{Failure, ProviderKeys, StreamedAnswer, UpstreamClient};
+use ordgate::upstream::{Answer, Failure, ProviderKeys, UpstreamClient};
 use ordgate::wire::body::BodyError;
 use origin::Origin;
 use tokio::sync::{mpsc, oneshot};
@@ -146,7 +146,7 @@ struct Asked {
     plain: bool,
     /// When it was evaluated, and what it found.
     version: Option<usize>,
-    reply: Option<oneshot::Sender<Result<StreamedAnswer, Failure>>>,
+    reply: Option<oneshot::Sender<Result<Answer, Failure>>>,
     body: Option<mpsc::UnboundedSender<Result<Bytes, BodyError>>>,
     rest: Vec<Bytes>,
     over: bool,

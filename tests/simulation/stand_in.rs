@@ -5,11 +5,9 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use http::{HeaderMap, Method};
 use ordgate::reason::Reason;
-use ordgate::upstream::answer::Answer;
 use ordgate::upstream::{
-    Failure, Priority, RequestBody, RequestPriority, StreamedAnswer, UpstreamClient,
+    Answer, Failure, Priority, RequestPriority, UpstreamClient, UpstreamRequest,
 };
 use tokio::sync::oneshot;
 
@@ -34,16 +32,16 @@ impl StandIn {
 }
 
 impl UpstreamClient for StandIn {
-    fn fetch<'a>(
+    fn send<'a>(
         &'a self,
-        target: &'a str,
-        request: RequestPriority,
+        request: UpstreamRequest<'a>,
+        wish: RequestPriority,
     ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>> {
         let (reply, answer) = oneshot::channel();
         self.asked().push(Asked {
-            text: target.to_owned(),
-            target: Target::read(target),
-            priority: request.priority,
+            text: request.target.to_owned(),
+            target: Target::read(request.target),
+            priority: wish.priority,
             reply,
         });
         Box::pin(async {
@@ -51,18 +49,6 @@ impl UpstreamClient for StandIn {
                 .await
                 .unwrap_or(Err(Failure::new(Reason::ConnectionClosed)))
         })
-    }
-
-    fn forward<'a>(
-        &'a self,
-        _method: Method,
-        _target: &'a str,
-        _fields: HeaderMap,
-        _body: Option<RequestBody>,
-        _wish: RequestPriority,
-        _whole: Option<u64>,
-    ) -> Pin<Box<dyn Future<Output = Result<StreamedAnswer, Failure>> + Send + 'a>> {
-        Box::pin(async { Err(Failure::new(Reason::ConnectionClosed)) })
     }
 
     fn max_wait(&self) -> Duration {

@@ -1,6 +1,9 @@
 //! Which heads and bodies may be handed on, in tables.
 
-use super::read as answer;
+use std::time::Duration;
+
+use http::header::HeaderValue;
+
 use super::*;
 use crate::upstream::reported::tests::fields;
 
@@ -150,12 +153,7 @@ fn which_bodies_are_json_and_which_are_empty_lists() {
         (b"\"\xed\xa0\x80\"", None),
         (b"{\0}\0", None),
     ] {
-        let (fields, copied) = (HeaderMap::new(), Bytes::copy_from_slice(body));
-        let answer = answer(StatusCode::OK, &fields, copied, Duration::ZERO);
-        assert_eq!(
-            answer.ok().map(|answer| answer.index.empty),
-            empty,
-            "{body:?}"
-        );
+        let index = check_body(StatusCode::OK, body);
+        assert_eq!(index.ok().map(|index| index.empty), empty, "{body:?}");
     }
 }

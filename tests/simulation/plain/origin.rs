@@ -7,45 +7,30 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, Method};
+use http::HeaderMap;
 use http_body::{Body as _, Frame};
 use http_body_util::BodyExt;
 use ordgate::reason::Reason;
-use ordgate::upstream::answer::Answer;
-use ordgate::upstream::{Failure, RequestBody, RequestPriority, StreamedAnswer, UpstreamClient};
+use ordgate::upstream::{
+    Answer, AnswerBody, Failure, RequestPriority, UpstreamClient, UpstreamRequest,
+};
 use ordgate::wire::body::BodyError;
 use tokio::sync::{mpsc, oneshot};
 
 /// What is passed on to the origin, as it comes.
-pub(super) type Passed = (
-    String,
-    HeaderMap,
-    oneshot::Sender<Result<StreamedAnswer, Failure>>,
-);
+pub(super) type Passed = (String, HeaderMap, oneshot::Sender<Result<Answer, Failure>>);
 
 #[derive(Clone, Default)]
 pub(super) struct Origin(pub(super) Arc<Mutex<Vec<Passed>>>);
 
 impl UpstreamClient for Origin {
-    fn fetch<'a>(
+    fn send<'a>(
         &'a self,
-        _target: &'a str,
+        request: UpstreamRequest<'a>,
         _wish: RequestPriority,
     ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>> {
-        Box::pin(async { Err(Failure::new(Reason::ConnectionClosed)) })
-    }
-
-    fn forward<'a>(
-        &'a self,
-        _method: Method,
-        target: &'a str,
-        fields: HeaderMap,
-        _body: Option<RequestBody>,
-        _wish: RequestPriority,
-        _whole: Option<u64>,
-    ) -> Pin<Box<dyn Future<Output = Result<StreamedAnswer, Failure>> + Send + 'a>> {
         let (reply, answer) = oneshot::channel();
-        let passed = (target.to_owned(), fields, reply);
+        let passed = (request.target.to_owned(), request.fields, reply);
         self.0.lock().unwrap().push(passed);
         Box::pin(async {
             answer
@@ -76,17 +61,17 @@ impl http_body::Body for Pieces {
     }
 }
 
-pub(super) fn exchange<B>(head: http::response::Builder, body: B) -> StreamedAnswer
+pub(super) fn exchange<B>(head: http::response::Builder, body: B) -> Answer
 where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BodyError>,
 {
     let (head, ()) = head.body(()).unwrap().into_parts();
-    StreamedAnswer {
+    Answer {
         head,
-        body: body.map_err(Into::into).boxed_unsync(),
-        slot: None,
-        endpoint: "http://origin".into(),
+        body: AnswerBody::Coming(body.map_err(Into::into).boxed_unsync(), None),
+        took: Duration::ZERO,
+        endpoint: 0,
     }
 }
 

@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::StatusCode;
+use http::Response;
 use ordgate::pages::BodyIndex;
-use ordgate::upstream::answer::Answer;
-use ordgate::upstream::{Failure, Priority};
+use ordgate::upstream::{Answer, AnswerBody, Failure, Priority};
 
 use super::{Event, Play};
 use crate::check::{Asked, UpstreamAnswer};
@@ -72,13 +71,16 @@ impl Play {
         } = told;
         self.tell(|| format!("upstream {id} answers {status} {tag} {what}"));
         let index = BodyIndex::read(body.as_bytes()).unwrap_or_default();
+        let mut head = Response::builder()
+            .status(status)
+            .header("content-type", content_type);
+        if has_tag {
+            head = head.header("etag", tag);
+        }
+        let (head, ()) = head.body(()).unwrap().into_parts();
         let answer = Answer {
-            status: StatusCode::from_u16(status).unwrap(),
-            content_type: content_type.try_into().unwrap(),
-            body: Bytes::from(body),
-            index,
-            no_transform: false,
-            etag: has_tag.then(|| tag.into_bytes().into()),
+            head,
+            body: AnswerBody::Whole(Bytes::from(body), index),
             endpoint: 0,
             took: Duration::from_millis(self.now - self.judge.asked_of(id).sent),
         };
