@@ -42,7 +42,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use http::{HeaderMap, Method, StatusCode, Version};
+use http::{HeaderMap, Method, Request, StatusCode, Version};
 
 use crate::cache::key::Key;
 use crate::cache::outcome::Forward;
@@ -209,6 +209,25 @@ impl Fill {
         })
     }
 
+    /// The fetch of what a client's request misses: its key, why memory does not answer, and the
+    /// selected stored response.
+    pub(crate) fn fetch_for(
+        self: &Arc<Self>,
+        request: ClientRequest,
+        (lookup, why, stored): (LookupKey, Forward, Option<JudgedResponse>),
+        priority: RequestPriority,
+    ) -> Arc<Fetch> {
+        Arc::new(Fetch {
+            fill: self.clone(),
+            lookup,
+            request,
+            why,
+            stored,
+            priority,
+            anew: false,
+        })
+    }
+
     /// The route of a key.
     pub(crate) fn route(&self, key: &Key) -> Option<&Route> {
         self.routes.get(key.route())
@@ -267,6 +286,16 @@ impl Fill {
 }
 
 impl ClientRequest {
+    /// The request of a client at an address.
+    pub(crate) fn of<B>(request: &Request<B>, peer: IpAddr) -> Self {
+        Self {
+            method: request.method().clone(),
+            fields: request.headers().clone(),
+            version: request.version(),
+            peer,
+        }
+    }
+
     /// A request of ordgate's own.
     fn own() -> Self {
         Self {

@@ -36,7 +36,6 @@ use foldhash::quality::FixedState;
 use http::header::CONNECTION;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, Version};
 use http_body_util::BodyExt;
-use miss::Miss;
 use records::{Finished, in_trace};
 use request::{RequestContext, check_head, to_origin_form};
 pub use request::{ResponseFuture, Session};
@@ -51,7 +50,7 @@ use crate::cache::{Cache, JudgedResponse};
 use crate::chain::Freshness;
 use crate::clock::{Clock, Moment};
 use crate::compress::Compressor;
-use crate::fill::{ClientRequest, Fill, LookupKey};
+use crate::fill::{ClientRequest, Fetch, Fill, LookupKey};
 use crate::limit::Limit;
 use crate::meter::{Meter, RequestKind};
 use crate::refusal::Refusal;
@@ -113,8 +112,9 @@ type RequestRef<'a> = (&'a RequestContext, &'a Uri);
 enum NextStep {
     /// It is answered.
     Done(Response<Body>, RequestKind),
-    /// Its answer is to be fetched.
-    Fetch(Miss),
+    /// Its answer is to be fetched: by this key, and why. A stored response may be validated, or
+    /// answer where the fetch fails.
+    Fetch(LookupKey, Forward, Option<JudgedResponse>),
 }
 
 impl Gateway {
@@ -146,12 +146,21 @@ impl Gateway {
                 let response = self.finish(session, &context, head, kind, None, response);
                 ResponseFuture::Done(Some(response))
             }
-            Ok(NextStep::Fetch(_))
+            Ok(NextStep::Fetch(..))
                 if hop::has_passed(request.headers(), &self.fill.plain.pseudonym) =>
             {
                 self.refuse(session, &request, &context, &Refusal::Loop)
             }
-            Ok(NextStep::Fetch(miss)) => self.answer_later(session, request, context, miss),
+            Ok(NextStep::Fetch(lookup, why, stored)) => {
+                // With a stale response to fall back on, it can wait.
+                let priority = context.priority(match stored.is_some() {
+                    true => Priority::Revalidation,
+                    false => Priority::Miss,
+                });
+                let own = ClientRequest::of(&request, session.peer);
+                let fetch = self.fill.fetch_for(own, (lookup, why, stored), priority);
+                self.answer_later(session, request, context, fetch)
+            }
             Err(refusal) => self.refuse(session, &request, &context, &refusal),
         }
     }
@@ -218,11 +227,7 @@ impl Gateway {
         let (mut judged, reuse) = match self.fill.decide(route, &lookup, asked, now) {
             Decision::Serve { stored, reuse } => (stored, reuse),
             Decision::Fetch { why, stored } => {
-                return Ok(NextStep::Fetch(Miss {
-                    lookup,
-                    why,
-                    stored,
-                }));
+                return Ok(NextStep::Fetch(lookup, why, stored));
             }
             Decision::OnlyIfCached => return Err(Refusal::OnlyIfCached),
         };
@@ -230,7 +235,10 @@ impl Gateway {
             judged.stored = self.fill.store_as_final(&lookup.key, &judged.stored);
         }
         if reuse == Reuse::WhileRevalidate {
-            self.revalidate(session, route, request, (&lookup, &judged), context);
+            let own = ClientRequest::of(request, session.peer);
+            let what = (lookup.clone(), Forward::Stale, Some(judged.clone()));
+            let priority = context.priority(Priority::Revalidation);
+            self.fill.fetch_for(own, what, priority).refresh();
         }
         let outcome = Outcome::Hit { ttl: judged.ttl() };
         let mut fields = context.for_response(&self.clients, request.headers());
@@ -242,66 +250,30 @@ impl Gateway {
         Ok(NextStep::Done(response, RequestKind::Answer(outcome)))
     }
 
-    /// Fetches what a stale response answers meanwhile.
-    fn revalidate<B>(
-        &self,
-        session: &Session,
-        route: &Route,
-        request: &Request<B>,
-        (lookup, judged): (&LookupKey, &JudgedResponse),
-        context: &RequestContext,
-    ) {
-        let priority = context.priority(Priority::Revalidation);
-        if !route.is_plain() {
-            return self.fill.refresh(&lookup.key, priority);
-        }
-        let miss = Miss {
-            lookup: lookup.clone(),
-            why: Forward::Stale,
-            stored: Some(judged.clone()),
-        };
-        let own = ClientRequest {
-            method: request.method().clone(),
-            fields: request.headers().clone(),
-            version: request.version(),
-            peer: session.peer,
-        };
-        self.fetch(miss, own, priority).refresh();
-    }
-
     /// Answers a request that memory does not answer.
     fn answer_later<B>(
         self: &Arc<Self>,
         session: &Arc<Session>,
         request: Request<B>,
         context: RequestContext,
-        miss: Miss,
+        fetch: Arc<Fetch>,
     ) -> ResponseFuture
     where
         B: hyper::body::Body<Data = Bytes> + Send + Sync + 'static,
         B::Error: Into<BodyError>,
     {
         let (gateway, session) = (self.clone(), session.clone());
-        let requested = miss.lookup.requested();
-        let is_plain = self.route(requested).is_some_and(Route::is_plain);
+        let requested = fetch.lookup.requested();
         // What a query means on a plain route is the origin's matter: it may be secret.
-        let query = requested.target().split_once('?').filter(|_| !is_plain);
-        let query = query.map(|(_, query)| query);
+        let query = requested.target().split_once('?');
+        let query = query.filter(|_| !fetch.is_plain()).map(|(_, query)| query);
         let trace = self.begin_trace(&request, &context, query);
-        let priority = self.miss_priority(&context, &miss);
         let (head, body) = request.into_parts();
-        let own = ClientRequest {
-            method: head.method,
-            fields: head.headers,
-            version: head.version,
-            peer: session.peer,
-        };
-        let (fetch, uri) = (self.fetch(miss, own, priority), head.uri);
         let body: Option<RequestBody> =
             (!body.is_end_stream()).then(|| body.map_err(Into::into).boxed());
         in_trace(trace, async move {
             let _working = session.activity.begin_request();
-            let answer = gateway.answer_miss(&session, (&context, &uri), &fetch, body);
+            let answer = gateway.answer_miss(&session, (&context, &head.uri), &fetch, body);
             answer.await
         })
     }
@@ -437,11 +409,6 @@ impl Gateway {
     /// The id of the `nth` request of a connection.
     fn request_id(&self, connection: u64, nth: u64) -> RequestId {
         RequestId::new(self.seed ^ (connection << 24).wrapping_add(nth))
-    }
-
-    /// The route of a key.
-    fn route(&self, key: &Key) -> Option<&Route> {
-        self.routes.get(key.route())
     }
 
     /// The limits of clients, where they are enabled.

@@ -55,7 +55,7 @@ pub async fn watch(fill: Arc<Fill>, tip: u16) {
     }
     let mut early = 0_u32;
     let shared = fill.lower.shared.clone();
-    let shared = shared.filter(|_| fill.lower.has_engine);
+    let shared = shared.filter(|shared| shared.has_engine());
     loop {
         let began = Instant::now();
         let (is_known, age, every) = match &shared {

@@ -180,7 +180,7 @@ impl Server {
 
     /// Begins to follow what other replicas purge, if they share an engine.
     fn start_following(&mut self) -> Result<(), StartError> {
-        if !self.first.fill.lower.has_engine {
+        if !self.first.fill.lower.has_engine() {
             return Ok(());
         }
         let (current, mut stop) = (self.current.clone(), self.stopped.subscribe());

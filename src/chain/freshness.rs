@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::clock::Moment;
 
@@ -20,8 +20,8 @@ pub(crate) const NO_EPOCH: Epoch = 0;
 
 /// A finality class. Ascending: a response made of others has the lowest of their
 /// classes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Class {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Class {
     /// An empty list or any 4xx: a result may appear at any moment.
     Absent,
     /// Any block may change it.

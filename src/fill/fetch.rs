@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::exchange::Fetched;
 use super::{
-    Announced, Answer, AnswerSource, ClientRequest, Fetch, Fill, FillAnswer, FillResult, LookupKey,
+    Announced, Answer, AnswerSource, ClientRequest, Fetch, Fill, FillAnswer, FillResult,
     MOST_ATTEMPTS,
 };
 use crate::cache::key::Key;
@@ -277,10 +277,7 @@ impl Fill {
     ) -> (FillResult, bool) {
         let fetch = Arc::new(Fetch {
             fill: self.clone(),
-            lookup: LookupKey {
-                key: key.clone(),
-                by_hash: None,
-            },
+            lookup: key.clone().into(),
             request: ClientRequest::own(),
             why: Forward::UriMiss,
             stored: None,

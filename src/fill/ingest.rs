@@ -86,15 +86,15 @@ impl Fetch {
         // one request each.
         let may_store = status == StatusCode::OK || status.is_client_error();
         let is_stored = applied.stored_in.is_some() && may_store;
-        let now = fill.clock.now();
-        let lifetime = fill.chain.client_lifetime(stamp.class, tip, now);
-        let freshness = is_stored.then(|| ClientFreshness::of_class(stamp.class, lifetime));
         let lifetime = fill.chain.finality().lifetime(stamp.class);
-        let stored = StoredResponse {
+        let mut stored = StoredResponse {
             stamp: Some(stamp),
             page,
-            ..fill.prepare(head, body, freshness, lifetime, times)
+            ..fill.prepare(head, body, None, lifetime, times)
         };
+        if is_stored {
+            stored.fields = fill.fields_of(stored.content_type(), &stamp);
+        }
         let key = own_key(key, route, &stored);
         let stored = fill.store(&key, route, stored, is_stored);
         Some(Fetched::by_all(Ok(stored)))
@@ -137,11 +137,10 @@ impl Fill {
             content_type.and_then(|value| HeaderValue::from_bytes(value.as_bytes()).ok());
         let json = HeaderValue::from_static("application/json");
         let freshness = freshness.unwrap_or(ClientFreshness::Nothing);
-        let metadata = Metadata::of(content_type.unwrap_or(json), freshness);
         let etag = etag(&body);
         StoredResponse {
             status,
-            fields: StoredFields::Prepared(metadata),
+            fields: prepared(content_type.unwrap_or(json), freshness),
             received: times.received,
             lifetime,
             took: times.took,
@@ -152,6 +151,16 @@ impl Fill {
             stamp: None,
             page: None,
         }
+    }
+
+    /// The fields of a response in mode `chain`.
+    pub(super) fn fields_of(&self, content_type: HeaderValue, stamp: &ChainStamp) -> StoredFields {
+        let now = self.clock.now();
+        let lifetime = self.chain.client_lifetime(stamp.class, stamp.tip, now);
+        prepared(
+            content_type,
+            ClientFreshness::of_class(stamp.class, lifetime),
+        )
     }
 
     /// Stores an answer of the upstream, if it may be stored and is not too large.
@@ -180,18 +189,14 @@ impl Fill {
 
     /// Stores a response as final whose blocks have become final since it was stored.
     pub(crate) fn store_as_final(&self, key: &Key, stored: &StoredResponse) -> Arc<StoredResponse> {
-        let stamp = stored.stamp().map(|stamp| ChainStamp {
-            class: Class::Final,
-            ..*stamp
-        });
         let lifetime = self.chain.finality().lifetime(Class::Final);
-        let metadata = Metadata::of(stored.content_type(), ClientFreshness::Immutable(lifetime));
-        let stored = Arc::new(StoredResponse {
-            fields: StoredFields::Prepared(metadata),
-            lifetime,
-            stamp,
-            ..stored.clone()
-        });
+        let mut stored = stored.clone();
+        stored.fields = prepared(stored.content_type(), ClientFreshness::Immutable(lifetime));
+        stored.lifetime = lifetime;
+        if let Some(stamp) = &mut stored.stamp {
+            stamp.class = Class::Final;
+        }
+        let stored = Arc::new(stored);
         self.cache.store().insert(key.clone(), stored.clone());
         if let Some(route) = self.route(key) {
             self.keep(key, route, &stored);
@@ -220,4 +225,9 @@ impl Fill {
             self.chain.note_transactions(location, txs);
         }
     }
+}
+
+/// Fields that ordgate makes when it sends the response.
+pub(super) fn prepared(content_type: HeaderValue, freshness: ClientFreshness) -> StoredFields {
+    StoredFields::Prepared(Metadata::of(content_type, freshness))
 }

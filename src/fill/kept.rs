@@ -10,15 +10,16 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use http::StatusCode;
 
+use super::ingest::prepared;
 use super::lookup::own_key;
 use super::names::StoredNames;
 use super::{AnswerSource, FIRST_PROBE, Fill, FillAnswer, FillResult};
+use crate::cache::StoredResponse;
 use crate::cache::encoded::BodyId;
 use crate::cache::key::Key;
-use crate::cache::metadata::{ClientFreshness, Metadata};
+use crate::cache::metadata::ClientFreshness;
 use crate::cache::policy::Mode;
 use crate::cache::purge::CheckedPurge;
-use crate::cache::{StoredFields, StoredResponse};
 use crate::chain::ledger::Observation;
 use crate::chain::{ChainStamp, Class, SeedState};
 use crate::clock::Moment;
@@ -26,7 +27,7 @@ use crate::pages::{Block, Page};
 use crate::route::Route;
 use crate::shared::Shared;
 use crate::shared::responses::{FillLock, LookUp, SharedResponse};
-use crate::state::value::{KeptSubject, Value, decode, encode};
+use crate::state::value::{Value, decode, encode};
 use crate::state::{Answers, Row};
 
 /// Where responses are looked up that memory does not have.
@@ -43,8 +44,6 @@ pub(crate) struct LowerTiers {
     pub(crate) began: Moment,
     /// How long a response waits until the highest block of the earlier run is confirmed.
     pub(crate) stale_wait: Duration,
-    /// Whether replicas share an engine.
-    pub(crate) has_engine: bool,
     /// How long a response waits while another replica fetches it.
     pub(crate) fill_wait: Duration,
 }
@@ -65,6 +64,13 @@ impl LowerTiers {
             fill_wait,
             ..*self
         }
+    }
+
+    /// Whether replicas share an engine.
+    pub(crate) fn has_engine(&self) -> bool {
+        self.shared
+            .as_ref()
+            .is_some_and(|shared| shared.has_engine())
     }
 
     /// The longest that a look-up may take.
@@ -150,29 +156,24 @@ impl Fill {
 
     /// The response to a key that was kept.
     async fn recall_kept(&self, key: &Key, route: &Route, sequence: u64) -> Option<FillAnswer> {
-        if !self.lower.answers.is_on() {
-            return None;
-        }
         let row = self.lower.names.row_key(key)?;
-        let value = self.lower.answers.look_up(row).await?;
-        let mut from = AnswerSource::Disk;
-        let stamp = match route.cache.mode {
-            Mode::Chain => {
-                let class = self.kept_class(route, &value).await?;
-                if class != Class::Final {
-                    from = AnswerSource::Unconfirmed;
-                }
-                Some(self.kept_stamp(route, &value, class))
-            }
-            Mode::Override | Mode::Respect | Mode::Off => None,
+        let answers = self.lower.answers.is_on().then_some(&self.lower.answers)?;
+        let value = answers.look_up(row).await?;
+        let class = match value.class {
+            Some(_) => Some(self.kept_class(route, &value).await?),
+            None => None,
         };
-        let stored = Arc::new(self.restored(value, stamp, sequence)?);
+        let stored = Arc::new(self.restored(route, value, class, sequence)?);
         if self.cache.store().response_was_purged(key, &stored) {
             return None;
         }
-        if from == AnswerSource::Disk {
-            self.take(key, route, &stored);
-        }
+        let from = match class {
+            Some(Class::Recent) => AnswerSource::Unconfirmed,
+            _ => {
+                self.take(key, route, &stored);
+                AnswerSource::Disk
+            }
+        };
         Some(FillAnswer { stored, from })
     }
 
@@ -185,26 +186,18 @@ impl Fill {
         sequence: u64,
     ) -> Option<StoredResponse> {
         let value = decode(&found.value, LARGEST)?;
-        let stamp = match route.cache.mode {
-            Mode::Chain => {
-                let tip = route.cache.tip;
-                let is_final = |(_, highest)| self.chain.is_final(tip, highest);
-                let is_blocks = value.subject? == KeptSubject::Blocks;
-                let class = if is_blocks && value.heights.is_some_and(is_final) {
-                    Class::Final
-                } else {
-                    self.is_of_present_tip(route, &value, &found.tip)?;
-                    match value.subject? {
-                        KeptSubject::Blocks => Class::Recent,
-                        KeptSubject::Live => Class::Live,
-                        KeptSubject::Absent => Class::Absent,
-                    }
-                };
-                Some(self.kept_stamp(route, &value, class))
+        let is_final = |(_, highest)| self.chain.is_final(route.cache.tip, highest);
+        let class = match value.class {
+            Some(Class::Final | Class::Recent) if value.heights.is_some_and(is_final) => {
+                Some(Class::Final)
             }
-            Mode::Override | Mode::Respect | Mode::Off => None,
+            Some(class) => {
+                self.is_of_present_tip(route, &value, &found.tip)?;
+                Some(class.min(Class::Recent))
+            }
+            None => None,
         };
-        self.restored(value, stamp, sequence)
+        self.restored(route, value, class, sequence)
     }
 
     /// Whether another replica's response was fetched at the present tip, and contradicts
@@ -225,18 +218,6 @@ impl Fill {
         let now = self.clock.now();
         let applied = self.chain.apply_answer(tip, start, observation, now);
         (applied.stored_in == Some(epoch)).then_some(())
-    }
-
-    /// The stamp of a response that was kept, or that another replica has.
-    fn kept_stamp(&self, route: &Route, value: &Value, class: Class) -> ChainStamp {
-        let tip = route.cache.tip;
-        ChainStamp {
-            class,
-            tip,
-            epoch: self.chain.epoch(tip),
-            heights: value.heights,
-            is_settled: false,
-        }
     }
 
     /// A response as other replicas have it.
@@ -314,11 +295,6 @@ impl Fill {
 
     /// A response as it is kept.
     fn value_of(&self, stored: &StoredResponse) -> Value {
-        let subject = stored.stamp().map(|stamp| match stamp.class {
-            Class::Final | Class::Recent => KeptSubject::Blocks,
-            Class::Live => KeptSubject::Live,
-            Class::Absent => KeptSubject::Absent,
-        });
         Value {
             run: self.lower.run,
             status: stored.status,
@@ -328,57 +304,55 @@ impl Fill {
             lifetime: stored.lifetime,
             took: stored.took,
             is_encodable: stored.body_id.is_encodable(),
-            subject,
+            class: stored.stamp().map(|stamp| stamp.class),
             heights: stored.stamp().and_then(|stamp| stamp.heights),
             body: stored.body.clone(),
         }
     }
 
-    /// A response that was kept; `None` if its age is not known, or if it is fresh no more.
+    /// A response that was kept, and has this class now; `None` if its age is not known, or if it
+    /// is fresh no more.
     fn restored(
         &self,
+        route: &Route,
         value: Value,
-        stamp: Option<ChainStamp>,
+        class: Option<Class>,
         sequence: u64,
     ) -> Option<StoredResponse> {
-        let now = self.clock.now();
+        let (now, tip) = (self.clock.now(), route.cache.tip);
         let wall = self.wall_millis(now);
         if value.received > wall.saturating_add(millis(TOLERANCE)) {
             return None;
         }
         let age = Duration::from_millis(wall.saturating_sub(value.received));
-        let lifetime = match &stamp {
-            Some(stamp) => value
-                .lifetime
-                .min(self.chain.finality().lifetime(stamp.class)),
-            None => value.lifetime,
-        };
+        let longest = class.map(|class| self.chain.finality().lifetime(class));
+        let lifetime = longest.map_or(value.lifetime, |longest| longest.min(value.lifetime));
         if age >= lifetime {
             return None;
         }
-        let freshness = match &stamp {
-            Some(stamp) => {
-                let lifetime = self.chain.client_lifetime(stamp.class, stamp.tip, now);
-                ClientFreshness::of_class(stamp.class, lifetime)
-            }
-            None => ClientFreshness::For(value.lifetime),
-        };
-        let page = match value.status == StatusCode::OK && stamp.is_some() {
-            true => Page::read(&value.body),
-            false => None,
-        };
+        let stamp = class.map(|class| ChainStamp {
+            class,
+            tip,
+            epoch: self.chain.epoch(tip),
+            heights: value.heights,
+            is_settled: false,
+        });
+        let is_page = value.status == StatusCode::OK && stamp.is_some();
         Some(StoredResponse {
             status: value.status,
-            fields: StoredFields::Prepared(Metadata::of(value.content_type, freshness)),
+            fields: match &stamp {
+                Some(stamp) => self.fields_of(value.content_type, stamp),
+                None => prepared(value.content_type, ClientFreshness::For(value.lifetime)),
+            },
             received: now.before(age),
             lifetime,
             took: value.took,
+            page: is_page.then(|| Page::read(&value.body)).flatten(),
             body: value.body,
             body_id: BodyId::of(&value.etag, value.is_encodable),
             etag: value.etag,
             checked: CheckedPurge::at(sequence),
             stamp,
-            page,
         })
     }
 

@@ -25,6 +25,12 @@ pub(crate) struct LookupKey {
     pub(crate) by_hash: Option<Key>,
 }
 
+impl From<Key> for LookupKey {
+    fn from(key: Key) -> Self {
+        Self { key, by_hash: None }
+    }
+}
+
 impl LookupKey {
     /// The key of the client's request.
     pub(crate) fn requested(&self) -> &Key {
@@ -43,7 +49,7 @@ impl Fill {
     pub(crate) fn lookup_key(&self, route: &Route, key: Key) -> LookupKey {
         // A hash alone is longer than most keys: this is called for every hit.
         if key.as_bytes().len() < HASH || route.cache.mode != Mode::Chain {
-            return LookupKey { key, by_hash: None };
+            return key.into();
         }
         let by_height = route.chain.segments.block.and_then(|at| {
             let Some(BlockReference::Hash(hash)) = block(key.target(), at) else {
@@ -57,7 +63,7 @@ impl Fill {
                 key: by_height,
                 by_hash: Some(key),
             },
-            None => LookupKey { key, by_hash: None },
+            None => key.into(),
         }
     }
 

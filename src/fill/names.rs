@@ -16,10 +16,9 @@ use crate::cache::key::Key;
 use crate::cache::policy::Mode;
 use crate::cache::purge::Purge;
 use crate::chain::{Chain, TipNumber, TipSource};
-use crate::route::{Parameter, Route, RouteTable};
+use crate::route::{Route, RouteTable};
 use crate::state::{PurgeRows, RowKey};
 use crate::upstream::{Settings, Upstreams};
-use crate::validate::ParameterType;
 
 /// The names of a configuration's routes and tips.
 #[derive(Default)]
@@ -186,12 +185,6 @@ fn of_tip(tip: &TipSource, asked: &Settings) -> Arc<str> {
 /// and the depth at which answers are final.
 fn of_route(route: &Route, asked: &Settings, tip: Option<&Arc<str>>, depth: u32) -> Arc<str> {
     let (request, cache) = (&route.request, &route.cache);
-    let requests = (
-        &request.path,
-        parameters(&request.params),
-        parameters(&request.query),
-        request.any_query,
-    );
     let answers = (
         &route.upstream.path,
         upstream(asked),
@@ -203,22 +196,7 @@ fn of_route(route: &Route, asked: &Settings, tip: Option<&Arc<str>>, depth: u32)
         route.chain.segments,
         tip.map(|tip| (tip, depth)),
     );
-    hex_digest(&format!("{requests:?} {answers:?} {chain:?}"))
-}
-
-/// The names and the types of parameters. Their bounds and defaults may change: canonical
-/// requests contain every value.
-fn parameters(all: &[Parameter]) -> Vec<(&str, &'static str)> {
-    let kind = |kind: &ParameterType| match kind {
-        ParameterType::Hex64 => "hex64",
-        ParameterType::Block { .. } => "block",
-        ParameterType::Ticker => "ticker",
-        ParameterType::Integer { .. } => "integer",
-        ParameterType::Enumeration(_) => "enum",
-        ParameterType::Text { .. } => "string",
-    };
-    let each = all.iter();
-    each.map(|one| (&*one.name, kind(&one.kind))).collect()
+    hex_digest(&format!("{request:?} {answers:?} {chain:?}"))
 }
 
 #[cfg(test)]

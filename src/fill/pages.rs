@@ -14,14 +14,15 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use http::StatusCode;
 
+use super::ingest::prepared;
 use super::lookup::own_key;
 use super::{AnswerSource, Fill, FillAnswer, FillResult};
+use crate::cache::StoredResponse;
 use crate::cache::encoded::BodyId;
 use crate::cache::etag::etag;
 use crate::cache::key::Key;
-use crate::cache::metadata::{ClientFreshness, Metadata};
+use crate::cache::metadata::ClientFreshness;
 use crate::cache::purge::CheckedPurge;
-use crate::cache::{StoredFields, StoredResponse};
 use crate::chain::{ChainStamp, Class, TransactionLocation};
 use crate::collapse::Wait;
 use crate::pages::{
@@ -236,8 +237,7 @@ impl Fill {
             None => {
                 let mut cut = self.cut(list, &parts).ok_or(Uncut::Disagree)?;
                 if is_passed_on {
-                    let metadata = Metadata::of(cut.content_type(), ClientFreshness::Nothing);
-                    cut.fields = StoredFields::Prepared(metadata);
+                    cut.fields = prepared(cut.content_type(), ClientFreshness::Nothing);
                 }
                 Arc::new(cut)
             }
@@ -282,12 +282,10 @@ impl Fill {
             is_settled: stamps().all(|stamp| stamp.is_settled),
             ..*least.stamp()?
         };
-        let lifetime = (self.chain).client_lifetime(stamp.class, stamp.tip, self.clock.now());
-        let freshness = ClientFreshness::of_class(stamp.class, lifetime);
         let etag = etag(&body);
         Some(StoredResponse {
             status: least.status,
-            fields: StoredFields::Prepared(Metadata::of(least.content_type(), freshness)),
+            fields: self.fields_of(least.content_type(), &stamp),
             received: parts.iter().map(|part| part.received).min()?,
             lifetime: parts.iter().map(|part| part.lifetime).min()?,
             took: parts.iter().map(|part| part.took).max()?,

@@ -2,58 +2,24 @@
 //! is over the client's limit, a stale response may answer. The same for all routes.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::{Response, StatusCode};
 use tokio::time::Instant;
 
-use super::{Gateway, RequestContext, RequestRef, Session};
+use super::{Gateway, RequestRef, Session};
 use crate::cache::JudgedResponse;
-use crate::cache::outcome::{Forward, Outcome};
+use crate::cache::outcome::Outcome;
 use crate::chain::Freshness;
 use crate::collapse::Wait;
-use crate::fill::{Answer, AnswerSource, ClientRequest, Fetch, FillAnswer, LookupKey};
+use crate::fill::{Answer, AnswerSource, Fetch, FillAnswer};
 use crate::meter::RequestKind;
 use crate::reason::Reason;
 use crate::refusal::Refusal;
 use crate::respond::ResponseContext;
-use crate::upstream::{Failure, Priority, RequestBody, RequestPriority};
+use crate::upstream::{Failure, RequestBody};
 use crate::wire::Body;
 
-/// What is to be fetched.
-pub(super) struct Miss {
-    /// The key to fetch by.
-    pub(super) lookup: LookupKey,
-    /// Why memory does not answer.
-    pub(super) why: Forward,
-    /// A stored response that may be validated, or answer where the fetch fails.
-    pub(super) stored: Option<JudgedResponse>,
-}
-
 impl Gateway {
-    /// The fetch of what a request misses.
-    pub(super) fn fetch(
-        &self,
-        miss: Miss,
-        request: ClientRequest,
-        priority: RequestPriority,
-    ) -> Arc<Fetch> {
-        let Miss {
-            lookup,
-            why,
-            stored,
-        } = miss;
-        Arc::new(Fetch {
-            fill: self.fill.clone(),
-            lookup,
-            request,
-            why,
-            stored,
-            priority,
-            anew: false,
-        })
-    }
-
     /// Fetches, and answers with the result or with a stale response.
     pub(super) async fn answer_miss(
         &self,
@@ -234,19 +200,5 @@ impl Gateway {
             reader.serve(&session.activity);
         }
         response
-    }
-
-    /// How urgent a miss is.
-    pub(super) fn miss_priority(&self, context: &RequestContext, miss: &Miss) -> RequestPriority {
-        // A stale response that may soon no longer answer is as urgent as none.
-        let may_wait = miss.stored.as_ref().is_some_and(|stale| {
-            let route = self.route(&miss.lookup.key);
-            let bound = route.map_or(Duration::ZERO, |route| route.cache.stale_if_error);
-            stale.staleness() < bound / 2
-        });
-        context.priority(match may_wait {
-            true => Priority::Revalidation,
-            false => Priority::Miss,
-        })
     }
 }

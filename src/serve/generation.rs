@@ -124,7 +124,6 @@ pub fn gateway(
     let lower = LowerTiers {
         answers: identity.state.answers.clone(),
         shared: shared.clone(),
-        has_engine: has_engine(&config),
         fill_wait: fill_wait(&config),
         names: StoredNames::of(&routes, &upstreams, &chain),
         run: random()?,

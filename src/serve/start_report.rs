@@ -27,7 +27,7 @@ impl Server {
             routes = routes.join(", "),
             upstreams = upstreams.collect::<Vec<_>>().join(", "),
             state_directory = gateway.state.answers.is_on(),
-            shared_engine = gateway.fill.lower.has_engine,
+            shared_engine = gateway.fill.lower.has_engine(),
             replicas = gateway.fill.lower.shared.as_ref().map_or(1, |shared| shared.replicas()),
             "ordgate has started"
         );

@@ -10,6 +10,8 @@ use bytes::Bytes;
 use http::{HeaderValue, StatusCode};
 use serde::{Deserialize, Serialize};
 
+use crate::chain::Class;
+
 /// Grows with each change of the form. Values of another version are absent.
 const VERSION: u8 = 2;
 /// The level of compression: a final answer of 10 kB takes some 50 µs.
@@ -37,24 +39,13 @@ pub struct Value {
     pub took: Duration,
     /// Whether its body may be compressed for clients.
     pub is_encodable: bool,
-    /// What it says of the chain, on a route in mode `chain`.
-    pub subject: Option<KeptSubject>,
+    /// Its finality class when it was stored, in mode `chain`.
+    pub class: Option<Class>,
     /// The lowest and the highest block that it names.
     pub heights: Option<(u32, u32)>,
     /// The upstream's body.
     #[serde(skip)]
     pub body: Bytes,
-}
-
-/// What a response of a route in mode `chain` says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum KeptSubject {
-    /// What any block may change.
-    Live,
-    /// What stands in blocks.
-    Blocks,
-    /// That there is nothing.
-    Absent,
 }
 
 /// What precedes the body.
@@ -159,7 +150,7 @@ mod tests {
             lifetime: Duration::from_millis(30_001),
             took: Duration::from_nanos(1),
             is_encodable: false,
-            subject: Some(KeptSubject::Blocks),
+            class: Some(Class::Final),
             heights: Some((3, u32::MAX)),
             body: body.into(),
         }

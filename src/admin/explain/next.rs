@@ -185,7 +185,7 @@ fn decide(
 
 /// On a plain route.
 pub(super) fn of_plain(gateway: &Gateway, route: &Route, key: Key, now: Moment) -> Next {
-    let lookup = LookupKey { key, by_hash: None };
+    let lookup = LookupKey::from(key);
     let key = &lookup.key;
     match decide(gateway, route, &lookup, now) {
         Decision::Serve {

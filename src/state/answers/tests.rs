@@ -5,9 +5,9 @@ use std::fs;
 use http::{HeaderValue, StatusCode};
 
 use super::*;
+use crate::chain::Class;
 use crate::state::State;
 use crate::state::tests::Place;
-use crate::state::value::KeptSubject;
 
 mod damage;
 
@@ -48,7 +48,7 @@ impl Place {
                 lifetime: Duration::from_secs(10),
                 took: Duration::ZERO,
                 is_encodable: true,
-                subject: Some(KeptSubject::Blocks),
+                class: Some(Class::Final),
                 heights: Some((height, height)),
                 body: format!("{target} {height}").into(),
             },
