@@ -13,10 +13,10 @@ use tokio::time::Instant;
 
 use super::body::{Collecting, PacedBody, Read, content_length, is_event_stream};
 use super::fields::RequestFields;
-use super::store::{Times, pass_on, with_withheld};
+use super::store::{Times, pass_on};
 use super::{Announced, Answer, Fetch, FillResult};
 use crate::cache::hop;
-use crate::cache::reuse::Origin;
+use crate::cache::reuse::is_failure;
 use crate::reason::Reason;
 use crate::route::HeaderMode;
 use crate::upstream::answer::check_head;
@@ -96,7 +96,7 @@ impl Fetch {
             };
         }
         let status = answer.head.status;
-        if Origin::after(status) == Origin::Failed && self.may_be_stale(Origin::Failed) {
+        if is_failure(status) && self.may_be_stale() {
             // The stale response takes its place.
             return self.failed(Failure::status(Reason::ServerError, status));
         }
@@ -182,7 +182,7 @@ impl Fetch {
         });
         // A small body is already there. Where a stale response could be sent if this one
         // breaks off, its end is waited for; the client's wait is bounded by `stale_wait`.
-        let read = match self.may_be_stale(Origin::Disconnected) {
+        let read = match self.may_be_stale() {
             true => Some(collecting.read().await),
             false => collecting.read().now_or_never(),
         };
@@ -208,7 +208,6 @@ impl Fetch {
         let stored = self.prepare(*status, fields, Bytes::new(), collecting.times);
         let reader = collecting.collector.reader(collecting.length);
         let body = Body::Streamed(Box::new(reader));
-        let stored = with_withheld(stored, fields);
         Answer::Coming(Box::new(stored), body, collecting.length)
     }
 }
