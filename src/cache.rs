@@ -7,7 +7,6 @@
 pub mod coding;
 pub mod date;
 pub mod decision;
-pub mod delta;
 pub mod directives;
 pub mod encoded;
 pub mod etag;
@@ -38,11 +37,10 @@ mod tests_table;
 use std::sync::Arc;
 use std::time::Duration;
 
-use decision::{Basis, Decision, RequestFacts, decide, freshness_by_age, freshness_by_time};
-use delta::Delta;
+use decision::{Decision, by_freshness, freshness_by_age};
 use key::Key;
 use outcome::Forward;
-use policy::Policy;
+use policy::{Mode, Policy};
 use store::Store;
 pub use stored::{OriginFields, StoredFields, StoredResponse};
 
@@ -119,15 +117,14 @@ impl Cache {
         is_answer: impl FnOnce(&StoredResponse) -> bool,
         now: Moment,
     ) -> Decision<JudgedResponse> {
-        decide(
-            policy,
-            &RequestFacts::IGNORED,
-            || self.get(key, now).ok_or(Forward::UriMiss),
-            |judged| Basis::Route {
-                freshness: judged.freshness,
-                is_answer: is_answer(&judged.stored),
-            },
-        )
+        if policy.mode == Mode::Off {
+            return Decision::fetch(Forward::Bypass);
+        }
+        let Some(judged) = self.get(key, now) else {
+            return Decision::fetch(Forward::UriMiss);
+        };
+        let (freshness, is_answer) = (judged.freshness, is_answer(&judged.stored));
+        by_freshness(policy, judged, freshness, is_answer)
     }
 
     /// The response that is stored under a key, fresh or stale.
@@ -152,7 +149,7 @@ impl Cache {
                 .chain
                 .freshness(stamp, stored.received, stored.lifetime, now),
             (None, StoredFields::Prepared(_)) => {
-                freshness_by_time(stored.received, stored.lifetime, now)
+                freshness_by_age(now.since(stored.received), stored.lifetime)
             }
             (None, StoredFields::Origin(origin)) => {
                 let age = origin.reuse.age(self.clock.wall(now));
@@ -175,7 +172,7 @@ impl Cache {
             (None, StoredFields::Origin(origin)) => {
                 // RFC 9111 §1.2.2: what is more cannot be written.
                 let age = origin.reuse.age(self.clock.wall(now));
-                age.min(Delta::MAX.duration())
+                age.min(date::MOST)
             }
         }
     }
@@ -189,7 +186,6 @@ impl Cache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use policy::Mode;
 
     #[test]
     fn a_stored_response_ages_from_fresh_to_useless() {

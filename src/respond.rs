@@ -120,14 +120,23 @@ impl Responder {
         self
     }
 
-    /// Adds the fields that every response has.
-    fn add_constant(&self, fields: &mut HeaderMap) {
+    /// Adds the fields that every response has. `by_coding` says whether it depends on the
+    /// codings that the request accepts. Responses that are not compressed depend on them
+    /// too: a cache must not answer with them whoever accepts a coding, nor with a
+    /// compressed one whoever does not.
+    fn add_constant(&self, fields: &mut HeaderMap, by_coding: bool) {
         fields.insert(X_REQUEST_ID, EMPTY);
         let exposed = HeaderValue::from_static(EXPOSED);
         fields.insert(ACCESS_CONTROL_EXPOSE_HEADERS, exposed);
         fields.insert(ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
-        if self.origins.is_some() {
-            fields.insert(VARY, HeaderValue::from_static("origin"));
+        let vary = match (self.origins.is_some(), by_coding) {
+            (false, false) => None,
+            (true, false) => Some("origin"),
+            (false, true) => Some("accept-encoding"),
+            (true, true) => Some("origin, accept-encoding"),
+        };
+        if let Some(vary) = vary {
+            fields.insert(VARY, HeaderValue::from_static(vary));
         }
         if let Some(policy) = &self.limit_policy {
             fields.insert(RATELIMIT_POLICY, policy.clone());
@@ -135,16 +144,25 @@ impl Responder {
         }
     }
 
-    /// Sets the fields that differ between requests.
-    fn set_variable(&self, fields: &mut HeaderMap, context: &ResponseContext<'_>) {
+    /// Adds ordgate's own fields to those of an answer.
+    fn add_own(
+        &self,
+        fields: &mut HeaderMap,
+        by_coding: bool,
+        outcome: Option<Outcome>,
+        context: &ResponseContext<'_>,
+    ) {
+        let vary: Vec<_> = fields.get_all(VARY).iter().cloned().collect();
+        fields.remove(VARY);
+        self.add_constant(fields, by_coding);
         fields.insert(X_REQUEST_ID, context.request_id.field());
         self.allow_origin(fields, context);
-        set_policy(fields, context);
-        if self.limit_policy.is_some() {
-            match context.permit {
-                Some(permit) => fields.insert(RATELIMIT, permit.field()),
-                None => fields.remove(RATELIMIT),
-            };
+        self.set_limit(fields, context);
+        if let Some(outcome) = outcome.filter(|_| self.server_timing) {
+            fields.insert(SERVER_TIMING, server_timing(outcome, None));
+        }
+        for line in vary {
+            fields.append(VARY, line);
         }
     }
 
@@ -153,27 +171,36 @@ impl Responder {
     #[inline]
     fn allow_origin(&self, fields: &mut HeaderMap, context: &ResponseContext<'_>) {
         let of_token = context.token.and_then(|client| client.origins.as_deref());
-        if self.origins.is_some() || of_token.is_some() {
-            self.allow_listed_origin(fields, context.fields.get(ORIGIN), of_token);
+        if self.origins.is_none() && of_token.is_none() {
+            return;
         }
-    }
-
-    fn allow_listed_origin(
-        &self,
-        fields: &mut HeaderMap,
-        origin: Option<&HeaderValue>,
-        of_token: Option<&[AllowedOrigin]>,
-    ) {
-        let lists = [self.origins.as_deref(), of_token];
-        let mut lists = lists.into_iter().flatten();
-        let is_listed = |origin: &&HeaderValue| lists.all(|list| origin::is_among(list, origin));
-        match origin.filter(is_listed) {
+        let is_listed = |origin: &&HeaderValue| {
+            let mut lists = self.origins.as_deref().into_iter().chain(of_token);
+            lists.all(|list| origin::is_among(list, origin))
+        };
+        match context.fields.get(ORIGIN).filter(is_listed) {
             Some(origin) => fields.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone()),
             None => fields.remove(ACCESS_CONTROL_ALLOW_ORIGIN),
         };
         if self.origins.is_none() {
             fields.append(VARY, HeaderValue::from_static("origin"));
         }
+    }
+
+    /// Sets what is left of the client's limit, and the limit of a client whose token has
+    /// one of its own: there may be no other limits.
+    fn set_limit(&self, fields: &mut HeaderMap, context: &ResponseContext<'_>) {
+        let of_token = context.token.and_then(|client| client.policy.as_ref());
+        if of_token.is_none() && self.limit_policy.is_none() {
+            return;
+        }
+        if let Some(policy) = of_token {
+            fields.insert(RATELIMIT_POLICY, policy.clone());
+        }
+        match context.permit {
+            Some(permit) => fields.insert(RATELIMIT, permit.field()),
+            None => fields.remove(RATELIMIT),
+        };
     }
 
     /// A stored response of a given age: whole, or 304 if the client has it.
@@ -205,10 +232,8 @@ impl Responder {
         let form = TemplateForm { coding, is_http2 };
         let make = || {
             HeaderTemplate::new(metadata, form, |fields| {
-                self.add_constant(fields);
-                if metadata.client_freshness != ClientFreshness::Nothing {
-                    self.vary_by_coding(fields);
-                }
+                let is_kept = metadata.client_freshness != ClientFreshness::Nothing;
+                self.add_constant(fields, is_kept && self.compression.is_some());
                 if self.is_private {
                     make_private(fields);
                 }
@@ -244,10 +269,16 @@ impl Responder {
             };
         }
         self.allow_origin(&mut fields, context);
-        set_policy(&mut fields, context);
-        remove_inapplicable(&mut fields, unchanged, is_ok);
-        if context.permit.is_none() && self.limit_policy.is_some() {
-            fields.remove(RATELIMIT);
+        // The template has it for most clients.
+        if context.token.is_some() || context.permit.is_none() {
+            self.set_limit(&mut fields, context);
+        }
+        if unchanged {
+            not_modified(&mut fields);
+        }
+        if !is_ok {
+            // The ETag is of the body, and an error's body is not revalidated.
+            fields.remove(ETAG);
         }
         if self.server_timing {
             fields.insert(SERVER_TIMING, server_timing(outcome, Some(stored.took)));
@@ -264,43 +295,6 @@ impl Responder {
     fn cache_status(&self, outcome: Outcome, key: &Key) -> HeaderValue {
         let target = self.cache_status_key.then(|| key.target());
         outcome.field(target, None)
-    }
-
-    /// Adds ordgate's own fields to those of the upstream.
-    fn add_own_fields(
-        &self,
-        fields: &mut HeaderMap,
-        outcome: Outcome,
-        context: &ResponseContext<'_>,
-    ) {
-        let vary: Vec<_> = fields.get_all(VARY).iter().cloned().collect();
-        fields.remove(VARY);
-        self.add_constant(fields);
-        self.vary_by_coding(fields);
-        if self.is_private {
-            make_private(fields);
-        }
-        self.set_variable(fields, context);
-        if self.server_timing {
-            fields.insert(SERVER_TIMING, server_timing(outcome, None));
-        }
-        for line in vary {
-            fields.append(VARY, line);
-        }
-    }
-
-    /// Adds to `vary` that the response depends on the codings that the request
-    /// accepts, where bodies are compressed. Responses that are not compressed have it
-    /// too: a cache must not answer with them whoever accepts a coding, nor with a
-    /// compressed one whoever does not.
-    fn vary_by_coding(&self, fields: &mut HeaderMap) {
-        if self.compression.is_some() {
-            let value = match fields.contains_key(VARY) {
-                true => "origin, accept-encoding",
-                false => "accept-encoding",
-            };
-            fields.insert(VARY, HeaderValue::from_static(value));
-        }
     }
 
     /// The body to send in place of that of a stored response, if there is one in a
@@ -337,24 +331,16 @@ impl Responder {
         let trace = trace::id_for(context.fields);
         let problem = refusal.problem(context.request_id.as_str(), trace);
         let body = serde_json::to_vec(&problem).unwrap_or_default();
-        let mut response = Response::new(Body::new(body.into()));
-        *response.status_mut() = refusal.status();
-        let fields = response.headers_mut();
+        let mut fields = HeaderMap::new();
         fields.insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
         fields.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        self.add_constant(fields);
-        self.set_variable(fields, context);
         if let Some(outcome) = outcome {
-            fields.insert(
-                CACHE_STATUS,
-                outcome.field(None, Some(refusal.reason().name())),
-            );
-            if self.server_timing {
-                fields.insert(SERVER_TIMING, server_timing(outcome, None));
-            }
+            let detail = Some(refusal.reason().name());
+            fields.insert(CACHE_STATUS, outcome.field(None, detail));
         }
-        refusal.fields(fields);
-        response
+        self.add_own(&mut fields, false, outcome, context);
+        refusal.fields(&mut fields);
+        response(refusal.status(), fields, Body::new(body.into()))
     }
 
     /// The answer to OPTIONS: a browser's preflight (the CORS protocol of the
@@ -364,13 +350,12 @@ impl Responder {
         allow: &HeaderValue,
         context: &ResponseContext<'_>,
     ) -> Response<Body> {
-        let mut response = Response::new(Body::default());
-        *response.status_mut() = StatusCode::NO_CONTENT;
-        let fields = response.headers_mut();
-        self.add_constant(fields);
-        self.set_variable(fields, context);
-        fields.remove(ACCESS_CONTROL_EXPOSE_HEADERS);
+        let mut fields = HeaderMap::new();
         fields.insert(ALLOW, allow.clone());
+        let vary = HeaderValue::from_static("access-control-request-headers");
+        fields.insert(VARY, vary);
+        self.add_own(&mut fields, false, None, context);
+        fields.remove(ACCESS_CONTROL_EXPOSE_HEADERS);
         let allowed = fields.contains_key(ACCESS_CONTROL_ALLOW_ORIGIN);
         if allowed && context.fields.contains_key(ACCESS_CONTROL_REQUEST_METHOD) {
             fields.insert(ACCESS_CONTROL_ALLOW_METHODS, allow.clone());
@@ -379,9 +364,7 @@ impl Responder {
                 fields.insert(ACCESS_CONTROL_ALLOW_HEADERS, names.clone());
             }
         }
-        let vary = HeaderValue::from_static("access-control-request-headers");
-        fields.append(VARY, vary);
-        response
+        response(StatusCode::NO_CONTENT, fields, Body::default())
     }
 }
 
@@ -393,30 +376,10 @@ fn response(status: StatusCode, fields: HeaderMap, body: Body) -> Response<Body>
     response
 }
 
-/// Removes the fields that a 304, or an error, does not have.
-#[inline]
-fn remove_inapplicable(fields: &mut HeaderMap, unchanged: bool, is_ok: bool) {
-    if unchanged {
-        // RFC 9110 §15.4.5: a 304 does not describe the content.
-        for name in [CONTENT_TYPE, CONTENT_ENCODING, CONTENT_LENGTH] {
-            fields.remove(name);
-        }
-    }
-    if !is_ok {
-        // The ETag is of the body, and an error's body is not revalidated.
-        fields.remove(ETAG);
-    }
-}
-
-/// Sets the limit of a client whose token has one of its own, and what is left of it:
-/// there may be no other limits.
-#[inline]
-fn set_policy(fields: &mut HeaderMap, context: &ResponseContext<'_>) {
-    if let Some(policy) = context.token.and_then(|client| client.policy.as_ref()) {
-        fields.insert(RATELIMIT_POLICY, policy.clone());
-        if let Some(permit) = context.permit {
-            fields.insert(RATELIMIT, permit.field());
-        }
+/// Removes what a 304 does not have: it does not describe the content (RFC 9110 §15.4.5).
+fn not_modified(fields: &mut HeaderMap) {
+    for name in [CONTENT_TYPE, CONTENT_ENCODING, CONTENT_LENGTH] {
+        fields.remove(name);
     }
 }
 
@@ -429,22 +392,16 @@ fn server_timing(outcome: Outcome, took: Option<Duration>) -> HeaderValue {
         // Writing to a string does not fail.
         let _ = write!(text, ", {name};dur={:.1}", time.as_secs_f64() * 1000.0);
     };
-    let is_forwarded = matches!(outcome, Outcome::Forwarded { .. });
-    match (trace::step_durations(), took) {
-        (Some(steps), _) => {
-            let shared = UpstreamStep::Shared as usize;
-            for (at, (name, time)) in UpstreamStep::NAMES.into_iter().zip(steps).enumerate() {
-                // Most gateways share nothing with replicas.
-                if at != shared || !time.is_zero() {
-                    add(name, time);
-                }
+    if let Some(steps) = trace::step_durations() {
+        for (name, time) in UpstreamStep::NAMES.into_iter().zip(steps) {
+            // Most gateways share nothing with replicas.
+            if name != UpstreamStep::NAMES[UpstreamStep::Shared as usize] || !time.is_zero() {
+                add(name, time);
             }
         }
+    } else if let (Some(took), Outcome::Forwarded { .. }) = (took, outcome) {
         // The fetch that it joined was not caused by a client.
-        (None, Some(took)) if is_forwarded => {
-            add(UpstreamStep::NAMES[UpstreamStep::Upstream as usize], took);
-        }
-        (None, _) => {}
+        add(UpstreamStep::NAMES[UpstreamStep::Upstream as usize], took);
     }
     HeaderValue::try_from(text).unwrap_or(EMPTY)
 }

@@ -4,8 +4,8 @@
 #![no_main]
 
 use http::HeaderMap;
-use http::header::{CACHE_CONTROL, HeaderName, PRAGMA};
-use ordgate::cache::directives::{RequestDirectives, ResponseDirectives, Scope};
+use http::header::{CACHE_CONTROL, PRAGMA};
+use ordgate::cache::directives::{RequestDirectives, ResponseDirectives};
 use ordgate_fuzz::{field, lines, members, other_case};
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| {
@@ -53,9 +53,7 @@ impl Both {
 
 fn both<'l>(lines: impl IntoIterator<Item = &'l [u8]> + Clone) -> Both {
     let headers = field(&CACHE_CONTROL, lines.clone());
-    let mut response = ResponseDirectives::of(&headers);
-    sort(&mut response.no_cache);
-    sort(&mut response.private);
+    let response = ResponseDirectives::of(&headers);
     // Pragma says only one thing, and only alone (RFC 9111 §5.4).
     let mut pragma: HeaderMap = field(&PRAGMA, lines);
     let alone = RequestDirectives::of(&pragma);
@@ -73,17 +71,5 @@ fn both<'l>(lines: impl IntoIterator<Item = &'l [u8]> + Clone) -> Both {
         request,
         response,
         pragma: alone.no_cache,
-    }
-}
-
-/// The order of a qualified directive's fields means nothing, nor does saying
-/// one twice.
-fn sort(scope: &mut Scope) {
-    if let Scope::Fields(fields) = scope {
-        assert!(!fields.is_empty());
-        let mut names = std::mem::take(fields).into_vec();
-        names.sort_by(|one: &HeaderName, two| one.as_str().cmp(two.as_str()));
-        names.dedup();
-        *fields = names.into();
     }
 }

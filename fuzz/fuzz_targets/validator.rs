@@ -4,12 +4,9 @@
 #![no_main]
 
 use http::header::{ETAG, HeaderValue, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, RANGE};
-use http::{HeaderMap, Method, StatusCode};
+use http::HeaderMap;
 use ordgate::cache::etag::{etag, none_match_fails};
-use ordgate::cache::validator::{
-    EntityTag, PreconditionResult, Representation, evaluate, for_the_origin, make_conditional,
-    strong_date,
-};
+use ordgate::cache::validator::{EntityTag, for_the_origin, is_not_modified, make_conditional};
 use ordgate::cache::{date, range};
 use ordgate_fuzz::{fields, lines, other_case};
 
@@ -22,45 +19,24 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| {
         time(value.as_bytes());
     }
 
-    let of = |status| Representation {
-        status,
-        headers: &stored,
-        is_encoded: false,
-    };
-    let ask = |request: &HeaderMap, status| {
-        let stored = of(status);
-        let get = evaluate(&Method::GET, request, &stored);
-        assert_eq!(get, evaluate(&Method::HEAD, request, &stored));
-        assert_ne!(
-            evaluate(&Method::POST, request, &stored),
-            PreconditionResult::NotModified
-        );
-        get
-    };
-    let outcome = ask(&request, StatusCode::OK);
-    assert_eq!(
-        outcome == PreconditionResult::Forward,
-        for_the_origin(&request)
-    );
-    assert_ne!(
-        ask(&request, StatusCode::NOT_FOUND),
-        PreconditionResult::NotModified
-    );
+    let ask = |request: &HeaderMap| is_not_modified(request, &stored, false);
+    let outcome = ask(&request);
+    assert!(!outcome || !for_the_origin(&request));
 
     // If-Modified-Since counts for nothing beside If-None-Match (RFC 9110 §13.1.3).
     if request.contains_key(IF_NONE_MATCH) {
         let mut alone = request.clone();
         alone.remove(IF_MODIFIED_SINCE);
-        assert_eq!(outcome, ask(&alone, StatusCode::OK));
+        assert_eq!(outcome, ask(&alone));
     }
     // A client that names the stored tag too has the same copy.
     if let Some(own) = EntityTag::of(&stored).filter(|_| !for_the_origin(&request)) {
         let mut named = request.clone();
         named.append(IF_NONE_MATCH, stored[ETAG].clone());
-        assert_eq!(ask(&named, StatusCode::OK), PreconditionResult::NotModified);
+        assert!(ask(&named));
         let mut ranged = HeaderMap::new();
         ranged.insert(IF_RANGE, stored[ETAG].clone());
-        assert_eq!(range::if_range_holds(&ranged, &of(StatusCode::OK)), !own.weak);
+        assert_eq!(range::if_range_holds(&ranged, &stored, false), !own.weak);
     }
     let ours = etag(b"");
     let mut named = request.clone();
@@ -75,16 +51,7 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| {
     let asks = forward.contains_key(IF_NONE_MATCH) || forward.contains_key(IF_MODIFIED_SINCE);
     assert_eq!(conditional, asks);
     if conditional && !for_the_origin(&forward) {
-        assert_eq!(
-            ask(&forward, StatusCode::OK),
-            PreconditionResult::NotModified
-        );
-    }
-    if let Some(time) = strong_date(&stored) {
-        assert_eq!(
-            Some(time),
-            date::field(&stored, &http::header::LAST_MODIFIED)
-        );
+        assert!(ask(&forward));
     }
 });
 

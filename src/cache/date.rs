@@ -1,6 +1,7 @@
-//! HTTP-dates (RFC 9110 §5.6.7), as a cache must read them (RFC 9111 §4.2).
+//! Times in fields: HTTP-dates (RFC 9110 §5.6.7), as a cache must read them (RFC 9111 §4.2),
+//! and delta-seconds (RFC 9111 §1.2.2), the numbers of directives and of `Age`.
 //!
-//! All three formats are accepted, in any case, with GMT as the only zone. The
+//! All three formats of a date are accepted, in any case, with GMT as the only zone. The
 //! resolution is one second. Malformed dates are not repaired: the callers act
 //! on a date that cannot be read (`Expires: 0` means stale).
 
@@ -79,6 +80,20 @@ pub(crate) fn current(now: SystemTime) -> HeaderValue {
     })
 }
 
+/// The greatest number of seconds, which stands for all greater ones (RFC 9111 §1.2.2).
+pub(crate) const MOST: Duration = Duration::from_secs(1 << 31);
+
+/// Reads delta-seconds: decimal digits, at most [`MOST`].
+#[must_use]
+pub(crate) fn seconds(text: &[u8]) -> Option<Duration> {
+    if text.is_empty() || !text.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    // More digits than fit are more than the greatest number.
+    let number = std::str::from_utf8(text).ok()?.parse();
+    Some(number.map_or(MOST, |number| Duration::from_secs(number).min(MOST)))
+}
+
 /// How much later `later` is than `earlier`; zero if it is not later.
 #[must_use]
 pub(crate) fn since(earlier: SystemTime, later: SystemTime) -> Duration {
@@ -133,6 +148,15 @@ mod tests {
         let two = format!("{ONE} & date: Sun, 06 Nov 1994 08:49:38 GMT");
         assert!(!has_date(&two), "§5.3");
         assert!(field(&fields(ONE), &EXPIRES).is_none());
+    }
+
+    #[test]
+    fn only_digits_are_a_number_of_seconds() {
+        for text in ["", "-1", "+1", "1.0", " 1", "1 ", "a", "0x1", "\u{661}"] {
+            assert_eq!(seconds(text.as_bytes()), None, "{text:?}: RFC 9111 §1.2.2");
+        }
+        assert_eq!(seconds(b"0060"), Some(Duration::from_secs(60)));
+        assert_eq!(seconds(&[b'9'; 99]), Some(MOST), "RFC 9111 §1.2.2");
     }
 
     #[test]

@@ -1,22 +1,20 @@
 //! What to do with a request: answer it from memory, ask the upstream, or
 //! refuse it.
 //!
-//! [`decide`] is pure. Every request goes through it, on routes of all modes,
-//! and so does `/explain`, which therefore reports what the gateway does.
+//! The functions here are pure. Every request goes through one of them, and so does
+//! `/explain`, which therefore reports what the gateway does.
 //!
 //! Not here: how a stored response is found, and how fresh it is. A route in
 //! mode `chain` or `override` has its freshness from the chain or from the
 //! route's times ([`Cache::judge`](super::Cache::judge)). In mode `respect` the
 //! response's and the request's own fields decide ([`super::reuse`]).
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use super::directives::RequestDirectives;
 use super::outcome::Forward;
-use super::policy::{Mode, Policy};
-use super::reuse::{Origin, Reuse, StaleBounds, StoredFacts, may_reuse};
+use super::policy::Policy;
+use super::reuse::Reuse;
 use crate::chain::Freshness;
-use crate::clock::Moment;
 
 /// What to do with a request. `S` is the stored response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,116 +40,22 @@ pub enum Decision<S> {
 }
 
 impl<S> Decision<S> {
-    const fn fetch(why: Forward) -> Self {
+    /// To ask the upstream, since nothing stored is of use.
+    pub(crate) const fn fetch(why: Forward) -> Self {
         Self::Fetch { why, stored: None }
     }
 }
 
-/// What of a request takes part in the decision.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct RequestFacts<'r> {
-    /// Why no stored response may answer it, whatever is stored
-    /// ([`applies`](super::reuse::applies)).
-    pub(crate) not_reusable: Option<Forward>,
-    /// Its cache directives.
-    pub(crate) directives: &'r RequestDirectives,
-    /// Whether it has preconditions that only the origin evaluates (RFC 9111
-    /// §4.3.2).
-    pub(crate) for_the_origin: bool,
-    /// What is known of the origin.
-    pub(crate) origin: Origin,
-}
-
-impl RequestFacts<'static> {
-    /// A request on a route in mode `chain`, `override` or `off`: its fields do
-    /// not take part.
-    pub(crate) const IGNORED: Self = Self {
-        not_reusable: None,
-        directives: &RequestDirectives {
-            no_cache: false,
-            no_store: false,
-            no_transform: false,
-            only_if_cached: false,
-            max_age: None,
-            min_fresh: None,
-            max_stale: None,
-            stale_if_error: None,
-        },
-        for_the_origin: false,
-        origin: Origin::Reachable,
-    };
-}
-
-/// By what a stored response is judged.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Basis<'s> {
-    /// Modes `chain` and `override`.
-    Route {
-        /// How fresh it is now.
-        freshness: Freshness,
-        /// Whether it is of the requested block: a reorg may have separated the
-        /// height it is stored under from the hash in the request.
-        is_answer: bool,
-    },
-    /// Mode `respect`.
-    Origin {
-        /// What the origin's fields say.
-        facts: &'s StoredFacts,
-        /// The time of the request.
-        now: SystemTime,
-    },
-}
-
-/// Decides what to do with a request. `select` returns the stored response that
-/// matches it, or why there is none; it is not called where none may answer.
-/// `basis` returns what decides whether that response may answer.
+/// Modes `chain` and `override`: decides by how fresh the stored response is. `is_answer`
+/// says whether it is of the requested block: a reorg may have separated the height it is
+/// stored under from the hash in the request.
 #[inline]
-pub(crate) fn decide<S>(
+pub(crate) fn by_freshness<S>(
     policy: &Policy,
-    request: &RequestFacts<'_>,
-    select: impl FnOnce() -> Result<S, Forward>,
-    basis: impl FnOnce(&S) -> Basis<'_>,
-) -> Decision<S> {
-    if policy.mode == Mode::Off {
-        return Decision::fetch(Forward::Bypass);
-    }
-    if let Some(why) = request.not_reusable {
-        return Decision::fetch(why);
-    }
-    let (why, stored) = match select() {
-        Err(why) => (why, None),
-        Ok(_) if request.for_the_origin => (Forward::Request, None),
-        Ok(stored) => match basis(&stored) {
-            Basis::Route {
-                freshness,
-                is_answer,
-            } => match by_route(policy, freshness, is_answer) {
-                Ok(reuse) => return Decision::Serve { stored, reuse },
-                Err((why, may_stand_in)) => (why, may_stand_in.then_some(stored)),
-            },
-            Basis::Origin { facts, now } => {
-                let bounds = stale_bounds(policy);
-                match may_reuse(request.directives, facts, now, request.origin, &bounds) {
-                    Ok(reuse) => return Decision::Serve { stored, reuse },
-                    Err(why) => (why, Some(stored)),
-                }
-            }
-        },
-    };
-    match request.directives.only_if_cached {
-        true => Decision::OnlyIfCached,
-        false => Decision::Fetch { why, stored },
-    }
-}
-
-/// Modes `chain` and `override`. The error says why the upstream is asked, and
-/// whether the stored response may answer if that fails.
-#[inline]
-fn by_route(
-    policy: &Policy,
+    stored: S,
     freshness: Freshness,
     is_answer: bool,
-) -> Result<Reuse, (Forward, bool)> {
+) -> Decision<S> {
     let (reuse, by) = match freshness {
         Freshness::Fresh { .. } | Freshness::BecameFinal { .. } => (Reuse::Fresh, Duration::ZERO),
         Freshness::Stale { by } => (Reuse::WhileRevalidate, by),
@@ -159,32 +63,35 @@ fn by_route(
     // RFC 5861: while the seconds that the route grants last.
     if reuse == Reuse::Fresh || by < policy.stale_while_revalidate {
         return match is_answer {
-            true => Ok(reuse),
-            false => Err((Forward::UriMiss, false)),
+            true => Decision::Serve { stored, reuse },
+            false => Decision::fetch(Forward::UriMiss),
         };
     }
-    match by < policy.stale_if_error {
-        true => Err((Forward::Stale, is_answer)),
-        // Such a response has no further use, as if it were not stored.
-        false => Err((Forward::UriMiss, false)),
+    if by < policy.stale_if_error {
+        let stored = is_answer.then_some(stored);
+        let why = Forward::Stale;
+        return Decision::Fetch { why, stored };
     }
+    // Such a response has no further use, as if it were not stored.
+    Decision::fetch(Forward::UriMiss)
 }
 
-/// How stale a response may be on a route in mode `respect` whose origin is in
-/// trouble.
-pub(crate) const fn stale_bounds(policy: &Policy) -> StaleBounds {
-    StaleBounds {
-        failed: policy.stale_if_error,
-        disconnected: policy.stale_if_error,
+/// Mode `respect`: decides by what the fields say of the selected stored response, or why
+/// there is none.
+pub(crate) fn by_fields<S>(
+    selected: Result<S, Forward>,
+    reuse: impl FnOnce(&S) -> Result<Reuse, Forward>,
+    is_only_if_cached: bool,
+) -> Decision<S> {
+    let (why, stored) = match selected.map(|stored| (reuse(&stored), stored)) {
+        Ok((Ok(reuse), stored)) => return Decision::Serve { stored, reuse },
+        Ok((Err(why), stored)) => (why, Some(stored)),
+        Err(why) => (why, None),
+    };
+    match is_only_if_cached {
+        true => Decision::OnlyIfCached,
+        false => Decision::Fetch { why, stored },
     }
-}
-
-/// The freshness of a response that was received at a moment, by its lifetime
-/// alone. Its age is the time since then: RFC 9111 §4.2.3 with an `age` of zero,
-/// since in mode `override` the lifetime counts from the receipt.
-#[inline]
-pub(crate) fn freshness_by_time(received: Moment, lifetime: Duration, now: Moment) -> Freshness {
-    freshness_by_age(now.since(received), lifetime)
 }
 
 /// The freshness of a response of this age and lifetime (RFC 9111 §4.2).

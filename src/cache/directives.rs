@@ -3,54 +3,21 @@
 //!
 //! Parsing is lenient and fails closed: a directive that cannot be read still
 //! restricts, counts as zero if it gives a time, and is ignored if it permits
-//! something. Unknown directives are ignored (§5.2.3). Reading a request
+//! something. Unknown directives are ignored (§5.2.3). `private` and `no-cache` with a list
+//! of fields count as those without one, as §5.2.2.4 and §5.2.2.7 allow. Reading a request
 //! without `Cache-Control` and `Pragma` allocates nothing.
 //!
 //! `Pragma` in responses is not read (§5.4 gives it no meaning). Targeted
 //! fields have their own grammar ([`super::targeted`]).
 
-use std::{borrow::Cow, time::Duration};
+use std::time::Duration;
 
 use bytes::Bytes;
-use http::{
-    HeaderMap,
-    header::{self, HeaderName, HeaderValue},
-};
+use http::HeaderMap;
+use http::header::{CACHE_CONTROL, HeaderValue, PRAGMA};
 
-use super::{
-    delta::Delta,
-    list::{is_token, is_whitespace, members, plain, trim},
-};
-
-/// The staleness that a client accepts (RFC 9111 §5.2.1.2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MaxStale {
-    /// Of any extent.
-    Any,
-    /// Of at most this extent.
-    Within(Delta),
-}
-
-impl MaxStale {
-    /// Whether a response with this staleness is accepted.
-    #[must_use]
-    pub(crate) fn accepts(self, staleness: Duration) -> bool {
-        match self {
-            Self::Any => true,
-            Self::Within(limit) => staleness <= limit.duration(),
-        }
-    }
-
-    fn stricter(self, other: Self) -> Self {
-        match (self, other) {
-            (Self::Within(one), Self::Within(two)) => Self::Within(one.min(two)),
-            (Self::Within(limit), Self::Any) | (Self::Any, Self::Within(limit)) => {
-                Self::Within(limit)
-            }
-            (Self::Any, Self::Any) => Self::Any,
-        }
-    }
-}
+use super::date::{self, seconds};
+use super::list::{is_token, is_whitespace, members, plain, trim};
 
 /// The directives of a request (RFC 9111 §5.2.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -64,13 +31,13 @@ pub struct RequestDirectives {
     /// `only-if-cached` (§5.2.1.7).
     pub only_if_cached: bool,
     /// `max-age` (§5.2.1.1).
-    pub max_age: Option<Delta>,
+    pub max_age: Option<Duration>,
     /// `min-fresh` (§5.2.1.3).
-    pub min_fresh: Option<Delta>,
-    /// `max-stale` (§5.2.1.2).
-    pub max_stale: Option<MaxStale>,
+    pub min_fresh: Option<Duration>,
+    /// `max-stale` (§5.2.1.2); without an argument, the longest time.
+    pub max_stale: Option<Duration>,
     /// `stale-if-error` (RFC 5861 §4).
-    pub stale_if_error: Option<Delta>,
+    pub stale_if_error: Option<Duration>,
 }
 
 impl RequestDirectives {
@@ -78,24 +45,18 @@ impl RequestDirectives {
     #[must_use]
     pub fn of(headers: &HeaderMap) -> Self {
         let mut directives = Self::default();
-        if headers.contains_key(header::CACHE_CONTROL) {
-            for line in headers.get_all(header::CACHE_CONTROL) {
-                each_directive(line.as_bytes(), |name, argument| {
-                    directives.apply(name, argument)
-                });
-            }
+        if headers.contains_key(CACHE_CONTROL) {
+            each_directive(headers, |name, argument| directives.apply(name, argument));
         } else {
             // §5.4: Pragma counts only without Cache-Control.
-            directives.no_cache = headers
-                .get_all(header::PRAGMA)
-                .iter()
-                .flat_map(|line| plain(line.as_bytes()))
-                .any(|member| member.eq_ignore_ascii_case(b"no-cache"));
+            let lines = headers.get_all(PRAGMA).iter();
+            let mut members = lines.flat_map(|line| plain(line.as_bytes()));
+            directives.no_cache = members.any(|member| member.eq_ignore_ascii_case(b"no-cache"));
         }
         directives
     }
 
-    fn apply(&mut self, name: &[u8], argument: Argument<'_>) {
+    fn apply(&mut self, name: &[u8], argument: Option<&[u8]>) {
         match name {
             b"no-cache" => self.no_cache = true,
             b"no-store" => self.no_store = true,
@@ -104,66 +65,15 @@ impl RequestDirectives {
             b"max-age" => shorten(&mut self.max_age, argument),
             b"stale-if-error" => shorten(&mut self.stale_if_error, argument),
             b"min-fresh" => {
-                let asked = argument.delta().unwrap_or(Delta::MAX);
-                self.min_fresh = Some(self.min_fresh.map_or(asked, |known| known.max(asked)));
+                let asked = argument.and_then(seconds).unwrap_or(date::MOST);
+                self.min_fresh = self.min_fresh.max(Some(asked));
             }
-            b"max-stale" => {
-                let accepted = if argument == Argument::Absent {
-                    MaxStale::Any
-                } else {
-                    MaxStale::Within(argument.delta().unwrap_or(Delta::ZERO))
-                };
-                self.max_stale = Some(
-                    self.max_stale
-                        .map_or(accepted, |known| known.stricter(accepted)),
-                );
+            b"max-stale" if argument.is_none() => {
+                self.max_stale.get_or_insert(Duration::MAX);
             }
+            b"max-stale" => shorten(&mut self.max_stale, argument),
             _ => {}
         }
-    }
-}
-
-/// The extent of `no-cache` or `private` (RFC 9111 §5.2.2.4, §5.2.2.7).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Scope {
-    /// The directive is absent.
-    #[default]
-    Absent,
-    /// The qualified form: only these fields.
-    Fields(Box<[HeaderName]>),
-    /// The unqualified form: the whole response.
-    Whole,
-}
-
-impl Scope {
-    /// The fields of the qualified form.
-    #[must_use]
-    pub(crate) fn fields(&self) -> &[HeaderName] {
-        match self {
-            Self::Fields(fields) => fields,
-            Self::Absent | Self::Whole => &[],
-        }
-    }
-
-    fn widen(&mut self, argument: Argument<'_>) {
-        let added = match argument {
-            Argument::Absent | Argument::Broken => Self::Whole,
-            Argument::Text(text) => field_names(text).map_or(Self::Whole, Self::Fields),
-        };
-        *self = match (std::mem::take(self), added) {
-            (Self::Absent, added) => added,
-            (Self::Fields(known), Self::Fields(added)) => {
-                let mut both = known.into_vec();
-                both.extend(
-                    added
-                        .into_iter()
-                        .filter(|name| !both.contains(name))
-                        .collect::<Vec<_>>(),
-                );
-                Self::Fields(both.into_boxed_slice())
-            }
-            (Self::Whole | Self::Fields(_), _) => Self::Whole,
-        };
     }
 }
 
@@ -182,20 +92,18 @@ pub struct ResponseDirectives {
     pub(crate) proxy_revalidate: bool,
     /// `public` (§5.2.2.9).
     pub public: bool,
-    /// `immutable` (RFC 8246), which has no effect on a shared cache.
-    pub(crate) immutable: bool,
     /// `no-cache` (§5.2.2.4).
-    pub no_cache: Scope,
+    pub no_cache: bool,
     /// `private` (§5.2.2.7).
-    pub private: Scope,
+    pub private: bool,
     /// `max-age` (§5.2.2.1).
-    pub max_age: Option<Delta>,
+    pub max_age: Option<Duration>,
     /// `s-maxage` (§5.2.2.10).
-    pub s_maxage: Option<Delta>,
+    pub s_maxage: Option<Duration>,
     /// `stale-while-revalidate` (RFC 5861 §3).
-    pub stale_while_revalidate: Option<Delta>,
+    pub stale_while_revalidate: Option<Duration>,
     /// `stale-if-error` (RFC 5861 §4).
-    pub stale_if_error: Option<Delta>,
+    pub stale_if_error: Option<Duration>,
 }
 
 impl ResponseDirectives {
@@ -203,11 +111,7 @@ impl ResponseDirectives {
     #[must_use]
     pub fn of(headers: &HeaderMap) -> Self {
         let mut directives = Self::default();
-        for line in headers.get_all(header::CACHE_CONTROL) {
-            each_directive(line.as_bytes(), |name, argument| {
-                directives.apply(name, argument)
-            });
-        }
+        each_directive(headers, |name, argument| directives.apply(name, argument));
         directives
     }
 
@@ -218,18 +122,17 @@ impl ResponseDirectives {
         self.must_revalidate || self.proxy_revalidate || self.s_maxage.is_some()
     }
 
-    pub(super) fn apply(&mut self, name: &[u8], argument: Argument<'_>) {
-        let plainly = argument == Argument::Absent;
+    /// Applies a directive by its lower-case name. An argument that cannot be read is empty.
+    pub(super) fn apply(&mut self, name: &[u8], argument: Option<&[u8]>) {
         match name {
             b"no-store" => self.no_store = true,
             b"no-transform" => self.no_transform = true,
             b"must-revalidate" => self.must_revalidate = true,
             b"proxy-revalidate" => self.proxy_revalidate = true,
-            b"must-understand" => self.must_understand |= plainly,
-            b"public" => self.public |= plainly,
-            b"immutable" => self.immutable |= plainly,
-            b"no-cache" => self.no_cache.widen(argument),
-            b"private" => self.private.widen(argument),
+            b"must-understand" => self.must_understand |= argument.is_none(),
+            b"public" => self.public |= argument.is_none(),
+            b"no-cache" => self.no_cache = true,
+            b"private" => self.private = true,
             b"max-age" => shorten(&mut self.max_age, argument),
             b"s-maxage" => shorten(&mut self.s_maxage, argument),
             b"stale-while-revalidate" => shorten(&mut self.stale_while_revalidate, argument),
@@ -239,12 +142,20 @@ impl ResponseDirectives {
     }
 }
 
+/// §4.2.1: a freshness that cannot be read is zero. Of several values the least
+/// is used, which is within both behaviours that the RFC allows (use the first,
+/// or treat as stale).
+fn shorten(known: &mut Option<Duration>, argument: Option<&[u8]>) {
+    let said = argument.and_then(seconds).unwrap_or_default();
+    *known = Some(known.map_or(said, |known| known.min(said)));
+}
+
 /// Forbids shared caches to store a response (§5.2.2.7): adds `private`, and removes
 /// what permits it to them. Other directives stay.
 pub(crate) fn make_private(fields: &mut HeaderMap) {
     const REMOVED: [&[u8]; 3] = [b"private", b"public", b"s-maxage"];
     let mut line = b"private".to_vec();
-    for value in fields.get_all(header::CACHE_CONTROL) {
+    for value in fields.get_all(CACHE_CONTROL) {
         for member in members(value.as_bytes()) {
             let name = member.text.split(|&byte| byte == b'=').next();
             let name = name.map(trim).unwrap_or_default();
@@ -256,115 +167,53 @@ pub(crate) fn make_private(fields: &mut HeaderMap) {
     }
     let private = HeaderValue::from_maybe_shared(Bytes::from(line));
     let private = private.unwrap_or(HeaderValue::from_static("private"));
-    fields.insert(header::CACHE_CONTROL, private);
+    fields.insert(CACHE_CONTROL, private);
 }
 
-/// The argument of a directive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Argument<'a> {
-    /// None.
-    Absent,
-    /// A token, or the content of a quoted-string.
-    Text(&'a [u8]),
-    /// Text that the grammar does not allow.
-    Broken,
-}
-
-impl Argument<'_> {
-    fn delta(self) -> Option<Delta> {
-        match self {
-            Self::Text(text) => Delta::parse(text),
-            Self::Absent | Self::Broken => None,
+/// Calls `each` with the lower-case name and the argument of every directive of
+/// `Cache-Control`.
+fn each_directive(headers: &HeaderMap, mut each: impl FnMut(&[u8], Option<&[u8]>)) {
+    let lines = headers.get_all(CACHE_CONTROL).iter();
+    for member in lines.flat_map(|line| members(line.as_bytes())) {
+        let mut parts = member.text.splitn(2, |&byte| byte == b'=');
+        let (name, argument) = (parts.next().unwrap_or_default(), parts.next());
+        let is_readable = argument.is_none_or(|text| is_token(text) || is_quoted(text));
+        if member.sound && is_token(name) && is_readable {
+            each(&name.to_ascii_lowercase(), argument.map(unquoted));
+            continue;
+        }
+        // A malformed member, such as `no-store max-age=5` or `max-age =5`: each of its
+        // words can still restrict.
+        let is_end = |&byte: &u8| is_whitespace(byte) || b"=\"".contains(&byte);
+        for word in member.text.split(is_end).filter(|word| is_token(word)) {
+            each(&word.to_ascii_lowercase(), Some(b""));
         }
     }
 }
 
-/// §4.2.1: a freshness that cannot be read is zero. Of several values the least
-/// is used, which is within both behaviours that the RFC allows (use the first,
-/// or treat as stale).
-fn shorten(known: &mut Option<Delta>, argument: Argument<'_>) {
-    let said = argument.delta().unwrap_or(Delta::ZERO);
-    *known = Some(known.map_or(said, |known| known.min(said)));
-}
-
-/// Fields by which the cache itself decides. If one of them is named, the
-/// qualified form counts as the unqualified one: without the field, the stored
-/// response could not be judged again.
-const DECISIVE: [HeaderName; 5] = [
-    header::CACHE_CONTROL,
-    header::EXPIRES,
-    header::DATE,
-    header::AGE,
-    header::VARY,
-];
-
-fn field_names(text: &[u8]) -> Option<Box<[HeaderName]>> {
-    let names: Option<Vec<_>> = plain(text)
-        .map(|name| HeaderName::from_bytes(name).ok())
-        .collect();
-    names
-        .filter(|names| !names.is_empty() && !names.iter().any(|name| DECISIVE.contains(name)))
-        .map(Vec::into_boxed_slice)
-}
-
-/// Calls `each` with the lower-case name and the argument of every directive in
-/// a line.
-fn each_directive(line: &[u8], mut each: impl FnMut(&[u8], Argument<'_>)) {
-    for member in members(line) {
-        let (name, argument) = match member.text.iter().position(|&byte| byte == b'=') {
-            None => (member.text, Some(None)),
-            Some(at) => (
-                &member.text[..at],
-                unquote(&member.text[at + 1..]).map(Some),
-            ),
-        };
-        match argument.filter(|_| member.sound && is_token(name)) {
-            Some(None) => with_lower(name, |name| each(name, Argument::Absent)),
-            Some(Some(text)) => with_lower(name, |name| each(name, Argument::Text(&text))),
-            None => {
-                // A malformed member, such as `no-store max-age=5` or `max-age
-                // =5`: each of its words can still restrict.
-                let words = member
-                    .text
-                    .split(|&byte| is_whitespace(byte) || b"=\"".contains(&byte));
-                for word in words.filter(|word| is_token(word)) {
-                    with_lower(word, |name| each(name, Argument::Broken));
-                }
+/// Whether the text is one quoted-string (RFC 9110 §5.6.4).
+fn is_quoted(text: &[u8]) -> bool {
+    let inner = text
+        .strip_prefix(b"\"")
+        .and_then(|rest| rest.strip_suffix(b"\""));
+    inner.is_some_and(|inner| {
+        let mut bytes = inner.iter();
+        while let Some(byte) = bytes.next() {
+            if *byte == b'"' || *byte == b'\\' && bytes.next().is_none() {
+                return false;
             }
         }
-    }
+        true
+    })
 }
 
-fn with_lower(name: &[u8], each: impl FnOnce(&[u8])) {
-    // The longest known name has 22 bytes.
-    let mut lower = [0; 24];
-    if let Some(lower) = lower.get_mut(..name.len()) {
-        lower.copy_from_slice(name);
-        lower.make_ascii_lowercase();
-        each(lower);
-    }
-}
-
-/// The argument's text: a token, or a quoted-string without quotes and escapes
-/// (§5.2 requires both forms to be accepted for every directive).
-fn unquote(text: &[u8]) -> Option<Cow<'_, [u8]>> {
-    let Some(inner) = text.strip_prefix(b"\"") else {
-        return is_token(text).then_some(Cow::Borrowed(text));
-    };
-    let inner = inner.strip_suffix(b"\"")?;
-    if !inner.contains(&b'\\') {
-        return (!inner.contains(&b'"')).then(|| Cow::Borrowed(trim(inner)));
-    }
-    let mut plain = Vec::with_capacity(inner.len());
-    let mut bytes = inner.iter();
-    while let Some(&byte) = bytes.next() {
-        match byte {
-            b'\\' => plain.push(*bytes.next()?),
-            b'"' => return None,
-            _ => plain.push(byte),
-        }
-    }
-    Some(Cow::Owned(plain))
+/// The text of an argument: a token, or what is between quotes (§5.2 requires both forms to
+/// be accepted for every directive). Escapes stay: what has one is no number.
+fn unquoted(text: &[u8]) -> &[u8] {
+    let inner = text
+        .strip_prefix(b"\"")
+        .and_then(|rest| rest.strip_suffix(b"\""));
+    inner.map_or(text, trim)
 }
 
 #[cfg(test)]

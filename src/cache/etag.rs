@@ -13,7 +13,7 @@ use http::HeaderMap;
 use http::header::{HeaderValue, IF_NONE_MATCH};
 
 use super::coding::Coding;
-use super::validator::{EntityTag, lists};
+use super::validator::{EntityTag, lists_tag};
 
 /// The strong ETag of a body: 128 bits of its SHA-256, in quotes.
 pub fn etag(body: &[u8]) -> HeaderValue {
@@ -31,8 +31,7 @@ pub fn etag(body: &[u8]) -> HeaderValue {
 /// Whether a request's `If-None-Match` matches this ETag, or that of the body in a coding,
 /// so that the response is 304 (RFC 9110 §13.1.2). `false` if the request has no such field.
 pub fn none_match_fails(fields: &HeaderMap, etag: &HeaderValue) -> bool {
-    let mut lines = fields.get_all(IF_NONE_MATCH).iter();
-    lines.any(|line| lists(line.as_bytes(), EntityTag::parse(etag.as_bytes()), true))
+    fields.contains_key(IF_NONE_MATCH) && lists_tag(fields, EntityTag::parse(etag.as_bytes()), true)
 }
 
 /// The ETag of a body in a coding, whose own ETag this is: strong, like it, and

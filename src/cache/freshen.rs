@@ -5,19 +5,20 @@
 //! ([`super::storable`], [`super::reuse::StoredFacts`]): a 304 may carry
 //! `no-store`.
 
-use http::{
-    HeaderMap,
-    header::{self, HeaderName},
+use http::HeaderMap;
+use http::header::{
+    AGE, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, DATE,
+    ETAG, HeaderName, LAST_MODIFIED, TRAILER,
 };
 
-use super::{date, hop, validator::EntityTag};
+use super::validator::EntityTag;
+use super::{date, hop};
 
-/// Fields that describe the stored bytes themselves, which a 304 does not replace (§3.2).
-const OF_THE_BYTES: [HeaderName; 7] = [
-    header::CONTENT_LENGTH,
-    header::CONTENT_ENCODING,
-    header::CONTENT_RANGE,
-    header::ETAG,
+/// Fields that describe the stored bytes themselves: a 304 neither replaces nor repeats them.
+const OF_THE_BYTES: [HeaderName; 6] = [
+    CONTENT_LENGTH,
+    CONTENT_ENCODING,
+    CONTENT_RANGE,
     HeaderName::from_static("content-md5"),
     HeaderName::from_static("content-digest"),
     HeaderName::from_static("repr-digest"),
@@ -29,7 +30,7 @@ const OF_THE_BYTES: [HeaderName; 7] = [
 /// reliable than a date, which counts only without a tag.
 #[must_use]
 pub(crate) fn names(not_modified: &HeaderMap, stored: &HeaderMap) -> bool {
-    let modified = |headers| date::field(headers, &header::LAST_MODIFIED);
+    let modified = |headers| date::field(headers, &LAST_MODIFIED);
     match (EntityTag::of(not_modified), EntityTag::of(stored)) {
         (Some(tag), Some(own)) if tag.weak => tag.equals_weakly(&own),
         (Some(tag), Some(own)) => tag.equals_strongly(&own),
@@ -38,37 +39,20 @@ pub(crate) fn names(not_modified: &HeaderMap, stored: &HeaderMap) -> bool {
     }
 }
 
-/// Whether a 304 updates this field of a stored response (§3.2).
-#[must_use]
-pub(crate) fn replaces(name: &HeaderName, update: &HeaderMap) -> bool {
-    !OF_THE_BYTES.contains(name) && *name != header::TRAILER && !hop::ends_here(name, update)
-}
-
-/// Updates the fields of a stored response from a 304 (§3.2). Each field of the update replaces all lines of its name, except
-/// hop-by-hop fields and those that describe the stored bytes. `Date` and `Age`
-/// become those of the update, and are absent where it has none.
+/// Updates the fields of a stored response from a 304 (§3.2). Each field of the update
+/// replaces all lines of its name, except hop-by-hop fields and those that describe the stored
+/// bytes. `Date` and `Age` become those of the update, and are absent where it has none.
 pub(crate) fn freshen(stored: &mut HeaderMap, update: &HeaderMap) {
-    stored.remove(header::AGE);
-    stored.remove(header::DATE);
-    for name in update.keys().filter(|name| replaces(name, update)) {
-        stored.remove(name);
-        for value in update.get_all(name) {
-            stored.append(name, value.clone());
-        }
+    let mut update = update.clone();
+    hop::strip(&mut update);
+    for name in OF_THE_BYTES.iter().chain(&[ETAG, TRAILER]) {
+        update.remove(name);
     }
+    for name in update.keys().chain(&[AGE, DATE]) {
+        stored.remove(name);
+    }
+    stored.extend(update);
 }
-
-/// Metadata of the representation that a 304 omits (RFC 9110 §15.4.5).
-const OF_THE_REPRESENTATION: [HeaderName; 8] = [
-    header::CONTENT_LENGTH,
-    header::CONTENT_TYPE,
-    header::CONTENT_ENCODING,
-    header::CONTENT_LANGUAGE,
-    header::CONTENT_RANGE,
-    HeaderName::from_static("content-md5"),
-    HeaderName::from_static("content-digest"),
-    HeaderName::from_static("repr-digest"),
-];
 
 /// The fields of a 304 from a stored response (RFC 9110 §15.4.5): all except
 /// metadata of the representation, which the client has. `Last-Modified` stays
@@ -76,11 +60,11 @@ const OF_THE_REPRESENTATION: [HeaderName; 8] = [
 #[must_use]
 pub(crate) fn not_modified_fields(stored: &HeaderMap) -> HeaderMap {
     let mut fields = stored.clone();
-    for name in &OF_THE_REPRESENTATION {
+    for name in OF_THE_BYTES.iter().chain(&[CONTENT_TYPE, CONTENT_LANGUAGE]) {
         fields.remove(name);
     }
-    if fields.contains_key(header::ETAG) {
-        fields.remove(header::LAST_MODIFIED);
+    if fields.contains_key(ETAG) {
+        fields.remove(LAST_MODIFIED);
     }
     fields
 }

@@ -7,65 +7,37 @@
 //! the whole body is sent, since a cache must not refuse what the origin would have
 //! answered.
 
-use bytes::Bytes;
-use http::{
-    HeaderMap, Method, StatusCode,
-    header::{self, HeaderValue},
-};
+use std::ops::Range;
+use std::time::{Duration, SystemTime};
 
-use super::{
-    date,
-    list::trim,
-    validator::{EntityTag, Representation, strong_date},
-};
+use http::HeaderMap;
+use http::header::{DATE, IF_RANGE, LAST_MODIFIED, RANGE};
 
-/// A range of bytes, both ends included.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ByteRange {
-    /// The offset of the first byte.
-    pub first: u64,
-    /// The offset of the last byte.
-    pub last: u64,
-}
-
-impl ByteRange {
-    /// The number of bytes, at least 1.
-    #[must_use]
-    pub fn length(self) -> u64 {
-        self.last.saturating_sub(self.first).saturating_add(1)
-    }
-}
+use super::date;
+use super::list::trim;
+use super::validator::EntityTag;
 
 /// What to send of a representation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selection {
     /// The whole: respond with 200.
     Whole,
-    /// One range: respond with 206.
-    One(ByteRange),
+    /// These bytes, at least one: respond with 206.
+    Part(Range<u64>),
     /// The requested range does not exist: respond with 416.
     Unsatisfiable,
 }
 
-/// What a request selects of a stored response with a body of `length` bytes.
-/// Its preconditions must have been evaluated before (§13.2.2).
+/// What a GET selects of a stored 200 with a body of `length` bytes, which may be sent in
+/// codings too if `is_encoded`. Its preconditions must have been evaluated before (§13.2.2).
 #[must_use]
-pub fn select(
-    method: &Method,
-    request: &HeaderMap,
-    stored: &Representation<'_>,
-    length: u64,
-) -> Selection {
-    let mut lines = request.get_all(header::RANGE).iter();
-    let Some(line) = lines.next() else {
+pub fn select(request: &HeaderMap, stored: &HeaderMap, is_encoded: bool, length: u64) -> Selection {
+    let mut lines = request.get_all(RANGE).iter();
+    let (Some(line), None) = (lines.next(), lines.next()) else {
         return Selection::Whole;
     };
-    // §14.2: ranges apply to GET, and only where the response would be 200.
-    if lines.next().is_some() || *method != Method::GET || stored.status != StatusCode::OK {
-        return Selection::Whole;
-    }
     match parse(line.as_bytes()) {
-        Some(asked) if if_range_holds(request, stored) => satisfy(asked, length),
+        Some(asked) if if_range_holds(request, stored, is_encoded) => satisfy(asked, length),
         Some(_) | None => Selection::Whole,
     }
 }
@@ -73,8 +45,8 @@ pub fn select(
 /// §13.1.5: whether `If-Range` is absent, or names the stored response by a
 /// strong validator.
 #[must_use]
-pub fn if_range_holds(request: &HeaderMap, stored: &Representation<'_>) -> bool {
-    let mut lines = request.get_all(header::IF_RANGE).iter();
+pub fn if_range_holds(request: &HeaderMap, stored: &HeaderMap, is_encoded: bool) -> bool {
+    let mut lines = request.get_all(IF_RANGE).iter();
     let Some(line) = lines.next() else {
         return true;
     };
@@ -83,117 +55,58 @@ pub fn if_range_holds(request: &HeaderMap, stored: &Representation<'_>) -> bool 
         return false;
     }
     if value.iter().take(3).any(|&byte| byte == b'"') {
-        let (Some(asked), Some(own)) = (EntityTag::parse(value), EntityTag::of(stored.headers))
-        else {
-            return false;
-        };
-        return asked.equals_strongly(&own);
+        let tags = EntityTag::parse(value).zip(EntityTag::of(stored));
+        return tags.is_some_and(|(asked, own)| asked.equals_strongly(&own));
     }
     // The date must match exactly, and be a strong validator. It is the same for all
     // codings, so the client's part may be of another one than these bytes.
-    !stored.is_encoded
-        && date::parse(value).is_some_and(|asked| strong_date(stored.headers) == Some(asked))
+    !is_encoded && date::parse(value).is_some_and(|asked| strong_date(stored) == Some(asked))
 }
 
-/// A requested range (§14.1.2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Spec {
-    From { first: u64, last: Option<u64> },
-    Suffix(u64),
+/// The `Last-Modified` of a response, if it is a strong validator: if the response is at least
+/// a minute later, so that clock errors do not matter (§8.8.2.2).
+fn strong_date(stored: &HeaderMap) -> Option<SystemTime> {
+    let modified = date::field(stored, &LAST_MODIFIED)?;
+    let made = date::field(stored, &DATE)?;
+    (date::since(modified, made) >= Duration::from_secs(60)).then_some(modified)
 }
 
-/// The range of a `Range` field; `None` if the field is to be ignored.
-fn parse(value: &[u8]) -> Option<Spec> {
-    let value = trim(value);
-    let at = value.iter().position(|&byte| byte == b'=')?;
-    if !value[..at].eq_ignore_ascii_case(b"bytes") {
-        return None;
-    }
+/// The positions before and after the dash of a `Range` field (§14.1.2), one of them at
+/// least; `None` if the field is to be ignored.
+fn parse(value: &[u8]) -> Option<(Option<u64>, Option<u64>)> {
+    let text = std::str::from_utf8(trim(value)).ok()?;
+    let (unit, range) = text.split_once('=')?;
     // Several ranges are no range either: none has a comma.
-    spec(trim(&value[at + 1..]))
+    let (first, last) = range.trim_matches([' ', '\t']).split_once('-')?;
+    let number = |digits: &str| match digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        // More than fits is more than any length.
+        true => Some((!digits.is_empty()).then(|| digits.parse().unwrap_or(u64::MAX))),
+        false => None,
+    };
+    let (first, last) = (number(first)?, number(last)?);
+    let is_valid = match (first, last) {
+        (None, None) => false,
+        (Some(first), Some(last)) => first <= last,
+        (Some(_), None) | (None, Some(_)) => true,
+    };
+    (is_valid && unit.eq_ignore_ascii_case("bytes")).then_some((first, last))
 }
 
-fn spec(member: &[u8]) -> Option<Spec> {
-    let dash = member.iter().position(|&byte| byte == b'-')?;
-    let (first, last) = (&member[..dash], &member[dash + 1..]);
-    match (first.is_empty(), last.is_empty()) {
-        (true, _) => Some(Spec::Suffix(number(last)?)),
-        (false, true) => Some(Spec::From {
-            first: number(first)?,
-            last: None,
-        }),
-        (false, false) => {
-            let (first, last) = (number(first)?, number(last)?);
-            // §14.1.1: a last position before the first makes the whole set
-            // invalid.
-            (first <= last).then_some(Spec::From {
-                first,
-                last: Some(last),
-            })
+fn satisfy((first, last): (Option<u64>, Option<u64>), length: u64) -> Selection {
+    let part = match (first, last) {
+        // A suffix of an empty body is satisfiable, but cannot have a Content-Range
+        // (§14.1.2, §14.4).
+        (None, Some(1..)) if length == 0 => return Selection::Whole,
+        // A suffix longer than the representation selects the whole of it.
+        (None, count) => length.saturating_sub(count.unwrap_or(0))..length,
+        (Some(first), last) => {
+            first..last.map_or(length, |last| last.saturating_add(1).min(length))
         }
-    }
-}
-
-fn number(digits: &[u8]) -> Option<u64> {
-    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
-        return None;
-    }
-    let add = |sum: u64, digit: &u8| {
-        sum.saturating_mul(10)
-            .saturating_add(u64::from(digit - b'0'))
     };
-    Some(digits.iter().fold(0, add))
-}
-
-fn satisfy(asked: Spec, length: u64) -> Selection {
-    let Some(end) = length.checked_sub(1) else {
-        // A suffix of an empty body is satisfiable, but cannot have a
-        // Content-Range (§14.1.2, §14.4).
-        return if matches!(asked, Spec::Suffix(1..)) {
-            Selection::Whole
-        } else {
-            Selection::Unsatisfiable
-        };
-    };
-    match asked {
-        Spec::From { first, last } if first <= end => Selection::One(ByteRange {
-            first,
-            last: last.unwrap_or(end).min(end),
-        }),
-        Spec::From { .. } | Spec::Suffix(0) => Selection::Unsatisfiable,
-        // §14.1.2: a suffix longer than the representation selects the whole of
-        // it.
-        Spec::Suffix(count) => Selection::One(ByteRange {
-            first: (end + 1).saturating_sub(count),
-            last: end,
-        }),
+    match part.is_empty() {
+        true => Selection::Unsatisfiable,
+        false => Selection::Part(part),
     }
-}
-
-/// The `Content-Range` of a single range (§14.4).
-#[must_use]
-pub(crate) fn content_range(span: ByteRange, length: u64) -> HeaderValue {
-    ascii(format!("bytes {}-{}/{length}", span.first, span.last))
-}
-
-/// The `Content-Range` of a 416 (§15.5.17).
-#[must_use]
-pub(crate) fn unsatisfied_range(length: u64) -> HeaderValue {
-    ascii(format!("bytes */{length}"))
-}
-
-fn ascii(text: String) -> HeaderValue {
-    HeaderValue::from_maybe_shared(Bytes::from(text)).expect("numbers and words are visible ASCII")
-}
-
-/// The fields of a 206 with one range (§15.3.7.1): those of the stored
-/// response, with the position and length of the range.
-#[must_use]
-pub fn single_fields(stored: &HeaderMap, span: ByteRange, length: u64) -> HeaderMap {
-    let mut fields = stored.clone();
-    fields.insert(header::CONTENT_RANGE, content_range(span, length));
-    fields.insert(header::CONTENT_LENGTH, HeaderValue::from(span.length()));
-    fields
 }
 
 #[cfg(test)]

@@ -4,20 +4,17 @@
 //! Called by [`super::decision`] for each request, and again when the upstream has failed. The target,
 //! the method and `Vary` match already ([`applies`], [`super::vary`]); preconditions are evaluated
 //! afterwards ([`super::validator`]). Nothing here allocates.
-//!
-//! The qualified form of the response's `no-cache` has no effect here: the fields that it names are
-//! not stored ([`super::storable::stored_fields`]), which §5.2.2.4 accepts.
 
 use std::time::{Duration, SystemTime};
 
-use http::{HeaderMap, Method, StatusCode, header};
+use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::{HeaderMap, Method, StatusCode};
 
-use super::{
-    directives::{RequestDirectives, ResponseDirectives, Scope},
-    freshness::{Aging, Heuristic, Lifetime},
-    outcome::Forward,
-    targeted::TargetList,
-};
+use super::date;
+use super::directives::{RequestDirectives, ResponseDirectives};
+use super::freshness::{age_on_arrival, lifetime};
+use super::outcome::Forward;
+use super::targeted::TargetList;
 
 /// What of a stored response decides whether it may be reused.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,8 +22,9 @@ pub(crate) struct StoredFacts {
     /// Whether it is itself a server error.
     is_error: bool,
     directives: ResponseDirectives,
-    lifetime: Lifetime,
-    aging: Aging,
+    lifetime: Duration,
+    age_on_arrival: Duration,
+    arrived: SystemTime,
 }
 
 impl StoredFacts {
@@ -37,74 +35,49 @@ impl StoredFacts {
         status: StatusCode,
         headers: &HeaderMap,
         targets: &TargetList,
-        heuristic: Heuristic,
         request_time: SystemTime,
         response_time: SystemTime,
     ) -> Self {
         let governing = targets.governing(headers);
         Self {
-            lifetime: Lifetime::of(status, headers, &governing, response_time, heuristic),
-            aging: Aging::of(headers, request_time, response_time),
+            lifetime: lifetime(status, headers, &governing, response_time),
+            age_on_arrival: age_on_arrival(headers, request_time, response_time),
+            arrived: response_time,
             is_error: status.is_server_error(),
             directives: governing.directives,
         }
     }
 
-    /// The cache directives that govern it.
+    /// Whether other requests may use it without a validation of their own.
     #[must_use]
-    pub(crate) fn directives(&self) -> &ResponseDirectives {
-        &self.directives
+    pub(crate) fn is_shareable(&self) -> bool {
+        !self.lifetime.is_zero() && !self.directives.no_cache
     }
 
     /// How long it is fresh.
     #[must_use]
     pub(crate) fn lifetime(&self) -> Duration {
-        self.lifetime.duration
+        self.lifetime
     }
 
-    /// Its current age (§4.2.3).
+    /// Its current age (§4.2.3): the time since it was generated or validated by its origin.
     #[must_use]
     pub(crate) fn age(&self, now: SystemTime) -> Duration {
-        self.aging.current_age(now)
+        let resident_time = date::since(self.arrived, now);
+        self.age_on_arrival.saturating_add(resident_time)
     }
 
     /// Makes it stale from now on (§4.3.5: a response to HEAD describes another representation).
     pub(crate) fn make_stale(&mut self) {
-        self.lifetime.duration = Duration::ZERO;
+        self.lifetime = Duration::ZERO;
     }
 }
 
-/// What is known of the origin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
-    /// No failure is known.
-    Reachable,
-    /// It answered with a server error (RFC 5861 §4: 500, 502, 503, 504).
-    Failed,
-    /// It cannot be reached, or did not answer (RFC 9111 §4.2.4: disconnected).
-    Disconnected,
-}
-
-impl Origin {
-    /// The state of an origin that answered with this status code (RFC 5861 §4).
-    #[must_use]
-    pub(crate) fn after(status: StatusCode) -> Self {
-        if matches!(status.as_u16(), 500 | 502 | 503 | 504) {
-            Self::Failed
-        } else {
-            Self::Reachable
-        }
-    }
-}
-
-/// How stale a response may be when the origin is in trouble and no directive sets a bound: the route's
-/// `stale_if_error`, which §4.2.4 accepts as permission. Zero forbids it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct StaleBounds {
-    /// When the origin answers with a server error.
-    pub(crate) failed: Duration,
-    /// When it does not answer.
-    pub(crate) disconnected: Duration,
+/// Whether an answer with this status means that the origin has failed, so that a stale
+/// response may take its place (RFC 5861 §4).
+#[must_use]
+pub(crate) fn is_failure(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 500 | 502 | 503 | 504)
 }
 
 /// Why a stored response may answer a request.
@@ -129,23 +102,22 @@ pub(crate) fn applies(method: &Method, request: &HeaderMap) -> Result<(), Forwar
         return Err(Forward::Method);
     }
     if has_content(request) {
-        Err(Forward::Bypass)
-    } else {
-        Ok(())
+        return Err(Forward::Bypass);
     }
+    Ok(())
 }
 
 /// Whether a request announces content. Content of a GET has no defined meaning (RFC 9110 §9.3.1), but
 /// an origin may answer differently because of it.
 #[must_use]
 pub(crate) fn has_content(request: &HeaderMap) -> bool {
-    request.contains_key(header::TRANSFER_ENCODING)
-        || request
-            .get(header::CONTENT_LENGTH)
-            .is_some_and(|length| length != "0")
+    let length = request.get(CONTENT_LENGTH);
+    request.contains_key(TRANSFER_ENCODING) || length.is_some_and(|length| length != "0")
 }
 
-/// Whether the selected stored response may answer the request now.
+/// Whether the selected stored response may answer the request now. `failed` is the route's
+/// `stale_if_error` where the origin has failed: how stale the response may be if no directive
+/// sets a bound, which §4.2.4 accepts as permission. Zero forbids it.
 ///
 /// # Errors
 /// Why it may not before it has been validated.
@@ -153,89 +125,51 @@ pub(crate) fn may_reuse(
     request: &RequestDirectives,
     stored: &StoredFacts,
     now: SystemTime,
-    origin: Origin,
-    bounds: &StaleBounds,
+    failed: Option<Duration>,
 ) -> Result<Reuse, Forward> {
-    let age = stored.aging.current_age(now);
-    let lifetime = stored.lifetime.duration;
-    // §4: no-cache demands successful validation even of a fresh response; so does an invalidation
-    // (§4.4).
-    if stored.directives.no_cache == Scope::Whole {
+    let (age, lifetime, directives) = (stored.age(now), stored.lifetime, &stored.directives);
+    // §4: no-cache demands successful validation even of a fresh response.
+    if directives.no_cache {
         return Err(Forward::Stale);
     }
     let is_fresh = lifetime > age;
-    if is_fresh && accepts(request, age, lifetime) {
+    // §5.2.1.4, §5.2.1.1 and §5.2.1.3.
+    let is_accepted = !request.no_cache
+        && request.max_age.is_none_or(|limit| age <= limit)
+        && (request.min_fresh).is_none_or(|left| lifetime.saturating_sub(age) >= left);
+    if is_fresh && is_accepted {
         return Ok(Reuse::Fresh);
     }
+    // What follows are the permissions to answer without validation (§4.2.4). An explicit
+    // directive of the response overrides each of them.
+    if !is_fresh && directives.forbid_stale() {
+        return Err(Forward::Stale);
+    }
     let staleness = age.saturating_sub(lifetime);
-    let why = match is_fresh {
-        true => Forward::Request,
-        false => Forward::Stale,
-    };
-    stale(request, stored, age, staleness, origin, bounds).ok_or(why)
-}
-
-/// Whether the client accepts a response of this age and lifetime, staleness aside.
-fn accepts(request: &RequestDirectives, age: Duration, lifetime: Duration) -> bool {
-    // §5.2.1.4, §5.2.1.1 and §5.2.1.3.
-    !request.no_cache
-        && request.max_age.is_none_or(|limit| age <= limit.duration())
-        && request
-            .min_fresh
-            .is_none_or(|left| lifetime.saturating_sub(age) >= left.duration())
-}
-
-/// The permissions to answer without validation (§4.2.4). It is called for fresh responses too, with a
-/// staleness of zero, where the request demands a fresher one.
-fn stale(
-    request: &RequestDirectives,
-    stored: &StoredFacts,
-    age: Duration,
-    staleness: Duration,
-    origin: Origin,
-    bounds: &StaleBounds,
-) -> Option<Reuse> {
-    let directives = &stored.directives;
-    let lifetime = stored.lifetime.duration;
-    let is_stale = lifetime <= age;
-    // An explicit directive of the response overrides every permission.
-    if is_stale && directives.forbid_stale() {
-        return None;
-    }
-    let is_accepted = accepts(request, age, lifetime);
+    let is_within = |limit: Option<Duration>| limit.is_some_and(|limit| staleness <= limit);
     // §5.2.1.1: max-age without max-stale excludes stale responses.
-    let wants_fresh = request.max_age.is_some() && request.max_stale.is_none();
-    if is_stale
-        && is_accepted
-        && request
-            .max_stale
-            .is_some_and(|limit| limit.accepts(staleness))
-    {
-        return Some(Reuse::MaxStale);
+    let accepts_stale = is_accepted && (request.max_age.is_none() || request.max_stale.is_some());
+    if !is_fresh && is_accepted && is_within(request.max_stale) {
+        return Ok(Reuse::MaxStale);
     }
-    let granted = match origin {
-        // A stored error is no better answer than the failure, whose reason is current.
-        _ if stored.is_error => None,
-        Origin::Reachable => None,
-        Origin::Failed => Some(bounds.failed),
-        Origin::Disconnected => Some(bounds.disconnected),
-    };
-    if let Some(granted) = granted {
-        let limit = match (request.stale_if_error, directives.stale_if_error) {
-            // The client's own bound is also its consent.
-            (Some(limit), _) => Some(limit.duration()),
-            (None, Some(limit)) => Some(limit.duration()),
-            (None, None) => (granted > Duration::ZERO).then_some(granted),
-        };
-        let consents = request.stale_if_error.is_some() || (is_accepted && !wants_fresh);
-        if consents && limit.is_some_and(|limit| staleness <= limit) {
-            return Some(Reuse::IfError);
+    // A stored error is no better answer than the failure, whose reason is current.
+    if let Some(granted) = failed.filter(|_| !stored.is_error) {
+        let granted = Some(granted).filter(|granted| !granted.is_zero());
+        // The client's own bound is also its consent.
+        let consents = request.stale_if_error.is_some() || accepts_stale;
+        let limit = request.stale_if_error.or(directives.stale_if_error);
+        if consents && is_within(limit.or(granted)) {
+            return Ok(Reuse::IfError);
         }
     }
-    let window = directives
-        .stale_while_revalidate
-        .is_some_and(|limit| staleness <= limit.duration());
-    (is_stale && is_accepted && !wants_fresh && window).then_some(Reuse::WhileRevalidate)
+    if !is_fresh && accepts_stale && is_within(directives.stale_while_revalidate) {
+        return Ok(Reuse::WhileRevalidate);
+    }
+    Err(if is_fresh {
+        Forward::Request
+    } else {
+        Forward::Stale
+    })
 }
 
 #[cfg(test)]

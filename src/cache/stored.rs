@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use super::encoded::BodyId;
 use super::metadata::{ClientFreshness, Metadata};
 use super::purge::{BlockRange, CheckedPurge, PurgeSubject};
 use super::reuse::StoredFacts;
-use super::vary::{Nominated, Received, SecondaryKey};
+use super::vary::secondary_key;
 use crate::chain::ChainStamp;
 use crate::clock::Moment;
 use crate::pages::Page;
@@ -62,9 +62,9 @@ pub struct OriginFields {
     /// The stored fields, without those of the connection.
     pub(crate) map: HeaderMap,
     /// The request fields that its `Vary` nominates.
-    pub(crate) nominated: Nominated,
-    /// The values that its request had in those fields.
-    pub(crate) secondary: SecondaryKey,
+    pub(crate) nominated: Box<[HeaderName]>,
+    /// The values that its request had in those fields ([`secondary_key`]).
+    pub(crate) secondary: Vec<u8>,
     /// The facts that decide its reuse.
     pub(crate) reuse: StoredFacts,
 }
@@ -76,7 +76,7 @@ impl OriginFields {
         const FIELD: usize = 160;
         let fields = self.map.iter();
         let fields = fields.map(|(name, value)| name.as_str().len() + value.len() + FIELD);
-        fields.sum::<usize>() + self.secondary.as_bytes().len() + size_of::<Self>()
+        fields.sum::<usize>() + self.secondary.len() + size_of::<Self>()
     }
 }
 
@@ -141,9 +141,10 @@ impl StoredResponse {
     }
 
     /// Whether its `Vary` selects it for a request, if it has the origin's own fields.
-    pub(crate) fn answers(&self, request: &impl Received) -> bool {
-        let origin = self.origin();
-        origin.is_some_and(|origin| origin.nominated.matches(&origin.secondary, request))
+    /// `received` gives the map in which the origin receives a field.
+    pub(crate) fn answers<'r>(&self, received: impl Fn(&HeaderName) -> &'r HeaderMap) -> bool {
+        self.origin()
+            .is_some_and(|origin| origin.secondary == secondary_key(&origin.nominated, received))
     }
 
     /// What a purge compares with this response, stored under `key`.

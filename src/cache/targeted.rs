@@ -5,57 +5,35 @@
 //! `Cache-Control` and `Expires`. All fields are forwarded unchanged to the
 //! next cache.
 
-use http::{
-    HeaderMap,
-    header::{HeaderName, HeaderValue},
-};
+use http::HeaderMap;
+use http::header::{HeaderName, HeaderValue};
 use sfv::{BareItem, Dictionary, ListEntry, Parser};
 
-use super::directives::{Argument, ResponseDirectives};
+use super::directives::ResponseDirectives;
 
-/// The names of the targeted fields that apply here, by precedence (RFC 9213
-/// §2.2).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TargetList(Box<[HeaderName]>);
+const CDN: HeaderName = HeaderName::from_static("cdn-cache-control");
+
+/// The targeted fields that apply here (RFC 9213 §2.2): this deployment's own, if it has
+/// one, then `CDN-Cache-Control`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TargetList(Option<HeaderName>);
 
 impl TargetList {
-    /// The field of this deployment, if any, then `CDN-Cache-Control`.
+    /// With this field of the deployment.
     #[must_use]
     pub(crate) fn new(own: Option<HeaderName>) -> Self {
-        let cdn = HeaderName::from_static("cdn-cache-control");
-        Self(
-            own.into_iter()
-                .filter(|own| *own != cdn)
-                .chain([cdn.clone()])
-                .collect(),
-        )
-    }
-
-    /// No targeted field applies: `Cache-Control` always governs.
-    #[must_use]
-    pub fn none() -> Self {
-        Self(Box::default())
+        Self(own)
     }
 
     /// The directives that govern the caching of a response (RFC 9213 §2.2).
     #[must_use]
     pub fn governing(&self, headers: &HeaderMap) -> Governing {
-        match self.0.iter().find_map(|name| targeted(headers, name)) {
-            Some(directives) => Governing {
-                directives,
-                targeted: true,
-            },
-            None => Governing {
-                directives: ResponseDirectives::of(headers),
-                targeted: false,
-            },
+        let own = self.0.as_ref().and_then(|own| targeted(headers, own));
+        let found = own.or_else(|| targeted(headers, &CDN));
+        Governing {
+            targeted: found.is_some(),
+            directives: found.unwrap_or_else(|| ResponseDirectives::of(headers)),
         }
-    }
-}
-
-impl Default for TargetList {
-    fn default() -> Self {
-        Self::new(None)
     }
 }
 
@@ -83,32 +61,21 @@ fn targeted(headers: &HeaderMap, name: &HeaderName) -> Option<ResponseDirectives
     }
     let mut directives = ResponseDirectives::default();
     for (key, entry) in &dictionary {
-        let name = key.as_str();
-        apply(&mut directives, name, entry);
+        let item = match entry {
+            ListEntry::Item(item) => Some(&item.bare_item),
+            ListEntry::InnerList(_) => None,
+        };
+        let argument = match item {
+            Some(BareItem::Boolean(true)) => None,
+            Some(BareItem::Integer(number)) => Some(i64::from(*number).to_string()),
+            // §2.1: a value of another type is ignored. The directive then counts like a
+            // malformed one in `Cache-Control`: it may restrict, and never permits.
+            _ => Some(String::new()),
+        };
+        let argument = argument.as_deref().map(str::as_bytes);
+        directives.apply(key.as_str().as_bytes(), argument);
     }
     Some(directives)
-}
-
-/// §2.1: a value whose type does not match the directive is ignored. The
-/// directive then counts like a malformed one in `Cache-Control`: it may
-/// restrict, and never permits.
-fn apply(directives: &mut ResponseDirectives, name: &str, entry: &ListEntry) {
-    let item = match entry {
-        ListEntry::Item(item) => Some(&item.bare_item),
-        ListEntry::InnerList(_) => None,
-    };
-    let takes_fields = matches!(name, "no-cache" | "private");
-    match item {
-        Some(BareItem::Boolean(true)) => directives.apply(name.as_bytes(), Argument::Absent),
-        Some(BareItem::Integer(number)) if !takes_fields => {
-            let text = i64::from(*number).to_string();
-            directives.apply(name.as_bytes(), Argument::Text(text.as_bytes()));
-        }
-        Some(BareItem::String(text)) if takes_fields => {
-            directives.apply(name.as_bytes(), Argument::Text(text.as_str().as_bytes()));
-        }
-        _ => directives.apply(name.as_bytes(), Argument::Broken),
-    }
 }
 
 #[cfg(test)]
@@ -117,7 +84,6 @@ mod tests {
 
     use super::*;
     use crate::cache::tests_table::{fields, rows};
-    use crate::cache::{delta::Delta, directives::Scope};
 
     #[test]
     fn the_first_valid_target_governs() {
@@ -151,7 +117,7 @@ mod tests {
         let targets = TargetList::new(Some(own));
         for [text, max_age, targeted, section] in rows(table) {
             let governing = targets.governing(&fields(text));
-            let found = governing.directives.max_age.map(Delta::as_secs);
+            let found = governing.directives.max_age.map(|time| time.as_secs());
             assert_eq!(found, max_age.parse().ok(), "{text}: {section}");
             let is_targeted = targeted == "true";
             assert_eq!(governing.targeted, is_targeted, "{text}: {section}");
@@ -168,21 +134,8 @@ mod tests {
         assert!(of("no-store=?0").no_store, "§2.1");
         assert!(!of("public=?0").public, "§2.1");
         assert!(!of("public=1").public, "§2.1");
-        assert_eq!(of("private").private, Scope::Whole, "RFC 9111 §5.2.2.7");
-        assert_eq!(
-            of("private=a").private,
-            Scope::Whole,
-            "§2.1: a Token is no String"
-        );
-        assert_eq!(of("private=\"a\"").private.fields(), ["a"], "§2.1");
-        assert_eq!(of("no-cache=5").no_cache, Scope::Whole, "§2.1");
-    }
-
-    #[test]
-    fn without_targets_cache_control_governs() {
-        let headers = fields("cache-control: max-age=1 & cdn-cache-control: max-age=60");
-        let governing = TargetList::none().governing(&headers);
-        let max_age = governing.directives.max_age.map(Delta::as_secs);
-        assert_eq!((max_age, governing.targeted), (Some(1), false));
+        assert!(of("private").private, "RFC 9111 §5.2.2.7");
+        assert!(of("private=\"a\"").private, "RFC 9111 §5.2.2.7");
+        assert!(of("no-cache=5").no_cache, "§2.1");
     }
 }

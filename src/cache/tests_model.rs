@@ -11,19 +11,18 @@ mod messages;
 
 use std::time::Duration;
 
-use http::{Method, StatusCode, Uri};
+use http::StatusCode;
 use proptest::prelude::{Just, ProptestConfig, Strategy, prop_assert_eq, prop_oneof, proptest};
 
 use messages::{Request, Response, Spelling, Vary, at, requests, responses, spellings};
 
 use super::{
     directives::RequestDirectives,
-    freshness::Heuristic,
     outcome::Forward,
-    reuse::{Origin, Reuse, StaleBounds, StoredFacts, may_reuse},
+    reuse::{Reuse, StoredFacts, may_reuse},
     storable::{Exchange, SetCookie, storable},
     targeted::TargetList,
-    vary::Nominated,
+    vary::{nominated, secondary_key},
 };
 
 impl Response {
@@ -67,8 +66,8 @@ struct Moment<'a> {
     response: &'a Response,
     request: &'a Request,
     age: u64,
-    origin: Origin,
-    bounds: StaleBounds,
+    /// The route's `stale_if_error`, if the origin has failed.
+    failed: Option<Duration>,
 }
 
 impl Moment<'_> {
@@ -97,11 +96,7 @@ impl Moment<'_> {
             response.must_revalidate || response.proxy_revalidate || response.s_maxage.is_some();
         let within =
             |limit: Option<u32>| limit.is_some_and(|limit| stale.unwrap_or(0) <= u64::from(limit));
-        let trouble = match self.origin {
-            Origin::Reachable => None,
-            Origin::Failed => Some(self.bounds.failed.as_secs()),
-            Origin::Disconnected => Some(self.bounds.disconnected.as_secs()),
-        };
+        let trouble = self.failed.map(|granted| granted.as_secs());
         let sentences = [
             (
                 !response.may_be_stored(self.stored_for),
@@ -176,58 +171,29 @@ fn apply_rules(moment: &Moment<'_>, spelling: Spelling) -> Option<Result<Reuse, 
     let headers = moment.response.headers(spelling);
     let status = StatusCode::from_u16(moment.response.status).unwrap();
     let targets = TargetList::default();
-    storable(&Exchange {
-        method: &Method::GET,
-        target: &Uri::from_static("http://example.org/"),
+    let is_stored = storable(&Exchange {
         request: &kept_for,
-        directives: &RequestDirectives::of(&kept_for),
         status,
         response: &headers,
         governing: &targets.governing(&headers),
         received: at(0),
         set_cookie: SetCookie::default(),
-    })
-    .ok()?;
-    let nominated = Nominated::of(&headers);
-    let key = nominated.key(&kept_for)?;
-    let stored = StoredFacts::of(
-        status,
-        &headers,
-        &targets,
-        Heuristic::default(),
-        at(0),
-        at(0),
-    );
+    });
+    let nominated = nominated(&headers).filter(|_| is_stored)?;
+    let key = secondary_key(&nominated, |_| &kept_for);
+    let stored = StoredFacts::of(status, &headers, &targets, at(0), at(0));
     let presented = moment.request.headers(spelling);
-    if !nominated.matches(&key, &presented) {
+    if secondary_key(&nominated, |_| &presented) != key {
         return None;
     }
     let now = at(i64::try_from(moment.age - u64::from(moment.response.age.unwrap_or(0))).unwrap());
-    Some(may_reuse(
-        &RequestDirectives::of(&presented),
-        &stored,
-        now,
-        moment.origin,
-        &moment.bounds,
-    ))
+    let directives = RequestDirectives::of(&presented);
+    Some(may_reuse(&directives, &stored, now, moment.failed))
 }
 
-fn origins() -> impl Strategy<Value = (Origin, StaleBounds)> {
-    let origin = prop_oneof![
-        Just(Origin::Reachable),
-        Just(Origin::Failed),
-        Just(Origin::Disconnected)
-    ];
-    let bound = || prop_oneof![Just(0u64), 0u64..60].prop_map(Duration::from_secs);
-    (origin, bound(), bound()).prop_map(|(origin, failed, disconnected)| {
-        (
-            origin,
-            StaleBounds {
-                failed,
-                disconnected,
-            },
-        )
-    })
+fn failures() -> impl Strategy<Value = Option<Duration>> {
+    let bound = prop_oneof![Just(0u64), 0u64..60].prop_map(Duration::from_secs);
+    proptest::option::weighted(0.6, bound)
 }
 
 proptest! {
@@ -240,11 +206,11 @@ proptest! {
         request in requests(),
         spelling in spellings(),
         resident in 0u64..120,
-        (origin, bounds) in origins(),
+        failed in failures(),
     ) {
         let age = u64::from(response.age.unwrap_or(0)) + resident;
         let moment =
-            Moment { stored_for: &stored_for, response: &response, request: &request, age, origin, bounds };
+            Moment { stored_for: &stored_for, response: &response, request: &request, age, failed };
         if let Some(Ok(kind)) = apply_rules(&moment, spelling) {
             prop_assert_eq!(moment.prohibited(kind), None, "{:?}", kind);
         }
@@ -258,11 +224,11 @@ proptest! {
         request in requests(),
         spelling in spellings(),
         resident in 0u64..120,
-        (origin, bounds) in origins(),
+        failed in failures(),
     ) {
         let age = u64::from(response.age.unwrap_or(0)) + resident;
         let moment =
-            Moment { stored_for: &stored_for, response: &response, request: &request, age, origin, bounds };
+            Moment { stored_for: &stored_for, response: &response, request: &request, age, failed };
         let kinds = [
             Reuse::Fresh,
             Reuse::MaxStale,

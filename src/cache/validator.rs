@@ -9,15 +9,11 @@
 //! `If-Match` and `If-Unmodified-Since` are for the origin only (§4.3.2): such
 //! a request is forwarded unchanged.
 
-use std::time::{Duration, SystemTime};
+use http::{HeaderMap, StatusCode, header};
 
-use http::{HeaderMap, Method, StatusCode, header};
-
-use super::{
-    coding::Coding,
-    date,
-    list::{is_whitespace, trim},
-};
+use super::coding::Coding;
+use super::date;
+use super::list::{is_whitespace, trim};
 
 /// An entity tag (RFC 9110 §8.8.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,54 +97,19 @@ fn tags(mut rest: &[u8]) -> impl Iterator<Item = EntityTag<'_>> {
     })
 }
 
-/// The facts about a stored response that preconditions need.
-#[derive(Clone, Copy, Debug)]
-pub struct Representation<'a> {
-    /// Its status code.
-    pub status: StatusCode,
-    /// Its fields.
-    pub headers: &'a HeaderMap,
-    /// Whether it may be sent in codings, so that their tags are also of it.
-    pub is_encoded: bool,
-}
-
-/// The result of evaluating a client's preconditions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PreconditionResult {
-    /// Respond with the stored response.
-    Full,
-    /// The client's copy is current: respond with 304.
-    NotModified,
-    /// A cache cannot evaluate them: forward the request unchanged.
-    Forward,
-}
-
-/// Evaluates the preconditions of a request that the stored response could
-/// answer, in the order of RFC 9110 §13.2.2 (RFC 9111 §4.3.2).
+/// Whether the preconditions of a GET or HEAD say that its client has the stored 200 with
+/// these fields, so that the response is 304 (RFC 9110 §13.2.2, RFC 9111 §4.3.2). With
+/// `is_encoded`, the stored response may be sent in codings, whose tags are then also of it.
 #[must_use]
-pub fn evaluate(
-    method: &Method,
-    request: &HeaderMap,
-    stored: &Representation<'_>,
-) -> PreconditionResult {
+pub fn is_not_modified(request: &HeaderMap, stored: &HeaderMap, is_encoded: bool) -> bool {
     if for_the_origin(request) {
-        return PreconditionResult::Forward;
+        return false;
     }
-    // §13.2.1: they count only where the response without them would be 2xx.
-    if stored.status != StatusCode::OK || !matches!(*method, Method::GET | Method::HEAD) {
-        return PreconditionResult::Full;
+    // §13.1.3: If-Modified-Since is ignored beside If-None-Match.
+    if request.contains_key(header::IF_NONE_MATCH) {
+        return lists_tag(request, EntityTag::of(stored), is_encoded);
     }
-    let unmodified = if request.contains_key(header::IF_NONE_MATCH) {
-        // §13.1.3: If-Modified-Since is ignored beside If-None-Match.
-        any_matches(request, stored)
-    } else {
-        is_unmodified_since(request, stored)
-    };
-    if unmodified {
-        PreconditionResult::NotModified
-    } else {
-        PreconditionResult::Full
-    }
+    is_unmodified_since(request, stored)
 }
 
 /// Whether the request has preconditions that only an origin evaluates (RFC
@@ -158,49 +119,33 @@ pub fn for_the_origin(request: &HeaderMap) -> bool {
     request.contains_key(header::IF_MATCH) || request.contains_key(header::IF_UNMODIFIED_SINCE)
 }
 
-/// §13.1.2, over all lines of the field.
-fn any_matches(request: &HeaderMap, stored: &Representation<'_>) -> bool {
-    let own = EntityTag::of(stored.headers);
-    let mut lines = request.get_all(header::IF_NONE_MATCH).iter();
-    lines.any(|line| lists(line.as_bytes(), own, stored.is_encoded))
-}
-
-/// Whether a line of `If-None-Match` lists an entity tag, by weak comparison, or is `*`,
-/// which matches any representation. With `is_encoded`, the tags of the codings of the same
-/// body match too.
-pub(super) fn lists(line: &[u8], own: Option<EntityTag<'_>>, is_encoded: bool) -> bool {
+/// Whether `If-None-Match` lists an entity tag, by weak comparison (§13.1.2), or is `*`, which
+/// matches any representation. With `is_encoded`, the tags of the codings of the same body
+/// match too.
+#[inline]
+pub(super) fn lists_tag(request: &HeaderMap, own: Option<EntityTag<'_>>, is_encoded: bool) -> bool {
     let matches = |tag: EntityTag<'_>, own: EntityTag<'_>| {
         let suffix = || tag.opaque.strip_prefix(own.opaque);
         tag.equals_weakly(&own) || is_encoded && suffix().is_some_and(Coding::is_tag_suffix)
     };
-    trim(line) == b"*" || own.is_some_and(|own| tags(line).any(|tag| matches(tag, own)))
+    let mut lines = request.get_all(header::IF_NONE_MATCH).iter();
+    lines.any(|line| {
+        let line = line.as_bytes();
+        trim(line) == b"*" || own.is_some_and(|own| tags(line).any(|tag| matches(tag, own)))
+    })
 }
 
 /// §13.1.3. Without Last-Modified, the stored response's Date counts (RFC 9111 §4.3.2),
 /// which every stored response has.
-fn is_unmodified_since(request: &HeaderMap, stored: &Representation<'_>) -> bool {
+fn is_unmodified_since(request: &HeaderMap, stored: &HeaderMap) -> bool {
     let mut lines = request.get_all(header::IF_MODIFIED_SINCE).iter();
-    let Some(line) = lines.next().filter(|_| lines.next().is_none()) else {
+    let (Some(line), None) = (lines.next(), lines.next()) else {
         return false;
     };
-    let changed = date::field(stored.headers, &header::LAST_MODIFIED)
-        .or_else(|| date::field(stored.headers, &header::DATE));
-    let since = date::parse(line.as_bytes());
-    changed
-        .zip(since)
-        .is_some_and(|(changed, since)| changed <= since)
-}
-
-/// A modification date is a strong validator only if the response is at least
-/// this much later, so that clock errors do not matter (RFC 9110 §8.8.2.2).
-const CLEARLY_LATER: Duration = Duration::from_secs(60);
-
-/// The `Last-Modified` of a response, if it is a strong validator.
-#[must_use]
-pub fn strong_date(headers: &HeaderMap) -> Option<SystemTime> {
-    let modified = date::field(headers, &header::LAST_MODIFIED)?;
-    let made = date::field(headers, &header::DATE)?;
-    (date::since(modified, made) >= CLEARLY_LATER).then_some(modified)
+    let modified = date::field(stored, &header::LAST_MODIFIED);
+    let changed = modified.or_else(|| date::field(stored, &header::DATE));
+    let pair = changed.zip(date::parse(line.as_bytes()));
+    pair.is_some_and(|(changed, since)| changed <= since)
 }
 
 /// Whether a 304 may be about a stored response of this status. A 304 stands for a

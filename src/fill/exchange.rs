@@ -13,11 +13,11 @@ use tokio::time::Instant;
 
 use super::body::{Collecting, PacedBody, Read, content_length, is_event_stream};
 use super::fields::RequestFields;
-use super::store::{Times, pass_on, with_withheld};
+use super::store::{Times, pass_on};
 use super::{Announced, Answer, FIRST_PROBE, Fetch, FillResult, MOST_ATTEMPTS};
 use crate::cache::hop;
 use crate::cache::policy::Mode;
-use crate::cache::reuse::Origin;
+use crate::cache::reuse::is_failure;
 use crate::reason::Reason;
 use crate::upstream::{
     AnswerBody, Failure, RequestBody, RequestPriority, ResponseBody, Slot, UpstreamRequest,
@@ -129,7 +129,7 @@ impl Fetch {
             // It may be about a response that is not stored (any more).
             return Ok(self.apply_not_modified(&fields, times));
         }
-        if Origin::after(status) == Origin::Failed && self.may_be_stale(Origin::Failed) {
+        if is_failure(status) && self.may_be_stale() {
             // The stale response takes its place.
             return Err(Failure::status(Reason::ServerError, status));
         }
@@ -211,7 +211,7 @@ impl Fetch {
         });
         // A small body is already there. Where a stale response could be sent if this one
         // breaks off, its end is waited for; the client's wait is bounded by `stale_wait`.
-        let read = match self.may_be_stale(Origin::Disconnected) {
+        let read = match self.may_be_stale() {
             true => Some(collecting.read().await),
             false => collecting.read().now_or_never(),
         };
@@ -223,8 +223,7 @@ impl Fetch {
             Some(Err(failure)) => Fetched::by_all(Err(failure)),
             Some(Ok(Read::TooMuch)) | None => {
                 let (status, fields) = &collecting.head;
-                let stored = self.prepare(*status, fields, Bytes::new(), times);
-                let stored = Box::new(with_withheld(stored, fields));
+                let stored = Box::new(self.prepare(*status, fields, Bytes::new(), times));
                 let reader = Box::new(collecting.collector.reader(left));
                 let answer = Answer::Coming(stored, Body::Streamed(reader), left);
                 Fetched {

@@ -5,7 +5,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::StatusCode;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
@@ -17,7 +16,6 @@ use super::{
 use crate::cache::key::Key;
 use crate::cache::outcome::Forward;
 use crate::cache::policy::Mode;
-use crate::cache::reuse::Origin;
 use crate::cache::{JudgedResponse, StoredResponse};
 use crate::chain::Freshness;
 use crate::clock::Moment;
@@ -230,16 +228,12 @@ impl Fetch {
         failed.or_else(|| upstream.held(self.priority.client))
     }
 
-    /// The stale response that may answer though the upstream has not; it may have answered
-    /// with an error status. Not one that was purged meanwhile, or whose height and hash a
+    /// The stale response that may answer though the upstream has not, or with an error. Not one that was purged meanwhile, or whose height and hash a
     /// reorg has separated.
-    pub(crate) fn stale(&self, received: Option<StatusCode>) -> Option<JudgedResponse> {
+    pub(crate) fn stale(&self) -> Option<JudgedResponse> {
         let stale = self.stored.as_ref()?;
         let is_usable = match self.is_plain() {
-            true => self.may_be_stale(match received.map(Origin::after) {
-                Some(Origin::Failed) => Origin::Failed,
-                Some(Origin::Reachable | Origin::Disconnected) | None => Origin::Disconnected,
-            }),
+            true => self.may_be_stale(),
             false => self.fill.is_answer(&self.lookup, &stale.stored),
         };
         let store = self.fill.cache.store();

@@ -22,7 +22,6 @@ use crate::cache::StoredResponse;
 use crate::cache::hop;
 use crate::cache::policy::Mode;
 use crate::cache::validator::{can_be_validated, make_conditional};
-use crate::cache::vary::Received;
 use crate::route::{HeaderMode, Route};
 use crate::upstream::UpstreamRequest;
 use crate::wire::X_FORWARDED_FOR;
@@ -180,10 +179,10 @@ impl<'a> ForwardedFields<'a> {
         fields.extend(self.forwarding().clone());
         fields
     }
-}
 
-impl Received for ForwardedFields<'_> {
-    fn holding(&self, name: &HeaderName) -> &HeaderMap {
+    /// The map in which the origin receives this field; an empty one if it is removed on the
+    /// way.
+    pub(super) fn holding(&self, name: &HeaderName) -> &HeaderMap {
         match () {
             () if self.route.headers == HeaderMode::Typed => &NONE,
             () if [FORWARDED, X_FORWARDED_FOR, X_REAL_IP].contains(name) => self.forwarding(),

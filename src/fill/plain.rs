@@ -4,17 +4,19 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::header::{ACCEPT_ENCODING, AUTHORIZATION, CACHE_CONTROL, COOKIE, RANGE};
 use http::{HeaderMap, Method, StatusCode};
 
 use super::fields::{ForwardedFields, has_conditions, is_overridden};
 use super::{Announced, AnswerSource, Fetch, Fill, FillAnswer, LookupKey};
-use crate::cache::decision::{Basis, Decision, RequestFacts, decide, stale_bounds};
-use crate::cache::directives::{RequestDirectives, Scope};
+use crate::cache::decision::{Decision, by_fields};
+use crate::cache::directives::RequestDirectives;
 use crate::cache::outcome::Forward;
 use crate::cache::policy::Mode;
-use crate::cache::reuse::{Origin, Reuse, applies, may_reuse};
+use crate::cache::reuse::{Reuse, applies, may_reuse};
+use crate::cache::vary::secondary_key;
 use crate::cache::{JudgedResponse, StoredResponse, validator};
 use crate::clock::Moment;
 use crate::route::{HeaderMode, Route};
@@ -28,36 +30,34 @@ impl Fill {
         (method, fields, peer): (&Method, &HeaderMap, IpAddr),
         now: Moment,
     ) -> Decision<JudgedResponse> {
-        let request = RequestFacts {
-            not_reusable: applies(method, fields).err(),
-            directives: &RequestDirectives::of(fields),
-            // A typed route forwards no field.
-            for_the_origin: route.headers == HeaderMode::All && validator::for_the_origin(fields),
-            origin: Origin::Reachable,
-        };
+        if route.cache.mode == Mode::Off {
+            return Decision::fetch(Forward::Bypass);
+        }
+        if let Err(why) = applies(method, fields) {
+            return Decision::fetch(why);
+        }
         // The stored response that `Vary` selects, the most recent of several.
-        let select = || {
-            let sent = ForwardedFields::of(self, route, fields, peer);
-            let variants = self.cache.store().variants(&lookup.key);
-            let variants = variants.ok_or(Forward::UriMiss)?;
-            let mut newest = variants.iter().rev();
-            let matching = newest.find(|stored| stored.answers(&sent));
-            let matching = matching.ok_or(Forward::VaryMiss)?;
-            Ok(self.cache.judged(matching.clone(), now))
-        };
-        let wall = self.clock.wall(now);
-        decide(&route.cache, &request, select, |judged| {
-            match judged.stored.origin() {
-                Some(origin) => Basis::Origin {
-                    facts: &origin.reuse,
-                    now: wall,
-                },
-                None => Basis::Route {
-                    freshness: judged.freshness,
-                    is_answer: true,
-                },
+        let sent = ForwardedFields::of(self, route, fields, peer);
+        let selected = match self.cache.store().variants(&lookup.key) {
+            None => Err(Forward::UriMiss),
+            Some(variants) => {
+                let mut newest = variants.iter().rev();
+                let matching = newest.find(|stored| stored.answers(|name| sent.holding(name)));
+                matching.cloned().ok_or(Forward::VaryMiss)
             }
-        })
+        };
+        // A typed route forwards no field.
+        let is_for_origin = route.headers == HeaderMode::All && validator::for_the_origin(fields);
+        let selected = match selected {
+            Ok(_) if is_for_origin => Err(Forward::Request),
+            selected => selected.map(|stored| self.cache.judged(stored, now)),
+        };
+        let (directives, wall) = (RequestDirectives::of(fields), self.clock.wall(now));
+        let reuse = |judged: &JudgedResponse| match judged.stored.origin() {
+            Some(origin) => may_reuse(&directives, &origin.reuse, wall, None),
+            None => Err(Forward::Stale),
+        };
+        by_fields(selected, reuse, directives.only_if_cached)
     }
 }
 
@@ -92,11 +92,11 @@ impl Fetch {
     }
 
     /// Whether a stored response may answer this request now, as far as its age matters.
-    fn reuse(&self, stored: &StoredResponse, origin: Origin) -> Option<Reuse> {
+    /// `failed` is the route's `stale_if_error` where the origin has failed.
+    fn reuse(&self, stored: &StoredResponse, failed: Option<Duration>) -> Option<Reuse> {
         let directives = RequestDirectives::of(&self.request.fields);
-        let bounds = stale_bounds(&self.route().cache);
         let now = self.fill.clock.wall(self.fill.clock.now());
-        may_reuse(&directives, &stored.origin()?.reuse, now, origin, &bounds).ok()
+        may_reuse(&directives, &stored.origin()?.reuse, now, failed).ok()
     }
 
     /// Whether a response that was just stored answers this request. One that was
@@ -107,17 +107,18 @@ impl Fetch {
         let wants_age = directives.max_age.is_some() || directives.min_fresh.is_some();
         let waited = arrived <= stored.received && !wants_age;
         let store = self.fill.cache.store();
-        stored.answers(&self.sent())
+        let sent = self.sent();
+        stored.answers(|name| sent.holding(name))
             && !store.response_was_purged(self.key(), stored)
-            && (waited || self.reuse(stored, Origin::Reachable).is_some())
+            && (waited || self.reuse(stored, None).is_some())
     }
 
-    /// Whether the selected stored response may be served stale (RFC 5861 §4, RFC
-    /// 9111 §4.2.4), on a plain route.
-    pub(super) fn may_be_stale(&self, origin: Origin) -> bool {
-        let chosen = self.stored.as_ref();
-        chosen.is_some_and(|chosen| {
-            self.reuse(&chosen.stored, origin) == Some(Reuse::IfError)
+    /// Whether the selected stored response may be served stale if the origin has failed (RFC
+    /// 5861 §4, RFC 9111 §4.2.4), on a plain route.
+    pub(super) fn may_be_stale(&self) -> bool {
+        let failed = Some(self.route().cache.stale_if_error);
+        self.stored.as_ref().is_some_and(|chosen| {
+            self.reuse(&chosen.stored, failed) == Some(Reuse::IfError)
                 && !(self.fill.cache.store()).response_was_purged(self.key(), &chosen.stored)
         })
     }
@@ -182,12 +183,14 @@ impl Fetch {
         let mut key = self.key().as_bytes().to_vec();
         let stored = self.fill.cache.store().variants(self.key());
         let newest = stored.as_ref().and_then(|stored| stored.last()?.origin());
-        let secondary = newest.and_then(|newest| newest.nominated.key(&self.sent()));
+        let sent = self.sent();
+        let secondary =
+            newest.map(|newest| secondary_key(&newest.nominated, |name| sent.holding(name)));
         // A response that does not vary has the same key before this is known.
-        if let Some(secondary) = secondary.filter(|secondary| !secondary.as_bytes().is_empty()) {
+        if let Some(secondary) = secondary.filter(|secondary| !secondary.is_empty()) {
             // No target holds this byte.
             key.push(0);
-            key.extend_from_slice(secondary.as_bytes());
+            key.extend(secondary);
         }
         key
     }
@@ -209,11 +212,8 @@ impl Fetch {
     /// What other requests may do with a response that was just stored: use it
     /// without a validation of their own, if that is allowed.
     pub(super) fn shared(&self, stored: &Arc<StoredResponse>) -> Announced {
-        let is_shareable = stored.origin().is_some_and(|origin| {
-            let reuse = &origin.reuse;
-            !reuse.lifetime().is_zero() && reuse.directives().no_cache != Scope::Whole
-        });
-        if !is_shareable {
+        let origin = stored.origin();
+        if !origin.is_some_and(|origin| origin.reuse.is_shareable()) {
             return self.not_shared(stored.status);
         }
         (self.fill.uncacheable).forget(&self.uncacheable_key());

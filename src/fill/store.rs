@@ -10,14 +10,13 @@ use http::{HeaderMap, Method, StatusCode};
 use super::exchange::Fetched;
 use super::fields::is_overridden;
 use super::{Announced, Answer, AnswerSource, Fetch, FillAnswer};
-use crate::cache::directives::{RequestDirectives, ResponseDirectives};
+use crate::cache::directives::ResponseDirectives;
 use crate::cache::encoded::BodyId;
 use crate::cache::etag::etag;
-use crate::cache::freshness::Heuristic;
 use crate::cache::policy::Mode;
 use crate::cache::purge::CheckedPurge;
-use crate::cache::storable::{Exchange, SetCookie, storable, stored_fields, withheld_fields};
-use crate::cache::vary::Nominated;
+use crate::cache::storable::{Exchange, SetCookie, storable, stored_fields};
+use crate::cache::vary::{nominated, secondary_key};
 use crate::cache::{OriginFields, StoredFields, StoredResponse, date, hop, reuse};
 use crate::chain::ledger::RequestStart;
 use crate::clock::Moment;
@@ -51,22 +50,21 @@ impl Fetch {
     ) -> StoredResponse {
         let (targets, is_typed) = (&self.fill.plain.targeted_fields, self.is_typed());
         let governing = targets.governing(fields);
-        let nominated = match is_typed {
-            true => Nominated::of(&HeaderMap::new()),
-            false => Nominated::of(fields),
-        };
+        // No field of a client reaches the origin of a typed route.
+        let nominated = nominated(fields).filter(|_| !is_typed);
+        let nominated = nominated.unwrap_or_default();
         let [sent, received] = [times.sent, times.received].map(|at| self.fill.clock.wall(at));
-        let heuristic = Heuristic::default();
-        let reuse = reuse::StoredFacts::of(status, fields, targets, heuristic, sent, received);
+        let reuse = reuse::StoredFacts::of(status, fields, targets, sent, received);
         let is_encodable = is_typed
             && status == StatusCode::OK
             && !fields.contains_key(CONTENT_ENCODING)
             && !governing.directives.no_transform
             && !ResponseDirectives::of(fields).no_transform;
-        let mut map = compact(&stored_fields(fields, &governing.directives));
+        let mut map = compact(&stored_fields(fields));
         if !fields.contains_key(DATE) {
             map.insert(DATE, date::value(received));
         }
+        let request = self.sent();
         StoredResponse {
             status,
             body_id: match is_encodable {
@@ -77,7 +75,7 @@ impl Fetch {
             etag: HeaderValue::from_static(""),
             fields: StoredFields::Origin(Box::new(OriginFields {
                 map,
-                secondary: nominated.key(&self.sent()).unwrap_or_default(),
+                secondary: secondary_key(&nominated, |name| request.holding(name)),
                 nominated,
                 reuse,
             })),
@@ -100,16 +98,8 @@ impl Fetch {
         times: Times,
     ) -> bool {
         let (route, is_typed) = (self.route(), self.is_typed());
-        let method = if is_typed { &Method::GET } else { method };
-        let upstream = self.fill.upstreams.get(route.upstream.number);
-        let Ok(target) = upstream.uri(self.key().target()) else {
-            return false;
-        };
         let exchange = Exchange {
-            method,
-            target: &target,
             request,
-            directives: &RequestDirectives::of(request),
             status,
             response,
             governing: &self.fill.plain.targeted_fields.governing(response),
@@ -119,11 +109,9 @@ impl Fetch {
                 (_, rule) => rule,
             },
         };
-        *method == Method::GET
+        (is_typed || *method == Method::GET && !is_overridden(request))
             && route.cache.mode == Mode::Respect
-            && (is_typed
-                || !is_overridden(request) && Nominated::of(response) != Nominated::Everything)
-            && storable(&exchange).is_ok()
+            && storable(&exchange)
     }
 
     pub(super) fn is_typed(&self) -> bool {
@@ -143,7 +131,6 @@ impl Fetch {
         if self.may_store(method, request, status, fields, times) {
             let stored = Arc::new(self.prepare(status, fields, body, times));
             let all = self.store(&stored);
-            let stored = Arc::new(with_withheld((*stored).clone(), fields));
             let from = AnswerSource::Upstream { stored: true };
             return Fetched::new(Ok(Answer::Stored(FillAnswer { stored, from })), all);
         }
@@ -157,13 +144,14 @@ impl Fetch {
     /// that one was received later. Returns what other requests may do.
     pub(super) fn store(&self, stored: &Arc<StoredResponse>) -> Announced {
         let _storing = trace::begin("store", SpanKind::Internal);
-        let (sent, store) = (&self.sent(), self.fill.cache.store());
+        let (sent, store) = (self.sent(), self.fill.cache.store());
+        let is_same = |other: &Arc<StoredResponse>| other.answers(|name| sent.holding(name));
         // One that was purged while it came takes no other's place.
         let is_purged = store.response_was_purged(self.key(), stored);
         store.amend(self.key(), |variants| {
-            let mut same = variants.iter().filter(|other| other.answers(sent));
+            let mut same = variants.iter().filter(|other| is_same(other));
             if !is_purged && !same.any(|other| other.received > stored.received) {
-                variants.retain(|other| !other.answers(sent));
+                variants.retain(|other| !is_same(other));
                 variants.push(stored.clone());
             }
         });
@@ -176,24 +164,6 @@ pub(super) fn pass_on(fields: &mut HeaderMap, received: SystemTime) {
     hop::strip(fields);
     // RFC 9110 §6.6.1: a response without a date gets that of its receipt.
     fields.entry(DATE).or_insert_with(|| date::value(received));
-}
-
-/// A stored response with the fields of its answer that it lacks because `private` or
-/// `no-cache` names them: they are for one client alone.
-pub(super) fn with_withheld(stored: StoredResponse, received: &HeaderMap) -> StoredResponse {
-    let named = stored.origin().map(|origin| origin.reuse.directives());
-    let withheld = named.map(|named| withheld_fields(received, named));
-    with_fields(stored, withheld.unwrap_or_default())
-}
-
-/// A stored response with further fields.
-pub(super) fn with_fields(mut stored: StoredResponse, own: HeaderMap) -> StoredResponse {
-    if let StoredFields::Origin(origin) = &mut stored.fields {
-        for (name, value) in &own {
-            origin.map.append(name, value.clone());
-        }
-    }
-    stored
 }
 
 /// A copy that does not keep the connection's read buffer alive.

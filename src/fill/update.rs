@@ -11,13 +11,13 @@ use http::{HeaderMap, Method, StatusCode};
 
 use super::exchange::Fetched;
 use super::fields::is_overridden;
-use super::store::{Times, with_fields};
+use super::store::Times;
 use super::{Answer, AnswerSource, Fetch, FillAnswer};
 use crate::cache::directives::RequestDirectives;
-use crate::cache::freshen::{freshen, names, replaces};
+use crate::cache::freshen::{freshen, names};
 use crate::cache::key::Key;
 use crate::cache::policy::Mode;
-use crate::cache::storable::{is_for_everyone, withheld_fields};
+use crate::cache::storable::is_for_everyone;
 use crate::cache::targeted::TargetList;
 use crate::cache::{OriginFields, StoredFields, StoredResponse, invalidate};
 use crate::route::HeaderMode;
@@ -43,7 +43,6 @@ impl Fetch {
             true => self.shared(&stored),
             false => None,
         };
-        let stored = Arc::new(with_own_fields(&stored, head));
         let from = AnswerSource::Validated { stored: is_stored };
         Some(Fetched::new(
             Ok(Answer::Stored(FillAnswer { stored, from })),
@@ -120,9 +119,11 @@ impl Fetch {
         if is_private && self.route().headers == HeaderMode::All {
             return;
         }
-        let sent = &self.sent();
+        let sent = self.sent();
         self.fill.cache.store().amend(self.key(), |variants| {
-            for stored in variants.iter_mut().filter(|stored| stored.answers(sent)) {
+            let is_same =
+                |stored: &&mut Arc<StoredResponse>| stored.answers(|name| sent.holding(name));
+            for stored in variants.iter_mut().filter(is_same) {
                 let mut stale = (**stored).clone();
                 if let StoredFields::Origin(origin) = &mut stale.fields {
                     origin.reuse.make_stale();
@@ -131,29 +132,6 @@ impl Fetch {
             }
         });
     }
-}
-
-/// A response that a 304 has validated, with the fields of the 304 that are for this client
-/// alone: those that `private` or `no-cache` names, and cookies that are not stored.
-fn with_own_fields(stored: &StoredResponse, not_modified: &HeaderMap) -> StoredResponse {
-    let mut own = HeaderMap::new();
-    if let Some(origin) = stored.origin() {
-        // A 304 says nothing of the bytes that are sent here.
-        let named = withheld_fields(not_modified, origin.reuse.directives());
-        for (name, value) in named
-            .iter()
-            .filter(|(name, _)| replaces(name, not_modified))
-        {
-            own.append(name, value.clone());
-        }
-        if !own.contains_key(SET_COOKIE) {
-            let stored: Vec<_> = origin.map.get_all(SET_COOKIE).iter().collect();
-            let cookies = not_modified.get_all(SET_COOKIE).iter();
-            let new = cookies.filter(|cookie| !stored.contains(cookie)).cloned();
-            own.extend(new.map(|cookie| (SET_COOKIE, cookie)));
-        }
-    }
-    with_fields(stored.clone(), own)
 }
 
 /// The fields by which a 304 updates a stored response.
@@ -166,7 +144,7 @@ fn update<'h>(
     received: SystemTime,
 ) -> Cow<'h, HeaderMap> {
     if !fields.contains_key(SET_COOKIE)
-        || is_for_everyone(StatusCode::OK, fields, &targets.governing(fields), received)
+        || is_for_everyone(fields, &targets.governing(fields), received)
     {
         return Cow::Borrowed(fields);
     }

@@ -31,8 +31,8 @@ impl Gateway {
         let (client, joins) = (context.client(), fetch.joins());
         let admitted = self.clients.admit_miss(client, joins, self.clock.now());
         let is_counted = admitted.is_ok() && !joins;
-        let stale = |received, reason| {
-            let stale = fetch.stale(received)?;
+        let stale = |reason| {
+            let stale = fetch.stale()?;
             let ttl = stale.ttl();
             let answer = Answer::Stored(FillAnswer {
                 stored: stale.stored,
@@ -42,7 +42,7 @@ impl Gateway {
         };
         let answered = match admitted {
             Err(refusal) if fetch.is_sent() => {
-                let stale = stale(None, refusal.reason());
+                let stale = stale(refusal.reason());
                 self.clients.count_limited(stale.is_some());
                 stale.ok_or((refusal, None))
             }
@@ -59,7 +59,7 @@ impl Gateway {
                 let now = self.clock.now();
                 self.clients.correct_miss(client, is_counted, is_sent, now);
                 fetched.or_else(|failure| {
-                    let stale = stale(failure.received, failure.reason);
+                    let stale = stale(failure.reason);
                     let outcome = Outcome::Forwarded {
                         why: fetch.why,
                         status: failure.received,
@@ -111,7 +111,7 @@ impl Gateway {
         body: Option<RequestBody>,
     ) -> (Result<Answer, Failure>, bool) {
         let arrived = Instant::now();
-        let has_stale = || fetch.stale(None).is_some();
+        let has_stale = || fetch.stale().is_some();
         if body.is_none() && has_stale() {
             if let Some(why) = fetch.held() {
                 let joins = fetch.joins();

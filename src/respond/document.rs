@@ -5,31 +5,26 @@ use std::sync::OnceLock;
 
 use bytes::Bytes;
 use http::header::{
-    CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, REFERRER_POLICY,
-    VARY, X_CONTENT_TYPE_OPTIONS,
+    CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, HeaderName,
+    REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
 };
-use http::{HeaderValue, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
-use super::{Responder, ResponseContext};
+use super::{Responder, ResponseContext, not_modified, response};
 use crate::cache::coding::{AcceptedCodings, Coding};
 use crate::cache::etag::{encoded_etag, etag, none_match_fails};
 use crate::compress::{Effort, encode, unzip};
 use crate::wire::Body;
-
-/// Shorter texts are not compressed.
-const LEAST: usize = 1024;
 
 /// A document of ordgate's own.
 #[derive(Debug)]
 pub(crate) struct Document {
     /// Its path.
     pub(crate) path: &'static str,
-    media: &'static str,
+    /// Its own fields.
+    fields: HeaderMap,
     text: DocumentText,
     etag: HeaderValue,
-    cache_control: &'static str,
-    /// What a page may load, if it is part of one.
-    policy: Option<&'static str>,
 }
 
 /// A text, as it is and compressed. It is given in one form; the other is made, once,
@@ -37,76 +32,74 @@ pub(crate) struct Document {
 /// bytes, so that those that clients have not read yet count once.
 #[derive(Debug)]
 pub(crate) struct DocumentText {
-    plain: OnceLock<Bytes>,
-    gzip: OnceLock<Option<Bytes>>,
+    given: Bytes,
+    is_gzip: bool,
+    other: OnceLock<Bytes>,
 }
 
 impl DocumentText {
     /// A text.
     pub(crate) fn of(text: Bytes) -> Self {
         Self {
-            plain: text.into(),
-            gzip: OnceLock::new(),
+            given: text,
+            is_gzip: false,
+            other: OnceLock::new(),
         }
     }
 
     /// A text that is compressed already.
     pub(crate) fn of_gzip(encoded: &'static [u8]) -> Self {
         Self {
-            plain: OnceLock::new(),
-            gzip: Some(Bytes::from_static(encoded)).into(),
+            is_gzip: true,
+            ..Self::of(Bytes::from_static(encoded))
         }
     }
 
-    fn plain(&self) -> &Bytes {
-        self.plain.get_or_init(|| {
-            let encoded = self.gzip.get().and_then(Option::as_ref);
-            let text = encoded.and_then(|encoded| unzip(encoded).ok());
-            text.map(Bytes::from).unwrap_or_default()
+    fn in_form(&self, is_gzip: bool) -> &Bytes {
+        if is_gzip == self.is_gzip {
+            return &self.given;
+        }
+        self.other.get_or_init(|| {
+            let made = match is_gzip {
+                true => encode(&self.given, Coding::Gzip, Effort::Usual),
+                false => unzip(&self.given),
+            };
+            // Neither fails for what ordgate brings with it.
+            made.map(Bytes::from).unwrap_or_default()
         })
-    }
-
-    fn gzip(&self) -> Option<&Bytes> {
-        let made = self.gzip.get_or_init(|| {
-            let text = self.plain();
-            let encoded = encode(text, Coding::Gzip, Effort::Usual).ok();
-            encoded.filter(|_| text.len() >= LEAST).map(Bytes::from)
-        });
-        made.as_ref()
     }
 }
 
 impl Document {
-    /// A document that clients may keep for five minutes.
+    /// A document that clients may keep for five minutes. No token is needed for it.
     pub(crate) fn new(path: &'static str, media: &'static str, text: DocumentText) -> Self {
-        let given = text
-            .plain
-            .get()
-            .or(text.gzip.get().and_then(Option::as_ref));
-        let etag = etag(given.map_or(&[][..], |bytes| bytes));
-        Self {
+        let document = Self {
             path,
-            media,
+            fields: HeaderMap::new(),
+            etag: etag(&text.given),
             text,
-            etag,
-            // No token is needed for it.
-            cache_control: "public, max-age=300",
-            policy: None,
-        }
+        };
+        let document = document.with(CONTENT_TYPE, media);
+        document.with(CACHE_CONTROL, "public, max-age=300")
+    }
+
+    fn with(mut self, name: HeaderName, value: &'static str) -> Self {
+        self.fields.insert(name, HeaderValue::from_static(value));
+        self
     }
 
     /// The document as a part of a page, which may load only what the policy says.
     #[must_use]
-    pub(crate) fn with_policy(mut self, policy: &'static str) -> Self {
-        self.policy = Some(policy);
-        self
+    pub(crate) fn with_policy(self, policy: &'static str) -> Self {
+        let document = self.with(CONTENT_SECURITY_POLICY, policy);
+        let document = document.with(X_CONTENT_TYPE_OPTIONS, "nosniff");
+        document.with(REFERRER_POLICY, "no-referrer")
     }
 
     /// The document, for which another version would have another path.
     #[must_use]
-    pub(crate) fn that_never_changes(mut self) -> Self {
-        self.cache_control = "public, max-age=31536000, immutable";
-        self
+    pub(crate) fn that_never_changes(self) -> Self {
+        self.with(CACHE_CONTROL, "public, max-age=31536000, immutable")
     }
 }
 
@@ -119,38 +112,21 @@ impl Responder {
     ) -> Response<Body> {
         let accepted = AcceptedCodings::of(context.fields);
         let coding = accepted.and_then(|accepted| accepted.preferred(&[Coding::Gzip]));
-        let gzip = coding.and_then(|_| document.text.gzip());
-        let unchanged = none_match_fails(context.fields, &document.etag);
-        let body = match (unchanged, gzip) {
-            (true, _) => Body::default(),
-            (false, Some(gzip)) => Body::new(gzip.clone()),
-            (false, None) => Body::new(document.text.plain().clone()),
-        };
-        let mut response = Response::new(body);
-        let fields = response.headers_mut();
-        let control = HeaderValue::from_static(document.cache_control);
-        fields.insert(CACHE_CONTROL, control);
-        let etag = match gzip {
-            Some(_) => encoded_etag(&document.etag, Coding::Gzip),
+        let mut fields = document.fields.clone();
+        let etag = match coding {
+            Some(coding) => {
+                fields.insert(CONTENT_ENCODING, coding.field());
+                encoded_etag(&document.etag, coding)
+            }
             None => document.etag.clone(),
         };
         fields.insert(ETAG, etag);
-        self.add_constant(fields);
-        fields.append(VARY, HeaderValue::from_static("accept-encoding"));
-        self.set_variable(fields, context);
-        if let Some(policy) = document.policy {
-            fields.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(policy));
-            fields.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-            fields.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+        self.add_own(&mut fields, true, None, context);
+        if none_match_fails(context.fields, &document.etag) {
+            not_modified(&mut fields);
+            return response(StatusCode::NOT_MODIFIED, fields, Body::default());
         }
-        if unchanged {
-            *response.status_mut() = StatusCode::NOT_MODIFIED;
-            return response;
-        }
-        fields.insert(CONTENT_TYPE, HeaderValue::from_static(document.media));
-        if gzip.is_some() {
-            fields.insert(CONTENT_ENCODING, Coding::Gzip.field());
-        }
-        response
+        let body = document.text.in_form(coding.is_some()).clone();
+        response(StatusCode::OK, fields, Body::new(body))
     }
 }

@@ -1,6 +1,7 @@
 //! Responses with the origin's own fields, on plain routes: a stored response whole, a range
 //! of it, or 304; and answers that pass.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -8,16 +9,17 @@ use http::header::{
     AGE, CACHE_CONTROL, CACHE_STATUS, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_LENGTH,
     CONTENT_RANGE, CONTENT_TYPE, DATE, ETAG, EXPIRES, HeaderName, LAST_MODIFIED, VARY, VIA,
 };
-use http::{HeaderMap, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 
-use super::{Responder, ResponseContext, response};
+use super::{EMPTY, Responder, ResponseContext, response};
+use crate::cache::directives::make_private;
 use crate::cache::etag::encoded_etag;
 use crate::cache::freshen::not_modified_fields;
 use crate::cache::hop;
 use crate::cache::key::Key;
 use crate::cache::outcome::{Outcome, age};
-use crate::cache::range::{self, ByteRange, Selection};
-use crate::cache::validator::{PreconditionResult, Representation, evaluate};
+use crate::cache::range::{Selection, select};
+use crate::cache::validator::is_not_modified;
 use crate::cache::{OriginFields, StoredResponse};
 use crate::route::HeaderMode;
 use crate::wire::Body;
@@ -35,55 +37,61 @@ impl Responder {
         context: &ResponseContext<'_>,
         current_age: Duration,
     ) -> Response<Body> {
-        let is_whole = coming.is_none();
-        let encoded = self.encoded_stored(stored, key, outcome, context.fields);
-        let encoded = encoded.filter(|_| is_whole);
+        let (own, request) = (&origin.map, context.fields);
+        let is_encodable = stored.body_id.is_encodable();
+        let is_ok = stored.status == StatusCode::OK;
+        let is_unchanged = is_ok && is_not_modified(request, own, is_encodable);
         let length = stored.body.len() as u64;
-        let representation = Representation {
-            status: stored.status,
-            headers: &origin.map,
-            is_encoded: stored.body_id.is_encodable(),
+        let selection = match is_ok && *context.method == Method::GET && coming.is_none() {
+            true => select(request, own, is_encodable, length),
+            false => Selection::Whole,
         };
-        let (method, request) = (context.method, context.fields);
-        let selection = match evaluate(method, request, &representation) {
-            PreconditionResult::NotModified => None,
-            PreconditionResult::Full | PreconditionResult::Forward => Some(match is_whole {
-                true => range::select(method, request, &representation, length),
-                false => Selection::Whole,
-            }),
+        let encoded = match coming {
+            Some(_) => None,
+            None => self.encoded_stored(stored, key, outcome, request),
         };
-        let mut fields = match selection {
-            None => not_modified_fields(&origin.map),
-            Some(Selection::Whole) => origin.map.clone(),
-            Some(Selection::One(span)) => range::single_fields(&origin.map, span, length),
-            Some(Selection::Unsatisfiable) => {
-                HeaderMap::from_iter([(CONTENT_RANGE, range::unsatisfied_range(length))])
-            }
-        };
-        if let (Some((coding, _)), Some(etag)) = (&encoded, origin.map.get(ETAG)) {
+        let mut fields = own.clone();
+        if let (Some((coding, _)), Some(etag)) = (&encoded, own.get(ETAG)) {
             fields.insert(ETAG, encoded_etag(etag, *coding));
         }
-        let (status, body) = match (selection, coming, encoded) {
-            (None, ..) => (StatusCode::NOT_MODIFIED, Body::default()),
-            (Some(Selection::One(span)), ..) => {
-                let part = Body::new(slice(&stored.body, span));
-                (StatusCode::PARTIAL_CONTENT, part)
+        let (status, body) = match selection {
+            _ if is_unchanged => {
+                fields = not_modified_fields(&fields);
+                (StatusCode::NOT_MODIFIED, Body::default())
             }
-            (Some(Selection::Unsatisfiable), ..) => {
+            Selection::Part(part) => {
+                // RFC 9110 §15.3.7.1.
+                let (first, last) = (part.start, part.end - 1);
+                fields.insert(
+                    CONTENT_RANGE,
+                    text(format!("bytes {first}-{last}/{length}")),
+                );
+                fields.insert(CONTENT_LENGTH, (part.end - part.start).into());
+                (
+                    StatusCode::PARTIAL_CONTENT,
+                    Body::new(slice(&stored.body, &part)),
+                )
+            }
+            Selection::Unsatisfiable => {
+                // §15.5.17.
+                let range = text(format!("bytes */{length}"));
+                fields = HeaderMap::from_iter([(CONTENT_RANGE, range)]);
                 (StatusCode::RANGE_NOT_SATISFIABLE, Body::default())
             }
-            (Some(Selection::Whole), Some((body, length)), _) => {
+            Selection::Whole => {
+                let (length, body) = match (coming, encoded) {
+                    (Some((body, length)), _) => (length, body),
+                    (None, Some((coding, body))) => {
+                        fields.insert(CONTENT_ENCODING, coding.field());
+                        (Some((*body).as_ref().len() as u64), Body::lent(body))
+                    }
+                    (None, None) => (None, Body::new(stored.body.clone())),
+                };
                 if let Some(length) = length {
                     fields.insert(CONTENT_LENGTH, length.into());
                 }
                 (stored.status, body)
             }
-            (Some(Selection::Whole), None, Some((coding, body))) => {
-                fields.insert(CONTENT_ENCODING, coding.field());
-                fields.insert(CONTENT_LENGTH, AsRef::<[u8]>::as_ref(&*body).len().into());
-                (stored.status, Body::lent(body))
-            }
-            (Some(Selection::Whole), None, None) => (stored.status, Body::new(stored.body.clone())),
         };
         fields.insert(AGE, age(current_age));
         self.complete(&mut fields, (key, outcome), context);
@@ -126,44 +134,48 @@ impl Responder {
     ) {
         let is_typed = context.headers == HeaderMode::Typed;
         if is_typed {
-            keep_typed(fields);
+            hop::keep(fields, |name| TYPED.contains(name));
         }
         fields.append(CACHE_STATUS, self.cache_status(outcome, key));
         if is_typed {
-            self.add_own_fields(fields, outcome, context);
+            if self.is_private {
+                make_private(fields);
+            }
+            self.add_own(fields, self.compression.is_some(), Some(outcome), context);
         }
     }
+}
+
+/// The upstream's fields that a route with typed fields passes on.
+const TYPED: [HeaderName; 14] = [
+    AGE,
+    CACHE_CONTROL,
+    CONTENT_ENCODING,
+    CONTENT_LANGUAGE,
+    CONTENT_LENGTH,
+    CONTENT_RANGE,
+    CONTENT_TYPE,
+    DATE,
+    ETAG,
+    EXPIRES,
+    LAST_MODIFIED,
+    VARY,
+    VIA,
+    CACHE_STATUS,
+];
+
+fn text(value: String) -> HeaderValue {
+    HeaderValue::try_from(value).unwrap_or(EMPTY)
 }
 
 /// A range of a stored body. A small range is copied: a shared one would keep the
 /// whole body in memory, even after eviction, while only the range counts as
 /// unsent.
-fn slice(body: &Bytes, span: ByteRange) -> Bytes {
+fn slice(body: &Bytes, part: &Range<u64>) -> Bytes {
     let at = |offset: u64| usize::try_from(offset).unwrap_or(usize::MAX);
-    let part = &body[at(span.first)..at(span.last + 1)];
+    let part = &body[at(part.start)..at(part.end)];
     match part.len() < body.len() / 2 {
         true => Bytes::copy_from_slice(part),
         false => body.slice_ref(part),
     }
-}
-
-/// Removes the upstream's fields that a route with typed fields does not pass on.
-fn keep_typed(fields: &mut HeaderMap) {
-    const KEPT: [HeaderName; 14] = [
-        AGE,
-        CACHE_CONTROL,
-        CONTENT_ENCODING,
-        CONTENT_LANGUAGE,
-        CONTENT_LENGTH,
-        CONTENT_RANGE,
-        CONTENT_TYPE,
-        DATE,
-        ETAG,
-        EXPIRES,
-        LAST_MODIFIED,
-        VARY,
-        VIA,
-        CACHE_STATUS,
-    ];
-    hop::keep(fields, |name| KEPT.contains(name));
 }

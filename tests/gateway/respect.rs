@@ -4,7 +4,6 @@
 mod collapse;
 mod freshness;
 mod invalidation;
-mod named_fields;
 mod permission;
 mod range;
 mod stale;

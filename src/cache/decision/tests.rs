@@ -1,45 +1,32 @@
 //! Tables of the decision. Sections without a document are RFC 9111's.
 
-use http::header::{AGE, CACHE_CONTROL, CONTENT_LENGTH, DATE, IF_MATCH};
-use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use std::time::SystemTime;
+
+use http::header::{AGE, CACHE_CONTROL, DATE};
+use http::{HeaderMap, HeaderValue, StatusCode};
 use proptest::prelude::{prop_assert_eq, proptest};
 
 use super::*;
 use crate::cache::date;
-use crate::cache::freshness::Heuristic;
-use crate::cache::reuse::applies;
+use crate::cache::directives::RequestDirectives;
+use crate::cache::policy::Mode;
+use crate::cache::reuse::{StoredFacts, may_reuse};
 use crate::cache::targeted::TargetList;
-use crate::cache::validator::for_the_origin;
 
 const fn seconds(n: u64) -> Duration {
     Duration::from_secs(n)
 }
 
-/// A route that grants 5 s of staleness while a response is revalidated, and 60 s
-/// if the upstream fails.
-fn policy(mode: Mode) -> Policy {
-    Policy {
-        mode,
-        stale_while_revalidate: seconds(5),
-        stale_if_error: seconds(60),
-        ..Policy::default()
-    }
-}
-
 /// A decision in a few words; `+` where the stored response goes with a fetch.
-fn words(decision: Decision<()>) -> String {
+fn words<S>(decision: Decision<S>) -> String {
     match decision {
         Decision::Serve { reuse, .. } => format!("{reuse:?}"),
         Decision::Fetch { why, stored } => {
-            let stored = stored.map_or("", |()| "+");
+            let stored = stored.map_or("", |_| "+");
             format!("{}{stored}", why.as_str())
         }
         Decision::OnlyIfCached => "504".to_owned(),
     }
-}
-
-fn judged((): &()) -> Basis<'_> {
-    panic!("nothing is judged")
 }
 
 #[test]
@@ -59,51 +46,20 @@ fn routes_in_mode_chain_or_override_decide_by_freshness() {
         (stale(seconds(60)), "uri-miss", "uri-miss"),
         (stale(Duration::MAX), "uri-miss", "uri-miss"),
     ];
-    for mode in [Mode::Chain, Mode::Override] {
-        let decided = |freshness, is_answer| {
-            let basis = Basis::Route {
-                freshness,
-                is_answer,
-            };
-            let ignored = &RequestFacts::IGNORED;
-            words(decide(&policy(mode), ignored, || Ok(()), |()| basis))
-        };
-        for (freshness, answer, other) in rows {
-            assert_eq!(decided(freshness, true), answer, "{mode:?} {freshness:?}");
-            assert_eq!(decided(freshness, false), other, "{mode:?} {freshness:?}");
-        }
-    }
-}
-
-#[test]
-fn a_route_that_grants_no_staleness_serves_nothing_stale() {
     let policy = Policy {
-        mode: Mode::Override,
+        mode: Mode::Chain,
+        stale_while_revalidate: seconds(5),
+        stale_if_error: seconds(60),
         ..Policy::default()
     };
-    let basis = Basis::Route {
-        freshness: Freshness::Stale { by: seconds(0) },
-        is_answer: true,
-    };
-    let decision = decide(&policy, &RequestFacts::IGNORED, || Ok(()), |()| basis);
-    assert_eq!(words(decision), "uri-miss");
-}
-
-#[test]
-fn a_route_in_mode_off_bypasses_the_store() {
-    let ignored = &RequestFacts::IGNORED;
-    let looked_up = || panic!("nothing is looked up");
-    let decision = decide(&policy(Mode::Off), ignored, looked_up, judged);
-    assert_eq!(words(decision), "bypass", "RFC 9211 §2.2");
-}
-
-#[test]
-fn what_is_not_stored_is_fetched() {
-    for why in [Forward::UriMiss, Forward::VaryMiss] {
-        let ignored = &RequestFacts::IGNORED;
-        let decision = decide(&policy(Mode::Chain), ignored, || Err(why), judged);
-        assert_eq!(words(decision), why.as_str());
+    for (freshness, answer, other) in rows {
+        let decided = |is_answer| words(by_freshness(&policy, (), freshness, is_answer));
+        assert_eq!(decided(true), answer, "{freshness:?}");
+        assert_eq!(decided(false), other, "{freshness:?}");
     }
+    let grants_nothing = Policy::default();
+    let decision = by_freshness(&grants_nothing, (), stale(seconds(0)), true);
+    assert_eq!(words(decision), "uri-miss");
 }
 
 fn noon() -> SystemTime {
@@ -112,52 +68,20 @@ fn noon() -> SystemTime {
 
 /// What is decided on a route in mode `respect`, where a response of this age and
 /// `cache-control` is stored; or none.
-fn respect(
-    request: &[(http::HeaderName, &'static str)],
-    stored: Option<(&'static str, u64)>,
-) -> String {
-    let fields: HeaderMap = request
-        .iter()
-        .map(|(name, value)| (name.clone(), HeaderValue::from_static(value)))
-        .collect();
-    let directives = RequestDirectives::of(&fields);
-    let request = RequestFacts {
-        not_reusable: applies(&Method::GET, &fields).err(),
-        directives: &directives,
-        for_the_origin: for_the_origin(&fields),
-        origin: Origin::Reachable,
-    };
+fn respect(control: &'static str, stored: Option<(&'static str, u64)>) -> String {
+    let control = HeaderValue::from_static(control);
+    let directives = RequestDirectives::of(&HeaderMap::from_iter([(CACHE_CONTROL, control)]));
     let facts = |(control, age): (&'static str, u64)| {
         let mut headers = HeaderMap::new();
         headers.insert(CACHE_CONTROL, HeaderValue::from_static(control));
         headers.insert(AGE, age.into());
         headers.insert(DATE, date::value(noon()));
-        let (targets, heuristic) = (TargetList::default(), Heuristic::default());
-        StoredFacts::of(
-            StatusCode::OK,
-            &headers,
-            &targets,
-            heuristic,
-            noon(),
-            noon(),
-        )
+        let targets = TargetList::default();
+        StoredFacts::of(StatusCode::OK, &headers, &targets, noon(), noon())
     };
     let stored = stored.map(facts).ok_or(Forward::VaryMiss);
-    let policy = policy(Mode::Respect);
-    let decision = decide(
-        &policy,
-        &request,
-        || stored,
-        |facts| Basis::Origin { facts, now: noon() },
-    );
-    words(match decision {
-        Decision::Serve { reuse, .. } => Decision::Serve { stored: (), reuse },
-        Decision::Fetch { why, stored } => Decision::Fetch {
-            why,
-            stored: stored.map(drop),
-        },
-        Decision::OnlyIfCached => Decision::OnlyIfCached,
-    })
+    let reuse = |facts: &StoredFacts| may_reuse(&directives, facts, noon(), None);
+    words(by_fields(stored, reuse, directives.only_if_cached))
 }
 
 #[test]
@@ -191,40 +115,13 @@ fn routes_in_mode_respect_decide_by_the_fields() {
         ),
     ];
     for (control, stored, expected, section) in rows {
-        let decided = respect(&[(CACHE_CONTROL, control)], stored);
+        let decided = respect(control, stored);
         assert_eq!(decided, expected, "{control:?} {stored:?}: {section}");
     }
 }
 
 #[test]
-fn content_and_preconditions_for_the_origin_are_forwarded() {
-    let fresh = Some(("max-age=60", 0));
-    let only = (CACHE_CONTROL, "only-if-cached");
-    let rows = [
-        (
-            vec![(CONTENT_LENGTH, "5")],
-            fresh,
-            "bypass",
-            "RFC 9110 §9.3.1",
-        ),
-        (
-            vec![(CONTENT_LENGTH, "0")],
-            fresh,
-            "Fresh",
-            "RFC 9110 §9.3.1",
-        ),
-        (vec![(IF_MATCH, "\"e\"")], fresh, "request", "§4.3.2"),
-        (vec![(IF_MATCH, "\"e\"")], None, "vary-miss", "§4.3.2"),
-        (vec![(IF_MATCH, "\"e\""), only], fresh, "504", "§5.2.1.7"),
-    ];
-    for (fields, stored, expected, section) in rows {
-        assert_eq!(respect(&fields, stored), expected, "{fields:?}: {section}");
-    }
-}
-
-#[test]
 fn freshness_ends_when_the_lifetime_has_passed() {
-    let received = Moment::from_nanos(1_000_000_000_000);
     let rows = [
         (10, 0, Freshness::Fresh { ttl: seconds(10) }),
         (10, 9, Freshness::Fresh { ttl: seconds(1) }),
@@ -234,8 +131,7 @@ fn freshness_ends_when_the_lifetime_has_passed() {
         (0, 0, Freshness::Stale { by: seconds(0) }),
     ];
     for (lifetime, age, expected) in rows {
-        let now = received + seconds(age);
-        let freshness = freshness_by_time(received, seconds(lifetime), now);
+        let freshness = freshness_by_age(seconds(age), seconds(lifetime));
         assert_eq!(freshness, expected, "{lifetime} s at {age} s");
     }
 }
@@ -244,10 +140,9 @@ proptest! {
     /// A stale response does not become fresh again, and age and freshness add up
     /// to the lifetime.
     #[test]
-    fn age_and_freshness_agree(received in 0_u64..1 << 60, lifetime in 0_u64..1 << 50, age in 0_u64..1 << 50) {
-        let (received, lifetime) = (Moment::from_nanos(received), Duration::from_nanos(lifetime));
-        let age = Duration::from_nanos(age);
-        match freshness_by_time(received, lifetime, received + age) {
+    fn age_and_freshness_agree(lifetime in 0_u64..1 << 50, age in 0_u64..1 << 50) {
+        let (lifetime, age) = (Duration::from_nanos(lifetime), Duration::from_nanos(age));
+        match freshness_by_age(age, lifetime) {
             Freshness::Fresh { ttl } => prop_assert_eq!(ttl + age, lifetime),
             Freshness::Stale { by } => prop_assert_eq!(lifetime + by, age),
             Freshness::BecameFinal { .. } => panic!("time alone makes nothing final"),

@@ -5,7 +5,8 @@ use http::HeaderValue;
 use super::*;
 
 fn at(reference: &str, base: &str) -> Option<String> {
-    resolve(&base.parse().unwrap(), reference)
+    let response = HeaderMap::from_iter([(LOCATION, HeaderValue::from_str(reference).unwrap())]);
+    named_target(&base.parse().unwrap(), &response, &LOCATION)
 }
 
 #[test]
@@ -67,11 +68,8 @@ fn references_are_resolved_by_rfc_3986() {
 fn unsafe_methods_invalidate() {
     let target: Uri = "http://a/b?c".parse().unwrap();
     let mut response = HeaderMap::new();
-    response.insert(header::LOCATION, HeaderValue::from_static("/new"));
-    response.insert(
-        header::CONTENT_LOCATION,
-        HeaderValue::from_static("http://a/old"),
-    );
+    response.insert(LOCATION, HeaderValue::from_static("/new"));
+    response.insert(CONTENT_LOCATION, HeaderValue::from_static("http://a/old"));
     let all: &[&str] = &["/b?c", "/new", "/old"];
     let table: &[(&str, u16, &[&str], &str)] = &[
         ("POST", 200, all, "RFC 9111 §4.4"),
@@ -105,9 +103,9 @@ fn unsafe_methods_invalidate() {
 fn other_origins_are_not_invalidated() {
     let target: Uri = "http://a/b".parse().unwrap();
     let mut response = HeaderMap::new();
-    response.insert(header::LOCATION, HeaderValue::from_static("http://b/new"));
-    response.append(header::CONTENT_LOCATION, HeaderValue::from_static("/one"));
-    response.append(header::CONTENT_LOCATION, HeaderValue::from_static("/two"));
+    response.insert(LOCATION, HeaderValue::from_static("http://b/new"));
+    response.append(CONTENT_LOCATION, HeaderValue::from_static("/one"));
+    response.append(CONTENT_LOCATION, HeaderValue::from_static("/two"));
     assert_eq!(
         targets(&Method::POST, &target, StatusCode::OK, &response),
         ["/b"],

@@ -78,39 +78,39 @@ fn strong_comparison_rejects_weak_tags() {
 fn preconditions_are_evaluated_in_order() {
     // TAG: an entity tag "a", and modified on TUESDAY.
     let table = r#"
-        request                                                 | stored                 | result      | section
-                                                                | TAG                    | Full        | §13.2.2
-        if-none-match: "a"                                      | TAG                    | NotModified | §13.1.2
-        if-none-match: W/"a"                                    | TAG                    | NotModified | §13.1.2, weak comparison
-        if-none-match: "a"                                      | etag: W/"a"            | NotModified | §13.1.2, weak comparison
-        if-none-match: "b"                                      | TAG                    | Full        | §13.1.2
-        if-none-match: "b", "a"                                 | TAG                    | NotModified | §13.1.2, a list
-        if-none-match: "b" & if-none-match: "a"                 | TAG                    | NotModified | §5.3, lines
-        if-none-match: "x,"a"                                   | TAG                    | Full        | §8.8.3, commas are etagc
-        if-none-match: "x,y","a"                                | TAG                    | NotModified | §8.8.3, commas are etagc
-        if-none-match: b, "a"                                   | TAG                    | NotModified | a member that is no tag is passed over
-        if-none-match: "a"b                                     | TAG                    | Full        | a member that is no tag is passed over
-        if-none-match: a                                        | TAG                    | Full        | §8.8.3, unquoted
-        if-none-match: a                                        | etag: a                | Full        | §8.8.3, unquoted
-        if-none-match: *                                        | TAG                    | NotModified | §13.1.2, any
-        if-none-match: *                                        |                        | NotModified | §13.1.2, any
-        if-none-match:                                          | TAG                    | Full        | §13.1.2
-        if-none-match: "a" & if-modified-since: MONDAY          | TAG                    | NotModified | §13.2.2, precedence
-        if-none-match: "b" & if-modified-since: WEDNESDAY       | TAG                    | Full        | §13.1.3, ignored
-        if-none-match: b & if-modified-since: WEDNESDAY         | TAG                    | Full        | §13.1.3, ignored
-        if-none-match: "a"                                      | last-modified: TUESDAY | Full        | §13.1.2
-        if-modified-since: TUESDAY                              | TAG                    | NotModified | §13.1.3
-        if-modified-since: WEDNESDAY                            | TAG                    | NotModified | §13.1.3
-        if-modified-since: MONDAY                               | TAG                    | Full        | §13.1.3
-        if-modified-since: Tuesday, 02-Jan-24 00:00:00 GMT      | TAG                    | NotModified | §5.6.7
-        if-modified-since: yesterday                            | TAG                    | Full        | §13.1.3, ignored
-        if-modified-since: TUESDAY & if-modified-since: TUESDAY | TAG                    | Full        | §13.1.3, one member
-        if-modified-since: WEDNESDAY                            | date: TUESDAY          | NotModified | RFC 9111 §4.3.2, Date
-        if-modified-since: MONDAY                               | date: TUESDAY          | Full        | RFC 9111 §4.3.2, Date
-        if-modified-since: TUESDAY                              | date: yesterday        | Full        | RFC 9111 §4.3.2, Date
-        if-match: "a"                                           | TAG                    | Forward     | RFC 9111 §4.3.2
-        if-unmodified-since: MONDAY                             | TAG                    | Forward     | RFC 9111 §4.3.2
-        if-match: "a" & if-none-match: "a"                      | TAG                    | Forward     | §13.2.2
+        request                                                 | stored                 | 304    | section
+                                                                | TAG                    | false  | §13.2.2
+        if-none-match: "a"                                      | TAG                    | true   | §13.1.2
+        if-none-match: W/"a"                                    | TAG                    | true   | §13.1.2, weak comparison
+        if-none-match: "a"                                      | etag: W/"a"            | true   | §13.1.2, weak comparison
+        if-none-match: "b"                                      | TAG                    | false  | §13.1.2
+        if-none-match: "b", "a"                                 | TAG                    | true   | §13.1.2, a list
+        if-none-match: "b" & if-none-match: "a"                 | TAG                    | true   | §5.3, lines
+        if-none-match: "x,"a"                                   | TAG                    | false  | §8.8.3, commas are etagc
+        if-none-match: "x,y","a"                                | TAG                    | true   | §8.8.3, commas are etagc
+        if-none-match: b, "a"                                   | TAG                    | true   | a member that is no tag is passed over
+        if-none-match: "a"b                                     | TAG                    | false  | a member that is no tag is passed over
+        if-none-match: a                                        | TAG                    | false  | §8.8.3, unquoted
+        if-none-match: a                                        | etag: a                | false  | §8.8.3, unquoted
+        if-none-match: *                                        | TAG                    | true   | §13.1.2, any
+        if-none-match: *                                        |                        | true   | §13.1.2, any
+        if-none-match:                                          | TAG                    | false  | §13.1.2
+        if-none-match: "a" & if-modified-since: MONDAY          | TAG                    | true   | §13.2.2, precedence
+        if-none-match: "b" & if-modified-since: WEDNESDAY       | TAG                    | false  | §13.1.3, ignored
+        if-none-match: b & if-modified-since: WEDNESDAY         | TAG                    | false  | §13.1.3, ignored
+        if-none-match: "a"                                      | last-modified: TUESDAY | false  | §13.1.2
+        if-modified-since: TUESDAY                              | TAG                    | true   | §13.1.3
+        if-modified-since: WEDNESDAY                            | TAG                    | true   | §13.1.3
+        if-modified-since: MONDAY                               | TAG                    | false  | §13.1.3
+        if-modified-since: Tuesday, 02-Jan-24 00:00:00 GMT      | TAG                    | true   | §5.6.7
+        if-modified-since: yesterday                            | TAG                    | false  | §13.1.3, ignored
+        if-modified-since: TUESDAY & if-modified-since: TUESDAY | TAG                    | false  | §13.1.3, one member
+        if-modified-since: WEDNESDAY                            | date: TUESDAY          | true   | RFC 9111 §4.3.2, Date
+        if-modified-since: MONDAY                               | date: TUESDAY          | false  | RFC 9111 §4.3.2, Date
+        if-modified-since: TUESDAY                              | date: yesterday        | false  | RFC 9111 §4.3.2, Date
+        if-match: "a"                                           | TAG                    | false  | RFC 9111 §4.3.2
+        if-unmodified-since: MONDAY                             | TAG                    | false  | RFC 9111 §4.3.2
+        if-match: "a" & if-none-match: "a"                      | TAG                    | false  | §13.2.2
     "#;
     let read = |text: &str| {
         let dates = [
@@ -128,20 +128,8 @@ fn preconditions_are_evaluated_in_order() {
     for [request, stored, expected, section] in rows(table) {
         let case = format!("{request} | {stored}: {section}");
         let (request, stored) = (read(request), read(stored));
-        let evaluated = |method, status| {
-            let stored = Representation {
-                status,
-                headers: &stored,
-                is_encoded: false,
-            };
-            format!("{:?}", evaluate(&method, &request, &stored))
-        };
-        assert_eq!(evaluated(Method::GET, StatusCode::OK), expected, "{case}");
-        assert_eq!(evaluated(Method::HEAD, StatusCode::OK), expected, "{case}");
-        if expected == "NotModified" {
-            let missing = evaluated(Method::GET, StatusCode::NOT_FOUND);
-            assert_eq!(missing, "Full", "{case}, §13.2.1");
-        }
+        let found = is_not_modified(&request, &stored, false);
+        assert_eq!(found.to_string(), expected, "{case}");
     }
 }
 
@@ -219,25 +207,6 @@ fn stored_validators_replace_the_clients_conditions() {
         (None, None),
         "§8.8.2, no date"
     );
-}
-
-#[test]
-fn a_date_is_strong_if_it_is_a_minute_older() {
-    let table = [
-        (MONDAY, TUESDAY, true, "§8.8.2.2"),
-        (TUESDAY, TUESDAY, false, "§8.8.2.2"),
-        (WEDNESDAY, TUESDAY, false, "§8.8.2.2"),
-        (TUESDAY, "Tue, 02 Jan 2024 00:00:59 GMT", false, "§8.8.2.2"),
-        (TUESDAY, "Tue, 02 Jan 2024 00:01:00 GMT", true, "§8.8.2.2"),
-    ];
-    for (modified, made, strong, section) in table {
-        let headers = headers(&[(header::LAST_MODIFIED, modified), (header::DATE, made)]);
-        assert_eq!(
-            strong_date(&headers).is_some(),
-            strong,
-            "{modified} {made}: {section}"
-        );
-    }
 }
 
 proptest! {
