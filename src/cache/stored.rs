@@ -141,8 +141,8 @@ impl StoredResponse {
     }
 
     /// Whether its `Vary` selects it for a request, if it has the origin's own fields.
-    /// `received` gives the map in which the origin receives a field.
-    pub(crate) fn answers<'r>(&self, received: impl Fn(&HeaderName) -> &'r HeaderMap) -> bool {
+    /// `received` gives the fields that the origin receives.
+    pub(crate) fn answers<'r>(&self, received: impl Fn() -> &'r HeaderMap) -> bool {
         self.origin()
             .is_some_and(|origin| origin.secondary == secondary_key(&origin.nominated, received))
     }

@@ -180,10 +180,10 @@ fn apply_rules(moment: &Moment<'_>, spelling: Spelling) -> Option<Result<Reuse, 
         set_cookie: SetCookie::default(),
     });
     let nominated = nominated(&headers).filter(|_| is_stored)?;
-    let key = secondary_key(&nominated, |_| &kept_for);
+    let key = secondary_key(&nominated, || &kept_for);
     let stored = StoredFacts::of(status, &headers, &targets, at(0), at(0));
     let presented = moment.request.headers(spelling);
-    if secondary_key(&nominated, |_| &presented) != key {
+    if secondary_key(&nominated, || &presented) != key {
         return None;
     }
     let now = at(i64::try_from(moment.age - u64::from(moment.response.age.unwrap_or(0))).unwrap());

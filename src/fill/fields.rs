@@ -3,13 +3,11 @@
 //! host, scheme, path or client: an origin that made links from them would put one
 //! client's host into another client's response.
 //!
-//! A response is stored and selected by the fields that the origin received
-//! ([`ForwardedFields`]). A field that is removed on the way is no part of a
-//! secondary key.
+//! A response is stored and selected by the fields that the origin received. A field that is
+//! removed on the way is no part of a secondary key.
 
-use std::cell::OnceCell;
 use std::net::IpAddr;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use http::header::{
     CONTENT_LENGTH, EXPECT, FORWARDED, HOST, HeaderName, HeaderValue, IF_MODIFIED_SINCE,
@@ -117,78 +115,30 @@ fn forwarding(hops: &[IpAddr]) -> HeaderMap {
     fields.collect()
 }
 
-/// A client's request fields as the origin receives them. They are looked up one
-/// at a time, so that a hit copies none.
-pub(super) struct ForwardedFields<'a> {
-    fill: &'a Fill,
-    route: &'a Route,
-    fields: &'a HeaderMap,
-    peer: IpAddr,
-    /// The field that carries ordgate's key.
-    key: &'a HeaderName,
-    /// Made only when a response varies by one of them.
-    forwarding: OnceCell<HeaderMap>,
-}
-
-static NONE: LazyLock<HeaderMap> = LazyLock::new(HeaderMap::new);
-
-impl<'a> ForwardedFields<'a> {
-    /// The fields of a request. On a typed route no field of the client is
-    /// forwarded, so none can affect the answer.
-    pub(super) fn of(
-        fill: &'a Fill,
-        route: &'a Route,
-        fields: &'a HeaderMap,
-        peer: IpAddr,
-    ) -> Self {
-        let settings = &fill.upstreams.get(route.upstream.number).settings;
-        Self {
-            fill,
-            route,
-            fields,
-            peer,
-            key: &settings.api_key_header,
-            forwarding: OnceCell::new(),
-        }
-    }
-
-    /// Whether a field of the client may reach the origin.
-    fn passes(&self, name: &HeaderName) -> bool {
-        !matches!(*name, HOST | EXPECT)
-            && !spells(name.as_str(), self.key.as_str())
-            && !is_misleading(name.as_str())
-            && self.route.passes(name)
-    }
-
-    fn forwarding(&self) -> &HeaderMap {
-        let own = || forwarding(&self.fill.plain.trust.hops(self.peer, self.fields));
-        self.forwarding.get_or_init(own)
-    }
-
-    /// All of them.
-    fn all(&self) -> HeaderMap {
-        if self.route.headers == HeaderMode::Typed {
+impl Fill {
+    /// A client's request fields as the origin receives them. On a typed route no field of the
+    /// client is forwarded, so none can affect the answer.
+    pub(super) fn sent_fields(&self, route: &Route, own: &HeaderMap, peer: IpAddr) -> HeaderMap {
+        if route.headers == HeaderMode::Typed {
             return UpstreamRequest::typed("").fields;
         }
-        let mut fields = self.fields.clone();
+        let key = &self
+            .upstreams
+            .get(route.upstream.number)
+            .settings
+            .api_key_header;
+        let mut fields = own.clone();
         hop::strip(&mut fields);
-        hop::keep(&mut fields, |name| self.passes(name));
-        // Some servers merge trailers into the fields. Without this field no trailers
-        // are sent (RFC 9110 §6.5.1 lets an intermediary discard them).
-        fields.remove(TRAILER);
-        fields.extend(self.forwarding().clone());
+        hop::keep(&mut fields, |name| {
+            // Some servers merge trailers into the fields. Without this field no trailers
+            // are sent (RFC 9110 §6.5.1 lets an intermediary discard them).
+            !matches!(*name, HOST | EXPECT | TRAILER)
+                && !spells(name.as_str(), key.as_str())
+                && !is_misleading(name.as_str())
+                && route.passes(name)
+        });
+        fields.extend(forwarding(&self.plain.trust.hops(peer, own)));
         fields
-    }
-
-    /// The map in which the origin receives this field; an empty one if it is removed on the
-    /// way.
-    pub(super) fn holding(&self, name: &HeaderName) -> &HeaderMap {
-        match () {
-            () if self.route.headers == HeaderMode::Typed => &NONE,
-            () if [FORWARDED, X_FORWARDED_FOR, X_REAL_IP].contains(name) => self.forwarding(),
-            () if !self.passes(name) || hop::ends_here(name, self.fields) => &NONE,
-            () => self.fields,
-        }
     }
 }
 
@@ -211,7 +161,7 @@ impl Fetch {
     /// conditions.
     pub(super) fn request_fields(&self, unconditional: bool, has_body: bool) -> RequestFields {
         let request = &self.request;
-        let mut fields = self.sent().all();
+        let mut fields = self.sent();
         hop::add_via(&mut fields, request.version, &self.fill.plain.pseudonym);
         if has_body && !fields.contains_key(CONTENT_LENGTH) {
             // Without it, hyper would send a GET without its body.

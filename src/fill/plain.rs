@@ -2,6 +2,7 @@
 //! or `headers = "all"`. What memory has for a request, and which requests one answer may
 //! serve. The rules are in [`crate::cache`], each quoted beside its code.
 
+use std::cell::LazyCell;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use std::time::Duration;
 use http::header::{ACCEPT_ENCODING, AUTHORIZATION, CACHE_CONTROL, COOKIE, RANGE};
 use http::{HeaderMap, Method, StatusCode};
 
-use super::fields::{ForwardedFields, has_conditions, is_overridden};
+use super::fields::{has_conditions, is_overridden};
 use super::{Announced, AnswerSource, Fetch, Fill, FillAnswer, LookupKey};
 use crate::cache::decision::{Decision, by_fields};
 use crate::cache::directives::RequestDirectives;
@@ -37,12 +38,12 @@ impl Fill {
             return Decision::fetch(why);
         }
         // The stored response that `Vary` selects, the most recent of several.
-        let sent = ForwardedFields::of(self, route, fields, peer);
+        let sent = LazyCell::new(|| self.sent_fields(route, fields, peer));
         let selected = match self.cache.store().variants(&lookup.key) {
             None => Err(Forward::UriMiss),
             Some(variants) => {
                 let mut newest = variants.iter().rev();
-                let matching = newest.find(|stored| stored.answers(|name| sent.holding(name)));
+                let matching = newest.find(|stored| stored.answers(|| &sent));
                 matching.cloned().ok_or(Forward::VaryMiss)
             }
         };
@@ -63,9 +64,9 @@ impl Fill {
 
 impl Fetch {
     /// Its fields as the origin receives them.
-    pub(super) fn sent(&self) -> ForwardedFields<'_> {
+    pub(super) fn sent(&self) -> HeaderMap {
         let request = &self.request;
-        ForwardedFields::of(&self.fill, self.route(), &request.fields, request.peer)
+        (self.fill).sent_fields(self.route(), &request.fields, request.peer)
     }
 
     /// What memory has for it now.
@@ -108,7 +109,7 @@ impl Fetch {
         let waited = arrived <= stored.received && !wants_age;
         let store = self.fill.cache.store();
         let sent = self.sent();
-        stored.answers(|name| sent.holding(name))
+        stored.answers(|| &sent)
             && !store.response_was_purged(self.key(), stored)
             && (waited || self.reuse(stored, None).is_some())
     }
@@ -184,8 +185,7 @@ impl Fetch {
         let stored = self.fill.cache.store().variants(self.key());
         let newest = stored.as_ref().and_then(|stored| stored.last()?.origin());
         let sent = self.sent();
-        let secondary =
-            newest.map(|newest| secondary_key(&newest.nominated, |name| sent.holding(name)));
+        let secondary = newest.map(|newest| secondary_key(&newest.nominated, || &sent));
         // A response that does not vary has the same key before this is known.
         if let Some(secondary) = secondary.filter(|secondary| !secondary.is_empty()) {
             // No target holds this byte.

@@ -75,7 +75,7 @@ impl Fetch {
             etag: HeaderValue::from_static(""),
             fields: StoredFields::Origin(Box::new(OriginFields {
                 map,
-                secondary: secondary_key(&nominated, |name| request.holding(name)),
+                secondary: secondary_key(&nominated, || &request),
                 nominated,
                 reuse,
             })),
@@ -145,7 +145,7 @@ impl Fetch {
     pub(super) fn store(&self, stored: &Arc<StoredResponse>) -> Announced {
         let _storing = trace::begin("store", SpanKind::Internal);
         let (sent, store) = (self.sent(), self.fill.cache.store());
-        let is_same = |other: &Arc<StoredResponse>| other.answers(|name| sent.holding(name));
+        let is_same = |other: &Arc<StoredResponse>| other.answers(|| &sent);
         // One that was purged while it came takes no other's place.
         let is_purged = store.response_was_purged(self.key(), stored);
         store.amend(self.key(), |variants| {

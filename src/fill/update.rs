@@ -121,8 +121,7 @@ impl Fetch {
         }
         let sent = self.sent();
         self.fill.cache.store().amend(self.key(), |variants| {
-            let is_same =
-                |stored: &&mut Arc<StoredResponse>| stored.answers(|name| sent.holding(name));
+            let is_same = |stored: &&mut Arc<StoredResponse>| stored.answers(|| &sent);
             for stored in variants.iter_mut().filter(is_same) {
                 let mut stale = (**stored).clone();
                 if let StoredFields::Origin(origin) = &mut stale.fields {

@@ -18,7 +18,7 @@ fn headers(name: &str, lines: &[&str]) -> HeaderMap {
 
 fn same(vary: &str, one: &HeaderMap, two: &HeaderMap) -> bool {
     let nominated = nominated(&headers("vary", &[vary])).unwrap();
-    secondary_key(&nominated, |_| one) == secondary_key(&nominated, |_| two)
+    secondary_key(&nominated, || one) == secondary_key(&nominated, || two)
 }
 
 #[test]
