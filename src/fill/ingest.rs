@@ -12,7 +12,7 @@ use super::lookup::own_key;
 use super::{AnswerSource, FIRST_PROBE, Fill, FillAnswer, FillResult, MOST_ATTEMPTS};
 use crate::cache::key::Key;
 use crate::cache::metadata::{ClientFreshness, Metadata};
-use crate::cache::purge::{BlockRange, PurgeSubject};
+use crate::cache::purge::PurgeSubject;
 use crate::cache::{StoredFields, StoredResponse};
 use crate::chain::ledger::Observation;
 use crate::chain::{ChainStamp, Class, TransactionLocation};
@@ -56,11 +56,7 @@ impl Fill {
             let heights = heights(content, answer.index.deploy_height, page.as_deref());
             let purgeable = PurgeSubject {
                 key: key.as_bytes(),
-                blocks: heights.map(|(lowest, highest)| BlockRange {
-                    tip,
-                    lowest,
-                    highest,
-                }),
+                blocks: heights.map(|heights| (tip, heights)),
                 body: &answer.body,
             };
             // Before the purge that the answer itself may cause.
