@@ -91,9 +91,9 @@ impl Store {
     /// A store of at most `max_bytes`.
     pub fn new(max_bytes: u64) -> Self {
         Self {
-            cache: Cache::builder()
+            cache: Cache::<Box<[u8]>, Entry>::builder()
                 .max_capacity(max_bytes)
-                .weigher(|key: &Box<[u8]>, entry: &Entry| entry.weight(key))
+                .weigher(|key, entry| entry.weight(key))
                 .build_with_hasher(RandomState::default()),
             max_bytes,
             pending: Arc::default(),
