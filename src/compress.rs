@@ -3,7 +3,7 @@
 //! A body is compressed once for each coding, after a hit for which it is wanted in that
 //! coding: in the background, one body at a time. Until then, and where too many wait, it
 //! is sent as it is. What was made is an entry of the cache, of that one body
-//! ([`BodyId`]).
+//! ([`BodyId`](crate::cache::encoded::BodyId)).
 //!
 //! `respond` asks [`Compression`] for the body to send. The
 //! [`Compressor`] is the state behind it, and survives reloads.
@@ -22,11 +22,13 @@ use http::header::{CACHE_CONTROL, RANGE};
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
-use crate::cache::coding::{AcceptedCodings, CODINGS, Coding};
+use crate::cache::StoredResponse;
+use crate::cache::coding::{CODINGS, Coding, preferred};
 use crate::cache::directives::RequestDirectives;
-use crate::cache::encoded::{BodyId, EncodedBody};
+use crate::cache::encoded::EncodedBody;
 use crate::cache::key::Key;
 use crate::cache::store::Store;
+use crate::chain::Class;
 pub(crate) use encode::{Effort, encode, unzip};
 
 /// Configuration of compression.
@@ -48,18 +50,6 @@ pub(crate) struct Compression {
     compressor: Arc<Compressor>,
 }
 
-/// A stored body that a request could be answered with.
-pub(crate) struct Wanted<'a> {
-    /// The request's fields.
-    pub(crate) fields: &'a HeaderMap,
-    /// The key that the response is stored under.
-    pub(crate) key: &'a Key,
-    pub(crate) body_id: BodyId,
-    pub(crate) length: usize,
-    /// Whether it was stored before the request came.
-    pub(crate) is_hit: bool,
-}
-
 impl Compression {
     /// Compression of what is in a store; `None` where it is not enabled.
     pub(crate) fn new(
@@ -77,26 +67,28 @@ impl Compression {
     }
 
     /// The body to send in place of a stored one, and its coding; `None` where the stored
-    /// one is to be sent.
+    /// one is to be sent. `is_hit` says whether it was stored before the request came, which
+    /// has these fields.
     #[inline]
     pub(crate) fn body_for(
         &self,
-        wanted: &Wanted<'_>,
-        effort: impl FnOnce() -> Effort,
+        stored: &StoredResponse,
+        key: &Key,
+        fields: &HeaderMap,
+        is_hit: bool,
     ) -> Option<(Coding, Arc<EncodedBody>)> {
-        if wanted.length < self.min_bytes || !wanted.body_id.is_encodable() {
+        if stored.body.len() < self.min_bytes || !stored.body_id.is_encodable() {
             return None;
         }
-        let accepted = AcceptedCodings::of(wanted.fields)?;
-        let coding = accepted.preferred(&self.codings)?;
-        if forbids_encoding(wanted.fields) {
+        let coding = preferred(fields, &self.codings)?;
+        if forbids_encoding(fields) {
             return None;
         }
-        match self.store.encoded(wanted.key, coding, wanted.body_id) {
+        match self.store.encoded(key, coding, stored.body_id) {
             Some(encoded) => encoded.bytes.is_some().then_some((coding, encoded)),
             None => {
-                if wanted.is_hit {
-                    self.begin(wanted, coding, effort());
+                if is_hit {
+                    self.begin(stored, key, coding);
                 }
                 None
             }
@@ -105,13 +97,17 @@ impl Compression {
 
     /// Has a body compressed, unless too many wait.
     #[cold]
-    fn begin(&self, wanted: &Wanted<'_>, coding: Coding, effort: Effort) {
+    fn begin(&self, stored: &StoredResponse, key: &Key, coding: Coding) {
+        let effort = match stored.stamp() {
+            Some(stamp) if stamp.class == Class::Final => Effort::High,
+            Some(_) | None => Effort::Usual,
+        };
         let Some(place) = self.compressor.place() else {
             self.compressor.counts.skipped[coding.index()].fetch_add(1, Relaxed);
             return;
         };
-        let (key, of, store) = (wanted.key.clone(), wanted.body_id, self.store.clone());
-        let length = wanted.length;
+        let (key, of, store) = (key.clone(), stored.body_id, self.store.clone());
+        let length = stored.body.len();
         // So that no other request begins it too.
         store.insert_encoded(&key, coding, EncodedBody { of, bytes: None });
         tokio::spawn(async move {

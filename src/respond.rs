@@ -30,9 +30,8 @@ use crate::cache::key::Key;
 use crate::cache::metadata::ClientFreshness;
 use crate::cache::outcome::{OUTCOMES, Outcome, age};
 use crate::cache::{StoredFields, StoredResponse};
-use crate::chain::Class;
 use crate::client_tokens::TokenClient;
-use crate::compress::{Compression, Effort, Wanted};
+use crate::compress::Compression;
 use crate::limit::RequestAllowance;
 use crate::refusal::Refusal;
 use crate::route::HeaderMode;
@@ -42,7 +41,7 @@ use crate::wire::origin::{self, AllowedOrigin};
 pub use crate::wire::request_id::RequestId;
 use crate::wire::{Body, PROBLEM_JSON, RATELIMIT, RATELIMIT_POLICY, SERVER_TIMING, X_REQUEST_ID};
 pub(crate) use document::{Document, DocumentText};
-use template::{FieldRole, HeaderTemplate, TemplateForm, Templates};
+use template::{TemplateForm, Templates, template};
 
 /// Configuration of what responses carry beside the answer.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -224,49 +223,46 @@ impl Responder {
         let is_ok = stored.status == StatusCode::OK;
         let unchanged = is_ok && none_match_fails(context.fields, &stored.etag);
         let encoded = match is_ok {
-            true => self.encoded_stored(&stored, key, outcome, context.fields),
+            true => self.encoded(&stored, key, outcome, context),
             false => None,
         };
-        let coding = encoded.as_ref().map(|(coding, _)| *coding);
-        let is_http2 = context.date.is_some();
-        let form = TemplateForm { coding, is_http2 };
-        let make = || {
-            HeaderTemplate::new(metadata, form, |fields| {
+        let form = TemplateForm {
+            coding: encoded.as_ref().map(|(coding, _)| *coding),
+            is_http2: context.date.is_some(),
+            is_limited: self.limit_policy.is_some(),
+        };
+        let mut fields = self.templates.copy(metadata, form, || {
+            template(metadata, form, |fields| {
                 let is_kept = metadata.client_freshness != ClientFreshness::Nothing;
                 self.add_constant(fields, is_kept && self.compression.is_some());
                 if self.is_private {
                     make_private(fields);
                 }
             })
-        };
-        let unshared;
-        let template = match self.templates.get(metadata, form, make) {
-            Some(template) => template,
-            None => {
-                unshared = make();
-                &unshared
+        });
+        // In the order of the template.
+        let mut slots = fields.values_mut();
+        let mut set = |value| {
+            if let Some(slot) = slots.next() {
+                *slot = value;
             }
         };
-        let mut fields = template.fields.clone();
-        for (role, value) in template.roles.iter().zip(fields.values_mut()) {
-            *value = match role {
-                FieldRole::Constant => continue,
-                // Copied, since a clone would write to a reference counter in
-                // memory that is not otherwise touched.
-                FieldRole::Etag => match coding {
-                    None => HeaderValue::from_bytes(stored.etag.as_bytes()).unwrap_or(EMPTY),
-                    Some(coding) => encoded_etag(&stored.etag, coding),
-                },
-                FieldRole::Age => age(current_age),
-                FieldRole::CacheStatus => self.cache_status(outcome, key),
-                FieldRole::RequestId => context.request_id.field(),
-                FieldRole::RateLimit => context.permit.map_or(EMPTY, RequestAllowance::field),
-                FieldRole::Date => context.date.map_or(EMPTY, date::current),
-                FieldRole::ContentLength => match &encoded {
-                    None => stored.body.len().into(),
-                    Some((_, body)) => (**body).as_ref().len().into(),
-                },
-            };
+        set(match form.coding {
+            // Copied, since a clone would write to a reference counter in memory that is not
+            // otherwise touched.
+            None => HeaderValue::from_bytes(stored.etag.as_bytes()).unwrap_or(EMPTY),
+            Some(coding) => encoded_etag(&stored.etag, coding),
+        });
+        set(age(current_age));
+        set(self.cache_status(outcome, key));
+        set(context.request_id.field());
+        if form.is_limited {
+            set(context.permit.map_or(EMPTY, RequestAllowance::field));
+        }
+        if let Some(date) = context.date {
+            set(date::current(date));
+            let encoded = encoded.as_ref().map(|(_, body)| (**body).as_ref().len());
+            set(encoded.unwrap_or(stored.body.len()).into());
         }
         self.allow_origin(&mut fields, context);
         // The template has it for most clients.
@@ -300,25 +296,16 @@ impl Responder {
     /// The body to send in place of that of a stored response, if there is one in a
     /// coding that the request accepts.
     #[inline]
-    fn encoded_stored(
+    fn encoded(
         &self,
         stored: &StoredResponse,
         key: &Key,
         outcome: Outcome,
-        fields: &HeaderMap,
+        context: &ResponseContext<'_>,
     ) -> Option<(Coding, Arc<EncodedBody>)> {
-        let wanted = Wanted {
-            fields,
-            key,
-            body_id: stored.body_id,
-            length: stored.body.len(),
-            is_hit: matches!(outcome, Outcome::Hit { .. }),
-        };
-        let effort = || match stored.stamp() {
-            Some(stamp) if stamp.class == Class::Final => Effort::High,
-            Some(_) | None => Effort::Usual,
-        };
-        self.compression.as_ref()?.body_for(&wanted, effort)
+        let is_hit = matches!(outcome, Outcome::Hit { .. });
+        let compression = self.compression.as_ref()?;
+        compression.body_for(stored, key, context.fields, is_hit)
     }
 
     /// A refusal, as a problem document (RFC 9457).

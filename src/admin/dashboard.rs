@@ -13,7 +13,7 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
-use crate::cache::coding::{AcceptedCodings, Coding};
+use crate::cache::coding::{Coding, preferred};
 use crate::cache::etag::{encoded_etag, etag, none_match_fails};
 use crate::compress::{Effort, encode};
 use crate::wire::Body;
@@ -120,8 +120,7 @@ impl PageFile {
                 .ok()
                 .map(Bytes::from),
         });
-        let accepted = AcceptedCodings::of(request);
-        let gzip = accepted.and_then(|accepted| accepted.preferred(&[Coding::Gzip]));
+        let gzip = preferred(request, &[Coding::Gzip]);
         let gzip = gzip.and(prepared.gzip.as_ref());
         let unchanged = none_match_fails(request, &prepared.etag);
         let mut response = Response::new(match (unchanged, gzip) {

@@ -4,7 +4,7 @@ use http::header::{CONTENT_ENCODING, VARY};
 use http::{HeaderValue, Request, Response};
 
 use super::response::{invalid, json_body};
-use crate::cache::coding::{AcceptedCodings, Coding};
+use crate::cache::coding::{Coding, preferred};
 use crate::compress::{Effort, encode};
 use crate::history::ProcessHistory;
 use crate::validate::Invalid;
@@ -26,8 +26,7 @@ pub(super) fn answer<B>(history: &ProcessHistory, request: &Request<B>) -> Respo
         },
     };
     let text = history.json(since);
-    let accepted = AcceptedCodings::of(request.headers());
-    let coding = accepted.and_then(|accepted| accepted.preferred(&[Coding::Gzip]));
+    let coding = preferred(request.headers(), &[Coding::Gzip]);
     if coding.is_some()
         && text.len() >= LEAST
         && let Ok(encoded) = encode(text.as_bytes(), Coding::Gzip, Effort::Usual)

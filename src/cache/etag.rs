@@ -18,13 +18,12 @@ use super::validator::{EntityTag, lists_tag};
 /// The strong ETag of a body: 128 bits of its SHA-256, in quotes.
 pub fn etag(body: &[u8]) -> HeaderValue {
     const HEX: &[u8; 16] = b"0123456789abcdef";
-    let mut text = Vec::with_capacity(34);
-    text.push(b'"');
-    for byte in &digest(&SHA256, body).as_ref()[..16] {
-        text.push(HEX[usize::from(byte >> 4)]);
-        text.push(HEX[usize::from(byte & 15)]);
-    }
-    text.push(b'"');
+    let digest = digest(&SHA256, body);
+    let digits = digest.as_ref()[..16]
+        .iter()
+        .flat_map(|byte| [byte >> 4, byte & 15]);
+    let digits = digits.map(|digit| HEX[usize::from(digit)]);
+    let text: Vec<_> = [b'"'].into_iter().chain(digits).chain([b'"']).collect();
     HeaderValue::from_bytes(&text).unwrap_or(HeaderValue::from_static("\"\""))
 }
 
@@ -42,10 +41,7 @@ pub(crate) fn encoded_etag(etag: &HeaderValue, coding: Coding) -> HeaderValue {
     let Some(begin) = own.strip_suffix(b"\"").filter(|own| own.starts_with(b"\"")) else {
         return etag.clone();
     };
-    let mut text = Vec::with_capacity(own.len() + 5);
-    text.extend_from_slice(begin);
-    text.extend_from_slice(coding.tag_suffix());
-    text.push(b'"');
+    let text = [begin, b"-", coding.name().as_bytes(), b"\""].concat();
     HeaderValue::from_bytes(&text).unwrap_or_else(|_no_value| etag.clone())
 }
 

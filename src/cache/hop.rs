@@ -3,11 +3,8 @@
 //! Applied to every message in both directions, after the rules that need the
 //! whole message and before it is forwarded or stored. Framing is hyper's.
 
-use bytes::{BufMut, BytesMut};
-use http::{
-    HeaderMap, Version,
-    header::{self, HeaderName, HeaderValue},
-};
+use http::header::{self, HeaderName, HeaderValue};
+use http::{HeaderMap, Version};
 
 use super::list::plain;
 
@@ -37,27 +34,21 @@ const KEPT: [HeaderName; 3] = [header::CACHE_CONTROL, header::CONTENT_LENGTH, he
 /// Whether the field is hop-by-hop.
 #[must_use]
 pub(crate) fn ends_here(name: &HeaderName, headers: &HeaderMap) -> bool {
-    ALWAYS.contains(name) || PROXY.contains(name) || listed(name, headers)
+    let is_listed = || options(headers).any(|option| option == *name);
+    ALWAYS.contains(name) || PROXY.contains(name) || is_listed()
 }
 
-fn listed(name: &HeaderName, headers: &HeaderMap) -> bool {
-    !KEPT.contains(name)
-        && headers
-            .get_all(header::CONNECTION)
-            .iter()
-            .flat_map(|line| plain(line.as_bytes()))
-            .any(|option| option.eq_ignore_ascii_case(name.as_str().as_bytes()))
+/// The fields that `Connection` lists.
+fn options(headers: &HeaderMap) -> impl Iterator<Item = HeaderName> {
+    let lines = headers.get_all(header::CONNECTION).iter();
+    let options = lines.flat_map(|line| plain(line.as_bytes()));
+    let options = options.filter_map(|option| HeaderName::from_bytes(option).ok());
+    options.filter(|option| !KEPT.contains(option))
 }
 
 /// Removes all hop-by-hop fields.
 pub(crate) fn strip(headers: &mut HeaderMap) {
-    let options: Vec<HeaderName> = headers
-        .get_all(header::CONNECTION)
-        .iter()
-        .flat_map(|line| plain(line.as_bytes()))
-        .filter_map(|option| HeaderName::from_bytes(option).ok())
-        .filter(|option| !KEPT.contains(option))
-        .collect();
+    let options: Vec<_> = options(headers).collect();
     for name in ALWAYS.iter().chain(&PROXY).chain(&options) {
         headers.remove(name);
     }
@@ -66,40 +57,26 @@ pub(crate) fn strip(headers: &mut HeaderMap) {
 /// Adds this hop to `Via` (RFC 9110 §7.6.3), with the version of the received
 /// message and a pseudonym.
 pub(crate) fn add_via(headers: &mut HeaderMap, received: Version, pseudonym: &str) {
-    let mut value = BytesMut::with_capacity(16);
-    value.put_slice(version(received).as_bytes());
-    value.put_u8(b' ');
-    value.put_slice(pseudonym.as_bytes());
-    if let Ok(value) = HeaderValue::from_maybe_shared(value.freeze()) {
-        headers.append(header::VIA, value);
-    }
-}
-
-fn version(version: Version) -> &'static str {
-    match version {
-        Version::HTTP_09 => "0.9",
+    let version = match received {
         Version::HTTP_10 => "1.0",
         Version::HTTP_2 => "2",
-        Version::HTTP_3 => "3",
         _ => "1.1",
+    };
+    if let Ok(value) = HeaderValue::try_from(format!("{version} {pseudonym}")) {
+        headers.append(header::VIA, value);
     }
 }
 
 /// Whether the message has already passed this hop (RFC 9110 §7.6.3).
 #[must_use]
 pub(crate) fn has_passed(headers: &HeaderMap, pseudonym: &str) -> bool {
-    headers
-        .get_all(header::VIA)
-        .iter()
-        .flat_map(|line| plain(line.as_bytes()))
-        .any(|hop| {
-            let mut words = hop
-                .split(u8::is_ascii_whitespace)
-                .filter(|word| !word.is_empty());
-            words
-                .nth(1)
-                .is_some_and(|by| by.eq_ignore_ascii_case(pseudonym.as_bytes()))
-        })
+    let lines = headers.get_all(header::VIA).iter();
+    let mut hops = lines.flat_map(|line| plain(line.as_bytes()));
+    hops.any(|hop| {
+        let words = hop.split(u8::is_ascii_whitespace);
+        let by = words.filter(|word| !word.is_empty()).nth(1);
+        by.is_some_and(|by| by.eq_ignore_ascii_case(pseudonym.as_bytes()))
+    })
 }
 
 /// Removes the fields that do not pass.

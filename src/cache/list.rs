@@ -16,11 +16,21 @@ pub(super) struct Member<'a> {
 
 /// The members of a list. A comma within a quoted-string does not separate
 /// members (RFC 9110 §5.6.4).
-pub(super) fn members(value: &[u8]) -> Members<'_> {
-    Members {
-        rest: value,
-        sound: true,
-    }
+pub(super) fn members(value: &[u8]) -> impl Iterator<Item = Member<'_>> {
+    let (mut rest, mut sound) = (Some(value), true);
+    let all = std::iter::from_fn(move || {
+        let here = rest?;
+        let end = end_of_member(here).filter(|_| sound);
+        let end = end.unwrap_or_else(|| {
+            sound = false;
+            let comma = here.iter().position(|&byte| byte == b',');
+            comma.unwrap_or(here.len())
+        });
+        rest = here.get(end + 1..);
+        let text = trim(&here[..end]);
+        Some(Member { text, sound })
+    });
+    all.filter(|member| !member.text.is_empty())
 }
 
 /// The members of a list that cannot hold quoted-strings (`Connection`, `Vary`).
@@ -29,43 +39,6 @@ pub(super) fn plain(value: &[u8]) -> impl Iterator<Item = &[u8]> {
         .split(|&byte| byte == b',')
         .map(trim)
         .filter(|member| !member.is_empty())
-}
-
-/// The iterator of [`members`].
-#[derive(Debug)]
-pub(super) struct Members<'a> {
-    rest: &'a [u8],
-    sound: bool,
-}
-
-impl<'a> Iterator for Members<'a> {
-    type Item = Member<'a>;
-
-    fn next(&mut self) -> Option<Member<'a>> {
-        while !self.rest.is_empty() {
-            let end = if self.sound {
-                end_of_member(self.rest)
-            } else {
-                None
-            };
-            let end = end.unwrap_or_else(|| {
-                self.sound = false;
-                self.rest
-                    .iter()
-                    .position(|&byte| byte == b',')
-                    .unwrap_or(self.rest.len())
-            });
-            let text = trim(&self.rest[..end]);
-            self.rest = self.rest.get(end + 1..).unwrap_or_default();
-            if !text.is_empty() {
-                return Some(Member {
-                    text,
-                    sound: self.sound,
-                });
-            }
-        }
-        None
-    }
 }
 
 /// Where the first member ends; `None` if it has a quoted-string that is never
@@ -121,19 +94,19 @@ pub(super) fn weighted(member: &[u8]) -> Option<(&[u8], u16)> {
 }
 
 fn weight(parameter: &[u8]) -> Option<u16> {
-    let value = parameter
-        .strip_prefix(b"q=")
-        .or_else(|| parameter.strip_prefix(b"Q="))?;
-    let (whole, fraction) = match value {
-        [whole @ (b'0' | b'1')] | [whole @ (b'0' | b'1'), b'.'] => (whole, &[][..]),
-        [whole @ (b'0' | b'1'), b'.', fraction @ ..] if fraction.len() <= 3 => (whole, fraction),
-        _ => return None,
-    };
-    let mut thousandths = u16::from(whole - b'0') * 1000;
-    for (digit, unit) in fraction.iter().zip([100, 10, 1]) {
-        thousandths += u16::from(Some(digit).filter(|digit| digit.is_ascii_digit())? - b'0') * unit;
-    }
-    (thousandths <= 1000).then_some(thousandths)
+    let value = std::str::from_utf8(parameter)
+        .ok()?
+        .strip_prefix(['q', 'Q'])?
+        .strip_prefix('=')?;
+    let (whole, fraction) = value.split_once('.').unwrap_or((value, ""));
+    // At most three digits are allowed after the point; missing ones are zeros.
+    let is_valid = matches!(whole, "0" | "1") && fraction.len() <= 3;
+    let digits = format!("{whole}{fraction:0<3}");
+    let thousandths = digits
+        .bytes()
+        .all(|byte| byte.is_ascii_digit())
+        .then(|| digits.parse().ok())?;
+    thousandths.filter(|thousandths| is_valid && *thousandths <= 1000)
 }
 
 #[cfg(test)]

@@ -46,7 +46,7 @@ pub struct Metadata {
 /// How many different [`Metadata`] are shared and numbered. An upstream has one
 /// or two content types and a route a few lifetimes; the bound protects against
 /// an upstream that sends a new content type in every answer.
-pub(crate) const NUMBERED: usize = 1024;
+pub(crate) const NUMBERED: usize = 256;
 
 /// The shared metadata.
 #[derive(Default)]

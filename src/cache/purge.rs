@@ -63,23 +63,13 @@ pub enum Purge {
     Text(Box<str>),
 }
 
-/// The blocks that a response names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BlockRange {
-    /// The tip by which it was fetched.
-    pub(crate) tip: u16,
-    /// The lowest height.
-    pub(crate) lowest: u32,
-    /// The highest height.
-    pub(crate) highest: u32,
-}
-
 /// The parts of a stored response that purges match.
 pub(crate) struct PurgeSubject<'s> {
     /// Its key.
     pub(crate) key: &'s [u8],
-    /// The blocks that it names, if any.
-    pub(crate) blocks: Option<BlockRange>,
+    /// The tip by which it was fetched, and the lowest and the highest block that it names,
+    /// if it names any.
+    pub(crate) blocks: Option<(u16, (u32, u32))>,
     /// Its body.
     pub(crate) body: &'s [u8],
 }
@@ -99,9 +89,8 @@ impl Purge {
                 of_route(route) && segment == Some(value)
             }
             Self::Path { route, path } => of_route(route) && *path_of(subject.key) == **path,
-            Self::Heights { tip, from, to } => subject.blocks.is_some_and(|blocks| {
-                let same_tip = tip.is_none_or(|tip| tip == blocks.tip);
-                same_tip && *from <= blocks.highest && blocks.lowest <= *to
+            Self::Heights { tip, from, to } => subject.blocks.is_some_and(|(of, blocks)| {
+                tip.is_none_or(|tip| tip == of) && *from <= blocks.1 && blocks.0 <= *to
             }),
             Self::Text(text) => {
                 let has = |bytes: &[u8]| memmem::find(bytes, text.as_bytes()).is_some();
@@ -183,24 +172,10 @@ impl Purges {
     }
 
     /// Whether any purge after `since` matches.
-    pub(super) fn any_matches(&self, subject: &PurgeSubject<'_>, since: u64) -> bool {
-        self.any(since, |purge| purge.matches(subject))
-    }
-
-    /// Whether any purge after `since` may match an answer whose body is not yet
-    /// known. A purge of a text or of heights may match any body.
-    pub(super) fn may_match(&self, key: &[u8], since: u64) -> bool {
-        let subject = PurgeSubject {
-            key,
-            blocks: None,
-            body: &[],
-        };
-        self.any(since, |purge| {
-            matches!(purge, Purge::Text(_) | Purge::Heights { .. }) || purge.matches(&subject)
-        })
-    }
-
-    fn any(&self, since: u64, matches: impl Fn(&Purge) -> bool) -> bool {
+    pub(super) fn any(&self, since: u64, matches: impl Fn(&Purge) -> bool) -> bool {
+        if since == self.last() {
+            return false;
+        }
         let records = read(&self.records);
         let last = self.last.load(Ordering::Relaxed);
         let forgotten = last.saturating_sub(records.len() as u64);
@@ -228,11 +203,7 @@ mod tests {
         let key = key(3, "/blocks/840000/activity?limit=20&offset=0");
         let subject = PurgeSubject {
             key: key.as_bytes(),
-            blocks: Some(BlockRange {
-                tip: 1,
-                lowest: 840_000,
-                highest: 840_002,
-            }),
+            blocks: Some((1, (840_000, 840_002))),
             body: body.as_bytes(),
         };
         let path = |route, path: &str| Purge::Path {
@@ -295,16 +266,17 @@ mod tests {
             blocks: None,
             body: &[],
         };
+        let any = |since| purges.any(since, |purge| purge.matches(&subject));
         assert_eq!(purges.last(), 0);
         assert_eq!(purges.push(Purge::Route(1)), 1);
-        assert!(purges.any_matches(&subject, 0));
-        assert!(!purges.any_matches(&subject, 1));
+        assert!(any(0));
+        assert!(!any(1));
         assert_eq!(purges.push(Purge::Route(2)), 2);
-        assert!(!purges.any_matches(&subject, 1));
+        assert!(!any(1));
         for _ in 0..REMEMBERED {
             purges.push(Purge::Route(9));
         }
-        assert!(purges.any_matches(&subject, 1), "forgotten is purged");
-        assert!(!purges.any_matches(&subject, purges.last()));
+        assert!(any(1), "forgotten is purged");
+        assert!(!any(purges.last()));
     }
 }

@@ -4,6 +4,7 @@
 //! decided by `freshness` and `reuse`. moka may refuse or evict any entry at any
 //! time, so no caller may expect to read what it has just written.
 
+use std::borrow::Borrow;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
@@ -76,14 +77,6 @@ fn encoded_key(key: &Key, coding: Coding) -> Vec<u8> {
     bytes
 }
 
-#[expect(
-    clippy::borrowed_box,
-    reason = "moka passes a reference to its key type, which is a box"
-)]
-fn weigh(key: &Box<[u8]>, entry: &Entry) -> u32 {
-    entry.weight(key)
-}
-
 /// Stored responses by key.
 #[derive(Clone)]
 pub struct Store {
@@ -98,9 +91,9 @@ impl Store {
     /// A store of at most `max_bytes`.
     pub fn new(max_bytes: u64) -> Self {
         Self {
-            cache: Cache::builder()
+            cache: Cache::<Box<[u8]>, Entry>::builder()
                 .max_capacity(max_bytes)
-                .weigher(weigh)
+                .weigher(|key, entry| entry.weight(key))
                 .build_with_hasher(RandomState::default()),
             max_bytes,
             pending: Arc::default(),
@@ -145,12 +138,7 @@ impl Store {
     /// Stores what came of encoding a body, unless it is too large.
     pub(crate) fn insert_encoded(&self, key: &Key, coding: Coding, encoded: EncodedBody) {
         let key = encoded_key(key, coding).into_boxed_slice();
-        let entry = Entry::Encoded(Arc::new(encoded));
-        let weight = entry.weight(&key);
-        if u64::from(weight) <= self.max_body() {
-            self.cache.insert(key, entry);
-            self.keep_bound(weight);
-        }
+        self.put(key, Entry::Encoded(Arc::new(encoded)));
     }
 
     /// The entry of a key, unless it has been purged.
@@ -181,27 +169,33 @@ impl Store {
     /// all of them go.
     fn entry_was_purged(&self, key: &[u8], entry: &Entry) -> bool {
         let mut all = entry.responses().iter();
-        all.any(|stored| self.was_purged(key, stored))
+        all.any(|stored| self.response_was_purged(key, stored))
     }
 
-    fn was_purged(&self, key: &[u8], stored: &StoredResponse) -> bool {
-        self.fetch_was_purged(&stored.purge_subject(key), stored.checked.number())
+    /// Whether a purge since a response was last checked matches it, stored or not.
+    pub(crate) fn response_was_purged<K>(&self, key: &K, stored: &StoredResponse) -> bool
+    where
+        K: Borrow<[u8]> + ?Sized,
+    {
+        self.fetch_was_purged(&stored.purge_subject(key.borrow()), stored.checked.number())
     }
 
     /// Whether a purge since the number `since` matches an answer.
     pub(crate) fn fetch_was_purged(&self, subject: &PurgeSubject<'_>, since: u64) -> bool {
-        since != self.purges.last() && self.purges.any_matches(subject, since)
-    }
-
-    /// Whether a purge since a response was last checked matches it, stored or not.
-    pub(crate) fn response_was_purged(&self, key: &Key, stored: &StoredResponse) -> bool {
-        self.was_purged(key.as_bytes(), stored)
+        self.purges.any(since, |purge| purge.matches(subject))
     }
 
     /// Whether a purge since the number `since` might match a key. What is stored under it
     /// is not known, so any purge by text or heights counts.
     pub(crate) fn may_be_purged(&self, key: &Key, since: u64) -> bool {
-        since != self.purges.last() && self.purges.may_match(key.as_bytes(), since)
+        let subject = PurgeSubject {
+            key: key.as_bytes(),
+            blocks: None,
+            body: &[],
+        };
+        self.purges.any(since, |purge| {
+            matches!(purge, Purge::Text(_) | Purge::Heights { .. }) || purge.matches(&subject)
+        })
     }
 
     /// The number of the last purge. It is taken before a request is sent to the upstream,
@@ -212,14 +206,17 @@ impl Store {
 
     /// Stores a response, unless it is too large. Returns whether it was stored.
     pub fn insert(&self, key: Key, stored: Arc<StoredResponse>) -> bool {
-        let (key, entry) = (key.into_boxed(), Entry::One(stored));
+        self.put(key.into_boxed(), Entry::One(stored))
+    }
+
+    fn put(&self, key: Box<[u8]>, entry: Entry) -> bool {
         let weight = entry.weight(&key);
-        if u64::from(weight) > self.max_body() {
-            return false;
+        let fits = u64::from(weight) <= self.max_body();
+        if fits {
+            self.cache.insert(key, entry);
+            self.keep_bound(weight);
         }
-        self.cache.insert(key, entry);
-        self.keep_bound(weight);
-        true
+        fits
     }
 
     /// Replaces the variants of a key, atomically. Those that were purged since their
@@ -230,9 +227,9 @@ impl Store {
         self.cache.entry(bytes.into()).and_compute_with(|entry| {
             let entry = entry.map(moka::Entry::into_value);
             let mut variants = entry.map_or_else(Vec::new, |entry| entry.responses().to_vec());
-            variants.retain(|stored| !self.was_purged(bytes, stored));
+            variants.retain(|stored| !self.response_was_purged(bytes, stored));
             change(&mut variants);
-            variants.retain(|stored| !self.was_purged(bytes, stored));
+            variants.retain(|stored| !self.response_was_purged(bytes, stored));
             if variants.len() > MAX_VARIANTS {
                 variants.drain(..variants.len() - MAX_VARIANTS);
             }

@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use super::encoded::BodyId;
 use super::metadata::{ClientFreshness, Metadata};
-use super::purge::{BlockRange, CheckedPurge, PurgeSubject};
+use super::purge::{CheckedPurge, PurgeSubject};
 use super::reuse::StoredFacts;
 use super::vary::secondary_key;
 use crate::chain::ChainStamp;
@@ -149,17 +149,10 @@ impl StoredResponse {
 
     /// What a purge compares with this response, stored under `key`.
     pub(crate) fn purge_subject<'s>(&'s self, key: &'s [u8]) -> PurgeSubject<'s> {
-        let blocks = self.stamp.as_ref().and_then(|stamp| {
-            let (lowest, highest) = stamp.heights?;
-            Some(BlockRange {
-                tip: stamp.tip,
-                lowest,
-                highest,
-            })
-        });
+        let stamp = self.stamp.as_ref();
         PurgeSubject {
             key,
-            blocks,
+            blocks: stamp.and_then(|stamp| Some((stamp.tip, stamp.heights?))),
             body: &self.body,
         }
     }

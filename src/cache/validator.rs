@@ -36,11 +36,10 @@ impl<'a> EntityTag<'a> {
     #[must_use]
     pub fn of(headers: &'a HeaderMap) -> Option<Self> {
         let mut lines = headers.get_all(header::ETAG).iter();
-        let first = lines.next()?;
-        lines
-            .next()
-            .is_none()
-            .then(|| Self::parse(first.as_bytes()))?
+        match (lines.next(), lines.next()) {
+            (Some(only), None) => Self::parse(only.as_bytes()),
+            _ => None,
+        }
     }
 
     fn first(text: &'a [u8]) -> Option<(Self, &'a [u8])> {

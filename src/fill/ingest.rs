@@ -20,7 +20,7 @@ use crate::cache::etag::etag;
 use crate::cache::key::Key;
 use crate::cache::metadata::{ClientFreshness, Metadata};
 use crate::cache::policy::Mode;
-use crate::cache::purge::{BlockRange, CheckedPurge, PurgeSubject};
+use crate::cache::purge::{CheckedPurge, PurgeSubject};
 use crate::cache::{StoredFields, StoredResponse};
 use crate::chain::ledger::Observation;
 use crate::chain::{ChainStamp, Class, TransactionLocation};
@@ -54,11 +54,7 @@ impl Fetch {
         let heights = heights(content, index.deploy_height, page.as_deref());
         let purgeable = PurgeSubject {
             key: key.as_bytes(),
-            blocks: heights.map(|(lowest, highest)| BlockRange {
-                tip,
-                lowest,
-                highest,
-            }),
+            blocks: heights.map(|heights| (tip, heights)),
             body: &body,
         };
         // Before the purge that the answer itself may cause.

@@ -11,7 +11,7 @@ use http::header::{
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
 use super::{Responder, ResponseContext, not_modified, response};
-use crate::cache::coding::{AcceptedCodings, Coding};
+use crate::cache::coding::{Coding, preferred};
 use crate::cache::etag::{encoded_etag, etag, none_match_fails};
 use crate::compress::{Effort, encode, unzip};
 use crate::wire::Body;
@@ -110,8 +110,7 @@ impl Responder {
         document: &Document,
         context: &ResponseContext<'_>,
     ) -> Response<Body> {
-        let accepted = AcceptedCodings::of(context.fields);
-        let coding = accepted.and_then(|accepted| accepted.preferred(&[Coding::Gzip]));
+        let coding = preferred(context.fields, &[Coding::Gzip]);
         let mut fields = document.fields.clone();
         let etag = match coding {
             Some(coding) => {
