@@ -338,7 +338,7 @@ impl Responder {
         let problem = refusal.problem(context.request_id.as_str(), trace);
         let body = serde_json::to_vec(&problem).unwrap_or_default();
         let mut response = Response::new(Body::new(body.into()));
-        *response.status_mut() = refusal.status();
+        *response.status_mut() = refusal.status;
         let fields = response.headers_mut();
         fields.insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
         fields.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -347,13 +347,13 @@ impl Responder {
         if let Some(outcome) = outcome {
             fields.insert(
                 CACHE_STATUS,
-                outcome.field(None, Some(refusal.reason().name())),
+                outcome.field(None, Some(refusal.reason.name())),
             );
             if self.server_timing {
                 fields.insert(SERVER_TIMING, server_timing(outcome, None));
             }
         }
-        refusal.fields(fields);
+        fields.extend(refusal.fields.iter().cloned());
         response
     }
 

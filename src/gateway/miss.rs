@@ -15,7 +15,6 @@ use crate::collapse::Wait;
 use crate::fill::{Answer, AnswerSource, ClientRequest, Fetch, FillAnswer, LookupKey};
 use crate::meter::RequestKind;
 use crate::reason::Reason;
-use crate::refusal::Refusal;
 use crate::respond::ResponseContext;
 use crate::upstream::{Failure, Priority, RequestBody, RequestPriority};
 use crate::wire::Body;
@@ -76,7 +75,7 @@ impl Gateway {
         };
         let answered = match admitted {
             Err(refusal) if fetch.is_sent() => {
-                let stale = stale(None, refusal.reason());
+                let stale = stale(None, refusal.reason);
                 self.clients.count_limited(stale.is_some());
                 stale.ok_or((refusal, None))
             }
@@ -100,7 +99,7 @@ impl Gateway {
                         stored: false,
                         collapsed,
                     };
-                    stale.ok_or((Refusal::Upstream(failure), Some(outcome)))
+                    stale.ok_or((failure.into(), Some(outcome)))
                 })
             }
         };
@@ -124,7 +123,7 @@ impl Gateway {
             }
             Err((refusal, outcome)) => {
                 let response = self.render_refusal(&refusal, outcome, (context, uri), &fields);
-                let reason = refusal.reason();
+                let reason = refusal.reason;
                 let kind = match outcome {
                     Some(outcome) => RequestKind::Failure(outcome, reason),
                     None => RequestKind::Refusal(reason),
