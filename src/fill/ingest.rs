@@ -44,9 +44,7 @@ impl Fill {
         let subject = Subject::of(key, route);
         self.chain.first_probe(tip, FIRST_PROBE).await;
         for _ in 0..MOST_ATTEMPTS {
-            let Some(start) = self.chain.request_start(tip) else {
-                return Err(Failure::new(Reason::Internal));
-            };
+            let start = self.chain.request_start(tip);
             let sequence = self.cache.store().purges();
             let sent = self.clock.now();
             let mut answer = self.send(key, priority).await?;
@@ -81,7 +79,7 @@ impl Fill {
             if applied.asks_block {
                 self.check_blocks_aside(tip);
             }
-            let epoch = applied.stored_in.unwrap_or(start.epoch());
+            let epoch = applied.stored_in.unwrap_or(start.epoch);
             let stamp = self.chain.stamp(tip, (content, heights), epoch, sent);
             let is_stored = applied.stored_in.is_some() && is_storable(answer.status);
             let stored = self.stored(answer, page, stamp, (sequence, is_stored));
