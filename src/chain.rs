@@ -28,12 +28,11 @@ use crate::sync::lock;
 pub use freshness::Class;
 pub(crate) use freshness::{ChainStamp, Content, Freshness};
 pub(crate) use freshness::{Epoch, FinalitySettings, TipNumber};
-use freshness::{Judged, NO_EPOCH, classify};
 use ledger::{Applied, Observation, RequestStart};
 pub(crate) use settings::STANDBYS_SELDOM;
 pub use settings::{Settings, TipSource};
+use tip::Tip;
 pub(crate) use tip::{SeedState, TipSnapshot};
-use tip::{Tip, TipState};
 use transactions::TransactionIndex;
 pub(crate) use transactions::TransactionLocation;
 
@@ -41,46 +40,36 @@ pub(crate) use transactions::TransactionLocation;
 pub struct Chain {
     finality: FinalitySettings,
     tips: Box<[Tip]>,
+    /// What any other number means: a tip that is never known.
+    no_tip: Tip,
     transactions: Arc<Mutex<TransactionIndex>>,
 }
 
 impl Chain {
     /// A chain of which nothing is known.
     pub(crate) fn new(settings: &Settings) -> Self {
-        Self::build(settings, Arc::default(), |_, _| None)
+        let finality = settings.times.clone();
+        let tip = |source| Tip::new(source, finality.final_depth);
+        Self {
+            tips: settings.tips.iter().map(tip).collect(),
+            finality,
+            ..Self::without_tips()
+        }
     }
 
     /// The chain after a reload. It shares the state of each tip that has the same
     /// number and the same indexer as before.
     pub(crate) fn after(before: &Self, settings: &Settings) -> Self {
-        let state = |number: usize, source: &TipSource| {
-            let tip = before.tips.get(number)?;
-            let same = tip.source.is_same_indexer(source);
-            same.then(|| tip.state.clone())
-        };
-        Self::build(settings, before.transactions.clone(), state)
-    }
-
-    fn build(
-        settings: &Settings,
-        transactions: Arc<Mutex<TransactionIndex>>,
-        state: impl Fn(usize, &TipSource) -> Option<Arc<TipState>>,
-    ) -> Self {
-        let tip = |(number, source): (usize, &TipSource)| {
-            let state = state(number, source);
-            let tip = Tip {
-                source: source.clone(),
-                state: state.unwrap_or_else(|| Arc::new(TipState::new(source))),
-            };
-            // The depth at which blocks are final may be another.
-            tip.change(settings.times.final_depth, |_| ());
-            tip
-        };
-        Self {
-            finality: settings.times.clone(),
-            tips: settings.tips.iter().enumerate().map(tip).collect(),
-            transactions,
+        let mut chain = Self::new(settings);
+        chain.transactions = before.transactions.clone();
+        for (tip, old) in chain.tips.iter_mut().zip(&before.tips) {
+            if tip.source.is_same_indexer(&old.source) {
+                tip.state = old.state.clone();
+                // The depth at which blocks are final may be another.
+                tip.change(|_| ());
+            }
         }
+        chain
     }
 
     /// A chain without tips: for routes whose freshness goes by time.
@@ -88,6 +77,7 @@ impl Chain {
         Self {
             finality: FinalitySettings::default(),
             tips: Box::default(),
+            no_tip: Tip::new(&TipSource::default(), 0),
             transactions: Arc::default(),
         }
     }
@@ -95,8 +85,7 @@ impl Chain {
     /// Whether what was stored for a tip under the previous configuration is still
     /// valid under this one.
     pub(crate) fn accepts_stamps_of(&self, before: &Self, tip: TipNumber) -> bool {
-        let same = self.tip(tip).zip(before.tip(tip));
-        same.is_some_and(|(one, other)| Arc::ptr_eq(&one.state, &other.state))
+        Arc::ptr_eq(&self.tip(tip).state, &before.tip(tip).state)
             && self.finality.keep(&before.finality)
     }
 
@@ -110,34 +99,28 @@ impl Chain {
         self.tips.len()
     }
 
-    fn tip(&self, tip: TipNumber) -> Option<&Tip> {
-        self.tips.get(usize::from(tip))
-    }
-
-    fn change<T>(&self, tip: &Tip, change: impl FnOnce(&mut ledger::Ledger) -> T) -> T {
-        tip.change(self.finality.final_depth, change)
+    fn tip(&self, tip: TipNumber) -> &Tip {
+        self.tips.get(usize::from(tip)).unwrap_or(&self.no_tip)
     }
 
     /// Where a tip's status is asked for.
     pub(crate) fn source(&self, tip: TipNumber) -> Option<&TipSource> {
-        self.tip(tip).map(|tip| &tip.source)
+        self.tips.get(usize::from(tip)).map(|tip| &tip.source)
     }
 
     /// The state of a tip's ledger, to be taken before a request is sent to its
     /// indexer.
-    pub(crate) fn request_start(&self, tip: TipNumber) -> Option<RequestStart> {
-        Some(self.tip(tip)?.ledger().start())
+    pub(crate) fn request_start(&self, tip: TipNumber) -> RequestStart {
+        self.tip(tip).ledger().start()
     }
 
     /// Waits until the first request for a tip's status has ended, at most for `max_wait`:
     /// without a tip an answer has no certain class.
     pub(crate) async fn first_probe(&self, tip: TipNumber, max_wait: Duration) {
-        if let Some(tip) = self.tip(tip) {
-            let mut first = tip.first_probe.subscribe();
-            if !*first.borrow() {
-                let ended = first.wait_for(|ended| *ended);
-                let _in_time = tokio::time::timeout(max_wait, ended).await;
-            }
+        let mut first = self.tip(tip).state.first_probe.subscribe();
+        if !*first.borrow() {
+            let ended = first.wait_for(|ended| *ended);
+            let _in_time = tokio::time::timeout(max_wait, ended).await;
         }
     }
 
@@ -152,26 +135,44 @@ impl Chain {
         tag: Option<&[u8]>,
         now: Moment,
     ) -> Option<u32> {
-        let tip = self.tip(tip)?;
-        let lost = tip.lost_at(now);
-        let purge = self.change(tip, |ledger| ledger.status(start, height, tag, lost, now));
-        tip.confirm(sent);
+        let tip = self.tip(tip);
+        let known_until = tip.state.view.load().known_until();
+        let is_lost = Moment::default() < known_until && known_until < now;
+        let purge = tip.change(|ledger| {
+            let lost = is_lost.then_some(known_until);
+            ledger.confirmed = ledger.confirmed.max(sent);
+            if ledger.trouble.take().is_some() {
+                tracing::info!(tip = &*tip.source.name, "the tip is known again");
+            }
+            ledger.status(start, height, tag, lost, now)
+        });
+        tip.state.first_probe.send_replace(true);
         purge
     }
 
     /// A request for a tip's status had no answer, or one without a tip.
     pub(crate) fn probe_failed(&self, tip: TipNumber, why: String) {
-        if let Some(tip) = self.tip(tip) {
-            tip.fail(why);
-            tip.count_probe();
+        let tip = self.tip(tip);
+        let mut ledger = tip.ledger();
+        ledger.probes += 1;
+        ledger.failures += 1;
+        if ledger.trouble.as_ref() != Some(&why) {
+            tracing::warn!(
+                tip = &*tip.source.name,
+                upstream = &*tip.source.upstream_name,
+                why,
+                "the tip is unknown: what is not final is fresh for a second only"
+            );
         }
+        ledger.trouble = Some(why);
+        drop(ledger);
+        tip.state.first_probe.send_replace(true);
+        tip.seed_unanswered();
     }
 
-    /// A request for a tip's status was answered.
+    /// A request for a tip's status was answered, and what follows was done.
     pub(crate) fn count_probe(&self, tip: TipNumber) {
-        if let Some(tip) = self.tip(tip) {
-            tip.count_probe();
-        }
+        self.tip(tip).ledger().probes += 1;
     }
 
     /// Applies an answer that is not a status.
@@ -182,15 +183,11 @@ impl Chain {
         observation: Observation<'_>,
         now: Moment,
     ) -> Applied {
-        let Some(tip) = self.tip(tip) else {
-            return Applied::default();
-        };
-        let interval = tip.interval();
-        let applied = self.change(tip, |ledger| {
-            ledger.apply(start, observation, interval, now)
-        });
+        let tip = self.tip(tip);
+        let interval = tip.state.view.load().interval;
+        let applied = tip.change(|ledger| ledger.apply(start, observation, interval, now));
         if applied.asks_status {
-            tip.probe_request.notify_one();
+            tip.state.probe_request.notify_one();
         }
         applied
     }
@@ -198,116 +195,95 @@ impl Chain {
     /// The block that a check asks for, and the present epoch. A check that has the same
     /// result as before has had no answer that counts.
     pub(crate) fn block_check(&self, tip: TipNumber) -> Option<(u32, Epoch)> {
-        self.tip(tip)?.ledger().check()
+        self.tip(tip).ledger().check()
     }
 
     /// No route shows the block that a check asks for.
     pub(crate) fn cannot_check(&self, tip: TipNumber, now: Moment) {
-        if let Some(tip) = self.tip(tip) {
-            self.change(tip, |ledger| ledger.cannot_check(now));
-        }
+        self.tip(tip).change(|ledger| ledger.cannot_check(now));
     }
 
     /// A check of an earlier run's blocks had no answer.
     pub(crate) fn check_unanswered(&self, tip: TipNumber) {
-        if let Some(tip) = self.tip(tip) {
-            tip.seed_unanswered();
-        }
+        self.tip(tip).seed_unanswered();
     }
 
     /// Lets one task ask for a tip's blocks; `None` while another does.
     pub(crate) fn lock_check(&self, tip: TipNumber) -> Option<tokio::sync::MutexGuard<'_, ()>> {
-        self.tip(tip)?.state.checking.try_lock().ok()
+        self.tip(tip).state.checking.try_lock().ok()
     }
 
     /// Takes over the blocks that an earlier run knew of a tip, before the first status.
     pub(crate) fn seed(&self, tip: TipNumber, blocks: &[Block]) {
-        let tip = self.tip(tip).filter(|_| !blocks.is_empty());
-        if let Some(tip) = tip.filter(|tip| tip.source.path.is_some()) {
-            tip.ledger().seed(blocks);
-            tip.seed.send_replace(SeedState::Pending);
+        let tip = self.tip(tip);
+        if tip.source.path.is_some() && !blocks.is_empty() {
+            let mut ledger = tip.ledger();
+            blocks.iter().for_each(|block| ledger.learn(*block));
+            tip.state.seed.send_replace(SeedState::Pending);
         }
     }
 
     /// Whether the blocks up to a height that an earlier run has seen are known to stand.
     pub(crate) fn stood(&self, tip: TipNumber, highest: u32) -> bool {
-        let stands = self.tip(tip).and_then(|tip| tip.ledger().stands());
-        stands.is_some_and(|height| highest <= height)
+        self.tip(tip).ledger().stands >= Some(highest)
     }
 
     /// What is known of an earlier run's blocks, after a wait for the first request, at most
     /// for `patience`.
     pub(crate) async fn seed_state(&self, tip: TipNumber, patience: Duration) -> SeedState {
-        let Some(tip) = self.tip(tip) else {
-            return SeedState::Done;
-        };
-        let mut state = tip.seed.subscribe();
+        let seed = &self.tip(tip).state.seed;
+        let mut state = seed.subscribe();
         let ended = state.wait_for(|state| *state != SeedState::Pending);
         let _in_time = tokio::time::timeout(patience, ended).await;
-        *tip.seed.borrow()
+        *seed.borrow()
     }
 
     /// The time until the next status of a tip is due; zero where one is due.
     pub(crate) fn until_next_probe(&self, tip: TipNumber, now: Moment) -> Duration {
-        self.tip(tip).map_or(Duration::ZERO, |tip| {
-            let pace = tip.pace();
-            (pace.confirmed + pace.interval).since(now)
-        })
+        let view = self.tip(tip).state.view.load();
+        (view.confirmed + view.interval).since(now)
     }
 
     /// Sets the time from one status of a tip to the next, if it is longer than usual. A tip
     /// is known for two of them.
     pub(crate) fn set_tip_interval(&self, tip: TipNumber, interval: Duration) {
-        if let Some(tip) = self.tip(tip) {
-            tip.set_interval(interval);
-        }
+        self.tip(tip).change(|ledger| ledger.interval = interval);
     }
 
     /// Has a tip's status asked for before the next is due.
     pub(crate) fn request_probe(&self, tip: TipNumber) {
-        if let Some(tip) = self.tip(tip) {
-            tip.probe_request.notify_one();
-        }
+        self.tip(tip).state.probe_request.notify_one();
     }
 
     /// Waits until a status of a tip is asked for before the next is due.
     pub(crate) async fn probe_requested(&self, tip: TipNumber) {
-        match self.tip(tip) {
-            Some(tip) => tip.probe_request.notified().await,
-            None => std::future::pending().await,
-        }
+        self.tip(tip).state.probe_request.notified().await;
     }
 
     /// The height of a block in the chain.
     pub fn height_of(&self, tip: TipNumber, hash: &Hash) -> Option<u32> {
-        self.tip(tip)?.ledger().height_of(hash)
+        self.tip(tip).ledger().heights.get(hash).copied()
     }
 
     /// The hash of the block at a height.
     pub fn hash_at(&self, tip: TipNumber, height: u32) -> Option<Hash> {
-        self.tip(tip)?.ledger().hash_at(height)
-    }
-
-    /// The tip's height.
-    pub fn tip_height(&self, tip: TipNumber) -> Option<u32> {
-        self.tip(tip)?.ledger().tip_height()
+        self.tip(tip).ledger().hash_at(height)
     }
 
     /// Whether all blocks up to a height are final by the tip that is known here.
     pub(crate) fn is_final(&self, tip: TipNumber, highest: u32) -> bool {
-        let most = self.tip(tip).and_then(|tip| tip.view.load().final_up_to);
-        most.is_some_and(|most| highest <= most)
+        self.tip(tip).state.view.load().is_final(highest)
     }
 
     /// What any process calls a tip.
     pub(crate) fn tip_mark(&self, tip: TipNumber) -> Option<(Epoch, Vec<u8>)> {
-        let ledger = self.tip(tip)?.ledger();
-        Some((ledger.epoch(), ledger.tip_mark()?))
+        let ledger = self.tip(tip).ledger();
+        Some((ledger.epoch, ledger.tip_mark()?))
     }
 
     /// The present epoch of a tip.
     pub fn epoch(&self, tip: TipNumber) -> Epoch {
-        self.tip(tip).map_or(NO_EPOCH, |tip| tip.view.load().epoch)
+        self.tip(tip).state.view.load().epoch
     }
 
     /// The stamp of an answer of an epoch, whose request was sent at `sent`, and that names
@@ -319,10 +295,9 @@ impl Chain {
         epoch: Epoch,
         sent: Moment,
     ) -> ChainStamp {
-        let view = self.tip(tip).map(|tip| **tip.view.load());
-        let view = view.unwrap_or_default();
+        let view = self.tip(tip).state.view.load();
         ChainStamp {
-            class: classify(content, view.final_up_to),
+            class: view.classify(content),
             tip,
             epoch,
             heights,
@@ -338,19 +313,10 @@ impl Chain {
         lifetime: Duration,
         now: Moment,
     ) -> Freshness {
-        let Some(tip) = self.tip(stamp.tip) else {
-            return Freshness::until(received, now);
-        };
-        // In this order: a status is visible after what it has changed.
-        let pace = tip.pace();
-        let view = tip.view.load();
-        let judged = Judged {
-            stamp,
-            received,
-            lifetime,
-        };
+        let tip = self.tip(stamp.tip);
         let ended = || tip.ledger().ended(stamp.epoch);
-        judged.freshness((&view, pace), &self.finality, ended, now)
+        let view = tip.state.view.load();
+        view.freshness(stamp, (received, lifetime), &self.finality, ended, now)
     }
 
     /// The age of a stored response: the time since it was received, or since the last
@@ -362,24 +328,22 @@ impl Chain {
         freshness: Freshness,
         now: Moment,
     ) -> Duration {
-        let tip = self.tip(stamp.tip);
-        let tip = tip.filter(|_| matches!(freshness, Freshness::Fresh { .. }));
-        let lifetime = Duration::ZERO;
-        let judged = Judged {
-            stamp,
-            received,
-            lifetime,
-        };
-        now.since(tip.map_or(received, |tip| judged.confirmed(tip.pace())))
+        let view = self.tip(stamp.tip).state.view.load();
+        now.since(match freshness {
+            Freshness::Fresh { .. } => view.confirmed(stamp, received),
+            Freshness::BecameFinal { .. } | Freshness::Stale { .. } => received,
+        })
     }
 
     /// The `max-age` of a response that is stored now.
     pub(crate) fn client_lifetime(&self, class: Class, tip: TipNumber, now: Moment) -> Duration {
         let lifetime = self.finality.lifetime(class);
-        match (class, self.tip(tip).filter(|tip| tip.is_known(now))) {
-            (Class::Final | Class::Absent, _) => lifetime,
-            (Class::Recent | Class::Live, Some(tip)) => lifetime.min(tip.source.known_for()),
-            (Class::Recent | Class::Live, None) => lifetime.min(freshness::WITHOUT_TIP),
+        let tip = self.tip(tip);
+        let is_known = now <= tip.state.view.load().known_until();
+        match class {
+            Class::Final | Class::Absent => lifetime,
+            Class::Recent | Class::Live if is_known => lifetime.min(tip.source.known_for()),
+            Class::Recent | Class::Live => lifetime.min(freshness::WITHOUT_TIP),
         }
     }
 

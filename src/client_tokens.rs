@@ -27,6 +27,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::clock::Clock;
 use crate::limit::{self, ClientRate};
+use crate::reason::Reason;
 use crate::wire::origin::{self, AllowedOrigin};
 use file::{Digest, Entry, Expiry, TokenName};
 
@@ -45,17 +46,6 @@ pub struct Settings {
     pub required: bool,
     /// What the file has, once it is read.
     pub tokens: Arc<TokenFile>,
-}
-
-/// What is wrong with the token of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TokenFault {
-    /// There is none, and one is required.
-    Missing,
-    /// The token file does not have it.
-    Unknown,
-    /// It was valid until a time that has passed.
-    Expired,
 }
 
 /// The clients with tokens, of one configuration.
@@ -163,7 +153,7 @@ impl ClientTokens {
         &self,
         fields: &mut HeaderMap,
         now: impl FnOnce() -> SystemTime,
-    ) -> Option<Result<(u32, &TokenClient), TokenFault>> {
+    ) -> Option<Result<(u32, &TokenClient), Reason>> {
         let mut first = None;
         // One pass over the few fields of a request costs less than two look-ups by name.
         while let Some((name, presented)) = fields.iter().find_map(token) {
@@ -179,11 +169,11 @@ impl ClientTokens {
         }
         let valid = |at| match self.get(at) {
             Some(client) if client.expires.is_some_and(|at| now() >= at) => {
-                Err(TokenFault::Expired)
+                Err(Reason::ExpiredToken)
             }
-            client => Ok((at, client.ok_or(TokenFault::Unknown)?)),
+            client => Ok((at, client.ok_or(Reason::UnknownToken)?)),
         };
-        Some(first?.ok_or(TokenFault::Unknown).and_then(valid))
+        Some(first?.ok_or(Reason::UnknownToken).and_then(valid))
     }
 }
 

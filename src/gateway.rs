@@ -53,6 +53,7 @@ use crate::compress::Compressor;
 use crate::fill::{ClientRequest, Fetch, Fill, LookupKey};
 use crate::limit::Limit;
 use crate::meter::{Meter, RequestKind};
+use crate::reason::Reason;
 use crate::refusal::Refusal;
 use crate::respond::{Document, Responder, ResponseContext};
 use crate::route::{HeaderMode, Methods, Route, RouteTable};
@@ -149,7 +150,7 @@ impl Gateway {
             Ok(NextStep::Fetch(..))
                 if hop::has_passed(request.headers(), &self.fill.plain.pseudonym) =>
             {
-                self.refuse(session, &request, &context, &Refusal::Loop)
+                self.refuse(session, &request, &context, &Reason::Loop.into())
             }
             Ok(NextStep::Fetch(lookup, why, stored)) => {
                 // With a stale response to fall back on, it can wait.
@@ -176,7 +177,7 @@ impl Gateway {
         // Refused requests count too: otherwise they would be free.
         context.permit = self.clients.admit(&context.from, now)?;
         if let Some(fault) = context.head_fault {
-            return Err(Refusal::Head(fault));
+            return Err(fault.into());
         }
         check_head(session, request)?;
         self.clients.check_token(&context.from)?;
@@ -196,15 +197,12 @@ impl Gateway {
         // After the preflight: browsers send no credentials with one.
         self.clients.require_token(&context.from)?;
         if !route.request.methods.contains(request.method()) {
-            let allow = route.request.methods.allow();
-            return Err(Refusal::Method { allow });
+            return Err(Refusal::method(route.request.methods.allow()));
         }
         if !request.body().is_end_stream() && route.headers == HeaderMode::Typed {
-            return Err(Refusal::Body);
+            return Err(Reason::Body.into());
         }
-        let key = route
-            .canonical(&found.captures, uri.query())
-            .map_err(Refusal::Invalid)?;
+        let key = route.canonical(&found.captures, uri.query())?;
         if self.records.access_log.is_some() {
             context.key_hash = Some(FixedState::default().hash_one(key.as_bytes()));
         }
@@ -229,7 +227,7 @@ impl Gateway {
             Decision::Fetch { why, stored } => {
                 return Ok(NextStep::Fetch(lookup, why, stored));
             }
-            Decision::OnlyIfCached => return Err(Refusal::OnlyIfCached),
+            Decision::OnlyIfCached => return Err(Reason::OnlyIfCached.into()),
         };
         if let Freshness::BecameFinal { .. } = judged.freshness {
             judged.stored = self.fill.store_as_final(&lookup.key, &judged.stored);
@@ -290,13 +288,13 @@ impl Gateway {
         let document = self.documents.iter().find(|document| document.path == path);
         let Some(document) = document else {
             self.clients.require_token(&context.from)?;
-            return Err(Refusal::NoRoute);
+            return Err(Reason::NoRoute.into());
         };
         let allow = HeaderValue::from_static("GET, HEAD, OPTIONS");
         let fields = context.for_response(&self.clients, request.headers());
         let (response, kind) = match *request.method() {
             Method::GET | Method::HEAD if !request.body().is_end_stream() => {
-                return Err(Refusal::Body);
+                return Err(Reason::Body.into());
             }
             Method::GET | Method::HEAD => {
                 let response = self.responder.document(document, &fields);
@@ -306,7 +304,7 @@ impl Gateway {
                 let response = self.responder.preflight(&allow, &fields);
                 (response, RequestKind::Preflight)
             }
-            _ => return Err(Refusal::Method { allow }),
+            _ => return Err(Refusal::method(allow)),
         };
         Ok(NextStep::Done(response, kind))
     }
@@ -345,7 +343,7 @@ impl Gateway {
             session,
             context,
             (request.uri(), request.headers()),
-            RequestKind::Refusal(refusal.reason()),
+            RequestKind::Refusal(refusal.reason),
             None,
             response,
         )))
@@ -359,9 +357,9 @@ impl Gateway {
         request: RequestRef<'_>,
         fields: &ResponseContext<'_>,
     ) -> Response<Body> {
-        let status = refusal.status();
+        let status = refusal.status;
         if status.is_server_error() {
-            let why = (refusal.reason(), &*refusal.detail());
+            let why = (refusal.reason, &*refusal.detail);
             self.record_error(request, fields.fields, status, why);
         }
         self.responder.refusal(refusal, outcome, fields)

@@ -189,7 +189,7 @@ pub async fn probe(fill: &Arc<Fill>, tip: u16) -> bool {
 /// The same, with the status.
 async fn ask(fill: &Arc<Fill>, tip: u16) -> Option<Status> {
     let chain = &fill.chain;
-    let (source, start) = (chain.source(tip)?, chain.request_start(tip)?);
+    let (source, start) = (chain.source(tip)?, chain.request_start(tip));
     let (path, sent) = (source.path.as_deref()?, fill.clock.now());
     let priority = RequestPriority::own(Priority::Probe);
     let client = fill.upstreams.client(source.upstream);

@@ -1,27 +1,29 @@
-//! Why a request was refused, or why the upstream's answer is missing, as one word. The
-//! same word is in the access log, in metrics, in `/status` and in problem documents.
+//! Why a request was refused, or why the upstream's answer is missing: one table with a
+//! word, a status and a text for each reason.
 //!
-//! Refusals and failures have details beside it, such as a parameter or a status; each
-//! has one of these words.
+//! The word is in the access log, in metrics, in `/status`, in `cache-status` and in problem
+//! documents. The text is for the client. It discloses nothing about the upstream's
+//! internals; the log has the rest. `refusal` adds what a single case has to say, such as a
+//! parameter.
 
+use http::StatusCode;
 use serde::{Serialize, Serializer};
 
 macro_rules! reasons {
-    ($($(#[$doc:meta])+ $variant:ident = $word:literal,)+) => {
+    ($($variant:ident = $word:literal, $status:literal, $text:literal;)+) => {
         /// Why a request was refused, or failed.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Reason {
-            $($(#[$doc])+ $variant,)+
+            $(#[doc = $text] $variant,)+
         }
 
         impl Reason {
             /// All of them, in the order of their numbers.
             pub const ALL: [Self; [$($word),+].len()] = [$(Self::$variant),+];
 
-            /// The word.
-            pub const fn name(self) -> &'static str {
+            const fn row(self) -> (&'static str, u16, &'static str) {
                 match self {
-                    $(Self::$variant => $word,)+
+                    $(Self::$variant => ($word, $status, $text),)+
                 }
             }
         }
@@ -30,128 +32,86 @@ macro_rules! reasons {
 
 reasons! {
     // The request.
-    /// Its head is not well-formed HTTP.
-    MalformedHead = "malformed_head",
-    /// Where its body ends is ambiguous or malformed.
-    MalformedFraming = "malformed_framing",
-    /// Its Host is missing, invalid, or ambiguous.
-    BadHost = "bad_host",
-    /// Its target is malformed, or in a form that is not accepted.
-    BadTarget = "bad_target",
-    /// Its version of HTTP is not supported.
-    BadVersion = "bad_version",
-    /// Its target is too long.
-    TargetTooLong = "target_too_long",
-    /// Its head is too large.
-    HeadTooLarge = "head_too_large",
-    /// Its head was not complete in time.
-    HeadTooSlow = "head_too_slow",
-    /// It asks for another protocol.
-    Upgrade = "upgrade",
-    /// No route has its path.
-    NoRoute = "no_route",
-    /// Its route does not take the method.
-    Method = "method",
-    /// It has a body, and its route takes none.
-    Body = "body",
-    /// A parameter is invalid.
-    Invalid = "invalid",
-    /// It has only-if-cached, and no stored response may be used.
-    OnlyIfCached = "only_if_cached",
-    /// It has already passed through this process.
-    Loop = "loop",
-    /// Its body is truncated, or its framing is malformed.
-    RequestBodyBroken = "request_body_broken",
-    /// Its body comes too slowly.
-    RequestBodyTooSlow = "request_body_too_slow",
-    /// Its body is too large.
-    RequestBodyTooLarge = "request_body_too_large",
-    /// The buffers for request bodies are full.
-    RequestBodyNoRoom = "request_body_no_room",
+    MalformedHead = "malformed_head", 400, "The request's head is not well-formed HTTP";
+    MalformedFraming = "malformed_framing", 400, "Where the request's body ends is ambiguous or malformed";
+    BadHost = "bad_host", 400, "The request's Host is missing, invalid or ambiguous";
+    BadTarget = "bad_target", 400, "The request target must be in origin form, such as /runes/v1/blocks/840000/activity?limit=20, or an http or https URL without userinfo";
+    BadVersion = "bad_version", 505, "The version must be HTTP/1.1 or HTTP/1.0";
+    TargetTooLong = "target_too_long", 414, "The request target is too long";
+    HeadTooLarge = "head_too_large", 431, "The request's head is too large";
+    HeadTooSlow = "head_too_slow", 408, "The request's head did not arrive in time";
+    Upgrade = "upgrade", 501, "The connection cannot be upgraded to another protocol; send the request without the Upgrade field";
+    NoRoute = "no_route", 404, "There is no such path; /openapi.json lists all paths";
+    Method = "method", 405, "This path does not take the method";
+    Body = "body", 400, "This request must not have a body";
+    Invalid = "invalid", 400, "A parameter is invalid";
+    OnlyIfCached = "only_if_cached", 504, "The request has only-if-cached, and no stored response may be used";
+    Loop = "loop", 508, "This request has already passed through this gateway, according to its via field: upstream.url, or a proxy behind it, leads back here; the operator must change that";
+    RequestBodyBroken = "request_body_broken", 400, "The request's body ended before its end, or its chunked framing is malformed; send it whole";
+    RequestBodyTooSlow = "request_body_too_slow", 408, "The request's body came too slowly; send it faster, or in smaller requests";
+    RequestBodyTooLarge = "request_body_too_large", 413, "The request's body is larger than this gateway accepts";
+    RequestBodyNoRoom = "request_body_no_room", 503, "Too many request bodies are being received; send fewer at once";
     // The client.
-    /// It has no token, and one is required.
-    NoToken = "no_token",
-    /// Its token is unknown.
-    UnknownToken = "unknown_token",
-    /// Its token has expired.
-    ExpiredToken = "expired_token",
-    /// Its token is not for pages of its origin.
-    TokenOrigin = "token_origin",
-    /// The client has exceeded its rate of requests.
-    Limited = "limited",
-    /// The client has exceeded its rate of requests to the upstream.
-    LimitedMisses = "limited_misses",
-    /// All connections together exceed their limit.
-    TooManyConnections = "too_many_connections",
-    /// The client has too many connections.
-    TooManyClientConnections = "too_many_client_connections",
+    NoToken = "no_token", 401, "A token is needed; send it as authorization: Bearer TOKEN, or in x-api-key";
+    UnknownToken = "unknown_token", 401, "The token is unknown: it is mistyped, or it has been revoked";
+    ExpiredToken = "expired_token", 401, "The token has expired; ask the operator for another";
+    TokenOrigin = "token_origin", 403, "The token may not be used by pages of this origin; the operator lists the origins of each token";
+    Limited = "limited", 429, "You have sent more requests than one client may";
+    LimitedMisses = "limited_misses", 429, "You have sent more requests to the upstream than one client may; cached answers are still served";
+    TooManyConnections = "too_many_connections", 503, "Too many connections are open";
+    TooManyClientConnections = "too_many_client_connections", 429, "You have more connections open than one client may have; close some";
     // Not sent to the upstream.
-    /// The budget of the API keys is spent.
-    OverBudget = "over_budget",
-    /// What was spent of the budget before the start is not known.
-    BudgetUnknown = "budget_unknown",
-    /// No slot among the requests in flight was free in time; or others in the queue had
-    /// precedence.
-    NoSlot = "no_slot",
-    /// The breaker is open.
-    BreakerOpen = "breaker_open",
-    /// It is not known yet whether the blocks that an earlier run has stored stand.
-    Unconfirmed = "unconfirmed",
+    OverBudget = "over_budget", 503, "This gateway's budget of upstream requests is spent";
+    BudgetUnknown = "budget_unknown", 503, "What was spent of this gateway's budget of upstream requests before its start, or before the limit was introduced, is not known: it counts as spent";
+    NoSlot = "no_slot", 503, "Too many upstream requests are in flight, and others had precedence";
+    BreakerOpen = "breaker_open", 503, "The upstream does not answer, and gets no requests until it does";
+    Unconfirmed = "unconfirmed", 503, "It is not known yet whether the blocks that an earlier run has stored stand";
     // No connection to the upstream.
-    /// The connection was refused.
-    ConnectionRefused = "connection_refused",
-    /// The TLS handshake failed.
-    Tls = "tls",
-    /// The upstream requires a TLS client certificate.
-    TlsClientCertificate = "tls_client_certificate",
-    /// The upstream's certificate is not trusted.
-    TlsCertificate = "tls_certificate",
-    /// The upstream's name does not resolve.
-    Dns = "dns",
-    /// The upstream cannot be reached.
-    Unreachable = "unreachable",
-    /// No connection in time.
-    ConnectTimeout = "connect_timeout",
+    ConnectionRefused = "connection_refused", 502, "The upstream cannot be reached: it refuses connections";
+    Tls = "tls", 502, "No TLS connection to the upstream is possible; the operator must act";
+    TlsClientCertificate = "tls_client_certificate", 502, "The upstream requires a TLS client certificate, which this gateway does not have; the operator must act";
+    TlsCertificate = "tls_certificate", 502, "The upstream's certificate is not trusted; the operator must act";
+    Dns = "dns", 502, "The upstream cannot be reached: its name does not resolve";
+    Unreachable = "unreachable", 502, "The upstream cannot be reached";
+    ConnectTimeout = "connect_timeout", 504, "The upstream did not accept a connection in time";
     // No usable answer of the upstream.
-    /// It did not answer in time.
-    UpstreamTimeout = "upstream_timeout",
-    /// The body of its answer came too slowly.
-    UpstreamBodyTimeout = "upstream_body_timeout",
-    /// It closed the connection without an answer.
-    ConnectionClosed = "connection_closed",
-    /// Its answer is truncated.
-    Truncated = "truncated",
-    /// Its answer is too large.
-    AnswerTooLarge = "answer_too_large",
-    /// Its answer is not HTTP.
-    NotHttp = "not_http",
-    /// Its answer is not JSON.
-    NotJson = "not_json",
-    /// Its answer contains what must not be passed on.
-    AnswerWithheld = "answer_withheld",
-    /// It redirects.
-    Redirect = "redirect",
-    /// It answers with a server error.
-    ServerError = "server_error",
-    /// It answers with an error, which is passed on as it is.
-    UpstreamAnswer = "upstream_answer",
-    /// It answers with a status that the API does not use.
-    UnexpectedStatus = "unexpected_status",
-    /// It does not accept the API key.
-    KeyRefused = "key_refused",
-    /// It refuses the target, although it accepts the API key.
-    TargetRefused = "target_refused",
-    /// It has no such path: it may be the wrong server.
-    WrongUpstream = "wrong_upstream",
-    /// It wants fewer requests.
-    Throttled = "throttled",
-    /// It has been retired.
-    Retired = "retired",
+    UpstreamTimeout = "upstream_timeout", 504, "The upstream did not answer in time";
+    UpstreamBodyTimeout = "upstream_body_timeout", 504, "The upstream's answer came too slowly";
+    ConnectionClosed = "connection_closed", 502, "The upstream closed the connection without an answer";
+    Truncated = "truncated", 502, "The upstream's answer broke off";
+    AnswerTooLarge = "answer_too_large", 502, "The upstream's answer is larger than this gateway accepts";
+    NotHttp = "not_http", 502, "The upstream's answer is not HTTP";
+    NotJson = "not_json", 502, "The upstream's answer is not JSON";
+    AnswerWithheld = "answer_withheld", 502, "The upstream's answer contains something that must not be passed on; the operator must act";
+    Redirect = "redirect", 502, "The upstream redirects, which this gateway does not follow";
+    ServerError = "server_error", 502, "The upstream failed";
+    UpstreamAnswer = "upstream_answer", 502, "The upstream answered with an error, which is passed on as it is";
+    UnexpectedStatus = "unexpected_status", 502, "The upstream's answer has an unexpected status";
+    KeyRefused = "key_refused", 502, "The upstream does not accept this gateway's credentials; the operator must act";
+    TargetRefused = "target_refused", 502, "The upstream refuses this request, though it accepts this gateway's credentials";
+    WrongUpstream = "wrong_upstream", 502, "The upstream has no such path, so it may be the wrong server for this route; the operator must act";
+    Throttled = "throttled", 503, "The upstream wants fewer requests";
+    Retired = "retired", 502, "The upstream has been retired; the operator must act";
     // The gateway.
-    /// Each answer was outdated by a reorg or a purge.
-    Outdated = "outdated",
-    /// It failed during the request.
-    Internal = "internal",
+    Outdated = "outdated", 503, "The chain is being reorganized, and every answer was outdated on arrival";
+    Internal = "internal", 500, "This gateway failed during the request";
+}
+
+impl Reason {
+    /// The word.
+    pub const fn name(self) -> &'static str {
+        self.row().0
+    }
+
+    /// The status of the response.
+    pub fn status(self) -> StatusCode {
+        StatusCode::from_u16(self.row().1).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+    }
+
+    /// What a client needs to know: what came, what is allowed, and what to do.
+    pub(crate) const fn text(self) -> &'static str {
+        self.row().2
+    }
 }
 
 impl Serialize for Reason {

@@ -322,12 +322,12 @@ impl Responder {
         fields.insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
         fields.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         if let Some(outcome) = outcome {
-            let detail = Some(refusal.reason().name());
+            let detail = Some(refusal.reason.name());
             fields.insert(CACHE_STATUS, outcome.field(None, detail));
         }
         self.add_own(&mut fields, false, outcome, context);
-        refusal.fields(&mut fields);
-        response(refusal.status(), fields, Body::new(body.into()))
+        fields.extend(refusal.fields.iter().cloned());
+        response(refusal.status, fields, Body::new(body.into()))
     }
 
     /// The answer to OPTIONS: a browser's preflight (the CORS protocol of the

@@ -9,6 +9,7 @@ use std::fmt;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 use regex_lite::Regex;
+use serde::Serialize;
 
 /// The number of digits of a hash.
 pub(crate) const HASH_DIGITS: usize = 64;
@@ -75,7 +76,7 @@ pub(crate) enum ParameterType {
 }
 
 /// Why a parameter is invalid, for the client.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Invalid {
     /// The parameter's name.
     pub(crate) parameter: Box<str>,

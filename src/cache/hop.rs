@@ -31,13 +31,6 @@ const PROXY: [HeaderName; 3] = [
 /// message, and no connection option may have their name (RFC 9110 §7.6.1).
 const KEPT: [HeaderName; 3] = [header::CACHE_CONTROL, header::CONTENT_LENGTH, header::HOST];
 
-/// Whether the field is hop-by-hop.
-#[must_use]
-pub(crate) fn ends_here(name: &HeaderName, headers: &HeaderMap) -> bool {
-    let is_listed = || options(headers).any(|option| option == *name);
-    ALWAYS.contains(name) || PROXY.contains(name) || is_listed()
-}
-
 /// The fields that `Connection` lists.
 fn options(headers: &HeaderMap) -> impl Iterator<Item = HeaderName> {
     let lines = headers.get_all(header::CONNECTION).iter();

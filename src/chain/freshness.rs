@@ -61,9 +61,6 @@ pub(crate) struct FinalitySettings {
     pub(crate) absent_ttl: Duration,
 }
 
-/// Freshness lifetime of what is not final while no tip is known.
-pub(super) const WITHOUT_TIP: Duration = Duration::from_secs(1);
-
 /// The longest freshness lifetime of `live`: an indexer may change a token without a new
 /// tip. The mean time between blocks.
 const LIVE: Duration = Duration::from_mins(10);
@@ -99,6 +96,9 @@ impl Default for FinalitySettings {
     }
 }
 
+/// Freshness lifetime of what is not final while no tip is known.
+pub(super) const WITHOUT_TIP: Duration = Duration::from_secs(1);
+
 /// What an answer contains, as far as its class depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
@@ -117,18 +117,6 @@ pub(crate) enum Content {
     Other,
 }
 
-/// The class of an answer, where blocks up to a height are final.
-pub(super) fn classify(content: Content, final_up_to: Option<u32>) -> Class {
-    let is_final = |height: u32| final_up_to.is_some_and(|most| height <= most);
-    match content {
-        Content::Confirmed { height } if is_final(height) => Class::Final,
-        Content::Confirmed { .. } => Class::Recent,
-        Content::Nothing { block: Some(at) } if is_final(at) => Class::Final,
-        Content::Nothing { .. } => Class::Absent,
-        Content::Other => Class::Live,
-    }
-}
-
 /// The relation of a stored response to the chain.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ChainStamp {
@@ -144,7 +132,8 @@ pub(crate) struct ChainStamp {
     pub(crate) is_settled: bool,
 }
 
-/// What a hit needs to know of a tip.
+/// What a hit needs to know of a tip: a copy of what changes seldom, which is read without
+/// a lock.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct View {
     pub(super) epoch: Epoch,
@@ -160,6 +149,10 @@ pub(super) struct View {
     pub(super) doubted: Option<Moment>,
     /// What names only blocks up to this height is final.
     pub(super) final_up_to: Option<u32>,
+    /// When the last request was sent whose answer was a status; 0 for never.
+    pub(super) confirmed: Moment,
+    /// The time from one status to the next.
+    pub(super) interval: Duration,
 }
 
 /// Whether a stored response may be served.
@@ -182,98 +175,93 @@ pub(crate) enum Freshness {
     },
 }
 
-/// When the tip was last confirmed, and how often its status is asked for.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Pace {
-    /// When the last request was sent whose answer was a status.
-    pub(super) confirmed: Moment,
-    pub(super) interval: Duration,
-}
-
-impl Pace {
+impl View {
     /// Until when the tip is known: one status may fail.
-    pub(super) fn known_until(self) -> Moment {
+    pub(super) fn known_until(&self) -> Moment {
         match self.confirmed == Moment::default() {
             true => self.confirmed,
             false => self.confirmed + self.interval * 2,
         }
     }
-}
 
-/// A stored response that is judged.
-#[derive(Clone, Copy)]
-pub(super) struct Judged<'s> {
-    pub(super) stamp: &'s ChainStamp,
-    pub(super) received: Moment,
-    pub(super) lifetime: Duration,
-}
+    /// Whether what names blocks up to a height is final.
+    pub(super) fn is_final(&self, highest: u32) -> bool {
+        self.final_up_to.is_some_and(|most| highest <= most)
+    }
 
-impl Judged<'_> {
-    /// Whether it is fresh. `ended` is when its epoch ended, if it has, and is only called
-    /// then.
+    /// The class of an answer.
+    pub(super) fn classify(&self, content: Content) -> Class {
+        match content {
+            Content::Confirmed { height } if self.is_final(height) => Class::Final,
+            Content::Confirmed { .. } => Class::Recent,
+            Content::Nothing { block: Some(at) } if self.is_final(at) => Class::Final,
+            Content::Nothing { .. } => Class::Absent,
+            Content::Other => Class::Live,
+        }
+    }
+
+    /// Whether a stored response with this lifetime is fresh. `ended` is when its epoch
+    /// ended, if it has, and is only called then.
     pub(super) fn freshness(
-        self,
-        (view, pace): (&View, Pace),
+        &self,
+        stamp: &ChainStamp,
+        (received, lifetime): (Moment, Duration),
         finality: &FinalitySettings,
         ended: impl FnOnce() -> Option<Moment>,
         now: Moment,
     ) -> Freshness {
-        let Self {
-            stamp,
-            received,
-            lifetime,
-        } = self;
         let until = received + lifetime;
         let until = match stamp.class {
             Class::Final => return Freshness::until(until, now),
-            Class::Absent | Class::Live if stamp.epoch != view.epoch => {
+            Class::Absent | Class::Live if stamp.epoch != self.epoch => {
                 until.min(ended().unwrap_or(received))
             }
-            Class::Live if !stamp.is_settled => until.min(view.began + finality.live_ttl),
+            Class::Live if !stamp.is_settled => until.min(self.began + finality.live_ttl),
             Class::Absent | Class::Live => until,
-            Class::Recent => until.min(self.recent_until(view, pace)),
+            Class::Recent => until.min(self.recent_until(stamp)),
         };
-        let is_deep = |(_, highest)| view.final_up_to.is_some_and(|most| highest <= most);
-        if stamp.class == Class::Recent && now < until && stamp.heights.is_some_and(is_deep) {
+        let is_deep = stamp
+            .heights
+            .is_some_and(|(_, highest)| self.is_final(highest));
+        if stamp.class == Class::Recent && is_deep && now < until {
             return Freshness::BecameFinal {
                 ttl: finality.final_ttl,
             };
         }
-        let known = pace.known_until().max(received + WITHOUT_TIP);
-        let until = until.min(known);
+        let until = until.min(self.known_until().max(received + WITHOUT_TIP));
         let mut freshness = Freshness::until(until, now);
         if let Freshness::Fresh { ttl } = &mut freshness
             && stamp.class != Class::Absent
         {
             // A client may rely on it until the status after the next.
-            *ttl = (*ttl).min((self.confirmed(pace) + pace.interval * 2).since(now));
+            let confirmed = self.confirmed(stamp, received);
+            *ttl = (*ttl).min((confirmed + self.interval * 2).since(now));
         }
         freshness
     }
 
     /// Until when a recent response stands, as far as is known.
-    fn recent_until(self, view: &View, pace: Pace) -> Moment {
-        let stamp = self.stamp;
+    fn recent_until(&self, stamp: &ChainStamp) -> Moment {
         let forever = Moment::from_nanos(u64::MAX);
-        if stamp.epoch < view.refuted_before {
-            return view.refuted_at;
+        if stamp.epoch < self.refuted_before {
+            return self.refuted_at;
         }
-        if stamp.epoch == view.epoch {
+        if stamp.epoch == self.epoch {
             return forever;
         }
-        let is_above = |(_, highest)| view.lowest_tip.is_some_and(|tip| tip < highest);
+        let is_above = |(_, highest)| self.lowest_tip.is_some_and(|tip| tip < highest);
         if stamp.heights.is_some_and(is_above) {
-            return view.began;
+            return self.began;
         }
-        view.doubted.map_or(forever, |since| since + pace.interval)
+        self.doubted.map_or(forever, |since| since + self.interval)
     }
 
-    /// When it was last known to be valid: when it was received, or by the last status
-    /// that left it fresh.
-    pub(super) fn confirmed(self, pace: Pace) -> Moment {
-        match self.stamp.class {
-            Class::Recent | Class::Live => pace.confirmed.max(self.received),
-            Class::Absent | Class::Final => self.received,
+    /// When a fresh response was last known to be valid: when it was received, or by the
+    /// last status that left it fresh.
+    pub(super) fn confirmed(&self, stamp: &ChainStamp, received: Moment) -> Moment {
+        match stamp.class {
+            Class::Recent | Class::Live => self.confirmed.max(received),
+            Class::Absent | Class::Final => received,
         }
     }
 }

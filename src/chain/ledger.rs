@@ -21,33 +21,27 @@
 //!
 //! Deliberately absent: locks, the cache, and when requests are sent.
 
-mod check;
-
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use super::freshness::{Epoch, NO_EPOCH, View};
 use crate::clock::Moment;
 use crate::pages::{Block, Hash, hash};
-use check::Doubt;
 
 /// The most blocks that are known; the lowest are forgotten first.
 const MOST_BLOCKS: usize = 65_536;
 /// The epochs of which it is remembered when they ended.
 const MOST_ENDED: usize = 64;
+/// The most blocks that are asked for after one change of the chain. Each is twice as far
+/// below as the one before, so they reach at least 127 blocks down.
+const MOST_ASKED: u32 = 8;
 
 /// The state of the ledger when a request was about to be sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RequestStart {
-    epoch: Epoch,
-    answers: u64,
-}
-
-impl RequestStart {
     /// The epoch then.
-    pub(crate) const fn epoch(self) -> Epoch {
-        self.epoch
-    }
+    pub(crate) epoch: Epoch,
+    answers: u64,
 }
 
 /// What an answer shows of the chain.
@@ -78,13 +72,13 @@ pub(crate) struct Applied {
 
 /// What is known of one indexer's chain.
 #[derive(Debug, Default)]
-pub(crate) struct Ledger {
+pub(super) struct Ledger {
     status: Option<Status>,
-    epoch: Epoch,
+    pub(super) epoch: Epoch,
     /// When the present epoch began.
     began: Moment,
-    /// When the epochs before it ceased to keep answers fresh, the last at the back.
-    ended: VecDeque<Moment>,
+    /// When the epochs before it ceased to keep answers fresh.
+    ended: BTreeMap<Epoch, Moment>,
     /// Recent answers of earlier epochs are stale, since `refuted_at`.
     refuted_before: Epoch,
     refuted_at: Moment,
@@ -92,20 +86,30 @@ pub(crate) struct Ledger {
     answers: u64,
     /// Blocks learned by this answer or before are of the present tip's chain.
     proved: u64,
-    blocks: BTreeMap<u32, Known>,
-    heights: HashMap<Hash, u32>,
+    pub(super) blocks: BTreeMap<u32, Known>,
+    pub(super) heights: HashMap<Hash, u32>,
     /// The highest block that was asked for and stands.
-    stands: Option<u32>,
-    doubt: Option<Doubt>,
+    pub(super) stands: Option<u32>,
+    pub(super) doubt: Option<Doubt>,
     /// When a contradiction last began a check.
     contradicted: Option<Moment>,
     /// The routes whose answers have had the tip's tag.
     tagged: Vec<u16>,
-    reorgs: u64,
+    /// How many checks have found that blocks were replaced.
+    pub(super) reorgs: u64,
     /// When the status reported another tip than before, here or by another replica.
-    moved: Option<Moment>,
+    pub(super) moved: Option<Moment>,
     /// When the last reorg was found, and how many blocks up to the tip it replaced.
-    last_reorg: Option<(Moment, u32)>,
+    pub(super) last_reorg: Option<(Moment, u32)>,
+    /// When the last request was sent whose answer was a status; 0 for never.
+    pub(super) confirmed: Moment,
+    /// The time from one status to the next, if it is longer than configured.
+    pub(super) interval: Duration,
+    /// Requests for the status, and those that failed.
+    pub(super) probes: u64,
+    pub(super) failures: u64,
+    /// Why the last one failed, if it did.
+    pub(super) trouble: Option<String>,
 }
 
 /// The tip as the status path reports it.
@@ -117,82 +121,64 @@ struct Status {
 
 /// A block with items.
 #[derive(Clone, Copy, Debug)]
-struct Known {
+pub(super) struct Known {
     hash: Hash,
     /// The number of the answer that named it first; 0 if an earlier run knew it.
     learned: u64,
 }
 
+/// A check under way: which of the known blocks still stand. One request at a time asks
+/// for the highest of them; where it was replaced, lower ones are asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Doubt {
+    /// When the new tip was seen. `None` where an answer has contradicted what is known.
+    since: Option<Moment>,
+    /// Blocks learned by this answer or before are of the chain before the change.
+    before: u64,
+    /// The number of answers when the tip was seen that the check is for.
+    began: u64,
+    /// The lowest tip since the check began, or just before: recent answers above it are
+    /// stale.
+    lowest_tip: u32,
+    /// The block that is asked for.
+    pub(super) height: u32,
+    /// The blocks that were found not to stand.
+    refuted: u32,
+}
+
 impl Ledger {
     /// The state of the ledger, to be taken before a request is sent.
-    pub(crate) const fn start(&self) -> RequestStart {
+    pub(super) const fn start(&self) -> RequestStart {
         RequestStart {
             epoch: self.epoch,
             answers: self.answers,
         }
     }
 
-    /// The present epoch.
-    pub(crate) const fn epoch(&self) -> Epoch {
-        self.epoch
-    }
-
     /// The tip's height.
-    pub(crate) fn tip_height(&self) -> Option<u32> {
+    pub(super) fn tip_height(&self) -> Option<u32> {
         Some(self.status.as_ref()?.height)
     }
 
     /// The tip as any process knows it: its height and its tag.
-    pub(crate) fn tip_mark(&self) -> Option<Vec<u8>> {
+    pub(super) fn tip_mark(&self) -> Option<Vec<u8>> {
         let Status { height, tag } = self.status.as_ref()?;
-        let mut mark = height.to_be_bytes().to_vec();
-        mark.extend_from_slice(tag.as_deref().unwrap_or_default());
-        Some(mark)
+        Some([&height.to_be_bytes(), tag.as_deref().unwrap_or_default()].concat())
     }
 
     /// The hash of the block at a height.
-    pub(crate) fn hash_at(&self, height: u32) -> Option<Hash> {
+    pub(super) fn hash_at(&self, height: u32) -> Option<Hash> {
         self.blocks.get(&height).map(|known| known.hash)
     }
 
-    /// The height of a block.
-    pub(crate) fn height_of(&self, hash: &Hash) -> Option<u32> {
-        self.heights.get(hash).copied()
-    }
-
-    /// The number of known blocks.
-    pub(crate) fn len(&self) -> usize {
-        self.blocks.len()
-    }
-
-    /// How many checks have found that blocks were replaced.
-    pub(crate) const fn reorgs(&self) -> u64 {
-        self.reorgs
-    }
-
-    /// When the last reorg was found, and how many blocks up to the tip it replaced.
-    pub(crate) const fn last_reorg(&self) -> Option<(Moment, u32)> {
-        self.last_reorg
-    }
-
-    /// When the status last reported another tip than before.
-    pub(crate) const fn moved(&self) -> Option<Moment> {
-        self.moved
-    }
-
-    /// The highest block that was asked for and stands.
-    pub(crate) const fn stands(&self) -> Option<u32> {
-        self.stands
-    }
-
     /// When an epoch ended. `None` if it is the present one, or no longer remembered.
-    pub(crate) fn ended(&self, epoch: Epoch) -> Option<Moment> {
-        let back = usize::try_from(self.epoch.checked_sub(epoch)?).ok()?;
-        self.ended.get(self.ended.len().checked_sub(back)?).copied()
+    pub(super) fn ended(&self, epoch: Epoch) -> Option<Moment> {
+        self.ended.get(&epoch).copied()
     }
 
-    /// What a hit needs to know, where blocks `depth` below the tip are final.
-    pub(super) fn view(&self, depth: u32) -> View {
+    /// What a hit needs to know, where blocks `depth` below the tip are final, and the
+    /// status is asked for each interval `every` or less often.
+    pub(super) fn view(&self, depth: u32, every: Duration) -> View {
         let tip = self.tip_height();
         let highest = self.blocks.last_key_value().map(|(height, _)| *height);
         // An empty block has no hash that a check could ask for: it is final below one
@@ -206,20 +192,20 @@ impl Ledger {
             refuted_at: self.refuted_at,
             doubted: self.doubt.and_then(|doubt| doubt.since),
             final_up_to: settled.filter(|_| self.doubt.is_none()),
+            confirmed: self.confirmed,
+            interval: self.interval.max(every),
         }
     }
 
-    /// Takes over the blocks of an earlier run, before the first status. They are in doubt.
-    pub(crate) fn seed(&mut self, blocks: &[Block]) {
-        for block in blocks {
-            self.learn(*block);
-        }
+    /// The block that a check asks for, and the present epoch.
+    pub(super) fn check(&self) -> Option<(u32, Epoch)> {
+        Some((self.doubt?.height, self.epoch))
     }
 
     /// Applies a status: the tip's height and its tag. `lost`: since when the tip counts as
     /// unknown, if it does; `start`, unless another replica has asked for it. Returns from
     /// which height on everything is to be purged.
-    pub(crate) fn status(
+    pub(super) fn status(
         &mut self,
         start: Option<RequestStart>,
         height: u32,
@@ -227,10 +213,8 @@ impl Ledger {
         lost: Option<Moment>,
         now: Moment,
     ) -> Option<u32> {
-        let status = Status {
-            height,
-            tag: tag.map(|tag| bare(tag).into()),
-        };
+        let tag = tag.map(|tag| bare(tag).into());
+        let status = Status { height, tag };
         if self.status.as_ref() == Some(&status) {
             // Of statuses alone, two may be equal though the tip has moved to and fro.
             if let Some(start) = start.filter(|_| !self.tagged.is_empty()) {
@@ -239,53 +223,43 @@ impl Ledger {
             return None;
         }
         let before = self.proved;
-        let lowest_tip = self.tip_height().map_or(height, |last| last.min(height));
-        let is_first = self.status.replace(status).is_none();
+        let last = self.status.replace(status).map(|last| last.height);
         self.moved = Some(now);
         self.begin_epoch(lost.map_or(now, |lost| lost.min(now)), now);
-        if is_first {
+        if last.is_none() {
             self.refute_recent(now);
         }
-        let began = self.answers;
-        match &mut self.doubt {
-            // Its check serves this tip too.
-            Some(doubt) if doubt.since.is_some() || doubt.refuted > 0 => {
-                doubt.since.get_or_insert(now);
-                doubt.began = began;
-                doubt.lowest_tip = doubt.lowest_tip.min(lowest_tip);
-                // The tip may be back above blocks that it had left.
-                if doubt.refuted > 0 && doubt.height <= height {
-                    return None;
-                }
-            }
-            Some(_) | None => {
-                self.doubt = Some(Doubt {
-                    since: Some(now),
-                    before,
-                    began,
-                    lowest_tip,
-                    height,
-                    step: 1,
-                    refuted: 0,
-                });
-            }
+        // A check under way serves this tip too.
+        let mut under_way = self.doubt;
+        under_way = under_way.filter(|doubt| doubt.since.is_some() || doubt.refuted > 0);
+        let mut doubt = under_way.unwrap_or(Doubt {
+            since: None,
+            before,
+            began: self.answers,
+            lowest_tip: height,
+            height,
+            refuted: 0,
+        });
+        doubt.since.get_or_insert(now);
+        doubt.began = self.answers;
+        doubt.lowest_tip = doubt.lowest_tip.min(height).min(last.unwrap_or(height));
+        self.doubt = Some(doubt);
+        // The tip may be back above blocks that it had left.
+        match doubt.refuted > 0 && doubt.height <= height {
+            true => None,
+            false => self.ask_up_to(Some(height), now),
         }
-        self.ask_up_to(Some(height), now)
     }
 
     /// Applies an answer of any other path. `interval` is the time between two statuses.
-    pub(crate) fn apply(
+    pub(super) fn apply(
         &mut self,
         start: RequestStart,
         observation: Observation<'_>,
         interval: Duration,
         now: Moment,
     ) -> Applied {
-        let Observation {
-            blocks,
-            empty_block,
-            ..
-        } = observation;
+        let (blocks, empty) = (observation.blocks, observation.empty_block);
         self.answers += 1;
         let mut applied = Applied::default();
         let Some(tip) = self.tip_height() else {
@@ -298,23 +272,22 @@ impl Ledger {
             applied.asks_status = is_ahead || is_present.is_none();
             return applied;
         }
-        let shown = self.shows(observation);
-        if let Some(stands) = shown {
-            applied.purge_from = match stands {
-                true => self.end_doubt(self.doubt.map(|doubt| doubt.height), now),
-                false => self.refute(now),
-            };
-            applied.asks_block = self.doubt.is_some();
+        if let Some(Doubt { height, .. }) = self.doubt {
+            let shown = blocks.iter().find(|block| block.height == height);
+            if shown.is_some_and(|block| self.hash_at(height) == Some(block.hash)) {
+                applied.purge_from = self.end_doubt(Some(height), now);
+            } else if shown.is_some() || empty == Some(height) {
+                applied.purge_from = self.refute(now);
+                applied.asks_block = self.doubt.is_some();
+                return applied;
+            }
         }
-        if shown == Some(false) {
-            return applied;
-        }
-        let mut wrong = blocks.iter().filter(|block| {
+        let is_wrong = |block: &&Block| {
             let known = self.hash_at(block.height);
             known.is_some_and(|known| known != block.hash)
-        });
-        let wrong = wrong.next().map(|block| block.height);
-        let emptied = empty_block.filter(|at| *at <= tip && self.blocks.contains_key(at));
+        };
+        let wrong = blocks.iter().find(is_wrong).map(|block| block.height);
+        let emptied = empty.filter(|at| *at <= tip && self.blocks.contains_key(at));
         if let Some(height) = wrong.or(emptied) {
             let is_due = |last: Moment| now >= last + interval;
             if self.doubt.is_none() && self.contradicted.is_none_or(is_due) {
@@ -325,7 +298,6 @@ impl Ledger {
                     began: self.proved,
                     lowest_tip: tip,
                     height,
-                    step: 1,
                     refuted: 0,
                 });
                 applied.asks_block = true;
@@ -347,20 +319,20 @@ impl Ledger {
         route: u16,
         tag: Option<&[u8]>,
     ) -> Option<bool> {
+        let is_recent = start.epoch == self.epoch;
         let present = self
             .status
             .as_ref()
             .and_then(|status| status.tag.as_deref());
-        let is_recent = start.epoch == self.epoch;
-        let Some(tag) = tag.map(bare).filter(|_| present.is_some()) else {
+        let Some((present, tag)) = present.zip(tag.map(bare)) else {
             return Some(is_recent);
         };
-        let is_same = present == Some(tag);
-        match self.tagged.contains(&route) {
-            false if is_same => self.tagged.push(route),
-            false => return Some(is_recent),
-            true if !is_same => return None,
-            true => {}
+        let is_tagged = self.tagged.contains(&route);
+        if present != tag {
+            return (!is_tagged).then_some(is_recent);
+        }
+        if !is_tagged {
+            self.tagged.push(route);
         }
         // Another tag than a hash may be that of two tips.
         Some(self.prove(start) || is_recent)
@@ -373,8 +345,8 @@ impl Ledger {
             .status
             .as_ref()
             .and_then(|status| status.tag.as_deref());
-        let is_hash =
-            tag.is_some_and(|tag| std::str::from_utf8(tag).is_ok_and(|tag| hash(tag).is_some()));
+        let tag = tag.and_then(|tag| std::str::from_utf8(tag).ok());
+        let is_hash = tag.is_some_and(|tag| hash(tag).is_some());
         if is_hash {
             self.proved = self.proved.max(start.answers);
         }
@@ -382,9 +354,9 @@ impl Ledger {
     }
 
     fn begin_epoch(&mut self, ended: Moment, now: Moment) {
-        self.ended.push_back(ended);
+        self.ended.insert(self.epoch, ended);
         if self.ended.len() > MOST_ENDED {
-            self.ended.pop_front();
+            self.ended.pop_first();
         }
         self.epoch += 1;
         self.began = now;
@@ -396,7 +368,9 @@ impl Ledger {
         self.refuted_at = now;
     }
 
-    fn learn(&mut self, block: Block) {
+    /// Learns a block that an answer names; or one of an earlier run, before the first
+    /// status, which is then in doubt.
+    pub(super) fn learn(&mut self, block: Block) {
         if self.blocks.contains_key(&block.height) {
             return;
         }
@@ -411,6 +385,63 @@ impl Ledger {
         {
             self.heights.remove(&lowest.hash);
         }
+    }
+
+    /// No route shows the block that a check asks for: what is recent is stale.
+    pub(super) fn cannot_check(&mut self, now: Moment) {
+        self.refute_recent(now);
+        self.doubt = None;
+    }
+
+    /// The block that was asked for does not stand: a lower one is asked for.
+    fn refute(&mut self, now: Moment) -> Option<u32> {
+        let doubt = self.doubt.as_mut()?;
+        let most = doubt.height.checked_sub(1 << doubt.refuted);
+        doubt.refuted += 1;
+        let most = most.filter(|_| doubt.refuted < MOST_ASKED);
+        if doubt.refuted == 1 {
+            self.begin_epoch(now, now);
+            self.refute_recent(now);
+        }
+        self.ask_up_to(most, now)
+    }
+
+    /// Has the check ask for the highest block up to a height that was known before the
+    /// change. Where there is none, nothing is known to stand.
+    fn ask_up_to(&mut self, most: Option<u32>, now: Moment) -> Option<u32> {
+        let doubt = self.doubt.as_mut()?;
+        let next = most.and_then(|most| {
+            let mut known = self.blocks.range(..=most).rev();
+            known.find(|(_, known)| known.learned <= doubt.before)
+        });
+        let Some((height, _)) = next else {
+            return self.end_doubt(None, now);
+        };
+        doubt.height = *height;
+        None
+    }
+
+    /// Ends the check: the block at a height stands, or none. Returns from which height on
+    /// everything is to be purged.
+    fn end_doubt(&mut self, stands: Option<u32>, now: Moment) -> Option<u32> {
+        let doubt = self.doubt.take()?;
+        let above = stands.map_or(0, |height| height.saturating_add(1));
+        if doubt.refuted > 0 {
+            for known in self.blocks.split_off(&above).into_values() {
+                self.heights.remove(&known.hash);
+            }
+            self.reorgs += 1;
+            self.stands = stands;
+            let replaced = (self.tip_height()).map_or(0, |tip| (tip + 1).saturating_sub(above));
+            self.last_reorg = Some((now, replaced));
+            return Some(above);
+        }
+        self.stands = self.stands.max(stands);
+        // Blocks learned between may be of either chain, or of a third.
+        let between = |known: &Known| doubt.before < known.learned && known.learned <= doubt.began;
+        let mut higher = self.blocks.range(above..);
+        let is_open = higher.any(|(_, known)| between(known));
+        is_open.then_some(above)
     }
 }
 

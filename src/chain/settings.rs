@@ -45,7 +45,7 @@ impl Settings {
 pub(crate) const STANDBYS_SELDOM: u32 = 3;
 
 /// Where an indexer's tip is asked for.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct TipSource {
     /// Its name in the configuration of routes.
     pub name: Box<str>,

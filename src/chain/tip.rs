@@ -1,38 +1,33 @@
 //! One indexer's tip: its ledger, what hits need of it without a lock, and the state of
 //! the requests for its status.
 
-use std::ops::Deref;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use serde::Serialize;
 use tokio::sync::{Notify, watch};
 
-use super::freshness::{Epoch, Pace, View};
+use super::TipSource;
+use super::freshness::{Epoch, View};
 use super::ledger::Ledger;
-use super::{TipSource, lock};
 use crate::clock::Moment;
 use crate::pages::hex;
+use crate::sync::lock;
 
 /// One indexer's tip.
 pub(super) struct Tip {
     pub(super) source: TipSource,
+    /// Blocks this far below it are final.
+    pub(super) final_depth: u32,
     /// What is known of it, which outlives a reload.
     pub(super) state: Arc<TipState>,
 }
 
 /// What is known of a tip.
 pub(super) struct TipState {
-    pub(super) ledger: Mutex<Ledger>,
+    ledger: Mutex<Ledger>,
     /// What hits need of the ledger.
     pub(super) view: ArcSwap<View>,
-    /// When the last request was sent whose answer was a status, in nanoseconds; 0 for
-    /// never.
-    confirmed: AtomicU64,
-    /// The time from one status to the next if it is longer than usual, in nanoseconds.
-    interval: AtomicU64,
     /// Held while blocks are asked for.
     pub(super) checking: tokio::sync::Mutex<()>,
     /// Notified when the status should be asked for before the next is due.
@@ -41,10 +36,6 @@ pub(super) struct TipState {
     pub(super) first_probe: watch::Sender<bool>,
     /// What is known of an earlier run's blocks.
     pub(super) seed: watch::Sender<SeedState>,
-    probes: AtomicU64,
-    failures: AtomicU64,
-    /// Why the last request for the status failed.
-    trouble: Mutex<Option<String>>,
 }
 
 /// What is known of an earlier run's blocks.
@@ -107,130 +98,60 @@ pub(crate) struct ReorgSnapshot {
     pub(crate) blocks: u32,
 }
 
-impl TipState {
-    pub(super) fn new(source: &TipSource) -> Self {
-        let ledger = Ledger::default();
-        Self {
-            view: ArcSwap::from_pointee(ledger.view(0)),
-            ledger: Mutex::new(ledger),
-            confirmed: AtomicU64::new(0),
-            interval: AtomicU64::new(0),
-            checking: tokio::sync::Mutex::new(()),
+impl Tip {
+    /// A tip of which nothing is known.
+    pub(super) fn new(source: &TipSource, final_depth: u32) -> Self {
+        let state = TipState {
+            ledger: Mutex::default(),
+            view: ArcSwap::from_pointee(Ledger::default().view(final_depth, source.every)),
+            checking: tokio::sync::Mutex::default(),
             probe_request: Notify::new(),
             first_probe: watch::Sender::new(source.path.is_none()),
             seed: watch::Sender::new(SeedState::Done),
-            probes: AtomicU64::new(0),
-            failures: AtomicU64::new(0),
-            trouble: Mutex::new(None),
+        };
+        Self {
+            source: source.clone(),
+            final_depth,
+            state: Arc::new(state),
         }
     }
-}
 
-impl Deref for Tip {
-    type Target = TipState;
-
-    fn deref(&self) -> &TipState {
-        &self.state
-    }
-}
-
-impl Tip {
     pub(super) fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        lock(&self.ledger)
+        lock(&self.state.ledger)
     }
 
     /// Changes the ledger, and makes what hits need of it visible to all threads before
-    /// this returns. Blocks `depth` below the tip are final.
-    pub(super) fn change<T>(&self, depth: u32, change: impl FnOnce(&mut Ledger) -> T) -> T {
+    /// this returns.
+    pub(super) fn change<T>(&self, change: impl FnOnce(&mut Ledger) -> T) -> T {
         let mut ledger = self.ledger();
-        let (reorgs, moved) = (ledger.reorgs(), ledger.moved());
+        let (reorgs, moved) = (ledger.reorgs, ledger.moved);
         let changed = change(&mut ledger);
-        self.view.store(Arc::new(ledger.view(depth)));
-        if ledger.tip_height().is_some() && ledger.check().is_none() {
-            self.seed.send_replace(SeedState::Done);
+        let view = ledger.view(self.final_depth, self.source.every);
+        self.state.view.store(Arc::new(view));
+        if ledger.tip_height().is_some() && ledger.doubt.is_none() {
+            self.state.seed.send_replace(SeedState::Done);
         }
-        if moved < ledger.moved() {
-            tracing::info!(
-                tip = &*self.source.name,
-                height = ledger.tip_height(),
-                epoch = ledger.epoch(),
-                "the tip has moved"
-            );
+        let (tip, epoch) = (&*self.source.name, ledger.epoch);
+        if moved < ledger.moved {
+            let height = ledger.tip_height();
+            tracing::info!(tip, height, epoch, "the tip has moved");
         }
-        if reorgs < ledger.reorgs() {
+        if reorgs < ledger.reorgs {
+            let blocks = ledger.last_reorg.map(|(_, blocks)| blocks);
             tracing::info!(
-                tip = &*self.source.name,
-                stands = ledger.stands(),
-                blocks = ledger.last_reorg().map(|(_, blocks)| blocks),
-                epoch = ledger.epoch(),
+                tip,
+                stands = ledger.stands,
+                blocks,
+                epoch,
                 "reorg: responses that name blocks above the highest one that stands are purged"
             );
         }
         changed
     }
 
-    /// The time from one status to the next.
-    pub(super) fn interval(&self) -> Duration {
-        let longer = Duration::from_nanos(self.interval.load(Ordering::Relaxed));
-        self.source.every.max(longer)
-    }
-
-    /// Sets the time from one status to the next, if it is longer than usual.
-    pub(super) fn set_interval(&self, interval: Duration) {
-        let nanos = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
-        self.interval.store(nanos, Ordering::Relaxed);
-    }
-
-    pub(super) fn pace(&self) -> Pace {
-        Pace {
-            confirmed: Moment::from_nanos(self.confirmed.load(Ordering::Acquire)),
-            interval: self.interval(),
-        }
-    }
-
-    /// Notes that the answer to a request sent at a moment was a status.
-    pub(super) fn confirm(&self, sent: Moment) {
-        self.confirmed.fetch_max(sent.nanos(), Ordering::AcqRel);
-        let before = lock(&self.trouble).take();
-        if before.is_some() {
-            tracing::info!(tip = &*self.source.name, "the tip is known again");
-        }
-        self.first_probe.send_replace(true);
-    }
-
-    pub(super) fn is_known(&self, now: Moment) -> bool {
-        now <= self.pace().known_until()
-    }
-
-    /// When the tip was lost, if it was known and is no more.
-    pub(super) fn lost_at(&self, now: Moment) -> Option<Moment> {
-        let until = self.pace().known_until();
-        (Moment::default() < until && until < now).then_some(until)
-    }
-
-    pub(super) fn count_probe(&self) {
-        self.probes.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Notes that a request for the status failed, and why.
-    pub(super) fn fail(&self, why: String) {
-        self.failures.fetch_add(1, Ordering::Relaxed);
-        let before = lock(&self.trouble).replace(why.clone());
-        if before.as_deref() != Some(&*why) {
-            tracing::warn!(
-                tip = &*self.source.name,
-                upstream = &*self.source.upstream_name,
-                why,
-                "the tip is unknown: what is not final is fresh for a second only"
-            );
-        }
-        self.first_probe.send_replace(true);
-        self.seed_unanswered();
-    }
-
     /// The request for an earlier run's highest block had no answer, or could not be sent.
     pub(super) fn seed_unanswered(&self) {
-        self.seed.send_if_modified(|state| {
+        self.state.seed.send_if_modified(|state| {
             let was_pending = *state == SeedState::Pending;
             if was_pending {
                 *state = SeedState::Unanswered;
@@ -240,31 +161,32 @@ impl Tip {
     }
 
     pub(super) fn snapshot(&self, now: Moment) -> TipSnapshot {
-        let confirmed = self.pace().confirmed;
-        let known_once = confirmed > Moment::default();
+        let view = self.state.view.load();
+        let known_once = view.confirmed > Moment::default();
         let ledger = self.ledger();
         let height = ledger.tip_height();
+        let ago = |at: Moment| now.since(at).as_secs_f64();
         TipSnapshot {
             name: self.source.name.to_string(),
             upstream: self.source.upstream_name.to_string(),
             path: self.source.path.as_deref().map(str::to_owned),
-            known: self.is_known(now),
+            known: now <= view.known_until(),
             known_once,
             height,
             hash: height.and_then(|h| ledger.hash_at(h)).map(|h| hex(&h)),
-            epoch: ledger.epoch(),
-            checking: ledger.check().map(|(height, _)| height),
-            confirmed_seconds_ago: known_once.then(|| now.since(confirmed).as_secs_f64()),
-            probes: self.probes.load(Ordering::Relaxed),
-            failures: self.failures.load(Ordering::Relaxed),
-            moved_seconds_ago: ledger.moved().map(|at| now.since(at).as_secs_f64()),
-            reorgs: ledger.reorgs(),
-            last_reorg: ledger.last_reorg().map(|(at, blocks)| ReorgSnapshot {
-                seconds_ago: now.since(at).as_secs_f64(),
+            epoch: ledger.epoch,
+            checking: ledger.doubt.map(|doubt| doubt.height),
+            confirmed_seconds_ago: known_once.then(|| ago(view.confirmed)),
+            probes: ledger.probes,
+            failures: ledger.failures,
+            moved_seconds_ago: ledger.moved.map(ago),
+            reorgs: ledger.reorgs,
+            last_reorg: ledger.last_reorg.map(|(at, blocks)| ReorgSnapshot {
+                seconds_ago: ago(at),
                 blocks,
             }),
-            blocks: ledger.len(),
-            trouble: lock(&self.trouble).clone(),
+            blocks: ledger.blocks.len(),
+            trouble: ledger.trouble.clone(),
         }
     }
 }

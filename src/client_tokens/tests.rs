@@ -55,7 +55,7 @@ fn named<'t>(tokens: &'t ClientTokens, name: &str) -> (u64, &'t TokenClient) {
 fn take(
     tokens: &ClientTokens,
     lines: &[(&'static str, String)],
-) -> (Option<Result<String, TokenFault>>, Vec<String>) {
+) -> (Option<Result<String, Reason>>, Vec<String>) {
     let mut fields = HeaderMap::new();
     for (name, value) in lines {
         fields.append(*name, HeaderValue::from_str(value).unwrap());
@@ -111,10 +111,10 @@ a: Bearer og_1 -> one -> -
 a: bEARER   og_2  -> two -> -
 k: og_2 -> two -> -
 k: og_1 / a: Bearer og_2 / k: og_2 -> one -> -
-a: Bearer og_unknown / a: Bearer og_1 -> Unknown -> -
-a: Bearer og_ -> Unknown -> -
-k: og_1, og_1 -> Unknown -> -
-k: og_old -> Expired -> -
+a: Bearer og_unknown / a: Bearer og_1 -> UnknownToken -> -
+a: Bearer og_ -> UnknownToken -> -
+k: og_1, og_1 -> UnknownToken -> -
+k: og_old -> ExpiredToken -> -
 k: og_new -> new -> -
 a: Bearer abc / k: og_1 / a: Basic YTpi -> one -> a: Bearer abc / a: Basic YTpi
 a: Basic YTpi / a: Bearer og_1 -> one -> a: Basic YTpi

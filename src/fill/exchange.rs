@@ -79,7 +79,8 @@ impl Fetch {
     ) -> Result<Option<Fetched>, Failure> {
         let (fill, route) = (&self.fill, self.route());
         let (is_typed, tip) = (self.is_typed(), route.cache.tip);
-        if route.cache.mode == Mode::Chain {
+        let is_chain = route.cache.mode == Mode::Chain;
+        if is_chain {
             fill.chain.first_probe(tip, FIRST_PROBE).await;
         }
         let RequestFields {
@@ -97,7 +98,9 @@ impl Fetch {
             }
         };
         let mut times = Times {
-            start: fill.chain.request_start(tip),
+            start: is_chain
+                .then(|| fill.chain.request_start(tip))
+                .unwrap_or_default(),
             purge: fill.cache.store().purges(),
             sent: fill.clock.now(),
             ..Times::default()

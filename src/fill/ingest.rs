@@ -25,12 +25,10 @@ use crate::cache::{StoredFields, StoredResponse};
 use crate::chain::ledger::Observation;
 use crate::chain::{ChainStamp, Class, TransactionLocation};
 use crate::pages::{BodyIndex, check_window};
-use crate::reason::Reason;
 use crate::route::Route;
 use crate::route::canonical::is_whole_list;
 use crate::trace;
 use crate::trace::span::SpanKind;
-use crate::upstream::Failure;
 
 impl Fetch {
     /// In mode `chain`: applies an answer to the ledger, and stores it, under the block's height
@@ -45,9 +43,6 @@ impl Fetch {
     ) -> Option<Fetched> {
         let (fill, key, route) = (&self.fill, self.key(), self.route());
         let (tip, status) = (route.cache.tip, head.0);
-        let Some(start) = times.start else {
-            return Some(Fetched::by_all(Err(Failure::new(Reason::Internal))));
-        };
         let subject = Subject::of(key, route);
         let page = index.page.filter(|_| status == StatusCode::OK);
         let content = subject.content(status, index.empty, page.as_deref());
@@ -69,14 +64,14 @@ impl Fetch {
         };
         let applied = fill
             .chain
-            .apply_answer(tip, start, observation, times.received);
+            .apply_answer(tip, times.start, observation, times.received);
         if let Some(from) = applied.purge_from {
             fill.purge_from(tip, from).await;
         }
         if applied.asks_block {
             fill.check_blocks_aside(tip);
         }
-        let epoch = applied.stored_in.unwrap_or(start.epoch());
+        let epoch = applied.stored_in.unwrap_or(times.start.epoch);
         let stamp = (fill.chain).stamp(tip, (content, heights), epoch, times.sent);
         // Client errors are stored, so that polling for what the upstream refuses does not take
         // one request each.

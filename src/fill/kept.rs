@@ -204,7 +204,7 @@ impl Fill {
     /// nothing that is known.
     fn is_of_present_tip(&self, route: &Route, value: &Value, mark: &[u8]) -> Option<()> {
         let tip = route.cache.tip;
-        let start = self.chain.request_start(tip)?;
+        let start = self.chain.request_start(tip);
         let (epoch, present) = self.chain.tip_mark(tip)?;
         if mark != present {
             return None;

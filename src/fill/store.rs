@@ -29,7 +29,7 @@ use crate::wire::Body;
 #[derive(Clone, Copy, Default)]
 pub(super) struct Times {
     /// Where the chain's ledger was when it was sent.
-    pub(super) start: Option<RequestStart>,
+    pub(super) start: RequestStart,
     /// The number of the last purge when it was sent.
     pub(super) purge: u64,
     pub(super) sent: Moment,

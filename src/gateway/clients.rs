@@ -8,10 +8,11 @@ use http::HeaderMap;
 use http::header::{FORWARDED, ORIGIN};
 
 use super::Gateway;
-use crate::client_tokens::{ClientTokens, TokenClient, TokenFault};
+use crate::client_tokens::{ClientTokens, TokenClient};
 use crate::clock::{Clock, Moment};
 use crate::identify::{Client, ClientLabel, TrustedProxies};
 use crate::limit::{Limit, RequestAllowance};
+use crate::reason::Reason;
 use crate::refusal::Refusal;
 use crate::wire::{X_FORWARDED_FOR, origin};
 
@@ -40,7 +41,7 @@ pub(super) enum Credentials {
     /// A valid one, of the client at this place.
     Valid(u32),
     /// One that is not valid. The request counts against its address.
-    Invalid(TokenFault),
+    Invalid(Reason),
     /// A valid one that is for pages of other origins. The request counts against its
     /// address: otherwise any page could use up what its owner may send.
     OtherOrigin,
@@ -70,7 +71,7 @@ impl ClientPolicy {
                     };
                 }
                 Ok(_) => Credentials::OtherOrigin,
-                Err(fault) => Credentials::Invalid(fault),
+                Err(reason) => Credentials::Invalid(reason),
             };
         }
         IdentifiedClient {
@@ -95,7 +96,7 @@ impl ClientPolicy {
             let is_admitted = !matches!(admitted, Some(Err(_)));
             token.requests[usize::from(is_admitted)].fetch_add(1, Relaxed);
         }
-        admitted.transpose().map_err(Refusal::TooMany)
+        admitted.transpose().map_err(Refusal::too_many)
     }
 
     /// Refuses an invalid token, and one that is for pages of other origins.
@@ -103,8 +104,8 @@ impl ClientPolicy {
     pub(super) fn check_token(&self, from: &IdentifiedClient) -> Result<(), Refusal> {
         match from.credentials {
             Credentials::Absent | Credentials::Valid(_) => Ok(()),
-            Credentials::Invalid(fault) => Err(Refusal::Token(fault)),
-            Credentials::OtherOrigin => Err(Refusal::TokenOrigin),
+            Credentials::Invalid(reason) => Err(reason.into()),
+            Credentials::OtherOrigin => Err(Reason::TokenOrigin.into()),
         }
     }
 
@@ -112,7 +113,7 @@ impl ClientPolicy {
     #[inline]
     pub(super) fn require_token(&self, from: &IdentifiedClient) -> Result<(), Refusal> {
         match self.tokens.is_required && from.credentials == Credentials::Absent {
-            true => Err(Refusal::Token(TokenFault::Missing)),
+            true => Err(Reason::NoToken.into()),
             false => Ok(()),
         }
     }
@@ -152,7 +153,7 @@ impl ClientPolicy {
         match &self.limit {
             Some(limit) if !joins => limit
                 .admit_miss(client, now)
-                .map_err(Refusal::TooManyMisses),
+                .map_err(Refusal::too_many_misses),
             Some(_) | None => Ok(()),
         }
     }

@@ -14,7 +14,6 @@ use crate::collapse::Wait;
 use crate::fill::{Answer, AnswerSource, Fetch, FillAnswer};
 use crate::meter::RequestKind;
 use crate::reason::Reason;
-use crate::refusal::Refusal;
 use crate::respond::ResponseContext;
 use crate::upstream::{Failure, RequestBody};
 use crate::wire::Body;
@@ -42,7 +41,7 @@ impl Gateway {
         };
         let answered = match admitted {
             Err(refusal) if fetch.is_sent() => {
-                let stale = stale(refusal.reason());
+                let stale = stale(refusal.reason);
                 self.clients.count_limited(stale.is_some());
                 stale.ok_or((refusal, None))
             }
@@ -66,7 +65,7 @@ impl Gateway {
                         stored: false,
                         collapsed,
                     };
-                    stale.ok_or((Refusal::Upstream(failure), Some(outcome)))
+                    stale.ok_or((failure.into(), Some(outcome)))
                 })
             }
         };
@@ -90,7 +89,7 @@ impl Gateway {
             }
             Err((refusal, outcome)) => {
                 let response = self.render_refusal(&refusal, outcome, (context, uri), &fields);
-                let reason = refusal.reason();
+                let reason = refusal.reason;
                 let kind = match outcome {
                     Some(outcome) => RequestKind::Failure(outcome, reason),
                     None => RequestKind::Refusal(reason),

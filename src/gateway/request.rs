@@ -17,6 +17,7 @@ use super::clients::{ClientPolicy, IdentifiedClient};
 use crate::clock::Moment;
 use crate::identify::{Client, ClientLabel};
 use crate::limit::RequestAllowance;
+use crate::reason::Reason;
 use crate::refusal::Refusal;
 use crate::respond::ResponseContext;
 use crate::route::HeaderMode;
@@ -194,11 +195,11 @@ pub(super) fn check_head<B>(session: &Session, request: &Request<B>) -> Result<(
     if is_replacement(request.method(), uri)
         && let Some(fault) = session.activity.fault()
     {
-        return Err(Refusal::Head(fault));
+        return Err(fault.into());
     }
     match uri.authority().is_none() && uri.path().starts_with('/') {
         true => Ok(()),
-        false => Err(Refusal::TargetForm),
+        false => Err(Reason::BadTarget.into()),
     }
 }
 

@@ -7,7 +7,7 @@ use http::{Method, Request};
 use super::{Session, check_head};
 use crate::clock::Moment;
 use crate::config::Config;
-use crate::refusal::Refusal;
+use crate::reason::Reason;
 use crate::wire::activity::Activity;
 use crate::wire::head::{HeadFault, REFUSED};
 
@@ -29,7 +29,7 @@ fn only_targets_in_origin_form_are_taken() {
         let request = Request::builder().uri(target).body(()).unwrap();
         let expected = match is_taken {
             true => Ok(()),
-            false => Err(Refusal::TargetForm),
+            false => Err(Reason::BadTarget.into()),
         };
         assert_eq!(check_head(&session(), &request), expected, "{target}");
     }
@@ -43,7 +43,7 @@ fn a_fault_of_the_head_is_named_only_where_the_listener_found_one() {
     assert_eq!(check_head(&session, &request), Ok(()));
     session.activity.set_fault(HeadFault::BareLf);
     let refused = check_head(&session, &request);
-    assert_eq!(refused, Err(Refusal::Head(HeadFault::BareLf)));
+    assert_eq!(refused, Err(HeadFault::BareLf.into()));
     let get = Request::builder().uri("/").body(()).unwrap();
     assert_eq!(check_head(&session, &get), Ok(()));
 }

@@ -17,6 +17,7 @@ use super::socket::ClientStream;
 use super::{Acceptor, ConnectionSettings, ListenerProtocol, OverLimit, Settings};
 use crate::gateway::Gateway;
 use crate::identify::Client;
+use crate::reason::Reason;
 use crate::refusal::Refusal;
 use crate::respond::ResponseContext;
 use crate::route::HeaderMode;
@@ -128,10 +129,10 @@ impl Acceptor {
 impl ConnectionSettings {
     pub(super) fn of(gateway: &Gateway, settings: Settings) -> Self {
         Self {
-            over_total: PreparedRefusal::new(gateway, &Refusal::TooManyConnections, NO_ERROR),
+            over_total: PreparedRefusal::new(gateway, &Reason::TooManyConnections.into(), NO_ERROR),
             over_client: PreparedRefusal::new(
                 gateway,
-                &Refusal::TooManyClientConnections,
+                &Reason::TooManyClientConnections.into(),
                 ENHANCE_YOUR_CALM,
             ),
             trust: gateway.clients.trust.clone(),

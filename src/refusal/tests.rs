@@ -1,59 +1,60 @@
 //! Statuses, fields and problem documents.
 
+use std::num::NonZeroU32;
+use std::time::Duration;
+
 use super::*;
 
 #[test]
 fn each_refusal_has_its_status_and_fields() {
     let until =
-        |reason, millis| Refusal::Upstream(Failure::until(reason, Duration::from_millis(millis)));
+        |reason, millis| Refusal::from(Failure::until(reason, Duration::from_millis(millis)));
     let status = |reason, code, millis: Option<u64>| {
-        Refusal::Upstream(Failure {
+        Refusal::from(Failure {
             retry_after: millis.map(Duration::from_millis),
             ..Failure::status(reason, StatusCode::from_u16(code).unwrap())
         })
     };
-    let too_many = limit::TooMany {
-        burst: std::num::NonZeroU32::MIN,
+    let too_many = TooMany {
+        burst: NonZeroU32::MIN,
         retry_after: 3,
     };
     let rows = [
         (
-            Refusal::TooManyClientConnections,
+            Reason::TooManyClientConnections.into(),
             429,
             "connection: close, retry-after: 1",
         ),
-        (Refusal::NoRoute, 404, ""),
+        (Reason::NoRoute.into(), 404, ""),
         (
-            Refusal::Token(TokenFault::Missing),
+            Reason::NoToken.into(),
             401,
             "www-authenticate: Bearer realm=\"ordgate\"",
         ),
         (
-            Refusal::Token(TokenFault::Unknown),
+            Reason::UnknownToken.into(),
             401,
             "www-authenticate: Bearer realm=\"ordgate\", error=\"invalid_token\", error_description=\"The token is unknown\"",
         ),
         (
-            Refusal::Token(TokenFault::Expired),
+            Reason::ExpiredToken.into(),
             401,
             "www-authenticate: Bearer realm=\"ordgate\", error=\"invalid_token\", error_description=\"The token has expired\"",
         ),
-        (Refusal::TokenOrigin, 403, ""),
-        (Refusal::Loop, 508, ""),
+        (Reason::TokenOrigin.into(), 403, ""),
+        (Reason::Loop.into(), 508, ""),
         (
-            Refusal::Method {
-                allow: HeaderValue::from_static("GET"),
-            },
+            Refusal::method(HeaderValue::from_static("GET")),
             405,
             "allow: GET",
         ),
         (
-            Refusal::TooMany(too_many),
+            Refusal::too_many(too_many),
             429,
             "ratelimit: \"default\";r=0;t=3, retry-after: 3",
         ),
         (
-            Refusal::TooManyMisses(too_many),
+            Refusal::too_many_misses(too_many),
             429,
             "ratelimit-policy: \"misses\";q=1;w=60, ratelimit: \"misses\";r=0;t=3, retry-after: 3",
         ),
@@ -88,7 +89,7 @@ fn each_refusal_has_its_status_and_fields() {
             "proxy-status: ordgate; error=http_protocol_error; received-status=503, retry-after: 60",
         ),
         (
-            Refusal::Upstream(Failure::new(Reason::UpstreamTimeout)),
+            Refusal::from(Failure::new(Reason::UpstreamTimeout)),
             504,
             "proxy-status: ordgate; error=http_response_timeout",
         ),
@@ -98,14 +99,14 @@ fn each_refusal_has_its_status_and_fields() {
             "proxy-status: ordgate; error=proxy_internal_error, retry-after: 1",
         ),
         (
-            Refusal::Upstream(Failure::new(Reason::Internal)),
+            Refusal::from(Failure::new(Reason::Internal)),
             500,
             "proxy-status: ordgate; error=proxy_internal_error",
         ),
         (
             until(Reason::RequestBodyNoRoom, 1000),
             503,
-            "connection: close, proxy-status: ordgate; error=proxy_internal_response, retry-after: 1",
+            "proxy-status: ordgate; error=proxy_internal_response, connection: close, retry-after: 1",
         ),
     ];
     let heads = [
@@ -116,32 +117,31 @@ fn each_refusal_has_its_status_and_fields() {
         (HeadFault::BadVersion, 505),
         (HeadFault::Upgrade, 501),
     ];
-    let heads = heads.map(|(fault, status)| (Refusal::Head(fault), status, "connection: close"));
+    let heads = heads.map(|(fault, status)| (Refusal::from(fault), status, "connection: close"));
     let bodies = [
         (Reason::RequestBodyBroken, 400),
         (Reason::RequestBodyTooSlow, 408),
         (Reason::RequestBodyTooLarge, 413),
     ];
     let bodies = bodies.map(|(fault, status)| {
-        let expected = "connection: close, proxy-status: ordgate; error=http_request_error";
-        let refusal = Refusal::Upstream(Failure::new(fault));
+        let expected = "proxy-status: ordgate; error=http_request_error, connection: close";
+        let refusal = Refusal::from(Failure::new(fault));
         (refusal, status, expected)
     });
     for (refusal, status, expected) in rows.into_iter().chain(heads).chain(bodies) {
-        let mut fields = HeaderMap::new();
-        refusal.fields(&mut fields);
-        let text: Vec<_> = fields
+        let text: Vec<_> = refusal
+            .fields
             .iter()
             .map(|(n, v)| format!("{n}: {}", v.to_str().unwrap()))
             .collect();
         assert_eq!(text.join(", "), expected, "{refusal:?}");
-        assert_eq!(refusal.status().as_u16(), status, "{refusal:?}");
+        assert_eq!(refusal.status.as_u16(), status, "{refusal:?}");
     }
 }
 
 #[test]
 fn a_problem_has_the_error_member_of_the_api() {
-    let refusal = Refusal::Invalid(Invalid::new("limit", "61\"", "1 to 60"));
+    let refusal = Refusal::from(Invalid::new("limit", "61\"", "1 to 60"));
     let json: serde_json::Value = serde_json::to_value(refusal.problem("r-1", None)).unwrap();
     assert_eq!(
         json,

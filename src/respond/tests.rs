@@ -59,7 +59,7 @@ fn only_allowed_origins_are_allowed() {
     for (settings, origin, allowed, vary) in rows {
         let responder = Responder::new(&settings, None, None);
         let request = origin.map_or_else(HeaderMap::new, |o| fields(&[("origin", o)]));
-        let refusal = Refusal::TooMany(TooMany {
+        let refusal = Refusal::too_many(TooMany {
             burst: std::num::NonZeroU32::MIN,
             retry_after: 1,
         });

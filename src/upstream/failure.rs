@@ -1,5 +1,5 @@
 //! How requests to the upstream fail. A [`Failure`] has one word for its reason; [`traits`]
-//! says for each reason what clients are answered, and whether another attempt may help.
+//! says for each reason its name in `proxy-status`, and whether another attempt may help.
 
 use std::error::Error as StdError;
 use std::io;
@@ -41,48 +41,46 @@ pub(super) enum Retry {
 
 use Retry::{Anywhere, Elsewhere, Never, OtherKey};
 
-/// What follows from a reason: its error type of RFC 9209 §2.3, the status that clients get, what
-/// another attempt could be useful with, and whether a request for another target would have
+/// What follows from a reason: its error type of RFC 9209 §2.3, what another
+/// attempt could be useful with, and whether a request for another target would have
 /// failed in the same way.
 #[rustfmt::skip]
 #[expect(clippy::wildcard_enum_match_arm, reason = "the other reasons are of no upstream")]
-const fn traits(reason: Reason) -> (&'static str, u16, Retry, bool) {
+const fn traits(reason: Reason) -> (&'static str, Retry, bool) {
     match reason {
         // Not sent.
         Reason::OverBudget | Reason::BudgetUnknown | Reason::NoSlot =>
-            ("connection_limit_reached", 503, Never, true),
-        Reason::BreakerOpen => ("destination_unavailable", 503, Never, true),
+            ("connection_limit_reached", Never, true),
+        Reason::BreakerOpen => ("destination_unavailable", Never, true),
         // No connection.
-        Reason::ConnectionRefused => ("connection_refused", 502, Anywhere, true),
-        Reason::Dns => ("dns_error", 502, Anywhere, true),
-        Reason::Unreachable => ("destination_unavailable", 502, Anywhere, true),
-        Reason::ConnectTimeout => ("connection_timeout", 504, Elsewhere, true),
-        Reason::Tls => ("tls_protocol_error", 502, Elsewhere, true),
-        Reason::TlsCertificate => ("tls_certificate_error", 502, Elsewhere, true),
-        Reason::TlsClientCertificate => ("tls_alert_received", 502, Elsewhere, true),
+        Reason::ConnectionRefused => ("connection_refused", Anywhere, true),
+        Reason::Dns => ("dns_error", Anywhere, true),
+        Reason::Unreachable => ("destination_unavailable", Anywhere, true),
+        Reason::ConnectTimeout => ("connection_timeout", Elsewhere, true),
+        Reason::Tls => ("tls_protocol_error", Elsewhere, true),
+        Reason::TlsCertificate => ("tls_certificate_error", Elsewhere, true),
+        Reason::TlsClientCertificate => ("tls_alert_received", Elsewhere, true),
         // No answer, or a part of one.
-        Reason::UpstreamTimeout => ("http_response_timeout", 504, Elsewhere, false),
-        Reason::UpstreamBodyTimeout => ("connection_read_timeout", 504, Elsewhere, false),
-        Reason::ConnectionClosed => ("connection_terminated", 502, Anywhere, false),
-        Reason::Truncated => ("http_response_incomplete", 502, Anywhere, false),
-        Reason::AnswerTooLarge => ("http_response_body_size", 502, Never, false),
+        Reason::UpstreamTimeout => ("http_response_timeout", Elsewhere, false),
+        Reason::UpstreamBodyTimeout => ("connection_read_timeout", Elsewhere, false),
+        Reason::ConnectionClosed => ("connection_terminated", Anywhere, false),
+        Reason::Truncated => ("http_response_incomplete", Anywhere, false),
+        Reason::AnswerTooLarge => ("http_response_body_size", Never, false),
         // An answer that is not passed on.
         Reason::NotHttp | Reason::NotJson | Reason::Redirect | Reason::ServerError
-        | Reason::UnexpectedStatus => ("http_protocol_error", 502, Elsewhere, false),
-        Reason::AnswerWithheld | Reason::TargetRefused => ("http_protocol_error", 502, Never, false),
-        Reason::KeyRefused => ("http_protocol_error", 502, OtherKey, true),
-        Reason::Throttled => ("http_protocol_error", 503, OtherKey, true),
-        Reason::Retired => ("http_protocol_error", 502, Elsewhere, true),
+        | Reason::UnexpectedStatus => ("http_protocol_error", Elsewhere, false),
+        Reason::AnswerWithheld | Reason::TargetRefused => ("http_protocol_error", Never, false),
+        Reason::KeyRefused => ("http_protocol_error", OtherKey, true),
+        Reason::Throttled => ("http_protocol_error", OtherKey, true),
+        Reason::Retired => ("http_protocol_error", Elsewhere, true),
         // Another base URL may have the route; but one without it must not be hidden.
-        Reason::WrongUpstream => ("destination_not_found", 502, Never, false),
+        Reason::WrongUpstream => ("destination_not_found", Never, false),
         // The client's request body.
-        Reason::RequestBodyBroken => ("http_request_error", 400, Never, false),
-        Reason::RequestBodyTooSlow => ("http_request_error", 408, Never, false),
-        Reason::RequestBodyTooLarge => ("http_request_error", 413, Never, false),
-        Reason::RequestBodyNoRoom => ("proxy_internal_response", 503, Never, false),
-        // ordgate itself.
-        Reason::Outdated => ("proxy_internal_error", 503, Never, false),
-        _ => ("proxy_internal_error", 500, Never, false),
+        Reason::RequestBodyBroken => ("http_request_error", Never, false),
+        Reason::RequestBodyTooSlow => ("http_request_error", Never, false),
+        Reason::RequestBodyTooLarge => ("http_request_error", Never, false),
+        Reason::RequestBodyNoRoom => ("proxy_internal_response", Never, false),
+        _ => ("proxy_internal_error", Never, false),
     }
 }
 
@@ -124,21 +122,11 @@ impl Failure {
         traits(self.reason).0
     }
 
-    /// The status that clients get.
-    pub fn client_status(&self) -> StatusCode {
-        // The upstream has said when to come back.
-        let status = match self.reason == Reason::ServerError && self.retry_after.is_some() {
-            true => 503,
-            false => traits(self.reason).1,
-        };
-        StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
-    }
-
     /// What another attempt could be useful with.
     pub(super) fn retry(&self) -> Retry {
         let is_client_error = self.received.is_some_and(|status| status.is_client_error());
         let is_gateway_error = |status: StatusCode| matches!(status.as_u16(), 502..=504);
-        match traits(self.reason).2 {
+        match traits(self.reason).1 {
             Elsewhere if self.reason == Reason::UnexpectedStatus && is_client_error => Never,
             Elsewhere
                 if self.reason == Reason::ServerError
@@ -153,7 +141,7 @@ impl Failure {
 
     /// Whether a request for another target would have failed in the same way.
     pub fn is_of_all(&self) -> bool {
-        traits(self.reason).3
+        traits(self.reason).2
     }
 
     /// Whether the endpoint is at fault, rather than the target, the key or ordgate.
@@ -286,9 +274,10 @@ mod tests {
     fn each_failure_of_the_upstream_is_in_the_table() {
         let of_upstream = Reason::ALL.iter();
         let of_upstream = of_upstream.skip_while(|reason| **reason != Reason::OverBudget);
-        // The first two are said of answers.
+        // These are of ordgate itself, or said of answers.
         let others = [
             Reason::Unconfirmed,
+            Reason::Outdated,
             Reason::UpstreamAnswer,
             Reason::Internal,
         ];
@@ -312,10 +301,7 @@ mod tests {
         assert_eq!(of(500, None).retry(), Elsewhere);
         assert_eq!(of(503, None).retry(), Anywhere);
         let told = of(503, Some(Duration::from_secs(9)));
-        assert_eq!(
-            (told.retry(), told.client_status().as_u16()),
-            (Elsewhere, 503)
-        );
+        assert_eq!(told.retry(), Elsewhere);
         let unexpected = |status| Failure::status(Reason::UnexpectedStatus, status);
         assert_eq!(unexpected(StatusCode::UPGRADE_REQUIRED).retry(), Never);
         assert_eq!(unexpected(StatusCode::PARTIAL_CONTENT).retry(), Elsewhere);

@@ -19,7 +19,7 @@ impl Test {
 
     /// A status reports a tip.
     fn tip(&self, height: u32, now: u64) {
-        let start = self.0.request_start(0);
+        let start = Some(self.0.request_start(0));
         let tag = format!("{height:064x}");
         self.0
             .apply_status(0, (start, at(now)), height, Some(tag.as_bytes()), at(now));
@@ -27,8 +27,8 @@ impl Test {
 
     /// An answer of the present tip names a block.
     fn name(&self, height: u32, now: u64) {
-        let start = self.0.request_start(0).unwrap();
-        let tag = format!("{:064x}", self.0.tip_height(0).unwrap());
+        let start = self.0.request_start(0);
+        let tag = format!("{:064x}", self.0.snapshots(at(now))[0].height.unwrap());
         let hash = [height as u8; 32];
         let observation = Observation {
             blocks: &[Block { height, hash }],
@@ -78,7 +78,11 @@ fn the_class_follows_from_content_and_depth() {
         (Content::Other, Some(100), Class::Live),
     ] {
         assert_eq!(
-            classify(content, final_up_to),
+            View {
+                final_up_to,
+                ..View::default()
+            }
+            .classify(content),
             class,
             "{content:?} {final_up_to:?}"
         );

@@ -103,18 +103,18 @@ fn after_a_new_tip_the_highest_block_known_before_shows_that_all_below_it_stands
     }
     // The same tip: all this was of it.
     assert_eq!(test.tip(100, 0), None);
-    assert_eq!(test.ledger.epoch(), 1);
+    assert_eq!(test.ledger.epoch, 1);
     assert_eq!(test.tip(101, 0), None);
-    assert_eq!((test.ledger.epoch(), test.asks()), (2, Some(99)));
-    let view = test.ledger.view(6);
+    assert_eq!((test.ledger.epoch, test.asks()), (2, Some(99)));
+    let view = test.ledger.view(6, EVERY);
     assert_eq!(view.doubted, Some(at(test.now)));
     assert_eq!(view.final_up_to, None, "nothing turns final");
     assert_eq!(test.answer(block(99, 0), (101, 0)).purge_from, None);
     assert_eq!(test.asks(), None);
-    let view = test.ledger.view(6);
+    let view = test.ledger.view(6, EVERY);
     assert_eq!((view.doubted, view.final_up_to), (None, Some(95)));
     assert_eq!(view.refuted_before, 1);
-    assert!(test.ledger.stands() == Some(99) && test.ledger.reorgs() == 0);
+    assert!(test.ledger.stands == Some(99) && test.ledger.reorgs == 0);
 }
 
 #[test]
@@ -135,13 +135,13 @@ fn after_a_reorg_lower_blocks_are_asked_for_in_doubling_steps() {
         assert_eq!(stored(applied), stands, "it contradicts what is known");
         purge = applied.purge_from;
         if asked.len() == 1 {
-            let view = test.ledger.view(6);
+            let view = test.ledger.view(6, EVERY);
             assert_eq!(view.refuted_before, view.epoch, "at once");
         }
     }
     assert_eq!(asked, [300, 299, 297, 293, 285]);
     assert_eq!(purge, Some(286));
-    assert_eq!(test.ledger.reorgs(), 1);
+    assert_eq!(test.ledger.reorgs, 1);
     assert!(!test.is_known(block(286, 0)) && test.is_known(block(285, 0)));
     // None of eight stands: all is purged.
     test.tip(302, 2);
@@ -150,7 +150,7 @@ fn after_a_reorg_lower_blocks_are_asked_for_in_doubling_steps() {
         asked += 1;
         purge = test.answer(block(height, 2), (302, 2)).purge_from;
     }
-    assert_eq!((asked, purge, test.ledger.len()), (8, Some(0), 0));
+    assert_eq!((asked, purge, test.ledger.blocks.len()), (8, Some(0), 0));
 }
 
 /// Of the old chain, first seen after the reorg.
@@ -279,7 +279,7 @@ fn a_lower_tip_purges_nothing_and_its_blocks_are_asked_for_when_it_is_back() {
         if is_answered {
             assert_eq!(test.answer(block(150, 0), (200, 0)).purge_from, None);
         }
-        let lowest = |test: &Test| test.ledger.view(6).lowest_tip;
+        let lowest = |test: &Test| test.ledger.view(6, EVERY).lowest_tip;
         assert_eq!(lowest(&test), Some(200), "higher ones are stale");
         // Forward on another branch.
         test.tip(450, 1);
@@ -318,11 +318,11 @@ fn a_contradiction_is_checked_once_an_interval_before_anything_is_stale() {
     test.answer(block(90, 0), (0, 0));
     test.tip(101, 0);
     test.answer(block(95, 0), (0, 0));
-    let epoch = test.ledger.epoch();
+    let epoch = test.ledger.epoch;
     let other = test.answer(block(95, 1), (0, 0));
     assert!(!stored(other) && other.asks_block);
-    assert_eq!((test.asks(), test.ledger.epoch()), (Some(95), epoch));
-    assert_eq!(test.ledger.view(6).doubted, None);
+    assert_eq!((test.asks(), test.ledger.epoch), (Some(95), epoch));
+    assert_eq!(test.ledger.view(6, EVERY).doubted, None);
     // It was an endpoint that is behind.
     assert!(stored(test.answer(block(95, 0), (0, 0))));
     assert_eq!(test.asks(), None);
@@ -332,7 +332,7 @@ fn a_contradiction_is_checked_once_an_interval_before_anything_is_stale() {
     test.answer(block(95, 1), (0, 0));
     assert_eq!(test.asks(), Some(95));
     test.answer(block(95, 1), (0, 0));
-    assert_eq!((test.asks(), test.ledger.epoch()), (Some(90), epoch + 1));
+    assert_eq!((test.asks(), test.ledger.epoch), (Some(90), epoch + 1));
     assert_eq!(test.answer(block(90, 0), (0, 0)).purge_from, Some(91));
 }
 
@@ -344,14 +344,14 @@ fn a_later_tip_waits_for_the_check_under_way() {
     test.answer(block(99, 0), (100, 0));
     test.tip(100, 0);
     test.tip(101, 1);
-    let doubted = test.ledger.view(6).doubted;
+    let doubted = test.ledger.view(6, EVERY).doubted;
     let check = test.ledger.check();
     // Learned of the new chain, so it proves nothing of the old one.
     test.answer(block(101, 1), (101, 1));
     test.tip(102, 1);
     assert_eq!(test.asks(), Some(99));
     assert_ne!(test.ledger.check(), check, "it is asked for again");
-    assert_eq!(test.ledger.view(6).doubted, doubted);
+    assert_eq!(test.ledger.view(6, EVERY).doubted, doubted);
     test.answer(block(99, 1), (102, 1));
     assert_eq!(test.answer(block(90, 0), (102, 1)).purge_from, Some(91));
 }
@@ -359,12 +359,13 @@ fn a_later_tip_waits_for_the_check_under_way() {
 #[test]
 fn the_blocks_of_an_earlier_run_are_in_doubt_at_the_first_status() {
     let mut test = Test::tagged();
-    test.ledger.seed(&[block(90, 0), block(120, 0)]);
+    test.ledger.learn(block(90, 0));
+    test.ledger.learn(block(120, 0));
     test.tip(100, 0);
     assert_eq!(test.asks(), Some(90));
-    assert_eq!(test.ledger.stands(), None);
+    assert_eq!(test.ledger.stands, None);
     assert_eq!(test.answer(block(90, 0), (100, 0)).purge_from, None);
-    assert_eq!(test.ledger.stands(), Some(90));
+    assert_eq!(test.ledger.stands, Some(90));
     assert_eq!(test.ledger.ended(0), Some(at(test.now)));
 }
 
@@ -372,11 +373,11 @@ fn the_blocks_of_an_earlier_run_are_in_doubt_at_the_first_status() {
 fn an_empty_block_is_final_below_one_that_is_not() {
     let mut test = Test::tagged();
     test.tip(100, 0);
-    assert_eq!(test.ledger.view(6).final_up_to, None);
+    assert_eq!(test.ledger.view(6, EVERY).final_up_to, None);
     test.answer(block(80, 0), (100, 0));
-    assert_eq!(test.ledger.view(6).final_up_to, Some(80));
+    assert_eq!(test.ledger.view(6, EVERY).final_up_to, Some(80));
     test.answer(block(97, 0), (100, 0));
-    assert_eq!(test.ledger.view(6).final_up_to, Some(94));
+    assert_eq!(test.ledger.view(6, EVERY).final_up_to, Some(94));
 }
 
 #[test]
@@ -387,11 +388,14 @@ fn memory_is_bounded() {
         ledger.learn(block(height, 0));
     }
     assert_eq!(
-        (ledger.len(), ledger.heights.len()),
+        (ledger.blocks.len(), ledger.heights.len()),
         (MOST_BLOCKS, MOST_BLOCKS)
     );
-    assert_eq!(ledger.height_of(&block(end - 1, 0).hash), Some(end - 1));
-    assert_eq!(ledger.height_of(&block(0, 0).hash), None);
+    assert_eq!(
+        ledger.heights.get(&block(end - 1, 0).hash),
+        Some(&(end - 1))
+    );
+    assert_eq!(ledger.heights.get(&block(0, 0).hash), None);
     for height in 0..200 {
         ledger.status(None, height, None, None, at(u64::from(height)));
     }
@@ -418,8 +422,8 @@ proptest::proptest! {
             }
             starts.push(test.ledger.start());
             let ledger = &test.ledger;
-            proptest::prop_assert!(ledger.epoch() >= epoch);
-            epoch = ledger.epoch();
+            proptest::prop_assert!(ledger.epoch >= epoch);
+            epoch = ledger.epoch;
             proptest::prop_assert_eq!(ledger.heights.len(), ledger.blocks.len());
             for (height, known) in &ledger.blocks {
                 proptest::prop_assert_eq!(ledger.heights.get(&known.hash), Some(height));
