@@ -44,25 +44,17 @@ struct Cli {
 /// `--help` fits one screen; the rest is here.
 const AFTER_HELP: &str = "`ordgate help` lists the environment variables, and `ordgate help COMMAND` says more of a command.";
 
-/// The sandbox's control routes, for its long help.
+/// The sandbox's control routes, for its help.
 const CONTROL: &str = "\
 Control routes (on the same port):
   GET    /sandbox/examples              paths that have content
-  GET    /sandbox/counts                how many requests came, and how they were answered
-  GET    /sandbox/journal?last=100      the last requests: target, status, latency
-  POST   /sandbox/fault?kind=503        a fault; also kind=stall, close, ..., chance=0.1, times=N
+  GET    /sandbox/counts                how many requests came, by route
+  GET    /sandbox/journal               the last 100 requests: target and status
+  POST   /sandbox/fault?kind=503        a fault; also kind=stall, close; times=N, chance=0.1, path=PREFIX
   GET    /sandbox/fault                 the faults
-  DELETE /sandbox/fault?id=N            removes a fault, or all of them
+  DELETE /sandbox/fault                 clears the faults
   POST   /sandbox/advance?blocks=N      new blocks
-  POST   /sandbox/reorg?depth=N         replaces the highest blocks
-  POST   /sandbox/rollback?depth=N      removes the highest blocks
-  POST   /sandbox/apply                 adds what replaces removed blocks
-  POST   /sandbox/tokens-ahead          tokens show the next block before the tip does";
-
-/// The same for `--help`, with where the faults are explained.
-fn short_control() -> String {
-    format!("{CONTROL}\n\n`ordgate help sandbox` explains the faults.")
-}
+  POST   /sandbox/reorg?depth=N         replaces the highest blocks";
 
 #[derive(Subcommand)]
 enum Command {
@@ -78,12 +70,10 @@ enum Command {
     /// same port change it while it runs; --help lists them. All their answers are JSON, and an
     /// unknown parameter gets 400 with the allowed ones.
     ///
-    /// POST /sandbox/fault makes requests fail. kind is a status from 400 to 599, redirect,
-    /// truncate, close, stall, drip, html, garbage, oversize or oversize-chunked. times=N is
-    /// how many requests fail (1), path=PREFIX which ones, chance=0.1 what share of them
-    /// (until the fault is removed, unless times is set). delay=MS goes with stall and drip,
-    /// retry-after=S with a status, and bytes=N with oversize.
-    #[command(after_help = short_control(), after_long_help = CONTROL)]
+    /// POST /sandbox/fault makes requests fail. kind is a status from 400 to 599, close (the
+    /// connection), or stall (delay=MS). times=N is how many requests fail (1), path=PREFIX which
+    /// ones, chance=0.1 what share of them (until the faults are cleared, unless times is set).
+    #[command(after_help = CONTROL, after_long_help = CONTROL)]
     Sandbox(SandboxFlags),
     /// Check a configuration, and print the values that take effect
     ///

@@ -77,7 +77,7 @@ impl History {
             seed,
             // The largest of blocks comes while the trace runs: the ninth.
             blocks: 1_015,
-            latency: LATENCY.into(),
+            latency: LATENCY..=LATENCY,
             ..Settings::default()
         };
         let changes = changes(seed, length);

@@ -4,13 +4,13 @@
 //! COMMAND` and the man pages have all of it.
 
 use std::net::SocketAddr;
-use std::num::{NonZeroU32, NonZeroU64};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 use ordgate::listener::ListenAddress;
-use ordgate::sandbox::{self, Latency, Sandbox};
+use ordgate::sandbox::{self, Sandbox};
 use ordgate::units;
 
 use super::environment;
@@ -145,15 +145,10 @@ pub(super) struct SandboxFlags {
     pub(super) listen: SocketAddr,
     /// Serve the two APIs on two ports, as the open-source indexer does
     ///
-    /// The ordinals API is on --listen, the runes API on --runes-listen. Both have the
-    /// same chain; --rpm, the counts and the faults are separate.
+    /// The ordinals API is on --listen, the runes API on the port after it (on a free port
+    /// if that is 0). Both have the same chain.
     #[arg(long)]
     pub(super) split: bool,
-    /// The address and port of the runes API
-    ///
-    /// Default: the port after that of --listen, or a free port if that is 0.
-    #[arg(long, value_name = "ADDR", value_parser = environment::socket_address, requires = "split")]
-    pub(super) runes_listen: Option<SocketAddr>,
     #[command(flatten)]
     pub(super) model: ModelFlags,
 }
@@ -162,7 +157,7 @@ pub(super) struct SandboxFlags {
 #[derive(Args, Clone)]
 #[command(next_help_heading = SANDBOX)]
 pub(super) struct ModelFlags {
-    /// The seed of chain, latencies and errors: the same seed gives the same ones [default: 1]
+    /// The seed of chain, latencies and faults: the same seed gives the same ones [default: 1]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Refuse requests without this key in x-api-key (several: separated by commas)
@@ -171,35 +166,19 @@ pub(super) struct ModelFlags {
     /// The requests per minute that each key, or all clients without one, may send
     ///
     /// Further ones get 429.
-    #[arg(long, value_name = "N")]
-    rpm: Option<NonZeroU32>,
-    /// How long answers take: 50ms, 50ms..400ms, or p50=50ms,p99=400ms
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    rpm: Option<u32>,
+    /// How long answers take: 50ms, or 50ms..400ms
     ///
-    /// A range has each time in it equally often. Of percentiles, such as
-    /// p50=50ms,p90=120ms,p99=400ms, times in between are interpolated; without p0 it is
-    /// half of the lowest one, and without p100 the highest one. The seed and the number
-    /// of the request decide which time an answer takes.
+    /// Within a range most answers are near its lower end. The seed and the number of the
+    /// request decide which time an answer takes.
     #[arg(long, value_name = "D", value_parser = latency)]
-    latency: Option<Latency>,
-    /// The most bytes of each body per second, such as 1MiB
-    #[arg(long, value_name = "SIZE", value_parser = bandwidth)]
-    bandwidth: Option<NonZeroU64>,
-    /// The share of requests that fail with 500, from 0 to 1
-    #[arg(long, value_name = "P", value_parser = share)]
-    error_rate: Option<f64>,
+    latency: Option<RangeInclusive<Duration>>,
     /// How often a block arrives, such as 10s
     ///
     /// Default: only on POST /sandbox/advance; with serve --sandbox, every 30s.
     #[arg(long, value_name = "D", value_parser = time)]
     block_every: Option<Duration>,
-    /// Make one of so many blocks a reorg
-    #[arg(long, value_name = "N", requires = "block_every")]
-    reorg_every: Option<NonZeroU32>,
-    /// The transactions, with about five items each, in the largest blocks [default: 1000]
-    ///
-    /// These are one block in fifty.
-    #[arg(long, value_name = "N")]
-    largest_block: Option<u16>,
 }
 
 impl ModelFlags {
@@ -210,41 +189,21 @@ impl ModelFlags {
             seed: self.seed.unwrap_or(default.seed),
             require_key: self.require_key.clone(),
             requests_per_minute: self.rpm,
-            latency: self.latency.clone().unwrap_or_default(),
-            bandwidth: self.bandwidth,
-            error_rate: self.error_rate.unwrap_or_default(),
+            latency: self.latency.clone().unwrap_or(default.latency),
             block_every: self.block_every.or(block_every),
-            reorg_every: self.reorg_every,
-            largest_block: self.largest_block.unwrap_or(default.largest_block),
             ..default
         }
     }
 }
 
-/// Reads the distribution of --latency.
-fn latency(text: &str) -> Result<Latency, String> {
-    let allowed = || {
-        "allowed is a time such as 50ms, a range such as 50ms..400ms, or ascending percentiles such as p50=50ms,p99=400ms".to_owned()
-    };
-    let read = |text: &str| units::parse(text.trim()).ok_or_else(allowed);
-    if let Some((least, most)) = text.split_once("..") {
-        let (least, most) = (read(least)?, read(most)?);
-        return match least <= most {
-            true => Ok(Latency::between(least, most)),
-            false => Err(allowed()),
-        };
-    }
-    if !text.contains('=') {
-        return read(text).map(Latency::from);
-    }
-    let points = text.split(',').map(|part| {
-        let (percent, time) = part.split_once('=').ok_or_else(allowed)?;
-        let percent = percent.trim().strip_prefix('p').ok_or_else(allowed)?;
-        let percent: f64 = percent.parse().map_err(|_not_one| allowed())?;
-        Ok((percent, read(time)?))
-    });
-    let points = points.collect::<Result<Vec<_>, String>>()?;
-    Latency::percentiles(&points).ok_or_else(allowed)
+/// Reads the times of --latency.
+fn latency(text: &str) -> Result<RangeInclusive<Duration>, &'static str> {
+    let (least, most) = text.split_once("..").unwrap_or((text, text));
+    let times = units::parse(least).zip(units::parse(most));
+    times
+        .map(|(least, most)| least..=most)
+        .filter(|range| !range.is_empty())
+        .ok_or("allowed is a time such as 50ms, or a range such as 50ms..400ms")
 }
 
 /// Checks the keys of --require-key. Of an empty list, every request would be refused.
@@ -255,20 +214,6 @@ fn required_keys(text: &str) -> Result<String, &'static str> {
     }
 }
 
-/// Reads the bytes per second of --bandwidth.
-fn bandwidth(text: &str) -> Result<NonZeroU64, String> {
-    let size = units::parse_size(text).and_then(NonZeroU64::new);
-    size.ok_or_else(|| format!("allowed is {}, above 0", units::SIZE))
-}
-
 fn time(text: &str) -> Result<Duration, String> {
     units::parse(text).ok_or_else(|| format!("allowed is {}", units::DURATION))
-}
-
-fn share(text: &str) -> Result<f64, String> {
-    let share = text
-        .parse()
-        .ok()
-        .filter(|share| (0.0..=1.0).contains(share));
-    share.ok_or_else(|| "allowed is a number from 0 to 1".to_owned())
 }

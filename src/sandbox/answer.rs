@@ -1,21 +1,15 @@
 //! Answers: a status, header fields in the reference's order, and a body.
 //!
-//! Made by `api` (the reference's answers), `gate` (a provider's answers) and `faults`. Invariants: every answer with a
-//! body has its `content-length`; fields are in the reference's order; an answer to HEAD has the fields of the answer to
-//! GET and no body. The server adds `date` and `connection`.
+//! Made by `api` (the reference's answers) and by `provider` (a provider's). The server adds `date` and `connection`.
 
 use bytes::Bytes;
 use http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
-    CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, ETAG, VARY,
+    ACCESS_CONTROL_REQUEST_HEADERS, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, ETAG,
+    IF_NONE_MATCH, VARY,
 };
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
-
-pub(super) const JSON: &str = "application/json; charset=utf-8";
-
-/// The database's error code and message for a statement timeout.
-pub(super) const STATEMENT_TIMEOUT: (&str, &str) =
-    ("57014", "canceling statement due to statement timeout");
+use serde_json::{Value, json};
 
 /// An answer of the model.
 #[derive(Clone, Debug)]
@@ -24,167 +18,99 @@ pub struct Answer {
     pub status: StatusCode,
     /// The header fields in the reference's order, without `date`.
     pub headers: HeaderMap,
-    /// The body; empty for HEAD, where `content-length` is that of the answer to GET.
+    /// The body, of HEAD too; the server does not send it then.
     pub body: Bytes,
     /// How many rows the reference reads for this page: those of the whole block or transaction.
     pub items: usize,
-    /// Whether the reference queries its database for this answer. Invalid requests do not reach the database.
-    pub database: bool,
 }
 
 impl Answer {
-    /// An answer with the fields shared by all answers of the router.
-    fn routed(status: StatusCode) -> Self {
-        let mut headers = HeaderMap::with_capacity(10);
+    /// An answer with JSON, and with the entity tag of the tip if it comes from the database.
+    pub(super) fn new(status: StatusCode, tag: Option<&str>, body: &Value) -> Self {
+        let mut headers = HeaderMap::new();
         headers.insert(VARY, HeaderValue::from_static("Origin"));
         headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
+        if let Some(tag) = tag.and_then(|tag| HeaderValue::try_from(format!("\"{tag}\"")).ok()) {
+            let control = HeaderValue::from_static("public, no-cache, must-revalidate");
+            headers.insert(CACHE_CONTROL, control);
+            headers.insert(ETAG, tag);
+        }
+        let json = HeaderValue::from_static("application/json; charset=utf-8");
+        headers.insert(CONTENT_TYPE, json);
+        let body = body.to_string();
+        headers.insert(CONTENT_LENGTH, body.len().into());
         Self {
             status,
             headers,
-            body: Bytes::new(),
+            body: body.into(),
             items: 0,
-            database: false,
         }
-    }
-
-    /// An answer from the database with the tip's entity tag; an empty index has none.
-    pub(super) fn tagged(status: StatusCode, tag: Option<&str>, body: String) -> Self {
-        let mut answer = Self::routed(status);
-        answer.database = true;
-        if let Some(tag) = tag {
-            answer.add_cache_control();
-            if let Ok(value) = HeaderValue::try_from(format!("\"{tag}\"")) {
-                answer.headers.insert(ETAG, value);
-            }
-        }
-        answer.with_body(JSON, body)
     }
 
     /// 304, without `etag` and `content-type`.
-    pub(super) fn not_modified(method: &Method) -> Self {
-        let mut answer = Self::routed(StatusCode::NOT_MODIFIED);
-        answer.database = true;
-        answer.add_cache_control();
-        if *method == Method::HEAD {
-            answer.headers.insert(CONTENT_LENGTH, HeaderValue::from(0));
+    pub(super) fn not_modified(mut self) -> Self {
+        for name in [ETAG, CONTENT_TYPE, CONTENT_LENGTH] {
+            self.headers.remove(name);
         }
-        answer
-    }
-
-    fn add_cache_control(&mut self) {
-        self.headers.insert(
-            CACHE_CONTROL,
-            HeaderValue::from_static("public, no-cache, must-revalidate"),
-        );
+        Self {
+            status: StatusCode::NOT_MODIFIED,
+            body: Bytes::new(),
+            items: 0,
+            ..self
+        }
     }
 
     /// The validator's 400.
     pub(super) fn invalid(message: &str) -> Self {
-        let message = serde_json::Value::from(message);
-        let body =
-            format!("{{\"statusCode\":400,\"error\":\"Bad Request\",\"message\":{message}}}");
-        Self::routed(StatusCode::BAD_REQUEST).with_body(JSON, body)
+        let body = json!({ "statusCode": 400, "error": "Bad Request", "message": message });
+        Self::new(StatusCode::BAD_REQUEST, None, &body)
     }
 
-    /// The router's 404, which repeats the raw target.
+    /// The router's 404, which repeats the target.
     pub(super) fn no_route(method: &Method, target: &str) -> Self {
-        let message = serde_json::Value::from(format!("Route {method}:{target} not found"));
-        let body = format!("{{\"message\":{message},\"error\":\"Not Found\",\"statusCode\":404}}");
-        Self::routed(StatusCode::NOT_FOUND).with_body(JSON, body)
+        let message = format!("Route {method}:{target} not found");
+        let body = json!({ "message": message, "error": "Not Found", "statusCode": 404 });
+        Self::new(StatusCode::NOT_FOUND, None, &body)
     }
 
-    /// The router's 400 for a path that cannot be decoded. It has none of the shared fields.
-    pub(super) fn undecodable(target: &str) -> Self {
-        let message = serde_json::Value::from(format!("'{target}' is not a valid url component"));
-        Self::bare(format!(
-            "{{\"error\":\"Bad Request\",\"message\":{message},\"statusCode\":400}}"
-        ))
-    }
-
-    /// The HTTP parser's 400.
-    pub(super) fn unreadable() -> Self {
-        Self::bare(
-            "{\"error\":\"Bad Request\",\"message\":\"Client Error\",\"statusCode\":400}"
-                .to_owned(),
-        )
-    }
-
-    fn bare(body: String) -> Self {
-        let mut answer = Self::routed(StatusCode::BAD_REQUEST);
-        answer.headers.clear();
-        answer.with_body("application/json", body)
-    }
-
-    /// The 500 for a database error.
-    pub(super) fn database_error(tag: Option<&str>, (code, message): (&str, &str)) -> Self {
-        let message = serde_json::Value::from(message);
-        let body = format!(
-            "{{\"statusCode\":500,\"code\":\"{code}\",\"error\":\"Internal Server Error\",\"message\":{message}}}"
-        );
-        Self::tagged(StatusCode::INTERNAL_SERVER_ERROR, tag, body)
-    }
-
-    /// The answer to OPTIONS on any path: 204 to a CORS preflight, otherwise 400.
-    pub(super) fn preflight(request: &HeaderMap) -> Self {
-        if !request.contains_key("origin") || !request.contains_key("access-control-request-method")
-        {
-            let answer = Self::routed(StatusCode::BAD_REQUEST);
-            return answer.with_body("text/plain", "Invalid Preflight Request".to_owned());
-        }
-        let mut answer = Self::routed(StatusCode::NO_CONTENT);
-        answer.headers.insert(
-            VARY,
-            HeaderValue::from_static("Origin, Access-Control-Request-Headers"),
-        );
-        let methods = HeaderValue::from_static("GET,HEAD,PUT,PATCH,POST,DELETE");
-        answer.headers.insert(ACCESS_CONTROL_ALLOW_METHODS, methods);
-        if let Some(wanted) = request.get("access-control-request-headers") {
-            answer
-                .headers
-                .insert(ACCESS_CONTROL_ALLOW_HEADERS, wanted.clone());
-        }
-        answer.headers.insert(CONTENT_LENGTH, HeaderValue::from(0));
-        answer
+    /// The 500 for an error of the database.
+    pub(super) fn database_error(tag: Option<&str>, code: &str, message: &str) -> Self {
+        let error = "Internal Server Error";
+        let body = json!({ "statusCode": 500, "code": code, "error": error, "message": message });
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, tag, &body)
     }
 
     /// A provider's error: a JSON object with the one member `error`.
     pub(super) fn provider(status: StatusCode, error: &str) -> Self {
-        let body = format!("{{\"error\":{}}}", serde_json::Value::from(error));
-        Self::routed(status).with_body(JSON, body)
+        Self::new(status, None, &json!({ "error": error }))
     }
 
-    /// Replaces the body, its type and its length.
-    pub(super) fn with_body(mut self, content_type: &'static str, body: String) -> Self {
-        self.headers
-            .insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-        self.headers
-            .insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
-        self.body = Bytes::from(body);
-        self
-    }
-
-    /// Removes the body if the method is HEAD.
-    pub(super) fn for_method(mut self, method: &Method) -> Self {
-        if *method == Method::HEAD {
-            self.body = Bytes::new();
+    /// The answer to a CORS preflight on any path.
+    pub(super) fn preflight(request: &HeaderMap) -> Self {
+        let mut answer = Self::new(StatusCode::NO_CONTENT, None, &Value::Null);
+        answer.body = Bytes::new();
+        let vary = HeaderValue::from_static("Origin, Access-Control-Request-Headers");
+        let methods = HeaderValue::from_static("GET,HEAD,PUT,PATCH,POST,DELETE");
+        answer.headers.remove(CONTENT_TYPE);
+        answer.headers.insert(VARY, vary);
+        answer.headers.insert(CONTENT_LENGTH, 0.into());
+        answer.headers.insert(ACCESS_CONTROL_ALLOW_METHODS, methods);
+        if let Some(wanted) = request.get(ACCESS_CONTROL_REQUEST_HEADERS) {
+            answer
+                .headers
+                .insert(ACCESS_CONTROL_ALLOW_HEADERS, wanted.clone());
         }
-        self
+        answer
     }
 }
 
 /// Whether `if-none-match` contains the tag. As in the reference, lists, weak tags and unquoted tags match; `*` does not.
 pub(super) fn matches_tag(headers: &HeaderMap, tag: &str) -> bool {
-    let fields = headers
-        .get_all("if-none-match")
-        .iter()
-        .filter_map(|value| value.to_str().ok());
-    fields.flat_map(|value| value.split(',')).any(|part| {
+    let lines = headers.get_all(IF_NONE_MATCH).iter();
+    let values = lines.filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).any(|part| {
         let part = part.trim();
-        let opaque = part
-            .strip_prefix("W/")
-            .or_else(|| part.strip_prefix("w/"))
-            .unwrap_or(part);
-        let opaque = opaque.strip_prefix('"').unwrap_or(opaque);
-        opaque.strip_suffix('"').unwrap_or(opaque) == tag
+        let part = part.strip_prefix("W/").unwrap_or(part);
+        part.trim_matches('"') == tag
     })
 }

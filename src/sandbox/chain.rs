@@ -1,6 +1,6 @@
 //! The chain: its blocks, their transactions in order, and the effect of reorgs.
 //!
-//! `api` looks up, `Sandbox` adds blocks and reorganises. A block is stored as six numbers; its transactions are computed
+//! `api` looks up, `Sandbox` adds blocks and replaces them. A block is stored as six numbers; its transactions are computed
 //! from the seed on demand. A transaction's key is the height of its first block, the replacement and its number there.
 //! Its id is that key mixed, so that `unmix` finds it without an index.
 //!
@@ -14,9 +14,6 @@ use super::mix::{is_lower_hex, mix, mix2, unmix};
 
 /// The most blocks kept; older ones are dropped, which bounds memory at about 1.5 MB.
 pub(super) const MAX_BLOCKS: u32 = 65_536;
-
-/// The default number of transactions in the largest blocks.
-const LARGEST: u16 = 1_000;
 
 /// The height and Unix time (seconds) from which timestamps are computed.
 const ANCHOR: (i64, i64) = (840_000, 1_713_571_767);
@@ -86,12 +83,13 @@ pub(super) struct Chain {
 }
 
 impl Chain {
-    /// A chain of `count` blocks (at most [`MAX_BLOCKS`]), the first at height `origin`.
-    pub(super) fn new(seed: u64, origin: u32, count: u32) -> Self {
+    /// A chain of `count` blocks (at most [`MAX_BLOCKS`]), the first at height `origin`, of which
+    /// the largest have `largest` transactions.
+    pub(super) fn new(seed: u64, origin: u32, count: u32, largest: u16) -> Self {
         let mut chain = Self {
             seed,
             origin,
-            largest: LARGEST,
+            largest,
             blocks: VecDeque::new(),
             undone: Vec::new(),
             next_serial: 0,
@@ -100,13 +98,6 @@ impl Chain {
             chain.push();
         }
         chain
-    }
-
-    /// Sets the number of transactions in the largest blocks. It changes the contents
-    /// of blocks, so it is called right after `new`.
-    pub(super) const fn with_largest(mut self, transactions: u16) -> Self {
-        self.largest = transactions;
-        self
     }
 
     pub(super) const fn seed(&self) -> u64 {

@@ -55,24 +55,34 @@ impl Stream {
     }
 }
 
-/// Appends an address in the form of segwit or taproot. Its checksum is invalid, so that nothing can be sent to it.
-pub(super) fn push_address(out: &mut String, identity: u64) {
+/// An address in the form of segwit or taproot. Its checksum is invalid, so that nothing can be sent to it.
+pub(super) fn address(identity: u64) -> String {
     let mut stream = Stream::new(mix(identity));
-    let (prefix, length) = if identity & 1 == 0 {
-        ("bc1q", 38)
-    } else {
-        ("bc1p", 58)
+    let (prefix, length) = match identity & 1 {
+        0 => ("bc1q", 38),
+        _ => ("bc1p", 58),
     };
-    out.push_str(prefix);
+    let mut address = prefix.to_owned();
     let mut bits = 0;
     for position in 0..length {
         // A word gives twelve characters of five bits each.
         if position % 12 == 0 {
             bits = stream.next();
         }
-        out.push(char::from(BECH32[(bits & 31) as usize]));
+        address.push(char::from(BECH32[(bits & 31) as usize]));
         bits >>= 5;
     }
+    address
+}
+
+/// An amount with its last `digits` digits after the decimal point; without a point if `digits` is zero.
+pub(super) fn decimal(raw: u128, digits: u8) -> String {
+    let digits = usize::from(digits);
+    let mut text = format!("{raw:0>width$}", width = digits + 1);
+    if digits > 0 {
+        text.insert(text.len() - digits, '.');
+    }
+    text
 }
 
 /// True if `text` consists of lower-case hex digits only.

@@ -1,78 +1,16 @@
-//! Rune activity: the events of a transaction, and the bytes of an item.
+//! Rune activity: the events of a transaction, and an event as JSON.
 //!
-//! `api` uses it for both lists. One function writes items, so an event has the same bytes in the list of its block and
-//! of its transaction. Invariants: members are in the reference's order, and absent (not null) where it omits them; an
-//! amount has exactly as many fraction digits as the rune's divisibility; runes etched outside the block are from earlier
-//! heights. Balances that add up, and supply, are not modelled.
+//! `api` uses it for the lists of a block and of a transaction, so that an event has the same bytes in both. Invariants:
+//! members are in the reference's order, and absent (not null) where it omits them; an amount has exactly as many fraction
+//! digits as the rune's divisibility. Balances that add up, and supply, are not modelled.
 
-use std::fmt::Write;
+use serde_json::{Value, json};
 
 use super::chain::{Block, Chain, Placed};
-use super::mix::{Stream, mix2, push_address};
+use super::mix::{Stream, address, decimal, mix2};
 
-/// The kinds of activity.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Operation {
-    Etching,
-    Mint,
-    Burn,
-    Send,
-    Receive,
-}
-
-impl Operation {
-    /// All kinds, in the reference's order.
-    pub(super) const ALL: [Self; 5] = [
-        Self::Etching,
-        Self::Mint,
-        Self::Burn,
-        Self::Send,
-        Self::Receive,
-    ];
-
-    pub(super) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Etching => "etching",
-            Self::Mint => "mint",
-            Self::Burn => "burn",
-            Self::Send => "send",
-            Self::Receive => "receive",
-        }
-    }
-}
-
-/// The rune of an event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Subject {
-    /// An index in [`KNOWN`].
-    Known(usize),
-    /// The rune that this transaction etches.
-    Etched,
-}
-
-/// An event of a transaction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Event {
-    pub(super) operation: Operation,
-    subject: Subject,
-    amount: Option<u128>,
-    vout: Option<u16>,
-    address: Option<u64>,
-    receiver: Option<u64>,
-}
-
-impl Event {
-    const fn bare(operation: Operation, subject: Subject) -> Self {
-        Self {
-            operation,
-            subject,
-            amount: None,
-            vout: None,
-            address: None,
-            receiver: None,
-        }
-    }
-}
+/// The kinds of activity, in the reference's order.
+pub(super) const OPERATIONS: [&str; 5] = ["etching", "mint", "burn", "send", "receive"];
 
 /// Runes etched before the model's first block: spaced name and divisibility.
 const KNOWN: [(&str, u8); 20] = [
@@ -98,110 +36,124 @@ const KNOWN: [(&str, u8); 20] = [
     ("ZZZZZ•HOLLOW•OAK", 2),
 ];
 
-/// The location of an event.
-pub(super) struct Site<'a> {
-    pub(super) chain: &'a Chain,
-    pub(super) block: &'a Block,
-    pub(super) block_hash: &'a str,
-    pub(super) tx_id: &'a str,
-    pub(super) placed: Placed,
+/// An event of a transaction.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Event {
+    /// One of [`OPERATIONS`].
+    pub(super) operation: &'static str,
+    /// An index in [`KNOWN`]; `None` is the rune that this transaction etches.
+    rune: Option<usize>,
+    amount: Option<u128>,
+    vout: Option<u16>,
+    address: Option<u64>,
+    receiver: Option<u64>,
 }
 
-/// Fills `out` with the events of a transaction, by ascending event index. There is always at least one.
-pub(super) fn events(chain: &Chain, placed: Placed, out: &mut Vec<Event>) {
-    out.clear();
+/// The events of a transaction, by ascending event index. There is always at least one.
+pub(super) fn events(chain: &Chain, placed: Placed) -> Vec<Event> {
     let key = placed.key;
-    let mut chance = Stream::new(mix2(chain.seed(), key.word()));
+    let chance = &mut Stream::new(mix2(chain.seed(), key.word()));
     if chain.is_wide(key) {
         let pairs = 33 + chance.below(8) as u16;
-        transfer(&mut chance, pairs, out);
-        return;
+        return transfer(chance, pairs);
     }
     // Each height has 64 rune numbers, so only its first 64 transactions may etch.
     let may_etch = key.fork == 0 && key.number < 64;
     match chance.below(32) {
-        0 if may_etch => etching(&mut chance, out),
-        0..=6 => mint(&mut chance, out),
-        7 => out.push(burn(&mut chance, None)),
+        0 if may_etch => etching(chance),
+        0..=6 => mint(chance),
+        7 => vec![burn(chance, None, None)],
         8..=11 => {
-            let subject = pick_rune(&mut chance);
-            out.push(receive(&mut chance, subject, 0));
+            let rune = pick_rune(chance);
+            vec![receive(chance, rune, 0)]
         }
         _ => {
             let pairs = 1 + chance.below(5) as u16;
-            transfer(&mut chance, pairs, out);
+            transfer(chance, pairs)
         }
     }
 }
 
-fn etching(chance: &mut Stream, out: &mut Vec<Event>) {
-    out.push(Event::bare(Operation::Etching, Subject::Etched));
+fn etching(chance: &mut Stream) -> Vec<Event> {
+    let mut events = vec![Event {
+        operation: "etching",
+        rune: None,
+        amount: None,
+        vout: None,
+        address: None,
+        receiver: None,
+    }];
     if chance.below(2) == 0 {
-        out.push(receive(chance, Subject::Etched, 1));
+        events.push(receive(chance, None, 1));
     }
+    events
 }
 
-fn mint(chance: &mut Stream, out: &mut Vec<Event>) {
-    let subject = pick_rune(chance);
-    let received = receive(chance, subject, 0);
+fn mint(chance: &mut Stream) -> Vec<Event> {
+    let rune = pick_rune(chance);
+    let received = receive(chance, rune, 0);
     let minted = Event {
-        amount: received.amount,
-        ..Event::bare(Operation::Mint, subject)
+        operation: "mint",
+        vout: None,
+        address: None,
+        ..received
     };
-    out.extend([minted, received]);
+    vec![minted, received]
 }
 
-fn transfer(chance: &mut Stream, pairs: u16, out: &mut Vec<Event>) {
+fn transfer(chance: &mut Stream, pairs: u16) -> Vec<Event> {
+    let mut events = Vec::new();
     let sender = pick_address(chance);
-    let subject = pick_rune(chance);
+    let rune = pick_rune(chance);
     for vout in 0..pairs {
-        let subject = match chance.below(4) {
+        let rune = match chance.below(4) {
             0 => pick_rune(chance),
-            _ => subject,
+            _ => rune,
         };
-        let received = receive(chance, subject, vout);
+        let received = receive(chance, rune, vout);
         let sent = Event {
-            operation: Operation::Send,
+            operation: "send",
             address: Some(sender),
             receiver: received.address,
             ..received
         };
-        out.extend([received, sent]);
+        events.extend([received, sent]);
     }
     for vout in [None, Some(pairs)] {
         if chance.below(8) == 0 {
-            out.push(Event {
-                address: Some(sender),
-                ..burn(chance, vout)
-            });
+            events.push(burn(chance, vout, Some(sender)));
         }
     }
+    events
 }
 
-fn receive(chance: &mut Stream, subject: Subject, vout: u16) -> Event {
+fn receive(chance: &mut Stream, rune: Option<usize>, vout: u16) -> Event {
     Event {
+        operation: "receive",
+        rune,
         amount: Some(pick_amount(chance)),
         vout: Some(vout),
         address: Some(pick_address(chance)),
-        ..Event::bare(Operation::Receive, subject)
+        receiver: None,
     }
 }
 
-fn burn(chance: &mut Stream, vout: Option<u16>) -> Event {
-    let subject = pick_rune(chance);
+fn burn(chance: &mut Stream, vout: Option<u16>, address: Option<u64>) -> Event {
     Event {
+        operation: "burn",
+        rune: pick_rune(chance),
         amount: Some(pick_amount(chance)),
         vout,
-        ..Event::bare(Operation::Burn, subject)
+        address,
+        receiver: None,
     }
 }
 
-const fn pick_rune(chance: &mut Stream) -> Subject {
+const fn pick_rune(chance: &mut Stream) -> Option<usize> {
     // The first rune is by far the most active one, as on the real chain.
-    if chance.below(3) == 0 {
-        Subject::Known(0)
-    } else {
-        Subject::Known(chance.below(KNOWN.len() as u64) as usize)
+    match chance.below(3) {
+        0 => Some(0),
+        _ => Some(chance.below(KNOWN.len() as u64) as usize),
     }
 }
 
@@ -219,78 +171,57 @@ const fn pick_amount(chance: &mut Stream) -> u128 {
     }
 }
 
-/// Appends an item as JSON.
-pub(super) fn push_item(out: &mut String, site: &Site<'_>, event: &Event) {
-    let divisibility = push_rune(out, site, event.subject);
-    let Site {
-        block,
-        block_hash,
-        tx_id,
-        placed,
-        ..
-    } = site;
-    // Writing into a string cannot fail.
-    let _ = write!(
-        out,
-        ",\"operation\":\"{}\",\"location\":{{\"block_hash\":\"{block_hash}\",\"block_height\":{},\
-         \"tx_id\":\"{tx_id}\",\"tx_index\":{},\"timestamp\":{}",
-        event.operation.as_str(),
-        block.height,
-        placed.index,
-        block.timestamp,
-    );
+/// An event as an item of a list.
+pub(super) fn item(chain: &Chain, block: &Block, placed: Placed, event: &Event) -> Value {
+    let tx_id = chain.tx_id(placed.key);
+    let (rune, divisibility) = rune(chain, block, placed, event.rune);
+    let mut location = json!({
+        "block_hash": chain.hash(block),
+        "block_height": block.height,
+        "tx_id": tx_id,
+        "tx_index": placed.index,
+        "timestamp": block.timestamp,
+    });
     if let Some(vout) = event.vout {
-        let _ = write!(out, ",\"vout\":{vout},\"output\":\"{tx_id}:{vout}\"");
+        location["vout"] = vout.into();
+        location["output"] = format!("{tx_id}:{vout}").into();
     }
-    out.push('}');
-    for (member, identity) in [
-        ("address", event.address),
-        ("receiver_address", event.receiver),
-    ] {
-        if let Some(identity) = identity {
-            let _ = write!(out, ",\"{member}\":\"");
-            push_address(out, identity);
-            out.push('"');
-        }
+    let mut item = json!({ "rune": rune, "operation": event.operation, "location": location });
+    if let Some(identity) = event.address {
+        item["address"] = address(identity).into();
+    }
+    if let Some(identity) = event.receiver {
+        item["receiver_address"] = address(identity).into();
     }
     if let Some(amount) = event.amount {
-        out.push_str(",\"amount\":\"");
-        push_decimal(out, amount, divisibility);
-        out.push('"');
+        item["amount"] = decimal(amount, divisibility).into();
     }
-    out.push('}');
+    item
 }
 
-/// Appends the opening brace and the rune; returns its divisibility.
-fn push_rune(out: &mut String, site: &Site<'_>, subject: Subject) -> u8 {
-    let origin = site.chain.origin();
-    let (id, number, spaced, divisibility) = match subject {
-        Subject::Known(0) => ("1:0".to_owned(), 0, KNOWN[0].0.to_owned(), KNOWN[0].1),
-        Subject::Known(index) => {
+/// A known rune, or the one that this transaction etches, and its divisibility.
+fn rune(chain: &Chain, block: &Block, placed: Placed, known: Option<usize>) -> (Value, u8) {
+    let (id, number, spaced, divisibility) = match known {
+        Some(index) => {
             let (spaced, divisibility) = KNOWN[index];
-            let height = origin.saturating_sub(11 * index as u32);
-            (
-                format!("{height}:{}", 3 + 7 * index),
-                index as u64,
-                spaced.to_owned(),
-                divisibility,
-            )
+            let height = chain.origin().saturating_sub(11 * index as u32);
+            let id = match index {
+                0 => "1:0".to_owned(),
+                _ => format!("{height}:{}", 3 + 7 * index),
+            };
+            (id, index as u64, spaced.to_owned(), divisibility)
         }
-        Subject::Etched => {
-            let key = site.placed.key;
-            let number = 100 + u64::from(key.height - origin) * 64 + u64::from(key.number);
-            let id = format!("{}:{}", site.block.height, site.placed.index);
-            let chance = mix2(site.chain.seed() ^ 0x6e61_6d65, key.word());
+        None => {
+            let key = placed.key;
+            let number = 100 + u64::from(key.height - chain.origin()) * 64 + u64::from(key.number);
+            let id = format!("{}:{}", block.height, placed.index);
+            let chance = mix2(chain.seed() ^ 0x6e61_6d65, key.word());
             (id, number, etched_name(chance), (chance % 9) as u8)
         }
     };
-    let _ = write!(
-        out,
-        "{{\"rune\":{{\"id\":\"{id}\",\"number\":{number},\"name\":\""
-    );
-    out.extend(spaced.chars().filter(|letter| *letter != '•'));
-    let _ = write!(out, "\",\"spaced_name\":\"{spaced}\"}}");
-    divisibility
+    let name = spaced.replace('•', "");
+    let rune = json!({ "id": id, "number": number, "name": name, "spaced_name": spaced });
+    (rune, divisibility)
 }
 
 /// A name of 13 to 18 letters, with one to three bullets in it.
@@ -306,18 +237,6 @@ fn etched_name(chance: u64) -> String {
         name.push(char::from(b'A' + chance.below(26) as u8));
     }
     name
-}
-
-/// Appends `raw` with its last `digits` digits after the decimal point; without a point if `digits` is zero.
-pub(super) fn push_decimal(out: &mut String, raw: u128, digits: u8) {
-    let digits = usize::from(digits);
-    let text = format!("{raw:0>width$}", width = digits + 1);
-    let (whole, fraction) = text.split_at(text.len() - digits);
-    out.push_str(whole);
-    if !fraction.is_empty() {
-        out.push('.');
-        out.push_str(fraction);
-    }
 }
 
 #[cfg(test)]

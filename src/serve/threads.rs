@@ -84,7 +84,11 @@ pub(super) fn spawn_sandbox(
         match TcpListener::from_std(socket) {
             Ok(listener) => {
                 let stop = async move { drop(stop.wait_for(|stop| *stop).await) };
-                sandbox.serve(sandbox::Api::Both, listener, stop).await;
+                let served = sandbox.clone().serve(sandbox::Api::Both, listener, stop);
+                tokio::select! {
+                    () = served => {}
+                    () = sandbox.add_blocks() => {}
+                }
             }
             Err(error) => tracing::error!(%error, "the sandbox's socket cannot be used"),
         }

@@ -72,11 +72,6 @@ impl SandboxServer {
         });
         *self.running.lock().unwrap() = Some((stop, thread));
     }
-
-    /// Requests for targets that its API does not have.
-    pub(crate) fn strays(&self) -> u64 {
-        self.sandbox.counts_at(self.api).other
-    }
 }
 
 impl Drop for SandboxServer {

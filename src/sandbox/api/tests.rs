@@ -1,109 +1,56 @@
-//! The model against recorded answers of the reference upstream: header fields, statuses and methods.
+//! The model against recorded answers of the reference upstream.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use serde_json::Value;
 
-use super::{Answer, Api, Model, Settings};
+use super::{Answer, Api, Model, OPERATIONS};
+use crate::sandbox::chain::Chain;
 
-mod errors;
-mod lists;
-mod tags;
-
-/// A small block.
+/// A small block, the one of a thousand transactions, and one without any.
 const SMALL: u32 = 840_000;
+const HUGE: u32 = 840_023;
+const EMPTY: u32 = 840_003;
 
-fn sized(blocks: u32, max_limit: u32) -> Model {
-    Model::new(&Settings {
-        blocks,
-        max_limit,
-        ..Settings::default()
-    })
+fn sized(blocks: u32) -> Model {
+    Model {
+        chain: Chain::new(1, SMALL, blocks, 1_000),
+        max_limit: 60,
+        tokens_ahead: false,
+    }
 }
 
 fn model() -> Model {
-    sized(100, 60)
+    sized(100)
 }
 
 fn get(model: &Model, target: &str) -> Answer {
     model.answer(Api::Both, &Method::GET, target, &HeaderMap::new())
 }
 
-fn conditional(model: &Model, target: &str, tag: &str) -> Answer {
-    let tag = HeaderValue::from_str(tag).expect("a field value");
+fn conditional(model: &Model, target: &str, tag: &str) -> u16 {
+    let tag = HeaderValue::from_str(tag).unwrap();
     let headers = HeaderMap::from_iter([(HeaderName::from_static("if-none-match"), tag)]);
-    model.answer(Api::Both, &Method::GET, target, &headers)
+    let answer = model.answer(Api::Both, &Method::GET, target, &headers);
+    answer.status.as_u16()
 }
 
 fn text(answer: &Answer) -> String {
-    String::from_utf8(answer.body.to_vec()).expect("UTF-8")
+    String::from_utf8(answer.body.to_vec()).unwrap()
 }
 
 fn json(model: &Model, target: &str) -> Value {
     let answer = get(model, target);
     assert_eq!(answer.status, 200, "{target}: {}", text(&answer));
-    serde_json::from_slice(&answer.body).expect("JSON")
+    serde_json::from_slice(&answer.body).unwrap()
 }
 
-fn names(answer: &Answer) -> Vec<&str> {
-    answer.headers.keys().map(HeaderName::as_str).collect()
+fn tip_hash(model: &Model) -> String {
+    model.chain.hash(model.chain.tip().unwrap())
 }
 
 fn some_tx(model: &Model, height: u32) -> String {
-    let block = model.chain.at(height).expect("a block");
+    let block = model.chain.at(height).unwrap();
     model.chain.tx_id(model.chain.placements(block)[0].key)
-}
-
-#[test]
-fn header_fields_come_in_the_recorded_order() {
-    let model = model();
-    let tag = model.chain.hash(model.chain.tip().expect("a tip"));
-    let full = [
-        "vary",
-        "access-control-allow-origin",
-        "cache-control",
-        "etag",
-        "content-type",
-        "content-length",
-    ];
-    let untagged = [
-        "vary",
-        "access-control-allow-origin",
-        "content-type",
-        "content-length",
-    ];
-    for (target, status, fields) in [
-        ("/runes/v1/", 200, &full[..]),
-        ("/runes/v1/blocks/840000/activity", 200, &full),
-        ("/ordinals/v1/brc-20/tokens/nope", 404, &full),
-        ("/ordinals/v1/brc-20/tokens/%00", 500, &full),
-        ("/runes/v1/blocks/latest/activity", 400, &untagged),
-        ("/nope", 404, &untagged),
-        ("/%zz", 400, &["content-type", "content-length"]),
-    ] {
-        let answer = get(&model, target);
-        assert_eq!(
-            (answer.status.as_u16(), names(&answer)),
-            (status, fields.to_vec()),
-            "{target}"
-        );
-        assert_eq!(
-            answer.headers["content-length"],
-            answer.body.len().to_string()
-        );
-    }
-    let matched = conditional(&model, "/runes/v1/", &tag);
-    assert_eq!(
-        (matched.status.as_u16(), names(&matched)),
-        (304, full[..3].to_vec())
-    );
-    assert_eq!(
-        get(&model, "/runes/v1/").headers["cache-control"],
-        "public, no-cache, must-revalidate"
-    );
-    assert_eq!(
-        get(&model, "/runes/v1/").headers["content-type"],
-        "application/json; charset=utf-8"
-    );
 }
 
 #[test]
@@ -116,7 +63,7 @@ fn status_has_version_and_height() {
     );
     assert!(text(&get(&model, "/ordinals/v1/")).contains("bitcoin-indexer-ordinals-api"));
     // An index that is still empty has neither tag nor height.
-    let empty = sized(0, 60);
+    let empty = sized(0);
     let answer = get(&empty, "/runes/v1/");
     assert!(text(&answer).ends_with("\"status\":\"ready\"}"));
     assert!(!answer.headers.contains_key("etag") && !answer.headers.contains_key("cache-control"));
@@ -124,67 +71,249 @@ fn status_has_version_and_height() {
 }
 
 #[test]
-fn other_methods_get_404_and_options_a_preflight_answer() {
+fn validation_errors_have_the_recorded_messages() {
     let model = model();
-    let target = "/ordinals/v1/brc-20/tokens/ordi";
-    for method in [
-        Method::POST,
-        Method::PUT,
-        Method::DELETE,
-        Method::PATCH,
-        Method::TRACE,
-    ] {
-        let answer = model.answer(Api::Both, &method, target, &HeaderMap::new());
-        let body = format!(
-            "{{\"message\":\"Route {method}:{target} not found\",\"error\":\"Not Found\",\"statusCode\":404}}"
-        );
-        assert_eq!((answer.status.as_u16(), text(&answer)), (404, body));
-    }
-    for (target, status) in [(target, 200), ("/runes/v1/transactions/xyz/activity", 400)] {
-        let head = model.answer(Api::Both, &Method::HEAD, target, &HeaderMap::new());
-        let whole = get(&model, target);
-        assert_eq!(head.status, status);
-        assert!(head.body.is_empty());
-        assert_eq!(head.headers, whole.headers);
-    }
-    let preflight = |fields: &[(&'static str, &'static str)]| {
-        let field = |(name, value): &(&'static str, &'static str)| {
-            (
-                HeaderName::from_static(name),
-                HeaderValue::from_static(value),
-            )
-        };
-        model.answer(
-            Api::Both,
-            &Method::OPTIONS,
-            "/nope",
-            &fields.iter().map(field).collect(),
-        )
+    let check = |target: &str, message: &str| {
+        let answer = get(&model, target);
+        let message = Value::from(message);
+        let expected =
+            format!("{{\"statusCode\":400,\"error\":\"Bad Request\",\"message\":{message}}}");
+        let found = (answer.status.as_u16(), text(&answer));
+        assert_eq!(found, (400, expected), "{target}");
+        assert!(!answer.headers.contains_key("etag"), "{target}");
     };
-    let origin = ("origin", "https://app.example");
-    let wanted = ("access-control-request-method", "GET");
-    let fields = ("access-control-request-headers", "x-api-key");
-    for refused in [preflight(&[]), preflight(&[origin])] {
-        assert_eq!(
-            (refused.status.as_u16(), text(&refused).as_str()),
-            (400, "Invalid Preflight Request")
-        );
-        assert_eq!(refused.headers["content-type"], "text/plain");
+    for (query, message) in [
+        ("limit=0", "limit must be >= 1"),
+        ("limit=-1", "limit must be >= 1"),
+        ("limit=61", "limit must be <= 60"),
+        ("limit=abc", "limit must be integer"),
+        ("limit=1.5", "limit must be integer"),
+        ("limit=", "limit must be integer"),
+        ("limit", "limit must be integer"),
+        ("limit=1&limit=1", "limit must be integer"),
+        ("offset=abc", "offset must be integer"),
+        ("offset=-1", "offset must be >= 0"),
+        ("limit=0&offset=-1", "offset must be >= 0"),
+    ] {
+        let target = format!("/runes/v1/blocks/840000/activity?{query}");
+        check(&target, &format!("querystring/{message}"));
     }
-    let granted = preflight(&[origin, wanted, fields]);
-    assert_eq!(granted.status, 204);
-    let mut expected = vec![
-        "vary",
-        "access-control-allow-origin",
-        "access-control-allow-methods",
-        "access-control-allow-headers",
-        "content-length",
-    ];
-    assert_eq!(names(&granted), expected);
-    assert_eq!(
-        granted.headers["vary"],
-        "Origin, Access-Control-Request-Headers"
+    let constants = "querystring/operation_type must be equal to constant, ".repeat(5)
+        + "querystring/operation_type must match a schema in anyOf";
+    for query in ["foo", "", "burn&operation_type=burn"] {
+        let target = format!("/runes/v1/blocks/840000/activity?operation_type={query}");
+        check(&target, &constants);
+    }
+    let no_block = "params/block must match pattern \"^[0-9]+$\", params/block must match pattern \
+                    \"^[0]{8}[a-fA-F0-9]{56}$\", params/block must match a schema in anyOf";
+    let hash = format!("{}/activity?limit=0", "f".repeat(64));
+    for rest in ["latest/activity", "-1/activity", "%00/activity", &hash] {
+        check(&format!("/runes/v1/blocks/{rest}"), no_block);
+    }
+    let no_tx = "params/tx_id must match pattern \"^[a-fA-F0-9]{64}$\"";
+    for id in ["xyz", &"a".repeat(63), &format!("0x{}", "a".repeat(64))] {
+        check(&format!("/runes/v1/transactions/{id}/activity"), no_tx);
+    }
+}
+
+#[test]
+fn other_errors_have_the_recorded_bodies() {
+    let model = model();
+    let token = |ticker: &str| format!("/ordinals/v1/brc-20/tokens/{ticker}");
+    let beyond = "/runes/v1/blocks/840001/activity?offset=9223372036854775808";
+    for (method, target, status, body) in [
+        (
+            "GET",
+            "/nope?a=1",
+            404,
+            "{\"message\":\"Route GET:/nope?a=1 not found\",\"error\":\"Not Found\",\"statusCode\":404}",
+        ),
+        (
+            "POST",
+            "/runes/v1/",
+            404,
+            "{\"message\":\"Route POST:/runes/v1/ not found\",\"error\":\"Not Found\",\"statusCode\":404}",
+        ),
+        ("GET", "//runes/v1/", 404, "{\"message\":\"Route GET:"),
+        ("GET", "/Runes/v1/", 404, "{\"message\":\"Route GET:"),
+        ("GET", &token("a/b%3F"), 404, "{\"message\":\"Route GET:"),
+        ("GET", &token("nope"), 404, "{\"error\":\"Not found\"}"),
+        ("GET", &token("%256Frdi"), 404, "{\"error\":\"Not found\"}"),
+        ("GET", &token("a+b%25"), 404, "{\"error\":\"Not found\"}"),
+        (
+            "GET",
+            beyond,
+            500,
+            "{\"statusCode\":500,\"code\":\"22003\",\"error\":\"Internal Server Error\",\"message\":\"value \\\"9223372036854775808\\\" is out of range for type bigint\"}",
+        ),
+    ] {
+        let answer = model.answer(
+            Api::Both,
+            &method.parse().unwrap(),
+            target,
+            &HeaderMap::new(),
+        );
+        assert_eq!(answer.status, status, "{target}");
+        assert!(
+            text(&answer).starts_with(body),
+            "{target}: {}",
+            text(&answer)
+        );
+    }
+}
+
+#[test]
+fn unknown_objects_are_empty_lists() {
+    let model = model();
+    let of_block = |name: &str| format!("/runes/v1/blocks/{name}/activity");
+    let of_transaction = |id: &str| format!("/runes/v1/transactions/{id}/activity");
+    for target in [
+        of_block("999999"),
+        of_block(&"1".repeat(90)),
+        of_block(&"0".repeat(64)),
+        of_block(&format!("00000000{}", "f".repeat(56))),
+        of_block(&tip_hash(&model).to_uppercase()),
+        of_block(&EMPTY.to_string()),
+        of_transaction(&"f".repeat(64)),
+        of_transaction(&some_tx(&model, SMALL).to_uppercase()),
+    ] {
+        let empty = "{\"limit\":20,\"offset\":0,\"total\":0,\"results\":[]}";
+        let answer = get(&model, &target);
+        assert_eq!(
+            (answer.status.as_u16(), &*text(&answer)),
+            (200, empty),
+            "{target}"
+        );
+    }
+}
+
+#[test]
+fn equal_spellings_of_a_target_give_one_page() {
+    let model = model();
+    let tx = some_tx(&model, SMALL);
+    let hash = model.chain.hash(model.chain.at(HUGE).unwrap());
+    let block = |query: &str| format!("/runes/v1/blocks/{HUGE}/activity{query}");
+    let token = |rest: &str| format!("/ordinals/v1/brc-20/tokens/{rest}");
+    let transaction = format!("/runes/v1/transactions/{tx}/activity");
+    for (one, other) in [
+        (block(""), block("").replace(&HUGE.to_string(), &hash)),
+        (
+            block(""),
+            format!("/runes/blocks/00{HUGE}/activity?foo=bar&Limit=1&limit[]=1"),
+        ),
+        (block("?limit=10"), block("?limit=010")),
+        (block("?limit=1"), block("?%6Cimit=1&offset=-0")),
+        (
+            transaction.clone(),
+            transaction + "?operation_type=nonsense",
+        ),
+        (token("ordi"), token("%6FRDI?x=1").replace("/v1", "")),
+        (token("%C3%A0%C3%A9"), token("%C3%80%c3%89")),
+        (token("a%2Fb%3F"), token("%61%2fb%3f")),
+        ("/runes/v1/".to_owned(), "/runes/v1".to_owned()),
+        ("/runes/v1/".to_owned(), "/runes/".to_owned()),
+        ("/ordinals/v1/".to_owned(), "/ordinals/v1".to_owned()),
+    ] {
+        let (first, second) = (get(&model, &one), get(&model, &other));
+        assert_eq!(text(&first), text(&second), "{one} and {other}");
+        assert_eq!(second.status, 200, "{other}");
+    }
+}
+
+#[test]
+fn a_filter_changes_the_total_on_blocks_only() {
+    let model = model();
+    let of = |query: &str| json(&model, &format!("/runes/v1/blocks/{HUGE}/activity{query}"));
+    let mut sum = 0;
+    for operation in OPERATIONS {
+        let page = of(&format!("?operation_type={operation}&limit=60"));
+        sum += page["total"].as_u64().unwrap();
+        let mut items = page["results"].as_array().unwrap().iter();
+        assert!(items.all(|item| item["operation"] == operation));
+    }
+    assert_eq!(Some(sum), of("")["total"].as_u64());
+    assert_eq!(of("?offset=100000")["total"], 0, "a page past the end");
+    let target = format!("/runes/v1/transactions/{}/activity", some_tx(&model, HUGE));
+    let plain = json(&model, &target);
+    assert_eq!(json(&model, &(target + "?operation_type=etching")), plain);
+    assert!(
+        plain["total"].as_u64() > Some(60),
+        "the first transaction here is a wide one"
     );
-    expected.remove(3);
-    assert_eq!(names(&preflight(&[origin, wanted])), expected);
+}
+
+#[test]
+fn the_tip_decides_the_entity_tag() {
+    let mut model = model();
+    let hash = tip_hash(&model);
+    let quoted = format!("\"{hash}\"");
+    let unknown = format!("/runes/v1/transactions/{}/activity", "f".repeat(64));
+    for (target, tag, status) in [
+        ("/runes/v1/blocks/840001/activity?limit=1", &*quoted, 304),
+        (&unknown, &quoted, 304),
+        ("/runes/v1/", &format!("W/{quoted}"), 304),
+        ("/runes/v1/", &hash, 304),
+        ("/runes/v1/", &format!("\"abc\", W/{quoted}"), 304),
+        ("/runes/v1/", "*", 200),
+        ("/runes/v1/", "\"1\"", 200),
+        ("/runes/v1/transactions/xyz/activity", &quoted, 400),
+        ("/ordinals/v1/", &quoted, 200),
+    ] {
+        assert_eq!(conditional(&model, target, tag), status, "{target} {tag}");
+    }
+    // After a block with an earlier timestamp than its parent, body and height change and the tag does not.
+    while (model.chain.tip().unwrap().height - SMALL) % 11 != 4 {
+        model.chain.push();
+    }
+    let token = "/ordinals/v1/brc-20/tokens/pepe";
+    let before = get(&model, token);
+    let tag = before.headers["etag"].to_str().unwrap();
+    model.chain.push();
+    let after = get(&model, token);
+    assert_eq!(after.headers["etag"], tag);
+    assert_ne!(after.body, before.body);
+    assert_eq!(
+        conditional(&model, token, tag),
+        304,
+        "a false 304, as recorded"
+    );
+    assert_eq!(
+        conditional(&model, "/ordinals/v1/brc-20/tokens/nope", tag),
+        304
+    );
+    // The token indexer commits first: only the body changes.
+    model.chain.push();
+    let before = get(&model, token);
+    model.tokens_ahead = true;
+    assert_ne!(get(&model, token).body, before.body);
+    assert_eq!(get(&model, token).headers, before.headers);
+}
+
+#[test]
+fn a_reorg_moves_transactions_and_empties_the_orphan() {
+    let mut model = model();
+    let orphan = tip_hash(&model);
+    let height = model.chain.tip().unwrap().height;
+    let parent = model.chain.hash(model.chain.at(height - 1).unwrap());
+    let by_tx = format!(
+        "/runes/v1/transactions/{}/activity",
+        some_tx(&model, height)
+    );
+    let by_height = format!("/runes/v1/blocks/{height}/activity");
+    let before = json(&model, &by_tx);
+    model.chain.rollback(1);
+    for target in [&by_tx, &by_height] {
+        assert_eq!(json(&model, target)["total"], 0);
+        assert_eq!(get(&model, target).headers["etag"], format!("\"{parent}\""));
+    }
+    model.chain.apply();
+    model.chain.push();
+    let of_orphan = json(&model, &format!("/runes/v1/blocks/{orphan}/activity"));
+    assert_eq!(of_orphan["total"], 0);
+    let after = json(&model, &by_tx);
+    assert_eq!(after["total"], before["total"]);
+    for member in ["block_hash", "tx_index", "timestamp"] {
+        let at = |body: &Value| body["results"][0]["location"][member].clone();
+        assert_ne!(at(&after), at(&before), "{member}");
+    }
 }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::Chain;
 
 fn chain() -> Chain {
-    Chain::new(7, 840_000, 200)
+    Chain::new(7, 840_000, 200, 1_000)
 }
 
 #[test]
