@@ -157,6 +157,7 @@ fn libraries_are_used_only_where_they_belong() {
         ("matchit", &["route::table"]),
         ("prometheus_client", &["telemetry::metrics", "telemetry::metrics::process", "telemetry::metrics::upstream"]),
         ("redis", &["shared::engine", "shared::engine::url"]),
+        ("tracing_appender", &["log_writer"]),
         ("tracing_subscriber", &["telemetry"]),
         ("zstd", &["compress::encode", "state::value"]),
         ("brotli", &["compress::encode"]),
