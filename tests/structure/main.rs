@@ -162,7 +162,7 @@ fn libraries_are_used_only_where_they_belong() {
         ("zstd", &["compress::encode", "state::value"]),
         ("brotli", &["compress::encode"]),
         ("flate2", &["compress::encode", "telemetry::otlp"]),
-        ("listenfd", &["supervisor::sockets"]),
+        ("listenfd", &["supervisor"]),
         ("sd_notify", &["supervisor"]),
         ("zeroize", &["api_key", "secrets"]),
     ];
