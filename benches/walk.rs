@@ -23,7 +23,7 @@ use ordgate::config::Config;
 use ordgate::gateway::{ResponseFuture, Session};
 use ordgate::sandbox::{Sandbox, Settings};
 use ordgate::serve::{LoadedConfig, Options, Server};
-use ordgate::supervisor::{InheritedSockets, Supervisor};
+use ordgate::supervisor::InheritedSockets;
 use ordgate::upstream::keys::ApiKey;
 use ordgate::upstream::{ProviderKeys, SearchedBody};
 use ordgate::wire::activity::Activity;
@@ -178,7 +178,6 @@ fn walk(bencher: divan::Bencher<'_, '_>, limited: bool) {
         // It stands still, so that what is stored stays fresh.
         clock: Clock::manual(),
         sockets: InheritedSockets::default(),
-        supervisor: Supervisor::default(),
     })
     .expect("the server starts");
     let gateway = server.first_gateway().clone();

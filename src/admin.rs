@@ -277,8 +277,7 @@ impl Admin {
                 let status = StatusCode::UNPROCESSABLE_ENTITY;
                 return problem_with(status, detail, &[("problems", json!(problems))]);
             }
-            NotReloaded::Busy(_) => (StatusCode::CONFLICT, capitalized(&why)),
-            NotReloaded::UnderWay(_) => (StatusCode::SERVICE_UNAVAILABLE, capitalized(&why)),
+            NotReloaded::Late(_) => (StatusCode::SERVICE_UNAVAILABLE, capitalized(&why)),
             NotReloaded::Failed => (
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "Reloading has failed (see the log); the previous configuration stays in use"

@@ -15,7 +15,6 @@ mod variables;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{ArgAction, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
@@ -155,9 +154,6 @@ enum TokenCommand {
     },
 }
 
-/// How long the log's last lines may take, if standard error blocks.
-const LAST_LINES: Duration = Duration::from_secs(1);
-
 /// The command line as clap parses it.
 fn command() -> clap::Command {
     // Without the conflict they would be ignored: clap drops a requirement that conflicts with
@@ -192,7 +188,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Completions { shell } => print_completions(shell),
     };
     // After the log's last lines, and before the error.
-    log_writer::flush(LAST_LINES);
+    log_writer::flush();
     match done {
         Ok(code) => code,
         Err(error) => {

@@ -148,8 +148,6 @@ pub struct Config {
     pub collector: Option<CollectorSettings>,
     /// Whether the file sets a limit on clients; the built-in one counts as setting none.
     pub sets_limit: bool,
-    /// Whether the file sets any key; the built-in one counts as setting none.
-    pub sets_keys: bool,
 }
 
 /// What flags and environment variables say in place of the file.
@@ -193,10 +191,7 @@ impl Config {
         let is_shipped = name == SHIPPED_NAME;
         let table = DeTable::parse(text).map_err(|error| vec![located(name, text, &error)])?;
         let has = |key: &str| !is_shipped && table.get_ref().get(key).is_some_and(has_value);
-        let (sets_limit, sets_keys) = (
-            has("limit"),
-            !is_shipped && table.get_ref().values().any(has_value),
-        );
+        let sets_limit = has("limit");
         let merged = merged(table, is_shipped);
         let mut file = File::deserialize(toml::de::Deserializer::from(merged))
             .map_err(|error| vec![located(name, text, &error)])?;
@@ -207,7 +202,7 @@ impl Config {
             .for_each(upstream::UpstreamTable::fill);
         let mut problems = Vec::new();
         let mut config = Self::of_file(file, &mut problems);
-        (config.sets_limit, config.sets_keys) = (sets_limit, sets_keys);
+        config.sets_limit = sets_limit;
         match problems.is_empty() {
             true => Ok(config),
             false => Err(problems
@@ -263,7 +258,6 @@ impl Config {
             routes: assigned.routes,
             collector: None,
             sets_limit: true,
-            sets_keys: true,
             file,
         }
     }

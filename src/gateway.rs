@@ -26,13 +26,11 @@ mod records;
 mod request;
 mod snapshot;
 
-use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 pub(crate) use clients::ClientPolicy;
-use foldhash::quality::FixedState;
 use http::header::CONNECTION;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, Version};
 use http_body_util::BodyExt;
@@ -203,9 +201,6 @@ impl Gateway {
             return Err(Reason::Body.into());
         }
         let key = route.canonical(&found.captures, uri.query())?;
-        if self.records.access_log.is_some() {
-            context.key_hash = Some(FixedState::default().hash_one(key.as_bytes()));
-        }
         self.recall(session, route, request, key, context, now)
     }
 

@@ -126,9 +126,6 @@ pub struct Totals {
     pub untrusted_proxy: LogInterval,
     /// When it was last logged that a connection could not be accepted.
     pub not_accepted: LogInterval,
-    /// Lines that the access log does not have, because they were for errors of clients
-    /// with too many.
-    pub log_lines_suppressed: AtomicU64,
     /// Requests that were refused or failed, and refused connections.
     pub refused: RefusalCounts,
     /// The last answers with a 5xx status.

@@ -1,58 +1,56 @@
 //! Starts and stops a server: sockets, threads, gateways.
 //!
-//! Each worker is a thread with a runtime of its own, or all share one
-//! (`server.runtime`); `listeners` accepts connections on them. A further thread
-//! runs the admin listener, probes and maintenance (`control`). `generation` makes
-//! gateways, `reloader` replaces one by the next.
+//! Each worker is a thread with a runtime of its own, on which it accepts and serves
+//! connections (`listeners`). A further thread runs the admin listener, probes and
+//! maintenance (`control`). `build` makes gateways, `reloader` replaces one by the next.
 
+mod build;
 mod control;
 mod error;
-mod generation;
 mod listeners;
-mod preflight;
 mod reloader;
-mod sockets;
-mod start_report;
 mod threads;
 
-use std::net::SocketAddr;
-use std::sync::atomic::AtomicBool;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+pub use build::build;
 pub use error::StartError;
-pub use generation::gateway;
-use listeners::{Listeners, LoadedListener};
-pub use preflight::{check, with_sandbox};
+use http::Uri;
+pub use listeners::bind_tcp;
+use listeners::{BoundSocket, Listeners, admin_socket, is_socket};
 pub use reloader::{LoadedConfig, Loader};
-use reloader::{Reloader, RestartSettings, SharedDuration};
-pub use sockets::bind_tcp;
-use tokio::runtime::{Handle, Runtime as Tokio};
+use reloader::{Reloader, restart_values};
+use tokio::runtime::{Handle, Runtime};
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
-use crate::admin::{Admin, Token};
+use crate::admin::Admin;
 use crate::clock::Clock;
 use crate::config::Config;
-use crate::fill;
 use crate::gateway::Gateway;
-use crate::listener::{Acceptor, BoundListener, Current, Drain, ListenAddress};
-use crate::meter::Totals;
+use crate::listener::{Acceptor, BoundListener, Current, ListenAddress};
 use crate::reload::Reloads;
 use crate::sandbox::Sandbox;
-use crate::supervisor::{InheritedSockets, Supervisor};
+use crate::supervisor::InheritedSockets;
 use crate::sync::lock;
 use crate::telemetry::otlp::{CollectorSettings, Exporter};
-use crate::tls::Tls;
+use crate::tls::{self, Tls};
+use crate::upstream::Upstreams;
 
 /// How long a start waits for what other replicas have purged.
 const FIRST_PURGES: Duration = Duration::from_millis(500);
 
 /// How long the first line on standard output waits for the first statuses.
 const FIRST_STATUSES: Duration = Duration::from_secs(1);
+
+/// How often a server that drains looks whether connections are left.
+const DRAIN_INTERVAL: Duration = Duration::from_millis(5);
 
 /// What a server is made from.
 pub struct Options {
@@ -68,15 +66,6 @@ pub struct Options {
     pub clock: Clock,
     /// Inherited listening sockets.
     pub sockets: InheritedSockets,
-    /// Is notified of reloads.
-    pub supervisor: Supervisor,
-}
-
-impl Options {
-    fn check(&self) -> Result<(), StartError> {
-        let has_sandbox = self.sandbox.is_some();
-        check(&self.loaded, has_sandbox, &self.sockets, &self.clock)
-    }
 }
 
 /// A running server.
@@ -85,163 +74,221 @@ pub struct Server {
     current: Current,
     reloads: Arc<Reloads>,
     listeners: Arc<Listeners>,
-    shared: SharedSettings,
+    /// The configuration in use.
+    config: Arc<ArcSwap<Config>>,
     admin: SocketAddr,
+    /// `true` once it has been told to drain.
     drain: watch::Sender<bool>,
+    /// `true` once the threads must end.
     stopped: watch::Sender<bool>,
+    /// That of the control thread, and those of the workers.
     runtimes: Vec<Handle>,
-    workers: Vec<JoinHandle<()>>,
-    helpers: Vec<JoinHandle<()>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// The sockets of a server.
+struct Opened {
+    listeners: Arc<Listeners>,
+    sockets: Vec<BoundSocket>,
+    admin: TcpListener,
+    admin_address: SocketAddr,
+}
+
+impl Opened {
+    fn new(
+        config: &Config,
+        passed: InheritedSockets,
+        has_sandbox: bool,
+        clock: &Clock,
+    ) -> Result<Self, StartError> {
+        let listeners = config.listeners.iter();
+        let names: Vec<_> = listeners.map(|one| one.name.as_deref()).collect();
+        let mut passed = passed.assign(&names)?;
+        let passed_admin = passed.pop().flatten();
+        let mut sockets = BoundSocket::all(&config.listeners, passed)?;
+        let (admin, admin_address) = admin_socket(config.file.admin.listen, passed_admin)?;
+        let (tls, now) = (Tls::new(has_sandbox)?, clock.wall(clock.now()));
+        let listeners = Listeners::new(config.listeners.clone(), &mut sockets, tls, now)?;
+        Ok(Self {
+            listeners: Arc::new(listeners),
+            sockets,
+            admin,
+            admin_address,
+        })
+    }
 }
 
 impl Server {
-    /// Binds the sockets and starts the threads. The server is ready when this
+    /// Binds the sockets and starts the threads. The server serves when this
     /// returns.
     ///
     /// # Errors
     /// Where a socket, a thread or the upstream's setup fails; nothing runs then.
     pub fn start(options: Options) -> Result<Self, StartError> {
-        options.check()?;
-        let (loaded, clock) = (options.loaded, options.clock);
-        let (mut config, keys, token) = (loaded.config, loaded.keys, loaded.admin_token);
+        let (clock, has_sandbox) = (options.clock, options.sandbox.is_some());
+        check(&options.loaded, has_sandbox, &options.sockets, &clock)?;
+        let LoadedConfig {
+            mut config,
+            keys,
+            admin_token,
+        } = options.loaded;
         (config.warnings(&keys).iter()).for_each(|warning| tracing::warn!("{warning}"));
-        let (tls, configured) = load_listeners(&config, options.sandbox.is_some(), &clock)?;
-        let sockets = sockets::open(&configured, config.file.admin.listen, options.sockets)?;
-        let (public, (admin_socket, admin_address)) = sockets;
-        StartError::check_admin(admin_address, &config.file.admin, token.as_ref())?;
-        let (drain, draining) = watch::channel(false);
+        let opened = Opened::new(&config, options.sockets, has_sandbox, &clock)?;
+        StartError::check_admin(opened.admin_address, admin_token.as_ref())?;
+        let listeners = opened.listeners;
         let (stopped, stopping) = watch::channel(false);
-        let restart_settings = RestartSettings::of(&config);
-        let (sandbox, sandbox_thread) = match options.sandbox {
-            Some(sandbox) => threads::spawn_sandbox(sandbox, stopping.clone())?,
-            None => (None, None),
-        };
+        let mut threads = Vec::new();
+        let mut sandbox = None;
+        if let Some(own) = options.sandbox {
+            let (upstream, thread) = threads::spawn_sandbox(own, stopping.clone())?;
+            sandbox = upstream;
+            threads.push(thread);
+        }
         config.use_sandbox(sandbox.as_ref());
-        let shared = SharedSettings::of(&config, token);
-        let worker_count = threads::worker_count(*config.file.server.workers);
-        let connections = config.connections;
-        let collector = config.collector.clone();
-        let first = gateway(config, &keys, clock.clone(), None)?;
-        let worker_runtimes = worker_runtimes(worker_count)?;
+        let (first, _) = build(config.clone(), &keys, &clock, None, None)?;
+
+        let workers = threads::worker_count(*config.file.server.workers);
+        let workers = (0..workers).map(|_| threads::runtime());
+        let workers = workers.collect::<Result<Vec<_>, _>>()?;
+        let control = threads::runtime()?;
+        let handles: Vec<_> = workers
+            .iter()
+            .map(|worker| worker.handle().clone())
+            .collect();
         let current: Current = Arc::new(ArcSwap::new(first.clone()));
-        let acceptor = Acceptor::new(current.clone(), connections, worker_count);
-        let handles: Vec<_> = worker_runtimes.iter().map(|r| r.handle().clone()).collect();
-        let listeners = Listeners::new(acceptor.clone(), tls, handles.clone());
+        let acceptor = Acceptor::new(current.clone(), config.connections, workers.len());
         let (changed, changes) = watch::channel(());
+        let admin_token = Arc::new(Mutex::new(admin_token));
+        let hosts = Arc::new(ArcSwap::from_pointee(config.file.admin.hosts.clone()));
+        let collector = config.collector.clone();
         let reloader = Reloader {
             load: options.load,
             config_name: options.config_name.clone(),
-            restart_settings,
-            admin: admin_address,
+            restart_values: restart_values(&config.file),
+            admin: opened.admin_address,
             sandbox,
             current: current.clone(),
-            acceptor,
+            acceptor: acceptor.clone(),
             listeners: listeners.clone(),
-            shared: shared.clone(),
+            admin_token: admin_token.clone(),
+            hosts: hosts.clone(),
+            config: Arc::new(ArcSwap::from_pointee(config)),
             changed,
         };
-        let reloads = Arc::new(reloader.reloads(clock.clone(), options.supervisor));
-        let control = threads::current_thread()?;
-        let mut server = Self {
+        let server = Self {
+            config: reloader.config.clone(),
+            reloads: Reloads::new(move || reloader.reload(), clock),
+            runtimes: [vec![control.handle().clone()], handles.clone()].concat(),
             first,
             current: current.clone(),
-            reloads: reloads.clone(),
             listeners: listeners.clone(),
-            shared: shared.clone(),
-            admin: admin_address,
-            drain,
+            admin: opened.admin_address,
+            drain: watch::Sender::new(false),
             stopped,
-            runtimes: [vec![control.handle().clone()], handles].concat(),
-            workers: Vec::new(),
-            helpers: sandbox_thread.into_iter().collect(),
+            threads: Mutex::new(threads),
         };
-        let admin = Arc::new(Admin {
+        let bound = listeners.clone();
+        let admin = Admin {
             current,
-            token: shared.admin_token.clone(),
-            hosts: shared.hosts.clone(),
-            reloads,
-            listeners: Box::new(move |now| listeners.bound(now)),
-            workers: worker_count,
+            token: admin_token,
+            hosts,
+            reloads: server.reloads.clone(),
+            listeners: Box::new(move |now| bound.bound(now)),
+            workers: workers.len(),
             config: options.config_name,
             since: server.first.clock.now(),
-            drain: draining.clone(),
+            drain: server.drain.subscribe(),
             history: Arc::default(),
-        });
-        let open = server.listeners.clone();
-        let work = control::run(admin_socket, admin, open, clock, changes, stopping);
-        (server.helpers).push(threads::spawn("control", control, work)?);
-        server.start_following()?;
+        };
+        let (open, stop) = (listeners.clone(), stopping.clone());
+        server.spawn("control", control, move || {
+            control::run(opened.admin, Arc::new(admin), open, changes, stop)
+        })?;
+        server.wait_for_purges()?;
         server.start_exporting(collector)?;
-        server.start_workers(worker_runtimes, &draining)?;
-        server.listeners.add_all(configured, public)?;
+        for worker in workers {
+            let stop = stopping.clone();
+            server.spawn("worker", worker, move || threads::stopped(stop))?;
+        }
+        listeners.accept(opened.sockets, &acceptor, &handles)?;
         server.maintain_certificates();
         Ok(server)
     }
 
-    /// Begins to follow what other replicas purge, if they share an engine.
-    fn start_following(&mut self) -> Result<(), StartError> {
-        if !self.first.fill.lower.has_engine() {
+    /// Waits for what other replicas have purged while this process was down: it must not be
+    /// served from the disk.
+    fn wait_for_purges(&self) -> Result<(), StartError> {
+        let shared = self.first.fill.lower.shared.as_ref();
+        let Some(shared) = shared.filter(|shared| shared.has_engine()) else {
             return Ok(());
-        }
-        let (current, mut stop) = (self.current.clone(), self.stopped.subscribe());
-        let work = move || async move {
-            tokio::select! {
-                () = fill::follow(|| current.load().fill.clone()) => {}
-                _ = stop.wait_for(|stop| *stop) => {}
-            }
         };
-        let thread = threads::spawn_with("replicas", threads::current_thread()?, work)?;
-        self.helpers.push(thread);
-        // What was purged while this process was down is not served from its disk.
-        let shared = self.first.fill.lower.shared.clone();
-        threads::block_on(async move {
-            if let Some(shared) = shared {
-                let _away = timeout(FIRST_PURGES, shared.purges.first_heard()).await;
-            }
-        })
+        // Without the engine, nothing is known.
+        threads::block_on(timeout(FIRST_PURGES, shared.purges.first_heard())).map(drop)
     }
 
     /// Begins to export traces, if the environment names a collector.
-    fn start_exporting(&mut self, collector: Option<CollectorSettings>) -> Result<(), StartError> {
+    fn start_exporting(&self, collector: Option<CollectorSettings>) -> Result<(), StartError> {
         let tracer = self.first.records.tracer.clone();
         let Some((tracer, collector)) = tracer.zip(collector) else {
             return Ok(());
         };
         let exporter = Exporter::new(tracer, collector)?;
-        let mut stop = self.stopped.subscribe();
-        let work = exporter.run(async move { drop(stop.wait_for(|stop| *stop).await) });
-        let thread = threads::spawn("traces", threads::current_thread()?, work)?;
-        self.helpers.push(thread);
+        let stop = threads::stopped(self.stopped.subscribe());
+        self.spawn("traces", threads::runtime()?, move || exporter.run(stop))
+    }
+
+    /// Runs a future, which is made there, on a new thread with this runtime.
+    fn spawn<F: Future<Output = ()>>(
+        &self,
+        name: &str,
+        runtime: Runtime,
+        make: impl FnOnce() -> F + Send + 'static,
+    ) -> Result<(), StartError> {
+        let thread = threads::spawn(name, runtime, make)?;
+        lock(&self.threads).push(thread);
         Ok(())
     }
 
-    fn start_workers(&mut self, runtimes: Vec<Tokio>, drain: &Drain) -> Result<(), StartError> {
-        for runtime in runtimes {
-            let worker = Worker {
-                totals: self.first.meter().totals.clone(),
-                listeners: self.listeners.clone(),
-                drain: drain.clone(),
-                shared: self.shared.clone(),
-            };
-            self.workers
-                .push(threads::spawn("worker", runtime, worker.run())?);
-        }
-        Ok(())
+    /// Logs what serves: the version, the configuration, and what it leads to. Nothing of
+    /// it is secret.
+    pub fn report_start(&self, config: &str) {
+        let gateway = &self.first;
+        let routes = gateway.routes.routes().iter();
+        let routes: Vec<_> = routes.map(|route| &*route.name).collect();
+        let upstreams = gateway.upstreams.iter().map(|(_, upstream)| {
+            let endpoints = upstream.endpoint_snapshots().into_iter();
+            let urls: Vec<_> = endpoints.map(|one| one.name.to_string()).collect();
+            format!("{}: {}", upstream.name(), urls.join(" "))
+        });
+        let listeners: Vec<_> = self.listeners().iter().map(ToString::to_string).collect();
+        let shared = gateway.fill.lower.shared.as_ref();
+        tracing::info!(
+            version = crate::build::VERSION,
+            commit = crate::build::COMMIT,
+            config,
+            listen = listeners.join(", "),
+            admin = %self.admin,
+            routes = routes.join(", "),
+            upstreams = upstreams.collect::<Vec<_>>().join(", "),
+            state_directory = gateway.state.answers.is_on(),
+            shared_engine = gateway.fill.lower.has_engine(),
+            replicas = shared.map_or(1, |shared| shared.replicas()),
+            "ordgate has started"
+        );
     }
 
     /// The address of the first public listener that is TCP; the unspecified one if
     /// all are unix sockets.
     pub fn public(&self) -> SocketAddr {
-        let addresses = self.listeners().into_iter();
-        let mut tcp = addresses.filter_map(|address| address.tcp());
+        let mut tcp = self.listeners().into_iter().filter_map(|one| one.tcp());
         tcp.next()
             .unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)))
     }
 
     /// The addresses of all public listeners.
     pub fn listeners(&self) -> Vec<ListenAddress> {
-        let open = self.bound_listeners().into_iter();
-        open.map(|listener| listener.address).collect()
+        let all = self.bound_listeners().into_iter();
+        all.map(|listener| listener.address).collect()
     }
 
     /// All public listeners, with their settings and certificates.
@@ -297,144 +344,108 @@ impl Server {
         self.listeners.maintain_certificates(counts, now);
     }
 
-    /// Stops accepting connections, after `drain_delay`; requests in progress finish.
-    pub fn drain(&self) {
-        let has_delay = !self.shared.drain_delay.get().is_zero();
-        self.shared.in_drain_delay.0.store(has_delay, Relaxed);
-        self.drain.send_replace(true);
-        if !has_delay {
-            self.listeners.drain();
+    /// How long connections are accepted after [`drain`](Self::drain).
+    pub fn drain_delay(&self) -> Duration {
+        *self.config.load().file.server.drain_delay
+    }
+
+    /// Says that it is not ready, and stops accepting connections after `drain_delay`;
+    /// requests in progress finish. A second call ends the delay. Returns whether connections
+    /// were still accepted.
+    pub fn drain(&self) -> bool {
+        let delay = self.drain_delay();
+        let is_second = self.drain.send_replace(true);
+        if is_second || delay.is_zero() {
+            return self.listeners.drain();
         }
+        let listeners = self.listeners.clone();
+        self.runtimes[0].spawn(async move {
+            sleep(delay).await;
+            listeners.drain();
+        });
+        true
     }
 
-    /// How long connections are accepted after [`drain`](Self::drain), as of the last
-    /// reload.
-    pub fn drain_delay_time(&self) -> Duration {
-        self.shared.drain_delay.get()
-    }
-
-    /// What can end `drain_delay` early.
-    pub fn drain_delay(&self) -> DrainDelay {
-        self.shared.in_drain_delay.clone()
-    }
-
-    /// Waits until all connections are closed, at most `drain_timeout` after
-    /// [`drain`](Self::drain).
-    pub fn wait(self) {
-        for worker in self.workers {
-            if worker.join().is_err() {
-                tracing::error!("a worker has panicked");
+    /// Waits until all connections are closed, at most `drain_timeout` after connections are
+    /// no more accepted, which [`drain`](Self::drain) brings about. Then it ends the threads.
+    pub fn wait(&self) {
+        let open = || self.first.meter().totals.connections.load(Relaxed);
+        let drained = threads::block_on(async {
+            while !self.listeners.are_draining() {
+                sleep(DRAIN_INTERVAL).await;
             }
-        }
-        self.stopped.send_replace(true);
-        for helper in self.helpers {
-            if helper.join().is_err() {
-                tracing::error!("a helper thread has panicked");
-            }
-        }
-    }
-}
-
-/// The time after the stop signal in which connections are still accepted.
-#[derive(Clone, Default)]
-pub struct DrainDelay(Arc<AtomicBool>);
-
-impl DrainDelay {
-    /// Ends it. Returns whether it had not ended before.
-    pub fn end(&self) -> bool {
-        self.0.swap(false, Relaxed)
-    }
-}
-
-/// Settings that threads read and a reload changes.
-#[derive(Clone)]
-struct SharedSettings {
-    admin_token: Arc<Mutex<Option<Token>>>,
-    drain_timeout: Arc<SharedDuration>,
-    drain_delay: Arc<SharedDuration>,
-    in_drain_delay: DrainDelay,
-    /// The host names of the admin listener.
-    hosts: Arc<ArcSwap<Vec<String>>>,
-    /// Whether the configuration's file sets any key.
-    sets_keys: Arc<AtomicBool>,
-}
-
-impl SharedSettings {
-    fn of(config: &Config, admin_token: Option<Token>) -> Self {
-        Self {
-            admin_token: Arc::new(Mutex::new(admin_token)),
-            drain_timeout: SharedDuration::new(*config.file.server.drain_timeout),
-            drain_delay: SharedDuration::new(*config.file.server.drain_delay),
-            in_drain_delay: DrainDelay::default(),
-            hosts: Arc::new(ArcSwap::from_pointee(config.file.admin.hosts.clone())),
-            sets_keys: Arc::new(AtomicBool::new(config.sets_keys)),
-        }
-    }
-
-    fn set(&self, config: &Config, admin_token: Option<Token>) {
-        *lock(&self.admin_token) = admin_token;
-        self.drain_timeout.set(*config.file.server.drain_timeout);
-        self.drain_delay.set(*config.file.server.drain_delay);
-        self.hosts.store(Arc::new(config.file.admin.hosts.clone()));
-        self.sets_keys.store(config.sets_keys, Relaxed);
-    }
-}
-
-/// The configured listeners, with their certificates.
-fn load_listeners(
-    config: &Config,
-    makes_certificates: bool,
-    clock: &Clock,
-) -> Result<(Tls, Vec<LoadedListener>), StartError> {
-    let tls = Tls::new(makes_certificates)?;
-    let now = clock.wall(clock.now());
-    let listeners = LoadedListener::load(config.listeners.clone(), &tls, &[], now)?;
-    Ok((tls, listeners))
-}
-
-/// The runtimes that accept and serve connections: one for each thread, which keeps the
-/// connections that it has accepted.
-fn worker_runtimes(workers: usize) -> Result<Vec<Tokio>, StartError> {
-    (0..workers).map(|_| threads::current_thread()).collect()
-}
-
-/// What a worker thread needs to know when to end. Its work is tasks of its runtime.
-struct Worker {
-    totals: Arc<Totals>,
-    listeners: Arc<Listeners>,
-    drain: Drain,
-    shared: SharedSettings,
-}
-
-impl Worker {
-    /// Runs until the server has drained.
-    async fn run(mut self) {
-        if self.drain.wait_for(|drain| *drain).await.is_err() {
-            // The server did not start.
-            return;
-        }
-        let begun = tokio::time::Instant::now();
-        // A reload may shorten it meanwhile, and a second signal ends it.
-        let delay = &self.shared.in_drain_delay;
-        while delay.0.load(Relaxed) && begun.elapsed() < self.shared.drain_delay.get() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        delay.end();
-        self.listeners.drain();
-        // Every worker waits for all connections: one may wait for a fetch that runs
-        // on another worker.
-        let open = || self.totals.connections.load(Relaxed);
-        let finished = async {
-            while !self.listeners.are_closed() || open() > 0 {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        };
-        let timeout = self.shared.drain_timeout.get();
-        if tokio::time::timeout(timeout, finished).await.is_err() {
+            let closed = async {
+                while !self.listeners.are_closed() || open() > 0 {
+                    sleep(DRAIN_INTERVAL).await;
+                }
+            };
+            let drain_timeout = *self.config.load().file.server.drain_timeout;
+            timeout(drain_timeout, closed).await
+        });
+        if !matches!(drained, Ok(Ok(()))) {
             tracing::warn!(
                 connections = open(),
                 "drain_timeout has passed; open connections are closed"
             );
         }
+        self.stopped.send_replace(true);
+        for thread in std::mem::take(&mut *lock(&self.threads)) {
+            if thread.join().is_err() {
+                tracing::error!("a thread has panicked");
+            }
+        }
     }
+}
+
+/// Refuses what a server cannot be made from, as `ordgate check` and the start do. Opens no
+/// socket, and changes nothing on disk. Sockets that the supervisor passes take the place of
+/// configured addresses; the start checks the address of one for the admin listener.
+///
+/// # Errors
+/// The first reason, as the start would report it.
+pub fn check(
+    loaded: &LoadedConfig,
+    has_sandbox: bool,
+    sockets: &InheritedSockets,
+    clock: &Clock,
+) -> Result<(), StartError> {
+    let config = &loaded.config;
+    if config.listeners.is_empty() {
+        return Err(StartError::NoListener);
+    }
+    let now = clock.wall(clock.now());
+    let tls = config.listeners.iter().filter_map(|one| one.tls.as_ref());
+    let problems = tls.flat_map(|tls| tls::check(tls, has_sandbox, now));
+    let problems: Vec<_> = problems.collect();
+    if !problems.is_empty() {
+        return Err(StartError::Certificates(problems));
+    }
+    if sockets.is_empty() {
+        StartError::check_admin(config.file.admin.listen, loaded.admin_token.as_ref())?;
+        for listener in &config.listeners {
+            // A missing directory may be there when the server starts.
+            if let ListenAddress::Unix(path) = &listener.address
+                && let Err(error) = is_socket(path)
+                && error.kind() == io::ErrorKind::AlreadyExists
+            {
+                let address = listener.address.clone();
+                return Err(StartError::Bind { address, error });
+            }
+        }
+    }
+    let served = with_sandbox(config, has_sandbox);
+    let (keys, budgets) = (&loaded.keys, Arc::default());
+    Upstreams::new(&served.upstreams, keys, None, &budgets, clock, None)?;
+    Ok(())
+}
+
+/// The configuration as it is served, but for the sandbox's address, which is known only
+/// once it runs.
+pub fn with_sandbox(config: &Config, has_sandbox: bool) -> Config {
+    let mut served = config.clone();
+    if has_sandbox {
+        let url = Uri::from_static("http://127.0.0.1:1");
+        served.use_sandbox(Some(&(url, Box::default())));
+    }
+    served
 }

@@ -1,125 +1,70 @@
-//! The supervisor that started the process, such as systemd: it may pass
-//! listening sockets ([`inherited_sockets`]), and gets notifications when the
-//! process is ready, reloads, stops and is alive (sd_notify(3)).
-//!
-//! Without a supervisor nothing happens. A thread of its own sends the
-//! notifications, so that nothing waits for a supervisor that does not read them;
-//! those beyond a short queue are dropped.
-//!
-//! `reload` and the binary call this.
+//! The supervisor that started the process, such as systemd: it may pass listening sockets
+//! (sd_listen_fds(3)), and gets notifications when the process is ready, reloads, stops and
+//! is alive (sd_notify(3)). Without one the functions of this module do nothing.
 
-mod sockets;
+use std::io;
+use std::os::fd::AsFd;
 
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::time::Duration;
-
+use listenfd::ListenFd;
+use rustix::net::sockopt::socket_acceptconn;
 use sd_notify::NotifyState;
-pub use sockets::{InheritedSocket, InheritedSocketError, InheritedSockets, inherited_sockets};
 use tokio::runtime::Handle;
 use tokio::time::MissedTickBehavior;
 
-/// Sends notifications to the supervisor, if there is one.
-#[derive(Clone, Debug, Default)]
-pub struct Supervisor(Option<SyncSender<Notification>>);
+use crate::listener::{ListenAddress, ListeningSocket};
 
-#[derive(Debug)]
-enum Notification {
-    /// The process serves.
-    Ready { status: String },
-    /// It applies another configuration, since this moment.
-    Reloading { since: Option<NotifyState<'static>> },
-    /// It is about to end. `sent` gets a message once the notification is sent.
-    Stopping { sent: SyncSender<()> },
-    /// It ends since it could not start, or not go on. `sent` as above.
-    Failed {
-        status: String,
-        sent: SyncSender<()>,
-    },
-    /// Its threads make progress.
-    Watchdog,
-}
-
-/// Notifications that wait to be sent.
-const QUEUE_LENGTH: usize = 16;
-/// How long the end of the process waits for its notification to be sent.
-const STOPPING_TIMEOUT: Duration = Duration::from_secs(1);
 /// The most bytes of a status: systemd ignores notifications of more than 4 KiB.
 const MAX_STATUS: usize = 1_000;
 
-impl Supervisor {
-    /// The supervisor that `NOTIFY_SOCKET` names, if it is set.
-    pub fn from_env() -> Self {
-        if std::env::var_os("NOTIFY_SOCKET").is_none() {
-            return Self::default();
+/// The process serves; it ends a reload, too.
+pub fn ready(status: &str) {
+    let status = one_line(status);
+    notify(&[NotifyState::Ready, NotifyState::Status(&status)]);
+}
+
+/// The process begins to apply another configuration.
+pub fn reloading() {
+    let status = NotifyState::Status("reloading the configuration");
+    let mut states = vec![NotifyState::Reloading, status];
+    states.extend(NotifyState::monotonic_usec_now().ok());
+    notify(&states);
+}
+
+/// The process begins to stop.
+pub fn stopping() {
+    let status = NotifyState::Status("draining: requests in progress finish");
+    notify(&[NotifyState::Stopping, status]);
+}
+
+/// The process is about to end with this error. `systemctl status` shows it even when the
+/// restarts that follow have pushed the log's line out of what is shown.
+pub fn failed(error: &str) {
+    let status = one_line(&format!("not running: {error}"));
+    notify(&[NotifyState::Status(&status)]);
+}
+
+/// Sends watchdog notifications, if the supervisor wants them, as long as each of these
+/// runtimes runs tasks.
+pub async fn run_watchdog(runtimes: Vec<Handle>) {
+    let half = sd_notify::watchdog_enabled().map(|within| within / 2);
+    let Some(half) = half.filter(|half| !half.is_zero()) else {
+        return;
+    };
+    let mut interval = tokio::time::interval(half);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        interval.tick().await;
+        for runtime in &runtimes {
+            // A runtime that has shut down is skipped.
+            let _ = runtime.spawn(async {}).await;
         }
-        let (queue, notifications) = sync_channel(QUEUE_LENGTH);
-        let thread = std::thread::Builder::new().name("ordgate-supervisor".to_owned());
-        match thread.spawn(move || run_notifier(&notifications)) {
-            Ok(_detached) => Self(Some(queue)),
-            Err(error) => {
-                tracing::warn!(%error, "the supervisor gets no notifications: there is no thread for them");
-                Self::default()
-            }
-        }
+        notify(&[NotifyState::Watchdog]);
     }
+}
 
-    /// The process serves.
-    pub fn ready(&self, status: &str) {
-        let status = one_line(status);
-        self.send(Notification::Ready { status });
-    }
-
-    /// The process begins to apply another configuration; [`ready`](Self::ready)
-    /// ends that.
-    pub fn reloading(&self) {
-        let since = NotifyState::monotonic_usec_now().ok();
-        self.send(Notification::Reloading { since });
-    }
-
-    /// The process begins to stop. Returns when the notification is sent, and
-    /// after at most a second.
-    pub fn stopping(&self) {
-        self.send_and_wait(|sent| Notification::Stopping { sent });
-    }
-
-    /// The process is about to end with this error. `systemctl status` shows it even when
-    /// the restarts that follow have pushed the log's line out of what is shown. Returns as
-    /// [`stopping`](Self::stopping) does.
-    pub fn failed(&self, error: &str) {
-        let status = one_line(&format!("not running: {error}"));
-        self.send_and_wait(|sent| Notification::Failed { status, sent });
-    }
-
-    fn send_and_wait(&self, notification: impl FnOnce(SyncSender<()>) -> Notification) {
-        let (sent, wait) = sync_channel(1);
-        self.send(notification(sent));
-        // The process ends in any case.
-        let _ = wait.recv_timeout(STOPPING_TIMEOUT);
-    }
-
-    /// Sends watchdog notifications, if the supervisor wants them, as long as each
-    /// of these runtimes runs tasks.
-    pub async fn run_watchdog(self, runtimes: Vec<Handle>) {
-        let half = sd_notify::watchdog_enabled().map(|within| within / 2);
-        let Some(half) = half.filter(|half| !half.is_zero() && self.0.is_some()) else {
-            return;
-        };
-        let mut interval = tokio::time::interval(half);
-        interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            interval.tick().await;
-            for runtime in &runtimes {
-                // A runtime that has shut down is skipped.
-                let _ = runtime.spawn(async {}).await;
-            }
-            self.send(Notification::Watchdog);
-        }
-    }
-
-    fn send(&self, notification: Notification) {
-        if let Some(queue) = &self.0 {
-            let _ = queue.try_send(notification);
-        }
+fn notify(states: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(states) {
+        tracing::warn!(%error, "the supervisor cannot be notified: check NOTIFY_SOCKET");
     }
 }
 
@@ -130,44 +75,193 @@ fn one_line(text: &str) -> String {
     line
 }
 
-/// Sends notifications to the supervisor, one after another.
-fn run_notifier(notifications: &Receiver<Notification>) {
-    let mut is_stopping = false;
-    let mut has_failed = false;
-    for notification in notifications {
-        let sent = match &notification {
-            // After STOPPING=1 the process is no longer ready.
-            Notification::Ready { .. } | Notification::Reloading { .. } if is_stopping => Ok(()),
-            Notification::Ready { status } => {
-                sd_notify::notify(&[NotifyState::Ready, NotifyState::Status(status)])
-            }
-            Notification::Reloading { since } => {
-                let status = NotifyState::Status("reloading the configuration");
-                let mut states = vec![NotifyState::Reloading, status];
-                states.extend(since.clone());
-                sd_notify::notify(&states)
-            }
-            Notification::Stopping { .. } => {
-                is_stopping = true;
-                sd_notify::notify(&[
-                    NotifyState::Stopping,
-                    NotifyState::Status("draining: requests in progress finish"),
-                ])
-            }
-            Notification::Failed { status, .. } => {
-                sd_notify::notify(&[NotifyState::Status(status)])
-            }
-            Notification::Watchdog => sd_notify::notify(&[NotifyState::Watchdog]),
-        };
-        if let Err(error) = sent
-            && !has_failed
-        {
-            has_failed = true;
-            tracing::warn!(%error, "the supervisor cannot be notified: check NOTIFY_SOCKET; further failures are not logged");
+/// The listening sockets that were passed, which are used instead of binding new ones, each
+/// with its name (`FileDescriptorName=`; empty for none). They outlive the process: while it
+/// restarts, new connections wait in their queues.
+#[derive(Debug, Default)]
+pub struct InheritedSockets(Vec<(String, ListeningSocket)>);
+
+/// Why the passed sockets cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum InheritedSocketError {
+    /// Not a listening TCP or unix socket.
+    #[error(
+        "passed socket {number} is not a listening TCP or unix socket: {error}; ListenStream= with a port or a path makes one"
+    )]
+    Unusable {
+        /// Its number, from 1 on.
+        number: usize,
+        /// What is wrong with it.
+        error: io::Error,
+    },
+    /// No listener is left for one.
+    #[error(
+        "passed socket {number} has the name \"{name}\" (FileDescriptorName=), for which there is no listener, or a socket already; allowed are {allowed}, each once, or two sockets without such names, the public one first and then the admin one"
+    )]
+    Unassigned {
+        /// Its number, from 1 on.
+        number: usize,
+        /// Its name.
+        name: String,
+        /// The names that sockets may have.
+        allowed: String,
+    },
+}
+
+/// Takes the passed sockets, and removes their variables from the environment. So
+/// this must be called once, before any thread is started.
+///
+/// # Errors
+/// Where a socket cannot be used.
+pub fn inherited_sockets() -> Result<InheritedSockets, InheritedSocketError> {
+    let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
+    let mut names = names.split(':').map(str::to_owned);
+    let mut passed = ListenFd::from_env();
+    let mut sockets = Vec::new();
+    for at in 0..passed.len() {
+        let name = names.next().unwrap_or_default();
+        let socket = take(&mut passed, at).map_err(|error| InheritedSocketError::Unusable {
+            number: at + 1,
+            error,
+        })?;
+        sockets.push((name, socket));
+    }
+    Ok(InheritedSockets(sockets))
+}
+
+/// Takes a passed socket, and makes it non-blocking, as tokio needs it.
+fn take(passed: &mut ListenFd, at: usize) -> io::Result<ListeningSocket> {
+    let gone = || io::Error::from(io::ErrorKind::NotFound);
+    if let Ok(socket) = passed.take_unix_listener(at) {
+        let socket = socket.ok_or_else(gone)?;
+        check_listens(&socket)?;
+        socket.set_nonblocking(true)?;
+        return Ok(ListeningSocket::Unix(socket));
+    }
+    let socket = passed.take_tcp_listener(at)?.ok_or_else(gone)?;
+    check_listens(&socket)?;
+    socket.set_nonblocking(true)?;
+    Ok(ListeningSocket::Tcp(socket))
+}
+
+fn check_listens(socket: impl AsFd) -> io::Result<()> {
+    match socket_acceptconn(socket)? {
+        true => Ok(()),
+        false => Err(io::Error::other("it does not listen")),
+    }
+}
+
+impl InheritedSockets {
+    /// Whether none were passed.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether all of them, the admin listener's too, are TCP sockets on loopback addresses; so
+    /// it is if none were passed.
+    pub fn are_loopback(&self) -> bool {
+        self.0.iter().all(|(_, socket)| match socket {
+            ListeningSocket::Tcp(socket) => socket
+                .local_addr()
+                .is_ok_and(|address| ListenAddress::Tcp(address).is_loopback()),
+            ListeningSocket::Unix(_) => false,
+        })
+    }
+
+    /// The socket of each public listener, by the listeners' names, and last that of the
+    /// admin listener.
+    ///
+    /// # Errors
+    /// Where it is unknown what a socket is for.
+    pub(crate) fn assign(
+        self,
+        listeners: &[Option<&str>],
+    ) -> Result<Vec<Option<ListeningSocket>>, InheritedSocketError> {
+        let names: Vec<_> = self.0.iter().map(|(name, _)| &**name).collect();
+        let places = places(&names, listeners)?;
+        let mut sockets: Vec<_> = (0..=listeners.len()).map(|_| None).collect();
+        for (place, (_, socket)) in places.into_iter().zip(self.0) {
+            sockets[place] = Some(socket);
         }
-        if let Notification::Stopping { sent } | Notification::Failed { sent, .. } = notification {
-            // The receiver may have timed out.
-            let _ = sent.send(());
+        Ok(sockets)
+    }
+}
+
+/// The place of each socket among the listeners, the admin listener last: by name where at
+/// least one has a known name, else by position. systemd's default name is that of the socket
+/// unit.
+fn places(
+    sockets: &[&str],
+    listeners: &[Option<&str>],
+) -> Result<Vec<usize>, InheritedSocketError> {
+    let admin = listeners.len();
+    let named = |name: &str| match name {
+        "public" => Some(0),
+        "admin" => Some(admin),
+        name => listeners.iter().position(|known| *known == Some(name)),
+    };
+    let by_name = sockets.iter().any(|name| named(name).is_some());
+    let mut places = Vec::new();
+    for (at, name) in sockets.iter().enumerate() {
+        let place = match by_name {
+            true => named(name),
+            false => [0, admin].get(at).copied(),
+        };
+        match place.filter(|place| !places.contains(place)) {
+            Some(place) => places.push(place),
+            None => {
+                let names = listeners.iter().flatten().copied();
+                return Err(InheritedSocketError::Unassigned {
+                    number: at + 1,
+                    name: (*name).to_owned(),
+                    allowed: ["public", "admin"]
+                        .into_iter()
+                        .chain(names)
+                        .collect::<Vec<_>>()
+                        .join(", "),
+                });
+            }
+        }
+    }
+    Ok(places)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_listener_of_each_socket() {
+        let listeners = [None, Some("edge"), None, Some("local")];
+        type Row = (
+            &'static [&'static str],
+            Result<&'static [usize], &'static str>,
+        );
+        let rows: &[Row] = &[
+            (&[], Ok(&[])),
+            (&[""], Ok(&[0])),
+            (&["", ""], Ok(&[0, 4])),
+            (&["", "", ""], Err("socket 3")),
+            (&["ordgate.socket", "ordgate.socket"], Ok(&[0, 4])),
+            (&["admin"], Ok(&[4])),
+            (&["admin", "public"], Ok(&[4, 0])),
+            (&["local", "admin", "edge"], Ok(&[3, 4, 1])),
+            (
+                &["public", "ordgate.socket"],
+                Err("allowed are public, admin, edge, local"),
+            ),
+            (&["public", ""], Err("socket 2")),
+            (&["public", "public"], Err("socket 2")),
+            (&["edge", "edge"], Err("socket 2")),
+        ];
+        for (names, expected) in rows {
+            match (places(names, &listeners), expected) {
+                (Ok(found), Ok(expected)) => assert_eq!(found, *expected, "{names:?}"),
+                (Err(error), Err(words)) => {
+                    assert!(error.to_string().contains(words), "{error}");
+                }
+                (found, _) => panic!("{names:?}: {found:?}"),
+            }
         }
     }
 }

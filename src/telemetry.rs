@@ -9,15 +9,12 @@ use std::io::{self, IsTerminal};
 pub use metrics::{MEDIA_TYPE, render};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tracing::Metadata;
 use tracing_subscriber::Layer;
 use tracing_subscriber::filter::{LevelFilter, Targets};
-use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 
-use crate::access_log;
-use crate::log_writer::{Destination, LineKind, LogWriter, escape_json, present_client};
+use crate::log_writer::Destination;
 
 /// The configuration of logging.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,64 +114,11 @@ pub fn begin(settings: &Settings) -> Result<(), BeginError> {
         Format::Text => false,
         Format::Json => true,
     };
-    let layer = tracing_subscriber::fmt::layer().with_writer(StandardError { json });
+    let layer =
+        tracing_subscriber::fmt::layer().with_writer(|| Destination::StandardError.writer());
     let layer = match json {
         true => layer.json().flatten_event(true).with_filter(filter).boxed(),
         false => layer.with_ansi(terminal).with_filter(filter).boxed(),
     };
     Ok(tracing_subscriber::registry().with(layer).try_init()?)
-}
-
-/// Writes the lines of the log to standard error, without waiting for it.
-struct StandardError {
-    json: bool,
-}
-
-/// One line of the log.
-struct LogLine {
-    kind: LineKind,
-    json: bool,
-}
-
-impl<'a> MakeWriter<'a> for StandardError {
-    type Writer = LogLine;
-
-    fn make_writer(&'a self) -> LogLine {
-        LogLine {
-            kind: LineKind::Event,
-            json: self.json,
-        }
-    }
-
-    fn make_writer_for(&'a self, meta: &Metadata<'_>) -> LogLine {
-        let is_access = meta.target() == access_log::TARGET;
-        let kind = if is_access {
-            LineKind::Access {
-                client: present_client(),
-            }
-        } else {
-            LineKind::Event
-        };
-        LogLine {
-            kind,
-            json: self.json,
-        }
-    }
-}
-
-impl io::Write for LogLine {
-    /// The layer writes a line with one call.
-    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        let shown = match self.json {
-            true => escape_json(line),
-            // The layer has escaped them.
-            false => line.into(),
-        };
-        LogWriter::to(Destination::StandardError).push(&shown, self.kind);
-        Ok(line.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }

@@ -98,7 +98,6 @@ pub(super) fn status(admin: &Admin, gateway: &Gateway) -> Value {
         "requests": requests(&counts, routes),
         "refused": refused(gateway),
         "log_lines_dropped": log_lines_dropped(),
-        "log_lines_suppressed": totals.log_lines_suppressed.load(Relaxed),
         "latency": latency,
         "latency_total": latency_total,
     })

@@ -122,15 +122,9 @@ mod tests {
         for (name, value, ..) in table {
             message.append(*name, HeaderValue::from_static(value));
         }
-        let whole = message.clone();
         strip(&mut message);
         for (name, _, stays, section) in table {
             assert_eq!(message.contains_key(*name), *stays, "{name}: {section}");
-            assert_eq!(
-                ends_here(&HeaderName::from_static(name), &whole),
-                !stays,
-                "{name}: {section}"
-            );
         }
     }
 

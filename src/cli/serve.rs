@@ -1,15 +1,15 @@
 //! `ordgate serve`: from the flags to the end of the process.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
 use ordgate::clock::Clock;
 use ordgate::listener::BoundListener;
-use ordgate::reload::NotReloaded;
 use ordgate::sandbox::Sandbox;
 use ordgate::serve::{Options, Server};
-use ordgate::supervisor::{self, Supervisor};
+use ordgate::supervisor;
 use ordgate::telemetry;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -20,7 +20,7 @@ use super::{ServeFlags, print};
 pub(super) fn serve(flags: ServeFlags) -> Result<ExitCode> {
     let done = start(flags);
     if let Err(error) = &done {
-        Supervisor::from_env().failed(&format!("{error:#}"));
+        supervisor::failed(&format!("{error:#}"));
     }
     done
 }
@@ -40,7 +40,6 @@ fn start(flags: ServeFlags) -> Result<ExitCode> {
     let lifted = loaded.config.has_lifted_limits();
     let sandbox = flags.sandbox();
     let examples = sandbox.as_ref().map(Sandbox::examples);
-    let supervisor = Supervisor::from_env();
     let server = Server::start(Options {
         loaded,
         config_name: config_name.clone(),
@@ -48,7 +47,6 @@ fn start(flags: ServeFlags) -> Result<ExitCode> {
         sandbox,
         clock: Clock::machine(),
         sockets,
-        supervisor: supervisor.clone(),
     })?;
     server.report_start(&config_name);
     let listeners = server.bound_listeners();
@@ -85,7 +83,7 @@ fn start(flags: ServeFlags) -> Result<ExitCode> {
             ready.push_str(&format!("  curl {flags} '{url}{path}'\n"));
         }
     }
-    let ended = runtime.block_on(until_stopped(server, &supervisor, &ready));
+    let ended = runtime.block_on(until_stopped(Arc::new(server), &ready));
     // Waits for nothing that a file system holds up.
     runtime.shutdown_background();
     ended
@@ -93,7 +91,7 @@ fn start(flags: ServeFlags) -> Result<ExitCode> {
 
 /// Says that the server is ready, reloads it on SIGHUP, and drains it on SIGTERM or
 /// SIGINT.
-async fn until_stopped(server: Server, supervisor: &Supervisor, ready: &str) -> Result<ExitCode> {
+async fn until_stopped(server: Arc<Server>, ready: &str) -> Result<ExitCode> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut hang_up = signal(SignalKind::hangup())?;
@@ -101,8 +99,8 @@ async fn until_stopped(server: Server, supervisor: &Supervisor, ready: &str) -> 
     print(ready)?;
     let public: Vec<_> = server.listeners().iter().map(ToString::to_string).collect();
     let (public, admin) = (public.join(", "), server.admin());
-    supervisor.ready(&format!("serving on {public}, admin on {admin}"));
-    tokio::spawn(supervisor.clone().run_watchdog(server.runtimes()));
+    supervisor::ready(&format!("serving on {public}, admin on {admin}"));
+    tokio::spawn(supervisor::run_watchdog(server.runtimes()));
     let interrupted = loop {
         tokio::select! {
             _ = terminate.recv() => break false,
@@ -111,15 +109,11 @@ async fn until_stopped(server: Server, supervisor: &Supervisor, ready: &str) -> 
                 tracing::info!("SIGHUP: the configuration is read again");
                 let reloads = server.reloads().clone();
                 // It logs its result. Signals are handled meanwhile.
-                tokio::spawn(async move {
-                    if let Err(busy @ NotReloaded::Busy(_)) = reloads.request().await {
-                        tracing::error!("not reloaded: {busy}");
-                    }
-                });
+                tokio::spawn(async move { drop(reloads.request().await) });
             }
         }
     };
-    match server.drain_delay_time() {
+    match server.drain_delay() {
         Duration::ZERO => {
             tracing::info!("draining: no more connections are accepted, requests under way finish");
         }
@@ -128,28 +122,25 @@ async fn until_stopped(server: Server, supervisor: &Supervisor, ready: &str) -> 
             "draining: /readyz answers 503, and connections are accepted until server.drain_delay is over; then requests under way finish"
         ),
     }
-    supervisor.stopping();
-    let delay = server.drain_delay();
+    supervisor::stopping();
     server.drain();
     let (drained, finished) = tokio::sync::oneshot::channel();
+    let draining = server.clone();
     std::thread::spawn(move || {
-        server.wait();
+        draining.wait();
         // Nothing receives it after a second signal.
         let _ = drained.send(());
     });
     let stopped_at_once = async {
         loop {
-            tokio::select! {
-                // Another one has no effect, unless connections are still accepted.
-                _ = terminate.recv() => {
-                    if delay.end() {
-                        tracing::info!("a second signal ends drain_delay");
-                    }
-                }
-                _ = interrupt.recv() => match delay.end() {
-                    true => tracing::info!("a second signal ends drain_delay"),
-                    false => return,
-                },
+            let is_interrupt = tokio::select! {
+                _ = terminate.recv() => false,
+                _ = interrupt.recv() => true,
+            };
+            if server.drain() {
+                tracing::info!("a second signal ends drain_delay");
+            } else if is_interrupt {
+                return;
             }
         }
     };

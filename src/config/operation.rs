@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::limits;
 use super::value::{Count, DAY, Size, Time};
-use crate::access_log::{self, AccessFormat, Field};
+use crate::access_log::{self, AccessFormat};
 use crate::shared::{self, EngineUrl};
 use crate::telemetry::{self, Format};
 use crate::upstream::Settings;
@@ -214,19 +214,12 @@ pub(super) struct AccessTable {
     /// Whether requests are logged.
     enabled: bool,
     /// "log" writes them with the log; "combined" writes them to standard output, in the
-    /// format of the same name of Apache and nginx, with the query if fields has it.
+    /// format of the same name of Apache and nginx. Queries of plain routes (headers = "all",
+    /// or mode "respect") may be secret and are not logged.
     format: AccessFormat,
-    /// One of so many requests that memory answers is logged. Those that fail (5xx), are
-    /// slow, or leave memory are always logged. Unless this is 1, other refusals (4xx) have
-    /// 20 lines a second at most for one client, and 1000 for all.
+    /// One of so many requests is logged of those that are answered from memory or refused
+    /// (4xx). Those that fail (5xx), take a second, or leave memory are always logged.
     sample: Count<1, 1_000_000>,
-    /// Requests that take this long are slow.
-    slow: Time<1, DAY>,
-    /// What a line has; `key` is a hash of the cache key, and `duration` and `upstream` are
-    /// in microseconds. Queries of plain routes (headers = "all", or mode "respect") may be
-    /// secret, so they need `plain_query`. A head that is refused before it is parsed has
-    /// `request_line` in place of method and path: its beginning, without a query.
-    fields: Vec<Field>,
 }
 
 impl Default for AccessTable {
@@ -235,8 +228,6 @@ impl Default for AccessTable {
             enabled: false,
             format: AccessFormat::Log,
             sample: Count(1),
-            slow: Time::seconds(1),
-            fields: Field::default_fields(),
         }
     }
 }
@@ -247,8 +238,6 @@ impl AccessTable {
             enabled: self.enabled,
             format: self.format,
             sample: *self.sample,
-            slow: *self.slow,
-            fields: self.fields.clone(),
         }
     }
 }

@@ -107,7 +107,7 @@ impl ServerTable {
 
 /// A listener with settings of its own: [[listener]].
 ///
-/// A reload opens and closes listeners, and leaves those alone whose address stays.
+/// Other addresses and modes need a restart.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ListenerTable {

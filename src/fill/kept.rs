@@ -49,23 +49,6 @@ pub(crate) struct LowerTiers {
 }
 
 impl LowerTiers {
-    /// The same after a reload.
-    pub(crate) fn after(
-        &self,
-        names: StoredNames,
-        stale_wait: Duration,
-        fill_wait: Duration,
-    ) -> Self {
-        Self {
-            answers: self.answers.clone(),
-            shared: self.shared.clone(),
-            names,
-            stale_wait,
-            fill_wait,
-            ..*self
-        }
-    }
-
     /// Whether replicas share an engine.
     pub(crate) fn has_engine(&self) -> bool {
         self.shared

@@ -3,7 +3,6 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use http::uri::PathAndQuery;
@@ -12,7 +11,7 @@ use hyper::body::Body as _;
 
 use super::request::{RequestContext, ResponseFuture, Session};
 use super::{Gateway, RequestRef};
-use crate::access_log::{AccessLog, LineDecision, LogEntry, shown_line};
+use crate::access_log::{AccessLog, LogEntry, shown_line};
 use crate::clock::Moment;
 use crate::identify::Client;
 use crate::meter::RequestKind;
@@ -46,16 +45,8 @@ impl Gateway {
         finished: &Finished,
         response: &Response<Body>,
     ) {
-        let Finished {
-            kind, now, took, ..
-        } = *finished;
-        match log.wants(kind, response.status(), took, context.client(), now) {
-            LineDecision::Line => self.write_line(log, session, context, head, finished, response),
-            LineDecision::No => {}
-            LineDecision::Suppressed => {
-                let suppressed = &self.meter().totals.log_lines_suppressed;
-                suppressed.fetch_add(1, Relaxed);
-            }
+        if log.wants(finished.kind, response.status(), finished.took) {
+            self.write_line(log, session, context, head, finished, response);
         }
     }
 
@@ -70,7 +61,6 @@ impl Gateway {
         response: &Response<Body>,
     ) {
         let (uri, fields) = head;
-        let head = &log.head(&context.method, uri, fields);
         let mut routes = self.routes.routes().iter();
         let route = context
             .route
@@ -82,8 +72,8 @@ impl Gateway {
             version: context.version,
             route: route.map(|route| &*route.name),
             is_plain: route.is_some_and(Route::is_plain),
-            head,
-            key: context.key_hash,
+            uri,
+            fields,
             at: self.clock.wall(finished.now),
             status: response.status().as_u16(),
             // hyper sends no body for HEAD.

@@ -85,8 +85,6 @@ pub(super) struct RequestContext {
     pub(super) request_id: RequestId,
     /// Its route's position in the table.
     pub(super) route: Option<u16>,
-    /// A hash of its cache key, where the access log is enabled.
-    pub(super) key_hash: Option<u64>,
     pub(super) permit: Option<RequestAllowance>,
     /// What is wrong with its head, in HTTP/2.
     pub(super) head_fault: Option<HeadFault>,
@@ -115,7 +113,6 @@ impl RequestContext {
             version: request.version(),
             request_id: gateway.request_id(session.connection, nth),
             route: None,
-            key_hash: None,
             permit: None,
             head_fault: None,
         }

@@ -1,5 +1,5 @@
 //! The control thread: the admin listener with its history, probes of tips and
-//! endpoints, and periodic maintenance.
+//! endpoints, what other replicas purge, and periodic maintenance.
 
 use std::net::TcpListener as StdListener;
 use std::sync::Arc;
@@ -10,52 +10,52 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::Listeners;
+use super::threads::stopped;
 use crate::admin::Admin;
-use crate::clock::Clock;
+use crate::fill;
 use crate::listener::Current;
 use crate::probe;
 
 /// How often unused clients and entries are removed, and the system's clock is
 /// followed.
 const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(5);
-/// How often the files of certificates are read again.
-const CERTIFICATE_INTERVAL: Duration = Duration::from_secs(60);
+/// After so many rounds of maintenance the files of certificates are read again.
+const CERTIFICATE_ROUNDS: u64 = 12;
 
 /// Runs until the server stops. `changes` changes with each new gateway.
 pub(super) async fn run(
     socket: StdListener,
     admin: Arc<Admin>,
     listeners: Arc<Listeners>,
-    clock: Clock,
     changes: watch::Receiver<()>,
-    mut stop: watch::Receiver<bool>,
+    stop: watch::Receiver<bool>,
 ) {
     let listener = match TcpListener::from_std(socket) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "the admin socket cannot be used"),
     };
     let (current, history) = (admin.current.clone(), admin.history.clone());
-    let maintenance = maintain_periodically(MAINTENANCE_INTERVAL, || {
-        let (gateway, clock) = (current.load_full(), clock.clone());
-        move || {
-            clock.follow_system_clock();
-            gateway.maintain();
-        }
-    });
-    let certificates = maintain_periodically(CERTIFICATE_INTERVAL, || {
+    let mut round = 0;
+    let maintenance = maintain_periodically(|| {
+        round += 1;
+        let reads_certificates = round % CERTIFICATE_ROUNDS == 0;
         let (gateway, listeners) = (current.load_full(), listeners.clone());
         move || {
-            let now = gateway.clock.wall(gateway.clock.now());
-            listeners.maintain_certificates(&gateway.meter().totals.tls, now);
+            gateway.clock.follow_system_clock();
+            gateway.maintain();
+            if reads_certificates {
+                let now = gateway.clock.wall(gateway.clock.now());
+                listeners.maintain_certificates(&gateway.meter().totals.tls, now);
+            }
         }
     });
     tokio::select! {
         () = admin.serve(listener) => {}
         () = maintenance => {}
-        () = certificates => {}
         () = history.sample_periodically(&current) => {}
         () = probe_tips(current.clone(), changes) => {}
-        _ = stop.wait_for(|stop| *stop) => {}
+        () = fill::follow(|| current.load().fill.clone()) => {}
+        () = stopped(stop) => {}
     }
 }
 
@@ -63,27 +63,23 @@ pub(super) async fn run(
 /// files, and this runtime must keep answering the operator. The thread's end also makes
 /// the allocator return free memory, which otherwise happens only when more is
 /// freed; so memory is returned after a peak even if the process is idle.
-async fn maintain_periodically<W: FnOnce() + Send + 'static>(
-    interval: Duration,
-    work: impl Fn() -> W,
-) {
+async fn maintain_periodically<W: FnOnce() + Send + 'static>(mut work: impl FnMut() -> W) {
     loop {
-        tokio::time::sleep(interval).await;
+        tokio::time::sleep(MAINTENANCE_INTERVAL).await;
         let (finish, finished) = tokio::sync::oneshot::channel();
         let work = work();
-        let spawned = std::thread::Builder::new()
-            .name("ordgate-upkeep".to_owned())
-            .spawn(move || {
-                work();
-                // The server may have ended meanwhile.
-                let _ = finish.send(());
-            });
+        let thread = std::thread::Builder::new().name("ordgate-upkeep".to_owned());
+        let spawned = thread.spawn(move || {
+            work();
+            // The server may have ended meanwhile.
+            let _ = finish.send(());
+        });
         if let Err(error) = spawned {
-            tracing::warn!(%error, "no thread for maintenance; the next attempt is in {interval:?}");
-            continue;
-        }
-        if finished.await.is_err() {
-            tracing::error!("maintenance has panicked; the next attempt is in {interval:?}");
+            tracing::warn!(%error, "no thread for maintenance; the next attempt is in {MAINTENANCE_INTERVAL:?}");
+        } else if finished.await.is_err() {
+            tracing::error!(
+                "maintenance has panicked; the next attempt is in {MAINTENANCE_INTERVAL:?}"
+            );
         }
     }
 }
@@ -123,7 +119,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn maintenance_runs_each_time_on_a_new_thread() {
         let (report, reported) = mpsc::channel::<ThreadId>();
-        let maintenance = maintain_periodically(MAINTENANCE_INTERVAL, || {
+        let maintenance = maintain_periodically(|| {
             let report = report.clone();
             move || report.send(thread::current().id()).unwrap()
         });

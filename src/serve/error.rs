@@ -2,10 +2,8 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 
 use crate::admin::Token;
-use crate::config::AdminTable;
 use crate::listener::ListenAddress;
 use crate::state::StateError;
 use crate::supervisor::InheritedSocketError;
@@ -19,15 +17,7 @@ pub enum StartError {
     #[error("cannot listen on {address}: {error}{}", advice(error))]
     Bind {
         /// The address.
-        address: SocketAddr,
-        /// Why not.
-        error: io::Error,
-    },
-    /// A unix socket cannot be bound.
-    #[error("cannot listen on unix:{}: {error}", path.display())]
-    BindUnix {
-        /// Its path.
-        path: PathBuf,
+        address: ListenAddress,
         /// Why not.
         error: io::Error,
     },
@@ -40,9 +30,6 @@ pub enum StartError {
     /// There is no public listener.
     #[error("there is no listener: set server.listen, or add a [[listener]]")]
     NoListener,
-    /// A reload would open a listener while the process stops.
-    #[error("{0} is not opened: the process is stopping")]
-    Stopping(ListenAddress),
     /// Certificates cannot be used.
     #[error("{}", .0.join("\n"))]
     Certificates(Vec<String>),
@@ -56,8 +43,6 @@ pub enum StartError {
     OpenAdmin {
         /// Its address.
         address: SocketAddr,
-        /// Whether it is that of the configuration.
-        is_configured: bool,
     },
     /// The state directory cannot be used.
     #[error(transparent)]
@@ -65,6 +50,11 @@ pub enum StartError {
     /// The exporter of traces cannot be made.
     #[error(transparent)]
     Exporter(#[from] ExporterError),
+    /// Reloads have used up the numbers of routes.
+    #[error(
+        "reloads have changed so many routes that there are no route numbers left: ordgate needs a restart"
+    )]
+    RouteNumbers,
     /// A client for the upstream cannot be made.
     #[error(transparent)]
     Upstream(#[from] SetupError),
@@ -81,41 +71,29 @@ pub enum StartError {
 impl StartError {
     /// Each problem on its own.
     pub(super) fn lines(self) -> Vec<String> {
-        if let Self::Certificates(problems) = self {
-            return problems;
+        match self {
+            Self::Certificates(problems) => problems,
+            other => vec![other.to_string()],
         }
-        vec![self.to_string()]
     }
 
     /// Refuses an admin address off loopback without a token.
     ///
     /// # Errors
     /// [`OpenAdmin`](Self::OpenAdmin).
-    pub fn check_admin(
-        address: SocketAddr,
-        settings: &AdminTable,
-        token: Option<&Token>,
-    ) -> Result<(), Self> {
-        if token.is_some() || address.ip().to_canonical().is_loopback() {
-            return Ok(());
+    pub(super) fn check_admin(address: SocketAddr, token: Option<&Token>) -> Result<(), Self> {
+        match token.is_some() || address.ip().to_canonical().is_loopback() {
+            true => Ok(()),
+            false => Err(Self::OpenAdmin { address }),
         }
-        // It may also be that of a socket that the supervisor has passed, and after a
-        // reload that of the start.
-        let is_configured = address.ip() == settings.listen.ip();
-        Err(Self::OpenAdmin {
-            address,
-            is_configured,
-        })
     }
 }
 
 /// A likely cause of an error of `bind`.
 fn advice(error: &io::Error) -> &'static str {
-    if error.kind() == io::ErrorKind::AddrInUse {
-        "; another program may use it, and port 0 takes a free one"
-    } else if error.kind() == io::ErrorKind::AddrNotAvailable {
-        "; this machine does not have the address"
-    } else {
-        ""
+    match error.kind() {
+        io::ErrorKind::AddrInUse => "; another program may use it, and port 0 takes a free one",
+        io::ErrorKind::AddrNotAvailable => "; this machine does not have the address",
+        _ => "",
     }
 }

@@ -1,17 +1,22 @@
-//! The open public listeners: their sockets, and the loops that accept from them.
-//! A reload opens and closes some of them, and leaves the others alone.
+//! The public listeners: their sockets, and the loops that accept from them. They are opened
+//! once. A reload may change their certificates, and whether they expect PROXY headers.
 
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, MutexGuard};
-use std::thread;
-use std::time::{Duration, SystemTime};
+use std::fs::{self, Permissions};
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::time::SystemTime;
 
 use arc_swap::ArcSwap;
+use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use super::StartError;
-use super::sockets::{BoundSocket, SocketFile, bind};
 use crate::listener::{
     Acceptor, Backlog, BoundListener, ListenAddress, Listener, ListenerProtocol, ListenerSettings,
     ListeningSocket,
@@ -20,321 +25,148 @@ use crate::meter::TlsCounts;
 use crate::sync::lock;
 use crate::tls::{Tls, TlsServer};
 
-/// How long a reload waits at most for the sockets of closed listeners to be closed.
-const MAX_CLOSING: Duration = Duration::from_secs(5);
+/// Connections that may wait in a listening socket's queue.
+const BACKLOG: i32 = 4096;
+/// Bytes of an answer that the kernel buffers beyond those in flight. A larger
+/// buffer takes memory, and a slow client would seem to read nothing while the
+/// kernel empties it.
+const UNSENT_LOW_WATERMARK: u32 = 64 * 1024;
 
-/// The public listeners that are open now.
+/// The public listeners.
 pub(super) struct Listeners {
-    acceptor: Arc<Acceptor>,
     tls: Tls,
-    /// The runtimes that accept.
-    workers: Vec<Handle>,
+    all: Vec<OpenListener>,
     /// Accept loops that have not ended.
     accepting: Arc<AtomicUsize>,
-    open: Mutex<OpenListeners>,
+    is_draining: AtomicBool,
 }
 
-#[derive(Default)]
-struct OpenListeners {
-    listeners: Vec<OpenListener>,
-    /// Whether all are closed, and none can be opened any more.
-    is_draining: bool,
-}
-
-/// A listener that is open.
+/// A public listener.
 struct OpenListener {
-    settings: ListenerSettings,
     bound: ListenAddress,
-    is_ipv6_only: bool,
-    backlog: Backlog,
+    settings: Mutex<ListenerSettings>,
     listener: Arc<Listener>,
-    /// Removes the file of a unix socket.
+    /// The file of a unix socket, until it drains.
+    file: Mutex<Option<SocketFile>>,
+}
+
+/// A socket that listens.
+pub(super) struct BoundSocket {
+    socket: ListeningSocket,
+    /// Where it listens; the port is never 0.
+    address: ListenAddress,
+    /// The file of a unix socket that this process has made.
     file: Option<SocketFile>,
-    /// Its accept loops that have not ended.
-    accepting: Arc<AtomicUsize>,
+    /// Whether connections that wait on it are left to the next process.
+    backlog: Backlog,
 }
 
-/// A change of the listeners that is known to succeed, but for file descriptors and for
-/// `deferred`.
-pub(super) struct ListenerChange {
-    wanted: Vec<LoadedListener>,
-    added: Vec<(LoadedListener, BoundSocket)>,
-    /// New ones whose addresses overlap with some that this change closes: they can be
-    /// bound only after that.
-    deferred: Vec<LoadedListener>,
-}
+impl Listeners {
+    /// Loads the certificates of listeners, and takes their sockets. Nothing is accepted yet.
+    ///
+    /// # Errors
+    /// Everything that is wrong with the certificates.
+    pub(super) fn new(
+        settings: Vec<ListenerSettings>,
+        sockets: &mut [BoundSocket],
+        tls: Tls,
+        now: SystemTime,
+    ) -> Result<Self, StartError> {
+        let protocols = protocols(&tls, &settings, &[], now)?;
+        let each = settings.into_iter().zip(sockets).zip(protocols);
+        let all = each.map(|((settings, socket), protocol)| OpenListener {
+            bound: socket.address.clone(),
+            settings: Mutex::new(settings),
+            listener: Arc::new(Listener {
+                protocol: ArcSwap::from_pointee(protocol),
+                drain: watch::Sender::new(false),
+            }),
+            file: Mutex::new(socket.file.take()),
+        });
+        Ok(Self {
+            all: all.collect(),
+            tls,
+            accepting: Arc::default(),
+            is_draining: AtomicBool::new(false),
+        })
+    }
 
-/// The settings of a listener, with its certificates.
-#[derive(Clone)]
-pub(super) struct LoadedListener {
-    pub(super) settings: ListenerSettings,
-    tls: Option<Arc<TlsServer>>,
-    /// Whether `[::]` leaves IPv4 to another listener.
-    is_ipv6_only: bool,
-}
+    /// Accepts from the sockets that it was made with, on each of these runtimes.
+    ///
+    /// # Errors
+    /// Where there are no more file descriptors.
+    pub(super) fn accept(
+        &self,
+        sockets: Vec<BoundSocket>,
+        acceptor: &Arc<Acceptor>,
+        workers: &[Handle],
+    ) -> Result<(), StartError> {
+        for (open, bound) in self.all.iter().zip(sockets) {
+            for worker in workers {
+                // All share one socket rather than the port: an idle worker accepts,
+                // and no other process can bind the port.
+                let socket = bound.socket.try_clone();
+                let socket = socket.map_err(|error| StartError::System {
+                    what: "another handle of a socket",
+                    error,
+                })?;
+                let accept = acceptor.clone();
+                let accept = accept.accept(socket, open.listener.clone(), bound.backlog);
+                let (address, accepting) = (open.bound.clone(), self.accepting.clone());
+                accepting.fetch_add(1, SeqCst);
+                worker.spawn(async move {
+                    if let Err(error) = accept.await {
+                        tracing::error!(%error, "the socket {address} cannot be used");
+                    }
+                    accepting.fetch_sub(1, SeqCst);
+                });
+            }
+        }
+        Ok(())
+    }
 
-impl LoadedListener {
-    /// Loads the certificates of listeners, apart from those in use that have not changed.
+    /// Whether listeners with these settings listen where these do.
+    pub(super) fn are_at(&self, wanted: &[ListenerSettings]) -> bool {
+        let is_at = |(open, wanted): (&OpenListener, &ListenerSettings)| {
+            let settings = lock(&open.settings);
+            (&settings.address, settings.mode) == (&wanted.address, wanted.mode)
+        };
+        self.all.len() == wanted.len() && self.all.iter().zip(wanted).all(is_at)
+    }
+
+    /// Loads the certificates of these settings, apart from those that have not changed.
     ///
     /// # Errors
     /// Everything that is wrong with them.
     pub(super) fn load(
-        all: Vec<ListenerSettings>,
-        tls: &Tls,
-        in_use: &[Arc<TlsServer>],
+        &self,
+        wanted: &[ListenerSettings],
         now: SystemTime,
-    ) -> Result<Vec<Self>, StartError> {
-        let mut problems = Vec::new();
-        let addresses: Vec<_> = all.iter().map(|one| one.address.clone()).collect();
-        let load = |settings: ListenerSettings| {
-            let mut others = addresses.iter();
-            let is_ipv6_only = others.any(|other| settings.address.leaves_ipv4_to(other));
-            let server = settings
-                .tls
-                .as_ref()
-                .map(|settings| tls.server(settings, in_use, now));
-            let tls = server.transpose().unwrap_or_else(|found| {
-                problems.extend(found);
-                None
-            });
-            Self {
-                settings,
-                tls,
-                is_ipv6_only,
-            }
-        };
-        let all = all.into_iter().map(load).collect();
-        match problems.is_empty() {
-            true => Ok(all),
-            false => Err(StartError::Certificates(problems)),
+    ) -> Result<Vec<ListenerProtocol>, StartError> {
+        protocols(&self.tls, wanted, &self.certificates(), now)
+    }
+
+    /// Uses other settings, at the same addresses, for new connections.
+    pub(super) fn apply(&self, wanted: Vec<ListenerSettings>, protocols: Vec<ListenerProtocol>) {
+        for ((open, wanted), protocol) in self.all.iter().zip(wanted).zip(protocols) {
+            open.listener.protocol.store(Arc::new(protocol));
+            *lock(&open.settings) = wanted;
         }
     }
 
-    /// Binds its address.
-    pub(super) fn bind(&self) -> Result<BoundSocket, StartError> {
-        let settings = &self.settings;
-        bind(&settings.address, settings.mode, self.is_ipv6_only)
-    }
-}
-
-impl Listeners {
-    /// Opens no listener yet.
-    pub(super) fn new(acceptor: Arc<Acceptor>, tls: Tls, workers: Vec<Handle>) -> Arc<Self> {
-        Arc::new(Self {
-            acceptor,
-            tls,
-            workers,
-            accepting: Arc::default(),
-            open: Mutex::default(),
-        })
-    }
-
-    /// Accepts from all of these sockets.
-    ///
-    /// # Errors
-    /// Where there are no more file descriptors.
-    pub(super) fn add_all(
-        &self,
-        all: Vec<LoadedListener>,
-        sockets: Vec<BoundSocket>,
-    ) -> Result<(), StartError> {
-        let mut each = all.into_iter().zip(sockets);
-        each.try_for_each(|(loaded, socket)| self.add(loaded, socket))
-    }
-
-    /// Accepts from a socket.
-    ///
-    /// # Errors
-    /// Where there are no more file descriptors, or the process stops.
-    fn add(&self, loaded: LoadedListener, socket: BoundSocket) -> Result<(), StartError> {
-        let LoadedListener {
-            settings,
-            tls,
-            is_ipv6_only,
-        } = loaded;
-        let BoundSocket {
-            socket,
-            address: bound,
-            file,
-            backlog,
-        } = socket;
-        let mut open = self.lock();
-        if open.is_draining {
-            return Err(StartError::Stopping(bound));
+    /// Closes all, for good. Requests under way finish. Returns whether they were open.
+    pub(super) fn drain(&self) -> bool {
+        for open in &self.all {
+            // Before the socket is closed.
+            *lock(&open.file) = None;
+            open.listener.drain.send_replace(true);
         }
-        let listener = Arc::new(Listener {
-            protocol: ArcSwap::from_pointee(ListenerProtocol::of(&settings, tls)),
-            drain: watch::Sender::new(false),
-        });
-        let mut handles = vec![socket];
-        while let Some(first) = handles
-            .first()
-            .filter(|_| handles.len() < self.workers.len())
-        {
-            // All share one socket rather than the port: an idle worker accepts,
-            // and no other process can bind the port.
-            let another = first.try_clone().map_err(|error| StartError::System {
-                what: "another handle of a socket",
-                error,
-            })?;
-            handles.push(another);
-        }
-        let of_listener = Arc::default();
-        for (worker, socket) in self.workers.iter().zip(handles) {
-            let accepting = AcceptLoop::begin([&self.accepting, &of_listener]);
-            self.accept(worker, socket, &listener, (backlog, accepting), &bound);
-        }
-        open.listeners.push(OpenListener {
-            settings,
-            bound,
-            is_ipv6_only,
-            backlog,
-            listener,
-            file,
-            accepting: of_listener,
-        });
-        Ok(())
+        !self.is_draining.swap(true, SeqCst)
     }
 
-    fn accept(
-        &self,
-        worker: &Handle,
-        socket: ListeningSocket,
-        listener: &Arc<Listener>,
-        (backlog, accepting): (Backlog, AcceptLoop),
-        bound: &ListenAddress,
-    ) {
-        let accept = self
-            .acceptor
-            .clone()
-            .accept(socket, listener.clone(), backlog);
-        let bound = bound.clone();
-        worker.spawn(async move {
-            if let Err(error) = accept.await {
-                tracing::error!(%error, "the socket {bound} cannot be used");
-            }
-            drop(accepting);
-        });
-    }
-
-    /// Prepares for these listeners: loads certificates, binds the sockets of new ones.
-    ///
-    /// # Errors
-    /// Where a certificate is refused or a socket cannot be bound. Nothing has changed
-    /// then.
-    pub(super) fn prepare(
-        &self,
-        wanted: Vec<ListenerSettings>,
-        now: SystemTime,
-    ) -> Result<ListenerChange, StartError> {
-        let wanted = LoadedListener::load(wanted, &self.tls, &self.certificates(), now)?;
-        let open = self.lock();
-        let mut closed: Vec<_> = open.listeners.iter().collect();
-        let mut new = wanted.clone();
-        // Several may have the same address with port 0: each stands for another.
-        new.retain(|new| {
-            let at = closed.iter().position(|open| open.is(new));
-            at.map(|at| closed.swap_remove(at)).is_none()
-        });
-        let is_deferred = |new: &LoadedListener| closed.iter().any(|open| open.blocks(new));
-        let (deferred, new): (Vec<_>, Vec<_>) = new.into_iter().partition(is_deferred);
-        let added = new.into_iter().map(|new| {
-            let socket = new.bind()?;
-            Ok((new, socket))
-        });
-        let added = added.collect::<Result<_, StartError>>()?;
-        drop(open);
-        Ok(ListenerChange {
-            wanted,
-            added,
-            deferred,
-        })
-    }
-
-    /// Opens, changes and closes listeners. Connections of closed ones finish their
-    /// requests. Waits until their sockets are closed, so it must not run on a worker.
-    /// Returns what the operator must know, such as listeners that could not be opened.
-    pub(super) fn apply(&self, change: ListenerChange) -> Vec<String> {
-        let mut notes = Vec::new();
-        let closed = self.close_all_but(&change.wanted);
-        for (loaded, socket) in change.added {
-            let failed = self.open(loaded, socket).err();
-            notes.extend(failed.map(|error| error.to_string()));
-        }
-        // The next reload may open the same address.
-        for _ in 0..MAX_CLOSING.as_millis() {
-            if closed.iter().all(OpenListener::is_closed) {
-                break;
-            }
-            thread::sleep(Duration::from_millis(1));
-        }
-        for new in change.deferred {
-            let bound = new.bind();
-            let opened = bound.and_then(|socket| self.open(new.clone(), socket));
-            let Err(error) = opened else { continue };
-            notes.push(error.to_string());
-            for old in closed.iter().filter(|old| old.blocks(&new)) {
-                let reopened = self.reopen(old);
-                notes.push(match reopened {
-                    Ok(()) => format!("{} stays open instead", old.bound),
-                    Err(error) => error.to_string(),
-                });
-            }
-        }
-        let inherited = closed.iter().filter(|old| old.backlog == Backlog::Shared);
-        notes.extend(inherited.map(|old| {
-            format!(
-                "{} is not served any more, but the supervisor keeps its socket open: connections to it get no answer until the supervisor closes it",
-                old.bound
-            )
-        }));
-        notes
-    }
-
-    /// Changes the listeners that stay, and closes the others.
-    fn close_all_but(&self, wanted: &[LoadedListener]) -> Vec<OpenListener> {
-        let mut wanted: Vec<_> = wanted.iter().collect();
-        let mut open = self.lock();
-        let mut closed = Vec::new();
-        for mut listener in std::mem::take(&mut open.listeners) {
-            match wanted.iter().position(|wanted| listener.is(wanted)) {
-                Some(at) => {
-                    listener.change(wanted.remove(at));
-                    open.listeners.push(listener);
-                }
-                None => {
-                    tracing::info!("{} is closed", listener.bound);
-                    listener.close();
-                    closed.push(listener);
-                }
-            }
-        }
-        closed
-    }
-
-    fn open(&self, loaded: LoadedListener, socket: BoundSocket) -> Result<(), StartError> {
-        let address = socket.address.clone();
-        self.add(loaded, socket)?;
-        tracing::info!("{address} is open");
-        Ok(())
-    }
-
-    /// Opens a listener again that was closed.
-    fn reopen(&self, old: &OpenListener) -> Result<(), StartError> {
-        let socket = bind(&old.bound, old.settings.mode, old.is_ipv6_only)?;
-        let loaded = LoadedListener {
-            settings: old.settings.clone(),
-            tls: old.tls(),
-            is_ipv6_only: old.is_ipv6_only,
-        };
-        self.open(loaded, socket)
-    }
-
-    /// Closes all, for good. Requests under way finish.
-    pub(super) fn drain(&self) {
-        let mut open = self.lock();
-        open.is_draining = true;
-        open.listeners.iter_mut().for_each(OpenListener::close);
+    /// Whether they have been told to close.
+    pub(super) fn are_draining(&self) -> bool {
+        self.is_draining.load(SeqCst)
     }
 
     /// Whether no loop accepts any more.
@@ -344,10 +176,9 @@ impl Listeners {
 
     /// The address of each, how it is configured, and its certificates.
     pub(super) fn bound(&self, now: SystemTime) -> Vec<BoundListener> {
-        let open = self.lock();
-        let each = open.listeners.iter().map(|open| BoundListener {
+        let each = self.all.iter().map(|open| BoundListener {
             address: open.bound.clone(),
-            settings: open.settings.clone(),
+            settings: lock(&open.settings).clone(),
             certificates: open.tls().map_or_else(Vec::new, |tls| tls.status(now)),
         });
         each.collect()
@@ -361,13 +192,7 @@ impl Listeners {
 
     /// The certificates in use.
     fn certificates(&self) -> Vec<Arc<TlsServer>> {
-        let open = self.lock();
-        let servers = open.listeners.iter().filter_map(OpenListener::tls);
-        servers.collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, OpenListeners> {
-        lock(&self.open)
+        self.all.iter().filter_map(OpenListener::tls).collect()
     }
 }
 
@@ -375,67 +200,247 @@ impl OpenListener {
     fn tls(&self) -> Option<Arc<TlsServer>> {
         self.listener.protocol.load().tls.clone()
     }
+}
 
-    /// Whether this is the listener that is wanted, though its other settings may change.
-    fn is(&self, wanted: &LoadedListener) -> bool {
-        // What an inherited socket accepts was decided by the supervisor.
-        let is_same_socket =
-            self.backlog == Backlog::Shared || self.is_ipv6_only == wanted.is_ipv6_only;
-        self.settings.address == wanted.settings.address && is_same_socket
-    }
-
-    /// Whether another one can be bound only after this one is closed. An inherited socket
-    /// stays open even then.
-    fn blocks(&self, new: &LoadedListener) -> bool {
-        self.backlog == Backlog::Ours && self.bound.overlaps(&new.settings.address)
-    }
-
-    /// Accepts no more connections.
-    fn close(&mut self) {
-        // Before the socket is closed.
-        self.file = None;
-        self.listener.drain.send_replace(true);
-    }
-
-    /// Whether its socket is closed.
-    fn is_closed(&self) -> bool {
-        self.accepting.load(SeqCst) == 0
-    }
-
-    fn change(&mut self, wanted: &LoadedListener) {
-        let LoadedListener {
-            settings: wanted,
-            tls,
-            is_ipv6_only: _,
-        } = wanted;
-        let protocol = ListenerProtocol::of(wanted, tls.clone());
-        self.listener.protocol.store(Arc::new(protocol));
-        if let Some(file) = &self.file
-            && wanted.mode != self.settings.mode
-        {
-            file.set_mode(wanted.mode);
-        }
-        self.settings.clone_from(wanted);
+/// What the connections of listeners begin with. Certificates in use that have not changed
+/// are taken from there.
+fn protocols(
+    tls: &Tls,
+    all: &[ListenerSettings],
+    in_use: &[Arc<TlsServer>],
+    now: SystemTime,
+) -> Result<Vec<ListenerProtocol>, StartError> {
+    let mut problems = Vec::new();
+    let protocols = all.iter().map(|one| {
+        let server = one.tls.as_ref().map(|of| tls.server(of, in_use, now));
+        let server = server.transpose().unwrap_or_else(|found| {
+            problems.extend(found);
+            None
+        });
+        ListenerProtocol::of(one, server)
+    });
+    let protocols = protocols.collect();
+    match problems.is_empty() {
+        true => Ok(protocols),
+        false => Err(StartError::Certificates(problems)),
     }
 }
 
-/// An accept loop, until it is dropped: it counts among those of its listener and among all.
-struct AcceptLoop([Arc<AtomicUsize>; 2]);
+impl BoundSocket {
+    /// Uses the sockets that the supervisor has passed, or binds the configured addresses:
+    /// those of the public listeners.
+    ///
+    /// # Errors
+    /// Where an address cannot be used.
+    pub(super) fn all(
+        listeners: &[ListenerSettings],
+        passed: Vec<Option<ListeningSocket>>,
+    ) -> Result<Vec<Self>, StartError> {
+        let each = listeners.iter().zip(passed);
+        let each = each.map(|(listener, passed)| match passed {
+            Some(socket) => Self::inherited(&listener.key(), &listener.address, socket),
+            None => {
+                let mut others = listeners.iter();
+                let is_ipv6_only =
+                    others.any(|other| listener.address.leaves_ipv4_to(&other.address));
+                Self::bind(&listener.address, listener.mode, is_ipv6_only)
+            }
+        });
+        each.collect()
+    }
 
-impl AcceptLoop {
-    fn begin(counts: [&Arc<AtomicUsize>; 2]) -> Self {
-        let count = |count: &Arc<AtomicUsize>| {
-            count.fetch_add(1, SeqCst);
-            count.clone()
+    fn inherited(
+        key: &str,
+        configured: &ListenAddress,
+        socket: ListeningSocket,
+    ) -> Result<Self, StartError> {
+        let address = match &socket {
+            ListeningSocket::Tcp(socket) => {
+                bound_kernel_buffer(SockRef::from(socket));
+                socket.local_addr().map(ListenAddress::Tcp)
+            }
+            ListeningSocket::Unix(socket) => socket.local_addr().map(|address| {
+                ListenAddress::Unix(address.as_pathname().unwrap_or(Path::new("")).to_owned())
+            }),
         };
-        Self(counts.map(count))
+        let address = address.map_err(|error| StartError::System {
+            what: "the address of a socket",
+            error,
+        })?;
+        if address != *configured {
+            tracing::info!(
+                "{key} is {configured}, but a socket on {address} was passed and is used instead"
+            );
+        }
+        Ok(Self {
+            socket,
+            address,
+            file: None,
+            backlog: Backlog::Shared,
+        })
+    }
+
+    fn bind(address: &ListenAddress, mode: u32, is_ipv6_only: bool) -> Result<Self, StartError> {
+        let (socket, address, file) = match address {
+            ListenAddress::Tcp(address) => {
+                let (socket, address) = bind_family(*address, is_ipv6_only)?;
+                let socket = ListeningSocket::Tcp(socket);
+                (socket, ListenAddress::Tcp(address), None)
+            }
+            ListenAddress::Unix(path) => {
+                let bound = bind_unix(path, mode);
+                let (socket, file) = bound.map_err(|error| StartError::Bind {
+                    address: address.clone(),
+                    error,
+                })?;
+                (ListeningSocket::Unix(socket), address.clone(), Some(file))
+            }
+        };
+        Ok(Self {
+            socket,
+            address,
+            file,
+            backlog: Backlog::Ours,
+        })
     }
 }
 
-impl Drop for AcceptLoop {
+/// The socket of the admin listener: the passed one, or else one that is bound.
+pub(super) fn admin_socket(
+    address: SocketAddr,
+    passed: Option<ListeningSocket>,
+) -> Result<(TcpListener, SocketAddr), StartError> {
+    let Some(socket) = passed else {
+        return bind_tcp(address);
+    };
+    let bound = BoundSocket::inherited("admin.listen", &ListenAddress::Tcp(address), socket)?;
+    match (bound.socket, bound.address) {
+        (ListeningSocket::Tcp(socket), ListenAddress::Tcp(address)) => Ok((socket, address)),
+        (_, address) => Err(StartError::AdminOnUnixSocket(address)),
+    }
+}
+
+/// A non-blocking listening socket, and the address that it is bound to.
+///
+/// # Errors
+/// Where the address is in use or not this machine's.
+pub fn bind_tcp(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {
+    bind_family(address, false)
+}
+
+/// The same; `[::]` is for IPv6 only, or for IPv4 too.
+fn bind_family(
+    address: SocketAddr,
+    is_ipv6_only: bool,
+) -> Result<(TcpListener, SocketAddr), StartError> {
+    let open = || -> io::Result<(TcpListener, SocketAddr)> {
+        let domain = Domain::for_address(address);
+        let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
+        // Otherwise a restart fails until connections of the last run have left
+        // TIME_WAIT.
+        socket.set_reuse_address(true)?;
+        if address.is_ipv6() && address.ip().is_unspecified() {
+            socket.set_only_v6(is_ipv6_only)?;
+        }
+        bound_kernel_buffer(SockRef::from(&socket));
+        socket.bind(&address.into())?;
+        socket.listen(BACKLOG)?;
+        socket.set_nonblocking(true)?;
+        let listener = TcpListener::from(socket);
+        let bound = listener.local_addr()?;
+        Ok((listener, bound))
+    };
+    open().map_err(|error| StartError::Bind {
+        address: ListenAddress::Tcp(address),
+        error,
+    })
+}
+
+fn bind_unix(path: &Path, mode: u32) -> io::Result<(UnixListener, SocketFile)> {
+    remove_stale(path)?;
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.bind(&SockAddr::unix(path)?)?;
+    let file = SocketFile {
+        inode: inode(path)?,
+        path: path.to_owned(),
+    };
+    // Nobody can connect before it listens.
+    fs::set_permissions(path, Permissions::from_mode(mode))?;
+    socket.listen(BACKLOG)?;
+    socket.set_nonblocking(true)?;
+    Ok((socket.into(), file))
+}
+
+/// Refuses a path at which there is something else than a socket. Returns whether there is a
+/// socket.
+pub(super) fn is_socket(path: &Path) -> io::Result<bool> {
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+        Ok(found) if found.file_type().is_socket() => Ok(true),
+        Ok(_) => Err(io::Error::new(
+            io::ErrorKind::AlreadyExists,
+            "there is a file of this name that is not a socket; remove it, or choose another path",
+        )),
+    }
+}
+
+/// Removes the file of a unix socket that nobody listens on: what a process leaves
+/// behind when it is killed. Two processes that start at once on one path may take each
+/// other's file for such a one.
+fn remove_stale(path: &Path) -> io::Result<()> {
+    if !is_socket(path)? {
+        return Ok(());
+    }
+    let probe = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    // A process whose queue is full would let this wait.
+    probe.set_nonblocking(true)?;
+    match probe.connect(&SockAddr::unix(path)?) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            tracing::info!(
+                "{} is left from a process that has ended; it is replaced",
+                path.display()
+            );
+            fs::remove_file(path)
+        }
+        Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
+        Ok(()) | Err(_) => Err(io::Error::new(
+            io::ErrorKind::AddrInUse,
+            "another process listens on it",
+        )),
+    }
+}
+
+/// The file of a unix socket, which is removed when this is dropped, unless another process
+/// has replaced it. That must be before the socket is closed: afterwards the file of another
+/// process may have the same inode number.
+struct SocketFile {
+    path: PathBuf,
+    inode: (u64, u64),
+}
+
+impl Drop for SocketFile {
     fn drop(&mut self) {
-        for count in &self.0 {
-            count.fetch_sub(1, SeqCst);
+        if inode(&self.path).is_ok_and(|inode| inode == self.inode) {
+            // A file that stays is stale for the next process.
+            let _ = fs::remove_file(&self.path);
         }
     }
+}
+
+/// The device and inode numbers of a path.
+fn inode(path: &Path) -> io::Result<(u64, u64)> {
+    let metadata = fs::symlink_metadata(path)?;
+    Ok((metadata.dev(), metadata.ino()))
+}
+
+/// Bounds what the kernel buffers of an answer. Accepted connections inherit the
+/// option from the listening socket.
+fn bound_kernel_buffer(socket: SockRef<'_>) {
+    #[cfg(any(target_os = "android", target_os = "linux"))]
+    if let Err(error) = socket.set_tcp_notsent_lowat(UNSENT_LOW_WATERMARK) {
+        tracing::warn!(%error, "TCP_NOTSENT_LOWAT cannot be set: the kernel may buffer more of each answer");
+    }
+    #[cfg(not(any(target_os = "android", target_os = "linux")))]
+    drop(socket);
 }

@@ -1,5 +1,6 @@
 //! Threads with a runtime of their own.
 
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::thread::JoinHandle;
@@ -9,7 +10,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 
 use super::StartError;
-use super::sockets::bind_tcp;
+use super::listeners::bind_tcp;
 use crate::config::{SandboxUpstream, base_url};
 use crate::sandbox::{self, Sandbox};
 
@@ -21,13 +22,9 @@ pub(super) fn worker_count(configured: u64) -> usize {
     }
 }
 
-/// A runtime on the thread that runs it.
-pub(super) fn current_thread() -> Result<Runtime, StartError> {
-    build(&mut Builder::new_current_thread())
-}
-
-fn build(builder: &mut Builder) -> Result<Runtime, StartError> {
-    let runtime = builder.enable_all().build();
+/// A runtime for the thread that will run it.
+pub(super) fn runtime() -> Result<Runtime, StartError> {
+    let runtime = Builder::new_current_thread().enable_all().build();
     runtime.map_err(|error| StartError::System {
         what: "a runtime",
         error,
@@ -36,25 +33,16 @@ fn build(builder: &mut Builder) -> Result<Runtime, StartError> {
 
 /// Runs a future on a new thread, and waits for it: the caller's thread may have a runtime.
 pub(super) fn block_on<T: Send>(work: impl Future<Output = T> + Send) -> Result<T, StartError> {
-    let runtime = current_thread()?;
+    let runtime = runtime()?;
     let done = std::thread::scope(|scope| scope.spawn(move || runtime.block_on(work)).join());
     done.map_err(|_panicked| StartError::System {
         what: "a thread",
-        error: std::io::Error::other("it has panicked"),
+        error: io::Error::other("it has panicked"),
     })
 }
 
-/// Runs a future on a new thread with this runtime.
-pub(super) fn spawn(
-    name: &str,
-    runtime: Runtime,
-    work: impl Future<Output = ()> + Send + 'static,
-) -> Result<JoinHandle<()>, StartError> {
-    spawn_with(name, runtime, move || work)
-}
-
-/// The same with a future that is made on the thread.
-pub(super) fn spawn_with<F: Future<Output = ()>>(
+/// Runs a future, which is made there, on a new thread with this runtime.
+pub(super) fn spawn<F: Future<Output = ()>>(
     name: &str,
     runtime: Runtime,
     make: impl FnOnce() -> F + Send + 'static,
@@ -72,19 +60,25 @@ pub(super) fn spawn_with<F: Future<Output = ()>>(
     })
 }
 
+/// Waits until the server stops, or did not start.
+pub(super) async fn stopped(mut stop: watch::Receiver<bool>) {
+    let _not_started = stop.wait_for(|stop| *stop).await;
+}
+
 /// Starts the sandbox on a free port. Returns its URL and content.
 pub(super) fn spawn_sandbox(
     sandbox: Sandbox,
-    mut stop: watch::Receiver<bool>,
-) -> Result<(Option<SandboxUpstream>, Option<JoinHandle<()>>), StartError> {
+    stop: watch::Receiver<bool>,
+) -> Result<(Option<SandboxUpstream>, JoinHandle<()>), StartError> {
     let content = sandbox.content().into();
     let free_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let (socket, address) = bind_tcp(sandbox.listen().unwrap_or(free_port))?;
-    let serve = async move {
+    let serve = move || async move {
         match TcpListener::from_std(socket) {
             Ok(listener) => {
-                let stop = async move { drop(stop.wait_for(|stop| *stop).await) };
-                let served = sandbox.clone().serve(sandbox::Api::Both, listener, stop);
+                let served = sandbox
+                    .clone()
+                    .serve(sandbox::Api::Both, listener, stopped(stop));
                 tokio::select! {
                     () = served => {}
                     () = sandbox.add_blocks() => {}
@@ -93,7 +87,7 @@ pub(super) fn spawn_sandbox(
             Err(error) => tracing::error!(%error, "the sandbox's socket cannot be used"),
         }
     };
-    let thread = spawn("sandbox", current_thread()?, serve)?;
+    let thread = spawn("sandbox", runtime()?, serve)?;
     let url = base_url(&format!("http://{address}"));
-    Ok((url.map(|url| (url, content)), Some(thread)))
+    Ok((url.map(|url| (url, content)), thread))
 }

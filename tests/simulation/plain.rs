@@ -267,7 +267,9 @@ impl Play {
         let asked: Arc<dyn UpstreamClient> = Arc::new(origin.clone());
         let keys = ProviderKeys::default();
         let config = Config::parse("simulation", CONFIG).unwrap();
-        let gateway = serve::gateway(config, &keys, clock.clone(), Some(&asked)).unwrap();
+        let gateway = serve::build(config, &keys, &clock, None, Some(&asked))
+            .unwrap()
+            .0;
         let mut play = Self {
             dice,
             weather,

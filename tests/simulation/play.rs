@@ -118,7 +118,9 @@ impl Play {
         let asked: Arc<dyn UpstreamClient> = Arc::new(stand_in.clone());
         let config = config(&weather.setup);
         let keys = ProviderKeys::default();
-        let gateway = serve::gateway(config, &keys, clock.clone(), Some(&asked)).unwrap();
+        let gateway = serve::build(config, &keys, &clock, None, Some(&asked))
+            .unwrap()
+            .0;
         let mut play = Self {
             judge: Judge::new(weather),
             dice,

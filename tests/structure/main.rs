@@ -157,11 +157,12 @@ fn libraries_are_used_only_where_they_belong() {
         ("matchit", &["route::table"]),
         ("prometheus_client", &["telemetry::metrics", "telemetry::metrics::process", "telemetry::metrics::upstream"]),
         ("redis", &["shared::engine", "shared::engine::url"]),
+        ("tracing_appender", &["log_writer"]),
         ("tracing_subscriber", &["telemetry"]),
         ("zstd", &["compress::encode", "state::value"]),
         ("brotli", &["compress::encode"]),
         ("flate2", &["compress::encode", "telemetry::otlp"]),
-        ("listenfd", &["supervisor::sockets"]),
+        ("listenfd", &["supervisor"]),
         ("sd_notify", &["supervisor"]),
         ("zeroize", &["api_key", "secrets"]),
     ];

@@ -15,7 +15,7 @@ use ordgate::clock::Clock;
 use ordgate::probe;
 use ordgate::sandbox::Sandbox;
 use ordgate::serve::{LoadedConfig, Options, Server, StartError};
-use ordgate::supervisor::{InheritedSockets, Supervisor};
+use ordgate::supervisor::InheritedSockets;
 use ordgate::upstream::ProviderKeys;
 use ordgate::upstream::keys::ApiKey;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -197,7 +197,6 @@ impl Setup {
             sandbox: self.sandbox,
             clock: self.clock.clone(),
             sockets: InheritedSockets::default(),
-            supervisor: Supervisor::default(),
         })?;
         Ok(Gateway {
             public: server.public(),

@@ -1,9 +1,8 @@
 //! Metrics of requests: how many there were, and how long they took.
 
 use std::fmt;
-use std::sync::atomic::Ordering::Relaxed;
 
-use super::{Metrics, by, labels, one};
+use super::{Metrics, by, labels};
 use crate::gateway::Gateway;
 use crate::log_writer::Destination;
 
@@ -16,12 +15,6 @@ pub(super) fn encode(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
         "ordgate_log_lines_dropped",
         "Lines of the log, and of the access log, that were dropped because standard error or standard output took none",
         by("output", dropped),
-    )?;
-    let suppressed = gateway.meter().totals.log_lines_suppressed.load(Relaxed);
-    to.counter(
-        "ordgate_access_log_suppressed",
-        "Lines that the sampled access log does not have because they were for refusals (4xx) of clients that had 20 in that second, or because all clients together had their lines",
-        one(suppressed),
     )?;
     times(gateway, to)
 }

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use rustix::process::Signal;
 
-use super::{done, route};
+use super::route;
 use crate::support::upstream::usual_body;
 use crate::support::{Client, Process, ROUTES, TOKEN, Upstream, until};
 
@@ -95,21 +95,6 @@ async fn the_admin_token_is_read_again() {
     write(&token, "\n");
     assert_eq!(ask("POST", "/reload", "second-token").await, 422);
     assert_eq!(ask("GET", "/status", "second-token").await, 200);
-}
-
-#[tokio::test]
-async fn a_file_without_a_key_may_stay_one() {
-    let file = tempfile::NamedTempFile::new().unwrap();
-    write(&file, "# nothing yet\n");
-    let path = file.path().display().to_string();
-    let (_process, _, admin) = Process::serve(&["--sandbox", "--config", &path], &[]);
-    let mut client = Client::connect(admin).await;
-    for text in ["", "server.workers = 1\n"] {
-        write(&file, text);
-        done(&client.request("POST", "/reload", &[]).await);
-    }
-    write(&file, "");
-    assert_eq!(client.request("POST", "/reload", &[]).await.status, 422);
 }
 
 /// Off loopback it needs a token, at the start and after each reload.

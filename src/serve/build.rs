@@ -1,0 +1,361 @@
+//! Makes gateways: the first, and those that come after one by reload.
+//!
+//! A new gateway takes over from the one before whatever means the same under
+//! the new configuration: what is stored, what is being fetched, what is known
+//! of the chain, what clients and keys have spent, connections to the upstream,
+//! counts. So requests that are still under way on the old one and those on the
+//! new one hold to one budget, one limit and one memory.
+//!
+//! What is stored goes by its route's number. A route keeps its number where
+//! what was stored under it is what would be stored now; any other gets one that
+//! no route has had, so that nothing is ever answered with another meaning.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_lc_rs::rand::{SecureRandom, SystemRandom};
+use bytes::Bytes;
+
+use super::{StartError, threads};
+use crate::access_log::AccessLog;
+use crate::cache::Cache;
+use crate::cache::policy::Mode;
+use crate::cache::targeted::TargetList;
+use crate::chain::Chain;
+use crate::client_tokens::ClientTokens;
+use crate::clock::{Clock, Moment};
+use crate::compress::{Compression, Compressor};
+use crate::config::Config;
+use crate::fill::{Fill, LowerTiers, PlainSettings, StoredNames};
+use crate::gateway::{ClientPolicy, Gateway, Records};
+use crate::limit::Limit;
+use crate::meter::Meter;
+use crate::openapi;
+use crate::probe;
+use crate::reload::ReloadReport;
+use crate::respond::{Document, DocumentText, Responder};
+use crate::route::Route;
+use crate::shared::Shared;
+use crate::shared::purges::Generation;
+use crate::state::State;
+use crate::trace::tracer::Tracer;
+use crate::upstream::keys::Budgets;
+use crate::upstream::{ProviderKeys, UpstreamClient, Upstreams};
+
+/// What the process has for as long as it runs.
+struct Process {
+    clock: Clock,
+    began: Moment,
+    /// Makes request ids and boundaries.
+    seed: u64,
+    /// Tells this run from others, in what is stored.
+    run: u64,
+    /// Its name in the `via` of requests. It is public, and says nothing of the
+    /// seed.
+    pseudonym: Arc<str>,
+    /// What outlives it.
+    state: State,
+    /// What replicas share, if there are several.
+    shared: Option<Arc<Shared>>,
+    /// What the provider's keys have spent.
+    budgets: Arc<Budgets>,
+    compressor: Arc<Compressor>,
+    /// Records traces, if they are exported.
+    tracer: Option<Arc<Tracer>>,
+}
+
+impl Process {
+    fn new(config: &Config, clock: Clock) -> Result<Self, StartError> {
+        let state = match config.state() {
+            Some(settings) => State::open(&settings, &clock)?,
+            None => State::default(),
+        };
+        let stored = match state.answers.is_on() {
+            true => threads::block_on(state.answers.generation())?,
+            false => None,
+        };
+        let stored = stored.map(|(life, number)| Generation { life, number });
+        let shared = config.file.shared.as_ref();
+        let shared = shared.map(|shared| Shared::new(shared.settings(), stored, &clock));
+        let collector = config.collector.as_ref();
+        Ok(Self {
+            began: clock.now(),
+            seed: random()?,
+            run: random()?,
+            pseudonym: format!("ordgate-{:016x}", random()?).into(),
+            budgets: Arc::new(Budgets::new(shared.clone(), state.spent.clone())),
+            compressor: Arc::default(),
+            tracer: collector.map(|_| Arc::new(Tracer::new(config.traces(), clock.clone()))),
+            state,
+            shared,
+            clock,
+        })
+    }
+
+    /// That of a gateway.
+    fn of(gateway: &Gateway) -> Self {
+        let lower = &gateway.fill.lower;
+        Self {
+            clock: gateway.clock.clone(),
+            began: lower.began,
+            seed: gateway.seed,
+            run: lower.run,
+            pseudonym: gateway.fill.plain.pseudonym.clone(),
+            state: gateway.state.clone(),
+            shared: lower.shared.clone(),
+            budgets: gateway.upstreams.budgets().clone(),
+            compressor: gateway.compressor.clone(),
+            tracer: gateway.records.tracer.clone(),
+        }
+    }
+}
+
+fn random() -> Result<u64, StartError> {
+    let mut bytes = [0; 8];
+    let filled = SystemRandom::new().fill(&mut bytes);
+    filled.map_err(|_unspecified| StartError::System {
+        what: "randomness",
+        error: io::Error::other("no source of it"),
+    })?;
+    Ok(u64::from_ne_bytes(bytes))
+}
+
+/// Makes a gateway: the first, or the one that comes after another by reload. Says what
+/// became of the routes of that one. Where it fails, nothing has changed; where it does not,
+/// keys and budgets are already those of the new one, which must serve. `substitute` is
+/// called in place of the upstreams.
+///
+/// # Errors
+/// Where the upstream cannot be called, the state directory cannot be used, or the system has
+/// no randomness.
+pub fn build(
+    mut config: Config,
+    keys: &ProviderKeys,
+    clock: &Clock,
+    before: Option<&Gateway>,
+    substitute: Option<&Arc<dyn UpstreamClient>>,
+) -> Result<(Arc<Gateway>, ReloadReport), StartError> {
+    config.fit_probes(keys);
+    let process = match before {
+        Some(before) => Process::of(before),
+        None => Process::new(&config, clock.clone())?,
+    };
+    let chain = Arc::new(match before {
+        Some(before) => Chain::after(&before.fill.chain, &config.chain),
+        None => Chain::new(&config.chain),
+    });
+    let upstreams = Upstreams::new(
+        &config.upstreams,
+        keys,
+        before.map(|before| &*before.upstreams),
+        &process.budgets,
+        &process.clock,
+        substitute,
+    )?;
+    let report = match before {
+        Some(before) => number_routes(&mut config, before, &chain, &upstreams)?,
+        None => ReloadReport::default(),
+    };
+    upstreams.take_over();
+    let cache = match before {
+        Some(before) => before.cache.after(chain.clone()),
+        None => {
+            let bytes = *config.file.cache.max_bytes;
+            Cache::new(bytes, chain.clone(), process.clock.clone())
+        }
+    };
+    let fill = Fill::new(
+        before.map(|before| &*before.fill),
+        Arc::new(config.routes.clone()),
+        cache,
+        (chain.clone(), upstreams.clone()),
+        process.clock.clone(),
+        lower_tiers(
+            &config,
+            &process,
+            StoredNames::of(&config.routes, &upstreams, &chain),
+        ),
+        PlainSettings {
+            trust: config.trust.clone(),
+            targeted_fields: TargetList::new(config.targeted.clone()),
+            pseudonym: process.pseudonym.clone(),
+        },
+    );
+    if before.is_none() && fill.lower.answers.is_on() {
+        threads::block_on(fill.seed())?;
+    }
+    let clients = client_policy(before, &config, &process.clock);
+    let meter = meter(before, &config);
+    let gateway = assemble(&config, clients, fill, meter, process);
+    Ok((gateway, report))
+}
+
+/// What is looked up where memory has no answer.
+fn lower_tiers(config: &Config, process: &Process, names: StoredNames) -> LowerTiers {
+    let settings = config.file.shared.as_ref().map(|shared| shared.settings());
+    if let (Some(shared), Some(settings)) = (&process.shared, &settings) {
+        shared.reconfigure(settings.timeout, settings.fill_wait);
+    }
+    let has_engine = process
+        .shared
+        .as_ref()
+        .is_some_and(|shared| shared.has_engine());
+    let fill_wait = settings
+        .filter(|_| has_engine)
+        .map(|settings| settings.fill_wait);
+    LowerTiers {
+        answers: process.state.answers.clone(),
+        shared: process.shared.clone(),
+        fill_wait: fill_wait.unwrap_or(Duration::ZERO),
+        names,
+        run: process.run,
+        began: process.began,
+        stale_wait: *config.file.cache.stale_wait,
+    }
+}
+
+/// Numbers the routes of a configuration that comes after a gateway, and says what became of
+/// that one's routes.
+fn number_routes(
+    config: &mut Config,
+    before: &Gateway,
+    chain: &Chain,
+    upstreams: &Upstreams,
+) -> Result<ReloadReport, StartError> {
+    let known = &before.upstreams;
+    let keeps = |route: &Route, old: &Route| {
+        let is_alike = match route.cache.mode {
+            Mode::Chain => {
+                let tip = route.cache.tip;
+                tip == old.cache.tip && chain.accepts_stamps_of(&before.fill.chain, tip)
+            }
+            Mode::Respect => {
+                before.fill.plain.targeted_fields == TargetList::new(config.targeted.clone())
+            }
+            Mode::Off | Mode::Override => true,
+        };
+        let number = route.upstream.number;
+        let name = upstreams.get(number).name();
+        is_alike
+            && name == known.get(old.upstream.number).name()
+            && upstreams.stays(number, known)
+            && route.has_same_meaning(old)
+    };
+    let mut report = ReloadReport::default();
+    let mut next = before.routes.assigned();
+    let mut numbers = Vec::new();
+    let (routes, old_routes) = (config.routes.routes(), before.routes.routes());
+    for route in routes {
+        let same = |old: &&Route| old.name == route.name && keeps(route, old);
+        if let Some(old) = old_routes.iter().find(same) {
+            report.kept.push(route.name.to_string());
+            numbers.push(old.number);
+        } else {
+            report.begun.push(route.name.to_string());
+            let number = u16::try_from(next);
+            numbers.push(number.map_err(|_out_of_range| StartError::RouteNumbers)?);
+            next += 1;
+        }
+    }
+    let gone = old_routes
+        .iter()
+        .filter(|old| routes.iter().all(|route| route.name != old.name));
+    report.gone = gone.map(|old| old.name.to_string()).collect();
+    let moved = upstreams.iter().filter(|(number, upstream)| {
+        known.named(upstream.name()).is_some() && !upstreams.stays(*number, known)
+    });
+    report.notes.extend(moved.map(|(_, upstream)| {
+        let key = upstream.settings.key("url");
+        format!("{key} has changed: responses stored from the previous upstream are not served")
+    }));
+    config.routes.renumber(&numbers, next);
+    Ok(report)
+}
+
+/// How clients are identified and limited.
+fn client_policy(before: Option<&Gateway>, config: &Config, clock: &Clock) -> ClientPolicy {
+    let none = ClientTokens::default();
+    let tokens = before.map_or(&none, |before| &before.clients.tokens);
+    ClientPolicy {
+        trust: config.trust.clone(),
+        limit: Limit::after(before.and_then(Gateway::limit), &config.limit, clock),
+        tokens: tokens.next(&config.tokens, &config.limit, clock),
+    }
+}
+
+/// Counts requests. A route continues the counts of the one of its name.
+fn meter(before: Option<&Gateway>, config: &Config) -> Meter {
+    let routes = config.routes.routes();
+    let Some(before) = before else {
+        return Meter::new(routes.len());
+    };
+    let old = before.routes.routes();
+    let place = |route: &Route| old.iter().position(|old| old.name == route.name);
+    before.meter().next(routes.iter().map(place))
+}
+
+fn assemble(
+    config: &Config,
+    clients: ClientPolicy,
+    fill: Arc<Fill>,
+    meter: Meter,
+    process: Process,
+) -> Arc<Gateway> {
+    if let Some(tracer) = &process.tracer {
+        tracer.set(config.traces());
+    }
+    let document = openapi::document(&config.routes, clients.tokens.is_required);
+    let text = DocumentText::of(Bytes::from(document.to_string()));
+    let mut documents = openapi::page::files();
+    documents.push(Document::new(openapi::PATH, "application/json", text));
+    let names = fill.routes.routes().iter();
+    let names = names.map(|route| (route.number, &*route.name));
+    for (_, upstream) in fill.upstreams.iter() {
+        upstream.counters.name_routes(names.clone());
+    }
+    let policy = clients.limit.as_ref().map(|limit| limit.requests.policy());
+    let compressor = process.compressor;
+    let compression = Compression::new(&config.compression(), fill.cache.store(), &compressor);
+    let responder = Responder::new(&config.respond(), policy, compression);
+    let gateway = Arc::new(Gateway {
+        responder: Arc::new(responder.require_token(clients.tokens.is_required)),
+        clients,
+        stale_wait: *config.file.cache.stale_wait,
+        records: Records {
+            meter,
+            access_log: AccessLog::new(&config.access_log()),
+            tracer: process.tracer,
+        },
+        documents,
+        cache: fill.cache.clone(),
+        upstreams: fill.upstreams.clone(),
+        compressor,
+        routes: fill.routes.clone(),
+        clock: process.clock,
+        state: process.state,
+        seed: process.seed,
+        fill,
+    });
+    for (number, upstream) in gateway.upstreams.iter() {
+        let tips = gateway.tips_of(number);
+        let (probes, patience) = probe::budget(&gateway.fill, number, &tips);
+        upstream.set_tips(status_paths(&gateway.fill.chain, &tips), probes, patience);
+    }
+    gateway.upstreams.share_budgets();
+    gateway
+}
+
+/// The status paths of the tips that an upstream is asked for; where there is
+/// none, all that are known.
+fn status_paths(chain: &Chain, tips: &[u16]) -> Vec<Box<str>> {
+    let used = tips
+        .iter()
+        .filter_map(|tip| chain.source(*tip)?.path.clone());
+    let used: Vec<_> = used.collect();
+    if !used.is_empty() {
+        return used;
+    }
+    let all = (0..).map_while(|tip| chain.source(tip));
+    all.filter_map(|source| source.path.clone()).collect()
+}
