@@ -27,7 +27,7 @@ use crate::cache::directives::make_private;
 use crate::cache::encoded::EncodedBody;
 use crate::cache::etag::{encoded_etag, none_match_fails};
 use crate::cache::key::Key;
-use crate::cache::metadata::ClientFreshness;
+use crate::cache::metadata::{ClientFreshness, Metadata};
 use crate::cache::outcome::{OUTCOMES, Outcome, age};
 use crate::cache::{StoredFields, StoredResponse};
 use crate::client_tokens::TokenClient;
@@ -226,20 +226,7 @@ impl Responder {
             true => self.encoded(&stored, key, outcome, context),
             false => None,
         };
-        let form = TemplateForm {
-            coding: encoded.as_ref().map(|(coding, _)| *coding),
-            is_http2: context.date.is_some(),
-            is_limited: self.limit_policy.is_some(),
-        };
-        let mut fields = self.templates.copy(metadata, form, || {
-            template(metadata, form, |fields| {
-                let is_kept = metadata.client_freshness != ClientFreshness::Nothing;
-                self.add_constant(fields, is_kept && self.compression.is_some());
-                if self.is_private {
-                    make_private(fields);
-                }
-            })
-        });
+        let mut fields = self.template(metadata, encoded.as_ref(), context);
         // In the order of the template.
         let mut slots = fields.values_mut();
         let mut set = |value| {
@@ -247,16 +234,16 @@ impl Responder {
                 *slot = value;
             }
         };
-        set(match form.coding {
+        set(match &encoded {
             // Copied, since a clone would write to a reference counter in memory that is not
             // otherwise touched.
             None => HeaderValue::from_bytes(stored.etag.as_bytes()).unwrap_or(EMPTY),
-            Some(coding) => encoded_etag(&stored.etag, coding),
+            Some((coding, _)) => encoded_etag(&stored.etag, *coding),
         });
         set(age(current_age));
         set(self.cache_status(outcome, key));
         set(context.request_id.field());
-        if form.is_limited {
+        if self.limit_policy.is_some() {
             set(context.permit.map_or(EMPTY, RequestAllowance::field));
         }
         if let Some(date) = context.date {
@@ -285,6 +272,30 @@ impl Responder {
             (false, Some((_, body))) => (stored.status, Body::lent(body)),
         };
         response(status, fields, body)
+    }
+
+    /// A copy of the template of a stored response's fields.
+    #[inline]
+    fn template(
+        &self,
+        metadata: &Metadata,
+        encoded: Option<&(Coding, Arc<EncodedBody>)>,
+        context: &ResponseContext<'_>,
+    ) -> HeaderMap {
+        let form = TemplateForm {
+            coding: encoded.map(|(coding, _)| *coding),
+            is_http2: context.date.is_some(),
+            is_limited: self.limit_policy.is_some(),
+        };
+        self.templates.copy(metadata, form, || {
+            template(metadata, form, |fields| {
+                let is_kept = metadata.client_freshness != ClientFreshness::Nothing;
+                self.add_constant(fields, is_kept && self.compression.is_some());
+                if self.is_private {
+                    make_private(fields);
+                }
+            })
+        })
     }
 
     /// The value of `cache-status`.

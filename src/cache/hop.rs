@@ -31,17 +31,12 @@ const PROXY: [HeaderName; 3] = [
 /// message, and no connection option may have their name (RFC 9110 §7.6.1).
 const KEPT: [HeaderName; 3] = [header::CACHE_CONTROL, header::CONTENT_LENGTH, header::HOST];
 
-/// The fields that `Connection` lists.
-fn options(headers: &HeaderMap) -> impl Iterator<Item = HeaderName> {
+/// Removes all hop-by-hop fields.
+pub(crate) fn strip(headers: &mut HeaderMap) {
     let lines = headers.get_all(header::CONNECTION).iter();
     let options = lines.flat_map(|line| plain(line.as_bytes()));
     let options = options.filter_map(|option| HeaderName::from_bytes(option).ok());
-    options.filter(|option| !KEPT.contains(option))
-}
-
-/// Removes all hop-by-hop fields.
-pub(crate) fn strip(headers: &mut HeaderMap) {
-    let options: Vec<_> = options(headers).collect();
+    let options: Vec<_> = options.filter(|option| !KEPT.contains(option)).collect();
     for name in ALWAYS.iter().chain(&PROXY).chain(&options) {
         headers.remove(name);
     }
