@@ -7,7 +7,6 @@
 //! the route's number, the cache key.
 
 pub(crate) mod canonical;
-mod dots;
 mod request;
 mod table;
 mod template;
@@ -16,11 +15,10 @@ use std::mem::discriminant;
 use std::num::NonZeroU32;
 
 use http::{HeaderName, HeaderValue, Method};
-pub use request::Captures;
 pub(crate) use request::MAX_QUERY_PARAMETERS;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-pub use table::{RouteMatch, RouteTable, TableError};
+pub use table::{RouteMatch, RouteTable};
 pub(crate) use template::PathTemplate;
 pub(crate) use template::parameter_names;
 

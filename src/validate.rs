@@ -26,19 +26,6 @@ const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'_')
     .remove(b'~');
 
-/// The unreserved characters, as a table with one lookup per byte.
-static PLAIN: [bool; 256] = {
-    let mut plain = [false; 256];
-    let mut byte = 0;
-    while byte < 128 {
-        let character = byte as u8;
-        plain[byte] =
-            character.is_ascii_alphanumeric() || matches!(character, b'-' | b'.' | b'_' | b'~');
-        byte += 1;
-    }
-    plain
-};
-
 /// The type of a parameter.
 #[derive(Clone, Debug)]
 pub(crate) enum ParameterType {
@@ -125,90 +112,64 @@ impl ParameterType {
         from_query: bool,
         out: &mut Vec<u8>,
     ) -> Result<(), Invalid> {
-        if self.write_plain(raw.as_bytes(), out) {
-            return Ok(());
-        }
-        // Most values that are not in canonical form have nothing to decode either.
-        let plain = !raw.bytes().any(|b| b == b'%' || b == b'+' && from_query);
-        let invalid = |received: &str| Invalid::new(name, received, self.to_string());
-        // RFC 3986 §2: a target is ASCII; other characters must be percent-encoded.
-        let text = match plain && raw.is_ascii() {
-            true => Cow::Borrowed(raw),
-            false => decode(raw, from_query).ok_or_else(|| invalid(raw))?,
+        let decoded = decode(raw, from_query);
+        let Some(valid) = decoded.as_deref().and_then(|text| self.valid(text)) else {
+            let received = decoded.as_deref().unwrap_or(raw);
+            return Err(Invalid::new(name, received, self.to_string()));
         };
         let begin = out.len();
-        if self.write(&text, out) {
-            Ok(())
-        } else {
-            out.truncate(begin);
-            Err(invalid(&text))
+        match self {
+            // Letters and digits, which need no encoding.
+            Self::Hex64 | Self::Block { .. } | Self::Integer { .. } => {
+                out.extend_from_slice(valid.as_bytes());
+            }
+            Self::Ticker | Self::Enumeration(_) | Self::Text { .. } => {
+                for piece in percent_encode(valid.as_bytes(), ENCODED) {
+                    out.extend_from_slice(piece.as_bytes());
+                }
+            }
         }
+        if matches!(self, Self::Hex64 | Self::Block { .. } | Self::Ticker) {
+            lower_case(&mut out[begin..]);
+        }
+        Ok(())
     }
 
-    /// The fast path for values with nothing to decode or encode, as nearly all
-    /// are. Writes nothing for other values and for invalid ones.
-    fn write_plain(&self, raw: &[u8], out: &mut Vec<u8>) -> bool {
-        match self {
-            Self::Hex64 => write_hash(raw, out),
-            Self::Block { zeros } => match raw.len() {
-                HASH_DIGITS => begins_with_zeros(raw, *zeros) && write_hash(raw, out),
-                _ => write_height(raw, out),
-            },
+    /// What counts of a decoded value: all but the leading zeros of a height. `None` where
+    /// the value is invalid.
+    fn valid<'t>(&self, text: &'t str) -> Option<&'t str> {
+        // `.` and `..` are dot segments also percent-encoded (RFC 3986 §6.2.2.2): sent
+        // upstream they would name another resource.
+        let is_text = || !text.chars().any(char::is_control) && !matches!(text, "." | "..");
+        let is_valid = match self {
+            Self::Block { zeros } if text.len() == HASH_DIGITS => {
+                let mut zeros = text.bytes().take(usize::from(*zeros));
+                is_hash(text) && zeros.all(|digit| digit == b'0')
+            }
+            Self::Hex64 => is_hash(text),
+            Self::Block { .. } => {
+                let is_height = is_number(text) && text.len() <= HEIGHT_DIGITS;
+                let digits = text.trim_start_matches('0');
+                let digits = if digits.is_empty() { "0" } else { digits };
+                return (is_height && digits.parse::<u32>().is_ok()).then_some(digits);
+            }
+            Self::Integer { min, max } => {
+                let is_plain = is_number(text) && (text == "0" || !text.starts_with('0'));
+                let is_within = |value| (*min..=*max).contains(&value);
+                is_plain && text.parse().is_ok_and(is_within)
+            }
             Self::Ticker => {
-                let plain = raw.iter().all(|b| PLAIN[usize::from(*b)]);
-                if !plain || raw.is_empty() || raw.len() > TICKER_CHARACTERS || raw[0] == b'.' {
-                    return false;
-                }
-                let begin = out.len();
-                out.extend_from_slice(raw);
-                out[begin..].make_ascii_lowercase();
-                true
+                (1..=TICKER_CHARACTERS).contains(&text.encode_utf16().count()) && is_text()
             }
-            Self::Integer { min, max } => match integer(raw) {
-                Some(value) if (*min..=*max).contains(&value) => {
-                    out.extend_from_slice(raw);
-                    true
-                }
-                _ => false,
-            },
-            Self::Enumeration(_) | Self::Text { .. } => false,
-        }
-    }
-
-    /// Writes a decoded value; nothing where it is invalid.
-    fn write(&self, text: &str, out: &mut Vec<u8>) -> bool {
-        let bytes = text.as_bytes();
-        match self {
-            Self::Hex64 | Self::Block { .. } | Self::Integer { .. } => self.write_plain(bytes, out),
-            Self::Ticker => {
-                let is_short = text.encode_utf16().count() <= TICKER_CHARACTERS;
-                if !is_short || !is_text(text, 1, TICKER_CHARACTERS) || is_dots(text) {
-                    return false;
-                }
-                write_encoded(&text.to_ascii_lowercase(), out);
-                true
-            }
-            Self::Enumeration(values) => {
-                let known = values.iter().any(|value| **value == *text);
-                if known {
-                    write_encoded(text, out);
-                }
-                known
-            }
+            Self::Enumeration(values) => values.iter().any(|value| **value == *text),
             Self::Text { min, max, pattern } => {
-                if !is_text(text, *min, *max) || is_dots(text) {
-                    return false;
-                }
-                if pattern
-                    .as_ref()
-                    .is_some_and(|(_, regex)| !regex.is_match(text))
-                {
-                    return false;
-                }
-                write_encoded(text, out);
-                true
+                let is_match = |(_, regex): &(_, Regex)| regex.is_match(text);
+                (*min..=*max).contains(&text.chars().count())
+                    && is_text()
+                    && pattern.as_ref().is_none_or(is_match)
             }
-        }
+        };
+        is_valid.then_some(text)
     }
 }
 
@@ -255,88 +216,46 @@ impl fmt::Display for ParameterType {
 /// or not UTF-8 after. A `+` is a space only in a query, as for the reference
 /// upstream.
 pub(crate) fn decode(raw: &str, from_query: bool) -> Option<Cow<'_, str>> {
-    let bytes = raw.as_bytes();
-    let escapes_are_whole = bytes
-        .iter()
-        .enumerate()
-        .filter(|(_, b)| **b == b'%')
-        .all(|(at, _)| {
-            bytes
-                .get(at + 1..at + 3)
-                .is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
-        });
-    if !escapes_are_whole || !raw.is_ascii() {
+    let has_spaces = from_query && raw.contains('+');
+    // RFC 3986 §2: a target is ASCII; other characters must be percent-encoded.
+    if !raw.is_ascii() {
         return None;
     }
-    if from_query && raw.contains('+') {
-        let spaces = raw.replace('+', " ");
-        return percent_decode_str(&spaces)
-            .decode_utf8()
-            .ok()
-            .map(|text| Cow::Owned(text.into_owned()));
+    if !has_spaces && !raw.contains('%') {
+        return Some(raw.into());
     }
-    percent_decode_str(raw).decode_utf8().ok()
-}
-
-fn write_hash(bytes: &[u8], out: &mut Vec<u8>) -> bool {
-    // Without an early exit, so that the compiler can check sixteen bytes at a time.
-    let digits = |bytes: &[u8]| {
-        bytes
-            .iter()
-            .fold(true, |all, byte| all & byte.is_ascii_hexdigit())
+    let is_whole = |after: &str| {
+        let digits = after.as_bytes().get(..2);
+        digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
     };
-    if bytes.len() != HASH_DIGITS || !digits(bytes) {
-        return false;
+    if !raw.split('%').skip(1).all(is_whole) {
+        return None;
     }
-    let begin = out.len();
-    out.extend_from_slice(bytes);
-    out[begin..].make_ascii_lowercase();
-    true
+    let raw: Cow<'_, str> = match has_spaces {
+        true => raw.replace('+', " ").into(),
+        false => raw.into(),
+    };
+    let text = percent_decode_str(&raw).decode_utf8().ok()?;
+    Some(text.into_owned().into())
 }
 
-fn begins_with_zeros(bytes: &[u8], zeros: u8) -> bool {
-    let zeros = bytes.get(..usize::from(zeros));
-    zeros.is_some_and(|zeros| zeros.iter().all(|digit| *digit == b'0'))
+fn is_hash(text: &str) -> bool {
+    // Without an early exit, so that the compiler can check sixteen bytes at a time.
+    let are_digits = |all, byte: &u8| all & byte.is_ascii_hexdigit();
+    text.len() == HASH_DIGITS && text.as_bytes().iter().fold(true, are_digits)
 }
 
-fn write_height(bytes: &[u8], out: &mut Vec<u8>) -> bool {
-    if bytes.is_empty() || bytes.len() > HEIGHT_DIGITS || !bytes.iter().all(u8::is_ascii_digit) {
-        return false;
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// Lower-cases the letters of a percent-encoded text, but not the digits of its escapes.
+fn lower_case(mut encoded: &mut [u8]) {
+    while let Some(length) = memchr::memchr(b'%', encoded) {
+        encoded[..length].make_ascii_lowercase();
+        encoded = &mut encoded[length + 3..];
     }
-    let zeros = bytes.iter().take_while(|b| **b == b'0').count();
-    let digits = &bytes[zeros.min(bytes.len() - 1)..];
-    if integer(digits).is_none_or(|height| u32::try_from(height).is_err()) {
-        return false;
-    }
-    out.extend_from_slice(digits);
-    true
-}
-
-/// Digits without sign, whitespace or leading zeros, within u64.
-fn integer(bytes: &[u8]) -> Option<u64> {
-    match bytes {
-        [] | [b'0', _, ..] => None,
-        _ => bytes.iter().try_fold(0_u64, |value, digit| {
-            let digit = digit.is_ascii_digit().then(|| u64::from(digit - b'0'))?;
-            value.checked_mul(10)?.checked_add(digit)
-        }),
-    }
-}
-
-fn is_text(text: &str, min: usize, max: usize) -> bool {
-    (min..=max).contains(&text.chars().count()) && !text.chars().any(char::is_control)
-}
-
-/// `.` and `..` are dot segments also percent-encoded (RFC 3986 §6.2.2.2): sent
-/// upstream they would name another resource.
-fn is_dots(text: &str) -> bool {
-    matches!(text, "." | "..")
-}
-
-fn write_encoded(text: &str, out: &mut Vec<u8>) {
-    for piece in percent_encode(text.as_bytes(), ENCODED) {
-        out.extend_from_slice(piece.as_bytes());
-    }
+    encoded.make_ascii_lowercase();
 }
 
 #[cfg(test)]

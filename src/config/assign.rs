@@ -9,7 +9,7 @@ use super::chain::{Tips, number_of, position};
 use super::routes;
 use crate::cache::policy::Mode;
 use crate::chain::TipSource;
-use crate::route::{Route, RouteTable, TableError};
+use crate::route::{Route, RouteTable};
 use crate::upstream::Settings;
 
 /// Routes and tips with their upstreams.
@@ -67,10 +67,8 @@ pub(super) fn assign(
     let (upstreams, unused) = keep_used(upstreams, &mut tips.sources, &mut routes);
     let names: Vec<_> = routes.iter().map(|route| route.name.clone()).collect();
     let routes = RouteTable::new(routes).unwrap_or_else(|errors| {
-        problems.extend(errors.into_iter().map(|error| match &error {
-            TableError::Overlap { index, .. } => format!("route \"{}\": it {error}", names[*index]),
-            TableError::TooMany => format!("this route {error}"),
-        }));
+        let of_route = |(index, why)| format!("route \"{}\": {why}", names[index]);
+        problems.extend(errors.into_iter().map(of_route));
         // It is never used, since there are problems.
         RouteTable::default()
     });

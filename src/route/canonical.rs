@@ -24,7 +24,7 @@ pub(crate) fn segment(target: &str, number: usize) -> Option<&str> {
 }
 
 fn segment_range(target: &str, number: usize) -> Option<Range<usize>> {
-    let path = &target[..target.find('?').unwrap_or(target.len())];
+    let path = path(target);
     let start = 1 + memchr::memchr_iter(b'/', path.as_bytes()).nth(number)?;
     let end = path[start..].find('/').map_or(path.len(), |at| start + at);
     Some(start..end)
@@ -42,54 +42,32 @@ pub(crate) fn block(target: &str, number: usize) -> Option<BlockReference> {
 /// The same key with another value in a segment.
 pub(crate) fn with_segment(key: &Key, number: usize, value: &str) -> Option<Key> {
     let target = key.target();
-    let range = segment_range(target, number)?;
-    let mut other = Key::begin(key.route());
-    for part in [&target[..range.start], value, &target[range.end..]] {
-        other.buffer().extend_from_slice(part.as_bytes());
-    }
-    Some(other)
+    let Range { start, end } = segment_range(target, number)?;
+    let target = [&target[..start], value, &target[end..]].concat();
+    Some(Key::of(key.route(), &target))
 }
 
 /// The limit and the offset of a key.
 pub(crate) fn page(key: &Key) -> Option<(u64, u64)> {
-    let target = key.target();
-    let number = |name| target.get(value(target, name)?)?.parse().ok();
+    let (_, query) = key.target().split_once('?')?;
+    let number = |name| {
+        let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+        pairs.find(|(own, _)| *own == name)?.1.parse().ok()
+    };
     Some((number("limit")?, number("offset")?))
 }
 
 /// The key of another page of the same list.
 pub(crate) fn with_page(key: &Key, limit: u64, offset: u64) -> Option<Key> {
-    let target = key.target();
-    let mut values = [
-        (value(target, "limit")?, limit),
-        (value(target, "offset")?, offset),
-    ];
-    values.sort_unstable_by_key(|(range, _)| range.start);
-    let mut other = Key::begin(key.route());
-    let mut at = 0;
-    for (range, number) in values {
-        let out = other.buffer();
-        out.extend_from_slice(&target.as_bytes()[at..range.start]);
-        out.extend_from_slice(number.to_string().as_bytes());
-        at = range.end;
-    }
-    other.buffer().extend_from_slice(&target.as_bytes()[at..]);
-    Some(other)
-}
-
-/// The range of a query parameter's value.
-fn value(target: &str, name: &str) -> Option<Range<usize>> {
-    let mut at = target.find('?')? + 1;
-    for pair in target[at..].split('&') {
-        let own = pair
-            .strip_prefix(name)
-            .is_some_and(|rest| rest.starts_with('='));
-        if own {
-            return Some(at + name.len() + 1..at + pair.len());
-        }
-        at += pair.len() + 1;
-    }
-    None
+    page(key)?;
+    let (path, query) = key.target().split_once('?')?;
+    let pairs = query.split('&').map(|pair| match pair.split_once('=') {
+        Some(("limit", _)) => format!("limit={limit}"),
+        Some(("offset", _)) => format!("offset={offset}"),
+        _ => pair.to_owned(),
+    });
+    let query = pairs.collect::<Vec<_>>().join("&");
+    Some(Key::of(key.route(), &format!("{path}?{query}")))
 }
 
 /// Whether a key's query has only a limit and an offset, so that it is a page of

@@ -1,8 +1,10 @@
 //! Makes the canonical form of a request to a route.
 
-use super::Route;
-use super::dots::has_dot_segment;
-use super::template::PathPart;
+use matchit::Params;
+use percent_encoding::percent_decode;
+
+use super::template::{PathPart, TAIL};
+use super::{Parameter, Route};
 use crate::cache::key::Key;
 use crate::validate::{Invalid, ParameterType, decode};
 
@@ -14,38 +16,17 @@ pub(crate) const MAX_QUERY_PARAMETERS: usize = 16;
 /// it, could resolve it to a path outside the route's.
 const NO_DOTS: &str = "without . and .. as segments, percent-encoded ones and those before \\, %2F, %5C or ; among them";
 
-/// The values of the path parameters in a request, in the path's order.
-#[derive(Debug, Default)]
-pub struct Captures<'p> {
-    /// The first of them, and nearly always all.
-    first: [&'p str; 3],
-    more: Vec<&'p str>,
-    /// The rest of the path, where the route has a tail.
-    pub(super) tail: &'p str,
-}
-
-impl<'p> Captures<'p> {
-    pub(super) fn put(&mut self, at: usize, value: &'p str) {
-        match self.first.get_mut(at) {
-            Some(slot) => *slot = value,
-            None => self.more.push(value),
-        }
-    }
-
-    fn value(&self, at: usize) -> &'p str {
-        let first = self.first.get(at);
-        let value = first.or_else(|| self.more.get(at - self.first.len()));
-        value.copied().unwrap_or("")
-    }
-}
-
 impl Route {
     /// Validates a request and makes its cache key, which contains its canonical
     /// form.
     ///
     /// # Errors
     /// The first invalid parameter.
-    pub fn canonical(&self, captures: &Captures<'_>, query: Option<&str>) -> Result<Key, Invalid> {
+    pub fn canonical(
+        &self,
+        captures: &Params<'_, '_>,
+        query: Option<&str>,
+    ) -> Result<Key, Invalid> {
         let mut key = Key::begin(self.number);
         self.write_path(captures, &mut key)?;
         if self.request.any_query {
@@ -61,26 +42,30 @@ impl Route {
     }
 
     #[inline]
-    fn write_path(&self, captures: &Captures<'_>, key: &mut Key) -> Result<(), Invalid> {
+    fn write_path(&self, captures: &Params<'_, '_>, key: &mut Key) -> Result<(), Invalid> {
         for piece in &self.upstream.path.0 {
-            match piece {
-                PathPart::Literal(text) => key.buffer().extend_from_slice(text.as_bytes()),
-                PathPart::Tail if has_dot_segment(captures.tail.as_bytes()) => {
-                    return Err(Invalid::new("path", captures.tail, NO_DOTS));
+            let out = key.buffer();
+            let begin = out.len();
+            let (name, raw) = match piece {
+                PathPart::Literal(text) => {
+                    out.extend_from_slice(text.as_bytes());
+                    continue;
                 }
-                PathPart::Tail => key.buffer().extend_from_slice(captures.tail.as_bytes()),
+                PathPart::Tail => {
+                    let tail = captures.get(TAIL).unwrap_or("");
+                    out.extend_from_slice(tail.as_bytes());
+                    ("path", tail)
+                }
                 PathPart::Param(at) => {
-                    let parameter = &self.request.params[*at];
-                    let raw = captures.value(*at);
-                    let begin = key.buffer().len();
-                    parameter
-                        .kind
-                        .write_canonical(&parameter.name, raw, false, key.buffer())?;
-                    // A text may contain encoded slashes.
-                    if has_dot_segment(&key.buffer()[begin..]) {
-                        return Err(Invalid::new(&parameter.name, raw, NO_DOTS));
-                    }
+                    let Parameter { name, kind, .. } = &self.request.params[*at];
+                    let raw = captures.iter().nth(*at).map_or("", |(_, value)| value);
+                    kind.write_canonical(name, raw, false, out)?;
+                    (&**name, raw)
                 }
+            };
+            // A text may contain encoded slashes.
+            if has_dot_segment(&out[begin..]) {
+                return Err(Invalid::new(name, raw, NO_DOTS));
             }
         }
         Ok(())
@@ -196,11 +181,103 @@ impl Route {
     }
 }
 
+/// Whether a path has a dot segment (RFC 3986 §5.2.4), `.` or `..`, in any form that some
+/// server takes for one: it would lead to a path outside of the base URL or of
+/// `upstream_path`.
+///
+/// A dot may be percent-encoded. A segment may end with a slash or a backslash, either of
+/// which may be percent-encoded, or with the semicolon of parameters or a NUL, which some
+/// servers remove before they resolve dots. Text that is encoded twice is not decoded twice
+/// by a server that follows the RFC.
+pub(super) fn has_dot_segment(path: &[u8]) -> bool {
+    // Most paths contain neither.
+    if memchr::memchr2(b'.', b'%', path).is_none() {
+        return false;
+    }
+    // The dots that the segment consists of so far; `None` where it has another byte.
+    let mut dots = Some(0);
+    for byte in percent_decode(path).chain([b'/']) {
+        let ends = matches!(byte, b'/' | b'\\' | b';' | 0);
+        if ends && matches!(dots, Some(1 | 2)) {
+            return true;
+        }
+        dots = match byte {
+            b'/' | b'\\' => Some(0),
+            b'.' => dots.map(|dots| dots + 1),
+            _ => None,
+        };
+    }
+    false
+}
+
 /// What is before the first delimiter, and what is after it. Names and values are
 /// short, for which this is faster than memchr.
 fn split_at_first(text: &str, delimiter: u8) -> (&str, &str) {
     match text.bytes().position(|byte| byte == delimiter) {
         Some(at) => (&text[..at], &text[at + 1..]),
         None => (text, ""),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forms_of_dot_segments() {
+        for path in [
+            ".",
+            "..",
+            "../x",
+            "a/..",
+            "a/./b",
+            "a/../b",
+            "a/%2e%2e/b",
+            "a/%2E%2e/b",
+            "a/%2e",
+            "a/.%2E/b",
+            "%2e./b",
+            "a//../b",
+            "..%2fb",
+            "a%2F..%2Fb",
+            "a%2f%2e%2e",
+            "..\\b",
+            "a\\..",
+            "..%5Cb",
+            "a%5c..",
+            "..;/b",
+            "..;x=y/b",
+            "a/..%3b/b",
+            "a/.;/b",
+            "..%00",
+            "a/..%00x/b",
+            "a/.../..",
+        ] {
+            assert!(has_dot_segment(path.as_bytes()), "{path}");
+        }
+        for path in [
+            "",
+            "a/b",
+            "a.b/c",
+            "..a",
+            "a..",
+            "a../b",
+            "a/.b",
+            "a/b./c",
+            "...",
+            "a/.../b",
+            "%2e%2e%2e",
+            ".well-known/x",
+            "a/..b;c",
+            "a/b..;c",
+            "%252e%252e/b",
+            "..%252fb",
+            "%2",
+            "%",
+            "a%20.%20b",
+            "a/%2eb",
+        ] {
+            assert!(!has_dot_segment(path.as_bytes()), "{path}");
+        }
     }
 }

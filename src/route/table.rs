@@ -1,10 +1,9 @@
 //! The table of all routes, with the router that finds one for a path.
 
-use matchit::Router;
+use matchit::{Params, Router};
 
 use super::Route;
-use super::request::Captures;
-use super::template::is_tail;
+use super::template::{TAIL, is_tail};
 use crate::validate::decode;
 
 /// All routes.
@@ -16,24 +15,6 @@ pub struct RouteTable {
     router: Router<u16>,
 }
 
-/// Why a table cannot be made.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum TableError {
-    /// Two routes match the same path.
-    #[error("overlaps the route \"{other}\" ({path})")]
-    Overlap {
-        /// The index of the second route.
-        index: usize,
-        /// The name of the first one.
-        other: String,
-        /// The path of the first one.
-        path: String,
-    },
-    /// More routes than there are numbers.
-    #[error("there are more than 65535 routes")]
-    TooMany,
-}
-
 /// The route that matches a path.
 pub struct RouteMatch<'t, 'p> {
     /// The route.
@@ -41,20 +22,23 @@ pub struct RouteMatch<'t, 'p> {
     /// Its index in the table.
     pub(crate) index: u16,
     /// The values of its path parameters.
-    pub captures: Captures<'p>,
+    pub captures: Params<'t, 'p>,
 }
 
 impl RouteTable {
     /// Makes the table.
     ///
     /// # Errors
-    /// Each route that overlaps one before it.
-    pub(crate) fn new(routes: Vec<Route>) -> Result<Self, Vec<TableError>> {
+    /// Why each route that overlaps one before it cannot be added, with its index.
+    pub(crate) fn new(routes: Vec<Route>) -> Result<Self, Vec<(usize, String)>> {
         let mut router = Router::new();
         let mut errors = Vec::new();
         for (index, route) in routes.iter().enumerate() {
             let Ok(number) = u16::try_from(index) else {
-                return Err(vec![TableError::TooMany]);
+                return Err(vec![(
+                    index,
+                    "it is one too many: allowed are 65536".to_owned(),
+                )]);
             };
             let (path, bare) = router_paths(&route.request.path);
             let inserted = router.insert(path, number);
@@ -63,22 +47,20 @@ impl RouteTable {
                 let shape = shape(&route.request.path);
                 let mut before = routes[..index].iter();
                 let other = before.find(|r| self::shape(&r.request.path) == shape);
-                errors.push(TableError::Overlap {
-                    index,
-                    other: other.map_or_else(String::new, |r| r.name.to_string()),
-                    path: other.map_or_else(String::new, |r| r.request.path.to_string()),
-                });
+                let other = other.map(|r| format!("\"{}\" ({})", r.name, r.request.path));
+                let other = other.unwrap_or_default();
+                errors.push((index, format!("it overlaps the route {other}")));
             }
         }
         if !errors.is_empty() {
             return Err(errors);
         }
+        let numbers: Vec<u16> = (0..=u16::MAX).take(routes.len()).collect();
         let mut table = Self {
             routes: routes.into(),
             indices: Box::default(),
             router,
         };
-        let numbers: Vec<u16> = (0_u16..).take(table.routes.len()).collect();
         table.renumber(&numbers, numbers.len());
         Ok(table)
     }
@@ -127,26 +109,18 @@ impl RouteTable {
     /// those within a tail or a parameter.
     pub fn find<'t, 'p>(&'t self, path: &'p str) -> Option<RouteMatch<'t, 'p>> {
         let found = self.router.at(path).ok()?;
-        let mut captures = Captures::default();
-        for (at, (name, value)) in found.params.iter().enumerate() {
-            if name == TAIL {
-                captures.tail = value;
-            } else if is_dot_segment(value) {
-                return None;
-            }
-            captures.put(at, value);
+        let mut values = found.params.iter();
+        if values.any(|(name, value)| name != TAIL && is_dot_segment(value)) {
+            return None;
         }
         let index = *found.value;
         Some(RouteMatch {
             route: &self.routes[usize::from(index)],
             index,
-            captures,
+            captures: found.params,
         })
     }
 }
-
-/// The name of the tail in the router.
-const TAIL: &str = "-tail";
 
 /// A path in the router's syntax. Where it has a tail, also the path without it:
 /// a tail may be empty, which the router does not match.

@@ -14,66 +14,55 @@ pub(super) enum PathPart {
     Tail,
 }
 
-/// Why a path template is invalid.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum TemplateError {
-    /// It does not begin with a slash, or has empty or dot segments.
-    #[error("a path begins with / and has no empty, . or .. segments")]
-    NotAPath,
-    /// A parameter is not a whole segment, or has an invalid name.
-    #[error(
-        "a parameter is a whole segment, such as /{{name}}/, with a name of letters, digits and _"
-    )]
-    BadParameter,
-    /// A character that must be percent-encoded.
-    #[error("a path is ASCII without blanks, ?, # and %")]
-    BadCharacter,
-    /// A tail is not the last segment.
-    #[error("a tail, {{name:*}}, is the last segment")]
-    TailInside,
-    /// A parameter that the route's path does not have.
-    #[error("there is no parameter {{{0}}} in the route's path")]
-    UnknownParameter(String),
-}
+/// The name of the tail in the router.
+pub(super) const TAIL: &str = "-tail";
 
 /// Whether a segment is a tail, which matches the rest of a path: `{name:*}`.
 pub(super) fn is_tail(segment: &str) -> bool {
     segment.starts_with('{') && segment.ends_with(":*}")
 }
 
+/// The name of the parameter that a segment is, if it is one.
+fn parameter(segment: &str) -> Option<&str> {
+    let name = segment.strip_prefix('{')?.strip_suffix('}')?;
+    let is_name = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+    Some(name).filter(|name| is_name && !name.is_empty())
+}
+
 /// The names of the parameters of a path template, in its order, without its tail.
 ///
 /// # Errors
-/// Where the template is invalid.
-pub(crate) fn parameter_names(path: &str) -> Result<Vec<&str>, TemplateError> {
-    let segments = path.strip_prefix('/').ok_or(TemplateError::NotAPath)?;
+/// Why the template is invalid.
+pub(crate) fn parameter_names(path: &str) -> Result<Vec<&str>, &'static str> {
     let mut names = Vec::new();
-    let mut segments = segments.split('/').peekable();
+    let mut segments = path.split('/').peekable();
+    let mut is_path = segments.next() == Some("");
     while let Some(segment) = segments.next() {
-        if is_tail(segment) {
-            match segments.peek() {
-                None => break,
-                Some(_) => return Err(TemplateError::TailInside),
-            }
-        }
-        if matches!(segment, "" | "." | "..") {
-            return Err(TemplateError::NotAPath);
-        }
-        if segment
-            .bytes()
-            .any(|b| !b.is_ascii_graphic() || b"?#%".contains(&b))
-        {
-            return Err(TemplateError::BadCharacter);
-        }
-        if !segment.contains(['{', '}']) {
+        let is_last = segments.peek().is_none();
+        if is_tail(segment) && is_last {
             continue;
         }
-        let name = segment.strip_prefix('{').and_then(|s| s.strip_suffix('}'));
-        let is_name =
-            |n: &&str| !n.is_empty() && n.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
-        names.push(name.filter(is_name).ok_or(TemplateError::BadParameter)?);
+        is_path &= !matches!(segment, "" | "." | "..");
+        if !is_path {
+            break;
+        }
+        let is_plain = |b: u8| b.is_ascii_graphic() && !b"?#%".contains(&b);
+        if is_tail(segment) {
+            return Err("a tail, {name:*}, is the last segment");
+        }
+        if !segment.bytes().all(is_plain) {
+            return Err("a path is ASCII without blanks, ?, # and %");
+        }
+        if segment.contains(['{', '}']) {
+            names.push(parameter(segment).ok_or(
+                "a parameter is a whole segment, such as /{name}/, with a name of letters, digits and _",
+            )?);
+        }
     }
-    Ok(names)
+    match is_path {
+        true => Ok(names),
+        false => Err("a path begins with / and has no empty, . or .. segments"),
+    }
 }
 
 impl PathTemplate {
@@ -81,7 +70,7 @@ impl PathTemplate {
     ///
     /// # Errors
     /// Where it is invalid or has a parameter that is not in `names`.
-    pub(crate) fn new(path: &str, names: &[&str]) -> Result<Self, TemplateError> {
+    pub(crate) fn new(path: &str, names: &[&str]) -> Result<Self, String> {
         parameter_names(path)?;
         let mut pieces = Vec::new();
         let mut literal = String::new();
@@ -92,12 +81,13 @@ impl PathTemplate {
                 pieces.push(PathPart::Tail);
                 continue;
             }
-            let Some(name) = segment.strip_prefix('{').and_then(|s| s.strip_suffix('}')) else {
+            let Some(name) = parameter(segment) else {
                 literal.push_str(segment);
                 continue;
             };
             let index = names.iter().position(|n| *n == name);
-            let index = index.ok_or_else(|| TemplateError::UnknownParameter(name.to_owned()))?;
+            let index = index
+                .ok_or_else(|| format!("there is no parameter {{{name}}} in the route's path"))?;
             pieces.push(PathPart::Literal(std::mem::take(&mut literal).into()));
             pieces.push(PathPart::Param(index));
         }
@@ -109,19 +99,13 @@ impl PathTemplate {
 
     /// The segment of a parameter, counted from 0.
     pub(crate) fn segment_of(&self, parameter: usize) -> Option<usize> {
-        let at = self
-            .0
-            .iter()
-            .position(|piece| *piece == PathPart::Param(parameter))?;
-        let slashes = |piece: &PathPart| match piece {
+        let is_it = |part: &PathPart| *part == PathPart::Param(parameter);
+        let at = self.0.iter().position(is_it)?;
+        let slashes = self.0[..at].iter().map(|part| match part {
             PathPart::Literal(text) => text.matches('/').count(),
             PathPart::Param(_) | PathPart::Tail => 0,
-        };
-        self.0[..at]
-            .iter()
-            .map(slashes)
-            .sum::<usize>()
-            .checked_sub(1)
+        });
+        slashes.sum::<usize>().checked_sub(1)
     }
 
     /// Whether values of its parameters may make it a path.

@@ -1,6 +1,5 @@
 //! Which route a table finds, and the canonical form of requests.
 
-use super::template::TemplateError;
 use super::*;
 use crate::cache::policy::Mode;
 
@@ -296,10 +295,9 @@ fn overlapping_routes_are_refused() {
         ),
     ];
     let errors = RouteTable::new(twice).err().unwrap();
-    assert_eq!(errors.len(), 1);
     assert_eq!(
-        errors[0].to_string(),
-        "overlaps the route \"first\" (/a/{x})"
+        errors,
+        [(1, "it overlaps the route \"first\" (/a/{x})".to_owned())]
     );
     // A literal segment is more specific than a parameter: no overlap.
     let beside = vec![
@@ -321,21 +319,22 @@ fn overlapping_routes_are_refused() {
 fn invalid_templates() {
     assert_eq!(parameter_names("/a/{b}/c/{d_1}"), Ok(vec!["b", "d_1"]));
     for (path, error) in [
-        ("a", TemplateError::NotAPath),
-        ("/a//b", TemplateError::NotAPath),
-        ("/a/", TemplateError::NotAPath),
-        ("/a/../b", TemplateError::NotAPath),
-        ("/a/x{b}", TemplateError::BadParameter),
-        ("/a/{}", TemplateError::BadParameter),
-        ("/a b", TemplateError::BadCharacter),
-        ("/a?b", TemplateError::BadCharacter),
-        ("/{rest:*}/b", TemplateError::TailInside),
+        ("a", "begins with /"),
+        ("/a//b", "no empty"),
+        ("/a/", "no empty"),
+        ("/a/../b", "no empty, . or .."),
+        ("/a/x{b}", "a whole segment"),
+        ("/a/{}", "a whole segment"),
+        ("/a b", "without blanks"),
+        ("/a?b", "without blanks"),
+        ("/{rest:*}/b", "is the last segment"),
     ] {
-        assert_eq!(parameter_names(path), Err(error), "{path}");
+        let why = parameter_names(path).unwrap_err();
+        assert!(why.contains(error), "{path}: {why}");
     }
     assert_eq!(
         PathTemplate::new("/a/{b}", &["c"]),
-        Err(TemplateError::UnknownParameter("b".to_owned()))
+        Err("there is no parameter {b} in the route's path".to_owned())
     );
 }
 

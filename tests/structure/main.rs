@@ -154,7 +154,7 @@ fn libraries_are_used_only_where_they_belong() {
         ("governor", &["limit", "clock"]),
         ("anyhow", &["cli", "cli::check", "cli::environment", "cli::health", "cli::man", "cli::purge", "cli::sandbox", "cli::serve", "cli::token"]),
         ("clap", &["cli", "cli::flags", "cli::man"]),
-        ("matchit", &["route::table"]),
+        ("matchit", &["route::request", "route::table"]),
         ("prometheus_client", &["telemetry::metrics", "telemetry::metrics::process", "telemetry::metrics::upstream"]),
         ("redis", &["shared::engine", "shared::engine::url"]),
         ("tracing_appender", &["log_writer"]),
