@@ -12,13 +12,14 @@
 //! whether they are fresh. The order of items is the upstream's.
 
 mod body;
-mod cut;
-mod window;
+mod windows;
 
 pub use body::BodyIndex;
 pub(crate) use body::Page;
-pub(crate) use cut::{Run, cut_page, cut_run, find_run};
-pub(crate) use window::{Window, are_consistent, check_window, ends_before, of_one_block, windows};
+pub(crate) use windows::{
+    Run, Window, are_consistent, check_window, cut_page, cut_run, ends_before, find_run,
+    of_one_block, windows,
+};
 
 /// The hash of a block, or the ID of a transaction: its bytes in the order in
 /// which the API writes them (the reverse of Bitcoin's internal order).
@@ -33,8 +34,6 @@ pub(crate) struct Block {
     pub(crate) hash: Hash,
 }
 
-const DIGITS: &[u8; 16] = b"0123456789abcdef";
-
 /// Parses 64 hex digits, of either case.
 pub fn hash(text: &str) -> Option<Hash> {
     let (pairs, rest) = text.as_bytes().as_chunks::<2>();
@@ -42,28 +41,16 @@ pub fn hash(text: &str) -> Option<Hash> {
     if pairs.len() != hash.len() || !rest.is_empty() {
         return None;
     }
+    let digit = |byte: u8| char::from(byte).to_digit(16);
     for (byte, [high, low]) in hash.iter_mut().zip(pairs) {
-        *byte = digit(*high)? << 4 | digit(*low)?;
+        *byte = (digit(*high)? << 4 | digit(*low)?) as u8;
     }
     Some(hash)
 }
 
 /// A hash's 64 hex digits, in lower case.
 pub(crate) fn hex(hash: &Hash) -> String {
-    let digit = |half: u8| char::from(DIGITS[usize::from(half)]);
-    let pairs = hash
-        .iter()
-        .flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]);
-    pairs.collect()
-}
-
-fn digit(digit: u8) -> Option<u8> {
-    match digit {
-        b'0'..=b'9' => Some(digit - b'0'),
-        b'a'..=b'f' => Some(digit - b'a' + 10),
-        b'A'..=b'F' => Some(digit - b'A' + 10),
-        _ => None,
-    }
+    hash.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

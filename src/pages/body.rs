@@ -7,6 +7,7 @@
 //! ([`check_window`](super::check_window)).
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use serde::Deserialize;
@@ -62,18 +63,7 @@ pub(crate) struct TxItems {
     pub(crate) count: u32,
 }
 
-/// The members of a page, and no others.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Envelope<'b> {
-    limit: u64,
-    offset: u64,
-    total: u64,
-    #[serde(borrow)]
-    results: Vec<&'b RawValue>,
-}
-
-/// The members of any object that count.
+/// The members of an object that count.
 #[derive(Deserialize)]
 struct Members<'b> {
     #[serde(borrow)]
@@ -109,39 +99,35 @@ impl BodyIndex {
     /// Reads a body. `None` where it is not JSON in UTF-8 (RFC 8259 §8.1).
     pub fn read(body: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(body).ok()?;
-        if let Some(envelope) = object::<Envelope<'_>>(text) {
-            let page = Page::of(text, &envelope, true);
-            return Some(Self {
-                empty: page.is_empty(),
-                page: Some(Box::new(page)),
-                deploy_height: None,
-            });
-        }
         let Some(members) = object::<Members<'_>>(text) else {
             from_str::<IgnoredAny>(text).ok()?;
             return Some(Self::default());
         };
-        let token = members.token.and_then(|token| object::<Token>(token.get()));
+        let number = |raw: Option<&RawValue>| raw?.get().parse().ok();
         let results = members.results.map(RawValue::get);
         let results = results.and_then(|list| from_str::<Vec<&RawValue>>(list).ok());
-        let empty = results.as_ref().is_some_and(Vec::is_empty);
-        let number = |raw: Option<&RawValue>| raw?.get().parse().ok();
         let page = || {
-            let envelope = Envelope {
-                limit: number(members.limit)?,
-                offset: number(members.offset)?,
-                total: number(members.total)?,
-                results: results?,
+            let numbers = [members.limit, members.offset, members.total].map(number);
+            let [Some(limit), Some(offset), Some(total)] = numbers else {
+                return None;
             };
-            Some(Box::new(Page::of(text, &envelope, false)))
+            let mut page = Page::empty([limit, offset, total]);
+            let all = from_str::<BTreeMap<Cow<'_, str>, IgnoredAny>>(text);
+            page.is_plain = all.is_ok_and(|all| all.len() == MEMBERS);
+            Some(Box::new(page.with(text, results.as_ref()?)))
         };
+        let page = page();
+        let token = members.token.and_then(|token| object::<Token>(token.get()));
         Some(Self {
-            page: page(),
-            empty,
+            page,
+            empty: results.is_some_and(|results| results.is_empty()),
             deploy_height: token.and_then(|token| token.block_height),
         })
     }
 }
+
+/// The members of an activity page: limit, offset, total and results.
+const MEMBERS: usize = 4;
 
 /// The members of an object. serde alone would take a list for them, too.
 fn object<'b, T: Deserialize<'b>>(text: &'b str) -> Option<T> {
@@ -155,21 +141,20 @@ impl Page {
         BodyIndex::read(body)?.page
     }
 
-    fn of(text: &str, envelope: &Envelope<'_>, is_plain: bool) -> Self {
-        let mut page = Self::empty([envelope.limit, envelope.offset, envelope.total]);
-        page.is_plain = is_plain;
-        for (at, item) in (0..).zip(&envelope.results) {
-            let start = item.get().as_ptr().addr() - text.as_ptr().addr();
-            page.items.push(span(start, item.get().len()));
+    /// The page with these items, which stand in its body.
+    fn with(mut self, body: &str, items: &[&RawValue]) -> Self {
+        for (at, item) in (0..).zip(items) {
+            let start = item.get().as_ptr().addr() - body.as_ptr().addr();
+            self.items.push(span(start, item.get().len()));
             match locate(item) {
                 Some((block, tx)) => {
-                    page.add_block(block);
-                    page.add_tx(tx, at, 1);
+                    self.add_block(block);
+                    self.add_tx(tx, at, 1);
                 }
-                None => page.is_located = false,
+                None => self.is_located = false,
             }
         }
-        page.shrunk()
+        self.shrunk()
     }
 
     /// The index of a page without items, with this limit, offset and total.
@@ -189,27 +174,22 @@ impl Page {
     /// Appends some of a window's items, which stand from `at` on in this page's body. It
     /// names all blocks that the window names.
     pub(super) fn append(&mut self, window: &Self, range: Range<usize>, at: usize) {
-        let next = self.items.len();
-        let Some((start, _)) = window.items.get(range.start) else {
+        let (next, Range { start, end }) = (self.items.len(), range);
+        let Some(items) = window.items.get(start..end) else {
             return;
         };
+        let begin = items.first().map_or(0, |item| item.0);
         let moved =
-            |(from, to): &(u32, u32)| span(at + (from - start) as usize, (to - from) as usize);
-        self.items
-            .extend(window.items[range.clone()].iter().map(moved));
-        window
-            .blocks
-            .iter()
-            .for_each(|block| self.add_block(*block));
-        for part in &window.txs {
-            let (first, end) = (part.first as usize, (part.first + part.count) as usize);
-            let (first, end) = (first.max(range.start), end.min(range.end));
-            if first < end {
-                self.add_tx(
-                    part.tx,
-                    (next + first - range.start) as u32,
-                    (end - first) as u32,
-                );
+            |(from, to): &(u32, u32)| span(at + (from - begin) as usize, (to - from) as usize);
+        self.items.extend(items.iter().map(moved));
+        for block in &window.blocks {
+            self.add_block(*block);
+        }
+        for TxItems { tx, first, count } in window.txs.iter().copied() {
+            let (first, last) = (first as usize, (first + count) as usize);
+            let (first, last) = (first.max(start), last.min(end));
+            if first < last {
+                self.add_tx(tx, (next + first - start) as u32, (last - first) as u32);
             }
         }
         self.is_located &= window.is_located;

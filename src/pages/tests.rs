@@ -14,7 +14,7 @@ use proptest::{
 };
 use serde_json::Value;
 
-use super::window::MOST_OFFSET;
+use super::windows::MOST_OFFSET;
 use super::*;
 
 const BLOCK: &str = "0000000000000000000320283a032748cef8227873ff4872689bf23f1cda83a5";
