@@ -79,8 +79,8 @@ const COMING: Duration = Duration::from_secs(5);
 pub(crate) struct Follow<V> {
     progress: watch::Receiver<Progress<V>>,
     began: Instant,
-    /// When it began.
-    mark: Mark,
+    /// When the fetch began.
+    pub(crate) mark: Mark,
     /// The request that leads.
     leader: LeadingRequest,
 }
@@ -121,7 +121,7 @@ pub(crate) enum FetchError {
     NotSoon,
 }
 
-impl<V: Clone + Send + Sync + 'static> Collapse<V> {
+impl<V> Collapse<V> {
     /// No fetches.
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self {
@@ -133,33 +133,11 @@ impl<V: Clone + Send + Sync + 'static> Collapse<V> {
     /// Closes a fetch to later requests. Present followers keep it.
     pub(crate) fn retire(&self, key: &[u8], fetch: &Follow<V>) {
         let mut flights = self.shard(key);
-        // Another may lead by now.
+        // It may be closed already, and another lead.
         let is_it = |found: &Follow<V>| found.progress.same_channel(&fetch.progress);
         if flights.get(key).is_some_and(is_it) {
             flights.remove(key);
         }
-    }
-
-    /// Leads the fetch of a key, or follows it. `mark` is the present one.
-    pub(crate) fn join(self: &Arc<Self>, key: &[u8], mark: Mark) -> Role<V> {
-        let mut flights = self.shard(key);
-        if let Some(follow) = flights.get(key) {
-            return Role::Follow(follow.clone());
-        }
-        let (sender, progress) = watch::channel(Progress::Fetching);
-        let follow = Follow {
-            progress,
-            began: Instant::now(),
-            mark,
-            leader: trace::leader(),
-        };
-        flights.insert(key.into(), follow.clone());
-        Role::Lead(Lead {
-            key: key.into(),
-            sender,
-            follow,
-            collapse: self.clone(),
-        })
     }
 
     /// Whether a key is being fetched.
@@ -182,6 +160,30 @@ impl<V: Clone + Send + Sync + 'static> Collapse<V> {
     }
 }
 
+impl<V: Clone> Collapse<V> {
+    /// Leads the fetch of a key, or follows it. `mark` is the present one.
+    pub(crate) fn join(self: &Arc<Self>, key: &[u8], mark: Mark) -> Role<V> {
+        let mut flights = self.shard(key);
+        if let Some(follow) = flights.get(key) {
+            return Role::Follow(follow.clone());
+        }
+        let (sender, progress) = watch::channel(Progress::Fetching);
+        let follow = Follow {
+            progress,
+            began: Instant::now(),
+            mark,
+            leader: trace::leader(),
+        };
+        flights.insert(key.into(), follow.clone());
+        Role::Lead(Lead {
+            key: key.into(),
+            sender,
+            follow,
+            collapse: self.clone(),
+        })
+    }
+}
+
 impl<V> Lead<V> {
     /// The leader's client is receiving what will be the value.
     pub(crate) fn coming(&self) {
@@ -191,33 +193,18 @@ impl<V> Lead<V> {
     /// Gives a value to all followers; later requests fetch again.
     pub(crate) fn finish(self, value: V) {
         // A follower for which the value is too old must not get it again.
-        self.close();
+        self.collapse.retire(&self.key, &self.follow);
         self.sender.send_replace(Progress::Done(value));
-    }
-
-    fn close(&self) {
-        let hash = self.collapse.hasher.hash_one(&*self.key) as usize;
-        let mut flights = lock(&self.collapse.shards[hash % SHARDS]);
-        // It may be closed already, and another lead.
-        let is_own = |found: &Follow<V>| found.progress.same_channel(&self.follow.progress);
-        if flights.get(&self.key).is_some_and(is_own) {
-            flights.remove(&self.key);
-        }
     }
 }
 
 impl<V> Drop for Lead<V> {
     fn drop(&mut self) {
-        self.close();
+        self.collapse.retire(&self.key, &self.follow);
     }
 }
 
 impl<V: Clone> Follow<V> {
-    /// When the fetch began.
-    pub(crate) fn mark(&self) -> Mark {
-        self.mark
-    }
-
     /// Waits for what another request fetches.
     pub(crate) async fn wait(self, wait: Wait) -> Result<V, FetchError> {
         let leader = self.leader.clone();

@@ -300,7 +300,7 @@ impl Fill {
     /// Whether the answer of a fetch is not for those who come now: it may have been
     /// requested before a purge, or before the present tip.
     fn is_outdated(&self, key: &Key, fetch: &Follow<Announced>) -> bool {
-        let (began, now) = (fetch.mark(), self.mark(key));
+        let (began, now) = (fetch.mark, self.mark(key));
         began.epoch != now.epoch || self.cache.store().may_be_purged(key, began.purges)
     }
 
