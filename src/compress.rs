@@ -13,13 +13,13 @@
 
 mod encode;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{self, Arc};
 
 use bytes::Bytes;
 use http::HeaderMap;
 use http::header::{CACHE_CONTROL, RANGE};
-use tokio::sync::Semaphore;
+use serde::Serialize;
+use tokio::sync::{Mutex, Semaphore};
 use tokio::task::spawn_blocking;
 
 use crate::cache::StoredResponse;
@@ -29,6 +29,7 @@ use crate::cache::encoded::EncodedBody;
 use crate::cache::key::Key;
 use crate::cache::store::Store;
 use crate::chain::Class;
+use crate::sync::lock;
 pub(crate) use encode::{Effort, encode, unzip};
 
 /// Configuration of compression.
@@ -102,26 +103,21 @@ impl Compression {
             Some(stamp) if stamp.class == Class::Final => Effort::High,
             Some(_) | None => Effort::Usual,
         };
-        let Some(place) = self.compressor.place() else {
-            self.compressor.counts.skipped[coding.index()].fetch_add(1, Relaxed);
-            return;
+        let compressor = self.compressor.clone();
+        let Ok(place) = compressor.places.clone().try_acquire_owned() else {
+            return compressor.count(coding, |counts| &mut counts.skipped, 1);
         };
         let (key, of, store) = (key.clone(), stored.body_id, self.store.clone());
-        let length = stored.body.len();
         // So that no other request begins it too.
         store.insert_encoded(&key, coding, EncodedBody { of, bytes: None });
         tokio::spawn(async move {
-            let compressor = place.0.clone();
-            let Ok(_turn) = compressor.turn.acquire().await else {
-                return;
-            };
+            let (_place, _turn) = (place, compressor.turn.lock().await);
+            let compressor = compressor.clone();
             let work = move || {
-                let bytes = place.0.compress(store.body(&key, of), coding, effort);
-                if let Some(bytes) = bytes {
-                    let lengths = [length, bytes.len()];
+                if let Some(bytes) = compressor.compress(store.body(&key, of), coding, effort) {
                     let bytes = Some(bytes);
                     store.insert_encoded(&key, coding, EncodedBody { of, bytes });
-                    place.0.made(coding, lengths);
+                    compressor.count(coding, |counts| &mut counts.made, 1);
                 }
             };
             // A codec that panics on a body would do so each time.
@@ -141,46 +137,30 @@ fn forbids_encoding(fields: &HeaderMap) -> bool {
 }
 
 /// The most bodies that wait to be compressed.
-const MOST_WAITING: u64 = 64;
+const MOST_WAITING: usize = 64;
 
 /// Compresses stored bodies, one at a time.
 pub(crate) struct Compressor {
-    turn: Semaphore,
-    waiting: AtomicU64,
-    counts: CompressionCounts,
+    places: Arc<Semaphore>,
+    turn: Mutex<()>,
+    counts: sync::Mutex<[CodingCounts; CODINGS]>,
 }
 
 impl Default for Compressor {
     fn default() -> Self {
         Self {
-            turn: Semaphore::new(1),
-            waiting: AtomicU64::new(0),
-            counts: CompressionCounts::default(),
+            places: Arc::new(Semaphore::new(MOST_WAITING)),
+            turn: Mutex::default(),
+            counts: sync::Mutex::default(),
         }
     }
 }
 
-/// A place among the bodies that wait or are compressed.
-struct Place(Arc<Compressor>);
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, Relaxed);
-    }
-}
-
 impl Compressor {
-    fn place(self: &Arc<Self>) -> Option<Place> {
-        let before = self.waiting.fetch_add(1, Relaxed);
-        let place = Place(self.clone());
-        (before < MOST_WAITING).then_some(place)
-    }
-
     /// A body in a coding; `None` where it is not stored any more, or would not be smaller.
     fn compress(&self, body: Option<Bytes>, coding: Coding, effort: Effort) -> Option<Bytes> {
-        let (counts, at) = (&self.counts, coding.index());
         let Some(body) = body else {
-            counts.skipped[at].fetch_add(1, Relaxed);
+            self.count(coding, |counts| &mut counts.skipped, 1);
             return None;
         };
         let encoded = encode(&body, coding, effort).inspect_err(|error| {
@@ -188,62 +168,38 @@ impl Compressor {
             tracing::warn!(%error, coding, "a body could not be compressed");
         });
         let Some(encoded) = encoded.ok().filter(|encoded| encoded.len() < body.len()) else {
-            counts.not_worthwhile[at].fetch_add(1, Relaxed);
+            self.count(coding, |counts| &mut counts.not_worthwhile, 1);
             return None;
         };
+        self.count(coding, |counts| &mut counts.before, body.len());
+        self.count(coding, |counts| &mut counts.after, encoded.len());
         Some(encoded.into_boxed_slice().into())
     }
 
-    /// Counts a body that is stored in a coding, and its lengths before and after.
-    fn made(&self, coding: Coding, [before, after]: [usize; 2]) {
-        let (counts, at) = (&self.counts, coding.index());
-        counts.before[at].fetch_add(before as u64, Relaxed);
-        counts.after[at].fetch_add(after as u64, Relaxed);
-        counts.made[at].fetch_add(1, Relaxed);
+    fn count(&self, coding: Coding, which: fn(&mut CodingCounts) -> &mut u64, more: usize) {
+        *which(&mut lock(&self.counts)[coding.index()]) += more as u64;
     }
 
     /// The counts of each coding.
-    pub(crate) fn counts(&self) -> [CodingCounts; CODINGS] {
-        let counts = &self.counts;
-        Coding::ALL.map(|coding| {
-            let read = |counts: &[AtomicU64; CODINGS]| counts[coding.index()].load(Relaxed);
-            CodingCounts {
-                coding,
-                results: [
-                    ("made", read(&counts.made)),
-                    ("not-worthwhile", read(&counts.not_worthwhile)),
-                    ("skipped", read(&counts.skipped)),
-                ],
-                before: read(&counts.before),
-                after: read(&counts.after),
-            }
-        })
+    pub(crate) fn counts(&self) -> [(Coding, CodingCounts); CODINGS] {
+        let counts = *lock(&self.counts);
+        Coding::ALL.map(|coding| (coding, counts[coding.index()]))
     }
 }
 
-/// What came of compressing bodies, by coding.
-#[derive(Debug, Default)]
-struct CompressionCounts {
-    /// The bodies that became smaller.
-    made: [AtomicU64; CODINGS],
-    /// Those that did not.
-    not_worthwhile: [AtomicU64; CODINGS],
-    /// Those that were not stored any more, or for which too many waited.
-    skipped: [AtomicU64; CODINGS],
-    /// The bytes of the bodies that became smaller, before.
-    before: [AtomicU64; CODINGS],
-    /// The bytes of the same bodies, after.
-    after: [AtomicU64; CODINGS],
-}
-
-/// The counts of one coding.
+/// What came of compressing bodies in one coding.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct CodingCounts {
-    /// The coding.
-    pub(crate) coding: Coding,
-    /// How many bodies came to each result.
-    pub(crate) results: [(&'static str, u64); 3],
+    /// The bodies that became smaller.
+    pub(crate) made: u64,
+    /// Those that did not.
+    pub(crate) not_worthwhile: u64,
+    /// Those that were not stored any more, or for which too many waited.
+    pub(crate) skipped: u64,
     /// The bytes of the bodies that became smaller, before.
+    #[serde(rename = "bytes_before")]
     pub(crate) before: u64,
     /// The bytes of the same bodies, after.
+    #[serde(rename = "bytes_after")]
     pub(crate) after: u64,
 }

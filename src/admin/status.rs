@@ -154,15 +154,8 @@ fn state_directory(gateway: &Gateway) -> Value {
 
 /// What came of compressing stored bodies.
 fn compression(gateway: &Gateway) -> Value {
-    let codings = gateway.compressor.counts().map(|counts| {
-        let results = counts
-            .results
-            .map(|(result, n)| (result.replace('-', "_"), n.into()));
-        let mut described = Map::from_iter(results);
-        described.insert("bytes_before".to_owned(), counts.before.into());
-        described.insert("bytes_after".to_owned(), counts.after.into());
-        (counts.coding.name().to_owned(), described.into())
-    });
+    let codings = gateway.compressor.counts();
+    let codings = codings.map(|(coding, counts)| (coding.name().to_owned(), json!(counts)));
     json!({ "codings": Map::from_iter(codings) })
 }
 

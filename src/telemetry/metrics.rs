@@ -236,10 +236,14 @@ fn cache(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
 
 fn compression(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
     let counts = gateway.compressor.counts();
-    let results = counts.iter().flat_map(|of| {
-        let each = of.results.into_iter();
-        each.map(|(result, n)| {
-            let pairs = [("coding", of.coding.name()), ("result", result)];
+    let results = counts.iter().flat_map(|(coding, of)| {
+        let results = [
+            ("made", of.made),
+            ("not-worthwhile", of.not_worthwhile),
+            ("skipped", of.skipped),
+        ];
+        results.map(|(result, n)| {
+            let pairs = [("coding", coding.name()), ("result", result)];
             (labels(&pairs), n)
         })
     });
@@ -248,13 +252,13 @@ fn compression(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
         "Stored bodies that were to be compressed, by coding and by result: made, not-worthwhile (not smaller), skipped (too many waited, or it was not stored any more)",
         results.collect(),
     )?;
-    let before = counts.iter().map(|of| (of.coding.name(), of.before));
+    let before = counts.iter().map(|(coding, of)| (coding.name(), of.before));
     to.counter(
         "ordgate_compression_bytes_before",
         "The bytes of the bodies that were compressed",
         by_coding(before),
     )?;
-    let after = counts.iter().map(|of| (of.coding.name(), of.after));
+    let after = counts.iter().map(|(coding, of)| (coding.name(), of.after));
     to.counter(
         "ordgate_compression_bytes_after",
         "The bytes of the same bodies, compressed",
