@@ -180,7 +180,7 @@ fn walk(bencher: divan::Bencher<'_, '_>, limited: bool) {
         sockets: InheritedSockets::default(),
     })
     .expect("the server starts");
-    let gateway = server.first_gateway().clone();
+    let gateway = server.first.clone();
     let activity = Arc::new(Activity::new(gateway.clock.now()));
     let session = Arc::new(Session::new([127, 0, 0, 1].into(), 1, activity));
     let request = || {

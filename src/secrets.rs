@@ -8,7 +8,7 @@
 //! The environment of the process stays in its memory and in `/proc` for as long as
 //! it runs. A secret that must not stay there belongs in a file.
 
-use std::io::{self, Read};
+use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
@@ -48,17 +48,19 @@ pub enum SecretError {
         path: String,
     },
     /// The file is too large.
-    #[error("{name} has more than {}, the most that is read of it", crate::units::format_size(*most as u64))]
+    #[error("{name} has more than {}, the most that is read of it", crate::units::format_size(*most))]
     TooLarge {
         /// The setting and the file.
         name: String,
         /// The most bytes.
-        most: usize,
+        most: u64,
     },
 }
 
-/// The most bytes of a file, unless its reader says otherwise.
-const MAX_BYTES: usize = 64 << 10;
+/// The most bytes of a file: that of client tokens has some 100 for each.
+const MAX_BYTES: u64 = 8 << 20;
+/// There is room for so many at least.
+const MIN_BYTES: u64 = 64 << 10;
 
 /// The value of an environment variable, if it is set.
 ///
@@ -99,23 +101,15 @@ pub fn variables_with_prefix(prefix: &str) -> Vec<String> {
 /// mark, which some editors add.
 ///
 /// # Errors
-/// Where it cannot be read, or where others than its owner, and for reading its
-/// group, have access.
+/// Where it cannot be read or is too large, or where others than its owner, and for reading
+/// its group, have access.
 pub fn file(what: &str, path: &Path) -> Result<Secret, SecretError> {
-    file_up_to(what, path, MAX_BYTES)
-}
-
-/// Reads a file of secrets of at most so many bytes, as [`fn@file`] does.
-///
-/// # Errors
-/// As [`fn@file`], and where it is larger.
-pub fn file_up_to(what: &str, path: &Path, most: usize) -> Result<Secret, SecretError> {
     let name = format!("{what} {}", path.display());
     let unreadable = |error| SecretError::Unreadable {
         name: name.clone(),
         error,
     };
-    let (mut file, found) = regular_file::open(path).map_err(unreadable)?;
+    let (file, found) = regular_file::open(path).map_err(unreadable)?;
     let mode = found.permissions().mode() & 0o7777;
     if let Some(who) = too_open(mode) {
         let path = path.display().to_string();
@@ -126,28 +120,15 @@ pub fn file_up_to(what: &str, path: &Path, most: usize) -> Result<Secret, Secret
             path,
         });
     }
-    // One byte more than is allowed, to detect a larger file; of a reader that allows
-    // much, one more than the file has. Some file systems say that a file has none.
-    let size = usize::try_from(found.len()).unwrap_or(usize::MAX);
-    let size = size.max(MAX_BYTES).min(most);
-    let mut bytes = Zeroizing::new(vec![0; size + 1]);
-    let mut length = 0;
-    while length < bytes.len() {
-        match file.read(&mut bytes[length..]) {
-            Ok(0) => break,
-            Ok(more) => length += more,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(unreadable(error.into())),
-        }
-    }
-    if length > most {
+    // Some file systems say that a file has no bytes.
+    let most = found.len().clamp(MIN_BYTES, MAX_BYTES);
+    let mut bytes = Zeroizing::new(Vec::with_capacity(most as usize + 1));
+    let read = file.take(most + 1).read_to_end(&mut bytes);
+    read.map_err(|error| unreadable(error.into()))?;
+    if bytes.len() as u64 > most {
         return Err(SecretError::TooLarge { name, most });
     }
-    if length > size {
-        let error = io::Error::other("it was being written; try again");
-        return Err(unreadable(error.into()));
-    }
-    match std::str::from_utf8(&bytes[..length]) {
+    match std::str::from_utf8(&bytes) {
         Ok(text) => Ok(Secret::new(text.trim_start_matches('\u{feff}').to_owned())),
         Err(_where) => Err(SecretError::NotText(name)),
     }
@@ -250,17 +231,12 @@ mod tests {
 
     #[test]
     fn a_file_over_the_bound_is_refused() {
-        let most = written(&vec![b'a'; MAX_BYTES], 0o600);
-        assert_eq!(file("a.key", most.path()).unwrap().len(), MAX_BYTES);
-        let more = written(&vec![b'a'; MAX_BYTES + 1], 0o600);
+        let size = usize::try_from(MAX_BYTES).unwrap();
+        let most = written(&vec![b'a'; size], 0o600);
+        assert_eq!(file("a.key", most.path()).unwrap().len(), size);
+        let more = written(&vec![b'a'; size + 1], 0o600);
         let text = file("a.key", more.path()).unwrap_err().to_string();
-        assert!(text.contains("more than 64KiB"), "{text}");
-        assert_eq!(
-            file_up_to("a.key", more.path(), MAX_BYTES + 1)
-                .unwrap()
-                .len(),
-            MAX_BYTES + 1
-        );
+        assert!(text.contains("more than 8MiB"), "{text}");
     }
 
     #[test]

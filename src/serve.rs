@@ -70,19 +70,22 @@ pub struct Options {
 
 /// A running server.
 pub struct Server {
-    first: Arc<Gateway>,
+    /// The gateway that it started with; a reload replaces it.
+    pub first: Arc<Gateway>,
     current: Current,
-    reloads: Arc<Reloads>,
+    /// Its reloads.
+    pub reloads: Arc<Reloads>,
     listeners: Arc<Listeners>,
     /// The configuration in use.
     config: Arc<ArcSwap<Config>>,
-    admin: SocketAddr,
+    /// The address of the admin listener.
+    pub admin: SocketAddr,
     /// `true` once it has been told to drain.
     drain: watch::Sender<bool>,
     /// `true` once the threads must end.
     stopped: watch::Sender<bool>,
     /// That of the control thread, and those of the workers.
-    runtimes: Vec<Handle>,
+    pub runtimes: Vec<Handle>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -297,11 +300,6 @@ impl Server {
         self.listeners.bound(clock.wall(clock.now()))
     }
 
-    /// The address of the admin listener.
-    pub fn admin(&self) -> SocketAddr {
-        self.admin
-    }
-
     /// The first base URL of the first upstream: that of the sandbox, if there is one.
     pub fn upstream_url(&self) -> String {
         let endpoints = self.first.upstreams.first().endpoint_snapshots();
@@ -315,24 +313,9 @@ impl Server {
         self.first.not_ready()
     }
 
-    /// The gateway that it started with; a reload replaces it.
-    pub fn first_gateway(&self) -> &Arc<Gateway> {
-        &self.first
-    }
-
     /// The gateway that serves now.
     pub fn current_gateway(&self) -> Arc<Gateway> {
         self.current.load_full()
-    }
-
-    /// The reloads of this server.
-    pub fn reloads(&self) -> &Arc<Reloads> {
-        &self.reloads
-    }
-
-    /// All runtimes of this server.
-    pub fn runtimes(&self) -> Vec<Handle> {
-        self.runtimes.clone()
     }
 
     /// Replaces the certificates whose files have changed, and logs those that expire

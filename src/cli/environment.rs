@@ -10,7 +10,6 @@ use anyhow::{Context, Result, anyhow, bail};
 use http::Uri;
 use ordgate::admin::Token;
 use ordgate::client_tokens::TokenFile;
-use ordgate::client_tokens::file::MAX_BYTES;
 use ordgate::config::{self, Config, Overrides, base_url};
 use ordgate::listener::{ListenAddress, address_hint};
 use ordgate::regular_file;
@@ -285,7 +284,7 @@ pub(super) fn warn(warnings: &[String]) {
 fn read_client_tokens(config: &mut Config) -> Result<()> {
     const KEY: &str = "clients.token_file";
     if let Some(path) = &config.tokens.file {
-        let text = secrets::file_up_to(KEY, path, MAX_BYTES)?;
+        let text = secrets::file(KEY, path)?;
         let tokens = TokenFile::parse(path.display(), &text);
         config.tokens.tokens = tokens.map_err(|problem| Invalid(vec![problem]))?.into();
     }

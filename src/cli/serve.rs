@@ -51,7 +51,7 @@ fn start(flags: ServeFlags) -> Result<ExitCode> {
     server.report_start(&config_name);
     let listeners = server.bound_listeners();
     let addresses = listeners.iter().map(BoundListener::url);
-    let admin = server.admin();
+    let admin = server.admin;
     let addresses = addresses.collect::<Vec<_>>().join(", ");
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -98,16 +98,16 @@ async fn until_stopped(server: Arc<Server>, ready: &str) -> Result<ExitCode> {
     // A reader of this may send a signal at once, so the handlers come first.
     print(ready)?;
     let public: Vec<_> = server.listeners().iter().map(ToString::to_string).collect();
-    let (public, admin) = (public.join(", "), server.admin());
+    let (public, admin) = (public.join(", "), server.admin);
     supervisor::ready(&format!("serving on {public}, admin on {admin}"));
-    tokio::spawn(supervisor::run_watchdog(server.runtimes()));
+    tokio::spawn(supervisor::run_watchdog(server.runtimes.clone()));
     let interrupted = loop {
         tokio::select! {
             _ = terminate.recv() => break false,
             _ = interrupt.recv() => break true,
             _ = hang_up.recv() => {
                 tracing::info!("SIGHUP: the configuration is read again");
-                let reloads = server.reloads().clone();
+                let reloads = server.reloads.clone();
                 // It logs its result. Signals are handled meanwhile.
                 tokio::spawn(async move { drop(reloads.request().await) });
             }

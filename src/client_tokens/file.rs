@@ -27,8 +27,6 @@ use toml::value::Datetime;
 
 use crate::wire::origin::AllowedOrigin;
 
-/// The most bytes of a file: some 80,000 tokens.
-pub const MAX_BYTES: usize = 8 << 20;
 /// How each token begins. 48 hex digits follow.
 pub const PREFIX: &str = "og_";
 /// The length of a token.

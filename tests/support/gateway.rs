@@ -200,7 +200,7 @@ impl Setup {
         })?;
         Ok(Gateway {
             public: server.public(),
-            admin: server.admin(),
+            admin: server.admin,
             server: Some(server),
             clock: self.clock,
             source: self.source,
@@ -381,17 +381,17 @@ impl Gateway {
 
     /// Probes a tip now, and not when its time has come.
     pub(crate) async fn probe(&self, tip: u16) -> bool {
-        probe::probe(&self.server().first_gateway().fill, tip).await
+        probe::probe(&self.server().first.fill, tip).await
     }
 
     /// Checks the blocks that a new tip has left unproven.
     pub(crate) async fn check_blocks(&self, tip: u16) {
-        self.server().first_gateway().fill.check_blocks(tip).await;
+        self.server().first.fill.check_blocks(tip).await;
     }
 
     /// Targets of plain routes that are being fetched: `/status` does not tell.
     pub(crate) fn relayed(&self) -> usize {
-        self.server().first_gateway().fill.collapse.len()
+        self.server().first.fill.collapse.len()
     }
 
     /// The server itself.

@@ -126,7 +126,7 @@ impl Gateway {
 
     /// Stored responses, after the store has settled what it took in.
     pub(crate) fn entries(&self) -> u64 {
-        self.server().first_gateway().maintain();
+        self.server().first.maintain();
         self.figure("/cache/entries")
     }
 
