@@ -1,188 +1,142 @@
-//! The OpenAPI 3.1 document of the public listener, made from the route table:
-//! operations here, `parameters`, `responses` of ordgate's own, and `schemas` of
-//! bodies. `page` shows it. The schemas are those of the API's specification; what it leaves open is
-//! as the reference upstream does it. A parameter's schema accepts what `validate`
-//! accepts.
+//! The OpenAPI 3.1 document of the public listener: `base.json`, whose schemas are those
+//! of the API's specification, and a path for each route of the table. `page` shows it.
+//! A parameter's schema accepts what `validate` accepts.
 
 pub(crate) mod page;
 mod parameters;
-mod responses;
-mod schemas;
+
+use std::collections::BTreeSet;
 
 use http::Method;
-use parameters::{conditional, parameter};
-use responses::{headers, refusals};
-use schemas::{EXAMPLE_PAGE, EXAMPLE_TOKEN, schemas};
+use parameters::parameter;
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use crate::reason::Reason;
 use crate::route::{HeaderMode, Methods, ResponseSchema, Route, RouteTable};
 
 /// The path of the document.
 pub(crate) const PATH: &str = "/openapi.json";
 
-/// The statuses of ordgate's own errors, and the names of their descriptions.
-const REFUSALS: [(&str, &str); 15] = [
-    ("400", "BadRequest"),
-    ("401", "Unauthorized"),
-    ("403", "Forbidden"),
-    ("405", "MethodNotAllowed"),
-    ("408", "RequestTimeout"),
-    ("414", "TargetTooLong"),
-    ("429", "TooManyRequests"),
-    ("431", "HeadTooLarge"),
-    ("500", "InternalError"),
-    ("501", "NotImplemented"),
-    ("502", "BadGateway"),
-    ("503", "ServiceUnavailable"),
-    ("504", "GatewayTimeout"),
-    ("505", "VersionNotSupported"),
-    ("508", "LoopDetected"),
-];
+/// What does not depend on the routes.
+#[derive(Deserialize)]
+struct Base {
+    /// The document without its paths.
+    document: Value,
+    /// What a document has in addition if clients need a token.
+    security: Security,
+    /// The responses of each operation.
+    responses: Map<String, Value>,
+    /// The content of 200, by tag.
+    bodies: Map<String, Value>,
+}
 
-/// Fields of every answer.
-const FIELDS: [&str; 6] = [
-    "ETag",
-    "Age",
-    "Cache-Control",
-    "Cache-Status",
-    "RateLimit",
-    "RateLimit-Policy",
-];
+#[derive(Deserialize)]
+struct Security {
+    security: Value,
+    schemes: Value,
+}
 
 /// The document. `requires_token` is whether clients need a token.
 pub fn document(routes: &RouteTable, requires_token: bool) -> Value {
-    let paths: Map<String, Value> = routes
+    let base: Base =
+        serde_json::from_str(include_str!("openapi/base.json")).expect("base.json is valid");
+    let paths: Map<_, _> = routes
         .routes()
         .iter()
-        .map(|route| (route.request.path.to_string(), path(route)))
+        .map(|route| path(route, &base))
         .collect();
-    let key = match requires_token {
-        true => "A token of this gateway is needed.",
-        false => "No key is needed here.",
-    };
-    let mut document = json!({
-        "openapi": "3.1.0",
-        "info": {
-            "title": "Ordinals and Runes read API, through ordgate",
-            "version": env!("CARGO_PKG_VERSION"),
-            "description": format!("BRC-20 token details by ticker, rune activity by transaction and by block. {key}"),
-            "license": { "name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0" },
-        },
-        "servers": [{ "url": "/" }],
-        "tags": tags(routes),
-        "paths": paths,
-        "components": {
-            "schemas": schemas(),
-            "headers": headers(),
-            "responses": refusals(),
-        },
-    });
+    let used: BTreeSet<_> = routes.routes().iter().map(tag).collect();
+    let mut document = base.document;
+    document["paths"] = paths.into();
+    document["info"]["version"] = env!("CARGO_PKG_VERSION").into();
+    document["components"]["schemas"]["Problem"]["properties"]["reason"]["enum"] =
+        json!(Reason::ALL.to_vec());
+    if let Some(tags) = document["tags"].as_array_mut() {
+        tags.retain(|tag| tag["name"].as_str().is_some_and(|name| used.contains(name)));
+    }
     if requires_token {
-        // Either of the two is enough.
-        document["security"] = json!([{ "bearer": [] }, { "key": [] }]);
-        document["components"]["securitySchemes"] = json!({
-            "bearer": { "type": "http", "scheme": "bearer", "description": "A token that the operator has issued, beginning with og_" },
-            "key": { "type": "apiKey", "in": "header", "name": "x-api-key", "description": "The same token" },
-        });
+        document["security"] = base.security.security;
+        document["components"]["securitySchemes"] = base.security.schemes;
     }
     document
 }
 
 /// The tag of a route.
-const fn tag(schema: ResponseSchema) -> (&'static str, &'static str) {
-    match schema {
-        ResponseSchema::Brc20Token => ("BRC-20", "Tokens of the BRC-20 standard"),
-        ResponseSchema::RuneActivity => ("Runes", "What happened to runes"),
-        ResponseSchema::Json => ("Other", "Further routes of this gateway"),
+const fn tag(route: &Route) -> &'static str {
+    match route.docs.response {
+        ResponseSchema::Brc20Token => "BRC-20",
+        ResponseSchema::RuneActivity => "Runes",
+        ResponseSchema::Json => "Other",
     }
 }
 
-/// The tags of the routes that there are.
-fn tags(routes: &RouteTable) -> Value {
-    let mut tags = Map::new();
-    for route in routes.routes() {
-        let (name, description) = tag(route.docs.response);
-        tags.insert(
-            name.to_owned(),
-            json!({ "name": name, "description": description }),
-        );
-    }
-    tags.into_iter().map(|(_, tag)| tag).collect()
+/// The path of a route, in which a tail is a parameter like others, and its operations.
+fn path(route: &Route, base: &Base) -> (String, Value) {
+    let path = &*route.request.path;
+    let tail = path
+        .strip_suffix(":*}")
+        .and_then(|rest| rest.rsplit_once("{"))
+        .map(|(_, name)| {
+            json!({
+                "name": name,
+                "in": "path",
+                "required": true,
+                "description": "The rest of the path; it may have slashes",
+                "schema": { "type": "string" },
+            })
+        });
+    let parameters = (route.request.params.iter().map(|p| parameter(p, "path")))
+        .chain(tail)
+        .chain(route.request.query.iter().map(|p| parameter(p, "query")))
+        .chain([reference("parameters", "If-None-Match")])
+        .collect::<Vec<_>>();
+    let item = match &route.request.methods {
+        Methods::Listed(methods) => methods
+            .iter()
+            .map(|method| {
+                let operation = operation(route, method, &parameters, base);
+                (method.as_str().to_lowercase(), operation)
+            })
+            .collect(),
+        // Every request is passed to the upstream.
+        Methods::Any => {
+            json!({ "description": "Passed to the upstream unchanged", "parameters": parameters })
+        }
+    };
+    (path.replace(":*}", "}"), item)
 }
 
-fn path(route: &Route) -> Value {
-    let Methods::Listed(methods) = &route.request.methods else {
-        // A route without a list of methods passes every request to the upstream.
-        return json!({ "description": "Passed to the upstream unchanged" });
-    };
-    let methods = methods.iter().map(Method::as_str);
-    let operations = methods.map(|method| (method.to_lowercase(), operation(route, method)));
-    Value::Object(operations.collect())
-}
-
-fn operation(route: &Route, method: &str) -> Value {
-    let parameters = route.request.params.iter().map(|p| parameter(p, "path"));
-    let parameters = parameters.chain(route.request.query.iter().map(|p| parameter(p, "query")));
-    let parameters = parameters.chain([conditional()]);
-    let id = match method {
-        "GET" => route.name.to_string(),
-        _ => format!("{}-{}", route.name, method.to_lowercase()),
-    };
-    let mut operation = json!({
-        "operationId": id,
-        "tags": [tag(route.docs.response).0],
-        "parameters": parameters.collect::<Vec<_>>(),
-        "responses": responses(route, method),
-    });
-    if let Some(summary) = &route.docs.summary {
-        operation["summary"] = match method {
-            "HEAD" => json!(format!("{summary}: the header fields only")),
-            _ => json!(summary),
-        };
+fn operation(route: &Route, method: &Method, parameters: &[Value], base: &Base) -> Value {
+    let is_head = method == Method::HEAD;
+    let mut responses = base.responses.clone();
+    if !is_head {
+        responses["200"]["content"] = base.bodies[tag(route)].clone();
     }
-    operation
-}
-
-fn responses(route: &Route, method: &str) -> Value {
-    let content = |schema: Value, example: Value| match method {
-        "HEAD" => json!({}),
-        _ if example.is_null() => json!({ "application/json": { "schema": schema } }),
-        _ => json!({ "application/json": { "schema": schema, "example": example } }),
-    };
-    let example = |text: &str| serde_json::from_str(text).unwrap_or_default();
-    let (found, example) = match route.docs.response {
-        ResponseSchema::Json => (json!({}), Value::Null),
-        ResponseSchema::Brc20Token => (
-            reference("schemas", "Brc20TokenResponse"),
-            example(EXAMPLE_TOKEN),
-        ),
-        ResponseSchema::RuneActivity => (
-            reference("schemas", "RuneActivityPage"),
-            example(EXAMPLE_PAGE),
-        ),
-    };
-    let named = |name: &str| (name.to_owned(), reference("headers", name));
-    let fields: Map<_, _> = FIELDS
-        .iter()
-        .chain(&["X-Request-Id"])
-        .map(|n| named(n))
-        .collect();
-    let unchanged: Map<_, _> = ["ETag", "Cache-Control"].iter().map(|n| named(n)).collect();
-    let mut responses = json!({
-        "200": { "description": "The requested resource", "headers": fields, "content": content(found, example) },
-        "304": { "description": "The client's stored response is still valid: one of the tags in If-None-Match is that of the resource", "headers": unchanged },
-    });
-    for (status, name) in REFUSALS {
-        responses[status] = reference("responses", name);
-    }
-    responses["404"] = reference("responses", "NoRoute");
     if route.docs.response == ResponseSchema::Brc20Token {
-        responses["404"] = reference("responses", "NoToken");
+        responses.insert("404".to_owned(), reference("responses", "NoToken"));
     }
     if route.headers == HeaderMode::All {
-        responses["413"] = reference("responses", "BodyTooLarge");
+        responses.insert("413".to_owned(), reference("responses", "BodyTooLarge"));
     }
-    responses
+    let mut operation = json!({
+        "operationId": match method.as_str() {
+            "GET" => route.name.to_string(),
+            other => format!("{}-{}", route.name, other.to_lowercase()),
+        },
+        "tags": [tag(route)],
+        "parameters": parameters,
+        "responses": responses,
+    });
+    if let Some(summary) = &route.docs.summary {
+        let of_head = if is_head {
+            ": the header fields only"
+        } else {
+            ""
+        };
+        operation["summary"] = format!("{summary}{of_head}").into();
+    }
+    operation
 }
 
 fn reference(kind: &str, name: &str) -> Value {
@@ -225,16 +179,7 @@ mod tests {
             .iter()
             .map(|p| &p["name"])
             .collect();
-        assert_eq!(
-            names,
-            [
-                "block",
-                "limit",
-                "offset",
-                "operation_type",
-                "if-none-match"
-            ]
-        );
+        assert_eq!(names[..4], ["block", "limit", "offset", "operation_type"]);
         assert_eq!(get["parameters"][1]["schema"]["maximum"], 60);
         assert_eq!(get["parameters"][1]["schema"]["default"], 20);
         assert_eq!(document["paths"].as_object().unwrap().len(), 3);
@@ -272,6 +217,38 @@ mod tests {
                     "{method} {path}"
                 );
             }
+        }
+    }
+
+    #[test]
+    fn a_path_has_a_parameter_for_each_name_and_examples_are_valid() {
+        let text = r#"
+            [[route]]
+            name = "own"
+            path = "/own/{word}/{rest:*}"
+            params.word = { type = "string", pattern = "[a-z]{3}" }
+            query.n = { type = "integer", min = 50, max = 90 }
+            [[route]]
+            name = "plain"
+            path = "/plain/{rest:*}"
+            methods = ["*"]
+            query = "any"
+            headers = "all"
+            cache.mode = "respect"
+            "#;
+        let config = Config::parse("p", text).unwrap();
+        let document = document(&config.routes, false);
+        let paths = document["paths"].as_object().unwrap();
+        let own = &paths["/own/{word}/{rest}"]["get"]["parameters"];
+        assert_eq!(own[1]["name"], "rest");
+        assert_eq!(own[0]["example"], Value::Null, "none is known");
+        assert_eq!(own[2]["example"], 50);
+        assert_eq!(paths["/plain/{rest}"]["parameters"][0]["name"], "rest");
+        let reasons = &document["components"]["schemas"]["Problem"]["properties"]["reason"];
+        let reasons = reasons["enum"].as_array().unwrap();
+        for (name, response) in document["components"]["responses"].as_object().unwrap() {
+            let example = &response["content"]["application/problem+json"]["example"];
+            assert!(reasons.contains(&example["reason"]), "{name}");
         }
     }
 }

@@ -23,37 +23,23 @@ pub(super) fn parameter(parameter: &Parameter, location: &str) -> Value {
         "in": location,
         "required": location == "path",
         "schema": schema(parameter),
-        "example": example(parameter),
     });
-    let rules = matches!(parameter.kind, ParameterType::Ticker).then(|| {
-        format!("1 to {TICKER_CHARACTERS} characters, of which those beyond U+FFFF count twice, percent-encoded once; ASCII letters in any case")
-    });
-    let texts = parameter.description.as_deref().map(str::to_owned);
-    let texts: Vec<_> = texts.into_iter().chain(rules).collect();
-    if !texts.is_empty() {
-        value["description"] = json!(texts.join(": "));
+    if let Some(example) = example(parameter) {
+        value["example"] = example;
+    }
+    if let Some(description) = &parameter.description {
+        value["description"] = json!(description);
     }
     value
-}
-
-/// The field of a conditional request.
-pub(super) fn conditional() -> Value {
-    json!({
-        "name": "if-none-match",
-        "in": "header",
-        "required": false,
-        "description": "The ETags of responses that the client has stored: if the resource has one of them, the answer is 304",
-        "schema": { "type": "string" },
-        // A tag that no resource has, since pages send it when they try a request.
-        "example": "\"00000000000000000000000000000000\"",
-    })
 }
 
 fn schema(parameter: &Parameter) -> Value {
     let mut schema = match &parameter.kind {
         ParameterType::Hex64 => json!({ "type": "string", "pattern": "^[0-9a-fA-F]{64}$" }),
         ParameterType::Block { zeros } => {
-            json!({ "type": "string", "pattern": format!("^(?:{HEIGHT}|{})$", hash(*zeros)) })
+            let others = HASH_DIGITS - usize::from(*zeros);
+            let hash = format!("0{{{zeros}}}[0-9a-fA-F]{{{others}}}");
+            json!({ "type": "string", "pattern": format!("^(?:{HEIGHT}|{hash})$") })
         }
         ParameterType::Ticker => {
             json!({ "type": "string", "minLength": 1, "maxLength": TICKER_CHARACTERS, "pattern": TEXT })
@@ -63,13 +49,12 @@ fn schema(parameter: &Parameter) -> Value {
         }
         ParameterType::Enumeration(values) => json!({ "type": "string", "enum": values }),
         ParameterType::Text { min, max, pattern } => {
-            let pattern = pattern.as_ref().map(|(text, _)| format!("^(?:{text})$"));
-            let own =
+            let mut text =
                 json!({ "type": "string", "minLength": min, "maxLength": max, "pattern": TEXT });
-            match pattern {
-                Some(pattern) => json!({ "allOf": [own, { "pattern": pattern }] }),
-                None => own,
+            if let Some((pattern, _)) = pattern {
+                text["allOf"] = json!([{ "pattern": format!("^(?:{pattern})$") }]);
             }
+            text
         }
     };
     if let Some(default) = &parameter.default {
@@ -80,42 +65,29 @@ fn schema(parameter: &Parameter) -> Value {
 
 /// An integer as a number, all else as text.
 fn number_or_text(kind: &ParameterType, value: &str) -> Value {
-    let number = matches!(kind, ParameterType::Integer { .. }).then(|| value.parse::<u64>());
-    match number {
-        Some(Ok(number)) => json!(number),
+    match (kind, value.parse::<u64>()) {
+        (ParameterType::Integer { .. }, Ok(number)) => json!(number),
         _ => json!(value),
     }
 }
 
-/// A value that is valid, and has content in the sandbox where it names something.
-fn example(parameter: &Parameter) -> Value {
-    match &parameter.kind {
+/// A value that is valid, and has content in the sandbox where it names something; none for
+/// a text with a pattern, for which none can be made.
+fn example(parameter: &Parameter) -> Option<Value> {
+    if let Some(default) = &parameter.default {
+        return Some(number_or_text(&parameter.kind, default));
+    }
+    Some(match &parameter.kind {
         ParameterType::Hex64 => json!(TRANSACTION),
         ParameterType::Block { .. } => json!("840000"),
         ParameterType::Ticker => json!("ordi"),
-        ParameterType::Integer { min, max } => match &parameter.default {
-            Some(default) => number_or_text(&parameter.kind, default),
-            None => json!(10.clamp(*min, *max)),
-        },
+        ParameterType::Integer { min, max } => json!(10.clamp(*min, *max)),
         ParameterType::Enumeration(values) => json!(values.last()),
-        ParameterType::Text { min, .. } => match &parameter.default {
-            Some(default) => json!(default),
-            None => json!("x".repeat((*min).clamp(1, 100))),
-        },
-    }
-}
-
-/// The pattern of a block hash with at least this many leading zeros.
-fn hash(zeros: u8) -> String {
-    let others = HASH_DIGITS.saturating_sub(usize::from(zeros));
-    let zeros = match zeros {
-        0 => String::new(),
-        zeros => format!("0{{{zeros}}}"),
-    };
-    match others {
-        0 => zeros,
-        others => format!("{zeros}[0-9a-fA-F]{{{others}}}"),
-    }
+        ParameterType::Text {
+            pattern: Some(_), ..
+        } => return None,
+        ParameterType::Text { min, .. } => json!("x".repeat((*min).clamp(1, 100))),
+    })
 }
 
 #[cfg(test)]
