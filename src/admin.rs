@@ -208,8 +208,7 @@ impl Admin {
 
     /// The metrics, as OpenMetrics text.
     fn metrics(&self, gateway: &Arc<Gateway>) -> Response<Body> {
-        let rendered = telemetry::render(gateway, self.reloads.counts(), self.bound(gateway));
-        match rendered {
+        match telemetry::render(status::figures(self, gateway)) {
             Ok(metrics) => typed(telemetry::MEDIA_TYPE, metrics.into()),
             Err(std::fmt::Error) => text(
                 StatusCode::INTERNAL_SERVER_ERROR,

@@ -7,15 +7,18 @@
 //! not lost.
 
 pub mod errors;
-mod latency;
+pub(crate) mod latency;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use http::StatusCode;
-use latency::RouteLatency;
-pub use latency::{LatencyHistogram, RequestLatency};
+pub use latency::LatencyHistogram;
+use latency::Times;
+use serde::{Serialize, Serializer};
+use serde_json::{Value, json};
 
 use errors::RecentErrors;
 
@@ -27,8 +30,7 @@ use crate::unsent::UnsentBytes;
 
 /// Classes of status codes: 1xx to 5xx.
 const CLASSES: usize = 5;
-/// Cells of a route: each kind of request, by class of status code.
-const CELLS: usize = KIND_NAMES.len() * CLASSES;
+const KINDS: usize = KIND_NAMES.len();
 /// A power of two, so that the remainder is a mask.
 const SHARDS: usize = 8;
 
@@ -99,10 +101,11 @@ pub struct Meter {
     pub totals: Arc<Totals>,
 }
 
-/// Counts that do not depend on the routes.
-#[derive(Debug, Default)]
+/// Counts that do not depend on the routes. `/status` shows those of connections.
+#[derive(Debug, Default, Serialize)]
 pub struct Totals {
     /// Connections open now.
+    #[serde(rename = "open")]
     pub connections: AtomicU64,
     /// Connections accepted since the start.
     pub accepted: AtomicU64,
@@ -115,20 +118,27 @@ pub struct Totals {
     pub proxy_header_refused: AtomicU64,
     /// Connections reset since the start because their client read its response
     /// too slowly.
+    #[serde(rename = "reset_slow")]
     pub too_slow: AtomicU64,
     /// What concerns HTTP/2.
     pub http2: Http2Totals,
     /// TLS handshakes and certificates.
+    #[serde(skip)]
     pub tls: Arc<TlsCounts>,
     /// Memory held by responses that clients have not read yet.
+    #[serde(skip)]
     pub unsent: Arc<UnsentBytes>,
     /// When an untrusted proxy was last logged.
+    #[serde(skip)]
     pub untrusted_proxy: LogInterval,
     /// When it was last logged that a connection could not be accepted.
+    #[serde(skip)]
     pub not_accepted: LogInterval,
     /// Requests that were refused or failed, and refused connections.
+    #[serde(skip)]
     pub refused: RefusalCounts,
     /// The last answers with a 5xx status.
+    #[serde(skip)]
     pub errors: RecentErrors,
 }
 
@@ -148,30 +158,48 @@ impl RefusalCounts {
         self.0[reason as usize].fetch_add(1, Relaxed);
     }
 
-    /// Each reason, and how many there were.
-    pub fn by_reason(&self) -> impl Iterator<Item = (Reason, u64)> + '_ {
-        let counts = Reason::ALL.into_iter().zip(&self.0);
-        counts.map(|(reason, count)| (reason, count.load(Relaxed)))
+    /// How many there were of each reason.
+    pub fn snapshot(&self) -> BTreeMap<Reason, u64> {
+        let counts = self.0.iter().map(|count| count.load(Relaxed));
+        Reason::ALL.into_iter().zip(counts).collect()
     }
 }
 
 /// Counts of connections in HTTP/2.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize)]
 pub struct Http2Totals {
     /// Connections open now.
+    #[serde(rename = "open")]
     pub connections: AtomicU64,
     /// Connections served since the start.
     pub accepted: AtomicU64,
     /// Connections closed since the start because of a flood, by [`FrameFlood`].
+    #[serde(serialize_with = "by_kind")]
     pub floods: [AtomicU64; FrameFlood::ALL.len()],
     /// When each of them was last to be logged.
+    #[serde(skip)]
     logged: [LogInterval; FrameFlood::ALL.len()],
+    /// Requests answered since the start.
+    #[serde(serialize_with = "sum")]
     requests: [Padded; SHARDS],
 }
 
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Padded(AtomicU64);
+
+fn sum<S: Serializer>(shards: &[Padded; SHARDS], to: S) -> Result<S::Ok, S::Error> {
+    let counts = shards.iter().map(|shard| shard.0.load(Relaxed));
+    to.serialize_u64(counts.sum())
+}
+
+fn by_kind<S: Serializer>(
+    floods: &[AtomicU64; FrameFlood::ALL.len()],
+    to: S,
+) -> Result<S::Ok, S::Error> {
+    let names = FrameFlood::ALL.iter().map(|(_, name)| name);
+    to.collect_map(names.zip(floods))
+}
 
 impl Http2Totals {
     /// Counts a request of a connection.
@@ -185,14 +213,6 @@ impl Http2Totals {
     pub fn count_flood(&self, flood: FrameFlood, now: Moment) -> bool {
         self.floods[flood as usize].fetch_add(1, Relaxed);
         self.logged[flood as usize].is_due(LogInterval::MINUTE, now)
-    }
-
-    /// Requests answered since the start.
-    pub fn requests(&self) -> u64 {
-        self.requests
-            .iter()
-            .map(|shard| shard.0.load(Relaxed))
-            .sum()
     }
 }
 
@@ -258,49 +278,57 @@ pub struct TlsCounts {
 }
 
 impl TlsCounts {
-    /// The versions, in the order of [`succeeded`](Self::succeeded).
-    pub const VERSIONS: [&str; 2] = ["1.2", "1.3"];
-}
-
-/// The counts of one route.
-#[derive(Debug)]
-struct RouteCounts {
-    shards: [CellShard; SHARDS],
-    latency: RouteLatency,
-}
-
-#[derive(Debug)]
-#[repr(align(128))]
-struct CellShard([AtomicU64; CELLS]);
-
-impl RouteCounts {
-    fn new() -> Arc<Self> {
-        let shard = |_| CellShard(std::array::from_fn(|_| AtomicU64::new(0)));
-        Arc::new(Self {
-            shards: std::array::from_fn(shard),
-            latency: RouteLatency::default(),
+    /// The handshakes by version and result.
+    pub fn snapshot(&self) -> Value {
+        let [of_12, of_13] = &self.succeeded;
+        let succeeded = |[new, resumed]: &[AtomicU64; 2]| json!({ "new": new, "resumed": resumed });
+        json!({
+            "1.2": succeeded(of_12),
+            "1.3": succeeded(of_13),
+            "none": {
+                "failed": self.failed,
+                "closed": self.closed,
+                "too-slow": self.too_slow,
+                "over-limit": self.over_limit,
+                "over-client-limit": self.over_client_limit,
+            },
         })
     }
 }
 
-/// A number of requests of one kind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Count {
+/// The counts of one route.
+#[derive(Debug, Default)]
+struct RouteCounts([Shard; SHARDS]);
+
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Shard([KindCounts; KINDS]);
+
+/// The requests of one kind.
+#[derive(Debug, Default)]
+struct KindCounts {
+    classes: [AtomicU64; CLASSES],
+    times: Times,
+}
+
+/// The requests of one kind on one route.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestCounts {
     /// The route's place in its table; `None` where no route was found.
     pub route: Option<usize>,
     /// One of [`KIND_NAMES`].
     pub outcome: &'static str,
-    /// Such as `2xx`.
-    pub class: &'static str,
-    /// How many.
-    pub requests: u64,
+    /// How many of them have a status of each class, 1xx to 5xx.
+    pub classes: [u64; CLASSES],
+    /// How long they took.
+    pub times: LatencyHistogram,
 }
 
 impl Meter {
     /// A meter of `routes` routes, all counts zero.
     pub fn new(routes: usize) -> Self {
         Self {
-            routes: (0..=routes).map(|_| RouteCounts::new()).collect(),
+            routes: (0..=routes).map(|_| Arc::default()).collect(),
             totals: Arc::default(),
         }
     }
@@ -310,7 +338,7 @@ impl Meter {
     pub fn next(&self, routes: impl Iterator<Item = Option<usize>>) -> Self {
         let own = |place: Option<usize>| {
             let counts = place.and_then(|place| self.routes.get(place + 1));
-            counts.map_or_else(RouteCounts::new, Arc::clone)
+            counts.cloned().unwrap_or_default()
         };
         Self {
             routes: self
@@ -339,34 +367,36 @@ impl Meter {
             self.totals.refused.count(reason);
         }
         let route = route.map_or(0, |route| usize::from(route) + 1);
-        let kind = kind.index();
         let class = usize::from(status.as_u16() / 100).clamp(1, CLASSES) - 1;
         if let Some(counts) = self.routes.get(route) {
-            let shard = &counts.shards[connection as usize % SHARDS].0;
-            shard[kind * CLASSES + class].fetch_add(1, Relaxed);
-            let nanos = took.as_secs() * 1_000_000_000 + u64::from(took.subsec_nanos());
-            counts.latency.record(connection, kind, nanos);
+            let shard = &counts.0[connection as usize % SHARDS];
+            let counts = &shard.0[kind.index()];
+            counts.classes[class].fetch_add(1, Relaxed);
+            counts.times.count(took);
         }
     }
 
-    /// All counts but those that are zero.
-    pub fn counts(&self) -> Vec<Count> {
-        const NAMES: [&str; CLASSES] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
-        let sum = |counts: &RouteCounts, cell: usize| {
-            let shards = counts.shards.iter();
-            shards.map(|shard| shard.0[cell].load(Relaxed)).sum()
-        };
-        let of_route = |(route, counts): (usize, &Arc<RouteCounts>)| {
-            let count = |cell| Count {
-                route: route.checked_sub(1),
-                outcome: KIND_NAMES[cell / CLASSES],
-                class: NAMES[cell % CLASSES],
-                requests: sum(counts, cell),
-            };
-            (0..CELLS).map(count).collect::<Vec<_>>()
-        };
-        let counts = self.routes.iter().enumerate().flat_map(of_route);
-        counts.filter(|count| count.requests > 0).collect()
+    /// The counts of each kind of requests that there were, by route.
+    pub fn snapshot(&self) -> Vec<RequestCounts> {
+        let mut rows = Vec::new();
+        for (route, RouteCounts(shards)) in self.routes.iter().map(|route| &**route).enumerate() {
+            for (kind, outcome) in KIND_NAMES.into_iter().enumerate() {
+                let mut row = RequestCounts {
+                    route: route.checked_sub(1),
+                    outcome,
+                    classes: [0; CLASSES],
+                    times: LatencyHistogram::default(),
+                };
+                for Shard(kinds) in shards {
+                    row.times.add(&kinds[kind].times.snapshot());
+                    for (count, more) in row.classes.iter_mut().zip(&kinds[kind].classes) {
+                        *count += more.load(Relaxed);
+                    }
+                }
+                rows.extend((row.classes != [0; CLASSES]).then_some(row));
+            }
+        }
+        rows
     }
 }
 
@@ -375,50 +405,39 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_add_up_over_shards() {
+    fn counts_add_up_over_shards_and_stay_over_a_reload() {
         let meter = Meter::new(2);
+        assert_eq!(meter.snapshot(), []);
         let hit = RequestKind::Answer(Outcome::Hit { ttl: 3 });
-        let took = Duration::from_micros(20);
+        let took = Duration::from_micros(15);
         for connection in 0..100 {
             meter.count(connection, Some(1), hit, StatusCode::OK, took);
         }
-        let kinds = [RequestKind::Refusal(Reason::NoRoute), RequestKind::Document];
-        meter.count(1, None, kinds[0], StatusCode::NOT_FOUND, took);
-        meter.count(1, None, kinds[1], StatusCode::OK, took);
-        meter.count(1, Some(9), kinds[0], StatusCode::OK, took);
-        let document = Count {
-            route: None,
-            outcome: "document",
-            class: "2xx",
-            requests: 1,
+        let refusal = RequestKind::Refusal(Reason::NoRoute);
+        meter.count(1, None, refusal, StatusCode::NOT_FOUND, took);
+        meter.count(1, None, RequestKind::Document, StatusCode::OK, took);
+        meter.count(1, Some(9), refusal, StatusCode::OK, took);
+        let rows = |meter: &Meter| {
+            let rows = meter.snapshot().into_iter();
+            rows.map(|row| (row.route, row.outcome, row.classes, row.times.count()))
+                .collect::<Vec<_>>()
         };
-        let refused = Count {
-            route: None,
-            outcome: "refused",
-            class: "4xx",
-            requests: 1,
-        };
-        let hits = Count {
-            route: Some(1),
-            outcome: "hit",
-            class: "2xx",
-            requests: 100,
-        };
-        assert_eq!(meter.counts(), [document, refused, hits]);
+        let document = (None, "document", [0, 1, 0, 0, 0], 1);
+        let refused = (None, "refused", [0, 0, 0, 1, 0], 1);
+        let hits = (Some(1), "hit", [0, 100, 0, 0, 0], 100);
+        assert_eq!(rows(&meter), [document, refused, hits]);
         let next = meter.next([Some(1), None].into_iter());
         meter.count(3, Some(1), hit, StatusCode::OK, took);
-        let hits = Count {
-            route: Some(0),
-            requests: 101,
-            ..hits
-        };
+        let hits = (Some(0), "hit", [0, 101, 0, 0, 0], 101);
         assert_eq!(
-            next.counts(),
+            rows(&next),
             [document, refused, hits],
             "what stays counts on"
         );
-        let reasons = next.totals.refused.by_reason();
-        let found = reasons.filter(|(_, count)| *count > 0);
-        assert_eq!(found.collect::<Vec<_>>(), [(Reason::NoRoute, 2)]);
+        let refused = next.totals.refused.snapshot();
+        assert_eq!(
+            (refused[&Reason::NoRoute], refused.values().sum()),
+            (2, 2_u64)
+        );
     }
 }

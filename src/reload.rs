@@ -155,12 +155,6 @@ impl Reloads {
         history.last = Some((self.clock.now(), result.clone()));
     }
 
-    /// How many reloads were done, and how many refused.
-    pub(crate) fn counts(&self) -> (u64, u64) {
-        let history = lock(&self.history);
-        (history.done, history.refused)
-    }
-
     /// The counts and the last reload, for `/status`.
     pub(crate) fn status(&self) -> Value {
         let history = lock(&self.history);
@@ -186,6 +180,13 @@ mod tests {
 
     use super::*;
 
+    /// How many reloads were done, and how many refused.
+    fn counts(reloads: &Reloads) -> (u64, u64) {
+        let status = reloads.status();
+        let count = |name: &str| status[name].as_u64().unwrap();
+        (count("done"), count("refused"))
+    }
+
     #[test]
     fn a_reload_is_counted_before_it_is_logged() {
         let is_good = AtomicBool::new(true);
@@ -195,9 +196,9 @@ mod tests {
         };
         let reloads = Reloads::new(apply, Clock::machine());
         let seen = Arc::new(Mutex::new(Vec::new()));
-        let (counted, counts) = (reloads.clone(), seen.clone());
+        let (counted, logged) = (reloads.clone(), seen.clone());
         let log = tracing_subscriber::fmt().with_writer(move || {
-            lock(&counts).push(counted.counts());
+            lock(&logged).push(counts(&counted));
             sink()
         });
         tracing::subscriber::with_default(log.finish(), || {
@@ -236,7 +237,7 @@ mod tests {
         });
         assert_eq!(late, Err(NotReloaded::Late(LONGEST_RELOAD)));
         hung.shutdown_background();
-        assert_eq!(reloads.counts(), (0, 0));
+        assert_eq!(counts(&reloads), (0, 0));
         while reloads.turn.try_lock().is_ok() {
             std::thread::yield_now();
         }
@@ -245,7 +246,7 @@ mod tests {
         go_on.send(()).unwrap();
         let next = runtime().block_on(reloads.request());
         assert_eq!(next, Ok(ReloadReport::default()));
-        assert_eq!(reloads.counts(), (2, 0));
+        assert_eq!(counts(&reloads), (2, 0));
     }
 
     #[tokio::test]

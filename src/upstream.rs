@@ -35,6 +35,7 @@ mod reported;
 mod request;
 mod retry;
 mod settings;
+mod snapshot;
 mod tls;
 mod upstreams;
 mod window;

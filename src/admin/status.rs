@@ -1,155 +1,174 @@
-//! `/status`: the state of the gateway as JSON. Keys are named, never shown.
+//! `/status`: the state of the gateway as JSON, from the snapshots of its parts. `/metrics`
+//! has the same figures.
 
-mod errors;
-mod latency;
-mod spending;
-
-use std::sync::atomic::Ordering::Relaxed;
-
+use http::Method;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Map, Value, json};
 
 use super::Admin;
 use crate::build;
 use crate::cache::date;
-use crate::clock::{Clock, Moment};
 use crate::gateway::Gateway;
+use crate::identify::Client;
+use crate::listener::BoundListener;
 use crate::log_writer::Destination;
-use crate::meter::{Count, FrameFlood, Http2Totals};
-use crate::route::Route;
-use crate::upstream::ClientUsage;
-use crate::upstream::Upstream;
-use crate::upstream::endpoint::{EndpointSnapshot, Host};
-use crate::upstream::keys::KeySnapshotAtHost;
-use errors::errors;
-use spending::last_failure;
+use crate::meter::LatencyHistogram;
+use crate::meter::errors::AnsweredError;
+use crate::telemetry::process::ProcessFigures;
 
-/// The most clients that are listed, by their use of the budget.
-const HEAVIEST: usize = 10;
+/// What stays as it is in a value of a query.
+const QUERY_VALUE: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'/')
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
 
-/// The body of `/status`.
+/// The body of `/status`: the figures but for the buckets of histograms and for reasons that
+/// have not occurred.
 pub(super) fn status(admin: &Admin, gateway: &Gateway) -> Value {
+    let mut status = figures(admin, gateway);
+    if let Some(members) = status.as_object_mut() {
+        members.remove("histograms");
+    }
+    if let Some(refused) = status["refused"].as_object_mut() {
+        refused.retain(|_, count| *count != 0);
+    }
+    status
+}
+
+/// All figures that `/metrics` has.
+pub(super) fn figures(admin: &Admin, gateway: &Gateway) -> Value {
     let totals = &gateway.meter().totals;
     let size = gateway.cache.store().size();
-    let routes = gateway.routes.routes();
-    let counts = gateway.meter().counts();
-    let stale = counts.iter().filter(|count| count.outcome == "stale");
-    let stale: u64 = stale.map(|count| count.requests).sum();
-    let bound = admin.bound(gateway);
-    let listen = bound.first().map(|listener| &listener.address);
-    let listeners: Vec<_> = bound
+    let (not_ready, state) = (gateway.not_ready(), &gateway.state);
+    let label = |client: Client| gateway.clients.label(client).to_string();
+    let upstreams: Map<_, _> = gateway
+        .upstreams
         .iter()
-        .map(|listener| {
-            json!({
-                "address": listener.address,
-                "name": listener.settings.name,
-                "proxy_protocol": listener.settings.proxy_protocol,
-                "tls": listener.settings.tls.as_ref().map(|tls| {
-                    json!({
-                        "min_version": tls.min_version,
-                        "certificates": listener.certificates,
-                    })
-                }),
-            })
-        })
+        .map(|(_, one)| (one.name().to_owned(), one.snapshot(label)))
         .collect();
-    let sliceable = gateway
+    let listeners: Vec<_> = admin.bound(gateway).iter().map(listener).collect();
+    let mut connections = json!(**totals);
+    connections["reset_unsent"] = totals.unsent.closed().into();
+    let dropped = Destination::ALL.map(|to| (to.name().to_owned(), to.dropped().into()));
+    let paged = gateway
         .paged()
-        .map(|(route, sliceable)| json!({ "route": &*route.name, "sliceable": sliceable }));
-    let (latency, latency_total) = latency::latency(gateway);
-    json!({
+        .map(|(route, sliceable)| json!({ "route": route.name, "sliceable": sliceable }));
+    let mut status = json!({
         "version": build::VERSION,
         "commit": build::COMMIT,
-        "state": state(admin, gateway),
+        "rustc": build::RUSTC,
+        "state": match *admin.drain.borrow() {
+            true => "draining",
+            false if not_ready.is_empty() => "ready",
+            false => "not ready",
+        },
         "uptime_seconds": gateway.clock.now().since(admin.since).as_secs(),
-        "listen": listen,
+        "listen": listeners.first().map(|listener| &listener["address"]),
         "listeners": listeners,
         "workers": admin.workers,
         "config": admin.config,
+        "process": ProcessFigures::read(),
         "reload": admin.reloads.status(),
-        "connections": {
-            "open": totals.connections.load(Relaxed),
-            "accepted": totals.accepted.load(Relaxed),
-            "turned_away": totals.turned_away.load(Relaxed),
-            "turned_away_client": totals.turned_away_client.load(Relaxed),
-            "proxy_header_refused": totals.proxy_header_refused.load(Relaxed),
-            "reset_slow": totals.too_slow.load(Relaxed),
-            "reset_unsent": totals.unsent.closed(),
-            "http2": http2(&totals.http2),
-        },
+        "connections": connections,
+        "tls_handshakes": totals.tls.snapshot(),
         "unsent": { "bytes": totals.unsent.held(), "max_bytes": totals.unsent.bound() },
-        "misses_limited": misses_limited(gateway),
+        "misses_limited": gateway.limit().map(|limit| {
+            let [refused, stale] = &*limit.refused;
+            json!({ "refused": refused, "stale": stale })
+        }),
         "client_tokens": client_tokens(gateway),
-        "state_directory": state_directory(gateway),
+        "state_directory": state.answers.snapshot().map(|answers| {
+            json!({ "answers": answers, "spent": state.spent.snapshot() })
+        }),
         "shared": gateway.fill.lower.shared.as_ref().map(|shared| shared.snapshot()),
         "cache": { "entries": size.entries, "bytes": size.bytes, "max_bytes": size.max_bytes },
         "compression": compression(gateway),
         "chain": {
-            "tips": gateway.tip_snapshots(),
+            "tips": tips(gateway),
             "purges": gateway.cache.store().purges(),
-            "routes": sliceable.collect::<Vec<_>>(),
+            "routes": paged.collect::<Value>(),
         },
         "collapse": { "keys": gateway.fill.collapse.len() },
         "remembered_errors": gateway.fill.failures.len(),
-        "upstream": upstream(gateway.upstreams.first(), gateway),
-        "upstreams": upstreams(gateway),
-        "errors": errors(gateway),
-        "stale_answers": stale,
+        "upstream": upstreams.get(gateway.upstreams.first().name()),
+        "upstreams": upstreams,
+        "errors": errors(gateway, label),
         "traces": traces(gateway),
-        "requests": requests(&counts, routes),
-        "refused": refused(gateway),
-        "log_lines_dropped": log_lines_dropped(),
-        "latency": latency,
-        "latency_total": latency_total,
-    })
-}
-
-/// What became of spans; `null` where none are exported.
-fn traces(gateway: &Gateway) -> Value {
-    let Some(tracer) = &gateway.records.tracer else {
-        return Value::Null;
-    };
-    let counts = &tracer.counts;
-    json!({
-        "waiting": tracer.waiting(),
-        "exported": counts.exported.load(Relaxed),
-        "dropped": counts.dropped.load(Relaxed),
-        "failed": counts.failed.load(Relaxed),
-        "limited": counts.limited.load(Relaxed),
-    })
-}
-
-/// How many requests there were, by route, outcome and class of status code.
-fn requests(counts: &[Count], routes: &[Route]) -> Vec<Value> {
-    let counts = counts.iter().map(|count| {
-        json!({
-            "route": count.route.and_then(|at| routes.get(at)).map(|route| &*route.name),
-            "outcome": count.outcome,
-            "class": count.class,
-            "requests": count.requests,
-        })
+        "refused": totals.refused.snapshot(),
+        "log_lines_dropped": Map::from_iter(dropped),
     });
-    counts.collect()
+    add_requests(gateway, &mut status);
+    status
 }
 
-/// The state that `/readyz` reports.
-fn state(admin: &Admin, gateway: &Gateway) -> &'static str {
-    if *admin.drain.borrow() {
-        "draining"
-    } else if gateway.not_ready().is_empty() {
-        "ready"
-    } else {
-        "not ready"
+/// Adds how many requests there were, and how long they took.
+fn add_requests(gateway: &Gateway, status: &mut Value) {
+    const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
+    let (mut requests, mut latency, mut times) = (Vec::new(), Vec::new(), Vec::new());
+    let mut total = LatencyHistogram::default();
+    for row in gateway.meter().snapshot() {
+        let route = row.route.and_then(|at| gateway.routes.routes().get(at));
+        let (route, outcome) = (route.map(|route| &*route.name), row.outcome);
+        for (class, count) in CLASSES
+            .iter()
+            .zip(row.classes)
+            .filter(|(_, count)| *count > 0)
+        {
+            requests.push(
+                json!({ "route": route, "outcome": outcome, "class": class, "requests": count }),
+            );
+        }
+        let mut own = json!(row.times);
+        own["route"] = route.into();
+        own["outcome"] = outcome.into();
+        latency.push(own);
+        times.push(json!({ "route": route, "outcome": outcome, "times": row.times.buckets() }));
+        total.add(&row.times);
     }
+    let (mut waits, mut first_byte) = (Vec::new(), Vec::new());
+    for (_, upstream) in gateway.upstreams.iter() {
+        let name = upstream.name();
+        for (priority, times) in upstream.waits() {
+            waits.push(json!({ "upstream": name, "priority": priority, "times": times.buckets() }));
+        }
+        for endpoint in upstream.endpoint_snapshots() {
+            let times = endpoint.counts.first_byte.buckets();
+            first_byte.push(json!({ "upstream": name, "endpoint": endpoint.name, "times": times }));
+        }
+    }
+    status["requests"] = requests.into();
+    status["latency"] = latency.into();
+    status["latency_total"] = json!(total);
+    status["histograms"] = json!({ "requests": times, "waits": waits, "first_byte": first_byte });
 }
 
-/// What outlives the process. `null` without a state directory.
-fn state_directory(gateway: &Gateway) -> Value {
-    let answers = gateway.state.answers.snapshot();
-    let spent = gateway.state.spent.snapshot();
-    match answers.is_some() {
-        true => json!({ "answers": answers, "spent": spent }),
-        false => Value::Null,
-    }
+fn listener(listener: &BoundListener) -> Value {
+    let settings = &listener.settings;
+    json!({
+        "address": listener.address,
+        "name": settings.name,
+        "proxy_protocol": settings.proxy_protocol,
+        "tls": settings.tls.as_ref().map(|tls| {
+            json!({ "min_version": tls.min_version, "certificates": listener.certificates })
+        }),
+    })
+}
+
+/// The tips. Whether one is known is said only of those that are probed.
+fn tips(gateway: &Gateway) -> Value {
+    let probed = gateway.probed_tips();
+    let tips = gateway.tip_snapshots().into_iter().map(|tip| {
+        let is_probed = probed.iter().any(|probed| probed.name == tip.name);
+        let mut tip = json!(tip);
+        if !is_probed {
+            tip["known"] = Value::Null;
+            tip["known_once"] = Value::Null;
+        }
+        tip
+    });
+    tips.collect()
 }
 
 /// What came of compressing stored bodies.
@@ -159,41 +178,19 @@ fn compression(gateway: &Gateway) -> Value {
     json!({ "codings": Map::from_iter(codings) })
 }
 
-/// Lines of the log that were dropped, by where they were to be written.
-fn log_lines_dropped() -> Value {
-    let dropped = Destination::ALL.map(|to| (to.name().to_owned(), to.dropped().into()));
-    Value::Object(Map::from_iter(dropped))
-}
-
-/// What was refused or failed, by reason.
-fn refused(gateway: &Gateway) -> Value {
-    let counts = gateway.meter().totals.refused.by_reason();
-    let found = counts.filter(|(_, count)| *count > 0);
-    let named = found.map(|(reason, count)| (reason.name().to_owned(), count.into()));
-    Value::Object(named.collect())
-}
-
-/// Connections in HTTP/2.
-fn http2(http2: &Http2Totals) -> Value {
-    let floods = FrameFlood::ALL.iter().map(|(flood, name)| {
-        let closed = http2.floods[*flood as usize].load(Relaxed);
-        ((*name).to_owned(), closed.into())
-    });
-    json!({
-        "open": http2.connections.load(Relaxed),
-        "accepted": http2.accepted.load(Relaxed),
-        "requests": http2.requests(),
-        "floods": Map::from_iter(floods),
-    })
-}
-
-/// The results of requests over the limit on misses.
-fn misses_limited(gateway: &Gateway) -> Value {
-    let Some(limit) = gateway.limit() else {
-        return Value::Null;
+/// What became of spans; zeros where none are exported.
+fn traces(gateway: &Gateway) -> Value {
+    let Some(tracer) = &gateway.records.tracer else {
+        return json!({ "exported": 0, "dropped": 0, "failed": 0 });
     };
-    let [refused, stale] = &*limit.refused;
-    json!({ "refused": refused.load(Relaxed), "stale": stale.load(Relaxed) })
+    let counts = &tracer.counts;
+    json!({
+        "waiting": tracer.waiting(),
+        "exported": counts.exported,
+        "dropped": counts.dropped,
+        "failed": counts.failed,
+        "limited": counts.limited,
+    })
 }
 
 /// The clients with tokens: the sums of all, and the busiest. `null` without a token
@@ -224,110 +221,33 @@ fn client_tokens(gateway: &Gateway) -> Value {
     json!({
         "required": tokens.is_required,
         "names": tokens.clients.len(),
-        "busiest": rows.collect::<Vec<_>>(),
+        "busiest": rows.collect::<Value>(),
     })
 }
 
-/// Each upstream by its name. The first one is also under `upstream`.
-fn upstreams(gateway: &Gateway) -> Value {
-    let each = gateway.upstreams.iter();
-    let named = each.map(|(_, one)| (one.name().to_owned(), upstream(one, gateway)));
-    Value::Object(named.collect())
-}
-
-fn upstream(upstream: &Upstream, gateway: &Gateway) -> Value {
+/// The last answers with a 5xx status, the newest first.
+fn errors(gateway: &Gateway, label: impl Fn(Client) -> String) -> Value {
     let clock = &gateway.clock;
-    let tally = &upstream.counters;
-    let endpoints = upstream.endpoint_snapshots();
-    let current = endpoints.iter().find(|endpoint| endpoint.is_selected);
-    let keys = upstream.key_snapshots().into_iter().map(|key| {
+    let row = |error: AnsweredError| {
+        let method = error.method.as_ref().map(Method::as_str);
+        // A refused request line is no path.
+        let line = Some(&*error.target).filter(|line| method.is_none() && !line.is_empty());
+        let url = || utf8_percent_encode(&error.target, QUERY_VALUE);
+        let url = (method.is_some() && !error.is_cut).then(|| format!("/explain?url={}", url()));
         json!({
-            "name": key.name,
-            "budget_left": key.remaining,
-            // The part of it that only probes of the tip may use, and how long the next
-            // request for a client has to wait.
-            "kept_for_probes": key.kept,
-            "paused_seconds": key.paused_for.as_secs_f64(),
-            "budget": key.per_minute,
-            "unusable_seconds": key.worst().unusable_for.as_secs_f64(),
-            "state": key.worst().state(),
-            "hosts": key.hosts.iter().map(key_at).collect::<Vec<_>>(),
-        })
-    });
-    let (slots, sent) = (upstream.slots(), tally.sent());
-    let sent_for = sent.iter().map(
-        |(route, reason, requests)| json!({ "route": &**route, "reason": reason, "requests": requests }),
-    );
-    json!({
-        "name": upstream.name(),
-        "url": current.map(|endpoint| &*endpoint.name),
-        "endpoints": endpoints.iter().map(|snapshot| endpoint(snapshot, clock)).collect::<Vec<_>>(),
-        "switches": tally.results("switches"),
-        "in_flight": upstream.in_flight(),
-        "in_flight_limit": upstream.settings.max_in_flight,
-        // Of the slots, those that only clients without a request in flight get.
-        "slots": slots.all,
-        "slots_free": slots.free,
-        "kept_for_other_clients": slots.kept,
-        "queue": upstream.queue.len(),
-        "request_bodies": {
-            "buffered_bytes": upstream.uploads.buffered(),
-            "refused": upstream.uploads.refused.load(Relaxed),
-        },
-        "sent": tally.all_sent(),
-        "sent_for": sent_for.collect::<Vec<_>>(),
-        "answered": tally.results("answered"),
-        "failed": tally.results("failed"),
-        "no_budget": tally.results("over_budget") + tally.results("budget_unknown"),
-        "no_slot": tally.results("no_slot"),
-        "broken": tally.results("breaker_open"),
-        "retries_refused": tally.results("unretried"),
-        "clients": upstream.queue.active_clients(),
-        "heaviest_clients": heaviest(upstream, gateway),
-        "keys": keys.collect::<Vec<_>>(),
-    })
-}
-
-/// A key's state at a host.
-fn key_at((host, key): &(Host, KeySnapshotAtHost)) -> Value {
-    json!({
-        "host": &**host,
-        "state": key.state(),
-        "unusable_seconds": key.unusable_for.as_secs_f64(),
-    })
-}
-
-fn endpoint(snapshot: &EndpointSnapshot, clock: &Clock) -> Value {
-    json!({
-        "url": &*snapshot.name,
-        "selected": snapshot.is_selected,
-        "condition": snapshot.condition.name(),
-        "in_flight": snapshot.counts.in_flight,
-        "sent": snapshot.counts.sent,
-        "failed": snapshot.counts.failed,
-        "lag_blocks": snapshot.lag,
-        "last_failure": snapshot.counts.last_failure.as_ref().map(|last| last_failure(last, clock)),
-    })
-}
-
-/// When something was, as an HTTP date, and how many seconds ago.
-fn since(at: Moment, clock: &Clock) -> (Option<String>, u64) {
-    let date = date::value(clock.wall(at));
-    let date = date.to_str().ok().map(str::to_owned);
-    (date, clock.now().since(at).as_secs())
-}
-
-/// The clients that used the most of the budget recently, which determines their
-/// position in the queue.
-fn heaviest(upstream: &Upstream, gateway: &Gateway) -> Vec<Value> {
-    let shares = upstream.queue.busiest_clients(HEAVIEST).into_iter();
-    let share = |share: ClientUsage| {
-        json!({
-            "client": share.client.map(|client| gateway.clients.label(client).to_string()),
-            "recent": (share.recent * 10.0).round() / 10.0,
-            "waiting": share.waiting,
-            "in_flight": share.in_flight,
+            "at": date::value(clock.wall(error.at)).to_str().ok(),
+            "ago_seconds": clock.now().since(error.at).as_secs(),
+            "client": label(error.client),
+            "method": method,
+            "path": method.map(|_| &error.target),
+            "request_line": line,
+            "status": error.status.as_u16(),
+            "reason": error.reason,
+            "cause": error.cause,
+            "request_id": error.request_id.as_str(),
+            "url": url,
         })
     };
-    shares.map(share).collect()
+    let last = gateway.meter().totals.errors.last();
+    last.into_iter().map(row).collect()
 }

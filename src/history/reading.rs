@@ -39,11 +39,9 @@ impl Reading {
     /// Reads the counters of a gateway.
     pub(super) fn of(gateway: &Gateway) -> Self {
         let mut requests = [0; RESULTS];
-        for count in gateway.meter().counts() {
-            requests[place(count.outcome)] += count.requests;
-        }
         let mut times = LatencyHistogram::default();
-        for row in gateway.meter().latency_snapshot() {
+        for row in gateway.meter().snapshot() {
+            requests[place(row.outcome)] += row.classes.iter().sum::<u64>();
             if place(row.outcome) < OUTCOMES.len() {
                 times.add(&row.times);
             }
@@ -95,7 +93,7 @@ impl Reading {
         let (left, budget) = self.budget.unzip();
         let number = |value: Option<usize>| value.map_or(f64::NAN, |value| value as f64);
         let cpu = self.process.zip(earlier.process);
-        let cpu = cpu.map(|(now, then)| now.cpu.saturating_sub(then.cpu).as_secs_f64() / seconds);
+        let cpu = cpu.map(|(now, then)| (now.cpu_seconds - then.cpu_seconds).max(0.0) / seconds);
         let times = self.times.since(&earlier.times);
         let millis = |q| {
             let time = times.quantile(q);
@@ -114,8 +112,9 @@ impl Reading {
             self.connections as f64,
             self.cache_bytes as f64 / MIB,
             cpu.unwrap_or(f64::NAN),
-            self.process
-                .map_or(f64::NAN, |process| process.resident as f64 / MIB),
+            self.process.map_or(f64::NAN, |process| {
+                process.resident_memory_bytes as f64 / MIB
+            }),
             self.tip.map_or(f64::NAN, f64::from),
         ];
         let values = since.iter().map(|count| rate(*count)).chain(gauges);

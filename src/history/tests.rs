@@ -67,13 +67,13 @@ fn a_row_has_the_rates_of_its_interval() {
 fn gauges_are_what_they_were() {
     let process = |seconds, resident| {
         Some(ProcessFigures {
-            cpu: Duration::from_secs(seconds),
-            resident,
+            cpu_seconds: seconds,
+            resident_memory_bytes: resident,
             ..ProcessFigures::default()
         })
     };
     let first = Reading {
-        process: process(10, 1 << 20),
+        process: process(10.0, 1 << 20),
         ..Reading::default()
     };
     let second = Reading {
@@ -82,7 +82,7 @@ fn gauges_are_what_they_were() {
         in_flight: 4,
         connections: 5,
         cache_bytes: 3 << 19,
-        process: process(11, 20 << 20),
+        process: process(11.0, 20 << 20),
         tip: Some(912_345),
         ..Reading::default()
     };

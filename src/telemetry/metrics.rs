@@ -1,18 +1,7 @@
-//! `/metrics`: all metrics as OpenMetrics text. They are read from the counters of
-//! the modules when `/metrics` is requested.
-
-mod process;
-mod requests;
-mod state;
-mod tls;
-mod tokens;
-mod traces;
-mod upstream;
+//! `/metrics`: the figures of `/status` as OpenMetrics text. [`FAMILIES`] says which member
+//! of `/status` is which metric.
 
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
@@ -21,391 +10,296 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
+use serde_json::Value;
 
-use crate::build;
-use crate::chain::TipSnapshot;
-use crate::gateway::Gateway;
-use crate::listener::BoundListener;
-use crate::meter::FrameFlood;
-use crate::meter::LatencyHistogram;
+use crate::meter::latency::BOUNDS;
 
 /// The media type of OpenMetrics text.
 pub const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// The metrics of a gateway, of reloads (how many were done and how many refused),
-/// and of the public listeners.
+/// What a member of `/status` is as a metric. Without the member there is no sample.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Counter,
+    /// A number, or a boolean as 0 and 1.
+    Gauge,
+    /// 1 if the member is not null, otherwise 0.
+    Present,
+    /// For each of these values of a label, 1 if the member has it, otherwise 0.
+    OneOf(&'static str, &'static [&'static str]),
+    Histogram,
+}
+use Kind::{Counter, Gauge, Histogram, OneOf, Present};
+
+const CONDITIONS: &[&str] = &["sound", "lagging", "wrong", "refusing", "broken", "retired"];
+const KEY_STATES: &[&str] = &["ready", "cooling", "quarantined"];
+
+/// Kind, name and description of each family, the path of its members in `/status`, and
+/// its labels.
+///
+/// In a path `*` stands for each element of an array, and `{label}` for each member of an
+/// object, whose name becomes the label's value. A label's value is in the member of the same
+/// name on the path, or in that which follows `<`, or follows `=`. Neighbours of one name are
+/// one family.
+#[rustfmt::skip]
+const FAMILIES: &[(Kind, &str, &str, &str, &str)] = &[
+    (Counter, "ordgate_requests", "Requests answered, by route, outcome (a fresh or stale stored response, an answer of the upstream, a document of ordgate's own, a preflight, or a refusal) and class of status code", "requests/*/requests", "route outcome class"),
+    (Counter, "ordgate_refused", "Requests that were refused or that failed, and connections over a limit, by reason", "refused/{reason}", ""),
+    (Histogram, "ordgate_request_duration_seconds", "From the last byte of a request to the head of its response, by route and outcome", "histograms/requests/*/times", "route outcome"),
+    (Gauge, "ordgate_connections", "Client connections open", "connections/open", ""),
+    (Counter, "ordgate_connections_accepted", "Client connections accepted", "connections/accepted", ""),
+    (Counter, "ordgate_connections_turned_away", "Client connections turned away because there were too many in total, or too many of one client", "connections/turned_away", "reason=total"),
+    (Counter, "ordgate_connections_turned_away", "", "connections/turned_away_client", "reason=client"),
+    (Counter, "ordgate_connections_reset", "Client connections reset because the client read its response too slowly, or because unread responses held too much memory", "connections/reset_slow", "reason=slow"),
+    (Counter, "ordgate_connections_reset", "", "connections/reset_unsent", "reason=unsent"),
+    (Counter, "ordgate_http2_floods", "Client connections closed because of too many HTTP/2 frames of a kind", "connections/http2/floods/{kind}", ""),
+    (Gauge, "ordgate_unsent_bytes", "Memory held by responses that clients have not read yet", "unsent/bytes", ""),
+    (Gauge, "ordgate_unsent_max_bytes", "The bound on that memory", "unsent/max_bytes", ""),
+    (Counter, "ordgate_tls_handshakes", "TLS handshakes by version and result: with a new session or a resumed one, or, without a version, why the connection was closed", "tls_handshakes/{version}/{result}", ""),
+    (Gauge, "ordgate_tls_certificate_days", "Whole days until a certificate expires; negative afterwards", "listeners/*/tls/certificates/*/days", "listener<address chain"),
+    (Present, "ordgate_tls_certificate_refused", "Whether the files of a certificate have changed and were refused, so that the previous one is in use", "listeners/*/tls/certificates/*/refused", "listener<address chain"),
+    (Counter, "ordgate_misses_limited", "Requests over their client's limit on misses: refused with 429, or answered with a stale response", "misses_limited/{result}", ""),
+    (Counter, "ordgate_token_client_requests", "Requests with a valid client token, by name, for the 100 names with the most requests since the start: within the limit of their client, or refused with 429", "client_tokens/busiest/*/requests", "name result=admitted"),
+    (Counter, "ordgate_token_client_requests", "", "client_tokens/busiest/*/limited", "name result=limited"),
+    (Counter, "ordgate_reloads", "Reloads of the configuration: done, or refused because it was invalid", "reload/done", "result=done"),
+    (Counter, "ordgate_reloads", "", "reload/refused", "result=refused"),
+    (Counter, "ordgate_log_lines_dropped", "Lines of the log, and of the access log, that were dropped because standard error or standard output took none", "log_lines_dropped/{output}", ""),
+    (Counter, "ordgate_purges", "Purges, by the operator and by reorgs", "chain/purges", ""),
+    (Gauge, "ordgate_cache_entries", "Stored responses", "cache/entries", ""),
+    (Gauge, "ordgate_cache_bytes", "Memory held by stored responses", "cache/bytes", ""),
+    (Gauge, "ordgate_cache_max_bytes", "The bound on that memory", "cache/max_bytes", ""),
+    (Counter, "ordgate_compressions", "Stored bodies that were to be compressed, by coding and by result: made, not-worthwhile (not smaller), skipped (too many waited, or it was not stored any more)", "compression/codings/{coding}/made", "result=made"),
+    (Counter, "ordgate_compressions", "", "compression/codings/{coding}/not_worthwhile", "result=not-worthwhile"),
+    (Counter, "ordgate_compressions", "", "compression/codings/{coding}/skipped", "result=skipped"),
+    (Present, "ordgate_state_fault", "Whether a database of the state directory is not used until a restart, after an error", "state_directory/answers/fault", "database=answers.db"),
+    (Present, "ordgate_state_fault", "", "state_directory/spent/fault", "database=spent.db"),
+    (Gauge, "ordgate_state_bytes", "Bytes of stored responses on disk", "state_directory/answers/bytes", ""),
+    (Gauge, "ordgate_state_max_bytes", "Their bound", "state_directory/answers/max_bytes", ""),
+    (Counter, "ordgate_state_look_ups", "Look-ups on disk: a response was found, or none in time", "state_directory/answers/hits", "result=hit"),
+    (Counter, "ordgate_state_look_ups", "", "state_directory/answers/misses", "result=miss"),
+    (Gauge, "ordgate_state_unknown_spending_seconds", "For how long API keys rest because it is not known what was spent before the start", "state_directory/spent/unknown_seconds", ""),
+    (Gauge, "ordgate_shared_engine_up", "Whether the engine that replicas share answers", "shared/engine/is_up", ""),
+    (Counter, "ordgate_shared_permits", "Requests for a permit of a budget's pool, by result", "shared/permits/{result}", ""),
+    (Counter, "ordgate_shared_responses", "Look-ups of responses in the engine, by result", "shared/responses/{result}", ""),
+    (Gauge, "ordgate_shared_purges_waiting", "Purges of this replica that the engine does not have yet", "shared/purges/waiting", ""),
+    (Counter, "ordgate_spans", "Spans that the collector has accepted, that found the queue full, or that the collector did not take", "traces/exported", "result=exported"),
+    (Counter, "ordgate_spans", "", "traces/dropped", "result=dropped"),
+    (Counter, "ordgate_spans", "", "traces/failed", "result=failed"),
+    (Counter, "ordgate_tip_probes", "Probes of a tip that have ended", "chain/tips/*/probes", "tip<name"),
+    (Counter, "ordgate_tip_probe_failures", "Probes of a tip that have failed", "chain/tips/*/failures", "tip<name"),
+    (Counter, "ordgate_tip_reorgs", "Reorgs seen in the answers of an indexer", "chain/tips/*/reorgs", "tip<name"),
+    (Gauge, "ordgate_tip_moved_seconds", "Seconds since the status of a tip reported another one than before", "chain/tips/*/moved_seconds_ago", "tip<name"),
+    (Gauge, "ordgate_tip_height", "The height of a tip, where one is known", "chain/tips/*/height", "tip<name"),
+    (Gauge, "ordgate_tip_known", "Whether a probe has confirmed a tip recently; otherwise only times decide on freshness", "chain/tips/*/known", "tip<name"),
+    (Gauge, "ordgate_tip_known_once", "Whether a tip has been known at any time since the start", "chain/tips/*/known_once", "tip<name"),
+    (Counter, "process_cpu_seconds", "CPU time used, in user and system mode, in seconds", "process/cpu_seconds", ""),
+    (Gauge, "process_resident_memory_bytes", "Resident memory", "process/resident_memory_bytes", ""),
+    (Gauge, "process_open_fds", "Open file descriptors", "process/open_fds", ""),
+    (Gauge, "process_max_fds", "The most file descriptors that may be open", "process/max_fds", ""),
+    (Gauge, "process_start_time_seconds", "When the process was started, in seconds since 1970", "process/start_time_seconds", ""),
+    (Present, "ordgate_build_info", "The version of ordgate, and what it was built from", "version", "version commit rustc"),
+    (Counter, "ordgate_upstream_results", "Results of requests to the upstream: answered, failed, or why it was not sent: no budget was left (over_budget, budget_unknown), too many were in flight or waited (no_slot), the breaker was open (breaker_open); failed requests that were not retried because there were too many retries (unretried); and changes of the endpoint in use (switches)", "upstreams/{upstream}/results/{result}", ""),
+    (Counter, "ordgate_upstream_requests", "Requests sent to the upstream, by route (none for probes of tips) and by reason: probe, miss, revalidation, retry, key-check, block-check (whether a block still is in the chain)", "upstreams/{upstream}/sent_for/*/requests", "route reason"),
+    (Gauge, "ordgate_upstream_queue", "Requests that wait for budget or for a slot", "upstreams/{upstream}/queue", ""),
+    (Histogram, "ordgate_upstream_queue_seconds", "How long requests waited before they were sent to the upstream", "histograms/waits/*/times", "upstream priority"),
+    (Gauge, "ordgate_upstream_asked", "Which endpoint of an upstream is in use: 1 for that one, 0 for standbys", "upstreams/{upstream}/endpoints/*/selected", "endpoint<url"),
+    (OneOf("condition", CONDITIONS), "ordgate_upstream_condition", "The condition of an endpoint: 1 for the current one, 0 for the others", "upstreams/{upstream}/endpoints/*/condition", "endpoint<url"),
+    (Gauge, "ordgate_upstream_in_flight", "Requests in flight to an endpoint", "upstreams/{upstream}/endpoints/*/in_flight", "endpoint<url"),
+    (Gauge, "ordgate_upstream_lag_blocks", "By how many blocks an endpoint is behind the best one of its upstream", "upstreams/{upstream}/endpoints/*/lag_blocks", "endpoint<url"),
+    (Histogram, "ordgate_upstream_first_byte_seconds", "How long an endpoint took to the first byte of its answers", "histograms/first_byte/*/times", "upstream endpoint"),
+    (Counter, "ordgate_upstream_attempts", "Requests sent to an endpoint", "upstreams/{upstream}/endpoints/*/sent", "endpoint<url"),
+    (Counter, "ordgate_upstream_failures", "Attempts that failed, by endpoint and reason", "upstreams/{upstream}/endpoints/*/failures/{reason}", "endpoint<url"),
+    (Gauge, "ordgate_upstream_budget_left", "Requests left in this minute, for each key by name; absent where the budget is unlimited", "upstreams/{upstream}/keys/*/budget_left", "key<name"),
+    (Gauge, "ordgate_upstream_budget_kept", "The part of the requests left that is kept for probes of the tip, for each key by name", "upstreams/{upstream}/keys/*/kept_for_probes", "key<name"),
+    (Gauge, "ordgate_upstream_budget", "The most requests in a minute, for each key by name; absent where the budget is unlimited", "upstreams/{upstream}/keys/*/budget", "key<name"),
+    (OneOf("state", KEY_STATES), "ordgate_upstream_key_state", "The state of a key, for each by name, at the host where it is worst: 1 for the current one, 0 for the others. ready; cooling (cooldown after 429); quarantined (after 401, 403)", "upstreams/{upstream}/keys/*/state", "key<name"),
+];
+
+/// The metrics of what `/status` is made from.
 ///
 /// # Errors
-/// Where the text cannot be formatted.
-pub fn render(
-    gateway: &Arc<Gateway>,
-    reloads: (u64, u64),
-    listeners: Vec<BoundListener>,
-) -> Result<String, fmt::Error> {
+/// If the text cannot be formatted.
+pub fn render(figures: Value) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Reading {
-        gateway: gateway.clone(),
-        reloads,
-        listeners,
-    }));
-    let mut text = String::with_capacity(4096);
+    registry.register_collector(Box::new(Reading(figures)));
+    let mut text = String::with_capacity(16 * 1024);
     encode(&mut text, &registry)?;
     Ok(text)
 }
 
-struct Reading {
-    gateway: Arc<Gateway>,
-    reloads: (u64, u64),
-    listeners: Vec<BoundListener>,
-}
+type Labels = Vec<(String, String)>;
 
-impl fmt::Debug for Reading {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Reading")
-    }
-}
+#[derive(Debug)]
+struct Reading(Value);
 
 impl Collector for Reading {
-    fn encode(&self, to: DescriptorEncoder<'_>) -> fmt::Result {
-        let (gateway, mut to) = (&*self.gateway, Metrics(to));
-        requests::encode(gateway, &mut to)?;
-        connections(gateway, &mut to)?;
-        tls::encode(gateway, &self.listeners, &mut to)?;
-        limits(gateway, &mut to)?;
-        tokens::encode(gateway, &mut to)?;
-        reloads(self.reloads, &mut to)?;
-        cache(gateway, &mut to)?;
-        state::encode(gateway, &mut to)?;
-        state::encode_shared(gateway, &mut to)?;
-        compression(gateway, &mut to)?;
-        traces::encode(gateway, &mut to)?;
-        tips(gateway, &mut to)?;
-        process::encode(&mut to)?;
-        let build = labels(&[
-            ("version", build::VERSION),
-            ("commit", build::COMMIT),
-            ("rustc", build::RUSTC),
-        ]);
-        to.gauge(
-            "ordgate_build_info",
-            "The version of ordgate, and what it was built from",
-            vec![(build, 1.0)],
-        )?;
-        upstream::encode(gateway, &mut to)
-    }
-}
-
-fn http2(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
-    let meter = gateway.meter();
-    let http2 = &meter.totals.http2;
-    let in_http2 = http2.requests();
-    let all: u64 = meter.counts().iter().map(|count| count.requests).sum();
-    to.counter(
-        "ordgate_requests_by_version",
-        "Requests answered, by version of HTTP",
-        by(
-            "version",
-            [("1.1", all.saturating_sub(in_http2)), ("2", in_http2)],
-        ),
-    )?;
-    to.counter(
-        "ordgate_http2_connections_accepted",
-        "Client connections served in HTTP/2",
-        one(http2.accepted.load(Relaxed)),
-    )?;
-    to.gauge(
-        "ordgate_http2_connections",
-        "Client connections open in HTTP/2",
-        one(http2.connections.load(Relaxed) as f64),
-    )?;
-    let floods = FrameFlood::ALL.map(|(flood, name)| {
-        let closed = &http2.floods[flood as usize];
-        (name, closed.load(Relaxed))
-    });
-    to.counter(
-        "ordgate_http2_floods",
-        "Client connections closed because of too many HTTP/2 frames of a kind",
-        by("kind", floods),
-    )
-}
-
-fn connections(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
-    let totals = &gateway.meter().totals;
-    let read = |n: &AtomicU64| n.load(Relaxed);
-    to.counter(
-        "ordgate_connections_accepted",
-        "Client connections accepted",
-        one(read(&totals.accepted)),
-    )?;
-    to.counter(
-        "ordgate_connections_turned_away",
-        "Client connections turned away because there were too many in total, or too many of one client",
-        by(
-            "reason",
-            [
-                ("total", read(&totals.turned_away)),
-                ("client", read(&totals.turned_away_client)),
-            ],
-        ),
-    )?;
-    to.counter(
-        "ordgate_connections_reset",
-        "Client connections reset because the client read its response too slowly, or because unread responses held too much memory",
-        by(
-            "reason",
-            [
-                ("slow", read(&totals.too_slow)),
-                ("unsent", totals.unsent.closed()),
-            ],
-        ),
-    )?;
-    to.gauge(
-        "ordgate_connections",
-        "Client connections open",
-        one(read(&totals.connections) as f64),
-    )?;
-    http2(gateway, to)?;
-    to.gauge(
-        "ordgate_unsent_bytes",
-        "Memory held by responses that clients have not read yet",
-        one(totals.unsent.held() as f64),
-    )?;
-    to.gauge(
-        "ordgate_unsent_max_bytes",
-        "The bound on that memory",
-        one(totals.unsent.bound() as f64),
-    )
-}
-
-fn limits(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
-    let limit = gateway.limit();
-    let [refused, stale] = [0, 1].map(|n| limit.map_or(0, |limit| limit.refused[n].load(Relaxed)));
-    to.counter(
-        "ordgate_misses_limited",
-        "Requests over their client's limit on misses: refused with 429, or answered with a stale response",
-        by("result", [("refused", refused), ("stale", stale)]),
-    )
-}
-
-fn reloads((done, refused): (u64, u64), to: &mut Metrics<'_>) -> fmt::Result {
-    to.counter(
-        "ordgate_reloads",
-        "Reloads of the configuration: done, or refused because it was invalid",
-        by("result", [("done", done), ("refused", refused)]),
-    )
-}
-
-fn cache(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
-    let store = gateway.cache.store();
-    to.counter(
-        "ordgate_purges",
-        "Purges, by the operator and by reorgs",
-        one(store.purges()),
-    )?;
-    let size = store.size();
-    to.gauge(
-        "ordgate_cache_entries",
-        "Stored responses",
-        one(size.entries as f64),
-    )?;
-    to.gauge(
-        "ordgate_cache_bytes",
-        "Memory held by stored responses",
-        one(size.bytes as f64),
-    )?;
-    to.gauge(
-        "ordgate_cache_max_bytes",
-        "The bound on that memory",
-        one(size.max_bytes as f64),
-    )?;
-    to.gauge(
-        "ordgate_collapse_keys",
-        "Cache keys that are being fetched",
-        one(gateway.fill.collapse.len() as f64),
-    )?;
-    let sliceable = gateway.paged().map(|(route, are_pages_cut)| {
-        let labels = labels(&[("route", &*route.name)]);
-        (labels, f64::from(u8::from(are_pages_cut)))
-    });
-    to.gauge(
-        "ordgate_route_sliceable",
-        "Whether a route's pages are cut from windows at present",
-        sliceable.collect(),
-    )
-}
-
-fn compression(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
-    let counts = gateway.compressor.counts();
-    let results = counts.iter().flat_map(|(coding, of)| {
-        let results = [
-            ("made", of.made),
-            ("not-worthwhile", of.not_worthwhile),
-            ("skipped", of.skipped),
-        ];
-        results.map(|(result, n)| {
-            let pairs = [("coding", coding.name()), ("result", result)];
-            (labels(&pairs), n)
-        })
-    });
-    to.counter(
-        "ordgate_compressions",
-        "Stored bodies that were to be compressed, by coding and by result: made, not-worthwhile (not smaller), skipped (too many waited, or it was not stored any more)",
-        results.collect(),
-    )?;
-    let before = counts.iter().map(|(coding, of)| (coding.name(), of.before));
-    to.counter(
-        "ordgate_compression_bytes_before",
-        "The bytes of the bodies that were compressed",
-        by_coding(before),
-    )?;
-    let after = counts.iter().map(|(coding, of)| (coding.name(), of.after));
-    to.counter(
-        "ordgate_compression_bytes_after",
-        "The bytes of the same bodies, compressed",
-        by_coding(after),
-    )
-}
-
-fn by_coding<'n>(values: impl Iterator<Item = (&'n str, u64)>) -> Cells<u64> {
-    values
-        .map(|(coding, n)| (labels(&[("coding", coding)]), n))
-        .collect()
-}
-
-fn tips(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
-    let all = gateway.tip_snapshots();
-    to.counter(
-        "ordgate_tip_probes",
-        "Probes of a tip that have ended",
-        by_tip(&all, |tip| tip.probes),
-    )?;
-    to.counter(
-        "ordgate_tip_probe_failures",
-        "Probes of a tip that have failed",
-        by_tip(&all, |tip| tip.failures),
-    )?;
-    to.counter(
-        "ordgate_tip_reorgs",
-        "Reorgs seen in the answers of an indexer",
-        by_tip(&all, |tip| tip.reorgs),
-    )?;
-    let moved = all.iter().filter_map(|tip| {
-        let seconds = tip.moved_seconds_ago?;
-        Some((labels(&[("tip", &tip.name)]), seconds))
-    });
-    to.gauge(
-        "ordgate_tip_moved_seconds",
-        "Seconds since the status of a tip reported another one than before",
-        moved.collect(),
-    )?;
-    let heights = all.iter().filter_map(|tip| {
-        let height = f64::from(tip.height?);
-        Some((labels(&[("tip", &tip.name)]), height))
-    });
-    to.gauge(
-        "ordgate_tip_height",
-        "The height of a tip, where one is known",
-        heights.collect(),
-    )?;
-    // An alert about a tip that is not probed would be false.
-    let probed = gateway.probed_tips();
-    to.gauge(
-        "ordgate_tip_known",
-        "Whether a probe has confirmed a tip recently; otherwise only times decide on freshness",
-        by_tip(&probed, |tip| f64::from(u8::from(tip.known))),
-    )?;
-    to.gauge(
-        "ordgate_tip_known_once",
-        "Whether a tip has been known at any time since the start",
-        by_tip(&probed, |tip| f64::from(u8::from(tip.known_once))),
-    )
-}
-
-/// The cells of a family: labels and values.
-type Cells<T> = Vec<(Vec<(String, String)>, T)>;
-
-/// One cell, without labels.
-fn one<T>(value: T) -> Cells<T> {
-    vec![(Vec::new(), value)]
-}
-
-/// A cell for each value of a label.
-fn by<T, const N: usize>(label: &str, values: [(&str, T); N]) -> Cells<T> {
-    let cells = values.map(|(value, n)| (labels(&[(label, value)]), n));
-    cells.into()
-}
-
-fn by_tip<T>(tips: &[TipSnapshot], value: fn(&TipSnapshot) -> T) -> Cells<T> {
-    let cells = tips.iter();
-    cells
-        .map(|tip| (labels(&[("tip", &tip.name)]), value(tip)))
-        .collect()
-}
-
-fn labels(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
-    let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
-    pairs.iter().map(owned).collect()
-}
-
-/// A histogram that another module counts.
-struct Counted(LatencyHistogram);
-
-impl EncodeMetric for Counted {
-    fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
-        let mut below = 0;
-        let mut buckets = Vec::new();
-        for (bound, at_most) in self.0.cumulative() {
-            buckets.push((bound.as_secs_f64(), at_most - below));
-            below = at_most;
-        }
-        buckets.push((f64::INFINITY, self.0.count() - below));
-        let (sum, count) = (self.0.sum().as_secs_f64(), self.0.count());
-        encoder.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)
-    }
-
-    fn metric_type(&self) -> MetricType {
-        MetricType::Histogram
-    }
-}
-
-/// Where metrics are written.
-struct Metrics<'e>(DescriptorEncoder<'e>);
-
-impl Metrics<'_> {
-    fn counter(&mut self, name: &str, help: &str, cells: Cells<u64>) -> fmt::Result {
-        let cells = cells.into_iter();
-        let cells = cells.map(|(labels, n)| (labels, ConstCounter::new(n)));
-        self.family(name, help, MetricType::Counter, cells)
-    }
-
-    fn gauge(&mut self, name: &str, help: &str, cells: Cells<f64>) -> fmt::Result {
-        let cells = cells.into_iter();
-        let cells = cells.map(|(labels, n)| (labels, ConstGauge::new(n)));
-        self.family(name, help, MetricType::Gauge, cells)
-    }
-
-    fn histogram(&mut self, name: &str, help: &str, cells: Cells<LatencyHistogram>) -> fmt::Result {
-        let cells = cells.into_iter();
-        let cells = cells.map(|(labels, times)| (labels, Counted(times)));
-        self.family(name, help, MetricType::Histogram, cells)
-    }
-
-    /// Writes a family of metrics: its name, its help, its cells.
-    fn family<M: EncodeMetric>(
-        &mut self,
-        name: &str,
-        help: &str,
-        kind: MetricType,
-        cells: impl IntoIterator<Item = (Vec<(String, String)>, M)>,
-    ) -> fmt::Result {
-        let mut family = self.0.encode_descriptor(name, help, None, kind)?;
-        for (labels, value) in cells {
-            if labels.is_empty() {
-                value.encode(family.encode_family::<Vec<(String, String)>>(&labels)?)?;
-            } else {
-                value.encode(family.encode_family(&labels)?)?;
+    fn encode(&self, mut to: DescriptorEncoder<'_>) -> fmt::Result {
+        for rows in FAMILIES.chunk_by(|(_, one, ..), (_, other, ..)| one == other) {
+            let Some((kind, name, help, ..)) = rows.first() else {
+                continue;
+            };
+            let mut found = Vec::new();
+            for (.., path, labels) in rows {
+                find(&self.0, path, labels, Labels::new(), &mut found);
+            }
+            let mut family = to.encode_descriptor(name, help, None, kind.metric_type())?;
+            for (labels, value) in found {
+                for (labels, sample) in samples(*kind, labels, value) {
+                    let to = family.encode_family(&labels)?;
+                    sample.encode(to)?;
+                }
             }
         }
         Ok(())
+    }
+}
+
+/// Finds the members at a path, with their labels.
+fn find<'v>(
+    value: &'v Value,
+    path: &str,
+    wanted: &str,
+    mut labels: Labels,
+    found: &mut Vec<(Labels, &'v Value)>,
+) {
+    for wanted in wanted.split_whitespace() {
+        let (label, member) = wanted.split_once('<').unwrap_or((wanted, wanted));
+        match (wanted.split_once('='), value.get(member)) {
+            (Some((label, constant)), _) => set(&mut labels, label, constant),
+            (None, Some(Value::String(text))) => set(&mut labels, label, text),
+            (None, Some(Value::Null)) => set(&mut labels, label, "none"),
+            (None, _) => {}
+        }
+    }
+    if path.is_empty() {
+        // A certificate that is configured twice is one series.
+        if found.iter().all(|(others, _)| *others != labels) {
+            found.push((labels, value));
+        }
+        return;
+    }
+    let (step, rest) = path.split_once('/').unwrap_or((path, ""));
+    if step == "*" {
+        for element in value.as_array().into_iter().flatten() {
+            find(element, rest, wanted, labels.clone(), found);
+        }
+    } else if let Some(label) = step
+        .strip_prefix('{')
+        .and_then(|step| step.strip_suffix('}'))
+    {
+        for (name, member) in value.as_object().into_iter().flatten() {
+            let mut labels = labels.clone();
+            set(&mut labels, label, name);
+            find(member, rest, wanted, labels, found);
+        }
+    } else if let Some(member) = value.get(step) {
+        find(member, rest, wanted, labels, found);
+    }
+}
+
+/// Sets a label; that of an inner object takes the place of an outer one's.
+fn set(labels: &mut Labels, label: &str, value: &str) {
+    labels.retain(|(name, _)| name != label);
+    labels.push((label.to_owned(), value.to_owned()));
+}
+
+/// The value of a sample.
+enum Sample<'v> {
+    Whole(u64),
+    Total(f64),
+    Gauge(f64),
+    Histogram(&'v Value),
+}
+
+/// The samples of a member.
+fn samples(kind: Kind, labels: Labels, value: &Value) -> Vec<(Labels, Sample<'_>)> {
+    let flag = |is: bool| Sample::Gauge(f64::from(u8::from(is)));
+    let number = value.as_f64();
+    let sample = match kind {
+        Counter => match value.as_u64() {
+            Some(count) => Some(Sample::Whole(count)),
+            None => number.map(Sample::Total),
+        },
+        Gauge => match value.as_bool() {
+            Some(is) => Some(flag(is)),
+            None => number.map(Sample::Gauge),
+        },
+        Present => Some(flag(!value.is_null())),
+        Histogram => Some(Sample::Histogram(value)),
+        OneOf(label, all) => {
+            let each = all.iter().map(|one| {
+                let mut labels = labels.clone();
+                set(&mut labels, label, one);
+                (labels, flag(value.as_str() == Some(one)))
+            });
+            return each.collect();
+        }
+    };
+    sample
+        .into_iter()
+        .map(|sample| (labels.clone(), sample))
+        .collect()
+}
+
+impl Kind {
+    const fn metric_type(self) -> MetricType {
+        match self {
+            Counter => MetricType::Counter,
+            Gauge | Present | OneOf(..) => MetricType::Gauge,
+            Histogram => MetricType::Histogram,
+        }
+    }
+}
+
+impl Sample<'_> {
+    fn encode(&self, mut to: MetricEncoder<'_>) -> fmt::Result {
+        match self {
+            Self::Whole(count) => ConstCounter::new(*count).encode(to),
+            Self::Total(total) => ConstCounter::new(*total).encode(to),
+            Self::Gauge(value) => ConstGauge::new(*value).encode(to),
+            Self::Histogram(times) => {
+                let counts = times["counts"].as_array().into_iter().flatten();
+                let counts = counts.map(|count| count.as_u64().unwrap_or(0));
+                let bounds = BOUNDS.iter().map(|micros| *micros as f64 / 1e6);
+                let bounds = bounds.chain([f64::INFINITY]);
+                let buckets: Vec<_> = bounds.zip(counts).collect();
+                let count = buckets.iter().map(|(_, count)| count).sum();
+                let sum = times["sum"].as_f64().unwrap_or(0.0);
+                to.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn members_become_samples_with_their_labels() {
+        let figures = json!({
+            "upstreams": { "runes": { "name": "x", "keys": [
+                { "name": "key-1", "budget": 500, "budget_left": null, "state": "cooling" },
+            ] } },
+            "chain": { "tips": [{ "name": "t", "known": true, "height": 7 }] },
+            "requests": [{ "route": null, "outcome": "hit", "class": "2xx", "requests": 3 }],
+            "state_directory": { "answers": { "fault": null }, "spent": { "fault": "lost" } },
+        });
+        let text = render(figures).unwrap();
+        for line in [
+            "ordgate_upstream_budget{upstream=\"runes\",key=\"key-1\"} 500.0",
+            "ordgate_upstream_key_state{upstream=\"runes\",key=\"key-1\",state=\"cooling\"} 1.0",
+            "ordgate_upstream_key_state{upstream=\"runes\",key=\"key-1\",state=\"ready\"} 0.0",
+            "ordgate_tip_known{tip=\"t\"} 1.0",
+            "ordgate_tip_height{tip=\"t\"} 7.0",
+            "ordgate_requests_total{route=\"none\",outcome=\"hit\",class=\"2xx\"} 3",
+            "ordgate_state_fault{database=\"answers.db\"} 0.0",
+            "ordgate_state_fault{database=\"spent.db\"} 1.0",
+        ] {
+            assert!(text.lines().any(|own| own == line), "{line} in\n{text}");
+        }
+        assert!(!text.contains("ordgate_upstream_budget_left{"), "{text}");
     }
 }

@@ -1,46 +1,50 @@
 //! What the process uses, from Linux's /proc.
 
 use std::fs;
-use std::time::Duration;
 
-/// What the process uses.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+use rustix::process::{Resource, getrlimit};
+use serde::Serialize;
+
+/// What the process uses, by the names that all Prometheus clients use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct ProcessFigures {
     /// Processor time since its start, of all threads.
-    pub(crate) cpu: Duration,
-    /// Its threads.
-    pub(crate) threads: u64,
-    /// Virtual memory in bytes.
-    pub(crate) virtual_memory: u64,
-    /// Resident memory in bytes.
-    pub(crate) resident: u64,
-    /// When it was started, counted from the start of the system.
-    pub(crate) started: Duration,
+    pub(crate) cpu_seconds: f64,
+    /// Resident memory.
+    pub(crate) resident_memory_bytes: u64,
+    /// Its open file descriptors.
+    pub(crate) open_fds: usize,
+    /// The most that it may open; `None` without a limit.
+    pub(crate) max_fds: Option<u64>,
+    /// When it was started, in seconds since 1970.
+    pub(crate) start_time_seconds: f64,
 }
 
 impl ProcessFigures {
     /// Reads them; `None` on systems without /proc.
     pub(crate) fn read() -> Option<Self> {
-        let stat = fs::read_to_string("/proc/self/stat").ok()?;
-        let ticks = rustix::param::clock_ticks_per_second();
-        let page = rustix::param::page_size() as u64;
-        Self::parse(&stat, ticks, page)
-    }
-
-    /// Reads the line of proc_pid_stat(5).
-    fn parse(stat: &str, ticks: u64, page: u64) -> Option<Self> {
-        // The second field is the name in parentheses, which may have blanks and
-        // parentheses of its own. The third is the first after it.
-        let (_, rest) = stat.rsplit_once(')')?;
+        let process = fs::read_to_string("/proc/self/stat").ok()?;
+        // The second field of proc_pid_stat(5) is the name in parentheses, which may have
+        // blanks and parentheses of its own. The third is the first after it.
+        let (_, rest) = process.rsplit_once(')')?;
         let fields: Vec<_> = rest.split_ascii_whitespace().collect();
         let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
-        let time = |count: u64| Duration::from_millis(count * 1000 / ticks.max(1));
+        let ticks = rustix::param::clock_ticks_per_second();
+        let seconds = |count: u64| count as f64 / ticks as f64;
+        let system = fs::read_to_string("/proc/stat").ok()?;
+        let booted = system
+            .lines()
+            .find_map(|line| line.strip_prefix("btime "))?;
         Some(Self {
-            cpu: time(field(14)? + field(15)?),
-            threads: field(20)?,
-            started: time(field(22)?),
-            virtual_memory: field(23)?,
-            resident: field(24)? * page,
+            cpu_seconds: seconds(field(14)? + field(15)?),
+            resident_memory_bytes: field(24)? * rustix::param::page_size() as u64,
+            // One of them is of this directory.
+            open_fds: fs::read_dir("/proc/self/fd")
+                .ok()?
+                .count()
+                .saturating_sub(1),
+            max_fds: getrlimit(Resource::Nofile).current,
+            start_time_seconds: booted.trim().parse::<f64>().ok()? + seconds(field(22)?),
         })
     }
 }

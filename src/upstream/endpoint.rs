@@ -8,10 +8,13 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use http::Uri;
+use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::breaker::{Breaker, Failed};
 use super::failover::Condition;
 use super::failure::{Failure, hint};
+use crate::cache::date;
 use crate::clock::{Clock, Moment};
 use crate::log_writer::LogInterval;
 use crate::meter::LatencyHistogram;
@@ -53,7 +56,7 @@ struct State {
 }
 
 /// What is counted of an endpoint's requests since the start.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct EndpointCounts {
     /// Requests in flight.
     pub in_flight: u32,
@@ -64,8 +67,10 @@ pub struct EndpointCounts {
     /// All failures.
     pub failures: BTreeMap<Reason, u64>,
     /// Its last failure, if there was one.
+    #[serde(skip)]
     pub last_failure: Option<LastFailure>,
     /// The times to the first byte of its answers.
+    #[serde(skip)]
     pub first_byte: LatencyHistogram,
 }
 
@@ -87,18 +92,24 @@ pub struct LastFailure {
 }
 
 /// The state of an endpoint, for `/status` and `/metrics`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct EndpointSnapshot {
     /// Scheme, authority and path.
+    #[serde(rename = "url")]
     pub name: Arc<str>,
     /// Whether requests go to it.
+    #[serde(rename = "selected")]
     pub is_selected: bool,
     /// Its condition.
     pub condition: Condition,
     /// How many blocks it lags behind the best endpoint.
+    #[serde(rename = "lag_blocks")]
     pub lag: u32,
     /// Its requests.
+    #[serde(flatten)]
     pub counts: EndpointCounts,
+    /// Its last failure, and when that was.
+    last_failure: Option<Value>,
 }
 
 /// How long an endpoint that has answered 410 counts as retired.
@@ -330,12 +341,25 @@ impl Endpoint {
         is_selected: bool,
         (condition, lag): (Condition, u32),
     ) -> EndpointSnapshot {
+        let counts = self.state().counts.clone();
+        let last_failure = counts.last_failure.as_ref().map(|last| {
+            json!({
+                "reason": last.reason,
+                "cause": last.cause,
+                "at": date::value(self.clock.wall(last.at)).to_str().ok(),
+                "ago_seconds": self.clock.now().since(last.at).as_secs(),
+                "in_a_row": last.in_a_row,
+                "route": last.route,
+                "request_id": last.request_id.as_ref().map(RequestId::as_str),
+            })
+        });
         EndpointSnapshot {
             name: self.name.clone(),
             is_selected,
             condition,
             lag,
-            counts: self.state().counts.clone(),
+            counts,
+            last_failure,
         }
     }
 

@@ -8,13 +8,15 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use http::Uri;
+use serde::Serialize;
 use tokio::sync::watch;
 
 use super::Upstream;
 use crate::sync::lock;
 
 /// The condition of an endpoint, the best first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Condition {
     /// It is healthy.
     Sound,

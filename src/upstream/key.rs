@@ -444,16 +444,12 @@ impl KeySnapshot {
 }
 
 impl KeySnapshotAtHost {
-    /// The words for its state, from the best to the worst.
-    pub(crate) const STATES: [&str; 3] = ["ready", "cooling", "quarantined"];
-
     /// The word for its state.
     pub(crate) fn state(&self) -> &'static str {
-        let [ready, cooling, quarantined] = Self::STATES;
         match self.refused {
-            Some(_) => quarantined,
-            None if self.unusable_for.is_zero() => ready,
-            None => cooling,
+            Some(_) => "quarantined",
+            None if self.unusable_for.is_zero() => "ready",
+            None => "cooling",
         }
     }
 }

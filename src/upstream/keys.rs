@@ -10,7 +10,7 @@ use std::time::Duration;
 use http::HeaderValue;
 
 use super::endpoint::Host;
-pub(crate) use super::key::{KeySnapshot, KeySnapshotAtHost};
+pub(crate) use super::key::KeySnapshot;
 use super::key::{ProviderKey, Taken};
 use super::permit::Denied;
 pub use crate::api_key::{ApiKey, BadKeys};

@@ -85,8 +85,9 @@ async fn the_status_has_the_state_of_each_part() {
     assert_eq!(status["state"], "ready");
     assert_eq!(status["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!(status["listen"], gateway.public.to_string());
-    let figures = ["sent", "answered", "failed"].map(|name| &status["upstream"][name]);
-    assert_eq!(figures, [1, 1, 0]);
+    assert_eq!(status["upstream"]["sent"], 1);
+    let results = ["answered", "failed"].map(|name| &status["upstream"]["results"][name]);
+    assert_eq!(results, [1, 0]);
     let keys = [0, 1].map(|at| &status["upstream"]["keys"][at]);
     assert_eq!(keys.map(|key| &key["budget_left"]), [9, 10]);
     assert_eq!(keys.map(|key| &key["budget"]), [10, 10]);

@@ -288,7 +288,10 @@ async fn the_example_of_a_plain_cache_serves() {
     let statuses = futures_util::future::join_all(each).await;
     assert_eq!(statuses, [200; 80]);
     let status = Client::connect(admin).await.get("/status").await.json();
-    assert_eq!(status["upstreams"]["default"]["no_budget"], 0, "{status}");
+    assert_eq!(
+        status["upstreams"]["default"]["results"]["over_budget"], 0,
+        "{status}"
+    );
 }
 
 #[tokio::test]

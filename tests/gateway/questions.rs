@@ -45,7 +45,7 @@ async fn what_the_budget_is_used_for_is_known_by_route_reason_and_client() {
     assert_eq!(status["sent"], 7);
     for (reason, sent) in [("miss", 6), ("retry", 1)] {
         let name = format!(
-            "ordgate_upstream_requests_total{{route=\"brc20-token\",reason=\"{reason}\",upstream=\"default\"}}"
+            "ordgate_upstream_requests_total{{upstream=\"default\",route=\"brc20-token\",reason=\"{reason}\"}}"
         );
         assert_eq!(sample(&gateway, &name).await, sent, "{reason}");
     }

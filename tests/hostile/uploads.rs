@@ -46,7 +46,7 @@ async fn malformed_uploads_are_400_and_leave_the_breaker_closed() {
         honest_is_served(&gateway, number).await;
     }
     assert_eq!(upstream.count(), 4, "no upload has been sent");
-    assert_eq!(gateway.figure("/upstream/failed"), 0);
+    assert_eq!(gateway.figure("/upstream/results/failed"), 0);
 }
 
 #[tokio::test]

@@ -130,8 +130,8 @@ const TABLES = [
     name('Route', (row) => row.route ?? 'none'),
     name('Outcome', (row) => row.outcome),
     number('Requests', count, (row) => row.count),
-    ...['p50_ms', 'p90_ms', 'p99_ms', 'max_ms'].map(milliseconds)
-  ], (status) => status.latency && list(status.latency.by_route ?? status.latency), 'No requests yet'],
+    ...['p50_ms', 'p90_ms', 'p99_ms'].map(milliseconds)
+  ], (status) => list(status.latency), 'No requests yet'],
   ['upstream', 'Keys', [
     name('Upstream', (row) => row.upstream),
     name('Key', (row) => row.name),
@@ -190,6 +190,7 @@ const TABLES = [
   ], (status) => status.client_tokens?.busiest, 'None'],
   ['errors', 'Last errors', [
     name('Time', (row) => row.at),
+    name('Client', (row) => row.client),
     name('Method', (row) => row.method),
     number('Status', plain, (row) => row.status),
     name('Reason', (row) => [row.reason, row.cause].filter((text) => text).join(': '), { isText: true }),
@@ -203,12 +204,12 @@ const TABLES = [
   ], (status) => status.refused && Object.entries(status.refused).filter(([, requests]) => requests > 0), 'None'],
   ['errors', 'Not sent upstream, or failed', [
     name('Upstream', (row) => row.name),
-    number('Failed', count, (row) => row.failed),
-    number('No budget', count, (row) => row.no_budget),
-    number('No slot', count, (row) => row.no_slot),
-    number('Breaker open', count, (row) => row.broken),
-    number('Not retried', count, (row) => row.retries_refused),
-    number('Switches of endpoint', count, (row) => row.switches)
+    number('Failed', count, ({ results }) => results.failed),
+    number('No budget', count, ({ results }) => results.over_budget + results.budget_unknown),
+    number('No slot', count, ({ results }) => results.no_slot),
+    number('Breaker open', count, ({ results }) => results.breaker_open),
+    number('Not retried', count, ({ results }) => results.unretried),
+    number('Switches of endpoint', count, ({ results }) => results.switches)
   ], upstreams, 'No upstreams'],
   ['system', 'Certificates', [
     name('Listener', (row) => row.listener),
@@ -241,7 +242,7 @@ const TILES = [
   ['Sent upstream', (status) => count(upstreams(status).reduce((sum, one) => sum + one.sent, 0))],
   ['In flight, waiting', (status) => {
     const sum = (read) => upstreams(status).reduce((all, one) => all + (read(one) ?? 0), 0)
-    return `${count(sum((one) => one.in_flight))}, ${count(sum((one) => one.queue?.waiting))}`
+    return `${count(sum((one) => one.in_flight))}, ${count(sum((one) => one.queue))}`
   }],
   ['Connections', (status) => count(status.connections?.open)],
   ['Stored answers', (status) => `${count(status.cache?.entries)} in ${bytes(status.cache?.bytes)}`],

@@ -11,8 +11,8 @@ const AT_ONCE: &str = "upstream.queue_timeout = \"20ms\"\nupstream.retry = false
 async fn is_open(gateway: &Gateway) -> bool {
     let endpoint = endpoint(gateway, 0);
     let url = endpoint["url"].as_str().unwrap();
-    let labels = format!("{{upstream=\"default\",endpoint=\"{url}\"}}");
-    let open = metric(gateway, &format!("ordgate_upstream_breaker_open{labels}")).await;
+    let labels = format!("{{upstream=\"default\",endpoint=\"{url}\",condition=\"broken\"}}");
+    let open = metric(gateway, &format!("ordgate_upstream_condition{labels}")).await;
     assert_eq!(open == "1.0", endpoint["condition"] == "broken");
     open == "1.0"
 }

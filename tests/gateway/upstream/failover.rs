@@ -119,7 +119,7 @@ async fn if_the_preferred_endpoint_fails_the_other_answers_at_once() {
             assert_eq!(in_use(&gateway), usize::from(left), "{name}");
         }
         assert_eq!(
-            gateway.figure("/upstream/switches"),
+            gateway.figure("/upstream/results/switches"),
             u64::from(opens),
             "{name}"
         );
@@ -196,7 +196,7 @@ async fn the_preferred_endpoint_is_used_again_after_its_probation() {
         endpoint(&gateway, 0)["condition"] == "sound"
     })
     .await;
-    let turned = gateway.figure("/upstream/switches");
+    let turned = gateway.figure("/upstream/results/switches");
     for second in 0..20 {
         assert_eq!(gateway.get(&token(second)).await.status, 200);
         assert_eq!(in_use(&gateway), 1, "{second}");
@@ -205,7 +205,7 @@ async fn the_preferred_endpoint_is_used_again_after_its_probation() {
     assert_eq!((tokens(preferred), tokens(other)), (0, 20));
     assert_eq!(gateway.get(&token(20)).await.status, 200);
     assert_eq!((tokens(preferred), tokens(other)), (1, 20));
-    assert_eq!(gateway.figure("/upstream/switches"), turned + 1);
+    assert_eq!(gateway.figure("/upstream/results/switches"), turned + 1);
 }
 
 /// `/status` and metrics show each endpoint's height as well.
@@ -238,7 +238,7 @@ async fn an_endpoint_that_lags_is_not_used_while_another_is_sound() {
         }
         assert_eq!(tokens(&upstreams[expected]), 3, "{heights:?}");
         assert_eq!(
-            gateway.figure("/upstream/switches"),
+            gateway.figure("/upstream/results/switches"),
             expected as u64,
             "{heights:?}"
         );

@@ -104,11 +104,13 @@ impl Gateway {
         self.figure("/collapse/keys")
     }
 
-    /// A figure of all upstreams together, such as `failed`.
-    pub(crate) fn of_upstreams(&self, figure: &str) -> u64 {
+    /// How many requests to all upstreams had a result, such as `failed`.
+    pub(crate) fn of_upstreams(&self, result: &str) -> u64 {
         let status = self.status();
         let upstreams = status["upstreams"].as_object().unwrap().values();
-        upstreams.map(|one| one[figure].as_u64().unwrap()).sum()
+        upstreams
+            .map(|one| one["results"][result].as_u64().unwrap())
+            .sum()
     }
 
     /// The tips of the chain.
