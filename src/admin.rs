@@ -11,10 +11,8 @@
 
 mod browser;
 pub mod client;
-mod connections;
 mod dashboard;
 mod explain;
-mod history;
 pub(crate) mod host;
 mod purge;
 mod query;
@@ -23,14 +21,13 @@ mod status;
 mod token;
 
 use std::convert::Infallible;
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
-use browser::{browser_sign, refuse_browser};
-use connections::{Connections, Timed, Use};
 use http::header::{ALLOW, AUTHORIZATION, WWW_AUTHENTICATE};
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -40,16 +37,20 @@ use serde_json::json;
 pub use token::Token;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+use tokio::time::timeout;
 
 use crate::clock::Moment;
 use crate::gateway::Gateway;
 use crate::history::ProcessHistory;
+use crate::identify::Client;
 use crate::listener::{BoundListener, Current, Drain, is_connection_error};
 use crate::log_writer::LogInterval;
 use crate::reload::{NotReloaded, Reloads};
 use crate::sync::lock;
 use crate::telemetry;
 use crate::upstream::keys::UNKNOWN;
+use crate::validate::Invalid;
 use crate::wire::Body;
 
 /// What the admin listener serves.
@@ -61,8 +62,6 @@ pub struct Admin {
     /// The host names that it answers to besides localhost; a reload may change
     /// them.
     pub hosts: Arc<ArcSwap<Vec<String>>>,
-    /// Whether `/readyz` fails until every probed tip has been known once; a reload
-    /// may change it.
     /// Reloads the configuration.
     pub reloads: Arc<Reloads>,
     /// The public listeners, with what is known of their certificates at a time.
@@ -83,22 +82,13 @@ pub struct Admin {
 const CONNECTIONS: usize = 64;
 /// How long a connection may be idle, and a request's head or body may take.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// The paths, and the methods that they allow.
-const PATHS: [(&str, &str); 8] = [
-    ("/healthz", "GET, HEAD"),
-    ("/readyz", "GET, HEAD"),
-    ("/metrics", "GET, HEAD"),
-    ("/status", "GET, HEAD"),
-    ("/history", "GET, HEAD"),
-    ("/explain", "GET, HEAD"),
-    ("/purge", "POST"),
-    ("/reload", "POST"),
-];
+/// How long a connection is used, and how long its last request may take then.
+const LIFE: [Duration; 2] = [Duration::from_mins(5), Duration::from_mins(1)];
 
 impl Admin {
     /// Serves until the process ends.
     pub async fn serve(self: Arc<Self>, listener: TcpListener) {
-        let mut connections = Connections::new(CONNECTIONS);
+        let mut open: Vec<(Client, AbortHandle)> = Vec::new();
         let purged = Arc::new(Notify::new());
         tokio::spawn(sweep_after_purges(self.current.clone(), purged.clone()));
         let log = LogInterval::default();
@@ -117,72 +107,85 @@ impl Admin {
                     continue;
                 }
             };
-            let used = connections.admit(peer.ip().into());
-            let served = tokio::spawn(self.clone().serve_one(stream, used, purged.clone()));
-            connections.serves(served.abort_handle());
+            open.retain(|(_, task)| !task.is_finished());
+            if open.len() >= CONNECTIONS {
+                let (_, task) = open.remove(victim(&open));
+                task.abort();
+            }
+            let served = tokio::spawn(self.clone().serve_one(stream, purged.clone()));
+            open.push((peer.ip().into(), served.abort_handle()));
             // Let it read its request before further connections are accepted,
             // for which it might be closed.
             tokio::task::yield_now().await;
         }
     }
 
-    async fn serve_one(self: Arc<Self>, stream: TcpStream, used: Use, purged: Arc<Notify>) {
-        let service = service_fn(|request| {
-            let (admin, purged, used) = (self.clone(), purged.clone(), used.clone());
-            async move {
-                used.touch();
-                let response = admin.answer(request, &purged).await;
-                used.touch();
-                Ok::<_, Infallible>(response)
-            }
+    async fn serve_one(self: Arc<Self>, stream: TcpStream, purged: Arc<Notify>) {
+        let service = service_fn(|request| async {
+            Ok::<_, Infallible>(self.answer(request, &purged).await)
         });
-        let served = http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(TIMEOUT)
-            // A request counts though its client sends no more: otherwise whether a purge is
-            // carried out would depend on when the end of the client's input is read.
-            .half_close(true)
-            .serve_connection(TokioIo::new(Timed::new(stream)), service)
-            .await;
-        if let Err(error) = served {
-            tracing::debug!(%error, "an admin connection failed");
+        let mut connection = pin!(
+            http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(TIMEOUT)
+                // A request counts though its client sends no more: otherwise whether a purge is
+                // carried out would depend on when the end of the client's input is read.
+                .half_close(true)
+                .serve_connection(TokioIo::new(stream), service)
+        );
+        if timeout(LIFE[0], connection.as_mut()).await.is_err() {
+            connection.as_mut().graceful_shutdown();
+            if timeout(LIFE[1], connection).await.is_err() {
+                tracing::debug!("the client of an admin connection does not read the answer");
+            }
         }
     }
 
     async fn answer(&self, request: Request<Incoming>, purged: &Notify) -> Response<Body> {
-        // Probes need no token and may use any host name: they reveal nothing else.
-        let is_probe = matches!(request.uri().path(), "/healthz" | "/readyz");
-        // The dashboard's files contain no data; the page asks for the token.
-        let file = dashboard::file(request.uri().path());
+        let (path, fields) = (request.uri().path(), request.headers());
+        let file = dashboard::file(path);
+        // Probes need no token and may use any host name: they reveal nothing else. The
+        // dashboard's files contain no data; the page asks for the token.
+        let is_probe = matches!(path, "/healthz" | "/readyz");
         if !is_probe && file.is_none() && !self.admits(&request) {
-            let mut response = text(
-                StatusCode::UNAUTHORIZED,
-                "A token is needed: authorization: Bearer TOKEN\n",
-            );
+            let why = "A token is needed: authorization: Bearer TOKEN\n";
+            let mut response = text(StatusCode::UNAUTHORIZED, why);
             let challenge = HeaderValue::from_static("Bearer realm=\"ordgate admin\"");
             response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
             return response;
         }
-        if !is_probe && let Err(foreign) = host::check(&request, &self.hosts.load()) {
-            return problem(foreign.status(), &foreign.detail(), None);
+        if !is_probe && let Err((status, detail)) = host::check(&request, &self.hosts.load()) {
+            return problem(status, &detail);
         }
-        let path = request.uri().path();
-        let known = PATHS.into_iter().find(|(known, _)| *known == path);
-        let known = known.or(file.map(|_| (path, "GET, HEAD")));
-        let Some((path, allow)) = known else {
-            return text(
-                StatusCode::NOT_FOUND,
-                "The paths are /, /healthz, /readyz, /metrics, /status, /history, /explain, /purge and /reload\n",
-            );
+        let reads = matches!(
+            path,
+            "/healthz" | "/readyz" | "/metrics" | "/status" | "/history" | "/explain"
+        );
+        let methods = match path {
+            "/purge" | "/reload" => &[Method::POST][..],
+            _ if reads || file.is_some() => &[Method::GET, Method::HEAD],
+            _ => {
+                let paths = "The paths are /, /healthz, /readyz, /metrics, /status, /history, /explain, /purge and /reload\n";
+                return text(StatusCode::NOT_FOUND, paths);
+            }
         };
-        if !allow
-            .split(", ")
-            .any(|method| method == request.method().as_str())
-        {
-            return wrong_method(allow);
+        if !methods.contains(request.method()) {
+            let allow = if methods.len() == 1 {
+                "POST"
+            } else {
+                "GET, HEAD"
+            };
+            let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "Allow has the methods\n");
+            let allow = HeaderValue::from_static(allow);
+            response.headers_mut().insert(ALLOW, allow);
+            return response;
+        }
+        if methods.len() == 1 && browser::is_foreign_page(fields) {
+            let detail = "A page in a browser must not do this: use the dashboard (at / here), ordgate purge, kill -HUP, or a client that sends neither origin nor a sec-fetch-site other than same-origin or none";
+            return problem(StatusCode::FORBIDDEN, detail);
         }
         if let Some(file) = file {
-            return file.response(request.headers());
+            return file;
         }
         let gateway = &self.current.load_full();
         match path {
@@ -190,9 +193,15 @@ impl Admin {
             "/readyz" if *self.drain.borrow() => {
                 text(StatusCode::SERVICE_UNAVAILABLE, "draining\n")
             }
-            "/readyz" => self.ready(gateway),
-            "/metrics" => self.metrics(gateway),
-            "/history" => history::answer(&self.history, &request),
+            "/readyz" => ready(gateway),
+            "/metrics" => match telemetry::render(status::figures(self, gateway)) {
+                Ok(metrics) => typed(telemetry::MEDIA_TYPE, metrics.into()),
+                Err(error) => problem(
+                    StatusCode::INTERNAL_SERVER_ERROR,
+                    &format!("The metrics could not be written: {error}"),
+                ),
+            },
+            "/history" => self.history(request.uri().query()),
             "/explain" => explain_elsewhere(gateway.clone(), request.uri().query()).await,
             "/purge" => {
                 let response = purge::answer(gateway, request, TIMEOUT).await;
@@ -201,19 +210,8 @@ impl Admin {
                 }
                 response
             }
-            "/reload" => self.reload(request.headers()).await,
+            "/reload" => self.reload().await,
             _ => json_body(status::status(self, gateway).to_string()),
-        }
-    }
-
-    /// The metrics, as OpenMetrics text.
-    fn metrics(&self, gateway: &Arc<Gateway>) -> Response<Body> {
-        match telemetry::render(status::figures(self, gateway)) {
-            Ok(metrics) => typed(telemetry::MEDIA_TYPE, metrics.into()),
-            Err(std::fmt::Error) => text(
-                StatusCode::INTERNAL_SERVER_ERROR,
-                "the metrics could not be written\n",
-            ),
         }
     }
 
@@ -222,91 +220,81 @@ impl Admin {
         (self.listeners)(gateway.clock.wall(gateway.clock.now()))
     }
 
-    /// Whether the gateway can serve: not before the tips are known, because a wrong
-    /// or missing upstream shows there first.
-    fn ready(&self, gateway: &Gateway) -> Response<Body> {
-        let missing = gateway.not_ready();
-        let (status, mut why) = match missing.is_empty() {
-            true => (StatusCode::OK, "ready\n".to_owned()),
-            false => (StatusCode::SERVICE_UNAVAILABLE, String::new()),
-        };
-        for missing in missing {
-            why.push_str(&format!("not ready: {missing}\n"));
-        }
-        let unknown = gateway.upstreams.budgets().unknown(gateway.clock.now());
-        if let Some(waiting) = unknown {
-            why.push_str(&format!(
-                "API keys with a limit a minute are not used for {} s more: what they have spent is not known, since {UNKNOWN}\n",
-                waiting.as_secs() + 1
-            ));
-        }
-        let mut response = typed("text/plain; charset=utf-8", why.into());
-        *response.status_mut() = status;
-        response
-    }
-
+    /// Whether a request has the token.
     fn admits(&self, request: &Request<Incoming>) -> bool {
-        let token = *lock(&self.token);
-        let Some(token) = token else {
+        let Some(token) = *lock(&self.token) else {
             return true;
         };
-        let value = request
-            .headers()
-            .get(AUTHORIZATION)
-            .and_then(|value| value.to_str().ok());
-        let sent = value.and_then(|value| {
-            let (scheme, token) = value.split_once(' ')?;
-            scheme.eq_ignore_ascii_case("bearer").then_some(token)
-        });
-        sent.is_some_and(|sent| Token::new(sent) == token)
+        let value = request.headers().get(AUTHORIZATION);
+        let value = value.and_then(|value| value.to_str().ok());
+        let sent = value.and_then(|value| value.split_once(' '));
+        sent.is_some_and(|(scheme, sent)| {
+            scheme.eq_ignore_ascii_case("bearer") && Token::new(sent) == token
+        })
+    }
+
+    /// The last ten minutes, or the points since a former answer: `since` is its `until`.
+    fn history(&self, query: Option<&str>) -> Response<Body> {
+        let query = query.unwrap_or("");
+        let since = query.strip_prefix("since=").map(str::parse);
+        match since {
+            None if query.is_empty() => json_body(self.history.json(None)),
+            Some(Ok(since)) => json_body(self.history.json(Some(since))),
+            Some(Err(_)) | None => {
+                let allowed = "since=MILLISECONDS alone, the value of until in an earlier answer";
+                invalid(&Invalid::new("the query", query, allowed))
+            }
+        }
     }
 
     /// Reloads the configuration.
-    async fn reload(&self, fields: &HeaderMap) -> Response<Body> {
-        if let Some(sign) = browser_sign(fields) {
-            return refuse_browser("reload", &sign, "kill -HUP");
-        }
+    async fn reload(&self) -> Response<Body> {
         let why = match self.reloads.request().await {
             Ok(done) => return json_body(format!("{:#}\n", done.value())),
             Err(why) => why,
         };
-        let (status, detail) = match &why {
+        let status = match &why {
             NotReloaded::Refused(problems) => {
                 let detail = "The new configuration is refused and the previous one stays in use; problems says why";
                 let status = StatusCode::UNPROCESSABLE_ENTITY;
                 return problem_with(status, detail, &[("problems", json!(problems))]);
             }
-            NotReloaded::Late(_) => (StatusCode::SERVICE_UNAVAILABLE, capitalized(&why)),
-            NotReloaded::Failed => (
-                StatusCode::INTERNAL_SERVER_ERROR,
-                "Reloading has failed (see the log); the previous configuration stays in use"
-                    .to_owned(),
-            ),
+            NotReloaded::Late(_) => StatusCode::SERVICE_UNAVAILABLE,
+            NotReloaded::Failed => StatusCode::INTERNAL_SERVER_ERROR,
         };
-        problem(status, &detail, None)
+        let mut detail = why.to_string();
+        detail[..1].make_ascii_uppercase();
+        problem(status, &detail)
     }
 }
 
-/// An error as a sentence.
-fn capitalized(error: &NotReloaded) -> String {
-    let mut text = error.to_string();
-    if let Some(first) = text.get_mut(..1) {
-        first.make_ascii_uppercase();
-    }
-    text
+/// The place of the connection to close for a new one: the oldest of the client with the
+/// most, so that probes and purges are served whatever another client does.
+fn victim(open: &[(Client, AbortHandle)]) -> usize {
+    let of = |client| open.iter().filter(|(own, _)| *own == client).count();
+    let places = (0..open.len()).rev();
+    places.max_by_key(|at| of(open[*at].0)).unwrap_or(0)
 }
 
-/// 405.
-fn wrong_method(allow: &'static str) -> Response<Body> {
-    let mut response = typed(
-        "text/plain; charset=utf-8",
-        format!("The allowed methods are {allow}\n").into(),
-    );
-    *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
-    response
-        .headers_mut()
-        .insert(ALLOW, HeaderValue::from_static(allow));
-    response
+/// Whether the gateway can serve: not before the tips are known, because a wrong
+/// or missing upstream shows there first.
+fn ready(gateway: &Gateway) -> Response<Body> {
+    let missing = gateway.not_ready();
+    let (status, mut why) = match missing.is_empty() {
+        true => (StatusCode::OK, "ready\n".to_owned()),
+        false => (StatusCode::SERVICE_UNAVAILABLE, String::new()),
+    };
+    for missing in missing {
+        why.push_str(&format!("not ready: {missing}\n"));
+    }
+    let unknown = gateway.upstreams.budgets().unknown(gateway.clock.now());
+    if let Some(waiting) = unknown {
+        why.push_str(&format!(
+            "API keys with a limit a minute are not used for {} s more: what they have spent is not known, since {UNKNOWN}\n",
+            waiting.as_secs() + 1
+        ));
+    }
+    text(status, why)
 }
 
 /// Explains a URL, on another thread: a long list takes a while.
@@ -319,7 +307,7 @@ async fn explain_elsewhere(gateway: Arc<Gateway>, query: Option<&str>) -> Respon
         Err(error) => {
             tracing::error!(%error, "explaining a URL has failed");
             let detail = "Explaining this URL has failed (see the log)";
-            problem(StatusCode::INTERNAL_SERVER_ERROR, detail, None)
+            problem(StatusCode::INTERNAL_SERVER_ERROR, detail)
         }
     }
 }
@@ -333,6 +321,29 @@ async fn sweep_after_purges(current: Current, purged: Arc<Notify>) {
         let swept = tokio::task::spawn_blocking(move || gateway.maintain());
         if let Err(error) = swept.await {
             tracing::error!(%error, "sweeping has failed");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_oldest_connection_of_the_client_with_the_most_is_closed() {
+        let task = || tokio::spawn(async {}).abort_handle();
+        let rows: [(&[u32], usize); 4] = [
+            (&[1], 0),
+            (&[1, 2, 2], 1),
+            (&[2, 1, 2, 1], 0),
+            (&[3, 1, 2, 1], 1),
+        ];
+        for (clients, expected) in rows {
+            let open: Vec<_> = clients
+                .iter()
+                .map(|client| (Client::V4(*client), task()))
+                .collect();
+            assert_eq!(victim(&open), expected, "{clients:?}");
         }
     }
 }

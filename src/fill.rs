@@ -59,7 +59,7 @@ use crate::wire::Body;
 pub(crate) use kept::LowerTiers;
 pub(crate) use lookup::LookupKey;
 pub(crate) use names::StoredNames;
-pub(crate) use purges::{Purging, follow};
+pub(crate) use purges::follow;
 use uncacheable::Uncacheable;
 
 /// Fetches what memory does not have.

@@ -7,68 +7,36 @@
 //! checked that this is not another site's name.
 
 use http::header::{HOST, ORIGIN};
-use http::{HeaderMap, Response, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::response::problem;
-use crate::wire::{Body, SEC_FETCH_SITE};
+use crate::wire::SEC_FETCH_SITE;
 
 /// The field that the dashboard sends with a purge or reload, with the value `1`.
-const DASHBOARD_FIELD: &str = "x-ordgate-admin";
+const DASHBOARD_FIELD: HeaderName = HeaderName::from_static("x-ordgate-admin");
 
-/// The field by which a request shows that a web page other than the dashboard has
-/// sent it.
-pub(super) fn browser_sign(fields: &HeaderMap) -> Option<String> {
-    let site = fields.get(SEC_FETCH_SITE);
-    if let Some(site) = site.filter(|site| !["same-origin", "none"].iter().any(|own| site == own)) {
-        return Some(format!(
-            "sec-fetch-site: {}",
-            site.as_bytes().escape_ascii()
-        ));
-    }
-    let origin = fields.get(ORIGIN)?;
-    if is_dashboard(fields) {
-        return None;
-    }
-    Some(format!("origin: {}", origin.as_bytes().escape_ascii()))
-}
-
-/// Whether the dashboard has sent a request that has an origin.
-fn is_dashboard(fields: &HeaderMap) -> bool {
-    let only = |name: &str| {
-        let mut lines = fields.get_all(name).iter();
-        lines.next().filter(|_| lines.next().is_none())
-    };
-    let is_marked = only(DASHBOARD_FIELD).is_some_and(|value| value == "1");
-    let own = only(HOST.as_str()).zip(only(ORIGIN.as_str()));
-    let is_own = own.is_some_and(|(host, origin)| {
-        let origin = origin.as_bytes();
+/// Whether a request shows that a web page other than the dashboard has sent it.
+pub(super) fn is_foreign_page(fields: &HeaderMap) -> bool {
+    let get = |name| fields.get(name).map(HeaderValue::as_bytes);
+    let is_own_site = matches!(get(SEC_FETCH_SITE), None | Some(b"same-origin" | b"none"));
+    let is_own_origin = get(ORIGIN).is_none_or(|origin| {
         // A proxy in front may add TLS.
         let authority = origin.strip_prefix(b"http://");
         let authority = authority.or(origin.strip_prefix(b"https://"));
-        authority.is_some_and(|authority| authority.eq_ignore_ascii_case(host.as_bytes()))
+        let is_host = authority.zip(get(HOST));
+        is_host.is_some_and(|(own, host)| own.eq_ignore_ascii_case(host))
+            && get(DASHBOARD_FIELD) == Some(b"1")
     });
-    is_marked && is_own
-}
-
-/// Refuses such a request. `what` is what it wanted to do, and `other` another
-/// way to do it.
-pub(super) fn refuse_browser(what: &str, sign: &str, other: &str) -> Response<Body> {
-    let detail = format!(
-        "A page in a browser must not {what}, and this request carries {sign}; use the dashboard (at / here), {other}, or a client that sends neither origin nor a sec-fetch-site other than same-origin or none"
-    );
-    problem(StatusCode::FORBIDDEN, &detail, None)
+    !(is_own_site && is_own_origin)
 }
 
 #[cfg(test)]
 mod tests {
-    use http::{HeaderName, HeaderValue};
-
     use super::*;
 
     #[test]
     fn only_the_dashboard_of_this_origin_is_no_foreign_page() {
         let own = "http://127.0.0.1:9090";
-        let marked = (DASHBOARD_FIELD, "1");
+        let marked = ("x-ordgate-admin", "1");
         // the fields beside host, whether the request is accepted
         let rows: &[(&[(&str, &str)], bool)] = &[
             (&[], true),
@@ -83,15 +51,12 @@ mod tests {
             (&[marked], true),
             (&[("origin", own)], false),
             (&[("origin", own), ("sec-fetch-site", "same-origin")], false),
-            (&[(DASHBOARD_FIELD, "0"), ("origin", own)], false),
-            (&[marked, marked, ("origin", own)], false),
+            (&[("x-ordgate-admin", "0"), ("origin", own)], false),
             (&[marked, ("origin", "null")], false),
             (&[marked, ("origin", "http://127.0.0.1:9091")], false),
             (&[marked, ("origin", "http://127.0.0.1")], false),
             (&[marked, ("origin", "http://evil.example")], false),
             (&[marked, ("origin", "ftp://127.0.0.1:9090")], false),
-            (&[marked, ("origin", own), ("origin", own)], false),
-            (&[marked, ("origin", own), ("host", "x")], false),
             (
                 &[marked, ("origin", own), ("sec-fetch-site", "same-site")],
                 false,
@@ -109,7 +74,7 @@ mod tests {
                 let name = HeaderName::from_static(name);
                 fields.append(name, HeaderValue::from_static(value));
             }
-            assert_eq!(browser_sign(&fields).is_none(), *accepted, "{rest:?}");
+            assert_eq!(is_foreign_page(&fields), !accepted, "{rest:?}");
         }
     }
 }

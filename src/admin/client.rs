@@ -1,10 +1,12 @@
 //! The client of `/purge` and `/readyz`, for the commands `ordgate purge` and `ordgate health`.
 
+use std::fmt::Display;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, InvalidHeaderValue};
+use http::header::{AUTHORIZATION, HeaderValue, InvalidHeaderValue};
+use http::uri::InvalidUri;
 use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper_util::client::legacy::Client;
@@ -70,7 +72,6 @@ pub async fn purge(
     token: Option<&str>,
     wanted: &Wanted,
 ) -> Result<Value, CallError> {
-    let admin = reachable(admin);
     let body = match wanted {
         Wanted::Urls(urls) => json!({ "url": urls }),
         Wanted::Routes(names) => json!({ "route": names }),
@@ -79,31 +80,19 @@ pub async fn purge(
     };
     let mut request = Request::new(Full::new(Bytes::from(body.to_string())));
     *request.method_mut() = Method::POST;
-    let uri = format!("http://{admin}/purge").parse();
-    *request.uri_mut() = uri.map_err(|_never| CallError::Unreachable(admin))?;
-    let fields = request.headers_mut();
-    fields.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     if let Some(token) = token {
         let mut value = HeaderValue::try_from(format!("Bearer {}", token.trim()))?;
         value.set_sensitive(true);
-        fields.insert(AUTHORIZATION, value);
+        request.headers_mut().insert(AUTHORIZATION, value);
     }
-    let sent = tokio::time::timeout(TIMEOUT, send(admin, request));
-    let (status, bytes) = match sent.await {
-        Ok(received) => received?,
-        Err(_elapsed) => return Err(CallError::TimedOut(admin, TIMEOUT)),
-    };
-    let received: Option<Value> = serde_json::from_slice(&bytes).ok();
-    let detail = received.as_ref().and_then(|body| body["detail"].as_str());
-    match (status, detail) {
-        (StatusCode::OK, _) => received
-            .filter(|body| body["purged"].is_array())
-            .ok_or_else(|| CallError::Strange(admin, "it answers with something else".to_owned())),
+    let (status, bytes) = send(admin, "/purge", request, TIMEOUT).await?;
+    let received: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+    match (status, received["detail"].as_str()) {
+        (StatusCode::OK, _) if received["purged"].is_array() => Ok(received),
         (StatusCode::UNAUTHORIZED, _) => Err(CallError::Token(admin)),
         // Each admin listener has the path.
-        (StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED, _) | (_, None) => {
-            Err(CallError::Strange(admin, format!("it answers {status}")))
-        }
+        (StatusCode::OK | StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED, _)
+        | (_, None) => Err(CallError::Strange(admin, format!("it answers {status}"))),
         (_, Some(detail)) => Err(CallError::Refused(admin, detail.to_owned())),
     }
 }
@@ -113,62 +102,52 @@ pub async fn purge(
 /// # Errors
 /// If it is not, cannot be reached, or does not answer.
 pub async fn check_ready(admin: SocketAddr) -> Result<(), CallError> {
-    let admin = reachable(admin);
-    let mut request = Request::new(Full::new(Bytes::new()));
-    let uri = format!("http://{admin}/readyz").parse();
-    *request.uri_mut() = uri.map_err(|_never| CallError::Unreachable(admin))?;
-    let sent = tokio::time::timeout(READY_TIMEOUT, send(admin, request));
-    let (status, bytes) = match sent.await {
-        Ok(received) => received?,
-        Err(_elapsed) => return Err(CallError::TimedOut(admin, READY_TIMEOUT)),
-    };
+    let request = Request::new(Full::new(Bytes::new()));
+    let (status, bytes) = send(admin, "/readyz", request, READY_TIMEOUT).await?;
     let text = String::from_utf8_lossy(&bytes);
     match (status, text.trim()) {
         (StatusCode::OK, "ready") => Ok(()),
         (StatusCode::SERVICE_UNAVAILABLE, why) => {
             // The error says it already.
-            let of_line = |line: &str| line.strip_prefix("not ready: ").unwrap_or(line).to_owned();
-            let lines: Vec<_> = why.lines().map(of_line).collect();
-            Err(CallError::NotReady(admin, printable(&lines.join("\n"))))
+            let lines = why.lines();
+            let lines = lines.map(|line| line.strip_prefix("not ready: ").unwrap_or(line));
+            let why = lines.collect::<Vec<_>>().join("; ");
+            // A terminal must not take it for commands.
+            let shown = why.chars().filter(|character| !character.is_control());
+            Err(CallError::NotReady(admin, shown.take(2000).collect()))
         }
         (status, _) => Err(CallError::Strange(admin, format!("it answers {status}"))),
     }
 }
 
-/// A text for a terminal: its lines joined, and at most 2000 characters.
-fn printable(text: &str) -> String {
-    let lines: Vec<_> = text.lines().collect();
-    let joined = lines.join("; ");
-    let shown = joined.chars().filter(|character| !character.is_control());
-    shown.take(2000).collect()
-}
-
+/// Sends a request to a path; a listener on all addresses is reached on loopback.
 async fn send(
     admin: SocketAddr,
-    request: Request<Full<Bytes>>,
+    path: &str,
+    mut request: Request<Full<Bytes>>,
+    within: Duration,
 ) -> Result<(StatusCode, Bytes), CallError> {
-    let client = Client::builder(TokioExecutor::new()).build_http();
-    let response = client
-        .request(request)
-        .await
-        .map_err(|error| match error.is_connect() {
+    let mut to = admin;
+    match admin.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => to.set_ip(Ipv4Addr::LOCALHOST.into()),
+        IpAddr::V6(ip) if ip.is_unspecified() => to.set_ip(Ipv6Addr::LOCALHOST.into()),
+        IpAddr::V4(_) | IpAddr::V6(_) => {}
+    }
+    let strange = |error: &dyn Display| CallError::Strange(admin, error.to_string());
+    let uri = format!("http://{to}{path}").parse();
+    *request.uri_mut() = uri.map_err(|error: InvalidUri| strange(&error))?;
+    let exchange = async {
+        let client = Client::builder(TokioExecutor::new()).build_http();
+        let sent = client.request(request).await;
+        let response = sent.map_err(|error| match error.is_connect() {
             true => CallError::Unreachable(admin),
-            false => CallError::Strange(admin, error.to_string()),
+            false => strange(&error),
         })?;
-    let status = response.status();
-    let body = Limited::new(response.into_body(), MOST_ANSWER).collect();
-    let strange = |error: Box<dyn std::error::Error + Send + Sync>| {
-        CallError::Strange(admin, error.to_string())
+        let status = response.status();
+        let body = Limited::new(response.into_body(), MOST_ANSWER).collect();
+        let body = body.await.map_err(|error| strange(&error))?;
+        Ok((status, body.to_bytes()))
     };
-    Ok((status, body.await.map_err(strange)?.to_bytes()))
-}
-
-/// The address to connect to: loopback for a listener on all addresses.
-fn reachable(admin: SocketAddr) -> SocketAddr {
-    let ip = match admin.ip() {
-        ip if !ip.is_unspecified() => ip,
-        IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
-        IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
-    };
-    SocketAddr::new(ip, admin.port())
+    let exchanged = tokio::time::timeout(within, exchange).await;
+    exchanged.map_err(|_elapsed| CallError::TimedOut(admin, within))?
 }

@@ -1,213 +1,291 @@
 //! `GET /explain?url=…`: what is known of a URL, and what the next request for
 //! it would do.
 //!
-//! The decision comes from the functions that the gateway calls
-//! ([`cache::decision`](crate::cache::decision)). Nothing is fetched or counted.
-//! The answer holds for a plain GET by a client within its limits.
-//!
-//! Not here: requests with fields that select another response (`Vary`,
-//! conditions, `cache-control`).
+//! The gateway's own decision is shown ([`Fill::decide`](crate::fill::Fill::decide)). Nothing
+//! is fetched or counted. The answer holds for a plain GET by a client within its limits,
+//! without fields that select another response.
 
-mod next;
-mod stored;
+use std::net::Ipv4Addr;
 
-use http::Uri;
+use http::header::{ETAG, VARY};
+use http::{HeaderMap, HeaderValue, Method, Uri};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tokio::runtime::Handle;
 
-use self::next::Next;
-use super::query::{paths, public_target, value};
+use super::query::{listed, public_target, value};
+use crate::cache::JudgedResponse;
+use crate::cache::date;
+use crate::cache::decision::Decision;
 use crate::cache::key::Key;
-use crate::cache::policy::Mode;
+use crate::cache::outcome::Forward;
+use crate::cache::policy::{Mode, Policy};
+use crate::cache::reuse::Reuse;
+use crate::chain::Freshness;
 use crate::clock::Moment;
 use crate::fill::LookupKey;
 use crate::gateway::Gateway;
 use crate::listener::MAX_TARGET_BYTES;
-use crate::pages::hex;
 use crate::route::Route;
-use crate::route::canonical::{BlockReference, block};
 use crate::validate::Invalid;
+
+/// The most variants that are listed.
+const MOST: usize = 20;
+
+/// What the next request would do, why, and the targets that would be requested from
+/// the upstream.
+#[derive(Serialize)]
+struct Next {
+    does: &'static str,
+    why: String,
+    upstream_requests: Vec<String>,
+}
+
+impl Next {
+    fn new(does: &'static str, why: impl Into<String>) -> Self {
+        Self {
+            does,
+            why: why.into(),
+            upstream_requests: Vec::new(),
+        }
+    }
+
+    fn fetch(why: impl Into<String>, keys: &[Key]) -> Self {
+        Self {
+            upstream_requests: keys.iter().map(|key| key.target().to_owned()).collect(),
+            ..Self::new("fetch", why)
+        }
+    }
+
+    /// The same with another reason before its own.
+    fn because(mut self, why: &str) -> Self {
+        self.why = format!("{why}: {}", self.why);
+        self
+    }
+}
 
 /// What is known of the URL in a query.
 pub(super) fn answer(gateway: &Gateway, query: Option<&str>) -> Result<Value, Invalid> {
-    let mut url = None;
-    for pair in query.unwrap_or("").split('&').filter(|p| !p.is_empty()) {
-        let (name, raw) = pair.split_once('=').unwrap_or((pair, ""));
-        if name != "url" {
-            let allowed = "url=URL alone, percent-encoded";
-            return Err(Invalid::new("a query parameter", pair, allowed));
-        }
-        if url.replace(value(name, raw)?).is_some() {
-            return Err(Invalid::new("url", pair, "given once"));
-        }
-    }
-    let wanted = || {
-        Invalid::new(
-            "url",
-            "",
-            "given: a public path with its query, percent-encoded",
-        )
-    };
-    let url = url.ok_or_else(wanted)?;
-    let target = public_target(&url)?;
-    let mut explained = Map::new();
-    let mut next = explain(gateway, &target, &mut explained);
-    next.add_note(not_as_given(&url));
-    explained.insert("url".into(), url.into());
-    explained.insert("next".into(), next.value());
-    Ok(explained.into())
-}
-
-/// In which other form a URL is explained, if a request cannot have it as it is given: it
-/// was probably typed or copied, and clients change such URLs before they send them.
-fn not_as_given(url: &str) -> Option<&'static str> {
-    let has_fragment = url.contains('#');
-    // As the listener checks it.
-    let whole = url.split('#').next().unwrap_or_default();
-    match (Uri::try_from(whole).is_ok(), has_fragment) {
-        (true, false) => None,
-        (true, true) => Some(
-            "The URL is explained without its fragment (from # on); a request that has one gets 400",
-        ),
-        (false, false) => {
-            Some("The URL is explained percent-encoded; a request with it as it is given gets 400")
-        }
-        (false, true) => Some(
-            "The URL is explained percent-encoded and without its fragment (from # on); a request with it as it is given gets 400",
-        ),
-    }
+    let allowed = "given once and alone: a public path with its query, percent-encoded";
+    let raw = query.and_then(|query| query.strip_prefix("url="));
+    let raw = raw.filter(|raw| !raw.contains('&'));
+    let raw = raw.ok_or_else(|| Invalid::new("url", query.unwrap_or(""), allowed))?;
+    let url = value("url", raw)?;
+    let mut known = Map::new();
+    known.insert("url".into(), url.as_str().into());
+    let next = explain(gateway, &public_target(&url)?, &mut known);
+    known.insert("next".into(), json!(next));
+    Ok(known.into())
 }
 
 /// Adds what is known of a target; returns what the next request for it does.
-fn explain(gateway: &Gateway, target: &Uri, explained: &mut Map<String, Value>) -> Next {
+fn explain(gateway: &Gateway, target: &Uri, known: &mut Map<String, Value>) -> Next {
     let length = target
         .path_and_query()
         .map_or(0, |target| target.as_str().len());
     if length > MAX_TARGET_BYTES {
-        let most = MAX_TARGET_BYTES;
-        let why = format!("The target has {length} bytes, and the most is {most}");
+        let why = format!("The target has {length} bytes, and the most is {MAX_TARGET_BYTES}");
         return Next::new("refuse with 414", why);
     }
     let Some(found) = gateway.routes.find(target.path()) else {
-        explained.insert("route".into(), Value::Null);
+        known.insert("route".into(), Value::Null);
         let mut documents = gateway.documents.iter();
-        return match documents.any(|document| document.path == target.path()) {
-            true => Next::new("answer itself", "This is a document of ordgate's own"),
-            false => {
-                let why = format!("This is not {}", paths(&gateway.routes));
-                Next::new("refuse with 404", why)
-            }
-        };
+        if documents.any(|document| document.path == target.path()) {
+            return Next::new("answer itself", "This is a document of ordgate's own");
+        }
+        let paths = listed(&gateway.routes, |route| &route.request.path);
+        return Next::new(
+            "refuse with 404",
+            format!("No route has this path; there are {paths}"),
+        );
     };
-    let route = found.route;
-    explained.insert("route".into(), (*route.name).into());
-    explained.insert("mode".into(), json!(route.cache.mode));
+    let (route, now) = (found.route, gateway.clock.now());
     let upstream = gateway.upstreams.get(route.upstream.number);
-    explained.insert("upstream".into(), upstream.name().into());
     let key = route.canonical(&found.captures, target.query());
-    explained.insert("validates".into(), key.is_ok().into());
-    let key = match key {
-        Ok(key) => key,
+    known.insert("route".into(), json!(route.name));
+    known.insert("mode".into(), json!(route.cache.mode));
+    known.insert("upstream".into(), upstream.name().into());
+    known.insert("validates".into(), key.is_ok().into());
+    let lookup = match key {
+        Ok(key) => gateway.fill.lookup_key(route, key),
         Err(wrong) => return Next::new("refuse with 400", wrong.to_string()),
     };
-    explained.insert("key".into(), key.target().into());
-    let now = gateway.clock.now();
-    match route.is_plain() {
-        true => explain_plain(gateway, route, key, now, explained),
-        false => explain_filled(gateway, route, key, now, explained),
-    }
-}
-
-/// A route in mode `chain`, `override` or `off`.
-fn explain_filled(
-    gateway: &Gateway,
-    route: &Route,
-    key: Key,
-    now: Moment,
-    explained: &mut Map<String, Value>,
-) -> Next {
-    let fill = &gateway.fill;
-    let lookup = gateway.fill.lookup_key(route, key);
     let key = &lookup.key;
+    known.insert("key".into(), key.target().into());
     if route.cache.mode == Mode::Chain {
-        let tips = fill.chain.snapshots(now);
+        let tips = gateway.fill.chain.snapshots(now);
         let tip = tips.get(usize::from(route.cache.tip)).map(|tip| {
-            json!({
-                "name": tip.name, "known": tip.known, "height": tip.height, "epoch": tip.epoch,
-            })
+            json!({ "name": tip.name, "known": tip.known, "height": tip.height, "epoch": tip.epoch })
         });
-        explained.insert("tip".into(), tip.into());
-        explained.insert("block".into(), block_names(gateway, route, &lookup));
+        known.insert("tip".into(), tip.into());
     }
-    if let Some(by_hash) = &lookup.by_hash {
-        // From here on the key is the one that the response is stored under.
-        explained.insert("key".into(), key.target().into());
-        explained.insert("key_by_hash".into(), by_hash.target().into());
-    }
-    let under_way = fill.is_under_way(key);
-    explained.insert("under_way".into(), under_way.into());
     let judged = gateway.cache.get(key, now);
-    let described = judged
-        .as_ref()
-        .map(|judged| stored::response(gateway, route, key, judged, now));
-    explained.insert("stored".into(), described.into());
-    explained.insert("on_disk".into(), on_disk(gateway, key).into());
-    if route.chain.window.is_some() {
-        let windows = stored::windows(gateway, route, key, now);
-        explained.insert("pages".into(), windows);
-    }
-    if let Some(source) = route.chain.derived_from {
-        let derived = stored::derived_from(gateway, source, key, now);
-        explained.insert("derived_from".into(), derived);
-    }
-    next::of_filled(gateway, route, &lookup, judged.as_ref(), now)
+    let stored = match route.is_plain() {
+        true => variants(gateway, route, key, now),
+        false => json!(
+            judged
+                .as_ref()
+                .map(|judged| response(gateway, route, judged, now))
+        ),
+    };
+    known.insert("stored".into(), stored);
+    known.insert("under_way".into(), gateway.fill.is_under_way(key).into());
+    let windows = gateway.fill.windows_of(key);
+    known.insert("on_disk".into(), on_disk(gateway, key, &windows).into());
+    let windows = windows.iter().map(Key::target);
+    known.insert("windows".into(), windows.collect::<Value>());
+    next(gateway, route, &lookup, judged.as_ref(), now)
 }
 
 /// Whether a response is in the state directory, or a window that it is cut from. `None`
 /// without one. It waits for the disk.
-fn on_disk(gateway: &Gateway, key: &Key) -> Option<bool> {
-    let windows = gateway.fill.windows_of(key);
-    let mut keys = std::iter::once(key).chain(&windows);
+fn on_disk(gateway: &Gateway, key: &Key, windows: &[Key]) -> Option<bool> {
+    let mut keys = std::iter::once(key).chain(windows);
     let has = |key: &Key| Handle::current().block_on(gateway.fill.is_kept(key));
     gateway.state.answers.is_on().then(|| keys.any(has))
 }
 
-/// A plain route.
-fn explain_plain(
+/// What the next request would do. `judged` is the response that is stored under the key,
+/// whether or not it may answer.
+fn next(
     gateway: &Gateway,
     route: &Route,
-    key: Key,
+    lookup: &LookupKey,
+    judged: Option<&JudgedResponse>,
     now: Moment,
-    explained: &mut Map<String, Value>,
 ) -> Next {
-    let under_way = gateway.fill.collapse.has(key.as_bytes());
-    explained.insert("under_way".into(), under_way.into());
-    let stored = match route.cache.mode {
-        Mode::Respect => stored::variants(gateway, route, &key, now),
-        Mode::Off | Mode::Override | Mode::Chain => Value::Null,
-    };
-    explained.insert("stored".into(), stored);
-    next::of_plain(gateway, route, key, now)
+    // The address matters only to a response that varies by it.
+    let request = (
+        &Method::GET,
+        &HeaderMap::new(),
+        Ipv4Addr::UNSPECIFIED.into(),
+    );
+    let by = judged.map_or(0, |judged| judged.staleness().as_secs());
+    let plan = || plan(gateway, route, &lookup.key, now);
+    match gateway.fill.decide(route, lookup, request, now) {
+        Decision::Serve {
+            stored,
+            reuse: Reuse::Fresh,
+        } => Next::new("hit", fresh(&stored)),
+        Decision::Serve { .. } => Next {
+            does: "stale hit and refresh",
+            ..plan().because("It is stale, and is served while it is refreshed")
+        },
+        Decision::Fetch {
+            why: Forward::Bypass,
+            ..
+        } => Next::fetch("The route stores nothing", &[lookup.key.clone()]),
+        Decision::Fetch {
+            stored: Some(_), ..
+        } => plan().because(&format!(
+            "It is stale by {by} s; if the upstream fails, or takes longer than cache.stale_wait, the stored response is served"
+        )),
+        Decision::Fetch { stored: None, .. } => match judged.map(|judged| judged.freshness) {
+            Some(Freshness::Fresh { .. } | Freshness::BecameFinal { .. }) => Next::fetch(
+                "The response stored for this height is of another block than the requested hash, because of a reorg, so the hash is fetched",
+                lookup.by_hash.as_slice(),
+            ),
+            Some(Freshness::Stale { .. }) => {
+                plan().because("The stored response is too old to be served, even stale")
+            }
+            None => plan().because("Nothing is stored that answers a request without fields"),
+        },
+        Decision::OnlyIfCached => Next::new("refuse with 504", "Nothing is stored"),
+    }
 }
 
-/// The hash and the height of the block in a request's path.
-fn block_names(gateway: &Gateway, route: &Route, lookup: &LookupKey) -> Value {
-    let (chain, tip) = (&gateway.fill.chain, route.cache.tip);
-    let requested = lookup.requested();
-    let reference = route
-        .chain
-        .segments
-        .block
-        .and_then(|at| block(requested.target(), at));
-    match reference {
-        Some(BlockReference::Hash(hash)) => json!({
-            "hash": hex(&hash),
-            "height": chain.height_of(tip, &hash),
-        }),
-        Some(BlockReference::Height(height)) => json!({
-            "hash": chain.hash_at(tip, height).map(|hash| hex(&hash)),
-            "height": height,
-        }),
-        None => Value::Null,
+fn fresh(judged: &JudgedResponse) -> String {
+    let class = judged.stored.stamp().map_or("", |stamp| stamp.class.name());
+    match judged.freshness {
+        Freshness::BecameFinal { .. } => {
+            "Its blocks have become final since it was stored; it will be stored as final".into()
+        }
+        Freshness::Fresh { .. } | Freshness::Stale { .. } => {
+            format!("It is stored and fresh for {} s {class}", judged.ttl())
+        }
     }
+}
+
+/// How a key would be fetched.
+fn plan(gateway: &Gateway, route: &Route, key: &Key, now: Moment) -> Next {
+    if route.is_plain() {
+        return Next::fetch("it is requested from the origin", &[key.clone()]);
+    }
+    let requests = gateway.fill.requests(key);
+    let failed = |key| gateway.fill.failures.recent(key, now);
+    if let Some(failure) = requests.iter().find_map(failed) {
+        let why = format!(
+            "its last fetches failed ({}), so it is not fetched again for a while",
+            failure.reason.name()
+        );
+        return Next::new("answer with the error that is remembered", why);
+    }
+    match &requests[..] {
+        [] => Next::new(
+            "cut from stored windows",
+            "the windows that it needs are stored and fresh",
+        ),
+        [own] if own == key => Next::fetch("it is fetched with one request", &requests),
+        _ => Next::fetch(
+            "it is cut from windows that are missing or stale",
+            &requests,
+        ),
+    }
+}
+
+/// A stored response.
+fn response(gateway: &Gateway, route: &Route, judged: &JudgedResponse, now: Moment) -> Value {
+    let stored = &judged.stored;
+    let (etag, lifetime) = match stored.origin() {
+        Some(origin) => (origin.map.get(ETAG), origin.reuse.lifetime()),
+        None => (Some(&stored.etag), stored.lifetime),
+    };
+    let vary = stored.origin().and_then(|origin| origin.map.get(VARY));
+    let stamp = stored.stamp();
+    let heights = stamp.and_then(|stamp| stamp.heights);
+    json!({
+        "status": stored.status.as_u16(),
+        "bytes": stored.body.len(),
+        "content_type": text(&stored.content_type()),
+        "etag": etag.map(text),
+        "vary": vary.map(text),
+        "received": text(&date::value(gateway.clock.wall(stored.received))),
+        "age_seconds": gateway.cache.age(stored, judged.freshness, now).as_secs_f64(),
+        "lifetime_seconds": lifetime.as_secs_f64(),
+        "upstream_took_seconds": stored.took.as_secs_f64(),
+        "freshness": freshness(judged, &route.cache),
+        "class": stamp.map(|stamp| stamp.class.name()),
+        "epoch": stamp.map(|stamp| {
+            json!({ "stored": stamp.epoch, "present": gateway.fill.chain.epoch(stamp.tip) })
+        }),
+        "heights": heights.map(|(from, to)| json!({ "from": from, "to": to })),
+    })
+}
+
+fn freshness(judged: &JudgedResponse, policy: &Policy) -> Value {
+    match judged.freshness {
+        Freshness::Fresh { ttl } | Freshness::BecameFinal { ttl } => {
+            json!({ "is": "fresh", "ttl_seconds": ttl.as_secs_f64() })
+        }
+        Freshness::Stale { by } => json!({
+            "is": "stale",
+            "by_seconds": by.as_secs_f64(),
+            "usable_while_revalidated": by < policy.stale_while_revalidate,
+            "usable_if_upstream_fails": by < policy.stale_if_error,
+        }),
+    }
+}
+
+/// The responses of a target on a plain route.
+fn variants(gateway: &Gateway, route: &Route, key: &Key, now: Moment) -> Value {
+    let variants = gateway.cache.store().variants(key).unwrap_or_default();
+    let shown = variants.iter().rev().take(MOST).map(|stored| {
+        let judged = gateway.cache.judged(stored.clone(), now);
+        response(gateway, route, &judged, now)
+    });
+    json!({ "count": variants.len(), "newest_first": shown.collect::<Value>() })
+}
+
+fn text(value: &HeaderValue) -> String {
+    String::from_utf8_lossy(value.as_bytes()).into_owned()
 }

@@ -11,79 +11,53 @@ use http::header::HOST;
 use http::uri::Authority;
 use http::{Request, StatusCode, Version};
 
-/// Why a request's host is not accepted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Foreign {
-    /// Host is missing, repeated or malformed.
-    Malformed,
-    /// It is a name that is not configured.
-    Name(String),
-}
-
-impl Foreign {
-    /// The status code of the response.
-    pub(super) const fn status(&self) -> StatusCode {
-        match self {
-            Self::Malformed => StatusCode::BAD_REQUEST,
-            Self::Name(_) => StatusCode::MISDIRECTED_REQUEST,
-        }
-    }
-
-    /// What was received, and what to do.
-    pub(super) fn detail(&self) -> String {
-        match self {
-            Self::Malformed => {
-                "A request must have one Host field, of the form host or host:port".to_owned()
-            }
-            Self::Name(name) => format!(
-                "The admin listener does not accept the host name {name:?}: use its address or localhost, or add the name to admin.hosts"
-            ),
-        }
-    }
-}
-
 /// Checks a request's host: that of its target where it has one, else Host.
-pub(super) fn check<B>(request: &Request<B>, names: &[String]) -> Result<(), Foreign> {
+///
+/// # Errors
+/// The status and the text of the response: 400 if Host is missing, repeated or malformed,
+/// 421 if it is a name that is not configured.
+pub(super) fn check<B>(request: &Request<B>, names: &[String]) -> Result<(), (StatusCode, String)> {
     let mut lines = request.headers().get_all(HOST).iter();
     let host = match (lines.next(), lines.next()) {
-        (Some(host), None) => host.to_str().map_err(|_not_ascii| Foreign::Malformed)?,
         // HTTP/1.0 does not require Host, and browsers always send it.
         (None, _) if request.version() == Version::HTTP_10 => return Ok(()),
-        (None, _) | (Some(_), Some(_)) => return Err(Foreign::Malformed),
+        (Some(host), None) => host.to_str().ok(),
+        (None, _) | (Some(_), Some(_)) => None,
     };
-    match request.uri().authority() {
-        Some(authority) => is_own(authority, names),
-        None if host.is_empty() => Err(Foreign::Name(String::new())),
-        None => {
-            let authority = host.parse::<Authority>();
-            is_own(&authority.map_err(|_malformed| Foreign::Malformed)?, names)
-        }
-    }
-}
-
-fn is_own(authority: &Authority, names: &[String]) -> Result<(), Foreign> {
-    let host = authority.host();
-    // Only a port may follow the host, and nothing may precede it.
-    let port = authority.as_str().strip_prefix(host);
-    let port = port.map(|rest| rest.strip_prefix(':').unwrap_or(rest));
-    if !port.is_some_and(|port| port.bytes().all(|byte| byte.is_ascii_digit())) {
-        return Err(Foreign::Malformed);
-    }
-    let is_v6 = host
+    let named = host.and_then(|host| match request.uri().authority() {
+        Some(authority) => name(authority),
+        None if host.is_empty() => Some(String::new()),
+        None => name(&host.parse().ok()?),
+    });
+    let Some(name) = named else {
+        let detail = "A request must have one Host field, of the form host or host:port";
+        return Err((StatusCode::BAD_REQUEST, detail.to_owned()));
+    };
+    let v6 = name
         .strip_prefix('[')
-        .and_then(|host| host.strip_suffix(']'))
-        .is_some_and(|host| host.parse::<Ipv6Addr>().is_ok());
-    if is_v6 || host.parse::<Ipv4Addr>().is_ok() {
-        return Ok(());
-    }
-    let name = host.strip_suffix('.').unwrap_or(host);
-    let name = name.to_ascii_lowercase();
+        .and_then(|name| name.strip_suffix(']'));
+    let is_address =
+        v6.is_some_and(|v6| v6.parse::<Ipv6Addr>().is_ok()) || name.parse::<Ipv4Addr>().is_ok();
     // RFC 6761 §6.3: these names always resolve to the local machine.
     let is_local = name == "localhost" || name.ends_with(".localhost");
-    match is_local || names.iter().any(|own| own.eq_ignore_ascii_case(&name)) {
-        true => Ok(()),
-        false => Err(Foreign::Name(name)),
+    if is_address || is_local || names.iter().any(|own| own.eq_ignore_ascii_case(&name)) {
+        return Ok(());
     }
+    let detail = format!(
+        "The admin listener does not accept the host name {name:?}: use its address or localhost, or add the name to admin.hosts"
+    );
+    Err((StatusCode::MISDIRECTED_REQUEST, detail))
+}
+
+/// The host of an authority, in lower case. `None` if something but a port follows it, or
+/// something precedes it.
+fn name(authority: &Authority) -> Option<String> {
+    let host = authority.host();
+    let port = authority.as_str().strip_prefix(host)?;
+    let port = port.strip_prefix(':').unwrap_or(port);
+    let is_port = port.bytes().all(|byte| byte.is_ascii_digit());
+    let host = host.strip_suffix('.').unwrap_or(host);
+    is_port.then(|| host.to_ascii_lowercase())
 }
 
 /// Whether a text may be a name in `admin.hosts`: a host without a port.
@@ -96,49 +70,42 @@ pub(crate) fn is_name(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn checked(target: &str, hosts: &[&str], version: Version) -> Result<(), Foreign> {
+    /// The status of a request, 200 if its host is accepted.
+    fn checked(target: &str, hosts: &[&str], version: Version) -> u16 {
         let mut request = Request::builder().uri(target).version(version);
         for host in hosts {
             request = request.header(HOST, *host);
         }
-        check(&request.body(()).unwrap(), &["own.example".to_owned()])
+        let checked = check(&request.body(()).unwrap(), &["own.example".to_owned()]);
+        checked.map_or_else(|(status, _)| status.as_u16(), |()| 200)
     }
 
     #[test]
     fn names_must_be_configured_and_addresses_are_accepted() {
-        let name = |name: &str| Err(Foreign::Name(name.to_owned()));
-        let rows: &[(&str, &[&str], Result<(), Foreign>)] = &[
-            ("/", &["127.0.0.1"], Ok(())),
-            ("/", &["192.0.2.1:9090"], Ok(())),
-            ("/", &["[2001:db8::1]:9090"], Ok(())),
-            ("/", &["localhost:1"], Ok(())),
-            ("/", &["a.localhost."], Ok(())),
-            ("/", &["OWN.example:9090"], Ok(())),
-            ("/", &["x.own.example"], name("x.own.example")),
-            ("/", &["rebound.example:9090"], name("rebound.example")),
-            (
-                "/",
-                &["127.0.0.1.rebound.example"],
-                name("127.0.0.1.rebound.example"),
-            ),
-            ("/", &["[::1].rebound.example"], Err(Foreign::Malformed)),
-            ("/", &[""], name("")),
-            ("/", &["a b"], Err(Foreign::Malformed)),
-            ("/", &["localhost@rebound.example"], Err(Foreign::Malformed)),
-            ("/", &["localhost", "localhost"], Err(Foreign::Malformed)),
-            ("/", &[], Err(Foreign::Malformed)),
-            ("http://localhost/", &["rebound.example"], Ok(())),
-            (
-                "http://rebound.example/",
-                &["localhost"],
-                name("rebound.example"),
-            ),
+        let rows: &[(&str, &[&str], u16)] = &[
+            ("/", &["127.0.0.1"], 200),
+            ("/", &["192.0.2.1:9090"], 200),
+            ("/", &["[2001:db8::1]:9090"], 200),
+            ("/", &["localhost:1"], 200),
+            ("/", &["a.localhost."], 200),
+            ("/", &["OWN.example:9090"], 200),
+            ("/", &["x.own.example"], 421),
+            ("/", &["rebound.example:9090"], 421),
+            ("/", &["127.0.0.1.rebound.example"], 421),
+            ("/", &["[::1].rebound.example"], 400),
+            ("/", &[""], 421),
+            ("/", &["a b"], 400),
+            ("/", &["localhost@rebound.example"], 400),
+            ("/", &["localhost", "localhost"], 400),
+            ("/", &[], 400),
+            ("http://localhost/", &["rebound.example"], 200),
+            ("http://rebound.example/", &["localhost"], 421),
         ];
         for (target, hosts, expected) in rows {
             let found = checked(target, hosts, Version::HTTP_11);
             assert_eq!(&found, expected, "{target} {hosts:?}");
         }
-        assert_eq!(checked("/", &[], Version::HTTP_10), Ok(()));
+        assert_eq!(checked("/", &[], Version::HTTP_10), 200);
     }
 
     #[test]

@@ -5,43 +5,39 @@
 //! the response is sent, no new request is answered with what was stored, or
 //! requested from the upstream, before the purge.
 //!
-//! Invariant: no web page but the dashboard can purge (`browser`).
-//!
 //! Not here: how a purge takes effect (`cache::purge`), and freeing the memory,
 //! which follows in the background.
 
 mod meaning;
-mod selector;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures_util::future::join_all;
 use http::{Request, Response, StatusCode};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
-use hyper::body::{Body as _, Incoming};
-use meaning::{Meaning, meaning, of_alias};
-use selector::{Selector, by_body, by_query};
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
+use meaning::meaning;
+use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::task::JoinError;
 
-use super::browser::{browser_sign, refuse_browser};
+use super::query::value;
 use super::response::{invalid, json_body, problem, problem_with};
-use crate::cache::purge::Purge;
-use crate::fill::Purging;
 use crate::gateway::Gateway;
-use crate::route::RouteTable;
 use crate::validate::Invalid;
 use crate::wire::Body;
 
 /// The most bytes of a request body.
 const MOST_BODY: usize = 64 * 1024;
-/// How long the entries are counted that a purge matches.
-const COUNT_PATIENCE: Duration = Duration::from_millis(250);
+/// The most selectors in a request, which bounds how long it takes.
+const MOST_SELECTORS: usize = 100;
 
-/// What was purged, and what resolves once that outlives the process.
-type Purged = (Value, [Purging; 2]);
+const KINDS: &str = "url=URL, route=NAME, tag=TAG or all, percent-encoded";
+const JSON: &str =
+    "a JSON object with one of url, route and tag (a text or a list of texts), or {\"all\":true}";
+
+/// What is purged: its kind (`url`, `route`, `tag` or `all`), and its name.
+type Selector = (&'static str, String);
 
 /// Purges what a request names, and answers with what was purged. `timeout` is
 /// how long its body may take to arrive.
@@ -50,163 +46,156 @@ pub(super) async fn answer(
     request: Request<Incoming>,
     timeout: Duration,
 ) -> Response<Body> {
-    if let Some(sign) = browser_sign(request.headers()) {
-        return refuse_browser("purge", &sign, "ordgate purge");
-    }
-    let read = match request.body().is_end_stream() {
-        true => by_query(request.uri().query().unwrap_or("")),
-        false => {
-            let query = request.uri().query().unwrap_or("").to_owned();
-            match body(request.into_body(), timeout).await {
-                Ok(bytes) if bytes.is_empty() => by_query(&query),
-                Ok(_) if !query.is_empty() => Err(Invalid::new(
-                    "what is purged",
-                    "a query and a body",
-                    "in one of them",
-                )),
-                Ok(bytes) => by_body(&bytes),
-                Err(response) => return *response,
-            }
+    let query = request.uri().query().unwrap_or("").to_owned();
+    let body = Limited::new(request.into_body(), MOST_BODY).collect();
+    let body = match tokio::time::timeout(timeout, body).await {
+        Ok(Ok(whole)) => whole.to_bytes(),
+        Ok(Err(error)) => {
+            let detail =
+                format!("The body could not be read ({error}); it may have {MOST_BODY} bytes");
+            return problem(StatusCode::PAYLOAD_TOO_LARGE, &detail);
+        }
+        Err(_elapsed) => {
+            let detail = format!("The body did not arrive within {} s", timeout.as_secs());
+            return problem(StatusCode::REQUEST_TIMEOUT, &detail);
         }
     };
-    let done = match read {
-        Ok(selectors) => counted_purge(gateway, selectors).await,
-        Err(wrong) => Ok(Err(wrong)),
+    let selectors = match (query.is_empty(), body.is_empty()) {
+        (_, true) => by_query(&query),
+        (true, false) => by_body(&body),
+        (false, false) => {
+            let what = "what is purged";
+            Err(Invalid::new(what, "a query and a body", "in one of them"))
+        }
     };
-    let done = match done {
-        Ok(done) => done,
+    let selectors = match selectors.and_then(of_one_kind) {
+        Ok(selectors) => selectors,
+        Err(wrong) => return invalid(&wrong),
+    };
+    // It goes on if the operator's connection ends.
+    match tokio::spawn(purge(gateway.clone(), selectors)).await {
+        Ok(Ok(response)) => response,
+        Ok(Err(wrong)) => invalid(&wrong),
         Err(error) => {
             let detail = format!("The purge has failed ({error}): purge it again");
-            return problem(StatusCode::INTERNAL_SERVER_ERROR, &detail, None);
+            problem(StatusCode::INTERNAL_SERVER_ERROR, &detail)
         }
-    };
-    match done {
-        Ok(((mut purged, durable), matched)) => {
-            if let Some((entries, is_all)) = matched {
-                purged["matched"] = entries.into();
-                if !is_all {
-                    purged["matched_at_least"] = true.into();
-                }
-            }
-            let mut members = Vec::new();
-            // All that was purged has reached those that have the last of it.
-            let reports = join_all(durable).await;
-            if let Some(replicas) = reports.iter().rev().find_map(|report| report.replicas) {
-                members.push(("replicas", json!(replicas)));
-                purged["replicas"] = json!(replicas);
-            }
-            let failed = reports.into_iter().find_map(|report| report.durable.err());
-            let Some(error) = failed else {
-                return json_body(purged.to_string());
-            };
+    }
+}
+
+/// Purges, and waits until that outlives the process and the replicas have acknowledged it.
+async fn purge(gateway: Arc<Gateway>, selectors: Vec<Selector>) -> Result<Response<Body>, Invalid> {
+    let (routes, fill) = (&gateway.routes, &gateway.fill);
+    let (mut certain, mut aliases) = (Vec::new(), Vec::new());
+    for (kind, name) in &selectors {
+        let (purges, alias) = meaning(kind, name, routes)?;
+        certain.extend(purges);
+        aliases.extend(alias);
+    }
+    let (_, first) = fill.purge(&certain);
+    // Other names of blocks are looked up only now. One that becomes known later comes from
+    // a response that was requested later, or that the purges above match.
+    let others = aliases
+        .iter()
+        .flat_map(|alias| alias.purges(routes, &fill.chain));
+    let (number, second) = fill.purge(&others.collect::<Vec<_>>());
+    let purged = selectors.iter().map(|(by, what)| {
+        tracing::info!(by, what, number, "purged");
+        json!({ "by": by, "what": what })
+    });
+    let mut purged = json!({ "purged": purged.collect::<Value>(), "number": number });
+    // All that was purged has reached those that have the last of it.
+    let reports = join_all([first, second]).await;
+    if let Some(replicas) = reports.iter().rev().find_map(|report| report.replicas) {
+        purged["replicas"] = json!(replicas);
+    }
+    let failed = reports.into_iter().find_map(|report| report.durable.err());
+    Ok(match failed {
+        None => json_body(purged.to_string()),
+        Some(error) => {
+            let members = [("replicas", purged["replicas"].take())];
             let detail = format!("It is purged in memory, but {error}");
             problem_with(StatusCode::INTERNAL_SERVER_ERROR, &detail, &members)
         }
-        Err(wrong) => invalid(&wrong),
-    }
+    })
 }
 
-/// Counts what a purge matches, and purges. This is done in a task of its own, since
-/// otherwise nothing would be purged if the operator's connection ended during the count.
-async fn counted_purge(
-    gateway: &Arc<Gateway>,
-    selectors: Vec<Selector>,
-) -> Result<Result<(Purged, Option<(u64, bool)>), Invalid>, JoinError> {
-    let gateway = gateway.clone();
-    let task = tokio::spawn(async move {
-        let matched = matched(&gateway, &selectors).await;
-        let purged = purge(&gateway, &selectors)?;
-        Ok((purged, matched))
-    });
-    task.await
-}
-
-/// How many entries in memory a purge will match, and whether those are all. Counted before
-/// it, on another thread: afterwards, requests remove matching entries one by one.
-async fn matched(gateway: &Gateway, selectors: &[Selector]) -> Option<(u64, bool)> {
-    let (routes, chain) = (&gateway.routes, &gateway.fill.chain);
-    let purges = selectors.iter().flat_map(|selector| {
-        let Ok(Meaning { certain, alias }) = meaning(selector, routes) else {
-            return Vec::new();
-        };
-        let aliases = alias.map(|alias| of_alias(&alias, routes, chain));
-        [certain, aliases.unwrap_or_default()].concat()
-    });
-    let (purges, cache) = (purges.collect::<Vec<_>>(), gateway.cache.clone());
-    let clock = gateway.clock.clone();
-    let counted = tokio::task::spawn_blocking(move || {
-        let began = clock.now();
-        let is_time_over = || clock.now().since(began) >= COUNT_PATIENCE;
-        cache.store().count_matching(&purges, is_time_over)
-    });
-    // Without a count it is purged all the same.
-    counted.await.ok()
-}
-
-async fn body(body: Incoming, timeout: Duration) -> Result<Bytes, Box<Response<Body>>> {
-    let refuse = |status, detail: &str| Box::new(problem(status, detail, None));
-    match tokio::time::timeout(timeout, Limited::new(body, MOST_BODY).collect()).await {
-        Ok(Ok(whole)) => Ok(whole.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(refuse(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            &format!("The body has more than {MOST_BODY} bytes"),
-        )),
-        Ok(Err(_broken)) => Err(refuse(
-            StatusCode::BAD_REQUEST,
-            "The body ended before its end",
-        )),
-        Err(_elapsed) => Err(refuse(
-            StatusCode::REQUEST_TIMEOUT,
-            &format!("The body did not arrive within {} s", timeout.as_secs()),
-        )),
-    }
-}
-
-/// Purges. Returns what was purged, and what resolves once that outlives the process.
-fn purge(gateway: &Gateway, selectors: &[Selector]) -> Result<Purged, Invalid> {
-    let (routes, fill) = (&gateway.routes, &gateway.fill);
-    let meanings: Result<Vec<_>, _> = selectors.iter().map(|s| meaning(s, routes)).collect();
-    let (mut done, aliases): (Vec<_>, Vec<_>) = meanings?
-        .into_iter()
-        .map(|meaning| (meaning.certain, meaning.alias))
-        .unzip();
-    let (_, first) = fill.purge(&done.concat());
-    // Other names are looked up only now. One that becomes known later comes from
-    // a response that was requested later, or that the purges above match.
-    let mut others = Vec::new();
-    for (done, alias) in done.iter_mut().zip(aliases) {
-        let found = alias.map(|alias| of_alias(&alias, routes, &fill.chain));
-        let mut new = found.unwrap_or_default();
-        new.retain(|purge| !done.contains(purge));
-        others.extend_from_slice(&new);
-        done.append(&mut new);
-    }
-    let (number, second) = fill.purge(&others);
-    let mut purged = Vec::new();
-    for (selector, means) in selectors.iter().zip(done) {
-        tracing::info!(by = selector.kind(), what = %selector.value(), number, "purged");
-        let means: Vec<_> = means.iter().map(|purge| as_json(purge, routes)).collect();
-        purged.push(json!({ "by": selector.kind(), "what": selector.value(), "means": means }));
-    }
-    let purged = json!({ "purged": purged, "number": number });
-    Ok((purged, [first, second]))
-}
-
-/// A purge in the response.
-fn as_json(purge: &Purge, routes: &RouteTable) -> Value {
-    let name = |index: &u16| routes.get(*index).map(|route| &*route.name);
-    match purge {
-        Purge::All => json!({ "all": true }),
-        Purge::Route(route) => json!({ "route": name(route) }),
-        Purge::Target { route, target } => json!({ "route": name(route), "target": target }),
-        Purge::Segment { route, at, value } => {
-            json!({ "route": name(route), "segment": at, "value": value })
+/// Reads a query.
+fn by_query(query: &str) -> Result<Vec<Selector>, Invalid> {
+    let selector = |pair: &str| {
+        let (name, raw) = pair.split_once('=').unwrap_or((pair, ""));
+        match (name, raw) {
+            ("url", _) => Ok(("url", value(name, raw)?)),
+            ("route", _) => Ok(("route", value(name, raw)?)),
+            ("tag", _) => Ok(("tag", value(name, raw)?)),
+            ("all", "" | "true") => Ok(("all", String::new())),
+            ("all", _) => Err(Invalid::new("all", raw, "true, or without a value")),
+            _ => Err(Invalid::new("a query parameter", pair, KINDS)),
         }
-        Purge::Path { route, path } => json!({ "route": name(route), "path": path }),
-        Purge::Heights { from, to, .. } => match *to {
-            u32::MAX => json!({ "heights": { "from": from } }),
-            to => json!({ "heights": { "from": from, "to": to } }),
-        },
-        Purge::Text(text) => json!({ "text": text }),
+    };
+    let pairs = query.split('&').filter(|pair| !pair.is_empty());
+    pairs.map(selector).collect()
+}
+
+/// Reads a body of JSON.
+fn by_body(bytes: &[u8]) -> Result<Vec<Selector>, Invalid> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Named {
+        #[serde(default)]
+        url: Texts,
+        #[serde(default)]
+        route: Texts,
+        #[serde(default)]
+        tag: Texts,
+        #[serde(default)]
+        all: bool,
     }
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "a text or a list of texts")]
+    enum Texts {
+        One(String),
+        Many(Vec<String>),
+    }
+    impl Default for Texts {
+        fn default() -> Self {
+            Self::Many(Vec::new())
+        }
+    }
+    let named: Named = serde_json::from_slice(bytes).map_err(|error| {
+        let came = String::from_utf8_lossy(bytes);
+        Invalid::new("the body", &came, format!("{JSON} ({error})"))
+    })?;
+    let of = |kind, texts| match texts {
+        Texts::One(text) => vec![(kind, text)],
+        Texts::Many(texts) => texts.into_iter().map(|text| (kind, text)).collect(),
+    };
+    let all = if named.all {
+        vec![("all", String::new())]
+    } else {
+        Vec::new()
+    };
+    Ok([
+        of("url", named.url),
+        of("route", named.route),
+        of("tag", named.tag),
+        all,
+    ]
+    .concat())
+}
+
+/// Checks that there are selectors, of one kind, and not too many.
+fn of_one_kind(selectors: Vec<Selector>) -> Result<Vec<Selector>, Invalid> {
+    let wrong = |came: &str, allowed: &str| Err(Invalid::new("what is purged", came, allowed));
+    let Some((kind, _)) = selectors.first() else {
+        return wrong("nothing", &format!("given: {KINDS}; or {JSON}"));
+    };
+    if let Some((other, _)) = selectors.iter().find(|(other, _)| other != kind) {
+        return wrong(&format!("{kind} and {other}"), "of one kind");
+    }
+    if selectors.len() > MOST_SELECTORS {
+        let allowed = format!("at most {MOST_SELECTORS} in a request");
+        return wrong(&format!("{} of kind {kind}", selectors.len()), &allowed);
+    }
+    Ok(selectors)
 }

@@ -9,16 +9,8 @@ use crate::validate::Invalid;
 use crate::wire::{Body, PROBLEM_JSON};
 
 /// An error, in the form that the public listener uses (RFC 9457).
-pub(super) fn problem(status: StatusCode, detail: &str, wrong: Option<&Invalid>) -> Response<Body> {
-    let members = wrong.map(|wrong| {
-        [
-            ("parameter", json!(wrong.parameter)),
-            ("received", json!(wrong.received)),
-            ("allowed", json!(wrong.allowed)),
-        ]
-    });
-    let members = members.as_ref().map_or(&[][..], |members| &members[..]);
-    problem_with(status, detail, members)
+pub(super) fn problem(status: StatusCode, detail: &str) -> Response<Body> {
+    problem_with(status, detail, &[])
 }
 
 /// An error with members of its own.
@@ -44,15 +36,17 @@ pub(super) fn problem_with(
 
 /// 400, for a parameter.
 pub(super) fn invalid(wrong: &Invalid) -> Response<Body> {
-    problem(StatusCode::BAD_REQUEST, &wrong.to_string(), Some(wrong))
+    let members = [
+        ("parameter", json!(wrong.parameter)),
+        ("received", json!(wrong.received)),
+        ("allowed", json!(wrong.allowed)),
+    ];
+    problem_with(StatusCode::BAD_REQUEST, &wrong.to_string(), &members)
 }
 
 /// Plain text.
-pub(super) fn text(status: StatusCode, text: &'static str) -> Response<Body> {
-    let mut response = typed(
-        "text/plain; charset=utf-8",
-        Bytes::from_static(text.as_bytes()),
-    );
+pub(super) fn text(status: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
+    let mut response = typed("text/plain; charset=utf-8", text.into());
     *response.status_mut() = status;
     response
 }

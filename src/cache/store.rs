@@ -325,30 +325,6 @@ impl Store {
         self.run_maintenance();
     }
 
-    /// How many entries some of these purges match, and whether all entries were looked at
-    /// before `is_time_over`.
-    pub(crate) fn count_matching(
-        &self,
-        purges: &[Purge],
-        mut is_time_over: impl FnMut() -> bool,
-    ) -> (u64, bool) {
-        let mut matched = 0;
-        for (at, (key, entry)) in self.cache.iter().enumerate() {
-            if at % 1024 == 1023 && is_time_over() {
-                return (matched, false);
-            }
-            if self.entry_was_purged(&key, &entry) {
-                continue;
-            }
-            let is_matched = |stored: &Arc<StoredResponse>| {
-                let subject = stored.purge_subject(&key);
-                purges.iter().any(|purge| purge.matches(&subject))
-            };
-            matched += u64::from(entry.responses().iter().any(is_matched));
-        }
-        (matched, true)
-    }
-
     /// Entries and bytes held, as of the last maintenance.
     pub fn size(&self) -> Size {
         Size {

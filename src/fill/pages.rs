@@ -366,13 +366,6 @@ impl Fill {
         Some(Arc::new(self.response_of(&parts, cut)?))
     }
 
-    /// Where a transaction was last seen among its block's windows, and that
-    /// window's key.
-    pub(crate) fn seen_in(&self, key: &Key) -> Option<(TransactionLocation, Key)> {
-        let (_, location, window) = self.transaction_window(key, self.route(key)?)?;
-        Some((location, window))
-    }
-
     /// The transaction that a key requests, and the window of its block in which it
     /// was last seen, with the window's key.
     fn transaction_window(

@@ -1,7 +1,7 @@
 //! `/explain` describes what the next request does, and the next request does it.
 
 use ordgate::sandbox::{Sandbox, Settings};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::chain::{RARELY, acting};
 use crate::support::{Gateway, Setup, TOKEN, Upstream, encoded};
@@ -70,7 +70,6 @@ async fn a_token_is_explained_before_and_after_it_is_stored() {
     assert_eq!(stored["received"], gateway.date(-2));
     assert_eq!(stored["epoch"]["stored"], stored["epoch"]["present"]);
     assert_eq!(stored["freshness"]["is"], "fresh");
-    assert_eq!(stored["tags"], json!({ "ticker": "ordi" }));
     assert!(stored["heights"]["from"].is_u64(), "of its deploy");
     assert_eq!(does(&warm), "hit");
     assert_eq!(next_requests(&warm), [""; 0]);
@@ -132,7 +131,7 @@ async fn refused_urls_are_explained() {
         ("?url=%zz", "percent-encoded"),
         (
             "?url=/runes/v1/blocks/1/activity?limit=5&offset=3",
-            "\"offset=3\" came",
+            "given once and alone",
         ),
         (&twice, "once"),
     ] {

@@ -107,9 +107,8 @@ async function purge () {
   if (!await confirmed('Purge?', text, `Purge ${by === 'all' ? 'everything' : `by ${by}`}`)) return
   const query = by === 'all' ? 'all' : `${by}=${encodeURIComponent(what)}`
   await change(`purge?${query}`, (answer) => {
-    const matched = answer.matched === undefined ? '' : `, ${plain(answer.matched)} entries matched`
     const missing = answer.replicas?.missing ? `; ${answer.replicas.missing} of the replicas have not purged yet` : ''
-    return `Purged ${named} (purge ${plain(answer.number)}${matched})${missing}.`
+    return `Purged ${named} (purge ${plain(answer.number)})${missing}.`
   })
 }
 

@@ -1,12 +1,11 @@
-//! What a selector means: the purges that it stands for.
+//! The purges that a selector stands for.
 //!
 //! A block has two names, its hash and its height. What is stored under the
 //! other name is purged too, if the chain knows it.
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::selector::Selector;
-use crate::admin::query::{paths, public_target, route_names};
+use crate::admin::query::{listed, public_target};
 use crate::cache::key::Key;
 use crate::cache::policy::Mode;
 use crate::cache::purge::Purge;
@@ -18,17 +17,7 @@ use crate::validate::{Invalid, ParameterType};
 
 const TAGS: &str = "block:HASH (64 hexadecimal digits), height:N, height:N+ (N and above), tx:TXID (64 hexadecimal digits) or ticker:TICKER";
 
-/// What a selector means.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Meaning {
-    /// The purges that follow from the selector alone.
-    pub(super) certain: Vec<Purge>,
-    /// The block whose other name is to be purged too, if it is known.
-    pub(super) alias: Option<Alias>,
-}
-
 /// A block that has another name.
-#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Alias {
     /// A block in the path of a route.
     Path(Key),
@@ -38,52 +27,44 @@ pub(super) enum Alias {
     Height(u32),
 }
 
-/// The meaning of a selector.
-pub(super) fn meaning(selector: &Selector, routes: &RouteTable) -> Result<Meaning, Invalid> {
-    match selector {
-        Selector::All => Ok(certain(vec![Purge::All])),
-        Selector::Route(name) => {
-            let found = routes.routes().iter().find(|own| *own.name == **name);
-            let found = found.map(|own| certain(vec![Purge::Route(own.number)]));
-            found.ok_or_else(|| Invalid::new("route", name, route_names(routes)))
-        }
-        Selector::Url(url) => {
-            let (key, route) = key_of(url, routes)?;
-            Ok(of_url(key, route))
-        }
-        Selector::Tag(tag) => of_tag(tag, routes),
+/// The purges that follow from a selector alone, and the block whose other name is to be
+/// purged too, if it is known.
+type Meaning = (Vec<Purge>, Option<Alias>);
+
+/// The meaning of a selector: its kind, and what it names.
+pub(super) fn meaning(kind: &str, name: &str, routes: &RouteTable) -> Result<Meaning, Invalid> {
+    match kind {
+        "url" => of_url(name, routes),
+        "tag" => of_tag(name, routes),
+        "route" => match routes.routes().iter().find(|own| *own.name == *name) {
+            Some(own) => Ok((vec![Purge::Route(own.number)], None)),
+            None => {
+                let names = listed(routes, |route| &route.name);
+                let allowed = format!("the name of a route: {names}");
+                Err(Invalid::new("route", name, allowed))
+            }
+        },
+        _ => Ok((vec![Purge::All], None)),
     }
 }
 
-/// Purges that follow from a selector alone.
-const fn certain(certain: Vec<Purge>) -> Meaning {
-    Meaning {
-        certain,
-        alias: None,
-    }
-}
-
-/// The key of a public URL, and its route.
-fn key_of<'r>(url: &str, routes: &'r RouteTable) -> Result<(Key, &'r Route), Invalid> {
+fn of_url(url: &str, routes: &RouteTable) -> Result<Meaning, Invalid> {
     let target = public_target(url)?;
     let Some(found) = routes.find(target.path()) else {
-        return Err(Invalid::new("url", url, paths(routes)));
+        let paths = listed(routes, |route| &route.request.path);
+        let allowed = format!("the path of a route, with its query: {paths}");
+        return Err(Invalid::new("url", url, allowed));
     };
-    let key = found.route.canonical(&found.captures, target.query())?;
-    Ok((key, found.route))
-}
-
-fn of_url(key: Key, route: &Route) -> Meaning {
-    let target = key.target();
+    let route = found.route;
+    let key = route.canonical(&found.captures, target.query())?;
     let mut certain = vec![of_key(&key, route)];
     // Otherwise it would be cut again from the windows of its block.
     let source = route.chain.derived_from.and(route.chain.segments.hex64);
-    if let Some(tx) = source.and_then(|at| segment(target, at)) {
+    if let Some(tx) = source.and_then(|at| segment(key.target(), at)) {
         certain.push(Purge::Text(tx.into()));
     }
     let has_alias = route.cache.mode == Mode::Chain && route.chain.segments.block.is_some();
-    let alias = has_alias.then_some(Alias::Path(key));
-    Meaning { certain, alias }
+    Ok((certain, has_alias.then_some(Alias::Path(key))))
 }
 
 fn of_key(key: &Key, own: &Route) -> Purge {
@@ -104,57 +85,47 @@ fn of_key(key: &Key, own: &Route) -> Purge {
 fn of_tag(tag: &str, routes: &RouteTable) -> Result<Meaning, Invalid> {
     let wrong = || Invalid::new("tag", tag, TAGS);
     let (kind, value) = tag.split_once(':').ok_or_else(wrong)?;
-    let digits = || hash(value).ok_or_else(wrong);
+    let text = |hash: &[u8; 32]| vec![Purge::Text(hex(hash).into())];
     match kind {
-        "tx" => Ok(certain(vec![Purge::Text(hex(&digits()?).into())])),
+        "tx" => Ok((text(&hash(value).ok_or_else(wrong)?), None)),
         "block" => {
-            let block = digits()?;
-            Ok(Meaning {
-                certain: vec![Purge::Text(hex(&block).into())],
-                alias: Some(Alias::Block(block)),
-            })
+            let block = hash(value).ok_or_else(wrong)?;
+            Ok((text(&block), Some(Alias::Block(block))))
         }
         "height" => {
-            let above = value.ends_with('+');
             let digits = value.strip_suffix('+').unwrap_or(value);
             let plain = digits.bytes().all(|b| b.is_ascii_digit());
             let height = digits.parse::<u32>().ok().filter(|_| plain);
             let from = height.ok_or_else(wrong)?;
-            let to = if above { u32::MAX } else { from };
-            let tip = None;
-            let mut certain = vec![Purge::Heights { tip, from, to }];
-            if !above {
-                certain.extend(blocks(routes, &from.to_string()));
+            let heights = |to| Purge::Heights {
+                tip: None,
+                from,
+                to,
+            };
+            if digits != value {
+                return Ok((vec![heights(u32::MAX)], None));
             }
-            let alias = (!above).then_some(Alias::Height(from));
-            Ok(Meaning { certain, alias })
+            let mut certain = blocks(routes, &from.to_string());
+            certain.push(heights(from));
+            Ok((certain, Some(Alias::Height(from))))
         }
         "ticker" => {
-            let purges = tickers(value, routes)?;
+            let raw = utf8_percent_encode(value, NON_ALPHANUMERIC).to_string();
+            let mut canonical = Vec::new();
+            ParameterType::Ticker.write_canonical("tag=ticker:", &raw, false, &mut canonical)?;
+            let canonical = String::from_utf8_lossy(&canonical);
+            let purges = segments(routes, |route| route.chain.segments.ticker, &canonical);
             match purges.is_empty() {
                 true => Err(Invalid::new(
                     "tag",
                     tag,
                     "tags of another kind: no route has tickers",
                 )),
-                false => Ok(certain(purges)),
+                false => Ok((purges, None)),
             }
         }
         _ => Err(wrong()),
     }
-}
-
-/// The purges of a ticker on all routes.
-fn tickers(ticker: &str, routes: &RouteTable) -> Result<Vec<Purge>, Invalid> {
-    let raw = utf8_percent_encode(ticker, NON_ALPHANUMERIC).to_string();
-    let mut canonical = Vec::new();
-    ParameterType::Ticker.write_canonical("tag=ticker:", &raw, false, &mut canonical)?;
-    let canonical = String::from_utf8_lossy(&canonical);
-    Ok(segments(
-        routes,
-        |route| route.chain.segments.ticker,
-        &canonical,
-    ))
 }
 
 /// The purges of a block by its canonical name on all routes.
@@ -162,46 +133,50 @@ fn blocks(routes: &RouteTable, name: &str) -> Vec<Purge> {
     segments(routes, |route| route.chain.segments.block, name)
 }
 
+/// The purges of a value in a segment, on the routes that have such a segment.
 fn segments(
     routes: &RouteTable,
     place: impl Fn(&Route) -> Option<usize>,
     value: &str,
 ) -> Vec<Purge> {
-    let routes = routes.routes().iter();
-    let placed = routes.filter_map(|own| Some((own.number, place(own)?)));
-    let purges = placed.map(|(route, at)| Purge::Segment {
-        route,
-        at,
-        value: value.into(),
-    });
-    purges.collect()
+    let purge = |own: &Route| {
+        Some(Purge::Segment {
+            route: own.number,
+            at: place(own)?,
+            value: value.into(),
+        })
+    };
+    routes.routes().iter().filter_map(purge).collect()
 }
 
-/// The purges of a block by its other name, as far as the chain knows it now.
-pub(super) fn of_alias(alias: &Alias, routes: &RouteTable, chain: &Chain) -> Vec<Purge> {
-    let tips = || (0_u16..).take(chain.len());
-    match alias {
-        Alias::Path(key) => {
-            let route = routes.get(key.route());
-            let other = route.and_then(|route| other_name(key, route, chain));
-            other.into_iter().collect()
-        }
-        Alias::Block(hash) => {
-            let known = tips().filter_map(|tip| Some((tip, chain.height_of(tip, hash)?)));
-            let purges = known.flat_map(|(tip, height)| {
-                let mut purges = blocks(routes, &height.to_string());
-                purges.push(Purge::Heights {
-                    tip: Some(tip),
-                    from: height,
-                    to: height,
+impl Alias {
+    /// The purges of a block by its other name, as far as the chain knows it now.
+    pub(super) fn purges(&self, routes: &RouteTable, chain: &Chain) -> Vec<Purge> {
+        let tips = || (0_u16..).take(chain.len());
+        match self {
+            Self::Path(key) => {
+                let other = routes
+                    .get(key.route())
+                    .and_then(|own| other_name(key, own, chain));
+                other.into_iter().collect()
+            }
+            Self::Block(hash) => {
+                let known = tips().filter_map(|tip| Some((tip, chain.height_of(tip, hash)?)));
+                let purges = known.flat_map(|(tip, height)| {
+                    let mut purges = blocks(routes, &height.to_string());
+                    purges.push(Purge::Heights {
+                        tip: Some(tip),
+                        from: height,
+                        to: height,
+                    });
+                    purges
                 });
-                purges
-            });
-            purges.collect()
-        }
-        Alias::Height(height) => {
-            let known = tips().filter_map(|tip| chain.hash_at(tip, *height));
-            known.flat_map(|hash| blocks(routes, &hex(&hash))).collect()
+                purges.collect()
+            }
+            Self::Height(height) => {
+                let known = tips().filter_map(|tip| chain.hash_at(tip, *height));
+                known.flat_map(|hash| blocks(routes, &hex(&hash))).collect()
+            }
         }
     }
 }

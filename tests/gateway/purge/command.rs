@@ -36,7 +36,7 @@ async fn the_command_purges_and_prints_what() {
         let left = Process::run(&arguments, variables);
         assert_eq!(left.code(), Some(0), "{}", left.errors);
         let report: Value = serde_json::from_str(&left.out).unwrap();
-        assert!(report["purged"][0]["means"].is_array(), "{report}");
+        assert!(report["purged"][0]["by"].is_string(), "{report}");
         assert!(!hit(&mut client).await, "{arguments:?}");
     }
     client.get(TOKEN).await;

@@ -47,7 +47,7 @@ async fn an_invalid_purge_purges_nothing() {
     let rows = [
         ("/purge", "all", "JSON object"),
         ("/purge", "{}", "nothing"),
-        ("/purge", "{\"all\":false}", "\"false\" came"),
+        ("/purge", "{\"all\":false}", "nothing"),
         ("/purge", "{\"tag\":1}", "a text or a list of texts"),
         ("/purge", "{\"every\":true}", "unknown field `every`"),
         ("/purge", "{\"tag\":\"a\",\"tag\":\"height:1\"}", "duplicate"),
