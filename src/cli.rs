@@ -1,27 +1,28 @@
 //! The command line: its commands and flags, and one function for each command.
 
+mod admin;
 mod check;
 mod descriptors;
 mod environment;
 mod flags;
-mod health;
 mod man;
-mod purge;
 mod sandbox;
 mod serve;
-mod token;
-mod variables;
 
+use std::env;
+use std::ffi::OsStr;
 use std::io::{ErrorKind, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use clap::{ArgAction, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
+use clap::builder::Resettable;
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use clap_complete::Shell;
-use flags::{HealthFlags, PurgeFlags, SandboxFlags, ServeFlags, WantedFlags};
-use ordgate::client_tokens::file::TokenName;
-use ordgate::{build, config, log_writer, openapi};
+use flags::{AdminFlags, PurgeFlags, SandboxFlags, ServeFlags};
+use ordgate::client_tokens::file::{TokenName, line, new_token};
+use ordgate::config::{self, Overrides};
+use ordgate::{build, log_writer, openapi};
 
 /// A caching gateway for the Ordinals and Runes read API
 #[derive(Parser)]
@@ -29,19 +30,30 @@ use ordgate::{build, config, log_writer, openapi};
     name = "ordgate",
     version = build::LONG_VERSION,
     max_term_width = 100,
-    disable_help_flag = true,
-    after_help = AFTER_HELP,
+    after_long_help = VARIABLES,
 )]
 struct Cli {
-    /// Print help
-    #[arg(short, long, global = true, action = ArgAction::HelpShort, display_order = 1_000)]
-    help: Option<bool>,
     #[command(subcommand)]
     command: Command,
 }
 
-/// `--help` fits one screen; the rest is here.
-const AFTER_HELP: &str = "`ordgate help` lists the environment variables, and `ordgate help COMMAND` says more of a command.";
+/// What is neither a flag nor in the configuration file.
+const VARIABLES: &str = "\
+Environment variables:
+  ORDGATE_API_KEYS         the provider's API keys, separated by commas; or upstream.api_keys_file
+  ORDGATE_API_KEYS_NAME    the keys of the upstream NAME (in upper case, - as _) alone
+  ORDGATE_ADMIN_TOKEN      the token of the admin listener; or admin.token_file
+  ORDGATE_LOG              what is logged: error, warn, info, debug or trace; or log.level
+  ORDGATE_SHARED_URL       the URL of the engine that replicas share; or shared.url_file
+  ORDGATE_SHARED_REPLICAS  the number of replicas; or shared.replicas
+  OTEL_EXPORTER_OTLP_ENDPOINT and others of OpenTelemetry: where traces are exported to
+
+Flags have variables, too: the help of each command names them. Flags take precedence over
+variables, and variables over the configuration file. An empty variable counts as not set.
+
+Exit codes: 0 success; 1 a running ordgate is not ready (health) or refuses (purge); 2 something
+is wrong with the command line, the configuration or the environment, or has failed; 130 a second
+SIGINT has stopped serve at once.";
 
 /// The sandbox's control routes, for its help.
 const CONTROL: &str = "\
@@ -95,7 +107,7 @@ enum Command {
     /// Check whether a running ordgate is ready: exit code 0 if it is, else 1
     ///
     /// Prints why it is not. It takes at most 5 s, and needs no token.
-    Health(HealthFlags),
+    Health(AdminFlags),
     /// Make tokens for clients
     #[command(subcommand)]
     Token(TokenCommand),
@@ -103,8 +115,8 @@ enum Command {
     Openapi {
         /// The configuration file with the routes to describe
         ///
-        /// Default: ORDGATE_CONFIG, else the built-in configuration.
-        #[arg(long, value_name = "FILE")]
+        /// Default: the built-in configuration.
+        #[arg(long, value_name = "FILE", env = "ORDGATE_CONFIG")]
         config: Option<PathBuf>,
     },
     /// Write the man pages into a directory
@@ -124,16 +136,8 @@ enum Command {
     Completions {
         /// The shell
         #[arg(value_name = "SHELL")]
-        shell: CompletedShell,
+        shell: Shell,
     },
-}
-
-/// The shells that have completions.
-#[derive(Clone, Copy, ValueEnum)]
-enum CompletedShell {
-    Bash,
-    Zsh,
-    Fish,
 }
 
 #[derive(Subcommand)]
@@ -149,26 +153,28 @@ enum TokenCommand {
         ///
         /// A name may have several tokens, so that one can be replaced: list the new one's
         /// SHA-256 beside the old one's.
-        #[arg(value_name = "NAME", value_parser = token::name)]
+        #[arg(value_name = "NAME", value_parser = |name: &str| TokenName::try_from(name.to_owned()))]
         name: TokenName,
     },
 }
 
-/// The command line as clap parses it.
+/// The command line as clap parses it. A variable that is empty counts as not set, and the help
+/// shows no values of variables.
 fn command() -> clap::Command {
-    // Without the conflict they would be ignored: clap drops a requirement that conflicts with
-    // a flag that is there, as --sandbox does with --upstream.
-    let sandbox_alone = |serve: clap::Command| {
-        let serve = serve.mut_group("ModelFlags", |flags| flags.requires("sandbox"));
-        serve.mut_args(|flag| match flag.get_help_heading() {
-            Some(flags::SANDBOX) => flag.conflicts_with("upstream"),
-            _ => flag,
-        })
+    let is_blank = |name: &OsStr| {
+        env::var_os(name).is_some_and(|value| value.as_encoded_bytes().trim_ascii().is_empty())
     };
+    let model_of_sandbox =
+        |serve: clap::Command| serve.mut_group("ModelFlags", |flags| flags.requires("sandbox"));
     Cli::command()
-        .after_long_help(variables::help())
-        .mut_subcommand("serve", sandbox_alone)
-        .mut_subcommand("check", sandbox_alone)
+        .mut_subcommands(|inner| {
+            inner.mut_args(|arg| match arg.get_env().is_some_and(is_blank) {
+                true => arg.env(Resettable::Reset),
+                false => arg.hide_env_values(true),
+            })
+        })
+        .mut_subcommand("serve", model_of_sandbox)
+        .mut_subcommand("check", model_of_sandbox)
 }
 
 /// Runs the command of the command line.
@@ -180,39 +186,35 @@ pub(crate) fn run() -> ExitCode {
         Command::Sandbox(flags) => sandbox::sandbox(flags),
         Command::Check(flags) => check::check(&flags),
         Command::Schema => print(&format!("{:#}\n", config::schema())),
-        Command::Purge(flags) => purge::purge(flags),
-        Command::Health(flags) => Ok(health::health(&flags)),
-        Command::Token(TokenCommand::New { name }) => token::new(&name),
-        Command::Openapi { config } => print_openapi(config.as_deref()),
+        Command::Purge(flags) => admin::purge(flags),
+        Command::Health(flags) => Ok(admin::health(&flags)),
+        Command::Token(TokenCommand::New { name }) => print_token(&name),
+        Command::Openapi { config } => print_openapi(config),
         Command::Man { directory } => man::write(command(), &directory),
         Command::Completions { shell } => print_completions(shell),
     };
     // After the log's last lines, and before the error.
     log_writer::flush();
-    match done {
-        Ok(code) => code,
-        Err(error) => {
-            complain(&format!("{error:#}"));
-            ExitCode::from(2)
-        }
-    }
+    done.unwrap_or_else(|error| {
+        complain(&format!("{error:#}"));
+        ExitCode::from(2)
+    })
 }
 
-fn print_openapi(path: Option<&Path>) -> Result<ExitCode> {
-    let (config, _) = environment::load(path, &config::Overrides::default())?;
-    print(&format!(
-        "{:#}\n",
-        openapi::document(&config.routes, config.tokens.required)
-    ))
+/// Prints a new token, and the line for the token file.
+fn print_token(name: &TokenName) -> Result<ExitCode> {
+    let token = new_token().context("the system has no randomness")?;
+    print(&format!("{token}\n{}\n", line(name, &token)))
+}
+
+fn print_openapi(path: Option<PathBuf>) -> Result<ExitCode> {
+    let (config, _) = environment::load(path.as_deref(), Overrides::default())?;
+    let document = openapi::document(&config.routes, config.tokens.required);
+    print(&format!("{document:#}\n"))
 }
 
 /// Prints the completions of a shell.
-fn print_completions(shell: CompletedShell) -> Result<ExitCode> {
-    let shell = match shell {
-        CompletedShell::Bash => Shell::Bash,
-        CompletedShell::Zsh => Shell::Zsh,
-        CompletedShell::Fish => Shell::Fish,
-    };
+fn print_completions(shell: Shell) -> Result<ExitCode> {
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut command(), "ordgate", &mut text);
     print(&String::from_utf8(text)?)

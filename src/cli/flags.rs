@@ -1,7 +1,7 @@
 //! The flags of the commands.
 //!
-//! The first paragraph of each text is what `--help` prints: one line. `ordgate help
-//! COMMAND` and the man pages have all of it.
+//! The first paragraph of each text is what `-h` prints: one line. `--help` and the man pages
+//! have all of it.
 
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
@@ -23,37 +23,44 @@ pub(super) const SANDBOX: &str = "Sandbox";
 pub(super) struct ServeFlags {
     /// The configuration file
     ///
-    /// Flags and environment variables take precedence over it. Default:
-    /// ORDGATE_CONFIG, else the built-in configuration.
-    #[arg(long, value_name = "FILE")]
+    /// Flags and environment variables take precedence over it. Default: the built-in
+    /// configuration.
+    #[arg(long, value_name = "FILE", env = "ORDGATE_CONFIG")]
     pub(super) config: Option<PathBuf>,
     /// An address and port for clients, such as 127.0.0.1:8080, or unix:PATH; may be repeated
     ///
     /// Port 0 takes a free port. The addresses take the place of server.listen;
-    /// [[listener]] tables of the configuration stay. Default: ORDGATE_LISTEN (separated
-    /// by commas), else the configuration.
-    #[arg(long, value_name = "ADDR")]
+    /// [[listener]] tables of the configuration stay.
+    #[arg(
+        long,
+        value_name = "ADDR",
+        env = "ORDGATE_LISTEN",
+        value_delimiter = ','
+    )]
     pub(super) listen: Vec<ListenAddress>,
     /// The address and port for the operator: dashboard, /metrics, /status, /readyz
     ///
     /// Also /healthz, /explain, /purge and /reload. Off loopback it needs the token of
-    /// ORDGATE_ADMIN_TOKEN or of admin.token_file. Default: ORDGATE_ADMIN, else the
-    /// configuration.
-    #[arg(long, value_name = "ADDR", value_parser = environment::socket_address)]
+    /// ORDGATE_ADMIN_TOKEN or of admin.token_file.
+    #[arg(long, value_name = "ADDR", env = "ORDGATE_ADMIN", value_parser = environment::socket_address)]
     pub(super) admin: Option<SocketAddr>,
     /// The API's base URL, such as https://api.example; may be repeated
     ///
     /// Or that of a named upstream, as NAME=URL, such as runes=http://127.0.0.1:3001.
     /// Repeat the flag for other upstreams, and for further base URLs of the same one,
-    /// the preferred one first. Default: ORDGATE_UPSTREAM (the same, separated by
-    /// commas), else the configuration.
-    #[arg(long, value_name = "[NAME=]URL", conflicts_with = "sandbox")]
+    /// the preferred one first. With --sandbox, no other upstream is used.
+    #[arg(
+        long,
+        value_name = "[NAME=]URL",
+        env = "ORDGATE_UPSTREAM",
+        value_delimiter = ','
+    )]
     pub(super) upstream: Vec<String>,
     /// The directory for what outlives a restart: spent budget, stored answers
     ///
-    /// It is created if it does not exist. Default: ORDGATE_STATE, else the
-    /// configuration, else systemd's STATE_DIRECTORY, else none.
-    #[arg(long, value_name = "DIR", value_parser = environment::state_path)]
+    /// It is created if it does not exist. Default: state.path of the configuration, else
+    /// systemd's STATE_DIRECTORY, else none.
+    #[arg(long, value_name = "DIR", env = "ORDGATE_STATE")]
     pub(super) state: Option<PathBuf>,
     /// Use a simulated upstream inside this process: no API key, no network
     ///
@@ -81,37 +88,28 @@ impl ServeFlags {
     }
 }
 
+/// Where a running ordgate is: what `health` takes.
+#[derive(Args)]
+pub(super) struct AdminFlags {
+    /// The admin address of the running ordgate, such as 127.0.0.1:9090
+    ///
+    /// Default: admin.listen of the configuration.
+    #[arg(long, value_name = "ADDR", env = "ORDGATE_ADMIN", value_parser = environment::socket_address)]
+    pub(super) admin: Option<SocketAddr>,
+    /// The configuration file of the running ordgate
+    ///
+    /// Default: the built-in configuration.
+    #[arg(long, value_name = "FILE", env = "ORDGATE_CONFIG")]
+    pub(super) config: Option<PathBuf>,
+}
+
 /// What `purge` takes.
 #[derive(Args)]
 pub(super) struct PurgeFlags {
     #[command(flatten)]
     pub(super) wanted: WantedFlags,
-    /// The admin address of the running ordgate
-    ///
-    /// Its token comes from ORDGATE_ADMIN_TOKEN or from admin.token_file in the
-    /// configuration. Default: ORDGATE_ADMIN, else the configuration.
-    #[arg(long, value_name = "ADDR", value_parser = environment::socket_address)]
-    pub(super) admin: Option<SocketAddr>,
-    /// The configuration file of the running ordgate
-    ///
-    /// Default: ORDGATE_CONFIG, else the built-in configuration.
-    #[arg(long, value_name = "FILE")]
-    pub(super) config: Option<PathBuf>,
-}
-
-/// What `health` takes.
-#[derive(Args)]
-pub(super) struct HealthFlags {
-    /// The admin address of the running ordgate
-    ///
-    /// Default: ORDGATE_ADMIN, else the configuration.
-    #[arg(long, value_name = "ADDR", value_parser = environment::socket_address)]
-    pub(super) admin: Option<SocketAddr>,
-    /// The configuration file of the running ordgate
-    ///
-    /// Default: ORDGATE_CONFIG, else the built-in configuration.
-    #[arg(long, value_name = "FILE")]
-    pub(super) config: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) of: AdminFlags,
 }
 
 /// What is purged: one of these kinds.

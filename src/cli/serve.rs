@@ -13,7 +13,7 @@ use ordgate::supervisor;
 use ordgate::telemetry;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::environment::{PassedSockets, effective, equip, reread, warn};
+use super::environment::{effective, equip, reread, warn};
 use super::sandbox::CONTROL_ROUTES;
 use super::{ServeFlags, print};
 
@@ -29,11 +29,8 @@ pub(super) fn serve(flags: ServeFlags) -> Result<ExitCode> {
 fn start(flags: ServeFlags) -> Result<ExitCode> {
     // Before there are threads.
     let sockets = supervisor::inherited_sockets()?;
-    let passed = match sockets.are_loopback() {
-        true => PassedSockets::Loopback,
-        false => PassedSockets::Others,
-    };
-    let (config, config_name) = effective(&flags, passed)?;
+    let are_loopback = sockets.are_loopback();
+    let (config, config_name) = effective(&flags, are_loopback)?;
     telemetry::begin(&config.log())?;
     let (loaded, warnings) = equip(config)?;
     warn(&warnings);
@@ -43,7 +40,7 @@ fn start(flags: ServeFlags) -> Result<ExitCode> {
     let server = Server::start(Options {
         loaded,
         config_name: config_name.clone(),
-        load: Box::new(move || reread(&flags, passed)),
+        load: Box::new(move || reread(&flags, are_loopback)),
         sandbox,
         clock: Clock::machine(),
         sockets,

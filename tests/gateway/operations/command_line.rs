@@ -18,25 +18,21 @@ fn each_command_has_a_man_page() {
         .map(|name| format!("ordgate-{name}.1"))
         .collect();
     for name in names.iter().map(|name| &**name).chain(["ordgate.1"]) {
-        for part in [
-            ".TH ordgate",
-            ".SH NAME",
-            ".SH SYNOPSIS",
-            ".SH \"SEE ALSO\"",
-        ] {
+        for part in [".TH ordgate", ".SH NAME", ".SH SYNOPSIS"] {
             assert!(read(name).contains(part), "{name} has no {part}");
         }
     }
     for (name, part) in [
         ("ordgate-sandbox.1", "/sandbox/journal"),
         ("ordgate.1", "ORDGATE_SHARED_URL"),
-        ("ordgate.1", "\"EXIT STATUS\""),
+        ("ordgate.1", "Exit codes"),
+        ("ordgate-serve.1", "ORDGATE_LISTEN"),
         ("proxy.toml.5", "silence_timeout"),
         ("proxy.toml.5", "[[route]]"),
     ] {
         assert!(read(name).contains(part), "{name} has no {part}");
     }
-    assert_eq!(left.out.lines().count(), names.len() + 2, "{}", left.out);
+    assert!(left.out.contains(pages.to_str().unwrap()), "{}", left.out);
     // A directory that cannot be made.
     let file = tempfile::NamedTempFile::new().unwrap();
     let path = file.path().join("man").display().to_string();
@@ -58,7 +54,4 @@ fn shells_have_completions() {
             left.printed(part);
         }
     }
-    let left = Process::run(&["completions", "powershell"], &[]);
-    assert_eq!(left.code(), Some(2));
-    assert!(left.errors.contains("bash, zsh, fish"), "{}", left.errors);
 }

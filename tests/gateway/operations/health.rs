@@ -37,4 +37,8 @@ async fn health_finds_a_ready_process_by_flag_variable_and_configuration() {
         assert_eq!(left.code(), Some(0), "{arguments:?}: {}", left.errors);
         assert_eq!((&*left.out, &*left.errors), ("ready\n", ""));
     }
+    let nobody = health(&["--admin", "127.0.0.1:1"], &[]);
+    let expected = "not ready: nothing listens on 127.0.0.1:1\n";
+    assert_eq!((&*nobody.out, &*nobody.errors), (expected, ""));
+    assert_eq!(nobody.code(), Some(1));
 }
