@@ -23,11 +23,9 @@ use serde::Serialize;
 
 use crate::cache::coding::Coding;
 use crate::cache::date;
-use crate::cache::directives::make_private;
 use crate::cache::encoded::EncodedBody;
 use crate::cache::etag::{encoded_etag, none_match_fails};
 use crate::cache::key::Key;
-use crate::cache::metadata::{ClientFreshness, Metadata};
 use crate::cache::outcome::{OUTCOMES, Outcome, age};
 use crate::cache::{StoredFields, StoredResponse};
 use crate::client_tokens::TokenClient;
@@ -41,7 +39,7 @@ use crate::wire::origin::{self, AllowedOrigin};
 pub use crate::wire::request_id::RequestId;
 use crate::wire::{Body, PROBLEM_JSON, RATELIMIT, RATELIMIT_POLICY, SERVER_TIMING, X_REQUEST_ID};
 pub(crate) use document::{Document, DocumentText};
-use template::{TemplateForm, Templates, template};
+use template::Templates;
 
 /// Configuration of what responses carry beside the answer.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -109,7 +107,7 @@ impl Responder {
             limit_policy,
             compression,
             is_private: false,
-            templates: Templates::new(),
+            templates: template::none(),
         }
     }
 
@@ -226,7 +224,8 @@ impl Responder {
             true => self.encoded(&stored, key, outcome, context),
             false => None,
         };
-        let mut fields = self.template(metadata, encoded.as_ref(), context);
+        let coding = encoded.as_ref().map(|(coding, _)| *coding);
+        let mut fields = self.template(metadata, coding, context.date.is_some());
         // In the order of the template.
         let mut slots = fields.values_mut();
         let mut set = |value| {
@@ -234,11 +233,11 @@ impl Responder {
                 *slot = value;
             }
         };
-        set(match &encoded {
+        set(match coding {
             // Copied, since a clone would write to a reference counter in memory that is not
             // otherwise touched.
             None => HeaderValue::from_bytes(stored.etag.as_bytes()).unwrap_or(EMPTY),
-            Some((coding, _)) => encoded_etag(&stored.etag, *coding),
+            Some(coding) => encoded_etag(&stored.etag, coding),
         });
         set(age(current_age));
         set(self.cache_status(outcome, key));
@@ -272,30 +271,6 @@ impl Responder {
             (false, Some((_, body))) => (stored.status, Body::lent(body)),
         };
         response(status, fields, body)
-    }
-
-    /// A copy of the template of a stored response's fields.
-    #[inline]
-    fn template(
-        &self,
-        metadata: &Metadata,
-        encoded: Option<&(Coding, Arc<EncodedBody>)>,
-        context: &ResponseContext<'_>,
-    ) -> HeaderMap {
-        let form = TemplateForm {
-            coding: encoded.map(|(coding, _)| *coding),
-            is_http2: context.date.is_some(),
-            is_limited: self.limit_policy.is_some(),
-        };
-        self.templates.copy(metadata, form, || {
-            template(metadata, form, |fields| {
-                let is_kept = metadata.client_freshness != ClientFreshness::Nothing;
-                self.add_constant(fields, is_kept && self.compression.is_some());
-                if self.is_private {
-                    make_private(fields);
-                }
-            })
-        })
     }
 
     /// The value of `cache-status`.

@@ -11,52 +11,71 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderValue};
 
-use super::EMPTY;
+use super::{EMPTY, Responder};
 use crate::cache::coding::{CODINGS, Coding};
+use crate::cache::directives::make_private;
 use crate::cache::metadata::{ClientFreshness, Metadata, NUMBERED};
 use crate::wire::{RATELIMIT, X_REQUEST_ID};
 
-/// What a template depends on beside the metadata.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct TemplateForm {
-    /// The coding of the body, if it is encoded.
-    pub(super) coding: Option<Coding>,
-    /// Whether the response is sent in HTTP/2. hyper adds `date` and `content-length`
-    /// while it writes a head of HTTP/1.1. In HTTP/2 it would insert them into a map
-    /// without space for them, which is then copied.
-    pub(super) is_http2: bool,
-    /// Whether clients are limited.
-    pub(super) is_limited: bool,
+/// The templates of one configuration, by the number of their metadata, the coding of the
+/// body, and the version of HTTP. Each is made when it is first used.
+pub(super) type Templates = Box<[OnceLock<Box<HeaderMap>>]>;
+
+/// No templates yet.
+pub(super) fn none() -> Templates {
+    let slots = 0..NUMBERED * (CODINGS + 1) * 2;
+    slots.map(|_| OnceLock::new()).collect()
 }
 
-/// The number of forms under one configuration.
-const FORMS: usize = (CODINGS + 1) * 2;
+impl Responder {
+    /// A copy of a template. hyper adds `date` and `content-length` while it writes a head of
+    /// HTTP/1.1. In HTTP/2 it would insert them into a map without space for them, which is
+    /// then copied.
+    #[inline]
+    pub(super) fn template(
+        &self,
+        metadata: &Metadata,
+        coding: Option<Coding>,
+        is_http2: bool,
+    ) -> HeaderMap {
+        let form = coding.map_or(0, |coding| 1 + coding.index()) * 2 + usize::from(is_http2);
+        let make = || self.make_template(metadata, coding, is_http2);
+        match (self.templates).get(metadata.number() * (CODINGS + 1) * 2 + form) {
+            Some(slot) => (**slot.get_or_init(|| Box::new(make()))).clone(),
+            None => make(),
+        }
+    }
 
-/// The fields of a stored response: those that differ between requests, empty, and what
-/// follows from the metadata. `add_constant` adds those that every response has.
-pub(super) fn template(
-    metadata: &Metadata,
-    form: TemplateForm,
-    add_constant: impl FnOnce(&mut HeaderMap),
-) -> HeaderMap {
-    let mut fields = HeaderMap::with_capacity(12);
-    for name in [ETAG, AGE, CACHE_STATUS, X_REQUEST_ID] {
-        fields.insert(name, EMPTY);
+    #[cold]
+    fn make_template(
+        &self,
+        metadata: &Metadata,
+        coding: Option<Coding>,
+        is_http2: bool,
+    ) -> HeaderMap {
+        let mut fields = HeaderMap::with_capacity(12);
+        for name in [ETAG, AGE, CACHE_STATUS, X_REQUEST_ID] {
+            fields.insert(name, EMPTY);
+        }
+        if self.limit_policy.is_some() {
+            fields.insert(RATELIMIT, EMPTY);
+        }
+        if is_http2 {
+            fields.insert(DATE, EMPTY);
+            fields.insert(CONTENT_LENGTH, EMPTY);
+        }
+        fields.insert(CONTENT_TYPE, metadata.content_type.clone());
+        if let Some(coding) = coding {
+            fields.insert(CONTENT_ENCODING, coding.field());
+        }
+        fields.insert(CACHE_CONTROL, cache_control(metadata.client_freshness));
+        let is_kept = metadata.client_freshness != ClientFreshness::Nothing;
+        self.add_constant(&mut fields, is_kept && self.compression.is_some());
+        if self.is_private {
+            make_private(&mut fields);
+        }
+        fields
     }
-    if form.is_limited {
-        fields.insert(RATELIMIT, EMPTY);
-    }
-    if form.is_http2 {
-        fields.insert(DATE, EMPTY);
-        fields.insert(CONTENT_LENGTH, EMPTY);
-    }
-    fields.insert(CONTENT_TYPE, metadata.content_type.clone());
-    if let Some(coding) = form.coding {
-        fields.insert(CONTENT_ENCODING, coding.field());
-    }
-    fields.insert(CACHE_CONTROL, cache_control(metadata.client_freshness));
-    add_constant(&mut fields);
-    fields
 }
 
 fn cache_control(freshness: ClientFreshness) -> HeaderValue {
@@ -70,39 +89,12 @@ fn cache_control(freshness: ClientFreshness) -> HeaderValue {
     HeaderValue::try_from(text).unwrap_or(EMPTY)
 }
 
-/// The templates of one configuration, by the number of their metadata and their form. Each
-/// is made when it is first used.
-pub(super) struct Templates(Box<[OnceLock<Box<HeaderMap>>]>);
-
-impl Templates {
-    /// No templates yet.
-    pub(super) fn new() -> Self {
-        Self((0..NUMBERED * FORMS).map(|_| OnceLock::new()).collect())
-    }
-
-    /// A copy of the template of a metadata and a form; a new one if the metadata has no
-    /// number.
-    #[inline]
-    pub(super) fn copy(
-        &self,
-        metadata: &Metadata,
-        form: TemplateForm,
-        make: impl FnOnce() -> HeaderMap,
-    ) -> HeaderMap {
-        let coding = form.coding.map_or(0, |coding| 1 + coding.index());
-        let at = metadata.number() * FORMS + coding * 2 + usize::from(form.is_http2);
-        match self.0.get(at) {
-            Some(slot) => (**slot.get_or_init(|| Box::new(make()))).clone(),
-            None => make(),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::respond::Settings;
 
     #[test]
     fn cache_control_says_how_long_a_client_may_reuse_a_response() {
@@ -120,27 +112,22 @@ mod tests {
     }
 
     #[test]
-    fn a_template_is_made_once_for_each_form() {
+    fn each_form_has_a_template_of_its_own_with_what_differs_first() {
         let content_type = HeaderValue::from_static("text/x-once");
         let metadata = Metadata::of(content_type, ClientFreshness::Nothing);
-        let templates = Templates::new();
+        let policy = HeaderValue::from_static("1");
+        let responder = Responder::new(&Settings::default(), Some(policy), None);
         let codings = [None].into_iter().chain(Coding::ALL.map(Some));
         for (coding, is_http2) in codings.flat_map(|coding| [(coding, false), (coding, true)]) {
-            let form = TemplateForm {
-                coding,
-                is_http2,
-                is_limited: false,
-            };
-            let make = || template(&metadata, form, |_| ());
-            let first = templates.copy(&metadata, form, make);
-            let again = templates.copy(&metadata, form, || panic!("it is made already"));
-            assert_eq!(first, again);
-            assert_eq!(
-                again.contains_key(CONTENT_ENCODING),
-                coding.is_some(),
-                "{form:?}"
-            );
-            assert_eq!(again.contains_key(DATE), is_http2, "{form:?}");
+            for _made_and_again in 0..2 {
+                let fields = responder.template(&metadata, coding, is_http2);
+                let expected = coding.map(Coding::field);
+                assert_eq!(fields.get(CONTENT_ENCODING), expected.as_ref());
+                let empty = fields.values().take_while(|value| value.is_empty());
+                assert_eq!(empty.count(), if is_http2 { 7 } else { 5 });
+                let rest = fields.values().skip_while(|value| value.is_empty());
+                assert!(rest.into_iter().all(|value| !value.is_empty()));
+            }
         }
     }
 }
