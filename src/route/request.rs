@@ -108,21 +108,22 @@ impl Route {
     ) -> Result<(), Invalid> {
         let mut separator = b'?';
         for (parameter, value) in self.request.query.iter().zip(values) {
-            if value.is_none() && parameter.default.is_none() {
+            let Parameter {
+                name,
+                kind,
+                default,
+                ..
+            } = parameter;
+            if value.is_none() && default.is_none() {
                 continue;
             }
             let out = key.buffer();
             out.push(separator);
-            out.extend_from_slice(parameter.name.as_bytes());
+            out.extend_from_slice(name.as_bytes());
             out.push(b'=');
-            match (value, &parameter.default) {
-                (Some(raw), _) => {
-                    parameter
-                        .kind
-                        .write_canonical(&parameter.name, raw, true, out)?;
-                }
-                (None, Some(default)) => out.extend_from_slice(default.as_bytes()),
-                (None, None) => {}
+            match value {
+                Some(raw) => kind.write_canonical(name, raw, true, out)?,
+                None => out.extend_from_slice(default.as_deref().unwrap_or_default().as_bytes()),
             }
             separator = b'&';
         }
@@ -133,10 +134,8 @@ impl Route {
     fn declared(&self, raw: &str) -> Option<usize> {
         let position = |name: &str| self.request.query.iter().position(|p| *p.name == *name);
         // A declared name needs no encoding.
-        position(raw).or_else(|| match raw.contains(['%', '+']) {
-            false => None,
-            true => position(&decode(raw, true)?),
-        })
+        let decoded = || position(&decode(raw, true)?);
+        position(raw).or_else(decoded)
     }
 
     fn unknown(&self, name: &str) -> Invalid {

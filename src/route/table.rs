@@ -1,10 +1,15 @@
 //! The table of all routes, with the router that finds one for a path.
 
+use std::borrow::Cow;
+
 use matchit::{Params, Router};
 
 use super::Route;
 use super::template::{TAIL, is_tail};
 use crate::validate::decode;
+
+/// The most routes: their numbers have 16 bits.
+const MOST_ROUTES: usize = 1 << 16;
 
 /// All routes.
 #[derive(Clone, Default)]
@@ -31,25 +36,24 @@ impl RouteTable {
     /// # Errors
     /// Why each route that overlaps one before it cannot be added, with its index.
     pub(crate) fn new(routes: Vec<Route>) -> Result<Self, Vec<(usize, String)>> {
+        if routes.len() > MOST_ROUTES {
+            let why = format!("it is one too many: allowed are {MOST_ROUTES}");
+            return Err(vec![(MOST_ROUTES, why)]);
+        }
         let mut router = Router::new();
         let mut errors = Vec::new();
-        for (index, route) in routes.iter().enumerate() {
-            let Ok(number) = u16::try_from(index) else {
-                return Err(vec![(
-                    index,
-                    "it is one too many: allowed are 65536".to_owned(),
-                )]);
-            };
+        for (number, route) in (0..=u16::MAX).zip(&routes) {
             let (path, bare) = router_paths(&route.request.path);
             let inserted = router.insert(path, number);
             let bare = bare.map_or(Ok(()), |bare| router.insert(bare, number));
             if inserted.and(bare).is_err() {
                 let shape = shape(&route.request.path);
-                let mut before = routes[..index].iter();
-                let other = before.find(|r| self::shape(&r.request.path) == shape);
-                let other = other.map(|r| format!("\"{}\" ({})", r.name, r.request.path));
-                let other = other.unwrap_or_default();
-                errors.push((index, format!("it overlaps the route {other}")));
+                let mut others = routes.iter();
+                let other = others.find(|other| self::shape(&other.request.path) == shape);
+                let other = other.unwrap_or(route);
+                let (name, path) = (&other.name, &other.request.path);
+                let why = format!("it overlaps the route \"{name}\" ({path})");
+                errors.push((usize::from(number), why));
             }
         }
         if !errors.is_empty() {
@@ -109,8 +113,10 @@ impl RouteTable {
     /// those within a tail or a parameter.
     pub fn find<'t, 'p>(&'t self, path: &'p str) -> Option<RouteMatch<'t, 'p>> {
         let found = self.router.at(path).ok()?;
-        let mut values = found.params.iter();
-        if values.any(|(name, value)| name != TAIL && is_dot_segment(value)) {
+        // The longest form of a dot segment is %2e%2e.
+        let is_dots = |text: Cow<'_, str>| matches!(&*text, "." | "..");
+        let mut values = found.params.iter().filter(|(_, value)| value.len() <= 6);
+        if values.any(|(name, value)| name != TAIL && decode(value, false).is_some_and(is_dots)) {
             return None;
         }
         let index = *found.value;
@@ -133,21 +139,10 @@ fn router_paths(path: &str) -> (String, Option<String>) {
     }
 }
 
-fn is_dot_segment(raw: &str) -> bool {
-    // The longest form is %2e%2e.
-    raw.len() <= 6
-        && (raw.starts_with('.') || raw.starts_with('%'))
-        && decode(raw, false).is_some_and(|text| matches!(&*text, "." | ".."))
-}
-
 /// A path without the names of its parameters: two routes with the same shape
 /// match the same paths.
-fn shape(path: &str) -> String {
-    let segments = path
-        .split('/')
-        .map(|segment| match segment.starts_with('{') {
-            true => "{}",
-            false => segment,
-        });
-    segments.collect::<Vec<_>>().join("/")
+fn shape(path: &str) -> Vec<&str> {
+    let segments = path.split('/');
+    let shape = segments.map(|part| if part.starts_with('{') { "{}" } else { part });
+    shape.collect()
 }
