@@ -103,11 +103,6 @@ impl Wait {
             since_began: None,
         }
     }
-
-    fn end(&self, began: Instant) -> Instant {
-        let end = self.since_began.map(|wait| began + wait);
-        end.map_or(self.deadline, |end| end.min(self.deadline))
-    }
 }
 
 /// Why there is no value.
@@ -215,7 +210,9 @@ impl<V: Clone> Follow<V> {
     }
 
     async fn value(mut self, wait: Wait) -> Result<V, FetchError> {
-        let (mut end, mut late) = (wait.end(self.began), FetchError::TooLate);
+        let shortest = wait.since_began.map(|wait| self.began + wait);
+        let mut end = shortest.map_or(wait.deadline, |end| end.min(wait.deadline));
+        let mut late = FetchError::TooLate;
         loop {
             match &*self.progress.borrow_and_update() {
                 Progress::Fetching => {}
