@@ -24,16 +24,14 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::pages::{Block, Hash};
-use crate::sync::lock;
 pub use freshness::Class;
 pub(crate) use freshness::{ChainStamp, Content, Freshness};
 pub(crate) use freshness::{Epoch, FinalitySettings, TipNumber};
 use ledger::{Applied, Observation, RequestStart};
 pub(crate) use settings::STANDBYS_SELDOM;
 pub use settings::{Settings, TipSource};
-use tip::Tip;
-pub(crate) use tip::{SeedState, TipSnapshot};
-use transactions::TransactionIndex;
+pub(crate) use tip::TipSnapshot;
+use tip::{Progress, Tip};
 pub(crate) use transactions::TransactionLocation;
 
 /// The chain as each indexer reports it.
@@ -42,7 +40,8 @@ pub struct Chain {
     tips: Box<[Tip]>,
     /// What any other number means: a tip that is never known.
     no_tip: Tip,
-    transactions: Arc<Mutex<TransactionIndex>>,
+    /// In which window a transaction was last seen, by a slot of its hash.
+    transactions: Arc<Mutex<Vec<Option<(Hash, TransactionLocation)>>>>,
 }
 
 impl Chain {
@@ -117,11 +116,7 @@ impl Chain {
     /// Waits until the first request for a tip's status has ended, at most for `max_wait`:
     /// without a tip an answer has no certain class.
     pub(crate) async fn first_probe(&self, tip: TipNumber, max_wait: Duration) {
-        let mut first = self.tip(tip).state.first_probe.subscribe();
-        if !*first.borrow() {
-            let ended = first.wait_for(|ended| *ended);
-            let _in_time = tokio::time::timeout(max_wait, ended).await;
-        }
+        self.tip(tip).reach(Progress::Probed, max_wait).await;
     }
 
     /// Applies a status, requested at `sent`, here or by another replica: then it has no
@@ -136,17 +131,17 @@ impl Chain {
         now: Moment,
     ) -> Option<u32> {
         let tip = self.tip(tip);
-        let known_until = tip.state.view.load().known_until();
-        let is_lost = Moment::default() < known_until && known_until < now;
+        let view = **tip.state.view.load();
+        let is_lost = view.confirmed > Moment::default() && view.known_until() < now;
+        let lost = is_lost.then(|| view.known_until());
         let purge = tip.change(|ledger| {
-            let lost = is_lost.then_some(known_until);
-            ledger.confirmed = ledger.confirmed.max(sent);
+            ledger.view.confirmed = ledger.view.confirmed.max(sent);
             if ledger.trouble.take().is_some() {
                 tracing::info!(tip = &*tip.source.name, "the tip is known again");
             }
             ledger.status(start, height, tag, lost, now)
         });
-        tip.state.first_probe.send_replace(true);
+        tip.advance(Progress::Probed);
         purge
     }
 
@@ -166,8 +161,7 @@ impl Chain {
         }
         ledger.trouble = Some(why);
         drop(ledger);
-        tip.state.first_probe.send_replace(true);
-        tip.seed_unanswered();
+        tip.advance(Progress::Unanswered);
     }
 
     /// A request for a tip's status was answered, and what follows was done.
@@ -205,7 +199,7 @@ impl Chain {
 
     /// A check of an earlier run's blocks had no answer.
     pub(crate) fn check_unanswered(&self, tip: TipNumber) {
-        self.tip(tip).seed_unanswered();
+        self.tip(tip).advance(Progress::Unanswered);
     }
 
     /// Lets one task ask for a tip's blocks; `None` while another does.
@@ -215,12 +209,8 @@ impl Chain {
 
     /// Takes over the blocks that an earlier run knew of a tip, before the first status.
     pub(crate) fn seed(&self, tip: TipNumber, blocks: &[Block]) {
-        let tip = self.tip(tip);
-        if tip.source.path.is_some() && !blocks.is_empty() {
-            let mut ledger = tip.ledger();
-            blocks.iter().for_each(|block| ledger.learn(*block));
-            tip.state.seed.send_replace(SeedState::Pending);
-        }
+        let mut ledger = self.tip(tip).ledger();
+        blocks.iter().for_each(|block| ledger.learn(*block));
     }
 
     /// Whether the blocks up to a height that an earlier run has seen are known to stand.
@@ -228,14 +218,10 @@ impl Chain {
         self.tip(tip).ledger().stands >= Some(highest)
     }
 
-    /// What is known of an earlier run's blocks, after a wait for the first request, at most
-    /// for `patience`.
-    pub(crate) async fn seed_state(&self, tip: TipNumber, patience: Duration) -> SeedState {
-        let seed = &self.tip(tip).state.seed;
-        let mut state = seed.subscribe();
-        let ended = state.wait_for(|state| *state != SeedState::Pending);
-        let _in_time = tokio::time::timeout(patience, ended).await;
-        *seed.borrow()
+    /// Whether it is not known yet which blocks of an earlier run stand, after a wait for the
+    /// first check, at most for `patience`.
+    pub(crate) async fn is_unconfirmed(&self, tip: TipNumber, patience: Duration) -> bool {
+        self.tip(tip).reach(Progress::Unanswered, patience).await < Progress::Confirmed
     }
 
     /// The time until the next status of a tip is due; zero where one is due.
@@ -247,7 +233,8 @@ impl Chain {
     /// Sets the time from one status of a tip to the next, if it is longer than usual. A tip
     /// is known for two of them.
     pub(crate) fn set_tip_interval(&self, tip: TipNumber, interval: Duration) {
-        self.tip(tip).change(|ledger| ledger.interval = interval);
+        self.tip(tip)
+            .change(|ledger| ledger.view.interval = interval);
     }
 
     /// Has a tip's status asked for before the next is due.
@@ -278,7 +265,7 @@ impl Chain {
     /// What any process calls a tip.
     pub(crate) fn tip_mark(&self, tip: TipNumber) -> Option<(Epoch, Vec<u8>)> {
         let ledger = self.tip(tip).ledger();
-        Some((ledger.epoch, ledger.tip_mark()?))
+        Some((ledger.view.epoch, ledger.tip_mark()?))
     }
 
     /// The present epoch of a tip.
@@ -314,7 +301,7 @@ impl Chain {
         now: Moment,
     ) -> Freshness {
         let tip = self.tip(stamp.tip);
-        let ended = || tip.ledger().ended(stamp.epoch);
+        let ended = || tip.ledger().ended.get(&stamp.epoch).copied();
         let view = tip.state.view.load();
         view.freshness(stamp, (received, lifetime), &self.finality, ended, now)
     }
@@ -345,23 +332,6 @@ impl Chain {
             Class::Recent | Class::Live if is_known => lifetime.min(tip.source.known_for()),
             Class::Recent | Class::Live => lifetime.min(freshness::WITHOUT_TIP),
         }
-    }
-
-    /// Notes that transactions are in a stored window.
-    pub(crate) fn note_transactions(
-        &self,
-        location: TransactionLocation,
-        txs: impl Iterator<Item = Hash>,
-    ) {
-        let mut transactions = lock(&self.transactions);
-        for tx in txs {
-            transactions.note(tx, location);
-        }
-    }
-
-    /// The window in which a transaction was last seen.
-    pub(crate) fn find_transaction(&self, tx: &Hash) -> Option<TransactionLocation> {
-        lock(&self.transactions).find(tx)
     }
 
     /// A snapshot of each tip.

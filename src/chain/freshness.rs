@@ -45,19 +45,16 @@ impl Class {
 }
 
 /// When blocks are final, and how long answers are fresh.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub(crate) struct FinalitySettings {
     /// A block this far below the tip is final.
     pub(crate) final_depth: u32,
     /// Freshness lifetime of `final`.
-    #[serde(serialize_with = "crate::units::serialize")]
     pub(crate) final_ttl: Duration,
     /// How long after a new tip its indexer may still be writing: what is `live` and was
     /// fetched within that time is fetched once more after it.
-    #[serde(serialize_with = "crate::units::serialize")]
     pub(crate) live_ttl: Duration,
     /// Freshness lifetime of `absent`: clients poll for what is not indexed yet.
-    #[serde(serialize_with = "crate::units::serialize")]
     pub(crate) absent_ttl: Duration,
 }
 
@@ -178,10 +175,8 @@ pub(crate) enum Freshness {
 impl View {
     /// Until when the tip is known: one status may fail.
     pub(super) fn known_until(&self) -> Moment {
-        match self.confirmed == Moment::default() {
-            true => self.confirmed,
-            false => self.confirmed + self.interval * 2,
-        }
+        // Never is years before the clock began.
+        self.confirmed + self.interval * 2
     }
 
     /// Whether what names blocks up to a height is final.

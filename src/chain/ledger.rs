@@ -74,14 +74,11 @@ pub(crate) struct Applied {
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     status: Option<Status>,
-    pub(super) epoch: Epoch,
-    /// When the present epoch began.
-    began: Moment,
-    /// When the epochs before it ceased to keep answers fresh.
-    ended: BTreeMap<Epoch, Moment>,
-    /// Recent answers of earlier epochs are stale, since `refuted_at`.
-    refuted_before: Epoch,
-    refuted_at: Moment,
+    /// What hits need to know; [`Ledger::view`] adds what follows from the rest.
+    pub(super) view: View,
+    /// When the epochs before the present one ceased to keep answers fresh, as far as is
+    /// remembered.
+    pub(super) ended: BTreeMap<Epoch, Moment>,
     /// The number of answers so far, by which blocks and requests are ordered.
     answers: u64,
     /// Blocks learned by this answer or before are of the present tip's chain.
@@ -101,10 +98,6 @@ pub(super) struct Ledger {
     pub(super) moved: Option<Moment>,
     /// When the last reorg was found, and how many blocks up to the tip it replaced.
     pub(super) last_reorg: Option<(Moment, u32)>,
-    /// When the last request was sent whose answer was a status; 0 for never.
-    pub(super) confirmed: Moment,
-    /// The time from one status to the next, if it is longer than configured.
-    pub(super) interval: Duration,
     /// Requests for the status, and those that failed.
     pub(super) probes: u64,
     pub(super) failures: u64,
@@ -150,7 +143,7 @@ impl Ledger {
     /// The state of the ledger, to be taken before a request is sent.
     pub(super) const fn start(&self) -> RequestStart {
         RequestStart {
-            epoch: self.epoch,
+            epoch: self.view.epoch,
             answers: self.answers,
         }
     }
@@ -171,11 +164,6 @@ impl Ledger {
         self.blocks.get(&height).map(|known| known.hash)
     }
 
-    /// When an epoch ended. `None` if it is the present one, or no longer remembered.
-    pub(super) fn ended(&self, epoch: Epoch) -> Option<Moment> {
-        self.ended.get(&epoch).copied()
-    }
-
     /// What a hit needs to know, where blocks `depth` below the tip are final, and the
     /// status is asked for each interval `every` or less often.
     pub(super) fn view(&self, depth: u32, every: Duration) -> View {
@@ -185,21 +173,17 @@ impl Ledger {
         // that has.
         let settled = tip.and_then(|tip| tip.checked_sub(depth)).min(highest);
         View {
-            epoch: self.epoch,
-            began: self.began,
             lowest_tip: self.doubt.map(|doubt| doubt.lowest_tip).or(tip),
-            refuted_before: self.refuted_before,
-            refuted_at: self.refuted_at,
             doubted: self.doubt.and_then(|doubt| doubt.since),
             final_up_to: settled.filter(|_| self.doubt.is_none()),
-            confirmed: self.confirmed,
-            interval: self.interval.max(every),
+            interval: self.view.interval.max(every),
+            ..self.view
         }
     }
 
     /// The block that a check asks for, and the present epoch.
     pub(super) fn check(&self) -> Option<(u32, Epoch)> {
-        Some((self.doubt?.height, self.epoch))
+        Some((self.doubt?.height, self.view.epoch))
     }
 
     /// Applies a status: the tip's height and its tag. `lost`: since when the tip counts as
@@ -307,7 +291,7 @@ impl Ledger {
         for block in blocks {
             self.learn(*block);
         }
-        applied.stored_in = Some(self.epoch);
+        applied.stored_in = Some(self.view.epoch);
         applied
     }
 
@@ -319,7 +303,7 @@ impl Ledger {
         route: u16,
         tag: Option<&[u8]>,
     ) -> Option<bool> {
-        let is_recent = start.epoch == self.epoch;
+        let is_recent = start.epoch == self.view.epoch;
         let present = self
             .status
             .as_ref()
@@ -354,18 +338,18 @@ impl Ledger {
     }
 
     fn begin_epoch(&mut self, ended: Moment, now: Moment) {
-        self.ended.insert(self.epoch, ended);
+        self.ended.insert(self.view.epoch, ended);
         if self.ended.len() > MOST_ENDED {
             self.ended.pop_first();
         }
-        self.epoch += 1;
-        self.began = now;
+        self.view.epoch += 1;
+        self.view.began = now;
         self.proved = self.answers;
     }
 
     fn refute_recent(&mut self, now: Moment) {
-        self.refuted_before = self.epoch;
-        self.refuted_at = now;
+        self.view.refuted_before = self.view.epoch;
+        self.view.refuted_at = now;
     }
 
     /// Learns a block that an answer names; or one of an earlier run, before the first

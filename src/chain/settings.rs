@@ -3,21 +3,15 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
-
 use super::freshness::FinalitySettings;
 
 /// The settings of mode `chain`.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct Settings {
     /// Final depth and freshness lifetimes.
-    #[serde(flatten)]
     pub(crate) times: FinalitySettings,
-    /// The fewest leading zeros of a block hash that clients may request; 0 to 64.
-    pub(crate) hash_zeros: u8,
     /// Where tips are asked for. The last ones have no status path: they are for routes
     /// whose indexer has none, one for each upstream.
-    #[serde(skip)]
     pub tips: Vec<TipSource>,
 }
 
@@ -27,7 +21,6 @@ impl Settings {
     pub(crate) fn of_tests() -> Self {
         Self {
             times: FinalitySettings::default(),
-            hash_zeros: 8,
             tips: vec![TipSource {
                 name: "runes".into(),
                 path: Some("/".into()),

@@ -2,6 +2,7 @@
 //! the requests for its status.
 
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use serde::Serialize;
@@ -32,21 +33,20 @@ pub(super) struct TipState {
     pub(super) checking: tokio::sync::Mutex<()>,
     /// Notified when the status should be asked for before the next is due.
     pub(super) probe_request: Notify,
-    /// Whether the first request for the status has ended, or there is none.
-    pub(super) first_probe: watch::Sender<bool>,
-    /// What is known of an earlier run's blocks.
-    pub(super) seed: watch::Sender<SeedState>,
+    progress: watch::Sender<Progress>,
 }
 
-/// What is known of an earlier run's blocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SeedState {
-    /// The first request for the highest of them has not ended.
-    Pending,
-    /// It had no answer yet.
+/// How much of a start is over, in ascending order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Progress {
+    /// The first request for the status has not ended.
+    Started,
+    /// It has ended, but not the one for the highest block that an earlier run knew.
+    Probed,
+    /// One of the two had no answer.
     Unanswered,
-    /// It was answered, or there are none.
-    Done,
+    /// It is known which blocks of an earlier run stand; or there is no status path.
+    Confirmed,
 }
 
 /// A snapshot of a tip for /status and /metrics.
@@ -106,8 +106,10 @@ impl Tip {
             view: ArcSwap::from_pointee(Ledger::default().view(final_depth, source.every)),
             checking: tokio::sync::Mutex::default(),
             probe_request: Notify::new(),
-            first_probe: watch::Sender::new(source.path.is_none()),
-            seed: watch::Sender::new(SeedState::Done),
+            progress: watch::Sender::new(match source.path {
+                Some(_) => Progress::Started,
+                None => Progress::Confirmed,
+            }),
         };
         Self {
             source: source.clone(),
@@ -129,9 +131,9 @@ impl Tip {
         let view = ledger.view(self.final_depth, self.source.every);
         self.state.view.store(Arc::new(view));
         if ledger.tip_height().is_some() && ledger.doubt.is_none() {
-            self.state.seed.send_replace(SeedState::Done);
+            self.advance(Progress::Confirmed);
         }
-        let (tip, epoch) = (&*self.source.name, ledger.epoch);
+        let (tip, epoch) = (&*self.source.name, ledger.view.epoch);
         if moved < ledger.moved {
             let height = ledger.tip_height();
             tracing::info!(tip, height, epoch, "the tip has moved");
@@ -149,15 +151,25 @@ impl Tip {
         changed
     }
 
-    /// The request for an earlier run's highest block had no answer, or could not be sent.
-    pub(super) fn seed_unanswered(&self) {
-        self.state.seed.send_if_modified(|state| {
-            let was_pending = *state == SeedState::Pending;
-            if was_pending {
-                *state = SeedState::Unanswered;
-            }
-            was_pending
+    /// Notes how much of the start is over.
+    pub(super) fn advance(&self, to: Progress) {
+        self.state.progress.send_if_modified(|progress| {
+            let is_more = *progress < to;
+            *progress = to.max(*progress);
+            is_more
         });
+    }
+
+    /// How much of the start is over, after a wait until that is `enough`, at most for
+    /// `max_wait`.
+    pub(super) async fn reach(&self, enough: Progress, max_wait: Duration) -> Progress {
+        let mut progress = self.state.progress.subscribe();
+        let known = *progress.borrow();
+        if known < enough {
+            let reached = progress.wait_for(|progress| *progress >= enough);
+            let _in_time = tokio::time::timeout(max_wait, reached).await;
+        }
+        *self.state.progress.borrow()
     }
 
     pub(super) fn snapshot(&self, now: Moment) -> TipSnapshot {
@@ -174,7 +186,7 @@ impl Tip {
             known_once,
             height,
             hash: height.and_then(|h| ledger.hash_at(h)).map(|h| hex(&h)),
-            epoch: ledger.epoch,
+            epoch: ledger.view.epoch,
             checking: ledger.doubt.map(|doubt| doubt.height),
             confirmed_seconds_ago: known_once.then(|| ago(view.confirmed)),
             probes: ledger.probes,

@@ -8,7 +8,9 @@ use std::hash::BuildHasher;
 
 use foldhash::quality::FixedState;
 
+use super::Chain;
 use crate::pages::Hash;
+use crate::sync::lock;
 
 /// Where a transaction was seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,25 +23,26 @@ pub(crate) struct TransactionLocation {
     pub(crate) offset: u64,
 }
 
-/// Where transactions were seen.
-#[derive(Debug, Default)]
-pub(super) struct TransactionIndex(Vec<Option<(Hash, TransactionLocation)>>);
-
 /// Slots in the table; some 4 MiB, allocated on first use.
 const SLOTS: usize = 1 << 16;
 
-impl TransactionIndex {
-    /// Notes where a transaction was seen.
-    pub(super) fn note(&mut self, tx: Hash, location: TransactionLocation) {
-        if self.0.is_empty() {
-            self.0.resize(SLOTS, None);
+impl Chain {
+    /// Notes that transactions are in a stored window.
+    pub(crate) fn note_transactions(
+        &self,
+        location: TransactionLocation,
+        txs: impl Iterator<Item = Hash>,
+    ) {
+        let mut slots = lock(&self.transactions);
+        slots.resize(SLOTS, None);
+        for tx in txs {
+            slots[slot(&tx)] = Some((tx, location));
         }
-        self.0[slot(&tx)] = Some((tx, location));
     }
 
-    /// Where a transaction was last seen, if that is still known.
-    pub(super) fn find(&self, tx: &Hash) -> Option<TransactionLocation> {
-        let (held, location) = self.0.get(slot(tx)).copied().flatten()?;
+    /// The window in which a transaction was last seen, if that is still known.
+    pub(crate) fn find_transaction(&self, tx: &Hash) -> Option<TransactionLocation> {
+        let (held, location) = lock(&self.transactions).get(slot(tx)).copied().flatten()?;
         (held == *tx).then_some(location)
     }
 }
@@ -55,22 +58,22 @@ mod tests {
 
     #[test]
     fn the_newest_transaction_takes_the_slot() {
-        let mut index = TransactionIndex::default();
+        let index = Chain::without_tips();
         let location = |height| TransactionLocation {
             route: 1,
             height,
             offset: 60,
         };
-        assert_eq!(index.find(&[1; 32]), None);
-        index.note([1; 32], location(7));
-        assert_eq!(index.find(&[1; 32]), Some(location(7)));
-        assert_eq!(index.find(&[2; 32]), None);
+        assert_eq!(index.find_transaction(&[1; 32]), None);
+        index.note_transactions(location(7), [[1; 32]].into_iter());
+        assert_eq!(index.find_transaction(&[1; 32]), Some(location(7)));
+        assert_eq!(index.find_transaction(&[2; 32]), None);
         for n in 0..200_000_u32 {
             let mut tx = [0; 32];
             tx[..4].copy_from_slice(&n.to_be_bytes());
-            index.note(tx, location(n));
-            assert_eq!(index.find(&tx), Some(location(n)));
+            index.note_transactions(location(n), [tx].into_iter());
+            assert_eq!(index.find_transaction(&tx), Some(location(n)));
         }
-        assert_eq!(index.0.len(), SLOTS);
+        assert_eq!(lock(&index.transactions).len(), SLOTS);
     }
 }

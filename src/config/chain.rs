@@ -110,7 +110,6 @@ impl ChainTable {
                 absent_ttl: *self.absent_ttl,
                 ..FinalitySettings::default()
             },
-            hash_zeros: self.hash_zeros.small() as u8,
             tips: Vec::new(),
         }
     }

@@ -21,7 +21,7 @@ use crate::cache::metadata::ClientFreshness;
 use crate::cache::policy::Mode;
 use crate::cache::purge::CheckedPurge;
 use crate::chain::ledger::Observation;
-use crate::chain::{ChainStamp, Class, SeedState};
+use crate::chain::{ChainStamp, Class};
 use crate::clock::Moment;
 use crate::pages::{Block, Page};
 use crate::route::Route;
@@ -224,11 +224,11 @@ impl Fill {
         if value.run == lower.run {
             return Some(Class::Final);
         }
-        let state = self.chain.seed_state(tip, lower.stale_wait).await;
+        let is_unconfirmed = self.chain.is_unconfirmed(tip, lower.stale_wait).await;
         if self.chain.stood(tip, highest) {
             return Some(Class::Final);
         }
-        let is_usable = state != SeedState::Done && self.running_for() < route.cache.stale_if_error;
+        let is_usable = is_unconfirmed && self.running_for() < route.cache.stale_if_error;
         is_usable.then_some(Class::Recent)
     }
 

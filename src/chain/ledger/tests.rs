@@ -103,9 +103,9 @@ fn after_a_new_tip_the_highest_block_known_before_shows_that_all_below_it_stands
     }
     // The same tip: all this was of it.
     assert_eq!(test.tip(100, 0), None);
-    assert_eq!(test.ledger.epoch, 1);
+    assert_eq!(test.ledger.view.epoch, 1);
     assert_eq!(test.tip(101, 0), None);
-    assert_eq!((test.ledger.epoch, test.asks()), (2, Some(99)));
+    assert_eq!((test.ledger.view.epoch, test.asks()), (2, Some(99)));
     let view = test.ledger.view(6, EVERY);
     assert_eq!(view.doubted, Some(at(test.now)));
     assert_eq!(view.final_up_to, None, "nothing turns final");
@@ -318,10 +318,10 @@ fn a_contradiction_is_checked_once_an_interval_before_anything_is_stale() {
     test.answer(block(90, 0), (0, 0));
     test.tip(101, 0);
     test.answer(block(95, 0), (0, 0));
-    let epoch = test.ledger.epoch;
+    let epoch = test.ledger.view.epoch;
     let other = test.answer(block(95, 1), (0, 0));
     assert!(!stored(other) && other.asks_block);
-    assert_eq!((test.asks(), test.ledger.epoch), (Some(95), epoch));
+    assert_eq!((test.asks(), test.ledger.view.epoch), (Some(95), epoch));
     assert_eq!(test.ledger.view(6, EVERY).doubted, None);
     // It was an endpoint that is behind.
     assert!(stored(test.answer(block(95, 0), (0, 0))));
@@ -332,7 +332,7 @@ fn a_contradiction_is_checked_once_an_interval_before_anything_is_stale() {
     test.answer(block(95, 1), (0, 0));
     assert_eq!(test.asks(), Some(95));
     test.answer(block(95, 1), (0, 0));
-    assert_eq!((test.asks(), test.ledger.epoch), (Some(90), epoch + 1));
+    assert_eq!((test.asks(), test.ledger.view.epoch), (Some(90), epoch + 1));
     assert_eq!(test.answer(block(90, 0), (0, 0)).purge_from, Some(91));
 }
 
@@ -366,7 +366,7 @@ fn the_blocks_of_an_earlier_run_are_in_doubt_at_the_first_status() {
     assert_eq!(test.ledger.stands, None);
     assert_eq!(test.answer(block(90, 0), (100, 0)).purge_from, None);
     assert_eq!(test.ledger.stands, Some(90));
-    assert_eq!(test.ledger.ended(0), Some(at(test.now)));
+    assert_eq!(test.ledger.ended.get(&0), Some(&at(test.now)));
 }
 
 #[test]
@@ -400,8 +400,8 @@ fn memory_is_bounded() {
         ledger.status(None, height, None, None, at(u64::from(height)));
     }
     assert_eq!(ledger.ended.len(), MOST_ENDED);
-    assert_eq!(ledger.ended(199), Some(at(199)));
-    assert_eq!([ledger.ended(200), ledger.ended(9)], [None, None]);
+    assert_eq!(ledger.ended.get(&199), Some(&at(199)));
+    assert_eq!([200, 9].map(|epoch| ledger.ended.get(&epoch)), [None, None]);
 }
 
 proptest::proptest! {
@@ -422,8 +422,8 @@ proptest::proptest! {
             }
             starts.push(test.ledger.start());
             let ledger = &test.ledger;
-            proptest::prop_assert!(ledger.epoch >= epoch);
-            epoch = ledger.epoch;
+            proptest::prop_assert!(ledger.view.epoch >= epoch);
+            epoch = ledger.view.epoch;
             proptest::prop_assert_eq!(ledger.heights.len(), ledger.blocks.len());
             for (height, known) in &ledger.blocks {
                 proptest::prop_assert_eq!(ledger.heights.get(&known.hash), Some(height));
