@@ -238,8 +238,8 @@ impl Admin {
         let query = query.unwrap_or("");
         let since = query.strip_prefix("since=").map(str::parse);
         match since {
-            None if query.is_empty() => json_body(self.history.json(None)),
-            Some(Ok(since)) => json_body(self.history.json(Some(since))),
+            None if query.is_empty() => json_body(self.history.json(None).to_string()),
+            Some(Ok(since)) => json_body(self.history.json(Some(since)).to_string()),
             Some(Err(_)) | None => {
                 let allowed = "since=MILLISECONDS alone, the value of until in an earlier answer";
                 invalid(&Invalid::new("the query", query, allowed))
