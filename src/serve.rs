@@ -11,8 +11,7 @@ mod listeners;
 mod reloader;
 mod threads;
 
-use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -23,18 +22,18 @@ pub use build::build;
 pub use error::StartError;
 use http::Uri;
 pub use listeners::bind_tcp;
-use listeners::{BoundSocket, Listeners, admin_socket, is_socket};
+use listeners::{Listeners, admin_socket};
 pub use reloader::{LoadedConfig, Loader};
 use reloader::{Reloader, restart_values};
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-use crate::admin::Admin;
+use crate::admin::{Admin, Token};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::gateway::Gateway;
-use crate::listener::{Acceptor, BoundListener, Current, ListenAddress};
+use crate::listener::{Acceptor, BoundListener, Current};
 use crate::reload::Reloads;
 use crate::sandbox::Sandbox;
 use crate::supervisor::InheritedSockets;
@@ -89,38 +88,6 @@ pub struct Server {
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// The sockets of a server.
-struct Opened {
-    listeners: Arc<Listeners>,
-    sockets: Vec<BoundSocket>,
-    admin: TcpListener,
-    admin_address: SocketAddr,
-}
-
-impl Opened {
-    fn new(
-        config: &Config,
-        passed: InheritedSockets,
-        has_sandbox: bool,
-        clock: &Clock,
-    ) -> Result<Self, StartError> {
-        let listeners = config.listeners.iter();
-        let names: Vec<_> = listeners.map(|one| one.name.as_deref()).collect();
-        let mut passed = passed.assign(&names)?;
-        let passed_admin = passed.pop().flatten();
-        let mut sockets = BoundSocket::all(&config.listeners, passed)?;
-        let (admin, admin_address) = admin_socket(config.file.admin.listen, passed_admin)?;
-        let (tls, now) = (Tls::new(has_sandbox)?, clock.wall(clock.now()));
-        let listeners = Listeners::new(config.listeners.clone(), &mut sockets, tls, now)?;
-        Ok(Self {
-            listeners: Arc::new(listeners),
-            sockets,
-            admin,
-            admin_address,
-        })
-    }
-}
-
 impl Server {
     /// Binds the sockets and starts the threads. The server serves when this
     /// returns.
@@ -129,16 +96,21 @@ impl Server {
     /// Where a socket, a thread or the upstream's setup fails; nothing runs then.
     pub fn start(options: Options) -> Result<Self, StartError> {
         let (clock, has_sandbox) = (options.clock, options.sandbox.is_some());
-        check(&options.loaded, has_sandbox, &options.sockets, &clock)?;
+        check(&options.loaded, has_sandbox, &clock)?;
         let LoadedConfig {
             mut config,
             keys,
             admin_token,
         } = options.loaded;
         (config.warnings(&keys).iter()).for_each(|warning| tracing::warn!("{warning}"));
-        let opened = Opened::new(&config, options.sockets, has_sandbox, &clock)?;
-        StartError::check_admin(opened.admin_address, admin_token.as_ref())?;
-        let listeners = opened.listeners;
+        let (tls, now) = (Tls::new(has_sandbox)?, clock.wall(clock.now()));
+        let names = config.listeners.iter().map(|one| one.name.as_deref());
+        let mut passed = options.sockets.assign(&names.collect::<Vec<_>>())?;
+        let passed_admin = passed.pop().flatten();
+        let listeners = Listeners::open(&config.listeners, passed, tls, now)?;
+        let (admin_socket, admin) = admin_socket(config.file.admin.listen, passed_admin)?;
+        check_admin(admin, admin_token.as_ref())?;
+
         let (stopped, stopping) = watch::channel(false);
         let mut threads = Vec::new();
         let mut sandbox = None;
@@ -168,7 +140,7 @@ impl Server {
             load: options.load,
             config_name: options.config_name.clone(),
             restart_values: restart_values(&config.file),
-            admin: opened.admin_address,
+            admin,
             sandbox,
             current: current.clone(),
             acceptor: acceptor.clone(),
@@ -185,7 +157,7 @@ impl Server {
             first,
             current: current.clone(),
             listeners: listeners.clone(),
-            admin: opened.admin_address,
+            admin,
             drain: watch::Sender::new(false),
             stopped,
             threads: Mutex::new(threads),
@@ -205,7 +177,7 @@ impl Server {
         };
         let (open, stop) = (listeners.clone(), stopping.clone());
         server.spawn("control", control, move || {
-            control::run(opened.admin, Arc::new(admin), open, changes, stop)
+            control::run(admin_socket, Arc::new(admin), open, changes, stop)
         })?;
         server.wait_for_purges()?;
         server.start_exporting(collector)?;
@@ -213,7 +185,7 @@ impl Server {
             let stop = stopping.clone();
             server.spawn("worker", worker, move || threads::stopped(stop))?;
         }
-        listeners.accept(opened.sockets, &acceptor, &handles)?;
+        listeners.accept(&acceptor, &handles)?;
         server.maintain_certificates();
         Ok(server)
     }
@@ -263,7 +235,11 @@ impl Server {
             let urls: Vec<_> = endpoints.map(|one| one.name.to_string()).collect();
             format!("{}: {}", upstream.name(), urls.join(" "))
         });
-        let listeners: Vec<_> = self.listeners().iter().map(ToString::to_string).collect();
+        let listeners = self.bound_listeners();
+        let listeners: Vec<_> = listeners
+            .iter()
+            .map(|one| one.address.to_string())
+            .collect();
         let shared = gateway.fill.lower.shared.as_ref();
         tracing::info!(
             version = crate::build::VERSION,
@@ -278,20 +254,6 @@ impl Server {
             replicas = shared.map_or(1, |shared| shared.replicas()),
             "ordgate has started"
         );
-    }
-
-    /// The address of the first public listener that is TCP; the unspecified one if
-    /// all are unix sockets.
-    pub fn public(&self) -> SocketAddr {
-        let mut tcp = self.listeners().into_iter().filter_map(|one| one.tcp());
-        tcp.next()
-            .unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)))
-    }
-
-    /// The addresses of all public listeners.
-    pub fn listeners(&self) -> Vec<ListenAddress> {
-        let all = self.bound_listeners().into_iter();
-        all.map(|listener| listener.address).collect()
     }
 
     /// All public listeners, with their settings and certificates.
@@ -380,18 +342,12 @@ impl Server {
     }
 }
 
-/// Refuses what a server cannot be made from, as `ordgate check` and the start do. Opens no
-/// socket, and changes nothing on disk. Sockets that the supervisor passes take the place of
-/// configured addresses; the start checks the address of one for the admin listener.
+/// Refuses what a server cannot be made from, whatever its sockets are. Opens no socket, and
+/// changes nothing on disk.
 ///
 /// # Errors
 /// The first reason, as the start would report it.
-pub fn check(
-    loaded: &LoadedConfig,
-    has_sandbox: bool,
-    sockets: &InheritedSockets,
-    clock: &Clock,
-) -> Result<(), StartError> {
+pub fn check(loaded: &LoadedConfig, has_sandbox: bool, clock: &Clock) -> Result<(), StartError> {
     let config = &loaded.config;
     if config.listeners.is_empty() {
         return Err(StartError::NoListener);
@@ -403,23 +359,21 @@ pub fn check(
     if !problems.is_empty() {
         return Err(StartError::Certificates(problems));
     }
-    if sockets.is_empty() {
-        StartError::check_admin(config.file.admin.listen, loaded.admin_token.as_ref())?;
-        for listener in &config.listeners {
-            // A missing directory may be there when the server starts.
-            if let ListenAddress::Unix(path) = &listener.address
-                && let Err(error) = is_socket(path)
-                && error.kind() == io::ErrorKind::AlreadyExists
-            {
-                let address = listener.address.clone();
-                return Err(StartError::Bind { address, error });
-            }
-        }
-    }
     let served = with_sandbox(config, has_sandbox);
     let (keys, budgets) = (&loaded.keys, Arc::default());
     Upstreams::new(&served.upstreams, keys, None, &budgets, clock, None)?;
     Ok(())
+}
+
+/// Refuses an admin address off loopback without a token.
+///
+/// # Errors
+/// [`StartError::OpenAdmin`].
+pub fn check_admin(address: SocketAddr, token: Option<&Token>) -> Result<(), StartError> {
+    match token.is_some() || address.ip().to_canonical().is_loopback() {
+        true => Ok(()),
+        false => Err(StartError::OpenAdmin { address }),
+    }
 }
 
 /// The configuration as it is served, but for the sandbox's address, which is known only

@@ -152,11 +152,6 @@ fn check_listens(socket: impl AsFd) -> io::Result<()> {
 }
 
 impl InheritedSockets {
-    /// Whether none were passed.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// Whether all of them, the admin listener's too, are TCP sockets on loopback addresses; so
     /// it is if none were passed.
     pub fn are_loopback(&self) -> bool {

@@ -5,7 +5,6 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 use ordgate::clock::Clock;
 use ordgate::serve::{self, StartError};
-use ordgate::supervisor::InheritedSockets;
 use ordgate::telemetry;
 use ordgate::upstream::SetupError;
 use ordgate::upstream::keys::ApiKey;
@@ -18,8 +17,9 @@ pub(super) fn check(flags: &ServeFlags) -> Result<ExitCode> {
     let (config, name) = effective(flags, true)?;
     telemetry::filter(&config.log())?;
     let (loaded, warnings) = equip(config)?;
-    let sockets = InheritedSockets::default();
-    let checked = serve::check(&loaded, flags.sandbox, &sockets, &Clock::machine());
+    let address = loaded.config.file.admin.listen;
+    serve::check_admin(address, loaded.admin_token.as_ref())?;
+    let checked = serve::check(&loaded, flags.sandbox, &Clock::machine());
     let verdict = match &checked {
         Ok(()) => "is valid. These values take effect, defaults included:",
         // The values and their documentation are of use before there is an upstream, too.

@@ -94,7 +94,11 @@ async fn until_stopped(server: Arc<Server>, ready: &str) -> Result<ExitCode> {
     let mut hang_up = signal(SignalKind::hangup())?;
     // A reader of this may send a signal at once, so the handlers come first.
     print(ready)?;
-    let public: Vec<_> = server.listeners().iter().map(ToString::to_string).collect();
+    let listeners = server.bound_listeners();
+    let public: Vec<_> = listeners
+        .iter()
+        .map(|one| one.address.to_string())
+        .collect();
     let (public, admin) = (public.join(", "), server.admin);
     supervisor::ready(&format!("serving on {public}, admin on {admin}"));
     tokio::spawn(supervisor::run_watchdog(server.runtimes.clone()));

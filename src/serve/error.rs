@@ -3,7 +3,6 @@
 use std::io;
 use std::net::SocketAddr;
 
-use crate::admin::Token;
 use crate::listener::ListenAddress;
 use crate::state::StateError;
 use crate::supervisor::InheritedSocketError;
@@ -74,17 +73,6 @@ impl StartError {
         match self {
             Self::Certificates(problems) => problems,
             other => vec![other.to_string()],
-        }
-    }
-
-    /// Refuses an admin address off loopback without a token.
-    ///
-    /// # Errors
-    /// [`OpenAdmin`](Self::OpenAdmin).
-    pub(super) fn check_admin(address: SocketAddr, token: Option<&Token>) -> Result<(), Self> {
-        match token.is_some() || address.ip().to_canonical().is_loopback() {
-            true => Ok(()),
-            false => Err(Self::OpenAdmin { address }),
         }
     }
 }

@@ -43,75 +43,86 @@ pub(super) struct Listeners {
 
 /// A public listener.
 struct OpenListener {
+    /// Where it listens; the port is never 0.
     bound: ListenAddress,
     settings: Mutex<ListenerSettings>,
     listener: Arc<Listener>,
-    /// The file of a unix socket, until it drains.
-    file: Mutex<Option<SocketFile>>,
-}
-
-/// A socket that listens.
-pub(super) struct BoundSocket {
-    socket: ListeningSocket,
-    /// Where it listens; the port is never 0.
-    address: ListenAddress,
-    /// The file of a unix socket that this process has made.
-    file: Option<SocketFile>,
     /// Whether connections that wait on it are left to the next process.
     backlog: Backlog,
+    /// Its socket until it drains, with the file of a unix socket that this process has made.
+    socket: Mutex<Option<(ListeningSocket, Option<SocketFile>)>>,
 }
 
 impl Listeners {
-    /// Loads the certificates of listeners, and takes their sockets. Nothing is accepted yet.
+    /// Loads the certificates of listeners, and uses the sockets that the supervisor has
+    /// passed, or binds the configured addresses. Nothing is accepted yet.
     ///
     /// # Errors
-    /// Everything that is wrong with the certificates.
-    pub(super) fn new(
-        settings: Vec<ListenerSettings>,
-        sockets: &mut [BoundSocket],
+    /// Where an address cannot be used; everything that is wrong with the certificates.
+    pub(super) fn open(
+        wanted: &[ListenerSettings],
+        passed: Vec<Option<ListeningSocket>>,
         tls: Tls,
         now: SystemTime,
-    ) -> Result<Self, StartError> {
-        let protocols = protocols(&tls, &settings, &[], now)?;
-        let each = settings.into_iter().zip(sockets).zip(protocols);
-        let all = each.map(|((settings, socket), protocol)| OpenListener {
-            bound: socket.address.clone(),
-            settings: Mutex::new(settings),
-            listener: Arc::new(Listener {
-                protocol: ArcSwap::from_pointee(protocol),
-                drain: watch::Sender::new(false),
-            }),
-            file: Mutex::new(socket.file.take()),
-        });
-        Ok(Self {
-            all: all.collect(),
+    ) -> Result<Arc<Self>, StartError> {
+        let mut all = Vec::new();
+        let protocols = protocols(&tls, wanted, &[], now)?;
+        for ((settings, passed), protocol) in wanted.iter().zip(passed).zip(protocols) {
+            let address = &settings.address;
+            let backlog = match passed {
+                Some(_) => Backlog::Shared,
+                None => Backlog::Ours,
+            };
+            let (socket, file, bound) = match passed {
+                Some(socket) => {
+                    let bound = inherited(&settings.key(), address, &socket)?;
+                    (socket, None, bound)
+                }
+                None => {
+                    let mut others = wanted.iter();
+                    let is_ipv6_only = others.any(|other| address.leaves_ipv4_to(&other.address));
+                    bind(address, settings.mode, is_ipv6_only)?
+                }
+            };
+            all.push(OpenListener {
+                bound,
+                settings: Mutex::new(settings.clone()),
+                listener: Arc::new(Listener {
+                    protocol: ArcSwap::from_pointee(protocol),
+                    drain: watch::Sender::new(false),
+                }),
+                backlog,
+                socket: Mutex::new(Some((socket, file))),
+            });
+        }
+        Ok(Arc::new(Self {
+            all,
             tls,
             accepting: Arc::default(),
             is_draining: AtomicBool::new(false),
-        })
+        }))
     }
 
-    /// Accepts from the sockets that it was made with, on each of these runtimes.
+    /// Accepts on each of these runtimes. All share one socket for each listener rather than
+    /// the port: an idle worker accepts, and no other process can bind the port.
     ///
     /// # Errors
     /// Where there are no more file descriptors.
     pub(super) fn accept(
         &self,
-        sockets: Vec<BoundSocket>,
         acceptor: &Arc<Acceptor>,
         workers: &[Handle],
     ) -> Result<(), StartError> {
-        for (open, bound) in self.all.iter().zip(sockets) {
-            for worker in workers {
-                // All share one socket rather than the port: an idle worker accepts,
-                // and no other process can bind the port.
-                let socket = bound.socket.try_clone();
+        for open in &self.all {
+            let held = lock(&open.socket);
+            for (worker, (socket, _)) in workers.iter().zip(held.iter().cycle()) {
+                let socket = socket.try_clone();
                 let socket = socket.map_err(|error| StartError::System {
                     what: "another handle of a socket",
                     error,
                 })?;
                 let accept = acceptor.clone();
-                let accept = accept.accept(socket, open.listener.clone(), bound.backlog);
+                let accept = accept.accept(socket, open.listener.clone(), open.backlog);
                 let (address, accepting) = (open.bound.clone(), self.accepting.clone());
                 accepting.fetch_add(1, SeqCst);
                 worker.spawn(async move {
@@ -157,8 +168,7 @@ impl Listeners {
     /// Closes all, for good. Requests under way finish. Returns whether they were open.
     pub(super) fn drain(&self) -> bool {
         for open in &self.all {
-            // Before the socket is closed.
-            *lock(&open.file) = None;
+            *lock(&open.socket) = None;
             open.listener.drain.send_replace(true);
         }
         !self.is_draining.swap(true, SeqCst)
@@ -226,83 +236,56 @@ fn protocols(
     }
 }
 
-impl BoundSocket {
-    /// Uses the sockets that the supervisor has passed, or binds the configured addresses:
-    /// those of the public listeners.
-    ///
-    /// # Errors
-    /// Where an address cannot be used.
-    pub(super) fn all(
-        listeners: &[ListenerSettings],
-        passed: Vec<Option<ListeningSocket>>,
-    ) -> Result<Vec<Self>, StartError> {
-        let each = listeners.iter().zip(passed);
-        let each = each.map(|(listener, passed)| match passed {
-            Some(socket) => Self::inherited(&listener.key(), &listener.address, socket),
-            None => {
-                let mut others = listeners.iter();
-                let is_ipv6_only =
-                    others.any(|other| listener.address.leaves_ipv4_to(&other.address));
-                Self::bind(&listener.address, listener.mode, is_ipv6_only)
-            }
-        });
-        each.collect()
-    }
-
-    fn inherited(
-        key: &str,
-        configured: &ListenAddress,
-        socket: ListeningSocket,
-    ) -> Result<Self, StartError> {
-        let address = match &socket {
-            ListeningSocket::Tcp(socket) => {
-                bound_kernel_buffer(SockRef::from(socket));
-                socket.local_addr().map(ListenAddress::Tcp)
-            }
-            ListeningSocket::Unix(socket) => socket.local_addr().map(|address| {
-                ListenAddress::Unix(address.as_pathname().unwrap_or(Path::new("")).to_owned())
-            }),
-        };
-        let address = address.map_err(|error| StartError::System {
-            what: "the address of a socket",
-            error,
-        })?;
-        if address != *configured {
-            tracing::info!(
-                "{key} is {configured}, but a socket on {address} was passed and is used instead"
-            );
+/// The address of a socket that was passed for a listener, whose address has this key.
+fn inherited(
+    key: &str,
+    configured: &ListenAddress,
+    socket: &ListeningSocket,
+) -> Result<ListenAddress, StartError> {
+    let address = match socket {
+        ListeningSocket::Tcp(socket) => {
+            bound_kernel_buffer(SockRef::from(socket));
+            socket.local_addr().map(ListenAddress::Tcp)
         }
-        Ok(Self {
-            socket,
-            address,
-            file: None,
-            backlog: Backlog::Shared,
-        })
+        ListeningSocket::Unix(socket) => socket.local_addr().map(|address| {
+            ListenAddress::Unix(address.as_pathname().unwrap_or(Path::new("")).to_owned())
+        }),
+    };
+    let address = address.map_err(|error| StartError::System {
+        what: "the address of a socket",
+        error,
+    })?;
+    if address != *configured {
+        tracing::info!(
+            "{key} is {configured}, but a socket on {address} was passed and is used instead"
+        );
     }
+    Ok(address)
+}
 
-    fn bind(address: &ListenAddress, mode: u32, is_ipv6_only: bool) -> Result<Self, StartError> {
-        let (socket, address, file) = match address {
-            ListenAddress::Tcp(address) => {
-                let (socket, address) = bind_family(*address, is_ipv6_only)?;
-                let socket = ListeningSocket::Tcp(socket);
-                (socket, ListenAddress::Tcp(address), None)
-            }
-            ListenAddress::Unix(path) => {
-                let bound = bind_unix(path, mode);
-                let (socket, file) = bound.map_err(|error| StartError::Bind {
-                    address: address.clone(),
-                    error,
-                })?;
-                (ListeningSocket::Unix(socket), address.clone(), Some(file))
-            }
-        };
-        Ok(Self {
-            socket,
-            address,
-            file,
-            backlog: Backlog::Ours,
-        })
-    }
+fn bind(
+    address: &ListenAddress,
+    mode: u32,
+    is_ipv6_only: bool,
+) -> Result<(ListeningSocket, Option<SocketFile>, ListenAddress), StartError> {
+    Ok(match address {
+        ListenAddress::Tcp(address) => {
+            let (socket, address) = bind_family(*address, is_ipv6_only)?;
+            (
+                ListeningSocket::Tcp(socket),
+                None,
+                ListenAddress::Tcp(address),
+            )
+        }
+        ListenAddress::Unix(path) => {
+            let bound = bind_unix(path, mode).map_err(|error| StartError::Bind {
+                address: address.clone(),
+                error,
+            });
+            let (socket, file) = bound?;
+            (ListeningSocket::Unix(socket), Some(file), address.clone())
+        }
+    })
 }
 
 /// The socket of the admin listener: the passed one, or else one that is bound.
@@ -313,8 +296,8 @@ pub(super) fn admin_socket(
     let Some(socket) = passed else {
         return bind_tcp(address);
     };
-    let bound = BoundSocket::inherited("admin.listen", &ListenAddress::Tcp(address), socket)?;
-    match (bound.socket, bound.address) {
+    let bound = inherited("admin.listen", &ListenAddress::Tcp(address), &socket)?;
+    match (socket, bound) {
         (ListeningSocket::Tcp(socket), ListenAddress::Tcp(address)) => Ok((socket, address)),
         (_, address) => Err(StartError::AdminOnUnixSocket(address)),
     }
@@ -371,26 +354,20 @@ fn bind_unix(path: &Path, mode: u32) -> io::Result<(UnixListener, SocketFile)> {
     Ok((socket.into(), file))
 }
 
-/// Refuses a path at which there is something else than a socket. Returns whether there is a
-/// socket.
-pub(super) fn is_socket(path: &Path) -> io::Result<bool> {
-    match fs::symlink_metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(error),
-        Ok(found) if found.file_type().is_socket() => Ok(true),
-        Ok(_) => Err(io::Error::new(
-            io::ErrorKind::AlreadyExists,
-            "there is a file of this name that is not a socket; remove it, or choose another path",
-        )),
-    }
-}
-
 /// Removes the file of a unix socket that nobody listens on: what a process leaves
 /// behind when it is killed. Two processes that start at once on one path may take each
 /// other's file for such a one.
 fn remove_stale(path: &Path) -> io::Result<()> {
-    if !is_socket(path)? {
-        return Ok(());
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+        Ok(found) if found.file_type().is_socket() => {}
+        Ok(_) => {
+            return Err(io::Error::new(
+                io::ErrorKind::AlreadyExists,
+                "there is a file of this name that is not a socket; remove it, or choose another path",
+            ));
+        }
     }
     let probe = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     // A process whose queue is full would let this wait.

@@ -11,7 +11,7 @@ use arc_swap::ArcSwap;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::{Listeners, StartError, build};
+use super::{Listeners, StartError, build, check_admin};
 use crate::admin::Token;
 use crate::config::{Config, File, SHIPPED_NAME, SandboxUpstream};
 use crate::listener::{Acceptor, Current};
@@ -86,7 +86,7 @@ impl Reloader {
             admin_token,
         } = (self.load)()?;
         config.use_sandbox(self.sandbox.as_ref());
-        StartError::check_admin(self.admin, admin_token.as_ref()).map_err(StartError::lines)?;
+        check_admin(self.admin, admin_token.as_ref()).map_err(StartError::lines)?;
         let mut notes = self.needs_restart(&config);
         notes.extend(config.warnings(&keys));
         let before = self.current.load_full();

@@ -199,7 +199,7 @@ impl Setup {
             sockets: InheritedSockets::default(),
         })?;
         Ok(Gateway {
-            public: server.public(),
+            public: first_tcp(&server),
             admin: server.admin,
             server: Some(server),
             clock: self.clock,
@@ -248,6 +248,13 @@ pub(crate) struct Gateway {
     server: Option<Server>,
     clock: Clock,
     pub(crate) source: SharedSource,
+}
+
+/// The first public address that is TCP; the unspecified one if all are unix sockets.
+fn first_tcp(server: &Server) -> SocketAddr {
+    let listeners = server.bound_listeners();
+    let first = listeners.iter().find_map(|one| one.address.tcp());
+    first.unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)))
 }
 
 impl Gateway {

@@ -39,8 +39,8 @@ async fn all_addresses_share_one_cache_and_status_lists_them() {
         path.display()
     );
     let gateway = Setup::before(&upstream).config(&listen).start();
-    let listeners = gateway.server().listeners();
-    for address in listeners.iter().filter_map(|address| address.tcp()) {
+    let listeners = gateway.server().bound_listeners();
+    for address in listeners.iter().filter_map(|one| one.address.tcp()) {
         assert_ne!(address.port(), 0);
         assert_eq!(Client::connect(address).await.get(TOKEN).await.status, 200);
     }
@@ -49,7 +49,10 @@ async fn all_addresses_share_one_cache_and_status_lists_them() {
     let hit = answer.must("cache-status");
     assert!(hit.contains("hit"), "{hit}");
     assert_eq!(upstream.seen().len(), 1);
-    let expected: Vec<_> = listeners.iter().map(ToString::to_string).collect();
+    let expected: Vec<_> = listeners
+        .iter()
+        .map(|one| one.address.to_string())
+        .collect();
     assert_eq!(addresses(&gateway).await, expected);
     assert_eq!(expected.len(), 3);
 }

@@ -16,7 +16,13 @@ fn start(upstream: &Upstream, config: &str) -> (Gateway, SocketAddr) {
         .config("clients.trusted_proxies = [\"127.0.0.1\"]")
         .config(config)
         .start();
-    let proxied = gateway.server().listeners().last().unwrap().tcp();
+    let proxied = gateway
+        .server()
+        .bound_listeners()
+        .last()
+        .unwrap()
+        .address
+        .tcp();
     (gateway, proxied.unwrap())
 }
 
