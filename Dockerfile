@@ -40,7 +40,7 @@ RUN mkdir -p src benches tests/gateway tests/simulation tests/engine && \
     for name in walk memory offload; do touch "benches/$name.rs"; done && \
     for name in gateway simulation engine; do touch "tests/$name/main.rs"; done && \
     echo '//! Empty.' >src/lib.rs && printf '//! Empty.\nfn main() {}\n' >src/main.rs && \
-    cargo auditable build --locked --profile packaged --target "$(uname -m)-unknown-linux-musl"
+    cargo auditable build --locked --profile packaged --features otlp --target "$(uname -m)-unknown-linux-musl"
 
 # What `ordgate --version` says: --build-arg COMMIT="$(git rev-parse HEAD)" --build-arg
 # COMMIT_TIME="$(git log -1 --format=%ct)". Not by the variables that build.rs reads: a change of
@@ -51,7 +51,7 @@ ARG COMMIT_TIME
 COPY . .
 RUN if [ -n "$COMMIT" ]; then echo "$COMMIT $COMMIT_TIME" >build-commit; fi && \
     touch src/lib.rs src/main.rs && \
-    cargo auditable build --locked --profile packaged --target "$(uname -m)-unknown-linux-musl" && \
+    cargo auditable build --locked --profile packaged --features otlp --target "$(uname -m)-unknown-linux-musl" && \
     install -D -s -m 0755 "target/$(uname -m)-unknown-linux-musl/packaged/ordgate" /image/usr/bin/ordgate && \
     install -D -m 0644 /etc/ssl/certs/ca-certificates.crt /image/etc/ssl/certs/ca-certificates.crt && \
     install -d -m 0700 /state/ordgate

@@ -38,8 +38,6 @@ use crate::identify::TrustedProxies;
 use crate::listener::{self, ListenAddress, ListenerSettings};
 use crate::respond;
 use crate::route::RouteTable;
-use crate::telemetry::otlp::CollectorSettings;
-use crate::trace::tracer;
 use crate::upstream::DEFAULT;
 use crate::{access_log, client_tokens, compress, limit, state, telemetry};
 use merge::{has_value, located, merged};
@@ -144,8 +142,8 @@ pub struct Config {
     pub unused_upstreams: Vec<Box<str>>,
     /// The requests that are answered.
     pub routes: RouteTable,
-    /// Where traces are exported to, if anywhere. It is in the environment.
-    pub collector: Option<CollectorSettings>,
+    /// Whether the environment names a collector, to which traces are exported.
+    pub names_collector: bool,
     /// Whether the file sets a limit on clients; the built-in one counts as setting none.
     pub sets_limit: bool,
 }
@@ -256,7 +254,7 @@ impl Config {
             upstreams: assigned.upstreams,
             unused_upstreams: assigned.unused,
             routes: assigned.routes,
-            collector: None,
+            names_collector: false,
             sets_limit: true,
             file,
         }
@@ -307,11 +305,10 @@ impl Config {
         self.file.log.access.settings()
     }
 
-    /// Which requests are traced.
-    pub(crate) fn traces(&self) -> tracer::Settings {
-        tracer::Settings {
-            sample: self.file.telemetry.sample,
-        }
+    /// The share of requests that are traced; `None` if traces are not exported.
+    pub(crate) fn traced_share(&self) -> Option<f64> {
+        let is_exported = self.names_collector && cfg!(feature = "otlp");
+        is_exported.then_some(self.file.telemetry.sample)
     }
 
     /// Lifts the limits on clients' requests, for load tests of a sandbox: if the file sets none, and

@@ -56,7 +56,6 @@ use crate::refusal::Refusal;
 use crate::respond::{Document, Responder, ResponseContext};
 use crate::route::{HeaderMode, Methods, Route, RouteTable};
 use crate::state::State;
-use crate::trace::tracer::Tracer;
 use crate::upstream::{Priority, RequestBody, Upstreams};
 use crate::wire::Body;
 use crate::wire::body::BodyError;
@@ -100,8 +99,8 @@ pub(crate) struct Records {
     pub(crate) meter: Meter,
     /// Writes a line for each request, where it is enabled.
     pub(crate) access_log: Option<AccessLog>,
-    /// Records traces, if they are exported.
-    pub(crate) tracer: Option<Arc<Tracer>>,
+    /// The share of requests that are traced; `None` if traces are not exported.
+    pub(crate) traced_share: Option<f64>,
 }
 
 /// What is known of a request, and its URI.
@@ -260,7 +259,7 @@ impl Gateway {
         // What a query means on a plain route is the origin's matter: it may be secret.
         let query = requested.target().split_once('?');
         let query = query.filter(|_| !fetch.is_plain()).map(|(_, query)| query);
-        let trace = self.begin_trace(&request, &context, query);
+        let trace = self.begin_trace(&session, &request, &context, query);
         let (head, body) = request.into_parts();
         let body: Option<RequestBody> =
             (!body.is_end_stream()).then(|| body.map_err(Into::into).boxed());

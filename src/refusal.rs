@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::limit::TooMany;
 use crate::reason::Reason;
-use crate::trace::context::TraceId;
+use crate::trace::TraceId;
 use crate::upstream::Failure;
 use crate::validate::Invalid;
 use crate::wire::head::HeadFault;

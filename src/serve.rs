@@ -38,7 +38,8 @@ use crate::reload::Reloads;
 use crate::sandbox::Sandbox;
 use crate::supervisor::InheritedSockets;
 use crate::sync::lock;
-use crate::telemetry::otlp::{CollectorSettings, Exporter};
+#[cfg(feature = "otlp")]
+use crate::telemetry::otlp::Exporter;
 use crate::tls::{self, Tls};
 use crate::upstream::Upstreams;
 
@@ -135,7 +136,6 @@ impl Server {
         let (changed, changes) = watch::channel(());
         let admin_token = Arc::new(Mutex::new(admin_token));
         let hosts = Arc::new(ArcSwap::from_pointee(config.file.admin.hosts.clone()));
-        let collector = config.collector.clone();
         let reloader = Reloader {
             load: options.load,
             config_name: options.config_name.clone(),
@@ -180,7 +180,10 @@ impl Server {
             control::run(admin_socket, Arc::new(admin), open, changes, stop)
         })?;
         server.wait_for_purges()?;
-        server.start_exporting(collector)?;
+        #[cfg(feature = "otlp")]
+        if server.first.records.traced_share.is_some() {
+            server.start_exporting()?;
+        }
         for worker in workers {
             let stop = stopping.clone();
             server.spawn("worker", worker, move || threads::stopped(stop))?;
@@ -201,15 +204,16 @@ impl Server {
         threads::block_on(timeout(FIRST_PURGES, shared.purges.first_heard())).map(drop)
     }
 
-    /// Begins to export traces, if the environment names a collector.
-    fn start_exporting(&self, collector: Option<CollectorSettings>) -> Result<(), StartError> {
-        let tracer = self.first.records.tracer.clone();
-        let Some((tracer, collector)) = tracer.zip(collector) else {
-            return Ok(());
-        };
-        let exporter = Exporter::new(tracer, collector)?;
+    /// Begins to export traces.
+    #[cfg(feature = "otlp")]
+    fn start_exporting(&self) -> Result<(), StartError> {
+        let runtime = threads::runtime()?;
+        let exporter = Exporter::begin(runtime.handle().clone())?;
         let stop = threads::stopped(self.stopped.subscribe());
-        self.spawn("traces", threads::runtime()?, move || exporter.run(stop))
+        self.spawn("traces", runtime, move || async move {
+            stop.await;
+            exporter.finish().await;
+        })
     }
 
     /// Runs a future, which is made there, on a new thread with this runtime.

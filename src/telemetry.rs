@@ -1,6 +1,7 @@
 //! Logs, metrics, and the export of traces. The counters are in the modules that count.
 
 mod metrics;
+#[cfg(feature = "otlp")]
 pub mod otlp;
 pub(crate) mod process;
 

@@ -1,251 +1,190 @@
-//! Traces: a request's place in the trace of its client (W3C Trace Context), and the
-//! spans of what ordgate does for it. [`telemetry::otlp`](crate::telemetry) exports them.
+//! Traces: a request's place in the trace of its client (W3C Trace Context), and the spans of
+//! what ordgate does for it: one for the request, and one for each upstream attempt.
 //!
-//! Only what leaves memory has a trace. The gateway begins it ([`Trace::begin`]) for a
-//! miss, and the work on the request runs in its [`scope`]; a task
-//! that is spawned for it takes it along ([`inherit`]). So whatever happens below finds
-//! the trace without an argument for it, as hyper's connectors find theirs, and what
-//! ordgate does on its own account (probes, refreshes, prefetching) has none.
+//! Only what leaves memory has a trace. The gateway begins it ([`begin`]) for a miss, and the
+//! work on the request runs in its [`scope`]; a task that is spawned for it takes it along
+//! ([`inherit`]). So whatever happens below finds the trace without an argument for it, and what
+//! ordgate does on its own account (probes, refreshes) has none.
 //!
-//! A trace is *recorded* if its client asks for that, or by chance, within bounds
-//! ([`tracer`]). Then it has one span for the request, and a child for each step:
-//! `queue`, `budget`, an upstream attempt, `store`. Otherwise the client's
-//! `traceparent` is passed on as it came.
+//! The spans are OpenTelemetry's. They are recorded if its SDK exports them
+//! ([`telemetry::otlp`](crate::telemetry), with the cargo feature `otlp`), and if a trusted
+//! proxy asks for that by the flag "sampled", or else by chance. If they are not recorded, the
+//! client's `traceparent` is passed on as it came.
 //!
-//! A fetch that several clients wait for belongs to the trace of the client that caused
-//! it. The spans of the others have a link to that client's span.
-//!
-//! Invariants: nothing in a span is secret: no field of a request but `traceparent`
-//! and `tracestate`, no token, and the client's kind in place of its name. A
-//! `tracestate`, which is free text, goes to the upstream only with a request whose
-//! answer no other client gets: a stored answer must not depend on it.
+//! Invariant: nothing in a span is secret: no field of a request, no token, and the client's
+//! kind in place of its name.
 
-pub mod context;
-pub mod span;
 pub(crate) mod steps;
-pub mod tracer;
 
-use std::borrow::Cow;
 use std::future::Future;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use context::{SpanContext, SpanId, TRACEPARENT, TRACESTATE, TraceId, state_of};
-use http::{HeaderMap, HeaderValue};
-use span::{AttributeValue, SpanKind, SpanRecord};
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+pub(crate) use opentelemetry::trace::TraceContextExt;
+pub use opentelemetry::trace::TraceId;
+use opentelemetry::trace::{
+    SpanBuilder, SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceState,
+};
+pub(crate) use opentelemetry::{Context, KeyValue, Value};
 use steps::{StepDurations, StepTimes};
 use tokio::task_local;
-use tracer::Tracer;
 
-use crate::clock::Moment;
-use crate::identify::Client;
-use crate::sync::lock;
+use crate::client_tokens::redact;
 
-/// The most spans of one trace, so that its size is bounded.
-const MOST_SPANS: u32 = 64;
+/// `traceparent` (Trace Context, section 3.2).
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+
+/// The flags that are known: sampled, and random (level 2). Others are sent as 0.
+const KNOWN_FLAGS: u8 = 3;
+
+/// The longest text of an attribute, in bytes; the rest is left out.
+const MOST_TEXT: usize = 1024;
 
 task_local! {
-    static CURRENT: CurrentTrace;
+    static CURRENT: Current;
 }
 
 /// The trace of the running task.
-#[derive(Clone)]
-struct CurrentTrace {
-    trace: Option<Arc<Trace>>,
-    /// Whether no other client gets what is fetched.
-    is_alone: bool,
+#[derive(Clone, Default)]
+struct Current {
+    /// The span of the request, or that of its client if it is not recorded; none without both.
+    context: Context,
     /// The steps of the client's request, which are measured without a trace too.
     steps: Arc<StepTimes>,
 }
 
-/// A request that fetches for others too.
+/// The steps of a request that fetches for others too, if a client has caused it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct LeadingRequest {
-    /// Its span, if that is recorded.
-    span: Option<SpanContext>,
-    /// Its steps, if a client has caused it.
-    steps: Option<Arc<StepTimes>>,
-}
+pub(crate) struct LeadingRequest(Option<Arc<StepTimes>>);
 
-/// The trace of one request.
-pub struct Trace {
-    id: TraceId,
-    /// The client's span, if the request has one.
-    parent: Option<SpanContext>,
-    /// The `tracestate` of the request.
-    state: Option<Box<str>>,
-    recording: Option<Recording>,
-}
-
-/// What a recorded trace has beside.
-struct Recording {
-    tracer: Arc<Tracer>,
-    /// The context of the span of the request.
-    server: SpanContext,
-    /// That span, until it ends.
-    record: Mutex<Option<SpanRecord>>,
-    /// The number of spans so far.
-    spans: AtomicU32,
-}
-
-/// A span under way. It ends when it is dropped, and is exported if it is recorded.
-#[must_use]
-pub(crate) struct Span(Option<Box<OpenSpan>>);
-
-struct OpenSpan {
-    trace: Arc<Trace>,
-    record: SpanRecord,
-}
-
-/// The span of a request under way. If it is dropped before [`end`](Self::end), the
+/// The span of a client's request under way. If it is dropped before [`end`](Self::end), the
 /// client has disconnected.
 #[must_use]
-pub(crate) struct ServerSpan(Option<Arc<Trace>>);
+pub(crate) struct ServerSpan(Context);
 
-impl Trace {
-    /// The trace of a request with these fields; `None` if it has none and is not
-    /// recorded. Without a tracer nothing is recorded.
-    pub(crate) fn begin(
-        tracer: Option<&Arc<Tracer>>,
-        fields: &HeaderMap,
-        client: Client,
-        now: Moment,
-    ) -> Option<Arc<Self>> {
-        let parent = SpanContext::of(fields);
-        let tracer = tracer.filter(|tracer| tracer.admits(client, parent, fastrand::f64(), now));
-        if tracer.is_none() && parent.is_none() {
-            return None;
+/// An upstream attempt under way. Its span ends when this is dropped.
+#[must_use]
+pub(crate) struct Attempt {
+    /// The span of the attempt, or the trace that it belongs to if it is not recorded.
+    context: Context,
+    is_recorded: bool,
+}
+
+/// The trace of a request with these fields: that of its client, with a span for the request if
+/// it is to be recorded. `sample` is the share of requests that are, or `None` if nothing
+/// exports spans; `is_trusted` says whether a trusted proxy has sent the request.
+pub(crate) fn begin(sample: Option<f64>, fields: &HeaderMap, is_trusted: bool) -> Context {
+    let parent = parent(fields);
+    let wanted = parent.as_ref().filter(|_| is_trusted);
+    let wanted = wanted.map(SpanContext::is_sampled);
+    let context = match parent {
+        Some(parent) => Context::new().with_remote_span_context(parent),
+        None => Context::new(),
+    };
+    match sample {
+        Some(sample) if wanted.unwrap_or_else(|| fastrand::f64() < sample) => {
+            with_span(&context, "request", SpanKind::Server)
         }
-        let id = parent.map_or_else(|| TraceId::new(fastrand::u128(..)), |parent| parent.trace);
-        let state = parent.and_then(|_| state_of(fields));
-        let recording = tracer.map(|tracer| {
-            let server = SpanContext::recorded(id, SpanId::new(fastrand::u64(..)), parent);
-            Recording {
-                tracer: tracer.clone(),
-                server,
-                record: Mutex::new(Some(SpanRecord {
-                    context: server,
-                    parent: parent.map(|parent| parent.span),
-                    is_parent_remote: parent.is_some(),
-                    state: state.clone(),
-                    name: Cow::Borrowed("request"),
-                    kind: SpanKind::Server,
-                    began: now,
-                    ended: now,
-                    attributes: Vec::new(),
-                    links: Vec::new(),
-                    failed: false,
-                })),
-                spans: AtomicU32::new(1),
-            }
-        });
-        Some(Arc::new(Self {
-            id,
-            parent,
-            state,
-            recording,
-        }))
+        Some(_) | None => context,
     }
+}
 
-    /// Whether its spans are recorded.
-    pub(crate) fn is_recorded(&self) -> bool {
-        self.recording.is_some()
-    }
+/// A context with a new span that is a child of the one in this context.
+fn with_span(context: &Context, name: &'static str, kind: SpanKind) -> Context {
+    let tracer = opentelemetry::global::tracer("ordgate");
+    let span = SpanBuilder::from_name(name).with_kind(kind);
+    context.with_span(span.start_with_context(&tracer, context))
+}
 
-    /// Changes the span of the request, if it is recorded and has not ended.
-    pub(crate) fn change(&self, change: impl FnOnce(&mut SpanRecord)) {
-        if let Some(recording) = &self.recording
-            && let Some(record) = &mut *lock(&recording.record)
-        {
-            change(record);
-        }
+/// The client's span, if a request has one valid `traceparent`. Of a later version than 00 the
+/// first four members are read (section 4.3).
+fn parent(fields: &HeaderMap) -> Option<SpanContext> {
+    let mut values = fields.get_all(TRACEPARENT).iter();
+    let (Some(value), None) = (values.next(), values.next()) else {
+        return None;
+    };
+    let members: Vec<_> = value.to_str().ok()?.split('-').collect();
+    let [version, trace, span, flags, rest @ ..] = &members[..] else {
+        return None;
+    };
+    let is_hex = |text: &str, length| {
+        let is_digit = |byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        text.len() == length && text.bytes().all(is_digit)
+    };
+    let is_valid = is_hex(version, 2) && is_hex(trace, 32) && is_hex(span, 16) && is_hex(flags, 2);
+    if !is_valid || *version == "ff" || (*version == "00" && !rest.is_empty()) {
+        return None;
     }
+    let flags = u8::from_str_radix(flags, 16).ok()? & KNOWN_FLAGS;
+    let (trace, span) = (TraceId::from_hex(trace).ok()?, SpanId::from_hex(span).ok()?);
+    let flags = TraceFlags::new(flags);
+    let parent = SpanContext::new(trace, span, flags, true, TraceState::NONE);
+    parent.is_valid().then_some(parent)
+}
 
-    /// Ends the span of the request.
-    fn end(&self, finish: impl FnOnce(&mut SpanRecord)) {
-        let Some(recording) = &self.recording else {
-            return;
-        };
-        let record = lock(&recording.record).take();
-        if let Some(mut record) = record {
-            record.ended = recording.tracer.clock.now();
-            finish(&mut record);
-            recording.tracer.keep(record);
-        }
-    }
+/// The name of a method for a span; one that is not standard may be anything.
+pub(crate) fn method_name(method: &Method) -> &'static str {
+    const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"];
+    let known = METHODS.into_iter().find(|known| *known == method.as_str());
+    known.unwrap_or("_OTHER")
+}
+
+/// An attribute with a text from a request, of which a client's token is hidden.
+pub(crate) fn redacted(name: &'static str, text: &str) -> KeyValue {
+    KeyValue::new(name, redact(text, MOST_TEXT).into_owned())
 }
 
 impl ServerSpan {
     /// The span of the request of a trace.
-    pub(crate) fn of(trace: Option<&Arc<Trace>>) -> Self {
-        Self(trace.filter(|trace| trace.is_recorded()).cloned())
+    pub(crate) fn of(context: &Context) -> Self {
+        Self(context.clone())
     }
 
     /// Ends it with the status of the response.
-    pub(crate) fn end(mut self, status: u16) {
-        if let Some(trace) = self.0.take() {
-            trace.end(|record| {
-                record.set("http.response.status_code", status);
-                if status >= 500 {
-                    record.failed = true;
-                    if !record
-                        .attributes
-                        .iter()
-                        .any(|(name, _)| *name == "error.type")
-                    {
-                        record.set("error.type", status.to_string());
-                    }
-                }
-            });
-        }
+    pub(crate) fn end(self, status: u16) {
+        set_status(&self.0, status, 500);
+        self.0.span().end();
     }
 }
 
 impl Drop for ServerSpan {
     fn drop(&mut self) {
-        if let Some(trace) = self.0.take() {
-            // RFC 9209 has no word for it.
-            trace.end(|record| record.set("error.type", "client_disconnected"));
-        }
+        // Without effect if it has ended.
+        let span = self.0.span();
+        span.set_attribute(KeyValue::new("error.type", "client_disconnected"));
+        span.end();
+    }
+}
+
+/// Notes the status of a response, which is an error from `errors` on.
+fn set_status(context: &Context, status: u16, errors: u16) {
+    let span = context.span();
+    span.set_attribute(KeyValue::new(
+        "http.response.status_code",
+        i64::from(status),
+    ));
+    if status >= errors {
+        span.set_status(Status::error(""));
+        span.set_attribute(KeyValue::new("error.type", status.to_string()));
     }
 }
 
 /// Runs a future within a trace.
-pub(crate) fn scope<F: Future>(
-    trace: Option<Arc<Trace>>,
-    future: F,
-) -> impl Future<Output = F::Output> {
-    in_scope(trace, false, Arc::default(), future)
-}
-
-fn in_scope<F: Future>(
-    trace: Option<Arc<Trace>>,
-    is_alone: bool,
-    steps: Arc<StepTimes>,
-    future: F,
-) -> impl Future<Output = F::Output> {
-    let current = CurrentTrace {
-        trace,
-        is_alone,
-        steps,
+pub(crate) fn scope<F: Future>(context: Context, future: F) -> impl Future<Output = F::Output> {
+    let current = Current {
+        context,
+        steps: Arc::default(),
     };
     CURRENT.scope(current, future)
 }
 
-/// A future that is to be spawned, within the present trace. What it fetches may be for
-/// others too.
+/// A future that is to be spawned, within the present trace.
 pub(crate) fn inherit<F: Future>(future: F) -> impl Future<Output = F::Output> {
-    in_scope(current(), false, step_times().unwrap_or_default(), future)
+    CURRENT.scope(current().unwrap_or_default(), future)
 }
 
-/// Runs a future whose answer no other client gets, within the present trace.
-pub(crate) fn alone<F: Future>(future: F) -> impl Future<Output = F::Output> {
-    in_scope(current(), true, step_times().unwrap_or_default(), future)
-}
-
-/// The present trace.
-pub(crate) fn current() -> Option<Arc<Trace>> {
-    CURRENT.try_with(|current| current.trace.clone()).ok()?
+fn current() -> Option<Current> {
+    CURRENT.try_with(Clone::clone).ok()
 }
 
 /// The steps of the present request; `None` outside of one.
@@ -261,146 +200,167 @@ pub(crate) fn step_durations() -> Option<StepDurations> {
 
 /// The id of the present trace.
 pub(crate) fn current_id() -> Option<TraceId> {
-    current().map(|trace| trace.id)
+    let id = CURRENT.try_with(|current| current.context.span().span_context().trace_id());
+    id.ok().filter(|id| *id != TraceId::INVALID)
 }
 
 /// The id of the trace of a request with these fields: the present one, otherwise that
 /// of its client.
 pub(crate) fn id_for(fields: &HeaderMap) -> Option<TraceId> {
-    current_id().or_else(|| SpanContext::of(fields).map(|parent| parent.trace))
+    current_id().or_else(|| Some(parent(fields)?.trace_id()))
 }
 
-/// Changes the span of the present request, if it is recorded.
-pub(crate) fn change_request(change: impl FnOnce(&mut SpanRecord)) {
-    if let Some(trace) = current() {
-        trace.change(change);
+/// Sets an attribute of the span of the present request.
+pub(crate) fn set(name: &'static str, value: impl Into<Value>) {
+    if let Some(current) = current() {
+        current
+            .context
+            .span()
+            .set_attribute(KeyValue::new(name, value));
     }
 }
 
 /// The present request, for those who will wait for what it fetches.
 pub(crate) fn leader() -> LeadingRequest {
-    let recording = |trace: Arc<Trace>| Some(trace.recording.as_ref()?.server);
-    LeadingRequest {
-        span: current().and_then(recording),
-        steps: step_times(),
-    }
+    LeadingRequest(step_times())
 }
 
-/// Notes that the present request waits for what another one fetches. Returns how long the
-/// steps of that one have taken by now.
+/// How long the steps of the request that another one waits for have taken by now.
 pub(crate) fn follow(leader: &LeadingRequest) -> StepDurations {
-    change_request(|record| {
-        record.set("ordgate.collapsed", true);
-        record.links.extend(leader.span.filter(|leader| {
-            record.links.len() < MOST_SPANS as usize && !record.links.contains(leader)
-        }));
-    });
-    let steps = leader.steps.as_ref();
+    let steps = leader.0.as_ref();
     steps.and_then(|steps| steps.so_far()).unwrap_or_default()
 }
 
 /// Notes that this wait has ended. `before` is what [`follow`] has returned.
 pub(crate) fn followed(leader: &LeadingRequest, before: StepDurations) {
-    if let (Some(own), Some(steps)) = (step_times(), &leader.steps) {
+    if let (Some(own), Some(steps)) = (step_times(), &leader.0) {
         own.take_over(steps, before);
     }
 }
 
-/// Begins a step of the present request.
-pub(crate) fn begin(name: impl Into<Cow<'static, str>>, kind: SpanKind) -> Span {
-    let Some(trace) = current() else {
-        return Span(None);
-    };
-    let Some(recording) = &trace.recording else {
-        return Span(None);
-    };
-    if recording.spans.fetch_add(1, Relaxed) >= MOST_SPANS {
-        return Span(None);
-    }
-    let now = recording.tracer.clock.now();
-    let span = SpanId::new(fastrand::u64(..));
-    let record = SpanRecord {
-        context: recording.server.with(span),
-        parent: Some(recording.server.span),
-        is_parent_remote: false,
-        state: trace.state.clone(),
-        name: name.into(),
-        kind,
-        began: now,
-        ended: now,
-        attributes: Vec::new(),
-        links: Vec::new(),
-        failed: false,
-    };
-    Span(Some(Box::new(OpenSpan { trace, record })))
-}
-
-impl Span {
-    /// Sets an attribute. The value is made only if the span is recorded.
-    pub(crate) fn set<V: Into<AttributeValue>>(
-        &mut self,
-        name: &'static str,
-        value: impl FnOnce() -> V,
-    ) {
-        if let Some(open) = &mut self.0 {
-            open.record.set(name, value());
+impl Attempt {
+    /// Begins an attempt of the present request. The attributes are made only if it is recorded.
+    pub(crate) fn begin(attributes: impl FnOnce() -> Vec<KeyValue>) -> Self {
+        let context = current().unwrap_or_default().context;
+        let is_recorded = context.span().is_recording();
+        if !is_recorded {
+            return Self {
+                context,
+                is_recorded,
+            };
+        }
+        let context = with_span(&context, "upstream", SpanKind::Client);
+        context.span().set_attributes(attributes());
+        Self {
+            context,
+            is_recorded,
         }
     }
 
-    /// Notes that the step has failed. `error` is a word for how.
-    pub(crate) fn fail(&mut self, error: &'static str) {
-        if let Some(open) = &mut self.0 {
-            open.record.failed = true;
-            open.record.set("error.type", error);
+    /// Notes the status of the answer.
+    pub(crate) fn answered(&self, status: u16) {
+        if self.is_recorded {
+            set_status(&self.context, status, 400);
         }
     }
 
-    /// Notes that the step has failed by a status (semantic conventions for HTTP).
-    pub(crate) fn fail_with_status(&mut self, status: u16) {
-        if let Some(open) = &mut self.0 {
-            open.record.failed = true;
-            open.record.set("error.type", status.to_string());
+    /// Notes that it has failed. `error` is a word for how.
+    pub(crate) fn fail(&self, error: &'static str) {
+        if self.is_recorded {
+            let span = self.context.span();
+            span.set_status(Status::error(""));
+            span.set_attribute(KeyValue::new("error.type", error));
         }
     }
 
-    /// Writes the trace context into the fields of an upstream request: this span's, or
-    /// the client's where the trace is not recorded. Fields of the client that are there
-    /// stay, except for a `traceparent` in place of which this span's is sent.
+    /// Writes the trace context into the fields of an upstream request. A client's `traceparent`
+    /// that is there already stays, unless the attempt is recorded.
     pub(crate) fn propagate(&self, fields: &mut HeaderMap) {
-        let Ok(current) = CURRENT.try_with(Clone::clone) else {
+        let span = self.context.span();
+        let context = span.span_context();
+        if !context.is_valid() || (!self.is_recorded && fields.contains_key(TRACEPARENT)) {
             return;
-        };
-        let Some(trace) = current.trace else {
-            return;
-        };
-        let own = self.0.as_ref().map(|open| open.record.context);
-        if (own.is_some() || !fields.contains_key(TRACEPARENT))
-            && let Some(value) = own.or(trace.parent).and_then(SpanContext::field)
-        {
-            fields.insert(TRACEPARENT, value);
-            if trace.parent.is_none() {
-                // It belongs to another trace than this one, which begins here.
-                fields.remove(TRACESTATE);
-            }
         }
-        if current.is_alone
-            && !fields.contains_key(TRACESTATE)
-            && let Some(state) = &trace.state
-            && let Ok(value) = HeaderValue::from_str(state)
-        {
-            fields.insert(TRACESTATE, value);
+        let (trace, span, flags) = (context.trace_id(), context.span_id(), context.trace_flags());
+        let value = format!("00-{trace}-{span}-{:02x}", flags.to_u8());
+        if let Ok(value) = HeaderValue::try_from(value) {
+            fields.insert(TRACEPARENT, value);
         }
     }
 }
 
-impl Drop for Span {
+impl Drop for Attempt {
     fn drop(&mut self) {
-        if let Some(open) = self.0.take()
-            && let OpenSpan { trace, mut record } = *open
-            && let Some(Recording { tracer, .. }) = &trace.recording
-        {
-            record.ended = tracer.clock.now();
-            tracer.keep(record);
+        if self.is_recorded {
+            self.context.span().end();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+    const SPAN: &str = "00f067aa0ba902b7";
+
+    fn with(lines: &[&str]) -> HeaderMap {
+        let lines = lines
+            .iter()
+            .map(|line| (TRACEPARENT, HeaderValue::try_from(*line).unwrap()));
+        let mut fields = HeaderMap::new();
+        lines.for_each(|(name, value)| drop(fields.append(name, value)));
+        fields
+    }
+
+    /// Each form, and the flags that are sent on.
+    #[tokio::test]
+    async fn forms_of_traceparent() {
+        let zero_trace = "0".repeat(32);
+        let zero_span = "0".repeat(16);
+        for (value, flags) in [
+            (format!("00-{TRACE}-{SPAN}-01"), Some("01")),
+            (format!("00-{TRACE}-{SPAN}-00"), Some("00")),
+            (format!("00-{TRACE}-{SPAN}-03"), Some("03")),
+            (format!("00-{TRACE}-{SPAN}-ff"), Some("03")),
+            (format!("00-{TRACE}-{SPAN}-08"), Some("00")),
+            // Version 00 has nothing after it.
+            (format!("00-{TRACE}-{SPAN}-01-"), None),
+            (format!("00-{TRACE}-{SPAN}-011"), None),
+            // Later versions may have.
+            (format!("01-{TRACE}-{SPAN}-01"), Some("01")),
+            (format!("cc-{TRACE}-{SPAN}-01-what-follows"), Some("01")),
+            (format!("cc-{TRACE}-{SPAN}-01.what"), None),
+            (format!("ff-{TRACE}-{SPAN}-01"), None),
+            (format!("00-{zero_trace}-{SPAN}-01"), None),
+            (format!("00-{TRACE}-{zero_span}-01"), None),
+            (format!("00-{}-{SPAN}-01", TRACE.to_uppercase()), None),
+            (format!("0A-{TRACE}-{SPAN}-01"), None),
+            (format!("00_{TRACE}-{SPAN}-01"), None),
+            (format!("00-{TRACE}-{SPAN}-0"), None),
+            (format!("00-{TRACE}-{SPAN}"), None),
+            (format!("00-{}g-{SPAN}-01", &TRACE[1..]), None),
+            (format!("00-{TRACE}-{SPAN}-+1"), None),
+            (String::new(), None),
+        ] {
+            let context = begin(None, &with(&[&value]), false);
+            let mut sent = HeaderMap::new();
+            scope(context, async {
+                Attempt::begin(Vec::new).propagate(&mut sent)
+            })
+            .await;
+            let expected = flags.map(|flags| format!("00-{TRACE}-{SPAN}-{flags}"));
+            let sent = sent.get(TRACEPARENT).map(|sent| sent.to_str().unwrap());
+            assert_eq!(sent, expected.as_deref(), "{value}");
+        }
+    }
+
+    #[test]
+    fn traceparent_counts_only_if_it_comes_once() {
+        let value = format!("00-{TRACE}-{SPAN}-01");
+        assert_eq!(id_for(&HeaderMap::new()), None);
+        assert_eq!(id_for(&with(&[&value])).unwrap().to_string(), TRACE);
+        assert_eq!(id_for(&with(&[&value, &value])), None);
+        assert_eq!(id_for(&with(&[&value, ""])), None);
     }
 }

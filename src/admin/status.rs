@@ -95,7 +95,6 @@ pub(super) fn figures(admin: &Admin, gateway: &Gateway) -> Value {
         "upstream": upstreams.get(gateway.upstreams.first().name()),
         "upstreams": upstreams,
         "errors": errors(gateway, label),
-        "traces": traces(gateway),
         "refused": totals.refused.snapshot(),
         "log_lines_dropped": Map::from_iter(dropped),
     });
@@ -176,21 +175,6 @@ fn compression(gateway: &Gateway) -> Value {
     let codings = gateway.compressor.counts();
     let codings = codings.map(|(coding, counts)| (coding.name().to_owned(), json!(counts)));
     json!({ "codings": Map::from_iter(codings) })
-}
-
-/// What became of spans; zeros where none are exported.
-fn traces(gateway: &Gateway) -> Value {
-    let Some(tracer) = &gateway.records.tracer else {
-        return json!({ "exported": 0, "dropped": 0, "failed": 0 });
-    };
-    let counts = &tracer.counts;
-    json!({
-        "waiting": tracer.waiting(),
-        "exported": counts.exported,
-        "dropped": counts.dropped,
-        "failed": counts.failed,
-        "limited": counts.limited,
-    })
 }
 
 /// The clients with tokens: the sums of all, and the busiest. `null` without a token

@@ -16,7 +16,6 @@ use ordgate::regular_file;
 use ordgate::secrets::{self, Secret};
 use ordgate::serve::LoadedConfig;
 use ordgate::shared::EngineUrl;
-use ordgate::telemetry::otlp::{self, CollectorSettings};
 use ordgate::upstream::keys::ApiKey;
 use ordgate::upstream::{self, ProviderKeys};
 
@@ -56,15 +55,20 @@ pub(super) fn effective(
         let first = directories.split(':').find(|one| !one.trim().is_empty())?;
         Some(first.into())
     });
-    let variable = |name: &str| Some(env::var_os(name)?.to_string_lossy().into_owned());
-    config.collector = CollectorSettings::read(variable)?;
-    if let Some(settings) = &config.collector {
-        otlp::check(settings)?;
-    }
+    config.names_collector = names_collector();
     if flags.sandbox && sockets_are_loopback {
         config.lift_limits();
     }
     Ok((config, name))
+}
+
+/// Whether the environment names a collector of traces, by OpenTelemetry's variables.
+fn names_collector() -> bool {
+    let is_set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
+    let is_disabled = env::var("OTEL_SDK_DISABLED");
+    let is_disabled = is_disabled.is_ok_and(|value| value.eq_ignore_ascii_case("true"));
+    !is_disabled
+        && (is_set("OTEL_EXPORTER_OTLP_ENDPOINT") || is_set("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"))
 }
 
 /// Reads the file of a path, or the built-in configuration. Also returns its name.

@@ -249,8 +249,8 @@ impl AccessTable {
 pub struct TelemetryTable {
     /// The share of requests that are traced, from 0 to 1.
     ///
-    /// It counts for requests without `traceparent`. For others the flag in that field
-    /// decides. At most 100 requests a second are traced, and 10 of one client.
+    /// For a request with `traceparent` that a trusted proxy has sent, the flag in that
+    /// field decides.
     pub(super) sample: f64,
 }
 

@@ -3,7 +3,6 @@
 use super::{Config, limits};
 use crate::route::{HeaderMode, Methods};
 use crate::shared::EngineUrl;
-use crate::telemetry::otlp::CollectorSettings;
 use crate::units;
 use crate::upstream::{DEFAULT, MIN_SHARED_SLOTS, ProviderKeys, Settings};
 
@@ -71,15 +70,9 @@ impl Config {
         self.warn_of_probes(keys, &mut warnings);
         self.warn_of_rates(keys, &mut warnings);
         self.warn_of_replicas(keys, &mut warnings);
-        if self
-            .collector
-            .as_ref()
-            .is_some_and(CollectorSettings::is_exposed)
-        {
-            warnings.push(
-                "OTEL_EXPORTER_OTLP_HEADERS is sent to the collector over http: anyone on the way can read it; use https"
-                    .to_owned(),
-            );
+        if self.names_collector && !cfg!(feature = "otlp") {
+            let text = "the environment names a collector of traces, but this ordgate is built without the cargo feature otlp: none are exported";
+            warnings.push(text.to_owned());
         }
         warnings
     }

@@ -193,11 +193,7 @@ impl Fetch {
 
     /// Fetches for this client alone.
     async fn alone(self: &Arc<Self>, body: Option<RequestBody>) -> Result<Answer, Failure> {
-        let exchanged = self.exchange(body, false);
-        let Fetched { own, rest, .. } = match self.is_plain() {
-            true => exchanged.await,
-            false => trace::alone(exchanged).await,
-        };
+        let Fetched { own, rest, .. } = self.exchange(body, false).await;
         if let Some(collecting) = rest {
             tokio::spawn(trace::inherit(collecting.run()));
         }

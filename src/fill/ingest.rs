@@ -27,8 +27,6 @@ use crate::chain::{ChainStamp, Class, TransactionLocation};
 use crate::pages::{BodyIndex, check_window};
 use crate::route::Route;
 use crate::route::canonical::is_whole_list;
-use crate::trace;
-use crate::trace::span::SpanKind;
 
 impl Fetch {
     /// In mode `chain`: applies an answer to the ledger, and stores it, under the block's height
@@ -162,7 +160,6 @@ impl Fill {
         stored: StoredResponse,
         may_store: bool,
     ) -> FillAnswer {
-        let _storing = trace::begin("store", SpanKind::Internal);
         let stored = Arc::new(stored);
         let is_stored = may_store && self.take(key, route, &stored);
         if is_stored {

@@ -21,8 +21,6 @@ use crate::cache::{OriginFields, StoredFields, StoredResponse, date, hop, reuse}
 use crate::chain::ledger::RequestStart;
 use crate::clock::Moment;
 use crate::route::HeaderMode;
-use crate::trace;
-use crate::trace::span::SpanKind;
 use crate::wire::Body;
 
 /// When a request was sent and its answer received.
@@ -143,7 +141,6 @@ impl Fetch {
     /// Stores a response in place of the one that this request matched, unless
     /// that one was received later. Returns what other requests may do.
     pub(super) fn store(&self, stored: &Arc<StoredResponse>) -> Announced {
-        let _storing = trace::begin("store", SpanKind::Internal);
         let (sent, store) = (self.sent(), self.fill.cache.store());
         let is_same = |other: &Arc<StoredResponse>| other.answers(|| &sent);
         // One that was purged while it came takes no other's place.

@@ -2,7 +2,6 @@
 //! answer with a 5xx status, its cause for `/status`.
 
 use std::future::Future;
-use std::sync::Arc;
 use std::time::Duration;
 
 use http::uri::PathAndQuery;
@@ -18,9 +17,8 @@ use crate::meter::RequestKind;
 use crate::meter::errors::AnsweredError;
 use crate::reason::Reason;
 use crate::route::Route;
-use crate::trace::span::{known_method, method_attributes};
 use crate::trace::steps::UpstreamStep;
-use crate::trace::{self, ServerSpan, Trace};
+use crate::trace::{self, KeyValue, ServerSpan, TraceContextExt as _};
 use crate::wire::Body;
 use crate::wire::head::{is_replacement, refused_line};
 
@@ -90,39 +88,40 @@ impl Gateway {
 }
 
 impl Gateway {
-    /// Begins the trace of a request, if it has one. `query` is what is shown of its
-    /// query.
+    /// The trace of a request. `query` is what is shown of its query.
     pub(super) fn begin_trace<B>(
         &self,
+        session: &Session,
         request: &Request<B>,
         context: &RequestContext,
         query: Option<&str>,
-    ) -> Option<Arc<Trace>> {
-        let (tracer, client) = (self.records.tracer.as_ref(), context.client());
-        let trace = Trace::begin(tracer, request.headers(), client, context.began)?;
-        trace.change(|span| {
+    ) -> trace::Context {
+        let is_trusted = self.clients.trust.contains(session.peer);
+        let fields = request.headers();
+        let trace = trace::begin(self.records.traced_share, fields, is_trusted);
+        let span = trace.span();
+        if span.is_recording() {
             let route = context.route.map(usize::from);
             let route = route.and_then(|at| self.routes.routes().get(at));
-            let method = known_method(request.method()).unwrap_or("HTTP");
-            span.name = method.into();
+            let method = trace::method_name(request.method());
             if let Some(route) = route {
                 let path = route.request.path.to_string();
-                span.name = format!("{method} {path}").into();
-                span.set("http.route", path);
-                span.set("ordgate.route", route.name.to_string());
+                span.update_name(format!("{method} {path}"));
+                span.set_attribute(KeyValue::new("http.route", path));
+                span.set_attribute(KeyValue::new("ordgate.route", route.name.to_string()));
             }
-            for (name, value) in method_attributes(request.method()) {
-                span.set(name, value);
-            }
-            span.set("url.path", request.uri().path().to_owned());
-            if let Some(query) = query {
-                span.set("url.query", query.to_owned());
-            }
-            span.set("network.protocol.version", protocol(context.version));
-            span.set("ordgate.request_id", context.request_id.as_str().to_owned());
-            span.set("ordgate.client.kind", kind(client));
-        });
-        Some(trace)
+            let request_id = context.request_id.as_str().to_owned();
+            span.set_attributes([
+                KeyValue::new("http.request.method", method),
+                trace::redacted("url.path", request.uri().path()),
+                KeyValue::new("network.protocol.version", protocol(context.version)),
+                KeyValue::new("ordgate.request_id", request_id),
+                KeyValue::new("ordgate.client.kind", kind(context.client())),
+            ]);
+            span.set_attributes(query.map(|query| trace::redacted("url.query", query)));
+        }
+        drop(span);
+        trace
     }
 
     /// Ends a request that was not answered from memory as `finish` does, and notes the
@@ -138,12 +137,10 @@ impl Gateway {
     ) -> Response<Body> {
         let steps = trace::step_durations();
         let upstream = steps.map(|steps| steps[UpstreamStep::Upstream as usize]);
-        trace::change_request(|span| {
-            span.set("ordgate.cache", kind.name());
-            if let Some(reason) = kind.reason() {
-                span.set("ordgate.reason", reason.name());
-            }
-        });
+        trace::set("ordgate.cache", kind.name());
+        if let Some(reason) = kind.reason() {
+            trace::set("ordgate.reason", reason.name());
+        }
         let took = upstream.filter(|took| !took.is_zero()).or(upstream_took);
         self.finish(session, context, head, kind, took, response)
     }
@@ -151,10 +148,10 @@ impl Gateway {
 
 /// The response to a request, made within its trace.
 pub(super) fn in_trace(
-    trace: Option<Arc<Trace>>,
+    trace: trace::Context,
     response: impl Future<Output = Response<Body>> + Send + 'static,
 ) -> ResponseFuture {
-    let span = ServerSpan::of(trace.as_ref());
+    let span = ServerSpan::of(&trace);
     ResponseFuture::Waiting(Box::pin(trace::scope(trace, async move {
         let response = response.await;
         span.end(response.status().as_u16());

@@ -39,7 +39,6 @@ use crate::route::Route;
 use crate::shared::Shared;
 use crate::shared::purges::Generation;
 use crate::state::State;
-use crate::trace::tracer::Tracer;
 use crate::upstream::keys::Budgets;
 use crate::upstream::{ProviderKeys, UpstreamClient, Upstreams};
 
@@ -61,8 +60,6 @@ struct Process {
     /// What the provider's keys have spent.
     budgets: Arc<Budgets>,
     compressor: Arc<Compressor>,
-    /// Records traces, if they are exported.
-    tracer: Option<Arc<Tracer>>,
 }
 
 impl Process {
@@ -78,7 +75,6 @@ impl Process {
         let stored = stored.map(|(life, number)| Generation { life, number });
         let shared = config.file.shared.as_ref();
         let shared = shared.map(|shared| Shared::new(shared.settings(), stored, &clock));
-        let collector = config.collector.as_ref();
         Ok(Self {
             began: clock.now(),
             seed: random()?,
@@ -86,7 +82,6 @@ impl Process {
             pseudonym: format!("ordgate-{:016x}", random()?).into(),
             budgets: Arc::new(Budgets::new(shared.clone(), state.spent.clone())),
             compressor: Arc::default(),
-            tracer: collector.map(|_| Arc::new(Tracer::new(config.traces(), clock.clone()))),
             state,
             shared,
             clock,
@@ -106,7 +101,6 @@ impl Process {
             shared: lower.shared.clone(),
             budgets: gateway.upstreams.budgets().clone(),
             compressor: gateway.compressor.clone(),
-            tracer: gateway.records.tracer.clone(),
         }
     }
 }
@@ -302,9 +296,6 @@ fn assemble(
     meter: Meter,
     process: Process,
 ) -> Arc<Gateway> {
-    if let Some(tracer) = &process.tracer {
-        tracer.set(config.traces());
-    }
     let document = openapi::document(&config.routes, clients.tokens.is_required);
     let text = DocumentText::of(Bytes::from(document.to_string()));
     let mut documents = openapi::page::files();
@@ -325,7 +316,7 @@ fn assemble(
         records: Records {
             meter,
             access_log: AccessLog::new(&config.access_log()),
-            tracer: process.tracer,
+            traced_share: config.traced_share(),
         },
         documents,
         cache: fill.cache.clone(),

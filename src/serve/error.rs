@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use crate::listener::ListenAddress;
 use crate::state::StateError;
 use crate::supervisor::InheritedSocketError;
+#[cfg(feature = "otlp")]
 use crate::telemetry::otlp::ExporterError;
 use crate::upstream::SetupError;
 
@@ -47,6 +48,7 @@ pub enum StartError {
     #[error(transparent)]
     State(#[from] StateError),
     /// The exporter of traces cannot be made.
+    #[cfg(feature = "otlp")]
     #[error(transparent)]
     Exporter(#[from] ExporterError),
     /// Reloads have used up the numbers of routes.

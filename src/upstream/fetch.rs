@@ -30,10 +30,8 @@ use crate::client_tokens::without_query;
 use crate::pages::BodyIndex;
 use crate::reason::Reason;
 use crate::sync::lock;
-use crate::trace;
-use crate::trace::Span;
-use crate::trace::span::{SpanKind, method_attributes};
 use crate::trace::steps::{StepTimer, UpstreamStep};
+use crate::trace::{self, Attempt, KeyValue};
 
 /// A request for the upstream.
 pub struct UpstreamRequest<'a> {
@@ -130,8 +128,8 @@ impl Upstream {
             let asked = permit.asked.clone();
             let upstream = &asked.upstream;
             let is_again = first_failure.is_some();
-            let mut span = attempt_span(outgoing, &asked, request.purpose);
-            let attempt = upstream.attempt(outgoing, permit, &mut span);
+            let span = attempt_span(outgoing, &asked, request.purpose);
+            let attempt = upstream.attempt(outgoing, permit, &span);
             let (mut failure, cause) = match timeout_at(deadline, attempt).await {
                 Ok(Ok(received)) => {
                     upstream.counters.count("answered");
@@ -174,9 +172,6 @@ impl Upstream {
         at: Option<usize>,
         until: Instant,
     ) -> Result<Permit, Failure> {
-        let mut span = trace::begin("queue", SpanKind::Internal);
-        span.set("ordgate.upstream", || self.name().to_owned());
-        span.set("ordgate.priority", || priority.priority.name());
         let _step = StepTimer::begin(UpstreamStep::Queue, &self.clock);
         let permitted = self.acquire(priority, at, until).await;
         permitted.map_err(|mut failure| {
@@ -184,7 +179,6 @@ impl Upstream {
             if failure.reason == Reason::OverBudget && unknown.is_some() {
                 failure.reason = Reason::BudgetUnknown;
             }
-            span.fail(failure.reason.name());
             self.counters.count(failure.reason.name());
             failure
         })
@@ -223,7 +217,7 @@ impl Upstream {
         self: &Arc<Self>,
         outgoing: &UpstreamRequest<'_>,
         permit: Permit,
-        span: &mut Span,
+        span: &Attempt,
     ) -> Result<Answer, Unanswered> {
         let step = StepTimer::begin(UpstreamStep::Upstream, &self.clock);
         let request = self.outgoing(outgoing, &permit, span)?;
@@ -233,10 +227,7 @@ impl Upstream {
         let exchanged = self.exchange(permit, request, is_typed, patience);
         let answered = exchanged.await?;
         let status = answered.response.status();
-        span.set("http.response.status_code", || status.as_u16());
-        if status.is_client_error() || status.is_server_error() {
-            span.fail_with_status(status.as_u16());
-        }
+        span.answered(status.as_u16());
         let received = self.read(answered, outgoing).await;
         drop(step);
         let mut failure = match received {
@@ -265,7 +256,7 @@ impl Upstream {
         &self,
         outgoing: &UpstreamRequest<'_>,
         permit: &Permit,
-        span: &Span,
+        span: &Attempt,
     ) -> Result<Request<RequestBody>, Failure> {
         let mut fields = outgoing.fields.clone();
         span.propagate(&mut fields);
@@ -333,27 +324,25 @@ impl Upstream {
 }
 
 /// Begins the span of an attempt: its method, why it is sent, and where.
-fn attempt_span(outgoing: &UpstreamRequest<'_>, asked: &Asked, reason: &'static str) -> Span {
-    let mut span = trace::begin("upstream", SpanKind::Client);
-    for (name, value) in method_attributes(&outgoing.method) {
-        span.set(name, || value);
-    }
-    span.set("ordgate.attempt", || reason);
-    let url = &asked.endpoint.url;
-    span.set("server.address", || {
-        url.host().unwrap_or_default().to_owned()
-    });
-    span.set("server.port", || {
+fn attempt_span(outgoing: &UpstreamRequest<'_>, asked: &Asked, reason: &'static str) -> Attempt {
+    Attempt::begin(|| {
+        let url = &asked.endpoint.url;
         let usual = usual_port(url.scheme_str() == Some("https"));
-        url.port_u16().unwrap_or(usual)
-    });
-    span.set("url.full", || {
         let target = match outgoing.is_typed {
             true => outgoing.target,
             // What a query means is the origin's matter: it may be secret.
             false => without_query(outgoing.target),
         };
-        asked.endpoint.uri(target).unwrap_or_default().to_string()
-    });
-    span
+        let full = asked.endpoint.uri(target).unwrap_or_default().to_string();
+        let host = url.host().unwrap_or_default().to_owned();
+        let port = i64::from(url.port_u16().unwrap_or(usual));
+        let method = trace::method_name(&outgoing.method);
+        vec![
+            KeyValue::new("http.request.method", method),
+            KeyValue::new("ordgate.attempt", reason),
+            KeyValue::new("server.address", host),
+            KeyValue::new("server.port", port),
+            trace::redacted("url.full", &full),
+        ]
+    })
 }

@@ -19,8 +19,7 @@ use super::{Upstream, UpstreamRequest};
 use crate::client_tokens::shown_path;
 use crate::clock::Moment;
 use crate::reason::Reason;
-use crate::trace;
-use crate::trace::span::SpanKind;
+use crate::trace::Attempt;
 
 /// How long a check may take: a client waits for it.
 const KEY_CHECK: Duration = Duration::from_secs(5);
@@ -84,7 +83,7 @@ impl Upstream {
         let Ok(permit) = asked.again(request) else {
             return false;
         };
-        let span = trace::begin("key check", SpanKind::Client);
+        let span = Attempt::begin(Vec::new);
         let Ok(sent) = self.outgoing(&UpstreamRequest::typed(path), &permit, &span) else {
             return false;
         };

@@ -44,8 +44,6 @@ pub(crate) struct Source {
     pub(crate) client_tokens: String,
     /// The URL of the engine that replicas share; empty for none.
     pub(crate) engine: String,
-    /// The environment variables that name a collector of traces.
-    pub(crate) collector: BTreeMap<String, String>,
 }
 
 /// A source that a test may change while the gateway runs.
@@ -66,7 +64,6 @@ impl Source {
         let mut config = config?;
         let tokens = TokenFile::parse("test.tokens", &self.client_tokens);
         config.tokens.tokens = tokens.map_err(|problem| vec![problem])?.into();
-        config.collector = view::collector(&self.collector)?;
         Ok(LoadedConfig {
             config,
             keys,

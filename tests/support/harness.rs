@@ -5,7 +5,6 @@
 //! something happen: a test waits for a condition that it names.
 
 pub(crate) mod client;
-pub(crate) mod collector;
 pub(crate) mod frames;
 pub(crate) mod gateway;
 pub(crate) mod https;
@@ -23,7 +22,6 @@ use std::future::Future;
 use std::time::Duration;
 
 pub(crate) use client::{Answer, Client};
-pub(crate) use collector::{Collector, ExportedSpan};
 pub(crate) use gateway::{Gateway, ROUTES, Setup, encoded};
 pub(crate) use process::Process;
 pub(crate) use sandbox_server::SandboxServer;

@@ -1,13 +1,11 @@
 //! A gateway seen from outside: its admin listener, and its sockets as Linux shows
 //! them.
 
-use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 
 use ordgate::config::{Config, Overrides};
 use ordgate::shared::EngineUrl;
-use ordgate::telemetry::otlp::CollectorSettings;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -36,23 +34,6 @@ pub(super) fn parse(config: &str, engine: &str) -> Result<Config, Vec<String>> {
         ..Overrides::default()
     };
     Config::parse_with("test.toml", config, &overrides)
-}
-
-/// The collector that environment variables name.
-pub(super) fn collector(
-    variables: &BTreeMap<String, String>,
-) -> Result<Option<CollectorSettings>, Vec<String>> {
-    let read = CollectorSettings::read(|name| variables.get(name).cloned());
-    read.map_err(|problem| vec![problem.to_string()])
-}
-
-impl Setup {
-    /// With this environment variable of the export of traces.
-    pub(crate) fn collector(self, name: &str, value: &str) -> Self {
-        let variable = (name.to_owned(), value.to_owned());
-        self.source.lock().unwrap().collector.extend([variable]);
-        self
-    }
 }
 
 impl Setup {
