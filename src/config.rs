@@ -11,35 +11,33 @@ pub mod chain;
 mod merge;
 pub mod operation;
 mod parameter;
-mod probe_interval;
 mod reference;
 pub mod routes;
 pub mod server;
 #[cfg(test)]
 mod tests;
-pub mod upstream;
-pub mod value;
 mod warnings;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
-use http::{HeaderName, Uri};
-pub use operation::SharedTable;
-pub use reference::{KeyReference, TableReference, page, schema, tables};
+use http::Uri;
+pub use reference::{page, schema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 pub use server::AdminTable;
-use toml::de::DeTable;
-pub use upstream::{UrlOverrides, base_url, is_name as is_upstream_name, without_user, wrong_host};
+use toml::Spanned;
+use toml::de::{DeTable, Deserializer};
 
 use crate::admin::host;
 use crate::identify::TrustedProxies;
-use crate::listener::{self, ListenAddress, ListenerSettings};
-use crate::respond;
+use crate::listener::{self, ListenerSettings};
 use crate::route::RouteTable;
+use crate::shared::EngineUrl;
 use crate::upstream::DEFAULT;
-use crate::{access_log, client_tokens, compress, limit, state, telemetry};
+use crate::{
+    access_log, client_tokens, compress, limit, respond, shared, state, telemetry, upstream,
+};
 use merge::{has_value, located, merged};
 
 /// The proxy.toml that the repository ships.
@@ -58,7 +56,7 @@ pub struct File {
     pub builtin_routes: bool,
     pub server: server::ServerTable,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub listener: Vec<server::ListenerTable>,
+    pub listener: Vec<ListenerSettings>,
     pub admin: AdminTable,
     pub clients: server::ClientsTable,
     pub answers: server::AnswerTable,
@@ -66,9 +64,9 @@ pub struct File {
     pub cache: operation::CacheTable,
     pub state: operation::StateTable,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub shared: Option<SharedTable>,
+    pub shared: Option<shared::Settings>,
     pub chain: chain::ChainTable,
-    pub upstream: upstream::UpstreamTable,
+    pub upstream: upstream::Settings,
     /// More upstreams, for APIs that have servers of their own: `[upstreams.NAME]`.
     ///
     /// Each has all keys of `[upstream]`, and takes the ones that it does not set from there. A
@@ -82,7 +80,7 @@ pub struct File {
     /// The reference indexer serves its two APIs on two ports. For it, `[upstreams.runes]` with a
     /// `url` is enough.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub upstreams: BTreeMap<String, upstream::UpstreamTable>,
+    pub upstreams: BTreeMap<String, upstream::Settings>,
     pub log: operation::LogTable,
     pub telemetry: operation::TelemetryTable,
     /// The kinds of requests that ordgate answers: `[[route]]`.
@@ -106,7 +104,7 @@ impl Default for File {
             state: operation::StateTable::default(),
             shared: None,
             chain: chain::ChainTable::default(),
-            upstream: upstream::UpstreamTable::default(),
+            upstream: upstream::Settings::default(),
             upstreams: BTreeMap::new(),
             log: operation::LogTable::default(),
             telemetry: operation::TelemetryTable::default(),
@@ -131,13 +129,11 @@ pub struct Config {
     pub tokens: client_tokens::Settings,
     /// How many requests each client may send.
     pub limit: limit::Settings,
-    /// A response field that takes precedence over `CDN-Cache-Control` (RFC 9213).
-    pub targeted: Option<HeaderName>,
     /// Cache mode `chain`.
     pub chain: crate::chain::Settings,
     /// How each upstream is called; routes and tips have their numbers. Upstreams that no route
     /// uses are not among them.
-    pub upstreams: Vec<crate::upstream::Settings>,
+    pub upstreams: Vec<upstream::Settings>,
     /// The names of the upstreams that no route uses.
     pub unused_upstreams: Vec<Box<str>>,
     /// The requests that are answered.
@@ -151,16 +147,17 @@ pub struct Config {
 /// What flags and environment variables say in place of the file.
 #[derive(Clone, Debug, Default)]
 pub struct Overrides {
-    /// The addresses of the public listeners without settings of their own, if there are some.
-    pub listen: Vec<ListenAddress>,
-    /// The address of the admin listener.
-    pub admin: Option<std::net::SocketAddr>,
-    /// Base URLs of upstreams.
-    pub urls: Vec<(Box<str>, Vec<Uri>)>,
-    /// The number of replicas.
-    pub replicas: Option<NonZeroU32>,
-    /// The engine that replicas share.
-    pub engine: Option<crate::shared::EngineUrl>,
+    /// Lines of a proxy.toml.
+    text: String,
+    /// The engine that replicas share. Its URL has a password, so it is in no proxy.toml.
+    pub engine: Option<EngineUrl>,
+}
+
+impl Overrides {
+    /// Sets a key, such as `server.listen`.
+    pub fn set(&mut self, key: &str, value: impl Into<toml::Value>) {
+        self.text.push_str(&format!("{key} = {}\n", value.into()));
+    }
 }
 
 impl Config {
@@ -186,78 +183,59 @@ impl Config {
     /// # Errors
     /// What is wrong with the file.
     pub fn parse_with(name: &str, text: &str, overrides: &Overrides) -> Result<Self, Vec<String>> {
-        let is_shipped = name == SHIPPED_NAME;
-        let table = DeTable::parse(text).map_err(|error| vec![located(name, text, &error)])?;
-        let has = |key: &str| !is_shipped && table.get_ref().get(key).is_some_and(has_value);
-        let sets_limit = has("limit");
-        let merged = merged(table, is_shipped);
-        let mut file = File::deserialize(toml::de::Deserializer::from(merged))
-            .map_err(|error| vec![located(name, text, &error)])?;
-        overrides.apply(&mut file);
-        file.upstream.fill();
-        file.upstreams
-            .values_mut()
-            .for_each(upstream::UpstreamTable::fill);
+        let problem = |error| vec![located(name, text, &error)];
+        let table = DeTable::parse(text).map_err(problem)?.into_inner();
+        let is_own = name != SHIPPED_NAME;
+        let sets_limit = is_own && table.get("limit").is_some_and(has_value);
+        let above = DeTable::parse(&overrides.text).map_err(problem)?;
+        let merged = Spanned::new(0..text.len(), merged(above.into_inner(), table));
+        let mut file = File::deserialize(Deserializer::from(merged)).map_err(problem)?;
         let mut problems = Vec::new();
-        let mut config = Self::of_file(file, &mut problems);
-        config.sets_limit = sets_limit;
-        match problems.is_empty() {
-            true => Ok(config),
-            false => Err(problems
-                .into_iter()
-                .map(|why| format!("{name}: {why}"))
-                .collect()),
+        match (&mut file.shared, &overrides.engine) {
+            (Some(shared), engine) => shared.engine.clone_from(engine),
+            (None, Some(_)) => problems.push(
+                "shared.replicas is missing: the most replicas that run at the same time; set it, or ORDGATE_SHARED_REPLICAS".to_owned(),
+            ),
+            (None, None) => {}
         }
-    }
-
-    fn of_file(file: File, problems: &mut Vec<String>) -> Self {
-        let upstreams = upstream::settings(&file.upstream, &file.upstreams, problems);
-        let tips = file.chain.tips(&upstreams, problems);
-        let zeros = file.chain.hash_zeros.small() as u8;
-        let assigned = assign::assign(&file.route, tips, upstreams, zeros, problems);
-        let listeners = server::listeners(&file.server, &file.listener, &file.admin, problems);
-        check(&file, &assigned.upstreams, problems);
-        let targeted = file.cache.targeted_field.as_deref().and_then(|field| {
-            let name = HeaderName::try_from(field);
-            if name.is_err() {
-                problems.push(format!(
-                    "cache.targeted_field is {field:?}; allowed is the name of a field"
-                ));
-            }
-            name.ok()
-        });
-        let networks = file.clients.trusted_proxies.iter();
-        let limit = &file.limit;
-        Self {
+        let assigned = assign::assign(&file, &mut problems);
+        let listeners = server::listeners(&file, &mut problems);
+        check(&file, &assigned.upstreams, &mut problems);
+        if !problems.is_empty() {
+            let named = problems.into_iter().map(|why| format!("{name}: {why}"));
+            return Err(named.collect());
+        }
+        let (clients, limit) = (&file.clients, &file.limit);
+        let networks = clients.trusted_proxies.iter();
+        Ok(Self {
             listeners,
             connections: file.server.connections(limit),
             trust: TrustedProxies {
                 networks: networks.map(|network| network.0).collect(),
-                write_forwarded: file.clients.proxy_field == server::ProxyField::Forwarded,
+                write_forwarded: clients.proxy_field == server::ProxyField::Forwarded,
             },
             tokens: client_tokens::Settings {
-                file: file.clients.token_file.clone(),
-                required: file.clients.require_token,
+                file: clients.token_file.clone(),
+                required: clients.require_token,
                 ..client_tokens::Settings::default()
             },
             limit: limit::Settings {
                 enabled: limit.enabled,
-                requests_per_minute: limit.requests_per_minute.positive(),
-                burst: limit.burst.positive(),
-                misses_per_minute: limit.misses_per_minute.small(),
+                requests_per_minute: limit.requests_per_minute,
+                burst: limit.burst,
+                misses_per_minute: limit.misses_per_minute,
             },
-            targeted,
             chain: crate::chain::Settings {
+                times: file.chain.finality(),
                 tips: assigned.tips,
-                ..file.chain.settings()
             },
             upstreams: assigned.upstreams,
             unused_upstreams: assigned.unused,
             routes: assigned.routes,
             names_collector: false,
-            sets_limit: true,
+            sets_limit,
             file,
-        }
+        })
     }
 
     /// The effective configuration as TOML.
@@ -291,13 +269,16 @@ impl Config {
     pub(crate) fn state(&self) -> Option<state::Settings> {
         Some(state::Settings {
             path: self.file.state.path.clone()?,
-            max_bytes: *self.file.state.max_bytes,
+            max_bytes: self.file.state.max_bytes,
         })
     }
 
     /// What is logged.
     pub fn log(&self) -> telemetry::Settings {
-        self.file.log.settings()
+        telemetry::Settings {
+            level: self.file.log.level.clone(),
+            format: self.file.log.format,
+        }
     }
 
     /// The line for each request.
@@ -323,7 +304,9 @@ impl Config {
         self.limit.requests_per_minute = LIFTED;
         self.limit.burst = LIFTED;
         self.limit.misses_per_minute = 0;
-        self.file.limit.lift(LIFTED);
+        let limit = &mut self.file.limit;
+        (limit.requests_per_minute, limit.burst) = (LIFTED, LIFTED);
+        limit.misses_per_minute = 0;
     }
 
     /// Whether the limits on clients are lifted.
@@ -348,71 +331,70 @@ impl Config {
     }
 }
 
-impl Overrides {
-    fn apply(&self, file: &mut File) {
-        if !self.listen.is_empty() {
-            file.server.listen = Some(value::OneOrMore(self.listen.clone()));
-        }
-        file.admin.listen = self.admin.unwrap_or(file.admin.listen);
-        for (name, urls) in &self.urls {
-            let default = &mut file.upstream;
-            match &**name {
-                DEFAULT => {
-                    let before = default.clone();
-                    default.set_urls(urls);
-                    let inherited = file.upstreams.values_mut();
-                    let inherited = inherited.filter(|own| own.has_urls_of(&before));
-                    inherited.for_each(|own| own.set_urls(urls));
-                }
-                name => {
-                    let named = file.upstreams.entry(name.to_owned());
-                    named.or_insert_with(|| default.clone()).set_urls(urls);
-                }
-            }
-        }
-        if self.replicas.is_some() || self.engine.is_some() {
-            let shared = file.shared.get_or_insert_default();
-            if let Some(replicas) = self.replicas {
-                shared.replicas = Some(value::Count(u64::from(replicas.get())));
-            }
-            shared.engine.clone_from(&self.engine);
-        }
-    }
-}
-
 /// Says what makes no sense together, or what only looks like a value.
-fn check(file: &File, upstreams: &[crate::upstream::Settings], problems: &mut Vec<String>) {
+fn check(file: &File, upstreams: &[upstream::Settings], problems: &mut Vec<String>) {
+    let mut refuse = |is_wrong: bool, why: String| {
+        if is_wrong {
+            problems.push(why);
+        }
+    };
     let clients = &file.clients;
-    if clients.require_token && clients.token_file.is_none() {
-        problems.push(
-            "clients.require_token is true; it takes a clients.token_file with the tokens".into(),
+    refuse(
+        clients.require_token && clients.token_file.is_none(),
+        "clients.require_token is true; it takes a clients.token_file with the tokens".to_owned(),
+    );
+    let level = &file.log.level;
+    refuse(
+        !telemetry::is_filter(level),
+        format!("log.level is {level:?}; allowed is {}", telemetry::FILTER),
+    );
+    let sample = file.telemetry.sample;
+    refuse(
+        !(0.0..=1.0).contains(&sample),
+        format!("telemetry.sample is {sample}; allowed is a number from 0 to 1"),
+    );
+    for name in &file.admin.hosts {
+        refuse(
+            !host::is_name(name),
+            format!(
+                "admin.hosts has {name:?}; allowed is a host name without a port, such as \"ordgate.internal\""
+            ),
         );
     }
-    if !telemetry::is_filter(file.log.level()) {
-        problems.push(format!(
-            "log.level is {:?}; allowed is {}",
-            file.log.level(),
-            telemetry::FILTER
-        ));
+    for (key, number) in [
+        ("requests_per_minute", file.limit.requests_per_minute),
+        ("burst", file.limit.burst),
+    ] {
+        refuse(
+            number > LIFTED,
+            format!("limit.{key} is {number}; allowed is a whole number from 1 to {LIFTED}"),
+        );
     }
-    if !(0.0..=1.0).contains(&file.telemetry.sample) {
-        problems.push(format!(
-            "telemetry.sample is {}; allowed is a number from 0 to 1",
-            file.telemetry.sample
-        ));
-    }
-    for name in file.admin.hosts.iter().filter(|name| !host::is_name(name)) {
-        problems.push(format!(
-            "admin.hosts has {name:?}; allowed is a host name without a port, such as \"ordgate.internal\""
-        ));
+    for (name, tip) in &file.chain.tip {
+        let path = &tip.path;
+        let is_plain = path.bytes().all(|b| b.is_ascii_graphic() && b != b'#');
+        refuse(
+            !path.starts_with('/') || !is_plain,
+            format!(
+                "chain.tip.{name}.path is {path:?}; allowed is a path on the upstream, such as \"/runes/v1/\""
+            ),
+        );
     }
     if let Some(shared) = &file.shared {
-        shared.check(upstreams, problems);
+        let replicas = shared.replicas;
+        for (key, limit) in upstreams.iter().flat_map(|upstream| limits(upstream, true)) {
+            refuse(
+                limit < replicas.get(),
+                format!(
+                    "shared.replicas is {replicas}, and {key} is {limit}: each replica's part would be 0 requests: lower shared.replicas, or raise that limit"
+                ),
+            );
+        }
     }
 }
 
 /// The limits of an upstream's API keys, by the names of their keys.
-fn limits(upstream: &crate::upstream::Settings, has_keys: bool) -> Vec<(String, u32)> {
+fn limits(upstream: &upstream::Settings, has_keys: bool) -> Vec<(String, u32)> {
     let limits = upstream.limits(has_keys);
     let limits = [
         ("requests_per_minute", limits.per_minute),

@@ -334,7 +334,7 @@ mod tests {
             assert_eq!(points(since), expected, "{since:?}");
         }
         // An interval without samples has points without numbers.
-        let missing = super::tests::history([(0, reading(0, 0)), (6, reading(6, 0))]);
+        let missing = history([(0, reading(0, 0)), (6, reading(6, 0))]);
         assert_eq!(
             missing.json(None)["series"]["hit"],
             json!([null, null, 1.0])

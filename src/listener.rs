@@ -26,12 +26,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use address::Permissions;
 pub use address::{ListenAddress, address_hint};
 use arc_swap::ArcSwap;
 use client_connections::{ClientConnections, CountedConnection};
 use establish::Accepted;
 use handshakes::Handshakes;
 use rejection::{PreparedRefusal, Rejections};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use socket::ClientSocket;
 pub use socket::ListeningSocket;
 use tokio::sync::watch as signal;
@@ -128,31 +131,40 @@ pub struct Listener {
     pub drain: signal::Sender<bool>,
 }
 
-/// One public listener, as it is configured.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A listener with settings of its own: [[listener]].
+///
+/// Other addresses and modes need a restart.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct ListenerSettings {
-    /// Selects a socket that the supervisor passes.
+    /// A name of a-z, 0-9 and -, which selects a socket from systemd (FileDescriptorName=).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Where it listens.
+    /// The address and port, or "unix:/path".
     pub address: ListenAddress,
-    /// The permissions of a unix socket's file.
+    /// The permissions of a unix socket's file, in octal digits: who may connect.
+    #[serde(default = "Permissions::default", with = "Permissions")]
+    #[schemars(with = "String")]
     pub mode: u32,
-    /// Whether each connection begins with a PROXY header.
+    /// Whether each connection begins with a PROXY header, version 1 or 2, which has the
+    /// client's address.
+    ///
+    /// Only the proxies in clients.trusted_proxies may connect then; others are
+    /// disconnected.
+    #[serde(default)]
     pub proxy_protocol: bool,
-    /// TLS; none for cleartext.
+    /// TLS; without it, the listener speaks cleartext.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsSettings>,
 }
 
 impl ListenerSettings {
-    /// The permissions of a unix socket's file, unless others are set.
-    pub const DEFAULT_MODE: u32 = 0o660;
-
     /// A listener with no settings but its address.
     pub fn at(address: ListenAddress) -> Self {
         Self {
             name: None,
             address,
-            mode: Self::DEFAULT_MODE,
+            mode: Permissions::default(),
             proxy_protocol: false,
             tls: None,
         }

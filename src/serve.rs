@@ -123,7 +123,7 @@ impl Server {
         config.use_sandbox(sandbox.as_ref());
         let (first, _) = build(config.clone(), &keys, &clock, None, None)?;
 
-        let workers = threads::worker_count(*config.file.server.workers);
+        let workers = threads::worker_count(u64::from(config.file.server.workers));
         let workers = (0..workers).map(|_| threads::runtime());
         let workers = workers.collect::<Result<Vec<_>, _>>()?;
         let control = threads::runtime()?;
@@ -295,7 +295,7 @@ impl Server {
 
     /// How long connections are accepted after [`drain`](Self::drain).
     pub fn drain_delay(&self) -> Duration {
-        *self.config.load().file.server.drain_delay
+        self.config.load().file.server.drain_delay
     }
 
     /// Says that it is not ready, and stops accepting connections after `drain_delay`;
@@ -328,7 +328,7 @@ impl Server {
                     sleep(DRAIN_INTERVAL).await;
                 }
             };
-            let drain_timeout = *self.config.load().file.server.drain_timeout;
+            let drain_timeout = self.config.load().file.server.drain_timeout;
             timeout(drain_timeout, closed).await
         });
         if !matches!(drained, Ok(Ok(()))) {

@@ -14,6 +14,7 @@ mod tests;
 pub mod tip;
 
 use std::num::NonZeroU32;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,24 +23,77 @@ pub use engine::{EngineError, EngineSnapshot, EngineUrl};
 use permits::{Limits, Permits, PermitsSnapshot, Split};
 use purges::{Generation, HeardPurge, PurgesSnapshot, SharedPurges};
 use responses::{Responses, ResponsesSnapshot};
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use tip::{SharedTips, TipsSnapshot};
 
 use crate::clock::Clock;
+use crate::units::Time;
 
-/// How replicas share.
-#[derive(Clone, Debug)]
+/// What several ordgates share that use the same API keys, for example behind a load
+/// balancer. Without this table, an ordgate uses its API keys alone.
+///
+/// Each replica has the same part of each key's budget: requests_per_minute and
+/// requests_per_second divided by `replicas`, rounded down. With an engine, that is so for a
+/// quarter of the budget, and the rest goes to those that need it. Their requests together
+/// never exceed the budget. Clients' limits are not shared: a client whose requests the load
+/// balancer spreads over all replicas may send as many to each of them.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct Settings {
-    /// How many replicas there are at most, those included that overlap in a rollout.
+    /// The most replicas that run at the same time, those included that overlap while they
+    /// are replaced.
+    ///
+    /// Every replica must have the same value. To add replicas, raise it everywhere first;
+    /// to remove some, stop them, wait 61 s, and lower it then. ORDGATE_SHARED_REPLICAS
+    /// takes precedence over this key. A change needs a restart.
     pub replicas: NonZeroU32,
-    /// The engine; without one, only the budgets are divided.
-    pub engine: Option<EngineUrl>,
-    /// What the engine's keys begin with.
-    pub prefix: String,
-    /// How long a call may take.
+    /// A file with the URL of the engine and its password, unless ORDGATE_SHARED_URL is set.
+    /// Without either, replicas share through no engine.
+    ///
+    /// The file must not be readable by others or writable by its group (chmod 600). A
+    /// change needs a restart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url_file: Option<PathBuf>,
+    /// How long the engine may take to answer. A later answer is ignored.
+    #[serde(default = "default_timeout", with = "Time::<1>")]
     pub timeout: Duration,
-    /// How long a request waits while another replica fetches the same response.
+    /// How long a request waits while another replica fetches the same response. Then it is
+    /// fetched here as well.
+    #[serde(skip, default = "default_fill_wait")]
     pub fill_wait: Duration,
+    /// What the engine's keys begin with.
+    #[serde(skip, default = "default_prefix")]
+    pub prefix: String,
+    /// The engine; without one, only the budgets are divided. Its URL has a password.
+    #[serde(skip)]
+    pub engine: Option<EngineUrl>,
+}
+
+impl Settings {
+    /// So many replicas, without an engine.
+    pub fn of(replicas: NonZeroU32) -> Self {
+        Self {
+            replicas,
+            url_file: None,
+            timeout: default_timeout(),
+            fill_wait: default_fill_wait(),
+            prefix: default_prefix(),
+            engine: None,
+        }
+    }
+}
+
+fn default_timeout() -> Duration {
+    Duration::from_millis(20)
+}
+
+fn default_fill_wait() -> Duration {
+    Duration::from_secs(2)
+}
+
+fn default_prefix() -> String {
+    "ordgate".to_owned()
 }
 
 /// What this process shares with other replicas.

@@ -34,15 +34,30 @@ use serde::{Deserialize, Serialize};
 use crate::meter::TlsCounts;
 use crate::sync::lock;
 
-/// TLS of a listener, as it is configured.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// TLS on the listener: [listener.tls]. Clients then use https.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
 pub struct TlsSettings {
-    /// The lowest version of TLS that is accepted.
+    /// The oldest version of TLS that clients may use.
     pub min_version: TlsVersion,
-    /// The pairs of files. The first one is used where no name matches.
+    /// The certificates, each with its private key: a list such as
+    /// [{ chain = "cert.pem", key = "key.pem" }].
+    ///
+    /// A client gets the certificate that has the name it asks for (SNI), or has a wildcard
+    /// for it, else the first one. A name may have an ECDSA certificate and an RSA one; a
+    /// client gets the one that it can check. ordgate reads the files again on a reload, and
+    /// every minute, and uses what has changed. With `serve --sandbox`, a listener without
+    /// certificates makes its own.
     pub certificates: Vec<CertificateFiles>,
-    /// Where the configuration has the table; a message begins with it if there are none.
-    pub location: String,
+}
+
+impl Default for TlsSettings {
+    fn default() -> Self {
+        Self {
+            min_version: TlsVersion::Tls12,
+            certificates: Vec::new(),
+        }
+    }
 }
 
 /// A version of TLS.
@@ -56,15 +71,16 @@ pub enum TlsVersion {
     Tls13,
 }
 
-/// A certificate with its chain, and its private key.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A certificate and its private key.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct CertificateFiles {
-    /// The server's certificate, then those that lead to an authority.
+    /// A PEM file with the certificate, and after it the certificates that lead to an
+    /// authority.
     pub chain: PathBuf,
-    /// The private key.
+    /// A PEM file with the private key; it may be the same file. It must not be readable by
+    /// others or writable by its group (chmod 600).
     pub key: PathBuf,
-    /// Where the configuration names them; messages begin with it.
-    pub location: String,
 }
 
 /// What the TLS of all listeners shares. It outlives reloads: a client can resume
@@ -180,10 +196,9 @@ fn load(
     now: SystemTime,
 ) -> Result<Vec<CertificatePair>, Vec<String>> {
     if settings.certificates.is_empty() {
-        return Err(vec![format!(
-            "{} is missing; allowed are pairs of PEM files, such as [{{ chain = \"cert.pem\", key = \"key.pem\" }}]; --sandbox needs none",
-            settings.location
-        )]);
+        return Err(vec![
+            "listener.tls.certificates is missing; allowed are pairs of PEM files, such as [{ chain = \"cert.pem\", key = \"key.pem\" }]; --sandbox needs none".to_owned(),
+        ]);
     }
     let (mut pairs, mut problems) = (Vec::new(), Vec::new());
     for files in &settings.certificates {
@@ -200,7 +215,7 @@ fn load(
                 loaded,
                 refused: None,
             }),
-            Err(why) => problems.push(why.located(files)),
+            Err(why) => problems.push(why.located()),
         }
     }
     match problems.is_empty() {
@@ -339,7 +354,7 @@ impl CertificatePair {
                 true
             }
             Err(error) => {
-                let why = error.located(&self.files);
+                let why = error.located();
                 // Once for each state of the files.
                 let known = self.refused.as_ref();
                 if known.is_none_or(|known| known.digest != digest || known.why != why) {

@@ -1,7 +1,13 @@
 //! Durations and sizes as text, in proxy.toml and in flags: a whole number and a
 //! unit.
 
+use std::borrow::Cow;
+use std::fmt::Display;
+use std::str::FromStr;
 use std::time::Duration;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, Serializer, de};
 
 pub(crate) const UNITS: [(&str, u64); 5] = [
     ("d", 86_400_000),
@@ -44,19 +50,137 @@ pub fn format_size(bytes: u64) -> String {
 }
 
 /// Serializes a duration as text.
-///
-/// # Errors
-/// The serializer's.
-pub fn serialize<S: serde::Serializer>(duration: &Duration, to: S) -> Result<S::Ok, S::Error> {
-    to.collect_str(&format(*duration))
+pub(crate) fn serialize<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(&format(*time))
 }
 
-/// Serializes a size as text.
-///
-/// # Errors
-/// The serializer's.
-pub fn serialize_size<S: serde::Serializer>(bytes: &u64, to: S) -> Result<S::Ok, S::Error> {
-    to.collect_str(&format_size(*bytes))
+/// A key of proxy.toml that is a duration of at least `MIN` milliseconds, and at most a year:
+/// `#[serde(with = "Time::<1>")]`.
+#[derive(Debug)]
+pub struct Time<const MIN: u64>;
+
+impl<const MIN: u64> Time<MIN> {
+    /// A year of 365 days.
+    const MAX: u64 = 365 * 86_400_000;
+
+    fn allowed() -> String {
+        let [least, most] = [MIN, Self::MAX].map(|millis| format(Duration::from_millis(millis)));
+        format!("{DURATION}, from {least} to {most}")
+    }
+
+    /// Writes it as text.
+    pub(crate) fn serialize<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+        serialize(time, to)
+    }
+
+    /// Reads it, and refuses what is out of bounds.
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+        let text = String::deserialize(from)?;
+        let millis = parse_unit(&text, &UNITS).filter(|millis| (MIN..=Self::MAX).contains(millis));
+        let time = millis.map(Duration::from_millis);
+        time.ok_or_else(|| out_of_bounds(&text, &Self::allowed()))
+    }
+}
+
+/// A key of proxy.toml that is a number of bytes, at least `MIN`, and at most 16 TiB.
+#[derive(Debug)]
+pub struct Size<const MIN: u64>;
+
+impl<const MIN: u64> Size<MIN> {
+    const MAX: u64 = 16 << 40;
+
+    fn allowed() -> String {
+        let [least, most] = [MIN, Self::MAX].map(format_size);
+        format!("{SIZE}, from {least} to {most}")
+    }
+
+    /// Writes it as text.
+    pub(crate) fn serialize<S: Serializer>(bytes: &u64, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(&format_size(*bytes))
+    }
+
+    /// Reads it, and refuses what is out of bounds.
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+        let text = String::deserialize(from)?;
+        let bytes = parse_size(&text).filter(|bytes| (MIN..=Self::MAX).contains(bytes));
+        bytes.ok_or_else(|| out_of_bounds(&text, &Self::allowed()))
+    }
+}
+
+fn out_of_bounds<E: de::Error>(text: &str, allowed: &str) -> E {
+    let text: String = text.chars().take(60).collect();
+    E::custom(format_args!("{text:?} came; allowed is {allowed}"))
+}
+
+impl<const MIN: u64> JsonSchema for Time<MIN> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Time".into()
+    }
+
+    fn json_schema(_generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({"type": "string", "x-allowed": Self::allowed()})
+    }
+}
+
+impl<const MIN: u64> JsonSchema for Size<MIN> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Size".into()
+    }
+
+    fn json_schema(_generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({"type": "string", "x-allowed": Self::allowed()})
+    }
+}
+
+/// A key of proxy.toml that is a list of what a type reads from text; one is written without
+/// brackets.
+#[derive(Debug, JsonSchema)]
+#[schemars(untagged)]
+#[expect(dead_code, reason = "it is there for the schema")]
+pub(crate) enum Texts {
+    One(String),
+    Many(Vec<String>),
+}
+
+impl Texts {
+    pub(crate) fn serialize<T: Display, S: Serializer>(
+        all: &[T],
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        match all {
+            [one] => to.collect_str(one),
+            all => to.collect_seq(all.iter().map(T::to_string)),
+        }
+    }
+
+    pub(crate) fn deserialize<'de, T, D>(from: D) -> Result<Vec<T>, D::Error>
+    where
+        T: FromStr<Err: Display>,
+        D: Deserializer<'de>,
+    {
+        #[derive(Deserialize)]
+        #[serde(untagged, expecting = "allowed is a string or a list of strings")]
+        enum Read {
+            One(String),
+            Many(Vec<String>),
+        }
+        let texts = match Read::deserialize(from)? {
+            Read::One(text) => vec![text],
+            Read::Many(texts) => texts,
+        };
+        let each = texts
+            .iter()
+            .map(|text| text.parse().map_err(de::Error::custom));
+        each.collect()
+    }
 }
 
 fn parse_unit(text: &str, units: &[(&str, u64)]) -> Option<u64> {

@@ -15,6 +15,7 @@
 //! when a request fails (`refusal`).
 
 pub mod answer;
+mod base_url;
 pub mod body;
 mod breaker;
 pub(crate) mod budget;
@@ -44,6 +45,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+pub use base_url::base_url;
 use body::Uploads;
 use bytes::Bytes;
 use counters::Counters;
@@ -61,8 +63,7 @@ pub use queue::Slot;
 pub(crate) use queue::{AdmissionQueue, ClientUsage, MIN_SHARED_SLOTS};
 pub use request::{Priority, RequestPriority};
 use retry::RetryBudget;
-pub use settings::{DEFAULT, Rate, Settings, SetupError};
-pub(crate) use settings::{PER_MINUTE, PER_SECOND};
+pub use settings::{DEFAULT, Rate, Settings, SetupError, is_name};
 use tokio::sync::watch;
 pub use upstreams::{ProviderKeys, Upstreams};
 
@@ -161,7 +162,7 @@ impl Upstream {
             keys.clear();
         }
         // The content of a `ca_file` may have changed.
-        let how = |of: &Settings| (of.ca_file.clone(), of.connect_timeout, of.idle_timeout);
+        let how = |of: &Settings| (of.ca_file.clone(), of.connect_timeout);
         let connects_alike =
             |before: &&Self| settings.ca_file.is_none() && how(&settings) == how(&before.settings);
         let pool = match before.filter(connects_alike) {

@@ -10,14 +10,14 @@ use anyhow::{Context, Result, anyhow, bail};
 use http::Uri;
 use ordgate::admin::Token;
 use ordgate::client_tokens::TokenFile;
-use ordgate::config::{self, Config, Overrides, base_url};
+use ordgate::config::{self, Config, Overrides};
 use ordgate::listener::address_hint;
 use ordgate::regular_file;
 use ordgate::secrets::{self, Secret};
 use ordgate::serve::LoadedConfig;
 use ordgate::shared::EngineUrl;
 use ordgate::upstream::keys::ApiKey;
-use ordgate::upstream::{self, ProviderKeys};
+use ordgate::upstream::{self, ProviderKeys, base_url};
 
 use super::descriptors::fit_connections;
 use super::{ServeFlags, VARIABLES};
@@ -35,12 +35,20 @@ pub(super) fn effective(
         true => Vec::new(),
         false => upstream_urls(&flags.upstream)?,
     };
-    let overrides = Overrides {
-        listen: flags.listen.clone(),
-        admin: flags.admin,
-        urls: urls.clone(),
-        ..Overrides::default()
-    };
+    let mut overrides = Overrides::default();
+    if !flags.listen.is_empty() {
+        overrides.set("server.listen", texts(&flags.listen));
+    }
+    if let Some(admin) = flags.admin {
+        overrides.set("admin.listen", admin.to_string());
+    }
+    for (name, urls) in &urls {
+        let key = match &**name {
+            upstream::DEFAULT => "upstream.url".to_owned(),
+            name => format!("upstreams.{name}.url"),
+        };
+        overrides.set(&key, texts(urls));
+    }
     let (mut config, name) = load(flags.config.as_deref(), overrides)?;
     let unused = |name: &str| config.unused_upstreams.iter().any(|one| **one == *name);
     if let Some((name, _)) = urls.iter().find(|(name, _)| unused(name)) {
@@ -91,9 +99,10 @@ pub(super) fn load(path: Option<&Path>, mut overrides: Overrides) -> Result<(Con
     {
         let count = text.trim().parse().ok();
         let count = count.filter(|count: &NonZeroU32| count.get() <= 10_000);
-        overrides.replicas = Some(count.with_context(|| {
+        let count = count.with_context(|| {
             format!("ORDGATE_SHARED_REPLICAS is {text:?}; allowed is a number from 1 to 10000")
-        })?);
+        })?;
+        overrides.set("shared.replicas", i64::from(count.get()));
     }
     overrides.engine = engine("", None)?;
     let config = Config::parse_with(&name, &text, &overrides);
@@ -131,13 +140,14 @@ fn upstream_urls(texts: &[String]) -> Result<Vec<(Box<str>, Vec<Uri>)>> {
     let texts = texts.iter().map(|text| text.trim());
     for text in texts.filter(|text| !text.is_empty()) {
         let (name, url) = match text.split_once('=') {
-            Some((name, url)) if config::is_upstream_name(name) => (name, url),
+            Some((name, url)) if upstream::is_name(name) => (name, url),
             Some(_) | None => (upstream::DEFAULT, text),
         };
-        let url = base_url(url).with_context(|| {
-            let shown = if may_show { text } else { "[redacted]" };
-            let why = config::wrong_host(url).map_or_else(String::new, |why| format!(": {why}"));
-            format!("--upstream {shown}: allowed is an http or https URL without user, query and fragment, such as https://api.example, or NAME= and such a URL, NAME of a-z, 0-9 and -{why}")
+        let url = base_url(url).map_err(|why| match may_show {
+            true => {
+                anyhow!("--upstream {text}: {why}, or NAME= and such a URL, NAME of a-z, 0-9 and -")
+            }
+            false => anyhow!("--upstream: a URL has a user or a password; allowed is none"),
         })?;
         match named.iter_mut().find(|(known, _)| **known == *name) {
             Some((_, urls)) => urls.push(url),
@@ -145,6 +155,11 @@ fn upstream_urls(texts: &[String]) -> Result<Vec<(Box<str>, Vec<Uri>)>> {
         }
     }
     Ok(named)
+}
+
+/// A list of strings for a configuration.
+fn texts<T: ToString>(all: &[T]) -> Vec<String> {
+    all.iter().map(T::to_string).collect()
 }
 
 /// Adds the secrets to a configuration, and fits it to the limits of this machine. Also

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Command;
-use clap_mangen::roff::{Roff, bold, italic, roman};
+use clap_mangen::roff::{Roff, bold, roman};
 use ordgate::{build, config};
 
 use super::print;
@@ -29,15 +29,15 @@ fn configuration() -> String {
     page.control("TH", ["proxy.toml", "5", build::DATE, &source, "ordgate"]);
     page.control("SH", ["NAME"]);
     page.text([roman("proxy.toml - the configuration of ordgate")]);
-    for table in config::tables() {
-        page.control("SH", [&*table.header]);
-        page.text([roman(table.about)]);
-        for key in table.keys {
-            page.control("TP", []);
-            page.text([bold(key.name)]);
-            page.text([italic(key.allowed), roman(format!(". {}\n", key.otherwise))]);
-            page.text([roman(key.about.replace("\n\n", "\n"))]);
-        }
+    page.control("SH", ["DESCRIPTION"]);
+    for line in config::page().lines().skip(1) {
+        let line = line.replace(['`', '\\'], "").replace("&lt;", "<");
+        match line.split_once(' ') {
+            Some(("##", table)) => page.control("SH", [table]),
+            Some(("###", key)) => page.control("TP", []).text([bold(key)]),
+            _ if line.is_empty() => page.control("IP", []),
+            _ => page.text([roman(line)]),
+        };
     }
     page.render()
 }

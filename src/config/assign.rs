@@ -5,12 +5,12 @@
 //! default one. A route without it uses the upstream of its tip. So `--upstream runes=URL` is
 //! enough to have the runes API of the built-in configuration on a server of its own.
 
-use super::chain::{Tips, number_of, position};
-use super::routes;
+use super::File;
+use super::chain::no_tip;
 use crate::cache::policy::Mode;
 use crate::chain::TipSource;
 use crate::route::{Route, RouteTable};
-use crate::upstream::Settings;
+use crate::upstream::{self, DEFAULT, Settings};
 
 /// Routes and tips with their upstreams.
 pub(super) struct Assigned {
@@ -23,181 +23,185 @@ pub(super) struct Assigned {
 }
 
 /// Makes the routes of the tables, and assigns upstreams.
-pub(super) fn assign(
-    tables: &[routes::RouteEntry],
-    mut tips: Tips,
-    upstreams: Vec<Settings>,
-    hash_zeros: u8,
-    problems: &mut Vec<String>,
-) -> Assigned {
-    let mut routes = Vec::new();
-    let mut named = Vec::new();
-    for (at, table) in tables.iter().enumerate() {
+pub(super) fn assign(file: &File, problems: &mut Vec<String>) -> Assigned {
+    let upstreams = upstreams(file, problems);
+    let mut tips = file.chain.tips();
+    let (mut routes, mut named) = (Vec::new(), Vec::new());
+    for (at, table) in file.route.iter().enumerate() {
         let name = &table.name;
-        if tables[..at].iter().any(|other| other.name == *name) {
+        if file.route[..at].iter().any(|other| other.name == *name) {
             problems.push(format!(
                 "route \"{name}\": another route has this name, too"
             ));
         }
-        match table.route(&tips.sources, hash_zeros) {
-            Ok(route) => routes.push(route),
+        match table.route(&tips) {
+            Ok(route) => {
+                routes.push(route);
+                named.push(table.upstream.as_deref());
+            }
             Err(wrong) => {
-                problems.extend(wrong.iter().map(|why| format!("route \"{name}\": {why}")));
-                continue;
-            }
-        }
-        let key = format!("route \"{name}\": upstream");
-        let own = table.upstream.as_deref();
-        named.push(own.and_then(|own| number_of(&upstreams, own, &key, problems)));
-    }
-    assign_upstreams(&mut tips, &mut routes, &named, &upstreams, problems);
-    part_routes_without_tip(&mut tips.sources, &mut routes, &upstreams);
-    for at in 0..routes.len() {
-        let table = tables.iter().find(|table| *table.name == *routes[at].name);
-        if let Some(name) = table.and_then(|table| table.derived_from.as_deref()) {
-            match derived_from(&routes, at, name) {
-                Ok(source) => routes[at].chain.derived_from = Some(source),
-                Err(why) => problems.push(format!(
-                    "route \"{}\": derived_from is {name:?}; {why}",
-                    routes[at].name
-                )),
+                problems.extend(wrong.iter().map(|why| format!("route \"{name}\": {why}")))
             }
         }
     }
-    let (upstreams, unused) = keep_used(upstreams, &mut tips.sources, &mut routes);
-    let names: Vec<_> = routes.iter().map(|route| route.name.clone()).collect();
-    let routes = RouteTable::new(routes).unwrap_or_else(|errors| {
-        let of_route = |(index, why)| format!("route \"{}\": {why}", names[index]);
-        problems.extend(errors.into_iter().map(of_route));
-        // It is never used, since there are problems.
-        RouteTable::default()
-    });
+    check_names(file, &upstreams, problems);
+    for (at, tip) in tips.iter_mut().enumerate() {
+        let goes_by =
+            |route: &Route| usize::from(route.cache.tip) == at && route.cache.mode == Mode::Chain;
+        let own = file.chain.tip.get(&*tip.name);
+        let own = own.and_then(|table| table.upstream.as_deref());
+        let mut routes = routes.iter().zip(&named);
+        let of_routes = routes.find_map(|(route, named)| named.filter(|_| goes_by(route)));
+        let same = upstreams.iter().find(|one| one.name == tip.name);
+        let found = own.or(of_routes).or(same.map(|one| &*one.name));
+        tip.upstream_name = found.unwrap_or(DEFAULT).into();
+    }
+    let mut used_names = Vec::new();
+    for (route, named) in routes.iter_mut().zip(named) {
+        let of_tip = tips.get(usize::from(route.cache.tip));
+        let name: Box<str> = match (named, of_tip) {
+            (Some(named), _) => named.into(),
+            (None, Some(tip)) => tip.upstream_name.clone(),
+            (None, None) => DEFAULT.into(),
+        };
+        match of_tip {
+            Some(tip)
+                if route.cache.mode == Mode::Chain
+                    && tip.path.is_some()
+                    && tip.upstream_name != name =>
+            {
+                problems.push(format!(
+                    "route \"{}\": it uses the upstream \"{name}\", and its tip \"{}\" is read from \"{}\"; both must use one: give the route a tip of its own, [chain.tip.NAME] with upstream = \"{name}\"",
+                    route.name, tip.name, tip.upstream_name
+                ));
+            }
+            Some(_) => {}
+            // Without a status path, the chain is known from answers alone. Upstreams may have
+            // different chains.
+            None => {
+                let none = no_tip(&name);
+                let known = tips.iter().position(|tip| tip.name == none.name);
+                let at = known.unwrap_or(tips.len());
+                if known.is_none() {
+                    tips.push(none);
+                }
+                route.cache.tip = u16::try_from(at).unwrap_or(u16::MAX);
+            }
+        }
+        used_names.push(name);
+    }
+    let is_used = |one: &Settings| match used_names.is_empty() {
+        true => *one.name == *DEFAULT,
+        false => used_names.contains(&one.name),
+    };
+    let (used, unused): (Vec<_>, Vec<_>) = upstreams.into_iter().partition(is_used);
+    let number = |name: &str| {
+        let at = used.iter().position(|one| *one.name == *name);
+        u16::try_from(at.unwrap_or_default()).unwrap_or(u16::MAX)
+    };
+    for tip in &mut tips {
+        tip.upstream = number(&tip.upstream_name);
+    }
+    for (route, name) in routes.iter_mut().zip(&used_names) {
+        route.upstream.number = number(name);
+    }
+    derive(file, &mut routes, problems);
     Assigned {
-        routes,
-        tips: tips.sources,
-        upstreams,
-        unused,
+        routes: table(routes, problems),
+        tips,
+        unused: unused.into_iter().map(|one| one.name).collect(),
+        upstreams: used,
     }
 }
 
-/// Sets the upstream of each tip and each route; `named` has what each route names.
-fn assign_upstreams(
-    tips: &mut Tips,
-    routes: &mut [Route],
-    named: &[Option<u16>],
-    upstreams: &[Settings],
-    problems: &mut Vec<String>,
-) {
-    for (at, tip) in tips.sources.iter_mut().enumerate() {
-        let of_routes = || {
-            let mut named = routes.iter().zip(named).filter_map(|(route, named)| {
-                let goes_by = usize::from(route.cache.tip) == at && route.cache.mode == Mode::Chain;
-                named.filter(|_| goes_by)
-            });
-            named.next()
-        };
-        let own = tips.named.get(at).copied().flatten();
-        let found = own
-            .or_else(of_routes)
-            .or_else(|| position(upstreams, &tip.name));
-        tip.upstream = found.filter(|_| tip.path.is_some()).unwrap_or(0);
-    }
-    for (route, named) in routes.iter_mut().zip(named) {
-        let tip = &tips.sources[usize::from(route.cache.tip)];
-        route.upstream.number = named.unwrap_or(tip.upstream);
-        if route.cache.mode == Mode::Chain
-            && tip.path.is_some()
-            && route.upstream.number != tip.upstream
-        {
-            let name = |number: u16| &*upstreams[usize::from(number)].name;
-            let (own, of_tip) = (name(route.upstream.number), name(tip.upstream));
+/// The upstream of `[upstream]`, then the named ones, with their names.
+fn upstreams(file: &File, problems: &mut Vec<String>) -> Vec<Settings> {
+    let mut all = vec![file.upstream.clone()];
+    for (name, settings) in &file.upstreams {
+        if name == DEFAULT || !upstream::is_name(name) {
             problems.push(format!(
-                "route \"{}\": it uses the upstream \"{own}\", and its tip \"{}\" is read from \"{of_tip}\"; both must use one: give the route a tip of its own, [chain.tip.NAME] with upstream = \"{own}\"",
-                route.name, tip.name
+                "[upstreams.{name}]: {name:?} cannot be the name of an upstream; allowed are 1 to 32 of a-z, 0-9 and -, and not \"{DEFAULT}\", which is [upstream]"
+            ));
+        }
+        all.push(Settings {
+            name: name.as_str().into(),
+            has_own_file: settings.api_keys_file != file.upstream.api_keys_file,
+            ..settings.clone()
+        });
+    }
+    for one in &all {
+        let urls = &one.urls;
+        if (1..urls.len()).any(|at| urls[..at].contains(&urls[at])) {
+            problems.push(format!(
+                "{} has a URL twice; each is allowed once",
+                one.key("url")
+            ));
+        }
+    }
+    all
+}
+
+/// Says which routes and tips name an upstream that there is not.
+fn check_names(file: &File, upstreams: &[Settings], problems: &mut Vec<String>) {
+    let routes = file.route.iter();
+    let routes = routes.map(|route| {
+        (
+            format!("route \"{}\": upstream", route.name),
+            &route.upstream,
+        )
+    });
+    let tips = file.chain.tip.iter();
+    let tips = tips.map(|(name, tip)| (format!("chain.tip.{name}.upstream"), &tip.upstream));
+    for (key, named) in routes.chain(tips) {
+        if let Some(name) = named
+            && !upstreams.iter().any(|one| *one.name == **name)
+        {
+            let names: Vec<_> = upstreams.iter().map(|one| &*one.name).collect();
+            problems.push(format!(
+                "{key} is {name:?}; allowed are \"{DEFAULT}\", which is [upstream], and the names of [upstreams.NAME]: {}",
+                names.join(", ")
             ));
         }
     }
 }
 
-/// Routes without a tip know the chain from answers alone. Those of different upstreams may
-/// be of different chains, so each upstream gets a source without a path of its own.
-fn part_routes_without_tip(
-    tips: &mut Vec<TipSource>,
-    routes: &mut [Route],
-    upstreams: &[Settings],
-) {
-    let none = tips.len() - 1;
-    let mut found: Vec<(u16, usize)> = Vec::new();
-    for route in routes {
-        if route.cache.mode != Mode::Chain || tips[usize::from(route.cache.tip)].path.is_some() {
-            continue;
-        }
-        let number = route.upstream.number;
-        let known = found.iter().find(|(upstream, _)| *upstream == number);
-        let at = known.map_or(tips.len(), |(_, at)| *at);
-        let at = if found.is_empty() { none } else { at };
-        if at == tips.len() {
-            let name = format!("none-{}", upstreams[usize::from(number)].name);
-            tips.push(TipSource {
-                name: name.into(),
-                ..tips[none].clone()
-            });
-        }
-        tips[at].upstream = number;
-        route.cache.tip = u16::try_from(at).unwrap_or(u16::MAX);
-        found.push((number, at));
-    }
-}
-
-/// The number of the route whose stored blocks a transaction's activity is cut from.
-fn derived_from(routes: &[Route], at: usize, name: &str) -> Result<u16, &'static str> {
-    let found = routes.iter().position(|route| *route.name == *name);
-    let source = found.ok_or("there is no such route")?;
-    let (own, other) = (&routes[at], &routes[source]);
-    let are_pages = own.chain.window.is_some() && other.chain.window.is_some();
-    if !are_pages
-        || own.cache.tip != other.cache.tip
-        || own.upstream.number != other.upstream.number
-    {
-        return Err("both routes need pages = true, the same tip and the same upstream");
-    }
-    if own.chain.segments.hex64.is_none() || other.chain.segments.block.is_none() {
-        return Err("it is for a route with a hex64 parameter, from one with a block parameter");
-    }
-    u16::try_from(source).map_err(|_many| "there are too many routes")
-}
-
-/// Keeps the upstreams that some route uses, and numbers them anew. Also returns the names of
-/// the others. Tips that no route goes by are not read.
-fn keep_used(
-    upstreams: Vec<Settings>,
-    tips: &mut [TipSource],
-    routes: &mut [Route],
-) -> (Vec<Settings>, Vec<Box<str>>) {
-    let is_used = |at: usize| {
-        let mut numbers = routes
+/// Finds the routes whose stored blocks the activity of transactions is cut from.
+fn derive(file: &File, routes: &mut [Route], problems: &mut Vec<String>) {
+    for at in 0..routes.len() {
+        let table = file
+            .route
             .iter()
-            .map(|route| usize::from(route.upstream.number));
-        numbers.any(|number| number == at) || (routes.is_empty() && at == 0)
-    };
-    let (mut used, mut unused, mut renumbered) = (Vec::new(), Vec::new(), Vec::new());
-    for (at, settings) in upstreams.into_iter().enumerate() {
-        renumbered.push(u16::try_from(used.len()).unwrap_or(u16::MAX));
-        match is_used(at) {
-            true => used.push(settings),
-            false => {
-                renumbered[at] = 0;
-                unused.push(settings.name);
-            }
+            .find(|table| *table.name == *routes[at].name);
+        let Some(name) = table.and_then(|table| table.derived_from.as_deref()) else {
+            continue;
+        };
+        let found = routes.iter().position(|route| *route.name == *name);
+        let fits = |source: usize| {
+            let (own, other) = (&routes[at], &routes[source]);
+            own.chain.window.is_some()
+                && other.chain.window.is_some()
+                && own.cache.tip == other.cache.tip
+                && own.upstream.number == other.upstream.number
+                && own.chain.segments.hex64.is_some()
+                && other.chain.segments.block.is_some()
+        };
+        match found.filter(|source| fits(*source)) {
+            Some(source) => routes[at].chain.derived_from = u16::try_from(source).ok(),
+            None => problems.push(format!(
+                "route \"{}\": derived_from is {name:?}; allowed is the name of a route with a block parameter, for a route with a hex64 parameter; both need pages = true, the same tip and the same upstream",
+                routes[at].name
+            )),
         }
     }
-    for route in routes {
-        route.upstream.number = renumbered[usize::from(route.upstream.number)];
-    }
-    for tip in tips {
-        tip.upstream = renumbered[usize::from(tip.upstream)];
-        tip.upstream_name
-            .clone_from(&used[usize::from(tip.upstream)].name);
-    }
-    (used, unused)
+}
+
+/// The table of the routes; says which overlap.
+fn table(routes: Vec<Route>, problems: &mut Vec<String>) -> RouteTable {
+    let names: Vec<_> = routes.iter().map(|route| route.name.clone()).collect();
+    RouteTable::new(routes).unwrap_or_else(|errors| {
+        let of_route = |(index, why)| format!("route \"{}\": {why}", names[index]);
+        problems.extend(errors.into_iter().map(of_route));
+        // It is never used, since there are problems.
+        RouteTable::default()
+    })
 }

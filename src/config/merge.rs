@@ -1,101 +1,77 @@
-//! The tables of a file before they are read: what named upstreams and built-in routes take
-//! from others, and where an error is.
+//! What a file takes from elsewhere, before it is read: flags take precedence over it, the
+//! built-in routes and tips are there beside its own, and each `[upstreams.NAME]` has what it
+//! does not set from `[upstream]`.
 
 use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use toml::de::{DeArray, DeTable, DeValue};
 
 use super::SHIPPED;
-use crate::upstream::Rate;
 
-/// The file's table in which each `[upstreams.NAME]` has what it takes from `[upstream]`, and
-/// the built-in routes are there, changed as the file says.
-pub(super) fn merged<'a>(
-    mut table: Spanned<DeTable<'a>>,
-    is_shipped: bool,
-) -> Spanned<DeTable<'a>> {
-    let root = table.get_mut();
+/// A file's table below the overrides and above what is built in.
+pub(super) fn merged<'a>(overrides: DeTable<'a>, file: DeTable<'a>) -> DeTable<'a> {
+    let mut root = overrides;
+    add_missing(&mut root, file);
+    let has_builtin = root
+        .get("builtin_routes")
+        .is_none_or(|value| value.get_ref().as_bool() != Some(false));
+    if let Ok(shipped) = DeTable::parse(SHIPPED) {
+        let builtin = shipped.into_inner().into_iter().filter(|(key, _)| {
+            let key = &**key.get_ref();
+            key == "chain" || (key == "route" && has_builtin)
+        });
+        add_missing(&mut root, builtin.collect());
+    }
     let default = root.get("upstream").and_then(as_table).cloned();
     let named = root.get_mut("upstreams").and_then(as_table_mut);
     if let (Some(default), Some(named)) = (default, named) {
         for own in named.iter_mut().filter_map(|(_, own)| as_table_mut(own)) {
-            let is_unlimited = own
-                .get("requests_per_minute")
-                .is_some_and(|rate| rate.get_ref().as_str() == Some(Rate::UNLIMITED));
-            let mut default = default.clone();
-            if is_unlimited {
-                // The default upstream's limit per second does not apply to an unlimited minute.
-                default.remove("requests_per_second");
-            }
-            add_missing(own, default);
+            add_missing(own, default.clone());
         }
     }
-    let leaves_out = root
-        .get("builtin_routes")
-        .is_some_and(|value| value.get_ref().as_bool() == Some(false));
-    if !is_shipped && !leaves_out {
-        add_builtin_routes(root);
-    }
-    table
+    root
 }
 
-/// Adds the routes of the shipped file; one of the same name keeps what it sets.
-fn add_builtin_routes(root: &mut DeTable<'_>) {
-    let Ok(shipped) = DeTable::parse(SHIPPED) else {
-        return;
-    };
-    let Some(DeValue::Array(builtin)) = shipped
-        .into_inner()
-        .remove("route")
-        .map(Spanned::into_inner)
-    else {
-        return;
-    };
-    let key = Spanned::new(0..0, "route".into());
-    let mut own = match root.remove("route").map(Spanned::into_inner) {
-        None => Vec::new(),
-        Some(DeValue::Array(own)) => own.into_iter().collect(),
-        Some(other) => {
-            // Not a list: it is reported when it is read.
-            drop(root.insert(key, Spanned::new(0..0, other)));
-            return;
+/// Adds the keys that a table does not have, also to its inner tables, and to the routes of the
+/// same name.
+fn add_missing<'a>(to: &mut DeTable<'a>, from: DeTable<'a>) {
+    for (key, value) in from {
+        let Some(own) = to.get_mut(&**key.get_ref()) else {
+            to.insert(key, value);
+            continue;
+        };
+        let is_routes = &**key.get_ref() == "route";
+        match (own.get_mut(), value.into_inner()) {
+            // Another cache mode has keys of its own.
+            (DeValue::Table(own), DeValue::Table(from)) if !own.contains_key("mode") => {
+                add_missing(own, from);
+            }
+            (DeValue::Array(own), DeValue::Array(from)) if is_routes => add_routes(own, from),
+            (_, _) => {}
         }
-    };
+    }
+}
+
+/// Puts routes before others; of one that is there already, the keys that are missing.
+fn add_routes<'a>(own: &mut DeArray<'a>, from: DeArray<'a>) {
     let name = |route: &Spanned<DeValue<'_>>| {
         let name = as_table(route)?.get("name")?.get_ref().as_str()?;
         Some(name.to_owned())
     };
-    for (at, route) in builtin.into_iter().enumerate() {
-        let same = own.iter().position(|known| name(known) == name(&route));
-        let Some(same) = same else {
-            own.insert(at, route);
-            continue;
-        };
-        if let (Some(known), DeValue::Table(builtin)) =
-            (as_table_mut(&mut own[same]), route.into_inner())
-        {
-            add_missing(known, builtin);
-        }
-    }
-    drop(root.insert(
-        key,
-        Spanned::new(0..0, DeValue::Array(own.into_iter().collect())),
-    ));
-}
-
-/// Adds the keys that a table does not have, also to its inner tables.
-fn add_missing<'a>(to: &mut DeTable<'a>, from: DeTable<'a>) {
-    for (key, value) in from {
-        match to.get_mut(&**key.get_ref()) {
-            None => drop(to.insert(key, value)),
-            // Another mode has keys of its own.
-            Some(own) if as_table(own).is_some_and(|own| own.contains_key("mode")) => {}
-            Some(own) => {
-                if let (Some(own), DeValue::Table(from)) = (as_table_mut(own), value.into_inner()) {
-                    add_missing(own, from);
+    let mut kept: Vec<_> = std::mem::replace(own, [].into_iter().collect())
+        .into_iter()
+        .collect();
+    for (at, route) in from.into_iter().enumerate() {
+        let same = kept.iter().position(|known| name(known) == name(&route));
+        match (same.and_then(|same| as_table_mut(&mut kept[same])), route) {
+            (None, route) => kept.insert(at, route),
+            (Some(known), route) => {
+                if let DeValue::Table(builtin) = route.into_inner() {
+                    add_missing(known, builtin);
                 }
             }
         }
     }
+    *own = kept.into_iter().collect();
 }
 
 fn as_table<'v, 'a>(value: &'v Spanned<DeValue<'a>>) -> Option<&'v DeTable<'a>> {
@@ -118,19 +94,15 @@ pub(super) fn has_value(value: &Spanned<DeValue<'_>>) -> bool {
 /// the key that it is about. Not the text of the line, which may have a secret.
 pub(super) fn located(name: &str, text: &str, error: &toml::de::Error) -> String {
     let message = error.message();
-    let Some(span) = error.span().filter(|span| span.start <= text.len()) else {
+    let before = error.span().and_then(|span| text.get(..span.start));
+    let Some(before) = before else {
         return format!("{name}: {message}");
     };
-    let before = text.get(..span.start).unwrap_or_default();
     let line = before.matches('\n').count() + 1;
-    let column = before
-        .rsplit('\n')
-        .next()
-        .map_or(0, |last| last.chars().count())
-        + 1;
-    let key = DeTable::parse(text)
-        .ok()
-        .and_then(|table| key_at(table.get_ref(), span.start));
+    let last = before.rsplit('\n').next().unwrap_or_default();
+    let column = last.chars().count() + 1;
+    let table = DeTable::parse(text).ok();
+    let key = table.and_then(|table| key_at(table.get_ref(), before.len()));
     let key = key.map(|key| format!("{key}: ")).unwrap_or_default();
     format!("{name}:{line}:{column}: {key}{message}")
 }
@@ -138,13 +110,9 @@ pub(super) fn located(name: &str, text: &str, error: &toml::de::Error) -> String
 /// The path of the key whose value begins at an offset.
 fn key_at(table: &DeTable<'_>, at: usize) -> Option<String> {
     table.iter().find_map(|(key, value)| {
-        let inner = as_table(value)
-            .and_then(|inner| key_at(inner, at))
-            .or_else(|| {
-                let list = value.get_ref().as_array().into_iter().flatten();
-                list.filter_map(as_table).find_map(|one| key_at(one, at))
-            });
-        match inner {
+        let list = value.get_ref().as_array().into_iter().flatten();
+        let mut inner = as_table(value).into_iter().chain(list.filter_map(as_table));
+        match inner.find_map(|inner| key_at(inner, at)) {
             Some(inner) => Some(format!("{}.{inner}", key.get_ref())),
             None => (value.span().start == at).then(|| key.get_ref().to_string()),
         }

@@ -4,12 +4,13 @@ use regex_lite::Regex;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::value::Count;
 use crate::route;
 use crate::validate::ParameterType;
 
-/// What is wrong with a table, each with the keys that it is about.
-pub(super) type Problem = String;
+/// The zeros that a block hash begins with; the reference upstream demands them, too.
+const HASH_ZEROS: u8 = 8;
+/// The most characters of a string unless `max_length` is set.
+const MAX_LENGTH: usize = 100;
 
 /// What a parameter may be.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
@@ -17,7 +18,7 @@ pub(super) type Problem = String;
 pub(super) struct ParameterTable {
     /// "hex64": 64 hexadecimal digits, in lower case at the upstream. "block": a height (at most
     /// 10 digits, within u32, leading zeros removed), or a hash: hex64 with at least
-    /// chain.hash_zeros leading zeros. "ticker": 1 to 100 characters of UTF-8 (those beyond
+    /// eight leading zeros. "ticker": 1 to 100 characters of UTF-8 (those beyond
     /// U+FFFF count twice), percent-encoded once, in lower case over ASCII; a semicolon is part
     /// of it and is sent as %3B. "integer": digits only. "enum": one of `values`. "string": a
     /// text.
@@ -30,19 +31,16 @@ pub(super) struct ParameterTable {
     default: Option<DefaultValue>,
     /// The smallest integer, 0 if it is not set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    min: Option<Count<0, MOST_INTEGER>>,
-    /// The largest integer.
+    min: Option<u64>,
+    /// The largest integer, at most 2^53 - 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    max: Option<Count<0, MOST_INTEGER>>,
+    max: Option<u64>,
     /// The values of an enum; at least one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     values: Option<Vec<String>>,
-    /// The fewest characters of a string, 1 if it is not set.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    min_length: Option<Count<0, 4096>>,
     /// The most characters of a string, 100 if it is not set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    max_length: Option<Count<0, 4096>>,
+    max_length: Option<u16>,
     /// A regular expression that matches the whole string.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pattern: Option<String>,
@@ -77,63 +75,23 @@ enum DefaultValue {
 
 impl ParameterTable {
     /// The parameter. A problem begins with a dot and a key, or with a colon.
-    pub(super) fn parameter(
-        &self,
-        name: &str,
-        hash_zeros: u8,
-    ) -> Result<route::Parameter, Problem> {
+    pub(super) fn parameter(&self, name: &str) -> Result<route::Parameter, String> {
         let is_name_byte = |b: u8| b.is_ascii_alphanumeric() || b"_-.".contains(&b);
         if name.is_empty() || !name.bytes().all(is_name_byte) {
             return Err(": a parameter's name has letters, digits, _, - and .".to_owned());
         }
-        self.check_type()?;
-        let number =
-            |count: Option<Count<0, MOST_INTEGER>>, otherwise| count.map_or(otherwise, |n| *n);
-        let length =
-            |count: Option<Count<0, 4096>>, otherwise| count.map_or(otherwise, |n| *n as usize);
-        let kind = match self.r#type {
-            Type::Hex64 => ParameterType::Hex64,
-            Type::Block => ParameterType::Block { zeros: hash_zeros },
-            Type::Ticker => ParameterType::Ticker,
-            Type::Integer => {
-                let (min, max) = (number(self.min, 0), number(self.max, MOST_INTEGER));
-                if min > max {
-                    return Err(format!(
-                        ".min is {min}, and max is {max}: min is at most max"
-                    ));
-                }
-                ParameterType::Integer { min, max }
+        let kind = self.kind()?;
+        let raw = match &self.default {
+            None => None,
+            Some(DefaultValue::Number(number)) if self.r#type == Type::Integer => {
+                Some(number.to_string())
             }
-            Type::Enum => {
-                let values = self
-                    .values
-                    .iter()
-                    .flatten()
-                    .map(|value| value.as_str().into());
-                let values: Vec<Box<str>> = values.collect();
-                if values.is_empty() {
-                    return Err(".values must list at least one value".to_owned());
-                }
-                ParameterType::Enumeration(values.into())
-            }
-            Type::String => {
-                let (min, max) = (length(self.min_length, 1), length(self.max_length, 100));
-                if min > max {
-                    return Err(format!(".min_length is {min}, and max_length is {max}"));
-                }
-                let regex = |text: &String| {
-                    let regex = Regex::new(&format!("^(?:{text})$"));
-                    let regex = regex.map_err(|why| format!(".pattern is {text:?}: {why}"))?;
-                    Ok::<_, Problem>((text.as_str().into(), regex))
-                };
-                let pattern = self.pattern.as_ref().map(regex).transpose()?;
-                ParameterType::Text { min, max, pattern }
+            Some(DefaultValue::Text(text)) if self.r#type != Type::Integer => Some(text.clone()),
+            Some(_) => {
+                let why = ".default is a whole number for type = \"integer\", else a string";
+                return Err(why.to_owned());
             }
         };
-        let raw = self.default.as_ref().map(|default| match default {
-            DefaultValue::Number(number) => number.to_string(),
-            DefaultValue::Text(text) => text.clone(),
-        });
         let canonical = |raw: String| {
             let mut canonical = Vec::new();
             let written = kind.write_canonical(name, &raw, true, &mut canonical);
@@ -149,18 +107,11 @@ impl ParameterTable {
         })
     }
 
-    /// Refuses keys that are for another type.
-    fn check_type(&self) -> Result<(), Problem> {
+    fn kind(&self) -> Result<ParameterType, String> {
         for (key, is_set, of, name) in [
             ("min", self.min.is_some(), Type::Integer, "integer"),
             ("max", self.max.is_some(), Type::Integer, "integer"),
             ("values", self.values.is_some(), Type::Enum, "enum"),
-            (
-                "min_length",
-                self.min_length.is_some(),
-                Type::String,
-                "string",
-            ),
             (
                 "max_length",
                 self.max_length.is_some(),
@@ -173,12 +124,40 @@ impl ParameterTable {
                 return Err(format!(".{key} goes with type = \"{name}\""));
             }
         }
-        let is_number = matches!(self.default, Some(DefaultValue::Number(_)));
-        match self.default.is_some() && is_number != (self.r#type == Type::Integer) {
-            true => {
-                Err(".default is a whole number for type = \"integer\", else a string".to_owned())
+        Ok(match self.r#type {
+            Type::Hex64 => ParameterType::Hex64,
+            Type::Block => ParameterType::Block { zeros: HASH_ZEROS },
+            Type::Ticker => ParameterType::Ticker,
+            Type::Integer => {
+                let min = self.min.unwrap_or(0);
+                let max = self.max.unwrap_or(MOST_INTEGER);
+                if min > max || max > MOST_INTEGER {
+                    return Err(format!(
+                        ".min is {min}, and max is {max}: min is at most max, and max at most {MOST_INTEGER}"
+                    ));
+                }
+                ParameterType::Integer { min, max }
             }
-            false => Ok(()),
-        }
+            Type::Enum => {
+                let values = self.values.iter().flatten();
+                let values: Vec<Box<str>> = values.map(|value| value.as_str().into()).collect();
+                if values.is_empty() {
+                    return Err(".values must list at least one value".to_owned());
+                }
+                ParameterType::Enumeration(values.into())
+            }
+            Type::String => {
+                let regex = |text: &String| {
+                    let regex = Regex::new(&format!("^(?:{text})$"));
+                    let regex = regex.map_err(|why| format!(".pattern is {text:?}: {why}"))?;
+                    Ok::<_, String>((text.as_str().into(), regex))
+                };
+                ParameterType::Text {
+                    min: 1,
+                    max: self.max_length.map_or(MAX_LENGTH, usize::from),
+                    pattern: self.pattern.as_ref().map(regex).transpose()?,
+                }
+            }
+        })
     }
 }

@@ -19,28 +19,6 @@ are never in it: they come from `ORDGATE_API_KEYS` or from the file that `upstre
 names.
 ";
 
-/// A table of the file, as the reference has it.
-pub struct TableReference {
-    /// Its header, such as `[upstream]` or `[[route]]`.
-    pub header: String,
-    /// Its documentation.
-    pub about: String,
-    /// Its keys that are values. Tables follow as tables of their own.
-    pub keys: Vec<KeyReference>,
-}
-
-/// A key of a table.
-pub struct KeyReference {
-    /// The name in the file.
-    pub name: String,
-    /// What is allowed, in words.
-    pub allowed: String,
-    /// The default as it is written in the file; or that there is none, or that it is required.
-    pub otherwise: String,
-    /// Its documentation.
-    pub about: String,
-}
-
 /// The JSON Schema of the file.
 pub fn schema() -> Value {
     let settings =
@@ -50,102 +28,72 @@ pub fn schema() -> Value {
     schema.into()
 }
 
-/// All tables of the file, in its order.
-pub fn tables() -> Vec<TableReference> {
-    let mut tables = Vec::new();
-    let schema = schema();
-    let root = TableReference {
-        header: "The file itself".to_owned(),
-        about: String::new(),
-        keys: Vec::new(),
-    };
-    add(&mut tables, root, "", &schema);
-    tables
+/// The reference of all keys as a page in Markdown: docs/configuration.md. A test compares the
+/// file with it.
+pub fn page() -> String {
+    let mut page = INTRODUCTION.to_owned();
+    page.push_str("\n## The file itself\n");
+    add_keys(&mut page, "", &schema());
+    page
 }
 
-/// Adds a table, and the ones within.
-fn add(tables: &mut Vec<TableReference>, mut table: TableReference, path: &str, schema: &Value) {
-    let Some(properties) = schema["properties"].as_object() else {
-        return;
-    };
+/// Adds the keys of the table of a path, and then the tables within.
+fn add_keys(page: &mut String, path: &str, table: &Value) {
     let mut inner = Vec::new();
-    for (name, key) in properties {
-        let path = if path.is_empty() {
-            name.clone()
-        } else {
-            format!("{path}.{name}")
-        };
-        match table_of(key) {
-            Some((of, header)) => {
-                let (before, after) = header;
-                inner.push((
-                    of,
-                    format!("{before}{path}{after}"),
-                    path,
-                    text(key, "description"),
-                ));
-            }
-            None => table.keys.push(KeyReference::of(name, key, schema)),
-        }
-    }
-    tables.push(table);
-    for (of, header, path, about) in inner {
-        let own = text(of, "description");
-        let mut table = TableReference {
-            header,
-            about,
-            keys: Vec::new(),
-        };
-        if path == "upstreams" {
-            // Its keys are those of [upstream].
-            tables.push(table);
+    for (name, key) in table["properties"].as_object().into_iter().flatten() {
+        let Some((keys, before, after)) = table_of(key) else {
+            let (allowed, about) = (escaped(&allowed(key)), escaped(text(key)));
+            let otherwise = otherwise(name, key, table);
+            page.push_str(&format!(
+                "\n### `{name}`\n\n_{allowed}._{otherwise}\n\n{about}\n"
+            ));
             continue;
+        };
+        let path = format!("{path}{name}");
+        let header = format!("{before}{path}{after}");
+        inner.push((path, header, keys, key));
+    }
+    for (path, header, keys, key) in inner {
+        page.push_str(&format!("\n## `{header}`\n\n{}\n", escaped(text(key))));
+        match &*path {
+            // Its keys are those of [upstream].
+            "upstreams" => {}
+            "route.query" => page.push_str("\nIts keys are those of `[route.params.NAME]`.\n"),
+            path => add_keys(page, &format!("{path}."), keys),
         }
-        if table.about != own {
-            table.about = format!("{}\n\n{own}", table.about).trim().to_owned();
-        }
-        add(tables, table, &path, of);
     }
 }
 
 /// The table that a key leads to, if it does, and what goes around its path in a header.
-fn table_of(key: &Value) -> Option<(&Value, (&'static str, &'static str))> {
+fn table_of(key: &Value) -> Option<(&Value, &'static str, &'static str)> {
     if let Some(each) = key["anyOf"].as_array() {
         return each.iter().find_map(table_of);
     }
     let is_table = |schema: &Value| schema["properties"].is_object();
+    let (list, named) = (&key["items"], &key["additionalProperties"]);
     if is_table(key) {
-        return Some((key, ("[", "]")));
+        return Some((key, "[", "]"));
     }
-    if is_table(&key["items"]) {
-        return Some((&key["items"], ("[[", "]]")));
+    if is_table(list) {
+        return Some((list, "[[", "]]"));
     }
-    let named = &key["additionalProperties"];
-    is_table(named).then_some((named, ("[", ".NAME]")))
+    is_table(named).then_some((named, "[", ".NAME]"))
 }
 
-fn text(schema: &Value, member: &str) -> String {
-    schema[member].as_str().unwrap_or_default().to_owned()
+fn text(schema: &Value) -> &str {
+    schema["description"].as_str().unwrap_or_default()
 }
 
-impl KeyReference {
-    fn of(name: &str, key: &Value, table: &Value) -> Self {
-        let is_required = table["required"]
-            .as_array()
-            .is_some_and(|all| all.contains(&name.into()));
-        let default = table["default"].get(name).or(key.get("default"));
-        let default = default.filter(|value| !value.is_null());
-        let default = default.and_then(|value| toml::Value::try_from(value).ok());
-        Self {
-            name: name.to_owned(),
-            allowed: allowed(key),
-            otherwise: match default {
-                Some(default) => format!("Default: `{default}`."),
-                None if is_required => "Required.".to_owned(),
-                None => String::new(),
-            },
-            about: text(key, "description"),
-        }
+/// The default as it is written in the file, or that there must be a value.
+fn otherwise(name: &str, key: &Value, table: &Value) -> String {
+    let required = table["required"].as_array();
+    let is_required = required.is_some_and(|all| all.contains(&name.into()));
+    let default = table["default"].get(name).or(key.get("default"));
+    let default = default.and_then(|value| toml::Value::try_from(value).ok());
+    match default {
+        Some(default) => format!(" Default: `{default}`."),
+        None if is_required => " Required.".to_owned(),
+        None => String::new(),
     }
 }
 
@@ -177,30 +125,6 @@ fn allowed(schema: &Value) -> String {
         Some("number") => "a number".to_owned(),
         _ => "a string".to_owned(),
     }
-}
-
-/// The reference as a page in Markdown: docs/configuration.md. A test compares the file with it.
-pub fn page() -> String {
-    let mut page = INTRODUCTION.to_owned();
-    for table in tables() {
-        page.push_str(&match table.header.starts_with('[') {
-            true => format!("\n## `{}`\n", table.header),
-            false => format!("\n## {}\n", table.header),
-        });
-        if !table.about.is_empty() {
-            page.push_str(&format!("\n{}\n", escaped(&table.about)));
-        }
-        for key in &table.keys {
-            let (allowed, about) = (escaped(&key.allowed), escaped(&key.about));
-            let head = format!("_{allowed}._ {}", key.otherwise);
-            page.push_str(&format!(
-                "\n### `{}`\n\n{}\n\n{about}\n",
-                key.name,
-                head.trim_end()
-            ));
-        }
-    }
-    page
 }
 
 /// A text without what Markdown would take for markup, outside of code.

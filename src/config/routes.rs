@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use http::{HeaderName, Method, StatusCode};
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemars::JsonSchema;
 use serde::de;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize};
 
-use super::parameter::{ParameterTable, Problem};
-use super::value::{Count, Time, YEAR, text};
+use super::parameter::ParameterTable;
 use crate::cache::policy::{self, Mode, StatusLifetimes};
 use crate::cache::storable::SetCookie;
 use crate::chain::TipSource;
@@ -19,6 +19,7 @@ use crate::route::{
     self, ChainRules, ChainSegments, HeaderMode, MAX_QUERY_PARAMETERS, Methods, PathTemplate,
     RequestRules, ResponseSchema, RouteDocs, UpstreamTarget, parameter_names,
 };
+use crate::units::Time;
 use crate::validate::ParameterType;
 
 /// A kind of request that ordgate answers.
@@ -70,7 +71,7 @@ pub struct RouteEntry {
     /// The number of items in a window, 60 if it is not set. Set it to what the upstream
     /// allows: a page costs it the whole block, however long the page is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    upstream_page: Option<Count<1, 1_000_000>>,
+    upstream_page: Option<NonZeroU32>,
     /// The name of the route with the activity of blocks. A transaction that is whole in stored
     /// windows of that route is answered from them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -97,7 +98,7 @@ pub struct RouteEntry {
 enum PassedFields {
     Mode(HeaderMode),
     /// The client's fields that go to the upstream.
-    Listed(Vec<FieldName>),
+    Listed(Vec<String>),
 }
 
 impl Default for PassedFields {
@@ -105,24 +106,6 @@ impl Default for PassedFields {
         Self::Mode(HeaderMode::default())
     }
 }
-
-impl PassedFields {
-    fn mode(&self) -> HeaderMode {
-        match self {
-            Self::Mode(mode) => *mode,
-            Self::Listed(_) => HeaderMode::All,
-        }
-    }
-}
-
-/// The name of a header field.
-#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
-#[serde(transparent)]
-struct FieldName(
-    #[serde(with = "text")]
-    #[schemars(with = "String")]
-    HeaderName,
-);
 
 /// A method that a route answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
@@ -142,10 +125,19 @@ fn both_methods() -> Vec<Verb> {
 }
 
 /// The parameters of a query, or any query.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[serde(untagged)]
+#[schemars(inline)]
 enum Query {
-    Any,
+    Any(Any),
     Named(BTreeMap<String, ParameterTable>),
+}
+
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+enum Any {
+    Any,
 }
 
 impl Default for Query {
@@ -154,13 +146,8 @@ impl Default for Query {
     }
 }
 
-impl Query {
-    fn is_empty(&self) -> bool {
-        matches!(self, Self::Named(named) if named.is_empty())
-    }
-}
-
 impl<'de> Deserialize<'de> for Query {
+    /// Not by an untagged enum, which would not say where a parameter is wrong.
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         struct Either;
 
@@ -173,7 +160,7 @@ impl<'de> Deserialize<'de> for Query {
 
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Query, E> {
                 match text {
-                    "any" => Ok(Query::Any),
+                    "any" => Ok(Query::Any(Any::Any)),
                     other => Err(E::invalid_value(de::Unexpected::Str(other), &self)),
                 }
             }
@@ -188,29 +175,17 @@ impl<'de> Deserialize<'de> for Query {
     }
 }
 
-impl Serialize for Query {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Any => to.serialize_str("any"),
-            Self::Named(named) => named.serialize(to),
-        }
+impl Query {
+    fn is_empty(&self) -> bool {
+        matches!(self, Self::Named(named) if named.is_empty())
     }
 }
 
-impl JsonSchema for Query {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Query".into()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let named = generator.subschema_for::<BTreeMap<String, ParameterTable>>();
-        json_schema!({"anyOf": [{"const": "any"}, named]})
-    }
-}
+/// The freshness lifetime of a status.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(transparent)]
+#[schemars(inline)]
+struct Lifetime(#[serde(with = "Time::<0>")] Duration);
 
 /// What a route stores, and for how long.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
@@ -223,10 +198,12 @@ pub(super) struct PolicyTable {
     /// invalidation, ranges and CDN-Cache-Control (RFC 9213). "off" stores nothing.
     mode: Mode,
     /// How long past its freshness an answer is served while a newer one is fetched.
-    stale_while_revalidate: Time<0, YEAR>,
+    #[serde(with = "Time::<0>")]
+    stale_while_revalidate: Duration,
     /// How long past its freshness an answer is served when the upstream fails or its budget is
     /// spent. With mode = "respect", the upstream's fields take precedence.
-    stale_if_error: Time<0, YEAR>,
+    #[serde(with = "Time::<0>")]
+    stale_if_error: Duration,
     /// With mode = "respect": which responses with set-cookie are stored, and their cookies
     /// given to every client; "explicit" if it is not set.
     ///
@@ -245,33 +222,29 @@ pub(super) struct PolicyTable {
     /// classes (2xx, 4xx), and for `empty`: a 200 whose `results` is an empty list. What has no
     /// time is not stored.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    times: BTreeMap<String, Time<0, YEAR>>,
+    times: BTreeMap<String, Lifetime>,
 }
 
 impl RouteEntry {
     /// The route, without its upstream and the route that it is derived from.
-    pub(super) fn route(
-        &self,
-        tips: &[TipSource],
-        hash_zeros: u8,
-    ) -> Result<route::Route, Vec<Problem>> {
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    pub(super) fn route(&self, tips: &[TipSource]) -> Result<route::Route, Vec<String>> {
         let mut problems = Vec::new();
-        let mut params = BTreeMap::new();
-        for (name, declared) in &self.params {
-            match declared.parameter(name, hash_zeros) {
-                Ok(parameter) => drop(params.insert(&**name, parameter)),
-                Err(why) => problems.push(format!("params.{name}{why}")),
-            }
-        }
-        let mut query = Vec::new();
-        if let Query::Named(named) = &self.query {
-            for (name, declared) in named {
-                match declared.parameter(name, hash_zeros) {
-                    Ok(parameter) => query.push(parameter),
-                    Err(why) => problems.push(format!("query.{name}{why}")),
-                }
-            }
-        }
+        let mut parameters = |table: &str, named: &BTreeMap<String, ParameterTable>| {
+            let each = named.iter().filter_map(|(name, declared)| {
+                let read = declared.parameter(name);
+                read.map_err(|why| problems.push(format!("{table}.{name}{why}")))
+                    .ok()
+            });
+            each.collect::<Vec<_>>()
+        };
+        let params = parameters("params", &self.params);
+        let query = match &self.query {
+            Query::Any(_) => Vec::new(),
+            Query::Named(named) => parameters("query", named),
+        };
         self.check(&query, &mut problems);
         let template = self.upstream_path.as_ref().unwrap_or(&self.path);
         let cache = self.cache.policy(template, tips, &mut problems);
@@ -282,21 +255,27 @@ impl RouteEntry {
         let names: Vec<&str> = params.iter().map(|param| &*param.name).collect();
         let path = PathTemplate::new(template, &names)
             .map_err(|why| vec![format!("the path {template:?}: {why}")])?;
-        let window = self.upstream_page.map_or(UPSTREAM_PAGE, Count::positive);
+        let window = self.upstream_page.unwrap_or(UPSTREAM_PAGE);
         let methods = match self.methods.contains(&Verb::Any) {
             true => Methods::Any,
             false => Methods::Listed(self.methods.iter().map(Verb::method).collect()),
         };
+        let (headers, passed) = match &self.headers {
+            PassedFields::Mode(mode) => (*mode, None),
+            PassedFields::Listed(names) => {
+                let names = names.iter().map(|name| {
+                    HeaderName::try_from(name).map_err(|_not_one| {
+                        vec![format!("headers has {name:?}, which is no field's name")]
+                    })
+                });
+                (HeaderMode::All, Some(names.collect::<Result<_, _>>()?))
+            }
+        };
         Ok(route::Route {
             number: 0,
             name: self.name.as_str().into(),
-            headers: self.headers.mode(),
-            passed: match &self.headers {
-                PassedFields::Mode(_) => None,
-                PassedFields::Listed(names) => {
-                    Some(names.iter().map(|name| name.0.clone()).collect())
-                }
-            },
+            headers,
+            passed,
             cache,
             chain: ChainRules {
                 window: self.pages.then_some(window),
@@ -309,7 +288,7 @@ impl RouteEntry {
                 params,
                 query,
                 strict_query: self.strict_query,
-                any_query: matches!(self.query, Query::Any),
+                any_query: matches!(self.query, Query::Any(_)),
             },
             upstream: UpstreamTarget { number: 0, path },
             docs: RouteDocs {
@@ -320,7 +299,7 @@ impl RouteEntry {
     }
 
     /// Says which keys do not go together.
-    fn check(&self, query: &[route::Parameter], problems: &mut Vec<Problem>) {
+    fn check(&self, query: &[route::Parameter], problems: &mut Vec<String>) {
         let mut refuse = |is_wrong: bool, why: &str| {
             if is_wrong {
                 problems.push(why.to_owned());
@@ -329,7 +308,7 @@ impl RouteEntry {
         let is_allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
         let is_name = (1..=64).contains(&self.name.len()) && self.name.bytes().all(is_allowed);
         refuse(!is_name, "name: allowed are 1 to 64 of a-z, 0-9 and -");
-        let is_open = self.headers.mode() == HeaderMode::All;
+        let is_open = !matches!(self.headers, PassedFields::Mode(HeaderMode::Typed));
         let mode = self.cache.mode;
         refuse(
             is_open && matches!(mode, Mode::Override | Mode::Chain),
@@ -349,10 +328,7 @@ impl RouteEntry {
         );
         refuse(
             query.len() > MAX_QUERY_PARAMETERS,
-            &format!(
-                "query has {} parameters; allowed are {MAX_QUERY_PARAMETERS}",
-                query.len()
-            ),
+            &format!("query has more than {MAX_QUERY_PARAMETERS} parameters"),
         );
         let is_number = |name: &str| {
             query.iter().any(|one| {
@@ -371,27 +347,21 @@ impl RouteEntry {
     }
 
     /// The parameters of the path, in its order.
-    fn ordered(
-        &self,
-        mut params: BTreeMap<&str, route::Parameter>,
-    ) -> Result<Vec<route::Parameter>, Problem> {
+    fn ordered(&self, mut params: Vec<route::Parameter>) -> Result<Vec<route::Parameter>, String> {
         let names = parameter_names(&self.path);
         let names = names.map_err(|why| format!("path is {:?}; {why}", self.path))?;
         let mut ordered = Vec::new();
-        for (at, name) in names.iter().enumerate() {
-            if names[..at].contains(name) {
-                return Err(format!("path has {{{name}}} twice"));
-            }
-            let found = params.remove(&**name).ok_or_else(|| {
-                format!(
-                    "path has {{{name}}}, and params.{name} is missing, which says what it may be"
-                )
-            });
-            ordered.push(found?);
+        for name in &names {
+            let found = params.iter().position(|param| *param.name == **name);
+            let at = found.ok_or_else(|| {
+                format!("path has {{{name}}}, and params.{name} is missing, which says what it may be; a name is there once")
+            })?;
+            ordered.push(params.remove(at));
         }
-        match params.first_key_value() {
-            Some((name, _)) => Err(format!(
-                "params.{name} is not in the path, which has no {{{name}}}"
+        match params.first() {
+            Some(param) => Err(format!(
+                "params.{0} is not in the path, which has no {{{0}}}",
+                param.name
             )),
             None => Ok(ordered),
         }
@@ -412,24 +382,16 @@ impl Verb {
 
 impl PolicyTable {
     /// The policy, with the number of the tip.
-    fn policy(
-        &self,
-        path: &str,
-        tips: &[TipSource],
-        problems: &mut Vec<Problem>,
-    ) -> policy::Policy {
+    fn policy(&self, path: &str, tips: &[TipSource], problems: &mut Vec<String>) -> policy::Policy {
         let mut times = StatusLifetimes::default();
-        for (key, time) in &self.times {
-            let status = key
-                .parse()
-                .ok()
-                .and_then(|code| StatusCode::from_u16(code).ok());
+        for (key, Lifetime(time)) in &self.times {
+            let status = key.parse::<StatusCode>().ok();
             match (&**key, status) {
-                ("empty", _) => times.empty = Some(**time),
-                ("2xx", _) => times.classes[1] = Some(**time),
-                ("4xx", _) => times.classes[3] = Some(**time),
+                ("empty", _) => times.empty = Some(*time),
+                ("2xx", _) => times.classes[1] = Some(*time),
+                ("4xx", _) => times.classes[3] = Some(*time),
                 (_, Some(status)) if status == StatusCode::OK || status.is_client_error() => {
-                    times.exact.push((status, **time));
+                    times.exact.push((status, *time));
                 }
                 _ => problems.push(format!(
                     "cache.times.{key}: allowed are a status (200, 400 to 499), a class (2xx, 4xx) and empty"
@@ -453,43 +415,38 @@ impl PolicyTable {
             self.tip.is_some() && self.mode != Mode::Chain,
             "cache.tip goes with mode = \"chain\"",
         );
-        let named = |name: &String| {
-            let mut known = tips.iter().filter(|tip| tip.path.is_some());
-            known.position(|tip| *tip.name == **name)
-        };
-        if let Some(name) = self.tip.as_ref().filter(|name| named(name).is_none()) {
-            let known = tips.iter().filter(|tip| tip.path.is_some());
-            let known: Vec<_> = known.map(|tip| &*tip.name).collect();
-            problems.push(format!(
-                "cache.tip is {name:?}; allowed are the names of [chain.tip.NAME]: {}",
-                known.join(", ")
-            ));
-        }
-        let tip = self.tip.as_ref().and_then(named);
+        let named = self.tip.as_ref().map(|name| {
+            let found = tips.iter().position(|tip| *tip.name == **name);
+            found.unwrap_or_else(|| {
+                let known: Vec<_> = tips.iter().map(|tip| &*tip.name).collect();
+                problems.push(format!(
+                    "cache.tip is {name:?}; allowed are the names of [chain.tip.NAME]: {}",
+                    known.join(", ")
+                ));
+                0
+            })
+        });
+        let tip = named.or_else(|| nearest(tips, path));
         policy::Policy {
             mode: self.mode,
             times,
-            stale_while_revalidate: *self.stale_while_revalidate,
-            stale_if_error: *self.stale_if_error,
+            stale_while_revalidate: self.stale_while_revalidate,
+            stale_if_error: self.stale_if_error,
             set_cookie: self.store_set_cookie.unwrap_or_default(),
-            tip: u16::try_from(tip.unwrap_or_else(|| nearest(tips, path))).unwrap_or(u16::MAX),
+            tip: tip.map_or(u16::MAX, |tip| tip as u16),
         }
     }
 }
 
-/// The tip whose status path is the longest that a route's path begins with; else the last
-/// one, which has no status path.
-fn nearest(tips: &[TipSource], path: &str) -> usize {
+/// The tip whose status path is the longest that a route's path begins with.
+fn nearest(tips: &[TipSource], path: &str) -> Option<usize> {
     let above = |source: &TipSource| {
         let status = source.path.as_deref()?;
         let status = status.split('?').next().unwrap_or(status);
         path.starts_with(status).then_some(status.len())
     };
-    let found = tips
-        .iter()
-        .enumerate()
-        .filter_map(|(at, source)| Some((above(source)?, at)));
-    found
-        .max()
-        .map_or(tips.len().saturating_sub(1), |(_, at)| at)
+    let found = (0..)
+        .zip(tips)
+        .filter_map(|(at, tip)| Some((above(tip)?, at)));
+    found.max().map(|(_, at)| at)
 }

@@ -1,6 +1,12 @@
-//! Warnings about configurations that are valid and probably not intended.
+//! Warnings about configurations that are valid and probably not intended; and the time between
+//! statuses of the tips where the budget is small: they take about a quarter of it, or clients
+//! would get nothing.
+
+use std::time::Duration;
 
 use super::{Config, limits};
+use crate::cache::policy::Mode;
+use crate::chain::{STANDBYS_SELDOM, TipSource};
 use crate::route::{HeaderMode, Methods};
 use crate::shared::EngineUrl;
 use crate::units;
@@ -41,21 +47,14 @@ impl Config {
                     client.connections, server.max_connections
                 ));
             }
-            if client.unsent_bytes >= server.max_unsent_bytes {
-                warnings.push(format!(
-                    "limit.unsent_bytes, {}, is not below server.max_unsent_bytes, {}: one client may hold it all",
-                    units::format_size(client.unsent_bytes),
-                    units::format_size(server.max_unsent_bytes)
-                ));
-            }
         }
         for (number, settings) in (0..).zip(&self.upstreams) {
             let with_keys = settings.sends_keys(!keys.of(settings).is_empty());
             self.warn_of_upstream(number, settings, with_keys, &mut warnings);
-            if !with_keys && let Some(key) = settings.own_rate() {
+            if !with_keys && settings.has_own_rate() {
                 warnings.push(format!(
-                    "{} has no effect: requests of this upstream carry no API key, and only the use of a key is limited",
-                    settings.key(key)
+                    "the limits of [{}] have no effect: its requests carry no API key, and only the use of a key is limited",
+                    settings.table()
                 ));
             }
         }
@@ -129,6 +128,56 @@ impl Config {
         }
     }
 
+    /// Lengthens the time between statuses of the tips where they would take more than a
+    /// quarter of a budget, given the API keys. The [warnings](Self::warnings) say so.
+    pub fn fit_probes(&mut self, keys: &ProviderKeys) {
+        let Some((longer, _)) = self.longer_intervals(keys) else {
+            return;
+        };
+        for (at, every) in longer {
+            self.chain.tips[at].every = every;
+        }
+    }
+
+    /// The tips that are to be read less often, by their numbers, each with the time between
+    /// its statuses; and the budget of a minute that this is for. It is the smallest of any
+    /// upstream, as though all upstreams shared their keys.
+    fn longer_intervals(&self, keys: &ProviderKeys) -> Option<(Vec<(usize, Duration)>, u32)> {
+        let budget = |number: u16| {
+            let settings = &self.upstreams[usize::from(number)];
+            let count = keys.of(settings).len() as u32;
+            let of_key = settings.limits(count > 0).per_minute?;
+            Some(of_key.saturating_mul(count))
+        };
+        let is_read = |at: usize, tip: &TipSource| {
+            let mut routes = self.routes.routes().iter().map(|route| &route.cache);
+            tip.path.is_some()
+                && routes.any(|cache| cache.mode == Mode::Chain && usize::from(cache.tip) == at)
+        };
+        let tips = self.chain.tips.iter().enumerate();
+        let tips = tips.filter(|(at, tip)| is_read(*at, tip) && budget(tip.upstream).is_some());
+        let tips: Vec<_> = tips.collect();
+        let least = tips
+            .iter()
+            .filter_map(|(_, tip)| budget(tip.upstream))
+            .min()?;
+        // With an engine, one of the replicas asks for all.
+        let shared = self.file.shared.as_ref();
+        let alone = shared.filter(|shared| shared.engine.is_none());
+        let least = least / alone.map_or(1, |shared| shared.replicas.get());
+        let probes = tips.iter().map(|(_, tip)| {
+            let urls = self.upstreams[usize::from(tip.upstream)].urls.len();
+            let standbys = urls.saturating_sub(1) as f64 / f64::from(STANDBYS_SELDOM);
+            60.0 / tip.every.as_secs_f64() * (1.0 + standbys)
+        });
+        let excess = probes.sum::<f64>() / (f64::from(least.max(1)) / 4.0);
+        let longer = tips.iter().map(|(at, tip)| {
+            let seconds = tip.every.as_secs_f64() * excess;
+            (*at, Duration::from_secs(seconds.ceil() as u64))
+        });
+        (excess > 1.0).then(|| (longer.collect(), least))
+    }
+
     /// Warns of tips that are read less often than is configured.
     fn warn_of_probes(&self, keys: &ProviderKeys, warnings: &mut Vec<String>) {
         let Some((longer, budget)) = self.longer_intervals(keys) else {
@@ -180,7 +229,7 @@ impl Config {
             // The engine gives what the floors leave.
             return;
         }
-        let replicas = shared.replicas();
+        let replicas = shared.replicas;
         for upstream in &self.upstreams {
             let has_keys = upstream.sends_keys(!keys.of(upstream).is_empty());
             warnings.extend(limits(upstream, has_keys).into_iter().filter_map(|(key, limit)| {

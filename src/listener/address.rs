@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// What a unix socket's address begins with.
 const UNIX: &str = "unix:";
@@ -108,6 +108,29 @@ pub fn address_hint(text: &str) -> Option<String> {
             let is_name = has_letter && host.len() <= 253 && host.chars().all(is_name);
             is_name.then(|| format!("{host} is a name: write its address"))
         }
+    }
+}
+
+/// How proxy.toml has the permissions of a file.
+pub(super) struct Permissions;
+
+impl Permissions {
+    pub(super) fn default() -> u32 {
+        0o660
+    }
+
+    pub(super) fn serialize<S: Serializer>(mode: &u32, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(&format_args!("{mode:04o}"))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
+        let text = String::deserialize(from)?;
+        let mode = u32::from_str_radix(&text, 8).ok();
+        mode.filter(|mode| *mode <= 0o777).ok_or_else(|| {
+            de::Error::custom(format_args!(
+                "{text:?} came; allowed are permissions as octal digits, such as \"0660\""
+            ))
+        })
     }
 }
 

@@ -74,7 +74,7 @@ impl Process {
         };
         let stored = stored.map(|(life, number)| Generation { life, number });
         let shared = config.file.shared.as_ref();
-        let shared = shared.map(|shared| Shared::new(shared.settings(), stored, &clock));
+        let shared = shared.map(|shared| Shared::new(shared.clone(), stored, &clock));
         Ok(Self {
             began: clock.now(),
             seed: random()?,
@@ -155,7 +155,7 @@ pub fn build(
     let cache = match before {
         Some(before) => before.cache.after(chain.clone()),
         None => {
-            let bytes = *config.file.cache.max_bytes;
+            let bytes = config.file.cache.max_bytes;
             Cache::new(bytes, chain.clone(), process.clock.clone())
         }
     };
@@ -172,7 +172,7 @@ pub fn build(
         ),
         PlainSettings {
             trust: config.trust.clone(),
-            targeted_fields: TargetList::new(config.targeted.clone()),
+            targeted_fields: TargetList::new(None),
             pseudonym: process.pseudonym.clone(),
         },
     );
@@ -187,7 +187,7 @@ pub fn build(
 
 /// What is looked up where memory has no answer.
 fn lower_tiers(config: &Config, process: &Process, names: StoredNames) -> LowerTiers {
-    let settings = config.file.shared.as_ref().map(|shared| shared.settings());
+    let settings = config.file.shared.as_ref();
     if let (Some(shared), Some(settings)) = (&process.shared, &settings) {
         shared.reconfigure(settings.timeout, settings.fill_wait);
     }
@@ -205,7 +205,7 @@ fn lower_tiers(config: &Config, process: &Process, names: StoredNames) -> LowerT
         names,
         run: process.run,
         began: process.began,
-        stale_wait: *config.file.cache.stale_wait,
+        stale_wait: config.file.cache.stale_wait,
     }
 }
 
@@ -224,10 +224,7 @@ fn number_routes(
                 let tip = route.cache.tip;
                 tip == old.cache.tip && chain.accepts_stamps_of(&before.fill.chain, tip)
             }
-            Mode::Respect => {
-                before.fill.plain.targeted_fields == TargetList::new(config.targeted.clone())
-            }
-            Mode::Off | Mode::Override => true,
+            Mode::Respect | Mode::Off | Mode::Override => true,
         };
         let number = route.upstream.number;
         let name = upstreams.get(number).name();
@@ -312,7 +309,7 @@ fn assemble(
     let gateway = Arc::new(Gateway {
         responder: Arc::new(responder.require_token(clients.tokens.is_required)),
         clients,
-        stale_wait: *config.file.cache.stale_wait,
+        stale_wait: config.file.cache.stale_wait,
         records: Records {
             meter,
             access_log: AccessLog::new(&config.access_log()),

@@ -33,14 +33,13 @@ pub struct LoadedConfig {
 pub type Loader = Box<dyn Fn() -> Result<LoadedConfig, Vec<String>> + Send + Sync>;
 
 /// The keys that need a restart, beside the addresses of public listeners.
-const NEED_RESTART: [&str; 9] = [
+const NEED_RESTART: [&str; 8] = [
     "admin.listen",
     "server.workers",
     "cache.max_bytes",
     "state.path",
     "state.max_bytes",
     "shared.replicas",
-    "shared.prefix",
     "log.level",
     "log.format",
 ];

@@ -11,8 +11,9 @@ use tokio::sync::watch;
 
 use super::StartError;
 use super::listeners::bind_tcp;
-use crate::config::{SandboxUpstream, base_url};
+use crate::config::SandboxUpstream;
 use crate::sandbox::{self, Sandbox};
+use crate::upstream::base_url;
 
 /// The configured number of workers; 0 stands for one per core.
 pub(super) fn worker_count(configured: u64) -> usize {
@@ -89,5 +90,5 @@ pub(super) fn spawn_sandbox(
     };
     let thread = spawn("sandbox", runtime()?, serve)?;
     let url = base_url(&format!("http://{address}"));
-    Ok((url.map(|url| (url, content)), thread))
+    Ok((url.ok().map(|url| (url, content)), thread))
 }

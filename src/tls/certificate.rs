@@ -89,12 +89,9 @@ pub enum CertificateError {
 }
 
 impl CertificateError {
-    /// The message, with where the configuration names the files.
-    pub(super) fn located(&self, files: &CertificateFiles) -> String {
-        match &*files.location {
-            "" => self.to_string(),
-            location => format!("{location}: {self}"),
-        }
+    /// The message, with the key of the configuration that names the files.
+    pub(super) fn located(&self) -> String {
+        format!("listener.tls.certificates: {self}")
     }
 }
 

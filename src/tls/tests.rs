@@ -63,9 +63,7 @@ impl Files {
             certificates: vec![CertificateFiles {
                 chain: self.0.path().join("cert.pem"),
                 key: self.0.path().join("key.pem"),
-                location: "proxy.toml:9:1: listener.tls.certificates".to_owned(),
             }],
-            location: "proxy.toml:8:1: listener.tls.certificates".to_owned(),
         }
     }
 
@@ -74,7 +72,7 @@ impl Files {
         let problems = check(&self.settings(), false, now).join("\n");
         let folder = format!("{}/", self.0.path().display());
         let problems = problems.replace(&folder, "");
-        problems.replace("proxy.toml:9:1: listener.tls.certificates: ", "at: ")
+        problems.replace("listener.tls.certificates: ", "at: ")
     }
 }
 

@@ -19,6 +19,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use tokio::time::{Instant, sleep, timeout};
 use tower_service::Service;
 
+use super::settings::IDLE_TIMEOUT;
 use super::{RequestBody, Settings, SetupError, tls};
 use crate::sync::lock;
 
@@ -103,7 +104,7 @@ impl ConnectionPool {
         Ok(Arc::new(Self {
             connector: HttpsConnector::from((http, settings_of_tls)),
             connect_timeout: settings.connect_timeout,
-            idle_timeout: settings.idle_timeout,
+            idle_timeout: IDLE_TIMEOUT,
             idle: Mutex::default(),
         }))
     }

@@ -26,6 +26,7 @@ use super::endpoint::Endpoint;
 use super::failure::Failure;
 use super::permit::{Denied, Permit};
 use super::request::{Priority, RequestPriority};
+use super::settings::MAX_QUEUE;
 use super::{Slots, Upstream};
 use crate::clock::{Clock, Moment};
 use crate::identify::Client;
@@ -187,7 +188,7 @@ impl AdmissionQueue {
     pub(super) fn serve(self: &Arc<Self>, upstream: &Arc<Upstream>) {
         let mut state = self.state();
         state.upstream = Arc::downgrade(upstream);
-        state.capacity = upstream.settings.max_queue.get() as usize;
+        state.capacity = MAX_QUEUE;
         drop(state);
         self.pump();
     }

@@ -6,83 +6,212 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use http::{HeaderName, Uri};
-use serde::{Serialize, Serializer};
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+use super::base_url::BaseUrls;
 use super::keys::ApiKey;
 use crate::shared::permits::Limits;
+use crate::units::{Size, Texts, Time};
 
 /// The name of the upstream that `[upstream]` describes.
 pub const DEFAULT: &str = "default";
 
-/// The settings of one upstream.
-#[derive(Clone, Debug)]
+/// A server of the API, and how it is called.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
 pub struct Settings {
     /// The upstream's name: [`DEFAULT`], or that of its table in proxy.toml.
+    #[serde(skip)]
     pub name: Box<str>,
-    /// The base URLs, the preferred one first. Each has the scheme `http` or `https`, an
-    /// authority, and perhaps a path that is put before every target. Without a
-    /// URL the upstream cannot be used.
-    pub urls: Vec<Uri>,
     /// What all answers follow from, where it is known: for a sandbox, whose URL differs
     /// from start to start.
+    #[serde(skip)]
     pub content: Option<Box<str>>,
-    /// By how many blocks an endpoint may lag behind another and still be used.
-    pub max_lag: u32,
-    /// How long a preferred endpoint must be healthy before it is used again.
-    pub return_after: Duration,
-    /// The header field that carries the key.
-    pub api_key_header: HeaderName,
-    /// A file of keys, for keys that do not come from the environment.
-    pub api_keys_file: Option<PathBuf>,
     /// Whether `api_keys_file` is this upstream's own, so that its keys are not those of
     /// the default upstream.
+    #[serde(skip)]
     pub has_own_file: bool,
-    /// Whether requests carry a key, if there are keys.
+    /// The API's base URL. A path in it goes before every target. --upstream takes
+    /// precedence.
+    ///
+    /// A list names several servers, the preferred one first. ordgate uses one at a time. It
+    /// fails over to another when that one does not answer, answers a status path with 410
+    /// (gone, for an hour) or with anything else than a status, or is more than `max_lag`
+    /// blocks behind another by their status paths. All of them share one budget for each key,
+    /// and keys are sent to each of them. A key in cooldown (429) or quarantine (401, 403) at
+    /// one base URL is not used at any base URL of that host (scheme, name and port); it is
+    /// used at the others. When no key is usable for longer than `queue_timeout`, ordgate uses
+    /// another server. On routes with headers = "all", 5xx and 410 are passed on, so there a
+    /// server has failed only when it does not answer.
+    #[serde(
+        rename = "url",
+        with = "BaseUrls",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    #[schemars(with = "Texts")]
+    pub urls: Vec<Uri>,
+    /// How many blocks a server may be behind another and still be used.
+    pub max_lag: u32,
+    /// How long a preferred server must work again before ordgate returns to it.
+    #[serde(with = "Time::<1>")]
+    pub return_after: Duration,
+    /// The request field that carries the API key.
+    #[serde(with = "KeyField")]
+    #[schemars(with = "String")]
+    pub api_key_header: HeaderName,
+    /// A file with the API keys, one per line, unless ORDGATE_API_KEYS is set.
+    ///
+    /// The file must not be readable by others or writable by its group (chmod 600). Of
+    /// several keys, ordgate uses the one with the most budget left. After 429 a key is in
+    /// cooldown: it is not used for the time that the answer names. When a target gets 401 or
+    /// 403, ordgate requests the status path of its tip (chain.tip.*.path) with the same key,
+    /// at most once a minute if that goes on. If the key is refused there too, it is
+    /// quarantined, for a minute at a time, and another is used; otherwise the client gets 502
+    /// and the key stays in use. On routes with headers = "all", 401 and 403 are passed on and
+    /// do not affect the key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub api_keys_file: Option<PathBuf>,
+    /// Whether requests carry an API key. Set it to false for a server of your own beside a
+    /// provider's.
     pub send_api_key: bool,
-    /// Whether a key may be sent over plain http to another machine.
+    /// Whether an API key may be sent over plain http to another machine.
     pub allow_plain_http: bool,
-    /// Requests per key in any 60 seconds; `None` for the default.
-    pub requests_per_minute: Option<Rate>,
-    /// Requests per key in any second; `None` for the default.
-    pub requests_per_second: Option<Rate>,
-    /// A PEM file of certificate authorities to trust besides the public ones.
+    /// A file of certificate authorities (PEM) to trust beside the public ones.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub ca_file: Option<PathBuf>,
-    /// How long connecting may take, TLS included.
-    pub connect_timeout: Duration,
-    /// How long an unused connection is kept.
-    pub idle_timeout: Duration,
-    /// Requests in flight at each base URL, at most.
+    /// The budget of each API key: the most requests in any 60 seconds, or "unlimited" for a
+    /// server of your own.
+    ///
+    /// ordgate never sends more. Three fifths may go at once; after that, requests are spread
+    /// over the minute. The client that has recently had the least goes first, and a part is
+    /// kept for probes of the tip (`kept_for_probes` in /status). A key has one budget for all
+    /// upstreams that it is sent to. Requests without a key have none.
+    ///
+    /// Limits that the server reports (retry-after, ratelimit, ratelimit-remaining and -reset,
+    /// x-ratelimit-remaining and -reset) apply as well and can only make the budget smaller,
+    /// also with "unlimited".
+    ///
+    /// A request counts from when it is sent until a minute after its answer, because the
+    /// provider may count it at any time in between: of n per minute, 60 n / (60.05 + t) can be
+    /// used when answers take t seconds. A request that nobody waits for any more stays in
+    /// flight, with its slot, until the server answers or closes its connection, two minutes at
+    /// most.
+    pub requests_per_minute: Rate,
+    /// The budget of each API key: the most requests in any second, or "unlimited". It does
+    /// not apply where `requests_per_minute` is "unlimited".
+    ///
+    /// A request counts until a second after its answer: of n per second, n / (1.005 + t) can
+    /// be used when answers take t seconds; of 20, that is 18.0 at 105 ms and 10.0 at 1 s.
+    pub requests_per_second: Rate,
+    /// The most requests under way at once, at each base URL.
+    ///
+    /// A quarter of the slots is kept for clients that have none (`kept_for_other_clients` in
+    /// /status). Below 4, none are kept, and one client's slow requests can hold up all others.
+    ///
+    /// When `requests_per_second` of all keys together is lower than this, the slots are as many
+    /// as that, because a request counts in each second until it is answered. For the same
+    /// reason, each of several hosts that get the same key may have 3/4 of what the others leave
+    /// of `requests_per_second` unanswered, and always one.
     pub max_in_flight: NonZeroU32,
-    /// How long a request may wait for budget and for a slot.
+    /// How long a request waits for budget and for a slot.
+    ///
+    /// Clients take turns, however much each of them wants. A client's misses go before its
+    /// revalidations. A request that is sent again does not wait once more.
+    #[serde(with = "Time::<1>")]
     pub queue_timeout: Duration,
-    /// How many requests may wait at once.
-    pub max_queue: NonZeroU32,
-    /// How long the first byte of an answer may take.
+    /// How long connecting may take, with TLS.
+    #[serde(with = "Time::<1>")]
+    pub connect_timeout: Duration,
+    /// How long the first byte of an answer may take; `timeout` bounds it, too.
+    #[serde(with = "Time::<1>")]
     pub first_byte_timeout: Duration,
-    /// How long a body may be silent.
+    /// How long the body of an answer may be silent while ordgate waits for it.
+    ///
+    /// A body that stalls is a failure of its base URL. If it is read whole before it is passed
+    /// on, the next base URL is asked, or the client gets 504. On routes with headers = "all",
+    /// the client's answer breaks off. The time in which a client reads nothing does not count.
+    /// On those routes, events, and answers without a length, may be streams: they may be silent
+    /// for `first_byte_timeout`.
+    #[serde(with = "Time::<1>")]
     pub silence_timeout: Duration,
-    /// How long the whole answer may take, retries included.
+    /// How long a whole answer may take, with retries.
+    #[serde(with = "Time::<1>")]
     pub timeout: Duration,
-    /// The longest response body that is accepted, in bytes.
+    /// The longest answer that ordgate accepts.
+    #[serde(with = "Size::<1024>")]
     pub max_body_bytes: u64,
-    /// The longest request body that is accepted, in bytes.
+    /// The longest request body, on routes with headers = "all".
+    ///
+    /// A request takes a slot at the upstream when its body has arrived whole. A body that
+    /// breaks off or is malformed, too slow or too large is the client's fault: the client gets
+    /// 400, 408 or 413, and nothing is sent to the upstream. A client must send 1 KiB a second,
+    /// and may fall behind by 10 seconds. For one client up to two of the longest bodies are in
+    /// memory, for all together up to sixteen; a body beyond that gets 503 with retry-after.
+    #[serde(with = "Size::<1024>")]
     pub max_request_body: u64,
-    /// Whether a failed request is sent again, where that is safe and may help.
+    /// Whether a failed request is sent again, once, after a short random delay, where that is
+    /// safe and may help: the connection was refused or ended, or 502, 503 or 504 came. One in
+    /// five requests may be, and three at first.
+    ///
+    /// If there is another base URL, it is asked at once, whatever the failure.
     pub retry: bool,
 }
 
+impl Default for Settings {
+    fn default() -> Self {
+        let seconds = Duration::from_secs;
+        Self {
+            name: DEFAULT.into(),
+            content: None,
+            has_own_file: false,
+            urls: Vec::new(),
+            max_lag: 2,
+            return_after: seconds(30),
+            api_key_header: HeaderName::from_static("x-api-key"),
+            api_keys_file: None,
+            send_api_key: true,
+            allow_plain_http: false,
+            ca_file: None,
+            requests_per_minute: Rate::PER_MINUTE,
+            requests_per_second: Rate::PER_SECOND,
+            max_in_flight: const { NonZeroU32::new(32).expect("it is not 0") },
+            queue_timeout: seconds(2),
+            connect_timeout: seconds(5),
+            first_byte_timeout: seconds(60),
+            silence_timeout: seconds(10),
+            timeout: seconds(90),
+            max_body_bytes: 16 << 20,
+            max_request_body: 1 << 20,
+            retry: true,
+        }
+    }
+}
+
+/// The most requests that wait at an upstream at once. A client leaves a quarter to others.
+pub(crate) const MAX_QUEUE: usize = 1024;
+/// How long an unused connection is kept.
+pub(crate) const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// The number of requests allowed in a period.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(
+    rename_all = "lowercase",
+    expecting = "allowed is a whole number of at least 1, or \"unlimited\""
+)]
+#[schemars(inline)]
 pub enum Rate {
     /// Any number of requests.
     Unlimited,
     /// At most this many requests.
+    #[serde(untagged)]
     Limited(NonZeroU32),
 }
 
 impl Rate {
-    /// How the configuration spells the absence of a limit.
-    pub const UNLIMITED: &str = "unlimited";
+    /// The default limits of a key: those of the API's provider.
+    const PER_MINUTE: Self = Self::Limited(NonZeroU32::new(500).expect("it is not 0"));
+    const PER_SECOND: Self = Self::Limited(NonZeroU32::new(20).expect("it is not 0"));
 
     /// The number of requests; `None` for any number.
     pub fn limit(self) -> Option<u32> {
@@ -93,18 +222,11 @@ impl Rate {
     }
 }
 
-impl Serialize for Rate {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Unlimited => to.serialize_str(Self::UNLIMITED),
-            Self::Limited(limit) => limit.serialize(to),
-        }
-    }
+/// Whether an upstream may have this name.
+pub fn is_name(text: &str) -> bool {
+    let is_allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    (1..=32).contains(&text.len()) && text.bytes().all(is_allowed)
 }
-
-/// The default limits of a key: those of the API's provider.
-pub(crate) const PER_MINUTE: u32 = 500;
-pub(crate) const PER_SECOND: u32 = 20;
 
 /// Why an upstream cannot be called at all.
 #[derive(Debug, thiserror::Error)]
@@ -204,27 +326,18 @@ impl Settings {
         if !self.sends_keys(has_keys) {
             return Limits::default();
         }
-        let per_minute = self.requests_per_minute;
-        let per_minute = per_minute.map_or(Some(PER_MINUTE), Rate::limit);
-        let per_second = self.requests_per_second;
+        let per_minute = self.requests_per_minute.limit();
         Limits {
             per_minute,
-            per_second: per_second.map_or(per_minute.map(|_| PER_SECOND), Rate::limit),
+            per_second: per_minute.and(self.requests_per_second.limit()),
         }
     }
 
-    /// The key of a limit that is set, and is not the provider's.
-    pub(crate) fn own_rate(&self) -> Option<&'static str> {
-        let rates = [
-            ("requests_per_minute", self.requests_per_minute, PER_MINUTE),
-            ("requests_per_second", self.requests_per_second, PER_SECOND),
-        ];
-        let is_own = |rate: Option<Rate>, usual| {
-            let limit = rate.and_then(Rate::limit);
-            limit.is_some_and(|limit| limit != usual)
-        };
-        let own = rates.iter().find(|(_, rate, usual)| is_own(*rate, *usual));
-        own.map(|(key, ..)| *key)
+    /// Whether a limit is set that is not the provider's.
+    pub(crate) fn has_own_rate(&self) -> bool {
+        let rates = (self.requests_per_minute, self.requests_per_second);
+        let is_own = |rate: Rate, usual: Rate| rate.limit().is_some() && rate != usual;
+        is_own(rates.0, Rate::PER_MINUTE) || is_own(rates.1, Rate::PER_SECOND)
     }
 }
 
@@ -245,13 +358,39 @@ fn is_exposed(url: &Uri) -> bool {
     !loopback.unwrap_or(host.eq_ignore_ascii_case("localhost"))
 }
 
+/// How proxy.toml has the field that carries the key.
+struct KeyField;
+
+impl KeyField {
+    /// Fields that already have a meaning: a key in one of them would break the message, or a
+    /// proxy on the way would take it for something else.
+    const TAKEN: &str = "accept accept-encoding connection content-length expect host keep-alive \
+                         te trailer transfer-encoding upgrade user-agent via";
+
+    fn serialize<S: Serializer>(field: &HeaderName, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(field.as_str())
+    }
+
+    fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<HeaderName, D::Error> {
+        let text = String::deserialize(from)?;
+        let field = HeaderName::try_from(&text).ok().filter(|field| {
+            let name = field.as_str();
+            !Self::TAKEN.split(' ').any(|taken| taken == name) && !name.starts_with("proxy-")
+        });
+        field.ok_or_else(|| {
+            de::Error::custom(format_args!(
+                "{text:?} came; allowed is the name of a field that is there for the key alone, such as \"x-api-key\" or \"authorization\""
+            ))
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn shipped_settings() -> Settings {
-        let config = crate::config::Config::parse("p", "").unwrap();
-        config.upstreams.into_iter().next().unwrap()
+        Settings::default()
     }
 
     #[test]
@@ -259,17 +398,13 @@ mod tests {
         const ANY: Rate = Rate::Unlimited;
         let at_most = |most| Rate::Limited(NonZeroU32::new(most).unwrap());
         let [seven, nine] = [7, 9].map(at_most);
-        let shipped = (Some(500), Some(20));
         // The configured rates; whether there are keys, and they are sent.
         for (configured, has_keys, sends, expected) in [
-            ((None, None), true, true, shipped),
-            ((None, None), false, true, (None, None)),
-            ((None, None), true, false, (None, None)),
-            ((Some(nine), Some(seven)), false, true, (None, None)),
-            ((Some(ANY), None), true, true, (None, None)),
-            ((Some(ANY), Some(seven)), true, true, (None, Some(7))),
-            ((None, Some(ANY)), true, true, (Some(500), None)),
-            ((Some(nine), None), true, true, (Some(9), Some(20))),
+            ((nine, seven), true, true, (Some(9), Some(7))),
+            ((nine, seven), false, true, (None, None)),
+            ((nine, seven), true, false, (None, None)),
+            ((ANY, seven), true, true, (None, None)),
+            ((nine, ANY), true, true, (Some(9), None)),
         ] {
             let mut settings = shipped_settings();
             (settings.requests_per_minute, settings.requests_per_second) = configured;

@@ -58,13 +58,7 @@ fn snapshot(keys: &Keys) -> KeySnapshot {
 
 /// So many replicas without an engine.
 fn replicas(count: u32, clock: &Clock) -> Arc<Shared> {
-    let settings = crate::shared::Settings {
-        replicas: std::num::NonZeroU32::new(count).unwrap(),
-        engine: None,
-        prefix: String::new(),
-        timeout: Duration::from_secs(1),
-        fill_wait: Duration::from_secs(1),
-    };
+    let settings = crate::shared::Settings::of(std::num::NonZeroU32::new(count).unwrap());
     Shared::new(settings, None, clock)
 }
 

@@ -196,8 +196,8 @@ async fn no_request_waits_beyond_its_deadline_or_in_vain() {
 
 #[tokio::test(start_paused = true)]
 async fn a_client_leaves_a_quarter_of_the_queue_to_others() {
-    let config = "upstream.max_in_flight = 1\nupstream.max_queue = 4";
-    let upstream = upstream(config, "", &Clock::manual());
+    let upstream = upstream("upstream.max_in_flight = 1", "", &Clock::manual());
+    upstream.queue.state().capacity = 4;
     let held = vec![at_once(&upstream, miss(9)).await.unwrap()];
     let order = wait_all(&upstream, &[miss(1), miss(1), miss(1)]).await;
     let refused = at_once(&upstream, miss(1)).await.err().unwrap();

@@ -24,7 +24,7 @@ pub(crate) fn comparable(answer: &Answer) -> (u16, Vec<(String, String)>, Vec<u8
 #[tokio::test]
 async fn the_bounds_of_heads_are_those_of_http_1_1() {
     let upstream = Upstream::start();
-    let gateway = Gateway::with(&upstream, "server.max_head_bytes = 14000");
+    let gateway = Gateway::before(&upstream);
     let mut client = PoliteClient::connect(gateway.public).await;
     let long = format!("{TOKEN}?{}", "x".repeat(8 << 10));
     let answer = client.get(&long).await;

@@ -29,10 +29,8 @@ pub(crate) struct Tip {
 /// Reads a configuration, for replicas with this engine if it is not empty.
 pub(super) fn parse(config: &str, engine: &str) -> Result<Config, Vec<String>> {
     let engine = (!engine.is_empty()).then(|| EngineUrl::parse(engine).unwrap());
-    let overrides = Overrides {
-        engine,
-        ..Overrides::default()
-    };
+    let mut overrides = Overrides::default();
+    overrides.engine = engine;
     Config::parse_with("test.toml", config, &overrides)
 }
 
