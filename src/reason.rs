@@ -70,7 +70,7 @@ reasons! {
     ConnectionRefused = "connection_refused", 502, "The upstream cannot be reached: it refuses connections";
     Tls = "tls", 502, "No TLS connection to the upstream is possible; the operator must act";
     TlsClientCertificate = "tls_client_certificate", 502, "The upstream requires a TLS client certificate, which this gateway does not have; the operator must act";
-    TlsCertificate = "tls_certificate", 502, "The upstream's certificate is not trusted; the operator must act";
+    TlsCertificate = "tls_certificate", 502, "No trusted TLS connection to the upstream is possible; the operator must act";
     Dns = "dns", 502, "The upstream cannot be reached: its name does not resolve";
     Unreachable = "unreachable", 502, "The upstream cannot be reached";
     ConnectTimeout = "connect_timeout", 504, "The upstream did not accept a connection in time";

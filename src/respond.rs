@@ -312,7 +312,10 @@ impl Responder {
             fields.insert(CACHE_STATUS, outcome.field(None, detail));
         }
         self.add_own(&mut fields, false, outcome, context);
-        fields.extend(refusal.fields.iter().cloned());
+        for (name, value) in &refusal.fields {
+            // In place of those of the limit on requests.
+            fields.insert(name, value.clone());
+        }
         response(refusal.status, fields, Body::new(body.into()))
     }
 

@@ -201,7 +201,13 @@ impl Server {
             return Ok(());
         };
         // Without the engine, nothing is known.
-        threads::block_on(timeout(FIRST_PURGES, shared.purges.first_heard())).map(drop)
+        // The time belongs to the runtime that waits.
+        let heard = async {
+            timeout(FIRST_PURGES, shared.purges.first_heard())
+                .await
+                .is_ok()
+        };
+        threads::block_on(heard).map(|_is_heard| ())
     }
 
     /// Begins to export traces.
