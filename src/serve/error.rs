@@ -72,18 +72,20 @@ pub enum StartError {
 impl StartError {
     /// Each problem on its own.
     pub(super) fn lines(self) -> Vec<String> {
-        match self {
-            Self::Certificates(problems) => problems,
-            other => vec![other.to_string()],
+        if let Self::Certificates(problems) = self {
+            return problems;
         }
+        vec![self.to_string()]
     }
 }
 
 /// A likely cause of an error of `bind`.
 fn advice(error: &io::Error) -> &'static str {
-    match error.kind() {
-        io::ErrorKind::AddrInUse => "; another program may use it, and port 0 takes a free one",
-        io::ErrorKind::AddrNotAvailable => "; this machine does not have the address",
-        _ => "",
+    if error.kind() == io::ErrorKind::AddrInUse {
+        "; another program may use it, and port 0 takes a free one"
+    } else if error.kind() == io::ErrorKind::AddrNotAvailable {
+        "; this machine does not have the address"
+    } else {
+        ""
     }
 }
