@@ -98,12 +98,13 @@ pub struct Settings {
     /// flight, with its slot, until the server answers or closes its connection, two minutes at
     /// most.
     pub requests_per_minute: Rate,
-    /// The budget of each API key: the most requests in any second, or "unlimited". It does
-    /// not apply where `requests_per_minute` is "unlimited".
+    /// The budget of each API key: the most requests in any second, or "unlimited". The default is
+    /// 20, or none where `requests_per_minute` is "unlimited".
     ///
     /// A request counts until a second after its answer: of n per second, n / (1.005 + t) can
     /// be used when answers take t seconds; of 20, that is 18.0 at 105 ms and 10.0 at 1 s.
-    pub requests_per_second: Rate,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requests_per_second: Option<Rate>,
     /// The most requests under way at once, at each base URL.
     ///
     /// A quarter of the slots is kept for clients that have none (`kept_for_other_clients` in
@@ -174,7 +175,7 @@ impl Default for Settings {
             allow_plain_http: false,
             ca_file: None,
             requests_per_minute: Rate::PER_MINUTE,
-            requests_per_second: Rate::PER_SECOND,
+            requests_per_second: None,
             max_in_flight: const { NonZeroU32::new(32).expect("it is not 0") },
             queue_timeout: seconds(2),
             connect_timeout: seconds(5),
@@ -329,15 +330,19 @@ impl Settings {
         let per_minute = self.requests_per_minute.limit();
         Limits {
             per_minute,
-            per_second: per_minute.and(self.requests_per_second.limit()),
+            per_second: match self.requests_per_second {
+                Some(own) => own.limit(),
+                None => per_minute.and(Rate::PER_SECOND.limit()),
+            },
         }
     }
 
     /// Whether a limit is set that is not the provider's.
     pub(crate) fn has_own_rate(&self) -> bool {
-        let rates = (self.requests_per_minute, self.requests_per_second);
         let is_own = |rate: Rate, usual: Rate| rate.limit().is_some() && rate != usual;
-        is_own(rates.0, Rate::PER_MINUTE) || is_own(rates.1, Rate::PER_SECOND)
+        let per_second = self.requests_per_second;
+        is_own(self.requests_per_minute, Rate::PER_MINUTE)
+            || per_second.is_some_and(|rate| is_own(rate, Rate::PER_SECOND))
     }
 }
 
@@ -400,11 +405,13 @@ mod tests {
         let [seven, nine] = [7, 9].map(at_most);
         // The configured rates; whether there are keys, and they are sent.
         for (configured, has_keys, sends, expected) in [
-            ((nine, seven), true, true, (Some(9), Some(7))),
-            ((nine, seven), false, true, (None, None)),
-            ((nine, seven), true, false, (None, None)),
-            ((ANY, seven), true, true, (None, None)),
-            ((nine, ANY), true, true, (Some(9), None)),
+            ((nine, Some(seven)), true, true, (Some(9), Some(7))),
+            ((nine, Some(seven)), false, true, (None, None)),
+            ((nine, Some(seven)), true, false, (None, None)),
+            ((ANY, Some(seven)), true, true, (None, Some(7))),
+            ((nine, Some(ANY)), true, true, (Some(9), None)),
+            ((nine, None), true, true, (Some(9), Some(20))),
+            ((ANY, None), true, true, (None, None)),
         ] {
             let mut settings = shipped_settings();
             (settings.requests_per_minute, settings.requests_per_second) = configured;

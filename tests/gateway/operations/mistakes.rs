@@ -13,7 +13,7 @@ fn a_bad_file_is_reported() {
     for (text, place) in [
         (
             "[limit]\nburst = 0\n",
-            "2:9: limit.burst: 0 came; allowed is",
+            "2:9: limit.burst: invalid value: integer `0`, expected a nonzero u32",
         ),
         ("[server\nlisten = \"x\n", "1:"),
         (
