@@ -174,7 +174,7 @@ fn next(
         Decision::Fetch {
             why: Forward::Bypass,
             ..
-        } => Next::fetch("The route stores nothing", &[lookup.key.clone()]),
+        } => Next::fetch("The route stores nothing", std::slice::from_ref(&lookup.key)),
         Decision::Fetch {
             stored: Some(_), ..
         } => plan().because(&format!(
@@ -209,7 +209,7 @@ fn fresh(judged: &JudgedResponse) -> String {
 /// How a key would be fetched.
 fn plan(gateway: &Gateway, route: &Route, key: &Key, now: Moment) -> Next {
     if route.is_plain() {
-        return Next::fetch("it is requested from the origin", &[key.clone()]);
+        return Next::fetch("it is requested from the origin", std::slice::from_ref(key));
     }
     let requests = gateway.fill.requests(key);
     let failed = |key| gateway.fill.failures.recent(key, now);

@@ -166,13 +166,13 @@ async function injectedTextIsInert (page, world) {
   await click(page, '#explain-form button')
   await until('it is shown as text', () => page.evaluate(`document.getElementById('explained').textContent.includes(${JSON.stringify(INJECTED)})`))
   const rows = await table(page, 'Last errors')
-  assert.equal(rows[0][4], INJECTED)
+  assert.equal(rows[0][5], INJECTED)
   // A refused request line is shown, and is no link: it cannot be explained.
-  assert.equal(rows[1][4], INJECTED)
+  assert.equal(rows[1][5], INJECTED)
   const links = await page.evaluate(`(() => {
     const tables = [...document.querySelectorAll('table')];
     const found = tables.find((one) => one.caption.textContent === 'Last errors');
-    return [...found.tBodies[0].rows].map((row) => row.cells[4].querySelectorAll('a[href]').length);
+    return [...found.tBodies[0].rows].map((row) => row.cells[5].querySelectorAll('a[href]').length);
   })()`)
   assert.deepEqual(links, [1, 0])
   assert.equal(await page.evaluate('document.images.length + document.querySelectorAll("[onerror]").length'), 0)
