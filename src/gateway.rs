@@ -371,7 +371,6 @@ impl Gateway {
         mut response: Response<Body>,
     ) -> Response<Body> {
         if session.http2.is_some() {
-            self.meter().totals.http2.count_request(session.connection);
             if !response.status().is_success() {
                 // Refusals have it. It has no meaning there (RFC 9113 §8.2.2).
                 response.headers_mut().remove(CONNECTION);

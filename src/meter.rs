@@ -179,18 +179,6 @@ pub struct Http2Totals {
     /// When each of them was last to be logged.
     #[serde(skip)]
     logged: [LogInterval; FrameFlood::ALL.len()],
-    /// Requests answered since the start.
-    #[serde(serialize_with = "sum")]
-    requests: [Padded; SHARDS],
-}
-
-#[derive(Debug, Default)]
-#[repr(align(128))]
-struct Padded(AtomicU64);
-
-fn sum<S: Serializer>(shards: &[Padded; SHARDS], to: S) -> Result<S::Ok, S::Error> {
-    let counts = shards.iter().map(|shard| shard.0.load(Relaxed));
-    to.serialize_u64(counts.sum())
 }
 
 fn by_kind<S: Serializer>(
@@ -202,12 +190,6 @@ fn by_kind<S: Serializer>(
 }
 
 impl Http2Totals {
-    /// Counts a request of a connection.
-    pub fn count_request(&self, connection: u64) {
-        let shard = &self.requests[connection as usize % SHARDS];
-        shard.0.fetch_add(1, Relaxed);
-    }
-
     /// Counts a connection that was closed because of a flood. Returns whether to log
     /// it: each kind at most once a minute, since a client may repeat it at will.
     pub fn count_flood(&self, flood: FrameFlood, now: Moment) -> bool {

@@ -76,12 +76,10 @@ impl From<Reason> for Refusal {
         if let Some((_, challenge)) = challenges.iter().find(|(of, _)| *of == reason) {
             return refusal.with(WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
         }
-        match reason {
-            Reason::TooManyConnections | Reason::TooManyClientConnections => {
-                refusal.closing().retry_after(1)
-            }
-            #[expect(clippy::wildcard_enum_match_arm, reason = "the text says all")]
-            _ => refusal,
+        let of_connections = [Reason::TooManyConnections, Reason::TooManyClientConnections];
+        match of_connections.contains(&reason) {
+            true => refusal.closing().retry_after(1),
+            false => refusal,
         }
     }
 }

@@ -113,13 +113,10 @@ impl Server {
         check_admin(admin, admin_token.as_ref())?;
 
         let (stopped, stopping) = watch::channel(false);
-        let mut threads = Vec::new();
-        let mut sandbox = None;
-        if let Some(own) = options.sandbox {
-            let (upstream, thread) = threads::spawn_sandbox(own, stopping.clone())?;
-            sandbox = upstream;
-            threads.push(thread);
-        }
+        let sandbox = options.sandbox;
+        let sandbox = sandbox.map(|own| threads::spawn_sandbox(own, stopping.clone()));
+        let (sandbox, thread) = sandbox.transpose()?.unzip();
+        let (sandbox, threads) = (sandbox.flatten(), Vec::from_iter(thread));
         config.use_sandbox(sandbox.as_ref());
         let (first, _) = build(config.clone(), &keys, &clock, None, None)?;
 
@@ -127,10 +124,8 @@ impl Server {
         let workers = (0..workers).map(|_| threads::runtime());
         let workers = workers.collect::<Result<Vec<_>, _>>()?;
         let control = threads::runtime()?;
-        let handles: Vec<_> = workers
-            .iter()
-            .map(|worker| worker.handle().clone())
-            .collect();
+        let handles = workers.iter().map(|worker| worker.handle().clone());
+        let handles: Vec<_> = handles.collect();
         let current: Current = Arc::new(ArcSwap::new(first.clone()));
         let acceptor = Acceptor::new(current.clone(), config.connections, workers.len());
         let (changed, changes) = watch::channel(());
@@ -181,9 +176,7 @@ impl Server {
         })?;
         server.wait_for_purges()?;
         #[cfg(feature = "otlp")]
-        if server.first.records.traced_share.is_some() {
-            server.start_exporting()?;
-        }
+        server.start_exporting()?;
         for worker in workers {
             let stop = stopping.clone();
             server.spawn("worker", worker, move || threads::stopped(stop))?;
@@ -210,9 +203,12 @@ impl Server {
         threads::block_on(heard).map(|_is_heard| ())
     }
 
-    /// Begins to export traces.
+    /// Begins to export traces, if the environment names a collector.
     #[cfg(feature = "otlp")]
     fn start_exporting(&self) -> Result<(), StartError> {
+        if self.first.records.traced_share.is_none() {
+            return Ok(());
+        }
         let runtime = threads::runtime()?;
         let exporter = Exporter::begin(runtime.handle().clone())?;
         let stop = threads::stopped(self.stopped.subscribe());

@@ -40,13 +40,13 @@ impl Config {
             )));
         }
         let server = &self.connections;
-        if let Some(client) = server.per_client {
-            if u64::from(client.connections) >= server.max_connections {
-                warnings.push(format!(
-                    "limit.connections, {}, is not below server.max_connections, {}: one client may hold them all",
-                    client.connections, server.max_connections
-                ));
-            }
+        if let Some(client) = server.per_client
+            && u64::from(client.connections) >= server.max_connections
+        {
+            warnings.push(format!(
+                "limit.connections, {}, is not below server.max_connections, {}: one client may hold them all",
+                client.connections, server.max_connections
+            ));
         }
         for (number, settings) in (0..).zip(&self.upstreams) {
             let with_keys = settings.sends_keys(!keys.of(settings).is_empty());

@@ -79,8 +79,7 @@ impl Fetch {
     ) -> Result<Option<Fetched>, Failure> {
         let (fill, route) = (&self.fill, self.route());
         let (is_typed, tip) = (self.is_typed(), route.cache.tip);
-        let is_chain = route.cache.mode == Mode::Chain;
-        if is_chain {
+        if route.cache.mode == Mode::Chain {
             fill.chain.first_probe(tip, FIRST_PROBE).await;
         }
         let RequestFields {
@@ -98,9 +97,7 @@ impl Fetch {
             }
         };
         let mut times = Times {
-            start: is_chain
-                .then(|| fill.chain.request_start(tip))
-                .unwrap_or_default(),
+            start: fill.chain.request_start(tip),
             purge: fill.cache.store().purges(),
             sent: fill.clock.now(),
             ..Times::default()
@@ -120,11 +117,8 @@ impl Fetch {
             route: Some(route.number),
             ..self.priority
         };
-        let answer = fill
-            .upstreams
-            .client(number)
-            .send(request, priority)
-            .await?;
+        let client = fill.upstreams.client(number);
+        let answer = client.send(request, priority).await?;
         (times.received, times.took) = (fill.clock.now(), answer.took);
         let (status, version, mut fields) =
             (answer.head.status, answer.head.version, answer.head.headers);

@@ -120,7 +120,6 @@ impl Gateway {
             ]);
             span.set_attributes(query.map(|query| trace::redacted("url.query", query)));
         }
-        drop(span);
         trace
     }
 

@@ -16,7 +16,9 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use opentelemetry::KeyValue;
 use opentelemetry_http::{HttpClient, HttpError};
-use opentelemetry_otlp::{ExporterBuildError, SpanExporter, WithHttpConfig};
+use opentelemetry_otlp::{
+    ExporterBuildError, Protocol, SpanExporter, WithExportConfig, WithHttpConfig,
+};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::resource::EnvResourceDetector;
 use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider};
@@ -81,7 +83,14 @@ impl Exporter {
             .pool_timer(TokioTimer::new())
             .build(connector);
         let sender = Sender { client, runtime };
-        let exporter = SpanExporter::builder().with_http().with_http_client(sender);
+        let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        let has_protocol =
+            is_set("OTEL_EXPORTER_OTLP_PROTOCOL") || is_set("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL");
+        let mut exporter = SpanExporter::builder().with_http().with_http_client(sender);
+        if !has_protocol {
+            // Without it, the crate takes JSON where it can.
+            exporter = exporter.with_protocol(Protocol::HttpBinary);
+        }
         let service = std::env::var("OTEL_SERVICE_NAME").ok();
         let service = service.filter(|name| !name.is_empty());
         let resource = Resource::builder_empty()

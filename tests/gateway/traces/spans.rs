@@ -2,7 +2,7 @@
 
 use super::collector::Collector;
 use super::{SPAN, parent, trace};
-use crate::support::{BLOCK, BLOCK_CANONICAL, Client, Reply, Upstream, token};
+use crate::support::{Client, Reply, TOKEN, Upstream, token};
 
 const TRUSTED: &str =
     "[clients]\ntrusted_proxies = [\"127.0.0.1/32\"]\n[telemetry]\nsample = 0.0\n";
@@ -10,7 +10,7 @@ const TRUSTED: &str =
 #[tokio::test]
 async fn a_miss_has_a_span_and_one_for_each_attempt_and_no_secret() {
     let (upstream, collector) = (Upstream::start(), Collector::start());
-    upstream.once(BLOCK_CANONICAL, Reply::status(503, "busy"));
+    upstream.once(TOKEN, Reply::status(503, "busy"));
     let (process, public) = collector.of(&upstream, TRUSTED);
     let mut client = Client::connect(public).await;
     let value = parent(1, "01");
@@ -21,7 +21,7 @@ async fn a_miss_has_a_span_and_one_for_each_attempt_and_no_secret() {
         ("x-api-key", "another-client-secret"),
         ("cookie", "session=a-client-secret"),
     ];
-    let target = format!("{BLOCK}?unknown=a-client-secret");
+    let target = format!("{TOKEN}?unknown=a-client-secret");
     let answer = client.request("GET", &target, &fields).await;
     assert_eq!(answer.status, 200);
     let spans = collector.until_spans(3).await;
@@ -32,13 +32,13 @@ async fn a_miss_has_a_span_and_one_for_each_attempt_and_no_secret() {
         (server.trace(), server.parent()),
         (trace(1), SPAN.to_owned())
     );
-    assert_eq!(server.name(), "GET /runes/v1/blocks/{block}/activity");
+    assert_eq!(server.name(), "GET /ordinals/v1/brc-20/tokens/{ticker}");
     for (name, value) in [
         ("http.request.method", "GET"),
-        ("http.route", "/runes/v1/blocks/{block}/activity"),
-        ("ordgate.route", "rune-block-activity"),
-        ("url.path", BLOCK),
-        ("url.query", "limit=20&offset=0"),
+        ("http.route", "/ordinals/v1/brc-20/tokens/{ticker}"),
+        ("ordgate.route", "brc20-token"),
+        ("url.path", TOKEN),
+        ("url.query", ""),
         ("http.response.status_code", "200"),
         ("network.protocol.version", "1.1"),
         ("ordgate.cache", "miss"),
@@ -58,7 +58,7 @@ async fn a_miss_has_a_span_and_one_for_each_attempt_and_no_secret() {
             ("http.request.method", "GET".to_owned()),
             ("server.address", "127.0.0.1".to_owned()),
             ("server.port", address.port().to_string()),
-            ("url.full", format!("http://{address}{BLOCK_CANONICAL}")),
+            ("url.full", format!("http://{address}{TOKEN}")),
             ("http.response.status_code", status.to_owned()),
             ("ordgate.attempt", reason.to_owned()),
         ] {
