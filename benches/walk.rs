@@ -20,14 +20,13 @@ use ordgate::cache::{Cache, StoredResponse};
 use ordgate::chain::Chain;
 use ordgate::clock::{Clock, Moment};
 use ordgate::config::Config;
+use ordgate::connections::Activity;
 use ordgate::gateway::{ResponseFuture, Session};
 use ordgate::sandbox::{Sandbox, Settings};
 use ordgate::serve::{LoadedConfig, Options, Server};
 use ordgate::supervisor::InheritedSockets;
 use ordgate::upstream::keys::ApiKey;
 use ordgate::upstream::{ProviderKeys, SearchedBody};
-use ordgate::wire::activity::Activity;
-use ordgate::wire::head::{HeadBounds, RequestScanner};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -37,25 +36,6 @@ fn main() {
 }
 
 const BLOCK: &str = "/runes/v1/blocks/840000/activity";
-
-/// A rule: a head's framing, as a browser and as a load generator send it.
-#[divan::bench(args = [4, 16])]
-fn scan_a_head(bencher: divan::Bencher<'_, '_>, fields: usize) {
-    let mut head = format!("GET {BLOCK}?limit=20 HTTP/1.1\r\nhost: 127.0.0.1:8080\r\n");
-    for n in 1..fields {
-        head.push_str(&format!(
-            "x-some-field-{n}: some value of middling length\r\n"
-        ));
-    }
-    head.push_str("\r\n");
-    let bounds = HeadBounds {
-        head: 16_384,
-        target: 8_192,
-        fields: 100,
-    };
-    let mut scan = RequestScanner::new(bounds);
-    bencher.bench_local(|| scan.scan(divan::black_box(head.as_bytes())));
-}
 
 /// A body of 1 MiB on its way to a client, in frames of 16 KiB, searched for so
 /// many keys: bytes in a second.

@@ -24,7 +24,6 @@ use crate::log_writer::Destination;
 use crate::meter::RequestKind;
 use crate::reason::Reason;
 use crate::trace;
-use crate::wire::head::{is_replacement, refused_line};
 use crate::wire::request_id::RequestId;
 
 /// The target of the lines in the log.
@@ -108,21 +107,9 @@ impl LogEntry<'_> {
         shown(self.method.as_str())
     }
 
-    /// Whether it was refused before it was parsed. Then method, target and fields are not
-    /// the request's.
-    fn is_refused(&self) -> bool {
-        is_replacement(self.method, self.uri)
-    }
-
-    /// The target without its query, if it was parsed.
+    /// The target without its query.
     fn target(&self) -> Option<Cow<'_, str>> {
-        (!self.is_refused()).then(|| shown(self.uri.path()))
-    }
-
-    /// The beginning of a request line that was refused before it was parsed.
-    fn refused_line(&self) -> Option<Cow<'_, str>> {
-        let line = self.is_refused().then(|| refused_line(self.fields));
-        line.flatten().map(shown_line)
+        self.uri.path_and_query().map(|_| shown(self.uri.path()))
     }
 
     fn query(&self) -> Option<Cow<'_, str>> {
@@ -174,7 +161,7 @@ impl AccessLog {
 }
 
 fn write_event(entry: &LogEntry<'_>) {
-    let method = (!entry.is_refused()).then(|| entry.method());
+    let method = Some(entry.method());
     tracing::info!(
         target: TARGET,
         client = %entry.client,
@@ -187,7 +174,6 @@ fn write_event(entry: &LogEntry<'_>) {
         },
         path = entry.target().as_deref(),
         query = entry.query().as_deref(),
-        request_line = entry.refused_line().as_deref(),
         route = entry.route,
         status = entry.status,
         bytes = entry.bytes,
@@ -208,13 +194,6 @@ fn micros(time: Duration) -> u64 {
 /// the provider, which some client may send where none belongs.
 fn shown(part: &str) -> Cow<'_, str> {
     redact(part, MAX_PART)
-}
-
-/// The beginning of a refused request line as a line has it.
-pub(crate) fn shown_line(line: &str) -> Cow<'_, str> {
-    /// The most bytes of it.
-    const MAX_LINE: usize = 256;
-    redact(line, MAX_LINE)
 }
 
 #[cfg(test)]

@@ -35,7 +35,7 @@ use http::header::CONNECTION;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, Version};
 use http_body_util::BodyExt;
 use records::{Finished, in_trace};
-use request::{RequestContext, check_head, to_origin_form};
+use request::{RequestContext, check_target};
 pub use request::{ResponseFuture, Session};
 
 use crate::access_log::AccessLog;
@@ -59,7 +59,7 @@ use crate::state::State;
 use crate::upstream::{Priority, RequestBody, Upstreams};
 use crate::wire::Body;
 use crate::wire::body::BodyError;
-use crate::wire::head::http2;
+use crate::wire::head::{self, HeadFault};
 use crate::wire::request_id::RequestId;
 
 /// Everything that answering needs. It is made at start and at each reload.
@@ -127,18 +127,12 @@ impl Gateway {
         B::Error: Into<BodyError>,
     {
         let now = session.activity.last();
-        let head_fault = match session.http2 {
-            Some(bounds) => http2::normalize(&mut request, bounds).err(),
-            None => {
-                if request.uri().authority().is_some() {
-                    to_origin_form(&mut request);
-                }
-                None
-            }
-        };
+        let checked = head::check(&request);
+        if request.uri().authority().is_some() || session.activity.is_http2() {
+            head::normalize(&mut request);
+        }
         let mut context = RequestContext::new(self, session, &mut request, now);
-        context.head_fault = head_fault;
-        match self.answer_from_memory(session, &request, &mut context, now) {
+        match self.answer_from_memory(session, &request, checked, &mut context, now) {
             Ok(NextStep::Done(response, kind)) => {
                 let head = (request.uri(), request.headers());
                 let response = self.finish(session, &context, head, kind, None, response);
@@ -168,15 +162,14 @@ impl Gateway {
         &self,
         session: &Session,
         request: &Request<B>,
+        checked: Result<(), HeadFault>,
         context: &mut RequestContext,
         now: Moment,
     ) -> Result<NextStep, Refusal> {
         // Refused requests count too: otherwise they would be free.
         context.permit = self.clients.admit(&context.from, now)?;
-        if let Some(fault) = context.head_fault {
-            return Err(fault.into());
-        }
-        check_head(session, request)?;
+        checked?;
+        check_target(request.uri())?;
         self.clients.check_token(&context.from)?;
         let uri = request.uri();
         let Some(found) = self.routes.find(uri.path()) else {
@@ -354,7 +347,7 @@ impl Gateway {
         let status = refusal.status;
         if status.is_server_error() {
             let why = (refusal.reason, &*refusal.detail);
-            self.record_error(request, fields.fields, status, why);
+            self.record_error(request, status, why);
         }
         self.responder.refusal(refusal, outcome, fields)
     }
@@ -370,7 +363,7 @@ impl Gateway {
         upstream_took: Option<Duration>,
         mut response: Response<Body>,
     ) -> Response<Body> {
-        if session.http2.is_some() {
+        if session.activity.is_http2() {
             if !response.status().is_success() {
                 // Refusals have it. It has no meaning there (RFC 9113 §8.2.2).
                 response.headers_mut().remove(CONNECTION);
@@ -394,6 +387,7 @@ impl Gateway {
             };
             self.log(log, session, context, head, &finished, &response);
         }
+        response.body_mut().count(&session.activity);
         response
     }
 

@@ -173,7 +173,7 @@ impl Reading {
             budget,
             queue as f64,
             f64::from(in_flight),
-            gateway.meter().totals.connections.load(Relaxed) as f64,
+            gateway.meter().totals.connections.open.load(Relaxed) as f64,
             gateway.cache.store().size().bytes as f64 / MIB,
             process.map_or(f64::NAN, |process| {
                 process.resident_memory_bytes as f64 / MIB

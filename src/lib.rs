@@ -11,7 +11,7 @@
 //! |---|---|
 //! | basics | [`build`], [`clock`], [`sync`], [`units`], [`reason`], [`regular_file`], [`log_writer`], [`api_key`], [`wire`] |
 //! | rules | [`cache`]`::{list, date, directives, targeted, outcome, coding, hop, freshness, invalidate, vary, reuse, storable, validator, freshen, range, key, policy, etag}`, [`pages`], [`chain`]`::{freshness, ledger}`, [`identify`], [`client_tokens`]`::{file, redact}`, [`validate`], [`route`] |
-//! | state | [`chain`], [`state`]`::{value}`, [`state`], [`trace`], [`limit`], [`client_tokens`], [`cache`], [`compress`], [`collapse`], [`shared`]`::{engine, purges}`, [`shared`], [`unsent`], [`meter`], [`upstream`], [`failure_backoff`] |
+//! | state | [`chain`], [`state`]`::{value}`, [`state`], [`trace`], [`limit`], [`client_tokens`], [`cache`], [`compress`], [`collapse`], [`shared`]`::{engine, purges}`, [`shared`], [`connections`], [`wire`]`::{stream, body}`, [`meter`], [`upstream`], [`failure_backoff`] |
 //! | request path | [`refusal`], [`respond`], [`access_log`], [`fill`], [`probe`], [`gateway`] |
 //! | I/O | [`secrets`], [`tls`], [`listener`], [`supervisor`], [`reload`], [`telemetry`], [`history`], [`admin`], [`openapi`], [`sandbox`], [`config`], [`serve`] |
 //!
@@ -42,6 +42,7 @@ pub mod clock;
 pub mod collapse;
 pub mod compress;
 pub mod config;
+pub mod connections;
 pub mod failure_backoff;
 pub mod fill;
 pub mod gateway;
@@ -71,7 +72,6 @@ pub mod telemetry;
 pub mod tls;
 pub mod trace;
 pub mod units;
-pub mod unsent;
 pub mod upstream;
 pub mod validate;
 pub mod wire;

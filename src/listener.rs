@@ -1,25 +1,22 @@
 //! The public listeners: accept connections, limit how many there are, and hand
 //! each request to the gateway.
 //!
-//! `establish` reads the PROXY header, `tls` does the handshake. `http1` serves one connection: hyper parses,
-//! behind `guard`, which refuses requests that two parsers could read differently;
-//! `watch` decides when a connection ends for lack of progress. `serve` makes the
-//! sockets and threads.
+//! `establish` waits for the first byte and reads the PROXY header, `tls` does the
+//! handshake. `connection` drives hyper and ends a connection that makes no progress; `io`
+//! is what hyper reads and writes. `serve` makes the sockets and threads.
 
 mod address;
-mod client_connections;
+mod connection;
 mod establish;
-mod guard;
 mod handshakes;
-mod http1;
 mod http2;
+mod io;
 pub mod proxy_header;
-mod rejection;
 mod socket;
+mod timeouts;
 mod tls;
-mod watch;
 
-use std::io;
+use std::io::{Error, ErrorKind, Result};
 use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
@@ -29,38 +26,30 @@ use std::time::Duration;
 use address::Permissions;
 pub use address::{ListenAddress, address_hint};
 use arc_swap::ArcSwap;
-use client_connections::{ClientConnections, CountedConnection};
 use establish::Accepted;
 use handshakes::Handshakes;
-use rejection::{PreparedRefusal, Rejections};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use socket::ClientSocket;
 pub use socket::ListeningSocket;
+pub use timeouts::ConnectionTimeouts;
 use tokio::sync::watch as signal;
-pub use watch::ConnectionTimeouts;
 
 use crate::clock::Clock;
+use crate::connections::{Bounds, OpenConnection, OverLimit};
 use crate::gateway::Gateway;
 use crate::identify::TrustedProxies;
 use crate::log_writer::LogInterval;
 use crate::meter::Totals;
-use crate::reason::Reason;
 use crate::tls::{CertificateStatus, TlsServer, TlsSettings};
-use crate::unsent::UnsentBounds;
-use crate::wire::head::HeadBounds;
 
 /// How connections are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Concurrent connections; those beyond get 503.
+    /// Concurrent connections. Beyond it, the client with the most loses one.
     pub max_connections: u64,
     /// Bytes of a request's head.
     pub max_head_bytes: usize,
-    /// Bytes of a request's target.
-    pub max_target_bytes: usize,
-    /// Field lines of a request.
-    pub max_fields: usize,
     /// Bytes of answers that clients have not read yet, in total. Beyond it,
     /// connections of the clients that hold the most are closed.
     pub max_unsent_bytes: u64,
@@ -74,34 +63,23 @@ pub struct Settings {
 /// clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PerClient {
-    /// Concurrent connections; those beyond get 429.
+    /// Concurrent connections. Beyond it, the client loses an idle one.
     pub connections: u32,
     /// TLS handshakes per second; connections beyond are closed.
     pub tls_handshakes_per_second: u32,
     /// Bytes of answers that the client has not read yet. Beyond it, its
-    /// longest-stalled connections are reset, until one is left.
+    /// longest-stalled connections are reset; one answer may have more.
     pub unsent_bytes: u64,
 }
 
-/// The most bytes of a request's target, and field lines of its head.
-pub(crate) const MAX_TARGET_BYTES: usize = 8 << 10;
-pub(crate) const MAX_FIELDS: usize = 100;
-/// How long an answer may take once the client has closed its side of the connection.
-pub(crate) const HALF_CLOSED_TIMEOUT: Duration = Duration::from_secs(10);
-
 impl Settings {
-    fn head_bounds(&self) -> HeadBounds {
-        HeadBounds {
-            head: self.max_head_bytes,
-            target: self.max_target_bytes,
-            fields: self.max_fields,
-        }
-    }
-
-    fn unsent_bounds(&self) -> UnsentBounds {
-        UnsentBounds {
-            total: self.max_unsent_bytes,
-            per_client: self.per_client.map(|client| client.unsent_bytes),
+    fn bounds(&self) -> Bounds {
+        Bounds {
+            connections: self.max_connections,
+            unread: self.max_unsent_bytes,
+            per_client: self
+                .per_client
+                .map(|client| (u64::from(client.connections), client.unsent_bytes)),
         }
     }
 }
@@ -228,8 +206,6 @@ pub struct Acceptor {
     clock: Clock,
     connection_settings: ArcSwap<ConnectionSettings>,
     next_connection: AtomicU64,
-    rejections: Rejections,
-    clients: Arc<ClientConnections>,
     handshakes: Handshakes,
 }
 
@@ -239,56 +215,35 @@ struct ConnectionSettings {
     /// The proxies whose PROXY headers are believed, and which have no limits per
     /// client.
     trust: TrustedProxies,
-    /// Prepared 503 for connections over `max_connections`.
-    over_total: PreparedRefusal,
-    /// Prepared 429 for connections over a client's limit.
-    over_client: PreparedRefusal,
-}
-
-/// The limit that a connection exceeds.
-#[derive(Clone, Copy)]
-enum OverLimit {
-    /// That of all clients, such as `max_connections`.
-    Total,
-    /// That of one client, such as `PerClient::connections`.
-    Client,
-}
-
-impl OverLimit {
-    fn reason(self) -> Reason {
-        match self {
-            Self::Total => Reason::TooManyConnections,
-            Self::Client => Reason::TooManyClientConnections,
-        }
-    }
 }
 
 impl Acceptor {
     /// Accepts connections for the current gateway, on this number of threads.
     pub fn new(current: Current, settings: Settings, workers: usize) -> Arc<Self> {
         let gateway = current.load_full();
-        gateway.meter().totals.unsent.set(settings.unsent_bounds());
+        gateway.meter().totals.connections.set(settings.bounds());
         Arc::new(Self {
             totals: gateway.meter().totals.clone(),
             clock: gateway.clock.clone(),
-            connection_settings: ArcSwap::from_pointee(ConnectionSettings::of(&gateway, settings)),
+            connection_settings: ArcSwap::from_pointee(ConnectionSettings {
+                settings,
+                trust: gateway.clients.trust.clone(),
+            }),
             current,
             next_connection: AtomicU64::new(1),
-            rejections: Rejections::default(),
-            clients: Arc::default(),
             handshakes: Handshakes::new(workers),
         })
     }
 
-    /// Uses other settings, and the current gateway's refusals, for new
-    /// connections.
+    /// Uses other settings for new connections.
     pub fn apply(&self, settings: Settings) {
-        let next = ConnectionSettings::of(&self.current.load_full(), settings);
-        self.totals.unsent.set(settings.unsent_bounds());
+        let trust = self.current.load().clients.trust.clone();
+        let next = ConnectionSettings { settings, trust };
+        self.totals.connections.set(settings.bounds());
         self.connection_settings.store(Arc::new(next));
     }
 
-    fn log_not_accepted(&self, error: &io::Error) {
+    fn log_not_accepted(&self, error: &Error) {
         let log = &self.totals.not_accepted;
         if log.is_due(LogInterval::MINUTE, self.clock.now()) {
             tracing::warn!(%error, "connections cannot be accepted; this is logged again a minute later at the earliest");
@@ -305,7 +260,7 @@ impl Acceptor {
         socket: ListeningSocket,
         listener: Arc<Listener>,
         backlog: Backlog,
-    ) -> io::Result<()> {
+    ) -> Result<()> {
         let socket = socket.register()?;
         let mut drain = listener.drain.subscribe();
         let mut draining = pin!(drain.wait_for(|drain| *drain));
@@ -352,82 +307,46 @@ impl Acceptor {
             tracing::debug!(%peer, "not a trusted proxy: the connection is closed");
             return;
         }
+        let number = self.next_connection.fetch_add(1, Relaxed);
+        let Some(open) = self.open(peer, number, &settings) else {
+            return;
+        };
+        let accepted = Accepted {
+            peer,
+            number,
+            settings,
+            protocol,
+            drain: listener.drain.subscribe(),
+            open,
+        };
         let acceptor = self.clone();
-        let counted = self
-            .count_total(&settings)
-            .and_then(|open| Ok((open, self.count_client(peer, &settings)?)));
-        match counted {
-            Ok((open, counted)) => {
-                let accepted = Accepted {
-                    peer,
-                    settings,
-                    protocol,
-                    drain: listener.drain.subscribe(),
-                    open,
-                    counted,
-                };
-                tokio::spawn(async move { acceptor.serve(socket, accepted).await });
-            }
-            Err(limit) => {
-                let rejected = (peer, limit);
-                tokio::spawn(async move {
-                    match socket {
-                        ClientSocket::Tcp(stream) => {
-                            acceptor
-                                .reject(stream, rejected, &settings, &protocol)
-                                .await;
-                        }
-                        ClientSocket::Unix(stream) => {
-                            acceptor
-                                .reject(stream, rejected, &settings, &protocol)
-                                .await;
-                        }
-                    }
-                });
-            }
-        }
+        tokio::spawn(async move { acceptor.serve(socket, accepted).await });
     }
 
-    /// Counts a connection, unless there are `max_connections`.
-    fn count_total(&self, settings: &ConnectionSettings) -> Result<OpenConnection, OverLimit> {
-        let before = self.totals.connections.fetch_add(1, Relaxed);
-        let open = OpenConnection(self.totals.clone());
-        match before < settings.settings.max_connections {
-            true => Ok(open),
-            false => Err(OverLimit::Total),
-        }
-    }
-
-    /// Counts a connection for its address, unless that is at its limit.
-    fn count_client(
+    /// Enters a connection in the table. Where there are too many, and none is idle that could
+    /// make room, there is none: the socket is closed.
+    fn open(
         &self,
         peer: IpAddr,
+        number: u64,
         settings: &ConnectionSettings,
-    ) -> Result<Option<CountedConnection>, OverLimit> {
-        let limit = settings.settings.per_client;
-        let Some(limit) = limit.filter(|_| !settings.trust.contains(peer)) else {
-            return Ok(None);
+    ) -> Option<OpenConnection> {
+        let table = &self.totals.connections;
+        let opened = table.open(peer, &settings.trust, number, &self.clock);
+        let turned_away = match opened {
+            Ok(open) => return Some(open),
+            Err(OverLimit::Total) => &self.totals.turned_away,
+            Err(OverLimit::Client) => &self.totals.turned_away_client,
         };
-        let counted = self.clients.admit(peer.into(), limit.connections);
-        counted.map(Some).ok_or(OverLimit::Client)
+        turned_away.fetch_add(1, Relaxed);
+        None
     }
 }
 
 /// Whether an error of `accept` concerns only that one connection.
-pub(crate) fn is_connection_error(error: &io::Error) -> bool {
+pub(crate) fn is_connection_error(error: &Error) -> bool {
     matches!(
         error.kind(),
-        io::ErrorKind::ConnectionAborted
-            | io::ErrorKind::ConnectionReset
-            | io::ErrorKind::ConnectionRefused
+        ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset | ErrorKind::ConnectionRefused
     )
-}
-
-/// Counts an open connection until it is dropped.
-struct OpenConnection(Arc<Totals>);
-
-impl Drop for OpenConnection {
-    fn drop(&mut self) {
-        self.0.connections.fetch_sub(1, Relaxed);
-    }
 }

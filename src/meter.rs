@@ -17,16 +17,16 @@ use std::time::Duration;
 use http::StatusCode;
 pub use latency::LatencyHistogram;
 use latency::Times;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use errors::RecentErrors;
 
 use crate::cache::outcome::{OUTCOMES, Outcome};
 use crate::clock::Moment;
+use crate::connections::Connections;
 use crate::log_writer::LogInterval;
 use crate::reason::Reason;
-use crate::unsent::UnsentBytes;
 
 /// Classes of status codes: 1xx to 5xx.
 const CLASSES: usize = 5;
@@ -104,14 +104,15 @@ pub struct Meter {
 /// Counts that do not depend on the routes. `/status` shows those of connections.
 #[derive(Debug, Default, Serialize)]
 pub struct Totals {
-    /// Connections open now.
-    #[serde(rename = "open")]
-    pub connections: AtomicU64,
+    /// Connections open now, and what they hold.
+    #[serde(flatten)]
+    pub connections: Arc<Connections>,
     /// Connections accepted since the start.
     pub accepted: AtomicU64,
-    /// Connections turned away since the start because there were too many.
+    /// Connections turned away since the start because there were too many, all at work.
     pub turned_away: AtomicU64,
-    /// Connections turned away since the start because their client had too many.
+    /// Connections turned away since the start because their client had too many, all at
+    /// work.
     pub turned_away_client: AtomicU64,
     /// Connections closed since the start because they had no valid PROXY header, or
     /// were not from a trusted proxy.
@@ -125,9 +126,6 @@ pub struct Totals {
     /// TLS handshakes and certificates.
     #[serde(skip)]
     pub tls: Arc<TlsCounts>,
-    /// Memory held by responses that clients have not read yet.
-    #[serde(skip)]
-    pub unsent: Arc<UnsentBytes>,
     /// When an untrusted proxy was last logged.
     #[serde(skip)]
     pub untrusted_proxy: LogInterval,
@@ -173,68 +171,20 @@ pub struct Http2Totals {
     pub connections: AtomicU64,
     /// Connections served since the start.
     pub accepted: AtomicU64,
-    /// Connections closed since the start because of a flood, by [`FrameFlood`].
-    #[serde(serialize_with = "by_kind")]
-    pub floods: [AtomicU64; FrameFlood::ALL.len()],
-    /// When each of them was last to be logged.
+    /// Connections closed since the start because of a flood.
+    pub floods: AtomicU64,
+    /// When one was last logged.
     #[serde(skip)]
-    logged: [LogInterval; FrameFlood::ALL.len()],
-}
-
-fn by_kind<S: Serializer>(
-    floods: &[AtomicU64; FrameFlood::ALL.len()],
-    to: S,
-) -> Result<S::Ok, S::Error> {
-    let names = FrameFlood::ALL.iter().map(|(_, name)| name);
-    to.collect_map(names.zip(floods))
+    flood_logged: LogInterval,
 }
 
 impl Http2Totals {
     /// Counts a connection that was closed because of a flood. Returns whether to log
-    /// it: each kind at most once a minute, since a client may repeat it at will.
-    pub fn count_flood(&self, flood: FrameFlood, now: Moment) -> bool {
-        self.floods[flood as usize].fetch_add(1, Relaxed);
-        self.logged[flood as usize].is_due(LogInterval::MINUTE, now)
+    /// it: at most once a minute, since a client may repeat it at will.
+    pub fn count_flood(&self, now: Moment) -> bool {
+        self.floods.fetch_add(1, Relaxed);
+        self.flood_logged.is_due(LogInterval::MINUTE, now)
     }
-}
-
-/// What a client has sent, or caused, too much of in HTTP/2.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FrameFlood {
-    /// RST_STREAM, by either side.
-    Resets,
-    /// PING, and acknowledgements of PINGs that were not sent.
-    Pings,
-    /// SETTINGS.
-    Settings,
-    /// DATA without content.
-    EmptyData,
-    /// PRIORITY, WINDOW_UPDATE, unknown frames, and HEADERS that GOAWAY has excluded.
-    Control,
-    /// CONTINUATION.
-    Continuations,
-    /// What h2 itself bounds: streams with errors, of which a connection may have 100 in
-    /// its life, and small or incomplete frames.
-    Other,
-}
-
-impl FrameFlood {
-    /// Its name in metrics, `/status` and the log.
-    pub fn name(self) -> &'static str {
-        Self::ALL[self as usize].1
-    }
-
-    /// Each of them with its name in metrics and `/status`, in the order of its
-    /// number.
-    pub const ALL: [(Self, &'static str); 7] = [
-        (Self::Resets, "resets"),
-        (Self::Pings, "pings"),
-        (Self::Settings, "settings"),
-        (Self::EmptyData, "empty_data"),
-        (Self::Control, "control"),
-        (Self::Continuations, "continuations"),
-        (Self::Other, "other"),
-    ];
 }
 
 /// Counts of TLS towards clients since the start.

@@ -32,14 +32,10 @@ macro_rules! reasons {
 
 reasons! {
     // The request.
-    MalformedHead = "malformed_head", 400, "The request's head is not well-formed HTTP";
-    MalformedFraming = "malformed_framing", 400, "Where the request's body ends is ambiguous or malformed";
+    MalformedFraming = "malformed_framing", 400, "The request's transfer coding is not chunked alone, or the method has no use for one";
     BadHost = "bad_host", 400, "The request's Host is missing, invalid or ambiguous";
     BadTarget = "bad_target", 400, "The request target must be in origin form, such as /runes/v1/blocks/840000/activity?limit=20, or an http or https URL without userinfo";
-    BadVersion = "bad_version", 505, "The version must be HTTP/1.1 or HTTP/1.0";
     TargetTooLong = "target_too_long", 414, "The request target is too long";
-    HeadTooLarge = "head_too_large", 431, "The request's head is too large";
-    HeadTooSlow = "head_too_slow", 408, "The request's head did not arrive in time";
     Upgrade = "upgrade", 501, "The connection cannot be upgraded to another protocol; send the request without the Upgrade field";
     NoRoute = "no_route", 404, "There is no such path; /openapi.json lists all paths";
     Method = "method", 405, "This path does not take the method";
@@ -58,8 +54,6 @@ reasons! {
     TokenOrigin = "token_origin", 403, "The token may not be used by pages of this origin; the operator lists the origins of each token";
     Limited = "limited", 429, "You have sent more requests than one client may";
     LimitedMisses = "limited_misses", 429, "You have sent more requests to the upstream than one client may; cached answers are still served";
-    TooManyConnections = "too_many_connections", 503, "Too many connections are open";
-    TooManyClientConnections = "too_many_client_connections", 429, "You have more connections open than one client may have; close some";
     // Not sent to the upstream.
     OverBudget = "over_budget", 503, "This gateway's budget of upstream requests is spent";
     BudgetUnknown = "budget_unknown", 503, "What was spent of this gateway's budget of upstream requests before its start, or before the limit was introduced, is not known: it counts as spent";

@@ -76,11 +76,7 @@ impl From<Reason> for Refusal {
         if let Some((_, challenge)) = challenges.iter().find(|(of, _)| *of == reason) {
             return refusal.with(WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
         }
-        let of_connections = [Reason::TooManyConnections, Reason::TooManyClientConnections];
-        match of_connections.contains(&reason) {
-            true => refusal.closing().retry_after(1),
-            false => refusal,
-        }
+        refusal
     }
 }
 
@@ -200,36 +196,15 @@ impl Refusal {
 /// The text for a head at fault.
 const fn head(fault: HeadFault) -> &'static str {
     match fault {
-        HeadFault::BareLf => "A line of the message ends in LF alone; lines end in CRLF",
-        HeadFault::BareCr => "A line of the message holds a CR that no LF follows",
-        HeadFault::ObsFold => "A field line is folded; each field stands on one line",
-        HeadFault::BadFieldLine => {
-            "A field line is not name:value, without a blank before the colon and without control characters; in HTTP/2, a value has no blanks around it"
-        }
-        HeadFault::TwoFramings => {
-            "The message has both Content-Length and Transfer-Encoding; send one"
-        }
-        HeadFault::BadContentLength => "Content-Length must come once, as decimal digits",
-        HeadFault::BadTransferEncoding => {
-            "Transfer-Encoding must be chunked, once, in HTTP/1.1, and is not for GET and HEAD"
-        }
-        HeadFault::BadChunk => "The chunked framing is malformed",
         HeadFault::HostMissing => "An HTTP/1.1 request must have a Host field",
         HeadFault::HostInvalid => {
             "A request must have one Host field, of the form host or host:port"
         }
-        HeadFault::BadRequestLine => {
-            "The request line must be: method, blank, target, blank, HTTP/1.1"
-        }
-        HeadFault::BadTarget => {
-            "The request target has a fragment, or a character that must be percent-encoded"
-        }
         HeadFault::AuthorityMismatch => ":authority and Host must name the same",
-        HeadFault::BadVersion
-        | HeadFault::TargetTooLong
-        | HeadFault::HeadTooLarge
-        | HeadFault::HeadTooSlow
-        | HeadFault::Upgrade => fault.reason().text(),
+        HeadFault::TransferCoding => {
+            "Transfer-Encoding must be chunked, once, and is not for GET and HEAD"
+        }
+        HeadFault::TargetTooLong | HeadFault::Upgrade => fault.reason().text(),
     }
 }
 

@@ -104,7 +104,7 @@ impl Server {
             admin_token,
         } = options.loaded;
         (config.warnings(&keys).iter()).for_each(|warning| tracing::warn!("{warning}"));
-        let (tls, now) = (Tls::new(has_sandbox)?, clock.wall(clock.now()));
+        let (tls, now) = (Tls::new(has_sandbox), clock.wall(clock.now()));
         let names = config.listeners.iter().map(|one| one.name.as_deref());
         let mut passed = options.sockets.assign(&names.collect::<Vec<_>>())?;
         let passed_admin = passed.pop().flatten();
@@ -157,19 +157,7 @@ impl Server {
             stopped,
             threads: Mutex::new(threads),
         };
-        let bound = listeners.clone();
-        let admin = Admin {
-            current,
-            token: admin_token,
-            hosts,
-            reloads: server.reloads.clone(),
-            listeners: Box::new(move |now| bound.bound(now)),
-            workers: workers.len(),
-            config: options.config_name,
-            since: server.first.clock.now(),
-            drain: server.drain.subscribe(),
-            history: Arc::default(),
-        };
+        let admin = server.admin(admin_token, hosts, workers.len(), options.config_name);
         let (open, stop) = (listeners.clone(), stopping.clone());
         server.spawn("control", control, move || {
             control::run(admin_socket, Arc::new(admin), open, changes, stop)
@@ -184,6 +172,29 @@ impl Server {
         listeners.accept(&acceptor, &handles)?;
         server.maintain_certificates();
         Ok(server)
+    }
+
+    /// What the admin listener shows and changes.
+    fn admin(
+        &self,
+        token: Arc<Mutex<Option<Token>>>,
+        hosts: Arc<ArcSwap<Vec<String>>>,
+        workers: usize,
+        config: String,
+    ) -> Admin {
+        let bound = self.listeners.clone();
+        Admin {
+            current: self.current.clone(),
+            token,
+            hosts,
+            reloads: self.reloads.clone(),
+            listeners: Box::new(move |now| bound.bound(now)),
+            workers,
+            config,
+            since: self.first.clock.now(),
+            drain: self.drain.subscribe(),
+            history: Arc::default(),
+        }
     }
 
     /// Waits for what other replicas have purged while this process was down: it must not be
@@ -320,7 +331,7 @@ impl Server {
     /// Waits until all connections are closed, at most `drain_timeout` after connections are
     /// no more accepted, which [`drain`](Self::drain) brings about. Then it ends the threads.
     pub fn wait(&self) {
-        let open = || self.first.meter().totals.connections.load(Relaxed);
+        let open = || self.first.meter().totals.connections.open.load(Relaxed);
         let drained = threads::block_on(async {
             while !self.listeners.are_draining() {
                 sleep(DRAIN_INTERVAL).await;

@@ -87,7 +87,8 @@ pub struct CertificateFiles {
 /// its session after one.
 pub struct Tls {
     provider: Arc<CryptoProvider>,
-    tickets: Arc<dyn ProducesTickets>,
+    /// Made with the first server: seeding aws-lc's generator takes tens of milliseconds.
+    tickets: OnceLock<Arc<dyn ProducesTickets>>,
     notices: ExpiryNotices,
     /// Whether a listener without certificates makes one.
     makes_certificates: bool,
@@ -97,10 +98,7 @@ pub struct Tls {
 impl Tls {
     /// With `makes_certificates`, a listener without certificates gets a self-signed
     /// one.
-    ///
-    /// # Errors
-    /// Where the system provides no randomness.
-    pub fn new(makes_certificates: bool) -> Result<Self, rustls::Error> {
+    pub fn new(makes_certificates: bool) -> Self {
         let mut provider = default_provider();
         // AES with 128 bits is as safe, and takes less time.
         let is_aes256 = |suite: &SupportedCipherSuite| {
@@ -110,14 +108,13 @@ impl Tls {
                 .is_some_and(|name| name.contains("AES_256"))
         };
         provider.cipher_suites.sort_by_key(is_aes256);
-        Ok(Self {
+        Self {
             provider: Arc::new(provider),
-            // Keys of tickets are replaced every six hours.
-            tickets: Ticketer::new()?,
+            tickets: OnceLock::new(),
             notices: ExpiryNotices::default(),
             makes_certificates,
             self_signed: OnceLock::new(),
-        })
+        }
     }
 
     /// Loads the certificates of a listener. A pair of files that has not changed since
@@ -153,7 +150,7 @@ impl Tls {
             .with_cert_resolver(resolver.clone());
         // All suites are strong; programs that check servers want an order of the server.
         config.ignore_client_order = true;
-        config.ticketer = self.tickets.clone();
+        config.ticketer = self.tickets().map_err(refused)?;
         // Clients resume by tickets, which take no memory here.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         // The versions of HTTP that `listener` serves over TLS.
@@ -163,6 +160,15 @@ impl Tls {
             resolver,
             pairs: Mutex::new(pairs),
         }))
+    }
+
+    fn tickets(&self) -> Result<Arc<dyn ProducesTickets>, rustls::Error> {
+        if let Some(tickets) = self.tickets.get() {
+            return Ok(tickets.clone());
+        }
+        // Their keys are replaced every six hours.
+        let made = Ticketer::new()?;
+        Ok(self.tickets.get_or_init(|| made).clone())
     }
 
     fn self_signed(&self, now: SystemTime) -> Result<Arc<Certificate>, rustls::Error> {

@@ -1,8 +1,6 @@
-//! HTTP on client connections: the scan of heads, the activity of a
-//! connection, the body type of answers, origins, and the names of fields that the `http`
-//! crate does not define.
+//! HTTP on client connections: the check of a request's head, the body type of answers,
+//! origins, and the names of fields that the `http` crate does not define.
 
-pub mod activity;
 pub mod body;
 pub mod head;
 pub mod origin;

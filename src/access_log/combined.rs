@@ -1,6 +1,5 @@
 //! Lines in Apache's combined format, for programs that read it.
 
-use std::borrow::Cow;
 use std::fmt::Write;
 use std::time::SystemTime;
 
@@ -35,7 +34,7 @@ pub(super) fn line(entry: &LogEntry<'_>) -> String {
             );
             escaped(&request)
         }
-        None => escaped(&entry.refused_line().unwrap_or(Cow::Borrowed("-"))),
+        None => "-".to_owned(),
     };
     let bytes = Some(entry.bytes).filter(|bytes| *bytes > 0);
     format!(

@@ -25,9 +25,9 @@ use crate::chain::Freshness;
 use crate::clock::Moment;
 use crate::fill::LookupKey;
 use crate::gateway::Gateway;
-use crate::listener::MAX_TARGET_BYTES;
 use crate::route::Route;
 use crate::validate::Invalid;
+use crate::wire::head::MAX_TARGET_BYTES;
 
 /// The most variants that are listed.
 const MOST: usize = 20;

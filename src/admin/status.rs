@@ -1,7 +1,6 @@
 //! `/status`: the state of the gateway as JSON, from the snapshots of its parts. `/metrics`
 //! has the same figures.
 
-use http::Method;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Map, Value, json};
 
@@ -49,8 +48,7 @@ pub(super) fn figures(admin: &Admin, gateway: &Gateway) -> Value {
         .map(|(_, one)| (one.name().to_owned(), one.snapshot(label)))
         .collect();
     let listeners: Vec<_> = admin.bound(gateway).iter().map(listener).collect();
-    let mut connections = json!(**totals);
-    connections["reset_unsent"] = totals.unsent.closed().into();
+    let table = &totals.connections;
     let dropped = Destination::ALL.map(|to| (to.name().to_owned(), to.dropped().into()));
     let paged = gateway
         .paged()
@@ -71,9 +69,9 @@ pub(super) fn figures(admin: &Admin, gateway: &Gateway) -> Value {
         "config": admin.config,
         "process": ProcessFigures::read(),
         "reload": admin.reloads.status(),
-        "connections": connections,
+        "connections": **totals,
         "tls_handshakes": totals.tls.snapshot(),
-        "unsent": { "bytes": totals.unsent.held(), "max_bytes": totals.unsent.bound() },
+        "unsent": { "bytes": table.unread, "max_bytes": table.most_unread() },
         "misses_limited": gateway.limit().map(|limit| {
             let [refused, stale] = &*limit.refused;
             json!({ "refused": refused, "stale": stale })
@@ -213,18 +211,14 @@ fn client_tokens(gateway: &Gateway) -> Value {
 fn errors(gateway: &Gateway, label: impl Fn(Client) -> String) -> Value {
     let clock = &gateway.clock;
     let row = |error: AnsweredError| {
-        let method = error.method.as_ref().map(Method::as_str);
-        // A refused request line is no path.
-        let line = Some(&*error.target).filter(|line| method.is_none() && !line.is_empty());
         let url = || utf8_percent_encode(&error.target, QUERY_VALUE);
-        let url = (method.is_some() && !error.is_cut).then(|| format!("/explain?url={}", url()));
+        let url = (!error.is_cut).then(|| format!("/explain?url={}", url()));
         json!({
             "at": date::value(clock.wall(error.at)).to_str().ok(),
             "ago_seconds": clock.now().since(error.at).as_secs(),
             "client": label(error.client),
-            "method": method,
-            "path": method.map(|_| &error.target),
-            "request_line": line,
+            "method": error.method.as_str(),
+            "path": error.target,
             "status": error.status.as_u16(),
             "reason": error.reason,
             "cause": error.cause,

@@ -45,17 +45,7 @@ pub(super) fn assign(file: &File, problems: &mut Vec<String>) -> Assigned {
         }
     }
     check_names(file, &upstreams, problems);
-    for (at, tip) in tips.iter_mut().enumerate() {
-        let goes_by =
-            |route: &Route| usize::from(route.cache.tip) == at && route.cache.mode == Mode::Chain;
-        let own = file.chain.tip.get(&*tip.name);
-        let own = own.and_then(|table| table.upstream.as_deref());
-        let mut routes = routes.iter().zip(&named);
-        let of_routes = routes.find_map(|(route, named)| named.filter(|_| goes_by(route)));
-        let same = upstreams.iter().find(|one| one.name == tip.name);
-        let found = own.or(of_routes).or(same.map(|one| &*one.name));
-        tip.upstream_name = found.unwrap_or(DEFAULT).into();
-    }
+    name_upstreams(&mut tips, file, &upstreams, routes.iter().zip(&named));
     let mut used_names = Vec::new();
     for (route, named) in routes.iter_mut().zip(named) {
         let of_tip = tips.get(usize::from(route.cache.tip));
@@ -111,6 +101,26 @@ pub(super) fn assign(file: &File, problems: &mut Vec<String>) -> Assigned {
         tips,
         unused: unused.into_iter().map(|one| one.name).collect(),
         upstreams: used,
+    }
+}
+
+/// Chooses where each tip is read: as its table says, or its routes, or by its own name.
+fn name_upstreams<'r>(
+    tips: &mut [TipSource],
+    file: &File,
+    upstreams: &[Settings],
+    routes: impl Iterator<Item = (&'r Route, &'r Option<&'r str>)> + Clone,
+) {
+    for (at, tip) in tips.iter_mut().enumerate() {
+        let goes_by =
+            |route: &Route| usize::from(route.cache.tip) == at && route.cache.mode == Mode::Chain;
+        let own = file.chain.tip.get(&*tip.name);
+        let own = own.and_then(|table| table.upstream.as_deref());
+        let mut routes = routes.clone();
+        let of_routes = routes.find_map(|(route, named)| named.filter(|_| goes_by(route)));
+        let same = upstreams.iter().find(|one| one.name == tip.name);
+        let found = own.or(of_routes).or(same.map(|one| &*one.name));
+        tip.upstream_name = found.unwrap_or(DEFAULT).into();
     }
 }
 

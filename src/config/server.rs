@@ -41,16 +41,20 @@ pub struct ServerTable {
     /// that a load balancer needs to notice.
     #[serde(with = "Time::<0>")]
     pub drain_delay: Duration,
-    /// The most client connections at once. Further ones get 503.
+    /// The most client connections at once.
+    ///
+    /// Beyond this, the client with the most loses the one that has been idle or stalled
+    /// longest. Where none is, the new one is closed.
     pub max_connections: NonZeroU64,
     /// The most memory for answers that clients have not read yet.
     ///
     /// A stored response counts once, however many clients it is being sent to. Beyond
-    /// this, ordgate disconnects the client that holds the most, first the connection that
-    /// has waited longest.
+    /// this, the client that holds the most loses the connection that has been stalled
+    /// longest.
     #[serde(with = "Size::<1_048_576>")]
     pub max_unsent_bytes: u64,
-    /// The time from the first byte of a request's head to its last. A slower one gets 408.
+    /// The time from the first byte of a request's head to its last. On a slower one, the
+    /// connection is closed.
     #[serde(with = "Time::<1>")]
     pub header_timeout: Duration,
     /// How long a connection may be without a request.
@@ -94,8 +98,6 @@ impl ServerTable {
         listener::Settings {
             max_connections: self.max_connections.get(),
             max_head_bytes: MAX_HEAD_BYTES,
-            max_target_bytes: listener::MAX_TARGET_BYTES,
-            max_fields: listener::MAX_FIELDS,
             max_unsent_bytes: self.max_unsent_bytes,
             per_client: limit.enabled.then(|| listener::PerClient {
                 connections: limit.connections.get(),
@@ -105,7 +107,6 @@ impl ServerTable {
             times: listener::ConnectionTimeouts {
                 header_timeout: self.header_timeout,
                 idle_timeout: self.idle_timeout,
-                half_closed_timeout: listener::HALF_CLOSED_TIMEOUT,
                 write_timeout: self.write_timeout,
                 min_send_rate: MIN_SEND_RATE,
             },
@@ -262,8 +263,9 @@ pub struct LimitTable {
     /// client's fetch does not count. This limit is for single clients that send far too
     /// much: the upstream's budget is shared between clients in any case.
     pub(super) misses_per_minute: u32,
-    /// The most connections of one client at once. Further ones get 429. Trusted proxies
-    /// may have any number.
+    /// The most connections of one client at once. For a further one, ordgate closes the one
+    /// that has been idle or stalled longest; where none is, the new one. Trusted proxies may
+    /// have any number.
     pub(super) connections: NonZeroU32,
     /// The TLS handshakes per second of one client. Further connections are closed. Trusted
     /// proxies may do any number.

@@ -83,7 +83,7 @@ impl Gateway {
                 if fetch.is_plain() && response.status().is_server_error() {
                     let why = "the upstream's own answer, passed on as it is";
                     let why = (Reason::UpstreamAnswer, why);
-                    self.record_error((context, uri), fields.fields, response.status(), why);
+                    self.record_error((context, uri), response.status(), why);
                 }
                 (response, RequestKind::Answer(outcome), took)
             }

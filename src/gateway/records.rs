@@ -10,7 +10,7 @@ use hyper::body::Body as _;
 
 use super::request::{RequestContext, ResponseFuture, Session};
 use super::{Gateway, RequestRef};
-use crate::access_log::{AccessLog, LogEntry, shown_line};
+use crate::access_log::{AccessLog, LogEntry};
 use crate::clock::Moment;
 use crate::identify::Client;
 use crate::meter::RequestKind;
@@ -20,7 +20,6 @@ use crate::route::Route;
 use crate::trace::steps::UpstreamStep;
 use crate::trace::{self, KeyValue, ServerSpan, TraceContextExt as _};
 use crate::wire::Body;
-use crate::wire::head::{is_replacement, refused_line};
 
 /// What came of a request, and when.
 pub(super) struct Finished {
@@ -178,21 +177,15 @@ const fn kind(client: Client) -> &'static str {
 
 impl Gateway {
     /// Records an answer with a 5xx status, for `/status`: the reason, and the cause as
-    /// text. `fields` are the request's.
+    /// text.
     pub(super) fn record_error(
         &self,
         (context, uri): RequestRef<'_>,
-        fields: &HeaderMap,
         status: StatusCode,
         why: (Reason, &str),
     ) {
         let at = (self.clock.now(), context.request_id, context.client());
         let errors = &self.meter().totals.errors;
-        if is_replacement(&context.method, uri) {
-            let line = refused_line(fields).map(shown_line);
-            let line = line.as_deref().unwrap_or_default();
-            return errors.record(AnsweredError::new(at, None, line, status, why));
-        }
         let route = context.route.map(usize::from);
         let route = route.and_then(|at| self.routes.routes().get(at));
         // What a query means is the origin's matter: it may be secret.
@@ -202,7 +195,7 @@ impl Gateway {
             true => target.path(),
             false => PathAndQuery::as_str(target),
         });
-        let mut error = AnsweredError::new(at, Some(&context.method), target, status, why);
+        let mut error = AnsweredError::new(at, &context.method, target, status, why);
         error.is_cut |= is_secret;
         errors.record(error);
     }

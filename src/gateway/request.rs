@@ -9,12 +9,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
 
-use http::header::HOST;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, Version};
+use http::{HeaderMap, Method, Request, Response, Uri, Version};
 
 use super::Gateway;
 use super::clients::{ClientPolicy, IdentifiedClient};
 use crate::clock::Moment;
+use crate::connections::Activity;
 use crate::identify::{Client, ClientLabel};
 use crate::limit::RequestAllowance;
 use crate::reason::Reason;
@@ -23,8 +23,6 @@ use crate::respond::ResponseContext;
 use crate::route::HeaderMode;
 use crate::upstream::{Priority, RequestPriority};
 use crate::wire::Body;
-use crate::wire::activity::Activity;
-use crate::wire::head::{HeadBounds, HeadFault, is_replacement};
 use crate::wire::request_id::RequestId;
 
 /// A client connection.
@@ -35,33 +33,16 @@ pub struct Session {
     pub(super) connection: u64,
     requests: AtomicU64,
     pub(crate) activity: Arc<Activity>,
-    /// The bounds of heads in HTTP/2; `None` in HTTP/1.1, where the listener has
-    /// checked them.
-    pub(super) http2: Option<HeadBounds>,
 }
 
 impl Session {
-    /// A connection in HTTP/1.1 without requests yet.
+    /// A connection without requests yet.
     pub fn new(peer: IpAddr, connection: u64, activity: Arc<Activity>) -> Self {
         Self {
             peer,
             connection,
             requests: AtomicU64::new(0),
             activity,
-            http2: None,
-        }
-    }
-
-    /// A connection in HTTP/2 without requests yet.
-    pub fn http2(
-        peer: IpAddr,
-        connection: u64,
-        activity: Arc<Activity>,
-        bounds: HeadBounds,
-    ) -> Self {
-        Self {
-            http2: Some(bounds),
-            ..Self::new(peer, connection, activity)
         }
     }
 
@@ -86,8 +67,6 @@ pub(super) struct RequestContext {
     /// Its route's position in the table.
     pub(super) route: Option<u16>,
     pub(super) permit: Option<RequestAllowance>,
-    /// What is wrong with its head, in HTTP/2.
-    pub(super) head_fault: Option<HeadFault>,
 }
 
 impl RequestContext {
@@ -114,7 +93,6 @@ impl RequestContext {
             request_id: gateway.request_id(session.connection, nth),
             route: None,
             permit: None,
-            head_fault: None,
         }
     }
 
@@ -184,70 +162,11 @@ impl Future for ResponseFuture {
     }
 }
 
-/// Refuses a head that the listener found at fault, and a target that is not in
-/// origin form (RFC 9112 §3.2.1).
+/// Refuses a target that is not in origin form (RFC 9112 §3.2.1).
 #[inline]
-pub(super) fn check_head<B>(session: &Session, request: &Request<B>) -> Result<(), Refusal> {
-    let uri = request.uri();
-    if is_replacement(request.method(), uri)
-        && let Some(fault) = session.activity.fault()
-    {
-        return Err(fault.into());
-    }
+pub(super) fn check_target(uri: &Uri) -> Result<(), Refusal> {
     match uri.authority().is_none() && uri.path().starts_with('/') {
         true => Ok(()),
         false => Err(Reason::BadTarget.into()),
-    }
-}
-
-/// Rewrites a target in absolute form, as clients of a forward proxy send it, to
-/// origin form. Its authority replaces
-/// Host. A target with userinfo, or of another scheme than http and https, stays
-/// as it is; the gateway refuses it.
-#[cold]
-pub(super) fn to_origin_form<B>(request: &mut Request<B>) {
-    let uri = request.uri();
-    let is_http = matches!(uri.scheme_str(), Some("http" | "https"));
-    let (Some(authority), Some(path)) = (uri.authority(), uri.path_and_query()) else {
-        return;
-    };
-    if !is_http || authority.as_str().contains('@') {
-        return;
-    }
-    // An empty path is written as `/`.
-    let (Ok(target), Ok(host)) = (
-        Uri::try_from(path.to_string()),
-        HeaderValue::from_str(authority.as_str()),
-    ) else {
-        return;
-    };
-    *request.uri_mut() = target;
-    request.headers_mut().insert(HOST, host);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn absolute_form_becomes_origin_form_and_its_authority_host() {
-        // target, target afterwards, Host afterwards
-        let rows = [
-            ("http://a.example/b?c=d", "/b?c=d", "a.example"),
-            ("https://a.example:8443/b", "/b", "a.example:8443"),
-            ("http://a.example", "/", "a.example"),
-            ("http://a.example?c=d", "/?c=d", "a.example"),
-            ("http://[::1]:80/b", "/b", "[::1]:80"),
-            ("http://u@a.example/b", "http://u@a.example/b", "old"),
-            ("ftp://a.example/b", "ftp://a.example/b", "old"),
-            ("a.example:80", "a.example:80", "old"),
-        ];
-        for (target, expected, host) in rows {
-            let request = Request::builder().uri(target).header(HOST, "old");
-            let mut request = request.body(()).unwrap();
-            to_origin_form(&mut request);
-            assert_eq!(request.uri(), expected, "{target}");
-            assert_eq!(request.headers()[HOST], host, "{target}");
-        }
     }
 }

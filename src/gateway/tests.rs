@@ -1,20 +1,8 @@
 //! What the gateway decides without sockets.
 
-use std::sync::Arc;
-
-use http::{Method, Request};
-
-use super::{Session, check_head};
-use crate::clock::Moment;
+use super::check_target;
 use crate::config::Config;
 use crate::reason::Reason;
-use crate::wire::activity::Activity;
-use crate::wire::head::{HeadFault, REFUSED};
-
-fn session() -> Session {
-    let activity = Arc::new(Activity::new(Moment::from_nanos(1)));
-    Session::new([127, 0, 0, 1].into(), 7, activity)
-}
 
 #[test]
 fn only_targets_in_origin_form_are_taken() {
@@ -26,26 +14,12 @@ fn only_targets_in_origin_form_are_taken() {
         ("http://u@a.example/", false),
         ("ftp://a.example/", false),
     ] {
-        let request = Request::builder().uri(target).body(()).unwrap();
         let expected = match is_taken {
             true => Ok(()),
             false => Err(Reason::BadTarget.into()),
         };
-        assert_eq!(check_head(&session(), &request), expected, "{target}");
+        assert_eq!(check_target(&target.parse().unwrap()), expected, "{target}");
     }
-}
-
-#[test]
-fn a_fault_of_the_head_is_named_only_where_the_listener_found_one() {
-    let method = Method::from_bytes(REFUSED.as_bytes()).unwrap();
-    let request = Request::builder().method(method).uri("/").body(()).unwrap();
-    let session = session();
-    assert_eq!(check_head(&session, &request), Ok(()));
-    session.activity.set_fault(HeadFault::BareLf);
-    let refused = check_head(&session, &request);
-    assert_eq!(refused, Err(HeadFault::BareLf.into()));
-    let get = Request::builder().uri("/").body(()).unwrap();
-    assert_eq!(check_head(&session, &get), Ok(()));
 }
 
 #[test]

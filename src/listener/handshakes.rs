@@ -12,8 +12,8 @@ use std::time::Duration;
 use foldhash::quality::RandomState;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use super::OverLimit;
 use crate::clock::Moment;
+use crate::connections::OverLimit;
 use crate::identify::Client;
 use crate::sync::lock;
 

@@ -1,8 +1,5 @@
 //! Sockets: those that accept, and the streams of accepted connections.
 
-#[cfg(test)]
-pub(super) mod holding;
-
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::pin::Pin;
@@ -107,17 +104,6 @@ pub(super) trait StreamControl {
     /// Makes the stream reset the connection (RST) when it is dropped, so that the
     /// kernel also drops the part of the answer that it holds.
     fn reset_on_close(&self);
-
-    /// The most bytes that the stream itself holds until the socket accepts them. Where
-    /// that is 0, flushing it never waits.
-    fn buffer_bytes(&self) -> u64 {
-        0
-    }
-
-    /// The bytes that the socket has accepted, where the stream holds some itself.
-    fn sent(&self) -> u64 {
-        0
-    }
 }
 
 impl StreamControl for TcpStream {
@@ -150,29 +136,11 @@ impl<S: AsyncRead + AsyncWrite + StreamControl + Send + Unpin + 'static> ClientS
 pub(super) struct ReadAhead<S> {
     bytes: Bytes,
     io: S,
-    /// Bytes that were written.
-    written: u64,
 }
 
 impl<S> ReadAhead<S> {
     pub(super) fn new(bytes: Bytes, io: S) -> Self {
-        Self {
-            bytes,
-            io,
-            written: 0,
-        }
-    }
-
-    /// The bytes that were written.
-    pub(super) fn written(&self) -> u64 {
-        self.written
-    }
-
-    fn count(&mut self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        if let Poll::Ready(Ok(count)) = &written {
-            self.written += *count as u64;
-        }
-        written
+        Self { bytes, io }
     }
 }
 
@@ -205,9 +173,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for ReadAhead<S> {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let stream = self.get_mut();
-        let written = Pin::new(&mut stream.io).poll_write(cx, bytes);
-        stream.count(written)
+        Pin::new(&mut self.get_mut().io).poll_write(cx, bytes)
     }
 
     fn poll_write_vectored(
@@ -215,9 +181,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for ReadAhead<S> {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let stream = self.get_mut();
-        let written = Pin::new(&mut stream.io).poll_write_vectored(cx, slices);
-        stream.count(written)
+        Pin::new(&mut self.get_mut().io).poll_write_vectored(cx, slices)
     }
 
     fn is_write_vectored(&self) -> bool {

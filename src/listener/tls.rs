@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, ready};
 
+use bytes::BytesMut;
 use rustls::server::Acceptor as HelloAcceptor;
 use rustls::{HandshakeKind, ProtocolVersion};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -13,16 +14,16 @@ use tokio::task::yield_now;
 use tokio::time::{Instant, timeout_at};
 use tokio_rustls::LazyConfigAcceptor;
 
+use super::Acceptor;
+use super::connection::Protocol;
 use super::establish::Accepted;
-use super::guard::Protocol;
 use super::socket::{ClientStream, ReadAhead, StreamControl};
-use super::{Acceptor, OverLimit};
+use crate::connections::OverLimit;
 use crate::identify::Client;
 use crate::meter::TlsCounts;
 use crate::tls::TlsServer;
 
-/// Encrypted bytes that rustls holds at most while a client reads nothing. They count
-/// against the bounds on unread answers. With less than a record and a half, a large
+/// Encrypted bytes that rustls holds at most while a client reads nothing. With less than a record and a half, a large
 /// answer takes two writes for each record.
 const SEND_BUFFER: usize = 32 * 1024;
 
@@ -71,12 +72,9 @@ impl Acceptor {
         };
         drop(server);
         stream.count(counts);
-        match stream.protocol() {
-            Protocol::Http2 => self.serve_http2_at_once(stream, accepted).await,
-            other @ (Protocol::Unknown | Protocol::Http1) => {
-                self.serve_http1(stream, accepted, other).await;
-            }
-        }
+        let protocol = stream.protocol();
+        self.serve_http(stream, BytesMut::new(), accepted, protocol)
+            .await;
     }
 
     async fn handshake(
@@ -122,12 +120,12 @@ pub(super) struct TlsStream(tokio_rustls::server::TlsStream<Transport>);
 impl TlsStream {
     /// What ALPN has chosen, and the client must speak (RFC 9113 §3.2). Without ALPN, it
     /// may still begin with the preface of HTTP/2.
-    fn protocol(&self) -> Protocol {
-        match self.0.get_ref().1.alpn_protocol() {
-            None => Protocol::Unknown,
-            Some(b"h2") => Protocol::Http2,
-            Some(_) => Protocol::Http1,
-        }
+    fn protocol(&self) -> Option<Protocol> {
+        let chosen = self.0.get_ref().1.alpn_protocol()?;
+        Some(match chosen {
+            b"h2" => Protocol::Http2,
+            _ => Protocol::Http1,
+        })
     }
 
     fn count(&self, counts: &TlsCounts) {
@@ -141,14 +139,6 @@ impl TlsStream {
 impl StreamControl for TlsStream {
     fn reset_on_close(&self) {
         self.0.get_ref().0.reset_on_close();
-    }
-
-    fn buffer_bytes(&self) -> u64 {
-        SEND_BUFFER as u64
-    }
-
-    fn sent(&self) -> u64 {
-        self.0.get_ref().0.written()
     }
 }
 

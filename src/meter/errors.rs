@@ -28,10 +28,8 @@ pub(crate) struct AnsweredError {
     pub(crate) at: Moment,
     /// The client whose request it was.
     pub(crate) client: Client,
-    /// `None` if the head was refused before it was parsed.
-    pub(crate) method: Option<Method>,
-    /// Path and query, at most 256 bytes of it, without client tokens. Of a refused head,
-    /// the beginning of its request line.
+    pub(crate) method: Method,
+    /// Path and query, at most 256 bytes of it, without client tokens.
     pub(crate) target: Box<str>,
     /// Whether that is not all of it.
     pub(crate) is_cut: bool,
@@ -47,7 +45,7 @@ impl AnsweredError {
     /// An error, its texts cut to their bounds and without client tokens.
     pub(crate) fn new(
         (at, request_id, client): (Moment, RequestId, Client),
-        method: Option<&Method>,
+        method: &Method,
         target: &str,
         status: StatusCode,
         (reason, cause): (Reason, &str),
@@ -56,7 +54,7 @@ impl AnsweredError {
         Self {
             at,
             client,
-            method: method.map(bounded),
+            method: bounded(method),
             is_cut: *kept != *target,
             target: (&*kept).into(),
             status,
@@ -117,7 +115,7 @@ mod tests {
         let status = StatusCode::SERVICE_UNAVAILABLE;
         let id = RequestId::new(second);
         let why = (Reason::NoSlot, &*"x".repeat(999));
-        AnsweredError::new((at, id, client), Some(method), target, status, why)
+        AnsweredError::new((at, id, client), method, target, status, why)
     }
 
     #[test]
@@ -163,7 +161,7 @@ mod tests {
             let error = error(0, &long, &target);
             assert_eq!((error.target.len(), error.cause.len()), (kept, MOST_TEXT));
             assert_eq!(error.is_cut, kept < target.len());
-            assert_eq!(error.method.unwrap().as_str(), "TOO-LONG");
+            assert_eq!(error.method.as_str(), "TOO-LONG");
         }
     }
 }

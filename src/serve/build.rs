@@ -10,11 +10,9 @@
 //! what was stored under it is what would be stored now; any other gets one that
 //! no route has had, so that nothing is ever answered with another meaning.
 
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aws_lc_rs::rand::{SecureRandom, SystemRandom};
 use bytes::Bytes;
 
 use super::{StartError, threads};
@@ -77,9 +75,11 @@ impl Process {
         let shared = shared.map(|shared| Shared::new(shared.clone(), stored, &clock));
         Ok(Self {
             began: clock.now(),
-            seed: random()?,
-            run: random()?,
-            pseudonym: format!("ordgate-{:016x}", random()?).into(),
+            // None is a secret. aws-lc's generator is not used: to seed it takes tens of
+            // milliseconds, and a start without TLS needs it for nothing else.
+            seed: fastrand::u64(..),
+            run: fastrand::u64(..),
+            pseudonym: format!("ordgate-{:016x}", fastrand::u64(..)).into(),
             budgets: Arc::new(Budgets::new(shared.clone(), state.spent.clone())),
             compressor: Arc::default(),
             state,
@@ -103,16 +103,6 @@ impl Process {
             compressor: gateway.compressor.clone(),
         }
     }
-}
-
-fn random() -> Result<u64, StartError> {
-    let mut bytes = [0; 8];
-    let filled = SystemRandom::new().fill(&mut bytes);
-    filled.map_err(|_unspecified| StartError::System {
-        what: "randomness",
-        error: io::Error::other("no source of it"),
-    })?;
-    Ok(u64::from_ne_bytes(bytes))
 }
 
 /// Makes a gateway: the first, or the one that comes after another by reload. Says what

@@ -33,9 +33,6 @@ pub enum StartError {
     /// Certificates cannot be used.
     #[error("{}", .0.join("\n"))]
     Certificates(Vec<String>),
-    /// TLS cannot be set up.
-    #[error("TLS: {0}")]
-    Tls(#[from] rustls::Error),
     /// The admin listener would be open to the network.
     #[error(
         "the admin listener is on {address}, which other machines can reach, and has no token: set ORDGATE_ADMIN_TOKEN or admin.token_file, or set admin.listen to 127.0.0.1"

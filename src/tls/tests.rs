@@ -250,7 +250,7 @@ fn changed_files_replace_a_certificate_and_bad_ones_do_not() {
     let (first, second) = (pair(&["first.example"]), pair(&["second.example"]));
     let of = |pair: &(String, String)| (pair.0.clone(), pair.1.clone());
     let files = Files::with((&first.0, &first.1));
-    let (tls, counts) = (Tls::new(false).unwrap(), TlsCounts::default());
+    let (tls, counts) = (Tls::new(false), TlsCounts::default());
     let server = tls.server(&files.settings(), &[], now()).unwrap();
     let names = |name: &str| vec![Box::<str>::from(name)];
     let counted = || {
@@ -303,7 +303,7 @@ fn changed_files_replace_a_certificate_and_bad_ones_do_not() {
 fn a_reload_keeps_what_it_has_already_loaded() {
     let (first, second) = (pair(&["first.example"]), pair(&["second.example"]));
     let files = Files::with((&first.0, &first.1));
-    let tls = Tls::new(false).unwrap();
+    let tls = Tls::new(false);
     let load = |in_use: &[Arc<TlsServer>], now| tls.server(&files.settings(), in_use, now);
     let server = load(&[], now()).unwrap();
     let expired = now() + DAY * 365;
@@ -341,7 +341,7 @@ fn one_bad_pair_does_not_keep_another_from_being_replaced() {
     );
     let mut settings = first.settings();
     settings.certificates.extend(second.settings().certificates);
-    let (tls, counts) = (Tls::new(false).unwrap(), TlsCounts::default());
+    let (tls, counts) = (Tls::new(false), TlsCounts::default());
     let server = tls.server(&settings, &[], now()).unwrap();
     first.write(("nothing", "nothing"));
     second.write((&next.0, &next.1));

@@ -7,11 +7,9 @@ use std::task::{Context, Poll};
 use bytes::{Buf, Bytes};
 use http_body::{Frame, SizeHint};
 
+pub use super::stream::BodyError;
 use super::stream::BodyReader;
-
-/// Why a body is broken off. hyper then closes the client's connection, so that
-/// the client notices.
-pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
+use crate::connections::{Activity, Held};
 
 /// The body of a response.
 pub enum Body {
@@ -21,6 +19,14 @@ pub enum Body {
     Lent(Option<Lent>),
     /// Still arriving from the upstream.
     Streamed(Box<BodyReader>),
+    /// Counted for its connection.
+    Counted(Box<CountedBody>),
+}
+
+/// A body whose pieces count as unread until they are sent.
+pub struct CountedBody {
+    body: Body,
+    activity: Arc<Activity>,
 }
 
 /// A shared owner of bytes, such as a stored response.
@@ -42,6 +48,49 @@ pub enum Piece {
     Own(Bytes),
     /// The bytes of a shared owner.
     Lent(Lent),
+    /// Counted for its connection.
+    Counted(Box<CountedPiece>),
+}
+
+/// A piece that counts as unread until it is sent.
+pub struct CountedPiece {
+    piece: Piece,
+    held: Held,
+}
+
+impl CountedPiece {
+    /// Counts a piece. In HTTP/1.1, hyper takes a small one when it has sent the one before.
+    fn count(piece: Piece, activity: &Arc<Activity>) -> Piece {
+        if !activity.is_http2() && piece.remaining() < activity.least_counted() {
+            return piece;
+        }
+        let bytes = piece.remaining() as u64;
+        let end = piece.chunk().as_ptr_range().end.addr();
+        if activity.is_http2() {
+            activity.owe(bytes);
+        }
+        let held = Held::new(activity, end, bytes);
+        Piece::Counted(Box::new(Self { piece, held }))
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.piece.advance(count);
+        // In HTTP/1.1 the socket says what the client has taken.
+        let activity = self.held.activity();
+        if activity.is_http2() {
+            activity.forgive(count as u64);
+            activity.take(count as u64);
+        }
+    }
+}
+
+impl Drop for CountedPiece {
+    fn drop(&mut self) {
+        let activity = self.held.activity();
+        if activity.is_http2() {
+            activity.forgive(self.piece.remaining() as u64);
+        }
+    }
 }
 
 impl Buf for Lent {
@@ -64,6 +113,7 @@ impl Buf for Piece {
         match self {
             Self::Own(bytes) => bytes.remaining(),
             Self::Lent(lent) => lent.remaining(),
+            Self::Counted(counted) => counted.piece.remaining(),
         }
     }
 
@@ -71,6 +121,7 @@ impl Buf for Piece {
         match self {
             Self::Own(bytes) => bytes.chunk(),
             Self::Lent(lent) => lent.chunk(),
+            Self::Counted(counted) => counted.piece.chunk(),
         }
     }
 
@@ -78,6 +129,7 @@ impl Buf for Piece {
         match self {
             Self::Own(bytes) => bytes.advance(count),
             Self::Lent(lent) => lent.advance(count),
+            Self::Counted(counted) => counted.advance(count),
         }
     }
 }
@@ -90,6 +142,23 @@ impl Body {
             owner,
             taken: 0,
         }))
+    }
+
+    /// Counts what it holds for a connection until it is sent, where that is much.
+    #[inline]
+    pub(crate) fn count(&mut self, activity: &Arc<Activity>) {
+        let is_counted = match self {
+            Self::Whole(bytes) => bytes.as_ref().map_or(0, Bytes::len) >= activity.least_counted(),
+            Self::Lent(lent) => lent.as_ref().map_or(0, Buf::remaining) >= activity.least_counted(),
+            Self::Streamed(_) => true,
+            Self::Counted(_) => false,
+        };
+        if is_counted {
+            *self = Self::Counted(Box::new(CountedBody {
+                body: std::mem::take(self),
+                activity: activity.clone(),
+            }));
+        }
     }
 
     /// A complete body.
@@ -122,6 +191,12 @@ impl http_body::Body for Body {
                 let frame = reader.poll(cx);
                 return frame.map_ok(|frame| frame.map_data(Piece::Own));
             }
+            Self::Counted(counted) => {
+                let CountedBody { body, activity } = &mut **counted;
+                let frame = Pin::new(body).poll_frame(cx);
+                let count = |piece| CountedPiece::count(piece, activity);
+                return frame.map_ok(|frame| frame.map_data(count));
+            }
         };
         Poll::Ready(next.map(|piece| Ok(Frame::data(piece))))
     }
@@ -131,6 +206,7 @@ impl http_body::Body for Body {
             Self::Whole(bytes) => bytes.as_ref().is_none_or(Bytes::is_empty),
             Self::Lent(lent) => !lent.as_ref().is_some_and(Buf::has_remaining),
             Self::Streamed(reader) => reader.is_end(),
+            Self::Counted(counted) => counted.body.is_end_stream(),
         }
     }
 
@@ -145,6 +221,7 @@ impl http_body::Body for Body {
                 SizeHint::with_exact(length as u64)
             }
             Self::Streamed(reader) => reader.size_hint(),
+            Self::Counted(counted) => counted.body.size_hint(),
         }
     }
 }

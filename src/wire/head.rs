@@ -1,229 +1,363 @@
-//! The scan of requests before hyper parses them: finds where each message on a
-//! connection ends, and refuses what hyper 1.12 would accept although another
-//! parser may read it differently, or would refuse without an explanation.
+//! The one check of a request's head, after hyper has parsed it: what another parser could
+//! read differently is refused, and the connection closes.
 //!
-//! Without it, hyper with ordgate's settings (tried on loopback):
-//! - accepts a bare LF as line end in the head;
-//! - accepts Content-Length together with Transfer-Encoding (it ignores the
-//!   length), equal Content-Lengths on several lines, `gzip, chunked`, and
-//!   `chunked` twice;
-//! - accepts HTTP/1.1 without Host, with two of them, and values such as `u@a`,
-//!   `a/b` and `a b`;
-//! - removes a fragment from the target;
-//! - answers a request for an upgrade, and then reads the bytes of the other
-//!   protocol as a request;
-//! - accepts 16 KiB of chunk extensions per message, any length of target and of
-//!   method up to its buffer, and heads of more than that buffer (one of 40 KiB
-//!   with 32 KiB), since it checks the length only when it reads again;
-//! - waits for more after a trailer line that ends in a bare LF;
-//! - closes a connection whose head is slow without an answer, and has the same
-//!   timeout for idle connections;
-//! - refuses obs-fold, whitespace before a colon, control characters, bare CR, bad
-//!   versions and too many fields, but with an empty 400 or 431: no problem+json,
-//!   no CORS fields, no log entry, no count.
-//!
-//! All of these are refused here as problem+json. The chunked coding is followed
-//! because the next head begins after it.
-//!
-//! The listener's guard calls [`RequestScanner`]; nothing here does I/O. The
-//! meaning of targets and fields is not checked here: hyper parses them, `route`
-//! and `validate` check them.
+//! hyper itself refuses a malformed line, differing lengths, a transfer coding in HTTP/1.0,
+//! and one that does not end in `chunked`; of a length and `chunked` it takes the coding and
+//! closes. h2 refuses connection-specific fields, upper-case names, wrong pseudo-header
+//! fields and a length that is not the body's. A fragment never comes here: hyper drops it.
 
-mod chunked;
-mod fault;
-mod framing;
-pub(crate) mod http2;
-mod plain;
+use http::header::{CONNECTION, COOKIE, HOST, TRANSFER_ENCODING, UPGRADE};
+use http::uri::{Authority, Scheme};
+use http::{HeaderMap, HeaderValue, Method, Request, Uri, Version};
+use http_body::Body;
 
-pub use fault::HeadFault;
-#[cfg(test)]
-pub(crate) use fault::REFUSED;
-pub(crate) use fault::{is_replacement, refused_line, replacement};
-use framing::{Framing, Line, TCHAR};
-use plain::plain_head;
+use crate::reason::Reason;
 
-/// The bounds of a head.
+/// The most bytes of a request's target.
+pub(crate) const MAX_TARGET_BYTES: usize = 8 << 10;
+
+/// What is wrong with a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HeadBounds {
-    /// Bytes of a whole head, including its last CRLF.
-    pub head: usize,
-    /// Bytes of a request target.
-    pub target: usize,
-    /// Field lines in a head.
-    pub fields: usize,
+pub enum HeadFault {
+    /// HTTP/1.1 without Host, or HTTP/2 without an authority (RFC 9112 §3.2).
+    HostMissing,
+    /// More than one Host, or one that is not an authority (RFC 9112 §3.2).
+    HostInvalid,
+    /// `:authority` and Host differ (RFC 9113 §8.3.1).
+    AuthorityMismatch,
+    /// Transfer-Encoding is not `chunked` alone, or stands in GET or HEAD (RFC 9112 §6.1).
+    TransferCoding,
+    /// The target is longer than [`MAX_TARGET_BYTES`].
+    TargetTooLong,
+    /// The client wants to switch to another protocol (RFC 9110 §7.8). A request for `h2c`
+    /// is ignored instead: some clients offer it with ordinary requests.
+    Upgrade,
 }
 
-/// The result of [`RequestScanner::scan`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ScanProgress {
-    /// The number of leading bytes that belong to complete heads and to bodies.
-    /// They may be passed to hyper.
-    pub passed: usize,
-    /// Why the message that begins at `passed` is refused.
-    pub fault: Option<HeadFault>,
-    /// The number of heads that these bytes complete.
-    pub heads: usize,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ScanState {
-    /// In a head, or between messages.
-    Head,
-    /// In a body of known length, with this many bytes left.
-    Body(u64),
-    /// Before the line with a chunk's size.
-    ChunkSize,
-    /// In a chunk's data, with this many bytes left.
-    ChunkData(u64),
-    /// Before the CRLF after a chunk's data.
-    ChunkEnd,
-    /// In the trailer section.
-    Trailers,
-}
-
-/// Follows the bytes of one connection from message to message.
-#[derive(Debug)]
-pub struct RequestScanner {
-    bounds: HeadBounds,
-    state: ScanState,
-}
-
-impl RequestScanner {
-    /// A scanner at the beginning of a connection.
-    pub fn new(bounds: HeadBounds) -> Self {
-        Self {
-            bounds,
-            state: ScanState::Head,
+impl HeadFault {
+    /// The word for it.
+    pub const fn reason(self) -> Reason {
+        match self {
+            Self::HostMissing | Self::HostInvalid | Self::AuthorityMismatch => Reason::BadHost,
+            Self::TransferCoding => Reason::MalformedFraming,
+            Self::TargetTooLong => Reason::TargetTooLong,
+            Self::Upgrade => Reason::Upgrade,
         }
     }
+}
 
-    /// Whether the bytes so far end within a body, rather than in or between
-    /// heads.
-    pub fn in_body(&self) -> bool {
-        self.state != ScanState::Head
+/// Checks a head.
+#[inline]
+pub(crate) fn check<B: Body>(request: &Request<B>) -> Result<(), HeadFault> {
+    let (uri, fields) = (request.uri(), request.headers());
+    let target = uri.path_and_query().map_or(0, |path| path.as_str().len());
+    if target > MAX_TARGET_BYTES {
+        return Err(HeadFault::TargetTooLong);
     }
+    check_host(request.version(), uri, fields)?;
+    // With a transfer coding, hyper expects a body.
+    if !request.body().is_end_stream() {
+        check_coding(request.method(), fields)?;
+    }
+    // hyper puts something here for a request with Upgrade, and for no other.
+    if !request.extensions().is_empty() && wants_upgrade(fields) {
+        return Err(HeadFault::Upgrade);
+    }
+    Ok(())
+}
 
-    /// Scans the bytes that have not been passed yet: those that the last call
-    /// left, and those that have arrived since. An incomplete head is not passed;
-    /// bodies are passed as they arrive.
-    pub fn scan(&mut self, bytes: &[u8]) -> ScanProgress {
-        let mut progress = ScanProgress {
-            passed: 0,
-            fault: None,
-            heads: 0,
+fn check_host(version: Version, uri: &Uri, fields: &HeaderMap) -> Result<(), HeadFault> {
+    let mut hosts = fields.get_all(HOST).iter();
+    let host = hosts.next();
+    let is_valid = |host: &HeaderValue| is_authority(host.as_bytes());
+    if !host.is_none_or(is_valid) || hosts.next().is_some() {
+        return Err(HeadFault::HostInvalid);
+    }
+    let authority = uri.authority().filter(|_| version == Version::HTTP_2);
+    match (authority, host) {
+        (None, Some(_)) => Ok(()),
+        (None, None) if version == Version::HTTP_10 => Ok(()),
+        (None, None) => Err(HeadFault::HostMissing),
+        (Some(authority), None) => match is_authority(authority.as_str().as_bytes()) {
+            true => Ok(()),
+            false => Err(HeadFault::HostInvalid),
+        },
+        (Some(authority), Some(host)) => match is_same(authority, host, uri.scheme()) {
+            true => Ok(()),
+            false => Err(HeadFault::AuthorityMismatch),
+        },
+    }
+}
+
+fn check_coding(method: &Method, fields: &HeaderMap) -> Result<(), HeadFault> {
+    let mut codings = fields.get_all(TRANSFER_ENCODING).iter();
+    let Some(coding) = codings.next() else {
+        return Ok(());
+    };
+    let is_chunked = coding.as_bytes().eq_ignore_ascii_case(b"chunked");
+    let is_for_method = !matches!(*method, Method::GET | Method::HEAD);
+    match is_chunked && codings.next().is_none() && is_for_method {
+        true => Ok(()),
+        false => Err(HeadFault::TransferCoding),
+    }
+}
+
+/// Whether a request is for another protocol than `h2c`, on this connection.
+fn wants_upgrade(fields: &HeaderMap) -> bool {
+    let any = |name, is: fn(&str) -> bool| {
+        let lines = fields.get_all(name).iter();
+        let lines = lines.filter_map(|line| line.to_str().ok());
+        let mut members = lines.flat_map(|line| line.split(',')).map(str::trim);
+        members.any(|member| !member.is_empty() && is(member))
+    };
+    any(UPGRADE, |protocol| !protocol.eq_ignore_ascii_case("h2c"))
+        && any(CONNECTION, |option| option.eq_ignore_ascii_case("upgrade"))
+}
+
+/// Gives a head the form that it has in HTTP/1.1 to an origin: a target in origin form, and
+/// one Cookie field. A target that cannot have that form (of CONNECT, with userinfo, of
+/// another scheme than http and https, without a leading slash) stays as it is; the gateway
+/// refuses it. Host stays as well: nothing reads it, and the upstream gets its own.
+pub(crate) fn normalize<B>(request: &mut Request<B>) {
+    to_origin_form(request.uri_mut());
+    if request.version() == Version::HTTP_2 {
+        join_cookies(request.headers_mut());
+    }
+}
+
+fn to_origin_form(uri: &mut Uri) {
+    let is_http = matches!(uri.scheme_str(), Some("http" | "https"));
+    let path = uri.path_and_query();
+    let has_slash = path.is_some_and(|path| path.as_str().starts_with(['/', '?']));
+    let authority = uri.authority();
+    if !is_http || !has_slash || authority.is_none_or(|name| name.as_str().contains('@')) {
+        return;
+    }
+    if let Some(path) = std::mem::take(uri).into_parts().path_and_query {
+        // An empty path is written as `/`.
+        *uri = match path.as_str().starts_with('?') {
+            true => path.to_string().parse().unwrap_or_default(),
+            false => Uri::from(path),
         };
-        while progress.passed < bytes.len() {
-            let rest = &bytes[progress.passed..];
-            let step = match self.state {
-                ScanState::Head => match plain_head(rest, self.bounds) {
-                    Some(length) => {
-                        progress.passed += length;
-                        progress.heads += 1;
-                        continue;
-                    }
-                    None => self.head_by_lines(rest),
-                },
-                ScanState::Body(left) => {
-                    Ok(Some(data(left, rest, ScanState::Head, ScanState::Body)))
-                }
-                ScanState::ChunkData(left) => Ok(Some(data(
-                    left,
-                    rest,
-                    ScanState::ChunkEnd,
-                    ScanState::ChunkData,
-                ))),
-                ScanState::ChunkSize => chunked::size(rest),
-                ScanState::ChunkEnd => chunked::end(rest),
-                ScanState::Trailers => chunked::trailer(rest, self.bounds.head),
-            };
-            match step {
-                Ok(Some((length, next))) => {
-                    progress.heads += usize::from(self.state == ScanState::Head);
-                    progress.passed += length;
-                    self.state = next;
-                }
-                Ok(None) => break,
-                Err(fault) => {
-                    progress.fault = Some(fault);
-                    break;
-                }
-            }
-        }
-        progress
-    }
-
-    fn head_by_lines(&self, rest: &[u8]) -> Result<Option<(usize, ScanState)>, HeadFault> {
-        // RFC 9112 §2.2: an empty line before the request line is ignored.
-        let mut at = 0;
-        while let Some(line) = Line::first(&rest[at..])? {
-            if !line.text.is_empty() {
-                break;
-            }
-            at += line.length;
-            self.check_length(at)?;
-        }
-        let Some(line) = Line::first(&rest[at..])? else {
-            self.check_incomplete_request_line(&rest[at..], at == 0)?;
-            return Ok(None);
-        };
-        let mut framing = Framing::begin(line.text, self.bounds.target)?;
-        at += line.length;
-        let mut fields = 0;
-        loop {
-            self.check_length(at)?;
-            let Some(line) = Line::first(&rest[at..])? else {
-                self.check_length(rest.len())?;
-                return Ok(None);
-            };
-            at += line.length;
-            if line.text.is_empty() {
-                self.check_length(at)?;
-                return Ok(Some((at, framing.after_head()?)));
-            }
-            fields += 1;
-            if fields > self.bounds.fields {
-                return Err(HeadFault::HeadTooLarge);
-            }
-            framing.field(line.text)?;
-        }
-    }
-
-    /// Refuses the beginning of a request line that cannot become a valid one.
-    fn check_incomplete_request_line(&self, rest: &[u8], is_first: bool) -> Result<(), HeadFault> {
-        // A TLS ClientHello, for one, may never contain a line end.
-        let may_begin = rest
-            .first()
-            .is_none_or(|byte| *byte == b'\r' || TCHAR[usize::from(*byte)]);
-        if is_first && !may_begin {
-            return Err(HeadFault::BadRequestLine);
-        }
-        // 64 bytes are enough for the method and the version.
-        if rest.len() > self.bounds.target + 64 {
-            return Err(HeadFault::TargetTooLong);
-        }
-        self.check_length(rest.len())
-    }
-
-    fn check_length(&self, length: usize) -> Result<(), HeadFault> {
-        if length > self.bounds.head {
-            return Err(HeadFault::HeadTooLarge);
-        }
-        Ok(())
     }
 }
 
-/// Takes up to `left` bytes of data: how many, and the next state.
-fn data(
-    left: u64,
-    rest: &[u8],
-    after: ScanState,
-    within: fn(u64) -> ScanState,
-) -> (usize, ScanState) {
-    let taken = usize::try_from(left).unwrap_or(usize::MAX).min(rest.len());
-    let left = left - taken as u64;
-    let next = if left == 0 { after } else { within(left) };
-    (taken, next)
+/// Joins the fields into which a client has split Cookie (RFC 9113 §8.2.3).
+fn join_cookies(fields: &mut HeaderMap) {
+    let mut crumbs = fields.get_all(COOKIE).iter();
+    let (Some(first), Some(second)) = (crumbs.next(), crumbs.next()) else {
+        return;
+    };
+    let all = [first, second].into_iter().chain(crumbs);
+    let all: Vec<_> = all.map(HeaderValue::as_bytes).collect();
+    if let Ok(mut whole) = HeaderValue::from_bytes(&all.join(&b"; "[..])) {
+        whole.set_sensitive(true);
+        fields.insert(COOKIE, whole);
+    }
 }
+
+/// Whether Host names the same as `:authority`. Names are compared as RFC 3986 §6.2.2.1
+/// and §6.2.3 say: without regard to case, and without the default port.
+fn is_same(authority: &Authority, host: &HeaderValue, scheme: Option<&Scheme>) -> bool {
+    let default: &[u8] = match scheme.map(Scheme::as_str) {
+        Some("http") => b":80",
+        Some("https") => b":443",
+        _ => b"",
+    };
+    fn name<'a>(of: &'a [u8], default: &[u8]) -> &'a [u8] {
+        let name = of.strip_suffix(default).unwrap_or(of);
+        name.strip_suffix(b":").unwrap_or(name)
+    }
+    let authority = name(authority.as_str().as_bytes(), default);
+    name(host.as_bytes(), default).eq_ignore_ascii_case(authority)
+}
+
+/// Approximates RFC 3986 §3.2.2 with a port: no userinfo, path or whitespace. An empty value
+/// is allowed (RFC 9112 §3.2).
+#[inline]
+fn is_authority(value: &[u8]) -> bool {
+    value.iter().all(|byte| AUTHORITY[usize::from(*byte)])
+}
+
+/// The characters of a host with a port, as a table with one lookup for each byte.
+static AUTHORITY: [bool; 256] = {
+    let mut class = [false; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        class[byte] = (byte as u8).is_ascii_alphanumeric()
+            || matches!(
+                byte as u8,
+                b'.' | b'-' | b':' | b'[' | b']' | b'_' | b'%' | b'~'
+            );
+        byte += 1;
+    }
+    class
+};
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use http::uri::Parts;
+    use http_body_util::{Empty, Full};
+
+    use super::*;
+
+    type Fields<'a> = &'a [(&'a str, &'a str)];
+
+    fn head(version: Version, uri: Uri, fields: Fields<'_>) -> Request<Empty<&'static [u8]>> {
+        let mut request = Request::builder().uri(uri).version(version);
+        for (name, value) in fields {
+            request = request.header(*name, *value);
+        }
+        request.body(Empty::new()).unwrap()
+    }
+
+    /// A target as h2 makes it.
+    fn of_http2(authority: &str, path: &str) -> Uri {
+        let mut parts = Parts::default();
+        parts.path_and_query = Some(path.parse().unwrap());
+        if !authority.is_empty() {
+            parts.authority = Some(authority.parse().unwrap());
+            parts.scheme = Some(Scheme::HTTP);
+        }
+        Uri::from_parts(parts).unwrap()
+    }
+
+    #[test]
+    fn which_hosts_are_refused() {
+        use HeadFault::{AuthorityMismatch, HostInvalid, HostMissing};
+        let rows: [(Version, &str, Fields<'_>, _); 18] = [
+            (Version::HTTP_11, "", &[("host", "a.example:80")], Ok(())),
+            (Version::HTTP_11, "", &[("host", "[::1]:80")], Ok(())),
+            (Version::HTTP_11, "", &[("host", "")], Ok(())),
+            (Version::HTTP_11, "", &[], Err(HostMissing)),
+            (Version::HTTP_10, "", &[], Ok(())),
+            (
+                Version::HTTP_11,
+                "",
+                &[("host", "a"), ("host", "a")],
+                Err(HostInvalid),
+            ),
+            (
+                Version::HTTP_10,
+                "",
+                &[("host", "a"), ("host", "b")],
+                Err(HostInvalid),
+            ),
+            (Version::HTTP_11, "", &[("host", "u@a")], Err(HostInvalid)),
+            (Version::HTTP_11, "", &[("host", "a/b")], Err(HostInvalid)),
+            (Version::HTTP_11, "", &[("host", "a b")], Err(HostInvalid)),
+            (Version::HTTP_2, "", &[], Err(HostMissing)),
+            (Version::HTTP_2, "", &[("host", "a")], Ok(())),
+            (Version::HTTP_2, "a", &[], Ok(())),
+            (Version::HTTP_2, "u@a", &[], Err(HostInvalid)),
+            (
+                Version::HTTP_2,
+                "a.example",
+                &[("host", "A.EXAMPLE:80")],
+                Ok(()),
+            ),
+            (
+                Version::HTTP_2,
+                "a",
+                &[("host", "b")],
+                Err(AuthorityMismatch),
+            ),
+            (
+                Version::HTTP_2,
+                "a",
+                &[("host", "a:443")],
+                Err(AuthorityMismatch),
+            ),
+            (
+                Version::HTTP_2,
+                "a",
+                &[("host", "a"), ("host", "a")],
+                Err(HostInvalid),
+            ),
+        ];
+        for (version, authority, fields, expected) in rows {
+            let request = head(version, of_http2(authority, "/"), fields);
+            assert_eq!(
+                check(&request),
+                expected,
+                "{version:?} {authority} {fields:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn which_codings_and_targets_are_refused() {
+        for (method, codings, is_accepted) in [
+            ("POST", &[][..], true),
+            ("POST", &["chunked"][..], true),
+            ("POST", &["Chunked"][..], true),
+            ("POST", &["gzip, chunked"][..], false),
+            ("POST", &["chunked", "chunked"][..], false),
+            ("GET", &[][..], true),
+            ("GET", &["chunked"][..], false),
+            ("HEAD", &["chunked"][..], false),
+        ] {
+            let mut request = Request::builder().method(method).header(HOST, "a");
+            for coding in codings {
+                request = request.header(TRANSFER_ENCODING, *coding);
+            }
+            let request = request.body(Full::new(&b"x"[..])).unwrap();
+            let expected = is_accepted.then_some(()).ok_or(HeadFault::TransferCoding);
+            assert_eq!(check(&request), expected, "{method} {codings:?}");
+        }
+        for (length, expected) in [
+            (MAX_TARGET_BYTES, Ok(())),
+            (MAX_TARGET_BYTES + 1, Err(HeadFault::TargetTooLong)),
+        ] {
+            let target = format!("/{}", "x".repeat(length - 1)).parse().unwrap();
+            let request = head(Version::HTTP_11, target, &[("host", "a")]);
+            assert_eq!(check(&request), expected, "{length}");
+        }
+    }
+
+    #[test]
+    fn which_fields_want_an_upgrade() {
+        for (connection, upgrade, expected) in [
+            ("upgrade", "websocket", true),
+            ("keep-alive, Upgrade", "WebSocket", true),
+            ("upgrade", "h2c, websocket", true),
+            ("Upgrade, HTTP2-Settings", "h2c", false),
+            ("keep-alive", "websocket", false),
+            ("upgrade", ",", false),
+        ] {
+            let fields = [(CONNECTION, connection), (UPGRADE, upgrade)];
+            let fields = fields.map(|(name, value)| (name, HeaderValue::from_static(value)));
+            let found = wants_upgrade(&fields.into_iter().collect());
+            assert_eq!(found, expected, "{connection} {upgrade}");
+        }
+    }
+
+    #[test]
+    fn targets_get_the_origin_form() {
+        for (target, expected) in [
+            ("/b?c=d", "/b?c=d"),
+            ("http://a.example/b?c=d", "/b?c=d"),
+            ("https://a.example:8443/b", "/b"),
+            ("http://a.example", "/"),
+            ("http://a.example?c=d", "/?c=d"),
+            ("http://[::1]:80/b", "/b"),
+            ("http://u@a.example/b", "http://u@a.example/b"),
+            ("ftp://a.example/b", "ftp://a.example/b"),
+            ("a.example:80", "a.example:80"),
+            ("*", "*"),
+        ] {
+            let mut request = head(Version::HTTP_11, target.parse().unwrap(), &[]);
+            normalize(&mut request);
+            assert_eq!(*request.uri(), expected, "{target}");
+        }
+    }
+
+    #[test]
+    fn cookie_crumbs_are_joined() {
+        let crumbs = [("cookie", "a=1"), ("x", "y"), ("cookie", "b=2; c=3")];
+        let mut request = head(Version::HTTP_2, of_http2("a", "/"), &crumbs);
+        normalize(&mut request);
+        let cookies: Vec<_> = request.headers().get_all(COOKIE).iter().collect();
+        assert_eq!(cookies, ["a=1; b=2; c=3"]);
+    }
+}

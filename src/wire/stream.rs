@@ -13,9 +13,12 @@ use bytes::{Bytes, BytesMut};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::combinators::UnsyncBoxBody;
 
-use super::activity::{Activity, AnswerGuard};
-use super::body::BodyError;
+use crate::connections::{Activity, AnswerGuard, Held};
 use crate::sync::lock;
+
+/// Why a body is broken off. hyper then closes the client's connection, so that
+/// the client notices.
+pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A body as it comes from the upstream.
 pub type Source = UnsyncBoxBody<Bytes, BodyError>;
@@ -28,14 +31,15 @@ pub struct Collected(Mutex<Progress>);
 struct Progress {
     /// What has come, until the whole body takes its place.
     chunks: Vec<Bytes>,
-    held: u64,
+    /// Their bytes.
+    bytes: u64,
     end: End,
     /// Wakes the task that polled the reader last,
     reader: Option<Waker>,
     /// and whether that waits for more.
     waits: bool,
-    /// The reader's connection, which is told how many bytes are held for it.
-    activity: Option<Arc<Activity>>,
+    /// Counts them for the reader's connection.
+    held: Option<Held>,
 }
 
 /// What follows the chunks.
@@ -53,20 +57,11 @@ enum End {
 }
 
 impl Collected {
-    /// The address that identifies it, and how many bytes it holds.
-    pub(crate) fn held(&self) -> (usize, u64) {
-        (self.address(), lock(&self.0).held)
-    }
-
-    fn address(&self) -> usize {
-        std::ptr::from_ref(self).addr()
-    }
-
     fn change(&self, change: impl FnOnce(&mut Progress)) {
         let mut progress = lock(&self.0);
         change(&mut progress);
-        if let Some(activity) = &progress.activity {
-            activity.set_backlog(self.address(), progress.held);
+        if let Some(held) = &progress.held {
+            held.set(progress.bytes);
         }
         // At the end also a reader whose client takes nothing: what is held counts now.
         let is_over = !matches!(progress.end, End::More);
@@ -87,7 +82,7 @@ impl Collector {
     /// Adds a chunk.
     pub fn push(&self, chunk: Bytes) {
         self.0.change(|progress| {
-            progress.held += chunk.len() as u64;
+            progress.bytes += chunk.len() as u64;
             progress.chunks.push(chunk);
         });
     }
@@ -95,7 +90,7 @@ impl Collector {
     /// The chunks so far, and the last one, as one.
     pub fn whole(&self, last: &[u8]) -> Bytes {
         let progress = lock(&self.0.0);
-        let length = usize::try_from(progress.held).unwrap_or(0) + last.len();
+        let length = usize::try_from(progress.bytes).unwrap_or(0) + last.len();
         let mut whole = BytesMut::with_capacity(length);
         for chunk in &progress.chunks {
             whole.extend_from_slice(chunk);
@@ -108,7 +103,7 @@ impl Collector {
     pub fn finish(self, whole: Bytes) {
         self.0.change(|progress| {
             progress.chunks = Vec::new();
-            progress.held = whole.len() as u64;
+            progress.bytes = whole.len() as u64;
             progress.end = End::Whole(whole);
         });
     }
@@ -170,19 +165,13 @@ impl BodyReader {
         }
     }
 
-    /// What is held of the body, where it is collected.
-    pub(crate) fn collected(&self) -> Option<&Arc<Collected>> {
-        match &self.from {
-            From::Collected(collected, _) => Some(collected),
-            From::Upstream(_) | From::Ended => None,
-        }
-    }
-
     /// Assigns the body to a connection, which is busy until the body has ended.
     pub(crate) fn serve(&mut self, activity: &Arc<Activity>) {
         self.guard = Some(activity.begin_answer());
         if let From::Collected(collected, _) = &self.from {
-            collected.change(|progress| progress.activity = Some(activity.clone()));
+            let address = Arc::as_ptr(collected).addr();
+            let mut progress = lock(&collected.0);
+            progress.held = Some(Held::new(activity, address, progress.bytes));
         }
     }
 
@@ -231,9 +220,7 @@ impl BodyReader {
         if let From::Collected(collected, _) = &self.from {
             collected.change(|progress| {
                 progress.reader = None;
-                if let Some(activity) = progress.activity.take() {
-                    activity.set_backlog(0, 0);
-                }
+                progress.held = None;
             });
         }
     }
@@ -296,6 +283,8 @@ impl Position {
             End::Whole(whole) => {
                 let rest = whole.slice(self.bytes..);
                 self.bytes = whole.len();
+                // It counts as a piece from now on.
+                progress.held = None;
                 (!rest.is_empty()).then(|| Ok(Frame::data(rest)))
             }
             End::Broken => Some(Err("the upstream's answer broke off".into())),

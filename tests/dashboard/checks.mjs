@@ -155,7 +155,7 @@ async function injectedTextIsInert (page, world) {
       const response = await real(...given);
       if (!/status|explain/.test(given[0])) return response;
       const read = await response.json();
-      const refused = { at: injected, method: null, path: null, request_line: injected, status: 505, reason: injected, request_id: injected };
+      const refused = { at: injected, method: injected, path: injected, status: 505, reason: injected, request_id: injected };
       const errors = [{ at: injected, method: injected, path: injected, status: 503, reason: injected, request_id: injected }, refused];
       return Response.json(poisoned({ ...read, errors, refused: { [injected]: 1 } }));
     };

@@ -218,12 +218,6 @@ async fn a_key_that_a_client_sends_in_a_url_is_not_shown() {
                     client.request("GET", &target, &fields).await;
                     client.request(key, "/plain/a", &fields).await;
                 }
-                // What is refused before it is parsed.
-                let mut client = Client::connect(public).await;
-                client
-                    .send(format!("GET /{key}\u{1} HTTP/1.1\r\n\r\n"))
-                    .await;
-                client.rest().await;
             }
         }
         for target in ["/status", "/metrics", "/history"] {

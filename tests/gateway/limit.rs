@@ -56,7 +56,7 @@ async fn refused_requests_count() {
         ("OPTIONS /openapi.json HTTP/1.1", 204),
         ("DELETE /ordinals/v1/brc-20/tokens/a HTTP/1.1", 405),
         ("GET ftp://a/b HTTP/1.1", 400),
-        ("GET /malformed HTTP/1.1\nx: y", 400),
+        ("GET /malformed HTTP/1.1\r\nhost: b", 400),
     ];
     for (line, status) in rows {
         let gateway = limited(&upstream).start();

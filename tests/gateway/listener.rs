@@ -26,7 +26,7 @@ async fn pipelined_requests_are_answered_in_their_order() {
 }
 
 #[tokio::test]
-async fn a_head_that_is_too_slow_gets_408() {
+async fn a_head_that_is_too_slow_ends_its_connection() {
     let upstream = Upstream::start();
     let gateway = Gateway::with(&upstream, "server.header_timeout = \"60ms\"");
     // One that stalls, and one that never stops to send a little more.
@@ -35,26 +35,15 @@ async fn a_head_that_is_too_slow_gets_408() {
     let mut dribbling = gateway.client().await;
     dribbling.send("GET / HTTP/1.1\r\nhost: a\r\nx: ").await;
     let dribble = async {
-        loop {
+        while gateway.connections() > 0 {
             dribbling.send("y").await;
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-            if gateway.connections() == 0 {
-                break;
-            }
         }
-        dribbling.try_answer("GET").await
     };
     let stall = async {
-        let answer = stalled.answer("GET").await;
-        assert_eq!(answer.status, 408);
-        answer.problem();
-        assert_eq!(answer.field("connection"), Some("close"));
-        stalled.rest().await;
-        drop(stalled);
+        assert_eq!(stalled.rest().await, b"");
     };
-    let ((), dribbled) = within("both are cut off", async { tokio::join!(stall, dribble) }).await;
-    // Bytes that came too late may have reset the connection under the answer.
-    assert!(dribbled.is_none_or(|answer| answer.status == 408));
+    within("both are cut off", async { tokio::join!(stall, dribble) }).await;
     assert_eq!(upstream.count(), 0);
 }
 
@@ -107,33 +96,6 @@ async fn a_client_that_does_not_read_is_cut_off() {
         length,
         "others are served"
     );
-}
-
-#[tokio::test]
-async fn a_connection_over_the_limit_gets_503() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::with(&upstream, "server.max_connections = 2");
-    let mut one = gateway.client().await;
-    let mut other = gateway.client().await;
-    assert_eq!(one.get(TOKEN).await.status, 200);
-    assert_eq!(other.get(TOKEN).await.status, 200);
-    let mut third = gateway.start_get(TOKEN).await;
-    let answer = third.answer("GET").await;
-    assert_eq!(answer.status, 503);
-    assert_eq!(answer.field("retry-after"), Some("1"));
-    assert_eq!(answer.field("connection"), Some("close"));
-    assert!(
-        answer
-            .must("access-control-expose-headers")
-            .contains("retry-after")
-    );
-    assert!(answer.field("access-control-allow-origin").is_some());
-    answer.problem();
-    assert_eq!(third.rest().await, b"");
-    assert_eq!(one.get(TOKEN).await.status, 200, "those within are served");
-    drop(other);
-    until("a place is free", || gateway.connections() == 1).await;
-    assert_eq!(gateway.get(TOKEN).await.status, 200);
 }
 
 /// Half of an answer, of which the other half waits for a gate.

@@ -29,9 +29,8 @@ async fn each_refusal_has_one_word_everywhere() {
         (get(TOKEN, "").replace("GET", "PUT"), 405, "method"),
         (get("http://u@a.example/b", ""), 400, "bad_target"),
         (get(TOKEN, "host: b.example\r\n"), 400, "bad_host"),
-        (get(TOKEN, "a b: c\r\n"), 400, "malformed_head"),
         (
-            get(TOKEN, "content-length: x\r\n"),
+            get(TOKEN, "transfer-encoding: chunked\r\n") + "0\r\n\r\n",
             400,
             "malformed_framing",
         ),

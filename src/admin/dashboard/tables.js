@@ -195,7 +195,7 @@ const TABLES = [
     number('Status', plain, (row) => row.status),
     name('Reason', (row) => [row.reason, row.cause].filter((text) => text).join(': '), { isText: true }),
     // A refused request line is no path: it cannot be explained.
-    url('Path (explains it)', (row) => row.path ?? row.request_line, (row) => row.path),
+    url('Path (explains it)', (row) => row.path, (row) => row.path),
     name('Request', (row) => row.request_id)
   ], (status) => status.errors && list(status.errors).slice(0, 64), 'No errors'],
   ['errors', 'Refusals', [

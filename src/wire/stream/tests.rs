@@ -4,6 +4,9 @@ use http_body_util::{BodyExt, Full};
 use proptest::prelude::{Just, Strategy, prop_assert_eq, prop_oneof, proptest};
 
 use super::*;
+use crate::clock::Clock;
+use crate::connections::{Connections, OpenConnection};
+use crate::identify::TrustedProxies;
 
 /// What a reader gets without waiting: bytes, and whether it ended well.
 fn take(reader: &mut BodyReader) -> (Vec<u8>, Option<Result<(), String>>) {
@@ -42,19 +45,29 @@ fn a_broken_body_is_an_error_and_a_reader_may_leave() {
     assert_eq!(collector.whole(b"c"), "abc");
 }
 
+/// A connection in a table of its own.
+fn opened() -> OpenConnection {
+    let table = Arc::<Connections>::default();
+    let client = [10, 0, 0, 1].into();
+    let opened = table.open(client, &TrustedProxies::default(), 1, &Clock::manual());
+    opened.unwrap_or_else(|_| panic!("there are no bounds"))
+}
+
 #[test]
 fn a_body_is_held_once_and_counts_for_its_connection() {
     let collector = Collector::default();
-    let (mut reader, collected) = (collector.reader(Some(6)), collector.0.clone());
-    let activity = Arc::new(Activity::default());
-    reader.serve(&activity);
+    let mut reader = collector.reader(Some(6));
+    let open = opened();
+    let activity = open.activity();
+    let unread = || activity.unread();
+    reader.serve(activity);
     collector.push("abc".into());
     assert_eq!(take(&mut reader).0, b"abc");
     collector.push("de".into());
-    assert_eq!(activity.backlog(), Some((collected.address(), 5)));
+    assert_eq!(unread(), 5);
     let whole = collector.whole(b"f");
     collector.finish(whole.clone());
-    assert_eq!(collected.held().1, 6);
+    assert_eq!(unread(), 6);
     let Poll::Ready(Some(Ok(rest))) = reader.poll(&mut Context::from_waker(Waker::noop())) else {
         panic!("it is there");
     };
@@ -66,7 +79,7 @@ fn a_body_is_held_once_and_counts_for_its_connection() {
     );
     assert!(reader.is_end());
     drop(reader);
-    assert_eq!(activity.backlog(), None);
+    assert_eq!(unread(), 0);
 }
 
 /// How a body goes on.

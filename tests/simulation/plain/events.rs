@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, CACHE_CONTROL, ETAG, IF_NONE_MATCH};
+use http::header::{ACCEPT, CACHE_CONTROL, ETAG, HOST, IF_NONE_MATCH};
 use http::{Request, Response};
 use http_body_util::Empty;
+use ordgate::connections::Activity;
 use ordgate::gateway::Session;
 use ordgate::reason::Reason;
 use ordgate::upstream::Failure;
-use ordgate::wire::activity::Activity;
 use tokio::sync::mpsc;
 
 use super::origin::{Passed, Pieces, exchange, read};
@@ -217,9 +217,13 @@ impl Play {
         let activity = Arc::new(Activity::new(self.clock.now()));
         let address = [127, 0, 0, 1].into();
         let session = Arc::new(Session::new(address, client as u64, activity));
-        let answering = self
-            .gateway
-            .answer(&session, request.body(Empty::<Bytes>::new()).unwrap());
+        let answering = self.gateway.answer(
+            &session,
+            request
+                .header(HOST, "a.example")
+                .body(Empty::<Bytes>::new())
+                .unwrap(),
+        );
         let (replies, present) = (self.replies.clone(), self.present.clone());
         let slow = self.dice.percent(20);
         let task = tokio::spawn(async move {

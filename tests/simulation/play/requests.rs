@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::Request;
-use http::header::{ETAG, IF_NONE_MATCH};
+use http::header::{ETAG, HOST, IF_NONE_MATCH};
 use http_body_util::{BodyExt, Empty};
 use ordgate::cache::purge::Purge;
+use ordgate::connections::Activity;
 use ordgate::gateway::Session;
-use ordgate::wire::activity::Activity;
 
 use super::{Event, Play};
 use crate::check::{Reply, Sent};
@@ -31,6 +31,7 @@ impl Play {
         }
         self.tell(|| format!("client {client} asks {text}"));
         self.judge.sent(Sent::new(text, target, had, nth, self.now));
+        let request = request.header(HOST, "a.example");
         let request = request.body(Empty::<Bytes>::new()).unwrap();
         let activity = Arc::new(Activity::new(self.clock.now()));
         let address = [127, 0, 0, 1].into();

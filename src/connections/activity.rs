@@ -1,0 +1,301 @@
+//! What a connection does: when it last made progress, how far it is with its requests and
+//! its answers, and whether it must be closed.
+//!
+//! The listener writes it while it reads and writes the socket; the connection's one timer,
+//! the table and the gateway read it. It is plain numbers, so that a request needs no timer
+//! of its own.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::task::Waker;
+
+use futures_util::task::AtomicWaker;
+
+use super::{Connections, Owner};
+use crate::clock::{Clock, Moment};
+
+/// Complete bodies of fewer bytes are not counted in HTTP/1.1, where a connection sends one
+/// answer after another: the socket's buffer takes most of it.
+const LEAST_COUNTED_HTTP1: usize = 64 * 1024;
+/// The same in HTTP/2, where a connection has up to 100 streams.
+const LEAST_COUNTED_HTTP2: usize = 1024;
+
+/// Activity of one connection. Every access is relaxed: nearly all numbers are read by the
+/// task that wrote them, and none orders anything else.
+pub struct Activity {
+    pub(super) table: Arc<Connections>,
+    pub(super) owner: Owner,
+    clock: Clock,
+    last: AtomicU64,
+    /// When bytes were last read; 0 once a request has begun in HTTP/1.1.
+    read_at: AtomicU64,
+    head_since: AtomicU64,
+    /// Requests and streamed answers in progress.
+    busy: AtomicU32,
+    has_body: AtomicBool,
+    is_http2: AtomicBool,
+    /// Whether the socket accepts no more bytes.
+    is_blocked: AtomicBool,
+    /// Bytes of answers that HTTP/2 has not sent.
+    owed: AtomicU64,
+    /// Bytes of answers that the client has taken since this was last asked.
+    taken: AtomicU64,
+    /// Bytes of requests in HTTP/2.
+    requested: AtomicU64,
+    is_flood: AtomicBool,
+    is_draining: AtomicBool,
+    is_closing: AtomicBool,
+    is_closed: AtomicBool,
+    task: AtomicWaker,
+}
+
+impl Activity {
+    /// A connection that is in no table, for requests without a listener.
+    pub fn new(now: Moment) -> Self {
+        let owner = Owner::ProxyConnection(0);
+        let activity = Self::of(Arc::default(), owner, &Clock::manual());
+        activity.record(now);
+        activity
+    }
+
+    pub(super) fn of(table: Arc<Connections>, owner: Owner, clock: &Clock) -> Self {
+        Self {
+            table,
+            owner,
+            clock: clock.clone(),
+            last: AtomicU64::new(clock.now().nanos()),
+            read_at: AtomicU64::new(0),
+            head_since: AtomicU64::new(0),
+            busy: AtomicU32::new(0),
+            has_body: AtomicBool::new(false),
+            is_http2: AtomicBool::new(false),
+            is_blocked: AtomicBool::new(false),
+            owed: AtomicU64::new(0),
+            taken: AtomicU64::new(0),
+            requested: AtomicU64::new(0),
+            is_flood: AtomicBool::new(false),
+            is_draining: AtomicBool::new(false),
+            is_closing: AtomicBool::new(false),
+            is_closed: AtomicBool::new(false),
+            task: AtomicWaker::new(),
+        }
+    }
+
+    /// The current moment.
+    pub(crate) fn now(&self) -> Moment {
+        self.clock.now()
+    }
+
+    /// Records progress: bytes were read, an answer was made, or a part of one was taken.
+    pub fn record(&self, now: Moment) {
+        self.last.store(now.nanos(), Relaxed);
+    }
+
+    /// When it last made progress.
+    pub fn last(&self) -> Moment {
+        Moment::from_nanos(self.last.load(Relaxed))
+    }
+
+    /// Bytes have been read. In HTTP/1.1, where no request is in progress, a head has begun.
+    #[inline]
+    pub(crate) fn read(&self) {
+        let now = self.clock.now();
+        self.read_at.store(now.nanos(), Relaxed);
+        if self.is_http2() {
+            // Only requests keep a connection from being idle.
+            return;
+        }
+        self.record(now);
+        if self.head_since.load(Relaxed) == 0 && !self.is_busy() {
+            self.head_since.store(now.nanos(), Relaxed);
+        }
+    }
+
+    /// A request has come whole, but for its body. In HTTP/1.1, one that was read with an
+    /// earlier one counts as received now.
+    #[inline]
+    pub(crate) fn begin(&self, has_body: bool) {
+        let read_at = self.read_at.load(Relaxed);
+        if self.is_http2() {
+            return self.last.store(read_at, Relaxed);
+        }
+        if read_at == 0 {
+            self.record(self.clock.now());
+        }
+        self.read_at.store(0, Relaxed);
+        self.head_since.store(0, Relaxed);
+        if has_body {
+            self.has_body.store(true, Relaxed);
+        }
+    }
+
+    /// Since when a head has been incomplete.
+    pub(crate) fn head_since(&self) -> Option<Moment> {
+        let since = self.head_since.load(Relaxed);
+        (since > 0).then(|| Moment::from_nanos(since))
+    }
+
+    /// Whether the client may still be sending what nobody will read.
+    pub(crate) fn may_have_unread_input(&self) -> bool {
+        self.has_body.load(Relaxed) || self.head_since().is_some()
+    }
+
+    /// The connection is in HTTP/2.
+    pub(crate) fn set_http2(&self) {
+        self.is_http2.store(true, Relaxed);
+        self.head_since.store(0, Relaxed);
+    }
+
+    /// Whether the connection is in HTTP/2.
+    #[inline]
+    pub(crate) fn is_http2(&self) -> bool {
+        self.is_http2.load(Relaxed)
+    }
+
+    /// The least bytes of a complete body that is counted.
+    #[inline]
+    pub(crate) fn least_counted(&self) -> usize {
+        match self.is_http2() {
+            true => LEAST_COUNTED_HTTP2,
+            false => LEAST_COUNTED_HTTP1,
+        }
+    }
+
+    /// The socket accepts no more bytes, or again.
+    pub(crate) fn set_blocked(&self, is_blocked: bool) {
+        self.is_blocked.store(is_blocked, Relaxed);
+    }
+
+    /// HTTP/2 has so many more bytes to send.
+    pub(crate) fn owe(&self, bytes: u64) {
+        self.owed.fetch_add(bytes, Relaxed);
+    }
+
+    /// So many of them need not be sent.
+    pub(crate) fn forgive(&self, bytes: u64) {
+        self.owed.fetch_sub(bytes, Relaxed);
+    }
+
+    /// The client has taken so many bytes of its answers.
+    pub(crate) fn take(&self, bytes: u64) {
+        self.taken.fetch_add(bytes, Relaxed);
+        self.record(self.clock.now());
+    }
+
+    /// The bytes that the client has taken since this was last asked.
+    pub(crate) fn taken(&self) -> u64 {
+        self.taken.swap(0, Relaxed)
+    }
+
+    /// Whether the client has an answer to read.
+    pub(crate) fn is_stalled(&self) -> bool {
+        self.is_blocked.load(Relaxed) || self.owed.load(Relaxed) > 0
+    }
+
+    /// Adds to the bytes of requests in HTTP/2.
+    pub(crate) fn add_requested(&self, bytes: u64) {
+        self.requested.fetch_add(bytes, Relaxed);
+    }
+
+    /// Ends the connection if so many received and sent bytes in HTTP/2 are a flood: it may
+    /// receive 256 KiB, eight times the bytes of its requests, and a 64th of the bytes of its
+    /// answers. Returns whether it is one.
+    #[inline]
+    pub(crate) fn check_flood(&self, received: u64, sent: u64) -> bool {
+        const FREE: u64 = 256 * 1024;
+        let is_flood =
+            received > FREE && received > FREE + 8 * self.requested.load(Relaxed) + sent / 64;
+        if is_flood {
+            self.is_flood.store(true, Relaxed);
+        }
+        is_flood
+    }
+
+    /// Whether the client has sent a flood.
+    pub(crate) fn is_flood(&self) -> bool {
+        self.is_flood.load(Relaxed)
+    }
+
+    /// A request is in progress until the guard is dropped.
+    pub(crate) fn begin_request(&self) -> RequestGuard<'_> {
+        self.busy.fetch_add(1, Relaxed);
+        RequestGuard(self)
+    }
+
+    /// A streamed answer is in progress until the guard is dropped.
+    pub(crate) fn begin_answer(self: &Arc<Self>) -> AnswerGuard {
+        self.busy.fetch_add(1, Relaxed);
+        AnswerGuard(self.clone())
+    }
+
+    /// Whether a request or a streamed answer is in progress.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.busy.load(Relaxed) > 0
+    }
+
+    /// Whether it is ordgate, and not the client, that has to do something.
+    pub(crate) fn is_working(&self) -> bool {
+        self.is_busy() && !self.is_stalled()
+    }
+
+    /// The connection closes after the next answer, which then has `connection: close`.
+    pub(crate) fn set_draining(&self) {
+        self.is_draining.store(true, Relaxed);
+    }
+
+    /// Whether it closes after the next answer.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.is_draining.load(Relaxed)
+    }
+
+    /// All is sent; what the client still sends is discarded.
+    pub(crate) fn set_closing(&self) {
+        self.is_closing.store(true, Relaxed);
+    }
+
+    /// Whether all is sent.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.is_closing.load(Relaxed)
+    }
+
+    /// Unread bytes of all connections of its table.
+    #[cfg(test)]
+    pub(crate) fn unread(&self) -> u64 {
+        self.table.unread.load(Relaxed)
+    }
+
+    /// Resets the connection, so that the kernel also drops what it has of the answer.
+    pub(crate) fn close(&self) {
+        self.is_closed.store(true, Relaxed);
+        self.task.wake();
+    }
+
+    /// Whether the connection must be reset.
+    #[inline]
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed.load(Relaxed)
+    }
+
+    /// The task of the connection, which [`close`](Self::close) wakes.
+    pub(crate) fn set_task(&self, task: &Waker) {
+        self.task.register(task);
+    }
+}
+
+/// A request in progress.
+pub(crate) struct RequestGuard<'a>(&'a Activity);
+
+impl Drop for RequestGuard<'_> {
+    fn drop(&mut self) {
+        self.0.busy.fetch_sub(1, Relaxed);
+    }
+}
+
+/// A streamed answer in progress.
+pub(crate) struct AnswerGuard(Arc<Activity>);
+
+impl Drop for AnswerGuard {
+    fn drop(&mut self) {
+        self.0.busy.fetch_sub(1, Relaxed);
+    }
+}

@@ -1,0 +1,152 @@
+//! A client's connection as hyper reads and writes it: says what is read and written to the
+//! connection's [`Activity`], ends a flood in HTTP/2, and lingers on close.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::socket::ClientStream;
+use crate::connections::Activity;
+
+/// The most bytes that are read and discarded on close.
+const MAX_DISCARDED: usize = 256 * 1024;
+
+pub(super) struct ClientIo<S: ClientStream> {
+    io: S,
+    activity: Arc<Activity>,
+    /// Whether the client has not taken something at once, until all is written.
+    is_slow: bool,
+    received: u64,
+    sent: u64,
+    /// Bytes discarded while lingering on close.
+    discarded: Option<usize>,
+}
+
+impl<S: ClientStream> ClientIo<S> {
+    pub(super) fn new(io: S, activity: Arc<Activity>) -> Self {
+        Self {
+            io,
+            activity,
+            is_slow: false,
+            received: 0,
+            sent: 0,
+            discarded: None,
+        }
+    }
+
+    #[inline]
+    fn after_write(&mut self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        match &written {
+            Poll::Ready(Ok(count)) => {
+                self.sent += *count as u64;
+                if self.is_slow && !self.activity.is_http2() {
+                    self.activity.take(*count as u64);
+                }
+            }
+            Poll::Ready(Err(_)) => {}
+            Poll::Pending => self.set_slow(true),
+        }
+        written
+    }
+
+    fn set_slow(&mut self, is_slow: bool) {
+        if self.is_slow != is_slow {
+            self.is_slow = is_slow;
+            self.activity.set_blocked(is_slow);
+        }
+    }
+}
+
+impl<S: ClientStream> AsyncRead for ClientIo<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let stream = self.get_mut();
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut stream.io).poll_read(cx, buf))?;
+        let count = buf.filled().len() - before;
+        if count > 0 {
+            stream.activity.read();
+            stream.received += count as u64;
+        }
+        let activity = &stream.activity;
+        match activity.is_http2() && activity.check_flood(stream.received, stream.sent) {
+            true => Poll::Ready(Err(io::Error::other("the client sends a flood"))),
+            false => Poll::Ready(Ok(())),
+        }
+    }
+}
+
+impl<S: ClientStream> AsyncWrite for ClientIo<S> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let stream = self.get_mut();
+        let written = Pin::new(&mut stream.io).poll_write(cx, bytes);
+        stream.after_write(written)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let stream = self.get_mut();
+        let written = Pin::new(&mut stream.io).poll_write_vectored(cx, slices);
+        stream.after_write(written)
+    }
+
+    /// Not in HTTP/2: h2 then copies small DATA next to its HEADERS, and several answers
+    /// leave in one write.
+    fn is_write_vectored(&self) -> bool {
+        !self.activity.is_http2() && self.io.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let stream = self.get_mut();
+        let flushed = Pin::new(&mut stream.io).poll_flush(cx);
+        // hyper flushes once it has written all that it has.
+        stream.set_slow(flushed.is_pending());
+        flushed
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let stream = self.get_mut();
+        if stream.discarded.is_none() {
+            ready!(Pin::new(&mut stream.io).poll_shutdown(cx))?;
+            let may_send = stream.activity.may_have_unread_input();
+            stream.discarded = Some(if may_send { 0 } else { MAX_DISCARDED });
+            stream.activity.set_closing();
+        }
+        // Where unread bytes are left, close() sends a reset, and a client that is still
+        // writing would lose the answer. The connection's timer bounds the time that this
+        // takes.
+        let mut bytes = [0; 4096];
+        while let Some(discarded) = stream.discarded.filter(|count| *count < MAX_DISCARDED) {
+            let mut read = ReadBuf::new(&mut bytes);
+            match ready!(Pin::new(&mut stream.io).poll_read(cx, &mut read)) {
+                Ok(()) if !read.filled().is_empty() => {
+                    stream.discarded = Some(discarded + read.filled().len());
+                }
+                // The end of input, or a reset.
+                Ok(()) | Err(_) => break,
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: ClientStream> Drop for ClientIo<S> {
+    fn drop(&mut self) {
+        if self.activity.is_closed() {
+            self.io.reset_on_close();
+        }
+    }
+}
