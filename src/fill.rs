@@ -46,7 +46,6 @@ use http::{HeaderMap, Method, Request, StatusCode, Version};
 
 use crate::cache::key::Key;
 use crate::cache::outcome::Forward;
-use crate::cache::targeted::TargetList;
 use crate::cache::{Cache, JudgedResponse, StoredResponse};
 use crate::chain::Chain;
 use crate::clock::{Clock, Moment};
@@ -92,8 +91,6 @@ pub struct Fill {
 pub(crate) struct PlainSettings {
     /// The proxies whose forwarding fields are believed.
     pub(crate) trust: TrustedProxies,
-    /// The caches whose targeted cache-control fields apply here (RFC 9213).
-    pub(crate) targeted_fields: TargetList,
     /// The name of this process in the `via` of requests, by which it recognises
     /// requests that have already passed it. No other process has it, so two
     /// ordgates in a row are no loop.

@@ -152,12 +152,19 @@ impl Shared {
         })
     }
 
-    /// Applies what a reload has changed.
-    pub fn reconfigure(&self, timeout: Duration, fill_wait: Duration) {
+    /// Sets how long the engine may take to answer, after a reload.
+    pub fn set_timeout(&self, timeout: Duration) {
         for engine in self.engines.iter().flatten() {
             engine.set_timeout(timeout);
         }
-        self.responses.set_fill_wait(fill_wait);
+    }
+
+    /// How long a request waits while another replica fetches the same response.
+    pub(crate) fn fill_wait(&self) -> Duration {
+        match self.has_engine() {
+            true => self.settings.fill_wait,
+            false => Duration::ZERO,
+        }
     }
 
     /// How many replicas there are at most.

@@ -14,7 +14,7 @@ use super::date;
 use super::directives::{RequestDirectives, ResponseDirectives};
 use super::freshness::{age_on_arrival, lifetime};
 use super::outcome::Forward;
-use super::targeted::TargetList;
+use super::targeted::Governing;
 
 /// What of a stored response decides whether it may be reused.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,11 +34,10 @@ impl StoredFacts {
     pub(crate) fn of(
         status: StatusCode,
         headers: &HeaderMap,
-        targets: &TargetList,
         request_time: SystemTime,
         response_time: SystemTime,
     ) -> Self {
-        let governing = targets.governing(headers);
+        let governing = Governing::of(headers);
         Self {
             lifetime: lifetime(status, headers, &governing, response_time),
             age_on_arrival: age_on_arrival(headers, request_time, response_time),

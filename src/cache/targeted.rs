@@ -1,9 +1,7 @@
-//! Targeted cache control (RFC 9213): fields for this cache only.
+//! Targeted cache control (RFC 9213): `CDN-Cache-Control`, which is for caches like this one.
 //!
-//! Applied when a response arrives, before the other rules. The first field of
-//! the target list that is present, valid and not empty replaces
-//! `Cache-Control` and `Expires`. All fields are forwarded unchanged to the
-//! next cache.
+//! Applied when a response arrives, before the other rules: it replaces `Cache-Control` and
+//! `Expires`. All fields are forwarded unchanged to the next cache.
 
 use http::HeaderMap;
 use http::header::{HeaderName, HeaderValue};
@@ -12,30 +10,6 @@ use sfv::{BareItem, Dictionary, ListEntry, Parser};
 use super::directives::ResponseDirectives;
 
 const CDN: HeaderName = HeaderName::from_static("cdn-cache-control");
-
-/// The targeted fields that apply here (RFC 9213 §2.2): this deployment's own, if it has
-/// one, then `CDN-Cache-Control`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TargetList(Option<HeaderName>);
-
-impl TargetList {
-    /// With this field of the deployment.
-    #[must_use]
-    pub(crate) fn new(own: Option<HeaderName>) -> Self {
-        Self(own)
-    }
-
-    /// The directives that govern the caching of a response (RFC 9213 §2.2).
-    #[must_use]
-    pub fn governing(&self, headers: &HeaderMap) -> Governing {
-        let own = self.0.as_ref().and_then(|own| targeted(headers, own));
-        let found = own.or_else(|| targeted(headers, &CDN));
-        Governing {
-            targeted: found.is_some(),
-            directives: found.unwrap_or_else(|| ResponseDirectives::of(headers)),
-        }
-    }
-}
 
 /// The directives that govern a response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -46,8 +20,21 @@ pub struct Governing {
     pub targeted: bool,
 }
 
-fn targeted(headers: &HeaderMap, name: &HeaderName) -> Option<ResponseDirectives> {
-    let mut lines = headers.get_all(name).iter().map(HeaderValue::as_bytes);
+impl Governing {
+    /// Those of `CDN-Cache-Control` where it is valid and not empty (RFC 9213 §2.2), else of
+    /// `Cache-Control`.
+    #[must_use]
+    pub fn of(headers: &HeaderMap) -> Self {
+        let found = targeted(headers);
+        Self {
+            targeted: found.is_some(),
+            directives: found.unwrap_or_else(|| ResponseDirectives::of(headers)),
+        }
+    }
+}
+
+fn targeted(headers: &HeaderMap) -> Option<ResponseDirectives> {
+    let mut lines = headers.get_all(CDN).iter().map(HeaderValue::as_bytes);
     let first = lines.next()?;
     let value = lines.fold(first.to_vec(), |mut value, line| {
         // RFC 9651 §4.2: lines are combined before they are parsed.
@@ -86,15 +73,12 @@ mod tests {
     use crate::cache::tests_table::{fields, rows};
 
     #[test]
-    fn the_first_valid_target_governs() {
+    fn a_valid_target_governs() {
         // What governs: its max-age, and whether it was targeted.
         let table = r#"
             fields                                                           | max-age    | targeted | section
             cache-control: max-age=1 & cdn-cache-control: max-age=60         | 60         | true     | §2.2
             cache-control: no-store & cdn-cache-control: max-age=60          | 60         | true     | §2.2
-            ordgate-cache-control: max-age=5 & cdn-cache-control: max-age=60 | 5          | true     | §2.2 order
-            ordgate-cache-control: max-age=& & cdn-cache-control: max-age=60 | 60         | true     | §2.2 invalid
-            ordgate-cache-control: & cdn-cache-control: max-age=60           | 60         | true     | §2.2 empty
             cache-control: max-age=1 & cdn-cache-control:                    | 1          | false    | §2.2 empty
             cache-control: max-age=1 & cdn-cache-control: max-age=60, &&&    | 1          | false    | §2.2 invalid
             cache-control: max-age=1 & cdn-cache-control: max-age =60        | 1          | false    | RFC 9651 §4.2.2
@@ -113,10 +97,8 @@ mod tests {
             cdn-cache-control: max-age=99999999999                           | 2147483648 | true     | RFC 9111 §1.2.2
             cdn-cache-control: foo & cdn-cache-control: max-age=60           | 60         | true     | RFC 9651 §4.2, several lines
         "#;
-        let own = HeaderName::from_static("ordgate-cache-control");
-        let targets = TargetList::new(Some(own));
         for [text, max_age, targeted, section] in rows(table) {
-            let governing = targets.governing(&fields(text));
+            let governing = Governing::of(&fields(text));
             let found = governing.directives.max_age.map(|time| time.as_secs());
             assert_eq!(found, max_age.parse().ok(), "{text}: {section}");
             let is_targeted = targeted == "true";
@@ -128,7 +110,7 @@ mod tests {
     fn restrictions_of_another_type_still_restrict() {
         let of = |value: &str| {
             let response = fields(&format!("cdn-cache-control: {value}"));
-            TargetList::default().governing(&response).directives
+            Governing::of(&response).directives
         };
         assert!(of("no-store").no_store, "RFC 9111 §5.2.2.5");
         assert!(of("no-store=?0").no_store, "§2.1");

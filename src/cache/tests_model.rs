@@ -21,7 +21,7 @@ use super::{
     outcome::Forward,
     reuse::{Reuse, StoredFacts, may_reuse},
     storable::{Exchange, SetCookie, storable},
-    targeted::TargetList,
+    targeted::Governing,
     vary::{nominated, secondary_key},
 };
 
@@ -170,18 +170,17 @@ fn apply_rules(moment: &Moment<'_>, spelling: Spelling) -> Option<Result<Reuse, 
     let kept_for = moment.stored_for.headers(spelling);
     let headers = moment.response.headers(spelling);
     let status = StatusCode::from_u16(moment.response.status).unwrap();
-    let targets = TargetList::default();
     let is_stored = storable(&Exchange {
         request: &kept_for,
         status,
         response: &headers,
-        governing: &targets.governing(&headers),
+        governing: &Governing::of(&headers),
         received: at(0),
         set_cookie: SetCookie::default(),
     });
     let nominated = nominated(&headers).filter(|_| is_stored)?;
     let key = secondary_key(&nominated, || &kept_for);
-    let stored = StoredFacts::of(status, &headers, &targets, at(0), at(0));
+    let stored = StoredFacts::of(status, &headers, at(0), at(0));
     let presented = moment.request.headers(spelling);
     if secondary_key(&nominated, || &presented) != key {
         return None;

@@ -44,8 +44,6 @@ pub(crate) struct LowerTiers {
     pub(crate) began: Moment,
     /// How long a response waits until the highest block of the earlier run is confirmed.
     pub(crate) stale_wait: Duration,
-    /// How long a response waits while another replica fetches it.
-    pub(crate) fill_wait: Duration,
 }
 
 impl LowerTiers {
@@ -58,7 +56,9 @@ impl LowerTiers {
 
     /// The longest that a look-up may take.
     pub(super) fn longest_wait(&self) -> Duration {
-        LOOK_UP + self.stale_wait + self.fill_wait
+        let shared = self.shared.as_ref();
+        let fill_wait = shared.map_or(Duration::ZERO, |shared| shared.fill_wait());
+        LOOK_UP + self.stale_wait + fill_wait
     }
 }
 

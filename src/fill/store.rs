@@ -16,6 +16,7 @@ use crate::cache::etag::etag;
 use crate::cache::policy::Mode;
 use crate::cache::purge::CheckedPurge;
 use crate::cache::storable::{Exchange, SetCookie, storable, stored_fields};
+use crate::cache::targeted::Governing;
 use crate::cache::vary::{nominated, secondary_key};
 use crate::cache::{OriginFields, StoredFields, StoredResponse, date, hop, reuse};
 use crate::chain::ledger::RequestStart;
@@ -46,13 +47,13 @@ impl Fetch {
         body: Bytes,
         times: Times,
     ) -> StoredResponse {
-        let (targets, is_typed) = (&self.fill.plain.targeted_fields, self.is_typed());
-        let governing = targets.governing(fields);
+        let is_typed = self.is_typed();
+        let governing = Governing::of(fields);
         // No field of a client reaches the origin of a typed route.
         let nominated = nominated(fields).filter(|_| !is_typed);
         let nominated = nominated.unwrap_or_default();
         let [sent, received] = [times.sent, times.received].map(|at| self.fill.clock.wall(at));
-        let reuse = reuse::StoredFacts::of(status, fields, targets, sent, received);
+        let reuse = reuse::StoredFacts::of(status, fields, sent, received);
         let is_encodable = is_typed
             && status == StatusCode::OK
             && !fields.contains_key(CONTENT_ENCODING)
@@ -100,7 +101,7 @@ impl Fetch {
             request,
             status,
             response,
-            governing: &self.fill.plain.targeted_fields.governing(response),
+            governing: &Governing::of(response),
             received: self.fill.clock.wall(times.received),
             set_cookie: match (is_typed, route.cache.set_cookie) {
                 (true, SetCookie::Explicit) => SetCookie::Dropped,

@@ -18,7 +18,7 @@ use crate::cache::freshen::{freshen, names};
 use crate::cache::key::Key;
 use crate::cache::policy::Mode;
 use crate::cache::storable::is_for_everyone;
-use crate::cache::targeted::TargetList;
+use crate::cache::targeted::Governing;
 use crate::cache::{OriginFields, StoredFields, StoredResponse, invalidate};
 use crate::route::HeaderMode;
 
@@ -36,7 +36,7 @@ impl Fetch {
         let is_named = names(head, &origin.map);
         if is_named {
             let received = self.fill.clock.wall(times.received);
-            let update = &update(&self.fill.plain.targeted_fields, head, received);
+            let update = &update(head, received);
             (stored, is_stored) = self.replace(chosen, origin, update, times);
         }
         let all = match is_stored || !is_named {
@@ -137,13 +137,8 @@ impl Fetch {
 /// Its cookies are for the one client whose request it answers, unless it says
 /// itself that it is for everyone. The freshness of the stored response says
 /// nothing about them.
-fn update<'h>(
-    targets: &TargetList,
-    fields: &'h HeaderMap,
-    received: SystemTime,
-) -> Cow<'h, HeaderMap> {
-    if !fields.contains_key(SET_COOKIE)
-        || is_for_everyone(fields, &targets.governing(fields), received)
+fn update<'h>(fields: &'h HeaderMap, received: SystemTime) -> Cow<'h, HeaderMap> {
+    if !fields.contains_key(SET_COOKIE) || is_for_everyone(fields, &Governing::of(fields), received)
     {
         return Cow::Borrowed(fields);
     }

@@ -11,7 +11,6 @@
 //! no route has had, so that nothing is ever answered with another meaning.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -19,7 +18,6 @@ use super::{StartError, threads};
 use crate::access_log::AccessLog;
 use crate::cache::Cache;
 use crate::cache::policy::Mode;
-use crate::cache::targeted::TargetList;
 use crate::chain::Chain;
 use crate::client_tokens::ClientTokens;
 use crate::clock::{Clock, Moment};
@@ -162,7 +160,6 @@ pub fn build(
         ),
         PlainSettings {
             trust: config.trust.clone(),
-            targeted_fields: TargetList::new(None),
             pseudonym: process.pseudonym.clone(),
         },
     );
@@ -177,21 +174,12 @@ pub fn build(
 
 /// What is looked up where memory has no answer.
 fn lower_tiers(config: &Config, process: &Process, names: StoredNames) -> LowerTiers {
-    let settings = config.file.shared.as_ref();
-    if let (Some(shared), Some(settings)) = (&process.shared, &settings) {
-        shared.reconfigure(settings.timeout, settings.fill_wait);
+    if let (Some(shared), Some(settings)) = (&process.shared, &config.file.shared) {
+        shared.set_timeout(settings.timeout);
     }
-    let has_engine = process
-        .shared
-        .as_ref()
-        .is_some_and(|shared| shared.has_engine());
-    let fill_wait = settings
-        .filter(|_| has_engine)
-        .map(|settings| settings.fill_wait);
     LowerTiers {
         answers: process.state.answers.clone(),
         shared: process.shared.clone(),
-        fill_wait: fill_wait.unwrap_or(Duration::ZERO),
         names,
         run: process.run,
         began: process.began,

@@ -78,7 +78,7 @@ pub struct Responses {
     prefix: Box<str>,
     fill: Script,
     settle: Script,
-    fill_wait: Mutex<Duration>,
+    fill_wait: Duration,
     counts: Mutex<ResponsesSnapshot>,
 }
 
@@ -89,13 +89,9 @@ impl Responses {
             prefix: prefix.into(),
             fill: Script::new(FILL),
             settle: Script::new(SETTLE),
-            fill_wait: Mutex::new(fill_wait),
+            fill_wait,
             counts: Mutex::default(),
         })
-    }
-
-    pub(super) fn set_fill_wait(&self, fill_wait: Duration) {
-        *lock(&self.fill_wait) = fill_wait;
     }
 
     /// Looks up a response, and waits while another replica fetches it. `generation` was
@@ -107,12 +103,11 @@ impl Responses {
         generation: Generation,
         usable: impl Fn(&SharedResponse) -> Option<T>,
     ) -> LookUp<T> {
-        let fill_wait = *lock(&self.fill_wait);
         let found = match &self.engine {
             None => LookUp::Alone,
             Some(engine) => {
-                let look_up = self.wait(engine, key, generation, usable, fill_wait);
-                let in_time = tokio::time::timeout(fill_wait.max(POLL), look_up).await;
+                let look_up = self.wait(engine, key, generation, usable);
+                let in_time = tokio::time::timeout(self.fill_wait.max(POLL), look_up).await;
                 in_time.unwrap_or(LookUp::Alone)
             }
         };
@@ -131,13 +126,13 @@ impl Responses {
         key: &[u8],
         generation: Generation,
         usable: impl Fn(&SharedResponse) -> Option<T>,
-        fill_wait: Duration,
     ) -> LookUp<T> {
         let id = fastrand::u128(..).to_be_bytes();
         let keys = self.keys(key);
         let keys = keys.each_ref().map(|key| &**key);
         // It ends before those who wait for it give up, so that one of them leads.
-        let lasts = fill_wait
+        let lasts = self
+            .fill_wait
             .saturating_sub(POLL * 2)
             .as_millis()
             .max(1)
@@ -168,7 +163,7 @@ impl Responses {
                         is_settled: false,
                     });
                 }
-                "follow" if !fill_wait.is_zero() => {}
+                "follow" if !self.fill_wait.is_zero() => {}
                 _ => return LookUp::Alone,
             }
             if !has_waited {

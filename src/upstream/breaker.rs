@@ -117,8 +117,8 @@ mod tests {
             assert_eq!(breaker.failed(true, at(0)), opened, "{nth}");
         }
         assert_eq!(breaker.wait(true, true, at(0)), None, "the tip passes");
-        for now in [0, 100_000] {
-            assert_eq!(breaker.wait(false, true, at(now)), Some(TRIAL));
+        for after in [0, 100_000] {
+            assert_eq!(breaker.wait(false, true, at(after)), Some(TRIAL));
         }
         assert!(breaker.answered() && !breaker.is_open);
         assert_eq!(breaker.wait(false, true, at(0)), None);

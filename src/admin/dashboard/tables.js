@@ -194,7 +194,6 @@ const TABLES = [
     name('Method', (row) => row.method),
     number('Status', plain, (row) => row.status),
     name('Reason', (row) => [row.reason, row.cause].filter((text) => text).join(': '), { isText: true }),
-    // A refused request line is no path: it cannot be explained.
     url('Path (explains it)', (row) => row.path, (row) => row.path),
     name('Request', (row) => row.request_id)
   ], (status) => status.errors && list(status.errors).slice(0, 64), 'No errors'],

@@ -11,7 +11,6 @@ use crate::cache::date;
 use crate::cache::directives::RequestDirectives;
 use crate::cache::policy::Mode;
 use crate::cache::reuse::{StoredFacts, may_reuse};
-use crate::cache::targeted::TargetList;
 
 const fn seconds(n: u64) -> Duration {
     Duration::from_secs(n)
@@ -76,8 +75,7 @@ fn respect(control: &'static str, stored: Option<(&'static str, u64)>) -> String
         headers.insert(CACHE_CONTROL, HeaderValue::from_static(control));
         headers.insert(AGE, age.into());
         headers.insert(DATE, date::value(noon()));
-        let targets = TargetList::default();
-        StoredFacts::of(StatusCode::OK, &headers, &targets, noon(), noon())
+        StoredFacts::of(StatusCode::OK, &headers, noon(), noon())
     };
     let stored = stored.map(facts).ok_or(Forward::VaryMiss);
     let reuse = |facts: &StoredFacts| may_reuse(&directives, facts, noon(), None);

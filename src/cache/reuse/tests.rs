@@ -23,7 +23,7 @@ fn stored_with(status: StatusCode, cache_control: &'static str, age: u64) -> Sto
     );
     headers.insert(header::AGE, age.into());
     headers.insert(header::DATE, date::value(noon()));
-    StoredFacts::of(status, &headers, &TargetList::default(), noon(), noon())
+    StoredFacts::of(status, &headers, noon(), noon())
 }
 
 fn directives(cache_control: &'static str) -> RequestDirectives {

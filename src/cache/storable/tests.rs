@@ -1,7 +1,7 @@
 //! Tables of `storable`. Sections are of RFC 9111 where no other is named.
 
 use super::*;
-use crate::cache::targeted::TargetList;
+use crate::cache::targeted::Governing;
 use crate::cache::tests_table::{fields, rows};
 
 fn is_stored(request: &str, status: &str, response: &str, set_cookie: SetCookie) -> bool {
@@ -10,7 +10,7 @@ fn is_stored(request: &str, status: &str, response: &str, set_cookie: SetCookie)
         request: &request,
         status: status.parse().unwrap(),
         response: &response,
-        governing: &TargetList::default().governing(&response),
+        governing: &Governing::of(&response),
         received: SystemTime::UNIX_EPOCH,
         set_cookie,
     })
