@@ -113,10 +113,11 @@ impl RouteTable {
     /// those within a tail or a parameter.
     pub fn find<'t, 'p>(&'t self, path: &'p str) -> Option<RouteMatch<'t, 'p>> {
         let found = self.router.at(path).ok()?;
-        // The longest form of a dot segment is %2e%2e.
+        // Most paths have none, and their parameters need not be looked at for it.
+        let may_have_dots = path.contains("/.") || path.contains("/%2");
         let is_dots = |text: Cow<'_, str>| matches!(&*text, "." | "..");
-        let mut values = found.params.iter().filter(|(_, value)| value.len() <= 6);
-        if values.any(|(name, value)| name != TAIL && decode(value, false).is_some_and(is_dots)) {
+        let mut values = found.params.iter().filter(|(name, _)| *name != TAIL);
+        if may_have_dots && values.any(|(_, value)| decode(value, false).is_some_and(is_dots)) {
             return None;
         }
         let index = *found.value;
