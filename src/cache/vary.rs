@@ -2,9 +2,8 @@
 //!
 //! When a response is stored, its secondary key records the values of the
 //! request fields that `Vary` nominates. A later request matches if it has the
-//! same key. Two requests have the same key only if their nominated fields have the same
-//! meaning: lines are combined, whitespace around commas is dropped where nothing is
-//! quoted, and of codings and languages neither case nor, for codings, the order counts.
+//! same key: if its nominated fields have the same values, letter by letter. Of codings and
+//! languages neither case nor whitespace counts, nor, for codings, the order.
 //!
 //! Selection by preference (`q` of `Accept-Language` against
 //! `Content-Language`) is left to the origin.
@@ -30,8 +29,12 @@ pub fn nominated(response: &HeaderMap) -> Option<Box<[HeaderName]>> {
     Some(names.into())
 }
 
+/// The longest list of codings or languages that is normalised, in bytes: this is done for each
+/// stored variant, while a client waits.
+const LONGEST_LIST: usize = 256;
+
 /// The values of a request in the nominated fields, as one byte string. `received` gives the
-/// map in which the origin receives a field. Allocates nothing if no field is nominated.
+/// fields that the origin receives. Allocates nothing if no field is nominated.
 #[must_use]
 pub fn secondary_key<'r>(
     nominated: &[HeaderName],
@@ -43,22 +46,17 @@ pub fn secondary_key<'r>(
         // §4.1: an absent field matches only an absent field. No value holds these bytes.
         let is_present = fields.contains_key(name);
         key.push(if is_present { b'\n' } else { 0 });
-        let mut members = Vec::new();
-        for line in fields.get_all(name) {
-            match line.as_bytes() {
-                quoted if quoted.contains(&b'"') => members.push(trim(quoted)),
-                list => members.extend(list.split(|&byte| byte == b',').map(trim)),
-            }
-        }
+        let lines = fields.get_all(name).iter();
+        let lines: Vec<_> = lines.map(|line| trim(line.as_bytes())).collect();
+        let mut text = lines.join(&b", "[..]);
         // RFC 9110 §8.4.1 and §12.5.4: names of codings and languages have no case.
-        let mut text = members.join(&b',');
-        if [ACCEPT_ENCODING, ACCEPT_LANGUAGE].contains(name) {
+        if [ACCEPT_ENCODING, ACCEPT_LANGUAGE].contains(name) && text.len() <= LONGEST_LIST {
             text.make_ascii_lowercase();
-        }
-        // RFC 9110 §12.5.3 gives no meaning to the order of codings.
-        if *name == ACCEPT_ENCODING {
-            let mut members: Vec<_> = text.split(|&byte| byte == b',').collect();
-            members.sort_unstable();
+            let mut members: Vec<_> = text.split(|&byte| byte == b',').map(trim).collect();
+            // RFC 9110 §12.5.3 gives no meaning to the order of codings.
+            if *name == ACCEPT_ENCODING {
+                members.sort_unstable();
+            }
             text = members.join(&b',');
         }
         key.extend(text);

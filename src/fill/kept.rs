@@ -188,6 +188,10 @@ impl Fill {
     fn is_of_present_tip(&self, route: &Route, value: &Value, mark: &[u8]) -> Option<()> {
         let tip = route.cache.tip;
         let start = self.chain.request_start(tip);
+        // What ends a check may have to purge: only this process's own requests do.
+        if self.chain.block_check(tip).is_some() {
+            return None;
+        }
         let (epoch, present) = self.chain.tip_mark(tip)?;
         if mark != present {
             return None;

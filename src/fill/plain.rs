@@ -34,6 +34,9 @@ impl Fill {
         if route.cache.mode == Mode::Off {
             return Decision::fetch(Forward::Bypass);
         }
+        if route.headers == HeaderMode::All && is_overridden(fields) {
+            return Decision::fetch(Forward::Method);
+        }
         if let Err(why) = applies(method, fields) {
             return Decision::fetch(why);
         }
@@ -174,7 +177,6 @@ impl Fetch {
         !directives.no_store
             && !directives.no_cache
             && (self.route().headers == HeaderMode::Typed || !validator::for_the_origin(fields))
-            && !is_overridden(fields)
             && (self.stored.is_some() || !is_own)
     }
 

@@ -59,6 +59,10 @@ impl Responder {
             // RFC 9110 §15.3.7.1.
             Selection::Part(part) => {
                 let range = format!("{}-{}", part.start, part.end - 1);
+                // Those are of the whole (RFC 9530 §2).
+                for name in ["content-digest", "content-md5"] {
+                    fields.remove(name);
+                }
                 fields.insert(CONTENT_RANGE, content_range(&range, length));
                 fields.insert(CONTENT_LENGTH, (part.end - part.start).into());
                 let body = Body::new(slice(&stored.body, &part));
@@ -125,7 +129,7 @@ impl Responder {
     ) {
         let is_typed = context.headers == HeaderMode::Typed;
         if is_typed {
-            hop::keep(fields, |name| TYPED.split(' ').any(|typed| name == typed));
+            hop::keep(fields, |name| TYPED.contains(&name.as_str()));
         }
         fields.append(CACHE_STATUS, self.cache_status(outcome, key));
         if is_typed {
@@ -138,8 +142,22 @@ impl Responder {
 }
 
 /// The upstream's fields that a route with typed fields passes on.
-const TYPED: &str = "age cache-control cache-status content-encoding content-language content-length \
-     content-range content-type date etag expires last-modified vary via";
+const TYPED: [&str; 14] = [
+    "age",
+    "cache-control",
+    "cache-status",
+    "content-encoding",
+    "content-language",
+    "content-length",
+    "content-range",
+    "content-type",
+    "date",
+    "etag",
+    "expires",
+    "last-modified",
+    "vary",
+    "via",
+];
 
 fn content_range(range: &str, length: u64) -> HeaderValue {
     HeaderValue::try_from(format!("bytes {range}/{length}")).unwrap_or(EMPTY)

@@ -13,6 +13,7 @@ async fn a_range_of_a_stored_response_gets_206() {
         "cache-control: max-age=60",
         "etag: \"one\"",
         "content-type: text/plain",
+        "content-digest: sha-256=:AAAA:",
     ];
     upstream.always(ok(&fields, &body));
     gateway.get("/v").await;
@@ -29,6 +30,7 @@ async fn a_range_of_a_stored_response_gets_206() {
         assert_eq!(answer.text(), &body[first..=last], "{range}");
         assert_eq!(answer.must("content-type"), "text/plain");
         assert_eq!(answer.must("etag"), "\"one\"");
+        assert_eq!(answer.all("content-digest"), [""; 0], "it is of the whole");
         assert_eq!(answer.number("content-length"), answer.body.len() as u64);
     }
     assert_eq!(upstream.count(), 1);
