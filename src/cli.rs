@@ -22,7 +22,8 @@ use clap_complete::Shell;
 use flags::{AdminFlags, PurgeFlags, SandboxFlags, ServeFlags};
 use ordgate::client_tokens::file::{TokenName, line, new_token};
 use ordgate::config::{self, Overrides};
-use ordgate::{build, log_writer, openapi};
+use ordgate::log_writer::{self, Destination};
+use ordgate::{build, openapi};
 
 /// A caching gateway for the Ordinals and Runes read API
 #[derive(Parser)]
@@ -52,8 +53,8 @@ Flags have variables, too: the help of each command names them. Flags take prece
 variables, and variables over the configuration file. An empty variable counts as not set.
 
 Exit codes: 0 success; 1 a running ordgate is not ready (health) or refuses (purge); 2 something
-is wrong with the command line, the configuration or the environment, or has failed; 130 a second
-SIGINT has stopped serve at once.";
+is wrong with the command line, the configuration or the environment, or has failed; 130 a SIGINT
+has ended serve while it drained.";
 
 /// The sandbox's control routes, for its help.
 const CONTROL: &str = "\
@@ -193,12 +194,12 @@ pub(crate) fn run() -> ExitCode {
         Command::Man { directory } => man::write(command(), &directory),
         Command::Completions { shell } => print_completions(shell),
     };
-    // After the log's last lines, and before the error.
-    log_writer::flush();
-    done.unwrap_or_else(|error| {
+    let code = done.unwrap_or_else(|error| {
         complain(&format!("{error:#}"));
         ExitCode::from(2)
-    })
+    });
+    log_writer::flush();
+    code
 }
 
 /// Prints a new token, and the line for the token file.
@@ -234,6 +235,9 @@ fn print(text: &str) -> Result<ExitCode> {
 
 /// Writes an error to standard error.
 fn complain(message: &str) {
-    // There is no other channel; if this one is gone, the exit code remains.
-    let _ = writeln!(std::io::stderr(), "ordgate: {message}");
+    // There is no other channel; if this one is gone or blocked, the exit code remains.
+    let line = format!("ordgate: {message}\n");
+    let _ = Destination::StandardError
+        .writer()
+        .write_all(line.as_bytes());
 }

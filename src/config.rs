@@ -34,7 +34,6 @@ use crate::identify::TrustedProxies;
 use crate::listener::{self, ListenerSettings};
 use crate::route::RouteTable;
 use crate::shared::EngineUrl;
-use crate::upstream::DEFAULT;
 use crate::{
     access_log, client_tokens, compress, limit, respond, shared, state, telemetry, upstream,
 };
@@ -312,12 +311,6 @@ impl Config {
     /// Whether the limits on clients are lifted.
     pub fn has_lifted_limits(&self) -> bool {
         self.limit.requests_per_minute == LIFTED && !self.sets_limit
-    }
-
-    /// The name of the upstream of a number.
-    pub fn upstream_name(&self, number: u16) -> &str {
-        let settings = self.upstreams.get(usize::from(number));
-        settings.map_or(DEFAULT, |settings| &settings.name)
     }
 
     /// Makes a sandbox the upstream in place of all others, if one is given.

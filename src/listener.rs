@@ -152,7 +152,7 @@ impl ListenerSettings {
     pub(crate) fn key(&self) -> String {
         match &self.name {
             Some(name) => format!("the address of the listener \"{name}\""),
-            None => "server.listen".to_owned(),
+            None => "server.listen or an unnamed [[listener]]".to_owned(),
         }
     }
 }

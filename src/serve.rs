@@ -366,9 +366,6 @@ impl Server {
 /// The first reason, as the start would report it.
 pub fn check(loaded: &LoadedConfig, has_sandbox: bool, clock: &Clock) -> Result<(), StartError> {
     let config = &loaded.config;
-    if config.listeners.is_empty() {
-        return Err(StartError::NoListener);
-    }
     let now = clock.wall(clock.now());
     let tls = config.listeners.iter().filter_map(|one| one.tls.as_ref());
     let problems = tls.flat_map(|tls| tls::check(tls, has_sandbox, now));

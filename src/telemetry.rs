@@ -61,33 +61,6 @@ pub fn is_filter(text: &str) -> bool {
     text.split(',').all(fits) && text.parse::<Targets>().is_ok()
 }
 
-/// Why logging cannot start.
-#[derive(Debug, thiserror::Error)]
-pub enum BeginError {
-    /// `ORDGATE_LOG` is not a filter.
-    #[error("ORDGATE_LOG is \"{0}\"; allowed is {FILTER}")]
-    Variable(String),
-    /// Logging has started already.
-    #[error(transparent)]
-    Already(#[from] TryInitError),
-}
-
-/// What is logged: `ORDGATE_LOG`, or else the settings.
-///
-/// # Errors
-/// If the variable is not a filter.
-pub fn filter(settings: &Settings) -> Result<Targets, BeginError> {
-    let variable = std::env::var_os("ORDGATE_LOG").unwrap_or_default();
-    let wanted = variable.to_string_lossy();
-    match &*wanted {
-        "" => Ok(targets(&settings.level).unwrap_or_default()),
-        text => match targets(text) {
-            Some(filter) if is_filter(text) => Ok(filter),
-            _ => Err(BeginError::Variable(text.to_owned())),
-        },
-    }
-}
-
 /// The filter of a text. A level without a target is that of ordgate's own messages. Of
 /// the libraries, which have warnings that a client can cause with a single frame, it lets
 /// errors through, and what the text names.
@@ -102,13 +75,12 @@ fn targets(text: &str) -> Option<Targets> {
     Some(targets.with_default(of_libraries))
 }
 
-/// Starts logging to standard error. `ORDGATE_LOG` overrides the settings, unless
-/// it is empty.
+/// Starts logging to standard error.
 ///
 /// # Errors
-/// If the variable is not a filter, or logging has started already.
-pub fn begin(settings: &Settings) -> Result<(), BeginError> {
-    let filter = filter(settings)?;
+/// If logging has started already.
+pub fn begin(settings: &Settings) -> Result<(), TryInitError> {
+    let filter = targets(&settings.level).unwrap_or_default();
     let terminal = io::stderr().is_terminal();
     let json = match settings.format {
         Format::Auto => !terminal,
@@ -121,5 +93,5 @@ pub fn begin(settings: &Settings) -> Result<(), BeginError> {
         true => layer.json().flatten_event(true).with_filter(filter).boxed(),
         false => layer.with_ansi(terminal).with_filter(filter).boxed(),
     };
-    Ok(tracing_subscriber::registry().with(layer).try_init()?)
+    tracing_subscriber::registry().with(layer).try_init()
 }

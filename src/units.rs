@@ -9,14 +9,14 @@ use std::time::Duration;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serializer, de};
 
-pub(crate) const UNITS: [(&str, u64); 5] = [
+const UNITS: [(&str, u64); 5] = [
     ("d", 86_400_000),
     ("h", 3_600_000),
     ("m", 60_000),
     ("s", 1_000),
     ("ms", 1),
 ];
-pub(crate) const SIZES: [(&str, u64); 4] = [
+const SIZES: [(&str, u64); 4] = [
     ("GiB", 1 << 30),
     ("MiB", 1 << 20),
     ("KiB", 1 << 10),
@@ -49,11 +49,6 @@ pub fn format_size(bytes: u64) -> String {
     format_unit(bytes, &SIZES, "0B")
 }
 
-/// Serializes a duration as text.
-pub(crate) fn serialize<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
-    to.collect_str(&format(*time))
-}
-
 /// A key of proxy.toml that is a duration of at least `MIN` milliseconds, and at most a year:
 /// `#[serde(with = "Time::<1>")]`.
 #[derive(Debug)]
@@ -70,12 +65,12 @@ impl<const MIN: u64> Time<MIN> {
 
     /// Writes it as text.
     pub(crate) fn serialize<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
-        serialize(time, to)
+        to.collect_str(&format(*time))
     }
 
     /// Reads it, and refuses what is out of bounds.
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
-        let text = String::deserialize(from)?;
+        let text = text(from)?;
         let millis = parse_unit(&text, &UNITS).filter(|millis| (MIN..=Self::MAX).contains(millis));
         let time = millis.map(Duration::from_millis);
         time.ok_or_else(|| out_of_bounds(&text, &Self::allowed()))
@@ -101,10 +96,17 @@ impl<const MIN: u64> Size<MIN> {
 
     /// Reads it, and refuses what is out of bounds.
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
-        let text = String::deserialize(from)?;
+        let text = text(from)?;
         let bytes = parse_size(&text).filter(|bytes| (MIN..=Self::MAX).contains(bytes));
         bytes.ok_or_else(|| out_of_bounds(&text, &Self::allowed()))
     }
+}
+
+/// The text of a value; one of another kind as it is written.
+fn text<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    let value = serde_json::Value::deserialize(from)?;
+    let text = value.as_str().map(str::to_owned);
+    Ok(text.unwrap_or_else(|| value.to_string()))
 }
 
 fn out_of_bounds<E: de::Error>(text: &str, allowed: &str) -> E {

@@ -5,7 +5,6 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 use ordgate::clock::Clock;
 use ordgate::serve::{self, StartError};
-use ordgate::telemetry;
 use ordgate::upstream::SetupError;
 use ordgate::upstream::keys::ApiKey;
 
@@ -15,7 +14,6 @@ use super::{ServeFlags, print};
 /// Refuses what `serve` refuses, and prints the values that take effect.
 pub(super) fn check(flags: &ServeFlags) -> Result<ExitCode> {
     let (config, name) = effective(flags, true)?;
-    telemetry::filter(&config.log())?;
     let (loaded, warnings) = equip(config)?;
     let address = loaded.config.file.admin.listen;
     serve::check_admin(address, loaded.admin_token.as_ref())?;

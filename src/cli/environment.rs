@@ -16,6 +16,7 @@ use ordgate::regular_file;
 use ordgate::secrets::{self, Secret};
 use ordgate::serve::LoadedConfig;
 use ordgate::shared::EngineUrl;
+use ordgate::telemetry;
 use ordgate::upstream::keys::ApiKey;
 use ordgate::upstream::{self, ProviderKeys, base_url};
 
@@ -104,6 +105,14 @@ pub(super) fn load(path: Option<&Path>, mut overrides: Overrides) -> Result<(Con
         })?;
         overrides.set("shared.replicas", i64::from(count.get()));
     }
+    if let Ok(text) = env::var("ORDGATE_LOG")
+        && !text.trim().is_empty()
+    {
+        if !telemetry::is_filter(&text) {
+            bail!("ORDGATE_LOG is {text:?}; allowed is {}", telemetry::FILTER);
+        }
+        overrides.set("log.level", text);
+    }
     overrides.engine = engine("", None)?;
     let config = Config::parse_with(&name, &text, &overrides);
     let mut config = config.map_err(|problems| anyhow!(problems.join("\n")))?;
@@ -135,7 +144,7 @@ pub(super) fn socket_address(text: &str) -> Result<SocketAddr, String> {
 /// The base URLs of --upstream, by the names of the upstreams. An error shows no URL that may
 /// have a password: one has commas, perhaps, so that it is in several texts.
 fn upstream_urls(texts: &[String]) -> Result<Vec<(Box<str>, Vec<Uri>)>> {
-    let may_show = !texts.iter().any(|text| text.contains('@'));
+    let may_show = !texts.iter().any(|text| text.contains(['@', '?']));
     let mut named: Vec<(Box<str>, Vec<Uri>)> = Vec::new();
     let texts = texts.iter().map(|text| text.trim());
     for text in texts.filter(|text| !text.is_empty()) {
@@ -147,7 +156,9 @@ fn upstream_urls(texts: &[String]) -> Result<Vec<(Box<str>, Vec<Uri>)>> {
             true => {
                 anyhow!("--upstream {text}: {why}, or NAME= and such a URL, NAME of a-z, 0-9 and -")
             }
-            false => anyhow!("--upstream: a URL has a user or a password; allowed is none"),
+            false => anyhow!(
+                "--upstream: a URL has a user, a password or a query; allowed is none of them"
+            ),
         })?;
         match named.iter_mut().find(|(known, _)| **known == *name) {
             Some((_, urls)) => urls.push(url),

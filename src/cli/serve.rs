@@ -1,5 +1,6 @@
 //! `ordgate serve`: from the flags to the end of the process.
 
+use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,15 +8,16 @@ use std::time::Duration;
 use anyhow::Result;
 use ordgate::clock::Clock;
 use ordgate::listener::BoundListener;
+use ordgate::log_writer::Destination;
 use ordgate::sandbox::Sandbox;
 use ordgate::serve::{Options, Server};
 use ordgate::supervisor;
 use ordgate::telemetry;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use super::ServeFlags;
 use super::environment::{effective, equip, reread, warn};
 use super::sandbox::CONTROL_ROUTES;
-use super::{ServeFlags, print};
 
 pub(super) fn serve(flags: ServeFlags) -> Result<ExitCode> {
     let done = start(flags);
@@ -53,6 +55,15 @@ fn start(flags: ServeFlags) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
+    // It serves already: from here on, a signal reloads or drains it.
+    let signals = runtime.block_on(async {
+        [
+            SignalKind::terminate(),
+            SignalKind::interrupt(),
+            SignalKind::hangup(),
+        ]
+        .map(signal)
+    });
     let not_ready = runtime.block_on(server.not_ready());
     let mut ready = match not_ready.is_empty() {
         true => format!("ordgate is ready on {addresses} (admin on http://{admin})\n"),
@@ -80,7 +91,7 @@ fn start(flags: ServeFlags) -> Result<ExitCode> {
             ready.push_str(&format!("  curl {flags} '{url}{path}'\n"));
         }
     }
-    let ended = runtime.block_on(until_stopped(Arc::new(server), &ready));
+    let ended = runtime.block_on(until_stopped(Arc::new(server), signals, &ready));
     // Waits for nothing that a file system holds up.
     runtime.shutdown_background();
     ended
@@ -88,12 +99,17 @@ fn start(flags: ServeFlags) -> Result<ExitCode> {
 
 /// Says that the server is ready, reloads it on SIGHUP, and drains it on SIGTERM or
 /// SIGINT.
-async fn until_stopped(server: Arc<Server>, ready: &str) -> Result<ExitCode> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut hang_up = signal(SignalKind::hangup())?;
-    // A reader of this may send a signal at once, so the handlers come first.
-    print(ready)?;
+async fn until_stopped(
+    server: Arc<Server>,
+    signals: [io::Result<Signal>; 3],
+    ready: &str,
+) -> Result<ExitCode> {
+    let [terminate, interrupt, hang_up] = signals;
+    let (mut terminate, mut interrupt, mut hang_up) = (terminate?, interrupt?, hang_up?);
+    // Nobody may read it.
+    let _ = Destination::StandardOutput
+        .writer()
+        .write_all(ready.as_bytes());
     let listeners = server.bound_listeners();
     let public: Vec<_> = listeners
         .iter()

@@ -62,8 +62,8 @@ pub(super) struct TipTable {
     /// The member of that object that has the tip's height.
     #[serde(default = "block_height")]
     height: String,
-    /// How often ordgate asks. Clients are told to keep an answer no longer than this,
-    /// unless it is final.
+    /// How often ordgate asks. Clients may keep an answer that is not final for two of these
+    /// intervals after the last status.
     #[serde(default = "five_seconds", with = "Time::<100>")]
     every: Duration,
     /// The upstream to ask: "default", or the name of an `[upstreams.NAME]`.

@@ -25,7 +25,12 @@ pub(super) fn merged<'a>(overrides: DeTable<'a>, file: DeTable<'a>) -> DeTable<'
     let named = root.get_mut("upstreams").and_then(as_table_mut);
     if let (Some(default), Some(named)) = (default, named) {
         for own in named.iter_mut().filter_map(|(_, own)| as_table_mut(own)) {
-            add_missing(own, default.clone());
+            let mut default = default.clone();
+            if own.contains_key("requests_per_minute") {
+                // The budget is its own then, also for a second.
+                default.remove("requests_per_second");
+            }
+            add_missing(own, default);
         }
     }
     root
@@ -41,14 +46,22 @@ fn add_missing<'a>(to: &mut DeTable<'a>, from: DeTable<'a>) {
         };
         let is_routes = &**key.get_ref() == "route";
         match (own.get_mut(), value.into_inner()) {
-            // Another cache mode has keys of its own.
-            (DeValue::Table(own), DeValue::Table(from)) if !own.contains_key("mode") => {
+            (DeValue::Table(own), DeValue::Table(from)) if !has_other_mode(own, &from) => {
                 add_missing(own, from);
             }
             (DeValue::Array(own), DeValue::Array(from)) if is_routes => add_routes(own, from),
             (_, _) => {}
         }
     }
+}
+
+/// Whether a table has another cache mode than the one below it, which has keys of its own.
+fn has_other_mode(own: &DeTable<'_>, from: &DeTable<'_>) -> bool {
+    let mode = |table: &DeTable<'_>| {
+        let mode = table.get("mode")?.get_ref().as_str()?;
+        Some(mode.to_owned())
+    };
+    mode(own).is_some_and(|own| mode(from) != Some(own))
 }
 
 /// Puts routes before others; of one that is there already, the keys that are missing.
@@ -93,7 +106,7 @@ pub(super) fn has_value(value: &Spanned<DeValue<'_>>) -> bool {
 /// An error of the file's syntax or types, with line and column (in characters, from 1) and
 /// the key that it is about. Not the text of the line, which may have a secret.
 pub(super) fn located(name: &str, text: &str, error: &toml::de::Error) -> String {
-    let message = error.message();
+    let message = in_words(error.message());
     let before = error.span().and_then(|span| text.get(..span.start));
     let Some(before) = before else {
         return format!("{name}: {message}");
@@ -105,6 +118,25 @@ pub(super) fn located(name: &str, text: &str, error: &toml::de::Error) -> String
     let key = table.and_then(|table| key_at(table.get_ref(), before.len()));
     let key = key.map(|key| format!("{key}: ")).unwrap_or_default();
     format!("{name}:{line}:{column}: {key}{message}")
+}
+
+/// An error of serde's without the names of Rust's types.
+fn in_words(message: &str) -> String {
+    let (before, table) = match message.split_once("expected struct ") {
+        Some((before, _its_name)) => (before, "expected a table"),
+        None => (message, ""),
+    };
+    let mut text = format!("{before}{table}");
+    for (type_name, words) in [
+        ("a nonzero u32", "a whole number of at least 1"),
+        ("a nonzero u64", "a whole number of at least 1"),
+        ("expected u16", "expected a whole number"),
+        ("expected u32", "expected a whole number"),
+        ("expected u64", "expected a whole number"),
+    ] {
+        text = text.replace(type_name, words);
+    }
+    text
 }
 
 /// The path of the key whose value begins at an offset.

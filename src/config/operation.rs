@@ -15,7 +15,8 @@ use crate::units::{Size, Time};
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CacheTable {
-    /// The most memory for stored responses, with their keys, fields and index.
+    /// The most memory for stored responses, with their keys, fields and index. A change needs a
+    /// restart.
     #[serde(with = "Size::<1_048_576>")]
     pub max_bytes: u64,
     /// How long a client waits for a fresh answer before it gets a stale one that its route

@@ -408,6 +408,10 @@ impl PolicyTable {
             "cache.times is missing or empty: mode = \"override\" needs a lifetime",
         );
         refuse(
+            self.mode != Mode::Override && !self.times.is_empty(),
+            "cache.times goes with mode = \"override\"",
+        );
+        refuse(
             self.store_set_cookie.is_some() && self.mode != Mode::Respect,
             "cache.store_set_cookie goes with mode = \"respect\"",
         );

@@ -32,12 +32,17 @@ fn problems_say_where_or_which_keys_and_what_is_allowed() {
         (
             "[limit]\nburst = \"many\"",
             "p:2:9: limit.burst: invalid type: string \"many\"",
-            "nonzero u32",
+            "a whole number of at least 1",
         ),
         (
             "limit.burst = 0",
             "p:1:15: limit.burst: invalid value: integer `0`",
-            "nonzero u32",
+            "a whole number of at least 1",
+        ),
+        (
+            "server.drain_delay = 3",
+            "p:1:22: server.drain_delay: \"3\" came",
+            "with a unit",
         ),
         (
             "limit.enabled = 3",
@@ -98,7 +103,7 @@ fn problems_say_where_or_which_keys_and_what_is_allowed() {
         (
             &route("params.y = \"hex64\""),
             "p:4:12: ",
-            "expected struct",
+            "expected a table",
         ),
         ("[[route]]\nname = \"a\"", "p:1:1: ", "missing field `path`"),
         ("[shared]", "p:1:1: ", "missing field `replicas`"),
@@ -109,7 +114,7 @@ fn problems_say_where_or_which_keys_and_what_is_allowed() {
         ),
         (
             "upstream.api_key_header = \"host\"",
-            "p:1:27: upstream.api_key_header: \"host\" came",
+            "p:1:27: upstream.api_key_header: allowed is",
             "for the key alone",
         ),
         (
@@ -129,7 +134,7 @@ fn problems_say_where_or_which_keys_and_what_is_allowed() {
         ),
         (
             "admin.listen = \"127.0.0.1:8080\"",
-            "p: server.listen is 127.0.0.1:8080, and admin.listen",
+            "p: server.listen or an unnamed [[listener]] is 127.0.0.1:8080, and admin.listen",
             "a port of its own",
         ),
         (
@@ -207,6 +212,11 @@ fn problems_say_where_or_which_keys_and_what_is_allowed() {
             &route("cache = { mode = \"override\", times = { 500 = \"1s\" } }"),
             "p: route \"a\": cache.times.500",
             "2xx, 4xx",
+        ),
+        (
+            &route("cache = { mode = \"off\", times = { 200 = \"1s\" } }"),
+            "p: route \"a\": cache.times goes with",
+            "override",
         ),
         (
             &route("headers = \"all\"\ncache = { mode = \"chain\" }"),
@@ -303,9 +313,18 @@ fn the_builtin_routes_are_there_unless_they_are_left_out() {
     );
     let changed = read("[[route]]\nname = \"brc20-token\"\ncache.stale_if_error = \"1h\"\n");
     assert_eq!(names(&changed), builtin);
-    let [one, other] = [&changed, &read("")].map(|config| config.routes.routes()[0].cache.clone());
+    let cache = |config: &Config| config.routes.routes()[0].cache.clone();
+    let [one, other] = [&changed, &read("")].map(cache);
     assert_eq!(one.stale_if_error, Duration::from_secs(3600));
     assert_eq!(one.mode, other.mode);
+    // The same mode has the other keys too; another has none of them.
+    for (mode, expected) in [
+        ("mode = \"chain\"", other.stale_if_error),
+        ("mode = \"off\"", Duration::ZERO),
+    ] {
+        let text = format!("[[route]]\nname = \"brc20-token\"\ncache = {{ {mode} }}\n");
+        assert_eq!(cache(&read(&text)).stale_if_error, expected, "{mode}");
+    }
 }
 
 /// Only what has a value counts.
@@ -323,7 +342,7 @@ fn a_file_sets_limits_or_not() {
 
 #[test]
 fn a_named_upstream_takes_what_it_does_not_set() {
-    let text = "[upstream]\nurl = \"http://127.0.0.1:1\"\napi_keys_file = \"keys\"\ntimeout = \"70s\"\nsilence_timeout = \"2s\"\n[upstreams.runes]\nmax_in_flight = 3\nsilence_timeout = \"3s\"\n[upstreams.ordinals]\nurl = \"http://127.0.0.1:2\"\napi_keys_file = \"others\"\nrequests_per_minute = \"unlimited\"\n";
+    let text = "[upstream]\nurl = \"http://127.0.0.1:1\"\napi_keys_file = \"keys\"\nrequests_per_second = 9\ntimeout = \"70s\"\nsilence_timeout = \"2s\"\n[upstreams.runes]\nmax_in_flight = 3\nsilence_timeout = \"3s\"\n[upstreams.ordinals]\nurl = \"http://127.0.0.1:2\"\napi_keys_file = \"others\"\nrequests_per_minute = \"unlimited\"\n";
     let config = read(text);
     let named: BTreeMap<_, _> = config
         .upstreams
@@ -337,6 +356,7 @@ fn a_named_upstream_takes_what_it_does_not_set() {
     assert_eq!(runes.max_in_flight.get(), 3);
     assert_eq!(runes.silence_timeout, Duration::from_secs(3));
     assert!(!runes.has_own_file && ordinals.has_own_file);
+    assert_eq!(runes.limits(true).per_second, Some(9));
     assert_eq!(ordinals.limits(true).per_second, None);
     // What the command line says goes before, and is taken over as well.
     let overrides = |urls: &[(&str, u16)]| {
@@ -398,7 +418,7 @@ fn routes_and_tips_find_their_upstream() {
     ] {
         let config = read(&text);
         let routes = config.routes.routes();
-        let name = |number: u16| config.upstream_name(number);
+        let name = |number: u16| &*config.upstreams[usize::from(number)].name;
         let runes = config
             .chain
             .tips

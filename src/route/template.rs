@@ -53,6 +53,9 @@ pub(crate) fn parameter_names(path: &str) -> Result<Vec<&str>, &'static str> {
         if !segment.bytes().all(is_plain) {
             return Err("a path is ASCII without blanks, ?, # and %");
         }
+        if segment.starts_with(':') || segment == "*" {
+            return Err("a parameter is written {name}, and a tail {name:*}");
+        }
         if segment.contains(['{', '}']) {
             names.push(parameter(segment).ok_or(
                 "a parameter is a whole segment, such as /{name}/, with a name of letters, digits and _",

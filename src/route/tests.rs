@@ -325,6 +325,8 @@ fn invalid_templates() {
         ("/a/../b", "no empty, . or .."),
         ("/a/x{b}", "a whole segment"),
         ("/a/{}", "a whole segment"),
+        ("/a/:b", "is written {name}"),
+        ("/a/*", "a tail {name:*}"),
         ("/a b", "without blanks"),
         ("/a?b", "without blanks"),
         ("/{rest:*}/b", "is the last segment"),

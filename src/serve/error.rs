@@ -14,7 +14,7 @@ use crate::upstream::SetupError;
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// A socket cannot be bound.
-    #[error("cannot listen on {address}: {error}{}", advice(error))]
+    #[error("cannot listen on {address}: {error}{}", advice(address, error))]
     Bind {
         /// The address.
         address: ListenAddress,
@@ -27,9 +27,6 @@ pub enum StartError {
     /// The supervisor passed a unix socket for the admin listener.
     #[error("{0} was passed for the admin listener, which must be a TCP socket")]
     AdminOnUnixSocket(ListenAddress),
-    /// There is no public listener.
-    #[error("there is no listener: set server.listen, or add a [[listener]]")]
-    NoListener,
     /// Certificates cannot be used.
     #[error("{}", .0.join("\n"))]
     Certificates(Vec<String>),
@@ -77,8 +74,12 @@ impl StartError {
 }
 
 /// A likely cause of an error of `bind`.
-fn advice(error: &io::Error) -> &'static str {
-    if error.kind() == io::ErrorKind::AddrInUse {
+fn advice(address: &ListenAddress, error: &io::Error) -> &'static str {
+    if address.tcp().is_none() {
+        ""
+    } else if error.kind() == io::ErrorKind::PermissionDenied {
+        "; ports below 1024 need CAP_NET_BIND_SERVICE, or a socket from systemd"
+    } else if error.kind() == io::ErrorKind::AddrInUse {
         "; another program may use it, and port 0 takes a free one"
     } else if error.kind() == io::ErrorKind::AddrNotAvailable {
         "; this machine does not have the address"

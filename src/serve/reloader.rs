@@ -33,13 +33,14 @@ pub struct LoadedConfig {
 pub type Loader = Box<dyn Fn() -> Result<LoadedConfig, Vec<String>> + Send + Sync>;
 
 /// The keys that need a restart, beside the addresses of public listeners.
-const NEED_RESTART: [&str; 8] = [
+const NEED_RESTART: [&str; 9] = [
     "admin.listen",
     "server.workers",
     "cache.max_bytes",
     "state.path",
     "state.max_bytes",
     "shared.replicas",
+    "shared.url_file",
     "log.level",
     "log.format",
 ];

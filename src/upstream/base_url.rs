@@ -37,7 +37,7 @@ impl FromStr for BaseUrl {
 /// Reads an upstream's base URL.
 ///
 /// # Errors
-/// What is allowed. A user and a password are not shown.
+/// What is allowed. A user, a password and a query are not shown.
 pub fn base_url(text: &str) -> Result<Uri, String> {
     let why = match text.parse::<Uri>() {
         Ok(url) => match wrong_part(text, &url) {
@@ -48,7 +48,7 @@ pub fn base_url(text: &str) -> Result<Uri, String> {
     };
     Err(format!(
         "{:?} came ({why}); allowed is an http or https URL without user, query and fragment, such as \"https://api.example\"",
-        without_user(text)
+        without_secrets(text)
     ))
 }
 
@@ -91,7 +91,8 @@ fn is_host(text: &str) -> bool {
 
 /// A URL, or what came in place of one, as messages show it: without the user and the
 /// password, which end at the last `@`.
-fn without_user(text: &str) -> String {
+fn without_secrets(text: &str) -> String {
+    let text = text.split('?').next().unwrap_or(text);
     let Some((before, rest)) = text.rsplit_once('@') else {
         return text.to_owned();
     };

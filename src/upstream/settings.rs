@@ -267,17 +267,6 @@ pub enum SetupError {
     Rustls(#[from] rustls::Error),
 }
 
-impl SetupError {
-    /// The key in proxy.toml whose value is wrong, if it is that of one.
-    pub fn key(&self) -> Option<String> {
-        match self {
-            Self::PlainHttp { table, .. } => Some(format!("{table}.url")),
-            Self::CaFile { key, .. } => Some(key.clone()),
-            Self::NoUpstream | Self::NoUrl(_) | Self::Rustls(_) => None,
-        }
-    }
-}
-
 impl Settings {
     /// The full name of one of its keys in proxy.toml.
     pub fn key(&self, key: &str) -> String {
@@ -383,9 +372,10 @@ impl KeyField {
             !Self::TAKEN.split(' ').any(|taken| taken == name) && !name.starts_with("proxy-")
         });
         field.ok_or_else(|| {
-            de::Error::custom(format_args!(
-                "{text:?} came; allowed is the name of a field that is there for the key alone, such as \"x-api-key\" or \"authorization\""
-            ))
+            // What came may be the key itself.
+            de::Error::custom(
+                "allowed is the name of a field that is there for the key alone, such as \"x-api-key\" or \"authorization\"",
+            )
         })
     }
 }

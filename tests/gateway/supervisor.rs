@@ -143,7 +143,11 @@ async fn sockets_that_are_handed_over_are_used_in_place_of_binding() {
         let left = process.wait();
         assert_eq!(left.code(), Some(0), "{}", left.out);
         for (key, configured, used) in [
-            ("server.listen", "192.0.2.1:80", public),
+            (
+                "server.listen or an unnamed [[listener]]",
+                "192.0.2.1:80",
+                public,
+            ),
             ("admin.listen", "192.0.2.1:81", admin),
         ] {
             let expected = format!("{key} is {configured}, but a socket on {used} was passed and");

@@ -222,7 +222,11 @@ async fn a_request_that_overrides_its_method_is_not_stored_and_no_target_is_over
         );
         assert!(is_hit(&gateway.get("/v").await), "{name}");
         let passed = gateway.request("GET", "/v", &[(name, value)]).await;
-        assert_eq!(passed.text(), "poison", "{name}: it is the origin's to answer");
+        assert_eq!(
+            passed.text(),
+            "poison",
+            "{name}: it is the origin's to answer"
+        );
     }
 }
 
