@@ -82,8 +82,10 @@ pub struct Admin {
 const CONNECTIONS: usize = 64;
 /// How long a connection may be idle, and a request's head or body may take.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a connection is used, and how long its last request may take then.
-const LIFE: [Duration; 2] = [Duration::from_mins(5), Duration::from_mins(1)];
+/// How long a connection is used,
+const LONGEST_USE: Duration = Duration::from_mins(5);
+/// and how long its last request may take then.
+const LAST_REQUEST: Duration = Duration::from_mins(1);
 
 impl Admin {
     /// Serves until the process ends.
@@ -133,9 +135,9 @@ impl Admin {
                 .half_close(true)
                 .serve_connection(TokioIo::new(stream), service)
         );
-        if timeout(LIFE[0], connection.as_mut()).await.is_err() {
+        if timeout(LONGEST_USE, connection.as_mut()).await.is_err() {
             connection.as_mut().graceful_shutdown();
-            if timeout(LIFE[1], connection).await.is_err() {
+            if timeout(LAST_REQUEST, connection).await.is_err() {
                 tracing::debug!("the client of an admin connection does not read the answer");
             }
         }

@@ -169,7 +169,8 @@ impl Reloads {
             value["problems"] = json!(result.as_ref().err().unwrap_or(&Vec::new()));
             value
         });
-        json!({ "done": history.done, "refused": history.refused, "last": last })
+        let is_ok = history.last.as_ref().is_none_or(|(_, last)| last.is_ok());
+        json!({ "done": history.done, "refused": history.refused, "ok": is_ok, "last": last })
     }
 }
 

@@ -106,7 +106,8 @@ pub async fn check_ready(admin: SocketAddr) -> Result<(), CallError> {
     let (status, bytes) = send(admin, "/readyz", request, READY_TIMEOUT).await?;
     let text = String::from_utf8_lossy(&bytes);
     match (status, text.trim()) {
-        (StatusCode::OK, "ready") => Ok(()),
+        // A second line says which keys are not used yet.
+        (StatusCode::OK, text) if text.lines().next() == Some("ready") => Ok(()),
         (StatusCode::SERVICE_UNAVAILABLE, why) => {
             // The error says it already.
             let lines = why.lines();

@@ -2,7 +2,7 @@
 //! it would do.
 //!
 //! The gateway's own decision is shown ([`Fill::decide`](crate::fill::Fill::decide)). Nothing
-//! is fetched or counted. The answer holds for a plain GET by a client within its limits,
+//! is fetched; of what is counted, only look-ups on disk are. The answer holds for a plain GET by a client within its limits,
 //! without fields that select another response.
 
 use std::net::Ipv4Addr;
@@ -131,18 +131,23 @@ fn explain(gateway: &Gateway, target: &Uri, known: &mut Map<String, Value>) -> N
     known.insert("stored".into(), stored);
     known.insert("under_way".into(), gateway.fill.is_under_way(key).into());
     let windows = gateway.fill.windows_of(key);
-    known.insert("on_disk".into(), on_disk(gateway, key, &windows).into());
-    let windows = windows.iter().map(Key::target);
-    known.insert("windows".into(), windows.collect::<Value>());
-    next(gateway, route, &lookup, judged.as_ref(), now)
-}
-
-/// Whether a response is in the state directory, or a window that it is cut from. `None`
-/// without one. It waits for the disk.
-fn on_disk(gateway: &Gateway, key: &Key, windows: &[Key]) -> Option<bool> {
-    let mut keys = std::iter::once(key).chain(windows);
-    let has = |key: &Key| Handle::current().block_on(gateway.fill.is_kept(key));
-    gateway.state.answers.is_on().then(|| keys.any(has))
+    // It waits for the disk.
+    let is_on = gateway.state.answers.is_on();
+    let has = |key: &&Key| is_on && Handle::current().block_on(gateway.fill.is_kept(key));
+    let kept: Vec<_> = std::iter::once(key).chain(&windows).filter(has).collect();
+    known.insert("on_disk".into(), is_on.then_some(!kept.is_empty()).into());
+    let targets = windows.iter().map(Key::target);
+    known.insert("windows".into(), targets.collect::<Value>());
+    let mut next = next(gateway, route, &lookup, judged.as_ref(), now);
+    let sends = &mut next.upstream_requests;
+    sends.retain(|target| !kept.iter().any(|kept| kept.target() == target));
+    match next.does == "fetch" && !kept.is_empty() && sends.is_empty() {
+        true => Next::new(
+            "look it up on disk",
+            "It is in the state directory; the upstream is asked only if it is not known to stand",
+        ),
+        false => next,
+    }
 }
 
 /// What the next request would do. `judged` is the response that is stored under the key,
@@ -188,20 +193,24 @@ fn next(
             Some(Freshness::Stale { .. }) => {
                 plan().because("The stored response is too old to be served, even stale")
             }
-            None => plan().because("Nothing is stored that answers a request without fields"),
+            None if route.is_plain() => {
+                plan().because("Nothing is stored that answers a request without fields")
+            }
+            None => plan().because("Nothing is stored for it"),
         },
         Decision::OnlyIfCached => Next::new("refuse with 504", "Nothing is stored"),
     }
 }
 
 fn fresh(judged: &JudgedResponse) -> String {
-    let class = judged.stored.stamp().map_or("", |stamp| stamp.class.name());
+    let class = judged.stored.stamp().map(|stamp| stamp.class.name());
+    let class = class.map_or_else(String::new, |class| format!(" ({class})"));
     match judged.freshness {
         Freshness::BecameFinal { .. } => {
             "Its blocks have become final since it was stored; it will be stored as final".into()
         }
         Freshness::Fresh { .. } | Freshness::Stale { .. } => {
-            format!("It is stored and fresh for {} s {class}", judged.ttl())
+            format!("It is stored{class} and fresh for {} s", judged.ttl())
         }
     }
 }

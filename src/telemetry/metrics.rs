@@ -13,6 +13,7 @@ use prometheus_client::registry::Registry;
 use serde_json::Value;
 
 use crate::meter::latency::BOUNDS;
+use crate::upstream::failover::Condition;
 
 /// The media type of OpenMetrics text.
 pub const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -31,7 +32,6 @@ enum Kind {
 }
 use Kind::{Counter, Gauge, Histogram, OneOf, Present};
 
-const CONDITIONS: &[&str] = &["sound", "lagging", "wrong", "refusing", "broken", "retired"];
 const KEY_STATES: &[&str] = &["ready", "cooling", "quarantined"];
 
 /// Kind, name and description of each family, the path of its members in `/status`, and
@@ -64,6 +64,7 @@ const FAMILIES: &[(Kind, &str, &str, &str, &str)] = &[
     (Counter, "ordgate_token_client_requests", "", "client_tokens/busiest/*/limited", "name result=limited"),
     (Counter, "ordgate_reloads", "Reloads of the configuration: done, or refused because it was invalid", "reload/done", "result=done"),
     (Counter, "ordgate_reloads", "", "reload/refused", "result=refused"),
+    (Gauge, "ordgate_reload_ok", "Whether the last reload was done; 1 if there was none", "reload/ok", ""),
     (Counter, "ordgate_log_lines_dropped", "Lines of the log, and of the access log, that were dropped because standard error or standard output took none", "log_lines_dropped/{output}", ""),
     (Counter, "ordgate_purges", "Purges, by the operator and by reorgs", "chain/purges", ""),
     (Gauge, "ordgate_cache_entries", "Stored responses", "cache/entries", ""),
@@ -100,8 +101,8 @@ const FAMILIES: &[(Kind, &str, &str, &str, &str)] = &[
     (Counter, "ordgate_upstream_requests", "Requests sent to the upstream, by route (none for probes of tips) and by reason: probe, miss, revalidation, retry, key-check, block-check (whether a block still is in the chain)", "upstreams/{upstream}/sent_for/*/requests", "route reason"),
     (Gauge, "ordgate_upstream_queue", "Requests that wait for budget or for a slot", "upstreams/{upstream}/queue", ""),
     (Histogram, "ordgate_upstream_queue_seconds", "How long requests waited before they were sent to the upstream", "histograms/waits/*/times", "upstream priority"),
-    (Gauge, "ordgate_upstream_asked", "Which endpoint of an upstream is in use: 1 for that one, 0 for standbys", "upstreams/{upstream}/endpoints/*/selected", "endpoint<url"),
-    (OneOf("condition", CONDITIONS), "ordgate_upstream_condition", "The condition of an endpoint: 1 for the current one, 0 for the others", "upstreams/{upstream}/endpoints/*/condition", "endpoint<url"),
+    (Gauge, "ordgate_upstream_selected", "Which endpoint of an upstream is in use: 1 for that one, 0 for standbys", "upstreams/{upstream}/endpoints/*/selected", "endpoint<url"),
+    (OneOf("condition", &Condition::NAMES), "ordgate_upstream_condition", "The condition of an endpoint: 1 for the current one, 0 for the others", "upstreams/{upstream}/endpoints/*/condition", "endpoint<url"),
     (Gauge, "ordgate_upstream_in_flight", "Requests in flight to an endpoint", "upstreams/{upstream}/endpoints/*/in_flight", "endpoint<url"),
     (Gauge, "ordgate_upstream_lag_blocks", "By how many blocks an endpoint is behind the best one of its upstream", "upstreams/{upstream}/endpoints/*/lag_blocks", "endpoint<url"),
     (Histogram, "ordgate_upstream_first_byte_seconds", "How long an endpoint took to the first byte of its answers", "histograms/first_byte/*/times", "upstream endpoint"),

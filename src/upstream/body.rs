@@ -3,7 +3,6 @@
 //! for as long as its rate allows, an upstream until it has been silent for too long.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -35,8 +34,6 @@ const MAX_OF_ALL: u64 = 16;
 #[derive(Debug, Default)]
 pub struct Uploads {
     buffered: Mutex<HashMap<Option<Client>, u64, RandomState>>,
-    /// How many bodies were refused.
-    pub(crate) refused: AtomicU64,
 }
 
 /// A body. It counts until its last handle is dropped, which is after it has been sent.
@@ -63,7 +60,6 @@ impl Uploads {
             false => self.read(body, client, most).await,
         };
         let body = received.map_err(|reason| {
-            self.refused.fetch_add(1, Relaxed);
             let may_come_back = reason == Reason::RequestBodyNoRoom;
             Failure {
                 retry_after: may_come_back.then_some(Duration::from_secs(1)),
@@ -124,7 +120,8 @@ impl Uploads {
     }
 
     /// Bytes in memory.
-    pub fn buffered(&self) -> u64 {
+    #[cfg(test)]
+    fn buffered(&self) -> u64 {
         lock(&self.buffered).values().sum()
     }
 }

@@ -33,26 +33,13 @@ pub enum Condition {
 }
 
 impl Condition {
-    /// All conditions.
-    pub const ALL: [Self; 6] = [
-        Self::Sound,
-        Self::Lagging,
-        Self::Wrong,
-        Self::Refusing,
-        Self::Broken,
-        Self::Retired,
-    ];
+    /// The names in logs and metrics, in the order of the conditions.
+    pub(crate) const NAMES: [&'static str; 6] =
+        ["sound", "lagging", "wrong", "refusing", "broken", "retired"];
 
     /// Its name in logs and metrics.
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::Sound => "sound",
-            Self::Lagging => "lagging",
-            Self::Wrong => "wrong",
-            Self::Refusing => "refusing",
-            Self::Broken => "broken",
-            Self::Retired => "retired",
-        }
+        Self::NAMES[self as usize]
     }
 }
 

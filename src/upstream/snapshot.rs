@@ -1,8 +1,6 @@
 //! What `/status`, `/metrics` and `/history` show of an upstream. Keys are named, never
 //! shown.
 
-use std::sync::atomic::Ordering::Relaxed;
-
 use serde_json::{Value, json};
 
 use super::endpoint::Host;
@@ -56,10 +54,6 @@ impl Upstream {
             "slots_free": slots.free,
             "kept_for_other_clients": slots.kept,
             "queue": self.queue.len(),
-            "request_bodies": {
-                "buffered_bytes": self.uploads.buffered(),
-                "refused": self.uploads.refused.load(Relaxed),
-            },
             "sent": counters.all_sent(),
             "sent_for": sent.collect::<Value>(),
             "results": Value::Object(results.into_iter().collect()),

@@ -42,6 +42,7 @@ function stored (answer) {
 const NEXT = {
   hit: 'The next request for it is answered from memory.',
   fetch: 'The next request for it is sent upstream.',
+  'look it up on disk': 'The next request for it is answered from disk.',
   'answer itself': 'ordgate answers it itself.'
 }
 
@@ -53,7 +54,7 @@ function showExplained (answer) {
     element('p', { class: 'answer' }, element('strong', {}, sentence), ` ${plain(next.why)}.`),
     element('p', {}, stored(answer))
   )
-  const { url, route, mode, upstream, key, next: _, stored: response, asks, ...more } = answer
+  const { url, route, mode, upstream, key, next: _, stored: response, ...more } = answer
   const sends = next.upstream_requests?.length ? next.upstream_requests : undefined
   const rest = Object.fromEntries(Object.entries(more).filter(([, value]) => value !== null).map(([title, value]) => [words(title), value]))
   place.append(facts({ URL: url, route: route ?? 'none', mode, upstream, 'cache key': key, 'would be sent upstream': sends, ...rest }))

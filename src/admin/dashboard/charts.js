@@ -86,7 +86,7 @@ class Chart {
       height: 150,
       legend: { show: false },
       cursor: { drag: { x: false, y: false }, points: { size: 5 }, sync: { key: 'ordgate' } },
-      scales: { y: range ? { range } : {} },
+      scales: { y: { range } },
       series: [{}, ...this.series.map(([, label, number]) => ({ label, stroke: color(number), width: 1.5, points: { show: false } }))],
       axes: [
         { ...axis, size: 24, space: 60, values: (_, ticks) => ticks.map((tick) => clock(new Date(tick * 1000)).slice(0, 5)) },
@@ -112,7 +112,7 @@ class Chart {
   }
 
   update () {
-    // A figure without any number says nothing, such as the disk without a state directory.
+    // A figure without any number says nothing, such as the budget without a limit.
     this.figure.hidden = !this.series.some(([name]) => history.series[name]?.some((point) => point !== null))
     if (this.figure.hidden) return
     if (this.chart) {

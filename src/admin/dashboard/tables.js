@@ -2,6 +2,7 @@
 // is selected or focused stays so.
 
 import { amount, bytes, count, duration, element, millis, percent, plain, setText, words } from './text.js'
+import { history } from './source.js'
 
 const number = (title, text, read, more) => ({ title, text, read, isNumber: true, ...more })
 const name = (title, read, more) => ({ title, text: plain, read, ...more })
@@ -163,10 +164,10 @@ const TABLES = [
     name('Tip', (row) => row.name),
     name('Known', (row) => row.known, { tone: (row) => (row.known ? 'good' : 'bad') }),
     number('Height', plainNumber, (row) => row.height),
-    number('Moved before', duration, (row) => row.moved_seconds_ago),
+    number('Since it moved', duration, (row) => row.moved_seconds_ago),
     number('Epoch', count, (row) => row.epoch),
     number('Reorgs', count, (row) => row.reorgs, { tone: (row) => (row.reorgs > 0 ? 'warn' : '') }),
-    number('Confirmed before', duration, (row) => row.confirmed_seconds_ago),
+    number('Since it was confirmed', duration, (row) => row.confirmed_seconds_ago),
     number('Probes', count, (row) => row.probes),
     number('Failed', count, (row) => row.failures),
     name('Block', (row) => row.hash, { isText: true }),
@@ -233,10 +234,10 @@ const TILES = [
     for (const { outcome, requests } of list(status.requests)) sums[outcome] = (sums[outcome] ?? 0) + requests
     return percent(hitRatio(sums))
   }],
-  ['Budget left', (status) => {
-    const limited = list(status.upstream?.keys).filter((key) => Number.isFinite(key.budget))
-    const sum = (member) => limited.reduce((all, key) => all + (key[member] ?? 0), 0)
-    return limited.length ? `${count(sum('budget_left'))} of ${count(sum('budget'))}` : 'no limit'
+  // Of the key with the least left.
+  ['Budget left', () => {
+    const [left, all] = ['budget_left', 'budget'].map((name) => history.series[name]?.at(-1))
+    return Number.isFinite(all) ? `${count(left)} of ${count(all)}` : 'no limit'
   }],
   ['Sent upstream', (status) => count(upstreams(status).reduce((sum, one) => sum + one.sent, 0))],
   ['In flight, waiting', (status) => {
@@ -258,7 +259,7 @@ const TILES = [
     return `${count(status.shared.replicas)}, ${engine ? (engine.is_up ? 'engine answers' : 'engine away') : 'no engine'}`
   }],
   ['Purges', (status) => count(status.chain?.purges)],
-  ['Remembered errors', (status) => count(status.remembered_errors)],
+  ['Failed targets not retried yet', (status) => count(status.remembered_errors)],
   ['Reloads', (status) => `${count(status.reload?.done)} done, ${count(status.reload?.refused)} refused`]
 ]
 

@@ -244,7 +244,7 @@ async fn an_endpoint_that_lags_is_not_used_while_another_is_sound() {
         );
         for (at, upstream) in upstreams.iter().enumerate() {
             let labels = format!("{{upstream=\"default\",endpoint=\"{}\"", upstream.url());
-            let name = format!("ordgate_upstream_asked{labels}}}");
+            let name = format!("ordgate_upstream_selected{labels}}}");
             let asked = if at == expected { "1.0" } else { "0.0" };
             assert_eq!(metric(&gateway, &name).await, asked, "{heights:?}");
             let condition = format!("condition=\"{}\"", conditions[at]);
