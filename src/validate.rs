@@ -112,18 +112,20 @@ impl ParameterType {
         from_query: bool,
         out: &mut Vec<u8>,
     ) -> Result<(), Invalid> {
-        let decoded = decode(raw, from_query);
+        // Most values need neither decoding nor encoding.
+        let is_plain = raw.bytes().all(is_unreserved);
+        let decoded = match is_plain {
+            true => Some(raw.into()),
+            false => decode(raw, from_query),
+        };
         let Some(valid) = decoded.as_deref().and_then(|text| self.valid(text)) else {
             let received = decoded.as_deref().unwrap_or(raw);
             return Err(Invalid::new(name, received, self.to_string()));
         };
         let begin = out.len();
-        match self {
-            // Letters and digits, which need no encoding.
-            Self::Hex64 | Self::Block { .. } | Self::Integer { .. } => {
-                out.extend_from_slice(valid.as_bytes());
-            }
-            Self::Ticker | Self::Enumeration(_) | Self::Text { .. } => {
+        match is_plain {
+            true => out.extend_from_slice(valid.as_bytes()),
+            false => {
                 for piece in percent_encode(valid.as_bytes(), ENCODED) {
                     out.extend_from_slice(piece.as_bytes());
                 }
@@ -159,7 +161,10 @@ impl ParameterType {
                 is_plain && text.parse().is_ok_and(is_within)
             }
             Self::Ticker => {
-                (1..=TICKER_CHARACTERS).contains(&text.encode_utf16().count()) && is_text()
+                // In UTF-8 it has no fewer bytes.
+                let is_short = text.len() <= TICKER_CHARACTERS
+                    || text.encode_utf16().count() <= TICKER_CHARACTERS;
+                !text.is_empty() && is_short && is_text()
             }
             Self::Enumeration(values) => values.iter().any(|value| **value == *text),
             Self::Text { min, max, pattern } => {
@@ -249,13 +254,18 @@ fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
+/// Whether a byte is the same with and without percent-encoding (RFC 3986 §2.3).
+fn is_unreserved(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
+}
+
 /// Lower-cases the letters of a percent-encoded text, but not the digits of its escapes.
-fn lower_case(mut encoded: &mut [u8]) {
-    while let Some(length) = memchr::memchr(b'%', encoded) {
-        encoded[..length].make_ascii_lowercase();
-        encoded = &mut encoded[length + 3..];
+fn lower_case(encoded: &mut [u8]) {
+    for literal in encoded.split_mut(|byte| *byte == b'%').enumerate() {
+        let (at, text) = literal;
+        let digits = if at == 0 { 0 } else { 2 };
+        text[digits..].make_ascii_lowercase();
     }
-    encoded.make_ascii_lowercase();
 }
 
 #[cfg(test)]

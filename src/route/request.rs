@@ -58,7 +58,7 @@ impl Route {
                 }
                 PathPart::Param(at) => {
                     let Parameter { name, kind, .. } = &self.request.params[*at];
-                    let raw = captures.iter().nth(*at).map_or("", |(_, value)| value);
+                    let raw = captures.get(&**name).unwrap_or("");
                     kind.write_canonical(name, raw, false, out)?;
                     (&**name, raw)
                 }

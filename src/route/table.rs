@@ -114,7 +114,7 @@ impl RouteTable {
     pub fn find<'t, 'p>(&'t self, path: &'p str) -> Option<RouteMatch<'t, 'p>> {
         let found = self.router.at(path).ok()?;
         // Most paths have none, and their parameters need not be looked at for it.
-        let may_have_dots = path.contains("/.") || path.contains("/%2");
+        let may_have_dots = memchr::memchr2(b'.', b'%', path.as_bytes()).is_some();
         let is_dots = |text: Cow<'_, str>| matches!(&*text, "." | "..");
         let mut values = found.params.iter().filter(|(name, _)| *name != TAIL);
         if may_have_dots && values.any(|(_, value)| decode(value, false).is_some_and(is_dots)) {
