@@ -28,7 +28,7 @@ use crate::validate::ParameterType;
 /// One route, as configured and checked.
 #[derive(Clone, Debug)]
 pub struct Route {
-    /// Its number in cache keys: first its index in the table, after a reload what
+    /// Its number in cache keys: first its position in the table, after a reload what
     /// [`RouteTable::renumber`] assigns. Two routes with different meanings never
     /// have the same number in a process.
     pub number: u16,
@@ -99,7 +99,7 @@ pub(crate) struct ChainRules {
     /// The path segments that name a block, a transaction or a ticker.
     pub(crate) segments: ChainSegments,
     /// Where a transaction's activity is derived from stored windows of its block:
-    /// the number of the route with those windows.
+    /// the position in the table of the route with those windows.
     pub(crate) derived_from: Option<u16>,
 }
 
@@ -214,35 +214,31 @@ impl Route {
         self.cache.mode == Mode::Respect && self.upstream.path.may_make(canonical::path(target))
     }
 
-    /// Whether responses stored under `before`, a route of this name before a
-    /// reload, are valid for this one: the same request gets the same response,
-    /// stored in the same way. Bounds and defaults of parameters may differ, since
-    /// canonical requests contain every value; so may what is looked up per
-    /// request, such as how long a stale response may be used.
+    /// What its stored responses depend on, as text: the same request gets the same response,
+    /// stored in the same way, under every route of the same name and meaning. Bounds and
+    /// defaults of parameters may differ, since canonical requests contain every value; so may
+    /// what is looked up per request, such as how long a stale response may be used.
     ///
-    /// The caller compares tips, upstreams and the routes that others are derived
-    /// from: their numbers have a meaning only within one configuration.
-    pub(crate) fn has_same_meaning(&self, before: &Self) -> bool {
-        let declared = |one: &[Parameter], other: &[Parameter]| {
-            let same = |(one, other): (&Parameter, &Parameter)| {
-                one.name == other.name && discriminant(&one.kind) == discriminant(&other.kind)
-            };
-            one.len() == other.len() && one.iter().zip(other).all(same)
+    /// Tips, upstreams and the routes that others are derived from are not in it: their
+    /// numbers have a meaning only within one configuration.
+    pub(crate) fn meaning(&self) -> String {
+        let declared = |all: &[Parameter]| {
+            let each = all
+                .iter()
+                .map(|one| (one.name.clone(), discriminant(&one.kind)));
+            each.collect::<Vec<_>>()
         };
-        let (request, old) = (&self.request, &before.request);
-        self.name == before.name
-            && request.path == old.path
-            && self.upstream.path == before.upstream.path
-            && declared(&request.params, &old.params)
-            && declared(&request.query, &old.query)
-            && request.any_query == old.any_query
-            && self.headers == before.headers
-            && self.passed == before.passed
-            && self.cache.mode == before.cache.mode
-            && self.cache.times == before.cache.times
-            && self.cache.set_cookie == before.cache.set_cookie
-            && self.chain.window == before.chain.window
-            && self.chain.segments == before.chain.segments
+        let request = &self.request;
+        let asked = (
+            &request.path,
+            declared(&request.params),
+            declared(&request.query),
+        );
+        let (passed, cache) = ((self.headers, &self.passed), &self.cache);
+        let stored = (cache.mode, &cache.times, cache.set_cookie);
+        let chain = (self.chain.window, self.chain.segments);
+        let path = (&self.upstream.path, request.any_query);
+        format!("{:?}", (&self.name, asked, path, passed, stored, chain))
     }
 }
 

@@ -184,19 +184,12 @@ fn of_tip(tip: &TipSource, asked: &Settings) -> Arc<str> {
 /// The digest of all that a route's answers depend on; on a route in mode `chain`, its tip
 /// and the depth at which answers are final.
 fn of_route(route: &Route, asked: &Settings, tip: Option<&Arc<str>>, depth: u32) -> Arc<str> {
-    let (request, cache) = (&route.request, &route.cache);
-    let answers = (
-        &route.upstream.path,
-        upstream(asked),
-        cache.mode,
-        &cache.times,
-    );
-    let chain = (
-        route.chain.window,
-        route.chain.segments,
-        tip.map(|tip| (tip, depth)),
-    );
-    hex_digest(&format!("{request:?} {answers:?} {chain:?}"))
+    let tip = tip.map(|tip| (tip, depth));
+    hex_digest(&format!(
+        "{} {:?} {tip:?}",
+        route.meaning(),
+        upstream(asked)
+    ))
 }
 
 #[cfg(test)]

@@ -373,13 +373,13 @@ impl Fill {
         key: &Key,
         route: &Route,
     ) -> Option<(Hash, TransactionLocation, Key)> {
-        let from = route.chain.derived_from?;
-        let source = self.routes.get(from)?;
+        let source = usize::from(route.chain.derived_from?);
+        let source = self.routes.routes().get(source)?;
         let size = u64::from(source.chain.window?.get());
         let tx = hash(segment(key.target(), route.chain.segments.hex64?)?)?;
         let location = self.chain.find_transaction(&tx)?;
         let window = source.key_of_block(location.height, size, location.offset)?;
-        (location.route == from).then_some((tx, location, window))
+        (location.route == source.number).then_some((tx, location, window))
     }
 }
 

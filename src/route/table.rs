@@ -15,9 +15,9 @@ const MOST_ROUTES: usize = 1 << 16;
 #[derive(Clone, Default)]
 pub struct RouteTable {
     routes: Box<[Route]>,
-    /// For each number that was assigned in this process, the index of its route.
-    indices: Box<[Option<u16>]>,
     router: Router<u16>,
+    /// How many numbers have been assigned to routes of this table and of those before it.
+    assigned: usize,
 }
 
 /// The route that matches a path.
@@ -35,7 +35,7 @@ impl RouteTable {
     ///
     /// # Errors
     /// Why each route that overlaps one before it cannot be added, with its index.
-    pub(crate) fn new(routes: Vec<Route>) -> Result<Self, Vec<(usize, String)>> {
+    pub(crate) fn new(mut routes: Vec<Route>) -> Result<Self, Vec<(usize, String)>> {
         if routes.len() > MOST_ROUTES {
             let why = format!("it is one too many: allowed are {MOST_ROUTES}");
             return Err(vec![(MOST_ROUTES, why)]);
@@ -59,42 +59,34 @@ impl RouteTable {
         if !errors.is_empty() {
             return Err(errors);
         }
-        let numbers: Vec<u16> = (0..=u16::MAX).take(routes.len()).collect();
-        let mut table = Self {
-            routes: routes.into(),
-            indices: Box::default(),
-            router,
-        };
-        table.renumber(&numbers, numbers.len());
-        Ok(table)
-    }
-
-    /// Assigns another number to each route, in the table's order. `assigned` is
-    /// how many numbers have been assigned in the process so far.
-    pub(crate) fn renumber(&mut self, numbers: &[u16], assigned: usize) {
-        let mut indices = vec![None; assigned];
-        for (index, (route, number)) in (0_u16..).zip(self.routes.iter_mut().zip(numbers)) {
-            route.number = *number;
-            if let Some(slot) = indices.get_mut(usize::from(*number)) {
-                *slot = Some(index);
-            }
-            // Before the first call it is an index.
-            let source = route.chain.derived_from.and_then(|at| {
-                let at = match self.indices.get(usize::from(at)) {
-                    Some(index) => (*index)?,
-                    None => at,
-                };
-                numbers.get(usize::from(at)).copied()
-            });
-            route.chain.derived_from = source;
+        for (number, route) in (0..=u16::MAX).zip(&mut routes) {
+            route.number = number;
         }
-        self.indices = indices.into();
+        Ok(Self {
+            assigned: routes.len(),
+            routes: routes.into(),
+            router,
+        })
     }
 
-    /// How many numbers have been assigned to routes of this table and of those
-    /// before it.
-    pub(crate) fn assigned(&self) -> usize {
-        self.indices.len()
+    /// Numbers the routes of a table that comes after another: as `known` says, or by the
+    /// next number that no route has had. `None` where there are no more.
+    pub(crate) fn renumber(
+        &mut self,
+        before: &Self,
+        known: impl Fn(&Route) -> Option<u16>,
+    ) -> Option<()> {
+        self.assigned = before.assigned;
+        for route in &mut self.routes {
+            route.number = match known(route) {
+                Some(number) => number,
+                None => {
+                    self.assigned += 1;
+                    u16::try_from(self.assigned - 1).ok()?
+                }
+            };
+        }
+        Some(())
     }
 
     /// The routes, in the file's order.
@@ -104,8 +96,7 @@ impl RouteTable {
 
     /// The route with a number; `None` where there is none, or no longer.
     pub(crate) fn get(&self, number: u16) -> Option<&Route> {
-        let index = (*self.indices.get(usize::from(number))?)?;
-        self.routes.get(usize::from(index))
+        self.routes.iter().find(|route| route.number == number)
     }
 
     /// The route that matches a path. None matches a path with a dot segment as a

@@ -197,35 +197,29 @@ fn number_routes(
 ) -> Result<ReloadReport, StartError> {
     let known = &before.upstreams;
     let keeps = |route: &Route, old: &Route| {
-        let is_alike = match route.cache.mode {
-            Mode::Chain => {
-                let tip = route.cache.tip;
-                tip == old.cache.tip && chain.accepts_stamps_of(&before.fill.chain, tip)
-            }
-            Mode::Respect | Mode::Off | Mode::Override => true,
-        };
-        let number = route.upstream.number;
-        let name = upstreams.get(number).name();
-        is_alike
-            && name == known.get(old.upstream.number).name()
+        let (tip, number) = (route.cache.tip, route.upstream.number);
+        let is_of_chain = route.cache.mode == Mode::Chain;
+        let has_its_tip =
+            || tip == old.cache.tip && chain.accepts_stamps_of(&before.fill.chain, tip);
+        route.meaning() == old.meaning()
+            && upstreams.get(number).name() == known.get(old.upstream.number).name()
             && upstreams.stays(number, known)
-            && route.has_same_meaning(old)
+            && (!is_of_chain || has_its_tip())
     };
-    let mut report = ReloadReport::default();
-    let mut next = before.routes.assigned();
-    let mut numbers = Vec::new();
-    let (routes, old_routes) = (config.routes.routes(), before.routes.routes());
+    let old_routes = before.routes.routes();
+    let kept = |route: &Route| {
+        let old = old_routes.iter().find(|old| keeps(route, old));
+        old.map(|old| old.number)
+    };
+    let numbered = config.routes.renumber(&before.routes, kept);
+    numbered.ok_or(StartError::RouteNumbers)?;
+    let (routes, mut report) = (config.routes.routes(), ReloadReport::default());
     for route in routes {
-        let same = |old: &&Route| old.name == route.name && keeps(route, old);
-        if let Some(old) = old_routes.iter().find(same) {
-            report.kept.push(route.name.to_string());
-            numbers.push(old.number);
-        } else {
-            report.begun.push(route.name.to_string());
-            let number = u16::try_from(next);
-            numbers.push(number.map_err(|_out_of_range| StartError::RouteNumbers)?);
-            next += 1;
-        }
+        let list = match before.routes.get(route.number) {
+            Some(_) => &mut report.kept,
+            None => &mut report.begun,
+        };
+        list.push(route.name.to_string());
     }
     let gone = old_routes
         .iter()
@@ -238,7 +232,6 @@ fn number_routes(
         let key = upstream.settings.key("url");
         format!("{key} has changed: responses stored from the previous upstream are not served")
     }));
-    config.routes.renumber(&numbers, next);
     Ok(report)
 }
 
