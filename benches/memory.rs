@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use ordgate::cache::encoded::BodyId;
 use ordgate::cache::etag::etag;
 use ordgate::cache::key::Key;
 use ordgate::cache::metadata::{ClientFreshness, Metadata};
@@ -37,7 +36,7 @@ fn main() {
         let body = Bytes::from(Box::<[u8]>::from(format!("{n:0BODY$}").as_bytes()));
         let mut stored = StoredResponse::of_json(body);
         stored.etag = etag(&stored.body);
-        stored.body_id = BodyId::of(&stored.etag, true);
+        stored.is_encodable = true;
         stored.fields = StoredFields::Prepared(Arc::clone(&metadata));
         stored.lifetime = Duration::from_secs(3600);
         store.insert(key, Arc::new(stored));

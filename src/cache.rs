@@ -8,7 +8,6 @@ pub mod coding;
 pub mod date;
 pub mod decision;
 pub mod directives;
-pub mod encoded;
 pub mod etag;
 pub(crate) mod freshen;
 pub(crate) mod freshness;
@@ -42,7 +41,7 @@ use key::Key;
 use outcome::Forward;
 use policy::{Mode, Policy};
 use store::Store;
-pub use stored::{OriginFields, StoredFields, StoredResponse};
+pub use stored::{Encodings, OriginFields, StoredFields, StoredResponse};
 
 use crate::chain::{Chain, Freshness};
 use crate::clock::{Clock, Moment};

@@ -2,8 +2,8 @@
 //!
 //! A body is compressed once for each coding, after a hit for which it is wanted in that
 //! coding: in the background, one body at a time. Until then, and where too many wait, it
-//! is sent as it is. What was made is an entry of the cache, of that one body
-//! ([`BodyId`](crate::cache::encoded::BodyId)).
+//! is sent as it is. What was made belongs to that one stored response
+//! ([`Encodings`](crate::cache::Encodings)).
 //!
 //! `respond` asks [`Compression`] for the body to send. The
 //! [`Compressor`] is the state behind it, and survives reloads.
@@ -13,19 +13,20 @@
 
 mod encode;
 
+use std::collections::HashSet;
+use std::io;
 use std::sync::{self, Arc};
 
 use bytes::Bytes;
 use http::HeaderMap;
 use http::header::{CACHE_CONTROL, RANGE};
 use serde::Serialize;
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 
 use crate::cache::StoredResponse;
 use crate::cache::coding::{CODINGS, Coding, preferred};
 use crate::cache::directives::RequestDirectives;
-use crate::cache::encoded::EncodedBody;
 use crate::cache::key::Key;
 use crate::cache::store::Store;
 use crate::chain::Class;
@@ -77,19 +78,19 @@ impl Compression {
         key: &Key,
         fields: &HeaderMap,
         is_hit: bool,
-    ) -> Option<(Coding, Arc<EncodedBody>)> {
-        if stored.body.len() < self.min_bytes || !stored.body_id.is_encodable() {
+    ) -> Option<(Coding, Bytes)> {
+        if stored.body.len() < self.min_bytes || !stored.is_encodable {
             return None;
         }
         let coding = preferred(fields, &self.codings)?;
         if forbids_encoding(fields) {
             return None;
         }
-        match self.store.encoded(key, coding, stored.body_id) {
-            Some(encoded) => encoded.bytes.is_some().then_some((coding, encoded)),
+        match stored.encodings.get(coding) {
+            Some(encoded) => Some((coding, encoded.clone()?)),
             None => {
                 if is_hit {
-                    self.begin(stored, key, coding);
+                    self.begin(key, coding);
                 }
                 None
             }
@@ -98,32 +99,41 @@ impl Compression {
 
     /// Has a body compressed, unless too many wait.
     #[cold]
-    fn begin(&self, stored: &StoredResponse, key: &Key, coding: Coding) {
-        let effort = match stored.stamp() {
-            Some(stamp) if stamp.class == Class::Final => Effort::High,
-            Some(_) | None => Effort::Usual,
-        };
-        let compressor = self.compressor.clone();
-        let Ok(place) = compressor.places.clone().try_acquire_owned() else {
-            return compressor.count(coding, |counts| &mut counts.skipped, 1);
-        };
-        let (key, of, store) = (key.clone(), stored.body_id, self.store.clone());
-        // So that no other request begins it too.
-        store.insert_encoded(&key, coding, EncodedBody { of, bytes: None });
-        tokio::spawn(async move {
-            let (_place, _turn) = (place, compressor.turn.lock().await);
-            let compressor = compressor.clone();
-            let work = move || {
-                if let Some(bytes) = compressor.compress(store.body(&key, of), coding, effort) {
-                    let bytes = Some(bytes);
-                    store.insert_encoded(&key, coding, EncodedBody { of, bytes });
-                    compressor.count(coding, |counts| &mut counts.made, 1);
-                }
-            };
-            // A codec that panics on a body would do so each time.
-            if let Err(error) = spawn_blocking(work).await {
-                tracing::warn!(%error, coding = coding.name(), "a body could not be compressed");
+    fn begin(&self, key: &Key, coding: Coding) {
+        let (compressor, wanted) = (self.compressor.clone(), (key.clone(), coding));
+        {
+            let mut waiting = lock(&compressor.waiting);
+            if waiting.contains(&wanted) {
+                return;
             }
+            if waiting.len() >= MOST_WAITING {
+                drop(waiting);
+                return compressor.count(coding, |counts| counts.skipped += 1);
+            }
+            waiting.insert(wanted.clone());
+        }
+        let store = self.store.clone();
+        tokio::spawn(async move {
+            let _turn = compressor.turn.lock().await;
+            let stored = store.not_encoded(&wanted.0, coding);
+            let encoded = match &stored {
+                Some(stored) => encode_smaller(stored, coding).await,
+                None => None,
+            };
+            if let Some(stored) = &stored {
+                store.add_encoded(&wanted.0, (stored, coding), encoded.clone());
+            }
+            let before = stored.map(|stored| stored.body.len());
+            compressor.count(coding, |counts| match (before, &encoded) {
+                (None, _) => counts.skipped += 1,
+                (Some(_), None) => counts.not_worthwhile += 1,
+                (Some(before), Some(encoded)) => {
+                    counts.made += 1;
+                    counts.before += before as u64;
+                    counts.after += encoded.len() as u64;
+                }
+            });
+            lock(&compressor.waiting).remove(&wanted);
         });
     }
 }
@@ -136,48 +146,42 @@ fn forbids_encoding(fields: &HeaderMap) -> bool {
         || fields.contains_key(CACHE_CONTROL) && RequestDirectives::of(fields).no_transform
 }
 
+/// The body of a stored response in a coding; `None` where it would not be smaller, or
+/// cannot be encoded.
+async fn encode_smaller(stored: &StoredResponse, coding: Coding) -> Option<Bytes> {
+    let effort = match stored.stamp() {
+        Some(stamp) if stamp.class == Class::Final => Effort::High,
+        Some(_) | None => Effort::Usual,
+    };
+    let body = stored.body.clone();
+    let encoded = spawn_blocking(move || encode(&body, coding, effort)).await;
+    // A codec that panics or fails on a body would do so each time.
+    let encoded = encoded.map_err(io::Error::other).flatten();
+    let encoded = encoded.inspect_err(|error| {
+        let coding = coding.name();
+        tracing::warn!(%error, coding, "a body could not be compressed");
+    });
+    let encoded = encoded
+        .ok()
+        .filter(|encoded| encoded.len() < stored.body.len())?;
+    Some(encoded.into_boxed_slice().into())
+}
+
 /// The most bodies that wait to be compressed.
 const MOST_WAITING: usize = 64;
 
 /// Compresses stored bodies, one at a time.
+#[derive(Default)]
 pub(crate) struct Compressor {
-    places: Arc<Semaphore>,
+    /// The stored bodies that wait for it, or are being compressed.
+    waiting: sync::Mutex<HashSet<(Key, Coding)>>,
     turn: Mutex<()>,
     counts: sync::Mutex<[CodingCounts; CODINGS]>,
 }
 
-impl Default for Compressor {
-    fn default() -> Self {
-        Self {
-            places: Arc::new(Semaphore::new(MOST_WAITING)),
-            turn: Mutex::default(),
-            counts: sync::Mutex::default(),
-        }
-    }
-}
-
 impl Compressor {
-    /// A body in a coding; `None` where it is not stored any more, or would not be smaller.
-    fn compress(&self, body: Option<Bytes>, coding: Coding, effort: Effort) -> Option<Bytes> {
-        let Some(body) = body else {
-            self.count(coding, |counts| &mut counts.skipped, 1);
-            return None;
-        };
-        let encoded = encode(&body, coding, effort).inspect_err(|error| {
-            let coding = coding.name();
-            tracing::warn!(%error, coding, "a body could not be compressed");
-        });
-        let Some(encoded) = encoded.ok().filter(|encoded| encoded.len() < body.len()) else {
-            self.count(coding, |counts| &mut counts.not_worthwhile, 1);
-            return None;
-        };
-        self.count(coding, |counts| &mut counts.before, body.len());
-        self.count(coding, |counts| &mut counts.after, encoded.len());
-        Some(encoded.into_boxed_slice().into())
-    }
-
-    fn count(&self, coding: Coding, which: fn(&mut CodingCounts) -> &mut u64, more: usize) {
-        *which(&mut lock(&self.counts)[coding.index()]) += more as u64;
+    fn count(&self, coding: Coding, change: impl FnOnce(&mut CodingCounts)) {
+        change(&mut lock(&self.counts)[coding.index()]);
     }
 
     /// The counts of each coding.

@@ -12,6 +12,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use bytes::Bytes;
 use http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
     ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_HEADERS,
@@ -23,7 +24,6 @@ use serde::Serialize;
 
 use crate::cache::coding::Coding;
 use crate::cache::date;
-use crate::cache::encoded::EncodedBody;
 use crate::cache::etag::{encoded_etag, none_match_fails};
 use crate::cache::key::Key;
 use crate::cache::outcome::{OUTCOMES, Outcome, age};
@@ -247,7 +247,7 @@ impl Responder {
         }
         if let Some(date) = context.date {
             set(date::current(date));
-            let encoded = encoded.as_ref().map(|(_, body)| (**body).as_ref().len());
+            let encoded = encoded.as_ref().map(|(_, body)| body.len());
             set(encoded.unwrap_or(stored.body.len()).into());
         }
         self.allow_origin(&mut fields, context);
@@ -268,7 +268,7 @@ impl Responder {
         let (status, body) = match (unchanged, encoded) {
             (true, _) => (StatusCode::NOT_MODIFIED, Body::default()),
             (false, None) => (stored.status, Body::lent(stored)),
-            (false, Some((_, body))) => (stored.status, Body::lent(body)),
+            (false, Some((_, body))) => (stored.status, Body::new(body)),
         };
         response(status, fields, body)
     }
@@ -288,7 +288,7 @@ impl Responder {
         key: &Key,
         outcome: Outcome,
         context: &ResponseContext<'_>,
-    ) -> Option<(Coding, Arc<EncodedBody>)> {
+    ) -> Option<(Coding, Bytes)> {
         let is_hit = matches!(outcome, Outcome::Hit { .. });
         let compression = self.compression.as_ref()?;
         compression.body_for(stored, key, context.fields, is_hit)

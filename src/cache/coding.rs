@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::list::{plain, weighted};
 
 /// A content coding that ordgate can apply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize, JsonSchema)]
 pub enum Coding {
     /// Zstandard (RFC 8878).
     #[serde(rename = "zstd")]

@@ -15,7 +15,6 @@ use moka::ops::compute::Op;
 use moka::sync::Cache;
 
 use super::coding::Coding;
-use super::encoded::{BodyId, EncodedBody};
 use super::key::{Key, route_of};
 use super::purge::{Purge, PurgeSubject, Purges};
 use super::stored::{OVERHEAD, StoredResponse};
@@ -38,9 +37,6 @@ const MAX_ENTRY_SHARE: u64 = 8;
 enum Entry {
     One(Arc<StoredResponse>),
     Variants(Variants),
-    /// The body of a response that is stored under the key without its last byte, in a
-    /// coding. It is found through that response, so purges need not concern it.
-    Encoded(Arc<EncodedBody>),
 }
 
 impl Entry {
@@ -48,33 +44,13 @@ impl Entry {
         match self {
             Self::One(stored) => std::slice::from_ref(stored),
             Self::Variants(variants) => variants,
-            Self::Encoded(_) => &[],
         }
     }
 
-    /// The body with a digest.
-    fn body(&self, id: BodyId) -> Option<&Bytes> {
-        let mut all = self.responses().iter();
-        Some(&all.find(|stored| stored.body_id == id)?.body)
-    }
-
     fn weight(&self, key: &[u8]) -> u32 {
-        let bytes = match self {
-            Self::Encoded(encoded) => size_of::<EncodedBody>() + (**encoded).as_ref().len(),
-            Self::One(_) | Self::Variants(_) => {
-                self.responses().iter().map(|stored| stored.weight()).sum()
-            }
-        };
-        u32::try_from(key.len() + bytes + OVERHEAD).unwrap_or(u32::MAX)
+        let responses = self.responses().iter().map(|stored| stored.weight());
+        u32::try_from(key.len() + responses.sum::<usize>() + OVERHEAD).unwrap_or(u32::MAX)
     }
-}
-
-/// The key of a body in a coding. No key of a response ends in this byte.
-fn encoded_key(key: &Key, coding: Coding) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(key.as_bytes().len() + 1);
-    bytes.extend_from_slice(key.as_bytes());
-    bytes.push(0x80 | coding as u8);
-    bytes
 }
 
 /// Stored responses by key.
@@ -105,7 +81,7 @@ impl Store {
     pub(crate) fn get(&self, key: &Key) -> Option<Arc<StoredResponse>> {
         match self.entry(key)? {
             Entry::One(stored) => Some(stored),
-            Entry::Variants(_) | Entry::Encoded(_) => None,
+            Entry::Variants(_) => None,
         }
     }
 
@@ -113,32 +89,34 @@ impl Store {
     pub(crate) fn variants(&self, key: &Key) -> Option<Variants> {
         match self.entry(key)? {
             Entry::Variants(variants) => Some(variants),
-            Entry::One(_) | Entry::Encoded(_) => None,
+            Entry::One(_) => None,
         }
     }
 
-    /// What came of encoding the body with a digest that is stored under a key.
-    pub(crate) fn encoded(
+    /// A response that is stored under a key, and whose body has not been encoded in a coding.
+    pub(crate) fn not_encoded(&self, key: &Key, coding: Coding) -> Option<Arc<StoredResponse>> {
+        let entry = self.entry(key)?;
+        let mut all = entry.responses().iter();
+        let is_open = |stored: &&Arc<StoredResponse>| stored.encodings.get(coding).is_none();
+        all.find(|stored| stored.is_encodable && is_open(stored))
+            .cloned()
+    }
+
+    /// Adds what came of encoding the body of a response that is stored under a key.
+    pub(crate) fn add_encoded(
         &self,
         key: &Key,
-        coding: Coding,
-        of: BodyId,
-    ) -> Option<Arc<EncodedBody>> {
-        match self.cache.get(&*encoded_key(key, coding))? {
-            Entry::Encoded(encoded) if encoded.of == of => Some(encoded),
-            Entry::Encoded(_) | Entry::One(_) | Entry::Variants(_) => None,
-        }
-    }
-
-    /// The body with a digest, if it is stored under a key.
-    pub(crate) fn body(&self, key: &Key, id: BodyId) -> Option<Bytes> {
-        self.entry(key)?.body(id).cloned()
-    }
-
-    /// Stores what came of encoding a body, unless it is too large.
-    pub(crate) fn insert_encoded(&self, key: &Key, coding: Coding, encoded: EncodedBody) {
-        let key = encoded_key(key, coding).into_boxed_slice();
-        self.put(key, Entry::Encoded(Arc::new(encoded)));
+        (stored, coding): (&StoredResponse, Coding),
+        encoded: Option<Bytes>,
+    ) {
+        stored.encodings.set(coding, encoded);
+        // moka weighs an entry when it is put.
+        let entry = self.cache.entry(key.as_bytes().into());
+        entry.and_compute_with(|entry| match entry {
+            Some(entry) => Op::Put(entry.into_value()),
+            None => Op::Nop,
+        });
+        self.keep_bound(u32::try_from(stored.body.len()).unwrap_or(u32::MAX));
     }
 
     /// The entry of a key, unless it has been purged.
@@ -206,14 +184,11 @@ impl Store {
 
     /// Stores a response, unless it is too large. Returns whether it was stored.
     pub fn insert(&self, key: Key, stored: Arc<StoredResponse>) -> bool {
-        self.put(key.into_boxed(), Entry::One(stored))
-    }
-
-    fn put(&self, key: Box<[u8]>, entry: Entry) -> bool {
-        let weight = entry.weight(&key);
+        let entry = Entry::One(stored);
+        let weight = entry.weight(key.as_bytes());
         let fits = u64::from(weight) <= self.max_body();
         if fits {
-            self.cache.insert(key, entry);
+            self.cache.insert(key.into_boxed(), entry);
             self.keep_bound(weight);
         }
         fits
@@ -312,11 +287,6 @@ impl Store {
                 // It may be revalidated at any age (RFC 9111 §4.3), and stays until moka
                 // evicts it.
                 Entry::Variants(_) => stale_time.is_none(),
-                Entry::Encoded(encoded) => {
-                    let of = key.len().checked_sub(1).and_then(|end| key.get(..end));
-                    let stored = of.and_then(|of| self.cache.get(of));
-                    stored.is_none_or(|stored| stored.body(encoded.of).is_none())
-                }
             };
             if is_useless {
                 self.cache.invalidate(&*key);

@@ -1,14 +1,14 @@
 //! A stored response: its bytes, its header fields or what they are prepared from, and what
 //! decides how long it is fresh.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
-use super::encoded::BodyId;
+use super::coding::{CODINGS, Coding};
 use super::metadata::{ClientFreshness, Metadata};
 use super::purge::{CheckedPurge, PurgeSubject};
 use super::reuse::StoredFacts;
@@ -24,8 +24,10 @@ pub struct StoredResponse {
     pub status: StatusCode,
     /// The upstream's body, unchanged.
     pub body: Bytes,
-    /// The digest of the body.
-    pub body_id: BodyId,
+    /// Whether the body may be sent in content codings.
+    pub is_encodable: bool,
+    /// The body in the codings in which clients have wanted it.
+    pub(crate) encodings: Encodings,
     /// ordgate's ETag of the body, where ordgate prepares the fields.
     pub etag: HeaderValue,
     /// Its header fields.
@@ -44,6 +46,30 @@ pub struct StoredResponse {
     pub(crate) stamp: Option<ChainStamp>,
     /// The index of its page, from which other pages are cut, where its body is one.
     pub(crate) page: Option<Box<Page>>,
+}
+
+/// A stored body in content codings, each of which is made once.
+#[derive(Clone, Debug, Default)]
+pub struct Encodings(OnceLock<Box<[OnceLock<Option<Bytes>>; CODINGS]>>);
+
+impl Encodings {
+    /// What came of encoding the body: `Some(None)` if it would not be smaller, and `None` if
+    /// it has not been tried.
+    pub(crate) fn get(&self, coding: Coding) -> Option<&Option<Bytes>> {
+        self.0.get()?[coding.index()].get()
+    }
+
+    /// Sets what came of encoding the body, once.
+    pub(super) fn set(&self, coding: Coding, encoded: Option<Bytes>) {
+        self.0.get_or_init(Box::default)[coding.index()].get_or_init(|| encoded);
+    }
+
+    fn weight(&self) -> usize {
+        self.0.get().map_or(0, |all| {
+            let made = all.iter().filter_map(|one| one.get()?.as_ref());
+            size_of_val(&**all) + made.map(Bytes::len).sum::<usize>()
+        })
+    }
 }
 
 /// The header fields of a stored response.
@@ -107,7 +133,8 @@ impl StoredResponse {
             lifetime: Duration::from_secs(9),
             took: Duration::ZERO,
             checked: CheckedPurge::default(),
-            body_id: BodyId::FIXED,
+            is_encodable: false,
+            encodings: Encodings::default(),
             stamp: None,
             page: None,
         }
@@ -165,6 +192,7 @@ impl StoredResponse {
         };
         let page = self.page.as_ref();
         let page = page.map_or(0, |page| size_of::<Page>() + page.weight());
-        self.body.len() + self.etag.len() + fields + page + size_of::<Self>()
+        let body = self.body.len() + self.encodings.weight();
+        body + self.etag.len() + fields + page + size_of::<Self>()
     }
 }

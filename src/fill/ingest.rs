@@ -15,13 +15,12 @@ use super::lookup::own_key;
 use super::store::Times;
 use super::{AnswerSource, Fetch, Fill, FillAnswer};
 use crate::cache::directives::ResponseDirectives;
-use crate::cache::encoded::BodyId;
 use crate::cache::etag::etag;
 use crate::cache::key::Key;
 use crate::cache::metadata::{ClientFreshness, Metadata};
 use crate::cache::policy::Mode;
 use crate::cache::purge::{CheckedPurge, PurgeSubject};
-use crate::cache::{StoredFields, StoredResponse};
+use crate::cache::{Encodings, StoredFields, StoredResponse};
 use crate::chain::ledger::Observation;
 use crate::chain::{ChainStamp, Class, TransactionLocation};
 use crate::pages::{BodyIndex, check_window};
@@ -126,16 +125,16 @@ impl Fill {
             content_type.and_then(|value| HeaderValue::from_bytes(value.as_bytes()).ok());
         let json = HeaderValue::from_static("application/json");
         let freshness = freshness.unwrap_or(ClientFreshness::Nothing);
-        let etag = etag(&body);
         StoredResponse {
             status,
             fields: prepared(content_type.unwrap_or(json), freshness),
             received: times.received,
             lifetime,
             took: times.took,
+            etag: etag(&body),
             body,
-            body_id: BodyId::of(&etag, !ResponseDirectives::of(&fields).no_transform),
-            etag,
+            is_encodable: !ResponseDirectives::of(&fields).no_transform,
+            encodings: Encodings::default(),
             checked: CheckedPurge::at(times.purge),
             stamp: None,
             page: None,

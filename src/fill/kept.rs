@@ -14,12 +14,11 @@ use super::ingest::prepared;
 use super::lookup::own_key;
 use super::names::StoredNames;
 use super::{AnswerSource, FIRST_PROBE, Fill, FillAnswer, FillResult};
-use crate::cache::StoredResponse;
-use crate::cache::encoded::BodyId;
 use crate::cache::key::Key;
 use crate::cache::metadata::ClientFreshness;
 use crate::cache::policy::Mode;
 use crate::cache::purge::CheckedPurge;
+use crate::cache::{Encodings, StoredResponse};
 use crate::chain::ledger::Observation;
 use crate::chain::{ChainStamp, Class};
 use crate::clock::Moment;
@@ -290,7 +289,7 @@ impl Fill {
             received: self.wall_millis(stored.received),
             lifetime: stored.lifetime,
             took: stored.took,
-            is_encodable: stored.body_id.is_encodable(),
+            is_encodable: stored.is_encodable,
             class: stored.stamp().map(|stamp| stamp.class),
             heights: stored.stamp().and_then(|stamp| stamp.heights),
             body: stored.body.clone(),
@@ -336,7 +335,8 @@ impl Fill {
             took: value.took,
             page: is_page.then(|| Page::read(&value.body)).flatten(),
             body: value.body,
-            body_id: BodyId::of(&value.etag, value.is_encodable),
+            is_encodable: value.is_encodable,
+            encodings: Encodings::default(),
             etag: value.etag,
             checked: CheckedPurge::at(sequence),
             stamp,

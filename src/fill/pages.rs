@@ -17,12 +17,11 @@ use http::StatusCode;
 use super::ingest::prepared;
 use super::lookup::own_key;
 use super::{AnswerSource, Fill, FillAnswer, FillResult};
-use crate::cache::StoredResponse;
-use crate::cache::encoded::BodyId;
 use crate::cache::etag::etag;
 use crate::cache::key::Key;
 use crate::cache::metadata::ClientFreshness;
 use crate::cache::purge::CheckedPurge;
+use crate::cache::{Encodings, StoredResponse};
 use crate::chain::{ChainStamp, Class, TransactionLocation};
 use crate::collapse::Wait;
 use crate::pages::{
@@ -282,7 +281,6 @@ impl Fill {
             is_settled: stamps().all(|stamp| stamp.is_settled),
             ..*least.stamp()?
         };
-        let etag = etag(&body);
         Some(StoredResponse {
             status: least.status,
             fields: self.fields_of(least.content_type(), &stamp),
@@ -291,9 +289,10 @@ impl Fill {
             took: parts.iter().map(|part| part.took).max()?,
             stamp: Some(stamp),
             page: Some(page),
+            etag: etag(&body),
             body: Box::<[u8]>::from(body).into(),
-            body_id: BodyId::of(&etag, parts.iter().all(|part| part.body_id.is_encodable())),
-            etag,
+            is_encodable: parts.iter().all(|part| part.is_encodable),
+            encodings: Encodings::default(),
             checked: CheckedPurge::at(parts.iter().map(|part| part.checked.number()).min()?),
         })
     }

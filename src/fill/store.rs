@@ -11,14 +11,12 @@ use super::exchange::Fetched;
 use super::fields::is_overridden;
 use super::{Announced, Answer, AnswerSource, Fetch, FillAnswer};
 use crate::cache::directives::ResponseDirectives;
-use crate::cache::encoded::BodyId;
-use crate::cache::etag::etag;
 use crate::cache::policy::Mode;
 use crate::cache::purge::CheckedPurge;
 use crate::cache::storable::{Exchange, SetCookie, storable, stored_fields};
 use crate::cache::targeted::Governing;
 use crate::cache::vary::{nominated, secondary_key};
-use crate::cache::{OriginFields, StoredFields, StoredResponse, date, hop, reuse};
+use crate::cache::{Encodings, OriginFields, StoredFields, StoredResponse, date, hop, reuse};
 use crate::chain::ledger::RequestStart;
 use crate::clock::Moment;
 use crate::route::HeaderMode;
@@ -66,10 +64,8 @@ impl Fetch {
         let request = self.sent();
         StoredResponse {
             status,
-            body_id: match is_encodable {
-                true => BodyId::of(&etag(&body), true),
-                false => BodyId::FIXED,
-            },
+            is_encodable,
+            encodings: Encodings::default(),
             body,
             etag: HeaderValue::from_static(""),
             fields: StoredFields::Origin(Box::new(OriginFields {

@@ -61,7 +61,10 @@ impl Fetch {
     ) -> (Arc<StoredResponse>, bool) {
         let mut fields = origin.map.clone();
         freshen(&mut fields, update);
-        let new = self.prepare(old.status, &fields, old.body.clone(), times);
+        let new = StoredResponse {
+            encodings: old.encodings.clone(),
+            ..self.prepare(old.status, &fields, old.body.clone(), times)
+        };
         let may_store =
             |request: &HeaderMap| self.may_store(&Method::GET, request, old.status, &fields, times);
         let is_stored = may_store(&self.request.fields);

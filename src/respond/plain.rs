@@ -35,7 +35,7 @@ impl Responder {
         current_age: Duration,
     ) -> Response<Body> {
         let (own, request) = (&origin.map, context.fields);
-        let is_encodable = stored.body_id.is_encodable();
+        let is_encodable = stored.is_encodable;
         let is_ok = stored.status == StatusCode::OK;
         let is_unchanged = is_ok && is_not_modified(request, own, is_encodable);
         let length = stored.body.len() as u64;
@@ -78,7 +78,7 @@ impl Responder {
                     (Some((body, length)), _) => (length, body),
                     (None, Some((coding, body))) => {
                         fields.insert(CONTENT_ENCODING, coding.field());
-                        (Some((*body).as_ref().len() as u64), Body::lent(body))
+                        (Some(body.len() as u64), Body::new(body))
                     }
                     (None, None) => (None, Body::new(stored.body.clone())),
                 };

@@ -204,18 +204,12 @@ async fn a_purged_or_replaced_body_is_not_sent_compressed() {
     let fields = [("accept-encoding", "gzip")];
     gateway.get(TOKEN).await;
     compress(&gateway, TOKEN, "gzip").await;
-    // It is fetched again, and is the same: what was made is kept.
-    gateway.advance(11_000);
-    let same = gateway.request("GET", TOKEN, &fields).await;
-    assert_eq!(same.must("content-encoding"), "gzip");
-    assert_eq!((upstream.count(), count(&gateway, "made")), (2, 1));
-    // It is another.
     upstream.always(Reply::json(text(6000)));
     gateway.advance(11_000);
     let other = gateway.request("GET", TOKEN, &fields).await;
     assert_eq!(other.field("content-encoding"), None);
     assert_eq!(other.body, text(6000).as_bytes());
-    assert_eq!(upstream.count(), 3);
+    assert_eq!(upstream.count(), 2);
     compress(&gateway, TOKEN, "gzip").await;
     let before = gateway.request("GET", TOKEN, &fields).await;
     assert_eq!(decoded(&before), text(6000).as_bytes());

@@ -95,54 +95,39 @@ fn an_answer_requested_before_an_invalidation_is_not_stored_after_it() {
 }
 
 #[test]
-fn a_body_in_a_coding_is_of_one_body_and_goes_with_it() {
+fn a_body_in_a_coding_counts_and_goes_with_its_response() {
     let store = Store::new(1_000_000);
-    let id = |tag: &'static str| BodyId::of(&http::HeaderValue::from_static(tag), true);
-    let (of, other) = (id("\"0123456789abcdef\""), id("\"0123456789abcdeX\""));
-    let put = |target: &str, body_id| {
+    let put = || {
         let response = StoredResponse {
-            body_id,
+            is_encodable: true,
             ..StoredResponse::of_json(vec![b'x'; 1000])
         };
-        store.insert(key(target), Arc::new(response));
+        store.insert(key("/a"), Arc::new(response));
     };
-    let encode = |of| {
-        let bytes = Some(Bytes::from(vec![0; 5000]));
-        store.insert_encoded(&key("/a"), Coding::Gzip, EncodedBody { of, bytes });
-    };
-    let has = |coding, of| store.encoded(&key("/a"), coding, of).is_some();
-    let entries = || {
+    let open = |coding| store.not_encoded(&key("/a"), coding);
+    let bytes = || {
         store.sweep(Moment::default(), |_| Some(Duration::ZERO));
-        store.size().entries
+        store.size().bytes
     };
-    put("/a", of);
-    assert_eq!(store.body(&key("/a"), of).unwrap().len(), 1000);
-    assert!(store.body(&key("/a"), other).is_none());
-    encode(of);
-    assert!(has(Coding::Gzip, of) && !has(Coding::Gzip, other) && !has(Coding::Zstd, of));
-    assert_eq!(entries(), 2);
-    assert!(store.size().bytes > 6000);
-    // Another body takes its place.
-    put("/a", other);
-    assert_eq!(entries(), 1);
-    // It is purged.
-    encode(other);
+    put();
+    let before = bytes();
+    let stored = open(Coding::Gzip).unwrap();
+    let encoded = Bytes::from(vec![0; 5000]);
+    store.add_encoded(&key("/a"), (&stored, Coding::Gzip), Some(encoded.clone()));
+    store.add_encoded(&key("/a"), (&stored, Coding::Brotli), None);
+    assert!(bytes() > before + 5000);
+    let found = store.get(&key("/a")).unwrap();
+    assert_eq!(found.encodings.get(Coding::Gzip), Some(&Some(encoded)));
+    assert_eq!(found.encodings.get(Coding::Brotli), Some(&None));
+    assert!(open(Coding::Gzip).is_none() && open(Coding::Zstd).is_some());
+    // Another response takes its place.
+    put();
+    assert!(bytes() < before + 500 && open(Coding::Gzip).is_some());
+    // It is purged, and what is made late is not stored.
     store.purge(Purge::All);
-    assert!(store.body(&key("/a"), other).is_none());
-    assert_eq!(entries(), 0);
-    encode(BodyId::FIXED);
-    store.insert_encoded(
-        &key("/b"),
-        Coding::Gzip,
-        EncodedBody {
-            of,
-            bytes: Some(vec![0; 200_000].into()),
-        },
-    );
-    assert!(
-        store.encoded(&key("/b"), Coding::Gzip, of).is_none(),
-        "over an eighth"
-    );
+    assert!(open(Coding::Gzip).is_none());
+    store.add_encoded(&key("/a"), (&found, Coding::Zstd), None);
+    assert_eq!((bytes(), store.size().entries), (0, 0));
 }
 
 #[test]

@@ -74,17 +74,11 @@ async fn a_freshened_answer_keeps_its_compressed_body_and_a_replaced_one_loses_i
     let asked = seen[1].field("if-none-match");
     assert_eq!(asked.as_deref(), Some("\"one\""), "the origin's own tag");
     assert_eq!(count(&gateway, "made"), 1);
-    // 200 with the same body.
-    upstream.once(ORDI, ok(&fields, &text(8000)));
-    gateway.advance(91_000);
-    let same = gateway.request("GET", ORDI, &GZIP).await;
-    assert_eq!(same.must("content-encoding"), "gzip");
-    // And with another.
-    let fields = [JSON, "cache-control: max-age=60", "etag: \"two\""];
+    // 200 with another body and the same tag.
     upstream.once(ORDI, ok(&fields, &text(6000)));
-    gateway.advance(61_000);
+    gateway.advance(91_000);
     let other = gateway.request("GET", ORDI, &GZIP).await;
     assert_eq!(other.field("content-encoding"), None);
     assert_eq!(other.body, text(6000).as_bytes());
-    assert_eq!(upstream.count(), 4);
+    assert_eq!(upstream.count(), 3);
 }
