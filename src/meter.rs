@@ -203,10 +203,6 @@ pub struct TlsCounts {
     pub over_limit: AtomicU64,
     /// Connections closed because their client did too many handshakes.
     pub over_client_limit: AtomicU64,
-    /// Certificates replaced because their files had changed.
-    pub certificates_replaced: AtomicU64,
-    /// Changed files of certificates that were refused.
-    pub certificates_refused: AtomicU64,
 }
 
 impl TlsCounts {

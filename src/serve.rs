@@ -104,7 +104,7 @@ impl Server {
             admin_token,
         } = options.loaded;
         (config.warnings(&keys).iter()).for_each(|warning| tracing::warn!("{warning}"));
-        let (tls, now) = (Tls::new(has_sandbox), clock.wall(clock.now()));
+        let (tls, now) = (Tls::default(), clock.wall(clock.now()));
         let names = config.listeners.iter().map(|one| one.name.as_deref());
         let mut passed = options.sockets.assign(&names.collect::<Vec<_>>())?;
         let passed_admin = passed.pop().flatten();
@@ -170,7 +170,6 @@ impl Server {
             server.spawn("worker", worker, move || threads::stopped(stop))?;
         }
         listeners.accept(&acceptor, &handles)?;
-        server.maintain_certificates();
         Ok(server)
     }
 
@@ -297,15 +296,6 @@ impl Server {
         self.current.load_full()
     }
 
-    /// Replaces the certificates whose files have changed, and logs those that expire
-    /// soon. The control thread does this every minute.
-    pub fn maintain_certificates(&self) {
-        let clock = &self.first.clock;
-        let counts = &self.first.meter().totals.tls;
-        let now = clock.wall(clock.now());
-        self.listeners.maintain_certificates(counts, now);
-    }
-
     /// How long connections are accepted after [`drain`](Self::drain).
     pub fn drain_delay(&self) -> Duration {
         self.config.load().file.server.drain_delay
@@ -368,7 +358,7 @@ pub fn check(loaded: &LoadedConfig, has_sandbox: bool, clock: &Clock) -> Result<
     let config = &loaded.config;
     let now = clock.wall(clock.now());
     let tls = config.listeners.iter().filter_map(|one| one.tls.as_ref());
-    let problems = tls.flat_map(|tls| tls::check(tls, has_sandbox, now));
+    let problems = tls.flat_map(|tls| tls::check(tls, now));
     let problems: Vec<_> = problems.collect();
     if !problems.is_empty() {
         return Err(StartError::Certificates(problems));

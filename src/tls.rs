@@ -9,30 +9,21 @@
 //! certificates.
 
 mod certificate;
-mod expiry;
-mod resolver;
-mod self_signed;
-mod validity;
 
 use std::path::PathBuf;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
-use std::time::SystemTime;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, SystemTime};
 
-pub use certificate::CertificateError;
-use certificate::{Certificate, FileContents};
-use expiry::ExpiryNotices;
-use resolver::CertificateResolver;
+use arc_swap::ArcSwap;
+use certificate::{Certificate, choose};
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::aws_lc_rs::{Ticketer, default_provider};
-use rustls::server::{NoServerSessionStorage, ProducesTickets};
+use rustls::server::{ClientHello, NoServerSessionStorage, ProducesTickets, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
 use rustls::version::{TLS12, TLS13};
 use rustls::{ServerConfig, SupportedCipherSuite};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-use crate::meter::TlsCounts;
-use crate::sync::lock;
 
 /// TLS on the listener: [listener.tls]. Clients then use https.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
@@ -46,8 +37,7 @@ pub struct TlsSettings {
     /// A client gets the certificate that has the name it asks for (SNI), or has a wildcard
     /// for it, else the first one. A name may have an ECDSA certificate and an RSA one; a
     /// client gets the one that it can check. ordgate reads the files again on a reload, and
-    /// every minute, and uses what has changed. With `serve --sandbox`, a listener without
-    /// certificates makes its own.
+    /// every minute, and uses what has changed.
     pub certificates: Vec<CertificateFiles>,
 }
 
@@ -89,37 +79,27 @@ pub struct Tls {
     provider: Arc<CryptoProvider>,
     /// Made with the first server: seeding aws-lc's generator takes tens of milliseconds.
     tickets: OnceLock<Arc<dyn ProducesTickets>>,
-    notices: ExpiryNotices,
-    /// Whether a listener without certificates makes one.
-    makes_certificates: bool,
-    self_signed: OnceLock<Arc<Certificate>>,
 }
 
-impl Tls {
-    /// With `makes_certificates`, a listener without certificates gets a self-signed
-    /// one.
-    pub fn new(makes_certificates: bool) -> Self {
+impl Default for Tls {
+    fn default() -> Self {
         let mut provider = default_provider();
         // AES with 128 bits is as safe, and takes less time.
         let is_aes256 = |suite: &SupportedCipherSuite| {
-            suite
-                .suite()
-                .as_str()
-                .is_some_and(|name| name.contains("AES_256"))
+            let name = suite.suite().as_str();
+            name.is_some_and(|name| name.contains("AES_256"))
         };
         provider.cipher_suites.sort_by_key(is_aes256);
         Self {
             provider: Arc::new(provider),
             tickets: OnceLock::new(),
-            notices: ExpiryNotices::default(),
-            makes_certificates,
-            self_signed: OnceLock::new(),
         }
     }
+}
 
-    /// Loads the certificates of a listener. A pair of files that has not changed since
-    /// one of the servers in use has loaded it is not checked again: a certificate that
-    /// has expired meanwhile does not keep a reload from applying the rest.
+impl Tls {
+    /// Loads the certificates of a listener. One that a server in use has may have expired
+    /// meanwhile: that does not keep a reload from applying the rest.
     ///
     /// # Errors
     /// Everything that is wrong with them.
@@ -129,16 +109,10 @@ impl Tls {
         in_use: &[Arc<TlsServer>],
         now: SystemTime,
     ) -> Result<Arc<TlsServer>, Vec<String>> {
-        let pairs = match settings.certificates.is_empty() && self.makes_certificates {
-            true => Vec::new(),
-            false => load(settings, in_use, now)?,
-        };
+        let in_use = in_use.iter().flat_map(|server| server.certificates.all());
+        let pairs = load(settings, &in_use.collect::<Vec<_>>(), now)?;
+        let certificates = Arc::new(Certificates(ArcSwap::from_pointee(pairs)));
         let refused = |error: rustls::Error| vec![format!("TLS: {error}")];
-        let resolver = match pairs.is_empty() {
-            true => CertificateResolver::new(vec![self.self_signed(now).map_err(refused)?]),
-            false => CertificateResolver::new(certificates(&pairs)),
-        };
-        let resolver = Arc::new(resolver);
         let versions = match settings.min_version {
             TlsVersion::Tls12 => &[&TLS13, &TLS12][..],
             TlsVersion::Tls13 => &[&TLS13],
@@ -147,7 +121,7 @@ impl Tls {
             .with_protocol_versions(versions)
             .map_err(refused)?
             .with_no_client_auth()
-            .with_cert_resolver(resolver.clone());
+            .with_cert_resolver(certificates.clone());
         // All suites are strong; programs that check servers want an order of the server.
         config.ignore_client_order = true;
         config.ticketer = self.tickets().map_err(refused)?;
@@ -157,8 +131,7 @@ impl Tls {
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(Arc::new(TlsServer {
             config: Arc::new(config),
-            resolver,
-            pairs: Mutex::new(pairs),
+            certificates,
         }))
     }
 
@@ -170,26 +143,11 @@ impl Tls {
         let made = Ticketer::new()?;
         Ok(self.tickets.get_or_init(|| made).clone())
     }
+}
 
-    fn self_signed(&self, now: SystemTime) -> Result<Arc<Certificate>, rustls::Error> {
-        if let Some(certificate) = self.self_signed.get() {
-            return Ok(certificate.clone());
-        }
-        let made = Arc::new(self_signed::certificate(&self.provider, now)?);
-        Ok(self.self_signed.get_or_init(|| made).clone())
-    }
-
-    /// Replaces the certificates whose files have changed, and logs those that
-    /// expire soon. This reads files, so it must not run on a thread that serves.
-    pub fn maintain(&self, servers: &[Arc<TlsServer>], counts: &TlsCounts, now: SystemTime) {
-        for server in servers {
-            server.reread(counts, now);
-        }
-        let each = servers
-            .iter()
-            .flat_map(|server| server.resolver.certificates());
-        self.notices.log(&each.collect::<Vec<_>>(), now);
-    }
+/// Everything that is wrong with a listener's certificates.
+pub fn check(settings: &TlsSettings, now: SystemTime) -> Vec<String> {
+    load(settings, &[], now).err().unwrap_or_default()
 }
 
 /// Loads a listener's certificates, for `serve` and `check` alike.
@@ -198,30 +156,23 @@ impl Tls {
 /// Everything that is wrong with them, one line each.
 fn load(
     settings: &TlsSettings,
-    in_use: &[Arc<TlsServer>],
+    in_use: &[Arc<Certificate>],
     now: SystemTime,
-) -> Result<Vec<CertificatePair>, Vec<String>> {
+) -> Result<Vec<Pair>, Vec<String>> {
     if settings.certificates.is_empty() {
         return Err(vec![
-            "listener.tls.certificates is missing; allowed are pairs of PEM files, such as [{ chain = \"cert.pem\", key = \"key.pem\" }]; --sandbox needs none".to_owned(),
+            "listener.tls.certificates is missing; allowed are pairs of PEM files, such as [{ chain = \"cert.pem\", key = \"key.pem\" }]".to_owned(),
         ]);
     }
     let (mut pairs, mut problems) = (Vec::new(), Vec::new());
     for files in &settings.certificates {
-        let loaded = FileContents::read(files).and_then(|contents| {
-            let digest = contents.digest();
-            match in_use.iter().find_map(|server| server.loaded(&digest)) {
-                Some(unchanged) => Ok(unchanged),
-                None => contents.certificate(files, now).map(Arc::new),
-            }
-        });
-        match loaded {
-            Ok(loaded) => pairs.push(CertificatePair {
+        match Certificate::read(files, in_use, now) {
+            Ok(certificate) => pairs.push(Pair {
                 files: files.clone(),
-                loaded,
+                certificate: Arc::new(certificate),
                 refused: None,
             }),
-            Err(why) => problems.push(why.located()),
+            Err(why) => problems.push(located(&why)),
         }
     }
     match problems.is_empty() {
@@ -230,48 +181,56 @@ fn load(
     }
 }
 
-/// Everything that is wrong with a listener's certificates. `makes_certificates` is
-/// that of [`Tls::new`].
-pub fn check(settings: &TlsSettings, makes_certificates: bool, now: SystemTime) -> Vec<String> {
-    match settings.certificates.is_empty() && makes_certificates {
-        true => Vec::new(),
-        false => load(settings, &[], now).err().unwrap_or_default(),
-    }
-}
-
-fn certificates(pairs: &[CertificatePair]) -> Vec<Arc<Certificate>> {
-    pairs.iter().map(|pair| pair.loaded.clone()).collect()
+/// A reason, with the key of the configuration that names the files.
+fn located(why: &str) -> String {
+    format!("listener.tls.certificates: {why}")
 }
 
 /// The TLS side of a listener.
 pub struct TlsServer {
     config: Arc<ServerConfig>,
-    resolver: Arc<CertificateResolver>,
-    pairs: Mutex<Vec<CertificatePair>>,
+    certificates: Arc<Certificates>,
 }
+
+/// The certificates of a listener, which are replaced while they are in use.
+struct Certificates(ArcSwap<Vec<Pair>>);
 
 /// A pair of files, and the certificate from it that is in use.
-struct CertificatePair {
+#[derive(Clone)]
+struct Pair {
     files: CertificateFiles,
-    loaded: Arc<Certificate>,
+    certificate: Arc<Certificate>,
     /// What is wrong with the files as they are now, if they were refused.
-    refused: Option<Refused>,
+    refused: Option<String>,
 }
 
-/// Files that have changed and were refused.
-struct Refused {
-    /// Of their contents, where they can be read.
-    digest: Option<certificate::FilesDigest>,
-    why: String,
+impl Certificates {
+    fn all(&self) -> Vec<Arc<Certificate>> {
+        let pairs = self.0.load();
+        pairs.iter().map(|pair| pair.certificate.clone()).collect()
+    }
+}
+
+impl ResolvesServerCert for Certificates {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        choose(&self.all(), hello.server_name(), hello.signature_schemes())
+    }
+}
+
+impl std::fmt::Debug for Certificates {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names = self.all().into_iter().map(|one| one.names.clone());
+        f.debug_list().entries(names).finish()
+    }
 }
 
 /// A certificate in use, for `/status` and metrics.
 #[derive(Clone, Debug, Serialize)]
 pub struct CertificateStatus {
-    /// The file of its chain; none if it was made here.
-    pub chain: Option<PathBuf>,
+    /// The file of its chain.
+    pub chain: PathBuf,
     /// The DNS names in it.
-    pub names: Vec<Box<str>>,
+    pub names: Vec<String>,
     /// Until when it is valid, as an HTTP date.
     pub not_after: String,
     /// Whole days until then; negative afterwards.
@@ -286,91 +245,73 @@ impl TlsServer {
         self.config.clone()
     }
 
-    /// The certificate that was loaded from files of this digest.
-    fn loaded(&self, digest: &certificate::FilesDigest) -> Option<Arc<Certificate>> {
-        let pairs = self.pairs();
-        let found = pairs.iter().find(|pair| pair.loaded.digest == *digest);
-        found.map(|pair| pair.loaded.clone())
-    }
-
     /// The certificates in use.
     pub fn status(&self, now: SystemTime) -> Vec<CertificateStatus> {
-        let pairs = self.pairs();
-        let status = |(at, certificate): (usize, Arc<Certificate>)| {
-            let pair = pairs.get(at);
-            let refused = pair.and_then(|pair| pair.refused.as_ref());
-            CertificateStatus {
-                chain: pair.map(|pair| pair.files.chain.clone()),
-                names: certificate.names.clone(),
-                not_after: expiry::date(certificate.not_after),
-                days: expiry::days_left(certificate.not_after, now),
-                refused: refused.map(|refused| refused.why.clone()),
-            }
+        let pairs = self.certificates.0.load();
+        let status = |pair: &Pair| CertificateStatus {
+            chain: pair.files.chain.clone(),
+            names: pair.certificate.names.clone(),
+            not_after: certificate::date(pair.certificate.not_after),
+            days: days_left(pair.certificate.not_after, now),
+            refused: pair.refused.clone(),
         };
-        let certificates = self.resolver.certificates().into_iter();
-        certificates.enumerate().map(status).collect()
+        pairs.iter().map(status).collect()
     }
 
-    /// Replaces the certificates whose files have other contents than when they
-    /// were loaded.
-    fn reread(&self, counts: &TlsCounts, now: SystemTime) {
-        let mut pairs = self.pairs();
-        let mut is_changed = false;
-        for pair in pairs.iter_mut() {
-            is_changed |= pair.reread(counts, now);
-        }
-        if is_changed {
-            self.resolver.replace(certificates(&pairs));
-        }
-    }
-
-    fn pairs(&self) -> MutexGuard<'_, Vec<CertificatePair>> {
-        lock(&self.pairs)
+    /// Reads the files again, and uses the certificates that have changed. It must not run
+    /// on a thread that serves.
+    pub fn reread(&self, now: SystemTime) {
+        let pairs = self.certificates.0.load();
+        let pairs = pairs.iter().map(|pair| pair.reread(now)).collect();
+        self.certificates.0.store(Arc::new(pairs));
     }
 }
 
 impl std::fmt::Debug for TlsServer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let names = self.resolver.certificates();
-        let names = names.iter().map(|certificate| &certificate.names);
-        f.debug_list().entries(names).finish()
+        self.certificates.fmt(f)
     }
 }
 
-impl CertificatePair {
-    /// Whether there is another certificate now.
-    fn reread(&mut self, counts: &TlsCounts, now: SystemTime) -> bool {
-        let contents = FileContents::read(&self.files);
-        let digest = contents.as_ref().ok().map(FileContents::digest);
-        if digest == Some(self.loaded.digest) {
-            self.refused = None;
-            return false;
-        }
-        let chain = self.files.chain.display();
-        match contents.and_then(|contents| contents.certificate(&self.files, now)) {
-            Ok(certificate) => {
-                counts.certificates_replaced.fetch_add(1, Relaxed);
-                tracing::info!(
-                    names = certificate.names.join(", "),
-                    not_after = expiry::date(certificate.not_after),
-                    "the certificate {chain} has changed and is in use"
-                );
-                self.loaded = Arc::new(certificate);
-                self.refused = None;
-                true
+impl Pair {
+    /// The pair as its files are now. Logs what has changed.
+    fn reread(&self, now: SystemTime) -> Self {
+        let in_use = std::slice::from_ref(&self.certificate);
+        let (certificate, refused) = match Certificate::read(&self.files, in_use, now) {
+            Ok(read) => {
+                if read.key.cert != self.certificate.key.cert {
+                    tracing::info!(
+                        names = read.names.join(", "),
+                        not_after = certificate::date(read.not_after),
+                        "the certificate {} has changed and is in use",
+                        self.files.chain.display()
+                    );
+                }
+                (Arc::new(read), None)
             }
-            Err(error) => {
-                let why = error.located();
-                // Once for each state of the files.
-                let known = self.refused.as_ref();
-                if known.is_none_or(|known| known.digest != digest || known.why != why) {
-                    counts.certificates_refused.fetch_add(1, Relaxed);
+            Err(why) => {
+                let why = located(&why);
+                if self.refused.as_ref() != Some(&why) {
                     tracing::error!("{why}; the previous certificate stays in use");
                 }
-                self.refused = Some(Refused { digest, why });
-                false
+                (self.certificate.clone(), Some(why))
             }
+        };
+        Self {
+            files: self.files.clone(),
+            certificate,
+            refused,
         }
+    }
+}
+
+/// Whole days until a time; negative after it.
+fn days_left(not_after: SystemTime, now: SystemTime) -> i64 {
+    const DAY: u64 = 24 * 60 * 60;
+    let days = |time: Duration| i64::try_from(time.as_secs() / DAY).unwrap_or(i64::MAX);
+    match not_after.duration_since(now) {
+        Ok(left) => days(left),
+        Err(past) => -1 - days(past.duration()),
     }
 }
 

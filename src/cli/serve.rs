@@ -83,12 +83,9 @@ fn start(flags: ServeFlags) -> Result<ExitCode> {
         ready.push_str("Try:\n");
         let is_tcp = |listener: &&BoundListener| listener.address.tcp().is_some();
         let public = listeners.iter().find(is_tcp);
-        // Nobody trusts a certificate that the sandbox has made.
-        let is_tls = public.is_some_and(|public| public.settings.tls.is_some());
-        let flags = if is_tls { "-ik" } else { "-i" };
         let url = public.map_or_else(String::new, BoundListener::url);
         for path in [examples.token(), examples.transaction(), examples.block()] {
-            ready.push_str(&format!("  curl {flags} '{url}{path}'\n"));
+            ready.push_str(&format!("  curl -i '{url}{path}'\n"));
         }
     }
     let ended = runtime.block_on(until_stopped(Arc::new(server), signals, &ready));

@@ -45,7 +45,7 @@ pub(super) async fn run(
             gateway.maintain();
             if reads_certificates {
                 let now = gateway.clock.wall(gateway.clock.now());
-                listeners.maintain_certificates(&gateway.meter().totals.tls, now);
+                listeners.reread_certificates(now);
             }
         }
     });

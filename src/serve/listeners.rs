@@ -21,7 +21,6 @@ use crate::listener::{
     Acceptor, Backlog, BoundListener, ListenAddress, Listener, ListenerProtocol, ListenerSettings,
     ListeningSocket,
 };
-use crate::meter::TlsCounts;
 use crate::sync::lock;
 use crate::tls::{Tls, TlsServer};
 
@@ -194,10 +193,11 @@ impl Listeners {
         each.collect()
     }
 
-    /// Replaces the certificates whose files have changed, and logs those that expire
-    /// soon. Reads files.
-    pub(super) fn maintain_certificates(&self, counts: &TlsCounts, now: SystemTime) {
-        self.tls.maintain(&self.certificates(), counts, now);
+    /// Replaces the certificates whose files have changed.
+    pub(super) fn reread_certificates(&self, now: SystemTime) {
+        for server in self.certificates() {
+            server.reread(now);
+        }
     }
 
     /// The certificates in use.

@@ -1,257 +1,184 @@
-//! A certificate with its private key: read from two files, and checked.
+//! A certificate with its private key: read from two files, checked, and chosen for a
+//! client.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
-use aws_lc_rs::digest::{Context, SHA256, SHA256_OUTPUT_LEN};
 use rustls::crypto::aws_lc_rs::sign::any_supported_type;
-use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::pem::{Error as PemError, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
-use rustls::{Error as TlsError, InconsistentKeys};
-use webpki::EndEntityCert;
+use rustls::{InconsistentKeys, SignatureAlgorithm, SignatureScheme};
+use x509_parser::extensions::GeneralName;
+use x509_parser::parse_x509_certificate;
 
 use super::CertificateFiles;
-use super::expiry::date;
-use super::validity::validity;
-use crate::regular_file::{self, FileError};
-use crate::secrets::{self, Secret, SecretError};
+use crate::cache::date as http_date;
+use crate::regular_file;
+use crate::secrets;
 
 /// The most bytes of a file of certificates.
 const MAX_BYTES: u64 = 1 << 20;
-
-/// SHA-256 of the contents of both files.
-pub(super) type FilesDigest = [u8; SHA256_OUTPUT_LEN];
 
 /// A certificate that has been checked.
 pub(super) struct Certificate {
     /// For handshakes.
     pub(super) key: Arc<CertifiedKey>,
     /// The DNS names in it, in lower case.
-    pub(super) names: Vec<Box<str>>,
+    pub(super) names: Vec<String>,
     /// Until when it is valid.
     pub(super) not_after: SystemTime,
-    /// Of the files that it was read from; zeroes if it was made here.
-    pub(super) digest: FilesDigest,
 }
 
-/// Why a pair of files is refused.
-#[derive(Debug, thiserror::Error)]
-pub enum CertificateError {
-    /// The file of certificates cannot be read.
-    #[error("cannot read {file}: {error}")]
-    Unreadable {
-        /// The file.
-        file: PathBuf,
-        /// Why.
-        error: FileError,
-    },
-    /// The file of the key cannot be read.
-    #[error(transparent)]
-    Key(#[from] SecretError),
-    /// There is something else in the file.
-    #[error("{file} {why}")]
-    Unusable {
-        /// The file.
-        file: PathBuf,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// The key is another certificate's.
-    #[error("the key in {key} does not belong to the {first}certificate in {chain}{hint}")]
-    Mismatch {
-        /// The file of certificates.
-        chain: PathBuf,
-        /// The file of the key.
-        key: PathBuf,
-        /// `first `, if there are several certificates.
-        first: &'static str,
-        /// What to do about it.
-        hint: &'static str,
-    },
-    /// The certificate is not valid any more.
-    #[error("the certificate in {file} has expired: it was valid until {until}")]
-    Expired {
-        /// The file.
-        file: PathBuf,
-        /// The end of its validity, as an HTTP date.
-        until: String,
-    },
-    /// The certificate is not valid yet.
-    #[error("the certificate in {file} is not valid before {from}")]
-    NotYetValid {
-        /// The file.
-        file: PathBuf,
-        /// The beginning of its validity, as an HTTP date.
-        from: String,
-    },
-}
-
-impl CertificateError {
-    /// The message, with the key of the configuration that names the files.
-    pub(super) fn located(&self) -> String {
-        format!("listener.tls.certificates: {self}")
-    }
-}
-
-/// What two files contain.
-pub(super) struct FileContents {
-    chain: Vec<u8>,
-    key: Secret,
-}
-
-impl FileContents {
-    pub(super) fn read(files: &CertificateFiles) -> Result<Self, CertificateError> {
-        let chain = regular_file::read(&files.chain, MAX_BYTES).map_err(|error| {
-            CertificateError::Unreadable {
-                file: files.chain.clone(),
-                error,
-            }
-        })?;
-        let key = secrets::file("the key", &files.key)?;
-        Ok(Self { chain, key })
-    }
-
-    pub(super) fn digest(&self) -> FilesDigest {
-        let mut digest = Context::new(&SHA256);
-        // With its length, so that no bytes can move from one file to the other.
-        digest.update(&self.chain.len().to_be_bytes());
-        digest.update(&self.chain);
-        digest.update(self.key.as_bytes());
-        let mut bytes = FilesDigest::default();
-        bytes.copy_from_slice(digest.finish().as_ref());
-        bytes
-    }
-
-    /// The certificate, if it can be used at this time.
-    pub(super) fn certificate(
-        &self,
+impl Certificate {
+    /// Reads a pair of files. One of these that are in use is accepted even if it has
+    /// expired meanwhile.
+    ///
+    /// # Errors
+    /// Why the pair cannot be used at this time, as a sentence.
+    pub(super) fn read(
         files: &CertificateFiles,
+        in_use: &[Arc<Self>],
         now: SystemTime,
-    ) -> Result<Certificate, CertificateError> {
-        let chain = self.chain(&files.chain)?;
-        let key = any_supported_type(&self.private_key(&files.key)?).map_err(|_unsupported| {
-            unusable(
-                &files.key,
-                "has a key that cannot be used; allowed are RSA with 2048 to 8192 bits, ECDSA with P-256, P-384 or P-521, and Ed25519",
-            )
-        })?;
-        let certified = CertifiedKey::new(chain, key);
-        let (names, (not_before, not_after)) = {
-            let no_certificate = |why: &dyn std::fmt::Display| {
-                let why =
-                    format!("has a first certificate that is not valid X.509 version 3: {why}");
-                unusable(&files.chain, why)
-            };
-            let first = &certified.cert[0];
-            let parsed = EndEntityCert::try_from(first).map_err(|error| no_certificate(&error))?;
-            let names = parsed
-                .valid_dns_names()
-                .map(|name| name.to_lowercase().into());
-            let valid =
-                validity(first).ok_or_else(|| no_certificate(&"its dates are malformed"))?;
-            (names.collect(), valid)
-        };
+    ) -> Result<Self, String> {
+        let (file, key) = (files.chain.display(), files.key.display());
+        let chain = chain(&files.chain)?;
+        let certified = CertifiedKey::new(chain, private_key(&files.key)?);
+        let (names, [not_before, not_after]) = names_and_validity(&certified.cert[0])
+            .ok_or_else(|| format!("{file} has a first certificate that is not valid X.509"))?;
         match certified.keys_match() {
             // Keys of files always tell their public part.
-            Ok(()) | Err(TlsError::InconsistentKeys(InconsistentKeys::Unknown)) => {}
-            Err(TlsError::InconsistentKeys(_)) => return Err(mismatch(files, &certified)),
-            Err(other) => return Err(unusable(&files.chain, format!("cannot be used: {other}"))),
+            Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => {}
+            Err(rustls::Error::InconsistentKeys(_)) => {
+                return Err(format!(
+                    "the key in {key} does not belong to the first certificate in {file}, which must be the server's own"
+                ));
+            }
+            Err(other) => return Err(format!("{file} cannot be used: {other}")),
         }
-        if now > not_after {
-            return Err(CertificateError::Expired {
-                file: files.chain.clone(),
-                until: date(not_after),
-            });
+        let is_in_use = in_use.iter().any(|one| one.key.cert == certified.cert);
+        if now > not_after && !is_in_use {
+            return Err(format!(
+                "the certificate in {file} has expired: it was valid until {}",
+                date(not_after)
+            ));
         }
-        if now < not_before {
-            return Err(CertificateError::NotYetValid {
-                file: files.chain.clone(),
-                from: date(not_before),
-            });
+        if now < not_before && !is_in_use {
+            return Err(format!(
+                "the certificate in {file} is not valid before {}",
+                date(not_before)
+            ));
         }
-        Ok(Certificate {
+        Ok(Self {
             key: Arc::new(certified),
             names,
             not_after,
-            digest: self.digest(),
         })
     }
 
-    /// All certificates; there is at least one.
-    fn chain(&self, file: &Path) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
-        // Some editors put a byte order mark before the first line.
-        let text = self.chain.strip_prefix(b"\xef\xbb\xbf");
-        let text = text.unwrap_or(&self.chain);
-        let chain = CertificateDer::pem_slice_iter(text).collect::<Result<Vec<_>, _>>();
-        match chain {
-            Ok(chain) if chain.is_empty() => Err(unusable(
-                file,
-                "holds no certificate; allowed is PEM (-----BEGIN CERTIFICATE-----)",
-            )),
-            Ok(chain) => Ok(chain),
-            Err(error) => Err(not_pem(file, &error)),
-        }
-    }
-
-    fn private_key(&self, file: &Path) -> Result<PrivateKeyDer<'static>, CertificateError> {
-        // PKCS#8 says it in the label, the older formats in a header.
-        if self.key.contains("BEGIN ENCRYPTED PRIVATE KEY") || self.key.contains("4,ENCRYPTED") {
-            return Err(unusable(
-                file,
-                "has an encrypted key; allowed is one without a passphrase (openssl pkey -in ... -out ...)",
-            ));
-        }
-        let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes());
-        key.map_err(|error| match matches!(error, pem::Error::NoItemsFound) {
-            true => unusable(
-                file,
-                "holds no private key; allowed is PEM with PKCS#8 (BEGIN PRIVATE KEY), PKCS#1 (BEGIN RSA PRIVATE KEY) or SEC1 (BEGIN EC PRIVATE KEY)",
-            ),
-            false => not_pem(file, &error),
-        })
+    fn has(&self, name: &str) -> bool {
+        self.names.iter().any(|one| one == name)
     }
 }
 
-fn unusable(file: &Path, why: impl Into<String>) -> CertificateError {
-    CertificateError::Unusable {
-        file: file.to_owned(),
-        why: why.into(),
+/// All certificates of a file; there is at least one.
+fn chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let file = path.display();
+    let text = regular_file::read(path, MAX_BYTES)
+        .map_err(|error| format!("cannot read {file}: {error}"))?;
+    // Some editors put a byte order mark before the first line.
+    let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&text);
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).collect();
+    match chain {
+        Ok(chain) if chain.is_empty() => Err(format!(
+            "{file} holds no certificate; allowed is PEM (-----BEGIN CERTIFICATE-----)"
+        )),
+        Ok(chain) => Ok(chain),
+        Err(error) => Err(not_pem(path, &error)),
     }
+}
+
+fn private_key(path: &Path) -> Result<Arc<dyn rustls::sign::SigningKey>, String> {
+    let file = path.display();
+    let text = secrets::file("the key", path).map_err(|error| error.to_string())?;
+    if text.contains("ENCRYPTED") {
+        return Err(format!(
+            "{file} has an encrypted key; allowed is one without a passphrase (openssl pkey -in ... -out ...)"
+        ));
+    }
+    let key = PrivateKeyDer::from_pem_slice(text.as_bytes()).map_err(|error| {
+        match matches!(error, PemError::NoItemsFound) {
+            true => format!(
+                "{file} holds no private key; allowed is PEM with PKCS#8 (BEGIN PRIVATE KEY), PKCS#1 (BEGIN RSA PRIVATE KEY) or SEC1 (BEGIN EC PRIVATE KEY)"
+            ),
+            false => not_pem(path, &error),
+        }
+    })?;
+    any_supported_type(&key).map_err(|_unsupported| {
+        format!(
+            "{file} has a key that cannot be used; allowed are RSA with 2048 to 8192 bits, ECDSA with P-256, P-384 or P-521, and Ed25519"
+        )
+    })
 }
 
 /// The text of the error itself may have bytes of a key, which may also be in the file of
 /// the certificates.
-fn not_pem(file: &Path, error: &pem::Error) -> CertificateError {
-    let why = if matches!(error, pem::Error::MissingSectionEnd { .. }) {
-        "a part of it has no line -----END ...-----"
-    } else if matches!(error, pem::Error::IllegalSectionStart { .. }) {
-        "a line that begins with -----BEGIN is malformed"
-    } else {
-        "the base64 in it is malformed"
+fn not_pem(path: &Path, error: &PemError) -> String {
+    let why = match matches!(error, PemError::Base64Decode(_)) {
+        true => "the base64 in it is malformed",
+        false => "a line -----BEGIN ...----- or -----END ...----- is malformed or missing",
     };
-    unusable(file, format!("is not valid PEM: {why}"))
+    format!("{} is not valid PEM: {why}", path.display())
 }
 
-/// The key may belong to a certificate that is not the first.
-fn mismatch(files: &CertificateFiles, certified: &CertifiedKey) -> CertificateError {
-    let later = certified.cert.iter().skip(1);
-    let is_later = |certificate: &CertificateDer<'static>| {
-        let alone = CertifiedKey::new(vec![certificate.clone()], certified.key.clone());
-        alone.keys_match().is_ok()
+/// The DNS names of a certificate, and when it begins and ends to be valid.
+fn names_and_validity(certificate: &CertificateDer<'_>) -> Option<(Vec<String>, [SystemTime; 2])> {
+    let (_, parsed) = parse_x509_certificate(certificate).ok()?;
+    let names = parsed.subject_alternative_name().ok()?;
+    let names = names.map_or(&[][..], |names| &names.value.general_names);
+    let dns_name = |name: &GeneralName<'_>| match name {
+        GeneralName::DNSName(name) => Some(name.to_lowercase()),
+        _ => None,
     };
-    CertificateError::Mismatch {
-        chain: files.chain.clone(),
-        key: files.key.clone(),
-        first: if certified.cert.len() > 1 {
-            "first "
-        } else {
-            ""
-        },
-        hint: match later.into_iter().any(is_later) {
-            true => ", but to a later one: the server's own certificate must come first",
-            false => "",
-        },
-    }
+    let validity = parsed.validity();
+    // Before 1970 counts as 1970: it is past in any case.
+    let time = |seconds| {
+        let seconds = u64::try_from(seconds).unwrap_or(0);
+        SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
+    };
+    let times = [validity.not_before, validity.not_after].map(|one| time(one.timestamp()));
+    Some((names.iter().filter_map(dns_name).collect(), times))
+}
+
+/// A time as HTTP writes it.
+pub(super) fn date(time: SystemTime) -> String {
+    let value = http_date::value(time);
+    value.to_str().unwrap_or_default().to_owned()
+}
+
+/// Which certificate a client gets: the one that has the name it asks for, or has a wildcard
+/// for it; else the first one. Of several for the same name, it is the one that takes the
+/// least CPU time, among those that a client with these signature schemes can check.
+pub(super) fn choose(
+    all: &[Arc<Certificate>],
+    name: Option<&str>,
+    schemes: &[SignatureScheme],
+) -> Option<Arc<CertifiedKey>> {
+    let first = all.first()?;
+    let asked = name.unwrap_or_default().to_ascii_lowercase();
+    // A wildcard stands for one label (RFC 9525 §6.3).
+    let wildcard = asked.split_once('.');
+    let wildcard = wildcard.map_or_else(String::new, |(_, parent)| format!("*.{parent}"));
+    let mut names = [&asked, &wildcard].into_iter().chain(first.names.first());
+    let name = names.find(|name| all.iter().any(|one| one.has(name)));
+    let mut found: Vec<_> = match name {
+        Some(name) => all.iter().filter(|one| one.has(name)).collect(),
+        None => vec![first],
+    };
+    found.sort_by_key(|one| one.key.key.algorithm() == SignatureAlgorithm::RSA);
+    let can_check = |one: &&Arc<Certificate>| one.key.key.choose_scheme(schemes).is_some();
+    // With none that the client can check, the handshake fails with the reason.
+    let chosen = found.iter().copied().find(can_check);
+    chosen.or(found.first().copied()).map(|one| one.key.clone())
 }

@@ -1,6 +1,6 @@
 //! Certificates from files: what is refused and why, and how they are replaced.
 
-mod pem;
+mod choice;
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -69,7 +69,7 @@ impl Files {
 
     /// The problems, without the folder and the location.
     fn problems(&self, now: SystemTime) -> String {
-        let problems = check(&self.settings(), false, now).join("\n");
+        let problems = check(&self.settings(), now).join("\n");
         let folder = format!("{}/", self.0.path().display());
         let problems = problems.replace(&folder, "");
         problems.replace("listener.tls.certificates: ", "at: ")
@@ -99,13 +99,13 @@ fn what_cannot_be_used_is_refused_with_its_file_and_the_reason() {
             &chain,
             &other_key,
             now(),
-            "at: the key in key.pem does not belong to the certificate in cert.pem",
+            "at: the key in key.pem does not belong to the first certificate in cert.pem, which must be the server's own",
         ),
         (
             &wrong_order,
             &leaf_key.serialize_pem(),
             now(),
-            "at: the key in key.pem does not belong to the first certificate in cert.pem, but to a later one: the server's own certificate must come first",
+            "at: the key in key.pem does not belong to the first certificate in cert.pem, which must be the server's own",
         ),
         (
             &chain,
@@ -141,7 +141,7 @@ fn what_cannot_be_used_is_refused_with_its_file_and_the_reason() {
             not_x509,
             &key,
             now(),
-            "at: cert.pem has a first certificate that is not valid X.509 version 3: TrailingData(SignedData)",
+            "at: cert.pem has a first certificate that is not valid X.509",
         ),
         (
             &chain,
@@ -184,19 +184,19 @@ fn what_cannot_be_used_is_refused_with_its_file_and_the_reason() {
             &chain.replace('\n', " "),
             &key,
             now(),
-            "at: cert.pem is not valid PEM: a part of it has no line -----END ...-----",
+            "at: cert.pem is not valid PEM: a line -----BEGIN ...----- or -----END ...----- is malformed or missing",
         ),
         (
             &format!("{chain}-----BEGIN PRIVATE KEY\n"),
             &key,
             now(),
-            "at: cert.pem is not valid PEM: a line that begins with -----BEGIN is malformed",
+            "at: cert.pem is not valid PEM: a line -----BEGIN ...----- or -----END ...----- is malformed or missing",
         ),
         (
             &chain,
             &key.replace('\n', ""),
             now(),
-            "at: key.pem is not valid PEM: a part of it has no line -----END ...-----",
+            "at: key.pem is not valid PEM: a line -----BEGIN ...----- or -----END ...----- is malformed or missing",
         ),
     ] {
         let files = Files::with((chain, key));
@@ -235,124 +235,88 @@ fn files_that_are_missing_too_large_or_open_to_others_are_refused() {
         ..files.settings()
     };
     let expected = "listener.tls.certificates is missing";
-    assert!(check(&none, false, now())[0].starts_with(expected));
-    assert!(check(&none, true, now()).is_empty(), "with --sandbox");
+    assert!(check(&none, now())[0].starts_with(expected));
 }
 
-/// The days that are left, and the reason for a refusal.
-fn status(server: &TlsServer, now: SystemTime) -> (Vec<Box<str>>, i64, Option<String>) {
+/// The names, the days that are left, and the reason for a refusal.
+fn status(server: &TlsServer, now: SystemTime) -> (String, i64, Option<String>) {
     let [status] = <[_; 1]>::try_from(server.status(now)).unwrap();
-    (status.names, status.days, status.refused)
+    (status.names.concat(), status.days, status.refused)
 }
 
 #[test]
 fn changed_files_replace_a_certificate_and_bad_ones_do_not() {
     let (first, second) = (pair(&["first.example"]), pair(&["second.example"]));
-    let of = |pair: &(String, String)| (pair.0.clone(), pair.1.clone());
     let files = Files::with((&first.0, &first.1));
-    let (tls, counts) = (Tls::new(false), TlsCounts::default());
-    let server = tls.server(&files.settings(), &[], now()).unwrap();
-    let names = |name: &str| vec![Box::<str>::from(name)];
-    let counted = || {
-        let counts = [&counts.certificates_replaced, &counts.certificates_refused];
-        counts.map(|count| count.load(Relaxed))
-    };
-    let maintain = |now| tls.maintain(std::slice::from_ref(&server), &counts, now);
-
-    maintain(now());
-    assert_eq!(status(&server, now()), (names("first.example"), 214, None));
-    assert_eq!(counted(), [0, 0], "nothing has changed");
-
-    // The new certificate is there, and its key is not yet.
-    let (chain, key) = (of(&second).0, of(&first).1);
-    files.write((&chain, &key));
-    for _ in 0..3 {
-        maintain(now());
-    }
-    let (kept, _, why) = status(&server, now());
-    assert_eq!(kept, names("first.example"));
-    assert!(why.unwrap().contains("does not belong to the certificate"));
-    assert_eq!(counted(), [0, 1], "counted once");
-
-    files.write((&second.0, &second.1));
-    maintain(now());
-    assert_eq!(status(&server, now()), (names("second.example"), 214, None));
-    assert_eq!(counted(), [1, 1]);
-
-    // Files that are gone for a moment.
-    fs::remove_file(files.0.path().join("cert.pem")).unwrap();
-    maintain(now());
-    assert!(status(&server, now()).2.unwrap().contains("cannot read"));
-    files.write((&second.0, &second.1));
-    maintain(now());
-    assert_eq!(status(&server, now()), (names("second.example"), 214, None));
-    assert_eq!(counted(), [1, 2]);
-
-    // A certificate in use that expires stays in use: there is no better one.
+    let settings = files.settings();
+    let server = Tls::default().server(&settings, &[], now()).unwrap();
     let late = now() + DAY * 300;
-    maintain(late);
-    assert_eq!(status(&server, late), (names("second.example"), -87, None));
-    // Another that has expired does not replace it.
-    files.write((&first.0, &first.1));
-    maintain(late);
-    assert!(status(&server, late).2.unwrap().contains("has expired"));
-    assert_eq!(counted(), [1, 3]);
+    // the files, when they are read, the certificate in use then, and a part of the reason
+    for (chain, key, at, in_use, refused) in [
+        (&first.0, &first.1, now(), "first.example", None),
+        // The key is not there yet.
+        (
+            &second.0,
+            &first.1,
+            now(),
+            "first.example",
+            Some("does not belong"),
+        ),
+        (&second.0, &second.1, now(), "second.example", None),
+        (
+            &String::new(),
+            &second.1,
+            now(),
+            "second.example",
+            Some("no certificate"),
+        ),
+        // One in use that expires stays in use, and another one that has is refused.
+        (&second.0, &second.1, late, "second.example", None),
+        (
+            &first.0,
+            &first.1,
+            late,
+            "second.example",
+            Some("has expired"),
+        ),
+    ] {
+        files.write((chain, key));
+        server.reread(at);
+        let (names, days, why) = status(&server, at);
+        assert_eq!(names, in_use);
+        assert_eq!(days, if at == late { -87 } else { 214 });
+        assert_eq!(why.is_some(), refused.is_some(), "{why:?}");
+        assert!(why.is_none_or(|why| why.contains(refused.unwrap())));
+    }
 }
 
 #[test]
-fn a_reload_keeps_what_it_has_already_loaded() {
+fn a_reload_keeps_what_is_in_use_although_it_has_expired() {
     let (first, second) = (pair(&["first.example"]), pair(&["second.example"]));
     let files = Files::with((&first.0, &first.1));
-    let tls = Tls::new(false);
+    let tls = Tls::default();
     let load = |in_use: &[Arc<TlsServer>], now| tls.server(&files.settings(), in_use, now);
-    let server = load(&[], now()).unwrap();
+    let in_use = [load(&[], now()).unwrap()];
     let expired = now() + DAY * 365;
     assert!(load(&[], expired).is_err(), "at start it is refused");
-    let in_use = [server];
-    let again = load(&in_use, expired).unwrap();
-    assert_eq!(
-        status(&again, expired).0,
-        [Box::<str>::from("first.example")]
-    );
-    // Another one that has expired is refused.
+    assert!(load(&in_use, expired).is_ok());
     files.write((&second.0, &second.1));
-    let refused = load(&in_use, expired).unwrap_err().join(" ");
-    assert!(
-        refused.contains("has expired: it was valid until"),
-        "{refused}"
-    );
+    let refused = load(&in_use, expired).unwrap_err().concat();
+    assert!(refused.contains("has expired"), "{refused}");
     assert!(load(&in_use, now()).is_ok());
-    // So is a pair of which only the key is the same.
-    files.write((&second.0, &first.1));
-    let refused = load(&in_use, now()).unwrap_err().join(" ");
-    assert!(refused.contains("does not belong"), "{refused}");
 }
 
 #[test]
 fn one_bad_pair_does_not_keep_another_from_being_replaced() {
-    let (one, other, next) = (
-        pair(&["one.example"]),
-        pair(&["other.example"]),
-        pair(&["next.example"]),
-    );
-    let (first, second) = (
-        Files::with((&one.0, &one.1)),
-        Files::with((&other.0, &other.1)),
-    );
+    let [one, other, next] = ["one.example", "other.example", "next.example"].map(|n| pair(&[n]));
+    let first = Files::with((&one.0, &one.1));
+    let second = Files::with((&other.0, &other.1));
     let mut settings = first.settings();
     settings.certificates.extend(second.settings().certificates);
-    let (tls, counts) = (Tls::new(false), TlsCounts::default());
-    let server = tls.server(&settings, &[], now()).unwrap();
+    let server = Tls::default().server(&settings, &[], now()).unwrap();
     first.write(("nothing", "nothing"));
     second.write((&next.0, &next.1));
-    tls.maintain(std::slice::from_ref(&server), &counts, now());
-    let names: Vec<_> = server
-        .status(now())
-        .into_iter()
-        .flat_map(|one| one.names)
-        .collect();
-    assert_eq!(
-        names,
-        ["one.example".into(), Box::<str>::from("next.example")]
-    );
+    server.reread(now());
+    let names = server.status(now()).into_iter().flat_map(|one| one.names);
+    assert_eq!(names.collect::<Vec<_>>(), ["one.example", "next.example"]);
 }

@@ -28,7 +28,7 @@ async fn a_reload_uses_new_certificates_and_refuses_bad_ones_as_a_whole() {
     certificates.write("localhost.key", &old_key);
     let refused = gateway.reload("[limit]\nconnections = 7\n").await;
     assert_eq!(refused.status, 422);
-    for part in ["does not belong to the certificate", "localhost.key"] {
+    for part in ["does not belong to the first certificate", "localhost.key"] {
         assert!(refused.text().contains(part), "{}", refused.text());
     }
     assert_eq!(used().await, first);

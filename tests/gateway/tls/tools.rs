@@ -57,50 +57,6 @@ async fn curl_gets_http2_by_alpn() {
     }
 }
 
-#[tokio::test]
-async fn the_sandbox_serves_https_with_a_certificate_of_its_own() {
-    let file = tempfile::NamedTempFile::new().unwrap();
-    let listener = "[[listener]]\naddress = \"127.0.0.1:0\"\n[listener.tls]\n";
-    std::fs::write(file.path(), listener).unwrap();
-    let config = file.path().display().to_string();
-    let flags = [
-        "serve",
-        "--sandbox",
-        "--config",
-        &config,
-        "--admin",
-        "127.0.0.1:0",
-    ];
-    let process = Process::start(&flags, &[]);
-    let ready = process.line();
-    assert!(
-        ready.starts_with("ordgate is ready on https://127.0.0.1:"),
-        "{ready}"
-    );
-    process.line();
-    // As the line shows it: curl -ik 'https://...'
-    let line = process.line();
-    let mut parts = line.trim().split(' ');
-    assert_eq!(
-        (parts.next(), parts.next()),
-        (Some("curl"), Some("-ik")),
-        "{line}"
-    );
-    let url = parts.next().unwrap().trim_matches('\'');
-    if let Some(text) = run("curl", &["-sik", "--http1.1", url]).await {
-        assert!(text.starts_with("HTTP/1.1 200"), "{text}");
-    }
-    let refused = Process::run(&["serve", "--config", &config], &[]);
-    assert_eq!(refused.code(), Some(2));
-    assert!(
-        refused
-            .errors
-            .contains("listener.tls.certificates is missing"),
-        "{}",
-        refused.errors
-    );
-}
-
 #[test]
 fn check_refuses_what_serve_refuses() {
     let file = tempfile::NamedTempFile::new().unwrap();

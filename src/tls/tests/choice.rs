@@ -1,10 +1,7 @@
 //! Which certificate is chosen for a name.
 
-use std::time::SystemTime;
-
-use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ED25519, PKCS_RSA_SHA256};
-use rustls::crypto::aws_lc_rs::sign::any_supported_type;
-use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use rcgen::{PKCS_ECDSA_P256_SHA256, PKCS_ED25519, PKCS_RSA_SHA256};
+use rustls::SignatureScheme;
 
 use super::*;
 
@@ -12,23 +9,17 @@ const ECDSA: SignatureScheme = SignatureScheme::ECDSA_NISTP256_SHA256;
 const RSA: SignatureScheme = SignatureScheme::RSA_PSS_SHA256;
 const ED25519: SignatureScheme = SignatureScheme::ED25519;
 
-fn certificate(names: &[&str], algorithm: &'static rcgen::SignatureAlgorithm) -> Arc<Certificate> {
-    let key = KeyPair::generate_for(algorithm).unwrap();
-    let listed: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
-    let chain = CertificateParams::new(listed).unwrap().self_signed(&key);
-    let der = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
-    let key = any_supported_type(&der).unwrap();
-    Arc::new(Certificate {
-        key: Arc::new(CertifiedKey::new(vec![chain.unwrap().der().clone()], key)),
-        names: names.iter().map(|name| (*name).into()).collect(),
-        not_after: SystemTime::UNIX_EPOCH,
-        digest: Default::default(),
-    })
+fn certificate(names: &[&str], algorithm: &'static SignatureAlgorithm) -> Arc<Certificate> {
+    let key = key_of(algorithm);
+    let chain = params(names).self_signed(&key).unwrap().pem();
+    let files = Files::with((&chain, &key.serialize_pem()));
+    let files = &files.settings().certificates[0];
+    Arc::new(Certificate::read(files, &[], now()).unwrap())
 }
 
 #[test]
 fn the_exact_name_comes_before_a_wildcard_and_that_before_the_first() {
-    let certificates = vec![
+    let certificates = [
         certificate(&["first.example"], &PKCS_ECDSA_P256_SHA256),
         certificate(&["*.shop.example"], &PKCS_ECDSA_P256_SHA256),
         certificate(&["a.shop.example", "b.example"], &PKCS_ECDSA_P256_SHA256),
@@ -40,7 +31,6 @@ fn the_exact_name_comes_before_a_wildcard_and_that_before_the_first() {
             &PKCS_ECDSA_P256_SHA256,
         ),
     ];
-    let table = CertificateTable::new(certificates.clone());
     for (name, schemes, expected) in [
         (None, &[ECDSA, RSA][..], 0),
         (Some("first.example"), &[ECDSA, RSA], 0),
@@ -68,7 +58,7 @@ fn the_exact_name_comes_before_a_wildcard_and_that_before_the_first() {
         (Some("ed.example"), &[RSA], 5),
         (Some("both.example"), &[], 4),
     ] {
-        let chosen = table.choose(name, schemes).unwrap();
+        let chosen = choose(&certificates, name, schemes).unwrap();
         let at = certificates
             .iter()
             .position(|one| Arc::ptr_eq(&one.key, &chosen));
