@@ -49,7 +49,6 @@ use crate::log_writer::LogInterval;
 use crate::reload::{NotReloaded, Reloads};
 use crate::sync::lock;
 use crate::telemetry;
-use crate::upstream::keys::UNKNOWN;
 use crate::validate::Invalid;
 use crate::wire::Body;
 
@@ -288,13 +287,6 @@ fn ready(gateway: &Gateway) -> Response<Body> {
     };
     for missing in missing {
         why.push_str(&format!("not ready: {missing}\n"));
-    }
-    let unknown = gateway.upstreams.budgets().unknown(gateway.clock.now());
-    if let Some(waiting) = unknown {
-        why.push_str(&format!(
-            "API keys with a limit a minute are not used for {} s more: what they have spent is not known, since {UNKNOWN}\n",
-            waiting.as_secs() + 1
-        ));
     }
     text(status, why)
 }

@@ -56,14 +56,12 @@ reasons! {
     LimitedMisses = "limited_misses", 429, "You have sent more requests to the upstream than one client may; cached answers are still served";
     // Not sent to the upstream.
     OverBudget = "over_budget", 503, "This gateway's budget of upstream requests is spent";
-    BudgetUnknown = "budget_unknown", 503, "What was spent of this gateway's budget of upstream requests before its start, or before the limit was introduced, is not known: it counts as spent";
     NoSlot = "no_slot", 503, "Too many upstream requests are in flight, and others had precedence";
     BreakerOpen = "breaker_open", 503, "The upstream does not answer, and gets no requests until it does";
     Unconfirmed = "unconfirmed", 503, "It is not known yet whether the blocks that an earlier run has stored stand";
     // No connection to the upstream.
     ConnectionRefused = "connection_refused", 502, "The upstream cannot be reached: it refuses connections";
     Tls = "tls", 502, "No TLS connection to the upstream is possible; the operator must act";
-    TlsClientCertificate = "tls_client_certificate", 502, "The upstream requires a TLS client certificate, which this gateway does not have; the operator must act";
     TlsCertificate = "tls_certificate", 502, "No trusted TLS connection to the upstream is possible; the operator must act";
     Dns = "dns", 502, "The upstream cannot be reached: its name does not resolve";
     Unreachable = "unreachable", 502, "The upstream cannot be reached";

@@ -247,8 +247,7 @@ impl Server {
         let routes = gateway.routes.routes().iter();
         let routes: Vec<_> = routes.map(|route| &*route.name).collect();
         let upstreams = gateway.upstreams.iter().map(|(_, upstream)| {
-            let endpoints = upstream.endpoint_snapshots().into_iter();
-            let urls: Vec<_> = endpoints.map(|one| one.name.to_string()).collect();
+            let urls: Vec<_> = upstream.base_urls().collect();
             format!("{}: {}", upstream.name(), urls.join(" "))
         });
         let listeners = self.bound_listeners();
@@ -280,9 +279,7 @@ impl Server {
 
     /// The first base URL of the first upstream: that of the sandbox, if there is one.
     pub fn upstream_url(&self) -> String {
-        let endpoints = self.first.upstreams.first().endpoint_snapshots();
-        let url = endpoints.first().map_or("", |endpoint| &*endpoint.name);
-        url.trim_end_matches('/').to_owned()
+        self.first.upstreams.first().base_url(0).to_owned()
     }
 
     /// Why it is not ready: waits for the first status of each tip, a second at most.

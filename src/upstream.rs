@@ -49,7 +49,7 @@ pub use base_url::base_url;
 use body::Uploads;
 use bytes::Bytes;
 use counters::Counters;
-use endpoint::{Endpoint, EndpointSnapshot, Host};
+use endpoint::{Endpoint, Host};
 pub use failure::Failure;
 pub use fetch::{Answer, AnswerBody, UpstreamRequest};
 use http::Uri;
@@ -60,7 +60,7 @@ pub use key_search::SearchedBody;
 use keys::{ApiKey, Budgets, KeySnapshot, Keys};
 use pool::ConnectionPool;
 pub use queue::Slot;
-pub(crate) use queue::{AdmissionQueue, ClientUsage, MIN_SHARED_SLOTS};
+pub(crate) use queue::{AdmissionQueue, MIN_SHARED_SLOTS};
 pub use request::{Priority, RequestPriority};
 use retry::RetryBudget;
 pub use settings::{DEFAULT, Rate, Settings, SetupError, is_name};
@@ -283,13 +283,9 @@ impl Upstream {
         self.keys.snapshots(&self.hosts())
     }
 
-    /// The state of each endpoint, in the order of preference.
-    pub fn endpoint_snapshots(&self) -> Vec<EndpointSnapshot> {
-        let (selected, conditions) = (self.select_endpoint(), self.conditions());
-        let endpoints = self.endpoints.iter().zip(conditions).enumerate();
-        let snapshots = endpoints
-            .map(|(at, (endpoint, condition))| endpoint.snapshot(at == selected, condition));
-        snapshots.collect()
+    /// The base URLs, in the order of preference.
+    pub(crate) fn base_urls(&self) -> impl Iterator<Item = &str> {
+        self.endpoints.iter().map(|endpoint| &*endpoint.name)
     }
 
     /// The hosts of its endpoints.

@@ -130,9 +130,9 @@ fn add_requests(gateway: &Gateway, status: &mut Value) {
         for (priority, times) in upstream.waits() {
             waits.push(json!({ "upstream": name, "priority": priority, "times": times.buckets() }));
         }
-        for endpoint in upstream.endpoint_snapshots() {
-            let times = endpoint.counts.first_byte.buckets();
-            first_byte.push(json!({ "upstream": name, "endpoint": endpoint.name, "times": times }));
+        for (endpoint, times) in upstream.first_bytes() {
+            let times = times.buckets();
+            first_byte.push(json!({ "upstream": name, "endpoint": endpoint, "times": times }));
         }
     }
     status["requests"] = requests.into();

@@ -34,15 +34,6 @@ pub(crate) struct Breaker {
     next_trial: Moment,
 }
 
-/// What a failure has led to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Failed {
-    Counted,
-    /// The tip is to be asked for.
-    Doubted,
-    Opened,
-}
-
 impl Breaker {
     /// How long a request has to wait; `None` where it passes.
     pub(crate) fn wait(&self, is_tip: bool, has_tip: bool, now: Moment) -> Option<Duration> {
@@ -65,28 +56,25 @@ impl Breaker {
     }
 
     /// A connect has failed, or a connection has ended before an answer. `is_decisive` is
-    /// whether it was that of a tip's request, or there is no tip.
-    pub(crate) fn failed(&mut self, is_decisive: bool, now: Moment) -> Failed {
+    /// whether it was that of a tip's request, or there is no tip. Returns whether the tip is to
+    /// be asked for: ten more have failed, or this has opened the breaker.
+    pub(crate) fn failed(&mut self, is_decisive: bool, now: Moment) -> bool {
         self.failures = self.failures.saturating_add(1);
         if self.failures < FAILURES || self.is_open {
-            return Failed::Counted;
+            return false;
         }
-        if !is_decisive {
-            return match self.failures % FAILURES {
-                0 => Failed::Doubted,
-                _ => Failed::Counted,
-            };
+        if is_decisive {
+            self.is_open = true;
+            self.next_trial = now + TRIAL;
         }
-        self.is_open = true;
-        self.next_trial = now + TRIAL;
-        Failed::Opened
+        is_decisive || self.failures.is_multiple_of(FAILURES)
     }
 
-    /// A request of a tip's status has got nothing for this time.
-    pub(crate) fn silent(&mut self, time: Duration, now: Moment) -> Failed {
+    /// A request of a tip's status has got nothing for this time. Returns the same.
+    pub(crate) fn silent(&mut self, time: Duration, now: Moment) -> bool {
         self.silence += time;
         if self.silence < SILENCE {
-            return Failed::Counted;
+            return false;
         }
         self.silence -= SILENCE;
         self.failed(true, now)
@@ -107,14 +95,14 @@ mod tests {
         let mut breaker = Breaker::default();
         for _ in 0..5 {
             for nth in 1..=35 {
-                let doubted = [Failed::Counted, Failed::Doubted][usize::from(nth % 10 == 0)];
-                assert_eq!(breaker.failed(false, at(0)), doubted, "{nth}");
+                assert_eq!(breaker.failed(false, at(0)), nth % 10 == 0, "{nth}");
+                assert!(!breaker.is_open);
             }
             assert!(!breaker.answered());
         }
         for nth in 1..=10 {
-            let opened = [Failed::Counted, Failed::Opened][usize::from(nth == 10)];
-            assert_eq!(breaker.failed(true, at(0)), opened, "{nth}");
+            assert_eq!(breaker.failed(true, at(0)), nth == 10, "{nth}");
+            assert_eq!(breaker.is_open, nth == 10, "{nth}");
         }
         assert_eq!(breaker.wait(true, true, at(0)), None, "the tip passes");
         for after in [0, 100_000] {
@@ -129,7 +117,7 @@ mod tests {
         let mut breaker = Breaker::default();
         assert_eq!(
             (0..10).map(|_| breaker.failed(true, at(0))).last(),
-            Some(Failed::Opened)
+            Some(true)
         );
         let second = Some(Duration::from_secs(1));
         assert_eq!(breaker.wait(false, false, at(4000)), second);
@@ -143,9 +131,7 @@ mod tests {
     fn a_silence_counts_every_ten_seconds() {
         let mut breaker = Breaker::default();
         let silent = |_| breaker.silent(Duration::from_secs(2), at(0));
-        let opened = (1..=60)
-            .map(silent)
-            .position(|failed| failed == Failed::Opened);
+        let opened = (1..=60).map(silent).position(|opened| opened);
         assert_eq!(opened, Some(49), "fifty times two seconds");
     }
 }

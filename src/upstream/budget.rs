@@ -48,8 +48,6 @@ pub(crate) struct Budget {
     reported: ReportedLimits,
     /// Probes of the tip a minute, for which a part is kept.
     probes: u32,
-    /// How many requests have ended.
-    pub(super) ended: u64,
     /// The earliest moment for the next request that is paced.
     next_paced: Moment,
 }
@@ -63,7 +61,6 @@ impl Budget {
             second: SlidingWindow::new(None, SECOND_WINDOW),
             reported: ReportedLimits::default(),
             probes: 0,
-            ended: 0,
             next_paced: Moment::default(),
         }
     }
@@ -76,28 +73,15 @@ impl Budget {
         self.probes = probes;
     }
 
-    /// Counts what an earlier process has spent.
-    pub(crate) fn count_earlier(&mut self, ended: &[Moment]) {
+    /// Counts what an earlier process has spent. Where there is a limit, nothing can be taken
+    /// before what it may have spent beside that has left the windows.
+    pub(crate) fn count_earlier(&mut self, ended: &[Moment], unknown_until: Moment) {
         for window in [&mut self.minute, &mut self.second] {
-            window.count_earlier(ended.iter().copied());
+            window.count_earlier(ended, unknown_until);
         }
     }
 
-    /// No request can be taken before this moment, where there is a limit.
-    pub(crate) fn block_until(&mut self, moment: Moment) {
-        self.minute.block_until(moment);
-        self.second.block_until(moment);
-    }
-
-    /// How long no request can be taken, since it is not known what was spent before the
-    /// start.
-    pub(crate) fn blocked_for(&self, now: Moment) -> Duration {
-        self.minute
-            .blocked_for(now)
-            .max(self.second.blocked_for(now))
-    }
-
-    /// Takes a request. [`end`](Self::end) or [`cancel`](Self::cancel) must follow.
+    /// Takes a request. [`end`](Self::end) must follow.
     ///
     /// # Errors
     /// Where too little is left: the minimum time until a request can be taken;
@@ -157,28 +141,19 @@ impl Budget {
         limit.saturating_sub(1).min(1)
     }
 
-    /// Applies the limits reported in the answer to a request that has not ended
-    /// yet. `ended` requests had when it was taken.
-    pub(super) fn apply_report(&mut self, limits: &[ReportedLimit], ended: u64, now: Moment) {
+    /// Applies the limits reported in the answer to a request that has not ended yet. They may
+    /// have been reported before the others in flight were counted.
+    pub(super) fn apply_report(&mut self, limits: &[ReportedLimit], now: Moment) {
         let others = self.minute.in_flight.saturating_sub(1) as u64;
-        let uncounted = self.ended - ended + others;
         for limit in limits {
-            self.reported.apply(*limit, uncounted, now);
+            self.reported.apply(*limit, others, now);
         }
     }
 
-    /// Counts the end of a request.
-    pub(crate) fn end(&mut self, now: Moment) {
-        self.minute.end(now);
-        self.second.end(now);
-        self.ended += 1;
-    }
-
-    /// Takes back a request that was never sent.
-    pub(crate) fn cancel(&mut self) {
-        self.minute.cancel();
-        self.second.cancel();
-        self.ended += 1;
+    /// A request has ended at a moment, or was never sent.
+    pub(crate) fn end(&mut self, ended: Option<Moment>) {
+        self.minute.end(ended);
+        self.second.end(ended);
     }
 
     /// How many requests are left of this minute and of the reported limits; `None`

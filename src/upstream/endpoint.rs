@@ -8,10 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use http::Uri;
-use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::breaker::{Breaker, Failed};
+use super::breaker::Breaker;
 use super::failover::Condition;
 use super::failure::{Failure, hint};
 use crate::cache::date;
@@ -42,11 +41,21 @@ pub(crate) struct Endpoint {
 #[derive(Default)]
 struct State {
     breaker: Breaker,
-    counts: EndpointCounts,
-    /// It counts as retired until then.
-    retired_until: Moment,
-    /// Its last height on each status path, and when it reported that.
-    heights: BTreeMap<Box<str>, (u32, Moment)>,
+    in_flight: u32,
+    /// Requests sent since the start.
+    sent: u64,
+    /// How many of them failed through the endpoint's fault.
+    failed: u64,
+    /// All failures.
+    failures: BTreeMap<Reason, u64>,
+    /// How many have failed in a row until now through its fault.
+    in_a_row: u32,
+    /// The last of those, as `/status` shows it, and when it was.
+    last_failure: Option<(Value, Moment)>,
+    /// The times to the first byte of its answers.
+    first_byte: LatencyHistogram,
+    /// Its last height on each status path.
+    heights: BTreeMap<Box<str>, u32>,
     /// Whether its last status was not one.
     is_wrong: bool,
     /// `None` while it is not sound.
@@ -55,69 +64,8 @@ struct State {
     logged: BTreeMap<Reason, LogInterval>,
 }
 
-/// What is counted of an endpoint's requests since the start.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct EndpointCounts {
-    /// Requests in flight.
-    pub in_flight: u32,
-    /// Requests sent.
-    pub sent: u64,
-    /// How many of them failed through the endpoint's fault.
-    pub failed: u64,
-    /// All failures.
-    pub failures: BTreeMap<Reason, u64>,
-    /// Its last failure, if there was one.
-    #[serde(skip)]
-    pub last_failure: Option<LastFailure>,
-    /// The times to the first byte of its answers.
-    #[serde(skip)]
-    pub first_byte: LatencyHistogram,
-}
-
-/// An endpoint's last failure.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LastFailure {
-    /// The word for it.
-    pub reason: Reason,
-    /// The error's text with its causes.
-    pub cause: String,
-    /// When.
-    pub at: Moment,
-    /// How many requests have failed in a row until now; 0 after an answer.
-    pub in_a_row: u32,
-    /// The name of the route that it was made for.
-    pub(crate) route: Option<Arc<str>>,
-    /// The client's request that has caused it.
-    pub(crate) request_id: Option<RequestId>,
-}
-
-/// The state of an endpoint, for `/status` and `/metrics`.
-#[derive(Clone, Debug, Serialize)]
-pub struct EndpointSnapshot {
-    /// Scheme, authority and path.
-    #[serde(rename = "url")]
-    pub name: Arc<str>,
-    /// Whether requests go to it.
-    #[serde(rename = "selected")]
-    pub is_selected: bool,
-    /// Its condition.
-    pub condition: Condition,
-    /// How many blocks it lags behind the best endpoint.
-    #[serde(rename = "lag_blocks")]
-    pub lag: u32,
-    /// Its requests.
-    #[serde(flatten)]
-    pub counts: EndpointCounts,
-    /// Its last failure, and when that was.
-    last_failure: Option<Value>,
-}
-
-/// How long an endpoint that has answered 410 counts as retired.
-const RETIRED: Duration = Duration::from_hours(1);
 /// The least time between two logged failures of one reason.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
-/// How long a reported height counts as the best.
-const REMEMBERED: Duration = Duration::from_mins(5);
 
 impl Endpoint {
     /// An endpoint of which nothing is known yet.
@@ -163,34 +111,33 @@ impl Endpoint {
     }
 
     pub(super) fn in_flight(&self) -> u32 {
-        self.state().counts.in_flight
+        self.state().in_flight
     }
 
     /// A request is in flight from now on.
     pub(super) fn begin(&self) {
         let mut state = self.state();
-        state.counts.in_flight += 1;
+        state.in_flight += 1;
         state.breaker.passed(self.clock.now());
     }
 
     /// A request is no longer in flight.
     pub(super) fn end(&self) {
         let mut state = self.state();
-        state.counts.in_flight = state.counts.in_flight.saturating_sub(1);
+        state.in_flight = state.in_flight.saturating_sub(1);
     }
 
     /// A request is sent.
     pub(super) fn sent(&self) {
-        self.state().counts.sent += 1;
+        self.state().sent += 1;
     }
 
-    /// The head of an answer has come, after `took`.
+    /// The head of an answer has come, after `took`. Returns whether this has closed the breaker.
     pub(super) fn answered(&self, took: Duration) -> bool {
         let mut state = self.state();
-        state.counts.first_byte.record(took);
+        state.first_byte.record(took);
         let closed = state.breaker.answered();
-        let last = state.counts.last_failure.as_mut();
-        let failures = last.map(|last| std::mem::take(&mut last.in_a_row));
+        let failures = std::mem::take(&mut state.in_a_row);
         drop(state);
         if closed {
             tracing::info!(
@@ -203,57 +150,59 @@ impl Endpoint {
     }
 
     /// No connection could be made, or it has ended before an answer ([`Breaker::failed`]).
-    pub(super) fn unanswered(&self, is_decisive: bool) -> Failed {
-        let failed = self.state().breaker.failed(is_decisive, self.clock.now());
-        self.log_opened(failed)
+    pub(super) fn unanswered(&self, is_decisive: bool) -> bool {
+        self.count_failure(|breaker, now| breaker.failed(is_decisive, now))
     }
 
-    /// A request of a tip's status has got nothing for this time.
-    pub(super) fn silent(&self, time: Duration) -> Failed {
-        let failed = self.state().breaker.silent(time, self.clock.now());
-        self.log_opened(failed)
+    /// A request of a tip's status has got nothing for this time ([`Breaker::silent`]).
+    pub(super) fn silent(&self, time: Duration) -> bool {
+        self.count_failure(|breaker, now| breaker.silent(time, now))
     }
 
-    fn log_opened(&self, failed: Failed) -> Failed {
-        if failed == Failed::Opened {
+    fn count_failure(&self, count: impl Fn(&mut Breaker, Moment) -> bool) -> bool {
+        let mut state = self.state();
+        let was_open = state.breaker.is_open;
+        let is_doubted = count(&mut state.breaker, self.clock.now());
+        let is_opened = state.breaker.is_open && !was_open;
+        drop(state);
+        if is_opened {
             tracing::error!(
                 endpoint = &*self.name,
                 "the upstream does not answer: until it does, only its tip is asked for; another endpoint is used, or stale answers are served"
             );
         }
-        failed
+        is_doubted
     }
 
-    /// Notes how a request has failed; each reason is logged once in ten seconds.
+    /// Notes how a request for a route has failed; each reason is logged once in ten seconds.
     pub(super) fn failed(
         &self,
         failure: &Failure,
-        cause: Option<String>,
-        (route, request_id): (Option<Arc<str>>, Option<RequestId>),
+        route: Option<Arc<str>>,
+        request_id: Option<RequestId>,
     ) {
         let (reason, now) = (failure.reason, self.clock.now());
-        let status = || {
-            failure
-                .received
-                .map(|status| format!("it answers {status}"))
-        };
-        let cause = cause.or_else(status).unwrap_or_default();
+        let status = failure
+            .received
+            .map(|status| format!("it answers {status}"));
+        let cause = failure.cause.as_deref().or(status.as_deref());
+        let cause = cause.unwrap_or_default();
+        let request_id = request_id.as_ref().map(RequestId::as_str);
         let mut state = self.state();
         let is_of_endpoint = failure.is_of_endpoint();
-        let counts = &mut state.counts;
         if is_of_endpoint {
-            counts.failed += 1;
-            let in_a_row = counts.last_failure.as_ref().map_or(0, |last| last.in_a_row);
-            counts.last_failure = Some(LastFailure {
-                reason,
-                cause: cause.clone(),
-                at: now,
-                in_a_row: in_a_row.saturating_add(1),
-                route: route.clone(),
-                request_id,
+            state.failed += 1;
+            state.in_a_row = state.in_a_row.saturating_add(1);
+            let shown = json!({
+                "reason": reason,
+                "cause": cause,
+                "at": date::value(self.clock.wall(now)).to_str().ok(),
+                "route": route,
+                "request_id": request_id,
             });
+            state.last_failure = Some((shown, now));
         }
-        *counts.failures.entry(reason).or_default() += 1;
+        *state.failures.entry(reason).or_default() += 1;
         let logged = state.logged.entry(reason).or_default();
         if !logged.is_due(LOG_INTERVAL, now) {
             return;
@@ -265,7 +214,7 @@ impl Endpoint {
             cause,
             hint = hint(reason),
             route = route.as_deref(),
-            request_id = request_id.as_ref().map(RequestId::as_str),
+            request_id,
             trace_id = trace::current_id().map(tracing::field::display),
             is_of_endpoint,
             "a request to the upstream failed; this reason is logged again ten seconds later at the earliest"
@@ -274,7 +223,14 @@ impl Endpoint {
 
     /// Its condition by itself.
     pub(super) fn condition(&self) -> Condition {
-        self.state().condition(self.clock.now())
+        let state = self.state();
+        if state.breaker.is_open {
+            Condition::Broken
+        } else if state.is_wrong {
+            Condition::Wrong
+        } else {
+            Condition::Sound
+        }
     }
 
     /// How long it has been sound, if it is in this condition now.
@@ -290,25 +246,18 @@ impl Endpoint {
     /// Takes in the height that it has reported on a status path; `None` if what it answered
     /// there was no status.
     pub(super) fn record_status(&self, path: &str, height: Option<u32>) {
-        let (mut state, now) = (self.state(), self.clock.now());
+        let mut state = self.state();
         state.is_wrong = height.is_none();
-        if let Some(height) = height {
-            state.heights.insert(path.into(), (height, now));
-        }
+        state
+            .heights
+            .extend(height.map(|height| (path.into(), height)));
     }
 
-    /// Adds its heights to the best ones by status path. One that cannot be used must not make
-    /// the others seem to lag.
+    /// Adds its heights to the best ones by status path.
     pub(super) fn join_heights(&self, best: &mut BTreeMap<Box<str>, u32>) {
-        let (state, now) = (self.state(), self.clock.now());
-        if state.condition(now) != Condition::Sound {
-            return;
-        }
-        for (path, (height, at)) in &state.heights {
-            if now.since(*at) <= REMEMBERED {
-                let best = best.entry(path.clone()).or_default();
-                *best = (*best).max(*height);
-            }
+        for (path, height) in &self.state().heights {
+            let best = best.entry(path.clone()).or_default();
+            *best = (*best).max(*height);
         }
     }
 
@@ -316,69 +265,43 @@ impl Endpoint {
     /// has not reported.
     pub(super) fn lag(&self, best: &BTreeMap<Box<str>, u32>) -> u32 {
         let state = self.state();
-        let behind = state.heights.iter().map(|(path, (height, _))| {
+        let behind = state.heights.iter().map(|(path, height)| {
             let best = best.get(path);
             best.map_or(0, |best| best.saturating_sub(*height))
         });
         behind.max().unwrap_or(0)
     }
 
-    /// It has answered 410 Gone.
-    pub(super) fn retire(&self) {
-        let now = self.clock.now();
-        let before = std::mem::replace(&mut self.state().retired_until, now + RETIRED);
-        if before <= now {
-            tracing::error!(
-                endpoint = &*self.name,
-                "the upstream answers 410 Gone: it has been retired, and another is needed; final answers in the cache are still served"
-            );
-        }
+    /// Its state, for `/status` and `/metrics`.
+    pub(super) fn snapshot(&self, is_selected: bool, condition: Condition, lag: u32) -> Value {
+        let state = self.state();
+        let last_failure = state.last_failure.as_ref().map(|(shown, at)| {
+            let mut shown = shown.clone();
+            shown["ago_seconds"] = self.clock.now().since(*at).as_secs().into();
+            shown["in_a_row"] = state.in_a_row.into();
+            shown
+        });
+        json!({
+            "url": self.name,
+            "selected": is_selected,
+            "condition": condition,
+            // How many blocks it lags behind the best endpoint.
+            "lag_blocks": lag,
+            "in_flight": state.in_flight,
+            "sent": state.sent,
+            "failed": state.failed,
+            "failures": state.failures,
+            "last_failure": last_failure,
+        })
     }
 
-    /// Its state.
-    pub(super) fn snapshot(
-        &self,
-        is_selected: bool,
-        (condition, lag): (Condition, u32),
-    ) -> EndpointSnapshot {
-        let counts = self.state().counts.clone();
-        let last_failure = counts.last_failure.as_ref().map(|last| {
-            json!({
-                "reason": last.reason,
-                "cause": last.cause,
-                "at": date::value(self.clock.wall(last.at)).to_str().ok(),
-                "ago_seconds": self.clock.now().since(last.at).as_secs(),
-                "in_a_row": last.in_a_row,
-                "route": last.route,
-                "request_id": last.request_id.as_ref().map(RequestId::as_str),
-            })
-        });
-        EndpointSnapshot {
-            name: self.name.clone(),
-            is_selected,
-            condition,
-            lag,
-            counts,
-            last_failure,
-        }
+    /// The times to the first byte of its answers.
+    pub(super) fn first_byte(&self) -> LatencyHistogram {
+        self.state().first_byte.clone()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
-    }
-}
-
-impl State {
-    fn condition(&self, now: Moment) -> Condition {
-        if self.retired_until > now {
-            Condition::Retired
-        } else if self.breaker.is_open {
-            Condition::Broken
-        } else if self.is_wrong {
-            Condition::Wrong
-        } else {
-            Condition::Sound
-        }
     }
 }
 

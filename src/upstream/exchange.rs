@@ -14,17 +14,17 @@ use hyper::body::Incoming;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::breaker::Failed;
 use super::failure::{Failure, classify, texts};
 use super::permit::{Asked, Permit};
 use super::pool::{Connection, ConnectionError, SendError};
 use super::queue::Slot;
 use super::request::RequestPriority;
 use super::{RequestBody, Upstream};
+use crate::client_tokens::redact;
 use crate::clock::Moment;
 use crate::reason::Reason;
 
-/// The most characters that are shown of the text of an error.
+/// The most bytes that are shown of the text of an error.
 const MOST_OF_TEXT: usize = 1024;
 
 /// An answer whose body has not been read.
@@ -37,45 +37,18 @@ pub(super) struct Answered {
     pub(super) sent: Moment,
 }
 
-/// Why there is no answer.
-#[derive(Debug)]
-pub(super) enum Unanswered {
-    /// No byte was written, and nothing is spent: the request is admitted again.
-    NotSent,
-    /// How it has failed, and the texts of the error, where there was one.
-    Failed(Failure, Option<String>),
-}
-
-impl From<Failure> for Unanswered {
-    fn from(failure: Failure) -> Self {
-        Self::Failed(failure, None)
-    }
-}
-
 impl Upstream {
     /// Sends a request on a connection that is ready, and waits for the head of its answer
-    /// for `patience`. A connection that cannot be made costs no budget.
+    /// for `patience`. A connection that cannot be made costs no budget. `None` if no byte was
+    /// written, and nothing is spent: the request is to be admitted again.
     pub(super) async fn exchange(
         self: &Arc<Self>,
         mut permit: Permit,
         request: Request<RequestBody>,
         is_typed: bool,
         patience: Duration,
-    ) -> Result<Answered, Unanswered> {
+    ) -> Result<Option<Answered>, Failure> {
         let asked = permit.asked.clone();
-        let target = request.uri().path_and_query().cloned();
-        let failed = |error: &ConnectionError| {
-            // Some texts are the upstream's, such as the names in a certificate.
-            let target = target.as_ref().map_or("", |target| target.as_str());
-            let (text, keys) = (texts(error), self.keys.searched());
-            let has_target = target.len() > 1 && text.contains(target);
-            let has_key = keys.iter().any(|key| key.is_in(text.as_bytes()));
-            let cause = match has_target || has_key {
-                true => "withheld: it has the target or an API key in it".to_owned(),
-                false => text.chars().take(MOST_OF_TEXT).collect(),
-            };
-            Unanswered::Failed(Failure::new(classify(error)), Some(cause))
-        };
         let connection = match self.pool.connect(&asked.endpoint.url).await {
             Ok(connection) => connection,
             Err(error) => {
@@ -85,7 +58,7 @@ impl Upstream {
         };
         if !permit.ready().await || !permit.is_usable() {
             connection.put_back();
-            return Err(Unanswered::NotSent);
+            return Ok(None);
         }
         let is_probe = permit.request.is_probe();
         let sent = self.clock.now();
@@ -102,19 +75,16 @@ impl Upstream {
             }
         });
         match timeout(patience, head).await {
-            Ok(Ok(Ok(answered))) => Ok(answered),
-            Ok(Ok(Err(SendError::NotWritten))) => Err(Unanswered::NotSent),
+            Ok(Ok(Ok(answered))) => Ok(Some(answered)),
+            Ok(Ok(Err(SendError::NotWritten))) => Ok(None),
             Ok(Ok(Err(SendError::Failed(error)))) => Err(failed(&error)),
             // After two minutes its connection was closed.
             Ok(Err(_)) | Err(_) => {
-                if is_probe {
-                    self.react(asked.endpoint.silent(patience));
+                if is_probe && asked.endpoint.silent(patience) {
+                    self.doubted.send_replace(());
                 }
                 let cause = format!("nothing came in {patience:?}");
-                Err(Unanswered::Failed(
-                    Failure::new(Reason::UpstreamTimeout),
-                    Some(cause),
-                ))
+                Err(Failure::new(Reason::UpstreamTimeout).because(&cause))
             }
         }
     }
@@ -135,7 +105,6 @@ impl Upstream {
         {
             Ok(response) => {
                 if asked.endpoint.answered(self.clock.now().since(sent)) {
-                    self.select_endpoint();
                     self.queue.pump();
                 }
                 let slot = permit.answered(response.status(), response.headers(), is_typed);
@@ -162,20 +131,17 @@ impl Upstream {
     /// A connection could not be made, or has ended before an answer.
     fn unanswered(&self, asked: &Asked, request: &RequestPriority) {
         let is_decisive = request.is_probe() || !self.has_tip();
-        self.react(asked.endpoint.unanswered(is_decisive));
-    }
-
-    fn react(&self, failed: Failed) {
-        match failed {
-            Failed::Counted => {}
-            Failed::Doubted => {
-                self.doubted.send_replace(());
-            }
-            Failed::Opened => {
-                self.select_endpoint();
-            }
+        if asked.endpoint.unanswered(is_decisive) {
+            self.doubted.send_replace(());
         }
     }
+}
+
+/// How a connection has failed. Some texts are the upstream's, such as the names in a
+/// certificate.
+fn failed(error: &ConnectionError) -> Failure {
+    let text = redact(&texts(error), MOST_OF_TEXT).into_owned();
+    Failure::new(classify(error)).because(&text)
 }
 
 #[cfg(test)]
@@ -239,7 +205,7 @@ mod tests {
         let (server, upstream, permit, request) = ready(&clock, true).await;
         clock.advance(Duration::from_secs(1));
         let exchanged = upstream.exchange(permit, request, true, Duration::MAX);
-        assert!(matches!(exchanged.await, Err(Unanswered::NotSent)));
+        assert!(exchanged.await.unwrap().is_none());
         assert_eq!(upstream.key_snapshots()[0].remaining, Some(1));
         // The connection is idle now, and closed with the pool.
         drop(upstream);

@@ -28,14 +28,11 @@ pub enum Condition {
     Refusing,
     /// Its breaker is open.
     Broken,
-    /// It has answered 410 Gone.
-    Retired,
 }
 
 impl Condition {
     /// The names in logs and metrics, in the order of the conditions.
-    pub(crate) const NAMES: [&'static str; 6] =
-        ["sound", "lagging", "wrong", "refusing", "broken", "retired"];
+    pub(crate) const NAMES: [&'static str; 5] = ["sound", "lagging", "wrong", "refusing", "broken"];
 
     /// Its name in logs and metrics.
     pub const fn name(self) -> &'static str {
@@ -159,7 +156,7 @@ impl Upstream {
 
 #[cfg(test)]
 mod tests {
-    use Condition::{Broken, Lagging, Retired, Sound, Wrong};
+    use Condition::{Broken, Lagging, Sound, Wrong};
 
     use super::*;
 
@@ -175,10 +172,8 @@ mod tests {
             (1, [Sound, Broken, Sound], 0, 0),
             (1, [Lagging, Lagging, Broken], 99, 1),
             (0, [Broken, Broken, Wrong], 0, 2),
-            (2, [Retired, Broken, Broken], 0, 2),
+            (2, [Broken, Broken, Broken], 0, 2),
             (2, [Broken, Wrong, Broken], 0, 1),
-            (1, [Retired, Retired, Retired], 0, 1),
-            (1, [Broken, Broken, Retired], 0, 1),
         ] {
             let mut states = conditions.map(|condition| (condition, Duration::ZERO));
             states[0].1 = Duration::from_secs(sound_for);

@@ -24,6 +24,8 @@ pub struct Failure {
     pub retry_after: Option<Duration>,
     /// The base URL that was tried, if one was.
     pub endpoint: Option<Arc<str>>,
+    /// The texts of the error and its causes, where there was one.
+    pub(crate) cause: Option<Arc<str>>,
 }
 
 /// What another attempt after a failure could be useful with.
@@ -49,7 +51,7 @@ use Retry::{Anywhere, Elsewhere, Never, OtherKey};
 const fn traits(reason: Reason) -> (&'static str, Retry, bool) {
     match reason {
         // Not sent.
-        Reason::OverBudget | Reason::BudgetUnknown | Reason::NoSlot =>
+        Reason::OverBudget | Reason::NoSlot =>
             ("connection_limit_reached", Never, true),
         Reason::BreakerOpen => ("destination_unavailable", Never, true),
         // No connection.
@@ -59,7 +61,6 @@ const fn traits(reason: Reason) -> (&'static str, Retry, bool) {
         Reason::ConnectTimeout => ("connection_timeout", Elsewhere, true),
         Reason::Tls => ("tls_protocol_error", Elsewhere, true),
         Reason::TlsCertificate => ("tls_certificate_error", Elsewhere, true),
-        Reason::TlsClientCertificate => ("tls_alert_received", Elsewhere, true),
         // No answer, or a part of one.
         Reason::UpstreamTimeout => ("http_response_timeout", Elsewhere, false),
         Reason::UpstreamBodyTimeout => ("connection_read_timeout", Elsewhere, false),
@@ -92,6 +93,7 @@ impl Failure {
             received: None,
             retry_after: None,
             endpoint: None,
+            cause: None,
         }
     }
 
@@ -108,6 +110,14 @@ impl Failure {
         Self {
             received: Some(received),
             ..Self::new(reason)
+        }
+    }
+
+    /// The same, with the text of what has caused it.
+    pub(super) fn because(self, cause: &str) -> Self {
+        Self {
+            cause: Some(cause.into()),
+            ..self
         }
     }
 
@@ -151,10 +161,7 @@ impl Failure {
 
     /// Whether a request of another client might have been admitted.
     pub fn is_of_client(&self) -> bool {
-        matches!(
-            self.reason,
-            Reason::OverBudget | Reason::BudgetUnknown | Reason::NoSlot
-        )
+        matches!(self.reason, Reason::OverBudget | Reason::NoSlot)
     }
 
     /// Whether it is a fault of the client's request body.
@@ -179,15 +186,10 @@ pub(super) fn classify(error: &ConnectionError) -> Reason {
     if links(error).any(|link| link.to_string() == "dns error") {
         return Reason::Dns;
     }
-    if let Some(tls) = beneath::<rustls::Error>(error) {
-        return match tls {
-            rustls::Error::InvalidCertificate(_) => Reason::TlsCertificate,
-            rustls::Error::AlertReceived(rustls::AlertDescription::CertificateRequired) => {
-                Reason::TlsClientCertificate
-            }
-            _ if error.is_connect => Reason::Tls,
-            _ => Reason::ConnectionClosed,
-        };
+    match beneath::<rustls::Error>(error) {
+        Some(rustls::Error::InvalidCertificate(_)) => return Reason::TlsCertificate,
+        Some(_) => return Reason::Tls,
+        None => {}
     }
     let hyper = beneath::<hyper::Error>(error);
     if hyper.is_some_and(hyper::Error::is_parse) {
@@ -212,22 +214,19 @@ pub(crate) fn hint(reason: Reason) -> Option<&'static str> {
     )]
     Some(match reason {
         Reason::Tls => {
-            "the server and ordgate do not agree about TLS: check whether it serves TLS at this port (a URL with http:// is without), and its versions"
+            "the server and ordgate do not agree about TLS: check whether it serves TLS at this port (a URL with http:// is without), its versions, and that it requires no client certificate, which ordgate does not have"
         }
         Reason::TlsCertificate => {
             "the server's certificate is not trusted: check its names and dates, and ca_file if its authority is your own"
         }
-        Reason::TlsClientCertificate => {
-            "the server requires a TLS client certificate, and ordgate has none"
-        }
-        Reason::NotHttp => {
-            "what came is no HTTP/1.1: check whether the server expects TLS at this port (a URL with https://)"
+        Reason::NotHttp | Reason::ConnectionClosed => {
+            "if that happens to each request, check whether the server expects TLS at this port (a URL with https://)"
         }
         Reason::NotJson => {
             "what came is no JSON: check whether this is the right server, and its URL's scheme, port and path"
         }
-        Reason::ConnectionClosed => {
-            "if that happens to each request, check whether the server expects TLS at this port (a URL with https://)"
+        Reason::Retired => {
+            "the server answers 410 Gone: it has been retired, and another is needed; final answers in the cache are still served"
         }
         Reason::KeyRefused => {
             "the server refuses the API key, or requests without one: check ORDGATE_API_KEYS or upstream.api_keys_file"

@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use super::answer;
 use super::body;
 use super::endpoint::usual_port;
-use super::exchange::{Answered, Unanswered};
+use super::exchange::Answered;
 use super::failure::{Failure, Retry};
 use super::permit::{Asked, Permit};
 use super::queue::Slot;
@@ -130,24 +130,20 @@ impl Upstream {
             let is_again = first_failure.is_some();
             let span = attempt_span(outgoing, &asked, request.purpose);
             let attempt = upstream.attempt(outgoing, permit, &span);
-            let (mut failure, cause) = match timeout_at(deadline, attempt).await {
-                Ok(Ok(received)) => {
+            let mut failure = match timeout_at(deadline, attempt).await {
+                Ok(Ok(Some(received))) => {
                     upstream.counters.count("answered");
                     return Ok(received);
                 }
-                Ok(Err(Unanswered::NotSent)) => continue,
-                Ok(Err(Unanswered::Failed(failure, cause))) => (failure, cause),
-                Err(_elapsed) => (
-                    Failure::new(Reason::UpstreamTimeout),
-                    Some(format!("no whole answer came in {whole:?}")),
-                ),
+                Ok(Ok(None)) => continue,
+                Ok(Err(failure)) => failure,
+                Err(_elapsed) => Failure::new(Reason::UpstreamTimeout)
+                    .because(&format!("no whole answer came in {whole:?}")),
             };
             span.fail(failure.reason.name());
             drop(span);
             let route = upstream.counters.route_name(request.route);
-            asked
-                .endpoint
-                .failed(&failure, cause, (route, request.request_id));
+            asked.endpoint.failed(&failure, route, request.request_id);
             failure.endpoint = Some(asked.endpoint.name.clone());
             let next = match is_repeatable && !is_again {
                 true => upstream.next_attempt(&failure, asked.at, deadline).await,
@@ -174,14 +170,7 @@ impl Upstream {
     ) -> Result<Permit, Failure> {
         let _step = StepTimer::begin(UpstreamStep::Queue, &self.clock);
         let permitted = self.acquire(priority, at, until).await;
-        permitted.map_err(|mut failure| {
-            let unknown = self.keys.budgets.unknown(self.clock.now());
-            if failure.reason == Reason::OverBudget && unknown.is_some() {
-                failure.reason = Reason::BudgetUnknown;
-            }
-            self.counters.count(failure.reason.name());
-            failure
-        })
+        permitted.inspect_err(|failure| self.counters.count(failure.reason.name()))
     }
 
     /// The attempt that follows a failure; its pause is over then.
@@ -212,26 +201,28 @@ impl Upstream {
         Some(next)
     }
 
-    /// Makes one attempt.
+    /// Makes one attempt; `None` if nothing was sent.
     async fn attempt(
         self: &Arc<Self>,
         outgoing: &UpstreamRequest<'_>,
         permit: Permit,
         span: &Attempt,
-    ) -> Result<Answer, Unanswered> {
+    ) -> Result<Option<Answer>, Failure> {
         let step = StepTimer::begin(UpstreamStep::Upstream, &self.clock);
         let request = self.outgoing(outgoing, &permit, span)?;
         let (asked, priority) = (permit.asked.clone(), permit.request);
         let is_typed = outgoing.is_typed;
         let patience = self.patience(&priority);
         let exchanged = self.exchange(permit, request, is_typed, patience);
-        let answered = exchanged.await?;
+        let Some(answered) = exchanged.await? else {
+            return Ok(None);
+        };
         let status = answered.response.status();
         span.answered(status.as_u16());
         let received = self.read(answered, outgoing).await;
         drop(step);
         let mut failure = match received {
-            Ok(received) => return Ok(received),
+            Ok(received) => return Ok(Some(received)),
             Err(failure) => failure,
         };
         let target = outgoing.target;
@@ -241,14 +232,12 @@ impl Upstream {
                 .await;
         }
         // Clients choose other targets.
-        if self.is_status_path(target) {
-            if failure.reason == Reason::Retired {
-                asked.endpoint.retire();
-            } else if failure.is_of_endpoint() || failure.reason == Reason::WrongUpstream {
-                self.record_status(asked.at, target, None);
-            }
+        if self.is_status_path(target)
+            && (failure.is_of_endpoint() || failure.reason == Reason::WrongUpstream)
+        {
+            self.record_status(asked.at, target, None);
         }
-        Err(failure.into())
+        Err(failure)
     }
 
     /// The request as it is sent.

@@ -24,11 +24,11 @@ use std::time::Duration;
 
 use aws_lc_rs::hmac;
 use http::{HeaderValue, StatusCode};
+use serde::Serialize;
 
 use super::budget::Budget;
 use super::endpoint::Host;
-use super::permit::Denied;
-use super::reported::ReportedLimit;
+use super::failure::Failure;
 use crate::clock::Moment;
 use crate::reason::Reason;
 use crate::shared::Shared;
@@ -38,6 +38,8 @@ use crate::sync::lock;
 
 /// How long a key is set aside that a host refuses.
 const SET_ASIDE: Duration = Duration::from_secs(60);
+/// How soon it is looked again whether a request to a host has ended that has too many.
+const SOON: Duration = Duration::from_millis(100);
 
 /// A key of the provider.
 pub(crate) struct ProviderKey {
@@ -50,22 +52,14 @@ pub(crate) struct ProviderKey {
     pub(super) last_check: tokio::sync::Mutex<Option<(Host, Moment)>>,
 }
 
-/// A request that was taken out of a key's budget.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Taken {
-    /// How many requests had ended then.
-    ended: u64,
-    /// Whether it is charged to the pool of all replicas.
-    pub(super) is_of_pool: bool,
-}
-
-struct KeyState {
-    budget: Budget,
+/// What a key has spent, and where it rests.
+pub(super) struct KeyState {
+    pub(super) budget: Budget,
     /// With an engine: the floor of this replica.
     floor: Option<Budget>,
     /// The limits of the pool, and until when it has nothing.
     pool: Limits,
-    pool_spent_until: Moment,
+    pub(super) pool_spent_until: Moment,
     hosts: Vec<KeyAtHost>,
     has_several_hosts: bool,
 }
@@ -95,29 +89,25 @@ struct Rest {
 }
 
 /// The state of a key, for `/status` and `/metrics`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Serialize)]
 pub(crate) struct KeySnapshot {
     /// `key-1` and so on, or `none`.
     pub(crate) name: String,
     /// The requests left in this minute; `None` if they are not limited.
+    #[serde(rename = "budget_left")]
     pub(crate) remaining: Option<usize>,
     /// The part of them that is kept for probes of the tip.
-    pub(crate) kept: usize,
+    kept_for_probes: usize,
     /// How long the next request for a client has to wait for the budget.
-    pub(crate) paused_for: Duration,
+    paused_seconds: f64,
     /// The limit per minute.
+    #[serde(rename = "budget")]
     pub(crate) per_minute: Option<u32>,
-    /// Its state at each host that it was sent to.
-    pub(crate) hosts: Vec<(Host, KeySnapshotAtHost)>,
-}
-
-/// The state of a key at a host.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct KeySnapshotAtHost {
+    /// `ready`; `cooling` after a 429; or `quarantined` after a refusal: at the host where it is
+    /// worst, of those of the upstream.
+    pub(crate) state: &'static str,
     /// How long it is not used there.
-    pub(crate) unusable_for: Duration,
-    /// With which status the host has refused it.
-    pub(crate) refused: Option<StatusCode>,
+    pub(crate) unusable_seconds: f64,
 }
 
 impl ProviderKey {
@@ -140,75 +130,26 @@ impl ProviderKey {
         }
     }
 
-    /// Counts what earlier processes have spent.
-    pub(super) fn count_earlier(&self, earlier: &Earlier, now: Moment) {
-        let ended = earlier.ages.iter().map(|age| now.before(*age));
-        let ended: Vec<_> = ended.collect();
-        for budget in self.state().budgets() {
-            budget.count_earlier(&ended);
-            budget.block_until(now + earlier.unknown_for);
-        }
-    }
-
     /// From now on upstreams use the key like this. Requests that were taken still count.
+    /// Without an engine, this replica has its part of the limits; with one, its floor and
+    /// permits of the pool, together no more than the whole.
     pub(super) fn configure(&self, how: KeyUse, now: Moment) {
         let mut state = self.state();
-        state.set_limits(how.limits, how.probes, self.shared.as_deref());
+        let split = self.shared.as_ref().map(|shared| shared.split(how.limits));
+        let own = match (&mut state.floor, split) {
+            (Some(floor), Some(split)) => {
+                floor.set_limits(split.floor, 0);
+                state.pool = split.pool;
+                how.limits
+            }
+            (_, Some(split)) => split.floor,
+            (_, None) => how.limits,
+        };
+        state.budget.set_limits(own, how.probes);
         state.has_several_hosts = how.hosts.len() > 1;
         state
             .hosts
             .retain(|at| at.matters(now) || how.hosts.contains(&at.host));
-    }
-
-    /// Takes a request to a host. [`end`](Self::end) or [`cancel`](Self::cancel) must
-    /// follow.
-    ///
-    /// # Errors
-    /// Why none can be sent now.
-    pub(super) fn take(&self, host: &Host, is_probe: bool, now: Moment) -> Result<Taken, Denied> {
-        let mut state = self.state();
-        if let Some(denied) = state.denied(host, is_probe, now) {
-            return Err(denied);
-        }
-        let taken = state.budget.take(now, is_probe);
-        taken.map_err(|wait| Denied::until(Reason::OverBudget, wait))?;
-        let floor = &mut state.floor;
-        let is_of_pool = floor
-            .as_mut()
-            .is_some_and(|own| own.take(now, true).is_err());
-        let taken = Taken {
-            ended: state.budget.ended,
-            is_of_pool,
-        };
-        state.at(host).in_flight += 1;
-        Ok(taken)
-    }
-
-    /// Why no request can be sent to a host now; `None` where one can.
-    pub(super) fn denied(&self, host: &Host, is_probe: bool, now: Moment) -> Option<Denied> {
-        self.state().denied(host, is_probe, now)
-    }
-
-    /// How long a host does not accept the key, whatever is left of its budget.
-    pub(crate) fn unusable_for(&self, host: &Host, now: Moment) -> Duration {
-        let state = self.state();
-        let at_host = state.known_at(host);
-        at_host.map_or(Duration::ZERO, |at_host| at_host.snapshot(now).unusable_for)
-    }
-
-    /// Whether a host has as many requests unanswered as it may have.
-    pub(crate) fn is_full(&self, host: &Host) -> bool {
-        self.state().is_full(host)
-    }
-
-    /// Counts the end of a request.
-    pub(crate) fn end(&self, host: &Host, taken: Taken, now: Moment) {
-        self.state().end(host, taken, |budget| budget.end(now));
-    }
-
-    /// Takes back a request that was never sent.
-    pub(crate) fn cancel(&self, host: &Host, taken: Taken) {
-        self.state().end(host, taken, Budget::cancel);
     }
 
     /// The pool that replicas share, and its limits.
@@ -222,91 +163,12 @@ impl ProviderKey {
         Some((&shared.permits, key, self.state().pool))
     }
 
-    /// The pool has nothing until a moment.
-    pub(crate) fn pool_spent(&self, until: Moment) {
-        self.state().pool_spent_until = until;
-    }
-
     /// With which status a host has refused the key, until it accepts it again.
     pub(super) fn refused(&self, host: &Host) -> Option<StatusCode> {
-        let state = self.state();
-        state.known_at(host)?.rest?.refused
+        self.state().rest(host)?.refused
     }
 
-    /// Applies the limits in the answer to a request that has not ended yet.
-    pub(super) fn apply_report(&self, limits: &[ReportedLimit], taken: Taken, now: Moment) {
-        let mut state = self.state();
-        state.budget.apply_report(limits, taken.ended, now);
-    }
-
-    /// A host accepts no requests with the key until a moment.
-    pub(crate) fn cool_down(&self, host: &Host, until: Moment) {
-        let mut state = self.state();
-        let rest = &mut state.at(host).rest;
-        *rest = Some(Rest {
-            until: rest.map_or(until, |rest| rest.until.max(until)),
-            refused: rest.and_then(|rest| rest.refused),
-        });
-    }
-
-    /// A host has refused the key. Returns whether it was in service.
-    pub(crate) fn set_aside(&self, host: &Host, status: StatusCode, now: Moment) -> bool {
-        let mut state = self.state();
-        let before = state.at(host).rest.replace(Rest {
-            until: now + SET_ASIDE,
-            refused: Some(status),
-        });
-        before.is_none_or(|before| before.refused.is_none())
-    }
-
-    /// A host has answered something else than that it does not accept the key, which is used
-    /// again if its rest is over. Returns whether it was set aside until now.
-    pub(crate) fn accept(&self, host: &Host, now: Moment) -> bool {
-        let mut state = self.state();
-        let ended = state.at(host).rest.take_if(|rest| rest.until <= now);
-        ended.is_some_and(|rest| rest.refused.is_some())
-    }
-
-    /// How many requests are left; `None` for any number.
-    pub(crate) fn remaining(&self, now: Moment) -> Option<usize> {
-        self.state().budget.remaining(now)
-    }
-
-    /// The limits.
-    pub(crate) fn limits(&self) -> Limits {
-        self.state().budget.limits
-    }
-
-    /// Its state at these hosts, under this name.
-    pub(crate) fn snapshot(&self, name: &str, hosts: &[Host], now: Moment) -> KeySnapshot {
-        let mut state = self.state();
-        let hosts = state
-            .hosts
-            .iter()
-            .filter(|at_host| hosts.contains(&at_host.host));
-        let hosts = hosts.map(|at_host| (at_host.host.clone(), at_host.snapshot(now)));
-        let hosts = hosts.collect();
-        KeySnapshot {
-            name: name.to_owned(),
-            remaining: state.budget.remaining(now),
-            kept: state.budget.kept_of_minute(),
-            paused_for: state.budget.wait(now, false).unwrap_or_default(),
-            per_minute: state.budget.limits.per_minute,
-            hosts,
-        }
-    }
-
-    /// Whether something of it counts still.
-    pub(super) fn matters(&self, now: Moment) -> bool {
-        self.state().matters(now)
-    }
-
-    /// How long no request can be taken, since it is not known what was spent before the start.
-    pub(super) fn blocked_for(&self, now: Moment) -> Duration {
-        self.state().budget.blocked_for(now)
-    }
-
-    fn state(&self) -> MutexGuard<'_, KeyState> {
+    pub(super) fn state(&self) -> MutexGuard<'_, KeyState> {
         lock(&self.state)
     }
 }
@@ -337,71 +199,82 @@ impl KeyState {
         std::iter::once(&mut self.budget).chain(&mut self.floor)
     }
 
-    /// Sets the limits. Without an engine, this replica has its part; with one, its floor
-    /// and permits of the pool, together no more than the whole.
-    fn set_limits(&mut self, limits: Limits, probes: u32, shared: Option<&Shared>) {
-        let split = shared.map(|shared| shared.split(limits));
-        let own = match (&mut self.floor, split) {
-            (Some(floor), Some(split)) => {
-                floor.set_limits(split.floor, 0);
-                self.pool = split.pool;
-                limits
-            }
-            (_, Some(split)) => split.floor,
-            (_, None) => limits,
-        };
-        self.budget.set_limits(own, probes);
+    /// Counts what earlier processes have spent.
+    pub(super) fn count_earlier(&mut self, earlier: &Earlier, now: Moment) {
+        let ended = earlier.ages.iter().map(|age| now.before(*age));
+        let ended: Vec<_> = ended.collect();
+        for budget in self.budgets() {
+            budget.count_earlier(&ended, now + earlier.unknown_for);
+        }
     }
 
-    /// A request has ended, which is counted in the windows that it was taken from.
-    fn end(&mut self, host: &Host, taken: Taken, count: impl Fn(&mut Budget)) {
-        let windows = self.budgets().take(if taken.is_of_pool { 1 } else { 2 });
-        windows.for_each(count);
+    /// Takes a request to a host. Returns whether it is charged to the pool of all replicas.
+    /// [`end`](Self::end) must follow.
+    ///
+    /// # Errors
+    /// Why none can be sent now.
+    pub(super) fn take(
+        &mut self,
+        host: &Host,
+        is_probe: bool,
+        now: Moment,
+    ) -> Result<bool, Failure> {
+        let over_budget = |wait| Failure::until(Reason::OverBudget, wait);
+        self.denied(host, is_probe, now).map_or(Ok(()), Err)?;
+        self.budget.take(now, is_probe).map_err(over_budget)?;
+        self.at(host).in_flight += 1;
+        let floor = self.floor.as_mut();
+        Ok(floor.is_some_and(|floor| floor.take(now, true).is_err()))
+    }
+
+    /// A request has ended at a moment, or was never sent. It is counted in the windows that it
+    /// was taken from.
+    pub(super) fn end(&mut self, host: &Host, is_of_pool: bool, ended: Option<Moment>) {
+        let windows = self.budgets().take(if is_of_pool { 1 } else { 2 });
+        windows.for_each(|budget| budget.end(ended));
         self.at(host).in_flight -= 1;
     }
 
-    /// How long neither the floor nor the pool has anything.
-    fn parts_wait(&mut self, now: Moment) -> Option<Duration> {
+    /// Why no request can be sent to a host now, and for how long; `None` where one can.
+    pub(super) fn denied(&mut self, host: &Host, is_probe: bool, now: Moment) -> Option<Failure> {
         let pool = self.pool_spent_until.since(now);
-        let floor = self.floor.as_mut()?.wait(now, true)?;
-        Some(floor.min(pool)).filter(|wait| !wait.is_zero())
+        let floor = self.floor.as_mut().and_then(|own| own.wait(now, true));
+        let parts = floor.map(|floor| floor.min(pool));
+        let parts = parts.filter(|wait| !wait.is_zero());
+        let spent = self.budget.wait(now, is_probe).max(parts);
+        let rest = self.rest(host).filter(|rest| rest.until > now);
+        let Some(rest) = rest else {
+            let wait = spent.or_else(|| self.is_full(host).then_some(SOON))?;
+            return Some(Failure::until(Reason::OverBudget, wait));
+        };
+        let reason = match rest.refused {
+            Some(_) => Reason::KeyRefused,
+            None => Reason::Throttled,
+        };
+        let wait = rest.until.since(now).max(spent.unwrap_or_default());
+        Some(Failure {
+            received: rest.refused,
+            ..Failure::until(reason, wait)
+        })
     }
 
-    fn denied(&mut self, host: &Host, is_probe: bool, now: Moment) -> Option<Denied> {
-        let spent = self.budget.wait(now, is_probe).max(self.parts_wait(now));
-        let rest = self.known_at(host).and_then(|at_host| at_host.rest);
-        let rest = rest.filter(|rest| rest.until > now);
-        if let Some(status) = rest.and_then(|rest| rest.refused) {
-            return Some(Denied::key_refused(status));
-        }
-        let rest = rest.map(|rest| rest.until.since(now));
-        match spent.max(rest) {
-            Some(wait) if rest == Some(wait) => Some(Denied::until(Reason::Throttled, wait)),
-            Some(wait) => Some(Denied::until(Reason::OverBudget, wait)),
-            None => self.is_full(host).then(Denied::spent_until_request_ends),
-        }
-    }
-
-    /// Whether a host has three quarters of what may be in flight beside the other hosts.
-    fn is_full(&self, host: &Host) -> bool {
+    /// Whether a host has as many requests unanswered as it may have beside other hosts: three
+    /// quarters of all.
+    pub(super) fn is_full(&self, host: &Host) -> bool {
         let least = self.budget.limits.least();
         let Some(most) = least.filter(|_| self.has_several_hosts) else {
             return false;
         };
-        let others = self.hosts.iter().filter(|other| other.host != *host);
-        let at_others: usize = others.map(|other| other.in_flight).sum();
-        let kept = self.budget.kept_of_second();
-        let most = ((most as usize).saturating_sub(kept + at_others) * 3 / 4).max(1);
-        self.known_at(host)
-            .is_some_and(|at_host| at_host.in_flight >= most)
+        let known = self.hosts.iter().find(|at| at.host == *host);
+        known.is_some_and(|at| at.in_flight >= (most as usize * 3 / 4).max(1))
     }
 
-    fn known_at(&self, host: &Host) -> Option<&KeyAtHost> {
-        self.hosts.iter().find(|at_host| at_host.host == *host)
+    fn rest(&self, host: &Host) -> Option<Rest> {
+        self.hosts.iter().find(|at| at.host == *host)?.rest
     }
 
     fn at(&mut self, host: &Host) -> &mut KeyAtHost {
-        let known = self.hosts.iter().position(|at_host| at_host.host == *host);
+        let known = self.hosts.iter().position(|at| at.host == *host);
         let at = known.unwrap_or_else(|| {
             self.hosts.push(KeyAtHost {
                 host: host.clone(),
@@ -413,44 +286,69 @@ impl KeyState {
         &mut self.hosts[at]
     }
 
+    /// How long a host does not accept the key, whatever is left of its budget.
+    pub(super) fn unusable_for(&self, host: &Host, now: Moment) -> Duration {
+        let rest = self.rest(host).map(|rest| rest.until.since(now));
+        rest.unwrap_or_default()
+    }
+
+    /// A host accepts no requests with the key until a moment.
+    pub(super) fn cool_down(&mut self, host: &Host, until: Moment) {
+        let rest = &mut self.at(host).rest;
+        *rest = Some(Rest {
+            until: rest.map_or(until, |rest| rest.until.max(until)),
+            refused: rest.and_then(|rest| rest.refused),
+        });
+    }
+
+    /// A host has refused the key. Returns whether it was in service.
+    pub(super) fn set_aside(&mut self, host: &Host, status: StatusCode, now: Moment) -> bool {
+        let before = self.at(host).rest.replace(Rest {
+            until: now + SET_ASIDE,
+            refused: Some(status),
+        });
+        before.is_none_or(|before| before.refused.is_none())
+    }
+
+    /// A host has answered something else than that it does not accept the key, which is used
+    /// again if its rest is over. Returns whether it was set aside until now.
+    pub(super) fn accept(&mut self, host: &Host, now: Moment) -> bool {
+        let ended = self.at(host).rest.take_if(|rest| rest.until <= now);
+        ended.is_some_and(|rest| rest.refused.is_some())
+    }
+
+    /// Its state at these hosts, under this name.
+    pub(super) fn snapshot(&mut self, name: &str, hosts: &[Host], now: Moment) -> KeySnapshot {
+        let at_hosts = self.hosts.iter().filter(|at| hosts.contains(&at.host));
+        let rests = at_hosts.filter_map(|at| at.rest);
+        let worst = rests.max_by_key(|rest| (rest.refused.is_some(), rest.until));
+        let unusable = worst.map_or(Duration::ZERO, |rest| rest.until.since(now));
+        let paused = self.budget.wait(now, false).unwrap_or_default();
+        KeySnapshot {
+            name: name.to_owned(),
+            remaining: self.budget.remaining(now),
+            kept_for_probes: self.budget.kept_of_minute(),
+            paused_seconds: paused.as_secs_f64(),
+            per_minute: self.budget.limits.per_minute,
+            state: match worst {
+                Some(rest) if rest.refused.is_some() => "quarantined",
+                Some(_) if !unusable.is_zero() => "cooling",
+                _ => "ready",
+            },
+            unusable_seconds: unusable.as_secs_f64(),
+        }
+    }
+
     /// Whether something of the key counts still.
-    fn matters(&self, now: Moment) -> bool {
+    pub(super) fn matters(&self, now: Moment) -> bool {
         let mut hosts = self.hosts.iter();
-        self.budget.minute.is_in_use(now) || hosts.any(|at_host| at_host.matters(now))
+        self.budget.minute.is_in_use(now) || hosts.any(|at| at.matters(now))
     }
 }
 
 impl KeyAtHost {
     fn matters(&self, now: Moment) -> bool {
-        self.in_flight > 0 || self.snapshot(now).unusable_for > Duration::ZERO
-    }
-
-    fn snapshot(&self, now: Moment) -> KeySnapshotAtHost {
-        let rest = self.rest.map(|rest| rest.until.since(now));
-        KeySnapshotAtHost {
-            unusable_for: rest.unwrap_or_default(),
-            refused: self.rest.and_then(|rest| rest.refused),
-        }
-    }
-}
-
-impl KeySnapshot {
-    /// Its worst state at any host; ready if it was sent to none.
-    pub(crate) fn worst(&self) -> KeySnapshotAtHost {
-        let all = self.hosts.iter().map(|(_, at)| *at);
-        all.max_by_key(|at| (at.refused.is_some(), at.unusable_for))
-            .unwrap_or_default()
-    }
-}
-
-impl KeySnapshotAtHost {
-    /// The word for its state.
-    pub(crate) fn state(&self) -> &'static str {
-        match self.refused {
-            Some(_) => "quarantined",
-            None if self.unusable_for.is_zero() => "ready",
-            None => "cooling",
-        }
+        self.in_flight > 0 || self.rest.is_some_and(|rest| rest.until > now)
     }
 }
 

@@ -89,7 +89,7 @@ impl Upstream {
         };
         let checked = permit.asked.clone();
         let exchanged = self.exchange(permit, sent, false, KEY_CHECK);
-        let Ok(answered) = exchanged.await else {
+        let Ok(Some(answered)) = exchanged.await else {
             return true;
         };
         let head = answered.response;

@@ -10,17 +10,15 @@ use std::time::Duration;
 use http::HeaderValue;
 
 use super::endpoint::Host;
+use super::failure::Failure;
 pub(crate) use super::key::KeySnapshot;
-use super::key::{ProviderKey, Taken};
-use super::permit::Denied;
+use super::key::ProviderKey;
 pub use crate::api_key::{ApiKey, BadKeys};
 use crate::clock::{Clock, Moment};
+use crate::reason::Reason;
 use crate::shared::Shared;
 use crate::state::Spent;
 use crate::sync::lock;
-
-/// Why it is not known what a key has spent.
-pub(crate) const UNKNOWN: &str = "spent.db cannot be read or is of another boot of the machine, or a reload has introduced the limit";
 
 /// The keys of the process.
 #[derive(Default)]
@@ -45,22 +43,15 @@ impl Budgets {
     /// The key of this value.
     pub(crate) fn key(&self, value: &HeaderValue, now: Moment) -> Arc<ProviderKey> {
         let mut keys = lock(&self.keys);
-        keys.retain(|key| Arc::strong_count(key) > 1 || key.matters(now));
+        keys.retain(|key| Arc::strong_count(key) > 1 || key.state().matters(now));
         let known = keys.iter().find(|key| key.value.as_ref() == Some(value));
         known.cloned().unwrap_or_else(|| {
             let key = Arc::new(ProviderKey::new(Some(value.clone()), self.shared.clone()));
-            key.count_earlier(&self.spent.earlier(&key.digest), now);
+            let earlier = self.spent.earlier(&key.digest);
+            key.state().count_earlier(&earlier, now);
             keys.push(key.clone());
             key
         })
-    }
-
-    /// For how long keys with a limit are not used, because what they have spent is not known
-    /// ([`UNKNOWN`]).
-    pub(crate) fn unknown(&self, now: Moment) -> Option<Duration> {
-        let keys = lock(&self.keys);
-        let each = keys.iter().map(|key| key.blocked_for(now));
-        each.max().filter(|wait| !wait.is_zero())
     }
 }
 
@@ -110,45 +101,46 @@ impl Keys {
         self.keys.iter().map(|pooled| &pooled.key)
     }
 
-    /// Takes one request to a host out of the budget of the key that has most left.
+    /// Takes one request to a host out of the budget of the key that has most left. Returns
+    /// also whether it is charged to the pool of all replicas.
     ///
     /// # Errors
-    /// Why no key can be used now.
+    /// Why no key can be used now, and when the first can.
     pub(super) fn take(
         &self,
         host: &Host,
         is_probe: bool,
-    ) -> Result<(Arc<PooledKey>, Taken), Denied> {
+    ) -> Result<(Arc<PooledKey>, bool), Failure> {
         let now = self.clock.now();
         let mut order: Vec<_> = self.keys.iter().collect();
         order.sort_by_cached_key(|pooled| {
-            let left = pooled.key.remaining(now);
+            let left = pooled.key.state().budget.remaining(now);
             Reverse(left.unwrap_or(usize::MAX))
         });
         let mut all_denied = Vec::new();
         for pooled in order {
-            match pooled.key.take(host, is_probe, now) {
-                Ok(taken) => return Ok((pooled.clone(), taken)),
+            match pooled.key.state().take(host, is_probe, now) {
+                Ok(is_of_pool) => return Ok((pooled.clone(), is_of_pool)),
                 Err(denied) => all_denied.push(denied),
             }
         }
-        let first = all_denied.into_iter().min_by_key(|denied| denied.wait);
-        Err(first.unwrap_or_else(Denied::spent_until_request_ends))
+        let first = all_denied.into_iter().min_by_key(|one| one.retry_after);
+        Err(first.unwrap_or(Failure::new(Reason::OverBudget)))
     }
 
     /// Why no request can be sent to a host now; `None` where one can.
-    pub(super) fn denied(&self, host: &Host, is_probe: bool) -> Option<Denied> {
+    pub(super) fn denied(&self, host: &Host, is_probe: bool) -> Option<Failure> {
         let now = self.clock.now();
         let each = self.of_process();
-        let denied = each.map(|key| key.denied(host, is_probe, now));
+        let denied = each.map(|key| key.state().denied(host, is_probe, now));
         // `None` if any key is usable.
         let all_denied = denied.collect::<Option<Vec<_>>>()?;
-        all_denied.into_iter().min_by_key(|denied| denied.wait)
+        all_denied.into_iter().min_by_key(|one| one.retry_after)
     }
 
     /// How many requests may be sent in a second with all keys together.
     pub(super) fn max_per_second(&self) -> u32 {
-        let of = |key: &Arc<ProviderKey>| key.limits().per_second.unwrap_or(u32::MAX);
+        let of = |key: &Arc<ProviderKey>| key.state().budget.limits.per_second.unwrap_or(u32::MAX);
         self.of_process().map(of).fold(0, u32::saturating_add)
     }
 
@@ -156,15 +148,17 @@ impl Keys {
     /// budgets; or has so many unanswered requests that no more are sent to it.
     pub(crate) fn all_unusable_at(&self, host: &Host, longer_than: Duration) -> bool {
         let now = self.clock.now();
-        self.of_process()
-            .all(|key| key.unusable_for(host, now) > longer_than || key.is_full(host))
+        self.of_process().all(|key| {
+            let state = key.state();
+            state.unusable_for(host, now) > longer_than || state.is_full(host)
+        })
     }
 
     /// The state of each key at these hosts.
     pub(crate) fn snapshots(&self, hosts: &[Host]) -> Vec<KeySnapshot> {
         let now = self.clock.now();
         let keys = self.keys.iter();
-        let snapshots = keys.map(|pooled| pooled.key.snapshot(pooled.name(), hosts, now));
+        let snapshots = keys.map(|pooled| pooled.key.state().snapshot(pooled.name(), hosts, now));
         snapshots.collect()
     }
 

@@ -12,10 +12,10 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use super::Upstream;
 use super::endpoint::{Endpoint, Host};
 use super::failure::Failure;
-use super::key::{ProviderKey, Taken};
+use super::key::ProviderKey;
 use super::keys::{ApiKey, PooledKey};
-use super::queue::Slot;
-use super::reported::{self, ReportedLimit};
+use super::queue::{Slot, no_slot};
+use super::reported;
 use super::request::RequestPriority;
 use crate::clock::Moment;
 use crate::reason::Reason;
@@ -27,10 +27,6 @@ const LONGEST: Duration = Duration::from_secs(120);
 /// The same of one with a permit of the replicas' pool, which the engine counts for this and
 /// the window.
 const LONGEST_OF_POOL: Duration = Duration::from_secs(60);
-/// No request waits so long.
-const NEVER: Duration = Duration::from_hours(48);
-/// How soon it is looked again whether a request of any upstream has ended.
-const SOON: Duration = Duration::from_millis(100);
 /// How long the engine is not asked again while the pool is closed, at most.
 const CLOSED: Duration = Duration::from_secs(5);
 
@@ -42,7 +38,8 @@ pub(super) struct Asked {
     pub(super) at: usize,
     pub(super) endpoint: Arc<Endpoint>,
     pub(super) key: Arc<PooledKey>,
-    taken: Taken,
+    /// Whether it is charged to the pool of all replicas.
+    is_of_pool: bool,
 }
 
 /// The permission to send one request, until this is dropped.
@@ -65,68 +62,33 @@ enum PermitState {
     Answered,
 }
 
-/// Why a request is not admitted, and when it may be: at the earliest after a time, or when
-/// another one to the same endpoint ends.
-pub(super) struct Denied {
-    pub(super) failure: Failure,
-    pub(super) wait: Option<Duration>,
-}
-
-impl Denied {
-    /// Too many requests are in flight.
-    pub(super) fn no_slot() -> Self {
-        Self {
-            failure: Failure::until(Reason::NoSlot, Duration::from_secs(1)),
-            wait: None,
-        }
-    }
-
-    /// No request is admitted for this time, for this reason.
-    pub(super) fn until(reason: Reason, wait: Duration) -> Self {
-        Self {
-            failure: Failure::until(reason, wait),
-            wait: Some(wait),
-        }
-    }
-
-    /// Too many requests to this host are unanswered: no budget is left until one has ended.
-    pub(super) fn spent_until_request_ends() -> Self {
-        Self {
-            wait: Some(SOON),
-            ..Self::until(Reason::OverBudget, Duration::from_secs(1))
-        }
-    }
-
-    /// A host has refused the key.
-    pub(super) fn key_refused(status: StatusCode) -> Self {
-        Self {
-            failure: Failure::status(Reason::KeyRefused, status),
-            wait: Some(NEVER),
-        }
-    }
-}
-
 impl Upstream {
     /// A permit for a request at once, at this endpoint or the selected one.
+    ///
+    /// # Errors
+    /// Why there is none, and when there may be.
     pub(super) fn permit(
         self: &Arc<Self>,
         request: RequestPriority,
         at: Option<usize>,
-    ) -> Result<Permit, Denied> {
+    ) -> Result<Permit, Failure> {
         let at = at.unwrap_or_else(|| self.select_endpoint());
-        let Some(endpoint) = self.endpoints.get(at) else {
-            // A reload has removed it.
-            return Err(Denied::no_slot());
-        };
-        if let Some(wait) = endpoint.wait(request.is_probe(), self.has_tip()) {
-            return Err(Denied::until(Reason::BreakerOpen, wait));
+        let endpoint = self.endpoints.get(at);
+        // A reload may have removed it.
+        let endpoint = endpoint.ok_or_else(no_slot)?;
+        self.closed(endpoint, request.is_probe())
+            .map_or(Ok(()), Err)?;
+        let (key, is_of_pool) = self.keys.take(&endpoint.host, request.is_probe())?;
+        Ok(self.granted(at, request, key, is_of_pool))
+    }
+
+    /// Why an endpoint gets no request now, whatever is left of the keys' budgets.
+    pub(super) fn closed(&self, endpoint: &Endpoint, is_probe: bool) -> Option<Failure> {
+        if let Some(wait) = endpoint.wait(is_probe, self.has_tip()) {
+            return Some(Failure::until(Reason::BreakerOpen, wait));
         }
-        let most = self.settings.max_in_flight.get();
-        if !request.is_probe() && endpoint.in_flight() >= most {
-            return Err(Denied::no_slot());
-        }
-        let (key, taken) = self.keys.take(&endpoint.host, request.is_probe())?;
-        Ok(self.granted(at, request, key, taken))
+        let is_full = endpoint.in_flight() >= self.settings.max_in_flight.get();
+        (is_full && !is_probe).then(no_slot)
     }
 
     fn granted(
@@ -134,7 +96,7 @@ impl Upstream {
         at: usize,
         request: RequestPriority,
         key: Arc<PooledKey>,
-        taken: Taken,
+        is_of_pool: bool,
     ) -> Permit {
         let endpoint = self.endpoints[at].clone();
         let slot = (!request.is_probe()).then(|| self.queue.slot(&endpoint, request.client));
@@ -144,7 +106,7 @@ impl Upstream {
                 at,
                 endpoint,
                 key,
-                taken,
+                is_of_pool,
             },
             request,
             slot,
@@ -164,11 +126,11 @@ impl Asked {
 
     /// A permit for one more request with the same key to the same endpoint, as urgent as a
     /// probe.
-    pub(super) fn again(&self, request: RequestPriority) -> Result<Permit, Denied> {
+    pub(super) fn again(&self, request: RequestPriority) -> Result<Permit, Failure> {
         let (key, host, now) = self.key_at();
-        let taken = key.take(host, true, now)?;
+        let is_of_pool = key.state().take(host, true, now)?;
         let key = self.key.clone();
-        Ok(self.upstream.granted(self.at, request, key, taken))
+        Ok(self.upstream.granted(self.at, request, key, is_of_pool))
     }
 
     /// A status path has refused the key.
@@ -177,7 +139,7 @@ impl Asked {
             return;
         }
         let (key, host, now) = self.key_at();
-        if key.set_aside(host, status, now) {
+        if key.state().set_aside(host, status, now) {
             tracing::error!(
                 upstream = self.upstream.name(),
                 key = self.key.name(),
@@ -196,22 +158,22 @@ impl Permit {
     pub(super) async fn ready(&mut self) -> bool {
         let asked = &self.asked;
         let (key, host, now) = asked.key_at();
-        if key.limits().least().is_some() {
+        if key.state().budget.limits.least().is_some() {
             let spent = &asked.upstream.keys.budgets.spent;
             self.spent = Some(spent.begin(key.digest).await);
         }
-        let pool = key.pool(host).filter(|_| asked.taken.is_of_pool);
+        let pool = key.pool(host).filter(|_| asked.is_of_pool);
         let Some((permits, pool_key, limits)) = pool else {
             return true;
         };
-        let rest = key.unusable_for(host, now);
+        let rest = key.state().unusable_for(host, now);
         let wait = match permits.take(&pool_key, limits, rest).await {
             Ok(permit) => {
                 self.pool = Some(permit);
                 return true;
             }
             Err(permits::PermitDenied::Resting { rest }) => {
-                key.cool_down(host, now + rest);
+                key.state().cool_down(host, now + rest);
                 return false;
             }
             Err(permits::PermitDenied::Spent { retry_after }) => retry_after,
@@ -220,7 +182,7 @@ impl Permit {
             // The engine has a breaker of its own.
             Err(permits::PermitDenied::Absent) => Duration::from_secs(1),
         };
-        key.pool_spent(now + wait);
+        key.state().pool_spent_until = now + wait;
         false
     }
 
@@ -277,27 +239,21 @@ impl Permit {
         let asked = &self.asked;
         let (key, host, now) = asked.key_at();
         let wall = asked.upstream.clock.system_time();
-        let limits = reported::read(fields, wall);
-        let refuses = matches!(status.as_u16(), 401 | 403 | 429);
-        // A refusal says until when the host accepts nothing.
-        let (empty, limits): (Vec<ReportedLimit>, Vec<ReportedLimit>) = limits
-            .into_iter()
-            .partition(|limit| refuses && limit.remaining == 0);
-        key.apply_report(&limits, asked.taken, now);
-        let mut pause = empty.iter().map(|limit| limit.valid_for).max();
         if status == StatusCode::TOO_MANY_REQUESTS {
-            pause = pause.max(Some(reported::wait_after_429(fields, wall)));
-        }
-        if let Some(pause) = pause {
-            key.cool_down(host, now + pause);
+            let pause = reported::wait_after_429(fields, wall);
+            key.state().cool_down(host, now + pause);
             // One of the pool tells the other replicas when it ends.
             if self.pool.is_none()
                 && let Some((permits, pool_key, _)) = key.pool(host)
             {
                 permits.rest(&pool_key, pause);
             }
+            return;
         }
-        if !refuses && !status.is_server_error() && key.accept(host, now) {
+        let limits = reported::read(fields, wall);
+        key.state().budget.apply_report(&limits, now);
+        let refuses = matches!(status.as_u16(), 401 | 403);
+        if !refuses && !status.is_server_error() && key.state().accept(host, now) {
             tracing::info!(
                 upstream = asked.upstream.name(),
                 key = asked.key.name(),
@@ -314,13 +270,13 @@ impl Drop for Permit {
         let ((key, host, now), queue) = (asked.key_at(), &asked.upstream.queue);
         let spent = &asked.upstream.keys.budgets.spent;
         if self.state == PermitState::Taken {
-            key.cancel(host, asked.taken);
+            key.state().end(host, asked.is_of_pool, None);
             self.spent.inspect(|id| spent.cancel(*id));
             if let Some(permit) = self.pool.take() {
                 permit.never_written();
             }
         } else {
-            key.end(host, asked.taken, now);
+            key.state().end(host, asked.is_of_pool, Some(now));
             self.spent.inspect(|id| spent.end(*id));
             // Without a head it may still arrive: the pool's permit counts as long as that
             // may be.
@@ -329,7 +285,7 @@ impl Drop for Permit {
                 .take()
                 .filter(|_| self.state == PermitState::Answered);
             if let Some(permit) = answered {
-                permit.answered(key.unusable_for(host, now));
+                permit.answered(key.state().unusable_for(host, now));
             }
         }
         drop(self.slot.take());

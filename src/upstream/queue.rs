@@ -19,12 +19,13 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use foldhash::quality::RandomState;
+use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::endpoint::Endpoint;
 use super::failure::Failure;
-use super::permit::{Denied, Permit};
+use super::permit::Permit;
 use super::request::{Priority, RequestPriority};
 use super::settings::MAX_QUEUE;
 use super::{Slots, Upstream};
@@ -53,7 +54,6 @@ struct State {
     /// `None` is ordgate itself.
     clients: HashMap<Option<Client>, ClientUse, RandomState>,
     waiting: Vec<Waiter>,
-    capacity: usize,
     /// The number of the next request.
     next: u64,
     /// When a timer pumps.
@@ -87,17 +87,6 @@ pub struct Slot {
     client: Option<Client>,
 }
 
-/// What a client uses and waits for, for `/status`.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct ClientUsage {
-    /// `None` for ordgate itself.
-    pub(crate) client: Option<Client>,
-    /// Its requests, each weighted by age ([`HALF_LIFE`]).
-    pub(crate) recent: f64,
-    pub(crate) waiting: usize,
-    pub(crate) in_flight: u32,
-}
-
 impl ClientUse {
     fn used(&self, now: Moment) -> f64 {
         let (used, at) = self.used;
@@ -105,8 +94,9 @@ impl ClientUse {
     }
 }
 
-fn no_slot() -> Failure {
-    Denied::no_slot().failure
+/// Too many requests are in flight, until one of them ends.
+pub(super) fn no_slot() -> Failure {
+    Failure::until(Reason::NoSlot, Duration::from_secs(1))
 }
 
 impl Upstream {
@@ -137,16 +127,11 @@ impl Upstream {
     /// Why a request for a client would have to wait now, if it would.
     pub(crate) fn held(&self, client: Option<Client>) -> Option<Failure> {
         let endpoint = &self.endpoints[self.select_endpoint()];
-        if let Some(wait) = endpoint.wait(false, self.has_tip()) {
-            return Some(Failure::until(Reason::BreakerOpen, wait));
-        }
-        let slots = self.slots();
-        let is_full = endpoint.in_flight() >= self.settings.max_in_flight.get();
-        if is_full || !self.queue.state().may_take(client, slots) {
-            return Some(no_slot());
-        }
-        let denied = self.keys.denied(&endpoint.host, false)?;
-        Some(denied.failure)
+        let closed = self.closed(endpoint, false).or_else(|| {
+            let may_take = self.queue.state().may_take(client, self.slots());
+            (!may_take).then(no_slot)
+        });
+        closed.or_else(|| self.keys.denied(&endpoint.host, false))
     }
 }
 
@@ -175,7 +160,6 @@ impl AdmissionQueue {
                 upstream: Weak::new(),
                 clients: HashMap::default(),
                 waiting: Vec::new(),
-                capacity: 0,
                 next: 0,
                 timer: None,
                 waited: Default::default(),
@@ -186,10 +170,7 @@ impl AdmissionQueue {
 
     /// Requests that wait get permits of this upstream from now on.
     pub(super) fn serve(self: &Arc<Self>, upstream: &Arc<Upstream>) {
-        let mut state = self.state();
-        state.upstream = Arc::downgrade(upstream);
-        state.capacity = MAX_QUEUE;
-        drop(state);
+        self.state().upstream = Arc::downgrade(upstream);
         self.pump();
     }
 
@@ -202,8 +183,8 @@ impl AdmissionQueue {
         let now = self.clock.now();
         let mut state = self.state();
         // One client leaves a quarter of the queue to others.
-        let (all, own) = (state.capacity, state.waiting_of(request.client).count());
-        let is_full = state.waiting.len() >= all || own >= all - all / 4;
+        let own = state.waiting_of(request.client).count();
+        let is_full = state.waiting.len() >= MAX_QUEUE || own >= MAX_QUEUE - MAX_QUEUE / 4;
         if is_full && !request.is_probe() {
             return Err(no_slot());
         }
@@ -229,8 +210,7 @@ impl AdmissionQueue {
     ) -> Result<Permit, Failure> {
         let mut state = self.state();
         let upstream = state.upstream.upgrade().ok_or_else(no_slot)?;
-        let permit = upstream.permit(request, at);
-        let permit = permit.map_err(|denied| denied.failure)?;
+        let permit = upstream.permit(request, at)?;
         state.begin(&request, self.clock.now());
         Ok(permit)
     }
@@ -258,9 +238,12 @@ impl AdmissionQueue {
                     given_up.extend(admitted.to.send(Ok(permit)).err());
                 }
                 Err(denied) => {
-                    if let Some(wait) = denied.wait {
+                    let wait = denied
+                        .retry_after
+                        .filter(|_| denied.reason != Reason::NoSlot);
+                    if let Some(wait) = wait {
                         let at = Instant::now() + wait;
-                        state.refuse(&denied.failure, at);
+                        state.refuse(&denied, at);
                         if !state.waiting.is_empty() && state.timer.is_none_or(|timer| at < timer) {
                             state.timer = Some(at);
                             tokio::spawn(pump_at(Arc::downgrade(self), at));
@@ -296,24 +279,30 @@ impl AdmissionQueue {
         state.clients.values().filter(active).count()
     }
 
-    /// The `count` clients that have used most, sorted.
-    pub(crate) fn busiest_clients(&self, count: usize) -> Vec<ClientUsage> {
+    /// The `count` clients that have used most, sorted, as `/status` shows them: `recent` are
+    /// their requests, each weighted by age ([`HALF_LIFE`]). `label` names clients.
+    pub(crate) fn busiest_clients(
+        &self,
+        count: usize,
+        label: impl Fn(Client) -> String,
+    ) -> Vec<Value> {
         let (state, now) = (self.state(), self.clock.now());
         let clients = state.clients.iter();
         let mut clients: Vec<_> = clients
             .map(|(client, own)| (own.used(now), client, own))
             .collect();
         clients.sort_by(|one, other| other.0.total_cmp(&one.0));
-        let busiest = clients
-            .into_iter()
-            .take(count)
-            .map(|(recent, client, own)| ClientUsage {
-                client: *client,
-                recent,
-                waiting: state.waiting_of(*client).count(),
-                in_flight: own.in_flight,
-            });
-        busiest.collect()
+        let busiest = clients.into_iter().take(count);
+        let shown = busiest.map(|(recent, client, own)| {
+            json!({
+                // Ordgate itself has no name.
+                "client": client.map(&label),
+                "recent": (recent * 10.0).round() / 10.0,
+                "waiting": state.waiting_of(*client).count(),
+                "in_flight": own.in_flight,
+            })
+        });
+        shown.collect()
     }
 
     /// How long admitted requests of a priority waited.

@@ -8,11 +8,10 @@
 //! budget must not loosen it, and one below it shows in the requests left. Values that cannot
 //! be parsed, and requests left until nobody knows when, are ignored.
 //!
-//! An answer reports what was left when its request was counted. Requests sent since, and
-//! those in flight then, may or may not be in that number; they are treated as not counted.
+//! An answer reports what was left when its request was counted. Those in flight when it comes
+//! may or may not be in that number; they are treated as not counted.
 //!
-//! Invariants: while a reported limit is in force, no more requests are sent than it has
-//! left, whatever is reported later; no report makes ordgate wait longer than an hour, since a
+//! Invariants: while a reported limit is in force, nothing that is reported later loosens it; no report makes ordgate wait longer than an hour, since a
 //! wrong clock of the upstream must not stop it for a month; nor less than a second.
 
 use std::time::{Duration, SystemTime};
@@ -135,14 +134,14 @@ pub(super) fn read(fields: &HeaderMap, wall: SystemTime) -> Vec<ReportedLimit> {
     limits.collect()
 }
 
-/// How long to wait after a 429: for `retry-after`, or else until a window ends; and as long
-/// as a reported limit is exhausted.
+/// How long to wait after a 429: for `retry-after`, and as long as a reported limit is
+/// exhausted; a second, if it says neither.
 pub(super) fn wait_after_429(fields: &HeaderMap, wall: SystemTime) -> Duration {
-    let limits = read(fields, wall);
-    let ends = limits.iter().map(|limit| limit.valid_for);
-    let wait = retry_after(fields, wall).or(ends.min()).unwrap_or(MIN_WAIT);
-    let empty = limits.iter().filter(|limit| limit.remaining == 0);
-    empty.map(|limit| limit.valid_for).fold(wait, Duration::max)
+    let limits = read(fields, wall).into_iter();
+    let exhausted = limits.filter(|limit| limit.remaining == 0);
+    let ends = exhausted.map(|limit| limit.valid_for);
+    let longest = ends.chain(retry_after(fields, wall)).max();
+    longest.unwrap_or(MIN_WAIT)
 }
 
 /// The wait of `retry-after`, which is a number of seconds or a date, from a second to an

@@ -36,14 +36,13 @@ pub struct Settings {
     /// precedence.
     ///
     /// A list names several servers, the preferred one first. ordgate uses one at a time. It
-    /// fails over to another when that one does not answer, answers a status path with 410
-    /// (gone, for an hour) or with anything else than a status, or is more than `max_lag`
-    /// blocks behind another by their status paths. All of them share one budget for each key,
+    /// fails over to another when that one does not answer, answers a status path with anything
+    /// else than a status, or is more than `max_lag` blocks behind another by their status paths. All of them share one budget for each key,
     /// and keys are sent to each of them. A key in cooldown (429) or quarantine (401, 403) at
     /// one base URL is not used at any base URL of that host (scheme, name and port); it is
     /// used at the others. When no key is usable for longer than `queue_timeout`, ordgate uses
-    /// another server. On routes with headers = "all", 5xx and 410 are passed on, so there a
-    /// server has failed only when it does not answer.
+    /// another server. On routes with headers = "all", 5xx are passed on, so there a server has
+    /// failed only when it does not answer.
     #[serde(
         rename = "url",
         with = "BaseUrls",
@@ -112,8 +111,8 @@ pub struct Settings {
     ///
     /// When `requests_per_second` of all keys together is lower than this, the slots are as many
     /// as that, because a request counts in each second until it is answered. For the same
-    /// reason, each of several hosts that get the same key may have 3/4 of what the others leave
-    /// of `requests_per_second` unanswered, and always one.
+    /// reason, each of several hosts that get the same key may have 3/4 of `requests_per_second`
+    /// unanswered, and always one.
     pub max_in_flight: NonZeroU32,
     /// How long a request waits for budget and for a slot.
     ///

@@ -37,17 +37,6 @@ impl SlidingWindow {
         }
     }
 
-    /// No request can be taken before this moment, where there is a limit.
-    pub(crate) fn block_until(&mut self, moment: Moment) {
-        self.blocked_until = self.blocked_until.max(moment);
-    }
-
-    /// How long no request can be taken, since it is not known which requests have ended.
-    pub(crate) fn blocked_for(&self, now: Moment) -> Duration {
-        let blocked = self.blocked_until.since(now);
-        self.limit.map_or(Duration::ZERO, |_| blocked)
-    }
-
     /// How many requests are left; `None` for any number.
     pub(crate) fn remaining(&mut self, now: Moment) -> Option<usize> {
         let limit = self.limit?;
@@ -111,24 +100,22 @@ impl SlidingWindow {
         longest
     }
 
-    /// Counts the ends of requests of an earlier process.
-    pub(crate) fn count_earlier(&mut self, ended: impl IntoIterator<Item = Moment>) {
+    /// Counts the ends of requests of an earlier process. Nothing can be taken before
+    /// `unknown_until`, where there is a limit.
+    pub(crate) fn count_earlier(&mut self, ended: &[Moment], unknown_until: Moment) {
         self.ended.extend(ended);
         self.ended.make_contiguous().sort_unstable();
+        self.blocked_until = self.blocked_until.max(unknown_until);
     }
 
-    /// Takes back a request that was never sent.
-    pub(crate) fn cancel(&mut self) {
+    /// A request has ended at a moment, or was never sent.
+    pub(crate) fn end(&mut self, ended: Option<Moment>) {
         self.in_flight = self.in_flight.saturating_sub(1);
-    }
-
-    /// Counts the end of a request.
-    pub(crate) fn end(&mut self, now: Moment) {
-        self.in_flight = self.in_flight.saturating_sub(1);
-        match self.limit {
-            Some(_) => self.ended.push_back(now),
+        match (ended, self.limit) {
+            (Some(end), Some(_)) => self.ended.push_back(end),
             // A reload may introduce a limit, which then applies to this one.
-            None => self.block_until(now + self.span),
+            (Some(end), None) => self.blocked_until = self.blocked_until.max(end + self.span),
+            (None, _) => {}
         }
     }
 
@@ -150,7 +137,7 @@ mod tests {
         let (start, span) = (Moment::from_nanos(1 << 50), Duration::from_secs(60));
         let mut window = SlidingWindow::new(None, span);
         window.in_flight += 1;
-        window.end(start);
+        window.end(Some(start));
         assert_eq!((window.wait(start, 0), window.ended.len()), (None, 0));
         window.limit = Some(9);
         assert_eq!(window.wait(start, 0), Some(span));

@@ -140,8 +140,7 @@ const TABLES = [
     number('Left in this minute', count, (row) => row.budget_left),
     number('Kept for probes', count, (row) => row.kept_for_probes),
     number('Limit', count, (row) => row.budget),
-    number('Unusable for', duration, (row) => row.unusable_seconds),
-    name('At hosts', (row) => list(row.hosts).map((at) => `${at.host}: ${at.state}`), { isText: true })
+    number('Unusable for', duration, (row) => row.unusable_seconds)
   ], keys, 'No keys'],
   ['upstream', 'What spends the budget', [
     name('Upstream', (row) => row.upstream),
@@ -205,7 +204,7 @@ const TABLES = [
   ['errors', 'Not sent upstream, or failed', [
     name('Upstream', (row) => row.name),
     number('Failed', count, ({ results }) => results.failed),
-    number('No budget', count, ({ results }) => results.over_budget + results.budget_unknown),
+    number('No budget', count, ({ results }) => results.over_budget),
     number('No slot', count, ({ results }) => results.no_slot),
     number('Breaker open', count, ({ results }) => results.breaker_open),
     number('Not retried', count, ({ results }) => results.unretried),

@@ -9,7 +9,6 @@ use crate::config::Config;
 use crate::reason::Reason;
 use crate::upstream::Failure;
 use crate::upstream::keys::PooledKey;
-use crate::upstream::permit::Denied;
 use crate::upstream::{Priority, ProviderKeys, RequestPriority, Settings, Upstreams};
 
 mod model;
@@ -78,7 +77,7 @@ struct Charge {
     clock: Clock,
     key: Arc<PooledKey>,
     host: Host,
-    taken: Taken,
+    is_of_pool: bool,
     is_sent: bool,
 }
 
@@ -89,47 +88,45 @@ impl Charge {
 
     fn cool_down(&self, seconds: u64) {
         let until = self.clock.now() + Duration::from_secs(seconds);
-        self.key.key.cool_down(&self.host, until);
+        self.key.key.state().cool_down(&self.host, until);
     }
 
     fn refuse(&self, status: StatusCode) {
         let now = self.clock.now();
-        self.key.key.set_aside(&self.host, status, now);
+        self.key.key.state().set_aside(&self.host, status, now);
     }
 
     fn accept(&self) {
-        self.key.key.accept(&self.host, self.clock.now());
+        self.key.key.state().accept(&self.host, self.clock.now());
     }
 }
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        match self.is_sent {
-            true => self.key.key.end(&self.host, self.taken, self.clock.now()),
-            false => self.key.key.cancel(&self.host, self.taken),
-        }
+        let ended = self.is_sent.then(|| self.clock.now());
+        self.key.key.state().end(&self.host, self.is_of_pool, ended);
     }
 }
 
 /// One request to a host, which is a probe.
-fn probe_at(keys: &Keys, to: &str) -> Result<Charge, Denied> {
+fn probe_at(keys: &Keys, to: &str) -> Result<Charge, Failure> {
     take(keys, to, true)
 }
 
-fn take(keys: &Keys, to: &str, is_probe: bool) -> Result<Charge, Denied> {
+fn take(keys: &Keys, to: &str, is_probe: bool) -> Result<Charge, Failure> {
     let host = host(to);
-    let (key, taken) = keys.take(&host, is_probe)?;
+    let (key, is_of_pool) = keys.take(&host, is_probe)?;
     Ok(Charge {
         clock: keys.clock.clone(),
         key,
         host,
-        taken,
+        is_of_pool,
         is_sent: false,
     })
 }
 
 /// One request for a client to the only host.
-fn miss(keys: &Keys) -> Result<Charge, Denied> {
+fn miss(keys: &Keys) -> Result<Charge, Failure> {
     take(keys, "http://server", false)
 }
 
@@ -138,8 +135,8 @@ fn taken(keys: &Keys) -> Charge {
 }
 
 /// For how long a request is denied.
-fn denied_for(denied: Result<Charge, Denied>) -> Option<Duration> {
-    denied.err()?.wait
+fn denied_for(denied: Result<Charge, Failure>) -> Option<Duration> {
+    denied.err()?.retry_after
 }
 
 /// The keys after a reload.
@@ -151,7 +148,7 @@ fn after(keys: &Keys, list: &str, rates: (u32, u32), clock: &Clock) -> Keys {
 }
 
 /// Sends a request, which ends at once.
-fn send(charge: Result<Charge, Denied>) -> Option<String> {
+fn send(charge: Result<Charge, Failure>) -> Option<String> {
     let mut charge = charge.ok()?;
     charge.is_sent = true;
     Some(charge.name().to_owned())
@@ -234,17 +231,18 @@ fn a_refused_key_is_tried_each_minute() {
     taken(&keys).refuse(status);
     early.accept();
     for _ in 0..3 {
-        let at = snapshot(&keys).worst();
-        assert_eq!((at.refused, at.unusable_for), (Some(status), SET_ASIDE));
+        let at = snapshot(&keys);
+        assert_eq!((at.state, at.unusable_seconds), ("quarantined", 60.0));
         clock.advance(SET_ASIDE - Duration::from_millis(1));
-        let denied = miss(&keys).err().unwrap().failure;
-        assert_eq!(denied, Failure::status(Reason::KeyRefused, status));
+        let denied = miss(&keys).err().unwrap();
+        let found = (denied.reason, denied.received, denied.retry_after);
+        assert_eq!(found, (Reason::KeyRefused, Some(status), millis(1)));
         clock.advance(Duration::from_millis(1));
         taken(&keys).refuse(status);
     }
     clock.advance(SET_ASIDE);
     taken(&keys).accept();
-    assert_eq!(snapshot(&keys).worst().state(), "ready");
+    assert_eq!(snapshot(&keys).state, "ready");
 }
 
 #[test]
@@ -326,7 +324,7 @@ fn a_silent_host_leaves_a_quarter_to_another() {
     let silent = all("http://server");
     assert_eq!(silent.len(), 15);
     assert!(keys.all_unusable_at(&host("http://server"), Duration::MAX));
-    assert_eq!(all("http://other").len(), 3);
+    assert_eq!(all("http://other").len(), 5);
     drop(silent);
     assert!(!keys.all_unusable_at(&host("http://server"), Duration::MAX));
 }
@@ -341,10 +339,8 @@ fn what_was_spent_before_the_start_may_be_unknown() {
         ages: vec![Duration::from_secs(50)],
         unknown_for: Duration::from_secs(40),
     };
-    key.count_earlier(&earlier, clock.now());
+    key.state().count_earlier(&earlier, clock.now());
     assert_eq!(denied_for(probe_at(&keys, "http://server")), millis(40_000));
-    assert_eq!(budgets.unknown(clock.now()), Some(Duration::from_secs(40)));
     clock.advance(Duration::from_secs(40));
     assert!(probe_at(&keys, "http://server").is_ok());
-    assert_eq!(budgets.unknown(clock.now()), None);
 }

@@ -79,14 +79,14 @@ async fn an_untrusted_certificate_gets_502() {
             "tls_certificate_error",
             "TLS",
         ),
-        ("withheld", named(KEY), "tls_certificate", "tls_certificate_error", "TLS"),
+        ("[key]", named(KEY), "tls_certificate", "tls_certificate_error", "TLS"),
         ("invalid peer certificate", other, "tls_certificate", "tls_certificate_error", "TLS"),
         (
             "CertificateRequired",
             tls::demanding(&TLS13),
-            "tls_client_certificate",
-            "tls_alert_received",
-            "requires a TLS client certificate",
+            "tls",
+            "tls_protocol_error",
+            "No TLS connection",
         ),
     ];
     for (cause, (authority, acceptor), reason, error, detail) in rows {

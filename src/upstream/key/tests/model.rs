@@ -208,7 +208,7 @@ impl Model {
             Step::CoolDown(at, seconds) if count > 0 => {
                 let asked = &self.under_way[at % count].1.asked;
                 let until = self.clock.now() + Duration::from_secs(*seconds);
-                asked.key.key.cool_down(&asked.endpoint.host, until);
+                asked.key.key.state().cool_down(&asked.endpoint.host, until);
             }
             Step::Reload(at, bits, rates) => self.reload(*at, (*bits, *rates), true),
             Step::Rejected(bits, rates) => self.reload(0, (*bits, *rates), false),
