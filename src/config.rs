@@ -336,6 +336,15 @@ fn check(file: &File, upstreams: &[upstream::Settings], problems: &mut Vec<Strin
         clients.require_token && clients.token_file.is_none(),
         "clients.require_token is true; it takes a clients.token_file with the tokens".to_owned(),
     );
+    for one in file.listener.iter().filter(|one| one.proxy_protocol) {
+        refuse(
+            clients.trusted_proxies.is_empty(),
+            format!(
+                "the listener on {} has proxy_protocol = true, and clients.trusted_proxies is empty: nobody may connect to it; list the proxies",
+                one.address
+            ),
+        );
+    }
     let level = &file.log.level;
     refuse(
         !telemetry::is_filter(level),

@@ -79,24 +79,6 @@ pub fn variable(name: &str) -> Result<Option<Secret>, SecretError> {
     }
 }
 
-/// The names of the environment variables that begin with a prefix and are not
-/// empty.
-pub fn variables_with_prefix(prefix: &str) -> Vec<String> {
-    let mut names = Vec::new();
-    // This copies each value, so each copy is zeroed.
-    for (name, value) in std::env::vars_os() {
-        let value = Zeroizing::new(value.into_encoded_bytes());
-        let is_empty = value.trim_ascii().is_empty();
-        if let Some(name) = name.to_str().filter(|name| name.starts_with(prefix))
-            && !is_empty
-        {
-            names.push(name.to_owned());
-        }
-    }
-    names.sort();
-    names
-}
-
 /// Reads a file of secrets, which the setting `what` names. Without its byte order
 /// mark, which some editors add.
 ///

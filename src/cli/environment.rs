@@ -20,8 +20,8 @@ use ordgate::telemetry;
 use ordgate::upstream::keys::ApiKey;
 use ordgate::upstream::{self, ProviderKeys, base_url};
 
+use super::ServeFlags;
 use super::descriptors::fit_connections;
-use super::{ServeFlags, VARIABLES};
 
 /// The most bytes of a configuration file: some ten thousand routes.
 const MAX_CONFIG: u64 = 4 << 20;
@@ -51,12 +51,6 @@ pub(super) fn effective(
         overrides.set(&key, texts(urls));
     }
     let (mut config, name) = load(flags.config.as_deref(), overrides)?;
-    let unused = |name: &str| config.unused_upstreams.iter().any(|one| **one == *name);
-    if let Some((name, _)) = urls.iter().find(|(name, _)| unused(name)) {
-        bail!(
-            "--upstream {name}=...: no route uses an upstream of that name; allowed are names that a route or a tip has as upstream = \"NAME\", and the names of the tips, such as runes"
-        );
-    }
     let state = &mut config.file.state.path;
     *state = flags.state.clone().or(state.take()).or_else(|| {
         // StateDirectory= may name several, which systemd separates by colons.
@@ -177,13 +171,12 @@ fn texts<T: ToString>(all: &[T]) -> Vec<String> {
 /// returns warnings about the environment.
 pub(super) fn equip(mut config: Config) -> Result<(LoadedConfig, Vec<String>)> {
     const KEY: &str = "clients.token_file";
-    let mut warnings = fit_connections(&mut config);
+    let warnings = fit_connections(&mut config);
     if let Some(path) = &config.tokens.file {
         let text = secrets::file(KEY, path)?;
         let tokens = TokenFile::parse(path.display(), &text);
         config.tokens.tokens = tokens.map_err(|problem| anyhow!(problem))?.into();
     }
-    warnings.extend(unknown_variables(&config));
     let admin_token = admin_secret(config.file.admin.token_file.as_deref())?;
     let loaded = LoadedConfig {
         keys: provider_keys(&config)?,
@@ -216,30 +209,6 @@ pub(super) fn reread(
         }
         Err(error) => Err(format!("{error:#}").lines().map(str::to_owned).collect()),
     }
-}
-
-/// Warnings about variables that look like ordgate's and are none. Never with a value.
-fn unknown_variables(config: &Config) -> Vec<String> {
-    let of_keys = |name: &str| {
-        config
-            .upstreams
-            .iter()
-            .any(|one| key_variable(&one.name) == name)
-    };
-    let known = |name: &str| {
-        let of_flags = ["CONFIG", "LISTEN", "ADMIN", "UPSTREAM", "STATE"];
-        let short = name.trim_start_matches("ORDGATE_");
-        of_flags.contains(&short) || VARIABLES.contains(&format!("  {name} ")) || of_keys(name)
-    };
-    // Kubernetes sets such ones for a service whose name begins with "ordgate".
-    let of_service = |name: &str| name.contains("_SERVICE_") || name.contains("_PORT");
-    let mut names = secrets::variables_with_prefix("ORDGATE_");
-    names.retain(|name| !known(name) && !of_service(name));
-    let warning = |name: String| match name.starts_with("ORDGATE_API_KEYS_") {
-        true => format!("{name} has no effect: no route uses an upstream of that name"),
-        false => format!("{name} has no effect: `ordgate help` lists the variables"),
-    };
-    names.into_iter().map(warning).collect()
 }
 
 /// The API keys of all upstreams. Keys of an upstream's own take precedence over shared ones.

@@ -153,6 +153,11 @@ fn problems_say_where_or_which_keys_and_what_is_allowed() {
             "octal digits",
         ),
         (
+            "[[listener]]\naddress = \"127.0.0.1:1\"\nproxy_protocol = true",
+            "p: the listener on 127.0.0.1:1 has proxy_protocol",
+            "list the proxies",
+        ),
+        (
             "chain.tip.other.every = \"1s\"",
             "p:1:11: ",
             "missing field `path`",

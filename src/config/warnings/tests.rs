@@ -1,6 +1,5 @@
 //! What is warned of, and how often tips are read with a small budget.
 
-use crate::client_tokens::TokenFile;
 use crate::config::Config;
 use crate::config::tests::read;
 use crate::upstream::ProviderKeys;
@@ -76,20 +75,7 @@ fn tips_are_read_less_often_with_a_small_budget() {
 fn what_is_probably_not_intended_is_warned_of() {
     for (text, has) in [
         ("upstream.requests_per_minute = 7", "no API key"),
-        (
-            "clients.token_file = \"/a\"\nclients.require_token = true",
-            "every request gets 401",
-        ),
         ("[upstreams.x]", "no route uses the upstream \"x\""),
-        (
-            "[[listener]]\naddress = \"127.0.0.1:1\"\nproxy_protocol = true",
-            "nobody may connect",
-        ),
-        (
-            "limit.connections = 99\nserver.max_connections = 99",
-            "one client may hold them all",
-        ),
-        ("upstream.max_in_flight = 3", "hold up all others"),
     ] {
         let found = warnings(text);
         assert!(
@@ -97,11 +83,6 @@ fn what_is_probably_not_intended_is_warned_of() {
             "{text}: {found:?}"
         );
     }
-    assert_eq!(warnings("clients.token_file = \"/a\""), [""; 0]);
-    let mut config = read("clients.token_file = \"/a\"\nclients.require_token = true");
-    let line = format!("web = {{ sha256 = [\"{:064}\"] }}", 0);
-    config.tokens.tokens = TokenFile::parse("t", &line).unwrap().into();
-    assert_eq!(config.warnings(&ProviderKeys::default()), [""; 0]);
     let odd = shared("a-usual-key,a/key-with/slashes");
     let found = read("").warnings(&odd);
     assert!(
