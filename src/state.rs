@@ -4,24 +4,29 @@
 //! |---|---|
 //! | `answers.db` | stored responses, and the hashes of known blocks ([`Answers`]); it may be deleted while ordgate is stopped |
 //! | `spent.db` | what each provider key has spent of its budget ([`Spent`]) |
-//! | `lock` | nothing; the process that uses the directory holds a lock on it |
+//!
+//! What they contain decides what clients are answered and how much may be spent. So the
+//! directory and both files must belong to the user of the process, and nobody else may
+//! have access.
 //!
 //! While ordgate is stopped, an operator opens both with `sqlite3`. Each has a thread with a
-//! connection of its own. A database that is damaged or is another program's is begun
-//! anew, and the log says so. After an error while ordgate runs, it goes on without that
-//! database until it is restarted.
+//! connection of its own, which locks it. A database that is damaged or is another
+//! program's is begun anew, and the log says so. After an error while ordgate runs, it goes
+//! on without that database until it is restarted.
 
 mod answers;
 mod database;
-mod directory;
 mod spent;
 pub mod value;
 
+use std::fs::{self, DirBuilder, Metadata};
 use std::io;
-use std::path::PathBuf;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use answers::{Answers, AnswersSnapshot, BlockHash, PurgeRows, Row, RowKey};
+use rustix::process::geteuid;
 pub use spent::{Earlier, KeyDigest, Spent, SpentId, SpentSnapshot};
 
 use crate::clock::Clock;
@@ -61,59 +66,84 @@ impl State {
         clock: &Clock,
         patience: Duration,
     ) -> Result<Self, StateError> {
-        let lock = directory::open(&settings.path, patience)?;
-        Ok(Self {
-            answers: Answers::open(settings, clock, &lock)?,
-            spent: Spent::open(&settings.path, clock, &lock)?,
-        })
+        let path = &settings.path;
+        match DirBuilder::new().mode(0o700).create(path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(access(path, error));
+            }
+            Ok(()) | Err(_) => {}
+        }
+        let user = geteuid().as_raw();
+        check(
+            path,
+            &fs::metadata(path).map_err(|error| access(path, error))?,
+            true,
+            user,
+        )?;
+        for file in ["answers.db", "spent.db"].map(|name| path.join(name)) {
+            if let Ok(found) = fs::symlink_metadata(&file) {
+                check(&file, &found, false, user)?;
+            }
+        }
+        // The answers last: they may be begun anew later, while the other one is locked.
+        let spent = Spent::open(&path.join("spent.db"), patience, clock)?;
+        let answers = Answers::open(settings, patience, clock)?;
+        Ok(Self { answers, spent })
     }
+}
+
+/// Refuses what is of another kind than it should be, or not only this user's.
+fn check(path: &Path, found: &Metadata, is_directory: bool, user: u32) -> Result<(), StateError> {
+    let refused = |why: String| {
+        let path = path.into();
+        Err(StateError::Refused { path, why })
+    };
+    let shown = path.display();
+    let (is_right, kind) = match is_directory {
+        true => (found.is_dir(), "directory"),
+        false => (found.is_file(), "file"),
+    };
+    if !is_right {
+        return refused(format!(
+            "is not a {kind}: remove it, or set another state.path"
+        ));
+    }
+    let owner = found.uid();
+    if owner != user {
+        return refused(format!(
+            "belongs to user {owner}, and ordgate runs as user {user}; allowed are a directory and files of that user: chown -R {user} {shown}, or set another state.path"
+        ));
+    }
+    let mode = found.permissions().mode() & 0o7777;
+    if mode & 0o077 != 0 {
+        return refused(format!(
+            "has mode {mode:04o}; allowed is a mode that gives no access to group and others: chmod go= {shown}"
+        ));
+    }
+    Ok(())
+}
+
+/// A CRC of several parts.
+fn crc(parts: &[&[u8]]) -> u32 {
+    let mut crc = crc32fast::Hasher::new();
+    for part in parts {
+        // Where one ends and the next begins counts too.
+        crc.update(&(part.len() as u64).to_le_bytes());
+        crc.update(part);
+    }
+    crc.finalize()
 }
 
 /// Why the state directory cannot be used, or a purge could not be made durable.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
-    /// It cannot be created.
-    #[error(
-        "state.path {}: the directory cannot be created: {error}; allowed is a directory that exists, or a new one in a directory to which ordgate can write", path.display()
-    )]
-    Create {
+    /// The directory, or a file in it, is not what it should be.
+    #[error("{} {why}", path.display())]
+    Refused {
         /// Its path.
         path: PathBuf,
-        /// Why not.
-        error: io::Error,
-    },
-    /// There is something else of that name.
-    #[error("{} is {what}; allowed is {allowed}: remove it, or set another state.path", path.display())]
-    Kind {
-        /// The path.
-        path: PathBuf,
-        /// What it is.
-        what: &'static str,
-        /// What it may be.
-        allowed: &'static str,
-    },
-    /// It belongs to another user.
-    #[error(
-        "{} belongs to user {owner}, and ordgate runs as user {user}; allowed are a directory and files of that user: chown -R {user} {}, or set another state.path",
-        path.display(), path.display()
-    )]
-    Owner {
-        /// The directory, or the file in it.
-        path: PathBuf,
-        /// The id of the user that it belongs to.
-        owner: u32,
-        /// The id of the user of this process.
-        user: u32,
-    },
-    /// Other users have access to it.
-    #[error(
-        "{} has mode {mode:04o}; allowed is a mode that gives no access to group and others: chmod go= {}", path.display(), path.display()
-    )]
-    TooOpen {
-        /// The directory, or the file in it.
-        path: PathBuf,
-        /// Its mode.
-        mode: u32,
+        /// What it is, and what is allowed.
+        why: String,
     },
     /// It cannot be read or written.
     #[error(
@@ -143,6 +173,13 @@ pub enum StateError {
         /// Why.
         error: String,
     },
+}
+
+fn access(path: &Path, error: impl ToString) -> StateError {
+    StateError::Access {
+        path: path.into(),
+        error: error.to_string(),
+    }
 }
 
 #[cfg(test)]

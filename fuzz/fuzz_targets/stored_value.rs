@@ -8,9 +8,9 @@ use ordgate::state::value::{decode, decode_content, encode};
 const MOST_BODY: usize = 1 << 20;
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| {
-    let _checked = decode(input, MOST_BODY);
+    let _checked = decode(input, &[], MOST_BODY);
     if let Some(value) = decode_content(input, MOST_BODY) {
         assert!(value.body.len() <= MOST_BODY);
-        assert_eq!(decode(&encode(&value), MOST_BODY), Some(value));
+        assert_eq!(decode(&encode(&value, &[]), &[], MOST_BODY), Some(value));
     }
 });

@@ -167,7 +167,7 @@ impl Fill {
         found: &SharedResponse,
         sequence: u64,
     ) -> Option<StoredResponse> {
-        let value = decode(&found.value, LARGEST)?;
+        let value = decode(&found.value, &[], LARGEST)?;
         let is_final = |(_, highest)| self.chain.is_final(route.cache.tip, highest);
         let class = match value.class {
             Some(Class::Final | Class::Recent) if value.heights.is_some_and(is_final) => {
@@ -214,7 +214,7 @@ impl Fill {
         });
         SharedResponse {
             tip: mark.unwrap_or_default(),
-            value: encode(&self.value_of(stored)),
+            value: encode(&self.value_of(stored), &[]),
         }
     }
 

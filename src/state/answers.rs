@@ -18,21 +18,20 @@ use std::time::{Duration, UNIX_EPOCH};
 use rusqlite::ErrorCode;
 use serde::Serialize;
 use table::AnswersTable;
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout;
 
-use super::directory::{Lock, access};
 use super::value::Value;
-use super::{Settings, StateError, database};
+use super::{Settings, StateError, access, database};
 use crate::clock::Clock;
 
 /// How long a look-up may take. In unit tests, a busy machine makes no miss of an answer.
 const LOOK_UP: Duration = Duration::from_millis(if cfg!(test) { 60_000 } else { 100 });
 /// How long a purge may take, or what is read once at a start.
 const PURGE: Duration = Duration::from_secs(10);
-/// The most commands that wait, and the most bytes of bodies in them.
-const MOST_COMMANDS: u64 = 1024;
-const MOST_BYTES: u64 = 16 << 20;
+/// The most bytes of bodies that wait, and what a command counts at least: of 1,024 commands.
+const MOST_BYTES: usize = 16 << 20;
+const LEAST_BYTES: usize = 16 << 10;
 
 /// What a stored response is found by.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,6 +103,8 @@ pub struct Answers(Option<Arc<Handle>>);
 struct Handle {
     commands: mpsc::Sender<Command>,
     counts: Arc<Counts>,
+    /// The bytes that may still wait.
+    room: Arc<Semaphore>,
     clock: Clock,
     path: PathBuf,
     max_bytes: u64,
@@ -112,8 +113,6 @@ struct Handle {
 /// What the callers and the thread share.
 #[derive(Default)]
 struct Counts {
-    waiting: AtomicU64,
-    waiting_bytes: AtomicU64,
     bytes: AtomicU64,
     hits: AtomicU64,
     misses: AtomicU64,
@@ -123,13 +122,9 @@ struct Counts {
 }
 
 enum Command {
-    LookUp(RowKey, u64, oneshot::Sender<Value>),
-    Put(Box<Row>),
+    /// What is done with the tables, if they are used still, and the number of the last purge.
+    Do(Box<dyn FnOnce(&mut AnswersTable, u64) -> rusqlite::Result<()> + Send>),
     Purge(Vec<PurgeRows>, u64, oneshot::Sender<Result<(), StateError>>),
-    Blocks(Arc<str>, oneshot::Sender<Vec<BlockHash>>),
-    PutBlocks(Arc<str>, Vec<BlockHash>, u64),
-    Generation(oneshot::Sender<Option<(u64, u64)>>),
-    SetGeneration((u64, u64)),
 }
 
 /// The stored responses for `/status` and metrics.
@@ -152,11 +147,11 @@ pub struct AnswersSnapshot {
 impl Answers {
     pub(super) fn open(
         settings: &Settings,
+        patience: Duration,
         clock: &Clock,
-        lock: &Lock,
     ) -> Result<Self, StateError> {
         let path = settings.path.join("answers.db");
-        let table = AnswersTable::open(&path, settings.max_bytes)?;
+        let table = AnswersTable::open(&path, settings.max_bytes, patience)?;
         let (commands, received) = mpsc::channel();
         let counts = Arc::new(Counts::default());
         counts.bytes.store(table.used(), Relaxed);
@@ -166,7 +161,6 @@ impl Answers {
             max_bytes: settings.max_bytes,
             counts: Arc::clone(&counts),
             last_purge: 0,
-            _lock: Arc::clone(lock),
         };
         let started = thread::Builder::new().name("answers.db".to_owned());
         let started = started.spawn(move || worker.run(&received));
@@ -174,6 +168,7 @@ impl Answers {
         Ok(Self(Some(Arc::new(Handle {
             commands,
             counts,
+            room: Arc::new(Semaphore::new(MOST_BYTES)),
             clock: clock.clone(),
             path,
             max_bytes: settings.max_bytes,
@@ -188,27 +183,34 @@ impl Answers {
     /// The response that is stored under a key, if it is found within 100 ms.
     pub async fn look_up(&self, key: RowKey) -> Option<Value> {
         let handle = self.0.as_deref()?;
-        let (reply, found) = oneshot::channel();
-        let now = handle.now();
-        if handle.send_if_room(Command::LookUp(key, now, reply), 0) {
-            let found = timeout(LOOK_UP, found).await;
-            if let Some(value) = found.ok().and_then(Result::ok) {
-                handle.counts.hits.fetch_add(1, Relaxed);
-                return Some(value);
-            }
-        }
-        handle.counts.misses.fetch_add(1, Relaxed);
-        None
+        let now = handle.clock.wall(handle.clock.now());
+        let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+        let found = handle.read(LOOK_UP, move |table| table.look_up(&key, now));
+        let found = found.await.flatten();
+        let counter = match found {
+            Some(_) => &handle.counts.hits,
+            None => &handle.counts.misses,
+        };
+        counter.fetch_add(1, Relaxed);
+        found
     }
 
     /// Stores a response in place of what is stored under its key, unless too many wait
     /// to be stored.
     pub fn put(&self, row: Row) {
-        if let Some(handle) = &self.0 {
-            let bytes = row.value.body.len() as u64;
-            if !handle.send_if_room(Command::Put(Box::new(row)), bytes) {
-                handle.counts.dropped.fetch_add(1, Relaxed);
+        let Some(handle) = &self.0 else {
+            return;
+        };
+        let counts = Arc::clone(&handle.counts);
+        let is_sent = handle.send(row.value.body.len(), move |table, last_purge| {
+            if row.purge < last_purge || !table.put(&row)? {
+                counts.dropped.fetch_add(1, Relaxed);
             }
+            Ok(())
+        });
+        if !is_sent {
+            handle.counts.dropped.fetch_add(1, Relaxed);
         }
     }
 
@@ -223,7 +225,8 @@ impl Answers {
         let (reply, done) = oneshot::channel();
         let handle = self.0.clone();
         if let Some(handle) = &handle {
-            handle.send(Command::Purge(rows, number, reply));
+            // The thread ends when the handle is dropped.
+            let _sent = handle.commands.send(Command::Purge(rows, number, reply));
         }
         async move {
             let Some(handle) = handle else {
@@ -245,35 +248,43 @@ impl Answers {
     /// stored responses that name a block above the highest of these are not known to
     /// stand.
     pub async fn blocks(&self, tip: &Arc<str>) -> Vec<BlockHash> {
-        let read = self.read(|reply| Command::Blocks(Arc::clone(tip), reply));
+        let (Some(handle), tip) = (&self.0, Arc::clone(tip)) else {
+            return Vec::new();
+        };
+        let read = handle.read(PURGE, move |table| table.blocks(&tip));
         read.await.unwrap_or_default()
     }
 
     /// Adds known blocks of a tip, as they were known when the purge `purge` was the last.
     pub fn put_blocks(&self, tip: &Arc<str>, blocks: Vec<BlockHash>, purge: u64) {
-        if let Some(handle) = &self.0 {
-            let bytes = (blocks.len() * size_of::<BlockHash>()) as u64;
-            handle.send_if_room(Command::PutBlocks(Arc::clone(tip), blocks, purge), bytes);
-        }
+        let (Some(handle), tip) = (&self.0, Arc::clone(tip)) else {
+            return;
+        };
+        // Where it is not sent, what names these blocks is not known to stand.
+        handle.send(size_of_val(&*blocks), move |table, last_purge| {
+            match purge < last_purge {
+                true => Ok(()),
+                false => table.put_blocks(&tip, &blocks),
+            }
+        });
     }
 
     /// The engine's life, and the number of the last purge of all replicas that was applied
     /// here, if they are known.
     pub async fn generation(&self) -> Option<(u64, u64)> {
-        self.read(Command::Generation).await.flatten()
+        let handle = self.0.as_deref()?;
+        handle
+            .read(PURGE, |table| table.generation())
+            .await
+            .flatten()
     }
 
     /// Sets both, once that purge is applied here.
     pub fn set_generation(&self, life: u64, number: u64) {
         if let Some(handle) = &self.0 {
-            handle.send(Command::SetGeneration((life, number)));
+            // Where it is not sent, an earlier one stays: more is purged at the next start.
+            handle.send(0, move |table, _| table.set_generation((life, number)));
         }
-    }
-
-    async fn read<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Option<T> {
-        let (reply, read) = oneshot::channel();
-        self.0.as_deref()?.send(command(reply));
-        timeout(PURGE, read).await.ok()?.ok()
     }
 
     /// For `/status` and metrics; `None` where nothing is stored.
@@ -292,29 +303,44 @@ impl Answers {
 }
 
 impl Handle {
-    /// Milliseconds since 1970.
-    fn now(&self) -> u64 {
-        let now = self.clock.wall(self.clock.now());
-        let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
-        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-    }
-
-    fn send(&self, command: Command) {
-        self.counts.waiting.fetch_add(1, Relaxed);
-        // The thread ends when this is dropped.
-        let _sent = self.commands.send(command);
-    }
-
-    fn send_if_room(&self, command: Command, bytes: u64) -> bool {
-        let counts = &*self.counts;
-        let is_full = counts.waiting.load(Relaxed) >= MOST_COMMANDS
-            || counts.waiting_bytes.load(Relaxed) + bytes > MOST_BYTES;
-        if is_full || counts.fault.get().is_some() {
+    /// Gives the thread something to do, which keeps so many bytes until it is done; `false`
+    /// if too much waits, or the database is not used any more.
+    fn send(
+        &self,
+        bytes: usize,
+        act: impl FnOnce(&mut AnswersTable, u64) -> rusqlite::Result<()> + Send + 'static,
+    ) -> bool {
+        let bytes = u32::try_from(bytes.max(LEAST_BYTES)).unwrap_or(u32::MAX);
+        let room = Arc::clone(&self.room).try_acquire_many_owned(bytes);
+        let Some(room) = room.ok().filter(|_| self.counts.fault.get().is_none()) else {
             return false;
+        };
+        let act = move |table: &mut AnswersTable, last_purge| {
+            let done = act(table, last_purge);
+            drop(room);
+            done
+        };
+        self.commands.send(Command::Do(Box::new(act))).is_ok()
+    }
+
+    /// What is read within a time.
+    async fn read<T: Send + 'static>(
+        &self,
+        limit: Duration,
+        read: impl FnOnce(&mut AnswersTable) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Option<T> {
+        let (reply, found) = oneshot::channel();
+        let is_sent = self.send(0, move |table, _| {
+            if !reply.is_closed() {
+                // Whoever waited may have gone.
+                let _gone = reply.send(read(table)?);
+            }
+            Ok(())
+        });
+        match is_sent {
+            true => timeout(limit, found).await.ok()?.ok(),
+            false => None,
         }
-        counts.waiting_bytes.fetch_add(bytes, Relaxed);
-        self.send(command);
-        true
     }
 }
 
@@ -336,29 +362,26 @@ struct Worker {
     max_bytes: u64,
     counts: Arc<Counts>,
     last_purge: u64,
-    /// Until the connection is closed.
-    _lock: Lock,
 }
 
 impl Worker {
     fn run(mut self, commands: &Receiver<Command>) {
         while let Ok(command) = commands.recv() {
-            self.counts.waiting.fetch_sub(1, Relaxed);
-            if self.counts.fault.get().is_some() && self.table.is_some() {
-                self.give_up();
+            if self.counts.fault.get().is_some() {
+                self.table = None;
             }
-            let done = match (command, &mut self.table) {
+            match (command, &mut self.table) {
                 (Command::Purge(rows, number, reply), _) => {
                     self.last_purge = self.last_purge.max(number);
-                    // Whoever waited may have gone, here and below.
+                    // Whoever waited may have gone.
                     let _gone = reply.send(self.purge(&rows));
-                    Ok(())
                 }
-                (command, Some(table)) => apply(table, command, self.last_purge, &self.counts),
-                (_, None) => Ok(()),
-            };
-            if let Err(error) = done {
-                self.mend(&error);
+                (Command::Do(act), Some(table)) => {
+                    if let Err(error) = act(table, self.last_purge) {
+                        self.mend(&error);
+                    }
+                }
+                (Command::Do(_), None) => {}
             }
             let used = self.table.as_ref().map_or(0, AnswersTable::used);
             self.counts.bytes.store(used, Relaxed);
@@ -368,17 +391,18 @@ impl Worker {
     /// Begins a damaged database anew; after any other error it is not used any more.
     fn mend(&mut self, error: &rusqlite::Error) {
         let damage = [ErrorCode::DatabaseCorrupt, ErrorCode::NotADatabase];
-        let is_damaged = error
-            .sqlite_error_code()
-            .is_some_and(|code| damage.contains(&code));
-        if is_damaged && self.renew().is_ok() {
+        let code = error.sqlite_error_code();
+        if code.is_some_and(|code| damage.contains(&code)) && self.renew().is_ok() {
             tracing::error!(%error, "answers.db is damaged, and is begun anew");
-        } else {
-            fault(&self.counts, error.to_string());
-            self.give_up();
+            return;
         }
+        fault(&self.counts, error.to_string());
+        self.table = None;
+        // If it stays, each purge tries again, and says if that fails.
+        let _removed = database::remove(&self.path);
     }
 
+    /// Deletes rows, or else all: a database that is not used any more is removed.
     fn purge(&mut self, rows: &[PurgeRows]) -> Result<(), StateError> {
         let purged = match &mut self.table {
             Some(table) if !rows.contains(&PurgeRows::All) => {
@@ -390,7 +414,7 @@ impl Worker {
             return Ok(());
         };
         fault(&self.counts, error);
-        self.give_up();
+        self.table = None;
         database::remove(&self.path).map_err(|error| StateError::Purge {
             path: self.path.clone(),
             error: error.to_string(),
@@ -402,57 +426,11 @@ impl Worker {
         let was_used = self.table.take().is_some();
         database::remove(&self.path).map_err(|error| error.to_string())?;
         if was_used {
-            let table = AnswersTable::open(&self.path, self.max_bytes);
+            let table = AnswersTable::open(&self.path, self.max_bytes, Duration::ZERO);
             self.table = Some(table.map_err(|error| error.to_string())?);
         }
         Ok(())
     }
-
-    fn give_up(&mut self) {
-        self.table = None;
-        // If it stays, each purge tries again, and says if that fails.
-        let _removed = database::remove(&self.path);
-    }
-}
-
-fn apply(
-    table: &mut AnswersTable,
-    command: Command,
-    last_purge: u64,
-    counts: &Counts,
-) -> rusqlite::Result<()> {
-    match command {
-        Command::LookUp(key, now, reply) => {
-            if !reply.is_closed()
-                && let Some(value) = table.look_up(&key, now)?
-            {
-                let _gone = reply.send(value);
-            }
-        }
-        Command::Put(row) => {
-            let bytes = row.value.body.len() as u64;
-            counts.waiting_bytes.fetch_sub(bytes, Relaxed);
-            if row.purge < last_purge || !table.put(&row)? {
-                counts.dropped.fetch_add(1, Relaxed);
-            }
-        }
-        Command::Blocks(tip, reply) => {
-            let _gone = reply.send(table.blocks(&tip)?);
-        }
-        Command::PutBlocks(tip, blocks, purge) => {
-            let bytes = (blocks.len() * size_of::<BlockHash>()) as u64;
-            counts.waiting_bytes.fetch_sub(bytes, Relaxed);
-            if purge >= last_purge {
-                table.put_blocks(&tip, &blocks)?;
-            }
-        }
-        Command::Generation(reply) => {
-            let _gone = reply.send(table.generation()?);
-        }
-        Command::SetGeneration(generation) => table.set_generation(generation)?,
-        Command::Purge(..) => {}
-    }
-    Ok(())
 }
 
 #[cfg(test)]

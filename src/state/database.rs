@@ -1,31 +1,28 @@
 //! A SQLite database as ordgate uses it: one connection, which nobody else may have
 //! beside it, and a write-ahead log.
 //!
-//! A new database is made under another name and renamed when it is whole, so that a
-//! process which is killed leaves none that is half made.
+//! SQLite's exclusive lock keeps other processes out. A process that is killed while it
+//! begins a database anew leaves a file without tables, which the next one finds unusable.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
-use super::directory::access;
-use super::{PATIENCE, StateError};
+use super::StateError;
 
 /// The `application_id` of ordgate's databases: "ordg".
 const APPLICATION: i32 = 0x6f72_6467;
 /// The version of their tables. One with another version is begun anew.
-const VERSION: i32 = 1;
-/// How a SQLite database begins.
-const MAGIC: &[u8; 16] = b"SQLite format 3\0";
+const VERSION: i32 = 2;
 
 /// Why a database cannot be opened.
+#[derive(Debug)]
 pub(super) enum OpenError {
-    /// There is none.
-    Absent,
-    /// It is damaged, or another program's.
+    /// It is damaged, or another program's, or the disk fails.
     Unusable(String),
     /// Another process has it open.
     InUse,
@@ -40,42 +37,74 @@ impl From<rusqlite::Error> for OpenError {
     }
 }
 
-/// Opens a database.
-pub(super) fn open(path: &Path) -> Result<Connection, OpenError> {
-    let mut magic = [0; MAGIC.len()];
-    match File::open(path).and_then(|mut file| file.read_exact(&mut magic)) {
-        Ok(()) if magic == *MAGIC => {}
-        Ok(()) => return Err(OpenError::Unusable("it is no SQLite database".to_owned())),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(OpenError::Absent),
-        Err(error) => return Err(OpenError::Unusable(error.to_string())),
-    }
-    let database = connect(path)?;
-    let number = |name| database.pragma_query_value(None, name, |row| row.get::<_, i32>(0));
-    if number("application_id")? != APPLICATION || number("user_version")? != VERSION {
-        let other = "it was made by another program, or another version of ordgate";
-        return Err(OpenError::Unusable(other.to_owned()));
-    }
+/// Opens a database, and reads of it what `read` does; waits so long for another process
+/// that has it open. Where it is absent, or `read` finds it unusable, it is begun anew with
+/// the tables that `new` makes, which is told whether it was there.
+pub(super) fn open<T>(
+    path: &Path,
+    patience: Duration,
+    read: impl Fn(&mut Connection) -> Result<T, OpenError>,
+    new: impl FnOnce(bool) -> String,
+) -> Result<(Connection, T), StateError> {
+    let existing = || {
+        let mut database = connect(path, patience)?;
+        let number = |name| database.pragma_query_value(None, name, |row| row.get::<_, i32>(0));
+        if number("application_id")? != APPLICATION || number("user_version")? != VERSION {
+            let other = "it was made by another program, or another version of ordgate";
+            return Err(OpenError::Unusable(other.to_owned()));
+        }
+        let found = read(&mut database)?;
+        Ok((database, found))
+    };
+    let is_there = path.exists();
+    let opened = match is_there.then(&existing) {
+        Some(Err(OpenError::Unusable(error))) => {
+            tracing::warn!(path = %path.display(), error, "a database cannot be read, and is begun anew");
+            None
+        }
+        opened => opened,
+    };
+    let opened = opened.unwrap_or_else(|| {
+        create(path, patience, &new(is_there))?;
+        existing()
+    });
+    opened.map_err(|error| match error {
+        OpenError::InUse => StateError::InUse { path: path.into() },
+        OpenError::Unusable(error) => super::access(path, error),
+    })
+}
+
+/// Begins a database anew, with what a batch of SQL makes.
+fn create(path: &Path, patience: Duration, batch: &str) -> Result<(), OpenError> {
+    let failed = |error: io::Error| OpenError::Unusable(error.to_string());
+    // Empty first: the log of what was there is not applied to an empty database.
+    let mut options = OpenOptions::new();
+    let options = options.write(true).create(true).truncate(true).mode(0o600);
+    drop(options.open(path).map_err(failed)?);
+    remove_logs(path).map_err(failed)?;
+    let database = connect(path, patience)?;
+    database.execute_batch(&format!(
+        "BEGIN; {batch}; PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};
+        COMMIT"
+    ))?;
+    Ok(())
+}
+
+fn connect(path: &Path, patience: Duration) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let database = Connection::open_with_flags(path, flags)?;
+    database.busy_timeout(patience)?;
+    // Exclusive before the first access: then there is no shared memory beside it.
+    database.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
+    database.pragma_update(None, "journal_mode", "WAL")?;
+    database.pragma_update(None, "trusted_schema", false)?;
+    database.pragma_update(None, "cell_size_check", true)?;
     Ok(database)
 }
 
-/// Makes a new database in place of what there is, with tables and what else a batch of
-/// SQL makes.
-pub(super) fn create(path: &Path, batch: &str) -> Result<(), StateError> {
-    let new = with_suffix(path, "-new");
-    let failed = |error: &dyn ToString| access(path, error.to_string());
-    // A log that stays would be applied to the new database.
-    remove_logs(path).map_err(|error| failed(&error))?;
-    remove(&new).map_err(|error| failed(&error))?;
-    let made = (|| {
-        let database = connect(&new)?;
-        database.pragma_update(None, "application_id", APPLICATION)?;
-        database.pragma_update(None, "user_version", VERSION)?;
-        database.execute_batch(batch)?;
-        database.close().map_err(|(_, error)| error)
-    })();
-    made.map_err(|error: rusqlite::Error| failed(&error))?;
-    let moved = fs::rename(&new, path).and_then(|()| sync_parent(path));
-    moved.map_err(|error| failed(&error))
+/// Writes the log into the database, on the disk, and empties it.
+pub(super) fn empty_log(database: &Connection) -> rusqlite::Result<()> {
+    database.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
 }
 
 /// Removes a database and its log.
@@ -95,7 +124,7 @@ fn remove_logs(path: &Path) -> io::Result<()> {
     for suffix in ["-wal", "-journal", "-shm"] {
         remove_file(&with_suffix(path, suffix))?;
     }
-    sync_parent(path)
+    File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
 }
 
 fn remove_file(path: &Path) -> io::Result<()> {
@@ -110,23 +139,4 @@ pub(super) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     name.into()
-}
-
-fn sync_parent(path: &Path) -> io::Result<()> {
-    File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
-}
-
-fn connect(path: &Path) -> rusqlite::Result<Connection> {
-    // SQLite gives its log the mode of the database. What is missing it reports itself.
-    let mut options = OpenOptions::new();
-    let _exists = options.write(true).create_new(true).mode(0o600).open(path);
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let database = Connection::open_with_flags(path, flags)?;
-    database.busy_timeout(PATIENCE)?;
-    // Exclusive before the first access: then there is no shared memory beside it.
-    database.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
-    database.pragma_update(None, "journal_mode", "WAL")?;
-    database.pragma_update(None, "trusted_schema", false)?;
-    database.pragma_update(None, "cell_size_check", true)?;
-    Ok(database)
 }

@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::mpsc::{self, Receiver, SyncSender};
+use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
@@ -24,8 +24,7 @@ use serde::Serialize;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::StateError;
-use super::directory::{Lock, access};
+use super::{StateError, access};
 use crate::clock::Clock;
 
 /// A digest of a provider key.
@@ -55,7 +54,10 @@ pub struct Earlier {
 
 /// A request whose spending is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SpentId(u64);
+pub struct SpentId {
+    number: u64,
+    key: KeyDigest,
+}
 
 /// What was spent. By default nothing is recorded.
 #[derive(Clone, Default)]
@@ -75,14 +77,11 @@ struct Handle {
 type Fault = OnceLock<String>;
 
 enum Command {
-    /// Before a request is sent.
-    Begin(u64, KeyDigest, oneshot::Sender<()>),
-    /// Its window begins, so many milliseconds after the boot.
-    End(u64, u64),
+    /// A request is about to be sent; or its window begins, so many milliseconds after the
+    /// boot. Who waits until that is committed, or the thread has stopped.
+    Put(SpentId, Option<u64>, Option<oneshot::Sender<()>>),
     /// It was not sent.
-    Cancel(u64),
-    /// To be done: to find that there is a fault.
-    Close,
+    Remove(SpentId),
 }
 
 /// What was spent, for `/status`, `/readyz` and metrics.
@@ -96,25 +95,21 @@ pub struct SpentSnapshot {
 }
 
 impl Spent {
-    pub(super) fn open(directory: &Path, clock: &Clock, lock: &Lock) -> Result<Self, StateError> {
-        let path = directory.join("spent.db");
+    pub(super) fn open(path: &Path, patience: Duration, clock: &Clock) -> Result<Self, StateError> {
         let now = millis(clock.since_boot());
-        let (journal, earlier) = Journal::open(&path, &boot_id(), now)?;
+        let (journal, found) = Journal::open(path, &boot_id(), now, patience)?;
         let (commands, received) = mpsc::sync_channel(MOST_WAITING);
         let fault = Arc::new(Fault::new());
-        let (own, clock_of_thread, lock) = (Arc::clone(&fault), clock.clone(), Arc::clone(lock));
+        let (own, clock_of_thread) = (Arc::clone(&fault), clock.clone());
         let started = thread::Builder::new().name("spent.db".to_owned());
-        let started = started.spawn(move || {
-            run(journal, &received, &own, &clock_of_thread);
-            drop(lock);
-        });
-        started.map_err(|error| access(&path, error))?;
+        let started = started.spawn(move || run(journal, &received, &own, &clock_of_thread));
+        started.map_err(|error| access(path, error))?;
         Ok(Self(Some(Arc::new(Handle {
             commands,
             clock: clock.clone(),
-            next: AtomicU64::new(earlier.next),
-            earlier: earlier.ended,
-            unknown_until: earlier.unknown_until,
+            next: AtomicU64::new(found.next),
+            earlier: found.ended,
+            unknown_until: found.unknown_until,
             fault,
         }))))
     }
@@ -133,36 +128,48 @@ impl Spent {
         }
     }
 
-    /// Records that a request is about to be sent. It may be sent when this has resolved,
-    /// which takes a second at most; after that nothing is recorded any more. A caller that
-    /// does not wait for it sends no request.
-    pub async fn begin(&self, key: KeyDigest) -> SpentId {
-        let Some(handle) = &self.0 else {
-            return SpentId(0);
-        };
-        let id = handle.next.fetch_add(1, Relaxed);
+    /// Records that a request is about to be sent. It may be sent when the future has resolved,
+    /// which takes a second at most; after that nothing is recorded any more. [`cancel`](Self::cancel)
+    /// it if it is not sent.
+    pub fn begin(&self, key: KeyDigest) -> (SpentId, impl Future<Output = ()> + use<>) {
+        let handle = self.0.clone();
+        let next = handle
+            .as_ref()
+            .map(|handle| handle.next.fetch_add(1, Relaxed));
+        let number = next.unwrap_or_default();
+        let id = SpentId { number, key };
         let (reply, committed) = oneshot::channel();
-        // Without a reply, the thread has stopped, and says why.
-        if handle.send(Command::Begin(id, key, reply)) && timeout(COMMIT, committed).await.is_err()
-        {
-            stop_recording(&handle.fault, "a commit took more than a second");
-            handle.send_now(Command::Close);
-        }
-        SpentId(id)
+        self.send(Command::Put(id, None, Some(reply)));
+        let committed = async move {
+            let fault = handle.as_ref().map(|handle| &handle.fault);
+            let fault = fault.filter(|fault| fault.get().is_none());
+            if let Some(fault) = fault
+                && timeout(COMMIT, committed).await.is_err()
+            {
+                stop_recording(fault, "a commit took more than a second");
+            }
+        };
+        (id, committed)
     }
 
     /// The window of a request begins now: with the head of its answer, or with its end if
     /// none came.
     pub fn end(&self, id: SpentId) {
-        if let Some(handle) = &self.0 {
-            handle.send(Command::End(id.0, handle.now()));
-        }
+        let now = self.0.as_ref().map(|handle| handle.now());
+        self.send(Command::Put(id, now, None));
     }
 
     /// A request was never sent.
     pub fn cancel(&self, id: SpentId) {
-        if let Some(handle) = &self.0 {
-            handle.send(Command::Cancel(id.0));
+        self.send(Command::Remove(id));
+    }
+
+    /// Also after a fault: whatever comes next wakes the thread, which then ends.
+    fn send(&self, command: Command) {
+        if let Some(handle) = &self.0
+            && let Err(TrySendError::Full(_)) = handle.commands.try_send(command)
+        {
+            stop_recording(&handle.fault, "its queue is full");
         }
     }
 
@@ -183,22 +190,6 @@ impl Handle {
 
     fn unknown_for(&self) -> Duration {
         Duration::from_millis(self.unknown_until.saturating_sub(self.now()))
-    }
-
-    /// `false` if nothing is recorded any more.
-    fn send(&self, command: Command) -> bool {
-        if self.fault.get().is_some() {
-            return false;
-        }
-        let is_sent = self.send_now(command);
-        if !is_sent {
-            stop_recording(&self.fault, "its queue is full");
-        }
-        is_sent
-    }
-
-    fn send_now(&self, command: Command) -> bool {
-        self.commands.try_send(command).is_ok()
     }
 }
 
@@ -235,26 +226,24 @@ fn boot_id() -> String {
 
 /// The thread.
 fn run(mut journal: Journal, commands: &Receiver<Command>, fault: &Fault, clock: &Clock) {
-    let mut batch = Vec::new();
     while let Ok(first) = commands.recv() {
-        batch.push(first);
-        batch.extend(commands.try_iter().take(MOST_AT_ONCE));
-        match journal.write(batch.drain(..), millis(clock.since_boot())) {
-            Ok(committed) => {
-                for (id, reply) in committed {
-                    // Whoever waits no more sends no request, or has waited too long.
-                    if reply.send(()).is_err() {
-                        batch.push(Command::Cancel(id));
-                    }
-                }
-            }
-            Err(error) => stop_recording(fault, error),
+        let batch: Vec<_> = std::iter::once(first)
+            .chain(commands.try_iter().take(MOST_AT_ONCE))
+            .collect();
+        if let Err(error) = journal.write(&batch, millis(clock.since_boot())) {
+            stop_recording(fault, error);
         }
         if fault.get().is_some() {
             if let Err(error) = journal.spoil() {
                 tracing::error!(%error, "spent.db cannot be marked either: do not restart ordgate within a minute");
             }
             return;
+        }
+        for command in batch {
+            if let Command::Put(_, _, Some(committed)) = command {
+                // Whoever waited may have gone.
+                let _gone = committed.send(());
+            }
         }
     }
 }

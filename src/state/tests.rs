@@ -20,7 +20,7 @@ pub(super) const UNUSABLE: [&str; 4] = [
     "",
     "a-text-and-no-database",
     "PRAGMA application_id = 1",
-    "PRAGMA user_version = 2",
+    "PRAGMA user_version = 9",
 ];
 
 impl Place {
@@ -65,15 +65,10 @@ impl Place {
         copy
     }
 
-    /// Waits until nobody uses the directory.
-    pub(super) fn is_closed(&self) -> directory::Lock {
-        directory::open(self.path(), PATIENCE).unwrap()
-    }
-
     /// Changes a database, once it is closed.
     pub(super) fn change(&self, name: &str, sql: &str) {
-        let _closed = self.is_closed();
         let database = rusqlite::Connection::open(self.path().join(name)).unwrap();
+        database.busy_timeout(PATIENCE).unwrap();
         database.execute_batch(sql).unwrap();
     }
 
@@ -82,7 +77,7 @@ impl Place {
         if how.contains(' ') {
             return self.change(name, how);
         }
-        let _closed = self.is_closed();
+        self.change(name, "BEGIN IMMEDIATE; COMMIT");
         fs::write(self.path().join(name), how).unwrap();
     }
 }
@@ -113,7 +108,7 @@ fn a_new_directory_is_closed_to_others() {
     let _state = State::open(&settings, &place.clock).unwrap();
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
     assert_eq!(mode(&path), 0o700);
-    for name in "lock answers.db spent.db answers.db-wal spent.db-wal".split(' ') {
+    for name in "answers.db spent.db answers.db-wal spent.db-wal".split(' ') {
         assert_eq!(mode(&path.join(name)), 0o600, "{name}");
     }
 }
@@ -123,11 +118,11 @@ const REFUSED: &str = "\
 chmod 705 .|.|DIR has mode 0705; allowed is a mode that gives no access to group and others: chmod go= DIR
 chmod 720 .|.|DIR has mode 0720; allowed is a mode that gives no access to group and others: chmod go= DIR
 touch spent.db; chmod 604 spent.db|.|DIR/spent.db has mode 0604; allowed is a mode that gives no access to group and others: chmod go= DIR/spent.db
-ln -s /dev/null answers.db|.|DIR/answers.db is a symbolic link; allowed is a file: remove it, or set another state.path
-mkdir answers.db|.|DIR/answers.db is a directory; allowed is a file: remove it, or set another state.path
-touch x|x|DIR/x is a file; allowed is a directory, which need not exist: remove it, or set another state.path
-touch x|x/new|state.path DIR/x/new: the directory cannot be created: Not a directory (os error 20); allowed is a directory that exists, or a new one in a directory to which ordgate can write
-true|no/new|state.path DIR/no/new: the directory cannot be created: No such file or directory (os error 2); allowed is a directory that exists, or a new one in a directory to which ordgate can write
+ln -s /dev/null answers.db|.|DIR/answers.db is not a file: remove it, or set another state.path
+mkdir answers.db|.|DIR/answers.db is not a file: remove it, or set another state.path
+touch x|x|DIR/x is not a directory: remove it, or set another state.path
+touch x|x/new|DIR/x/new cannot be used: Not a directory (os error 20); allowed is a directory on a disk with free space, in which ordgate can read and write files
+true|no/new|DIR/no/new cannot be used: No such file or directory (os error 2); allowed is a directory on a disk with free space, in which ordgate can read and write files
 touch another-programs-file|.|opened";
 
 #[test]
@@ -149,7 +144,7 @@ fn another_users_directory_is_refused() {
     let place = Place::new();
     let found = fs::metadata(place.path()).unwrap();
     let (user, other) = (found.uid(), found.uid() + 1);
-    let refused = directory::check(place.path(), &found, true, other).unwrap_err();
+    let refused = check(place.path(), &found, true, other).unwrap_err();
     let path = place.path().display();
     assert_eq!(
         refused.to_string(),
@@ -163,12 +158,16 @@ fn another_users_directory_is_refused() {
 fn one_process_uses_a_directory() {
     let place = Place::new();
     let State { answers, spent } = place.open();
-    let in_use = "DIR/lock is in use by another process; allowed is one process for each directory: stop the other one, or set another state.path";
-    assert_eq!(refused(&place, "."), in_use);
-    // Each part keeps the lock.
-    drop(answers);
-    assert_eq!(refused(&place, "."), in_use);
-    // It waits for the threads, which close the databases.
+    let in_use = |name: &str| {
+        format!(
+            "DIR/{name} is in use by another process; allowed is one process for each directory: stop the other one, or set another state.path"
+        )
+    };
+    assert_eq!(refused(&place, "."), in_use("spent.db"));
     drop(spent);
+    // It waits for the thread, which closes the database.
+    place.change("spent.db", "BEGIN IMMEDIATE; COMMIT");
+    assert_eq!(refused(&place, "."), in_use("answers.db"));
+    drop(answers);
     place.open();
 }

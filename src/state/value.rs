@@ -1,8 +1,9 @@
 //! The form in which stored responses are kept outside the process: in `answers.db`, and
 //! in the engine of replicas.
 //!
-//! A CRC, a version, the fields by postcard, and the body, which is compressed with zstd
-//! where that makes it smaller. Any bytes give a response or `None`.
+//! A CRC, which covers what the response is found by too; a version, the fields by postcard,
+//! and the body, which is compressed with zstd where that makes it smaller. Any bytes give a
+//! response or `None`.
 
 use std::time::Duration;
 
@@ -10,10 +11,11 @@ use bytes::Bytes;
 use http::{HeaderValue, StatusCode};
 use serde::{Deserialize, Serialize};
 
+use super::crc;
 use crate::chain::Class;
 
 /// Grows with each change of the form. Values of another version are absent.
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 /// The level of compression: a final answer of 10 kB takes some 50 µs.
 const LEVEL: i32 = 3;
 
@@ -57,8 +59,8 @@ struct Head<T> {
     is_compressed: bool,
 }
 
-/// The bytes of a response.
-pub fn encode(value: &Value) -> Vec<u8> {
+/// The bytes of a response that is found by `name`.
+pub fn encode(value: &Value, name: &[u8]) -> Vec<u8> {
     let compressed = zstd::bulk::compress(&value.body, LEVEL);
     let compressed = compressed
         .ok()
@@ -72,16 +74,17 @@ pub fn encode(value: &Value) -> Vec<u8> {
     // It cannot fail in memory; what is empty would be no response.
     let mut bytes = postcard::to_extend(&head, begun).unwrap_or_default();
     bytes.extend_from_slice(compressed.as_deref().unwrap_or(&value.body));
-    if let Some((crc, content)) = bytes.split_first_chunk_mut::<4>() {
-        *crc = crc32fast::hash(content).to_le_bytes();
+    if let Some((sum, content)) = bytes.split_first_chunk_mut::<4>() {
+        *sum = crc(&[name, content]).to_le_bytes();
     }
     bytes
 }
 
-/// The response that these bytes are, if its body has at most so many.
-pub fn decode(bytes: &[u8], most_body: usize) -> Option<Value> {
-    let (crc, content) = bytes.split_first_chunk::<4>()?;
-    if *crc != crc32fast::hash(content).to_le_bytes() {
+/// The response that these bytes are, if they were encoded with the same name, and its body
+/// has at most so many.
+pub fn decode(bytes: &[u8], name: &[u8], most_body: usize) -> Option<Value> {
+    let (sum, content) = bytes.split_first_chunk::<4>()?;
+    if *sum != crc(&[name, content]).to_le_bytes() {
         return None;
     }
     decode_content(content, most_body)
@@ -166,28 +169,29 @@ mod tests {
     fn a_response_comes_back_as_it_was() {
         for body in BODIES {
             let value = value(body);
-            let bytes = encode(&value);
-            assert_eq!(decode(&bytes, body.len()), Some(value), "{body}");
+            let bytes = encode(&value, b"name");
+            assert_eq!(decode(&bytes, b"other", body.len()), None);
+            assert_eq!(decode(&bytes, b"name", body.len()), Some(value), "{body}");
             assert_eq!(
-                decode(&bytes, body.len().wrapping_sub(1) & 0xff),
+                decode(&bytes, b"name", body.len().wrapping_sub(1) & 0xff),
                 None.or_else(|| {
                     // No body is shorter than none.
                     body.is_empty().then(|| self::value(body))
                 })
             );
         }
-        assert!(encode(&value(BODIES[2])).len() < encode(&value(BODIES[1])).len() + 50);
+        assert!(encode(&value(BODIES[2]), b"").len() < encode(&value(BODIES[1]), b"").len() + 50);
     }
 
     #[test]
     fn damaged_bytes_are_no_response() {
         for body in BODIES {
-            let bytes = encode(&value(body));
+            let bytes = encode(&value(body), b"");
             for at in 0..bytes.len() {
-                assert_eq!(decode(&bytes[..at], 1 << 20), None, "cut at {at}");
+                assert_eq!(decode(&bytes[..at], b"", 1 << 20), None, "cut at {at}");
                 let mut damaged = bytes.clone();
                 damaged[at] ^= 0x20;
-                assert_eq!(decode(&damaged, 1 << 20), None, "byte {at}");
+                assert_eq!(decode(&damaged, b"", 1 << 20), None, "byte {at}");
                 // Without the CRC it may be another response, of a bounded length.
                 let other = decode_content(&damaged[4..], 60);
                 assert!(other.is_none_or(|other| other.body.len() <= 60));

@@ -160,7 +160,9 @@ impl Permit {
         let (key, host, now) = asked.key_at();
         if key.state().budget.limits.least().is_some() {
             let spent = &asked.upstream.keys.budgets.spent;
-            self.spent = Some(spent.begin(key.digest).await);
+            let (id, committed) = spent.begin(key.digest);
+            self.spent = Some(id);
+            committed.await;
         }
         let pool = key.pool(host).filter(|_| asked.is_of_pool);
         let Some((permits, pool_key, limits)) = pool else {

@@ -147,7 +147,7 @@ fn libraries_are_used_only_where_they_belong() {
     #[rustfmt::skip]
     let rows = [
         ("moka", &["cache::store", "cache::store::attach"][..]),
-        ("crc32fast", &["state::answers::table", "state::spent::journal", "state::value"]),
+        ("crc32fast", &["state"]),
         ("rusqlite", &["state::answers", "state::answers::table", "state::database", "state::spent", "state::spent::journal"]),
         ("opentelemetry", &["trace", "telemetry::otlp"]),
         ("opentelemetry_sdk", &["telemetry::otlp"]),

@@ -1,20 +1,21 @@
 //! The tables of `answers.db`, and what is asked of them.
 //!
 //! SQLite does not check what it reads. So each row has a CRC of all that it says, and a
-//! row whose CRC is another one is a miss and is deleted. After a purge the log is empty:
-//! damage to what is written to it later brings nothing back.
+//! row whose CRC is another one is a miss. After a purge the log is empty: damage to what is
+//! written to it later brings nothing back.
 
 use std::cmp::Reverse;
 use std::path::Path;
 
-use crc32fast::Hasher;
+use std::time::Duration;
+
 use rusqlite::types::ToSql;
 use rusqlite::{Connection, Error, OptionalExtension, Row as Found, ffi, params};
 
 use super::{BlockHash, PurgeRows, Row, RowKey};
-use crate::state::StateError;
 use crate::state::database::{self, OpenError};
 use crate::state::value::{self, Value};
+use crate::state::{StateError, crc};
 
 const TABLES: &str = "
 CREATE TABLE answers (
@@ -25,13 +26,11 @@ CREATE TABLE answers (
     tip TEXT, -- a digest of the tip of a route in mode chain
     lo INTEGER, -- the lowest and the highest block that it names
     hi INTEGER,
-    received INTEGER NOT NULL, -- milliseconds since 1970
-    expires INTEGER NOT NULL,
-    value BLOB NOT NULL, -- postcard and zstd
-    crc INTEGER NOT NULL,
+    expires INTEGER NOT NULL, -- milliseconds since 1970
+    value BLOB NOT NULL, -- a CRC of the row, postcard and zstd
     UNIQUE (route, target)
 );
-CREATE INDEX answers_of_heights ON answers (tip, hi);
+CREATE INDEX answers_of_heights ON answers (hi);
 CREATE TABLE blocks (
     tip TEXT NOT NULL,
     height INTEGER NOT NULL,
@@ -65,50 +64,33 @@ pub(super) struct AnswersTable {
 
 impl AnswersTable {
     /// Opens the database; begins it anew where it is absent or unusable.
-    pub(super) fn open(path: &Path, most_bytes: u64) -> Result<Self, StateError> {
-        let failed = |error: String| StateError::Access {
-            path: path.into(),
-            error,
-        };
-        match Self::open_existing(path, most_bytes) {
-            Ok(table) => return Ok(table),
-            Err(OpenError::InUse) => return Err(StateError::InUse { path: path.into() }),
-            Err(OpenError::Absent) => {}
-            Err(OpenError::Unusable(error)) => {
-                let path = path.display();
-                tracing::warn!(%path, error, "stored responses cannot be read: ordgate begins without any");
-            }
-        }
-        database::remove(path).map_err(|error| failed(error.to_string()))?;
-        database::create(path, TABLES)?;
-        Self::open_existing(path, most_bytes).map_err(|error| match error {
-            OpenError::InUse => StateError::InUse { path: path.into() },
-            OpenError::Absent => failed("it was removed".to_owned()),
-            OpenError::Unusable(error) => failed(error),
-        })
-    }
-
-    fn open_existing(path: &Path, most_bytes: u64) -> Result<Self, OpenError> {
-        let database = database::open(path)?;
+    pub(super) fn open(
+        path: &Path,
+        most_bytes: u64,
+        patience: Duration,
+    ) -> Result<Self, StateError> {
         let bytes = most_bytes.max(LEAST_BYTES);
         // The log has a part of the bytes, and is checkpointed when half of that is used.
         let log = (bytes / 4).min(MOST_LOG);
         let most_pages = (bytes - log) / PAGE;
-        database.pragma_update(None, "synchronous", "NORMAL")?;
-        database.pragma_update(None, "max_page_count", most_pages.cast_signed())?;
-        database.pragma_update(None, "journal_size_limit", log.cast_signed())?;
-        database.pragma_update(None, "wal_autocheckpoint", (log / 2 / PAGE).cast_signed())?;
-        let mut table = Self {
+        let read = |database: &mut Connection| {
+            database.pragma_update(None, "synchronous", "NORMAL")?;
+            database.pragma_update(None, "max_page_count", most_pages.cast_signed())?;
+            database.pragma_update(None, "journal_size_limit", log.cast_signed())?;
+            let checkpoint = (log / 2 / PAGE).cast_signed();
+            database.pragma_update(None, "wal_autocheckpoint", checkpoint)?;
+            // It may have been larger before, by another max_bytes.
+            if pragma(database, "page_count")? > most_pages {
+                let less = "state.max_bytes is less than it has";
+                return Err(OpenError::Unusable(less.to_owned()));
+            }
+            Ok(())
+        };
+        let (database, ()) = database::open(path, patience, read, |_| TABLES.to_owned())?;
+        Ok(Self {
             database,
             most_pages,
-        };
-        // It may have been larger before, by another max_bytes.
-        if table.pragma("page_count")? > most_pages {
-            let less = "state.max_bytes is less than it has";
-            return Err(OpenError::Unusable(less.to_owned()));
-        }
-        table.make_room()?;
-        Ok(table)
+        })
     }
 
     /// The bytes in use.
@@ -117,54 +99,39 @@ impl AnswersTable {
     }
 
     fn used_pages(&self) -> rusqlite::Result<u64> {
-        let free = self.pragma("freelist_count")?;
-        Ok(self.pragma("page_count")?.saturating_sub(free))
+        let free = pragma(&self.database, "freelist_count")?;
+        Ok(pragma(&self.database, "page_count")?.saturating_sub(free))
     }
 
-    fn pragma(&self, name: &str) -> rusqlite::Result<u64> {
-        let mut pragma = self.database.prepare_cached(&format!("PRAGMA {name}"))?;
-        pragma.query_row([], |row| row.get::<_, i64>(0).map(i64::cast_unsigned))
-    }
-
-    /// The response under a key, at a time in milliseconds since 1970.
+    /// The response under a key, at a time in milliseconds since 1970. Not one that has
+    /// expired, or was received later: the clock has gone back.
     pub(super) fn look_up(&mut self, key: &RowKey, now: u64) -> rusqlite::Result<Option<Value>> {
-        const SQL: &str = "SELECT config, tip, lo, hi, received, expires, value, crc
-            FROM answers WHERE route = ?1 AND target = ?2";
+        const SQL: &str = "SELECT tip, lo, hi, expires, value FROM answers
+            WHERE route = ?1 AND target = ?2 AND config = ?3 AND expires > ?4";
         let mut select = self.database.prepare_cached(SQL)?;
-        let read = |row: &Found<'_>| Ok(read(key, now, row).unwrap_or(Read::Useless));
-        let found = select.query_row(params![&*key.route, key.target], read);
-        match found.optional()? {
-            Some(Read::Value(value)) => return Ok(Some(*value)),
-            Some(Read::Useless) => {}
-            Some(Read::NotYet) | None => return Ok(None),
-        }
-        let mut delete = self
-            .database
-            .prepare_cached("DELETE FROM answers WHERE route = ?1 AND target = ?2")?;
-        delete.execute(params![&*key.route, key.target])?;
-        Ok(None)
+        let now_signed = now.cast_signed();
+        let values = params![&*key.route, key.target, &*key.config, now_signed];
+        let found = select.query_row(values, |row| Ok(read(key, row)));
+        let value = found.optional()?.flatten();
+        Ok(value.filter(|value| value.received <= now))
     }
 
     /// Stores a response; `false` if it is too large.
     pub(super) fn put(&mut self, row: &Row) -> rusqlite::Result<bool> {
         const SQL: &str = "INSERT OR REPLACE INTO answers
-            (route, target, config, tip, lo, hi, received, expires, value, crc)
-            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
-        let value = value::encode(&row.value);
+            (route, target, config, tip, lo, hi, expires, value)
+            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+        let (key, tip, (lo, hi)) = (&row.key, row.tip.as_deref(), row.value.heights.unzip());
+        let expires = row.expires.cast_signed();
+        let value = value::encode(&row.value, name(key, tip, (lo, hi), expires).as_bytes());
         if row.value.body.len() > MOST_BODY || value.len() as u64 > self.most_pages * PAGE / 16 {
             return Ok(false);
         }
         self.make_room()?;
-        let (lo, hi) = row.value.heights.unzip();
-        let received = row.value.received.cast_signed();
-        let expires = row.expires.cast_signed();
-        let tip = row.tip.as_deref();
-        let crc = crc_of(&row.key, tip, (lo, hi), (received, expires), &value);
-        let key = &row.key;
         let (route, config) = (&*key.route, &*key.config);
         let mut insert = self.database.prepare_cached(SQL)?;
         insert.execute(params![
-            route, key.target, config, tip, lo, hi, received, expires, value, crc
+            route, key.target, config, tip, lo, hi, expires, value
         ])?;
         Ok(true)
     }
@@ -197,23 +164,17 @@ impl AnswersTable {
                     self.delete(range, &[route, prefix, &end])?;
                 }
                 PurgeRows::Heights { tip, from, to } => {
-                    for tip in self.tips(tip.as_deref())? {
-                        let named = "tip = ?1 AND hi >= ?2 AND lo <= ?3";
-                        self.delete(named, &[&tip, from, to])?;
-                        let blocks =
-                            "DELETE FROM blocks WHERE tip = ?1 AND height BETWEEN ?2 AND ?3";
-                        self.database.execute(blocks, params![tip, from, to])?;
-                    }
+                    let tip = tip.as_deref();
+                    let named = "hi >= ?2 AND lo <= ?3 AND tip = ifnull(?1, tip)";
+                    self.delete(named, &[&tip, from, to])?;
+                    let blocks = "DELETE FROM blocks
+                        WHERE height BETWEEN ?2 AND ?3 AND tip = ifnull(?1, tip)";
+                    self.database.execute(blocks, params![tip, from, to])?;
                 }
             }
         }
         // This syncs the log and then the database.
-        let is_busy = "PRAGMA wal_checkpoint(TRUNCATE)";
-        let is_busy: bool = self.database.query_row(is_busy, [], |row| row.get(0))?;
-        if is_busy {
-            return Err(failure(ffi::SQLITE_BUSY, "the log cannot be emptied"));
-        }
-        Ok(())
+        database::empty_log(&self.database)
     }
 
     /// Removes the rows for which a condition holds, a few at once, so that the log stays
@@ -227,15 +188,6 @@ impl AnswersTable {
         Ok(())
     }
 
-    fn tips(&self, tip: Option<&str>) -> rusqlite::Result<Vec<String>> {
-        if let Some(tip) = tip {
-            return Ok(vec![tip.to_owned()]);
-        }
-        let all = "SELECT tip FROM answers WHERE tip NOT NULL UNION SELECT tip FROM blocks";
-        let mut select = self.database.prepare_cached(all)?;
-        select.query_map([], |row| row.get(0))?.collect()
-    }
-
     /// The known blocks of a tip, in ascending order. An error if one is damaged.
     pub(super) fn blocks(&self, tip: &str) -> rusqlite::Result<Vec<BlockHash>> {
         let all = "SELECT height, hash, crc FROM blocks WHERE tip = ?1 ORDER BY height";
@@ -243,7 +195,7 @@ impl AnswersTable {
         let found = select.query_map([tip], |row| {
             let block = (row.get(0)?, row.get(1)?);
             if row.get::<_, u32>(2)? != crc_of_block(tip, &block) {
-                return Err(failure(ffi::SQLITE_CORRUPT, "a known block is damaged"));
+                return Err(damaged("a known block is damaged"));
             }
             Ok(block)
         })?;
@@ -289,77 +241,39 @@ impl AnswersTable {
     }
 }
 
-fn failure(code: i32, what: &str) -> Error {
-    Error::SqliteFailure(ffi::Error::new(code), Some(what.to_owned()))
+fn pragma(database: &Connection, name: &str) -> rusqlite::Result<u64> {
+    let mut pragma = database.prepare_cached(&format!("PRAGMA {name}"))?;
+    pragma.query_row([], |row| row.get::<_, i64>(0).map(i64::cast_unsigned))
 }
 
-/// What a row is.
-enum Read {
-    Value(Box<Value>),
-    /// Received later than now: the clock has gone back.
-    NotYet,
-    /// Damaged, expired, or of another configuration.
-    Useless,
+fn damaged(what: &str) -> Error {
+    let code = ffi::Error::new(ffi::SQLITE_CORRUPT);
+    Error::SqliteFailure(code, Some(what.to_owned()))
 }
 
 /// Reads a row; `None` if it is damaged.
-fn read(key: &RowKey, now: u64, row: &Found<'_>) -> Option<Read> {
-    let config: String = row.get(0).ok()?;
-    let tip: Option<String> = row.get(1).ok()?;
-    let heights = (row.get(2).ok()?, row.get(3).ok()?);
-    let times: (i64, i64) = (row.get(4).ok()?, row.get(5).ok()?);
-    let value = row.get_ref(6).ok()?.as_blob().ok()?;
-    let crc: u32 = row.get(7).ok()?;
-    let stored = RowKey {
-        config: config.into(),
-        ..key.clone()
-    };
-    if crc != crc_of(&stored, tip.as_deref(), heights, times, value) || stored != *key {
-        return None;
-    }
-    let (received, expires) = (times.0.cast_unsigned(), times.1.cast_unsigned());
-    if expires <= now {
-        return None;
-    }
-    if received > now {
-        return Some(Read::NotYet);
-    }
-    let value = value::decode(value, MOST_BODY)?;
-    Some(Read::Value(Box::new(value)))
+fn read(key: &RowKey, row: &Found<'_>) -> Option<Value> {
+    let tip: Option<String> = row.get(0).ok()?;
+    let heights = (row.get(1).ok()?, row.get(2).ok()?);
+    let name = name(key, tip.as_deref(), heights, row.get(3).ok()?);
+    let value = row.get_ref(4).ok()?.as_blob().ok()?;
+    value::decode(value, name.as_bytes(), MOST_BODY)
 }
 
-fn crc_of(
+/// What a row says beside its value.
+fn name(
     key: &RowKey,
     tip: Option<&str>,
-    (lo, hi): (Option<u32>, Option<u32>),
-    (received, expires): (i64, i64),
-    value: &[u8],
-) -> u32 {
-    let mut crc = Hasher::new();
-    for text in [&*key.route, &key.target, &key.config, tip.unwrap_or("-")] {
-        crc.update(&(text.len() as u64).to_le_bytes());
-        crc.update(text.as_bytes());
-    }
-    for height in [lo, hi] {
-        crc.update(&height.map_or(-1, i64::from).to_le_bytes());
-    }
-    crc.update(&received.to_le_bytes());
-    crc.update(&expires.to_le_bytes());
-    crc.update(value);
-    crc.finalize()
+    heights: (Option<u32>, Option<u32>),
+    expires: i64,
+) -> String {
+    format!("{key:?} {tip:?} {heights:?} {expires}")
 }
 
 fn crc_of_block(tip: &str, (height, hash): &BlockHash) -> u32 {
-    let mut crc = Hasher::new();
-    crc.update(tip.as_bytes());
-    crc.update(&height.to_le_bytes());
-    crc.update(hash);
-    crc.finalize()
+    crc(&[tip.as_bytes(), &height.to_le_bytes(), hash])
 }
 
 fn crc_of_generation((life, generation): (u64, u64)) -> u32 {
-    let mut crc = Hasher::new();
-    crc.update(&life.to_le_bytes());
-    crc.update(&generation.to_le_bytes());
-    crc.finalize()
+    crc(&[&life.to_le_bytes(), &generation.to_le_bytes()])
 }

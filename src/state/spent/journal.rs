@@ -9,13 +9,13 @@
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rusqlite::{Connection, params};
-use tokio::sync::oneshot;
 
-use super::{Command, KeyDigest, LONGEST, WINDOW, millis};
-use crate::state::StateError;
+use super::{Command, KeyDigest, LONGEST, SpentId, WINDOW, millis};
 use crate::state::database::{self, OpenError};
+use crate::state::{StateError, crc};
 
 const TABLES: &str = "
 CREATE TABLE run (
@@ -39,8 +39,7 @@ const LOG_HEAD: u64 = 32;
 pub(super) struct Journal {
     database: Connection,
     path: PathBuf,
-    /// The keys of the requests under way.
-    keys: HashMap<u64, KeyDigest>,
+    /// How many transactions are in the log.
     written: u64,
 }
 
@@ -56,114 +55,77 @@ pub(super) struct Found {
 
 impl Journal {
     /// Opens the database; begins it anew where it is absent or unusable.
-    pub(super) fn open(path: &Path, boot: &str, now: u64) -> Result<(Self, Found), StateError> {
-        let unknown_until = match Self::open_existing(path, boot, now) {
-            Ok(opened) => return Ok(opened),
-            Err(OpenError::InUse) => return Err(StateError::InUse { path: path.into() }),
-            Err(OpenError::Absent) => 0,
-            Err(OpenError::Unusable(error)) => {
-                let (path, window) = (path.display(), WINDOW.as_secs());
-                tracing::warn!(%path, error, "it is not known what was spent before: no request is sent to an upstream with a budget for {window} s");
-                now + millis(WINDOW)
+    pub(super) fn open(
+        path: &Path,
+        boot: &str,
+        now: u64,
+        patience: Duration,
+    ) -> Result<(Self, Found), StateError> {
+        let check = |database: &mut Connection| {
+            database.pragma_update(None, "synchronous", "OFF")?;
+            database.pragma_update(None, "wal_autocheckpoint", 0)?;
+            // Its length while nobody else has it open, and nothing is written yet.
+            let log = fs::metadata(database::with_suffix(path, "-wal"));
+            let log = log.map_or(0, |log| log.len());
+            let checkpoint = "PRAGMA wal_checkpoint(PASSIVE)";
+            let frames: u32 = database.query_row(checkpoint, [], |row| row.get(1))?;
+            let is_whole = log == 0 || u64::from(frames) * FRAME + LOG_HEAD == log;
+            if !is_whole {
+                return Err(unusable("its log is damaged"));
             }
+            let check: String =
+                database.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
+            if check != "ok" {
+                return Err(unusable(&check));
+            }
+            let found = read(database, boot, now)?;
+            database::empty_log(database)?;
+            Ok(found)
         };
-        let failed = |error: &dyn ToString| super::access(path, error.to_string());
-        // Whoever is killed from here on leaves a file that is no database.
-        if unknown_until > 0 {
-            database::spoil(path).map_err(|error| failed(&error))?;
-        }
-        let crc = crc_of_run(boot, unknown_until);
-        let run = format!("INSERT INTO run VALUES ('{boot}', {unknown_until}, {crc})");
-        database::create(path, &format!("{TABLES} {run}"))?;
-        Self::open_existing(path, boot, now).map_err(|error| match error {
-            OpenError::InUse => StateError::InUse { path: path.into() },
-            OpenError::Absent => failed(&"it was removed"),
-            OpenError::Unusable(error) => failed(&error),
-        })
-    }
-
-    fn open_existing(path: &Path, boot: &str, now: u64) -> Result<(Self, Found), OpenError> {
-        let log = fs::metadata(database::with_suffix(path, "-wal"));
-        let log = log.map_or(0, |log| log.len());
-        let mut database = database::open(path)?;
-        database.pragma_update(None, "synchronous", "OFF")?;
-        database.pragma_update(None, "wal_autocheckpoint", 0)?;
-        let checkpoint = "PRAGMA wal_checkpoint(PASSIVE)";
-        let frames: u32 = database.query_row(checkpoint, [], |row| row.get(1))?;
-        let is_whole = log == 0 || u64::from(frames) * FRAME + LOG_HEAD == log;
-        if !is_whole {
-            return Err(unusable("its log is damaged"));
-        }
-        let check: String = database.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
-        if check != "ok" {
-            return Err(unusable(&check));
-        }
-        let found = read(&mut database, boot, now)?;
-        let mut journal = Self {
+        let new = |was_there: bool| {
+            let unknown_until = if was_there { now + millis(WINDOW) } else { 0 };
+            if was_there {
+                let window = WINDOW.as_secs();
+                tracing::warn!(
+                    "it is not known what was spent before: no request is sent to an upstream with a budget for {window} s"
+                );
+            }
+            let crc = crc_of_run(boot, unknown_until);
+            format!("{TABLES} INSERT INTO run VALUES ('{boot}', {unknown_until}, {crc})")
+        };
+        let (database, found) = database::open(path, patience, check, new)?;
+        let journal = Self {
             database,
             path: path.into(),
-            keys: HashMap::new(),
             written: 0,
         };
-        journal.empty_log()?;
         Ok((journal, found))
     }
 
-    /// Writes commands, in one transaction. Returns who waits for it.
-    pub(super) fn write(
-        &mut self,
-        commands: impl Iterator<Item = Command>,
-        now: u64,
-    ) -> rusqlite::Result<Vec<(u64, oneshot::Sender<()>)>> {
-        let mut committed = Vec::new();
+    /// Writes commands, in one transaction.
+    pub(super) fn write(&mut self, commands: &[Command], now: u64) -> rusqlite::Result<()> {
         let transaction = self.database.transaction()?;
         for command in commands {
             match command {
-                Command::Begin(id, key, reply) => {
-                    // Whoever waits no more sends no request.
-                    if !reply.is_closed() {
-                        let insert = "INSERT INTO spent VALUES (?1, ?2, NULL, ?3)";
-                        let crc = crc_of(id, &key, None);
-                        let mut insert = transaction.prepare_cached(insert)?;
-                        insert.execute(params![id.cast_signed(), key, crc])?;
-                        self.keys.insert(id, key);
-                        committed.push((id, reply));
-                    }
-                }
-                Command::End(id, at) => {
-                    if let Some(key) = self.keys.remove(&id) {
-                        let update = "UPDATE spent SET at = ?2, crc = ?3 WHERE id = ?1";
-                        let crc = crc_of(id, &key, Some(at));
-                        let mut update = transaction.prepare_cached(update)?;
-                        update.execute(params![id.cast_signed(), at.cast_signed(), crc])?;
-                    }
-                }
-                Command::Cancel(id) => {
-                    self.keys.remove(&id);
+                Command::Put(id, at, _) => put(&transaction, *id, *at)?,
+                Command::Remove(id) => {
                     let delete = "DELETE FROM spent WHERE id = ?1";
-                    transaction
-                        .prepare_cached(delete)?
-                        .execute([id.cast_signed()])?;
+                    let mut delete = transaction.prepare_cached(delete)?;
+                    delete.execute([id.number.cast_signed()])?;
                 }
-                Command::Close => {}
             }
         }
         transaction.commit()?;
         self.written += 1;
         // A transaction has at least a frame.
         if self.written >= MOST_FRAMES / 8 {
+            self.written = 0;
             let old = now.saturating_sub(millis(LONGEST)).cast_signed();
             self.database
                 .execute("DELETE FROM spent WHERE at < ?1", [old])?;
-            self.empty_log()?;
+            database::empty_log(&self.database)?;
         }
-        Ok(committed)
-    }
-
-    fn empty_log(&mut self) -> rusqlite::Result<()> {
-        self.written = 0;
-        let empty = "PRAGMA wal_checkpoint(TRUNCATE)";
-        self.database.query_row(empty, [], |_| Ok(()))
+        Ok(())
     }
 
     /// Leaves the database unreadable: it is not known what is spent from now on.
@@ -177,6 +139,16 @@ fn unusable(why: &str) -> OpenError {
     OpenError::Unusable(why.to_owned())
 }
 
+/// Records a request: under way, or since when its window has run.
+fn put(database: &Connection, id: SpentId, at: Option<u64>) -> rusqlite::Result<()> {
+    let SpentId { number, key } = id;
+    let put = "INSERT OR REPLACE INTO spent VALUES (?1, ?2, ?3, ?4)";
+    let mut put = database.prepare_cached(put)?;
+    let signed = at.map(u64::cast_signed);
+    put.execute(params![number.cast_signed(), key, signed, crc_of(id, at)])?;
+    Ok(())
+}
+
 /// Reads what was spent, and writes it as the next process is to find it.
 fn read(database: &mut Connection, boot: &str, now: u64) -> Result<Found, OpenError> {
     let transaction = database.transaction()?;
@@ -188,16 +160,15 @@ fn read(database: &mut Connection, boot: &str, now: u64) -> Result<Found, OpenEr
     let (boot_of_run, unknown_until, crc): (String, u64, u32) = run?;
     let mut select = transaction.prepare("SELECT id, key, at, crc FROM spent")?;
     let rows = select.query_map([], |row| {
-        let (id, at): (i64, Option<i64>) = (row.get(0)?, row.get(2)?);
-        let at = at.map(i64::cast_unsigned);
-        Ok((id.cast_unsigned(), row.get(1)?, at, row.get(3)?))
+        let (number, at): (i64, Option<i64>) = (row.get(0)?, row.get(2)?);
+        let (number, key) = (number.cast_unsigned(), row.get(1)?);
+        let id = SpentId { number, key };
+        Ok((id, at.map(i64::cast_unsigned), row.get(3)?))
     })?;
-    let rows: Vec<(u64, KeyDigest, Option<u64>, u32)> = rows.collect::<Result<_, _>>()?;
+    let rows: Vec<(SpentId, Option<u64>, u32)> = rows.collect::<Result<_, _>>()?;
     drop(select);
-    let are_whole = rows
-        .iter()
-        .all(|(id, key, at, crc)| *crc == crc_of(*id, key, *at));
-    if !are_whole || crc != crc_of_run(&boot_of_run, unknown_until) {
+    let mut are_whole = rows.iter().map(|(id, at, crc)| *crc == crc_of(*id, *at));
+    if !are_whole.all(|is_whole| is_whole) || crc != crc_of_run(&boot_of_run, unknown_until) {
         return Err(unusable("a row is damaged"));
     }
     if boot_of_run != boot && (unknown_until > 0 || !rows.is_empty()) {
@@ -210,33 +181,22 @@ fn read(database: &mut Connection, boot: &str, now: u64) -> Result<Found, OpenEr
         next: 1,
         ..Found::default()
     };
-    for (id, key, at, _) in rows {
-        found.next = found.next.max(id.saturating_add(1));
+    for (id, at, _) in rows {
+        found.next = found.next.max(id.number.saturating_add(1));
+        // Whoever sent one that was under way has ended.
         let began = at.unwrap_or(now);
-        found.ended.entry(key).or_default().push(began);
-        if at.is_none() {
-            // Whoever sent it has ended.
-            let update = "UPDATE spent SET at = ?2, crc = ?3 WHERE id = ?1";
-            let crc = crc_of(id, &key, Some(now));
-            let mut update = transaction.prepare_cached(update)?;
-            update.execute(params![id.cast_signed(), now.cast_signed(), crc])?;
-        }
+        found.ended.entry(id.key).or_default().push(began);
+        put(&transaction, id, Some(began))?;
     }
     transaction.commit()?;
     Ok(found)
 }
 
-fn crc_of(id: u64, key: &KeyDigest, at: Option<u64>) -> u32 {
-    let mut crc = crc32fast::Hasher::new();
-    crc.update(&id.to_le_bytes());
-    crc.update(key);
-    crc.update(&at.map_or([0xff; 8], u64::to_le_bytes));
-    crc.finalize()
+fn crc_of(id: SpentId, at: Option<u64>) -> u32 {
+    let at = at.map_or([0xff; 8], u64::to_le_bytes);
+    crc(&[&id.number.to_le_bytes(), &id.key, &at])
 }
 
 fn crc_of_run(boot: &str, unknown_until: u64) -> u32 {
-    let mut crc = crc32fast::Hasher::new();
-    crc.update(boot.as_bytes());
-    crc.update(&unknown_until.to_le_bytes());
-    crc.finalize()
+    crc(&[boot.as_bytes(), &unknown_until.to_le_bytes()])
 }

@@ -6,10 +6,17 @@ use std::process::{Command as Process, Stdio};
 
 use super::*;
 use crate::state::tests::{Place, UNUSABLE};
-use crate::state::{Settings, State};
+use crate::state::{PATIENCE, Settings, State};
 
 const KEY: KeyDigest = [7; 32];
 const OTHER: KeyDigest = [8; 32];
+
+/// Once it is committed.
+async fn begin(spent: &Spent, key: KeyDigest) -> SpentId {
+    let (id, committed) = spent.begin(key);
+    committed.await;
+    id
+}
 
 fn seconds(all: &[u64]) -> Vec<Duration> {
     all.iter().map(|age| Duration::from_secs(*age)).collect()
@@ -24,13 +31,13 @@ async fn the_next_process_knows_what_was_spent() {
     let place = Place::new();
     let spent = place.open().spent;
     assert_eq!(spent.earlier(&KEY), Earlier::default(), "a first start");
-    let ended = spent.begin(KEY).await;
+    let ended = begin(&spent, KEY).await;
     after(&place, 10);
     spent.end(ended);
-    let canceled = spent.begin(KEY).await;
+    let canceled = begin(&spent, KEY).await;
     spent.cancel(canceled);
-    spent.begin(KEY).await;
-    spent.begin(OTHER).await;
+    begin(&spent, KEY).await;
+    begin(&spent, OTHER).await;
     after(&place, 5);
     drop(spent);
     let spent = place.open().spent;
@@ -39,7 +46,7 @@ async fn the_next_process_knows_what_was_spent() {
     after(&place, 3);
     assert_eq!(spent.earlier(&KEY).ages, seconds(&[8, 3]));
     assert_eq!(spent.earlier(&OTHER).ages, seconds(&[3]));
-    let id = spent.begin(KEY).await;
+    let id = begin(&spent, KEY).await;
     spent.end(id);
     drop(spent);
     let spent = place.open().spent;
@@ -66,7 +73,7 @@ fn a_process_that_is_killed_loses_nothing() {
         let spent = open(path.into());
         runtime.block_on(async {
             for count in 0.. {
-                spent.begin(KEY).await;
+                begin(&spent, KEY).await;
                 eprintln!("{CHILD} {count}");
             }
         });
@@ -101,7 +108,7 @@ fn a_process_that_is_killed_loses_nothing() {
 fn at_boot(place: &Place, boot: &str) -> (usize, u64) {
     let now = millis(place.clock.since_boot());
     let path = place.path().join("spent.db");
-    let (_journal, found) = Journal::open(&path, boot, now).unwrap();
+    let (_journal, found) = Journal::open(&path, boot, now, PATIENCE).unwrap();
     let ended = found.ended.values().map(Vec::len).sum();
     (ended, found.unknown_until.saturating_sub(now) / 1000)
 }
@@ -112,10 +119,12 @@ async fn another_boot_waits_a_window_out() {
     assert_eq!(at_boot(&place, "one"), (0, 0));
     assert_eq!(at_boot(&place, "two"), (0, 0), "nothing was spent");
     let path = place.path().join("spent.db");
-    let mut journal = Journal::open(&path, "two", 0).unwrap().0;
-    let (reply, _committed) = oneshot::channel();
-    let begin = [Command::Begin(1, KEY, reply)];
-    journal.write(begin.into_iter(), 0).unwrap();
+    let mut journal = Journal::open(&path, "two", 0, PATIENCE).unwrap().0;
+    let id = SpentId {
+        number: 1,
+        key: KEY,
+    };
+    journal.write(&[Command::Put(id, None, None)], 0).unwrap();
     drop(journal);
     assert_eq!(at_boot(&place, "two"), (1, 0));
     assert_eq!(at_boot(&place, "three"), (0, 61));
@@ -131,12 +140,12 @@ async fn another_boot_waits_a_window_out() {
 async fn spent() -> Place {
     let place = Place::new();
     let spent = place.open().spent;
-    spent.begin(KEY).await;
+    begin(&spent, KEY).await;
     drop(spent);
     let spent = place.open().spent;
-    let ended = spent.begin(KEY).await;
+    let ended = begin(&spent, KEY).await;
     spent.end(ended);
-    spent.begin(OTHER).await;
+    begin(&spent, OTHER).await;
     place.as_killed()
 }
 
@@ -198,7 +207,7 @@ async fn after_an_error_nothing_is_recorded() {
         BEGIN SELECT RAISE(ABORT, 'it cannot be inserted'); END";
     place.change("spent.db", trigger);
     let spent = place.open().spent;
-    let id = spent.begin(KEY).await;
+    let id = begin(&spent, KEY).await;
     let fault = || spent.snapshot().unwrap().fault;
     while fault().is_none() {
         tokio::task::yield_now().await;
@@ -209,7 +218,7 @@ async fn after_an_error_nothing_is_recorded() {
     let spent = place.open().spent;
     let unknown = spent.snapshot().unwrap().unknown_seconds;
     assert_eq!((spent.earlier(&KEY).unknown_for, unknown), (WINDOW, 61.0));
-    spent.begin(KEY).await;
+    begin(&spent, KEY).await;
     assert_eq!(spent.snapshot().unwrap().fault, None);
 }
 
@@ -217,7 +226,7 @@ async fn after_an_error_nothing_is_recorded() {
 async fn a_commit_over_a_second_ends_the_recording() {
     let place = Place::new();
     let path = place.path().join("spent.db");
-    let journal = Journal::open(&path, "boot", 0).unwrap().0;
+    let journal = Journal::open(&path, "boot", 0, PATIENCE).unwrap().0;
     let (commands, received) = mpsc::sync_channel(MOST_WAITING);
     let fault = Arc::new(Fault::new());
     let spent = Spent(Some(Arc::new(Handle {
@@ -229,9 +238,9 @@ async fn a_commit_over_a_second_ends_the_recording() {
         fault: Arc::clone(&fault),
     })));
     let began = tokio::time::Instant::now();
-    spent.begin(KEY).await;
+    begin(&spent, KEY).await;
     assert_eq!(began.elapsed(), COMMIT);
-    spent.begin(KEY).await;
+    begin(&spent, KEY).await;
     assert_eq!(began.elapsed(), COMMIT, "the next one does not wait");
     assert!(spent.snapshot().unwrap().fault.is_some());
     drop(spent);
@@ -244,7 +253,7 @@ async fn what_counts_no_more_is_removed() {
     let place = Place::new();
     let spent = place.open().spent;
     for _ in 0..2_000 {
-        let id = spent.begin(KEY).await;
+        let id = begin(&spent, KEY).await;
         spent.end(id);
         after(&place, 1);
     }
@@ -252,22 +261,6 @@ async fn what_counts_no_more_is_removed() {
     let bytes = files.map(|path| fs::metadata(path).unwrap().len());
     assert!(bytes.iter().sum::<u64>() < 4 << 20, "{bytes:?}");
     drop(spent);
-    let _closed = place.is_closed();
     let rows = at_boot(&place, &boot_id()).0;
     assert!((120..500).contains(&rows), "{rows} rows");
-}
-
-#[tokio::test]
-async fn whoever_does_not_wait_has_not_spent() {
-    let place = Place::new();
-    let spent = place.open().spent;
-    // It is under way, and dropped.
-    let begun = timeout(Duration::ZERO, spent.begin(KEY)).await;
-    let count = usize::from(begun.is_ok());
-    spent.begin(OTHER).await;
-    spent.begin(OTHER).await;
-    drop(spent);
-    let spent = place.open().spent;
-    assert_eq!(spent.earlier(&KEY).ages.len(), count);
-    assert_eq!(spent.earlier(&OTHER).ages.len(), 2);
 }

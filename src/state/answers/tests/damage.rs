@@ -1,6 +1,7 @@
 //! Whatever is damaged, what is found is what was stored, and nothing that was purged.
 
 use super::*;
+use crate::state::PATIENCE;
 use crate::state::answers::table::AnswersTable;
 use crate::state::tests::UNUSABLE;
 
@@ -30,7 +31,7 @@ async fn stored() -> Place {
 /// Opens it and looks everything up; returns how many of the rows are found.
 fn look(place: &Place) -> usize {
     let path = place.path().join("answers.db");
-    let mut table = AnswersTable::open(&path, 1 << 20).unwrap();
+    let mut table = AnswersTable::open(&path, 1 << 20, PATIENCE).unwrap();
     let now = place.now() + 1;
     let mut found = 0;
     for target in KEPT {
@@ -71,23 +72,18 @@ async fn any_byte_may_be_damaged() {
 }
 
 const CHANGES: &str = "value = value || x'00'; value = CAST(value AS TEXT); tip = 'u'; \
-    tip = NULL; lo = 6; hi = 8; hi = NULL; received = received - 1; expires = expires - 1; \
-    crc = crc + 1; config = 'c2'; target = '/kept/9'";
+    tip = NULL; lo = 6; hi = 8; hi = NULL; expires = expires - 1; config = 'c2'; \
+    target = '/kept/9'";
 
 #[tokio::test]
-async fn a_row_whose_crc_is_another_one_is_deleted() {
+async fn a_row_whose_crc_is_another_one_is_not_found() {
     let place = stored().await;
-    drop(place.open());
-    drop(place.is_closed());
+    place.change("answers.db", "BEGIN IMMEDIATE; COMMIT");
     for change in CHANGES.split("; ") {
         let copy = place.as_killed();
         let sql = format!("UPDATE answers SET {change} WHERE target = '{}'", KEPT[1]);
         copy.change("answers.db", &sql);
         assert_eq!(look(&copy), 2, "{change}");
-        let database = rusqlite::Connection::open(copy.path().join("answers.db")).unwrap();
-        let count = "SELECT COUNT(*) FROM answers WHERE target = '/kept/2'";
-        let left: u32 = database.query_row(count, [], |row| row.get(0)).unwrap();
-        assert_eq!(left, 0, "{change}");
     }
     // One row in place of another.
     let sql = "DELETE FROM answers WHERE target = '/kept/1';
