@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use ordgate::cache::etag::etag;
 use ordgate::cache::key::Key;
 use ordgate::cache::metadata::{ClientFreshness, Metadata};
 use ordgate::cache::store::Store;
+use ordgate::cache::validator::etag;
 use ordgate::cache::{StoredFields, StoredResponse};
 use ordgate::clock::Moment;
 

@@ -8,7 +8,6 @@ pub mod coding;
 pub mod date;
 pub mod decision;
 pub mod directives;
-pub mod etag;
 pub(crate) mod freshen;
 pub(crate) mod freshness;
 pub(crate) mod hop;
@@ -24,7 +23,6 @@ pub mod reuse;
 pub mod storable;
 pub mod store;
 pub mod stored;
-pub mod targeted;
 pub mod validator;
 pub mod vary;
 

@@ -24,9 +24,9 @@ use serde::Serialize;
 
 use crate::cache::coding::Coding;
 use crate::cache::date;
-use crate::cache::etag::{encoded_etag, none_match_fails};
 use crate::cache::key::Key;
 use crate::cache::outcome::{OUTCOMES, Outcome, age};
+use crate::cache::validator::{encoded_etag, none_match_fails};
 use crate::cache::{StoredFields, StoredResponse};
 use crate::client_tokens::TokenClient;
 use crate::compress::Compression;

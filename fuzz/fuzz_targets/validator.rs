@@ -5,7 +5,7 @@
 
 use http::header::{ETAG, HeaderValue, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, RANGE};
 use http::HeaderMap;
-use ordgate::cache::etag::{etag, none_match_fails};
+use ordgate::cache::validator::{etag, none_match_fails};
 use ordgate::cache::validator::{EntityTag, for_the_origin, is_not_modified, make_conditional};
 use ordgate::cache::{date, range};
 use ordgate_fuzz::{fields, lines, other_case};

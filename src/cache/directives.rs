@@ -1,5 +1,5 @@
-//! Cache directives of requests and responses (RFC 9111 §5.2, RFC 5861, RFC
-//! 8246).
+//! Cache directives of requests and responses (RFC 9111 §5.2, RFC 5861, RFC 8246), and which
+//! govern a response (RFC 9213).
 //!
 //! Parsing is lenient and fails closed: a directive that cannot be read still
 //! restricts, counts as zero if it gives a time, and is ignored if it permits
@@ -7,14 +7,14 @@
 //! of fields count as those without one, as §5.2.2.4 and §5.2.2.7 allow. Reading a request
 //! without `Cache-Control` and `Pragma` allocates nothing.
 //!
-//! `Pragma` in responses is not read (§5.4 gives it no meaning). Targeted
-//! fields have their own grammar ([`super::targeted`]).
+//! `Pragma` in responses is not read (§5.4 gives it no meaning).
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::HeaderMap;
-use http::header::{CACHE_CONTROL, HeaderValue, PRAGMA};
+use http::header::{CACHE_CONTROL, HeaderName, HeaderValue, PRAGMA};
+use sfv::{BareItem, Dictionary, ListEntry, Parser};
 
 use super::date::{self, seconds};
 use super::list::{is_token, is_whitespace, members, plain, trim};
@@ -104,9 +104,54 @@ pub struct ResponseDirectives {
     pub stale_while_revalidate: Option<Duration>,
     /// `stale-if-error` (RFC 5861 §4).
     pub stale_if_error: Option<Duration>,
+    /// Whether they are of a targeted field, so that `Expires` is ignored (RFC 9213 §2.2).
+    pub(crate) is_targeted: bool,
 }
 
+const CDN: HeaderName = HeaderName::from_static("cdn-cache-control");
+
 impl ResponseDirectives {
+    /// Reads the directives that govern a response: those of `CDN-Cache-Control`, which is for
+    /// caches like this one, where it is valid and not empty (RFC 9213 §2.2), else those of
+    /// `Cache-Control`.
+    #[must_use]
+    pub fn governing(headers: &HeaderMap) -> Self {
+        Self::targeted(headers).unwrap_or_else(|| Self::of(headers))
+    }
+
+    fn targeted(headers: &HeaderMap) -> Option<Self> {
+        if !headers.contains_key(CDN) {
+            return None;
+        }
+        let lines: Vec<_> = headers
+            .get_all(CDN)
+            .iter()
+            .map(HeaderValue::as_bytes)
+            .collect();
+        // RFC 9651 §4.2: lines are combined before they are parsed.
+        let value = lines.join(&b", "[..]);
+        let dictionary: Dictionary = Parser::new(&value).parse().ok()?;
+        let mut directives = Self {
+            is_targeted: true,
+            ..Self::default()
+        };
+        for (key, entry) in &dictionary {
+            let argument = match entry {
+                ListEntry::Item(item) => match item.bare_item {
+                    BareItem::Boolean(true) => None,
+                    BareItem::Integer(number) => Some(i64::from(number).to_string()),
+                    _ => Some(String::new()),
+                },
+                // RFC 9213 §2.1: a value of another type is ignored. The directive then counts
+                // like a malformed one: it may restrict, and never permits.
+                ListEntry::InnerList(_) => Some(String::new()),
+            };
+            let argument = argument.as_deref().map(str::as_bytes);
+            directives.apply(key.as_str().as_bytes(), argument);
+        }
+        (!dictionary.is_empty()).then_some(directives)
+    }
+
     /// Reads the `Cache-Control` of a response.
     #[must_use]
     pub fn of(headers: &HeaderMap) -> Self {
@@ -123,7 +168,7 @@ impl ResponseDirectives {
     }
 
     /// Applies a directive by its lower-case name. An argument that cannot be read is empty.
-    pub(super) fn apply(&mut self, name: &[u8], argument: Option<&[u8]>) {
+    fn apply(&mut self, name: &[u8], argument: Option<&[u8]>) {
         match name {
             b"no-store" => self.no_store = true,
             b"no-transform" => self.no_transform = true,
@@ -153,19 +198,17 @@ fn shorten(known: &mut Option<Duration>, argument: Option<&[u8]>) {
 /// Forbids shared caches to store a response (§5.2.2.7): adds `private`, and removes
 /// what permits it to them. Other directives stay.
 pub(crate) fn make_private(fields: &mut HeaderMap) {
-    const REMOVED: [&[u8]; 3] = [b"private", b"public", b"s-maxage"];
-    let mut line = b"private".to_vec();
-    for value in fields.get_all(CACHE_CONTROL) {
-        for member in members(value.as_bytes()) {
-            let name = member.text.split(|&byte| byte == b'=').next();
+    let lines = fields.get_all(CACHE_CONTROL).iter();
+    let kept = lines
+        .flat_map(|line| members(line.as_bytes()))
+        .filter(|member| {
+            let name = member.split(|&byte| byte == b'=').next();
             let name = name.map(trim).unwrap_or_default();
-            if !REMOVED.iter().any(|own| name.eq_ignore_ascii_case(own)) {
-                line.extend_from_slice(b", ");
-                line.extend_from_slice(member.text);
-            }
-        }
-    }
-    let private = HeaderValue::from_maybe_shared(Bytes::from(line));
+            let mut removed = ["private", "public", "s-maxage"].into_iter();
+            !removed.any(|own| name.eq_ignore_ascii_case(own.as_bytes()))
+        });
+    let line: Vec<_> = [&b"private"[..]].into_iter().chain(kept).collect();
+    let private = HeaderValue::from_maybe_shared(Bytes::from(line.join(&b", "[..])));
     let private = private.unwrap_or(HeaderValue::from_static("private"));
     fields.insert(CACHE_CONTROL, private);
 }
@@ -175,45 +218,30 @@ pub(crate) fn make_private(fields: &mut HeaderMap) {
 fn each_directive(headers: &HeaderMap, mut each: impl FnMut(&[u8], Option<&[u8]>)) {
     let lines = headers.get_all(CACHE_CONTROL).iter();
     for member in lines.flat_map(|line| members(line.as_bytes())) {
-        let mut parts = member.text.splitn(2, |&byte| byte == b'=');
-        let (name, argument) = (parts.next().unwrap_or_default(), parts.next());
-        let is_readable = argument.is_none_or(|text| is_token(text) || is_quoted(text));
-        if member.sound && is_token(name) && is_readable {
-            each(&name.to_ascii_lowercase(), argument.map(unquoted));
+        let mut parts = member.splitn(2, |&byte| byte == b'=');
+        let (name, argument) = (parts.next().unwrap_or_default(), parts.next().map(argument));
+        if is_token(name) && argument != Some(None) {
+            each(&name.to_ascii_lowercase(), argument.flatten());
             continue;
         }
         // A malformed member, such as `no-store max-age=5` or `max-age =5`: each of its
         // words can still restrict.
-        let is_end = |&byte: &u8| is_whitespace(byte) || b"=\"".contains(&byte);
-        for word in member.text.split(is_end).filter(|word| is_token(word)) {
+        let is_end = |&byte: &u8| is_whitespace(byte) || b"=\",".contains(&byte);
+        for word in member.split(is_end).filter(|word| is_token(word)) {
             each(&word.to_ascii_lowercase(), Some(b""));
         }
     }
 }
 
-/// Whether the text is one quoted-string (RFC 9110 §5.6.4).
-fn is_quoted(text: &[u8]) -> bool {
-    let inner = text
-        .strip_prefix(b"\"")
-        .and_then(|rest| rest.strip_suffix(b"\""));
-    inner.is_some_and(|inner| {
-        let mut bytes = inner.iter();
-        while let Some(byte) = bytes.next() {
-            if *byte == b'"' || *byte == b'\\' && bytes.next().is_none() {
-                return false;
-            }
-        }
-        true
-    })
-}
-
 /// The text of an argument: a token, or what is between quotes (§5.2 requires both forms to
-/// be accepted for every directive). Escapes stay: what has one is no number.
-fn unquoted(text: &[u8]) -> &[u8] {
-    let inner = text
-        .strip_prefix(b"\"")
-        .and_then(|rest| rest.strip_suffix(b"\""));
-    inner.map_or(text, trim)
+/// be accepted for every directive). `None` if it is neither; no known directive has escapes.
+fn argument(text: &[u8]) -> Option<&[u8]> {
+    if is_token(text) {
+        return Some(text);
+    }
+    let inner = text.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
+    let is_plain = !inner.iter().any(|byte| b"\"\\".contains(byte));
+    is_plain.then(|| trim(inner))
 }
 
 #[cfg(test)]

@@ -10,8 +10,8 @@ use http::header::{AGE, DATE, EXPIRES, LAST_MODIFIED};
 use http::{HeaderMap, StatusCode};
 
 use super::date;
+use super::directives::ResponseDirectives;
 use super::list::plain;
-use super::targeted::Governing;
 
 /// The longest heuristic lifetime (§4.2.2).
 const LONGEST_GUESS: Duration = Duration::from_hours(24);
@@ -21,13 +21,13 @@ const LONGEST_GUESS: Duration = Duration::from_hours(24);
 pub(crate) fn lifetime(
     status: StatusCode,
     headers: &HeaderMap,
-    governing: &Governing,
+    directives: &ResponseDirectives,
     response_time: SystemTime,
 ) -> Duration {
-    explicit_lifetime(headers, governing, response_time).unwrap_or_else(|| {
+    explicit_lifetime(headers, directives, response_time).unwrap_or_else(|| {
         // §4.2.2: the status code is heuristically cacheable, or the response is marked as
         // cacheable.
-        let may_guess = governing.directives.public || heuristically_cacheable(status);
+        let may_guess = directives.public || heuristically_cacheable(status);
         let modified = date::field(headers, &LAST_MODIFIED).filter(|_| may_guess);
         modified.map_or(Duration::ZERO, |modified| {
             let unmodified = date::since(modified, generated(headers, response_time));
@@ -40,13 +40,12 @@ pub(crate) fn lifetime(
 #[must_use]
 pub(crate) fn explicit_lifetime(
     headers: &HeaderMap,
-    governing: &Governing,
+    directives: &ResponseDirectives,
     response_time: SystemTime,
 ) -> Option<Duration> {
-    let directives = &governing.directives;
     directives.s_maxage.or(directives.max_age).or_else(|| {
         // RFC 9213 §2.2: a targeted field overrides Expires.
-        let expires = !governing.targeted && headers.contains_key(EXPIRES);
+        let expires = !directives.is_targeted && headers.contains_key(EXPIRES);
         expires.then(|| {
             let generated = generated(headers, response_time);
             date::since(generated, earliest_expiry(headers).unwrap_or(generated))

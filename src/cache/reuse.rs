@@ -14,7 +14,6 @@ use super::date;
 use super::directives::{RequestDirectives, ResponseDirectives};
 use super::freshness::{age_on_arrival, lifetime};
 use super::outcome::Forward;
-use super::targeted::Governing;
 
 /// What of a stored response decides whether it may be reused.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,13 +36,13 @@ impl StoredFacts {
         request_time: SystemTime,
         response_time: SystemTime,
     ) -> Self {
-        let governing = Governing::of(headers);
+        let directives = ResponseDirectives::governing(headers);
         Self {
-            lifetime: lifetime(status, headers, &governing, response_time),
+            lifetime: lifetime(status, headers, &directives, response_time),
             age_on_arrival: age_on_arrival(headers, request_time, response_time),
             arrived: response_time,
             is_error: status.is_server_error(),
-            directives: governing.directives,
+            directives,
         }
     }
 

@@ -12,11 +12,10 @@ use http::{HeaderMap, StatusCode};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::directives::RequestDirectives;
+use super::directives::{RequestDirectives, ResponseDirectives};
 use super::freshness::{explicit_lifetime, heuristically_cacheable};
 use super::hop;
 use super::reuse::has_content;
-use super::targeted::Governing;
 use super::vary::nominated;
 
 /// Which responses with `Set-Cookie` are stored. A stored cookie is sent to
@@ -34,36 +33,17 @@ pub enum SetCookie {
     Never,
 }
 
-/// An answer to a GET.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Exchange<'a> {
-    /// The request's fields, as the origin received them.
-    pub(crate) request: &'a HeaderMap,
-    /// The answer's status code.
-    pub(crate) status: StatusCode,
-    /// The answer's fields.
-    pub(crate) response: &'a HeaderMap,
-    /// The directives that govern the answer.
-    pub(crate) governing: &'a Governing,
-    /// When the answer was received.
-    pub(crate) received: SystemTime,
-    /// How `Set-Cookie` is treated.
-    pub(crate) set_cookie: SetCookie,
-}
-
-/// Whether the answer may be stored, for later GET and HEAD requests for the same target.
+/// Whether an answer to a GET may be stored, for later GET and HEAD requests for the same
+/// target. `request` are the request's fields, as the origin received them.
 #[must_use]
-pub(crate) fn storable(exchange: &Exchange<'_>) -> bool {
-    let Exchange {
-        request,
-        status,
-        response,
-        governing,
-        received,
-        set_cookie,
-    } = *exchange;
-    let directives = &governing.directives;
-    let is_explicit = explicit_lifetime(response, governing, received).is_some();
+pub(crate) fn storable(
+    request: &HeaderMap,
+    (status, response): (StatusCode, &HeaderMap),
+    received: SystemTime,
+    set_cookie: SetCookie,
+) -> bool {
+    let directives = &ResponseDirectives::governing(response);
+    let is_explicit = explicit_lifetime(response, directives, received).is_some();
     // §3.5: a directive allows sharing the answer to an authorized request.
     let is_shared =
         directives.must_revalidate || directives.public || directives.s_maxage.is_some();
@@ -90,7 +70,7 @@ pub(crate) fn storable(exchange: &Exchange<'_>) -> bool {
             SetCookie::Dropped => true,
             SetCookie::Explicit => {
                 !response.contains_key(SET_COOKIE)
-                    || is_for_everyone(response, governing, received)
+                    || is_for_everyone(response, directives, received)
             }
             SetCookie::Never => !response.contains_key(SET_COOKIE),
         }
@@ -102,14 +82,14 @@ pub(crate) fn storable(exchange: &Exchange<'_>) -> bool {
 #[must_use]
 pub(crate) fn is_for_everyone(
     response: &HeaderMap,
-    governing: &Governing,
+    directives: &ResponseDirectives,
     received: SystemTime,
 ) -> bool {
-    let lasts = match explicit_lifetime(response, governing, received) {
+    let lasts = match explicit_lifetime(response, directives, received) {
         Some(lifetime) => !lifetime.is_zero(),
-        None => governing.directives.public,
+        None => directives.public,
     };
-    lasts && !governing.directives.no_cache
+    lasts && !directives.no_cache
 }
 
 /// Whether the definition of a status code allows storing answers of it.

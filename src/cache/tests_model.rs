@@ -20,8 +20,7 @@ use super::{
     directives::RequestDirectives,
     outcome::Forward,
     reuse::{Reuse, StoredFacts, may_reuse},
-    storable::{Exchange, SetCookie, storable},
-    targeted::Governing,
+    storable::{SetCookie, storable},
     vary::{nominated, secondary_key},
 };
 
@@ -170,14 +169,7 @@ fn apply_rules(moment: &Moment<'_>, spelling: Spelling) -> Option<Result<Reuse, 
     let kept_for = moment.stored_for.headers(spelling);
     let headers = moment.response.headers(spelling);
     let status = StatusCode::from_u16(moment.response.status).unwrap();
-    let is_stored = storable(&Exchange {
-        request: &kept_for,
-        status,
-        response: &headers,
-        governing: &Governing::of(&headers),
-        received: at(0),
-        set_cookie: SetCookie::default(),
-    });
+    let is_stored = storable(&kept_for, (status, &headers), at(0), SetCookie::default());
     let nominated = nominated(&headers).filter(|_| is_stored)?;
     let key = secondary_key(&nominated, || &kept_for);
     let stored = StoredFacts::of(status, &headers, at(0), at(0));

@@ -1,4 +1,6 @@
-//! Validators and preconditions (RFC 9110 §8.8, §13; RFC 9111 §4.3.1, §4.3.2).
+//! Validators and preconditions (RFC 9110 §8.8, §13; RFC 9111 §4.3.1, §4.3.2), and ordgate's
+//! own entity tags, which are digests of bodies. (That of the reference upstream is of the
+//! chain's tip, the same for every resource.)
 //!
 //! Preconditions are evaluated against the selected stored response, to find
 //! whether the client's copy is current. Before a request is forwarded, its
@@ -9,11 +11,13 @@
 //! `If-Match` and `If-Unmodified-Since` are for the origin only (§4.3.2): such
 //! a request is forwarded unchanged.
 
+use aws_lc_rs::digest::{SHA256, digest};
+use http::header::{HeaderValue, IF_NONE_MATCH};
 use http::{HeaderMap, StatusCode, header};
 
 use super::coding::Coding;
 use super::date;
-use super::list::{is_whitespace, trim};
+use super::list::{members, trim};
 
 /// An entity tag (RFC 9110 §8.8.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,8 +32,13 @@ impl<'a> EntityTag<'a> {
     /// Reads a value that is exactly one entity tag.
     #[must_use]
     pub fn parse(value: &'a [u8]) -> Option<Self> {
-        let (tag, rest) = Self::first(trim(value))?;
-        rest.is_empty().then_some(tag)
+        let value = trim(value);
+        let weak = value.starts_with(b"W/");
+        let quoted = value.get(usize::from(weak) * 2..)?;
+        let opaque = quoted.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
+        // etagc: visible ASCII or obs-text, without quotes.
+        let is_etagc = |&byte: &u8| byte > b' ' && byte != 0x7f && byte != b'"';
+        (opaque.iter().all(is_etagc)).then_some(Self { weak, opaque })
     }
 
     /// The `ETag` of a response.
@@ -40,21 +49,6 @@ impl<'a> EntityTag<'a> {
             (Some(only), None) => Self::parse(only.as_bytes()),
             _ => None,
         }
-    }
-
-    fn first(text: &'a [u8]) -> Option<(Self, &'a [u8])> {
-        let (weak, rest) = match text.strip_prefix(b"W/") {
-            Some(rest) => (true, rest),
-            None => (false, text),
-        };
-        let rest = rest.strip_prefix(b"\"")?;
-        let end = rest.iter().position(|&byte| byte == b'"')?;
-        let (opaque, rest) = (&rest[..end], &rest[end + 1..]);
-        // etagc: visible ASCII or obs-text, no space.
-        opaque
-            .iter()
-            .all(|&byte| byte > b' ' && byte != 0x7f)
-            .then_some((Self { weak, opaque }, rest))
     }
 
     /// Strong comparison (§8.8.3.2): equal, and neither is weak.
@@ -70,32 +64,6 @@ impl<'a> EntityTag<'a> {
     }
 }
 
-/// The entity tags of a list. Text that is none is skipped up to the next
-/// comma.
-fn tags(mut rest: &[u8]) -> impl Iterator<Item = EntityTag<'_>> {
-    std::iter::from_fn(move || {
-        while !rest.is_empty() {
-            if is_whitespace(rest[0]) || rest[0] == b',' {
-                rest = &rest[1..];
-                continue;
-            }
-            let read = EntityTag::first(rest);
-            let behind = read.map_or(rest, |(_, behind)| behind);
-            let comma = behind
-                .iter()
-                .position(|&byte| byte == b',')
-                .unwrap_or(behind.len());
-            rest = &behind[comma..];
-            if let Some((tag, _)) = read
-                && trim(&behind[..comma]).is_empty()
-            {
-                return Some(tag);
-            }
-        }
-        None
-    })
-}
-
 /// Whether the preconditions of a GET or HEAD say that its client has the stored 200 with
 /// these fields, so that the response is 304 (RFC 9110 §13.2.2, RFC 9111 §4.3.2). With
 /// `is_encoded`, the stored response may be sent in codings, whose tags are then also of it.
@@ -105,7 +73,7 @@ pub fn is_not_modified(request: &HeaderMap, stored: &HeaderMap, is_encoded: bool
         return false;
     }
     // §13.1.3: If-Modified-Since is ignored beside If-None-Match.
-    if request.contains_key(header::IF_NONE_MATCH) {
+    if request.contains_key(IF_NONE_MATCH) {
         return lists_tag(request, EntityTag::of(stored), is_encoded);
     }
     is_unmodified_since(request, stored)
@@ -122,15 +90,20 @@ pub fn for_the_origin(request: &HeaderMap) -> bool {
 /// matches any representation. With `is_encoded`, the tags of the codings of the same body
 /// match too.
 #[inline]
-pub(super) fn lists_tag(request: &HeaderMap, own: Option<EntityTag<'_>>, is_encoded: bool) -> bool {
+fn lists_tag(request: &HeaderMap, own: Option<EntityTag<'_>>, is_encoded: bool) -> bool {
     let matches = |tag: EntityTag<'_>, own: EntityTag<'_>| {
         let suffix = || tag.opaque.strip_prefix(own.opaque);
         tag.equals_weakly(&own) || is_encoded && suffix().is_some_and(Coding::is_tag_suffix)
     };
-    let mut lines = request.get_all(header::IF_NONE_MATCH).iter();
+    let mut lines = request.get_all(IF_NONE_MATCH).iter();
     lines.any(|line| {
         let line = line.as_bytes();
-        trim(line) == b"*" || own.is_some_and(|own| tags(line).any(|tag| matches(tag, own)))
+        trim(line) == b"*"
+            || own.is_some_and(|own| {
+                members(line)
+                    .filter_map(EntityTag::parse)
+                    .any(|tag| matches(tag, own))
+            })
     })
 }
 
@@ -161,7 +134,7 @@ pub(crate) fn can_be_validated(status: StatusCode) -> bool {
 /// answer is to be stored. Returns whether the request is conditional now.
 pub fn make_conditional(request: &mut HeaderMap, stored: Option<&HeaderMap>) -> bool {
     for name in [
-        header::IF_NONE_MATCH,
+        IF_NONE_MATCH,
         header::IF_MODIFIED_SINCE,
         header::IF_RANGE,
         header::RANGE,
@@ -175,16 +148,43 @@ pub fn make_conditional(request: &mut HeaderMap, stored: Option<&HeaderMap>) -> 
     let tag = tag.filter(|_| EntityTag::of(stored).is_some());
     let modified = stored.get(header::LAST_MODIFIED);
     let modified = modified.filter(|_| date::field(stored, &header::LAST_MODIFIED).is_some());
-    let conditions = [
-        (header::IF_NONE_MATCH, tag),
-        (header::IF_MODIFIED_SINCE, modified),
-    ];
+    let conditions = [(IF_NONE_MATCH, tag), (header::IF_MODIFIED_SINCE, modified)];
     for (name, value) in conditions {
         if let Some(value) = value {
             request.insert(name, value.clone());
         }
     }
     tag.or(modified).is_some()
+}
+
+/// The strong ETag of a body: 128 bits of its SHA-256, in quotes.
+pub fn etag(body: &[u8]) -> HeaderValue {
+    const HEX: &[u8; 16] = b"0123456789abcdef";
+    let digest = digest(&SHA256, body);
+    let digits = digest.as_ref()[..16]
+        .iter()
+        .flat_map(|byte| [byte >> 4, byte & 15]);
+    let digits = digits.map(|digit| HEX[usize::from(digit)]);
+    let text: Vec<_> = [b'"'].into_iter().chain(digits).chain([b'"']).collect();
+    HeaderValue::from_bytes(&text).unwrap_or(HeaderValue::from_static("\"\""))
+}
+
+/// Whether a request's `If-None-Match` matches this ETag, or that of the body in a coding,
+/// so that the response is 304 (RFC 9110 §13.1.2). `false` if the request has no such field.
+pub fn none_match_fails(fields: &HeaderMap, etag: &HeaderValue) -> bool {
+    fields.contains_key(IF_NONE_MATCH) && lists_tag(fields, EntityTag::parse(etag.as_bytes()), true)
+}
+
+/// The ETag of a body in a coding, whose own ETag this is: strong, like it, and
+/// another for each coding (RFC 9110 §8.8.3.3).
+pub(crate) fn encoded_etag(etag: &HeaderValue, coding: Coding) -> HeaderValue {
+    let own = etag.as_bytes();
+    // A weak one stands for all codings already.
+    let Some(begin) = own.strip_suffix(b"\"").filter(|own| own.starts_with(b"\"")) else {
+        return etag.clone();
+    };
+    let text = [begin, b"-", coding.name().as_bytes(), b"\""].concat();
+    HeaderValue::from_bytes(&text).unwrap_or_else(|_no_value| etag.clone())
 }
 
 #[cfg(test)]

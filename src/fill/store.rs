@@ -13,8 +13,7 @@ use super::{Announced, Answer, AnswerSource, Fetch, FillAnswer};
 use crate::cache::directives::ResponseDirectives;
 use crate::cache::policy::Mode;
 use crate::cache::purge::CheckedPurge;
-use crate::cache::storable::{Exchange, SetCookie, storable, stored_fields};
-use crate::cache::targeted::Governing;
+use crate::cache::storable::{SetCookie, storable, stored_fields};
 use crate::cache::vary::{nominated, secondary_key};
 use crate::cache::{Encodings, OriginFields, StoredFields, StoredResponse, date, hop, reuse};
 use crate::chain::ledger::RequestStart;
@@ -46,7 +45,6 @@ impl Fetch {
         times: Times,
     ) -> StoredResponse {
         let is_typed = self.is_typed();
-        let governing = Governing::of(fields);
         // No field of a client reaches the origin of a typed route.
         let nominated = nominated(fields).filter(|_| !is_typed);
         let nominated = nominated.unwrap_or_default();
@@ -55,7 +53,7 @@ impl Fetch {
         let is_encodable = is_typed
             && status == StatusCode::OK
             && !fields.contains_key(CONTENT_ENCODING)
-            && !governing.directives.no_transform
+            && !ResponseDirectives::governing(fields).no_transform
             && !ResponseDirectives::of(fields).no_transform;
         let mut map = compact(&stored_fields(fields));
         if !fields.contains_key(DATE) {
@@ -93,20 +91,14 @@ impl Fetch {
         times: Times,
     ) -> bool {
         let (route, is_typed) = (self.route(), self.is_typed());
-        let exchange = Exchange {
-            request,
-            status,
-            response,
-            governing: &Governing::of(response),
-            received: self.fill.clock.wall(times.received),
-            set_cookie: match (is_typed, route.cache.set_cookie) {
-                (true, SetCookie::Explicit) => SetCookie::Dropped,
-                (_, rule) => rule,
-            },
+        let received = self.fill.clock.wall(times.received);
+        let set_cookie = match (is_typed, route.cache.set_cookie) {
+            (true, SetCookie::Explicit) => SetCookie::Dropped,
+            (_, rule) => rule,
         };
         (is_typed || *method == Method::GET && !is_overridden(request))
             && route.cache.mode == Mode::Respect
-            && storable(&exchange)
+            && storable(request, (status, response), received, set_cookie)
     }
 
     pub(super) fn is_typed(&self) -> bool {

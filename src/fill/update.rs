@@ -13,12 +13,11 @@ use super::exchange::Fetched;
 use super::fields::is_overridden;
 use super::store::Times;
 use super::{Answer, AnswerSource, Fetch, FillAnswer};
-use crate::cache::directives::RequestDirectives;
+use crate::cache::directives::{RequestDirectives, ResponseDirectives};
 use crate::cache::freshen::{freshen, names};
 use crate::cache::key::Key;
 use crate::cache::policy::Mode;
 use crate::cache::storable::is_for_everyone;
-use crate::cache::targeted::Governing;
 use crate::cache::{OriginFields, StoredFields, StoredResponse, invalidate};
 use crate::route::HeaderMode;
 
@@ -141,7 +140,8 @@ impl Fetch {
 /// itself that it is for everyone. The freshness of the stored response says
 /// nothing about them.
 fn update<'h>(fields: &'h HeaderMap, received: SystemTime) -> Cow<'h, HeaderMap> {
-    if !fields.contains_key(SET_COOKIE) || is_for_everyone(fields, &Governing::of(fields), received)
+    if !fields.contains_key(SET_COOKIE)
+        || is_for_everyone(fields, &ResponseDirectives::governing(fields), received)
     {
         return Cow::Borrowed(fields);
     }

@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
 use super::{Responder, ResponseContext, not_modified, response};
 use crate::cache::coding::{Coding, preferred};
-use crate::cache::etag::{encoded_etag, etag, none_match_fails};
+use crate::cache::validator::{encoded_etag, etag, none_match_fails};
 use crate::compress::{Effort, encode, unzip};
 use crate::wire::Body;
 

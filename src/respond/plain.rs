@@ -10,12 +10,12 @@ use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 
 use super::{EMPTY, Responder, ResponseContext, response};
 use crate::cache::directives::make_private;
-use crate::cache::etag::encoded_etag;
 use crate::cache::freshen::not_modified_fields;
 use crate::cache::hop;
 use crate::cache::key::Key;
 use crate::cache::outcome::{Outcome, age};
 use crate::cache::range::{Selection, select};
+use crate::cache::validator::encoded_etag;
 use crate::cache::validator::is_not_modified;
 use crate::cache::{OriginFields, StoredResponse};
 use crate::route::HeaderMode;

@@ -1,19 +1,12 @@
 //! Tables of `storable`. Sections are of RFC 9111 where no other is named.
 
 use super::*;
-use crate::cache::targeted::Governing;
 use crate::cache::tests_table::{fields, rows};
 
 fn is_stored(request: &str, status: &str, response: &str, set_cookie: SetCookie) -> bool {
     let (request, response) = (fields(request), fields(response));
-    storable(&Exchange {
-        request: &request,
-        status: status.parse().unwrap(),
-        response: &response,
-        governing: &Governing::of(&response),
-        received: SystemTime::UNIX_EPOCH,
-        set_cookie,
-    })
+    let answer = (status.parse().unwrap(), &response);
+    storable(&request, answer, SystemTime::UNIX_EPOCH, set_cookie)
 }
 
 #[test]
