@@ -31,6 +31,7 @@ pub struct BodyIndex {
 
 /// The index of an activity page: where its items stand in the body, and which blocks and
 /// transactions they are of. It is of use only together with the body that it is made for.
+/// That of a page that was cut from windows has no transactions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Page {
     /// The most items that it may have, as the upstream echoes it.
@@ -63,21 +64,8 @@ pub(crate) struct TxItems {
     pub(crate) count: u32,
 }
 
-/// The members of an object that count.
-#[derive(Deserialize)]
-struct Members<'b> {
-    #[serde(borrow)]
-    limit: Option<&'b RawValue>,
-    offset: Option<&'b RawValue>,
-    total: Option<&'b RawValue>,
-    results: Option<&'b RawValue>,
-    token: Option<&'b RawValue>,
-}
-
-#[derive(Deserialize)]
-struct Token {
-    block_height: Option<u32>,
-}
+/// The members of an object. Of several with one name the last counts.
+type Members<'b> = BTreeMap<Cow<'b, str>, &'b RawValue>;
 
 /// An item, of which only its location counts.
 #[derive(Deserialize)]
@@ -99,41 +87,34 @@ impl BodyIndex {
     /// Reads a body. `None` where it is not JSON in UTF-8 (RFC 8259 §8.1).
     pub fn read(body: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(body).ok()?;
-        let Some(members) = object::<Members<'_>>(text) else {
+        let Ok(members) = from_str::<Members<'_>>(text) else {
             from_str::<IgnoredAny>(text).ok()?;
             return Some(Self::default());
         };
-        let number = |raw: Option<&RawValue>| raw?.get().parse().ok();
-        let results = members.results.map(RawValue::get);
-        let results = results.and_then(|list| from_str::<Vec<&RawValue>>(list).ok());
+        let results = members.get("results");
+        let results = results.and_then(|list| from_str::<Vec<&RawValue>>(list.get()).ok());
+        let number = |name| members.get(name)?.get().parse().ok();
         let page = || {
-            let numbers = [members.limit, members.offset, members.total].map(number);
-            let [Some(limit), Some(offset), Some(total)] = numbers else {
-                return None;
+            let numbers = [number("limit")?, number("offset")?, number("total")?];
+            let is_plain = members.len() == MEMBERS;
+            let page = Page {
+                is_plain,
+                ..Page::empty(numbers)
             };
-            let mut page = Page::empty([limit, offset, total]);
-            let all = from_str::<BTreeMap<Cow<'_, str>, IgnoredAny>>(text);
-            page.is_plain = all.is_ok_and(|all| all.len() == MEMBERS);
             Some(Box::new(page.with(text, results.as_ref()?)))
         };
-        let page = page();
-        let token = members.token.and_then(|token| object::<Token>(token.get()));
+        let token = members.get("token");
+        let token = token.and_then(|token| from_str::<Members<'_>>(token.get()).ok());
         Some(Self {
-            page,
-            empty: results.is_some_and(|results| results.is_empty()),
-            deploy_height: token.and_then(|token| token.block_height),
+            page: page(),
+            empty: results.as_ref().is_some_and(Vec::is_empty),
+            deploy_height: token.and_then(|token| token.get("block_height")?.get().parse().ok()),
         })
     }
 }
 
 /// The members of an activity page: limit, offset, total and results.
 const MEMBERS: usize = 4;
-
-/// The members of an object. serde alone would take a list for them, too.
-fn object<'b, T: Deserialize<'b>>(text: &'b str) -> Option<T> {
-    let is_object = text.trim_ascii_start().starts_with('{');
-    is_object.then(|| from_str(text).ok()).flatten()
-}
 
 impl Page {
     /// The index of a body; `None` where it is no activity page.
@@ -149,12 +130,24 @@ impl Page {
             match locate(item) {
                 Some((block, tx)) => {
                     self.add_block(block);
-                    self.add_tx(tx, at, 1);
+                    match self.txs.last_mut() {
+                        Some(last) if last.tx == tx && last.first + last.count == at => {
+                            last.count += 1;
+                        }
+                        _ => self.txs.push(TxItems {
+                            tx,
+                            first: at,
+                            count: 1,
+                        }),
+                    }
                 }
                 None => self.is_located = false,
             }
         }
-        self.shrunk()
+        self.items.shrink_to_fit();
+        self.blocks.shrink_to_fit();
+        self.txs.shrink_to_fit();
+        self
     }
 
     /// The index of a page without items, with this limit, offset and total.
@@ -171,13 +164,10 @@ impl Page {
         }
     }
 
-    /// Appends some of a window's items, which stand from `at` on in this page's body. It
-    /// names all blocks that the window names.
+    /// Appends some of a window's items, which stand from `at` on in this page's body, and all
+    /// blocks that the window names.
     pub(super) fn append(&mut self, window: &Self, range: Range<usize>, at: usize) {
-        let (next, Range { start, end }) = (self.items.len(), range);
-        let Some(items) = window.items.get(start..end) else {
-            return;
-        };
+        let items = window.items.get(range).unwrap_or_default();
         let begin = items.first().map_or(0, |item| item.0);
         let moved =
             |(from, to): &(u32, u32)| span(at + (from - begin) as usize, (to - from) as usize);
@@ -185,35 +175,12 @@ impl Page {
         for block in &window.blocks {
             self.add_block(*block);
         }
-        for TxItems { tx, first, count } in window.txs.iter().copied() {
-            let (first, last) = (first as usize, (first + count) as usize);
-            let (first, last) = (first.max(start), last.min(end));
-            if first < last {
-                self.add_tx(tx, (next + first - start) as u32, (last - first) as u32);
-            }
-        }
-        self.is_located &= window.is_located;
     }
 
     fn add_block(&mut self, block: Block) {
-        if self.blocks.last() != Some(&block) && !self.blocks.contains(&block) {
+        if !self.blocks.contains(&block) {
             self.blocks.push(block);
         }
-    }
-
-    fn add_tx(&mut self, tx: Hash, first: u32, count: u32) {
-        match self.txs.last_mut() {
-            Some(last) if last.tx == tx && last.first + last.count == first => last.count += count,
-            _ => self.txs.push(TxItems { tx, first, count }),
-        }
-    }
-
-    /// The same in no more memory than it needs.
-    pub(super) fn shrunk(mut self) -> Self {
-        self.items.shrink_to_fit();
-        self.blocks.shrink_to_fit();
-        self.txs.shrink_to_fit();
-        self
     }
 
     /// How many items it has.
@@ -249,7 +216,9 @@ fn span(start: usize, length: usize) -> (u32, u32) {
 
 /// The block and the transaction in which an item happened.
 fn locate(item: &RawValue) -> Option<(Block, Hash)> {
-    let Item { location } = object(item.get())?;
+    // serde would take a list for an object, too.
+    let text = Some(item.get()).filter(|text| text.starts_with('{'))?;
+    let Item { location } = from_str(text).ok()?;
     let block = Block {
         height: location.block_height,
         hash: hash(&location.block_hash)?,

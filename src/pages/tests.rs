@@ -49,7 +49,11 @@ fn read(body: &str) -> Box<Page> {
 fn text(cut: Option<(Vec<u8>, Box<Page>)>) -> Option<String> {
     let (body, page) = cut?;
     let body = String::from_utf8(body).unwrap();
-    assert_eq!(page, read(&body));
+    let mut read = read(&body);
+    // Those of a transaction are looked for in its block's windows alone.
+    read.txs.clear();
+    read.is_located = true;
+    assert_eq!(page, read);
     Some(body)
 }
 

@@ -204,5 +204,5 @@ pub(crate) fn cut_run(
         }
     }
     body.extend_from_slice(b"]}");
-    (at == range.end).then(|| (body, Box::new(page.shrunk())))
+    (at == range.end).then(|| (body, Box::new(page)))
 }
