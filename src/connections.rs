@@ -1,16 +1,16 @@
-//! The table of open connections: one row for each, with its client, when it last made
-//! progress, and the bytes of answers that it holds.
+//! The open connections: one row for each, with its client and when it last made progress;
+//! and the bytes of answers that they hold.
 //!
 //! At a limit of connections, and at a bound on unread bytes, whoever holds most makes
 //! room: of its connections, the one that has been idle or stalled longest is closed.
-//! Several connections that send the same buffer, such as a stored response, hold it
-//! once; it is identified by its address.
 //!
-//! A hit on a small body never locks the table: only bodies of
+//! A hit on a small body locks nothing here: only bodies of
 //! [`Activity::least_counted`] bytes are entered.
 
 mod activity;
+mod unread;
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -18,12 +18,19 @@ use std::sync::{Arc, Mutex};
 
 pub use activity::Activity;
 pub(crate) use activity::AnswerGuard;
+use arc_swap::ArcSwap;
 use foldhash::quality::RandomState;
 use serde::Serialize;
+pub(crate) use unread::Held;
+use unread::Unread;
 
-use crate::clock::Clock;
+use crate::clock::{Clock, Moment};
 use crate::identify::{Client, TrustedProxies};
 use crate::sync::lock;
+
+/// How many rows are looked at when one must make room; with more rows, they are chosen at
+/// random. Whoever has a tenth of them is missed in one of a thousand cases.
+const SAMPLE: usize = 64;
 
 /// What connections may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +42,16 @@ pub(crate) struct Bounds {
     /// Connections and bytes of one client; none for no such limit. One answer may have
     /// more bytes.
     pub(crate) per_client: Option<(u64, u64)>,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self {
+            connections: u64::MAX,
+            unread: u64::MAX,
+            per_client: None,
+        }
+    }
 }
 
 /// The limit that a connection exceeds.
@@ -70,62 +87,19 @@ pub struct Connections {
     #[serde(rename = "reset_unsent")]
     pub closed_unread: AtomicU64,
     #[serde(skip)]
+    bounds: ArcSwap<Bounds>,
+    #[serde(skip)]
     table: Mutex<Table>,
+    #[serde(skip)]
+    held: Mutex<Unread>,
 }
 
+/// The rows.
 #[derive(Default)]
 struct Table {
-    bounds: Option<Bounds>,
-    owners: HashMap<Owner, Rows, RandomState>,
-    connections: u64,
-    buffers: Buffers,
-}
-
-/// The connections of an owner.
-#[derive(Default)]
-struct Rows {
-    list: Vec<Row>,
-    buffers: Buffers,
-}
-
-/// Buffers by their address: how many times each is sent, and its bytes.
-#[derive(Default)]
-struct Buffers {
-    list: HashMap<usize, (u64, u64), RandomState>,
-    /// Bytes of all of them, each once.
-    bytes: u64,
-}
-
-impl Buffers {
-    fn hold(&mut self, buffer: usize, bytes: u64) {
-        let (times, before) = self.list.entry(buffer).or_default();
-        *times += 1;
-        self.bytes += bytes.saturating_sub(*before);
-        *before = (*before).max(bytes);
-    }
-
-    fn release(&mut self, buffer: usize) {
-        if let Some((times, bytes)) = self.list.get_mut(&buffer) {
-            *times -= 1;
-            if *times == 0 {
-                self.bytes -= *bytes;
-                self.list.remove(&buffer);
-            }
-        }
-    }
-}
-
-struct Row {
-    activity: Arc<Activity>,
-    /// The addresses of what it sends.
-    buffers: Vec<usize>,
-}
-
-impl Rows {
-    fn row(&mut self, of: &Arc<Activity>) -> Option<&mut Row> {
-        let mut rows = self.list.iter_mut();
-        rows.find(|row| Arc::ptr_eq(&row.activity, of))
-    }
+    /// All; each knows its place here.
+    rows: Vec<Arc<Activity>>,
+    owners: HashMap<Owner, Vec<Arc<Activity>>, RandomState>,
 }
 
 impl std::fmt::Debug for Connections {
@@ -154,13 +128,12 @@ impl Drop for OpenConnection {
 impl Connections {
     /// Sets the bounds. They apply when a connection is opened or holds more.
     pub(crate) fn set(&self, bounds: Bounds) {
-        lock(&self.table).bounds = Some(bounds);
+        self.bounds.store(Arc::new(bounds));
     }
 
     /// The bound on unread bytes.
     pub fn most_unread(&self) -> u64 {
-        let bounds = lock(&self.table).bounds;
-        bounds.map_or(u64::MAX, |bounds| bounds.unread)
+        self.bounds.load().unread
     }
 
     /// Enters a connection with this number from `peer`. At a limit, another one makes room.
@@ -176,215 +149,92 @@ impl Connections {
             false => Owner::Client(peer.into()),
         };
         let activity = Arc::new(Activity::of(self.clone(), owner, clock));
-        let mut evicted = None;
-        let opened = self.change(|table| {
-            evicted = table.room_for(owner)?;
-            table.connections += 1;
-            table.owners.entry(owner).or_default().list.push(Row {
-                activity: activity.clone(),
-                buffers: Vec::new(),
-            });
-            Ok(OpenConnection(activity.clone()))
+        let bounds = self.bounds.load();
+        let evicted = self.change(|table| {
+            let victim = table.victim(owner, &bounds)?;
+            if let Some(victim) = &victim {
+                table.remove(victim);
+            }
+            table.insert(&activity);
+            Ok(victim)
         });
-        if let Some(evicted) = evicted {
+        if let Some(evicted) = evicted? {
             self.closed_for_others.fetch_add(1, Relaxed);
             evicted.close();
         }
-        opened
+        Ok(OpenConnection(activity))
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut Table) -> T) -> T {
         let mut table = lock(&self.table);
         let result = change(&mut table);
-        self.open.store(table.connections, Relaxed);
-        self.unread.store(table.buffers.bytes, Relaxed);
+        self.open.store(table.rows.len() as u64, Relaxed);
         result
-    }
-
-    /// Enters a buffer of a connection, or its new size, and closes connections until the
-    /// bounds hold.
-    fn hold(&self, of: &Arc<Activity>, buffer: usize, bytes: u64) {
-        let mut evicted = Vec::new();
-        self.change(|table| {
-            table.release(of, buffer);
-            table.hold(of, buffer, bytes);
-            table.enforce(of.owner, &mut evicted);
-        });
-        let count = evicted.len() as u64;
-        self.closed_unread.fetch_add(count, Relaxed);
-        for connection in evicted {
-            connection.close();
-        }
     }
 }
 
 impl Table {
-    /// Makes room for one more connection of an owner: returns the one that must be closed
-    /// for it, if any.
-    fn room_for(&mut self, owner: Owner) -> Result<Option<Arc<Activity>>, OverLimit> {
-        let Some(bounds) = self.bounds else {
-            return Ok(None);
+    fn insert(&mut self, row: &Arc<Activity>) {
+        row.place.store(self.rows.len(), Relaxed);
+        self.rows.push(row.clone());
+        self.owners.entry(row.owner).or_default().push(row.clone());
+    }
+
+    /// Removes a connection, if it is there.
+    fn remove(&mut self, row: &Arc<Activity>) {
+        let Some(own) = self.owners.get_mut(&row.owner) else {
+            return;
         };
-        let own = self.owners.get(&owner).map_or(0, |rows| rows.list.len());
+        let Some(at) = own.iter().position(|one| Arc::ptr_eq(one, row)) else {
+            return;
+        };
+        own.swap_remove(at);
+        if own.is_empty() {
+            self.owners.remove(&row.owner);
+        }
+        let place = row.place.load(Relaxed);
+        self.rows.swap_remove(place);
+        if let Some(moved) = self.rows.get(place) {
+            moved.place.store(place, Relaxed);
+        }
+    }
+
+    /// How many connections an owner has.
+    fn count(&self, owner: Owner) -> usize {
+        self.owners.get(&owner).map_or(0, Vec::len)
+    }
+
+    /// The connection that must be closed for one more of an owner, if any. A client at its
+    /// own limit loses an idle one. One at work makes room only for an owner with fewer.
+    fn victim(&self, owner: Owner, bounds: &Bounds) -> Result<Option<Arc<Activity>>, OverLimit> {
+        let own = self.count(owner);
         let limit = bounds.per_client.map(|(connections, _)| connections);
-        let is_client = matches!(owner, Owner::Client(_));
-        let victim = if is_client && limit.is_some_and(|limit| own as u64 >= limit) {
-            let rows = self.owners.get(&owner).into_iter();
-            let idle = Self::longest(rows.flat_map(|rows| &rows.list))
-                .filter(|idle| !idle.is_working())
-                .ok_or(OverLimit::Client)?;
-            Some(idle)
-        } else if self.connections >= bounds.connections {
-            let (most, idle) = self
-                .of_most(|rows| rows.list.len() as u64)
-                .ok_or(OverLimit::Total)?;
-            if idle.is_working() && most <= own as u64 + 1 {
-                return Err(OverLimit::Total);
-            }
-            Some(idle)
-        } else {
-            None
-        };
-        if let Some(victim) = &victim {
-            self.remove(victim);
+        if matches!(owner, Owner::Client(_)) && limit.is_some_and(|limit| own as u64 >= limit) {
+            let own = self.owners.get(&owner).into_iter().flatten();
+            let longest = own.min_by_key(|row| waits(row));
+            let idle = longest.filter(|row| !row.is_working());
+            return idle.cloned().map(Some).ok_or(OverLimit::Client);
         }
-        Ok(victim)
-    }
-
-    /// Of the owners that hold most, the connection that has been idle or stalled longest.
-    fn of_most(&self, holds: impl Fn(&Rows) -> u64) -> Option<(u64, Arc<Activity>)> {
-        let most = self.owners.values().map(&holds).max()?;
-        let owners = self.owners.values().filter(|rows| holds(rows) == most);
-        let longest = Self::longest(owners.flat_map(|rows| &rows.list))?;
-        Some((most, longest))
-    }
-
-    /// The connection that has been idle or stalled longest; if all of them work, the one
-    /// that has for longest.
-    fn longest<'r>(rows: impl Iterator<Item = &'r Row>) -> Option<Arc<Activity>> {
-        let rows = rows.map(|row| &row.activity);
-        rows.min_by_key(|row| (row.is_working(), row.last()))
-            .cloned()
-    }
-
-    /// Removes a connection with all that it holds, if it is there.
-    fn remove(&mut self, of: &Arc<Activity>) {
-        let Some(rows) = self.owners.get_mut(&of.owner) else {
-            return;
-        };
-        let mut list = rows.list.iter();
-        let Some(at) = list.position(|row| Arc::ptr_eq(&row.activity, of)) else {
-            return;
-        };
-        let row = rows.list.swap_remove(at);
-        for buffer in row.buffers {
-            rows.buffers.release(buffer);
-            self.buffers.release(buffer);
+        let all = self.rows.len();
+        if (all as u64) < bounds.connections {
+            return Ok(None);
         }
-        if rows.list.is_empty() {
-            self.owners.remove(&of.owner);
-        }
-        self.connections -= 1;
-    }
-
-    fn hold(&mut self, of: &Arc<Activity>, buffer: usize, bytes: u64) {
-        let Some(rows) = self.owners.get_mut(&of.owner) else {
-            return;
-        };
-        let Some(row) = rows.row(of) else {
-            return;
-        };
-        row.buffers.push(buffer);
-        rows.buffers.hold(buffer, bytes);
-        self.buffers.hold(buffer, bytes);
-    }
-
-    fn release(&mut self, of: &Arc<Activity>, buffer: usize) {
-        let Some(rows) = self.owners.get_mut(&of.owner) else {
-            return;
-        };
-        let Some(row) = rows.row(of) else {
-            return;
-        };
-        if let Some(at) = row.buffers.iter().position(|held| *held == buffer) {
-            row.buffers.swap_remove(at);
-            rows.buffers.release(buffer);
-            self.buffers.release(buffer);
-        }
-    }
-
-    /// Removes connections until the bounds hold. This owner holds more than before.
-    fn enforce(&mut self, owner: Owner, evicted: &mut Vec<Arc<Activity>>) {
-        let Some(bounds) = self.bounds else {
-            return;
-        };
-        let of_client = bounds.per_client.map(|(_, unread)| unread);
-        let of_client = of_client.filter(|_| matches!(owner, Owner::Client(_)));
-        while let Some(rows) = self.owners.get(&owner) {
-            let is_over = of_client.is_some_and(|bound| rows.buffers.bytes > bound);
-            let holding = rows.list.iter().filter(|row| !row.buffers.is_empty());
-            let Some(longest) = Self::longest(holding.clone()).filter(|_| is_over) else {
-                break;
-            };
-            // One answer may exceed the bound by itself; while it is collected, a part of it
-            // is sent.
-            if holding.count() == 1 && (!longest.is_http2() || rows.buffers.list.len() <= 2) {
-                break;
-            }
-            self.remove(&longest);
-            evicted.push(longest);
-        }
-        while self.buffers.bytes > bounds.unread {
-            let Some(most) = self.owners.values().map(|rows| rows.buffers.bytes).max() else {
-                return;
-            };
-            // Owners with at least half as much are alike: what counts is who does not read.
-            let owners = self.owners.values();
-            let owners = owners.filter(|rows| rows.buffers.bytes >= most.div_ceil(2));
-            let holding = owners.flat_map(|rows| &rows.list);
-            let holding = holding.filter(|row| !row.buffers.is_empty());
-            let Some(longest) = Self::longest(holding) else {
-                return;
-            };
-            self.remove(&longest);
-            evicted.push(longest);
-        }
+        let sample = (0..all.min(SAMPLE)).map(|nth| match all > SAMPLE {
+            true => &self.rows[fastrand::usize(..all)],
+            false => &self.rows[nth],
+        });
+        let of_most = sample.max_by_key(|row| (self.count(row.owner), Reverse(waits(row))));
+        let makes_room =
+            |row: &&Arc<Activity>| !row.is_working() || self.count(row.owner) > own + 1;
+        let victim = of_most.filter(makes_room);
+        victim.cloned().map(Some).ok_or(OverLimit::Total)
     }
 }
 
-/// A buffer that a connection sends, or that is collected for it, in the table until this
-/// is dropped.
-pub(crate) struct Held {
-    of: Arc<Activity>,
-    buffer: usize,
-}
-
-impl Held {
-    /// Enters a buffer, which is identified by an address in it.
-    pub(crate) fn new(of: &Arc<Activity>, buffer: usize, bytes: u64) -> Self {
-        of.table.hold(of, buffer, bytes);
-        Self {
-            of: of.clone(),
-            buffer,
-        }
-    }
-
-    /// It has another size now.
-    pub(crate) fn set(&self, bytes: u64) {
-        self.of.table.hold(&self.of, self.buffer, bytes);
-    }
-
-    /// The connection that sends it.
-    pub(crate) fn activity(&self) -> &Activity {
-        &self.of
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        let table = &self.of.table;
-        table.change(|table| table.release(&self.of, self.buffer));
-    }
+/// The least of these is the connection that has been idle or stalled longest; if all are at
+/// work, the one that has for longest.
+fn waits(row: &Activity) -> (bool, Moment) {
+    (row.is_working(), row.last())
 }
 
 #[cfg(test)]

@@ -82,7 +82,7 @@ type Set = Vec<(Client, Nanos)>;
 /// The sets of a rate that one client has.
 pub const ONE: usize = 1;
 /// The sets of a rate that many clients have, a power of two.
-const MANY: usize = 4096;
+pub(crate) const MANY: usize = 4096;
 /// The most clients of a set.
 const MOST_OF_SET: usize = 32;
 

@@ -1,44 +1,41 @@
 //! The public listeners: accept connections, limit how many there are, and hand
 //! each request to the gateway.
 //!
-//! `establish` waits for the first byte and reads the PROXY header, `tls` does the
-//! handshake. `connection` drives hyper and ends a connection that makes no progress; `io`
-//! is what hyper reads and writes. `serve` makes the sockets and threads.
+//! `establish` waits for the first byte, reads the PROXY header and does the TLS handshake.
+//! `connection` drives hyper and ends a connection that makes no progress; `io` is what hyper
+//! reads and writes. `serve` makes the sockets and threads.
 
 mod address;
 mod connection;
 mod establish;
-mod handshakes;
 mod http2;
 mod io;
 pub mod proxy_header;
 mod socket;
-mod timeouts;
-mod tls;
 
 use std::io::{Error, ErrorKind, Result};
 use std::net::IpAddr;
-use std::pin::pin;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+pub use address::ListenAddress;
 use address::Permissions;
-pub use address::{ListenAddress, address_hint};
 use arc_swap::ArcSwap;
 use establish::Accepted;
-use handshakes::Handshakes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use socket::ClientSocket;
 pub use socket::ListeningSocket;
-pub use timeouts::ConnectionTimeouts;
-use tokio::sync::watch as signal;
+use socket::Socket;
+use tokio::sync::{Semaphore, watch as signal};
+use tokio::time::{sleep, timeout};
 
 use crate::clock::Clock;
 use crate::connections::{Bounds, OpenConnection, OverLimit};
 use crate::gateway::Gateway;
 use crate::identify::TrustedProxies;
+use crate::limit::{self, ClientRate};
 use crate::log_writer::LogInterval;
 use crate::meter::Totals;
 use crate::tls::{CertificateStatus, TlsServer, TlsSettings};
@@ -55,8 +52,12 @@ pub struct Settings {
     pub max_unsent_bytes: u64,
     /// Limits per client; `None` for no limits.
     pub per_client: Option<PerClient>,
-    /// Timeouts of a connection.
-    pub times: ConnectionTimeouts,
+    /// From a request head's first byte to its last.
+    pub header_timeout: Duration,
+    /// Between requests.
+    pub idle_timeout: Duration,
+    /// While the client reads no byte of its answer.
+    pub write_timeout: Duration,
 }
 
 /// Limits per client. They do not apply to trusted proxies, which serve many
@@ -66,7 +67,7 @@ pub struct PerClient {
     /// Concurrent connections. Beyond it, the client loses an idle one.
     pub connections: u32,
     /// TLS handshakes per second; connections beyond are closed.
-    pub tls_handshakes_per_second: u32,
+    pub tls_handshakes_per_second: NonZeroU32,
     /// Bytes of answers that the client has not read yet. Beyond it, its
     /// longest-stalled connections are reset; one answer may have more.
     pub unsent_bytes: u64,
@@ -91,22 +92,15 @@ pub type Current = Arc<ArcSwap<Gateway>>;
 /// `true` once the gateway drains.
 pub type Drain = signal::Receiver<bool>;
 
-/// Who serves the connections that wait in a listening socket's queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Backlog {
-    /// This process alone: it serves them before it ends.
-    Ours,
-    /// The socket was inherited and outlives this process, which leaves them to
-    /// the next one.
-    Shared,
-}
-
 /// One public listener, which each of its accept loops shares.
 pub struct Listener {
     /// What its connections begin with; a reload may change it for new ones.
     pub protocol: ArcSwap<ListenerProtocol>,
     /// `true` once it accepts no more connections.
     pub drain: signal::Sender<bool>,
+    /// Whether its socket was inherited, and outlives this process: connections that wait in
+    /// its queue are left to the next one.
+    pub is_inherited: bool,
 }
 
 /// A listener with settings of its own: [[listener]].
@@ -189,15 +183,12 @@ pub struct ListenerProtocol {
     pub tls: Option<Arc<TlsServer>>,
 }
 
-impl ListenerProtocol {
-    /// That of a listener with these settings, and with its certificates.
-    pub fn of(settings: &ListenerSettings, tls: Option<Arc<TlsServer>>) -> Self {
-        Self {
-            proxy_header: settings.proxy_protocol,
-            tls,
-        }
-    }
-}
+/// TLS handshakes that are computed at a time, for each worker. One takes a hundred times the
+/// CPU time of a stored answer; more wait in their order, within their deadline.
+const HANDSHAKES_PER_WORKER: usize = 64;
+/// How long the queue of a listener that closes must be empty: the runtime hears of what
+/// waits there meanwhile.
+const QUEUE_IS_EMPTY: Duration = Duration::from_millis(10);
 
 /// What every accept loop shares.
 pub struct Acceptor {
@@ -206,7 +197,7 @@ pub struct Acceptor {
     clock: Clock,
     connection_settings: ArcSwap<ConnectionSettings>,
     next_connection: AtomicU64,
-    handshakes: Handshakes,
+    handshakes: Semaphore,
 }
 
 /// How new connections are served.
@@ -215,6 +206,24 @@ struct ConnectionSettings {
     /// The proxies whose PROXY headers are believed, and which have no limits per
     /// client.
     trust: TrustedProxies,
+    /// The limit on the handshakes of each other client.
+    handshakes: Option<Arc<ClientRate>>,
+}
+
+impl ConnectionSettings {
+    fn new(settings: Settings, gateway: &Gateway, before: Option<&Self>) -> Self {
+        let before = before.and_then(|before| before.handshakes.as_ref());
+        let handshakes = settings.per_client.map(|client| {
+            let a_second = client.tls_handshakes_per_second;
+            let a_minute = a_second.saturating_mul(const { NonZeroU32::new(60).expect("not 0") });
+            ClientRate::new((a_minute, a_second), limit::MANY, &gateway.clock, before)
+        });
+        Self {
+            settings,
+            trust: gateway.clients.trust.clone(),
+            handshakes,
+        }
+    }
 }
 
 impl Acceptor {
@@ -222,24 +231,22 @@ impl Acceptor {
     pub fn new(current: Current, settings: Settings, workers: usize) -> Arc<Self> {
         let gateway = current.load_full();
         gateway.meter().totals.connections.set(settings.bounds());
+        let settings = ConnectionSettings::new(settings, &gateway, None);
         Arc::new(Self {
             totals: gateway.meter().totals.clone(),
             clock: gateway.clock.clone(),
-            connection_settings: ArcSwap::from_pointee(ConnectionSettings {
-                settings,
-                trust: gateway.clients.trust.clone(),
-            }),
+            connection_settings: ArcSwap::from_pointee(settings),
             current,
             next_connection: AtomicU64::new(1),
-            handshakes: Handshakes::new(workers),
+            handshakes: Semaphore::new(HANDSHAKES_PER_WORKER * workers),
         })
     }
 
     /// Uses other settings for new connections.
     pub fn apply(&self, settings: Settings) {
-        let trust = self.current.load().clients.trust.clone();
-        let next = ConnectionSettings { settings, trust };
         self.totals.connections.set(settings.bounds());
+        let before = self.connection_settings.load();
+        let next = ConnectionSettings::new(settings, &self.current.load(), Some(&before));
         self.connection_settings.store(Arc::new(next));
     }
 
@@ -259,44 +266,37 @@ impl Acceptor {
         self: Arc<Self>,
         socket: ListeningSocket,
         listener: Arc<Listener>,
-        backlog: Backlog,
     ) -> Result<()> {
         let socket = socket.register()?;
         let mut drain = listener.drain.subscribe();
-        let mut draining = pin!(drain.wait_for(|drain| *drain));
         loop {
             let accepted = tokio::select! {
                 biased;
-                _ = &mut draining => break,
+                _ = drain.wait_for(|drain| *drain) => break,
                 accepted = socket.accept() => accepted,
             };
             match accepted {
-                Ok((stream, peer)) => self.admit(stream, peer, &listener),
+                Ok((socket, peer)) => self.admit(socket, peer, &listener),
                 Err(error) => {
                     // Any other error, such as a lack of file descriptors, lasts
                     // until a connection ends: wait a little.
                     if !is_connection_error(&error) {
                         self.log_not_accepted(&error);
-                        tokio::time::sleep(Duration::from_millis(50)).await;
+                        sleep(Duration::from_millis(50)).await;
                     }
                 }
             }
         }
-        if backlog == Backlog::Shared {
-            return Ok(());
-        }
         // Serves the connections that the kernel has already completed.
-        let socket = socket.into_std()?;
-        loop {
-            match socket.accept_completed() {
-                Ok((stream, peer)) => self.admit(stream, peer, &listener),
-                Err(error) if is_connection_error(&error) => {}
-                Err(_no_more) => return Ok(()),
-            }
+        while !listener.is_inherited
+            && let Ok(Ok((socket, peer))) = timeout(QUEUE_IS_EMPTY, socket.accept()).await
+        {
+            self.admit(socket, peer, &listener);
         }
+        Ok(())
     }
 
-    fn admit(self: &Arc<Self>, socket: ClientSocket, peer: IpAddr, listener: &Listener) {
+    fn admit(self: &Arc<Self>, socket: Socket, peer: IpAddr, listener: &Listener) {
         let totals = &self.totals;
         let settings = self.connection_settings.load_full();
         let protocol = listener.protocol.load_full();
@@ -311,7 +311,8 @@ impl Acceptor {
         let Some(open) = self.open(peer, number, &settings) else {
             return;
         };
-        let accepted = Accepted {
+        let activity = open.activity().clone();
+        let mut accepted = Accepted {
             peer,
             number,
             settings,
@@ -320,7 +321,13 @@ impl Acceptor {
             open,
         };
         let acceptor = self.clone();
-        tokio::spawn(async move { acceptor.serve(socket, accepted).await });
+        let served = async move {
+            if accepted.has_sent(&socket).await {
+                // In memory of its own: many connections never come here.
+                Box::pin(acceptor.begin(socket, accepted)).await;
+            }
+        };
+        activity.set_task(|| Some(tokio::spawn(served).abort_handle()));
     }
 
     /// Enters a connection in the table. Where there are too many, and none is idle that could

@@ -11,7 +11,6 @@ use http::Uri;
 use ordgate::admin::Token;
 use ordgate::client_tokens::TokenFile;
 use ordgate::config::{self, Config, Overrides};
-use ordgate::listener::address_hint;
 use ordgate::regular_file;
 use ordgate::secrets::{self, Secret};
 use ordgate::serve::LoadedConfig;
@@ -130,8 +129,7 @@ pub(super) fn socket_address(text: &str) -> Result<SocketAddr, String> {
     let bare = text.trim().trim_start_matches("http://");
     let bare = bare.trim_end_matches('/');
     bare.parse().map_err(|_not_one| {
-        let hint = address_hint(bare).map_or_else(String::new, |hint| format!(": {hint}"));
-        format!("allowed is an address and a port, such as 127.0.0.1:8080{hint}")
+        "allowed is an IP address and a port, such as 127.0.0.1:8080 or [::1]:8080".to_owned()
     })
 }
 

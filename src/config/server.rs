@@ -88,9 +88,6 @@ impl Default for ServerTable {
 
 /// The most bytes of a request's head.
 const MAX_HEAD_BYTES: usize = 16 << 10;
-/// The bytes that a client must read per second in the long run: each byte extends its time by
-/// what it may take at this rate, up to `write_timeout`.
-const MIN_SEND_RATE: u64 = 1024;
 
 impl ServerTable {
     /// The settings of connections, with what each client may hold.
@@ -101,15 +98,12 @@ impl ServerTable {
             max_unsent_bytes: self.max_unsent_bytes,
             per_client: limit.enabled.then(|| listener::PerClient {
                 connections: limit.connections.get(),
-                tls_handshakes_per_second: limit.tls_handshakes_per_second.get(),
+                tls_handshakes_per_second: limit.tls_handshakes_per_second,
                 unsent_bytes: limit.unsent_bytes,
             }),
-            times: listener::ConnectionTimeouts {
-                header_timeout: self.header_timeout,
-                idle_timeout: self.idle_timeout,
-                write_timeout: self.write_timeout,
-                min_send_rate: MIN_SEND_RATE,
-            },
+            header_timeout: self.header_timeout,
+            idle_timeout: self.idle_timeout,
+            write_timeout: self.write_timeout,
         }
     }
 }
@@ -317,7 +311,7 @@ pub(super) fn listeners(file: &File, problems: &mut Vec<String>) -> Vec<Listener
             }
         }
         let address = &one.address;
-        if address.overlaps(&admin.address) {
+        if address.conflicts_with(&admin.address) {
             problems.push(format!(
                 "{} is {address}, and admin.listen is {}: each needs a port of its own",
                 one.key(),

@@ -5,14 +5,14 @@
 //! the table and the gateway read it. It is plain numbers, so that a request needs no timer
 //! of its own.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::task::Waker;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 
-use futures_util::task::AtomicWaker;
+use tokio::task::AbortHandle;
 
 use super::{Connections, Owner};
 use crate::clock::{Clock, Moment};
+use crate::sync::lock;
 
 /// Complete bodies of fewer bytes are not counted in HTTP/1.1, where a connection sends one
 /// answer after another: the socket's buffer takes most of it.
@@ -25,6 +25,8 @@ const LEAST_COUNTED_HTTP2: usize = 1024;
 pub struct Activity {
     pub(super) table: Arc<Connections>,
     pub(super) owner: Owner,
+    /// Its place among the rows, while the table is locked.
+    pub(super) place: AtomicUsize,
     clock: Clock,
     last: AtomicU64,
     /// When bytes were last read; 0 once a request has begun in HTTP/1.1.
@@ -46,7 +48,8 @@ pub struct Activity {
     is_draining: AtomicBool,
     is_closing: AtomicBool,
     is_closed: AtomicBool,
-    task: AtomicWaker,
+    /// The task that serves it, which [`close`](Self::close) ends.
+    task: Mutex<Option<AbortHandle>>,
 }
 
 impl Activity {
@@ -62,6 +65,7 @@ impl Activity {
         Self {
             table,
             owner,
+            place: AtomicUsize::new(0),
             clock: clock.clone(),
             last: AtomicU64::new(clock.now().nanos()),
             read_at: AtomicU64::new(0),
@@ -77,7 +81,7 @@ impl Activity {
             is_draining: AtomicBool::new(false),
             is_closing: AtomicBool::new(false),
             is_closed: AtomicBool::new(false),
-            task: AtomicWaker::new(),
+            task: Mutex::new(None),
         }
     }
 
@@ -267,18 +271,30 @@ impl Activity {
     /// Resets the connection, so that the kernel also drops what it has of the answer.
     pub(crate) fn close(&self) {
         self.is_closed.store(true, Relaxed);
-        self.task.wake();
+        if let Some(task) = &*lock(&self.task) {
+            task.abort();
+        }
     }
 
     /// Whether the connection must be reset.
-    #[inline]
     pub(crate) fn is_closed(&self) -> bool {
         self.is_closed.load(Relaxed)
     }
 
-    /// The task of the connection, which [`close`](Self::close) wakes.
-    pub(crate) fn set_task(&self, task: &Waker) {
-        self.task.register(task);
+    /// Sets the task that serves the connection. It may be one that begins at once.
+    pub(crate) fn set_task(&self, task: impl FnOnce() -> Option<AbortHandle>) {
+        {
+            let mut own = lock(&self.task);
+            *own = task();
+        }
+        if self.is_closed() {
+            self.close();
+        }
+    }
+
+    /// The task that serves the connection.
+    pub(crate) fn task(&self) -> Option<AbortHandle> {
+        lock(&self.task).clone()
     }
 }
 

@@ -174,8 +174,49 @@ fn a_buffer_that_several_send_counts_once() {
     held.push(Held::new(other.activity(), 1, 50));
     assert_eq!(harness.unread(), 50);
     assert!(open.iter().all(|one| !one.activity().is_closed()));
-    held.truncate(1);
+    // One connection sends it twice.
+    held.truncate(5);
+    held.drain(..4);
     assert_eq!(harness.unread(), 50);
-    drop(open);
+    drop(held);
     assert_eq!(harness.unread(), 0);
+}
+
+/// Many clients with one connection each, and one with a tenth of all.
+#[test]
+fn with_many_rows_a_sample_makes_room() {
+    let harness = Harness::new();
+    let many = Bounds {
+        connections: 4000,
+        per_client: None,
+        ..BOUNDS
+    };
+    harness.table.set(many);
+    let Harness {
+        table,
+        clock,
+        trust,
+        ..
+    } = &harness;
+    let open = |nth: u32| {
+        let peer = if nth % 10 == 0 {
+            ONE.into()
+        } else {
+            nth.to_be_bytes().into()
+        };
+        table.open(peer, trust, nth.into(), clock).unwrap()
+    };
+    let all: Vec<_> = (0..4000).map(open).collect();
+    let next: Vec<_> = (4000..4200).filter(|nth| nth % 10 > 0).map(open).collect();
+    let closed = |of: &dyn Fn(usize) -> bool| {
+        let closed = all
+            .iter()
+            .enumerate()
+            .filter(|(_, one)| one.activity().is_closed());
+        closed.filter(|(nth, _)| of(*nth)).count()
+    };
+    let hostile = closed(&|nth| nth % 10 == 0);
+    assert_eq!(hostile + closed(&|nth| nth % 10 > 0), next.len());
+    assert!(hostile * 10 >= next.len() * 9, "{hostile} of {}", next.len());
+    assert_eq!(table.open.load(Relaxed), 4000);
 }

@@ -11,20 +11,19 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use arc_swap::Cache;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::{Request, Response};
 use hyper::body::Incoming;
-use hyper::server::conn::{http1, http2};
+use hyper::server::conn::http1;
 use hyper::service::Service;
 use hyper_util::rt::TokioIo;
-use tokio::io::AsyncReadExt;
-use tokio::time::{Instant, Sleep, sleep, timeout};
+use tokio::time::{Instant, Sleep, sleep};
 
 use super::establish::Accepted;
-use super::http2::{Http2Service, InlineExecutor, builder};
+use super::http2::{self, Http2Service};
 use super::io::ClientIo;
-use super::socket::{ClientStream, ReadAhead};
-use super::{Acceptor, ConnectionTimeouts, Current, Drain};
+use super::socket::Stream;
+use super::{Acceptor, Current, Drain, Settings};
 use crate::clock::Moment;
 use crate::connections::Activity;
 use crate::gateway::{Gateway, ResponseFuture, Session};
@@ -40,72 +39,34 @@ const LINGER: Duration = Duration::from_secs(2);
 const STALLED_CHECK: Duration = Duration::from_secs(1);
 /// The least that hyper may buffer.
 const MIN_BUFFER: usize = 16 * 1024;
-/// The line that a client begins with in HTTP/2 (RFC 9113 §3.4).
-const HTTP2_PREFACE_LINE: &[u8] = b"PRI * HTTP/2.0\r\n";
-
-/// A version of HTTP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Protocol {
-    /// HTTP/1.1 or 1.0.
-    Http1,
-    /// HTTP/2.
-    Http2,
-}
 
 impl Acceptor {
-    /// Serves a connection in HTTP to its end. `early` has been read from it; the protocol
-    /// is not known unless ALPN has chosen it.
-    pub(super) async fn serve_http<S: ClientStream>(
-        &self,
-        mut stream: S,
-        mut early: BytesMut,
-        accepted: Accepted,
-        protocol: Option<Protocol>,
-    ) {
-        let times = accepted.settings.settings.times;
-        let protocol = match protocol {
-            Some(known) => known,
-            None => {
-                let begun = timeout(times.header_timeout, begin(&mut stream, &mut early));
-                let Ok(Ok(protocol)) = begun.await else {
-                    return;
-                };
-                protocol
-            }
-        };
-        let stream = ReadAhead::new(early.freeze(), stream);
-        match protocol {
-            Protocol::Http1 => self.serve_http1(stream, accepted).await,
-            Protocol::Http2 => self.serve_http2(stream, accepted).await,
-        }
-    }
-
-    async fn serve_http1<S: ClientStream>(&self, stream: S, accepted: Accepted) {
+    /// Serves a connection in HTTP to its end.
+    pub(super) async fn serve_http(&self, stream: Stream, is_http2: bool, accepted: Accepted) {
+        let activity = accepted.open.activity().clone();
         let settings = &accepted.settings.settings;
         let requests = self.requests(&accepted);
-        let io = ClientIo::new(stream, accepted.open.activity().clone());
-        let mut http = pin!(
-            http1::Builder::new()
-                .max_header_size(settings.max_head_bytes)
-                .max_buf_size((settings.max_head_bytes * 2).max(MIN_BUFFER))
-                .half_close(true)
-                .serve_connection(TokioIo::new(io), Http1Service(requests))
-        );
-        // An error is the client's doing (a reset, a truncated head), and has been answered
-        // where that was possible.
-        let _ = self.drive(&accepted, http.as_mut()).await;
-    }
-
-    async fn serve_http2<S: ClientStream>(&self, stream: S, accepted: Accepted) {
-        let activity = accepted.open.activity().clone();
+        let io = TokioIo::new(ClientIo::new(stream, activity.clone()));
+        if !is_http2 {
+            let mut http = pin!(
+                http1::Builder::new()
+                    .max_header_size(settings.max_head_bytes)
+                    .max_buf_size((settings.max_head_bytes * 2).max(MIN_BUFFER))
+                    .half_close(true)
+                    .serve_connection(io, Http1Service(requests))
+            );
+            let end = http1::Connection::graceful_shutdown;
+            // An error is the client's doing (a reset, a truncated head), and has been
+            // answered where that was possible.
+            let _ = self.drive(&accepted, http.as_mut(), end).await;
+            return;
+        }
         activity.set_http2();
         let _counted = Http2Connection::count(&self.totals);
-        let requests = self.requests(&accepted);
-        let io = TokioIo::new(ClientIo::new(stream, activity.clone()));
-        let http = builder(accepted.settings.settings.max_head_bytes)
-            .serve_connection(io, Http2Service::new(requests));
-        let mut http = pin!(http);
-        let ended = self.drive(&accepted, http.as_mut()).await;
+        let http = http2::builder(settings.max_head_bytes);
+        let mut http = pin!(http.serve_connection(io, Http2Service::new(requests)));
+        let end = hyper::server::conn::http2::Connection::graceful_shutdown;
+        let ended = self.drive(&accepted, http.as_mut(), end).await;
         let is_flood = activity.is_flood() || ended.is_err_and(|error| is_flood_of_h2(&error));
         if is_flood && self.totals.http2.count_flood(activity.now()) {
             tracing::warn!(
@@ -123,21 +84,23 @@ impl Acceptor {
         }
     }
 
-    /// Drives hyper until it has ended the connection, or its timer has.
-    async fn drive<H: HttpConnection>(
+    /// Drives hyper until it has ended the connection, or its timer has. `end` ends it after
+    /// what is in progress.
+    async fn drive<H: Future<Output = Result<(), hyper::Error>>>(
         &self,
         accepted: &Accepted,
         mut http: Pin<&mut H>,
+        end: fn(Pin<&mut H>),
     ) -> Result<(), hyper::Error> {
         let mut drain = accepted.drain.clone();
-        let times = &accepted.settings.settings.times;
+        let times = &accepted.settings.settings;
         let mut driver = Driver {
             activity: accepted.open.activity(),
             times,
             totals: &self.totals,
             drain: drain.clone(),
             draining: pin!(drain.wait_for(|drain| *drain)),
-            timer: pin!(sleep(times.shortest())),
+            timer: pin!(sleep(shortest(times))),
             drain_polled: false,
             timer_polled: false,
             is_draining: false,
@@ -145,21 +108,14 @@ impl Acceptor {
             is_lingering: false,
             write_deadline: None,
         };
-        poll_fn(|cx| driver.poll(cx, http.as_mut())).await
+        poll_fn(|cx| driver.poll(cx, http.as_mut(), end)).await
     }
 }
 
-/// Reads until it is known which version the client speaks.
-async fn begin<S: ClientStream>(stream: &mut S, early: &mut BytesMut) -> std::io::Result<Protocol> {
-    while early.len() < HTTP2_PREFACE_LINE.len() && HTTP2_PREFACE_LINE.starts_with(early) {
-        if stream.read_buf(early).await? == 0 {
-            break;
-        }
-    }
-    Ok(match early.starts_with(HTTP2_PREFACE_LINE) {
-        true => Protocol::Http2,
-        false => Protocol::Http1,
-    })
+/// The shortest timeout: no deadline that is set later can be nearer than this.
+fn shortest(times: &Settings) -> Duration {
+    let either = times.header_timeout.min(times.idle_timeout);
+    either.min(times.write_timeout)
 }
 
 /// Whether h2 has found too many frames of a kind.
@@ -168,25 +124,6 @@ fn is_flood_of_h2(error: &hyper::Error) -> bool {
         .source()
         .and_then(|error| error.downcast_ref::<h2::Error>());
     h2.and_then(h2::Error::reason) == Some(h2::Reason::ENHANCE_YOUR_CALM)
-}
-
-/// hyper's connection, in either version of HTTP.
-trait HttpConnection: Future<Output = Result<(), hyper::Error>> {
-    fn graceful_shutdown(self: Pin<&mut Self>);
-}
-
-impl<S: ClientStream> HttpConnection for http1::Connection<TokioIo<ClientIo<S>>, Http1Service> {
-    fn graceful_shutdown(self: Pin<&mut Self>) {
-        self.graceful_shutdown();
-    }
-}
-
-impl<S: ClientStream> HttpConnection
-    for http2::Connection<TokioIo<ClientIo<S>>, Http2Service, InlineExecutor>
-{
-    fn graceful_shutdown(self: Pin<&mut Self>) {
-        self.graceful_shutdown();
-    }
 }
 
 /// Counts an open connection in HTTP/2 until it is dropped.
@@ -209,7 +146,7 @@ impl Drop for Http2Connection {
 /// What ends a connection besides hyper: its timer, and the drain.
 struct Driver<'a, D> {
     activity: &'a Activity,
-    times: &'a ConnectionTimeouts,
+    times: &'a Settings,
     totals: &'a Totals,
     drain: Drain,
     /// Ready once the gateway drains.
@@ -242,10 +179,11 @@ enum TimerAction {
 
 impl<D: Future> Driver<'_, D> {
     /// Ready when the connection has ended or must be closed.
-    fn poll<H: HttpConnection>(
+    fn poll<H: Future<Output = Result<(), hyper::Error>>>(
         &mut self,
         cx: &mut Context<'_>,
         mut http: Pin<&mut H>,
+        end: fn(Pin<&mut H>),
     ) -> Poll<Result<(), hyper::Error>> {
         loop {
             self.poll_drain(cx);
@@ -257,7 +195,7 @@ impl<D: Future> Driver<'_, D> {
                 && (self.activity.is_http2() || self.activity.is_busy())
             {
                 self.is_ending = true;
-                http.as_mut().graceful_shutdown();
+                end(http.as_mut());
                 continue;
             }
             if !self.is_lingering && self.activity.is_closing() {
@@ -275,7 +213,7 @@ impl<D: Future> Driver<'_, D> {
                 TimerAction::Keep(pause) => self.set_timer(pause),
                 TimerAction::End => {
                     self.is_ending = true;
-                    http.as_mut().graceful_shutdown();
+                    end(http.as_mut());
                     self.set_timer(LINGER);
                 }
                 TimerAction::Close => return Poll::Ready(Ok(())),
@@ -313,10 +251,13 @@ impl<D: Future> Driver<'_, D> {
         if self.is_lingering {
             return TimerAction::Close;
         }
-        let taken = activity.taken();
+        // Each byte that the client takes of its answer gives it a millisecond more, up to the
+        // timeout: it may stall, but a byte now and then is not enough.
+        let gained = Duration::from_millis(activity.taken());
         if activity.is_stalled() {
-            let before = self.write_deadline.map(|deadline| (deadline, taken));
-            let deadline = times.write_deadline(before, now);
+            let latest = now + times.write_timeout;
+            let deadline = self.write_deadline.map_or(latest, |before| before + gained);
+            let deadline = deadline.min(latest);
             self.write_deadline = Some(deadline);
             return match deadline.since(now) {
                 Duration::ZERO => TimerAction::Reset,
@@ -325,7 +266,7 @@ impl<D: Future> Driver<'_, D> {
         }
         self.write_deadline = None;
         // A head or an answer may begin at any moment, and then has its own timeout.
-        let soon = times.shortest().min(STALLED_CHECK);
+        let soon = shortest(times).min(STALLED_CHECK);
         if activity.is_busy() {
             return TimerAction::Keep(soon);
         }
@@ -341,7 +282,7 @@ impl<D: Future> Driver<'_, D> {
         match left(activity.last(), times.idle_timeout) {
             Duration::ZERO if activity.is_http2() => TimerAction::End,
             Duration::ZERO => TimerAction::Close,
-            left => TimerAction::Keep(left.min(times.shortest())),
+            left => TimerAction::Keep(left.min(shortest(times))),
         }
     }
 }

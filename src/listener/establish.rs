@@ -1,29 +1,39 @@
-//! From an accepted socket to HTTP: the first byte, the PROXY header, TLS.
+//! From an accepted socket to HTTP: the first byte, the PROXY header, TLS, the version.
 //!
 //! Until the first byte has come, a connection has a small task and its row in the table.
 
 use std::future::poll_fn;
+use std::io::ErrorKind;
 use std::net::IpAddr;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
-use std::task::{Poll, ready};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use bytes::BytesMut;
-use tokio::io::{AsyncReadExt, ReadBuf};
+use rustls::server::Acceptor as HelloAcceptor;
+use rustls::{HandshakeKind, ProtocolVersion, ServerConnection};
+use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio_rustls::LazyConfigAcceptor;
+use tokio_rustls::server::TlsStream;
+use tokio_util::either::Either;
 
 use super::connection::DRAIN_GRACE;
-use super::proxy_header::{self, MAX_HEADER, ProxyHeaderError};
-use super::socket::{ClientSocket, ClientStream, ReadAhead};
+use super::proxy_header;
+use super::socket::{Socket, peek, poll_readable};
 use super::{Acceptor, ConnectionSettings, Drain, ListenerProtocol};
-use crate::connections::{Activity, OpenConnection};
+use crate::connections::OpenConnection;
+use crate::identify::Client;
+use crate::tls::TlsServer;
 
 /// How long the PROXY header and the TLS handshake may take together.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// The most bytes that are read before it is known what a connection begins with.
-const FIRST: usize = 1024;
+/// What a client begins with in HTTP/2 (RFC 9113 §3.4). No request in HTTP/1.1 has this
+/// method.
+const HTTP2_PREFACE: &[u8; 3] = b"PRI";
+/// Encrypted bytes that rustls holds at most while a client reads nothing. With less than a
+/// record and a half, a large answer takes two writes for each record.
+const SEND_BUFFER: usize = 32 * 1024;
 
 /// A connection that is in the table and not served yet.
 pub(super) struct Accepted {
@@ -38,151 +48,122 @@ pub(super) struct Accepted {
 }
 
 impl Accepted {
-    /// Waits until the listener has closed, and a little longer: what is on its way then
-    /// is still served.
-    pub(super) async fn drained(&mut self) {
-        // The listener never reopens, and nothing else ends it.
-        let _ = self.drain.wait_for(|drain| *drain).await;
-        sleep(DRAIN_GRACE).await;
-    }
-
-    /// The first bytes of a stream; `None` where it ends without any, or nothing comes in
-    /// time.
-    async fn first_bytes<S: ClientStream>(&mut self, stream: &mut S) -> Option<BytesMut> {
-        let read = poll_fn(|cx| {
-            let mut bytes = [0; FIRST];
-            let mut buffer = ReadBuf::new(&mut bytes);
-            let read = ready!(Pin::new(&mut *stream).poll_read(cx, &mut buffer));
-            Poll::Ready(read.map(|()| BytesMut::from(buffer.filled())))
-        });
-        let read = timeout(self.settings.settings.times.idle_timeout, read);
-        let read = tokio::select! {
+    /// Waits for the first byte. There is none where nothing comes in time, or the listener
+    /// closes; what is on its way then is still served.
+    pub(super) async fn has_sent(&mut self, socket: &Socket) -> bool {
+        let readable = poll_fn(|cx| poll_readable(socket, cx));
+        let drain = &mut self.drain;
+        let mut silence = pin!(sleep(self.settings.settings.idle_timeout));
+        let is_draining = tokio::select! {
             biased;
-            read = read => read.ok()?.ok()?,
-            () = self.drained() => return None,
+            sent = readable => return sent.is_ok(),
+            () = &mut silence => false,
+            // The listener never reopens, and nothing else ends it.
+            _ = drain.wait_for(|drain| *drain) => true,
         };
-        if read.is_empty() {
-            return None;
+        if !is_draining {
+            return false;
         }
-        self.open.activity().read();
-        Some(read)
+        silence.as_mut().reset(Instant::now() + DRAIN_GRACE);
+        tokio::select! {
+            biased;
+            sent = poll_fn(|cx| poll_readable(socket, cx)) => sent.is_ok(),
+            () = silence => false,
+        }
     }
 }
 
 impl Acceptor {
-    /// Serves a connection to its end, or until it must make room for others.
-    pub(super) async fn serve(&self, socket: ClientSocket, accepted: Accepted) {
-        match socket {
-            ClientSocket::Tcp(stream) => {
-                // Without TCP_NODELAY, small answers wait for the client's delayed
-                // ACK. A socket that refuses the option is about to fail anyway.
-                let _ = stream.set_nodelay(true);
-                self.establish(stream, accepted).await;
-            }
-            ClientSocket::Unix(stream) => self.establish(stream, accepted).await,
-        }
-    }
-
-    async fn establish<S: ClientStream>(&self, mut stream: S, mut accepted: Accepted) {
-        let activity = accepted.open.activity().clone();
-        let served = async {
-            let Some(early) = accepted.first_bytes(&mut stream).await else {
-                return;
-            };
-            // In memory of its own: many connections never come here.
-            Box::pin(self.begin(stream, early, accepted)).await;
-        };
-        until_closed(&activity, served).await;
-    }
-
-    async fn begin<S: ClientStream>(&self, mut stream: S, early: BytesMut, mut accepted: Accepted) {
+    /// Serves a connection that has sent something, to its end.
+    pub(super) async fn begin(&self, mut socket: Socket, mut accepted: Accepted) {
         let deadline = Instant::now() + TIMEOUT;
-        let early = if accepted.protocol.proxy_header {
-            let read = self.read_client(&mut stream, early, &mut accepted, deadline);
-            let Some(early) = read.await else {
+        if accepted.protocol.proxy_header {
+            let read = timeout_at(deadline, proxy_header::read(&mut socket)).await;
+            let read = read.unwrap_or(Err(ErrorKind::TimedOut.into()));
+            let Ok(client) = read.inspect_err(|error| {
+                self.totals.proxy_header_refused.fetch_add(1, Relaxed);
+                // There is no protocol in which to say why.
+                tracing::debug!(peer = %accepted.peer, %error, "the connection is closed");
+            }) else {
                 return;
             };
-            early
-        } else {
-            early
-        };
-        // After a PROXY header, another row of the table is the connection's.
-        let activity = accepted.open.activity().clone();
-        let tls = accepted.protocol.tls.clone();
-        until_closed(&activity, async {
-            match tls {
-                None => self.serve_http(stream, early, accepted, None).await,
-                Some(tls) => {
-                    let transport = ReadAhead::new(early.freeze(), Box::new(stream) as _);
-                    self.serve_tls(transport, tls, accepted, deadline).await;
-                }
+            if let Some(client) = client {
+                let before = accepted.open.activity().clone();
+                let Some(open) = self.open(client, accepted.number, &accepted.settings) else {
+                    return;
+                };
+                open.activity().set_task(|| before.task());
+                (accepted.peer, accepted.open) = (client, open);
             }
-        })
-        .await;
+        }
+        let Some(tls) = accepted.protocol.tls.clone() else {
+            let mut start = [0; HTTP2_PREFACE.len()];
+            let header_timeout = accepted.settings.settings.header_timeout;
+            let sent = timeout(header_timeout, peek(&socket, &mut start)).await;
+            if let Ok(Ok(_)) = sent {
+                let is_http2 = start == *HTTP2_PREFACE;
+                self.serve_http(Either::Left(socket), is_http2, accepted)
+                    .await;
+            }
+            return;
+        };
+        let counts = &self.totals.tls;
+        let handshake = timeout_at(deadline, self.handshake(socket, &tls, &accepted, deadline));
+        let stream = match handshake.await.unwrap_or(Err(&counts.too_slow)) {
+            Ok(stream) => stream,
+            Err(why) => {
+                why.fetch_add(1, Relaxed);
+                return;
+            }
+        };
+        drop(tls);
+        let (_, connection) = stream.get_ref();
+        let version = usize::from(connection.protocol_version() == Some(ProtocolVersion::TLSv1_3));
+        let resumed = usize::from(connection.handshake_kind() == Some(HandshakeKind::Resumed));
+        counts.succeeded[version][resumed].fetch_add(1, Relaxed);
+        // The client must speak what ALPN has chosen, and HTTP/1.1 without it (RFC 9113 §3.2).
+        let is_http2 = connection.alpn_protocol() == Some(b"h2");
+        let stream = Either::Right(Box::new(stream));
+        self.serve_http(stream, is_http2, accepted).await;
     }
 
-    /// Reads the PROXY header, and enters the connection in the table for the client that it
-    /// names. Returns the bytes after it; `None` if the connection must be closed. There is
-    /// no protocol in which to say why.
-    async fn read_client<S: ClientStream>(
+    /// Does the handshake of TLS; where it fails, returns the count of why.
+    async fn handshake(
         &self,
-        stream: &mut S,
-        early: BytesMut,
-        accepted: &mut Accepted,
+        socket: Socket,
+        server: &TlsServer,
+        accepted: &Accepted,
         deadline: Instant,
-    ) -> Option<BytesMut> {
-        let read = timeout_at(deadline, read_proxy_header(stream, early)).await;
-        let (client, rest) = match read {
-            Ok(Ok(read)) => read,
-            Ok(Err(why)) => {
-                self.totals.proxy_header_refused.fetch_add(1, Relaxed);
-                tracing::debug!(peer = %accepted.peer, "{why}: the connection is closed");
-                return None;
-            }
-            Err(_elapsed) => {
-                self.totals.proxy_header_refused.fetch_add(1, Relaxed);
-                return None;
-            }
+    ) -> Result<TlsStream<Socket>, &AtomicU64> {
+        let counts = &self.totals.tls;
+        let hello = LazyConfigAcceptor::new(HelloAcceptor::default(), socket).await;
+        let hello = hello.map_err(|error| match error.kind() {
+            ErrorKind::InvalidData => &counts.failed,
+            _ => &counts.closed,
+        })?;
+        let settings = &accepted.settings;
+        if let Some(handshakes) = &settings.handshakes
+            && !settings.trust.contains(accepted.peer)
+        {
+            let client = Client::from(accepted.peer);
+            let admitted = handshakes.admit(client, self.clock.now());
+            admitted.map_err(|_too_many| &counts.over_client_limit)?;
+        }
+        // A slot is taken once a whole ClientHello has come, and given back before anything
+        // is awaited from the client: no client can keep one.
+        let slot = timeout_at(deadline, self.handshakes.acquire()).await;
+        let slot = slot.map_err(|_elapsed| &counts.over_limit)?;
+        let bound_buffer = |connection: &mut ServerConnection| {
+            connection.set_buffer_limit(Some(SEND_BUFFER));
         };
-        if let Some(client) = client {
-            accepted.peer = client;
-            accepted.open = self.open(client, accepted.number, &accepted.settings)?;
-            accepted.open.activity().read();
-        }
-        Some(rest)
-    }
-}
-
-/// Runs a future until it ends, or the connection must be closed.
-async fn until_closed(activity: &Activity, served: impl Future<Output = ()>) {
-    let mut served = pin!(served);
-    let mut is_known = false;
-    poll_fn(|cx| {
-        if activity.is_closed() {
-            return Poll::Ready(());
-        }
-        if !std::mem::replace(&mut is_known, true) {
-            activity.set_task(cx.waker());
-        }
-        served.as_mut().poll(cx)
-    })
-    .await;
-}
-
-/// Reads a PROXY header: the client that it reports, and the bytes after it.
-async fn read_proxy_header<S: ClientStream>(
-    stream: &mut S,
-    mut bytes: BytesMut,
-) -> Result<(Option<IpAddr>, BytesMut), ProxyHeaderError> {
-    loop {
-        if let Some(header) = proxy_header::parse(&bytes)? {
-            let rest = bytes.split_off(header.length);
-            return Ok((header.client, rest));
-        }
-        bytes.reserve(MAX_HEADER);
-        match stream.read_buf(&mut bytes).await {
-            Ok(0) | Err(_) => return Err(ProxyHeaderError::Malformed),
-            Ok(_) => {}
-        }
+        // This agrees on the keys and signs, which is nearly all of the work.
+        let handshake = hello.into_stream_with(server.config(), bound_buffer);
+        // The worker's other tasks run before the slot is free for another handshake.
+        yield_now().await;
+        drop(slot);
+        handshake.await.map_err(|error| {
+            tracing::debug!(peer = %accepted.peer, %error, "the TLS handshake failed");
+            &counts.failed
+        })
     }
 }

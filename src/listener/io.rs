@@ -8,14 +8,14 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::socket::ClientStream;
+use super::socket::{Stream, reset_on_close};
 use crate::connections::Activity;
 
 /// The most bytes that are read and discarded on close.
 const MAX_DISCARDED: usize = 256 * 1024;
 
-pub(super) struct ClientIo<S: ClientStream> {
-    io: S,
+pub(super) struct ClientIo {
+    io: Stream,
     activity: Arc<Activity>,
     /// Whether the client has not taken something at once, until all is written.
     is_slow: bool,
@@ -25,8 +25,8 @@ pub(super) struct ClientIo<S: ClientStream> {
     discarded: Option<usize>,
 }
 
-impl<S: ClientStream> ClientIo<S> {
-    pub(super) fn new(io: S, activity: Arc<Activity>) -> Self {
+impl ClientIo {
+    pub(super) fn new(io: Stream, activity: Arc<Activity>) -> Self {
         Self {
             io,
             activity,
@@ -60,7 +60,7 @@ impl<S: ClientStream> ClientIo<S> {
     }
 }
 
-impl<S: ClientStream> AsyncRead for ClientIo<S> {
+impl AsyncRead for ClientIo {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -68,7 +68,12 @@ impl<S: ClientStream> AsyncRead for ClientIo<S> {
     ) -> Poll<io::Result<()>> {
         let stream = self.get_mut();
         let before = buf.filled().len();
-        ready!(Pin::new(&mut stream.io).poll_read(cx, buf))?;
+        match ready!(Pin::new(&mut stream.io).poll_read(cx, buf)) {
+            // Many clients end TLS without close_notify. HTTP's own framing shows whether a
+            // request is complete.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {}
+            read => read?,
+        }
         let count = buf.filled().len() - before;
         if count > 0 {
             stream.activity.read();
@@ -82,7 +87,7 @@ impl<S: ClientStream> AsyncRead for ClientIo<S> {
     }
 }
 
-impl<S: ClientStream> AsyncWrite for ClientIo<S> {
+impl AsyncWrite for ClientIo {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -143,10 +148,10 @@ impl<S: ClientStream> AsyncWrite for ClientIo<S> {
     }
 }
 
-impl<S: ClientStream> Drop for ClientIo<S> {
+impl Drop for ClientIo {
     fn drop(&mut self) {
         if self.activity.is_closed() {
-            self.io.reset_on_close();
+            reset_on_close(&self.io);
         }
     }
 }

@@ -18,7 +18,7 @@ use tokio::sync::watch;
 
 use super::StartError;
 use crate::listener::{
-    Acceptor, Backlog, BoundListener, ListenAddress, Listener, ListenerProtocol, ListenerSettings,
+    Acceptor, BoundListener, ListenAddress, Listener, ListenerProtocol, ListenerSettings,
     ListeningSocket,
 };
 use crate::sync::lock;
@@ -46,8 +46,6 @@ struct OpenListener {
     bound: ListenAddress,
     settings: Mutex<ListenerSettings>,
     listener: Arc<Listener>,
-    /// Whether connections that wait on it are left to the next process.
-    backlog: Backlog,
     /// Its socket until it drains, with the file of a unix socket that this process has made.
     socket: Mutex<Option<(ListeningSocket, Option<SocketFile>)>>,
 }
@@ -68,10 +66,7 @@ impl Listeners {
         let protocols = protocols(&tls, wanted, &[], now)?;
         for ((settings, passed), protocol) in wanted.iter().zip(passed).zip(protocols) {
             let address = &settings.address;
-            let backlog = match passed {
-                Some(_) => Backlog::Shared,
-                None => Backlog::Ours,
-            };
+            let is_inherited = passed.is_some();
             let (socket, file, bound) = match passed {
                 Some(socket) => {
                     let bound = inherited(&settings.key(), address, &socket)?;
@@ -89,8 +84,8 @@ impl Listeners {
                 listener: Arc::new(Listener {
                     protocol: ArcSwap::from_pointee(protocol),
                     drain: watch::Sender::new(false),
+                    is_inherited,
                 }),
-                backlog,
                 socket: Mutex::new(Some((socket, file))),
             });
         }
@@ -121,7 +116,7 @@ impl Listeners {
                     error,
                 })?;
                 let accept = acceptor.clone();
-                let accept = accept.accept(socket, open.listener.clone(), open.backlog);
+                let accept = accept.accept(socket, open.listener.clone());
                 let (address, accepting) = (open.bound.clone(), self.accepting.clone());
                 accepting.fetch_add(1, SeqCst);
                 worker.spawn(async move {
@@ -227,7 +222,10 @@ fn protocols(
             problems.extend(found);
             None
         });
-        ListenerProtocol::of(one, server)
+        ListenerProtocol {
+            proxy_header: one.proxy_protocol,
+            tls: server,
+        }
     });
     let protocols = protocols.collect();
     match problems.is_empty() {

@@ -78,8 +78,8 @@ async fn flags_override_environment_variables_which_override_the_file() {
     }
     #[rustfmt::skip]
     let rows = [
-        ("ORDGATE_LISTEN", "'--listen <ADDR>': \"nonsense\" came; allowed is an address and a port"),
-        ("ORDGATE_ADMIN", "'--admin <ADDR>': allowed is an address and a port"),
+        ("ORDGATE_LISTEN", "'--listen <ADDR>': \"nonsense\" came; allowed is an IP address and a port"),
+        ("ORDGATE_ADMIN", "'--admin <ADDR>': allowed is an IP address and a port"),
         ("ORDGATE_UPSTREAM", "--upstream nonsense: \"nonsense\" came (its scheme); allowed is"),
         ("ORDGATE_CONFIG", "cannot read nonsense"),
     ];
