@@ -26,9 +26,9 @@ pub fn without_query(target: &str) -> &str {
     target.split_once('?').map_or(target, |(path, _)| path)
 }
 
-/// The first `most` bytes of a text, without client tokens, also percent-encoded ones, and
-/// without keys of the provider, also in another case: paths are folded. A token or key
-/// that goes on beyond them is redacted as a whole, which may take 13 bytes more.
+/// The first `most` bytes of a text, without client tokens, and without keys of the provider,
+/// also in another case: paths are folded. A token or key that goes on beyond them is redacted
+/// as a whole, which may take 13 bytes more. Texts are not searched for encodings of either.
 pub fn redact(text: &str, most: usize) -> Cow<'_, str> {
     let most = text.floor_char_boundary(most);
     let keys = ApiKey::in_use();
@@ -55,35 +55,9 @@ pub fn redact(text: &str, most: usize) -> Cow<'_, str> {
 
 /// Where the token ends that begins at a place of a text.
 fn token_end(text: &[u8], at: usize) -> Option<usize> {
-    if !matches!(text[at], b'o' | b'%') {
-        return None;
-    }
-    let mut end = at;
-    for place in 0..LENGTH {
-        let (byte, next) = decoded(text, end)?;
-        let fits = match PREFIX.as_bytes().get(place) {
-            Some(expected) => byte == *expected,
-            None => byte.is_ascii_alphanumeric(),
-        };
-        if !fits {
-            return None;
-        }
-        end = next;
-    }
-    Some(end)
-}
-
-/// The byte at a place of a text, percent-decoded, and the place after it.
-fn decoded(text: &[u8], at: usize) -> Option<(u8, usize)> {
-    let digit = |at: usize| {
-        let digit = char::from(*text.get(at)?).to_digit(16)?;
-        u8::try_from(digit).ok()
-    };
-    let byte = *text.get(at)?;
-    match (byte, digit(at + 1), digit(at + 2)) {
-        (b'%', Some(high), Some(low)) => Some((high << 4 | low, at + 3)),
-        _ => Some((byte, at + 1)),
-    }
+    let digits = text.get(at..at + LENGTH)?.strip_prefix(PREFIX.as_bytes())?;
+    let is_token = digits.iter().all(u8::is_ascii_alphanumeric);
+    is_token.then_some(at + LENGTH)
 }
 
 #[cfg(test)]
@@ -104,16 +78,7 @@ mod tests {
             (&whole, 7, "/a?b=og_[redacted]"),
             (&whole, 5, "/a?b="),
             (&whole[..55], 999, &whole[..55]),
-            (&whole.replace("og_", "%6fg_"), 999, "/a?b=og_[redacted]&c"),
-            (
-                &whole.replace("og_a", "o%67%5F%61"),
-                999,
-                "/a?b=og_[redacted]&c",
-            ),
-            (&whole.replace("og_", "%4fg_"), 8, "/a?b=%4f"),
             (&whole.replace('&', "%26"), 999, "/a?b=og_[redacted]%26c"),
-            ("%6fg_%", 999, "%6fg_%"),
-            ("o%", 999, "o%"),
             ("äöü", 3, "ä"),
             ("", 0, ""),
         ] {

@@ -82,7 +82,7 @@ fn problems_say_where_or_which_keys_and_what_is_allowed() {
         (
             "upstream.url = \"https://me:secret@a\"",
             "p:1:16: ",
-            "https://[redacted]@a",
+            "\"[redacted]@a\" came",
         ),
         (
             "clients.trusted_proxies = [\"a\"]",

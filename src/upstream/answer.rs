@@ -24,9 +24,6 @@ use crate::reason::Reason;
 pub fn check_head(status: StatusCode, fields: &HeaderMap, wall: SystemTime) -> Result<(), Failure> {
     let reason = match status.as_u16() {
         200 => None,
-        // An HTML page is from an intermediary that refuses the target. Clients
-        // choose the target, so this must not suspend the key.
-        403 if is_html(fields) => Some(Reason::UnexpectedStatus),
         401 | 403 => Some(Reason::KeyRefused),
         410 => Some(Reason::Retired),
         // The limit is on ordgate, not on its client.
@@ -123,11 +120,6 @@ fn all_values(
 ) -> bool {
     let mut values = fields.get_all(name).iter();
     values.all(|value| value.to_str().is_ok_and(&condition))
-}
-
-fn is_html(fields: &HeaderMap) -> bool {
-    let is_other = |media: &str| !media.to_ascii_lowercase().starts_with("text/html");
-    !all_values(fields, CONTENT_TYPE, is_other)
 }
 
 /// Whether a media type is `application/json` or has the suffix `+json` (RFC

@@ -149,11 +149,6 @@ impl Failure {
         }
     }
 
-    /// Whether a request for another target would have failed in the same way.
-    pub fn is_of_all(&self) -> bool {
-        traits(self.reason).2
-    }
-
     /// Whether the endpoint is at fault, rather than the target, the key or ordgate.
     pub(crate) fn is_of_endpoint(&self) -> bool {
         matches!(self.retry(), Elsewhere | Anywhere)

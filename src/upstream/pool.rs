@@ -1,8 +1,8 @@
 //! The HTTP/1.1 connections of one upstream.
 //!
 //! A connection carries one request at a time. It is idle again when the body of the answer
-//! has been read, and is then kept for `idle_timeout`. One that the server has closed, or
-//! whose answer was not read to its end, is not used again.
+//! has been read, and is then used for [`IDLE_TIMEOUT`]: the next request after that closes it.
+//! One that the server has closed, or whose answer was not read to its end, is not used again.
 
 use std::error::Error as StdError;
 use std::future::poll_fn;
@@ -16,13 +16,14 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::connect::HttpConnector;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, timeout};
 use tower_service::Service;
 
-use super::settings::IDLE_TIMEOUT;
 use super::{RequestBody, Settings, SetupError, tls};
 use crate::sync::lock;
 
+/// How long an unused connection may be used again.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// The largest head of a response, in bytes.
 const MAX_HEAD: usize = 128 * 1024;
 /// The most header fields of a response.
@@ -41,16 +42,8 @@ const KEEPALIVE_TIMES: u32 = 3;
 pub(crate) struct ConnectionPool {
     connector: HttpsConnector<HttpConnector>,
     connect_timeout: Duration,
-    idle_timeout: Duration,
-    idle: Mutex<Idle>,
-}
-
-#[derive(Default)]
-struct Idle {
     /// The one that became idle last is the last.
-    connections: Vec<(Instant, Connection)>,
-    /// Whether a task closes those that were idle for too long.
-    is_swept: bool,
+    idle: Mutex<Vec<(Instant, Connection)>>,
 }
 
 /// A connection that carries no request.
@@ -104,7 +97,6 @@ impl ConnectionPool {
         Ok(Arc::new(Self {
             connector: HttpsConnector::from((http, settings_of_tls)),
             connect_timeout: settings.connect_timeout,
-            idle_timeout: IDLE_TIMEOUT,
             idle: Mutex::default(),
         }))
     }
@@ -157,43 +149,9 @@ impl ConnectionPool {
 
     fn take_idle(&self, url: &Uri) -> Option<Connection> {
         let mut idle = lock(&self.idle);
-        idle.close_old(self.idle_timeout);
-        let known = &mut idle.connections;
-        let at = known.iter().rposition(|(_, one)| one.url == *url)?;
-        Some(known.remove(at).1)
-    }
-
-    fn put_idle(self: &Arc<Self>, connection: Connection) {
-        let mut idle = lock(&self.idle);
-        idle.connections.push((Instant::now(), connection));
-        if !std::mem::replace(&mut idle.is_swept, true) {
-            tokio::spawn(sweep(Arc::downgrade(self)));
-        }
-    }
-}
-
-/// Closes connections that were idle for too long, as long as there are idle ones.
-async fn sweep(pool: Weak<ConnectionPool>) {
-    while let Some(pool) = pool.upgrade() {
-        let wait = {
-            let mut idle = lock(&pool.idle);
-            idle.close_old(pool.idle_timeout);
-            let Some((since, _)) = idle.connections.first() else {
-                idle.is_swept = false;
-                return;
-            };
-            pool.idle_timeout.saturating_sub(since.elapsed())
-        };
-        drop(pool);
-        // Not more often than that, whatever the setting.
-        sleep(wait.max(Duration::from_millis(10))).await;
-    }
-}
-
-impl Idle {
-    fn close_old(&mut self, idle_timeout: Duration) {
-        self.connections
-            .retain(|(since, one)| since.elapsed() < idle_timeout && !one.sender.is_closed());
+        idle.retain(|(since, one)| since.elapsed() < IDLE_TIMEOUT && !one.sender.is_closed());
+        let at = idle.iter().rposition(|(_, one)| one.url == *url)?;
+        Some(idle.remove(at).1)
     }
 }
 
@@ -201,7 +159,7 @@ impl Connection {
     /// Keeps it for another request, although none was sent on it.
     pub(crate) fn put_back(self) {
         if let Some(pool) = self.pool.upgrade() {
-            pool.put_idle(self);
+            lock(&pool.idle).push((Instant::now(), self));
         }
     }
 
@@ -245,6 +203,7 @@ pub(crate) mod tests {
     use std::net::{TcpListener, TcpStream};
 
     use http_body_util::BodyExt;
+    use tokio::time::sleep;
 
     use super::*;
     use crate::reason::Reason;
@@ -322,13 +281,11 @@ pub(crate) mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn idle_connections_are_closed_after_a_while() {
+    async fn a_connection_that_was_idle_for_long_is_not_used_again() {
         let (pool, server) = (pool(), TcpListener::bind("127.0.0.1:0").unwrap());
         let mut stream = get(&pool, &server, None).await;
-        assert_eq!(lock(&pool.idle).connections.len(), 1);
-        sleep(pool.idle_timeout + Duration::from_secs(1)).await;
-        assert_eq!(lock(&pool.idle).connections.len(), 0);
-        tokio::task::yield_now().await;
+        sleep(IDLE_TIMEOUT).await;
+        get(&pool, &server, None).await;
         assert_eq!(stream.read(&mut [0]).unwrap(), 0);
     }
 }

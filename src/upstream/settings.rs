@@ -9,7 +9,7 @@ use http::{HeaderName, Uri};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use super::base_url::BaseUrls;
+use super::base_url;
 use super::keys::ApiKey;
 use crate::shared::permits::Limits;
 use crate::units::{Size, Texts, Time};
@@ -45,7 +45,8 @@ pub struct Settings {
     /// failed only when it does not answer.
     #[serde(
         rename = "url",
-        with = "BaseUrls",
+        deserialize_with = "base_url::deserialize",
+        serialize_with = "Texts::serialize",
         skip_serializing_if = "Vec::is_empty"
     )]
     #[schemars(with = "Texts")]
@@ -190,8 +191,6 @@ impl Default for Settings {
 
 /// The most requests that wait at an upstream at once. A client leaves a quarter to others.
 pub(crate) const MAX_QUEUE: usize = 1024;
-/// How long an unused connection is kept.
-pub(crate) const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The number of requests allowed in a period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
