@@ -324,7 +324,7 @@ impl Chain {
 
     /// The `max-age` of a response that is stored now.
     pub(crate) fn client_lifetime(&self, class: Class, tip: TipNumber, now: Moment) -> Duration {
-        let lifetime = self.finality.lifetime(class);
+        let lifetime = class.lifetime();
         let tip = self.tip(tip);
         let is_known = now <= tip.state.view.load().known_until();
         match class {

@@ -250,7 +250,6 @@ impl Config {
         let answers = &self.file.answers;
         respond::Settings {
             cors_origins: answers.cors_origins.clone(),
-            cache_status_key: answers.cache_status_key,
             server_timing: answers.server_timing,
         }
     }

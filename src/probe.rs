@@ -22,8 +22,8 @@ use http::header::ETAG;
 use serde_json::Value;
 use tokio::time::{Instant, sleep_until};
 
+use crate::chain::STANDBYS_SELDOM;
 use crate::chain::ledger::RequestStart;
-use crate::chain::{STANDBYS_SELDOM, TipSource};
 use crate::clock::Moment;
 use crate::fill::Fill;
 use crate::reason::Reason;
@@ -142,8 +142,8 @@ async fn probe_standby(fill: &Fill, upstream: &Upstream, at: usize, tip: Option<
     let probe = RequestPriority::own(Priority::Probe);
     let request = UpstreamRequest::typed(path.unwrap_or(ANYTHING));
     let answered = upstream.request(&request, probe, Some(at)).await;
-    if let (Ok(answer), Some(source), Some(path)) = (answered, source, path) {
-        let _known_to_the_endpoint = learn(upstream, source, path, &answer);
+    if let (Ok(answer), Some(path)) = (answered, path) {
+        let _known_to_the_endpoint = learn(upstream, path, &answer);
     }
 }
 
@@ -197,7 +197,7 @@ async fn ask(fill: &Arc<Fill>, tip: u16) -> Option<Status> {
     let learned = match fetched.await {
         Ok(answer) => {
             let upstream = fill.upstreams.get(source.upstream);
-            let learned = learn(upstream, source, path, &answer);
+            let learned = learn(upstream, path, &answer);
             let base = upstream.base_url(answer.endpoint);
             let learned = learned.map_err(|why| format!("{base}{path} {why}"));
             learned.map(|height| (answer, height))
@@ -254,14 +254,9 @@ fn explain(failure: &Failure, path: &str) -> String {
 ///
 /// # Errors
 /// What it answers instead of a status.
-fn learn(
-    upstream: &Upstream,
-    source: &TipSource,
-    path: &str,
-    answer: &Answer,
-) -> Result<u32, String> {
+fn learn(upstream: &Upstream, path: &str, answer: &Answer) -> Result<u32, String> {
     let height = match (answer.head.status, &answer.body) {
-        (StatusCode::OK, AnswerBody::Whole(body, _)) => height(body, &source.height),
+        (StatusCode::OK, AnswerBody::Whole(body, _)) => height(body),
         (status, _) => Err(format!("answers {status}")),
     };
     let at = usize::from(answer.endpoint);
@@ -269,18 +264,21 @@ fn learn(
     height
 }
 
+/// The member of a status that is the tip's height.
+const HEIGHT: &str = "block_height";
+
 /// The height in a status.
-fn height(body: &[u8], member: &str) -> Result<u32, String> {
+fn height(body: &[u8]) -> Result<u32, String> {
     let Ok(Value::Object(status)) = serde_json::from_slice(body) else {
         return Err("answers, but not with a JSON object".to_owned());
     };
-    match status.get(member) {
+    match status.get(HEIGHT) {
         None | Some(Value::Null) => Err(format!(
-            "answers, but its status has no {member}: the index is empty, or the member has another name"
+            "answers, but its status has no {HEIGHT}: the index is empty, or this is no status path"
         )),
         Some(value) => {
             let height = value.as_u64().and_then(|height| u32::try_from(height).ok());
-            height.ok_or_else(|| format!("answers, but its {member} is no height"))
+            height.ok_or_else(|| format!("answers, but its {HEIGHT} is no height"))
         }
     }
 }
@@ -292,7 +290,7 @@ mod tests {
     #[test]
     fn the_height_of_a_status_is_a_u32() {
         let ready = br#"{"server_version":"x","status":"ready","block_height":840002}"#;
-        assert_eq!(height(ready, "block_height"), Ok(840_002));
+        assert_eq!(height(ready), Ok(840_002));
         for wrong in [
             &br#"{"block_height":null}"#[..],
             br#"{"height":840002}"#,
@@ -302,7 +300,7 @@ mod tests {
             br"[840002]",
             b"840002",
         ] {
-            assert!(height(wrong, "block_height").is_err());
+            assert!(height(wrong).is_err());
         }
     }
 }

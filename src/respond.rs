@@ -46,8 +46,6 @@ use template::Templates;
 pub struct Settings {
     /// The origins whose pages may read responses; empty for any.
     pub(crate) cors_origins: Vec<AllowedOrigin>,
-    /// Whether `cache-status` carries `key`.
-    pub(crate) cache_status_key: bool,
     /// Whether responses carry `server-timing`.
     pub(crate) server_timing: bool,
 }
@@ -62,7 +60,6 @@ const EMPTY: HeaderValue = HeaderValue::from_static("");
 pub(crate) struct Responder {
     /// The allowed origins; `None` for any.
     origins: Option<Box<[AllowedOrigin]>>,
-    cache_status_key: bool,
     server_timing: bool,
     /// The value of `ratelimit-policy`, where clients are limited.
     limit_policy: Option<HeaderValue>,
@@ -102,7 +99,6 @@ impl Responder {
     ) -> Self {
         Self {
             origins: origin::restriction(&settings.cors_origins),
-            cache_status_key: settings.cache_status_key,
             server_timing: settings.server_timing,
             limit_policy,
             compression,
@@ -240,7 +236,7 @@ impl Responder {
             Some(coding) => encoded_etag(&stored.etag, coding),
         });
         set(age(current_age));
-        set(self.cache_status(outcome, key));
+        set(outcome.field(None));
         set(context.request_id.field());
         if self.limit_policy.is_some() {
             set(context.permit.map_or(EMPTY, RequestAllowance::field));
@@ -273,12 +269,6 @@ impl Responder {
         response(status, fields, body)
     }
 
-    /// The value of `cache-status`.
-    fn cache_status(&self, outcome: Outcome, key: &Key) -> HeaderValue {
-        let target = self.cache_status_key.then(|| key.target());
-        outcome.field(target, None)
-    }
-
     /// The body to send in place of that of a stored response, if there is one in a
     /// coding that the request accepts.
     #[inline]
@@ -309,7 +299,7 @@ impl Responder {
         fields.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         if let Some(outcome) = outcome {
             let detail = Some(refusal.reason.name());
-            fields.insert(CACHE_STATUS, outcome.field(None, detail));
+            fields.insert(CACHE_STATUS, outcome.field(detail));
         }
         self.add_own(&mut fields, false, outcome, context);
         for (name, value) in &refusal.fields {

@@ -61,8 +61,6 @@ pub(crate) struct RequestRules {
     pub(crate) params: Vec<Parameter>,
     /// The parameters of the query, in canonical order.
     pub(crate) query: Vec<Parameter>,
-    /// Whether an unknown query parameter is refused rather than dropped.
-    pub(crate) strict_query: bool,
     /// Whether the query is forwarded as it is, without validation.
     pub(crate) any_query: bool,
 }

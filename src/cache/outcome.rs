@@ -119,16 +119,15 @@ impl Outcome {
         }
     }
 
-    /// The value of `cache-status`, with the cache key and a detail where they are
-    /// given.
-    pub(crate) fn field(self, key: Option<&str>, detail: Option<&str>) -> HeaderValue {
-        match (self, key, detail) {
-            (Self::Hit { ttl }, None, None) => hit(ttl),
-            _ => self.write(key, detail),
+    /// The value of `cache-status`, with a detail where it is given.
+    pub(crate) fn field(self, detail: Option<&str>) -> HeaderValue {
+        match (self, detail) {
+            (Self::Hit { ttl }, None) => hit(ttl),
+            _ => self.write(detail),
         }
     }
 
-    fn write(self, key: Option<&str>, detail: Option<&str>) -> HeaderValue {
+    fn write(self, detail: Option<&str>) -> HeaderValue {
         let mut text = String::from("ordgate");
         let (what, ttl, own) = match self {
             Self::Hit { ttl } => ("; hit", Some(ttl), None),
@@ -158,10 +157,6 @@ impl Outcome {
             const MOST: i64 = 999_999_999_999_999;
             text.push_str(&format!("; ttl={}", ttl.clamp(-MOST, MOST)));
         }
-        if let Some(key) = key {
-            text.push_str("; key=");
-            quoted(key, &mut text);
-        }
         if let Some(detail) = detail.or(own) {
             text.push_str("; detail=");
             text.push_str(detail);
@@ -169,19 +164,6 @@ impl Outcome {
         let value = HeaderValue::try_from(text);
         unindexed(value.unwrap_or(HeaderValue::from_static("ordgate")))
     }
-}
-
-/// Writes text as a String (RFC 9651 §3.3.3). Characters that a String cannot have become `?`.
-fn quoted(text: &str, out: &mut String) {
-    out.push('"');
-    for character in text.chars() {
-        match character {
-            '"' | '\\' => out.extend(['\\', character]),
-            ' '..='~' => out.push(character),
-            _ => out.push('?'),
-        }
-    }
-    out.push('"');
 }
 
 const MEMO: usize = 1024;
@@ -194,7 +176,7 @@ thread_local! {
 }
 
 fn hit(ttl: i64) -> HeaderValue {
-    let make = || Outcome::Hit { ttl }.write(None, None);
+    let make = || Outcome::Hit { ttl }.write(None);
     if ttl < 0 {
         return make();
     }
@@ -257,37 +239,23 @@ mod tests {
             ttl: 7 + MEMO as i64,
         };
         let rows = [
-            (Outcome::Hit { ttl: 7 }, None, None, "ordgate; hit; ttl=7"),
-            (beyond_memo, None, None, "ordgate; hit; ttl=1031"),
-            (Outcome::Hit { ttl: 7 }, None, None, "ordgate; hit; ttl=7"),
-            (Outcome::Hit { ttl: -3 }, None, None, "ordgate; hit; ttl=-3"),
-            (
-                Outcome::Hit { ttl: 7 },
-                Some("/a?b=c"),
-                None,
-                "ordgate; hit; ttl=7; key=\"/a?b=c\"",
-            ),
-            (
-                miss,
-                None,
-                None,
-                "ordgate; fwd=uri-miss; fwd-status=200; stored",
-            ),
+            (Outcome::Hit { ttl: 7 }, None, "ordgate; hit; ttl=7"),
+            (beyond_memo, None, "ordgate; hit; ttl=1031"),
+            (Outcome::Hit { ttl: 7 }, None, "ordgate; hit; ttl=7"),
+            (Outcome::Hit { ttl: -3 }, None, "ordgate; hit; ttl=-3"),
+            (miss, None, "ordgate; fwd=uri-miss; fwd-status=200; stored"),
             (
                 collapsed,
-                None,
                 Some("timeout"),
                 "ordgate; fwd=stale; collapsed; detail=timeout",
             ),
             (
                 Outcome::FromDisk { ttl: 7 },
                 None,
-                None,
                 "ordgate; hit; ttl=7; detail=disk",
             ),
             (
                 Outcome::FromShared { ttl: 7 },
-                None,
                 None,
                 "ordgate; hit; ttl=7; detail=shared",
             ),
@@ -297,24 +265,12 @@ mod tests {
                     reason: Reason::Tls,
                 },
                 None,
-                None,
                 "ordgate; fwd=stale; ttl=-4; detail=stale-if-error",
             ),
         ];
-        for (outcome, key, detail, expected) in rows {
-            assert_eq!(outcome.field(key, detail), expected);
+        for (outcome, detail, expected) in rows {
+            assert_eq!(outcome.field(detail), expected);
         }
-    }
-
-    #[test]
-    fn a_key_is_always_a_structured_string() {
-        let value = Outcome::Hit { ttl: i64::MAX }.field(Some("/\"a\\é\u{7f}"), None);
-        assert_eq!(
-            value,
-            "ordgate; hit; ttl=999999999999999; key=\"/\\\"a\\\\??\""
-        );
-        let list: sfv::List = sfv::Parser::new(value.as_bytes()).parse().unwrap();
-        assert_eq!(list.len(), 1);
     }
 
     #[test]

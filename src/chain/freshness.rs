@@ -42,6 +42,15 @@ impl Class {
             Self::Final => "final",
         }
     }
+
+    /// The longest freshness lifetime of its responses.
+    pub(crate) const fn lifetime(self) -> Duration {
+        match self {
+            Self::Absent => ABSENT,
+            Self::Live => LIVE,
+            Self::Recent | Self::Final => FINAL,
+        }
+    }
 }
 
 /// When blocks are final, and how long answers are fresh.
@@ -49,14 +58,15 @@ impl Class {
 pub(crate) struct FinalitySettings {
     /// A block this far below the tip is final.
     pub(crate) final_depth: u32,
-    /// Freshness lifetime of `final`.
-    pub(crate) final_ttl: Duration,
     /// How long after a new tip its indexer may still be writing: what is `live` and was
     /// fetched within that time is fetched once more after it.
     pub(crate) live_ttl: Duration,
-    /// Freshness lifetime of `absent`: clients poll for what is not indexed yet.
-    pub(crate) absent_ttl: Duration,
 }
+
+/// The longest freshness lifetime of `final` and `recent`.
+const FINAL: Duration = Duration::from_hours(30 * 24);
+/// The freshness lifetime of `absent`: clients poll for what is not indexed yet.
+const ABSENT: Duration = Duration::from_secs(1);
 
 /// The longest freshness lifetime of `live`: an indexer may change a token without a new
 /// tip. The mean time between blocks.
@@ -66,19 +76,7 @@ impl FinalitySettings {
     /// Whether responses stored under other settings may be kept under these:
     /// nothing would be final later, or be fresh for a shorter time.
     pub(super) fn keep(&self, before: &Self) -> bool {
-        self.final_depth <= before.final_depth
-            && self.final_ttl >= before.final_ttl
-            && self.live_ttl <= before.live_ttl
-            && self.absent_ttl >= before.absent_ttl
-    }
-
-    /// The longest freshness lifetime of a class.
-    pub(crate) const fn lifetime(&self, class: Class) -> Duration {
-        match class {
-            Class::Absent => self.absent_ttl,
-            Class::Live => LIVE,
-            Class::Recent | Class::Final => self.final_ttl,
-        }
+        self.final_depth <= before.final_depth && self.live_ttl <= before.live_ttl
     }
 }
 
@@ -86,9 +84,7 @@ impl Default for FinalitySettings {
     fn default() -> Self {
         Self {
             final_depth: 6,
-            final_ttl: Duration::from_hours(30 * 24),
             live_ttl: Duration::from_secs(30),
-            absent_ttl: Duration::from_secs(1),
         }
     }
 }
@@ -219,9 +215,7 @@ impl View {
             .heights
             .is_some_and(|(_, highest)| self.is_final(highest));
         if stamp.class == Class::Recent && is_deep && now < until {
-            return Freshness::BecameFinal {
-                ttl: finality.final_ttl,
-            };
+            return Freshness::BecameFinal { ttl: FINAL };
         }
         let until = until.min(self.known_until().max(received + WITHOUT_TIP));
         let mut freshness = Freshness::until(until, now);

@@ -24,7 +24,6 @@ impl Settings {
             tips: vec![TipSource {
                 name: "runes".into(),
                 path: Some("/".into()),
-                height: "block_height".into(),
                 every: Duration::from_secs(5),
                 upstream: 0,
                 upstream_name: "default".into(),
@@ -44,8 +43,6 @@ pub struct TipSource {
     pub name: Box<str>,
     /// Its status path; `None` where there is none, and the tip is never known.
     pub path: Option<Box<str>>,
-    /// The member of the status (a JSON object) that is the tip's height.
-    pub(crate) height: Box<str>,
     /// The time from one status to the next.
     pub(crate) every: Duration,
     /// The number of its upstream.
@@ -63,7 +60,7 @@ impl TipSource {
     /// Whether another is of the same indexer of the same upstream, perhaps at another
     /// pace.
     pub(super) fn is_same_indexer(&self, other: &Self) -> bool {
-        (&self.name, &self.path, &self.height) == (&other.name, &other.path, &other.height)
+        (&self.name, &self.path) == (&other.name, &other.path)
             && self.upstream_name == other.upstream_name
     }
 }

@@ -29,9 +29,6 @@ pub struct ChainTable {
     /// Apart from that, live answers are fresh until the next tip, ten minutes at most.
     #[serde(with = "Time::<1>")]
     live_ttl: Duration,
-    /// How long answers that are empty, not found or refused (any 4xx) are fresh.
-    #[serde(with = "Time::<1>")]
-    absent_ttl: Duration,
     /// Where each indexer of the upstream reports its tip: [chain.tip.NAME].
     ///
     /// "ordinals" and "runes" are built in; a file changes the keys of them that it sets. These
@@ -47,7 +44,6 @@ impl Default for ChainTable {
         Self {
             final_depth: NonZeroU32::new(usual.final_depth).unwrap_or(NonZeroU32::MIN),
             live_ttl: usual.live_ttl,
-            absent_ttl: usual.absent_ttl,
             tip: BTreeMap::new(),
         }
     }
@@ -57,11 +53,9 @@ impl Default for ChainTable {
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TipTable {
-    /// A path on the upstream that answers with a JSON object, such as "/runes/v1/".
+    /// A path on the upstream that answers with a JSON object that has the tip's height as
+    /// `block_height`, such as "/runes/v1/".
     pub(super) path: String,
-    /// The member of that object that has the tip's height.
-    #[serde(default = "block_height")]
-    height: String,
     /// How often ordgate asks. Clients may keep an answer that is not final for two of these
     /// intervals after the last status.
     #[serde(default = "five_seconds", with = "Time::<100>")]
@@ -74,10 +68,6 @@ pub(super) struct TipTable {
     pub(super) upstream: Option<String>,
 }
 
-fn block_height() -> String {
-    "block_height".to_owned()
-}
-
 fn five_seconds() -> Duration {
     Duration::from_secs(5)
 }
@@ -88,8 +78,6 @@ impl ChainTable {
         FinalitySettings {
             final_depth: self.final_depth.get(),
             live_ttl: self.live_ttl,
-            absent_ttl: self.absent_ttl,
-            ..FinalitySettings::default()
         }
     }
 
@@ -98,7 +86,6 @@ impl ChainTable {
         let source = |(name, table): (&String, &TipTable)| TipSource {
             name: name.as_str().into(),
             path: Some(table.path.as_str().into()),
-            height: table.height.as_str().into(),
             every: table.every,
             upstream: 0,
             upstream_name: DEFAULT.into(),
@@ -112,7 +99,6 @@ pub(super) fn no_tip(upstream: &str) -> TipSource {
     TipSource {
         name: format!("none-{upstream}").into(),
         path: None,
-        height: block_height().into(),
         every: five_seconds(),
         upstream: 0,
         upstream_name: upstream.into(),

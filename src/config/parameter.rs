@@ -9,8 +9,8 @@ use crate::validate::ParameterType;
 
 /// The zeros that a block hash begins with; the reference upstream demands them, too.
 const HASH_ZEROS: u8 = 8;
-/// The most characters of a string unless `max_length` is set.
-const MAX_LENGTH: usize = 100;
+/// The most characters of a string.
+const MAX_LENGTH: usize = 255;
 
 /// What a parameter may be.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
@@ -21,7 +21,7 @@ pub(super) struct ParameterTable {
     /// eight leading zeros. "ticker": 1 to 100 characters of UTF-8 (those beyond
     /// U+FFFF count twice), percent-encoded once, in lower case over ASCII; a semicolon is part
     /// of it and is sent as %3B. "integer": digits only. "enum": one of `values`. "string": a
-    /// text.
+    /// text of 1 to 255 characters.
     r#type: Type,
     /// A description for /openapi.json.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -38,9 +38,6 @@ pub(super) struct ParameterTable {
     /// The values of an enum; at least one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     values: Option<Vec<String>>,
-    /// The most characters of a string, 100 if it is not set.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    max_length: Option<u16>,
     /// A regular expression that matches the whole string.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pattern: Option<String>,
@@ -112,12 +109,6 @@ impl ParameterTable {
             ("min", self.min.is_some(), Type::Integer, "integer"),
             ("max", self.max.is_some(), Type::Integer, "integer"),
             ("values", self.values.is_some(), Type::Enum, "enum"),
-            (
-                "max_length",
-                self.max_length.is_some(),
-                Type::String,
-                "string",
-            ),
             ("pattern", self.pattern.is_some(), Type::String, "string"),
         ] {
             if is_set && self.r#type != of {
@@ -154,7 +145,7 @@ impl ParameterTable {
                 };
                 ParameterType::Text {
                     min: 1,
-                    max: self.max_length.map_or(MAX_LENGTH, usize::from),
+                    max: MAX_LENGTH,
                     pattern: self.pattern.as_ref().map(regex).transpose()?,
                 }
             }

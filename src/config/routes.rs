@@ -47,9 +47,6 @@ pub struct RouteEntry {
     /// "all". OPTIONS is answered in any case.
     #[serde(default = "both_methods")]
     methods: Vec<Verb>,
-    /// Whether unknown query parameters are refused rather than dropped.
-    #[serde(default)]
-    strict_query: bool,
     /// "typed": no field of the client goes to the upstream, and answers have ordgate's own; or
     /// "all": every end-to-end field is passed both ways, and statuses and bodies are as the
     /// upstream sends them. Fields that tell an origin another host, scheme, path or client do
@@ -287,7 +284,6 @@ impl RouteEntry {
                 methods,
                 params,
                 query,
-                strict_query: self.strict_query,
                 any_query: matches!(self.query, Query::Any(_)),
             },
             upstream: UpstreamTarget { number: 0, path },

@@ -210,8 +210,6 @@ pub struct AnswerTable {
     /// all names below app.example; an empty list and `*` allow any.
     #[schemars(with = "Vec<String>")]
     pub(super) cors_origins: Vec<AllowedOrigin>,
-    /// Whether cache-status has the cache key.
-    pub(super) cache_status_key: bool,
     /// Whether server-timing says where an answer came from, and how long it waited for
     /// other replicas, in the queue, for budget, and for the upstream.
     pub(super) server_timing: bool,
@@ -229,7 +227,6 @@ impl Default for AnswerTable {
     fn default() -> Self {
         Self {
             cors_origins: Vec::new(),
-            cache_status_key: false,
             server_timing: false,
             compression: Coding::ALL.to_vec(),
         }

@@ -74,7 +74,7 @@ impl Fetch {
         // one request each.
         let may_store = status == StatusCode::OK || status.is_client_error();
         let is_stored = applied.stored_in.is_some() && may_store;
-        let lifetime = fill.chain.finality().lifetime(stamp.class);
+        let lifetime = stamp.class.lifetime();
         let mut stored = StoredResponse {
             stamp: Some(stamp),
             page,
@@ -176,7 +176,7 @@ impl Fill {
 
     /// Stores a response as final whose blocks have become final since it was stored.
     pub(crate) fn store_as_final(&self, key: &Key, stored: &StoredResponse) -> Arc<StoredResponse> {
-        let lifetime = self.chain.finality().lifetime(Class::Final);
+        let lifetime = Class::Final.lifetime();
         let mut stored = stored.clone();
         stored.fields = prepared(stored.content_type(), ClientFreshness::Immutable(lifetime));
         stored.lifetime = lifetime;

@@ -311,7 +311,7 @@ impl Fill {
             return None;
         }
         let age = Duration::from_millis(wall.saturating_sub(value.received));
-        let longest = class.map(|class| self.chain.finality().lifetime(class));
+        let longest = class.map(Class::lifetime);
         let lifetime = longest.map_or(value.lifetime, |longest| longest.min(value.lifetime));
         if age >= lifetime {
             return None;

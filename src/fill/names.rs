@@ -177,7 +177,7 @@ fn upstream(settings: &Settings) -> (&str, String) {
 }
 
 fn of_tip(tip: &TipSource, asked: &Settings) -> Arc<str> {
-    let meaning = (&tip.name, &tip.path, &tip.height, upstream(asked));
+    let meaning = (&tip.name, &tip.path, upstream(asked));
     hex_digest(&format!("{meaning:?}"))
 }
 

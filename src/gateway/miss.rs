@@ -191,7 +191,7 @@ impl Gateway {
                 (self.responder).coming(&stored, coming, (key, outcome), fields, age)
             }
             Answer::Passed(status, origin, body) => {
-                (self.responder).passed((status, origin, body), (key, outcome), fields)
+                (self.responder).passed((status, origin, body), outcome, fields)
             }
         };
         if let Body::Streamed(reader) = response.body_mut() {

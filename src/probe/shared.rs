@@ -27,7 +27,7 @@ pub(super) async fn look(
     let upstream = fill.upstreams.get(source.upstream);
     let (endpoint, url) = upstream.selected_endpoint();
     let path = source.path.as_deref().unwrap_or_default();
-    let name = format!("{url} {path} {}", source.height);
+    let name = format!("{url} {path}");
     let look = tips.look(&name, most).await;
     let every = match look {
         TipLook::Absent => source.every.max(ALONE),

@@ -89,7 +89,7 @@ impl Responder {
             }
         };
         fields.insert(AGE, age(current_age));
-        self.complete(&mut fields, (key, outcome), context);
+        self.complete(&mut fields, outcome, context);
         response(status, fields, body)
     }
 
@@ -112,26 +112,21 @@ impl Responder {
     pub(crate) fn passed(
         &self,
         (status, mut fields, body): (StatusCode, HeaderMap, Body),
-        what: (&Key, Outcome),
+        outcome: Outcome,
         context: &ResponseContext<'_>,
     ) -> Response<Body> {
-        self.complete(&mut fields, what, context);
+        self.complete(&mut fields, outcome, context);
         response(status, fields, body)
     }
 
     /// Completes the origin's fields: `cache-status`, and on a route with typed fields
     /// ordgate's own in place of those that do not pass.
-    fn complete(
-        &self,
-        fields: &mut HeaderMap,
-        (key, outcome): (&Key, Outcome),
-        context: &ResponseContext<'_>,
-    ) {
+    fn complete(&self, fields: &mut HeaderMap, outcome: Outcome, context: &ResponseContext<'_>) {
         let is_typed = context.headers == HeaderMode::Typed;
         if is_typed {
             hop::keep(fields, |name| TYPED.contains(&name.as_str()));
         }
-        fields.append(CACHE_STATUS, self.cache_status(outcome, key));
+        fields.append(CACHE_STATUS, outcome.field(None));
         if is_typed {
             if self.is_private {
                 make_private(fields);

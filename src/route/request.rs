@@ -85,16 +85,12 @@ impl Route {
                 continue;
             }
             let (name, value) = split_at_first(pair, b'=');
-            match self.declared(name) {
-                Some(at) => {
-                    if let Some(first) = values[at].replace(value) {
-                        let received = format!("{first}&{name}={value}");
-                        let name = &self.request.query[at].name;
-                        return Err(Invalid::new(name, &received, "given once"));
-                    }
-                }
-                None if self.request.strict_query => return Err(self.unknown(name)),
-                None => {}
+            if let Some(at) = self.declared(name)
+                && let Some(first) = values[at].replace(value)
+            {
+                let received = format!("{first}&{name}={value}");
+                let name = &self.request.query[at].name;
+                return Err(Invalid::new(name, &received, "given once"));
             }
         }
         Ok(values)
@@ -136,15 +132,6 @@ impl Route {
         // A declared name needs no encoding.
         let decoded = || position(&decode(raw, true)?);
         position(raw).or_else(decoded)
-    }
-
-    fn unknown(&self, name: &str) -> Invalid {
-        let names: Vec<_> = self.request.query.iter().map(|p| &*p.name).collect();
-        let allowed = match names.is_empty() {
-            true => "absent: this route takes no query parameters".to_owned(),
-            false => format!("one of the query parameters {}", names.join(", ")),
-        };
-        Invalid::new("query", name, allowed)
     }
 
     /// The key of a page of the list of the block at a height; `None` where this

@@ -22,7 +22,6 @@ fn route(name: &str, path: &str, params: Vec<Parameter>, query: Vec<Parameter>) 
             methods: Methods::Listed(vec![Method::GET, Method::HEAD]),
             params,
             query,
-            strict_query: false,
             any_query: false,
         },
         upstream: UpstreamTarget {
@@ -60,8 +59,6 @@ fn table() -> RouteTable {
             ),
         ]
     };
-    let mut strict = route("strict", "/strict", vec![], page());
-    strict.request.strict_query = true;
     let mut moved = route(
         "moved",
         "/a/{one}/b/{two}",
@@ -85,7 +82,6 @@ fn table() -> RouteTable {
             vec![parameter("block", ParameterType::Block { zeros: 0 }, None)],
             page(),
         ),
-        strict,
         moved,
     ])
     .unwrap()
@@ -153,10 +149,6 @@ fn invalid_requests() {
         ("/blocks/1/activity?limit=%zz", "an integer from 1 to 60"),
         ("/blocks/1/activity?operation_type=x", "one of mint"),
         ("/blocks/latest/activity", "a block height"),
-        (
-            "/strict?limit=1&page=2",
-            "one of the query parameters limit, offset, operation_type",
-        ),
     ] {
         let why = key(target).unwrap_err();
         assert!(why.contains(part), "{target}: {why}");
@@ -402,11 +394,6 @@ fn changes_that_keep_stored_responses() {
         (
             "a default",
             |r| r.request.query[0].default = Some("50".into()),
-            true,
-        ),
-        (
-            "whether unknown parameters are refused",
-            |r| r.request.strict_query = true,
             true,
         ),
         (

@@ -2,7 +2,7 @@
 //!
 //! They are in the order of preference. The selected one stays selected while none is in a
 //! better condition, since each change of endpoint may look like a change of the chain. A
-//! preferred one is selected again once it has been sound for `return_after`.
+//! preferred one is selected again once it has been sound for [`PROBATION`].
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -40,16 +40,21 @@ impl Condition {
     }
 }
 
+/// How many blocks an endpoint may be behind another and still be used.
+const MAX_LAG: u32 = 2;
+/// How long a preferred endpoint must be sound before requests go to it again.
+const PROBATION: Duration = Duration::from_secs(30);
+
 /// The endpoint to select, by its number. `states` are the condition of each endpoint, and how
 /// long it has been sound.
-fn choose(selected: usize, states: &[(Condition, Duration)], return_after: Duration) -> usize {
+fn choose(selected: usize, states: &[(Condition, Duration)]) -> usize {
     let own = states[selected].0;
     let best = (0..states.len()).min_by_key(|at| (states[*at].0, *at));
     if let Some(better) = best.filter(|best| states[*best].0 < own) {
         return better;
     }
     let mut preferred = (0..selected).filter(|_| own == Condition::Sound);
-    let returns = preferred.find(|at| states[*at].0 == own && states[*at].1 >= return_after);
+    let returns = preferred.find(|at| states[*at].0 == own && states[*at].1 >= PROBATION);
     returns.unwrap_or(selected)
 }
 
@@ -64,7 +69,7 @@ impl Upstream {
         let each = self.endpoints.iter().map(|endpoint| {
             let lag = endpoint.lag(&best);
             let mut condition = endpoint.condition();
-            if lag > settings.max_lag {
+            if lag > MAX_LAG {
                 condition = condition.max(Condition::Lagging);
             }
             // No request waits for a key for longer than that.
@@ -90,7 +95,7 @@ impl Upstream {
         let states: Vec<_> = states.collect();
         let mut selected = lock(&self.selected);
         let from = *selected;
-        *selected = choose(from, &states, self.settings.return_after);
+        *selected = choose(from, &states);
         let to = *selected;
         drop(selected);
         if to != from {
@@ -162,7 +167,6 @@ mod tests {
 
     #[test]
     fn the_best_endpoint_is_selected_and_a_preferred_one_returns_after_its_probation() {
-        const AFTER: Duration = Duration::from_secs(30);
         // the selected one, conditions, how long the first has been sound: the next one
         for (selected, conditions, sound_for, expected) in [
             (0, [Sound, Sound, Sound], 0, 0),
@@ -177,7 +181,7 @@ mod tests {
         ] {
             let mut states = conditions.map(|condition| (condition, Duration::ZERO));
             states[0].1 = Duration::from_secs(sound_for);
-            let found = choose(selected, &states, AFTER);
+            let found = choose(selected, &states);
             assert_eq!(found, expected, "{selected} {conditions:?}");
         }
     }

@@ -37,8 +37,10 @@ pub struct Settings {
     ///
     /// A list names several servers, the preferred one first. ordgate uses one at a time. It
     /// fails over to another when that one does not answer, answers a status path with anything
-    /// else than a status, or is more than `max_lag` blocks behind another by their status paths. All of them share one budget for each key,
-    /// and keys are sent to each of them. A key in cooldown (429) or quarantine (401, 403) at
+    /// else than a status, or is more than two blocks behind another by their status paths. It
+    /// returns to a preferred one that has worked again for 30 seconds. All of them share one
+    /// budget for each key, and keys are sent to each of them. A key in cooldown (429) or
+    /// quarantine (401, 403) at
     /// one base URL is not used at any base URL of that host (scheme, name and port); it is
     /// used at the others. When no key is usable for longer than `queue_timeout`, ordgate uses
     /// another server. On routes with headers = "all", 5xx are passed on, so there a server has
@@ -51,11 +53,6 @@ pub struct Settings {
     )]
     #[schemars(with = "Texts")]
     pub urls: Vec<Uri>,
-    /// How many blocks a server may be behind another and still be used.
-    pub max_lag: u32,
-    /// How long a preferred server must work again before ordgate returns to it.
-    #[serde(with = "Time::<1>")]
-    pub return_after: Duration,
     /// The request field that carries the API key.
     #[serde(with = "KeyField")]
     #[schemars(with = "String")]
@@ -167,8 +164,6 @@ impl Default for Settings {
             content: None,
             has_own_file: false,
             urls: Vec::new(),
-            max_lag: 2,
-            return_after: seconds(30),
             api_key_header: HeaderName::from_static("x-api-key"),
             api_keys_file: None,
             send_api_key: true,

@@ -74,7 +74,7 @@ fn file(folder: &Path, name: &str, text: &str) -> PathBuf {
 
 const CONFIG: &str = r#"
     upstream = { first_byte_timeout = "500ms", timeout = "600ms", max_body_bytes = "1KiB" }
-    answers = { cache_status_key = true, server_timing = true }
+    answers = { server_timing = true }
     log = { level = "trace", format = "FORMAT", access.enabled = true }
 "#;
 

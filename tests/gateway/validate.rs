@@ -131,18 +131,17 @@ async fn spellings_of_one_request_share_a_stored_response() {
 }
 
 #[tokio::test]
-async fn a_route_may_refuse_unknown_parameters() {
+async fn a_route_of_ones_own_has_typed_parameters() {
     let upstream = Upstream::start();
     let gateway = Gateway::with(
         &upstream,
         r#"
             [[route]]
-            name = "strict"
+            name = "own"
             path = "/a/{x}"
             upstream_path = "/b/{x}/c"
             methods = ["GET"]
-            strict_query = true
-            params.x = { type = "string", max_length = 5, pattern = "[a-z]+" }
+            params.x = { type = "string", pattern = "[a-z]{1,5}" }
             query.n = { type = "integer", min = 2, max = 7 }
             cache = { mode = "override", times = { 2xx = "5s" } }
             "#,
@@ -153,8 +152,6 @@ async fn a_route_may_refuse_unknown_parameters() {
         "/b/abc/c?n=3"
     );
     for (target, parameter) in [
-        ("/a/abc?m=3", "query"),
-        ("/a/abc?n=3&x", "query"),
         ("/a/abc?n=8", "n"),
         ("/a/abcdef", "x"),
         ("/a/ab1", "x"),

@@ -46,7 +46,6 @@ pub(crate) struct Setup {
     pub(crate) window: usize,
     pub(crate) every: Time,
     pub(crate) live_ttl: Time,
-    pub(crate) absent_ttl: Time,
     pub(crate) while_revalidate: Time,
     pub(crate) if_error: Time,
 }
@@ -55,7 +54,6 @@ const SETUP: Setup = Setup {
     window: 10,
     every: 5_000,
     live_ttl: 30_000,
-    absent_ttl: 1_000,
     while_revalidate: 0,
     if_error: 20_000,
 };
@@ -250,14 +248,13 @@ impl Setup {
             .replace("stale_if_error = \"5m\"", &cache);
         let tip = |name: &str| {
             format!(
-                "[chain.tip.{name}]\npath = \"/{name}/v1/\"\nheight = \"block_height\"\nevery = \"{}ms\"\n",
+                "[chain.tip.{name}]\npath = \"/{name}/v1/\"\nevery = \"{}ms\"\n",
                 self.every
             )
         };
         format!(
-            "[upstream]\nurl = \"http://127.0.0.1:9\"\n[limit]\nenabled = false\n[chain]\nfinal_depth = 6\nlive_ttl = \"{}ms\"\nabsent_ttl = \"{}ms\"\n{}{}{routes}",
+            "[upstream]\nurl = \"http://127.0.0.1:9\"\n[limit]\nenabled = false\n[chain]\nfinal_depth = 6\nlive_ttl = \"{}ms\"\n{}{}{routes}",
             self.live_ttl,
-            self.absent_ttl,
             tip("ordinals"),
             tip("runes"),
         )

@@ -39,7 +39,7 @@ impl Test {
     }
 
     fn freshness(&self, stamp: ChainStamp, received: u64, now: u64) -> String {
-        let lifetime = self.0.finality().lifetime(stamp.class);
+        let lifetime = stamp.class.lifetime();
         let freshness = self.0.freshness(&stamp, at(received), lifetime, at(now));
         let age = self
             .0

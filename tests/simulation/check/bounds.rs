@@ -7,6 +7,8 @@ use crate::world::{BlockId, Subject, Thing, Time, World};
 
 /// How long what is not final is fresh while no tip is known.
 const WITHOUT_TIP: Time = 1_000;
+/// How long an empty list or a client error is fresh.
+const ABSENT: Time = 1_000;
 
 impl Judge {
     /// Whether an answer about a block should have gone by a time: since a reorg undid it,
@@ -107,7 +109,7 @@ impl Judge {
         let absent = !text.contains(r#""total":0,"#) || at.target.offset > 0;
         let not_found = text.contains(r#""error""#);
         match !absent || not_found {
-            true => Some(setup.absent_ttl),
+            true => Some(ABSENT),
             false => Some((2 * setup.every).max(WITHOUT_TIP)),
         }
     }
