@@ -2,21 +2,20 @@
 //! [`Moment`] on: every rule takes `now` as an argument.
 //!
 //! Time of day, which HTTP dates need, is derived from the same moments
-//! ([`Clock::wall`]), so it never goes back and ages never shrink. It follows
-//! corrections of the system's clock gradually ([`Clock::follow_system_clock`]).
+//! ([`Clock::wall`]). It follows the system's clock ([`Clock::follow_system_clock`]):
+//! forward at once, so that no response seems younger than it is; back by running slower,
+//! so that it never goes back.
 //! Only dates by a server's own clock, such as the reset of a rate limit, are
 //! compared with the system's clock itself ([`Clock::system_time`]).
-
-mod wall;
 
 use std::ops::Add;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use arc_swap::ArcSwap;
 use governor::nanos::Nanos;
 use rustix::time::{ClockId, clock_gettime};
-use wall::Wall;
 
 /// A point on the process's monotonic clock, in nanoseconds. It never goes back,
 /// and lasts 574 years.
@@ -32,11 +31,6 @@ impl Moment {
     /// Nanoseconds since ten years before the clock was made.
     pub const fn nanos(self) -> u64 {
         self.0
-    }
-
-    /// Whole milliseconds since ten years before the clock was made.
-    pub const fn millis(self) -> u64 {
-        self.0 / 1_000_000
     }
 
     /// The time since `earlier`; zero where that is later.
@@ -59,25 +53,6 @@ impl Add<Duration> for Moment {
     }
 }
 
-impl Add<Nanos> for Moment {
-    type Output = Self;
-
-    fn add(self, more: Nanos) -> Self {
-        Self(self.0.saturating_add(more.as_u64()))
-    }
-}
-
-impl governor::clock::Reference for Moment {
-    fn duration_since(&self, earlier: Self) -> Nanos {
-        self.0.saturating_sub(earlier.0).into()
-    }
-
-    fn saturating_sub(&self, duration: Nanos) -> Self {
-        // The trait requires the moment itself where the result would underflow.
-        Self(self.0.checked_sub(duration.as_u64()).unwrap_or(self.0))
-    }
-}
-
 /// The moment at which every clock begins: ten years, so that "a month ago" exists from
 /// the start, when responses were received that an earlier run has stored.
 const START: u64 = 3650 * 86_400_000_000_000;
@@ -86,7 +61,7 @@ const START: u64 = 3650 * 86_400_000_000_000;
 #[derive(Clone, Debug)]
 pub struct Clock {
     source: Source,
-    wall: Arc<Wall>,
+    wall: Arc<ArcSwap<Correction>>,
 }
 
 #[derive(Clone, Debug)]
@@ -96,6 +71,29 @@ enum Source {
     Manual(Arc<AtomicU64>),
 }
 
+/// How many nanoseconds the time of day is ahead of the moment: `from` at `since`, then
+/// less by a tenth of what has passed, until it is `to`. While it is ahead of the system's
+/// clock, responses seem older than they are, which only causes more requests.
+#[derive(Debug)]
+struct Correction {
+    from: u64,
+    since: Moment,
+    to: u64,
+}
+
+impl Correction {
+    fn at(&self, moment: Moment) -> u64 {
+        let passed = moment.0.saturating_sub(self.since.0);
+        self.to.max(self.from.saturating_sub(passed / 10))
+    }
+
+    /// The lead of a time of day over a moment.
+    fn lead(time: SystemTime, moment: Moment) -> u64 {
+        let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+        nanos(since).saturating_sub(moment.0)
+    }
+}
+
 impl Clock {
     /// The system's monotonic clock.
     #[expect(
@@ -103,9 +101,13 @@ impl Clock {
         reason = "only this module reads the system's clock"
     )]
     pub fn machine() -> Self {
+        let (since, start) = (Moment(START), monotonic());
+        let lead = Correction::lead(SystemTime::now(), since);
+        let (from, to) = (lead, lead);
+        let correction = Correction { from, since, to };
         Self {
-            source: Source::Machine(monotonic()),
-            wall: Wall::new(SystemTime::now()),
+            source: Source::Machine(start),
+            wall: Arc::new(ArcSwap::from_pointee(correction)),
         }
     }
 
@@ -128,7 +130,7 @@ impl Clock {
 
     /// The time of day at a moment, for HTTP dates. It never goes back.
     pub fn wall(&self, moment: Moment) -> SystemTime {
-        self.wall.at(moment)
+        UNIX_EPOCH + Duration::from_nanos(moment.0.saturating_add(self.wall.load().at(moment)))
     }
 
     /// The time of day by the system's clock, which may go back. For a server's
@@ -141,7 +143,10 @@ impl Clock {
     pub fn system_time(&self) -> SystemTime {
         match &self.source {
             Source::Machine(_) => SystemTime::now(),
-            Source::Manual(_) => self.wall.corrected(self.now()),
+            Source::Manual(_) => {
+                let lead = self.wall.load().to;
+                UNIX_EPOCH + Duration::from_nanos(self.now().0.saturating_add(lead))
+            }
         }
     }
 
@@ -158,23 +163,24 @@ impl Clock {
         }
     }
 
-    /// Corrects [`wall`](Self::wall) gradually towards the system's clock. To be
-    /// called periodically. A manual clock follows [`set_wall`](Self::set_wall)
-    /// only.
+    /// Corrects [`wall`](Self::wall) by the system's clock. To be called periodically. A
+    /// manual clock follows [`set_wall`](Self::set_wall) only.
     #[expect(
         clippy::disallowed_methods,
         reason = "only this module reads the system's clock"
     )]
     pub fn follow_system_clock(&self) {
-        match &self.source {
-            Source::Machine(_) => self.wall.correct_to(self.now(), SystemTime::now()),
-            Source::Manual(_) => {}
+        if let Source::Machine(_) = self.source {
+            self.set_wall(SystemTime::now());
         }
     }
 
-    /// Corrects [`wall`](Self::wall) gradually towards this time.
+    /// Corrects [`wall`](Self::wall) by this time.
     pub fn set_wall(&self, time: SystemTime) {
-        self.wall.correct_to(self.now(), time);
+        let since = self.now();
+        let from = self.wall.load().at(since);
+        let to = Correction::lead(time, since);
+        self.wall.store(Arc::new(Correction { from, since, to }));
     }
 
     /// Moves a manual clock forward. Has no effect on the system's clock.
@@ -186,10 +192,10 @@ impl Clock {
 }
 
 impl governor::clock::Clock for Clock {
-    type Instant = Moment;
+    type Instant = Nanos;
 
-    fn now(&self) -> Moment {
-        Self::now(self)
+    fn now(&self) -> Nanos {
+        Self::now(self).0.into()
     }
 }
 
@@ -226,25 +232,23 @@ mod tests {
     fn after_a_step(set_by: i64, steps: usize, step: Duration) -> Vec<i64> {
         let clock = Clock::manual();
         let began = clock.wall(clock.now());
-        clock.advance(Duration::from_secs(1000));
-        let mut last = clock.wall(clock.now());
+        let mut last = began;
         let seconds = Duration::from_secs(set_by.unsigned_abs());
         let mut real = match set_by > 0 {
             true => last + seconds,
             false => last - seconds,
         };
         let mut found = Vec::new();
-        let start = clock.now();
-        for _ in 0..steps {
+        for number in 1..=steps {
             clock.set_wall(real);
+            assert_eq!(clock.system_time(), real);
             clock.advance(step);
             real += step;
             let wall = clock.wall(clock.now());
             let went = wall.duration_since(last).expect("the wall goes back");
             assert!(went >= step * 9 / 10, "{went:?} in {step:?}");
             last = wall;
-            let since = clock.now().since(start) + Duration::from_secs(1000);
-            let uncorrected = began + since;
+            let uncorrected = began + step * number as u32;
             found.push(match wall.duration_since(uncorrected) {
                 Ok(ahead) => ahead.as_secs().cast_signed(),
                 Err(behind) => -behind.duration().as_secs().cast_signed(),
@@ -254,24 +258,13 @@ mod tests {
     }
 
     #[test]
-    fn a_correction_is_gradual_and_the_time_never_goes_back() {
+    fn the_time_of_day_is_corrected_and_never_goes_back() {
         let five = Duration::from_secs(5);
-        assert_eq!(after_a_step(600, 3, five), [300, 600, 600], "ahead");
-        assert_eq!(after_a_step(3600, 13, five)[11..], [3600, 3600], "an hour");
+        assert_eq!(after_a_step(3600, 2, five), [3600, 3600], "ahead");
         assert_eq!(after_a_step(-1, 3, five), [0, -1, -1], "back");
         let minute = Duration::from_secs(60);
         assert_eq!(after_a_step(-60, 11, minute)[..3], [-6, -12, -18]);
         assert_eq!(after_a_step(-60, 11, minute)[9..], [-60, -60]);
         assert_eq!(after_a_step(0, 2, five), [0, 0]);
-    }
-
-    #[test]
-    fn a_correction_does_not_change_earlier_moments() {
-        let clock = Clock::manual();
-        let before = clock.now();
-        let wall = clock.wall(before);
-        clock.advance(Duration::from_secs(10));
-        clock.set_wall(wall + Duration::from_secs(3600));
-        assert_eq!(clock.wall(before), wall);
     }
 }

@@ -159,9 +159,9 @@ impl ClientRate {
     #[inline]
     pub fn admit(&self, client: Client, now: Moment) -> Result<RequestAllowance, TooMany> {
         let burst = self.quota.burst_size();
-        let wait = |not_until: NotUntil<Moment>| TooMany {
+        let wait = |not_until: NotUntil<Nanos>| TooMany {
             burst,
-            retry_after: ceil(not_until.wait_time_from(now)).max(1),
+            retry_after: ceil(not_until.wait_time_from(now.nanos().into())).max(1),
         };
         let remaining = self.limiter.check_key(&client).map_err(wait)?;
         let remaining = remaining.remaining_burst_capacity();
