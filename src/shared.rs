@@ -100,7 +100,7 @@ fn default_prefix() -> String {
 pub struct Shared {
     settings: Settings,
     /// For what is small, and for responses.
-    engines: Option<[Arc<Engine>; 2]>,
+    engines: [Arc<Engine>; 2],
     /// Of the budgets.
     pub permits: Arc<Permits>,
     /// That reach all replicas.
@@ -137,24 +137,26 @@ impl Shared {
         let Settings {
             timeout, fill_wait, ..
         } = settings;
-        let url = settings.engine.as_ref();
-        let engine = || Some(Arc::new(Engine::new(url?.clone(), timeout, clock.clone())));
-        let (small, large) = (engine(), engine());
-        let (prefix, process) = (&*settings.prefix, fastrand::u64(..));
+        let new = || {
+            let url = settings.engine.clone();
+            Engine::new(url, &settings.prefix, timeout, clock.clone())
+        };
+        let (engines, process) = ([new(), new()], fastrand::u64(..));
+        let [small, large] = &engines;
         let replicas = settings.replicas.get();
         Arc::new(Self {
-            permits: Permits::new(small.clone(), prefix, process, clock.clone()),
-            purges: SharedPurges::new(small.clone(), prefix, process, replicas, stored),
-            responses: Responses::new(large.clone(), prefix, fill_wait),
-            tips: SharedTips::new(small.clone(), prefix, clock.clone()),
-            engines: small.zip(large).map(Into::into),
+            permits: Permits::new(small, process),
+            purges: SharedPurges::new(small, process, replicas, stored),
+            responses: Responses::new(large, fill_wait),
+            tips: SharedTips::new(small),
+            engines,
             settings,
         })
     }
 
     /// Sets how long the engine may take to answer, after a reload.
     pub fn set_timeout(&self, timeout: Duration) {
-        for engine in self.engines.iter().flatten() {
+        for engine in &self.engines {
             engine.set_timeout(timeout);
         }
     }
@@ -174,7 +176,7 @@ impl Shared {
 
     /// Whether replicas share an engine.
     pub fn has_engine(&self) -> bool {
-        self.engines.is_some()
+        self.settings.engine.is_some()
     }
 
     /// What this replica may send of a budget, and all of them by permits.
@@ -185,18 +187,18 @@ impl Shared {
     /// Follows the purges until it is dropped; returns at once without an engine. `apply` purges
     /// what was heard, here and on disk, and keeps the generation on disk.
     pub async fn run(&self, apply: impl AsyncFn(Vec<HeardPurge>, Generation)) {
-        if self.engines.is_some() {
+        if self.has_engine() {
             self.purges.run(apply).await;
         }
     }
 
     /// The state now.
     pub fn snapshot(&self) -> SharedSnapshot {
-        let engine = |at: usize| Some(self.engines.as_ref()?[at].snapshot());
+        let [small, large] = &self.engines;
         SharedSnapshot {
             replicas: self.settings.replicas.get(),
-            engine: engine(0),
-            responses_engine: engine(1),
+            engine: small.snapshot(),
+            responses_engine: large.snapshot(),
             permits: self.permits.snapshot(),
             purges: self.purges.snapshot(),
             responses: self.responses.snapshot(),

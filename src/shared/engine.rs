@@ -12,10 +12,10 @@
 mod breaker;
 mod url;
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use breaker::{Admitted, EngineBreaker};
+use breaker::EngineBreaker;
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use redis::{ErrorKind, RedisError, ServerErrorKind, cmd};
 pub(super) use redis::{FromRedisValue, Script};
@@ -31,12 +31,15 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// One connection to the engine, which many calls share.
 pub(super) struct Engine {
-    url: EngineUrl,
+    /// Without one, each call is unanswered.
+    url: Option<EngineUrl>,
+    /// What its keys begin with.
+    pub(super) prefix: String,
+    pub(super) clock: Clock,
     timeout: Mutex<Duration>,
     link: Mutex<Option<ConnectionManager>>,
     breaker: Mutex<EngineBreaker>,
     counts: Mutex<EngineSnapshot>,
-    clock: Clock,
 }
 
 /// Why the engine gave no answer that can be used.
@@ -114,15 +117,26 @@ pub struct EngineSnapshot {
 
 impl Engine {
     /// The engine at this URL. No connection is made yet.
-    pub(super) fn new(url: EngineUrl, timeout: Duration, clock: Clock) -> Self {
-        Self {
+    pub(super) fn new(
+        url: Option<EngineUrl>,
+        prefix: &str,
+        timeout: Duration,
+        clock: Clock,
+    ) -> Arc<Self> {
+        Arc::new(Self {
             url,
+            prefix: prefix.to_owned(),
+            clock,
             timeout: Mutex::new(timeout),
             link: Mutex::default(),
             breaker: Mutex::default(),
             counts: Mutex::default(),
-            clock,
-        }
+        })
+    }
+
+    /// Whether there is one.
+    pub(super) fn is_on(&self) -> bool {
+        self.url.is_some()
     }
 
     /// Sets how long a call may take.
@@ -140,13 +154,16 @@ impl Engine {
         keys: &[&[u8]],
         arguments: &[&[u8]],
     ) -> Result<T, EngineError> {
-        let began = self.clock.now();
-        let Some(admitted) = lock(&self.breaker).admit(began) else {
-            lock(&self.counts).errors[EngineError::Absent.kind()] += 1;
+        let Some(url) = &self.url else {
             return Err(EngineError::Absent);
         };
+        let began = self.clock.now();
+        if !lock(&self.breaker).admit(began) {
+            lock(&self.counts).errors[EngineError::Absent.kind()] += 1;
+            return Err(EngineError::Absent);
+        }
         let timeout = *lock(&self.timeout);
-        let answer = match self.link() {
+        let answer = match self.link(url) {
             Err(error) => Err(error),
             Ok(mut link) => {
                 let mut invocation = script.prepare_invoke();
@@ -164,12 +181,12 @@ impl Engine {
                 }
             }
         };
-        self.note(answer.as_ref().err(), admitted, began);
+        self.note(answer.as_ref().err(), began);
         answer
     }
 
     /// The connection, which is made in the background.
-    fn link(&self) -> Result<ConnectionManager, EngineError> {
+    fn link(&self, url: &EngineUrl) -> Result<ConnectionManager, EngineError> {
         let mut link = lock(&self.link);
         if let Some(link) = &*link {
             return Ok(link.clone());
@@ -179,7 +196,7 @@ impl Engine {
             .set_number_of_retries(0)
             .set_connection_timeout(Some(CONNECT_TIMEOUT))
             .set_response_timeout(None);
-        let client = self.url.client();
+        let client = url.client();
         let made =
             client.and_then(|client| ConnectionManager::new_lazy_with_config(client, config));
         let made = made.map_err(|error| EngineError::of(&error))?;
@@ -202,7 +219,7 @@ impl Engine {
         EngineError::of(error)
     }
 
-    fn note(&self, error: Option<&EngineError>, admitted: Admitted, began: Moment) {
+    fn note(&self, error: Option<&EngineError>, began: Moment) {
         let now = self.clock.now();
         let mut counts = lock(&self.counts);
         counts.calls += 1;
@@ -218,15 +235,15 @@ impl Engine {
         let mut breaker = lock(&self.breaker);
         if error.is_none() {
             breaker.answered();
-        } else if breaker.lost(admitted, now) {
+        } else if breaker.lost(now) {
             // What was sent on it may never be answered.
             *lock(&self.link) = None;
         }
     }
 
-    /// Its state now.
-    pub(super) fn snapshot(&self) -> EngineSnapshot {
-        lock(&self.counts).clone()
+    /// Its state now, if there is one.
+    pub(super) fn snapshot(&self) -> Option<EngineSnapshot> {
+        self.is_on().then(|| lock(&self.counts).clone())
     }
 }
 

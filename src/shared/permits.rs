@@ -22,6 +22,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::engine::{Engine, Script};
+#[cfg(test)]
 use crate::clock::Clock;
 use crate::sync::lock;
 
@@ -107,14 +108,12 @@ pub struct PoolKey {
 
 /// The pools of all keys.
 pub struct Permits {
-    engine: Option<Arc<Engine>>,
-    prefix: Box<str>,
+    engine: Arc<Engine>,
     take: Script,
     give_back: Script,
     /// No other process has it, so that no two permits have one id.
     process: u64,
     next: AtomicU64,
-    clock: Clock,
     counts: Mutex<PermitsSnapshot>,
 }
 
@@ -170,21 +169,14 @@ pub struct PoolPermit {
 }
 
 impl Permits {
-    /// `process` is random. Without an engine there are no permits.
-    pub(super) fn new(
-        engine: Option<Arc<Engine>>,
-        prefix: &str,
-        process: u64,
-        clock: Clock,
-    ) -> Arc<Self> {
+    /// `process` is random.
+    pub(super) fn new(engine: &Arc<Engine>, process: u64) -> Arc<Self> {
         Arc::new(Self {
-            engine,
-            prefix: prefix.into(),
+            engine: engine.clone(),
             take: Script::new(TAKE),
             give_back: Script::new(GIVE_BACK),
             process,
             next: AtomicU64::new(0),
-            clock,
             counts: Mutex::default(),
         })
     }
@@ -202,24 +194,23 @@ impl Permits {
         pool: Limits,
         rest: Duration,
     ) -> Result<PoolPermit, PermitDenied> {
-        let permit = self.ask(key, pool, rest).await;
-        let mut counts = lock(&self.counts);
-        match &permit {
-            Ok(permit) if !permit.is_usable() => counts.late += 1,
-            Ok(_) => counts.granted += 1,
-            Err(PermitDenied::Spent { .. }) => counts.spent += 1,
-            Err(PermitDenied::Closed { .. }) => counts.closed += 1,
-            Err(PermitDenied::Resting { .. }) => counts.resting += 1,
-            Err(PermitDenied::Absent) => counts.absent += 1,
-        }
-        drop(counts);
-        match permit {
+        let permit = match self.ask(key, pool, rest).await {
             Ok(permit) if !permit.is_usable() => {
+                lock(&self.counts).late += 1;
                 permit.never_written();
-                Err(PermitDenied::Absent)
+                return Err(PermitDenied::Absent);
             }
             permit => permit,
-        }
+        };
+        let mut counts = lock(&self.counts);
+        *match &permit {
+            Ok(_) => &mut counts.granted,
+            Err(PermitDenied::Spent { .. }) => &mut counts.spent,
+            Err(PermitDenied::Closed { .. }) => &mut counts.closed,
+            Err(PermitDenied::Resting { .. }) => &mut counts.resting,
+            Err(PermitDenied::Absent) => &mut counts.absent,
+        } += 1;
+        permit
     }
 
     async fn ask(
@@ -228,34 +219,32 @@ impl Permits {
         pool: Limits,
         rest: Duration,
     ) -> Result<PoolPermit, PermitDenied> {
-        let Some(engine) = &self.engine else {
-            return Err(PermitDenied::Absent);
-        };
         if pool.per_minute == Some(0) || pool.per_second == Some(0) {
             return Err(PermitDenied::Spent {
                 retry_after: Duration::from_secs(60),
             });
         }
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let asked = Asked(Some(PoolPermit {
+        let permit = PoolPermit {
             permits: self.clone(),
             key: key.clone(),
             id: format!("{:016x}{number:x}", self.process),
-            asked: self.clock.since_boot(),
-        }));
+            asked: self.engine.clock.since_boot(),
+        };
         let limits = [pool.per_minute, pool.per_second];
         let [minute, second] = limits.map(|limit| limit.unwrap_or(u32::MAX).to_string());
         let (keys, rest) = (self.keys(key), rest_ms(rest));
         let keys = keys.each_ref().map(String::as_bytes);
-        let id = asked.0.as_ref().map_or("", |permit| &permit.id);
-        let arguments = [id, &minute, &second, &rest].map(str::as_bytes);
-        let answer = engine
-            .call::<(String, u64)>(&self.take, &keys, &arguments)
-            .await;
-        let (outcome, ms) = answer.map_err(|_absent| PermitDenied::Absent)?;
+        let arguments = [&permit.id, &minute, &second, &rest].map(|text| text.as_bytes());
+        let answer = self.engine.call(&self.take, &keys, &arguments).await;
+        let Ok((outcome, ms)): Result<(String, u64), _> = answer else {
+            // It may be granted all the same, and is not used.
+            permit.never_written();
+            return Err(PermitDenied::Absent);
+        };
         let ms = Duration::from_millis(ms);
         match &*outcome {
-            "granted" => asked.granted().ok_or(PermitDenied::Absent),
+            "granted" => Ok(permit),
             "closed" => Err(PermitDenied::Closed { opens_in: ms }),
             "resting" => Err(PermitDenied::Resting { rest: ms }),
             _ => Err(PermitDenied::Spent { retry_after: ms }),
@@ -263,7 +252,7 @@ impl Permits {
     }
 
     fn keys(&self, key: &PoolKey) -> [String; 2] {
-        let (prefix, digest) = (&self.prefix, &key.digest);
+        let (prefix, digest) = (&self.engine.prefix, &key.digest);
         [
             format!("{prefix}:permits:{digest}"),
             format!("{prefix}:rest:{digest}:{}", key.host),
@@ -277,16 +266,17 @@ impl Permits {
 
     /// Sends a return, and does not wait for it: one that is lost costs the pool a minute.
     fn send_back(self: &Arc<Self>, key: PoolKey, id: String, how: &'static str, rest: Duration) {
-        let Some(engine) = self.engine.clone() else {
+        if !self.engine.is_on() {
             return;
-        };
+        }
         let permits = self.clone();
         tokio::spawn(async move {
             let (keys, rest) = (permits.keys(&key), rest_ms(rest));
             let keys = keys.each_ref().map(String::as_bytes);
             let arguments = [&*id, how, &rest].map(str::as_bytes);
-            let _counted_by_the_engine = engine
-                .call::<()>(&permits.give_back, &keys, &arguments)
+            let _counted_by_the_engine: Result<(), _> = permits
+                .engine
+                .call(&permits.give_back, &keys, &arguments)
                 .await;
         });
     }
@@ -296,30 +286,12 @@ impl Permits {
     }
 }
 
-/// A permit that the engine is asked for. Where no answer comes, or whoever asks has gone, it may
-/// be granted all the same, and is not used: this frees it where the call has come through.
-struct Asked(Option<PoolPermit>);
-
-impl Asked {
-    fn granted(mut self) -> Option<PoolPermit> {
-        self.0.take()
-    }
-}
-
-impl Drop for Asked {
-    fn drop(&mut self) {
-        if let Some(permit) = self.0.take() {
-            permit.never_written();
-        }
-    }
-}
-
 #[cfg(test)]
 impl PoolPermit {
     /// One that no engine has granted.
     pub(crate) fn without_engine(clock: &Clock) -> Self {
         Self {
-            permits: Permits::new(None, "", 0, clock.clone()),
+            permits: Permits::new(&Engine::new(None, "", USABLE, clock.clone()), 0),
             key: PoolKey {
                 digest: "".into(),
                 host: "".into(),
@@ -333,7 +305,7 @@ impl PoolPermit {
 impl PoolPermit {
     /// Whether the request may be written now. To be looked at right before it is.
     pub fn is_usable(&self) -> bool {
-        let since_boot = self.permits.clock.since_boot();
+        let since_boot = self.permits.engine.clock.since_boot();
         since_boot.saturating_sub(self.asked) < USABLE
     }
 

@@ -10,14 +10,12 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::Mutex;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, watch};
 
 use super::engine::{Engine, EngineError, Script};
-use crate::sync::lock;
 
 pub(super) const SCRIPT: &str = include_str!("scripts/purges.lua");
 
@@ -75,34 +73,29 @@ pub struct PurgesSnapshot {
 
 /// The purges of all replicas.
 pub struct SharedPurges {
-    engine: Option<Arc<Engine>>,
+    engine: Arc<Engine>,
     keys: [String; 3],
     script: Script,
     process: u64,
     replicas: u32,
-    state: Mutex<State>,
+    state: watch::Sender<State>,
     wake: Notify,
-    news: watch::Sender<News>,
 }
 
 #[derive(Default)]
 struct State {
     applied: Option<Generation>,
-    /// Whether the engine has answered in this process.
+    /// Whether the engine has answered in this process, and what it said is applied.
     is_following: bool,
+    /// The purges of this process that the engine has not got, by their number here.
     waiting: VecDeque<(u64, Vec<u8>)>,
     announced: u64,
+    /// The last purge of this process that the engine has.
+    sent: u64,
+    /// What processes have applied in this life.
+    replicas: Vec<u64>,
     heard: u64,
     dropped_all: u64,
-}
-
-#[derive(Clone, Default)]
-struct News {
-    /// The last purge announced here that the engine has, and a generation that includes it.
-    sent: u64,
-    generation: Option<Generation>,
-    /// What processes have applied in this life.
-    applied: Vec<u64>,
 }
 
 type Reply = (String, u64, bool, Vec<(String, Vec<u8>)>, Vec<u64>);
@@ -110,32 +103,30 @@ type Reply = (String, u64, bool, Vec<(String, Vec<u8>)>, Vec<u64>);
 impl SharedPurges {
     /// `stored` is what the disk's content has applied, if there is any.
     pub(super) fn new(
-        engine: Option<Arc<Engine>>,
-        prefix: &str,
+        engine: &Arc<Engine>,
         process: u64,
         replicas: u32,
         stored: Option<Generation>,
     ) -> Arc<Self> {
-        let key = |name| format!("{prefix}:purges:{name}");
+        let key = |name| format!("{}:purges:{name}", engine.prefix);
         Arc::new(Self {
-            engine,
+            engine: engine.clone(),
             keys: ["state", "stream", "applied"].map(key),
             script: Script::new(SCRIPT),
             process,
             replicas,
-            state: Mutex::new(State {
+            state: watch::Sender::new(State {
                 applied: stored,
                 ..State::default()
             }),
             wake: Notify::new(),
-            news: watch::Sender::default(),
         })
     }
 
     /// What is applied here now. `None` where nothing may be taken from the engine or put there.
     /// To be taken before a look-up or a fetch begins.
     pub fn generation(&self) -> Option<Generation> {
-        let state = lock(&self.state);
+        let state = self.state.borrow();
         let is_known = state.is_following && state.waiting.is_empty();
         state.applied.filter(|_| is_known)
     }
@@ -143,46 +134,41 @@ impl SharedPurges {
     /// Sends a purge to all replicas, as soon as the engine answers. Call it first, then
     /// purge here, then wait for [`acknowledged`](Self::acknowledged) if need be.
     pub fn announce(&self, record: Vec<u8>) -> AnnouncedPurge {
-        let mut state = lock(&self.state);
-        state.announced += 1;
-        let number = state.announced;
-        if self.engine.is_some() {
-            if state.waiting.len() >= MOST_WAITING {
-                state.waiting.clear();
-                state.waiting.push_back((number, Vec::new()));
-            } else {
+        let mut number = 0;
+        self.state.send_modify(|state| {
+            state.announced += 1;
+            number = state.announced;
+            if self.engine.is_on() && state.waiting.len() < MOST_WAITING {
                 state.waiting.push_back((number, record));
+            } else if self.engine.is_on() {
+                state.waiting = [(number, Vec::new())].into();
             }
-        }
-        drop(state);
+        });
         self.wake.notify_one();
         AnnouncedPurge(number)
     }
 
     /// Waits until all replicas have applied a purge, for at most `limit`.
     pub async fn acknowledged(&self, purge: AnnouncedPurge, limit: Duration) -> Acknowledged {
-        let mut news = self.news.subscribe();
+        let mut news = self.state.subscribe();
         let mut generation = None;
         let mut count = 0;
         let wait = async {
-            if self.engine.is_none() {
-                return;
-            }
-            loop {
+            while self.engine.is_on() && count < self.replicas as usize {
                 {
-                    let news = news.borrow_and_update();
-                    if generation.is_none() && news.sent >= purge.0 {
-                        generation = news.generation;
+                    let state = news.borrow_and_update();
+                    if generation.is_none() && state.sent >= purge.0 {
+                        generation = state.applied;
                     }
-                    count = match (generation, news.generation) {
+                    count = match (generation, state.applied) {
                         (Some(own), Some(now)) if own.life == now.life => {
                             let has = |applied: &&u64| **applied >= own.number;
-                            news.applied.iter().filter(has).count()
+                            state.replicas.iter().filter(has).count()
                         }
                         _ => 0,
                     };
                 }
-                if count >= self.replicas as usize || news.changed().await.is_err() {
+                if count < self.replicas as usize && news.changed().await.is_err() {
                     return;
                 }
             }
@@ -198,8 +184,8 @@ impl SharedPurges {
 
     /// Waits until the purges of others are known.
     pub async fn first_heard(&self) {
-        let mut news = self.news.subscribe();
-        let _never_closed = news.wait_for(|news| news.generation.is_some()).await;
+        let mut news = self.state.subscribe();
+        let _never_closed = news.wait_for(|state| state.is_following).await;
     }
 
     /// Follows the purges until it is dropped. `apply` purges what was heard, here and on
@@ -219,11 +205,8 @@ impl SharedPurges {
         &self,
         apply: &impl AsyncFn(Vec<HeardPurge>, Generation),
     ) -> Result<bool, EngineError> {
-        let Some(engine) = &self.engine else {
-            return Err(EngineError::Absent);
-        };
         let (before, waiting) = {
-            let state = lock(&self.state);
+            let state = self.state.borrow();
             (state.applied, state.waiting.clone())
         };
         let process = format!("{:016x}", self.process);
@@ -235,8 +218,8 @@ impl SharedPurges {
             .to_vec();
         arguments.extend(waiting.iter().map(|(_, record)| &**record));
         let keys = self.keys.each_ref().map(String::as_bytes);
-        let reply: Reply = engine.call(&self.script, &keys, &arguments).await?;
-        let (life, number, must_drop, purges, applied) = reply;
+        let reply: Reply = self.engine.call(&self.script, &keys, &arguments).await?;
+        let (life, number, must_drop, purges, replicas) = reply;
         let life = u64::from_str_radix(&life, 16).map_err(|_foreign| {
             EngineError::Refused("the purges in the engine are not ordgate's".into())
         })?;
@@ -260,38 +243,33 @@ impl SharedPurges {
         if is_new {
             // Until it is applied on disk too, there is no generation: what the engine has may
             // be what is purged.
-            lock(&self.state).is_following = false;
+            self.state.send_modify(|state| state.is_following = false);
             apply(heard, reached).await;
         }
-        let mut state = lock(&self.state);
-        state.applied = Some(reached);
-        state.is_following = true;
-        state.heard += count;
-        state.dropped_all += dropped;
-        let last = waiting.back().map(|(number, _)| *number);
-        state
-            .waiting
-            .retain(|(number, _)| last.is_none_or(|last| *number > last));
-        drop(state);
-        self.news.send_modify(|news| {
-            news.sent = last.unwrap_or(news.sent);
-            news.generation = Some(reached);
-            news.applied = applied;
+        self.state.send_modify(|state| {
+            state.applied = Some(reached);
+            state.is_following = true;
+            state.heard += count;
+            state.dropped_all += dropped;
+            state.replicas = replicas;
+            if let Some((last, _)) = waiting.back() {
+                state.sent = *last;
+                state.waiting.retain(|(number, _)| number > last);
+            }
         });
         Ok(is_new)
     }
 
     pub(super) fn snapshot(&self) -> PurgesSnapshot {
-        let state = lock(&self.state);
-        let news = self.news.borrow();
+        let state = self.state.borrow();
         let own = state.applied.map_or(0, |own| own.number);
         PurgesSnapshot {
             applied: state.applied.filter(|_| state.is_following),
             waiting: state.waiting.len(),
             heard: state.heard,
             dropped_all: state.dropped_all,
-            replicas: news
-                .applied
+            replicas: state
+                .replicas
                 .iter()
                 .filter(|applied| **applied >= own)
                 .count(),

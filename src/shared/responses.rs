@@ -11,7 +11,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::engine::{Engine, EngineError, Script};
 use super::purges::Generation;
@@ -30,7 +30,7 @@ const LARGEST: usize = 1 << 20;
 const ID: usize = 16;
 
 /// A response as replicas keep it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SharedResponse {
     /// The tip at which it was fetched, in the reader's encoding; empty if there is none.
     pub tip: Vec<u8>,
@@ -74,8 +74,7 @@ pub struct ResponsesSnapshot {
 
 /// The responses of all replicas.
 pub struct Responses {
-    engine: Option<Arc<Engine>>,
-    prefix: Box<str>,
+    engine: Arc<Engine>,
     fill: Script,
     settle: Script,
     fill_wait: Duration,
@@ -83,10 +82,9 @@ pub struct Responses {
 }
 
 impl Responses {
-    pub(super) fn new(engine: Option<Arc<Engine>>, prefix: &str, fill_wait: Duration) -> Arc<Self> {
+    pub(super) fn new(engine: &Arc<Engine>, fill_wait: Duration) -> Arc<Self> {
         Arc::new(Self {
-            engine,
-            prefix: prefix.into(),
+            engine: engine.clone(),
             fill: Script::new(FILL),
             settle: Script::new(SETTLE),
             fill_wait,
@@ -103,14 +101,9 @@ impl Responses {
         generation: Generation,
         usable: impl Fn(&SharedResponse) -> Option<T>,
     ) -> LookUp<T> {
-        let found = match &self.engine {
-            None => LookUp::Alone,
-            Some(engine) => {
-                let look_up = self.wait(engine, key, generation, usable);
-                let in_time = tokio::time::timeout(self.fill_wait.max(POLL), look_up).await;
-                in_time.unwrap_or(LookUp::Alone)
-            }
-        };
+        let look_up = self.wait(key, generation, usable);
+        let in_time = tokio::time::timeout(self.fill_wait.max(POLL), look_up).await;
+        let found = in_time.unwrap_or(LookUp::Alone);
         let mut counts = lock(&self.counts);
         match &found {
             LookUp::Found(_) => counts.found += 1,
@@ -122,7 +115,6 @@ impl Responses {
 
     async fn wait<T>(
         self: &Arc<Self>,
-        engine: &Engine,
         key: &[u8],
         generation: Generation,
         usable: impl Fn(&SharedResponse) -> Option<T>,
@@ -141,7 +133,7 @@ impl Responses {
         loop {
             let arguments = [&id[..], &rejected, lasts.as_bytes()];
             let answer: Result<(String, Vec<u8>), EngineError> =
-                engine.call(&self.fill, &keys, &arguments).await;
+                self.engine.call(&self.fill, &keys, &arguments).await;
             let Ok((outcome, stored)) = answer else {
                 return LookUp::Alone;
             };
@@ -189,13 +181,10 @@ impl Responses {
     }
 
     async fn end(&self, key: &[u8], id: &[u8], stored: &[u8], lasts: Duration) {
-        let Some(engine) = &self.engine else {
-            return;
-        };
         let (keys, ms) = (self.keys(key), lasts.as_millis().to_string());
         let keys = keys.each_ref().map(|key| &**key);
         let arguments = [id, stored, ms.as_bytes()];
-        let ended = engine.call::<()>(&self.settle, &keys, &arguments).await;
+        let ended: Result<(), _> = self.engine.call(&self.settle, &keys, &arguments).await;
         if ended.is_ok() && !stored.is_empty() {
             lock(&self.counts).stored += 1;
         }
@@ -203,7 +192,7 @@ impl Responses {
 
     fn keys(&self, key: &[u8]) -> [Vec<u8>; 2] {
         ["response", "fill"].map(|kind| {
-            let mut full = format!("{}:{kind}:", self.prefix).into_bytes();
+            let mut full = format!("{}:{kind}:", self.engine.prefix).into_bytes();
             full.extend_from_slice(key);
             full
         })
@@ -216,26 +205,22 @@ impl Responses {
 
 impl FillLock {
     /// Stores the response for so long. One that is too large is not stored.
-    pub async fn put(mut self, response: &SharedResponse, lasts: Duration) {
-        self.is_settled = true;
+    pub async fn put(self, response: &SharedResponse, lasts: Duration) {
         if response.value.len() > LARGEST || lasts.as_millis() == 0 {
-            return self
-                .responses
-                .end(&self.key, &self.id, &[], NOT_STORED)
-                .await;
+            return self.not_stored().await;
         }
         let stored = encode(&self.id, self.generation, response);
-        self.responses
-            .end(&self.key, &self.id, &stored, lasts)
-            .await;
+        self.settle(&stored, lasts).await;
     }
 
     /// The response is one that is not stored: for a while nobody waits for a fetch of it.
-    pub async fn not_stored(mut self) {
+    pub async fn not_stored(self) {
+        self.settle(&[], NOT_STORED).await;
+    }
+
+    async fn settle(mut self, stored: &[u8], lasts: Duration) {
         self.is_settled = true;
-        self.responses
-            .end(&self.key, &self.id, &[], NOT_STORED)
-            .await;
+        self.responses.end(&self.key, &self.id, stored, lasts).await;
     }
 }
 
@@ -248,33 +233,14 @@ impl Drop for FillLock {
     }
 }
 
-/// Id, life, number, the length of the tip, the tip, the value.
+/// The id, and the rest by postcard.
 fn encode(id: &[u8; ID], generation: Generation, response: &SharedResponse) -> Vec<u8> {
-    let tip = &response.tip[..response.tip.len().min(usize::from(u16::MAX))];
-    let mut stored = id.to_vec();
-    stored.extend(generation.life.to_be_bytes());
-    stored.extend(generation.number.to_be_bytes());
-    stored.extend((tip.len() as u16).to_be_bytes());
-    stored.extend(tip);
-    stored.extend(&response.value);
-    stored
+    // It cannot fail in memory; what is empty would be no response.
+    postcard::to_extend(&(generation, response), id.to_vec()).unwrap_or_default()
 }
 
 fn decode(stored: &[u8]) -> Option<(Generation, SharedResponse)> {
-    let (_, rest) = stored.split_first_chunk::<ID>()?;
-    let (life, rest) = rest.split_first_chunk()?;
-    let (number, rest) = rest.split_first_chunk()?;
-    let (length, rest) = rest.split_first_chunk()?;
-    let (tip, value) = rest.split_at_checked(usize::from(u16::from_be_bytes(*length)))?;
-    let generation = Generation {
-        life: u64::from_be_bytes(*life),
-        number: u64::from_be_bytes(*number),
-    };
-    let response = SharedResponse {
-        tip: tip.to_vec(),
-        value: value.to_vec(),
-    };
-    Some((generation, response))
+    postcard::from_bytes(stored.get(ID..)?).ok()
 }
 
 #[cfg(test)]
@@ -290,8 +256,7 @@ mod tests {
         };
         let stored = encode(&[1; ID], generation, &response);
         assert_eq!(decode(&stored), Some((generation, response)));
-        // The last bytes are the value's, whose own encoding has a checksum.
-        for length in 0..stored.len() - b"value".len() {
+        for length in 0..stored.len() {
             assert_eq!(decode(&stored[..length]), None, "{length}");
         }
     }

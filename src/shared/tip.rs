@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::engine::{Engine, EngineError, Script};
-use crate::clock::{Clock, Moment};
+use crate::clock::Moment;
 use crate::sync::lock;
 
 const SCRIPT: &str = include_str!("scripts/tip.lua");
@@ -55,20 +55,16 @@ pub struct TipsSnapshot {
 
 /// The statuses of all replicas.
 pub struct SharedTips {
-    engine: Option<Arc<Engine>>,
-    prefix: Box<str>,
+    engine: Arc<Engine>,
     script: Script,
-    clock: Clock,
     counts: Mutex<TipsSnapshot>,
 }
 
 impl SharedTips {
-    pub(super) fn new(engine: Option<Arc<Engine>>, prefix: &str, clock: Clock) -> Arc<Self> {
+    pub(super) fn new(engine: &Arc<Engine>) -> Arc<Self> {
         Arc::new(Self {
-            engine,
-            prefix: prefix.into(),
+            engine: engine.clone(),
             script: Script::new(SCRIPT),
-            clock,
             counts: Mutex::default(),
         })
     }
@@ -92,15 +88,13 @@ impl SharedTips {
         base_url: &str,
         most: Duration,
     ) -> Result<TipLook, EngineError> {
-        let Some(engine) = &self.engine else {
-            return Err(EngineError::Absent);
-        };
-        let key = format!("{}:tip:{base_url}", self.prefix);
+        let engine = &self.engine;
+        let key = format!("{}:tip:{base_url}", engine.prefix);
         let id = fastrand::u128(..).to_be_bytes();
         let [most, lasts] = [most, CLAIM].map(|time| time.as_millis().to_string());
         let arguments = [&id[..], b"look", most.as_bytes(), lasts.as_bytes()];
         loop {
-            let before = self.clock.now();
+            let before = engine.clock.now();
             let keys = [key.as_bytes()];
             let answer = engine.call(&self.script, &keys, &arguments);
             let (outcome, age, answer): (String, u64, Vec<u8>) = answer.await?;
@@ -126,12 +120,11 @@ impl SharedTips {
 impl TipClaim {
     /// Stores what was answered, for the others.
     pub async fn store(self, answer: &[u8]) {
-        if let Some(engine) = &self.tips.engine {
-            let arguments = [&self.id[..], b"store", answer];
-            let keys = [self.key.as_bytes()];
-            // Without an answer of the engine, another replica asks after a while.
-            let _stored: Result<(String, u64, Vec<u8>), _> =
-                engine.call(&self.tips.script, &keys, &arguments).await;
-        }
+        let SharedTips { engine, script, .. } = &*self.tips;
+        let arguments = [&self.id[..], b"store", answer];
+        // Without an answer of the engine, another replica asks after a while.
+        let _stored: Result<(String, u64, Vec<u8>), _> = engine
+            .call(script, &[self.key.as_bytes()], &arguments)
+            .await;
     }
 }
