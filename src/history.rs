@@ -3,68 +3,55 @@
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Map, Value, json};
 
-use crate::cache::outcome::OUTCOMES;
 use crate::clock::Moment;
 use crate::gateway::Gateway;
 use crate::listener::Current;
-use crate::meter::{KIND_NAMES, LatencyHistogram};
+use crate::meter::LatencyHistogram;
 use crate::sync::lock;
-use crate::telemetry::process::ProcessFigures;
 
 /// The time from one sample to the next.
 const INTERVAL: Duration = Duration::from_secs(2);
 /// How many samples are kept: ten minutes of them.
 const POINTS: usize = 300;
-/// Requests are counted by outcome, as refused, and all others together.
-const RESULTS: usize = OUTCOMES.len() + 2;
 
-/// The series after requests per second by outcome. The first two are such as well: `other`
-/// are documents of ordgate's own and preflights. Then come the share of hits and how long all
-/// that was no refusal took; requests per second to all upstreams, and those that failed; the
-/// share of a core; and [`GAUGES`].
-const RATES: [&str; 8] = [
+/// The series. First come requests per second by what came of them ([`result_of`]), then those
+/// sent to all upstreams and those that no budget was left for; how long all that was not
+/// refused took; and what is left of the budget of the upstream with the smallest share left,
+/// and its limit.
+const SERIES: [&str; 11] = [
+    "hit",
+    "stale",
+    "miss",
     "refused",
-    "other",
-    "hit_ratio",
+    "failed",
+    "sent",
+    "over_budget",
     "p50_ms",
     "p99_ms",
-    "upstream_sent",
-    "upstream_failed",
-    "cpu",
-];
-/// The series that are gauges. The budget is that of the upstream with the smallest share left;
-/// the height that of the highest tip.
-const GAUGES: [&str; 8] = [
     "budget_left",
     "budget",
-    "queue",
-    "in_flight",
-    "connections",
-    "cache_mib",
-    "rss_mib",
-    "tip_height",
 ];
+/// How many of them are counted.
+const COUNTED: usize = 7;
+const REFUSED: usize = 3;
+const FAILED: usize = 4;
+const SENT: usize = 5;
+const OVER_BUDGET: usize = 6;
 
-/// Counters and gauges at a moment.
-#[derive(Clone, Debug, Default)]
+/// The counts and the budget at a moment.
+#[derive(Clone, Debug)]
 struct Reading {
-    requests: [u64; RESULTS],
-    /// How long those took that have an outcome.
+    counts: [u64; COUNTED],
     times: LatencyHistogram,
-    sent: u64,
-    failed: u64,
-    /// Processor time; not a number where it is not known.
-    cpu_seconds: f64,
-    gauges: [f64; GAUGES.len()],
+    budget: (f64, f64),
 }
 
-/// The figures of an interval; not a number where there is none.
-type Row = Vec<f64>;
+/// The figures of an interval, in the order of [`SERIES`]; not a number where there is none.
+type Row = [f64; SERIES.len()];
 
 /// The last ten minutes of the process.
 #[derive(Debug, Default)]
@@ -98,7 +85,7 @@ impl ProcessHistory {
             let row = reading.row(last, elapsed.max(0.001));
             let missed = (elapsed / INTERVAL.as_secs_f64()).round() as usize;
             let missed = missed.saturating_sub(1).min(POINTS);
-            let missing = std::iter::repeat_n(vec![f64::NAN; row.len()], missed);
+            let missing = std::iter::repeat_n([f64::NAN; SERIES.len()], missed);
             rows.rows.extend(missing.chain([row]));
             let surplus = rows.rows.len().saturating_sub(POINTS);
             rows.rows.drain(..surplus);
@@ -124,10 +111,9 @@ impl ProcessHistory {
         let begin = rows.rows.len().saturating_sub(later);
         // A chart shows no more digits.
         let point = |value: f64| (value * 1000.0).round() / 1000.0;
-        let names = OUTCOMES.into_iter().chain(RATES).chain(GAUGES);
-        let series = names.enumerate().map(|(place, name)| {
+        let series = SERIES.iter().enumerate().map(|(place, name)| {
             let points = rows.rows.range(begin..).map(|row| point(row[place]));
-            (name.to_owned(), points.collect::<Value>())
+            ((*name).to_owned(), points.collect::<Value>())
         });
         json!({
             "interval_seconds": INTERVAL.as_secs(),
@@ -140,76 +126,63 @@ impl ProcessHistory {
 impl Reading {
     /// Reads the counters of a gateway.
     fn of(gateway: &Gateway) -> Self {
-        const MIB: f64 = 1024.0 * 1024.0;
-        let process = ProcessFigures::read();
-        let mut reading = Self {
-            cpu_seconds: process.map_or(f64::NAN, |process| process.cpu_seconds),
-            ..Self::default()
-        };
+        let mut counts = [0; COUNTED];
+        let mut times = LatencyHistogram::default();
         for row in gateway.meter().snapshot() {
-            let place = place(row.outcome);
-            reading.requests[place] += row.classes.iter().sum::<u64>();
-            if place < OUTCOMES.len() {
-                reading.times.add(&row.times);
+            let Some(result) = result_of(row.outcome) else {
+                continue;
+            };
+            let [rest @ .., failed] = row.classes;
+            counts[result] += rest.iter().sum::<u64>();
+            counts[FAILED] += failed;
+            if result != REFUSED {
+                times.add(&row.times);
             }
         }
-        let (mut queue, mut in_flight, mut budgets) = (0, 0, Vec::new());
+        let mut budgets = Vec::new();
         for (_, upstream) in gateway.upstreams.iter() {
-            reading.sent += upstream.counters.all_sent();
-            reading.failed += upstream.counters.results("failed");
-            queue += upstream.queue.len();
-            in_flight += upstream.in_flight();
+            let counters = &upstream.counters;
+            counts[SENT] += counters.all_sent();
+            counts[OVER_BUDGET] += counters.results("over_budget");
             let keys = upstream.key_snapshots().into_iter();
             let keys = keys.filter_map(|key| Some((key.remaining? as f64, key.per_minute?.into())));
             budgets.extend(keys.reduce(|(left, all), (of_left, of_all): (f64, f64)| {
                 (left + of_left, all + of_all)
             }));
         }
-        let (budget_left, budget) = scarcest(&budgets);
-        let tips = gateway.tip_snapshots();
-        let tip = tips.iter().filter_map(|tip| tip.height).max();
-        reading.gauges = [
-            budget_left,
-            budget,
-            queue as f64,
-            f64::from(in_flight),
-            gateway.meter().totals.connections.open.load(Relaxed) as f64,
-            gateway.cache.store().size().bytes as f64 / MIB,
-            process.map_or(f64::NAN, |process| {
-                process.resident_memory_bytes as f64 / MIB
-            }),
-            tip.map_or(f64::NAN, f64::from),
-        ];
-        reading
+        Self {
+            counts,
+            times,
+            budget: scarcest(&budgets),
+        }
     }
 
     /// The row of the interval from an earlier reading to this one.
     fn row(&self, earlier: &Self, seconds: f64) -> Row {
-        let since = |now: u64, then: u64| now.saturating_sub(then) as f64;
-        let requests: Vec<_> = self
-            .requests
-            .iter()
-            .zip(earlier.requests)
-            .map(|(now, then)| since(*now, then))
-            .collect();
-        let hits = ["hit", "stale", "disk", "shared"].map(|name| requests[place(name)]);
-        let answered: f64 = requests.iter().take(OUTCOMES.len()).sum();
         let times = self.times.since(&earlier.times);
         let millis = |q| {
             let time = times.quantile(q);
             time.map_or(f64::NAN, |time| time.as_secs_f64() * 1000.0)
         };
-        let rates = [
-            // Not a number without requests.
-            hits.iter().sum::<f64>() / answered,
-            millis(0.5),
-            millis(0.99),
-            since(self.sent, earlier.sent) / seconds,
-            since(self.failed, earlier.failed) / seconds,
-            (self.cpu_seconds - earlier.cpu_seconds) / seconds,
-        ];
-        let requests = requests.iter().map(|count| count / seconds);
-        requests.chain(rates).chain(self.gauges).collect()
+        let mut row = [f64::NAN; SERIES.len()];
+        let counts = self.counts.iter().zip(earlier.counts);
+        for (rate, (now, then)) in row.iter_mut().zip(counts) {
+            *rate = now.saturating_sub(then) as f64 / seconds;
+        }
+        row[COUNTED..].copy_from_slice(&[millis(0.5), millis(0.99), self.budget.0, self.budget.1]);
+        row
+    }
+}
+
+/// What came of the requests of a kind, as a place in [`SERIES`], unless their status is 5xx:
+/// then they have failed. `None` for documents of ordgate's own and preflights.
+fn result_of(kind: &str) -> Option<usize> {
+    match kind {
+        "hit" | "disk" | "shared" => Some(0),
+        "stale" => Some(1),
+        "miss" | "collapsed" | "bypass" => Some(2),
+        "refused" => Some(REFUSED),
+        _ => None,
     }
 }
 
@@ -224,23 +197,18 @@ fn scarcest(budgets: &[(f64, f64)]) -> (f64, f64) {
     least.unwrap_or((f64::NAN, f64::NAN))
 }
 
-/// The place of a kind of requests in [`Reading::requests`].
-fn place(kind: &str) -> usize {
-    let outcome = OUTCOMES.iter().position(|name| *name == kind);
-    let is_refusal = KIND_NAMES.last() == Some(&kind);
-    outcome.unwrap_or(OUTCOMES.len() + usize::from(!is_refusal))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::meter::KIND_NAMES;
 
     /// A reading with this many hits and misses.
     fn reading(hits: u64, misses: u64) -> Reading {
-        let mut reading = Reading::default();
-        reading.requests[place("hit")] = hits;
-        reading.requests[place("miss")] = misses;
-        reading
+        Reading {
+            counts: [hits, 0, misses, 0, 0, 0, 0],
+            times: LatencyHistogram::default(),
+            budget: (120.0, f64::NAN),
+        }
     }
 
     /// The history of readings at these seconds.
@@ -255,54 +223,31 @@ mod tests {
     }
 
     #[test]
-    fn a_row_has_the_rates_of_its_interval() {
-        // the readings, and the last row of hits, misses and hit ratio
-        for (first, second, [hits, misses, ratio]) in [
-            ((0, reading(0, 0)), (2, reading(30, 10)), [15.0, 5.0, 0.75]),
+    fn a_row_has_the_rates_of_its_interval_and_the_budget_at_its_end() {
+        // the readings, and the last row of hits and misses
+        for (first, second, [hits, misses]) in [
+            ((0, reading(0, 0)), (2, reading(30, 10)), [15.0, 5.0]),
             // A longer interval.
-            ((0, reading(0, 0)), (4, reading(30, 10)), [7.5, 2.5, 0.75]),
+            ((0, reading(0, 0)), (4, reading(30, 10)), [7.5, 2.5]),
             // Counters that begin anew.
-            (
-                (0, reading(100, 100)),
-                (2, reading(10, 102)),
-                [0.0, 1.0, 0.0],
-            ),
+            ((0, reading(100, 100)), (2, reading(10, 102)), [0.0, 1.0]),
         ] {
             let series = history([first, second]).json(None)["series"].clone();
             let last = |name: &str| series[name].as_array().unwrap().last().unwrap().as_f64();
-            assert_eq!(last("hit"), Some(hits));
-            assert_eq!(last("miss"), Some(misses));
-            assert_eq!(last("hit_ratio"), Some(ratio));
+            assert_eq!(["hit", "miss"].map(last), [hits, misses].map(Some));
+            // There were no times, and there is no limit.
+            assert_eq!(last("p99_ms"), None);
+            assert_eq!(["budget_left", "budget"].map(last), [Some(120.0), None]);
         }
     }
 
     #[test]
-    fn gauges_are_what_they_were_and_have_their_names() {
-        let first = Reading {
-            cpu_seconds: 10.0,
-            ..Reading::default()
-        };
-        let second = Reading {
-            cpu_seconds: 11.0,
-            gauges: [120.0, 500.0, 3.0, 4.0, 5.0, 1.5, 20.0, f64::NAN],
-            ..Reading::default()
-        };
-        let series = history([(0, first), (2, second)]).json(None)["series"].clone();
-        for (name, expected) in [
-            ("budget_left", Some(120.0)),
-            ("budget", Some(500.0)),
-            ("connections", Some(5.0)),
-            ("cache_mib", Some(1.5)),
-            ("cpu", Some(0.5)),
-            ("rss_mib", Some(20.0)),
-            ("tip_height", None),
-            // There were no requests.
-            ("hit_ratio", None),
-        ] {
-            assert_eq!(series[name][0].as_f64(), expected, "{name}");
-        }
-        let places = OUTCOMES.len() + RATES.len() + GAUGES.len();
-        assert_eq!(series.as_object().unwrap().len(), places);
+    fn each_outcome_has_a_result() {
+        let without = KIND_NAMES
+            .iter()
+            .filter(|kind| result_of(kind).is_none())
+            .collect::<Vec<_>>();
+        assert_eq!(without, [&"document", &"preflight"]);
     }
 
     #[test]

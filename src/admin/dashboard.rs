@@ -15,7 +15,7 @@ const SCRIPT: &str = "text/javascript; charset=utf-8";
 
 /// Path, media type and content.
 #[rustfmt::skip]
-const FILES: [(&str, &str, &[u8]); 11] = [
+const FILES: [(&str, &str, &[u8]); 10] = [
     ("/", HTML, include_bytes!("dashboard/index.html")),
     ("/dashboard/page.css", CSS, include_bytes!("dashboard/page.css")),
     ("/dashboard/icon.svg", ICON, include_bytes!("dashboard/icon.svg")),
@@ -23,10 +23,9 @@ const FILES: [(&str, &str, &[u8]); 11] = [
     ("/dashboard/text.js", SCRIPT, include_bytes!("dashboard/text.js")),
     ("/dashboard/source.js", SCRIPT, include_bytes!("dashboard/source.js")),
     ("/dashboard/charts.js", SCRIPT, include_bytes!("dashboard/charts.js")),
-    ("/dashboard/tables.js", SCRIPT, include_bytes!("dashboard/tables.js")),
+    ("/dashboard/overview.js", SCRIPT, include_bytes!("dashboard/overview.js")),
+    ("/dashboard/details.js", SCRIPT, include_bytes!("dashboard/details.js")),
     ("/dashboard/actions.js", SCRIPT, include_bytes!("dashboard/actions.js")),
-    ("/dashboard/uPlot.iife.min.js", SCRIPT, include_bytes!("dashboard/vendor/uPlot.iife.min.js")),
-    ("/dashboard/uPlot.min.css", CSS, include_bytes!("dashboard/vendor/uPlot.min.css")),
 ];
 
 /// Only files of this listener, and no script but them; styles also by scripts (CSSOM),

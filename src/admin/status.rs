@@ -62,6 +62,7 @@ pub(super) fn figures(admin: &Admin, gateway: &Gateway) -> Value {
             false if not_ready.is_empty() => "ready",
             false => "not ready",
         },
+        "not_ready": not_ready,
         "uptime_seconds": gateway.clock.now().since(admin.since).as_secs(),
         "listen": listeners.first().map(|listener| &listener["address"]),
         "listeners": listeners,

@@ -19,7 +19,7 @@ function target () {
   return kind < 0.97 ? '/runes/v1/blocks/tip/activity' : '/nowhere'
 }
 
-const ordgate = await Ordgate.start(binary)
+const ordgate = await Ordgate.start(binary, { env: { ORDGATE_API_KEYS: 'a-key' } })
 const browser = await Browser.start('chromium')
 try {
   let isOver = false
@@ -32,9 +32,9 @@ try {
   })()
   await sleep(seconds * 1000)
   const page = await browser.page()
-  await page.look({ width: 1280, height: 1300 })
+  await page.look({ width: 1400, height: 900 })
   await page.open(`${ordgate.admin}/`)
-  await until('the charts are drawn', () => page.evaluate('document.querySelectorAll("figure:not([hidden]) canvas").length >= 8'))
+  await until('the charts are drawn', () => page.evaluate('document.querySelectorAll(".chart path").length >= 3'))
   await sleep(3000)
   writeFileSync(file, await page.screenshot())
   isOver = true

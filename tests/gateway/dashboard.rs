@@ -9,7 +9,7 @@ async fn the_files_need_no_token_and_the_data_do() {
     let gateway = Setup::before(&upstream).token("secret").start();
     let mut client = Client::connect(gateway.admin).await;
     let right = ("authorization", "Bearer secret");
-    for path in ["/", "/dashboard/main.js", "/dashboard/uPlot.iife.min.js"] {
+    for path in ["/", "/dashboard/main.js", "/dashboard/charts.js"] {
         assert_eq!(client.get(path).await.status, 200, "{path}");
     }
     for path in [

@@ -1,9 +1,7 @@
 // The box that explains a URL, and purge and reload, each with a confirmation.
 
-import { duration, element, plain, words } from './text.js'
 import { request } from './source.js'
-
-const byId = (id) => document.getElementById(id)
+import { byId, duration, element, plain, words } from './text.js'
 
 // A page of another site cannot send this field, so the listener takes no page's word
 // without it.
@@ -128,18 +126,22 @@ function labelPurge () {
   byId('purge-label').textContent = { url: 'URL', route: 'Route', tag: 'Tag' }[by] ?? ''
 }
 
-/** Explains the URL that the address of the page names, as links in tables do. */
-function explainAddress () {
-  const named = location.hash.match(/^#explain=(.+)$/)
+/** Opens the part that the address of the page names, and explains its URL, as links do. */
+function followAddress () {
+  const [, part, named] = location.hash.match(/^#(\w+)(?:=(.+))?$/) ?? []
+  const opened = byId(part)
+  if (opened?.tagName !== 'DETAILS') return
+  opened.open = true
+  opened.scrollIntoView()
+  if (part !== 'explain') return
+  byId('explain-url').focus({ preventScroll: true })
   if (!named) return
   let url
   try {
-    url = decodeURIComponent(named[1])
+    url = decodeURIComponent(named)
   } catch {
     return
   }
-  byId('explain').scrollIntoView()
-  byId('explain-url').focus({ preventScroll: true })
   explain(url)
 }
 
@@ -155,7 +157,9 @@ export function makeActions () {
   })
   byId('purge-by').addEventListener('change', labelPurge)
   byId('reload').addEventListener('click', reload)
-  addEventListener('hashchange', explainAddress)
+  addEventListener('hashchange', followAddress)
+  // The same link again.
+  addEventListener('click', (event) => { if (event.target.hash === location.hash) followAddress() })
   labelPurge()
-  explainAddress()
+  followAddress()
 }

@@ -1,138 +1,146 @@
-// The charts, drawn by uPlot from the history.
+// Charts of the last ten minutes, as SVG. A series has the class of its name, by which the
+// style sheet colors it, as it colors that outcome elsewhere.
 
-import { amount, clock, count, element, percent, setText } from './text.js'
+import { clock } from './text.js'
 import { history } from './source.js'
 
-/* global uPlot */
+const [LEFT, BOTTOM, TOP, RIGHT] = [52, 18, 8, 4]
+const all = []
+/** The place in the history that the pointer is at, in any chart. */
+let pointed = null
 
-const requests = (value) => `${amount(value)}/s`
-const mebibytes = (value) => (value === null ? '–' : `${amount(value)} MiB`)
-const milliseconds = (value) => (value === null ? '–' : `${amount(value)} ms`)
-
-// Place, title, format of values, and the series: name in the history, label, color.
-// Series that were never above zero are left out where `quiet` is set.
-const CHARTS = [
-  ['traffic', 'Requests by outcome', requests, [
-    ['hit', 'hit', 0], ['stale', 'stale', 1], ['miss', 'miss', 2], ['collapsed', 'collapsed', 3],
-    ['bypass', 'bypass', 4], ['disk', 'disk', 5], ['shared', 'shared', 6], ['refused', 'refused', 7], ['other', 'other', 4]
-  ], { quiet: true }],
-  ['traffic', 'Hit ratio', percent, [['hit_ratio', 'answered without the upstream', 0]], { range: [0, 1] }],
-  ['traffic', 'Latency', milliseconds, [['p50_ms', 'median', 0], ['p99_ms', 'p99', 2]]],
-  ['upstream', 'Upstream requests', requests, [['upstream_sent', 'sent', 0], ['upstream_failed', 'failed', 2]]],
-  ['upstream', 'Budget of the keys', count, [['budget_left', 'left in this minute', 5], ['budget', 'limit', 4]], { whole: true }],
-  ['upstream', 'Queue', count, [['queue', 'waiting', 1], ['in_flight', 'in flight', 0]], { whole: true }],
-  ['upstream', 'Tip', count, [['tip_height', 'height', 3]], { exact: true, whole: true }],
-  ['system', 'Memory', mebibytes, [
-    ['rss_mib', 'process', 2], ['cache_mib', 'stored answers', 0]
-  ]],
-  ['system', 'Processor', percent, [['cpu', 'of one core', 1]], { least: 0.05 }],
-  ['system', 'Connections', count, [['connections', 'open', 0]], { whole: true }]
-]
-
-// Steps of an axis on which fractions mean nothing.
-const WHOLE = [1, 2, 5].flatMap((step) => [1, 10, 100, 1e3, 1e4, 1e5, 1e6].map((size) => step * size)).sort((one, other) => one - other)
-
-const drawn = []
-
-function color (number) {
-  const style = getComputedStyle(document.documentElement)
-  return style.getPropertyValue(typeof number === 'number' ? `--c${number}` : number).trim()
+function svg (name, attributes = {}, text = '') {
+  const made = document.createElementNS('http://www.w3.org/2000/svg', name)
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value)
+  made.textContent = text
+  return made
 }
 
-class Chart {
-  constructor ([place, title, format, series, options = {}]) {
-    this.format = format
-    this.series = series
-    this.options = options
-    const id = `chart-${drawn.length}`
-    this.legend = element('ul', { class: 'legend' })
-    this.plot = element('div', { class: 'plot', 'aria-hidden': 'true' })
-    this.figure = element('figure', { 'aria-labelledby': id }, element('figcaption', { id }, title), this.legend, this.plot)
-    this.values = series.map(([, label, number]) => {
-      const value = element('b')
-      const item = element('li', {}, `${label} `, value)
-      item.style.setProperty('--color', `var(--c${number})`)
-      this.legend.append(item)
-      return { item, value }
-    })
-    document.getElementById(`charts-${place}`).append(this.figure)
-    this.width = 0
-    new ResizeObserver(() => this.resize()).observe(this.plot)
-  }
-
-  data () {
-    const missing = history.times.map(() => null)
-    return [history.times, ...this.series.map(([name]) => history.series[name] ?? missing)]
-  }
-
-  resize () {
-    const width = Math.floor(this.plot.clientWidth)
-    if (!width || width === this.width) return
-    this.width = width
-    if (this.chart) this.chart.setSize({ width, height: 150 })
-    else this.draw()
-  }
-
-  /** Draws anew, with the colors of the present scheme. */
-  draw () {
-    this.chart?.destroy()
-    this.plot.replaceChildren()
-    const axis = { stroke: color('--quiet'), grid: { stroke: color('--grid'), width: 1 }, ticks: { stroke: color('--grid'), width: 1 }, font: '11px system-ui' }
-    const { format, options } = this
-    const least = options.least ?? 1
-    const range = options.range ?? (options.exact ? (_, low, high) => [(low ?? 0) - 1, (high ?? 0) + 1] : (_, low, high) => [0, Math.max(high ?? 0, least) * 1.05])
-    this.chart = new uPlot({
-      width: this.width,
-      height: 150,
-      legend: { show: false },
-      cursor: { drag: { x: false, y: false }, points: { size: 5 }, sync: { key: 'ordgate' } },
-      scales: { y: { range } },
-      series: [{}, ...this.series.map(([, label, number]) => ({ label, stroke: color(number), width: 1.5, points: { show: false } }))],
-      axes: [
-        { ...axis, size: 24, space: 60, values: (_, ticks) => ticks.map((tick) => clock(new Date(tick * 1000)).slice(0, 5)) },
-        { ...axis, size: 62, incrs: options.whole ? WHOLE : undefined, values: (_, ticks) => ticks.map((tick) => format(tick)) }
-      ],
-      hooks: { setCursor: [() => this.label()] }
-    }, this.data(), this.plot)
-    this.label()
-  }
-
-  /** The values at the cursor, else the latest. */
-  label () {
-    const at = this.chart?.cursor.idx ?? history.times.length - 1
-    this.series.forEach(([name], place) => {
-      const { item, value } = this.values[place]
-      const points = history.series[name]
-      const isQuiet = this.options.quiet && place > 0 && !points?.some((point) => point > 0)
-      item.hidden = Boolean(isQuiet)
-      if (this.chart && this.chart.series[place + 1].show === item.hidden) this.chart.setSeries(place + 1, { show: !item.hidden })
-      const point = points?.[at] ?? null
-      setText(value, point === null ? '–' : this.format(point))
-    })
-  }
-
-  update () {
-    // A figure without any number says nothing, such as the budget without a limit.
-    this.figure.hidden = !this.series.some(([name]) => history.series[name]?.some((point) => point !== null))
-    if (this.figure.hidden) return
-    if (this.chart) {
-      this.chart.setData(this.data())
-      this.label()
-    } else {
-      this.resize()
-    }
-  }
-}
-
-/** Makes the charts' places; they are drawn with the first points. */
-export function makeCharts () {
-  for (const chart of CHARTS) drawn.push(new Chart(chart))
-  matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => {
-    for (const chart of drawn) if (chart.chart) chart.draw()
+/** The places without a gap between them, where there is a number. */
+function runs (values) {
+  const found = []
+  values.forEach((value, at) => {
+    if (!Number.isFinite(value)) return
+    if (at > 0 && Number.isFinite(values[at - 1])) found.at(-1).push(at)
+    else found.push([at])
   })
+  return found
 }
 
-/** Shows the new points. */
+/** The least number at or above a value that is 1, 2 or 5 times a power of ten. */
+function round (value) {
+  const power = 10 ** Math.floor(Math.log10(value))
+  return [1, 2, 5, 10].map((step) => step * power).find((size) => size >= value * 0.9999) ?? value
+}
+
+/**
+ * A chart of series (their names in the history). `format` is the text of a value. Options:
+ * `stacked` draws them on each other, `log` has a logarithmic scale, `top` names a series
+ * whose last value is the top of the scale.
+ */
+export class Chart {
+  constructor (place, label, series, format, options = {}) {
+    Object.assign(this, { place, series, format, options })
+    this.canvas = svg('svg', { role: 'img', 'aria-label': label })
+    place.append(this.canvas)
+    const point = (event) => {
+      const x = event.clientX - this.canvas.getBoundingClientRect().left
+      const time = this.now() - this.span() * (1 - (x - LEFT) / (this.width - LEFT - RIGHT))
+      pointed = history.times.findLastIndex((own) => own <= time + 1)
+      for (const chart of all) chart.draw()
+    }
+    this.canvas.addEventListener('pointermove', point)
+    this.canvas.addEventListener('pointerleave', () => {
+      pointed = null
+      for (const chart of all) chart.draw()
+    })
+    new ResizeObserver(() => this.draw()).observe(place)
+    all.push(this)
+  }
+
+  now () {
+    return history.times.at(-1) ?? 0
+  }
+
+  /** The seconds that are shown: ten minutes, and less while there is less to show. */
+  span () {
+    return [120, 300].find((span) => this.now() - (history.times[0] ?? 0) <= span) ?? 600
+  }
+
+  draw () {
+    const { clientWidth: width, clientHeight: height } = this.place
+    if (!width || !height) return
+    this.width = width
+    this.canvas.setAttribute('viewBox', `0 0 ${width} ${height}`)
+    const values = this.series.map((name) => history.series[name] ?? history.times.map(() => null))
+    const heights = this.options.stacked ? this.stack(values) : values
+    const parts = []
+    const known = heights.flat().filter((value) => value > 0)
+    const [low, high, ticks] = known.length ? this.scale(known) : [0.1, 1, []]
+    if (!known.length) parts.push(svg('text', { x: width / 2, y: height / 2, 'text-anchor': 'middle' }, 'none in this time'))
+    const place = this.options.log ? Math.log10 : (value) => value
+    const y = (value) => {
+      const share = (place(Math.max(value, low)) - place(low)) / (place(high) - place(low))
+      return TOP + (height - TOP - BOTTOM) * (1 - Math.min(share, 1))
+    }
+    const span = this.span()
+    const x = (time) => LEFT + (width - LEFT - RIGHT) * (1 - (this.now() - time) / span)
+    parts.push(...ticks.flatMap((tick) => [
+      svg('line', { class: 'grid', x1: LEFT, x2: width - RIGHT, y1: y(tick), y2: y(tick) }),
+      svg('text', { x: LEFT - 6, y: y(tick) + 4, 'text-anchor': 'end' }, this.format(tick))
+    ]))
+    for (const [ago, anchor, text] of [[span, 'start', `${span / 60} min ago`], [span / 2, 'middle', `${span / 120} min ago`], [0, 'end', 'now']]) {
+      parts.push(svg('text', { x: x(this.now() - ago), y: height - 3, 'text-anchor': anchor }, text))
+    }
+    const point = (at, value) => `${x(history.times[at]).toFixed(1)} ${y(value).toFixed(1)}`
+    heights.forEach((own, number) => {
+      const name = this.series[number]
+      for (const run of runs(own)) {
+        const line = run.map((at) => point(at, own[at]))
+        if (!this.options.log) {
+          const below = this.options.stacked && number ? heights[number - 1] : null
+          const back = run.map((at) => point(at, below ? below[at] : low)).reverse()
+          parts.push(svg('path', { class: `area ${name}`, d: `M${[...line, ...back].join('L')}Z` }))
+        }
+        // A point alone is a dot.
+        if (run.some((at) => values[number][at] > 0)) parts.push(svg('path', { class: `line ${name}`, d: `M${line[0]}h0L${line.join('L')}` }))
+      }
+    })
+    if (pointed !== null && pointed >= 0 && pointed < history.times.length) {
+      const at = x(history.times[pointed])
+      const shown = this.series.map((name, number) => [name, values[number][pointed]]).filter(([, value]) => value)
+      const text = [clock(new Date(history.times[pointed] * 1000)), ...shown.map(([name, value]) => `${name.replace(/_.*/, '')} ${this.format(value)}`)].join('  ')
+      parts.push(svg('line', { class: 'pointer', x1: at, x2: at, y1: TOP, y2: height - BOTTOM }))
+      parts.push(svg('text', { class: 'readout', x: width - RIGHT, y: TOP + 8, 'text-anchor': 'end' }, text))
+    }
+    this.canvas.replaceChildren(...parts)
+  }
+
+  /** Each series on those before it. */
+  stack (values) {
+    let below = history.times.map(() => 0)
+    return values.map((own) => {
+      below = own.map((value, at) => (value === null ? null : below[at] + value))
+      return below
+    })
+  }
+
+  /** The ends of the scale, and what is labelled. */
+  scale (values) {
+    if (this.options.log) {
+      const low = 10 ** Math.floor(Math.log10(Math.min(...values)))
+      const high = Math.max(10 ** Math.ceil(Math.log10(Math.max(...values))), low * 10)
+      const step = high / low > 1001 ? 100 : 10
+      const ticks = []
+      for (let tick = high; tick > low / step * 1.001; tick /= step) ticks.push(tick)
+      return [ticks.at(-1), high, ticks]
+    }
+    const high = history.series[this.options.top]?.at(-1) || round(Math.max(...values))
+    return [0, high, [0, high / 2, high]]
+  }
+}
+
+/** Draws the new points. */
 export function updateCharts () {
-  for (const chart of drawn) chart.update()
+  for (const chart of all) chart.draw()
 }

@@ -1,41 +1,36 @@
 // The page: reads the state of the process and shows it.
 
 import { makeActions } from './actions.js'
-import { makeCharts, updateCharts } from './charts.js'
+import { makeDetails, showDetails } from './details.js'
+import { showOverview } from './overview.js'
 import { poll, useToken } from './source.js'
-import { makeTables, updateTables } from './tables.js'
-import { setText } from './text.js'
-
-makeCharts()
-makeTables()
-makeActions()
-
-const place = document.getElementById('connection')
-const login = document.getElementById('login')
-const data = document.getElementById('data')
+import { byId, duration, setText } from './text.js'
 
 function connection (state, text) {
-  setText(place, text)
-  place.className = state === 'good' ? 'good' : 'bad'
+  setText(byId('connection'), text)
+  byId('connection').className = state === 'good' ? 'good' : 'bad'
   document.body.classList.toggle('stale', state === 'bad')
   const needsToken = state === 'token'
-  if (login.hidden === needsToken) {
-    login.hidden = !needsToken
-    data.hidden = needsToken
-    if (needsToken) document.getElementById('token').focus()
+  if (byId('login').hidden === needsToken) {
+    byId('login').hidden = !needsToken
+    byId('data').hidden = needsToken
+    if (needsToken) byId('token').focus()
   }
 }
 
+makeDetails()
 const again = poll((status) => {
-  if (data.hidden) connection('good', 'Connected')
-  updateTables(status)
-  updateCharts()
+  connection('good', 'Connected')
+  setText(byId('about'), `${status.version}, up ${duration(status.uptime_seconds)}, on ${status.listen}`)
+  showOverview(status)
+  showDetails(status)
 }, connection)
+makeActions()
 
-document.getElementById('token').addEventListener('input', (event) => event.target.setCustomValidity(''))
-document.getElementById('login-form').addEventListener('submit', (event) => {
+byId('token').addEventListener('input', (event) => event.target.setCustomValidity(''))
+byId('login-form').addEventListener('submit', (event) => {
   event.preventDefault()
-  const field = document.getElementById('token')
+  const field = byId('token')
   const wrong = useToken(field.value)
   if (wrong) {
     field.setCustomValidity(wrong)

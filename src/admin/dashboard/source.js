@@ -71,7 +71,7 @@ function addPoints ({ interval_seconds: interval, until, series }) {
 
 /**
  * Polls until the page is closed. `show(status)` gets each new status, `connection(state,
- * text)` what is known of the connection: good, bad, or token (one is needed).
+ * text)` why there is none: bad, or token (one is needed).
  */
 export function poll (show, connection) {
   let timer = null
@@ -91,7 +91,6 @@ export function poll (show, connection) {
     if (points.ok) addPoints(await points.json())
     lost = null
     show(read)
-    connection('good', 'Connected')
   }
 
   async function tick () {

@@ -1,14 +1,14 @@
 // Elements and the text of values. Everything that came from outside becomes text by
 // textContent or createTextNode, never markup.
 
-/** An element with attributes, classes and children (strings become text). */
+export const byId = (id) => document.getElementById(id)
+export const list = (value) => (Array.isArray(value) ? value : [])
+
+/** An element with attributes and children (strings become text). */
 export function element (name, attributes = {}, ...children) {
   const made = document.createElement(name)
-  for (const [key, value] of Object.entries(attributes)) {
-    if (value === undefined || value === false) continue
-    made.setAttribute(key, value === true ? '' : value)
-  }
-  made.append(...children.map((child) => (child instanceof Node ? child : String(child))))
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value)
+  made.append(...children)
   return made
 }
 
@@ -17,9 +17,8 @@ export function setText (target, text) {
   if (target.textContent !== text) target.textContent = text
 }
 
-const whole = new Intl.NumberFormat('en', { maximumFractionDigits: 0 })
-const tenth = new Intl.NumberFormat('en', { maximumFractionDigits: 1 })
-const fine = new Intl.NumberFormat('en', { maximumFractionDigits: 3 })
+const digits = (most) => new Intl.NumberFormat('en', { maximumFractionDigits: most })
+const [whole, tenth, fine] = [digits(0), digits(1), digits(2)]
 
 /** A count, with separators; a dash where there is none. */
 export function count (value) {
@@ -30,12 +29,13 @@ export function count (value) {
 export function amount (value) {
   if (!Number.isFinite(value)) return '–'
   const size = Math.abs(value)
-  return (size >= 1000 ? whole : size >= 10 ? tenth : fine).format(value)
+  return (size >= 100 ? whole : size >= 10 ? tenth : fine).format(value)
 }
 
-/** A share as percent. */
+/** A share as percent; what is not nothing is not 0 %. */
 export function percent (share) {
-  return Number.isFinite(share) ? `${tenth.format(share * 100)} %` : '–'
+  if (!Number.isFinite(share)) return '–'
+  return share > 0 && share < 0.001 ? '< 0.1 %' : `${(share < 0.1 ? tenth : whole).format(share * 100)} %`
 }
 
 /** Bytes in binary units. */
@@ -50,19 +50,24 @@ export function bytes (value) {
   return `${(unit === 0 ? whole : tenth).format(value)} ${units[unit]}`
 }
 
-/** A duration in seconds, in words that fit its size. */
+/** A duration in seconds, in units that fit its size. */
 export function duration (seconds) {
   if (!Number.isFinite(seconds)) return '–'
-  if (seconds < 1) return `${tenth.format(seconds * 1000)} ms`
-  if (seconds < 100) return `${tenth.format(seconds)} s`
-  if (seconds < 6000) return `${whole.format(seconds / 60)} min`
-  if (seconds < 172800) return `${tenth.format(seconds / 3600)} h`
-  return `${tenth.format(seconds / 86400)} days`
+  const units = [[86400, 172800, 'days'], [3600, 7200, 'h'], [60, 120, 'min'], [1, 1, 's']]
+  const [size, , unit] = units.find(([, from]) => seconds >= from) ?? [0.001, 0, 'ms']
+  return `${(seconds < 10 || size === 3600 ? tenth : whole).format(seconds / size)} ${unit}`
+}
+
+/** How long ago something was. */
+export function ago (seconds) {
+  if (!Number.isFinite(seconds)) return '–'
+  return seconds < 1 ? 'just now' : `${duration(seconds)} ago`
 }
 
 /** Milliseconds. */
 export function millis (value) {
-  return Number.isFinite(value) ? `${amount(value)} ms` : '–'
+  if (!Number.isFinite(value)) return '–'
+  return value < 1000 ? `${amount(value)} ms` : `${amount(value / 1000)} s`
 }
 
 /** Any value of JSON as one line of text. */
@@ -79,7 +84,7 @@ export function plain (value) {
 
 /** A member's name as words. */
 export function words (name) {
-  return name.replaceAll('_', ' ')
+  return String(name).replaceAll('_', ' ')
 }
 
 /** The time of day of a date. */
