@@ -83,7 +83,7 @@ function failure ({ last_failure: last }) {
   return `${ago(last.ago_seconds)}${often}: ${words(last.reason)}: ${last.cause}`
 }
 
-const NOT_SENT = { failed: 'failed', over_budget: 'no budget was left', budget_unknown: 'what was spent is not known', no_slot: 'too many were in flight', breaker_open: 'the upstream does not answer' }
+const NOT_SENT = { failed: 'failed', over_budget: 'no budget was left', no_slot: 'too many were in flight', breaker_open: 'the upstream does not answer' }
 const PURPOSES = { probe: 'following the chain', miss: 'misses', revalidation: 'revalidation', retry: 'retries', 'key-check': 'checks of keys', 'block-check': 'checks for reorgs' }
 
 /** What is used of the process, as pairs. */
@@ -144,8 +144,7 @@ const TABLES = [
     number('Left this minute', count, (row) => row.budget_left),
     number('Of', count, (row) => row.budget),
     number('Kept free', count, (row) => row.kept_for_probes),
-    number('Rests for', duration, (row) => row.unusable_seconds || NaN),
-    long('At hosts', (row) => list(row.hosts).map((at) => `${at.host}: ${at.state}`))
+    number('Rests for', duration, (row) => row.unusable_seconds || NaN)
   ], ofEach(({ keys }) => keys.filter((key) => key.budget))],
   ['upstreams', 'Chain tips', [
     text('Tip', (row) => row.name),
