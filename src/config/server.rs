@@ -78,7 +78,7 @@ impl Default for ServerTable {
             drain_timeout: seconds(30),
             drain_delay: seconds(0),
             max_connections: const { NonZeroU64::new(16_384).expect("it is not 0") },
-            max_unsent_bytes: 128 << 20,
+            max_unsent_bytes: 64 << 20,
             header_timeout: seconds(10),
             idle_timeout: seconds(75),
             write_timeout: seconds(30),
