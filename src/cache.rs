@@ -142,9 +142,12 @@ impl Cache {
     #[inline]
     pub(crate) fn judge(&self, stored: &StoredResponse, now: Moment) -> Freshness {
         match (stored.stamp(), &stored.fields) {
-            (Some(stamp), _) => self
-                .chain
-                .freshness(stamp, stored.received, stored.lifetime, now),
+            (Some(stamp), _) => {
+                let (received, lifetime) = (stored.received, stored.lifetime);
+                self.chain
+                    .tip(stamp.tip)
+                    .freshness(stamp, received, lifetime, now)
+            }
             (None, StoredFields::Prepared(_)) => {
                 freshness_by_age(now.since(stored.received), stored.lifetime)
             }
@@ -164,7 +167,11 @@ impl Cache {
         now: Moment,
     ) -> Duration {
         match (stored.stamp(), &stored.fields) {
-            (Some(stamp), _) => self.chain.age(stamp, stored.received, freshness, now),
+            (Some(stamp), _) => {
+                self.chain
+                    .tip(stamp.tip)
+                    .age(stamp, stored.received, freshness, now)
+            }
             (None, StoredFields::Prepared(_)) => now.since(stored.received),
             (None, StoredFields::Origin(origin)) => {
                 // RFC 9111 §1.2.2: what is more cannot be written.

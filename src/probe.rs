@@ -48,9 +48,9 @@ pub async fn watch(fill: Arc<Fill>, tip: u16) {
     };
     // After a reload the tip may be known already. (With a manual clock, the time until
     // the next probe does not pass.)
-    let until_due = fill.chain.until_next_probe(tip, fill.clock.now());
+    let until_due = fill.chain.tip(tip).until_next_probe(fill.clock.now());
     if !until_due.is_zero() && until_due < source.every {
-        let requested = fill.chain.probe_requested(tip);
+        let requested = fill.chain.tip(tip).state.probe_request.notified();
         let _whichever = tokio::time::timeout(until_due, requested).await;
     }
     let mut early = 0_u32;
@@ -74,7 +74,7 @@ pub async fn watch(fill: Arc<Fill>, tip: u16) {
             tokio::select! {
                 biased;
                 () = sleep_until(due) => early = 0,
-                () = fill.chain.probe_requested(tip) => {
+                () = fill.chain.tip(tip).state.probe_request.notified() => {
                     let soonest = began + soonest(early, source.every);
                     sleep_until(soonest).await;
                     early = early.saturating_add(1);
@@ -82,7 +82,7 @@ pub async fn watch(fill: Arc<Fill>, tip: u16) {
                 }
             }
             // (With a manual clock, the time until the next probe does not pass.)
-            let until_due = fill.chain.until_next_probe(tip, fill.clock.now());
+            let until_due = fill.chain.tip(tip).until_next_probe(fill.clock.now());
             if until_due.is_zero() || until_due >= every {
                 break;
             }
@@ -127,7 +127,7 @@ pub async fn watch_standbys(fill: Arc<Fill>, upstream: Arc<Upstream>, tips: Vec<
                         return;
                     }
                     for tip in &tips {
-                        fill.chain.request_probe(*tip);
+                        fill.chain.tip(*tip).state.probe_request.notify_one();
                     }
                 }
             }
@@ -188,8 +188,8 @@ pub async fn probe(fill: &Arc<Fill>, tip: u16) -> bool {
 
 /// The same, with the status.
 async fn ask(fill: &Arc<Fill>, tip: u16) -> Option<Status> {
-    let chain = &fill.chain;
-    let (source, start) = (chain.source(tip)?, chain.request_start(tip));
+    let (source, chain) = (fill.chain.source(tip)?, fill.chain.tip(tip));
+    let start = chain.read(|ledger| ledger.start());
     let (path, sent) = (source.path.as_deref()?, fill.clock.now());
     let priority = RequestPriority::own(Priority::Probe);
     let client = fill.upstreams.client(source.upstream);
@@ -207,7 +207,7 @@ async fn ask(fill: &Arc<Fill>, tip: u16) -> Option<Status> {
     let (answer, height) = match learned {
         Ok(learned) => learned,
         Err(why) => {
-            chain.probe_failed(tip, why);
+            chain.probe_failed(why);
             return None;
         }
     };
@@ -219,7 +219,7 @@ async fn ask(fill: &Arc<Fill>, tip: u16) -> Option<Status> {
         tag: (answer.head.headers.get(ETAG)).map(|tag| tag.as_bytes().to_vec()),
     };
     apply(fill, tip, &status).await;
-    chain.count_probe(tip);
+    chain.change(|ledger| ledger.probes += 1);
     Some(status)
 }
 
@@ -227,7 +227,10 @@ async fn ask(fill: &Arc<Fill>, tip: u16) -> Option<Status> {
 async fn apply(fill: &Arc<Fill>, tip: u16, status: &Status) {
     let (sent, now) = ((status.start, status.sent), fill.clock.now());
     let tag = status.tag.as_deref();
-    let purge = fill.chain.apply_status(tip, sent, status.height, tag, now);
+    let purge = fill
+        .chain
+        .tip(tip)
+        .apply_status(sent, status.height, tag, now);
     if let Some(from) = purge {
         fill.purge_from(tip, from).await;
     }

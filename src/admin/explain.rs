@@ -265,7 +265,7 @@ fn response(gateway: &Gateway, route: &Route, judged: &JudgedResponse, now: Mome
         "freshness": freshness(judged, &route.cache),
         "class": stamp.map(|stamp| stamp.class.name()),
         "epoch": stamp.map(|stamp| {
-            json!({ "stored": stamp.epoch, "present": gateway.fill.chain.epoch(stamp.tip) })
+            json!({ "stored": stamp.epoch, "present": gateway.fill.chain.tip(stamp.tip).view().epoch })
         }),
         "heights": heights.map(|(from, to)| json!({ "from": from, "to": to })),
     })

@@ -54,7 +54,7 @@ impl Class {
 }
 
 /// When blocks are final, and how long answers are fresh.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FinalitySettings {
     /// A block this far below the tip is final.
     pub(crate) final_depth: u32,
@@ -71,14 +71,6 @@ const ABSENT: Duration = Duration::from_secs(1);
 /// The longest freshness lifetime of `live`: an indexer may change a token without a new
 /// tip. The mean time between blocks.
 const LIVE: Duration = Duration::from_mins(10);
-
-impl FinalitySettings {
-    /// Whether responses stored under other settings may be kept under these:
-    /// nothing would be final later, or be fresh for a shorter time.
-    pub(super) fn keep(&self, before: &Self) -> bool {
-        self.final_depth <= before.final_depth && self.live_ttl <= before.live_ttl
-    }
-}
 
 impl Default for FinalitySettings {
     fn default() -> Self {
@@ -128,24 +120,26 @@ pub(crate) struct ChainStamp {
 /// What a hit needs to know of a tip: a copy of what changes seldom, which is read without
 /// a lock.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct View {
-    pub(super) epoch: Epoch,
+pub(crate) struct View {
+    pub(crate) epoch: Epoch,
     /// When the epoch began.
-    pub(super) began: Moment,
+    pub(crate) began: Moment,
+    /// When the one before ceased to keep answers fresh: earlier, if the tip was lost.
+    pub(crate) ended: Moment,
     /// Recent responses that name a higher block are stale: the tip, or a lower one that it
     /// had and that is not checked yet.
-    pub(super) lowest_tip: Option<u32>,
+    pub(crate) lowest_tip: Option<u32>,
     /// Recent responses of earlier epochs are stale, since `refuted_at`.
-    pub(super) refuted_before: Epoch,
-    pub(super) refuted_at: Moment,
+    pub(crate) refuted_before: Epoch,
+    pub(crate) refuted_at: Moment,
     /// Since when recent responses of earlier epochs are in doubt.
-    pub(super) doubted: Option<Moment>,
+    pub(crate) doubted: Option<Moment>,
     /// What names only blocks up to this height is final.
-    pub(super) final_up_to: Option<u32>,
+    pub(crate) final_up_to: Option<u32>,
     /// When the last request was sent whose answer was a status; 0 for never.
-    pub(super) confirmed: Moment,
+    pub(crate) confirmed: Moment,
     /// The time from one status to the next.
-    pub(super) interval: Duration,
+    pub(crate) interval: Duration,
 }
 
 /// Whether a stored response may be served.
@@ -176,7 +170,7 @@ impl View {
     }
 
     /// Whether what names blocks up to a height is final.
-    pub(super) fn is_final(&self, highest: u32) -> bool {
+    pub(crate) fn is_final(&self, highest: u32) -> bool {
         self.final_up_to.is_some_and(|most| highest <= most)
     }
 
@@ -191,22 +185,20 @@ impl View {
         }
     }
 
-    /// Whether a stored response with this lifetime is fresh. `ended` is when its epoch
-    /// ended, if it has, and is only called then.
+    /// Whether a stored response with this lifetime is fresh. What is of an epoch before the
+    /// last counts as stale since it was received.
     pub(super) fn freshness(
         &self,
         stamp: &ChainStamp,
         (received, lifetime): (Moment, Duration),
         finality: &FinalitySettings,
-        ended: impl FnOnce() -> Option<Moment>,
         now: Moment,
     ) -> Freshness {
         let until = received + lifetime;
         let until = match stamp.class {
             Class::Final => return Freshness::until(until, now),
-            Class::Absent | Class::Live if stamp.epoch != self.epoch => {
-                until.min(ended().unwrap_or(received))
-            }
+            Class::Absent | Class::Live if stamp.epoch + 1 == self.epoch => until.min(self.ended),
+            Class::Absent | Class::Live if stamp.epoch != self.epoch => received,
             Class::Live if !stamp.is_settled => until.min(self.began + finality.live_ttl),
             Class::Absent | Class::Live => until,
             Class::Recent => until.min(self.recent_until(stamp)),

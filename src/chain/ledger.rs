@@ -30,8 +30,6 @@ use crate::pages::{Block, Hash, hash};
 
 /// The most blocks that are known; the lowest are forgotten first.
 const MOST_BLOCKS: usize = 65_536;
-/// The epochs of which it is remembered when they ended.
-const MOST_ENDED: usize = 64;
 /// The most blocks that are asked for after one change of the chain. Each is twice as far
 /// below as the one before, so they reach at least 127 blocks down.
 const MOST_ASKED: u32 = 8;
@@ -72,13 +70,10 @@ pub(crate) struct Applied {
 
 /// What is known of one indexer's chain.
 #[derive(Debug, Default)]
-pub(super) struct Ledger {
+pub(crate) struct Ledger {
     status: Option<Status>,
     /// What hits need to know; [`Ledger::view`] adds what follows from the rest.
-    pub(super) view: View,
-    /// When the epochs before the present one ceased to keep answers fresh, as far as is
-    /// remembered.
-    pub(super) ended: BTreeMap<Epoch, Moment>,
+    pub(crate) view: View,
     /// The number of answers so far, by which blocks and requests are ordered.
     answers: u64,
     /// Blocks learned by this answer or before are of the present tip's chain.
@@ -86,7 +81,7 @@ pub(super) struct Ledger {
     pub(super) blocks: BTreeMap<u32, Known>,
     pub(super) heights: HashMap<Hash, u32>,
     /// The highest block that was asked for and stands.
-    pub(super) stands: Option<u32>,
+    pub(crate) stands: Option<u32>,
     pub(super) doubt: Option<Doubt>,
     /// When a contradiction last began a check.
     contradicted: Option<Moment>,
@@ -99,7 +94,7 @@ pub(super) struct Ledger {
     /// When the last reorg was found, and how many blocks up to the tip it replaced.
     pub(super) last_reorg: Option<(Moment, u32)>,
     /// Requests for the status, and those that failed.
-    pub(super) probes: u64,
+    pub(crate) probes: u64,
     pub(super) failures: u64,
     /// Why the last one failed, if it did.
     pub(super) trouble: Option<String>,
@@ -141,7 +136,7 @@ pub(super) struct Doubt {
 
 impl Ledger {
     /// The state of the ledger, to be taken before a request is sent.
-    pub(super) const fn start(&self) -> RequestStart {
+    pub(crate) const fn start(&self) -> RequestStart {
         RequestStart {
             epoch: self.view.epoch,
             answers: self.answers,
@@ -153,14 +148,15 @@ impl Ledger {
         Some(self.status.as_ref()?.height)
     }
 
-    /// The tip as any process knows it: its height and its tag.
-    pub(super) fn tip_mark(&self) -> Option<Vec<u8>> {
+    /// The present epoch, and what any process calls its tip: the height and the tag.
+    pub(crate) fn tip_mark(&self) -> Option<(Epoch, Vec<u8>)> {
         let Status { height, tag } = self.status.as_ref()?;
-        Some([&height.to_be_bytes(), tag.as_deref().unwrap_or_default()].concat())
+        let mark = [&height.to_be_bytes(), tag.as_deref().unwrap_or_default()].concat();
+        Some((self.view.epoch, mark))
     }
 
     /// The hash of the block at a height.
-    pub(super) fn hash_at(&self, height: u32) -> Option<Hash> {
+    pub(crate) fn hash_at(&self, height: u32) -> Option<Hash> {
         self.blocks.get(&height).map(|known| known.hash)
     }
 
@@ -181,8 +177,9 @@ impl Ledger {
         }
     }
 
-    /// The block that a check asks for, and the present epoch.
-    pub(super) fn check(&self) -> Option<(u32, Epoch)> {
+    /// The block that a check asks for, and the present epoch. A check that has the same result
+    /// as before has had no answer that counts.
+    pub(crate) fn check(&self) -> Option<(u32, Epoch)> {
         Some((self.doubt?.height, self.view.epoch))
     }
 
@@ -338,10 +335,7 @@ impl Ledger {
     }
 
     fn begin_epoch(&mut self, ended: Moment, now: Moment) {
-        self.ended.insert(self.view.epoch, ended);
-        if self.ended.len() > MOST_ENDED {
-            self.ended.pop_first();
-        }
+        self.view.ended = ended;
         self.view.epoch += 1;
         self.view.began = now;
         self.proved = self.answers;
@@ -354,7 +348,7 @@ impl Ledger {
 
     /// Learns a block that an answer names; or one of an earlier run, before the first
     /// status, which is then in doubt.
-    pub(super) fn learn(&mut self, block: Block) {
+    pub(crate) fn learn(&mut self, block: Block) {
         if self.blocks.contains_key(&block.height) {
             return;
         }
@@ -372,7 +366,7 @@ impl Ledger {
     }
 
     /// No route shows the block that a check asks for: what is recent is stale.
-    pub(super) fn cannot_check(&mut self, now: Moment) {
+    pub(crate) fn cannot_check(&mut self, now: Moment) {
         self.refute_recent(now);
         self.doubt = None;
     }

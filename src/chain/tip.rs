@@ -8,37 +8,65 @@ use arc_swap::ArcSwap;
 use serde::Serialize;
 use tokio::sync::{Notify, watch};
 
-use super::TipSource;
-use super::freshness::{Epoch, View};
-use super::ledger::Ledger;
+use super::freshness::{ChainStamp, Class, Epoch, FinalitySettings, Freshness, View, WITHOUT_TIP};
+use super::ledger::{Applied, Ledger, Observation, RequestStart};
 use crate::clock::Moment;
-use crate::pages::hex;
+use crate::pages::{Hash, hex};
 use crate::sync::lock;
 
+/// Where an indexer's tip is asked for.
+#[derive(Clone, Debug, Default)]
+pub struct TipSource {
+    /// Its name in the configuration of routes.
+    pub name: Box<str>,
+    /// Its status path; `None` where there is none, and the tip is never known.
+    pub path: Option<Box<str>>,
+    /// The time from one status to the next.
+    pub(crate) every: Duration,
+    /// The number of its upstream.
+    pub(crate) upstream: u16,
+    /// The upstream's name.
+    pub(crate) upstream_name: Box<str>,
+}
+
+impl TipSource {
+    /// How long a tip counts as known after the last status was asked for: one may fail.
+    pub(crate) const fn known_for(&self) -> Duration {
+        self.every.saturating_mul(2)
+    }
+
+    /// Whether another is of the same indexer of the same upstream, perhaps at another
+    /// pace.
+    pub(super) fn is_same_indexer(&self, other: &Self) -> bool {
+        (&self.name, &self.path) == (&other.name, &other.path)
+            && self.upstream_name == other.upstream_name
+    }
+}
+
 /// One indexer's tip.
-pub(super) struct Tip {
-    pub(super) source: TipSource,
-    /// Blocks this far below it are final.
-    pub(super) final_depth: u32,
+pub(crate) struct Tip {
+    /// Where it is asked for.
+    pub(crate) source: TipSource,
+    pub(super) finality: FinalitySettings,
     /// What is known of it, which outlives a reload.
-    pub(super) state: Arc<TipState>,
+    pub(crate) state: Arc<TipState>,
 }
 
 /// What is known of a tip.
-pub(super) struct TipState {
+pub(crate) struct TipState {
     ledger: Mutex<Ledger>,
     /// What hits need of the ledger.
-    pub(super) view: ArcSwap<View>,
+    pub(crate) view: ArcSwap<View>,
     /// Held while blocks are asked for.
-    pub(super) checking: tokio::sync::Mutex<()>,
+    pub(crate) checking: tokio::sync::Mutex<()>,
     /// Notified when the status should be asked for before the next is due.
-    pub(super) probe_request: Notify,
+    pub(crate) probe_request: Notify,
     progress: watch::Sender<Progress>,
 }
 
 /// How much of a start is over, in ascending order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Progress {
+pub(crate) enum Progress {
     /// The first request for the status has not ended.
     Started,
     /// It has ended, but not the one for the highest block that an earlier run knew.
@@ -100,10 +128,10 @@ pub(crate) struct ReorgSnapshot {
 
 impl Tip {
     /// A tip of which nothing is known.
-    pub(super) fn new(source: &TipSource, final_depth: u32) -> Self {
+    pub(super) fn new(source: &TipSource, finality: &FinalitySettings) -> Self {
         let state = TipState {
             ledger: Mutex::default(),
-            view: ArcSwap::from_pointee(Ledger::default().view(final_depth, source.every)),
+            view: ArcSwap::from_pointee(Ledger::default().view(finality.final_depth, source.every)),
             checking: tokio::sync::Mutex::default(),
             probe_request: Notify::new(),
             progress: watch::Sender::new(match source.path {
@@ -113,22 +141,37 @@ impl Tip {
         };
         Self {
             source: source.clone(),
-            final_depth,
+            finality: finality.clone(),
             state: Arc::new(state),
         }
     }
 
-    pub(super) fn ledger(&self) -> MutexGuard<'_, Ledger> {
+    /// Reads the ledger.
+    pub(crate) fn read<T>(&self, read: impl FnOnce(&Ledger) -> T) -> T {
+        read(&self.ledger())
+    }
+
+    fn ledger(&self) -> MutexGuard<'_, Ledger> {
         lock(&self.state.ledger)
+    }
+
+    /// What hits need of it.
+    pub(crate) fn view(&self) -> View {
+        **self.state.view.load()
+    }
+
+    /// The height of a block in the chain.
+    pub(crate) fn height_of(&self, hash: &Hash) -> Option<u32> {
+        self.ledger().heights.get(hash).copied()
     }
 
     /// Changes the ledger, and makes what hits need of it visible to all threads before
     /// this returns.
-    pub(super) fn change<T>(&self, change: impl FnOnce(&mut Ledger) -> T) -> T {
+    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut Ledger) -> T) -> T {
         let mut ledger = self.ledger();
         let (reorgs, moved) = (ledger.reorgs, ledger.moved);
         let changed = change(&mut ledger);
-        let view = ledger.view(self.final_depth, self.source.every);
+        let view = ledger.view(self.finality.final_depth, self.source.every);
         self.state.view.store(Arc::new(view));
         if ledger.tip_height().is_some() && ledger.doubt.is_none() {
             self.advance(Progress::Confirmed);
@@ -152,7 +195,7 @@ impl Tip {
     }
 
     /// Notes how much of the start is over.
-    pub(super) fn advance(&self, to: Progress) {
+    pub(crate) fn advance(&self, to: Progress) {
         self.state.progress.send_if_modified(|progress| {
             let is_more = *progress < to;
             *progress = to.max(*progress);
@@ -162,7 +205,7 @@ impl Tip {
 
     /// How much of the start is over, after a wait until that is `enough`, at most for
     /// `max_wait`.
-    pub(super) async fn reach(&self, enough: Progress, max_wait: Duration) -> Progress {
+    pub(crate) async fn reach(&self, enough: Progress, max_wait: Duration) -> Progress {
         let mut progress = self.state.progress.subscribe();
         let known = *progress.borrow();
         if known < enough {
@@ -170,6 +213,108 @@ impl Tip {
             let _in_time = tokio::time::timeout(max_wait, reached).await;
         }
         *self.state.progress.borrow()
+    }
+
+    /// Applies a status, requested at `sent`, here or by another replica: then it has no
+    /// `start`. Returns from which height on everything is
+    /// to be purged, if anything is.
+    pub(crate) fn apply_status(
+        &self,
+        (start, sent): (Option<RequestStart>, Moment),
+        height: u32,
+        tag: Option<&[u8]>,
+        now: Moment,
+    ) -> Option<u32> {
+        let view = self.view();
+        let is_lost = view.confirmed > Moment::default() && view.known_until() < now;
+        let lost = is_lost.then(|| view.known_until());
+        let purge = self.change(|ledger| {
+            ledger.view.confirmed = ledger.view.confirmed.max(sent);
+            if ledger.trouble.take().is_some() {
+                tracing::info!(tip = &*self.source.name, "the tip is known again");
+            }
+            ledger.status(start, height, tag, lost, now)
+        });
+        self.advance(Progress::Probed);
+        purge
+    }
+
+    /// A request for the status had no answer, or one without a tip.
+    pub(crate) fn probe_failed(&self, why: String) {
+        let mut ledger = self.ledger();
+        ledger.probes += 1;
+        ledger.failures += 1;
+        if ledger.trouble.as_ref() != Some(&why) {
+            tracing::warn!(
+                tip = &*self.source.name,
+                upstream = &*self.source.upstream_name,
+                why,
+                "the tip is unknown: what is not final is fresh for a second only"
+            );
+        }
+        ledger.trouble = Some(why);
+        drop(ledger);
+        self.advance(Progress::Unanswered);
+    }
+
+    /// Applies an answer that is not a status.
+    pub(crate) fn apply_answer(
+        &self,
+        start: RequestStart,
+        observation: Observation<'_>,
+        now: Moment,
+    ) -> Applied {
+        let interval = self.state.view.load().interval;
+        let applied = self.change(|ledger| ledger.apply(start, observation, interval, now));
+        if applied.asks_status {
+            self.state.probe_request.notify_one();
+        }
+        applied
+    }
+
+    /// The time until the next status is due; zero where one is due.
+    pub(crate) fn until_next_probe(&self, now: Moment) -> Duration {
+        let view = self.state.view.load();
+        (view.confirmed + view.interval).since(now)
+    }
+
+    /// Whether a stored response is fresh.
+    pub(crate) fn freshness(
+        &self,
+        stamp: &ChainStamp,
+        received: Moment,
+        lifetime: Duration,
+        now: Moment,
+    ) -> Freshness {
+        let view = self.state.view.load();
+        view.freshness(stamp, (received, lifetime), &self.finality, now)
+    }
+
+    /// The age of a stored response: the time since it was received, or since the last
+    /// status that left it fresh.
+    pub(crate) fn age(
+        &self,
+        stamp: &ChainStamp,
+        received: Moment,
+        freshness: Freshness,
+        now: Moment,
+    ) -> Duration {
+        let view = self.state.view.load();
+        now.since(match freshness {
+            Freshness::Fresh { .. } => view.confirmed(stamp, received),
+            Freshness::BecameFinal { .. } | Freshness::Stale { .. } => received,
+        })
+    }
+
+    /// The `max-age` of a response that is stored now.
+    pub(crate) fn client_lifetime(&self, class: Class, now: Moment) -> Duration {
+        let lifetime = class.lifetime();
+        let is_known = now <= self.state.view.load().known_until();
+        match class {
+            Class::Final | Class::Absent => lifetime,
+            Class::Recent | Class::Live if is_known => lifetime.min(self.source.known_for()),
+            Class::Recent | Class::Live => lifetime.min(WITHOUT_TIP),
+        }
     }
 
     pub(super) fn snapshot(&self, now: Moment) -> TipSnapshot {

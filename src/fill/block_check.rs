@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::{AnswerSource, Fill};
 use crate::cache::key::Key;
 use crate::cache::policy::Mode;
-use crate::chain::TipNumber;
+use crate::chain::{Progress, TipNumber};
 use crate::collapse::Wait;
 use crate::upstream::{Priority, RequestPriority};
 
@@ -19,15 +19,17 @@ impl Fill {
     /// as those of clients' requests do. Its priority is that of a revalidation, since the
     /// budget reserved for statuses is for their pace.
     pub async fn check_blocks(self: &Arc<Self>, tip: TipNumber) {
-        let Some(_alone) = self.chain.lock_check(tip) else {
+        let chain = self.chain.tip(tip);
+        let Ok(_alone) = chain.state.checking.try_lock() else {
             return;
         };
-        while let Some(check) = self.chain.block_check(tip) {
+        while let Some(check) = chain.read(|ledger| ledger.check()) {
             let Some(key) = self.block_key(tip, check.0) else {
-                return self.chain.cannot_check(tip, self.clock.now());
+                let now = self.clock.now();
+                return chain.change(|ledger| ledger.cannot_check(now));
             };
-            if !self.ask_block(&key).await || self.chain.block_check(tip) == Some(check) {
-                return self.chain.check_unanswered(tip);
+            if !self.ask_block(&key).await || chain.read(|ledger| ledger.check()) == Some(check) {
+                return chain.advance(Progress::Unanswered);
             }
         }
     }

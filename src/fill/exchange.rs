@@ -18,6 +18,7 @@ use super::{Announced, Answer, FIRST_PROBE, Fetch, FillResult, MOST_ATTEMPTS};
 use crate::cache::hop;
 use crate::cache::policy::Mode;
 use crate::cache::reuse::is_failure;
+use crate::chain::Progress;
 use crate::reason::Reason;
 use crate::upstream::{
     AnswerBody, Failure, RequestBody, RequestPriority, ResponseBody, Slot, UpstreamRequest,
@@ -80,7 +81,10 @@ impl Fetch {
         let (fill, route) = (&self.fill, self.route());
         let (is_typed, tip) = (self.is_typed(), route.cache.tip);
         if route.cache.mode == Mode::Chain {
-            fill.chain.first_probe(tip, FIRST_PROBE).await;
+            fill.chain
+                .tip(tip)
+                .reach(Progress::Probed, FIRST_PROBE)
+                .await;
         }
         let RequestFields {
             mut fields,
@@ -97,7 +101,7 @@ impl Fetch {
             }
         };
         let mut times = Times {
-            start: fill.chain.request_start(tip),
+            start: fill.chain.tip(tip).read(|ledger| ledger.start()),
             purge: fill.cache.store().purges(),
             sent: fill.clock.now(),
             ..Times::default()

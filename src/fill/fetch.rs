@@ -289,7 +289,7 @@ impl Fill {
         let route = route.filter(|route| route.cache.mode == Mode::Chain);
         Mark {
             purges: self.cache.store().purges(),
-            epoch: route.map_or(0, |route| self.chain.epoch(route.cache.tip)),
+            epoch: route.map_or(0, |route| self.chain.tip(route.cache.tip).view().epoch),
         }
     }
 

@@ -59,9 +59,7 @@ impl Fetch {
             empty_block: subject.empty_block(content, page.as_deref()),
             tag: head.1.get(ETAG).map(HeaderValue::as_bytes),
         };
-        let applied = fill
-            .chain
-            .apply_answer(tip, times.start, observation, times.received);
+        let applied = (fill.chain.tip(tip)).apply_answer(times.start, observation, times.received);
         if let Some(from) = applied.purge_from {
             fill.purge_from(tip, from).await;
         }
@@ -144,7 +142,7 @@ impl Fill {
     /// The fields of a response in mode `chain`.
     pub(super) fn fields_of(&self, content_type: HeaderValue, stamp: &ChainStamp) -> StoredFields {
         let now = self.clock.now();
-        let lifetime = self.chain.client_lifetime(stamp.class, stamp.tip, now);
+        let lifetime = (self.chain.tip(stamp.tip)).client_lifetime(stamp.class, now);
         prepared(
             content_type,
             ClientFreshness::of_class(stamp.class, lifetime),

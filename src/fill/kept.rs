@@ -20,7 +20,7 @@ use crate::cache::policy::Mode;
 use crate::cache::purge::CheckedPurge;
 use crate::cache::{Encodings, StoredResponse};
 use crate::chain::ledger::Observation;
-use crate::chain::{ChainStamp, Class};
+use crate::chain::{ChainStamp, Class, Progress};
 use crate::clock::Moment;
 use crate::pages::{Block, Page};
 use crate::route::Route;
@@ -80,7 +80,8 @@ impl Fill {
             if let Some(name) = self.lower.names.tip(number) {
                 let known = self.lower.answers.blocks(name).await.into_iter();
                 let known = known.map(|(height, hash)| Block { height, hash });
-                self.chain.seed(number, &known.collect::<Vec<_>>());
+                let tip = self.chain.tip(number);
+                tip.change(|ledger| known.for_each(|block| ledger.learn(block)));
             }
         }
     }
@@ -106,7 +107,10 @@ impl Fill {
         };
         if route.cache.mode == Mode::Chain {
             // Without a tip, nothing of what others have can be used.
-            self.chain.first_probe(route.cache.tip, FIRST_PROBE).await;
+            self.chain
+                .tip(route.cache.tip)
+                .reach(Progress::Probed, FIRST_PROBE)
+                .await;
         }
         let usable = |found: &SharedResponse| self.use_shared(route, found, sequence);
         let stored = match shared.responses.look_up(&named, generation, usable).await {
@@ -168,7 +172,7 @@ impl Fill {
         sequence: u64,
     ) -> Option<StoredResponse> {
         let value = decode(&found.value, &[], LARGEST)?;
-        let is_final = |(_, highest)| self.chain.is_final(route.cache.tip, highest);
+        let is_final = |(_, highest)| self.chain.tip(route.cache.tip).view().is_final(highest);
         let class = match value.class {
             Some(Class::Final | Class::Recent) if value.heights.is_some_and(is_final) => {
                 Some(Class::Final)
@@ -185,13 +189,13 @@ impl Fill {
     /// Whether another replica's response was fetched at the present tip, and contradicts
     /// nothing that is known.
     fn is_of_present_tip(&self, route: &Route, value: &Value, mark: &[u8]) -> Option<()> {
-        let tip = route.cache.tip;
-        let start = self.chain.request_start(tip);
+        let tip = self.chain.tip(route.cache.tip);
+        let start = tip.read(|ledger| ledger.start());
         // What ends a check may have to purge: only this process's own requests do.
-        if self.chain.block_check(tip).is_some() {
+        if tip.read(|ledger| ledger.check()).is_some() {
             return None;
         }
-        let (epoch, present) = self.chain.tip_mark(tip)?;
+        let (epoch, present) = tip.read(|ledger| ledger.tip_mark())?;
         if mark != present {
             return None;
         }
@@ -202,14 +206,14 @@ impl Fill {
             ..Observation::default()
         };
         let now = self.clock.now();
-        let applied = self.chain.apply_answer(tip, start, observation, now);
+        let applied = tip.apply_answer(start, observation, now);
         (applied.stored_in == Some(epoch)).then_some(())
     }
 
     /// A response as other replicas have it.
     fn shared_response(&self, stored: &StoredResponse) -> SharedResponse {
         let mark = stored.stamp().and_then(|stamp| {
-            let (epoch, mark) = self.chain.tip_mark(stamp.tip)?;
+            let (epoch, mark) = self.chain.tip(stamp.tip).read(|ledger| ledger.tip_mark())?;
             (stamp.epoch == epoch).then_some(mark)
         });
         SharedResponse {
@@ -221,17 +225,18 @@ impl Fill {
     /// Whether a response of mode `chain` that was kept is final; recent, which is stale,
     /// if that is not known yet; `None` if it is not used.
     async fn kept_class(&self, route: &Route, value: &Value) -> Option<Class> {
-        let (lower, tip) = (&self.lower, route.cache.tip);
+        let (lower, tip) = (&self.lower, self.chain.tip(route.cache.tip));
         let (_, highest) = value.heights?;
         // What this run has kept was purged where it stands no more.
         if value.run == lower.run {
             return Some(Class::Final);
         }
-        let is_unconfirmed = self.chain.is_unconfirmed(tip, lower.stale_wait).await;
-        if self.chain.stood(tip, highest) {
+        let progress = tip.reach(Progress::Unanswered, lower.stale_wait).await;
+        if tip.read(|ledger| ledger.stands) >= Some(highest) {
             return Some(Class::Final);
         }
-        let is_usable = is_unconfirmed && self.running_for() < route.cache.stale_if_error;
+        let is_usable =
+            progress < Progress::Confirmed && self.running_for() < route.cache.stale_if_error;
         is_usable.then_some(Class::Recent)
     }
 
@@ -319,7 +324,7 @@ impl Fill {
         let stamp = class.map(|class| ChainStamp {
             class,
             tip,
-            epoch: self.chain.epoch(tip),
+            epoch: self.chain.tip(tip).view().epoch,
             heights: value.heights,
             is_settled: false,
         });

@@ -55,7 +55,7 @@ impl Fill {
             let Some(BlockReference::Hash(hash)) = block(key.target(), at) else {
                 return None;
             };
-            let height = self.chain.height_of(route.cache.tip, &hash)?;
+            let height = self.chain.tip(route.cache.tip).height_of(&hash)?;
             with_segment(&key, at, &height.to_string())
         });
         match by_height {
@@ -99,7 +99,7 @@ impl Fill {
             [block] => block.hash == requested,
             // An empty page mentions no block: the hash must still be at that height.
             [] | [_, _, ..] => {
-                let height = self.chain.height_of(route.cache.tip, &requested);
+                let height = self.chain.tip(route.cache.tip).height_of(&requested);
                 let by_height = height.and_then(|h| with_segment(by_hash, at, &h.to_string()));
                 by_height.as_ref() == Some(&lookup.key)
             }

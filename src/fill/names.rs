@@ -48,7 +48,7 @@ impl StoredNames {
                 [source.name.as_ref().into(), meaning]
             })
             .collect();
-        let depth = chain.finality().final_depth;
+        let depth = chain.finality.final_depth;
         let route = |route: &Route| {
             let tip = tips.get(usize::from(route.cache.tip));
             let tip = tip.filter(|_| route.cache.mode == Mode::Chain);

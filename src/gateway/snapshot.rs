@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::Gateway;
 use crate::cache::policy::Mode;
-use crate::chain::TipSnapshot;
+use crate::chain::{Progress, TipSnapshot};
 use crate::route::Route;
 
 impl Gateway {
@@ -67,7 +67,7 @@ impl Gateway {
     /// Waits until the first status of each tip has come or failed, at most for a time.
     pub(crate) async fn first_statuses(&self, max_wait: Duration) {
         let tips = self.tips().into_iter();
-        let each = tips.map(|tip| self.fill.chain.first_probe(tip, max_wait));
+        let each = tips.map(|tip| self.fill.chain.tip(tip).reach(Progress::Probed, max_wait));
         futures_util::future::join_all(each).await;
     }
 

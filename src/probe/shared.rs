@@ -33,7 +33,9 @@ pub(super) async fn look(
         TipLook::Absent => source.every.max(ALONE),
         TipLook::Answer { .. } | TipLook::Ask(_) => source.every,
     };
-    fill.chain.set_tip_interval(tip, every);
+    fill.chain
+        .tip(tip)
+        .change(|ledger| ledger.view.interval = every);
     if let TipLook::Answer { asked, answer } = &look
         && let Ok((height, tag)) = postcard::from_bytes::<TipStatus>(answer)
     {

@@ -161,7 +161,7 @@ impl Alias {
                 other.into_iter().collect()
             }
             Self::Block(hash) => {
-                let known = tips().filter_map(|tip| Some((tip, chain.height_of(tip, hash)?)));
+                let known = tips().filter_map(|tip| Some((tip, chain.tip(tip).height_of(hash)?)));
                 let purges = known.flat_map(|(tip, height)| {
                     let mut purges = blocks(routes, &height.to_string());
                     purges.push(Purge::Heights {
@@ -186,7 +186,7 @@ fn other_name(key: &Key, route: &Route, chain: &Chain) -> Option<Purge> {
     let (at, tip) = (route.chain.segments.block?, route.cache.tip);
     let name = match block(key.target(), at)? {
         BlockReference::Height(height) => hex(&chain.hash_at(tip, height)?),
-        BlockReference::Hash(hash) => match chain.height_of(tip, &hash) {
+        BlockReference::Hash(hash) => match chain.tip(tip).height_of(&hash) {
             Some(height) => height.to_string(),
             // A response under its height may be under way; its body contains the
             // hash.

@@ -19,15 +19,15 @@ impl Test {
 
     /// A status reports a tip.
     fn tip(&self, height: u32, now: u64) {
-        let start = Some(self.0.request_start(0));
+        let start = Some(self.0.tip(0).read(|ledger| ledger.start()));
         let tag = format!("{height:064x}");
-        self.0
-            .apply_status(0, (start, at(now)), height, Some(tag.as_bytes()), at(now));
+        let tip = self.0.tip(0);
+        tip.apply_status((start, at(now)), height, Some(tag.as_bytes()), at(now));
     }
 
     /// An answer of the present tip names a block.
     fn name(&self, height: u32, now: u64) {
-        let start = self.0.request_start(0);
+        let start = self.0.tip(0).read(|ledger| ledger.start());
         let tag = format!("{:064x}", self.0.snapshots(at(now))[0].height.unwrap());
         let hash = [height as u8; 32];
         let observation = Observation {
@@ -35,16 +35,17 @@ impl Test {
             tag: Some(tag.as_bytes()),
             ..Observation::default()
         };
-        self.0.apply_answer(0, start, observation, at(now));
+        self.0.tip(0).apply_answer(start, observation, at(now));
     }
 
     fn freshness(&self, stamp: ChainStamp, received: u64, now: u64) -> String {
         let lifetime = stamp.class.lifetime();
-        let freshness = self.0.freshness(&stamp, at(received), lifetime, at(now));
-        let age = self
+        let freshness = self
             .0
-            .age(&stamp, at(received), freshness, at(now))
-            .as_secs();
+            .tip(0)
+            .freshness(&stamp, at(received), lifetime, at(now));
+        let age = (self.0.tip(0)).age(&stamp, at(received), freshness, at(now));
+        let age = age.as_secs();
         match freshness {
             Freshness::Fresh { ttl } => format!("fresh {}, age {age}", ttl.as_secs()),
             Freshness::BecameFinal { .. } => "final".to_owned(),
@@ -155,7 +156,7 @@ fn what_is_recent_and_cannot_be_checked_is_stale() {
     test.tip(100, 0);
     test.name(90, 1);
     test.tip(101, 5);
-    test.0.cannot_check(0, at(6));
+    test.0.tip(0).change(|ledger| ledger.cannot_check(at(6)));
     assert_eq!(test.freshness(stamp(Class::Recent, 1), 0, 7), "stale 1");
     assert_eq!(
         test.freshness(stamp(Class::Recent, 2), 5, 7),
@@ -221,9 +222,18 @@ fn without_a_tip_what_is_not_final_is_fresh_for_a_second() {
     assert_eq!(test.freshness(recent, 20, 30), "stale 0");
     assert_eq!(test.freshness(live, 40, 40), "fresh 1, age 0");
     assert_eq!(test.freshness(live, 40, 41), "stale 0");
-    assert_eq!(test.0.client_lifetime(Class::Live, 0, at(20)).as_secs(), 10);
-    assert_eq!(test.0.client_lifetime(Class::Live, 0, at(31)).as_secs(), 1);
+    assert_eq!(
+        test.0.tip(0).client_lifetime(Class::Live, at(20)).as_secs(),
+        10
+    );
+    assert_eq!(
+        test.0.tip(0).client_lifetime(Class::Live, at(31)).as_secs(),
+        1
+    );
     // It ended when the tip was lost, and not when the next was seen.
     test.tip(101, 90);
     assert_eq!(test.freshness(live, 20, 91), "stale 61");
+    // What is of an epoch before the last counts as stale since it was received.
+    test.tip(102, 92);
+    assert_eq!(test.freshness(live, 20, 93), "stale 73");
 }

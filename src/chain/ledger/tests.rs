@@ -366,7 +366,6 @@ fn the_blocks_of_an_earlier_run_are_in_doubt_at_the_first_status() {
     assert_eq!(test.ledger.stands, None);
     assert_eq!(test.answer(block(90, 0), (100, 0)).purge_from, None);
     assert_eq!(test.ledger.stands, Some(90));
-    assert_eq!(test.ledger.ended.get(&0), Some(&at(test.now)));
 }
 
 #[test]
@@ -396,12 +395,6 @@ fn memory_is_bounded() {
         Some(&(end - 1))
     );
     assert_eq!(ledger.heights.get(&block(0, 0).hash), None);
-    for height in 0..200 {
-        ledger.status(None, height, None, None, at(u64::from(height)));
-    }
-    assert_eq!(ledger.ended.len(), MOST_ENDED);
-    assert_eq!(ledger.ended.get(&199), Some(&at(199)));
-    assert_eq!([200, 9].map(|epoch| ledger.ended.get(&epoch)), [None, None]);
 }
 
 proptest::proptest! {
