@@ -217,6 +217,10 @@ fn with_many_rows_a_sample_makes_room() {
     };
     let hostile = closed(&|nth| nth % 10 == 0);
     assert_eq!(hostile + closed(&|nth| nth % 10 > 0), next.len());
-    assert!(hostile * 10 >= next.len() * 9, "{hostile} of {}", next.len());
+    assert!(
+        hostile * 10 >= next.len() * 9,
+        "{hostile} of {}",
+        next.len()
+    );
     assert_eq!(table.open.load(Relaxed), 4000);
 }

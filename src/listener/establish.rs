@@ -20,7 +20,7 @@ use tokio_util::either::Either;
 
 use super::connection::DRAIN_GRACE;
 use super::proxy_header;
-use super::socket::{Socket, peek, poll_readable};
+use super::socket::{Socket, poll_peek};
 use super::{Acceptor, ConnectionSettings, Drain, ListenerProtocol};
 use crate::connections::OpenConnection;
 use crate::identify::Client;
@@ -51,24 +51,22 @@ impl Accepted {
     /// Waits for the first byte. There is none where nothing comes in time, or the listener
     /// closes; what is on its way then is still served.
     pub(super) async fn has_sent(&mut self, socket: &Socket) -> bool {
-        let readable = poll_fn(|cx| poll_readable(socket, cx));
-        let drain = &mut self.drain;
-        let mut silence = pin!(sleep(self.settings.settings.idle_timeout));
-        let is_draining = tokio::select! {
-            biased;
-            sent = readable => return sent.is_ok(),
-            () = &mut silence => false,
-            // The listener never reopens, and nothing else ends it.
-            _ = drain.wait_for(|drain| *drain) => true,
-        };
-        if !is_draining {
-            return false;
-        }
-        silence.as_mut().reset(Instant::now() + DRAIN_GRACE);
-        tokio::select! {
-            biased;
-            sent = poll_fn(|cx| poll_readable(socket, cx)) => sent.is_ok(),
-            () = silence => false,
+        let mut wait = pin!(sleep(self.settings.settings.idle_timeout));
+        let mut is_draining = false;
+        loop {
+            let mut byte = [0];
+            tokio::select! {
+                biased;
+                sent = poll_fn(|cx| poll_peek(socket, cx, &mut byte)) => {
+                    return sent.is_ok_and(|count| count > 0);
+                }
+                () = &mut wait => return false,
+                // The listener never reopens, and nothing else ends it.
+                _ = self.drain.wait_for(|drain| *drain), if !is_draining => {
+                    is_draining = true;
+                    wait.as_mut().reset(Instant::now() + DRAIN_GRACE);
+                }
+            }
         }
     }
 }
@@ -99,7 +97,11 @@ impl Acceptor {
         let Some(tls) = accepted.protocol.tls.clone() else {
             let mut start = [0; HTTP2_PREFACE.len()];
             let header_timeout = accepted.settings.settings.header_timeout;
-            let sent = timeout(header_timeout, peek(&socket, &mut start)).await;
+            let sent = timeout(
+                header_timeout,
+                poll_fn(|cx| poll_peek(&socket, cx, &mut start)),
+            )
+            .await;
             if let Ok(Ok(_)) = sent {
                 let is_http2 = start == *HTTP2_PREFACE;
                 self.serve_http(Either::Left(socket), is_http2, accepted)

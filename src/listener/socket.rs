@@ -2,7 +2,8 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
-use std::task::{Context, Poll};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use rustix::net::{RecvFlags, recv};
@@ -77,21 +78,27 @@ pub(super) type Socket = Either<TcpStream, UnixStream>;
 /// What HTTP is spoken on: a socket, or what is inside TLS on one.
 pub(super) type Stream = Either<Socket, Box<TlsStream<Socket>>>;
 
-/// Ready once the client has sent something, or has closed the connection.
-pub(super) fn poll_readable(socket: &Socket, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-    match socket {
-        Either::Left(tcp) => tcp.poll_read_ready(cx),
-        Either::Right(unix) => unix.poll_read_ready(cx),
-    }
-}
-
 /// Reads what the client has sent, and leaves it in the socket.
-pub(super) async fn peek(socket: &Socket, bytes: &mut [u8]) -> io::Result<usize> {
-    match socket {
-        Either::Left(tcp) => tcp.peek(bytes).await,
-        Either::Right(unix) => {
-            let peek = || Ok(recv(unix, &mut *bytes, RecvFlags::PEEK)?.1);
-            unix.async_io(Interest::READABLE, peek).await
+pub(super) fn poll_peek(
+    socket: &Socket,
+    cx: &mut Context<'_>,
+    bytes: &mut [u8],
+) -> Poll<io::Result<usize>> {
+    loop {
+        let mut peek = |fd: BorrowedFd<'_>| Ok(recv(fd, &mut *bytes, RecvFlags::PEEK)?.1);
+        let peeked = match socket {
+            Either::Left(tcp) => {
+                ready!(tcp.poll_read_ready(cx))?;
+                tcp.try_io(Interest::READABLE, || peek(tcp.as_fd()))
+            }
+            Either::Right(unix) => {
+                ready!(unix.poll_read_ready(cx))?;
+                unix.try_io(Interest::READABLE, || peek(unix.as_fd()))
+            }
+        };
+        // The runtime may take a socket for readable before anything has come.
+        if !matches!(&peeked, Err(error) if error.kind() == io::ErrorKind::WouldBlock) {
+            return Poll::Ready(peeked);
         }
     }
 }
