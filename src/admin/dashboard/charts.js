@@ -128,12 +128,12 @@ export class Chart {
   /** The ends of the scale, and what is labelled. */
   scale (values) {
     if (this.options.log) {
-      const low = 10 ** Math.floor(Math.log10(Math.min(...values)))
-      const high = Math.max(10 ** Math.ceil(Math.log10(Math.max(...values))), low * 10)
-      const step = high / low > 1001 ? 100 : 10
-      const ticks = []
-      for (let tick = high; tick > low / step * 1.001; tick /= step) ticks.push(tick)
-      return [ticks.at(-1), high, ticks]
+      const low = Math.max(10 ** Math.floor(Math.log10(Math.min(...values))), 0.01)
+      const highest = Math.max(...values, low * 2)
+      const step = highest / low > 1000 ? 100 : 10
+      const ticks = [low]
+      while (ticks.at(-1) < highest) ticks.push(ticks.at(-1) * step)
+      return [low, ticks.at(-1), ticks]
     }
     const high = history.series[this.options.top]?.at(-1) || round(Math.max(...values))
     return [0, high, [0, high / 2, high]]

@@ -62,13 +62,14 @@ function problems (status) {
   const down = []
   for (const upstream of upstreams(status)) {
     const name = named('upstream', upstream.name, upstreams(status))
-    const usable = upstream.endpoints.filter((endpoint) => ['sound', 'refusing'].includes(endpoint.condition))
-    for (const endpoint of upstream.endpoints.filter((one) => !usable.includes(one))) {
-      const condition = CONDITIONS[endpoint.condition] ?? 'cannot be used'
-      if (usable.length) warn(`${endpoint.url} ${condition}; requests go to another base URL`, 'upstreams')
-      else bad(`${name} ${condition}: ${effect}`, 'upstreams')
+    const isDown = upstream.endpoints.every(({ condition }) => ['broken', 'retired'].includes(condition))
+    if (isDown) {
+      bad(`${name} ${CONDITIONS[upstream.endpoints[0].condition]}: ${effect}`, 'upstreams')
+      down.push(upstream.name)
     }
-    if (!usable.length) down.push(upstream.name)
+    for (const { url, condition, selected } of isDown ? [] : upstream.endpoints) {
+      if (CONDITIONS[condition]) warn(`${url} ${CONDITIONS[condition]}${selected ? '' : '; requests go to another base URL'}`, 'upstreams')
+    }
     for (const key of upstream.keys) {
       const say = upstream.keys.some((other) => other.state === 'ready') ? warn : bad
       if (key.state === 'quarantined') say(`${name} refuses ${key.name}`, 'upstreams')
@@ -107,8 +108,8 @@ function problems (status) {
 }
 
 const CONDITIONS = {
-  lagging: 'lags behind',
-  wrong: 'seems to be another server',
+  lagging: 'is some blocks behind another base URL',
+  wrong: 'gives no valid status: it fails, or is another server',
   broken: 'does not answer',
   retired: 'has been retired'
 }
