@@ -10,6 +10,7 @@ mod combined;
 use std::borrow::Cow;
 use std::io::Write;
 use std::net::IpAddr;
+use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
 
@@ -35,15 +36,29 @@ const MAX_PART: usize = 2048;
 /// Requests that take so long are not sampled.
 const SLOW: Duration = Duration::from_secs(1);
 
-/// The configuration of the access log.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The access log: a line for each request.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// Whether requests are logged. Off by default.
+    /// Whether requests are logged.
     pub enabled: bool,
-    /// The format of the lines.
+    /// "log" writes them with the log; "combined" writes them to standard output, in the
+    /// format of the same name of Apache and nginx. Queries of plain routes (headers = "all",
+    /// or mode "respect") may be secret and are not logged.
     pub format: AccessFormat,
-    /// One of so many requests that are answered from memory or refused is logged.
-    pub sample: u64,
+    /// One of so many requests is logged of those that are answered from memory or refused
+    /// (4xx). Those that fail (5xx), take a second, or leave memory are always logged.
+    pub sample: NonZeroU64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            enabled: false,
+            format: AccessFormat::Log,
+            sample: NonZeroU64::MIN,
+        }
+    }
 }
 
 /// The format of the lines, and where they are written.
@@ -123,7 +138,7 @@ impl AccessLog {
     pub fn new(settings: &Settings) -> Option<Self> {
         settings.enabled.then(|| Self {
             format: settings.format,
-            sample: settings.sample,
+            sample: settings.sample.get(),
             sampled: AtomicU64::new(0),
         })
     }

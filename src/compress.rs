@@ -33,36 +33,25 @@ use crate::chain::Class;
 use crate::sync::lock;
 pub(crate) use encode::{Effort, encode, unzip};
 
-/// Configuration of compression.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// Whether bodies are compressed.
-    pub(crate) enabled: bool,
-    /// Smaller bodies are not.
-    pub(crate) min_bytes: u64,
-    /// The codings, the preferred one first.
-    pub(crate) codings: Vec<Coding>,
-}
+/// Smaller bodies are not compressed.
+const MIN_BYTES: usize = 1 << 10;
 
 /// Compression under one configuration.
 pub(crate) struct Compression {
-    min_bytes: usize,
     codings: Box<[Coding]>,
     store: Store,
     compressor: Arc<Compressor>,
 }
 
 impl Compression {
-    /// Compression of what is in a store; `None` where it is not enabled.
+    /// Compression of what is in a store; `None` where no coding is wanted.
     pub(crate) fn new(
-        settings: &Settings,
+        codings: &[Coding],
         store: &Store,
         compressor: &Arc<Compressor>,
     ) -> Option<Self> {
-        let is_enabled = settings.enabled && !settings.codings.is_empty();
-        is_enabled.then(|| Self {
-            min_bytes: usize::try_from(settings.min_bytes).unwrap_or(usize::MAX),
-            codings: settings.codings.clone().into(),
+        (!codings.is_empty()).then(|| Self {
+            codings: codings.into(),
             store: store.clone(),
             compressor: compressor.clone(),
         })
@@ -79,7 +68,7 @@ impl Compression {
         fields: &HeaderMap,
         is_hit: bool,
     ) -> Option<(Coding, Bytes)> {
-        if stored.body.len() < self.min_bytes || !stored.is_encodable {
+        if stored.body.len() < MIN_BYTES || !stored.is_encodable {
             return None;
         }
         let coding = preferred(fields, &self.codings)?;

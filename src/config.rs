@@ -9,7 +9,6 @@
 mod assign;
 pub mod chain;
 mod merge;
-pub mod operation;
 mod parameter;
 mod reference;
 pub mod routes;
@@ -19,7 +18,6 @@ mod tests;
 mod warnings;
 
 use std::collections::BTreeMap;
-use std::num::NonZeroU32;
 
 use http::Uri;
 pub use reference::{page, schema};
@@ -31,12 +29,11 @@ use toml::de::{DeTable, Deserializer};
 
 use crate::admin::host;
 use crate::identify::TrustedProxies;
+use crate::limit::{self, MAX_RATE};
 use crate::listener::{self, ListenerSettings};
 use crate::route::RouteTable;
 use crate::shared::EngineUrl;
-use crate::{
-    access_log, client_tokens, compress, limit, respond, shared, state, telemetry, upstream,
-};
+use crate::{client_tokens, respond, shared, state, telemetry, upstream};
 use merge::{has_value, located, merged};
 
 /// The proxy.toml that the repository ships.
@@ -58,10 +55,10 @@ pub struct File {
     pub listener: Vec<ListenerSettings>,
     pub admin: AdminTable,
     pub clients: server::ClientsTable,
-    pub answers: server::AnswerTable,
-    pub limit: server::LimitTable,
-    pub cache: operation::CacheTable,
-    pub state: operation::StateTable,
+    pub answers: respond::Settings,
+    pub limit: limit::Settings,
+    pub cache: server::CacheTable,
+    pub state: server::StateTable,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shared: Option<shared::Settings>,
     pub chain: chain::ChainTable,
@@ -80,8 +77,8 @@ pub struct File {
     /// `url` is enough.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub upstreams: BTreeMap<String, upstream::Settings>,
-    pub log: operation::LogTable,
-    pub telemetry: operation::TelemetryTable,
+    pub log: telemetry::Settings,
+    pub telemetry: server::TelemetryTable,
     /// The kinds of requests that ordgate answers: `[[route]]`.
     ///
     /// The router, the validation of parameters, the cache key and /openapi.json are made from
@@ -97,16 +94,16 @@ impl Default for File {
             listener: Vec::new(),
             admin: AdminTable::default(),
             clients: server::ClientsTable::default(),
-            answers: server::AnswerTable::default(),
-            limit: server::LimitTable::default(),
-            cache: operation::CacheTable::default(),
-            state: operation::StateTable::default(),
+            answers: respond::Settings::default(),
+            limit: limit::Settings::default(),
+            cache: server::CacheTable::default(),
+            state: server::StateTable::default(),
             shared: None,
             chain: chain::ChainTable::default(),
             upstream: upstream::Settings::default(),
             upstreams: BTreeMap::new(),
-            log: operation::LogTable::default(),
-            telemetry: operation::TelemetryTable::default(),
+            log: telemetry::Settings::default(),
+            telemetry: server::TelemetryTable::default(),
             route: Vec::new(),
         }
     }
@@ -126,8 +123,6 @@ pub struct Config {
     pub trust: TrustedProxies,
     /// The tokens that clients may have. The token file is read by whoever reads the secrets.
     pub tokens: client_tokens::Settings,
-    /// How many requests each client may send.
-    pub limit: limit::Settings,
     /// Cache mode `chain`.
     pub chain: crate::chain::Settings,
     /// How each upstream is called; routes and tips have their numbers. Upstreams that no route
@@ -204,11 +199,11 @@ impl Config {
             let named = problems.into_iter().map(|why| format!("{name}: {why}"));
             return Err(named.collect());
         }
-        let (clients, limit) = (&file.clients, &file.limit);
+        let clients = &file.clients;
         let networks = clients.trusted_proxies.iter();
         Ok(Self {
             listeners,
-            connections: file.server.connections(limit),
+            connections: file.server.connections(&file.limit),
             trust: TrustedProxies {
                 networks: networks.map(|network| network.0).collect(),
                 write_forwarded: clients.proxy_field == server::ProxyField::Forwarded,
@@ -217,12 +212,6 @@ impl Config {
                 file: clients.token_file.clone(),
                 required: clients.require_token,
                 ..client_tokens::Settings::default()
-            },
-            limit: limit::Settings {
-                enabled: limit.enabled,
-                requests_per_minute: limit.requests_per_minute,
-                burst: limit.burst,
-                misses_per_minute: limit.misses_per_minute,
             },
             chain: crate::chain::Settings {
                 times: file.chain.finality(),
@@ -245,43 +234,12 @@ impl Config {
         toml::to_string(&self.file)
     }
 
-    /// What answers have beside the body.
-    pub(crate) fn respond(&self) -> respond::Settings {
-        let answers = &self.file.answers;
-        respond::Settings {
-            cors_origins: answers.cors_origins.clone(),
-            server_timing: answers.server_timing,
-        }
-    }
-
-    /// How stored bodies are compressed.
-    pub(crate) fn compression(&self) -> compress::Settings {
-        compress::Settings {
-            enabled: !self.file.answers.compression.is_empty(),
-            min_bytes: 1 << 10,
-            codings: self.file.answers.compression.clone(),
-        }
-    }
-
     /// What is kept on disk, if anything.
     pub(crate) fn state(&self) -> Option<state::Settings> {
         Some(state::Settings {
             path: self.file.state.path.clone()?,
             max_bytes: self.file.state.max_bytes,
         })
-    }
-
-    /// What is logged.
-    pub fn log(&self) -> telemetry::Settings {
-        telemetry::Settings {
-            level: self.file.log.level.clone(),
-            format: self.file.log.format,
-        }
-    }
-
-    /// The line for each request.
-    pub(crate) fn access_log(&self) -> access_log::Settings {
-        self.file.log.access.settings()
     }
 
     /// The share of requests that are traced; `None` if traces are not exported.
@@ -299,17 +257,14 @@ impl Config {
         if self.sets_limit || has_proxies || !self.listeners.iter().all(is_local) {
             return;
         }
-        self.limit.requests_per_minute = LIFTED;
-        self.limit.burst = LIFTED;
-        self.limit.misses_per_minute = 0;
         let limit = &mut self.file.limit;
-        (limit.requests_per_minute, limit.burst) = (LIFTED, LIFTED);
+        (limit.requests_per_minute, limit.burst) = (MAX_RATE, MAX_RATE);
         limit.misses_per_minute = 0;
     }
 
     /// Whether the limits on clients are lifted.
     pub fn has_lifted_limits(&self) -> bool {
-        self.limit.requests_per_minute == LIFTED && !self.sets_limit
+        self.file.limit.requests_per_minute == MAX_RATE && !self.sets_limit
     }
 
     /// Makes a sandbox the upstream in place of all others, if one is given.
@@ -367,8 +322,8 @@ fn check(file: &File, upstreams: &[upstream::Settings], problems: &mut Vec<Strin
         ("burst", file.limit.burst),
     ] {
         refuse(
-            number > LIFTED,
-            format!("limit.{key} is {number}; allowed is a whole number from 1 to {LIFTED}"),
+            number > MAX_RATE,
+            format!("limit.{key} is {number}; allowed is a whole number from 1 to {MAX_RATE}"),
         );
     }
     for (name, tip) in &file.chain.tip {
@@ -404,9 +359,6 @@ fn limits(upstream: &upstream::Settings, has_keys: bool) -> Vec<(String, u32)> {
     let limit = |(key, limit): (&str, Option<u32>)| Some((upstream.key(key), limit?));
     limits.into_iter().filter_map(limit).collect()
 }
-
-/// The requests per minute of a client whose limit is lifted: the most that a file may set.
-const LIFTED: NonZeroU32 = NonZeroU32::new(60_000_000).expect("it is not 0");
 
 /// A sandbox: its URL, and what all its answers follow from.
 pub type SandboxUpstream = (Uri, Box<str>);

@@ -18,26 +18,67 @@ use governor::nanos::Nanos;
 use governor::state::StateStore;
 use governor::{NotUntil, Quota, RateLimiter};
 use http::HeaderValue;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::clock::{Clock, Moment};
 use crate::identify::Client;
 use crate::sync::lock;
+use crate::units::Size;
 use crate::wire::unindexed;
 
 /// The largest rate and burst: larger ones may exceed governor's 64 bits.
-const MAX_RATE: u32 = 60_000_000;
+pub(crate) const MAX_RATE: NonZeroU32 = NonZeroU32::new(60_000_000).expect("it is not 0");
 
-/// The limits on each client.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What one client may use. A client is an IPv4 address, an IPv6 /64, or a name of the token
+/// file, which may have other numbers of requests.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// Whether there are limits, on requests and on misses.
+    /// Whether the limits on clients apply. Limits that the token file sets apply in any
+    /// case.
     pub enabled: bool,
-    /// Requests per minute, sustained.
+    /// The requests per minute that each client may send. Further ones get 429 with
+    /// retry-after. Every request counts, also refused ones and CORS preflights.
     pub requests_per_minute: NonZeroU32,
-    /// Requests at once.
+    /// The most requests that a client may send at once, after a pause.
     pub burst: NonZeroU32,
-    /// Misses per minute, sustained and at once. 0: no limit on misses.
+    /// Of these, the requests per minute that may go to the upstream because nothing fresh
+    /// is stored; 0 for no such limit.
+    ///
+    /// After a pause, a client may send as many at once. Beyond the limit, it gets a stale
+    /// answer within the bounds of its route, or 429. A request that waits for another
+    /// client's fetch does not count. This limit is for single clients that send far too
+    /// much: the upstream's budget is shared between clients in any case.
     pub misses_per_minute: u32,
+    /// The most connections of one client at once. For a further one, ordgate closes the one
+    /// that has been idle or stalled longest; where none is, the new one. Trusted proxies may
+    /// have any number.
+    pub(crate) connections: NonZeroU32,
+    /// The TLS handshakes per second of one client. Further connections are closed. Trusted
+    /// proxies may do any number.
+    pub(crate) tls_handshakes_per_second: NonZeroU32,
+    /// The most that one client may hold of `server.max_unsent_bytes`.
+    ///
+    /// Beyond this, ordgate closes its connections, the longest waiting first, except for
+    /// the last one. Trusted proxies may hold any amount.
+    #[serde(with = "Size::<65_536>")]
+    pub(crate) unsent_bytes: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let number = |number| NonZeroU32::new(number).unwrap_or(NonZeroU32::MIN);
+        Self {
+            enabled: true,
+            requests_per_minute: number(3000),
+            burst: number(3000),
+            misses_per_minute: 1200,
+            connections: number(512),
+            tls_handshakes_per_second: number(10),
+            unsent_bytes: 32 << 20,
+        }
+    }
 }
 
 /// Proof that a request is within its client's limit, and what remains.
@@ -134,8 +175,7 @@ impl ClientRate {
         clock: &Clock,
         before: Option<&Arc<Self>>,
     ) -> Arc<Self> {
-        let most = NonZeroU32::MIN.saturating_add(MAX_RATE - 1);
-        let quota = Quota::per_minute(per_minute.min(most)).allow_burst(burst.min(most));
+        let quota = Quota::per_minute(per_minute.min(MAX_RATE)).allow_burst(burst.min(MAX_RATE));
         match before.filter(|before| before.quota == quota) {
             Some(same) => same.clone(),
             None => {

@@ -20,7 +20,8 @@ use http::header::{
     CONTENT_LENGTH, CONTENT_TYPE, ETAG, ORIGIN, VARY,
 };
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::cache::coding::Coding;
 use crate::cache::date;
@@ -41,13 +42,35 @@ use crate::wire::{Body, PROBLEM_JSON, RATELIMIT, RATELIMIT_POLICY, SERVER_TIMING
 pub(crate) use document::{Document, DocumentText};
 use template::Templates;
 
-/// Configuration of what responses carry beside the answer.
-#[derive(Clone, Debug, Default, Serialize)]
+/// What answers have beside the body.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// The origins whose pages may read responses; empty for any.
+    /// The origins whose web pages may read answers (CORS). `https://*.app.example` is for
+    /// all names below app.example; an empty list and `*` allow any.
+    #[schemars(with = "Vec<String>")]
     pub(crate) cors_origins: Vec<AllowedOrigin>,
-    /// Whether responses carry `server-timing`.
+    /// Whether server-timing says where an answer came from, and how long it waited for
+    /// other replicas, in the queue, for budget, and for the upstream.
     pub(crate) server_timing: bool,
+    /// The codings in which stored answers are compressed for clients that accept them; an
+    /// empty list for none. Of several that a client likes equally well, it gets the first.
+    ///
+    /// An answer of at least 1 KiB is compressed once for each coding, in the background,
+    /// after a stored one was wanted in it. What was made counts against
+    /// `cache.max_bytes`. Routes with headers = "all", ranges and answers with no-transform
+    /// are not compressed.
+    pub(crate) compression: Vec<Coding>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            cors_origins: Vec::new(),
+            server_timing: false,
+            compression: Coding::ALL.to_vec(),
+        }
+    }
 }
 
 /// The fields that browsers let scripts read beside the safelisted ones.

@@ -15,15 +15,33 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 
+use crate::access_log;
 use crate::log_writer::Destination;
 
-/// The configuration of logging.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Logs, on standard error.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// A level, or a list of `target=level`.
+    /// What is logged: error, warn, info, debug, trace or off; or a list such as
+    /// "info,ordgate::upstream=debug". Release builds have no messages of level trace. A
+    /// level without a target is that of ordgate's own messages: of the libraries, only
+    /// errors are logged, unless the list names them, as in "info,h2=debug,rustls=debug".
+    ///
+    /// The environment variable ORDGATE_LOG takes precedence. A change needs a restart.
     pub level: String,
-    /// The format of a line.
+    /// "auto" is text on a terminal, JSON elsewhere. A change needs a restart.
     pub format: Format,
+    pub(crate) access: access_log::Settings,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            level: "info".to_owned(),
+            format: Format::Auto,
+            access: access_log::Settings::default(),
+        }
+    }
 }
 
 /// The format of a log line.

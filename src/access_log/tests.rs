@@ -12,7 +12,7 @@ fn log(sample: u64) -> AccessLog {
     let settings = Settings {
         enabled: true,
         format: AccessFormat::Combined,
-        sample,
+        sample: sample.try_into().unwrap(),
     };
     AccessLog::new(&settings).unwrap()
 }

@@ -33,7 +33,7 @@ fn start(flags: ServeFlags) -> Result<ExitCode> {
     let sockets = supervisor::inherited_sockets()?;
     let are_loopback = sockets.are_loopback();
     let (config, config_name) = effective(&flags, are_loopback)?;
-    telemetry::begin(&config.log())?;
+    telemetry::begin(&config.file.log)?;
     let (loaded, warnings) = equip(config)?;
     warn(&warnings);
     let lifted = loaded.config.has_lifted_limits();

@@ -11,7 +11,7 @@ fn limits(enabled: bool) -> limit::Settings {
         enabled,
         requests_per_minute: NonZeroU32::new(60).unwrap(),
         burst: NonZeroU32::new(2).unwrap(),
-        misses_per_minute: 0,
+        ..limit::Settings::default()
     }
 }
 

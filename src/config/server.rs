@@ -1,8 +1,9 @@
-//! The tables of listeners, clients and answers.
+//! The tables that are used where the process is made: sockets, clients, the cache, what is
+//! kept on disk, traces; and the listeners that follow from them.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::num::{NonZeroU32, NonZeroU64};
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -12,11 +13,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::File;
-use crate::cache::coding::Coding;
 use crate::listener::{self, ListenAddress, ListenerSettings};
 use crate::units::{Size, Texts, Time};
-use crate::upstream;
-use crate::wire::origin::AllowedOrigin;
+use crate::{limit, upstream};
 
 /// Sockets, threads and client connections.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
@@ -91,7 +90,7 @@ const MAX_HEAD_BYTES: usize = 16 << 10;
 
 impl ServerTable {
     /// The settings of connections, with what each client may hold.
-    pub(super) fn connections(&self, limit: &LimitTable) -> listener::Settings {
+    pub(super) fn connections(&self, limit: &limit::Settings) -> listener::Settings {
         listener::Settings {
             max_connections: self.max_connections.get(),
             max_head_bytes: MAX_HEAD_BYTES,
@@ -202,85 +201,75 @@ pub(super) enum ProxyField {
     Forwarded,
 }
 
-/// What answers have beside the body.
+/// The cache: its memory, and failures.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct AnswerTable {
-    /// The origins whose web pages may read answers (CORS). `https://*.app.example` is for
-    /// all names below app.example; an empty list and `*` allow any.
-    #[schemars(with = "Vec<String>")]
-    pub(super) cors_origins: Vec<AllowedOrigin>,
-    /// Whether server-timing says where an answer came from, and how long it waited for
-    /// other replicas, in the queue, for budget, and for the upstream.
-    pub(super) server_timing: bool,
-    /// The codings in which stored answers are compressed for clients that accept them; an
-    /// empty list for none. Of several that a client likes equally well, it gets the first.
+pub struct CacheTable {
+    /// The most memory for stored responses, with their keys, fields and index. A change needs a
+    /// restart.
+    #[serde(with = "Size::<1_048_576>")]
+    pub max_bytes: u64,
+    /// How long a client waits for a fresh answer before it gets a stale one that its route
+    /// allows (`stale_if_error`).
     ///
-    /// An answer of at least 1 KiB is compressed once for each coding, in the background,
-    /// after a stored one was wanted in it. What was made counts against
-    /// `cache.max_bytes`. Routes with headers = "all", ranges and answers with no-transform
-    /// are not compressed.
-    pub(super) compression: Vec<Coding>,
+    /// The time counts from when the request went to the upstream. The fetch goes on, and
+    /// its answer is stored.
+    #[serde(with = "Time::<0>")]
+    pub stale_wait: Duration,
 }
 
-impl Default for AnswerTable {
+impl Default for CacheTable {
     fn default() -> Self {
         Self {
-            cors_origins: Vec::new(),
-            server_timing: false,
-            compression: Coding::ALL.to_vec(),
+            max_bytes: 256 << 20,
+            stale_wait: Duration::from_secs(2),
         }
     }
 }
 
-/// What one client may use. A client is an IPv4 address, an IPv6 /64, or a name of the token
-/// file, which may have other numbers of requests.
+/// What is kept on disk, so that a restart loses nothing and spends no budget twice.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct LimitTable {
-    /// Whether the limits on clients apply. Limits that the token file sets apply in any
-    /// case.
-    pub(super) enabled: bool,
-    /// The requests per minute that each client may send. Further ones get 429 with
-    /// retry-after. Every request counts, also refused ones and CORS preflights.
-    pub(super) requests_per_minute: NonZeroU32,
-    /// The most requests that a client may send at once, after a pause.
-    pub(super) burst: NonZeroU32,
-    /// Of these, the requests per minute that may go to the upstream because nothing fresh
-    /// is stored; 0 for no such limit.
+pub struct StateTable {
+    /// A directory for what each API key has spent, and for answers. Without it, nothing is
+    /// kept on disk.
     ///
-    /// After a pause, a client may send as many at once. Beyond the limit, it gets a stale
-    /// answer within the bounds of its route, or 429. A request that waits for another
-    /// client's fetch does not count. This limit is for single clients that send far too
-    /// much: the upstream's budget is shared between clients in any case.
-    pub(super) misses_per_minute: u32,
-    /// The most connections of one client at once. For a further one, ordgate closes the one
-    /// that has been idle or stalled longest; where none is, the new one. Trusted proxies may
-    /// have any number.
-    pub(super) connections: NonZeroU32,
-    /// The TLS handshakes per second of one client. Further connections are closed. Trusted
-    /// proxies may do any number.
-    pub(super) tls_handshakes_per_second: NonZeroU32,
-    /// The most that one client may hold of `server.max_unsent_bytes`.
-    ///
-    /// Beyond this, ordgate closes its connections, the longest waiting first, except for
-    /// the last one. Trusted proxies may hold any amount.
-    #[serde(with = "Size::<65_536>")]
-    pub(super) unsent_bytes: u64,
+    /// It is created if it does not exist; it must belong to ordgate's user, and nobody else
+    /// may have access to it. One process uses it at a time. --state and ORDGATE_STATE take
+    /// precedence over this key; if none of them is set, systemd's STATE_DIRECTORY is used.
+    /// Without a directory, a restart forgets what was spent in the last minute, and may
+    /// exceed the budget. A change needs a restart.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<PathBuf>,
+    /// The most bytes of stored answers. A change needs a restart.
+    #[serde(with = "Size::<33_554_432>")]
+    pub max_bytes: u64,
 }
 
-impl Default for LimitTable {
+impl Default for StateTable {
     fn default() -> Self {
-        let number = |number| NonZeroU32::new(number).unwrap_or(NonZeroU32::MIN);
         Self {
-            enabled: true,
-            requests_per_minute: number(3000),
-            burst: number(3000),
-            misses_per_minute: 1200,
-            connections: number(512),
-            tls_handshakes_per_second: number(10),
-            unsent_bytes: 32 << 20,
+            path: None,
+            max_bytes: 1 << 30,
         }
+    }
+}
+
+/// Traces of requests that are not answered from memory. They are exported by OTLP if the
+/// environment names a collector: OTEL_EXPORTER_OTLP_ENDPOINT.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct TelemetryTable {
+    /// The share of requests that are traced, from 0 to 1.
+    ///
+    /// For a request with `traceparent` that a trusted proxy has sent, the flag in that
+    /// field decides.
+    pub sample: f64,
+}
+
+impl Default for TelemetryTable {
+    fn default() -> Self {
+        Self { sample: 0.01 }
     }
 }
 

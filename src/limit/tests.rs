@@ -6,10 +6,10 @@ const CLIENT: Client = Client::V4(1);
 
 fn settings(per_minute: u32, burst: u32) -> Settings {
     Settings {
-        enabled: true,
         requests_per_minute: NonZeroU32::new(per_minute).unwrap(),
         burst: NonZeroU32::new(burst).unwrap(),
         misses_per_minute: 0,
+        ..Settings::default()
     }
 }
 

@@ -241,8 +241,8 @@ fn client_policy(before: Option<&Gateway>, config: &Config, clock: &Clock) -> Cl
     let tokens = before.map_or(&none, |before| &before.clients.tokens);
     ClientPolicy {
         trust: config.trust.clone(),
-        limit: Limit::after(before.and_then(Gateway::limit), &config.limit, clock),
-        tokens: tokens.next(&config.tokens, &config.limit, clock),
+        limit: Limit::after(before.and_then(Gateway::limit), &config.file.limit, clock),
+        tokens: tokens.next(&config.tokens, &config.file.limit, clock),
     }
 }
 
@@ -275,15 +275,19 @@ fn assemble(
     }
     let policy = clients.limit.as_ref().map(|limit| limit.requests.policy());
     let compressor = process.compressor;
-    let compression = Compression::new(&config.compression(), fill.cache.store(), &compressor);
-    let responder = Responder::new(&config.respond(), policy, compression);
+    let compression = Compression::new(
+        &config.file.answers.compression,
+        fill.cache.store(),
+        &compressor,
+    );
+    let responder = Responder::new(&config.file.answers, policy, compression);
     let gateway = Arc::new(Gateway {
         responder: Arc::new(responder.require_token(clients.tokens.is_required)),
         clients,
         stale_wait: config.file.cache.stale_wait,
         records: Records {
             meter,
-            access_log: AccessLog::new(&config.access_log()),
+            access_log: AccessLog::new(&config.file.log.access),
             traced_share: config.traced_share(),
         },
         documents,
