@@ -132,6 +132,8 @@ pub struct Config {
     pub unused_upstreams: Vec<Box<str>>,
     /// The requests that are answered.
     pub routes: RouteTable,
+    /// What the limits of this machine have lowered, for the warnings.
+    pub lowered: Option<String>,
     /// Whether the environment names a collector, to which traces are exported.
     pub names_collector: bool,
     /// Whether the file sets a limit on clients; the built-in one counts as setting none.
@@ -220,6 +222,7 @@ impl Config {
             upstreams: assigned.upstreams,
             unused_upstreams: assigned.unused,
             routes: assigned.routes,
+            lowered: None,
             names_collector: false,
             sets_limit,
             file,

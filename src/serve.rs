@@ -12,13 +12,14 @@ mod reloader;
 mod threads;
 
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-pub use build::build;
+pub use build::{Process, build};
 pub use error::StartError;
 use http::Uri;
 pub use listeners::bind_tcp;
@@ -32,6 +33,7 @@ use tokio::time::{sleep, timeout};
 use crate::admin::{Admin, Token};
 use crate::clock::Clock;
 use crate::config::Config;
+use crate::config::server::ServerTable;
 use crate::gateway::Gateway;
 use crate::listener::{Acceptor, BoundListener, Current};
 use crate::reload::Reloads;
@@ -76,8 +78,8 @@ pub struct Server {
     /// Its reloads.
     pub reloads: Arc<Reloads>,
     listeners: Arc<Listeners>,
-    /// The configuration in use.
-    config: Arc<ArcSwap<Config>>,
+    /// How long it drains, and other times.
+    settings: Arc<ArcSwap<ServerTable>>,
     /// The address of the admin listener.
     pub admin: SocketAddr,
     /// `true` once it has been told to drain.
@@ -118,9 +120,13 @@ impl Server {
         let (sandbox, thread) = sandbox.transpose()?.unzip();
         let (sandbox, threads) = (sandbox.flatten(), Vec::from_iter(thread));
         config.use_sandbox(sandbox.as_ref());
-        let (first, _) = build(config.clone(), &keys, &clock, None, None)?;
+        let process = Process::new(&config, clock.clone())?;
+        let (first, _) = build(config.clone(), &keys, &process, None, None)?;
 
-        let workers = threads::worker_count(u64::from(config.file.server.workers));
+        let workers = match config.file.server.workers {
+            0 => std::thread::available_parallelism().map_or(1, NonZeroUsize::get),
+            workers => usize::from(workers),
+        };
         let workers = (0..workers).map(|_| threads::runtime());
         let workers = workers.collect::<Result<Vec<_>, _>>()?;
         let control = threads::runtime()?;
@@ -133,6 +139,7 @@ impl Server {
         let hosts = Arc::new(ArcSwap::from_pointee(config.file.admin.hosts.clone()));
         let reloader = Reloader {
             load: options.load,
+            process,
             config_name: options.config_name.clone(),
             restart_values: restart_values(&config.file),
             admin,
@@ -142,11 +149,11 @@ impl Server {
             listeners: listeners.clone(),
             admin_token: admin_token.clone(),
             hosts: hosts.clone(),
-            config: Arc::new(ArcSwap::from_pointee(config)),
+            server: Arc::new(ArcSwap::from_pointee(config.file.server)),
             changed,
         };
         let server = Self {
-            config: reloader.config.clone(),
+            settings: reloader.server.clone(),
             reloads: Reloads::new(move || reloader.reload(), clock),
             runtimes: [vec![control.handle().clone()], handles.clone()].concat(),
             first,
@@ -295,7 +302,7 @@ impl Server {
 
     /// How long connections are accepted after [`drain`](Self::drain).
     pub fn drain_delay(&self) -> Duration {
-        self.config.load().file.server.drain_delay
+        self.settings.load().drain_delay
     }
 
     /// Says that it is not ready, and stops accepting connections after `drain_delay`;
@@ -328,7 +335,7 @@ impl Server {
                     sleep(DRAIN_INTERVAL).await;
                 }
             };
-            let drain_timeout = self.config.load().file.server.drain_timeout;
+            let drain_timeout = self.settings.load().drain_timeout;
             timeout(drain_timeout, closed).await
         });
         if !matches!(drained, Ok(Ok(()))) {

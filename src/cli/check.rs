@@ -8,13 +8,12 @@ use ordgate::serve::{self, StartError};
 use ordgate::upstream::SetupError;
 use ordgate::upstream::keys::ApiKey;
 
-use super::environment::{effective, equip};
+use super::environment::loaded;
 use super::{ServeFlags, print};
 
 /// Refuses what `serve` refuses, and prints the values that take effect.
 pub(super) fn check(flags: &ServeFlags) -> Result<ExitCode> {
-    let (config, name) = effective(flags, true)?;
-    let (loaded, warnings) = equip(config)?;
+    let (loaded, name) = loaded(flags, true)?;
     let address = loaded.config.file.admin.listen;
     serve::check_admin(address, loaded.admin_token.as_ref())?;
     let checked = serve::check(&loaded, flags.sandbox, &Clock::machine());
@@ -43,7 +42,7 @@ pub(super) fn check(flags: &ServeFlags) -> Result<ExitCode> {
         names.len()
     );
     let served = serve::with_sandbox(config, flags.sandbox);
-    for warning in served.warnings(keys).into_iter().chain(warnings) {
+    for warning in served.warnings(keys) {
         text += &format!("# warning: {warning}\n");
     }
     let printed = print(&format!("{text}\n{}", config.print()?))?;

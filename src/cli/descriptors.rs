@@ -1,41 +1,25 @@
-//! The limit of open files, and the limits of connections that fit it.
+//! The limit of open files, and the limit of connections that fits it.
 
 use ordgate::config::Config;
 
-/// Raises the limit of open files as far as the system allows, and lowers the limits
-/// of connections to fit it. Returns what it has lowered.
-pub(super) fn fit_connections(config: &mut Config) -> Vec<String> {
+/// Raises the limit of open files as far as the system allows, and lowers the limit of
+/// connections to fit it. Returns a warning where it has done so.
+pub(super) fn fit_connections(config: &mut Config) -> Option<String> {
     /// Descriptors for the upstream's resolver, the listeners, files and the
     /// allocator.
     const SPARE: u64 = 256;
-    let mut warnings = Vec::new();
-    let Some(allowed) = raise_descriptors() else {
-        return warnings;
-    };
+    let allowed = raise_descriptors()?;
     let upstreams = config.upstreams.iter();
-    let slots: u64 = upstreams
-        .map(|one| u64::from(one.max_in_flight.get()))
-        .sum();
-    let most = &mut config.connections.max_connections;
-    let fit = allowed.saturating_sub(SPARE + slots).max(1);
-    if *most > fit {
-        warnings.push(format!(
-            "the limit of open files, {allowed}, allows {fit} connections instead of {most}; raise it (ulimit -n) for more"
-        ));
-        *most = fit;
+    let slots = upstreams.map(|one| u64::from(one.max_in_flight.get()));
+    let fit = allowed.saturating_sub(SPARE + slots.sum::<u64>()).max(1);
+    let most = std::mem::replace(&mut config.connections.max_connections, fit);
+    if most <= fit {
+        config.connections.max_connections = most;
+        return None;
     }
-    // One client must not hold all of what is left.
-    if let Some(client) = &mut config.connections.per_client {
-        let share = u32::try_from(fit / 4).unwrap_or(u32::MAX).max(1);
-        if client.connections > share {
-            warnings.push(format!(
-                "one client may have {share} connections instead of {}, a quarter of what the limit of open files, {allowed}, allows",
-                client.connections
-            ));
-            client.connections = share;
-        }
-    }
-    warnings
+    Some(format!(
+        "the limit of open files, {allowed}, allows {fit} connections instead of {most}; raise it (ulimit -n) for more"
+    ))
 }
 
 /// Raises the soft limit of open files to the hard one, and returns it; `None` is no

@@ -1,13 +1,13 @@
 //! What a command starts from: the configuration file, flags, environment variables and the
 //! secrets that they name.
 
+use std::collections::BTreeMap;
 use std::env;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
-use http::Uri;
 use ordgate::admin::Token;
 use ordgate::client_tokens::TokenFile;
 use ordgate::config::{self, Config, Overrides};
@@ -25,29 +25,29 @@ use super::descriptors::fit_connections;
 /// The most bytes of a configuration file: some ten thousand routes.
 const MAX_CONFIG: u64 = 4 << 20;
 
-/// The configuration for `serve`: the file, and what takes precedence over it. Sockets that a
+/// What `serve` starts from and reloads: the file, what takes precedence over it, and the
+/// secrets, fitted to the limits of this machine; and the file's name. Sockets that a
 /// supervisor passes may be open to other machines; then a sandbox's clients are limited.
-pub(super) fn effective(
+pub(super) fn loaded(
     flags: &ServeFlags,
     sockets_are_loopback: bool,
-) -> Result<(Config, String)> {
-    let urls = match flags.sandbox {
-        true => Vec::new(),
-        false => upstream_urls(&flags.upstream)?,
-    };
+) -> Result<(LoadedConfig, String)> {
     let mut overrides = Overrides::default();
     if !flags.listen.is_empty() {
-        overrides.set("server.listen", texts(&flags.listen));
+        let listen = flags.listen.iter().map(ToString::to_string);
+        overrides.set("server.listen", listen.collect::<Vec<_>>());
     }
     if let Some(admin) = flags.admin {
         overrides.set("admin.listen", admin.to_string());
     }
-    for (name, urls) in &urls {
-        let key = match &**name {
-            upstream::DEFAULT => "upstream.url".to_owned(),
-            name => format!("upstreams.{name}.url"),
-        };
-        overrides.set(&key, texts(urls));
+    if !flags.sandbox {
+        for (name, urls) in upstream_urls(&flags.upstream)? {
+            let table = match name {
+                upstream::DEFAULT => "upstream".to_owned(),
+                name => format!("upstreams.{name}"),
+            };
+            overrides.set(&format!("{table}.url"), urls);
+        }
     }
     let (mut config, name) = load(flags.config.as_deref(), overrides)?;
     let state = &mut config.file.state.path;
@@ -61,7 +61,19 @@ pub(super) fn effective(
     if flags.sandbox && sockets_are_loopback {
         config.lift_limits();
     }
-    Ok((config, name))
+    config.lowered = fit_connections(&mut config);
+    if let Some(path) = &config.tokens.file {
+        let text = secrets::file("clients.token_file", path)?;
+        let tokens = TokenFile::parse(path.display(), &text);
+        config.tokens.tokens = tokens.map_err(|problem| anyhow!(problem))?.into();
+    }
+    let admin_token = admin_secret(config.file.admin.token_file.as_deref())?;
+    let loaded = LoadedConfig {
+        keys: provider_keys(&config)?,
+        admin_token: admin_token.map(|text| Token::new(&text)),
+        config,
+    };
+    Ok((loaded, name))
 }
 
 /// Whether the environment names a collector of traces, by OpenTelemetry's variables.
@@ -71,6 +83,11 @@ fn names_collector() -> bool {
     let is_disabled = is_disabled.is_ok_and(|value| value.eq_ignore_ascii_case("true"));
     !is_disabled
         && (is_set("OTEL_EXPORTER_OTLP_ENDPOINT") || is_set("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"))
+}
+
+/// A variable that is set and not empty.
+fn variable(name: &str) -> Option<String> {
+    env::var(name).ok().filter(|text| !text.trim().is_empty())
 }
 
 /// Reads the file of a path, or the built-in configuration. Also returns its name.
@@ -88,9 +105,7 @@ pub(super) fn load(path: Option<&Path>, mut overrides: Overrides) -> Result<(Con
             (name, text)
         }
     };
-    if let Ok(text) = env::var("ORDGATE_SHARED_REPLICAS")
-        && !text.trim().is_empty()
-    {
+    if let Some(text) = variable("ORDGATE_SHARED_REPLICAS") {
         let count = text.trim().parse().ok();
         let count = count.filter(|count: &NonZeroU32| count.get() <= 10_000);
         let count = count.with_context(|| {
@@ -98,9 +113,7 @@ pub(super) fn load(path: Option<&Path>, mut overrides: Overrides) -> Result<(Con
         })?;
         overrides.set("shared.replicas", i64::from(count.get()));
     }
-    if let Ok(text) = env::var("ORDGATE_LOG")
-        && !text.trim().is_empty()
-    {
+    if let Some(text) = variable("ORDGATE_LOG") {
         if !telemetry::is_filter(&text) {
             bail!("ORDGATE_LOG is {text:?}; allowed is {}", telemetry::FILTER);
         }
@@ -135,9 +148,9 @@ pub(super) fn socket_address(text: &str) -> Result<SocketAddr, String> {
 
 /// The base URLs of --upstream, by the names of the upstreams. An error shows no URL that may
 /// have a password: one has commas, perhaps, so that it is in several texts.
-fn upstream_urls(texts: &[String]) -> Result<Vec<(Box<str>, Vec<Uri>)>> {
+fn upstream_urls(texts: &[String]) -> Result<BTreeMap<&str, Vec<String>>> {
     let may_show = !texts.iter().any(|text| text.contains(['@', '?']));
-    let mut named: Vec<(Box<str>, Vec<Uri>)> = Vec::new();
+    let mut named = BTreeMap::<_, Vec<_>>::new();
     let texts = texts.iter().map(|text| text.trim());
     for text in texts.filter(|text| !text.is_empty()) {
         let (name, url) = match text.split_once('=') {
@@ -152,61 +165,9 @@ fn upstream_urls(texts: &[String]) -> Result<Vec<(Box<str>, Vec<Uri>)>> {
                 "--upstream: a URL has a user, a password or a query; allowed is none of them"
             ),
         })?;
-        match named.iter_mut().find(|(known, _)| **known == *name) {
-            Some((_, urls)) => urls.push(url),
-            None => named.push((name.into(), vec![url])),
-        }
+        named.entry(name).or_default().push(url.to_string());
     }
     Ok(named)
-}
-
-/// A list of strings for a configuration.
-fn texts<T: ToString>(all: &[T]) -> Vec<String> {
-    all.iter().map(T::to_string).collect()
-}
-
-/// Adds the secrets to a configuration, and fits it to the limits of this machine. Also
-/// returns warnings about the environment.
-pub(super) fn equip(mut config: Config) -> Result<(LoadedConfig, Vec<String>)> {
-    const KEY: &str = "clients.token_file";
-    let warnings = fit_connections(&mut config);
-    if let Some(path) = &config.tokens.file {
-        let text = secrets::file(KEY, path)?;
-        let tokens = TokenFile::parse(path.display(), &text);
-        config.tokens.tokens = tokens.map_err(|problem| anyhow!(problem))?.into();
-    }
-    let admin_token = admin_secret(config.file.admin.token_file.as_deref())?;
-    let loaded = LoadedConfig {
-        keys: provider_keys(&config)?,
-        admin_token: admin_token.map(|text| Token::new(&text)),
-        config,
-    };
-    Ok((loaded, warnings))
-}
-
-/// Logs warnings.
-pub(super) fn warn(warnings: &[String]) {
-    for warning in warnings {
-        tracing::warn!("{warning}");
-    }
-}
-
-/// Reads the configuration and the secrets again.
-///
-/// # Errors
-/// Everything that is wrong with them, one line each.
-pub(super) fn reread(
-    flags: &ServeFlags,
-    sockets_are_loopback: bool,
-) -> Result<LoadedConfig, Vec<String>> {
-    let fresh = effective(flags, sockets_are_loopback).and_then(|(config, _)| equip(config));
-    match fresh {
-        Ok((loaded, warnings)) => {
-            warn(&warnings);
-            Ok(loaded)
-        }
-        Err(error) => Err(format!("{error:#}").lines().map(str::to_owned).collect()),
-    }
 }
 
 /// The API keys of all upstreams. Keys of an upstream's own take precedence over shared ones.

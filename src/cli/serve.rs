@@ -15,9 +15,8 @@ use ordgate::supervisor;
 use ordgate::telemetry;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::ServeFlags;
-use super::environment::{effective, equip, reread, warn};
 use super::sandbox::CONTROL_ROUTES;
+use super::{ServeFlags, environment};
 
 pub(super) fn serve(flags: ServeFlags) -> Result<ExitCode> {
     let done = start(flags);
@@ -32,17 +31,21 @@ fn start(flags: ServeFlags) -> Result<ExitCode> {
     // Before there are threads.
     let sockets = supervisor::inherited_sockets()?;
     let are_loopback = sockets.are_loopback();
-    let (config, config_name) = effective(&flags, are_loopback)?;
-    telemetry::begin(&config.file.log)?;
-    let (loaded, warnings) = equip(config)?;
-    warn(&warnings);
+    let (loaded, config_name) = environment::loaded(&flags, are_loopback)?;
+    telemetry::begin(&loaded.config.file.log)?;
     let lifted = loaded.config.has_lifted_limits();
     let sandbox = flags.sandbox();
     let examples = sandbox.as_ref().map(Sandbox::examples);
     let server = Server::start(Options {
         loaded,
         config_name: config_name.clone(),
-        load: Box::new(move || reread(&flags, are_loopback)),
+        load: Box::new(move || {
+            let again = environment::loaded(&flags, are_loopback);
+            again.map(|(loaded, _)| loaded).map_err(|error| {
+                let problems = format!("{error:#}");
+                problems.lines().map(str::to_owned).collect()
+            })
+        }),
         sandbox,
         clock: Clock::machine(),
         sockets,

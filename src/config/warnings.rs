@@ -15,7 +15,7 @@ use crate::upstream::{DEFAULT, ProviderKeys};
 impl Config {
     /// What is valid and probably not intended, given the API keys.
     pub fn warnings(&self, keys: &ProviderKeys) -> Vec<String> {
-        let mut warnings = Vec::new();
+        let mut warnings = Vec::from_iter(self.lowered.clone());
         let unused = self.unused_upstreams.iter();
         warnings.extend(unused.filter(|name| ***name != *DEFAULT).map(|name| format!(
             "no route uses the upstream \"{name}\": upstreams.{name} has no effect; a route or a tip uses it with upstream = \"{name}\", as does the tip of that name"

@@ -38,8 +38,8 @@ use crate::state::State;
 use crate::upstream::keys::Budgets;
 use crate::upstream::{ProviderKeys, UpstreamClient, Upstreams};
 
-/// What the process has for as long as it runs.
-struct Process {
+/// What the process has for as long as it runs, and all its gateways use.
+pub struct Process {
     clock: Clock,
     began: Moment,
     /// Makes request ids and boundaries.
@@ -59,7 +59,11 @@ struct Process {
 }
 
 impl Process {
-    fn new(config: &Config, clock: Clock) -> Result<Self, StartError> {
+    /// Opens the state directory, if there is one.
+    ///
+    /// # Errors
+    /// Where it cannot be used.
+    pub fn new(config: &Config, clock: Clock) -> Result<Self, StartError> {
         let state = match config.state() {
             Some(settings) => State::open(&settings, &clock)?,
             None => State::default(),
@@ -85,22 +89,6 @@ impl Process {
             clock,
         })
     }
-
-    /// That of a gateway.
-    fn of(gateway: &Gateway) -> Self {
-        let lower = &gateway.fill.lower;
-        Self {
-            clock: gateway.clock.clone(),
-            began: lower.began,
-            seed: gateway.seed,
-            run: lower.run,
-            pseudonym: gateway.fill.plain.pseudonym.clone(),
-            state: gateway.state.clone(),
-            shared: lower.shared.clone(),
-            budgets: gateway.upstreams.budgets().clone(),
-            compressor: gateway.compressor.clone(),
-        }
-    }
 }
 
 /// Makes a gateway: the first, or the one that comes after another by reload. Says what
@@ -109,20 +97,15 @@ impl Process {
 /// called in place of the upstreams.
 ///
 /// # Errors
-/// Where the upstream cannot be called, the state directory cannot be used, or the system has
-/// no randomness.
+/// Where the upstream cannot be called, or there are no more numbers for routes.
 pub fn build(
     mut config: Config,
     keys: &ProviderKeys,
-    clock: &Clock,
+    process: &Process,
     before: Option<&Gateway>,
     substitute: Option<&Arc<dyn UpstreamClient>>,
 ) -> Result<(Arc<Gateway>, ReloadReport), StartError> {
     config.fit_probes(keys);
-    let process = match before {
-        Some(before) => Process::of(before),
-        None => Process::new(&config, clock.clone())?,
-    };
     let chain = Arc::new(match before {
         Some(before) => Chain::after(&before.fill.chain, &config.chain),
         None => Chain::new(&config.chain),
@@ -155,7 +138,7 @@ pub fn build(
         process.clock.clone(),
         lower_tiers(
             &config,
-            &process,
+            process,
             StoredNames::of(&config.routes, &upstreams, &chain),
         ),
         PlainSettings {
@@ -262,7 +245,7 @@ fn assemble(
     clients: ClientPolicy,
     fill: Arc<Fill>,
     meter: Meter,
-    process: Process,
+    process: &Process,
 ) -> Arc<Gateway> {
     let document = openapi::document(&config.routes, clients.tokens.is_required);
     let text = DocumentText::of(Bytes::from(document.to_string()));
@@ -274,12 +257,8 @@ fn assemble(
         upstream.counters.name_routes(names.clone());
     }
     let policy = clients.limit.as_ref().map(|limit| limit.requests.policy());
-    let compressor = process.compressor;
-    let compression = Compression::new(
-        &config.file.answers.compression,
-        fill.cache.store(),
-        &compressor,
-    );
+    let codings = &config.file.answers.compression;
+    let compression = Compression::new(codings, fill.cache.store(), &process.compressor);
     let responder = Responder::new(&config.file.answers, policy, compression);
     let gateway = Arc::new(Gateway {
         responder: Arc::new(responder.require_token(clients.tokens.is_required)),
@@ -293,10 +272,10 @@ fn assemble(
         documents,
         cache: fill.cache.clone(),
         upstreams: fill.upstreams.clone(),
-        compressor,
+        compressor: process.compressor.clone(),
         routes: fill.routes.clone(),
-        clock: process.clock,
-        state: process.state,
+        clock: process.clock.clone(),
+        state: process.state.clone(),
         seed: process.seed,
         fill,
     });

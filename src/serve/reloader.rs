@@ -11,8 +11,9 @@ use arc_swap::ArcSwap;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::{Listeners, StartError, build, check_admin};
+use super::{Listeners, Process, StartError, build, check_admin};
 use crate::admin::Token;
+use crate::config::server::ServerTable;
 use crate::config::{Config, File, SHIPPED_NAME, SandboxUpstream};
 use crate::listener::{Acceptor, Current};
 use crate::reload::ReloadResult;
@@ -58,6 +59,7 @@ pub(super) fn restart_values(file: &File) -> Vec<Value> {
 /// What a reload reads and changes.
 pub(super) struct Reloader {
     pub(super) load: Loader,
+    pub(super) process: Process,
     pub(super) config_name: String,
     /// Those that the process started with.
     pub(super) restart_values: Vec<Value>,
@@ -71,8 +73,8 @@ pub(super) struct Reloader {
     pub(super) admin_token: Arc<Mutex<Option<Token>>>,
     /// The host names of the admin listener.
     pub(super) hosts: Arc<ArcSwap<Vec<String>>>,
-    /// The configuration in use.
-    pub(super) config: Arc<ArcSwap<Config>>,
+    /// How the server is run.
+    pub(super) server: Arc<ArcSwap<ServerTable>>,
     /// Changes with each new gateway.
     pub(super) changed: watch::Sender<()>,
 }
@@ -93,7 +95,7 @@ impl Reloader {
         let now = before.clock.wall(before.clock.now());
         let protocols = self.listeners.load(&config.listeners, now);
         let protocols = protocols.map_err(StartError::lines)?;
-        let made = build(config.clone(), &keys, &before.clock, Some(&before), None);
+        let made = build(config.clone(), &keys, &self.process, Some(&before), None);
         let (gateway, mut report) = made.map_err(StartError::lines)?;
         self.current.store(gateway.clone());
         self.acceptor.apply(config.connections);
@@ -102,7 +104,7 @@ impl Reloader {
         }
         *lock(&self.admin_token) = admin_token;
         self.hosts.store(Arc::new(config.file.admin.hosts.clone()));
-        self.config.store(Arc::new(config));
+        self.server.store(Arc::new(config.file.server));
         report.notes.extend(notes);
         self.changed.send_replace(());
         gateway.maintain();

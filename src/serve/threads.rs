@@ -2,7 +2,6 @@
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::num::NonZeroUsize;
 use std::thread::JoinHandle;
 
 use tokio::net::TcpListener;
@@ -14,14 +13,6 @@ use super::listeners::bind_tcp;
 use crate::config::SandboxUpstream;
 use crate::sandbox::{self, Sandbox};
 use crate::upstream::base_url;
-
-/// The configured number of workers; 0 stands for one per core.
-pub(super) fn worker_count(configured: u64) -> usize {
-    match configured {
-        0 => std::thread::available_parallelism().map_or(1, NonZeroUsize::get),
-        workers => usize::try_from(workers).unwrap_or(usize::MAX),
-    }
-}
 
 /// A runtime for the thread that will run it.
 pub(super) fn runtime() -> Result<Runtime, StartError> {

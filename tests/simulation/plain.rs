@@ -267,7 +267,8 @@ impl Play {
         let asked: Arc<dyn UpstreamClient> = Arc::new(origin.clone());
         let keys = ProviderKeys::default();
         let config = Config::parse("simulation", CONFIG).unwrap();
-        let gateway = serve::build(config, &keys, &clock, None, Some(&asked))
+        let process = serve::Process::new(&config, clock.clone()).unwrap();
+        let gateway = serve::build(config, &keys, &process, None, Some(&asked))
             .unwrap()
             .0;
         let mut play = Self {

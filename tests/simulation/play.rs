@@ -118,7 +118,8 @@ impl Play {
         let asked: Arc<dyn UpstreamClient> = Arc::new(stand_in.clone());
         let config = config(&weather.setup);
         let keys = ProviderKeys::default();
-        let gateway = serve::build(config, &keys, &clock, None, Some(&asked))
+        let process = serve::Process::new(&config, clock.clone()).unwrap();
+        let gateway = serve::build(config, &keys, &process, None, Some(&asked))
             .unwrap()
             .0;
         let mut play = Self {
