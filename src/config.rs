@@ -43,13 +43,14 @@ pub const SHIPPED_NAME: &str = "proxy.toml (built in)";
 
 /// proxy.toml. `ordgate check` prints it with the values that take effect.
 #[expect(missing_docs, reason = "each table is documented at its type")]
-#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct File {
     /// Whether the three routes of the built-in configuration are there beside those of the
     /// file. A route of the file that has the name of one of them changes the keys that it
-    /// sets.
-    pub builtin_routes: bool,
+    /// sets. They are there unless this is false.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub builtin_routes: Option<bool>,
     pub server: server::ServerTable,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub listener: Vec<ListenerSettings>,
@@ -84,29 +85,6 @@ pub struct File {
     /// The router, the validation of parameters, the cache key and /openapi.json are made from
     /// them.
     pub route: Vec<routes::RouteEntry>,
-}
-
-impl Default for File {
-    fn default() -> Self {
-        Self {
-            builtin_routes: true,
-            server: server::ServerTable::default(),
-            listener: Vec::new(),
-            admin: AdminTable::default(),
-            clients: server::ClientsTable::default(),
-            answers: respond::Settings::default(),
-            limit: limit::Settings::default(),
-            cache: server::CacheTable::default(),
-            state: server::StateTable::default(),
-            shared: None,
-            chain: chain::ChainTable::default(),
-            upstream: upstream::Settings::default(),
-            upstreams: BTreeMap::new(),
-            log: telemetry::Settings::default(),
-            telemetry: server::TelemetryTable::default(),
-            route: Vec::new(),
-        }
-    }
 }
 
 /// Everything that is configured, checked. Settings have the types of the modules that use

@@ -31,15 +31,6 @@ pub enum FileError {
     TooLarge(u64),
 }
 
-impl From<FileError> for io::Error {
-    fn from(error: FileError) -> Self {
-        match error {
-            FileError::Io(error) => error,
-            other @ (FileError::NotRegular(_) | FileError::TooLarge(_)) => Self::other(other),
-        }
-    }
-}
-
 /// Opens a regular file for reading. It does not wait, whatever is there.
 ///
 /// # Errors
@@ -124,7 +115,5 @@ mod tests {
             let refused = read(&path(name), most).unwrap_err().to_string();
             assert!(refused.starts_with(expected), "{name}: {refused}");
         }
-        let error = io::Error::from(read(&path("none"), 9).unwrap_err());
-        assert_eq!(error.kind(), io::ErrorKind::NotFound);
     }
 }

@@ -9,44 +9,100 @@ use std::time::Duration;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serializer, de};
 
-const UNITS: [(&str, u64); 5] = [
-    ("d", 86_400_000),
-    ("h", 3_600_000),
-    ("m", 60_000),
-    ("s", 1_000),
-    ("ms", 1),
-];
-const SIZES: [(&str, u64); 4] = [
-    ("GiB", 1 << 30),
-    ("MiB", 1 << 20),
-    ("KiB", 1 << 10),
-    ("B", 1),
-];
-
 /// The format of a duration, for messages.
 pub const DURATION: &str = "a whole number with a unit (ms, s, m, h or d), such as \"10s\"";
 /// The format of a size, for messages.
-pub const SIZE: &str = "a whole number with a unit (B, KiB, MiB or GiB), such as \"256MiB\"";
+const SIZE: &str = "a whole number with a unit (B, KiB, MiB or GiB), such as \"256MiB\"";
+
+/// What a number with a unit counts.
+struct Quantity {
+    /// The names of the units, each with the number that it stands for; the largest first.
+    units: &'static [(&'static str, u64)],
+    zero: &'static str,
+    /// Its format, for messages.
+    format: &'static str,
+    /// The most that a key may have.
+    most: u64,
+}
+
+/// Milliseconds, at most a year.
+const TIMES: Quantity = Quantity {
+    units: &[
+        ("d", 86_400_000),
+        ("h", 3_600_000),
+        ("m", 60_000),
+        ("s", 1_000),
+        ("ms", 1),
+    ],
+    zero: "0s",
+    format: DURATION,
+    most: 365 * 86_400_000,
+};
+
+/// Bytes, at most 16 TiB.
+const SIZES: Quantity = Quantity {
+    units: &[
+        ("GiB", 1 << 30),
+        ("MiB", 1 << 20),
+        ("KiB", 1 << 10),
+        ("B", 1),
+    ],
+    zero: "0B",
+    format: SIZE,
+    most: 16 << 40,
+};
+
+impl Quantity {
+    fn parse(&self, text: &str) -> Option<u64> {
+        let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+        let (number, unit) = text.split_at(digits);
+        let (_, factor) = self.units.iter().find(|(name, _)| *name == unit)?;
+        number.parse::<u64>().ok()?.checked_mul(*factor)
+    }
+
+    fn format(&self, value: u64) -> String {
+        let mut units = self.units.iter();
+        match units.find(|(_, factor)| value.is_multiple_of(*factor)) {
+            Some((name, factor)) if value > 0 => format!("{}{name}", value / factor),
+            _ => self.zero.to_owned(),
+        }
+    }
+
+    /// What a key may have that is at least so much.
+    fn allowed(&self, least: u64) -> String {
+        let [least, most] = [least, self.most].map(|value| self.format(value));
+        format!("{}, from {least} to {most}", self.format)
+    }
+
+    /// Reads the value of a key, and refuses what is out of bounds.
+    fn read<'de, D: Deserializer<'de>>(&self, least: u64, from: D) -> Result<u64, D::Error> {
+        // Also one of another type, to show it.
+        let value = serde_json::Value::deserialize(from)?;
+        let text = value.as_str().map(str::to_owned);
+        let text = text.unwrap_or_else(|| value.to_string());
+        let read = self.parse(&text);
+        let read = read.filter(|read| (least..=self.most).contains(read));
+        read.ok_or_else(|| {
+            let text: String = text.chars().take(60).collect();
+            let allowed = self.allowed(least);
+            de::Error::custom(format_args!("{text:?} came; allowed is {allowed}"))
+        })
+    }
+}
 
 /// Parses a duration, such as `10s`.
 pub fn parse(text: &str) -> Option<Duration> {
-    parse_unit(text, &UNITS).map(Duration::from_millis)
+    TIMES.parse(text).map(Duration::from_millis)
 }
 
 /// Formats a duration with the largest unit that divides it.
 pub fn format(duration: Duration) -> String {
-    let millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-    format_unit(millis, &UNITS, "0s")
-}
-
-/// Parses a size, such as `256MiB`.
-pub fn parse_size(text: &str) -> Option<u64> {
-    parse_unit(text, &SIZES)
+    TIMES.format(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
 }
 
 /// Formats a size with the largest unit that divides it.
 pub fn format_size(bytes: u64) -> String {
-    format_unit(bytes, &SIZES, "0B")
+    SIZES.format(bytes)
 }
 
 /// A key of proxy.toml that is a duration of at least `MIN` milliseconds, and at most a year:
@@ -55,14 +111,6 @@ pub fn format_size(bytes: u64) -> String {
 pub struct Time<const MIN: u64>;
 
 impl<const MIN: u64> Time<MIN> {
-    /// A year of 365 days.
-    const MAX: u64 = 365 * 86_400_000;
-
-    fn allowed() -> String {
-        let [least, most] = [MIN, Self::MAX].map(|millis| format(Duration::from_millis(millis)));
-        format!("{DURATION}, from {least} to {most}")
-    }
-
     /// Writes it as text.
     pub(crate) fn serialize<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
         to.collect_str(&format(*time))
@@ -70,10 +118,7 @@ impl<const MIN: u64> Time<MIN> {
 
     /// Reads it, and refuses what is out of bounds.
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
-        let text = text(from)?;
-        let millis = parse_unit(&text, &UNITS).filter(|millis| (MIN..=Self::MAX).contains(millis));
-        let time = millis.map(Duration::from_millis);
-        time.ok_or_else(|| out_of_bounds(&text, &Self::allowed()))
+        TIMES.read(MIN, from).map(Duration::from_millis)
     }
 }
 
@@ -82,13 +127,6 @@ impl<const MIN: u64> Time<MIN> {
 pub struct Size<const MIN: u64>;
 
 impl<const MIN: u64> Size<MIN> {
-    const MAX: u64 = 16 << 40;
-
-    fn allowed() -> String {
-        let [least, most] = [MIN, Self::MAX].map(format_size);
-        format!("{SIZE}, from {least} to {most}")
-    }
-
     /// Writes it as text.
     pub(crate) fn serialize<S: Serializer>(bytes: &u64, to: S) -> Result<S::Ok, S::Error> {
         to.collect_str(&format_size(*bytes))
@@ -96,22 +134,8 @@ impl<const MIN: u64> Size<MIN> {
 
     /// Reads it, and refuses what is out of bounds.
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
-        let text = text(from)?;
-        let bytes = parse_size(&text).filter(|bytes| (MIN..=Self::MAX).contains(bytes));
-        bytes.ok_or_else(|| out_of_bounds(&text, &Self::allowed()))
+        SIZES.read(MIN, from)
     }
-}
-
-/// The text of a value; one of another kind as it is written.
-fn text<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
-    let value = serde_json::Value::deserialize(from)?;
-    let text = value.as_str().map(str::to_owned);
-    Ok(text.unwrap_or_else(|| value.to_string()))
-}
-
-fn out_of_bounds<E: de::Error>(text: &str, allowed: &str) -> E {
-    let text: String = text.chars().take(60).collect();
-    E::custom(format_args!("{text:?} came; allowed is {allowed}"))
 }
 
 impl<const MIN: u64> JsonSchema for Time<MIN> {
@@ -124,7 +148,7 @@ impl<const MIN: u64> JsonSchema for Time<MIN> {
     }
 
     fn json_schema(_generator: &mut SchemaGenerator) -> Schema {
-        json_schema!({"type": "string", "x-allowed": Self::allowed()})
+        json_schema!({"type": "string", "x-allowed": TIMES.allowed(MIN)})
     }
 }
 
@@ -138,15 +162,14 @@ impl<const MIN: u64> JsonSchema for Size<MIN> {
     }
 
     fn json_schema(_generator: &mut SchemaGenerator) -> Schema {
-        json_schema!({"type": "string", "x-allowed": Self::allowed()})
+        json_schema!({"type": "string", "x-allowed": SIZES.allowed(MIN)})
     }
 }
 
 /// A key of proxy.toml that is a list of what a type reads from text; one is written without
 /// brackets.
-#[derive(Debug, JsonSchema)]
-#[schemars(untagged)]
-#[expect(dead_code, reason = "it is there for the schema")]
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(untagged, expecting = "allowed is a string or a list of strings")]
 pub(crate) enum Texts {
     One(String),
     Many(Vec<String>),
@@ -168,37 +191,12 @@ impl Texts {
         T: FromStr<Err: Display>,
         D: Deserializer<'de>,
     {
-        #[derive(Deserialize)]
-        #[serde(untagged, expecting = "allowed is a string or a list of strings")]
-        enum Read {
-            One(String),
-            Many(Vec<String>),
-        }
-        let texts = match Read::deserialize(from)? {
-            Read::One(text) => vec![text],
-            Read::Many(texts) => texts,
+        let texts = match <Self as Deserialize>::deserialize(from)? {
+            Self::One(text) => vec![text],
+            Self::Many(texts) => texts,
         };
-        let each = texts
-            .iter()
-            .map(|text| text.parse().map_err(de::Error::custom));
-        each.collect()
-    }
-}
-
-fn parse_unit(text: &str, units: &[(&str, u64)]) -> Option<u64> {
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let (number, unit) = text.split_at(digits);
-    let (_, factor) = units.iter().find(|(name, _)| *name == unit)?;
-    number.parse::<u64>().ok()?.checked_mul(*factor)
-}
-
-fn format_unit(value: u64, units: &[(&str, u64)], zero: &str) -> String {
-    let unit = units
-        .iter()
-        .find(|(_, factor)| value.is_multiple_of(*factor));
-    match (value, unit) {
-        (1.., Some((name, factor))) => format!("{}{name}", value / factor),
-        _ => zero.to_owned(),
+        let each = texts.iter().map(|text| text.parse());
+        each.map(|read| read.map_err(de::Error::custom)).collect()
     }
 }
 
@@ -234,9 +232,9 @@ mod tests {
             assert_eq!(parse(bad), None, "{bad}");
         }
         for (text, bytes) in [("256MiB", 256 << 20), ("1GiB", 1 << 30), ("100B", 100)] {
-            assert_eq!(parse_size(text), Some(bytes));
+            assert_eq!(SIZES.parse(text), Some(bytes));
             assert_eq!(format_size(bytes), text);
         }
-        assert_eq!(parse_size("1MB"), None);
+        assert_eq!(SIZES.parse("1MB"), None);
     }
 }

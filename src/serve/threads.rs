@@ -3,6 +3,7 @@
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
@@ -14,10 +15,14 @@ use crate::config::SandboxUpstream;
 use crate::sandbox::{self, Sandbox};
 use crate::upstream::base_url;
 
+/// After so long without work, a thread for blocking work ends.
+const BLOCKING_IDLE: Duration = Duration::from_secs(1);
+
 /// A runtime for the thread that will run it.
 pub(super) fn runtime() -> Result<Runtime, StartError> {
-    let runtime = Builder::new_current_thread().enable_all().build();
-    runtime.map_err(|error| StartError::System {
+    let mut builder = Builder::new_current_thread();
+    let builder = builder.enable_all().thread_keep_alive(BLOCKING_IDLE);
+    builder.build().map_err(|error| StartError::System {
         what: "a runtime",
         error,
     })
