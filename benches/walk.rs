@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request};
 use http_body::{Body, Frame};
-use http_body_util::Empty;
+use http_body_util::{BodyExt, Empty};
 use ordgate::cache::decision::Decision;
 use ordgate::cache::key::Key;
 use ordgate::cache::policy::{Mode, Policy};
@@ -50,7 +50,10 @@ fn search_a_body(bencher: divan::Bencher<'_, '_>, keys: usize) {
     let frames = VecDeque::from(vec![frame; 64]);
     bencher
         .counter(divan::counter::BytesCount::new(1_usize << 20))
-        .with_inputs(|| SearchedBody::new(Frames(frames.clone()), keys.clone(), Moment::default()))
+        .with_inputs(|| {
+            let body = Frames(frames.clone()).map_err(Into::into).boxed_unsync();
+            SearchedBody::new(body, keys.clone(), Moment::default())
+        })
         .bench_local_values(|mut body| {
             let mut cx = Context::from_waker(Waker::noop());
             while let Poll::Ready(Some(frame)) = Pin::new(&mut body).poll_frame(&mut cx) {

@@ -75,8 +75,6 @@ pub struct TokenClient {
     pub origins: Option<Box<[AllowedOrigin]>>,
     /// Its limit on requests, if that is not the one of all clients.
     pub rate: Option<Arc<ClientRate>>,
-    /// The value of `ratelimit-policy` for that.
-    pub policy: Option<HeaderValue>,
     /// Its requests: those that were refused with 429, and the others.
     pub requests: Arc<[AtomicU64; 2]>,
 }
@@ -109,7 +107,6 @@ impl ClientTokens {
                 tokens: entry.sha256.len(),
                 expires: entry.expires.map(|Expiry(at)| at),
                 origins: origin::restriction(&entry.origins),
-                policy: rate.as_ref().map(|rate| rate.policy()),
                 rate,
                 requests: before.map_or_else(Arc::default, |before| before.requests.clone()),
             }

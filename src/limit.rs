@@ -104,6 +104,8 @@ pub struct ClientRate {
     quota: Quota,
     limiter: RateLimiter<Client, Buckets, Clock, StateInformationMiddleware>,
     buckets: Buckets,
+    /// The value of `ratelimit-policy`, where it is one on requests.
+    pub policy: HeaderValue,
 }
 
 /// What clients have used of a rate: for each, when nothing of it will be used any more.
@@ -183,7 +185,9 @@ impl ClientRate {
                     sets: (0..sets).map(|_| Mutex::default()).collect(),
                     hasher: RandomState::default(),
                 };
+                let window = quota.burst_size_replenished_in().as_secs_f64().ceil();
                 Arc::new(Self {
+                    policy: policy("default", quota.burst_size(), window),
                     quota,
                     limiter: RateLimiter::new(quota, buckets.clone(), clock.clone()),
                     buckets,
@@ -216,12 +220,6 @@ impl ClientRate {
     pub fn shape(&self) -> (u32, NonZeroU32) {
         let interval = self.quota.replenish_interval().as_secs_f64();
         ((60.0 / interval).round() as u32, self.quota.burst_size())
-    }
-
-    /// The value of `ratelimit-policy`.
-    pub fn policy(&self) -> HeaderValue {
-        let window = self.quota.burst_size_replenished_in().as_secs_f64().ceil();
-        policy("default", self.quota.burst_size(), window)
     }
 }
 

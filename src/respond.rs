@@ -206,12 +206,12 @@ impl Responder {
     /// Sets what is left of the client's limit, and the limit of a client whose token has
     /// one of its own: there may be no other limits.
     fn set_limit(&self, fields: &mut HeaderMap, context: &ResponseContext<'_>) {
-        let of_token = context.token.and_then(|client| client.policy.as_ref());
+        let of_token = context.token.and_then(|client| client.rate.as_ref());
         if of_token.is_none() && self.limit_policy.is_none() {
             return;
         }
-        if let Some(policy) = of_token {
-            fields.insert(RATELIMIT_POLICY, policy.clone());
+        if let Some(rate) = of_token {
+            fields.insert(RATELIMIT_POLICY, rate.policy.clone());
         }
         match context.permit {
             Some(permit) => fields.insert(RATELIMIT, permit.field()),

@@ -3,8 +3,8 @@
 //! A request's path is in [`fetch`]: it waits in the [`queue`] for a [`permit`] (a slot at an
 //! [`endpoint`], and one request of the budget of a [`key`]), is sent on a connection of the
 //! [`pool`] in a task of its own ([`exchange`]), its answer is searched for keys
-//! ([`key_search`]) and judged ([`answer`]); after a [`failure`] it may be sent again
-//! ([`retry`]). Redirects are not followed: the key would be sent to their target.
+//! ([`key_search`]) and judged ([`answer`]); after a [`failure`] it may be sent again.
+//! Redirects are not followed: the key would be sent to their target.
 //!
 //! What a key has spent is counted in its [`budget`], of two exact [`window`]s and of what
 //! answers report ([`reported`]). An endpoint that does not answer gets no
@@ -34,7 +34,6 @@ mod pool;
 pub(crate) mod queue;
 mod reported;
 mod request;
-mod retry;
 mod settings;
 mod snapshot;
 mod tls;
@@ -51,6 +50,7 @@ use bytes::Bytes;
 use counters::Counters;
 use endpoint::{Endpoint, Host};
 pub use failure::Failure;
+use fetch::RetryBudget;
 pub use fetch::{Answer, AnswerBody, UpstreamRequest};
 use http::Uri;
 use http_body_util::combinators::{BoxBody, UnsyncBoxBody};
@@ -62,7 +62,6 @@ use pool::ConnectionPool;
 pub use queue::Slot;
 pub(crate) use queue::{AdmissionQueue, MIN_SHARED_SLOTS};
 pub use request::{Priority, RequestPriority};
-use retry::RetryBudget;
 pub use settings::{DEFAULT, Rate, Settings, SetupError, is_name};
 use tokio::sync::watch;
 pub use upstreams::{ProviderKeys, Upstreams};

@@ -41,7 +41,7 @@ fn a_client_has_its_burst_and_then_its_rate() {
     assert!(admit(CLIENT).is_err());
     clock.advance(Duration::from_secs(60));
     assert_eq!(admit(CLIENT).unwrap().remaining, 2);
-    assert_eq!(limit.requests.policy(), "\"default\";q=3;w=3");
+    assert_eq!(limit.requests.policy, "\"default\";q=3;w=3");
     assert_eq!(limit.requests.shape(), (60, NonZeroU32::new(3).unwrap()));
 }
 

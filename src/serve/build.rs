@@ -122,7 +122,6 @@ pub fn build(
         Some(before) => number_routes(&mut config, before, &chain, &upstreams)?,
         None => ReloadReport::default(),
     };
-    upstreams.take_over();
     let cache = match before {
         Some(before) => before.cache.after(chain.clone()),
         None => {
@@ -256,7 +255,8 @@ fn assemble(
     for (_, upstream) in fill.upstreams.iter() {
         upstream.counters.name_routes(names.clone());
     }
-    let policy = clients.limit.as_ref().map(|limit| limit.requests.policy());
+    let limit = clients.limit.as_ref();
+    let policy = limit.map(|limit| limit.requests.policy.clone());
     let codings = &config.file.answers.compression;
     let compression = Compression::new(codings, fill.cache.store(), &process.compressor);
     let responder = Responder::new(&config.file.answers, policy, compression);
@@ -284,7 +284,7 @@ fn assemble(
         let (probes, patience) = probe::budget(&gateway.fill, number, &tips);
         upstream.set_tips(status_paths(&gateway.fill.chain, &tips), probes, patience);
     }
-    gateway.upstreams.share_budgets();
+    gateway.upstreams.take_over();
     gateway
 }
 

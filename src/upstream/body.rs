@@ -48,36 +48,14 @@ impl Uploads {
     /// it. Its trailers are dropped.
     pub(crate) async fn receive(
         self: &Arc<Self>,
-        body: RequestBody,
+        mut body: RequestBody,
         fields: &mut HeaderMap,
         client: Option<Client>,
         most: u64,
     ) -> Result<Bytes, Failure> {
-        let declared = fields.get(CONTENT_LENGTH);
-        let declared = declared.and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
-        let received = match declared.is_some_and(|declared| declared > most) {
-            true => Err(Reason::RequestBodyTooLarge),
-            false => self.read(body, client, most).await,
-        };
-        let body = received.map_err(|reason| {
-            let may_come_back = reason == Reason::RequestBodyNoRoom;
-            Failure {
-                retry_after: may_come_back.then_some(Duration::from_secs(1)),
-                ..Failure::new(reason)
-            }
-        })?;
-        fields.remove(TRANSFER_ENCODING);
-        fields.remove(TRAILER);
-        fields.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
-        Ok(body)
-    }
-
-    async fn read(
-        self: &Arc<Self>,
-        mut body: RequestBody,
-        client: Option<Client>,
-        most: u64,
-    ) -> Result<Bytes, Reason> {
+        if body.size_hint().lower() > most {
+            return Err(Failure::new(Reason::RequestBodyTooLarge));
+        }
         let mut buffer = Buffer {
             bytes: Vec::new(),
             uploads: self.clone(),
@@ -89,21 +67,26 @@ impl Uploads {
             let due = GRACE + Duration::from_millis(buffer.bytes.len() as u64 * 1000 / MIN_RATE);
             let left = GRACE.min(due.saturating_sub(began.elapsed()));
             let data = timeout(left, data(&mut body)).await;
-            let Some(data) = data.map_err(|_elapsed| Reason::RequestBodyTooSlow)? else {
+            let slow = |_elapsed| Failure::new(Reason::RequestBodyTooSlow);
+            let Some(data) = data.map_err(slow)? else {
                 break;
             };
             let data = data.map_err(|error| {
                 tracing::debug!(%error, "a request's body broke off or is malformed");
-                Reason::RequestBodyBroken
+                Failure::new(Reason::RequestBodyBroken)
             })?;
             if (buffer.bytes.len() + data.len()) as u64 > most {
-                return Err(Reason::RequestBodyTooLarge);
+                return Err(Failure::new(Reason::RequestBodyTooLarge));
             }
             if !self.count(client, data.len() as u64, most) {
-                return Err(Reason::RequestBodyNoRoom);
+                let soon = Duration::from_secs(1);
+                return Err(Failure::until(Reason::RequestBodyNoRoom, soon));
             }
             buffer.bytes.extend_from_slice(&data);
         }
+        fields.remove(TRANSFER_ENCODING);
+        fields.remove(TRAILER);
+        fields.insert(CONTENT_LENGTH, HeaderValue::from(buffer.bytes.len()));
         Ok(Bytes::from_owner(buffer))
     }
 

@@ -24,7 +24,6 @@ use super::failure::{Failure, Retry};
 use super::permit::{Asked, Permit};
 use super::queue::Slot;
 use super::request::RequestPriority;
-use super::retry::{NextAttempt, pause};
 use super::{RequestBody, ResponseBody, Upstream, UpstreamClient, no_body};
 use crate::client_tokens::without_query;
 use crate::pages::BodyIndex;
@@ -32,6 +31,19 @@ use crate::reason::Reason;
 use crate::sync::lock;
 use crate::trace::steps::{StepTimer, UpstreamStep};
 use crate::trace::{self, Attempt, KeyValue};
+
+/// The longest pause before a request is repeated.
+const PAUSE: Duration = Duration::from_millis(100);
+/// So many retries are allowed at first, and at most ten times as many later.
+const RESERVE: f64 = 3.0;
+/// One more for so many requests.
+const REQUESTS: f64 = 5.0;
+
+/// How many requests may still be repeated at the same endpoint: a server that fails under its
+/// load gets only a little more of it, and a rare failure is nearly always retried (Google's
+/// "Site Reliability Engineering", chapter 21).
+#[derive(Debug)]
+pub(super) struct RetryBudget(f64);
 
 /// A request for the upstream.
 pub struct UpstreamRequest<'a> {
@@ -67,6 +79,26 @@ pub enum AnswerBody {
     /// It has not been read. It ends with [`Reason::AnswerWithheld`] if it contains an API key.
     /// The request's slot is to be kept until it has ended.
     Coming(ResponseBody, Option<Slot>),
+}
+
+impl Default for RetryBudget {
+    fn default() -> Self {
+        Self(RESERVE)
+    }
+}
+
+impl RetryBudget {
+    /// Counts the first attempt of a request.
+    fn deposit(&mut self) {
+        self.0 = (self.0 + 1.0 / REQUESTS).min(RESERVE * 10.0);
+    }
+
+    /// Takes a retry; `false` if none is left.
+    fn withdraw(&mut self) -> bool {
+        let is_left = self.0 >= 1.0;
+        self.0 -= f64::from(u8::from(is_left));
+        is_left
+    }
 }
 
 impl<'a> UpstreamRequest<'a> {
@@ -153,10 +185,7 @@ impl Upstream {
                 upstream.counters.count("failed");
                 return Err(failure);
             };
-            at = match next {
-                NextAttempt::Elsewhere(other) => Some(other),
-                NextAttempt::OtherKey | NextAttempt::Repeat => None,
-            };
+            at = next;
             first_failure = Some(failure);
             request.purpose = "retry";
         }
@@ -173,32 +202,40 @@ impl Upstream {
         permitted.inspect_err(|failure| self.counters.count(failure.reason.name()))
     }
 
-    /// The attempt that follows a failure; its pause is over then.
+    /// Where a request that has failed is sent again, if it is: another endpoint, or `None` for
+    /// the one in use. GET is safe to repeat (RFC 9110 §9.2.2), but that is useful only if the
+    /// cause may have gone: a connection that ended, a server that is being restarted. A server
+    /// that is slow, or has failed with this request, is not sent it again.
     async fn next_attempt(
         &self,
         failure: &Failure,
         at: usize,
         deadline: Instant,
-    ) -> Option<NextAttempt> {
+    ) -> Option<Option<usize>> {
         let (retry, host) = (failure.retry(), &self.endpoints[at].host);
         // A host refuses a key at all its base URLs.
         let has_failed = |other: usize| {
             other == at || retry == Retry::OtherKey && self.endpoints[other].host == *host
         };
-        let other = self.other_endpoint(has_failed);
-        let next = NextAttempt::after(retry, self.keys.keys.len(), other)?;
-        if next == NextAttempt::Repeat {
-            let pause = pause();
-            if !self.settings.retry || Instant::now() + pause >= deadline {
-                return None;
+        match (retry, self.other_endpoint(has_failed)) {
+            (Retry::Never, _) => None,
+            (Retry::OtherKey, _) if self.keys.keys.len() > 1 => Some(None),
+            (_, Some(other)) => Some(Some(other)),
+            (Retry::OtherKey | Retry::Elsewhere, None) => None,
+            (Retry::Anywhere, None) => {
+                // Requests that failed together do not return together.
+                let pause = PAUSE.mul_f64(fastrand::f64());
+                if !self.settings.retry || Instant::now() + pause >= deadline {
+                    return None;
+                }
+                if !lock(&self.retries).withdraw() {
+                    self.counters.count("unretried");
+                    return None;
+                }
+                sleep(pause).await;
+                Some(None)
             }
-            if !lock(&self.retries).withdraw() {
-                self.counters.count("unretried");
-                return None;
-            }
-            sleep(pause).await;
         }
-        Some(next)
     }
 
     /// Makes one attempt; `None` if nothing was sent.
@@ -334,4 +371,22 @@ fn attempt_span(outgoing: &UpstreamRequest<'_>, asked: &Asked, reason: &'static 
             trace::redacted("url.full", &full),
         ]
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn retries_are_a_fifth_of_the_requests_and_a_reserve() {
+        let mut budget = RetryBudget::default();
+        let mut retries = |requests: u32| {
+            (0..requests).for_each(|_| budget.deposit());
+            (0..1000).take_while(|_| budget.withdraw()).count()
+        };
+        assert_eq!(retries(0), 3);
+        assert_eq!(retries(0), 0);
+        assert_eq!(retries(51), 10);
+        assert_eq!(retries(100_000), 30);
+    }
 }

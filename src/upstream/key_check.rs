@@ -16,7 +16,6 @@ use super::failure::Failure;
 use super::permit::Asked;
 use super::request::{Priority, RequestPriority};
 use super::{Upstream, UpstreamRequest};
-use crate::client_tokens::shown_path;
 use crate::clock::Moment;
 use crate::reason::Reason;
 use crate::trace::Attempt;
@@ -46,18 +45,10 @@ impl Upstream {
         };
         let (key, host) = (&asked.key.key, &asked.endpoint.host);
         let mut last = key.last_check.lock().await;
-        let (key_name, now) = (asked.key.name(), self.clock.now());
+        let now = self.clock.now();
         let holds = |(at, checked): &(Host, Moment)| at == host && now.since(*checked) < HOLDS;
         if !last.as_ref().is_some_and(holds) && self.check_key(asked, request, &path).await {
             *last = Some((host.clone(), self.clock.now()));
-            if key.refused(host).is_none() {
-                tracing::warn!(
-                    target_path = &*shown_path(target),
-                    %status,
-                    key = key_name,
-                    "the upstream refuses a target, and does not refuse the API key at {path}: the key stays in service"
-                );
-            }
         }
         match key.refused(host) {
             Some(_) => refused,

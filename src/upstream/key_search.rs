@@ -16,9 +16,10 @@ use bytes::{Bytes, BytesMut};
 use http::header::CONTENT_ENCODING;
 use http::{HeaderMap, Response, response};
 use http_body::{Body, Frame, SizeHint};
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
 
-use super::{Failure, Upstream};
+use super::{Failure, ResponseBody, Upstream};
 use crate::api_key::{self, ApiKey};
 use crate::clock::Moment;
 use crate::log_writer::LogInterval;
@@ -43,6 +44,7 @@ impl Upstream {
         let is_coded = codings.any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity"));
         let is_hidden = is_coded && !body.is_end_stream();
         search(&keys, now, |key| is_hidden || has(&head.headers, key))?;
+        let body = body.map_err(BodyError::from).boxed_unsync();
         Ok((head, SearchedBody::new(body, keys, now)))
     }
 }
@@ -78,9 +80,9 @@ fn held_back(text: &[u8]) -> &[u8] {
 
 /// A body that is searched for API keys as it is received. It ends with
 /// [`Reason::AnswerWithheld`] before any byte of a key is handed on.
-pub struct SearchedBody<B = Incoming> {
+pub struct SearchedBody {
     /// `None` after its end, or an error.
-    body: Option<B>,
+    body: Option<ResponseBody>,
     keys: Arc<[ApiKey]>,
     /// When its head was received.
     received: Moment,
@@ -90,9 +92,9 @@ pub struct SearchedBody<B = Incoming> {
     trailers: Option<HeaderMap>,
 }
 
-impl<B> SearchedBody<B> {
+impl SearchedBody {
     /// A body that is searched for these keys.
-    pub fn new(body: B, keys: Arc<[ApiKey]>, received: Moment) -> Self {
+    pub fn new(body: ResponseBody, keys: Arc<[ApiKey]>, received: Moment) -> Self {
         Self {
             body: Some(body),
             keys,
@@ -124,11 +126,7 @@ impl<B> SearchedBody<B> {
     }
 }
 
-impl<B> Body for SearchedBody<B>
-where
-    B: Body<Data = Bytes> + Unpin,
-    B::Error: Into<BodyError>,
-{
+impl Body for SearchedBody {
     type Data = Bytes;
     type Error = BodyError;
 
@@ -146,7 +144,7 @@ where
             };
             let searched = match ready!(Pin::new(body).poll_frame(cx)) {
                 Some(Ok(frame)) => this.search(frame).map_err(BodyError::from),
-                Some(Err(error)) => Err(error.into()),
+                Some(Err(error)) => Err(error),
                 None => {
                     this.body = None;
                     Ok(std::mem::take(&mut this.held))

@@ -27,7 +27,6 @@ use super::endpoint::Endpoint;
 use super::failure::Failure;
 use super::permit::Permit;
 use super::request::{Priority, RequestPriority};
-use super::settings::MAX_QUEUE;
 use super::{Slots, Upstream};
 use crate::clock::{Clock, Moment};
 use crate::identify::Client;
@@ -39,6 +38,8 @@ use crate::sync::lock;
 const HALF_LIFE: Duration = Duration::from_secs(30);
 /// Beyond so many clients, the use of all is forgotten.
 const MAX_CLIENTS: usize = 16_384;
+/// The most requests that wait at once. A client leaves a quarter to others.
+const MAX_QUEUE: usize = 1024;
 /// With fewer slots than this, none is kept free for clients that have none.
 pub(crate) const MIN_SHARED_SLOTS: u32 = 4;
 
@@ -270,13 +271,6 @@ impl AdmissionQueue {
     /// How many requests wait.
     pub(crate) fn len(&self) -> usize {
         self.state().waiting.len()
-    }
-
-    /// How many clients have used the upstream recently.
-    pub(crate) fn active_clients(&self) -> usize {
-        let (state, now) = (self.state(), self.clock.now());
-        let active = |own: &&ClientUse| own.in_flight > 0 || own.used(now) > 0.25;
-        state.clients.values().filter(active).count()
     }
 
     /// The `count` clients that have used most, sorted, as `/status` shows them: `recent` are

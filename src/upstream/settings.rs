@@ -54,7 +54,7 @@ pub struct Settings {
     #[schemars(with = "Texts")]
     pub urls: Vec<Uri>,
     /// The request field that carries the API key.
-    #[serde(with = "KeyField")]
+    #[serde(deserialize_with = "key_field", serialize_with = "write_key_field")]
     #[schemars(with = "String")]
     pub api_key_header: HeaderName,
     /// A file with the API keys, one per line, unless ORDGATE_API_KEYS is set.
@@ -183,9 +183,6 @@ impl Default for Settings {
         }
     }
 }
-
-/// The most requests that wait at an upstream at once. A client leaves a quarter to others.
-pub(crate) const MAX_QUEUE: usize = 1024;
 
 /// The number of requests allowed in a period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
@@ -345,32 +342,26 @@ fn is_exposed(url: &Uri) -> bool {
     !loopback.unwrap_or(host.eq_ignore_ascii_case("localhost"))
 }
 
-/// How proxy.toml has the field that carries the key.
-struct KeyField;
+/// Fields that already have a meaning: a key in one of them would break the message, or a
+/// proxy on the way would take it for something else.
+const TAKEN: &str = "accept accept-encoding connection content-length expect host keep-alive \
+                     proxy-authorization te trailer transfer-encoding upgrade user-agent via";
 
-impl KeyField {
-    /// Fields that already have a meaning: a key in one of them would break the message, or a
-    /// proxy on the way would take it for something else.
-    const TAKEN: &str = "accept accept-encoding connection content-length expect host keep-alive \
-                         te trailer transfer-encoding upgrade user-agent via";
+/// Reads the field that carries the key.
+fn key_field<'de, D: Deserializer<'de>>(from: D) -> Result<HeaderName, D::Error> {
+    let field = HeaderName::try_from(String::deserialize(from)?).ok();
+    let field = field.filter(|field| !TAKEN.split(' ').any(|taken| field == taken));
+    field.ok_or_else(|| {
+        // What came may be the key itself.
+        de::Error::custom(
+            "allowed is the name of a field that is there for the key alone, such as \"x-api-key\" or \"authorization\"",
+        )
+    })
+}
 
-    fn serialize<S: Serializer>(field: &HeaderName, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(field.as_str())
-    }
-
-    fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<HeaderName, D::Error> {
-        let text = String::deserialize(from)?;
-        let field = HeaderName::try_from(&text).ok().filter(|field| {
-            let name = field.as_str();
-            !Self::TAKEN.split(' ').any(|taken| taken == name) && !name.starts_with("proxy-")
-        });
-        field.ok_or_else(|| {
-            // What came may be the key itself.
-            de::Error::custom(
-                "allowed is the name of a field that is there for the key alone, such as \"x-api-key\" or \"authorization\"",
-            )
-        })
-    }
+/// Writes it.
+fn write_key_field<S: Serializer>(field: &HeaderName, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(field)
 }
 
 #[cfg(test)]

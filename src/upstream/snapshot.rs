@@ -39,7 +39,6 @@ impl Upstream {
             "url": self.endpoints[selected].name,
             "endpoints": endpoints.collect::<Value>(),
             "in_flight": self.in_flight(),
-            "in_flight_limit": self.settings.max_in_flight,
             // Of the slots, those that only clients without a request in flight get.
             "slots": slots.all,
             "slots_free": slots.free,
@@ -48,7 +47,6 @@ impl Upstream {
             "sent": counters.all_sent(),
             "sent_for": sent.collect::<Value>(),
             "results": Value::Object(results.into_iter().collect()),
-            "clients": self.queue.active_clients(),
             "heaviest_clients": self.queue.busiest_clients(HEAVIEST, label),
             "keys": self.key_snapshots(),
         })

@@ -70,17 +70,10 @@ impl Upstreams {
         Ok(Arc::new(Self { all, clients }))
     }
 
-    /// From now on requests are sent by this configuration, also those that wait.
+    /// From now on requests are sent by this configuration, also those that wait: each key has
+    /// the strictest limits of the upstreams that use it, and a part of it is kept for the tip
+    /// probes of all of them.
     pub fn take_over(&self) {
-        self.share_budgets();
-        for upstream in &self.all {
-            upstream.queue.serve(upstream);
-        }
-    }
-
-    /// Gives each key the strictest limits of the upstreams that use it, and keeps a part of
-    /// it for the tip probes of all of them.
-    pub(crate) fn share_budgets(&self) {
         let mut uses: Vec<(&Arc<ProviderKey>, KeyUse)> = Vec::new();
         let each = self.all.iter();
         for (upstream, key) in each.flat_map(|one| one.keys.of_process().map(move |key| (one, key)))
@@ -93,6 +86,9 @@ impl Upstreams {
         }
         for (key, how) in uses {
             key.configure(how, self.first().clock.now());
+        }
+        for upstream in &self.all {
+            upstream.queue.serve(upstream);
         }
     }
 

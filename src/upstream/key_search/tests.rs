@@ -10,9 +10,9 @@ use super::*;
 
 const KEY: &str = "s3s3cret-Key";
 
-fn searched(body: Frames) -> SearchedBody<Frames> {
+fn searched(body: Frames) -> SearchedBody {
     let keys = ApiKey::list(KEY).unwrap();
-    SearchedBody::new(body, keys.into(), Moment::default())
+    SearchedBody::new(body.boxed_unsync(), keys.into(), Moment::default())
 }
 
 /// A body that comes in these frames.

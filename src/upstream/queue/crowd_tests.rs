@@ -48,7 +48,7 @@ impl CrowdSimulation {
         let all = upstreams(&config, "a-key", &clock);
         let upstream = all.first().clone();
         upstream.set_tips(Vec::new(), PROBES, Some(Duration::from_secs(10)));
-        all.share_budgets();
+        all.take_over();
         Arc::new(Self {
             begun: clock.now(),
             clock,

@@ -215,7 +215,7 @@ async fn of_too_many_clients_all_but_those_in_flight_are_forgotten() {
     for client in 0..MAX_CLIENTS as u32 {
         drop(at_once(&upstream, miss(client)).await.unwrap());
     }
-    assert_eq!(upstream.queue.active_clients(), MAX_CLIENTS);
+    assert_eq!(upstream.queue.state().clients.len(), MAX_CLIENTS);
     let _two = [
         at_once(&upstream, miss(0)).await,
         at_once(&upstream, miss(1)).await,

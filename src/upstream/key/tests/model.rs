@@ -145,7 +145,7 @@ impl Model {
         for (_, upstream) in self.upstreams.iter() {
             upstream.set_tips(Vec::new(), 2, Some(Duration::from_secs(10)));
         }
-        self.upstreams.share_budgets();
+        self.upstreams.take_over();
         for key in 0..VALUES.len() {
             let users = self
                 .configured
