@@ -26,7 +26,8 @@ pub(crate) fn config(settings: &Settings) -> Result<ClientConfig, SetupError> {
         let unreadable =
             |error: pem::Error| wrong(format!("{error}; a PEM file of certificates is allowed"));
         let text = regular_file::read(path, MAX_AUTHORITIES);
-        let text = text.map_err(|error| unreadable(pem::Error::Io(std::io::Error::other(error))))?;
+        let text =
+            text.map_err(|error| unreadable(pem::Error::Io(std::io::Error::other(error))))?;
         let certificates = CertificateDer::pem_slice_iter(&text);
         let certificates = certificates.collect::<Result<Vec<_>, _>>();
         let (added, _ignored) = roots.add_parsable_certificates(certificates.map_err(unreadable)?);

@@ -92,11 +92,6 @@ impl Upstreams {
         }
     }
 
-    /// The budgets of all keys.
-    pub(crate) fn budgets(&self) -> &Arc<Budgets> {
-        &self.first().keys.budgets
-    }
-
     /// The upstream with this number; the first if there is none.
     pub fn get(&self, number: u16) -> &Arc<Upstream> {
         self.all.get(usize::from(number)).unwrap_or(&self.all[0])

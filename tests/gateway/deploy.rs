@@ -18,7 +18,10 @@ use crate::support::{BLOCK, Client, Process, SandboxServer, Setup, TOKEN, Upstre
 
 const DASHBOARDS: [(&str, usize); 2] = [
     (include_str!("../../deploy/grafana/ordgate.json"), 30),
-    (include_str!("../../deploy/grafana/ordgate-replicas.json"), 12),
+    (
+        include_str!("../../deploy/grafana/ordgate-replicas.json"),
+        12,
+    ),
 ];
 const ALERTS: &str = concat!(
     include_str!("../../deploy/prometheus/alerts.yml"),
@@ -189,8 +192,13 @@ async fn dashboards_and_alerts_use_metrics_that_ordgate_has() {
     // Every metric is of use.
     for name in exported.keys() {
         let shown = ["_sum", "_count"].iter().any(|end| name.ends_with(end));
-        let used = [&*asked, ALERTS, OPERATING].iter().any(|text| text.contains(&**name));
-        assert!(shown || used, "{name} is in no dashboard, alert or document");
+        let used = [&*asked, ALERTS, OPERATING]
+            .iter()
+            .any(|text| text.contains(&**name));
+        assert!(
+            shown || used,
+            "{name} is in no dashboard, alert or document"
+        );
     }
 }
 

@@ -166,7 +166,7 @@ impl Model {
         let mut configured = self.configured;
         configured[at] = new;
         let (all, keys) = settings(&configured);
-        let (before, budgets) = (Some(&*self.upstreams), self.upstreams.budgets());
+        let (before, budgets) = (Some(&*self.upstreams), &self.upstreams.first().keys.budgets);
         let next = Upstreams::new(&all, &keys, before, budgets, &self.clock, None);
         let Ok(next) = next else {
             return;
