@@ -51,17 +51,11 @@ pub struct JudgedResponse {
     pub(crate) stored: Arc<StoredResponse>,
     /// How fresh it is.
     pub(crate) freshness: Freshness,
+    /// Its `age`: the time since the upstream's answer was received or shown to be unchanged.
+    pub(crate) age: Duration,
 }
 
 impl JudgedResponse {
-    /// How long ago it ceased to be fresh; zero where it is fresh.
-    pub(crate) const fn staleness(&self) -> Duration {
-        match self.freshness {
-            Freshness::Fresh { .. } | Freshness::BecameFinal { .. } => Duration::ZERO,
-            Freshness::Stale { by } => by,
-        }
-    }
-
     /// Whole seconds of freshness left, below zero where it is stale: the `ttl`
     /// of `cache-status` (RFC 9211 §2.4).
     #[inline]
@@ -133,50 +127,30 @@ impl Cache {
     /// A stored response, and how fresh it is.
     #[inline]
     pub(crate) fn judged(&self, stored: Arc<StoredResponse>, now: Moment) -> JudgedResponse {
-        let freshness = self.judge(&stored, now);
-        JudgedResponse { stored, freshness }
-    }
-
-    /// How fresh a stored response is: by the chain where it has a chain stamp, by the
-    /// origin's fields where it has those, by its lifetime otherwise.
-    #[inline]
-    pub(crate) fn judge(&self, stored: &StoredResponse, now: Moment) -> Freshness {
-        match (stored.stamp(), &stored.fields) {
-            (Some(stamp), _) => {
-                let (received, lifetime) = (stored.received, stored.lifetime);
-                self.chain
-                    .tip(stamp.tip)
-                    .freshness(stamp, received, lifetime, now)
-            }
-            (None, StoredFields::Prepared(_)) => {
-                freshness_by_age(now.since(stored.received), stored.lifetime)
-            }
-            (None, StoredFields::Origin(origin)) => {
-                let age = origin.reuse.age(self.clock.wall(now));
-                freshness_by_age(age, origin.reuse.lifetime())
-            }
+        let (freshness, age) = self.judge(&stored, now);
+        JudgedResponse {
+            stored,
+            freshness,
+            age,
         }
     }
 
-    /// The `age` of a stored response, given its freshness: the time since the
-    /// upstream's answer was received or shown to be unchanged.
-    pub(crate) fn age(
-        &self,
-        stored: &StoredResponse,
-        freshness: Freshness,
-        now: Moment,
-    ) -> Duration {
-        match (stored.stamp(), &stored.fields) {
-            (Some(stamp), _) => {
-                self.chain
-                    .tip(stamp.tip)
-                    .age(stamp, stored.received, freshness, now)
+    /// How fresh a stored response is, and its age: by the chain where it has a chain stamp, by
+    /// the origin's fields where it has those, by its lifetime otherwise.
+    #[inline]
+    pub(crate) fn judge(&self, stored: &StoredResponse, now: Moment) -> (Freshness, Duration) {
+        let times = (stored.received, stored.lifetime);
+        match (&stored.stamp, &stored.fields) {
+            (Some(stamp), _) => self.chain.tip(stamp.tip).freshness(stamp, times, now),
+            (None, StoredFields::Prepared(_)) => {
+                let age = now.since(stored.received);
+                (freshness_by_age(age, stored.lifetime), age)
             }
-            (None, StoredFields::Prepared(_)) => now.since(stored.received),
             (None, StoredFields::Origin(origin)) => {
-                // RFC 9111 §1.2.2: what is more cannot be written.
                 let age = origin.reuse.age(self.clock.wall(now));
-                age.min(date::MOST)
+                let freshness = freshness_by_age(age, origin.reuse.lifetime());
+                // RFC 9111 §1.2.2: what is more cannot be written.
+                (freshness, age.min(date::MOST))
             }
         }
     }

@@ -231,7 +231,8 @@ impl Gateway {
         if context.version == Version::HTTP_2 {
             fields.date = Some(self.clock.wall(now));
         }
-        let response = self.render(judged, &lookup.key, outcome, &fields, now);
+        let (stored, age) = (judged.stored, judged.age);
+        let response = (self.responder).stored(stored, &lookup.key, outcome, &fields, age);
         Ok(NextStep::Done(response, RequestKind::Answer(outcome)))
     }
 
@@ -294,21 +295,6 @@ impl Gateway {
             _ => return Err(Refusal::method(allow)),
         };
         Ok(NextStep::Done(response, kind))
-    }
-
-    /// Renders a stored response.
-    #[inline]
-    fn render(
-        &self,
-        judged: JudgedResponse,
-        key: &Key,
-        outcome: Outcome,
-        fields: &ResponseContext<'_>,
-        now: Moment,
-    ) -> Response<Body> {
-        let age = self.cache.age(&judged.stored, judged.freshness, now);
-        self.responder
-            .stored(judged.stored, key, outcome, fields, age)
     }
 
     /// Answers with a refusal. The request's body is not read.

@@ -125,7 +125,7 @@ fn explain(gateway: &Gateway, target: &Uri, known: &mut Map<String, Value>) -> N
         false => json!(
             judged
                 .as_ref()
-                .map(|judged| response(gateway, route, judged, now))
+                .map(|judged| response(gateway, route, judged))
         ),
     };
     known.insert("stored".into(), stored);
@@ -165,7 +165,7 @@ fn next(
         &HeaderMap::new(),
         Ipv4Addr::UNSPECIFIED.into(),
     );
-    let by = judged.map_or(0, |judged| judged.staleness().as_secs());
+    let by = judged.map_or(0, |judged| (-judged.ttl()).max(0));
     let plan = || plan(gateway, route, &lookup.key, now);
     match gateway.fill.decide(route, lookup, request, now) {
         Decision::Serve {
@@ -243,7 +243,7 @@ fn plan(gateway: &Gateway, route: &Route, key: &Key, now: Moment) -> Next {
 }
 
 /// A stored response.
-fn response(gateway: &Gateway, route: &Route, judged: &JudgedResponse, now: Moment) -> Value {
+fn response(gateway: &Gateway, route: &Route, judged: &JudgedResponse) -> Value {
     let stored = &judged.stored;
     let (etag, lifetime) = match stored.origin() {
         Some(origin) => (origin.map.get(ETAG), origin.reuse.lifetime()),
@@ -259,7 +259,7 @@ fn response(gateway: &Gateway, route: &Route, judged: &JudgedResponse, now: Mome
         "etag": etag.map(text),
         "vary": vary.map(text),
         "received": text(&date::value(gateway.clock.wall(stored.received))),
-        "age_seconds": gateway.cache.age(stored, judged.freshness, now).as_secs_f64(),
+        "age_seconds": judged.age.as_secs_f64(),
         "lifetime_seconds": lifetime.as_secs_f64(),
         "upstream_took_seconds": stored.took.as_secs_f64(),
         "freshness": freshness(judged, &route.cache),
@@ -290,7 +290,7 @@ fn variants(gateway: &Gateway, route: &Route, key: &Key, now: Moment) -> Value {
     let variants = gateway.cache.store().variants(key).unwrap_or_default();
     let shown = variants.iter().rev().take(MOST).map(|stored| {
         let judged = gateway.cache.judged(stored.clone(), now);
-        response(gateway, route, &judged, now)
+        response(gateway, route, &judged)
     });
     json!({ "count": variants.len(), "newest_first": shown.collect::<Value>() })
 }

@@ -185,7 +185,8 @@ impl View {
         }
     }
 
-    /// Whether a stored response with this lifetime is fresh. What is of an epoch before the
+    /// Whether a stored response with this lifetime is fresh, and its age: the time since it was
+    /// received, or since the last status that left it fresh. What is of an epoch before the
     /// last counts as stale since it was received.
     pub(super) fn freshness(
         &self,
@@ -193,10 +194,10 @@ impl View {
         (received, lifetime): (Moment, Duration),
         finality: &FinalitySettings,
         now: Moment,
-    ) -> Freshness {
-        let until = received + lifetime;
+    ) -> (Freshness, Duration) {
+        let (until, mut age) = (received + lifetime, now.since(received));
         let until = match stamp.class {
-            Class::Final => return Freshness::until(until, now),
+            Class::Final => return (Freshness::until(until, now), age),
             Class::Absent | Class::Live if stamp.epoch + 1 == self.epoch => until.min(self.ended),
             Class::Absent | Class::Live if stamp.epoch != self.epoch => received,
             Class::Live if !stamp.is_settled => until.min(self.began + finality.live_ttl),
@@ -207,7 +208,7 @@ impl View {
             .heights
             .is_some_and(|(_, highest)| self.is_final(highest));
         if stamp.class == Class::Recent && is_deep && now < until {
-            return Freshness::BecameFinal { ttl: FINAL };
+            return (Freshness::BecameFinal { ttl: FINAL }, age);
         }
         let until = until.min(self.known_until().max(received + WITHOUT_TIP));
         let mut freshness = Freshness::until(until, now);
@@ -215,10 +216,11 @@ impl View {
             && stamp.class != Class::Absent
         {
             // A client may rely on it until the status after the next.
-            let confirmed = self.confirmed(stamp, received);
+            let confirmed = self.confirmed.max(received);
             *ttl = (*ttl).min((confirmed + self.interval * 2).since(now));
+            age = now.since(confirmed);
         }
-        freshness
+        (freshness, age)
     }
 
     /// Until when a recent response stands, as far as is known.
@@ -235,15 +237,6 @@ impl View {
             return self.began;
         }
         self.doubted.map_or(forever, |since| since + self.interval)
-    }
-
-    /// When a fresh response was last known to be valid: when it was received, or by the
-    /// last status that left it fresh.
-    pub(super) fn confirmed(&self, stamp: &ChainStamp, received: Moment) -> Moment {
-        match stamp.class {
-            Class::Recent | Class::Live => self.confirmed.max(received),
-            Class::Absent | Class::Final => received,
-        }
     }
 }
 

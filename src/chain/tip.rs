@@ -278,32 +278,15 @@ impl Tip {
         (view.confirmed + view.interval).since(now)
     }
 
-    /// Whether a stored response is fresh.
+    /// Whether a stored response is fresh, and its age.
     pub(crate) fn freshness(
         &self,
         stamp: &ChainStamp,
-        received: Moment,
-        lifetime: Duration,
+        times: (Moment, Duration),
         now: Moment,
-    ) -> Freshness {
+    ) -> (Freshness, Duration) {
         let view = self.state.view.load();
-        view.freshness(stamp, (received, lifetime), &self.finality, now)
-    }
-
-    /// The age of a stored response: the time since it was received, or since the last
-    /// status that left it fresh.
-    pub(crate) fn age(
-        &self,
-        stamp: &ChainStamp,
-        received: Moment,
-        freshness: Freshness,
-        now: Moment,
-    ) -> Duration {
-        let view = self.state.view.load();
-        now.since(match freshness {
-            Freshness::Fresh { .. } => view.confirmed(stamp, received),
-            Freshness::BecameFinal { .. } | Freshness::Stale { .. } => received,
-        })
+        view.freshness(stamp, times, &self.finality, now)
     }
 
     /// The `max-age` of a response that is stored now.

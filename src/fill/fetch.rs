@@ -316,7 +316,9 @@ impl Fill {
 
     /// What is stored for a key and fresh.
     pub(super) fn fresh(&self, key: &Key) -> Option<Arc<StoredResponse>> {
-        let JudgedResponse { stored, freshness } = self.cache.get(key, self.clock.now())?;
+        let JudgedResponse {
+            stored, freshness, ..
+        } = self.cache.get(key, self.clock.now())?;
         match freshness {
             Freshness::Fresh { .. } => Some(stored),
             // The next lookup would report it as recent, so it is stored as final now.

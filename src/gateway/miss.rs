@@ -163,10 +163,12 @@ impl Gateway {
 
     /// How fresh an answer is.
     fn judge(&self, found: &FillAnswer) -> JudgedResponse {
-        let mut judged = self.cache.judged(found.stored.clone(), self.clock.now());
+        let now = self.clock.now();
+        let mut judged = self.cache.judged(found.stored.clone(), now);
         if found.from == AnswerSource::Unconfirmed {
             let by = self.fill.running_for();
             judged.freshness = Freshness::Stale { by };
+            judged.age = now.since(judged.stored.received);
         }
         judged
     }
@@ -183,10 +185,11 @@ impl Gateway {
             Answer::Stored(found) => {
                 // Its compressed body is looked for under the key by which it is stored.
                 let key = self.fill.stored_key(key, &found.stored);
-                self.render(self.judge(&found), &key, outcome, fields, now)
+                let JudgedResponse { stored, age, .. } = self.judge(&found);
+                (self.responder).stored(stored, &key, outcome, fields, age)
             }
             Answer::Coming(stored, body, length) => {
-                let age = self.cache.age(&stored, self.cache.judge(&stored, now), now);
+                let age = self.cache.judge(&stored, now).1;
                 let coming = (body, length);
                 (self.responder).coming(&stored, coming, (key, outcome), fields, age)
             }

@@ -40,11 +40,8 @@ impl Test {
 
     fn freshness(&self, stamp: ChainStamp, received: u64, now: u64) -> String {
         let lifetime = stamp.class.lifetime();
-        let freshness = self
-            .0
-            .tip(0)
-            .freshness(&stamp, at(received), lifetime, at(now));
-        let age = (self.0.tip(0)).age(&stamp, at(received), freshness, at(now));
+        let tip = self.0.tip(0);
+        let (freshness, age) = tip.freshness(&stamp, (at(received), lifetime), at(now));
         let age = age.as_secs();
         match freshness {
             Freshness::Fresh { ttl } => format!("fresh {}, age {age}", ttl.as_secs()),
