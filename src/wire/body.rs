@@ -13,10 +13,8 @@ use crate::connections::{Activity, Held};
 
 /// The body of a response.
 pub enum Body {
-    /// Complete, with a handle of its own.
-    Whole(Option<Bytes>),
-    /// Complete, inside a stored response: the body of a hit.
-    Lent(Option<Lent>),
+    /// Complete: one piece, until it is taken.
+    Whole(Option<Piece>),
     /// Still arriving from the upstream.
     Streamed(Box<BodyReader>),
     /// Counted for its connection.
@@ -46,7 +44,7 @@ pub struct Lent {
 pub enum Piece {
     /// Bytes with a handle of their own.
     Own(Bytes),
-    /// The bytes of a shared owner.
+    /// The bytes of a shared owner: the body of a hit.
     Lent(Lent),
     /// Counted for its connection.
     Counted(Box<CountedPiece>),
@@ -137,19 +135,18 @@ impl Buf for Piece {
 impl Body {
     /// A body inside a shared owner.
     pub fn lent(owner: Lender) -> Self {
-        Self::Lent(Some(Lent {
+        Self::Whole(Some(Piece::Lent(Lent {
             length: (*owner).as_ref().len(),
             owner,
             taken: 0,
-        }))
+        })))
     }
 
     /// Counts what it holds for a connection until it is sent, where that is much.
     #[inline]
     pub(crate) fn count(&mut self, activity: &Arc<Activity>) {
         let is_counted = match self {
-            Self::Whole(bytes) => bytes.as_ref().map_or(0, Bytes::len) >= activity.least_counted(),
-            Self::Lent(lent) => lent.as_ref().map_or(0, Buf::remaining) >= activity.least_counted(),
+            Self::Whole(piece) => remaining(piece) >= activity.least_counted(),
             Self::Streamed(_) => true,
             Self::Counted(_) => false,
         };
@@ -163,8 +160,13 @@ impl Body {
 
     /// A complete body.
     pub fn new(bytes: Bytes) -> Self {
-        Self::Whole(Some(bytes))
+        Self::Whole(Some(Piece::Own(bytes)))
     }
+}
+
+#[inline]
+fn remaining(piece: &Option<Piece>) -> usize {
+    piece.as_ref().map_or(0, Buf::remaining)
 }
 
 impl Default for Body {
@@ -182,11 +184,7 @@ impl http_body::Body for Body {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Piece>, BodyError>>> {
         let next = match self.get_mut() {
-            Self::Whole(bytes) => bytes
-                .take()
-                .filter(|bytes| !bytes.is_empty())
-                .map(Piece::Own),
-            Self::Lent(lent) => lent.take().filter(Buf::has_remaining).map(Piece::Lent),
+            Self::Whole(piece) => piece.take().filter(Buf::has_remaining),
             Self::Streamed(reader) => {
                 let frame = reader.poll(cx);
                 return frame.map_ok(|frame| frame.map_data(Piece::Own));
@@ -203,8 +201,7 @@ impl http_body::Body for Body {
 
     fn is_end_stream(&self) -> bool {
         match self {
-            Self::Whole(bytes) => bytes.as_ref().is_none_or(Bytes::is_empty),
-            Self::Lent(lent) => !lent.as_ref().is_some_and(Buf::has_remaining),
+            Self::Whole(piece) => remaining(piece) == 0,
             Self::Streamed(reader) => reader.is_end(),
             Self::Counted(counted) => counted.body.is_end_stream(),
         }
@@ -212,14 +209,7 @@ impl http_body::Body for Body {
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Self::Whole(bytes) => {
-                let length = bytes.as_ref().map_or(0, Bytes::len);
-                SizeHint::with_exact(length as u64)
-            }
-            Self::Lent(lent) => {
-                let length = lent.as_ref().map_or(0, Buf::remaining);
-                SizeHint::with_exact(length as u64)
-            }
+            Self::Whole(piece) => SizeHint::with_exact(remaining(piece) as u64),
             Self::Streamed(reader) => reader.size_hint(),
             Self::Counted(counted) => counted.body.size_hint(),
         }
