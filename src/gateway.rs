@@ -59,7 +59,7 @@ use crate::state::State;
 use crate::upstream::{Priority, RequestBody, Upstreams};
 use crate::wire::Body;
 use crate::wire::body::BodyError;
-use crate::wire::head::{self, HeadFault};
+use crate::wire::head;
 use crate::wire::request_id::RequestId;
 
 /// Everything that answering needs. It is made at start and at each reload.
@@ -162,13 +162,13 @@ impl Gateway {
         &self,
         session: &Session,
         request: &Request<B>,
-        checked: Result<(), HeadFault>,
+        checked: Result<(), Reason>,
         context: &mut RequestContext,
         now: Moment,
     ) -> Result<NextStep, Refusal> {
         // Refused requests count too: otherwise they would be free.
         context.permit = self.clients.admit(&context.from, now)?;
-        checked?;
+        checked.map_err(|reason| Refusal::from(reason).closing())?;
         check_target(request.uri())?;
         self.clients.check_token(&context.from)?;
         let uri = request.uri();

@@ -32,8 +32,8 @@ macro_rules! reasons {
 
 reasons! {
     // The request.
-    MalformedFraming = "malformed_framing", 400, "The request's transfer coding is not chunked alone, or the method has no use for one";
-    BadHost = "bad_host", 400, "The request's Host is missing, invalid or ambiguous";
+    MalformedFraming = "malformed_framing", 400, "Transfer-Encoding must be chunked, once, and is not for GET and HEAD";
+    BadHost = "bad_host", 400, "A request must have one Host field, of the form host or host:port, which names the same as :authority";
     BadTarget = "bad_target", 400, "The request target must be in origin form, such as /runes/v1/blocks/840000/activity?limit=20, or an http or https URL without userinfo";
     TargetTooLong = "target_too_long", 414, "The request target is too long";
     Upgrade = "upgrade", 501, "The connection cannot be upgraded to another protocol; send the request without the Upgrade field";

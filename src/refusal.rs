@@ -16,7 +16,6 @@ use crate::reason::Reason;
 use crate::trace::TraceId;
 use crate::upstream::Failure;
 use crate::validate::Invalid;
-use crate::wire::head::HeadFault;
 use crate::wire::{PROXY_STATUS, RATELIMIT, RATELIMIT_POLICY};
 
 /// Why there is no answer.
@@ -77,17 +76,6 @@ impl From<Reason> for Refusal {
             return refusal.with(WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
         }
         refusal
-    }
-}
-
-impl From<HeadFault> for Refusal {
-    fn from(fault: HeadFault) -> Self {
-        let refusal = Self {
-            detail: head(fault).into(),
-            ..Self::from(fault.reason())
-        };
-        // Where the next request begins is not known.
-        refusal.closing()
     }
 }
 
@@ -164,7 +152,8 @@ impl Refusal {
         self
     }
 
-    fn closing(self) -> Self {
+    /// With which the connection closes: where the next request begins is not known.
+    pub(crate) fn closing(self) -> Self {
         self.with(CONNECTION, HeaderValue::from_static("close"))
     }
 
@@ -190,21 +179,6 @@ impl Refusal {
             request_id,
             trace_id: trace.map(|id| id.to_string()),
         }
-    }
-}
-
-/// The text for a head at fault.
-const fn head(fault: HeadFault) -> &'static str {
-    match fault {
-        HeadFault::HostMissing => "An HTTP/1.1 request must have a Host field",
-        HeadFault::HostInvalid => {
-            "A request must have one Host field, of the form host or host:port"
-        }
-        HeadFault::AuthorityMismatch => ":authority and Host must name the same",
-        HeadFault::TransferCoding => {
-            "Transfer-Encoding must be chunked, once, and is not for GET and HEAD"
-        }
-        HeadFault::TargetTooLong | HeadFault::Upgrade => fault.reason().text(),
     }
 }
 

@@ -104,12 +104,6 @@ fn each_refusal_has_its_status_and_fields() {
             "proxy-status: ordgate; error=proxy_internal_response, connection: close, retry-after: 1",
         ),
     ];
-    let heads = [
-        (HeadFault::HostMissing, 400),
-        (HeadFault::TargetTooLong, 414),
-        (HeadFault::Upgrade, 501),
-    ];
-    let heads = heads.map(|(fault, status)| (Refusal::from(fault), status, "connection: close"));
     let bodies = [
         (Reason::RequestBodyBroken, 400),
         (Reason::RequestBodyTooSlow, 408),
@@ -120,7 +114,7 @@ fn each_refusal_has_its_status_and_fields() {
         let refusal = Refusal::from(Failure::new(fault));
         (refusal, status, expected)
     });
-    for (refusal, status, expected) in rows.into_iter().chain(heads).chain(bodies) {
+    for (refusal, status, expected) in rows.into_iter().chain(bodies) {
         let text: Vec<_> = refusal
             .fields
             .iter()
