@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 pub use activity::Activity;
-pub(crate) use activity::AnswerGuard;
+pub(crate) use activity::BusyGuard;
 use arc_swap::ArcSwap;
 use foldhash::quality::RandomState;
 use serde::Serialize;

@@ -27,6 +27,7 @@ mod request;
 mod snapshot;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -258,7 +259,7 @@ impl Gateway {
         let body: Option<RequestBody> =
             (!body.is_end_stream()).then(|| body.map_err(Into::into).boxed());
         in_trace(trace, async move {
-            let _working = session.activity.begin_request();
+            let _working = session.activity.busy();
             let answer = gateway.answer_miss(&session, (&context, &head.uri), &fetch, body);
             answer.await
         })
@@ -354,7 +355,7 @@ impl Gateway {
                 // Refusals have it. It has no meaning there (RFC 9113 §8.2.2).
                 response.headers_mut().remove(CONNECTION);
             }
-        } else if session.activity.is_draining() {
+        } else if session.activity.is_draining.load(Relaxed) {
             close_connection(&mut response);
         }
         let Records {

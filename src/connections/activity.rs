@@ -37,16 +37,20 @@ pub struct Activity {
     has_body: AtomicBool,
     is_http2: AtomicBool,
     /// Whether the socket accepts no more bytes.
-    is_blocked: AtomicBool,
+    pub(crate) is_blocked: AtomicBool,
     /// Bytes of answers that HTTP/2 has not sent.
     owed: AtomicU64,
     /// Bytes of answers that the client has taken since this was last asked.
     taken: AtomicU64,
     /// Bytes of requests in HTTP/2.
     requested: AtomicU64,
-    is_flood: AtomicBool,
-    is_draining: AtomicBool,
-    is_closing: AtomicBool,
+    /// Whether the client has sent a flood.
+    pub(crate) is_flood: AtomicBool,
+    /// Whether the connection closes after the next answer, which then has
+    /// `connection: close`.
+    pub(crate) is_draining: AtomicBool,
+    /// Whether all is sent; what the client still sends is discarded.
+    pub(crate) is_closing: AtomicBool,
     is_closed: AtomicBool,
     /// The task that serves it, which [`close`](Self::close) ends.
     task: Mutex<Option<AbortHandle>>,
@@ -165,11 +169,6 @@ impl Activity {
         }
     }
 
-    /// The socket accepts no more bytes, or again.
-    pub(crate) fn set_blocked(&self, is_blocked: bool) {
-        self.is_blocked.store(is_blocked, Relaxed);
-    }
-
     /// HTTP/2 has so many more bytes to send.
     pub(crate) fn owe(&self, bytes: u64) {
         self.owed.fetch_add(bytes, Relaxed);
@@ -215,21 +214,10 @@ impl Activity {
         is_flood
     }
 
-    /// Whether the client has sent a flood.
-    pub(crate) fn is_flood(&self) -> bool {
-        self.is_flood.load(Relaxed)
-    }
-
-    /// A request is in progress until the guard is dropped.
-    pub(crate) fn begin_request(&self) -> RequestGuard<'_> {
+    /// A request, or a streamed answer, is in progress until the guard is dropped.
+    pub(crate) fn busy(self: &Arc<Self>) -> BusyGuard {
         self.busy.fetch_add(1, Relaxed);
-        RequestGuard(self)
-    }
-
-    /// A streamed answer is in progress until the guard is dropped.
-    pub(crate) fn begin_answer(self: &Arc<Self>) -> AnswerGuard {
-        self.busy.fetch_add(1, Relaxed);
-        AnswerGuard(self.clone())
+        BusyGuard(self.clone())
     }
 
     /// Whether a request or a streamed answer is in progress.
@@ -240,26 +228,6 @@ impl Activity {
     /// Whether it is ordgate, and not the client, that has to do something.
     pub(crate) fn is_working(&self) -> bool {
         self.is_busy() && !self.is_stalled()
-    }
-
-    /// The connection closes after the next answer, which then has `connection: close`.
-    pub(crate) fn set_draining(&self) {
-        self.is_draining.store(true, Relaxed);
-    }
-
-    /// Whether it closes after the next answer.
-    pub(crate) fn is_draining(&self) -> bool {
-        self.is_draining.load(Relaxed)
-    }
-
-    /// All is sent; what the client still sends is discarded.
-    pub(crate) fn set_closing(&self) {
-        self.is_closing.store(true, Relaxed);
-    }
-
-    /// Whether all is sent.
-    pub(crate) fn is_closing(&self) -> bool {
-        self.is_closing.load(Relaxed)
     }
 
     /// Unread bytes of all connections of its table.
@@ -298,19 +266,10 @@ impl Activity {
     }
 }
 
-/// A request in progress.
-pub(crate) struct RequestGuard<'a>(&'a Activity);
+/// A request or a streamed answer in progress.
+pub(crate) struct BusyGuard(Arc<Activity>);
 
-impl Drop for RequestGuard<'_> {
-    fn drop(&mut self) {
-        self.0.busy.fetch_sub(1, Relaxed);
-    }
-}
-
-/// A streamed answer in progress.
-pub(crate) struct AnswerGuard(Arc<Activity>);
-
-impl Drop for AnswerGuard {
+impl Drop for BusyGuard {
     fn drop(&mut self) {
         self.0.busy.fetch_sub(1, Relaxed);
     }

@@ -67,7 +67,7 @@ fn at_the_limit_the_client_with_most_loses_the_connection_that_is_idle_longest()
     let second = harness.opened(ONE);
     let third = harness.opened(ONE);
     let others = [OTHER, [10, 0, 0, 3], [10, 0, 0, 4]].map(|client| harness.opened(client));
-    let busy = first.activity().begin_request();
+    let busy = first.activity().busy();
     let next = harness.opened([10, 0, 0, 5]);
     assert_eq!(
         closed([&first, &second, &third, &next]),
@@ -90,13 +90,7 @@ fn connections_at_work_make_room_only_for_a_client_with_fewer() {
     let clients = [ONE, OTHER, [10, 0, 0, 3], [10, 0, 0, 4], [10, 0, 0, 5]];
     let mut open: Vec<_> = clients.map(|client| harness.opened(client)).into();
     open.push(harness.opened(ONE));
-    for one in &open {
-        one.activity().set_blocked(false);
-    }
-    let busy: Vec<_> = open
-        .iter()
-        .map(|one| one.activity().begin_answer())
-        .collect();
+    let busy: Vec<_> = open.iter().map(|one| one.activity().busy()).collect();
     assert_eq!(harness.open(OTHER).err(), Some(OverLimit::Total));
     let next = harness.open([10, 0, 0, 6]);
     assert!(next.is_ok());
@@ -110,10 +104,7 @@ fn a_client_at_its_limit_loses_an_idle_connection_of_its_own() {
     let open: Vec<_> = (0..4).map(|_| harness.opened(ONE)).collect();
     let _next = harness.opened(ONE);
     assert_eq!(closed([&open[0], &open[1]]), [true, false]);
-    let _busy: Vec<_> = open
-        .iter()
-        .map(|one| one.activity().begin_answer())
-        .collect();
+    let _busy: Vec<_> = open.iter().map(|one| one.activity().busy()).collect();
     let _one_more = harness.opened(ONE);
     assert_eq!(
         harness.open(ONE).map(|_| ()),

@@ -7,7 +7,7 @@ use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use arc_swap::Cache;
@@ -67,7 +67,8 @@ impl Acceptor {
         let mut http = pin!(http.serve_connection(io, Http2Service::new(requests)));
         let end = hyper::server::conn::http2::Connection::graceful_shutdown;
         let ended = self.drive(&accepted, http.as_mut(), end).await;
-        let is_flood = activity.is_flood() || ended.is_err_and(|error| is_flood_of_h2(&error));
+        let is_flood =
+            activity.is_flood.load(Relaxed) || ended.is_err_and(|error| is_flood_of_h2(&error));
         if is_flood && self.totals.http2.count_flood(activity.now()) {
             tracing::warn!(
                 client = %accepted.peer,
@@ -104,6 +105,7 @@ impl Acceptor {
             drain_polled: false,
             timer_polled: false,
             is_draining: false,
+            is_idle: false,
             is_ending: false,
             is_lingering: false,
             write_deadline: None,
@@ -158,23 +160,13 @@ struct Driver<'a, D> {
     /// The same for `timer`, since it was last set.
     timer_polled: bool,
     is_draining: bool,
+    /// Whether HTTP/2 has been idle for too long, and sends GOAWAY.
+    is_idle: bool,
     /// Whether hyper ends the connection after what is in progress.
     is_ending: bool,
     is_lingering: bool,
     /// By when the client must read more of its answer.
     write_deadline: Option<Moment>,
-}
-
-/// What to do when the timer of a connection has elapsed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum TimerAction {
-    /// Check again after this time.
-    Keep(Duration),
-    /// In HTTP/2, send GOAWAY.
-    End,
-    Close,
-    /// Close, and drop what the kernel has of the answer: the client reads too slowly.
-    Reset,
 }
 
 impl<D: Future> Driver<'_, D> {
@@ -190,15 +182,13 @@ impl<D: Future> Driver<'_, D> {
             if let Poll::Ready(ended) = http.as_mut().poll(cx) {
                 return Poll::Ready(ended);
             }
-            if self.is_draining
-                && !self.is_ending
-                && (self.activity.is_http2() || self.activity.is_busy())
-            {
+            let is_served = self.activity.is_http2() || self.activity.is_busy();
+            if (self.is_idle || self.is_draining && is_served) && !self.is_ending {
                 self.is_ending = true;
                 end(http.as_mut());
                 continue;
             }
-            if !self.is_lingering && self.activity.is_closing() {
+            if !self.is_lingering && self.activity.is_closing.load(Relaxed) {
                 self.is_lingering = true;
                 self.set_timer(LINGER);
             }
@@ -206,22 +196,10 @@ impl<D: Future> Driver<'_, D> {
                 return Poll::Pending;
             }
             self.timer_polled = true;
-            if self.timer.as_mut().poll(cx).is_pending() {
-                return Poll::Pending;
-            }
+            ready!(self.timer.as_mut().poll(cx));
             match self.after_timer(self.activity.now()) {
-                TimerAction::Keep(pause) => self.set_timer(pause),
-                TimerAction::End => {
-                    self.is_ending = true;
-                    end(http.as_mut());
-                    self.set_timer(LINGER);
-                }
-                TimerAction::Close => return Poll::Ready(Ok(())),
-                TimerAction::Reset => {
-                    self.totals.too_slow.fetch_add(1, Relaxed);
-                    self.activity.close();
-                    return Poll::Ready(Ok(()));
-                }
+                Some(pause) => self.set_timer(pause),
+                None => return Poll::Ready(Ok(())),
             }
         }
     }
@@ -235,7 +213,7 @@ impl<D: Future> Driver<'_, D> {
         self.drain_polled = true;
         if self.draining.as_mut().poll(cx).is_ready() {
             self.is_draining = true;
-            self.activity.set_draining();
+            self.activity.is_draining.store(true, Relaxed);
             self.set_timer(DRAIN_GRACE);
         }
     }
@@ -245,11 +223,15 @@ impl<D: Future> Driver<'_, D> {
         self.timer_polled = false;
     }
 
-    fn after_timer(&mut self, now: Moment) -> TimerAction {
+    /// When to look again; `None` where the connection must be closed.
+    fn after_timer(&mut self, now: Moment) -> Option<Duration> {
         let (activity, times) = (self.activity, self.times);
-        let left = |since: Moment, timeout: Duration| timeout.saturating_sub(now.since(since));
+        let left = |since: Moment, timeout: Duration| {
+            let left = timeout.checked_sub(now.since(since));
+            left.filter(|left| !left.is_zero())
+        };
         if self.is_lingering {
-            return TimerAction::Close;
+            return None;
         }
         // Each byte that the client takes of its answer gives it a millisecond more, up to the
         // timeout: it may stall, but a byte now and then is not enough.
@@ -259,31 +241,31 @@ impl<D: Future> Driver<'_, D> {
             let deadline = self.write_deadline.map_or(latest, |before| before + gained);
             let deadline = deadline.min(latest);
             self.write_deadline = Some(deadline);
-            return match deadline.since(now) {
-                Duration::ZERO => TimerAction::Reset,
-                left => TimerAction::Keep(left.min(STALLED_CHECK)),
-            };
+            if deadline <= now {
+                self.totals.too_slow.fetch_add(1, Relaxed);
+                activity.close();
+                return None;
+            }
+            return Some(deadline.since(now).min(STALLED_CHECK));
         }
         self.write_deadline = None;
-        // A head or an answer may begin at any moment, and then has its own timeout.
-        let soon = shortest(times).min(STALLED_CHECK);
         if activity.is_busy() {
-            return TimerAction::Keep(soon);
+            // An answer may begin at any moment, and then has its own timeout.
+            return Some(shortest(times).min(STALLED_CHECK));
         }
         if let Some(since) = activity.head_since() {
-            return match left(since, times.header_timeout) {
-                Duration::ZERO => TimerAction::Close,
-                left => TimerAction::Keep(left),
-            };
+            return left(since, times.header_timeout);
         }
         if self.is_draining || self.is_ending {
-            return TimerAction::Close;
+            return None;
         }
-        match left(activity.last(), times.idle_timeout) {
-            Duration::ZERO if activity.is_http2() => TimerAction::End,
-            Duration::ZERO => TimerAction::Close,
-            left => TimerAction::Keep(left.min(shortest(times))),
+        let idle = left(activity.last(), times.idle_timeout);
+        if idle.is_none() && activity.is_http2() {
+            self.is_idle = true;
+            return Some(LINGER);
         }
+        // So may a head.
+        idle.map(|idle| idle.min(shortest(times)))
     }
 }
 

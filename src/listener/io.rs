@@ -4,6 +4,7 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -55,7 +56,7 @@ impl ClientIo {
     fn set_slow(&mut self, is_slow: bool) {
         if self.is_slow != is_slow {
             self.is_slow = is_slow;
-            self.activity.set_blocked(is_slow);
+            self.activity.is_blocked.store(is_slow, Relaxed);
         }
     }
 }
@@ -128,7 +129,7 @@ impl AsyncWrite for ClientIo {
             ready!(Pin::new(&mut stream.io).poll_shutdown(cx))?;
             let may_send = stream.activity.may_have_unread_input();
             stream.discarded = Some(if may_send { 0 } else { MAX_DISCARDED });
-            stream.activity.set_closing();
+            stream.activity.is_closing.store(true, Relaxed);
         }
         // Where unread bytes are left, close() sends a reset, and a client that is still
         // writing would lose the answer. The connection's timer bounds the time that this

@@ -13,7 +13,7 @@ use bytes::{Bytes, BytesMut};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::combinators::UnsyncBoxBody;
 
-use crate::connections::{Activity, AnswerGuard, Held};
+use crate::connections::{Activity, BusyGuard, Held};
 use crate::sync::lock;
 
 /// Why a body is broken off. hyper then closes the client's connection, so that
@@ -139,7 +139,7 @@ pub struct BodyReader {
     from: From,
     /// The bytes still to come, where that is known.
     left: Option<u64>,
-    guard: Option<AnswerGuard>,
+    guard: Option<BusyGuard>,
 }
 
 enum From {
@@ -171,7 +171,7 @@ impl BodyReader {
 
     /// Assigns the body to a connection, which is busy until the body has ended.
     pub(crate) fn serve(&mut self, activity: &Arc<Activity>) {
-        self.guard = Some(activity.begin_answer());
+        self.guard = Some(activity.busy());
         if let From::Collected(collected, _) = &self.from {
             let address = Arc::as_ptr(collected).addr();
             let mut progress = lock(&collected.0);
