@@ -72,7 +72,7 @@ fn problems_say_where_or_which_keys_and_what_is_allowed() {
         (
             "server.listen = \"localhost:80\"",
             "p:1:17: server.listen: ",
-            "write 127.0.0.1:80",
+            "not a name, which may have several",
         ),
         (
             "upstream.url = [\"https://a\", \"ftp://b\"]",

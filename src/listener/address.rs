@@ -13,7 +13,7 @@ const UNIX: &str = "unix:";
 /// The most bytes of a unix socket's path (sockaddr_un has 108, one of them NUL).
 const MAX_PATH: usize = 107;
 /// What is allowed as the address of a listener.
-const ALLOWED: &str = "allowed is an IP address and a port, such as 127.0.0.1:8080, [::1]:8080 or 0.0.0.0:8080 (a name may have several addresses, and is none), or unix: and the path of a socket (at most 107 bytes)";
+const ALLOWED: &str = "allowed is an IP address and a port, such as 127.0.0.1:8080, [::1]:8080 or 0.0.0.0:8080, not a name, which may have several addresses; or unix: and the path of a socket (at most 107 bytes)";
 
 /// The address of a listener.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize, JsonSchema)]
