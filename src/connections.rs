@@ -34,14 +34,25 @@ const SAMPLE: usize = 64;
 
 /// What connections may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Bounds {
-    /// Connections.
-    pub(crate) connections: u64,
-    /// Bytes of answers that have not been read.
-    pub(crate) unread: u64,
-    /// Connections and bytes of one client; none for no such limit. One answer may have
-    /// more bytes.
-    pub(crate) per_client: Option<(u64, u64)>,
+pub struct Bounds {
+    /// Concurrent connections. Beyond it, the client with the most loses one.
+    pub connections: u64,
+    /// Bytes of answers that clients have not read yet, in total. Beyond it, connections of
+    /// the clients that hold the most are closed.
+    pub unread: u64,
+    /// Bounds on each client; `None` for none. They do not apply to trusted proxies, which
+    /// serve many clients.
+    pub per_client: Option<PerClient>,
+}
+
+/// What the connections of one client may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PerClient {
+    /// Concurrent connections. Beyond it, the client loses an idle one.
+    pub connections: u32,
+    /// Bytes of answers that the client has not read yet. Beyond it, its longest-stalled
+    /// connections are reset; one answer may have more.
+    pub unread: u64,
 }
 
 impl Default for Bounds {
@@ -208,8 +219,10 @@ impl Table {
     /// own limit loses an idle one. One at work makes room only for an owner with fewer.
     fn victim(&self, owner: Owner, bounds: &Bounds) -> Result<Option<Arc<Activity>>, OverLimit> {
         let own = self.count(owner);
-        let limit = bounds.per_client.map(|(connections, _)| connections);
-        if matches!(owner, Owner::Client(_)) && limit.is_some_and(|limit| own as u64 >= limit) {
+        if let Some(limit) = bounds.per_client
+            && matches!(owner, Owner::Client(_))
+            && own >= limit.connections as usize
+        {
             let own = self.owners.get(&owner).into_iter().flatten();
             let longest = own.min_by_key(|row| waits(row));
             let idle = longest.filter(|row| !row.is_working());

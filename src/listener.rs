@@ -43,46 +43,17 @@ use crate::tls::{CertificateStatus, TlsServer, TlsSettings};
 /// How connections are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Concurrent connections. Beyond it, the client with the most loses one.
-    pub max_connections: u64,
-    /// Bytes of a request's head.
-    pub max_head_bytes: usize,
-    /// Bytes of answers that clients have not read yet, in total. Beyond it,
-    /// connections of the clients that hold the most are closed.
-    pub max_unsent_bytes: u64,
-    /// Limits per client; `None` for no limits.
-    pub per_client: Option<PerClient>,
+    /// What connections may hold.
+    pub bounds: Bounds,
+    /// TLS handshakes of one client per second; connections beyond are closed. `None` for no
+    /// limit. Trusted proxies, which serve many clients, have none.
+    pub handshakes: Option<NonZeroU32>,
     /// From a request head's first byte to its last.
     pub header_timeout: Duration,
     /// Between requests.
     pub idle_timeout: Duration,
     /// While the client reads no byte of its answer.
     pub write_timeout: Duration,
-}
-
-/// Limits per client. They do not apply to trusted proxies, which serve many
-/// clients.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PerClient {
-    /// Concurrent connections. Beyond it, the client loses an idle one.
-    pub connections: u32,
-    /// TLS handshakes per second; connections beyond are closed.
-    pub tls_handshakes_per_second: NonZeroU32,
-    /// Bytes of answers that the client has not read yet. Beyond it, its
-    /// longest-stalled connections are reset; one answer may have more.
-    pub unsent_bytes: u64,
-}
-
-impl Settings {
-    fn bounds(&self) -> Bounds {
-        Bounds {
-            connections: self.max_connections,
-            unread: self.max_unsent_bytes,
-            per_client: self
-                .per_client
-                .map(|client| (u64::from(client.connections), client.unsent_bytes)),
-        }
-    }
 }
 
 /// The gateway that serves now; a reload replaces it. Each connection checks for a
@@ -174,7 +145,6 @@ impl BoundListener {
 }
 
 /// What the connections of a listener begin with.
-#[derive(Debug)]
 pub struct ListenerProtocol {
     /// Whether each begins with a PROXY header. Then only trusted proxies may
     /// connect.
@@ -213,8 +183,7 @@ struct ConnectionSettings {
 impl ConnectionSettings {
     fn new(settings: Settings, gateway: &Gateway, before: Option<&Self>) -> Self {
         let before = before.and_then(|before| before.handshakes.as_ref());
-        let handshakes = settings.per_client.map(|client| {
-            let a_second = client.tls_handshakes_per_second;
+        let handshakes = settings.handshakes.map(|a_second| {
             let a_minute = a_second.saturating_mul(const { NonZeroU32::new(60).expect("not 0") });
             ClientRate::new((a_minute, a_second), limit::MANY, &gateway.clock, before)
         });
@@ -230,7 +199,7 @@ impl Acceptor {
     /// Accepts connections for the current gateway, on this number of threads.
     pub fn new(current: Current, settings: Settings, workers: usize) -> Arc<Self> {
         let gateway = current.load_full();
-        gateway.meter().totals.connections.set(settings.bounds());
+        gateway.meter().totals.connections.set(settings.bounds);
         let settings = ConnectionSettings::new(settings, &gateway, None);
         Arc::new(Self {
             totals: gateway.meter().totals.clone(),
@@ -244,7 +213,7 @@ impl Acceptor {
 
     /// Uses other settings for new connections.
     pub fn apply(&self, settings: Settings) {
-        self.totals.connections.set(settings.bounds());
+        self.totals.connections.set(settings.bounds);
         let before = self.connection_settings.load();
         let next = ConnectionSettings::new(settings, &self.current.load(), Some(&before));
         self.connection_settings.store(Arc::new(next));

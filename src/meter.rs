@@ -23,7 +23,6 @@ use serde_json::{Value, json};
 use errors::RecentErrors;
 
 use crate::cache::outcome::{OUTCOMES, Outcome};
-use crate::clock::Moment;
 use crate::connections::Connections;
 use crate::log_writer::LogInterval;
 use crate::reason::Reason;
@@ -121,8 +120,11 @@ pub struct Totals {
     /// too slowly.
     #[serde(rename = "reset_slow")]
     pub too_slow: AtomicU64,
-    /// What concerns HTTP/2.
-    pub http2: Http2Totals,
+    /// Connections closed since the start because of a flood in HTTP/2.
+    pub http2_floods: AtomicU64,
+    /// When one was last logged: a client may repeat it at will.
+    #[serde(skip)]
+    pub flood_logged: LogInterval,
     /// TLS handshakes and certificates.
     #[serde(skip)]
     pub tls: Arc<TlsCounts>,
@@ -160,30 +162,6 @@ impl RefusalCounts {
     pub fn snapshot(&self) -> BTreeMap<Reason, u64> {
         let counts = self.0.iter().map(|count| count.load(Relaxed));
         Reason::ALL.into_iter().zip(counts).collect()
-    }
-}
-
-/// Counts of connections in HTTP/2.
-#[derive(Debug, Default, Serialize)]
-pub struct Http2Totals {
-    /// Connections open now.
-    #[serde(rename = "open")]
-    pub connections: AtomicU64,
-    /// Connections served since the start.
-    pub accepted: AtomicU64,
-    /// Connections closed since the start because of a flood.
-    pub floods: AtomicU64,
-    /// When one was last logged.
-    #[serde(skip)]
-    flood_logged: LogInterval,
-}
-
-impl Http2Totals {
-    /// Counts a connection that was closed because of a flood. Returns whether to log
-    /// it: at most once a minute, since a client may repeat it at will.
-    pub fn count_flood(&self, now: Moment) -> bool {
-        self.floods.fetch_add(1, Relaxed);
-        self.flood_logged.is_due(LogInterval::MINUTE, now)
     }
 }
 

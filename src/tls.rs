@@ -188,7 +188,8 @@ fn located(why: &str) -> String {
 
 /// The TLS side of a listener.
 pub struct TlsServer {
-    config: Arc<ServerConfig>,
+    /// For handshakes.
+    pub(crate) config: Arc<ServerConfig>,
     certificates: Arc<Certificates>,
 }
 
@@ -240,11 +241,6 @@ pub struct CertificateStatus {
 }
 
 impl TlsServer {
-    /// For handshakes.
-    pub(crate) fn config(&self) -> Arc<ServerConfig> {
-        self.config.clone()
-    }
-
     /// The certificates in use.
     pub fn status(&self, now: SystemTime) -> Vec<CertificateStatus> {
         let pairs = self.certificates.0.load();
@@ -264,12 +260,6 @@ impl TlsServer {
         let pairs = self.certificates.0.load();
         let pairs = pairs.iter().map(|pair| pair.reread(now)).collect();
         self.certificates.0.store(Arc::new(pairs));
-    }
-}
-
-impl std::fmt::Debug for TlsServer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.certificates.fmt(f)
     }
 }
 

@@ -12,9 +12,9 @@ pub(super) fn fit_connections(config: &mut Config) -> Option<String> {
     let upstreams = config.upstreams.iter();
     let slots = upstreams.map(|one| u64::from(one.max_in_flight.get()));
     let fit = allowed.saturating_sub(SPARE + slots.sum::<u64>()).max(1);
-    let most = std::mem::replace(&mut config.connections.max_connections, fit);
+    let most = std::mem::replace(&mut config.connections.bounds.connections, fit);
     if most <= fit {
-        config.connections.max_connections = most;
+        config.connections.bounds.connections = most;
         return None;
     }
     Some(format!(

@@ -13,6 +13,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::File;
+use crate::connections::{Bounds, PerClient};
 use crate::listener::{self, ListenAddress, ListenerSettings};
 use crate::units::{Size, Texts, Time};
 use crate::{limit, upstream};
@@ -85,21 +86,19 @@ impl Default for ServerTable {
     }
 }
 
-/// The most bytes of a request's head.
-const MAX_HEAD_BYTES: usize = 16 << 10;
-
 impl ServerTable {
     /// The settings of connections, with what each client may hold.
     pub(super) fn connections(&self, limit: &limit::Settings) -> listener::Settings {
         listener::Settings {
-            max_connections: self.max_connections.get(),
-            max_head_bytes: MAX_HEAD_BYTES,
-            max_unsent_bytes: self.max_unsent_bytes,
-            per_client: limit.enabled.then(|| listener::PerClient {
-                connections: limit.connections.get(),
-                tls_handshakes_per_second: limit.tls_handshakes_per_second,
-                unsent_bytes: limit.unsent_bytes,
-            }),
+            bounds: Bounds {
+                connections: self.max_connections.get(),
+                unread: self.max_unsent_bytes,
+                per_client: limit.enabled.then(|| PerClient {
+                    connections: limit.connections.get(),
+                    unread: limit.unsent_bytes,
+                }),
+            },
+            handshakes: limit.enabled.then_some(limit.tls_handshakes_per_second),
             header_timeout: self.header_timeout,
             idle_timeout: self.idle_timeout,
             write_timeout: self.write_timeout,

@@ -7,7 +7,10 @@ use super::*;
 const BOUNDS: Bounds = Bounds {
     connections: 6,
     unread: 100,
-    per_client: Some((4, 60)),
+    per_client: Some(PerClient {
+        connections: 4,
+        unread: 60,
+    }),
 };
 
 struct Harness {
@@ -190,7 +193,7 @@ fn with_many_rows_a_sample_makes_room() {
         ..
     } = &harness;
     let open = |nth: u32| {
-        let peer = if nth % 10 == 0 {
+        let peer = if nth.is_multiple_of(10) {
             ONE.into()
         } else {
             nth.to_be_bytes().into()
@@ -198,7 +201,10 @@ fn with_many_rows_a_sample_makes_room() {
         table.open(peer, trust, nth.into(), clock).unwrap()
     };
     let all: Vec<_> = (0..4000).map(open).collect();
-    let next: Vec<_> = (4000..4200).filter(|nth| nth % 10 > 0).map(open).collect();
+    let next: Vec<_> = (4000..4200)
+        .filter(|nth: &u32| !nth.is_multiple_of(10))
+        .map(open)
+        .collect();
     let closed = |of: &dyn Fn(usize) -> bool| {
         let closed = all
             .iter()
@@ -206,8 +212,11 @@ fn with_many_rows_a_sample_makes_room() {
             .filter(|(_, one)| one.activity().is_closed());
         closed.filter(|(nth, _)| of(*nth)).count()
     };
-    let hostile = closed(&|nth| nth % 10 == 0);
-    assert_eq!(hostile + closed(&|nth| nth % 10 > 0), next.len());
+    let hostile = closed(&|nth: usize| nth.is_multiple_of(10));
+    assert_eq!(
+        hostile + closed(&|nth: usize| !nth.is_multiple_of(10)),
+        next.len()
+    );
     assert!(
         hostile * 10 >= next.len() * 9,
         "{hostile} of {}",

@@ -94,13 +94,13 @@ impl Unread {
             let longest = holders.map(|holder| &holder.of);
             longest.min_by_key(|of| waits(of)).cloned()
         };
-        if let Some((_, bound)) = bounds.per_client
+        if let Some(limit) = bounds.per_client
             && matches!(owner, Owner::Client(_))
             && let Some(own) = self.holders.get(&owner)
             // One answer may exceed the bound by itself; while it is collected, a part of it
             // is sent.
             && (own.len() > 1 || own[0].buffers.len() > 2)
-            && self.bytes_of(own) > bound
+            && self.bytes_of(own) > limit.unread
         {
             return longest(&mut own.iter());
         }

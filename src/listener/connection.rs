@@ -27,6 +27,7 @@ use super::{Acceptor, Current, Drain, Settings};
 use crate::clock::Moment;
 use crate::connections::Activity;
 use crate::gateway::{Gateway, ResponseFuture, Session};
+use crate::log_writer::LogInterval;
 use crate::meter::Totals;
 use crate::wire::Body;
 
@@ -37,21 +38,20 @@ pub(super) const DRAIN_GRACE: Duration = Duration::from_millis(500);
 const LINGER: Duration = Duration::from_secs(2);
 /// How often a connection whose client has an answer to read is looked at.
 const STALLED_CHECK: Duration = Duration::from_secs(1);
-/// The least that hyper may buffer.
-const MIN_BUFFER: usize = 16 * 1024;
+/// The most bytes of a request's head.
+pub(super) const MAX_HEAD_BYTES: usize = 16 * 1024;
 
 impl Acceptor {
     /// Serves a connection in HTTP to its end.
     pub(super) async fn serve_http(&self, stream: Stream, is_http2: bool, accepted: Accepted) {
         let activity = accepted.open.activity().clone();
-        let settings = &accepted.settings.settings;
         let requests = self.requests(&accepted);
         let io = TokioIo::new(ClientIo::new(stream, activity.clone()));
         if !is_http2 {
             let mut http = pin!(
                 http1::Builder::new()
-                    .max_header_size(settings.max_head_bytes)
-                    .max_buf_size((settings.max_head_bytes * 2).max(MIN_BUFFER))
+                    .max_header_size(MAX_HEAD_BYTES)
+                    .max_buf_size(2 * MAX_HEAD_BYTES)
                     .half_close(true)
                     .serve_connection(io, Http1Service(requests))
             );
@@ -62,14 +62,18 @@ impl Acceptor {
             return;
         }
         activity.set_http2();
-        let _counted = Http2Connection::count(&self.totals);
-        let http = http2::builder(settings.max_head_bytes);
+        let http = http2::builder();
         let mut http = pin!(http.serve_connection(io, Http2Service::new(requests)));
         let end = hyper::server::conn::http2::Connection::graceful_shutdown;
         let ended = self.drive(&accepted, http.as_mut(), end).await;
         let is_flood =
             activity.is_flood.load(Relaxed) || ended.is_err_and(|error| is_flood_of_h2(&error));
-        if is_flood && self.totals.http2.count_flood(activity.now()) {
+        if !is_flood {
+            return;
+        }
+        self.totals.http2_floods.fetch_add(1, Relaxed);
+        let log = &self.totals.flood_logged;
+        if log.is_due(LogInterval::MINUTE, activity.now()) {
             tracing::warn!(
                 client = %accepted.peer,
                 "a client's connection was closed, because it sent far more HTTP/2 frames than requests, or too many requests with errors; others are logged a minute later at the earliest"
@@ -126,23 +130,6 @@ fn is_flood_of_h2(error: &hyper::Error) -> bool {
         .source()
         .and_then(|error| error.downcast_ref::<h2::Error>());
     h2.and_then(h2::Error::reason) == Some(h2::Reason::ENHANCE_YOUR_CALM)
-}
-
-/// Counts an open connection in HTTP/2 until it is dropped.
-struct Http2Connection(Arc<Totals>);
-
-impl Http2Connection {
-    fn count(totals: &Arc<Totals>) -> Self {
-        totals.http2.accepted.fetch_add(1, Relaxed);
-        totals.http2.connections.fetch_add(1, Relaxed);
-        Self(totals.clone())
-    }
-}
-
-impl Drop for Http2Connection {
-    fn drop(&mut self) {
-        self.0.http2.connections.fetch_sub(1, Relaxed);
-    }
 }
 
 /// What ends a connection besides hyper: its timer, and the drain.

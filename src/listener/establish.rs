@@ -139,9 +139,13 @@ impl Acceptor {
     ) -> Result<TlsStream<Socket>, &AtomicU64> {
         let counts = &self.totals.tls;
         let hello = LazyConfigAcceptor::new(HelloAcceptor::default(), socket).await;
-        let hello = hello.map_err(|error| match error.kind() {
-            ErrorKind::InvalidData => &counts.failed,
-            _ => &counts.closed,
+        let failed = |error| {
+            tracing::debug!(peer = %accepted.peer, %error, "the TLS handshake failed");
+            &counts.failed
+        };
+        let hello = hello.map_err(|error| match error.kind() == ErrorKind::InvalidData {
+            true => failed(error),
+            false => &counts.closed,
         })?;
         let settings = &accepted.settings;
         if let Some(handshakes) = &settings.handshakes
@@ -159,13 +163,10 @@ impl Acceptor {
             connection.set_buffer_limit(Some(SEND_BUFFER));
         };
         // This agrees on the keys and signs, which is nearly all of the work.
-        let handshake = hello.into_stream_with(server.config(), bound_buffer);
+        let handshake = hello.into_stream_with(server.config.clone(), bound_buffer);
         // The worker's other tasks run before the slot is free for another handshake.
         yield_now().await;
         drop(slot);
-        handshake.await.map_err(|error| {
-            tracing::debug!(peer = %accepted.peer, %error, "the TLS handshake failed");
-            &counts.failed
-        })
+        handshake.await.map_err(failed)
     }
 }

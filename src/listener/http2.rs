@@ -17,7 +17,7 @@ use hyper::server::conn::http2;
 use hyper::service::Service;
 use hyper_util::rt::TokioTimer;
 
-use super::connection::Requests;
+use super::connection::{MAX_HEAD_BYTES, Requests};
 use crate::connections::Activity;
 use crate::gateway::ResponseFuture;
 use crate::wire::{Body, RATELIMIT, X_REQUEST_ID};
@@ -35,14 +35,14 @@ const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(30);
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// hyper's server with ordgate's limits.
-pub(super) fn builder(max_head_bytes: usize) -> http2::Builder<InlineExecutor> {
+pub(super) fn builder() -> http2::Builder<InlineExecutor> {
     let mut http = http2::Builder::new(InlineExecutor);
     http.timer(TokioTimer::new())
         .max_concurrent_streams(MAX_STREAMS)
         .max_local_error_reset_streams(MAX_STREAMS as usize)
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
-        .max_header_list_size(u32::try_from(max_head_bytes).unwrap_or(u32::MAX))
+        .max_header_list_size(MAX_HEAD_BYTES as u32)
         .max_send_buf_size(MAX_SEND_BUFFER)
         .keep_alive_interval(KEEP_ALIVE_INTERVAL)
         .keep_alive_timeout(KEEP_ALIVE_TIMEOUT);

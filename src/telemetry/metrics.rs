@@ -53,7 +53,7 @@ const FAMILIES: &[(Kind, &str, &str, &str, &str)] = &[
     (Counter, "ordgate_connections_reset", "Client connections closed because the client read its response too slowly, because unread responses held too much memory, or to make room for others", "connections/reset_slow", "reason=slow"),
     (Counter, "ordgate_connections_reset", "", "connections/reset_unsent", "reason=unsent"),
     (Counter, "ordgate_connections_reset", "", "connections/closed_for_others", "reason=room"),
-    (Counter, "ordgate_http2_floods", "Client connections closed because they sent far more HTTP/2 frames than requests", "connections/http2/floods", ""),
+    (Counter, "ordgate_http2_floods", "Client connections closed because they sent far more HTTP/2 frames than requests", "connections/http2_floods", ""),
     (Gauge, "ordgate_unsent_bytes", "Memory held by responses that clients have not read yet", "unsent/bytes", ""),
     (Gauge, "ordgate_unsent_max_bytes", "The bound on that memory", "unsent/max_bytes", ""),
     (Counter, "ordgate_tls_handshakes", "TLS handshakes by version and result: with a new session or a resumed one, or, without a version, why the connection was closed", "tls_handshakes/{version}/{result}", ""),

@@ -137,9 +137,11 @@ fn names_and_validity(certificate: &CertificateDer<'_>) -> Option<(Vec<String>, 
     let (_, parsed) = parse_x509_certificate(certificate).ok()?;
     let names = parsed.subject_alternative_name().ok()?;
     let names = names.map_or(&[][..], |names| &names.value.general_names);
-    let dns_name = |name: &GeneralName<'_>| match name {
-        GeneralName::DNSName(name) => Some(name.to_lowercase()),
-        _ => None,
+    let dns_name = |name: &GeneralName<'_>| {
+        let GeneralName::DNSName(name) = name else {
+            return None;
+        };
+        Some(name.to_lowercase())
     };
     let validity = parsed.validity();
     // Before 1970 counts as 1970: it is past in any case.

@@ -301,7 +301,7 @@ fn a_reload_keeps_what_is_in_use_although_it_has_expired() {
     assert!(load(&[], expired).is_err(), "at start it is refused");
     assert!(load(&in_use, expired).is_ok());
     files.write((&second.0, &second.1));
-    let refused = load(&in_use, expired).unwrap_err().concat();
+    let refused = load(&in_use, expired).err().unwrap().concat();
     assert!(refused.contains("has expired"), "{refused}");
     assert!(load(&in_use, now()).is_ok());
 }

@@ -104,8 +104,8 @@ async fn a_flood_of_frames_ends_its_own_connection() {
         );
         let counted = async {
             loop {
-                let http2 = admin.get("/status").await.json()["connections"]["http2"].clone();
-                if (http2["floods"].as_u64(), http2["open"].as_u64()) == (Some(ended), Some(1)) {
+                let of = admin.get("/status").await.json()["connections"].clone();
+                if (of["http2_floods"].as_u64(), of["open"].as_u64()) == (Some(ended), Some(2)) {
                     return;
                 }
             }
