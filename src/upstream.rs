@@ -208,13 +208,6 @@ impl Upstream {
         }
     }
 
-    /// Whether both have an endpoint in common, so that an answer of one is what
-    /// the other would answer.
-    pub fn shares_endpoint_with(&self, other: &Self) -> bool {
-        let mut own = self.settings.urls.iter();
-        own.any(|url| other.settings.urls.contains(url))
-    }
-
     /// Whether both have an origin in common (RFC 9110 §4.3.1), whatever the paths
     /// of their base URLs.
     pub fn shares_origin_with(&self, other: &Self) -> bool {

@@ -6,7 +6,7 @@
 
 use std::time::SystemTime;
 
-use http::header::{AsHeaderName, CONTENT_ENCODING, CONTENT_TYPE};
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -49,10 +49,11 @@ pub fn check_head(status: StatusCode, fields: &HeaderMap, wall: SystemTime) -> R
         });
     }
     // ordgate requests `identity`; an encoded body cannot be checked for JSON.
-    let is_identity = |coding: &str| coding.eq_ignore_ascii_case("identity");
-    match all_values(fields, CONTENT_ENCODING, is_identity)
-        && all_values(fields, CONTENT_TYPE, is_json)
-    {
+    let mut codings = fields.get_all(CONTENT_ENCODING).iter();
+    let mut types = fields.get_all(CONTENT_TYPE).iter();
+    let is_json = codings.all(|coding| coding.as_bytes().eq_ignore_ascii_case(b"identity"))
+        && types.all(|media| media.to_str().is_ok_and(is_json));
+    match is_json {
         true => Ok(()),
         false => Err(Failure::status(Reason::NotJson, status)),
     }
@@ -61,18 +62,9 @@ pub fn check_head(status: StatusCode, fields: &HeaderMap, wall: SystemTime) -> R
 /// What a body contains that was read whole.
 ///
 /// # Errors
-/// Where it is not JSON, or of another server than the API's ([`check_route`]).
+/// Where it is not JSON; or a web framework's 404 for an unknown route, which has `statusCode`
+/// and `message` beside `error`: the server is then perhaps not the intended one.
 pub(super) fn check_body(status: StatusCode, body: &[u8]) -> Result<BodyIndex, Failure> {
-    check_route(status, body)?;
-    BodyIndex::read(body).ok_or(Failure::new(Reason::NotJson))
-}
-
-/// Checks that an answer is not a web framework's 404 for an unknown route, which has
-/// `statusCode` and `message` beside `error`. The server is then perhaps not the intended one.
-///
-/// # Errors
-/// Where it is.
-fn check_route(status: StatusCode, body: &[u8]) -> Result<(), Failure> {
     #[derive(Deserialize)]
     struct Framework {
         #[serde(rename = "statusCode")]
@@ -80,10 +72,12 @@ fn check_route(status: StatusCode, body: &[u8]) -> Result<(), Failure> {
         #[serde(rename = "message")]
         _message: String,
     }
-    let is_known = status != StatusCode::NOT_FOUND
-        || object::<Framework>(body).is_none_or(|error| error.status != 404);
-    let wrong = || Failure::status(Reason::WrongUpstream, status);
-    is_known.then_some(()).ok_or_else(wrong)
+    if status == StatusCode::NOT_FOUND
+        && object::<Framework>(body).is_some_and(|error| error.status == 404)
+    {
+        return Err(Failure::status(Reason::WrongUpstream, status));
+    }
+    BodyIndex::read(body).ok_or(Failure::new(Reason::NotJson))
 }
 
 /// Whether a 400 with this body is the answer to every page of a list: the body is
@@ -109,17 +103,6 @@ pub fn refuses_every_page(body: &[u8]) -> bool {
 fn object<T: DeserializeOwned>(body: &[u8]) -> Option<T> {
     let is_object = body.trim_ascii_start().starts_with(b"{");
     serde_json::from_slice(body).ok().filter(|_| is_object)
-}
-
-/// Whether all values of a field are visible ASCII and fulfil a condition; true of
-/// an absent field.
-fn all_values(
-    fields: &HeaderMap,
-    name: impl AsHeaderName,
-    condition: impl Fn(&str) -> bool,
-) -> bool {
-    let mut values = fields.get_all(name).iter();
-    values.all(|value| value.to_str().is_ok_and(&condition))
 }
 
 /// Whether a media type is `application/json` or has the suffix `+json` (RFC

@@ -103,18 +103,20 @@ impl Budget {
 
     /// The time until a request can be taken; `None` where one can be taken now.
     pub(crate) fn wait(&mut self, now: Moment, is_probe: bool) -> Option<Duration> {
-        if is_probe {
-            let windows = [self.minute.wait(now, 0), self.second.wait(now, 0)];
-            let windows = windows.into_iter().flatten();
-            return windows.chain(self.reported.wait(now, 0)).max();
-        }
-        let waits = [
-            self.minute.wait(now, self.kept_of_minute()),
-            self.second.wait(now, self.kept_of_second()),
-            self.reported.wait(now, u64::from(self.probes > 0)),
-            self.pace_wait(now),
-        ];
-        waits.into_iter().flatten().max()
+        let (minute, second, reported, pace) = match is_probe {
+            true => (0, 0, 0, None),
+            false => (
+                self.kept_of_minute(),
+                self.kept_of_second(),
+                u64::from(self.probes > 0),
+                self.pace_wait(now),
+            ),
+        };
+        self.minute
+            .wait(now, minute)
+            .max(self.second.wait(now, second))
+            .max(self.reported.wait(now, reported))
+            .max(pace)
     }
 
     /// How long the pace delays a request; `None` while two fifths of the minute

@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 
+use serde_json::{Value, json};
+
 use super::request::RequestPriority;
 use crate::sync::lock;
 
@@ -52,13 +54,13 @@ impl Counters {
         lock(&self.results).get(result).copied().unwrap_or(0)
     }
 
-    /// The requests sent since the start: the route's name, what they were sent for, and
-    /// how many.
-    pub(crate) fn sent(&self) -> Vec<(Arc<str>, &'static str, u64)> {
+    /// The requests sent since the start, by route and by what they were sent for.
+    pub(super) fn sent_for(&self) -> Vec<Value> {
         let sent = lock(&self.sent);
-        let each = sent.iter();
-        each.map(|((route, reason), count)| (route.clone(), *reason, *count))
-            .collect()
+        let rows = sent.iter().map(|((route, reason), requests)| {
+            json!({ "route": route, "reason": reason, "requests": requests })
+        });
+        rows.collect()
     }
 
     /// All requests sent.

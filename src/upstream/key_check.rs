@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-use super::answer;
 use super::endpoint::Host;
 use super::failure::Failure;
 use super::permit::Asked;
@@ -83,12 +82,9 @@ impl Upstream {
         let Ok(Some(answered)) = exchanged.await else {
             return true;
         };
-        let head = answered.response;
-        let wall = self.clock.system_time();
-        let refused = answer::check_head(head.status(), head.headers(), wall);
-        let refused = refused.is_err_and(|failure| failure.reason == Reason::KeyRefused);
-        if refused {
-            checked.mark_refused(head.status());
+        let status = answered.response.status();
+        if matches!(status.as_u16(), 401 | 403) {
+            checked.mark_refused(status);
         }
         true
     }

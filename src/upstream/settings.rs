@@ -397,17 +397,6 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_not_sent_is_not_exposed() {
-        let mut settings = shipped_settings();
-        settings.urls = vec!["http://api.example".parse().unwrap()];
-        let keys = ApiKey::list("a-key").unwrap();
-        let checked = settings.check(&keys);
-        assert!(matches!(checked, Err(SetupError::PlainHttp { .. })));
-        settings.send_api_key = false;
-        assert!(settings.check(&keys).is_ok());
-    }
-
-    #[test]
     fn where_a_key_would_be_exposed() {
         for (url, exposed) in [
             ("http://127.0.0.1:3999", false),

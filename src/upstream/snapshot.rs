@@ -30,9 +30,6 @@ impl Upstream {
             endpoint.snapshot(at == selected, condition, lag)
         });
         let slots = self.slots();
-        let sent = counters.sent().into_iter().map(
-            |(route, reason, requests)| json!({ "route": route, "reason": reason, "requests": requests }),
-        );
         let results = RESULTS.map(|result| (result.to_owned(), counters.results(result).into()));
         json!({
             "name": self.name(),
@@ -45,7 +42,7 @@ impl Upstream {
             "kept_for_other_clients": slots.kept,
             "queue": self.queue.len(),
             "sent": counters.all_sent(),
-            "sent_for": sent.collect::<Value>(),
+            "sent_for": counters.sent_for(),
             "results": Value::Object(results.into_iter().collect()),
             "heaviest_clients": self.queue.busiest_clients(HEAVIEST, label),
             "keys": self.key_snapshots(),

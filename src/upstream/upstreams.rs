@@ -124,6 +124,7 @@ impl Upstreams {
     pub fn stays(&self, number: u16, before: &Self) -> bool {
         let upstream = self.get(number);
         let known = before.named(upstream.name());
-        known.is_some_and(|known| upstream.shares_endpoint_with(known))
+        let mut known = known.iter().flat_map(|known| &known.settings.urls);
+        known.any(|url| upstream.settings.urls.contains(url))
     }
 }

@@ -96,7 +96,8 @@ fn a_frameworks_404_is_not_the_apis() {
         (400, own, false),
     ] {
         let status = StatusCode::from_u16(status).unwrap();
-        let is_it = check_route(status, body.as_bytes()).is_err();
+        let checked = check_body(status, body.as_bytes());
+        let is_it = checked.is_err_and(|failure| failure.reason == Reason::WrongUpstream);
         assert_eq!(is_it, expected, "{status} {body}");
     }
 }

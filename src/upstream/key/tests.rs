@@ -295,18 +295,6 @@ fn two_upstreams_with_one_key_have_one_budget_and_the_strictest_limits() {
 }
 
 #[test]
-fn replicas_divide_a_budget() {
-    let clock = Clock::manual();
-    let budgets = Arc::new(Budgets::new(Some(replicas(3, &clock)), Spent::default()));
-    let keys = keys_at("a", (10, 5), &["http://server"], &budgets, &clock);
-    assert_eq!(snapshot(&keys).per_minute, Some(3));
-    assert!(send(probe_at(&keys, "http://server")).is_some());
-    assert!(probe_at(&keys, "http://server").is_err());
-    clock.advance(Duration::from_millis(1_005));
-    assert!(send(probe_at(&keys, "http://server")).is_some());
-}
-
-#[test]
 fn a_silent_host_leaves_a_quarter_to_another() {
     let clock = Clock::manual();
     let budgets = Arc::default();
@@ -327,20 +315,4 @@ fn a_silent_host_leaves_a_quarter_to_another() {
     assert_eq!(all("http://other").len(), 5);
     drop(silent);
     assert!(!keys.all_unusable_at(&host("http://server"), Duration::MAX));
-}
-
-#[test]
-fn what_was_spent_before_the_start_may_be_unknown() {
-    let clock = Clock::manual();
-    let keys = keys("a", 9, 9, &clock);
-    let budgets = &keys.budgets;
-    let key = budgets.key(&HeaderValue::from_static("a"), clock.now());
-    let earlier = Earlier {
-        ages: vec![Duration::from_secs(50)],
-        unknown_for: Duration::from_secs(40),
-    };
-    key.state().count_earlier(&earlier, clock.now());
-    assert_eq!(denied_for(probe_at(&keys, "http://server")), millis(40_000));
-    clock.advance(Duration::from_secs(40));
-    assert!(probe_at(&keys, "http://server").is_ok());
 }

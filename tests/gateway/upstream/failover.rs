@@ -1,7 +1,6 @@
 //! Several base URLs: if the preferred endpoint fails, lags or is no indexer, another is
 //! used. Which one is chosen stands in `upstream::selection`.
 
-use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
@@ -10,7 +9,7 @@ use super::{endpoint, key, metric, until_idle};
 use crate::respect::ALL;
 use crate::support::gateway::urls;
 use crate::support::upstream::usual_body;
-use crate::support::{Client, Gate, Gateway, Process, Reply, Setup, TOKEN, Upstream, token, until};
+use crate::support::{Gate, Gateway, Reply, Setup, TOKEN, Upstream, token, until};
 
 /// So many requests find that an endpoint does not answer.
 const TEN: usize = 10;
@@ -270,36 +269,6 @@ async fn an_endpoint_whose_status_path_fails_is_left() {
     at_height(preferred, &height);
     let condition = || endpoint(&gateway, 0)["condition"].clone();
     until("it is sound", || condition() == "sound").await;
-}
-
-#[tokio::test]
-async fn an_endpoint_that_is_gone_is_left_and_reported() {
-    let [retired, other] = pair();
-    retired.always(Reply::status(410, r#"{"telling":"gone"}"#));
-    let mut file = tempfile::NamedTempFile::new().unwrap();
-    file.write_all(urls(&[&retired, &other]).as_bytes())
-        .unwrap();
-    let path = file.path().display().to_string();
-    let variables = [("ORDGATE_API_KEYS", "a-key-of-ours")];
-    let (process, public, admin) = Process::serve(&["--config", &path], &variables);
-    for number in 0..3 {
-        let target = token(number);
-        let answer = Client::connect(public).await.get(&target).await;
-        assert_eq!(answer.text(), usual_body(&target));
-    }
-    let mut admin = Client::connect(admin).await;
-    while admin.get("/status").await.json()["upstream"]["endpoints"][0]["condition"] != "wrong" {}
-    process.signal(rustix::process::Signal::TERM);
-    let log = process.wait().errors;
-    let alarms: Vec<_> = log
-        .lines()
-        .filter(|line| line.contains("it has been retired"))
-        .collect();
-    assert!(alarms[0].contains(&retired.url()), "{log}");
-    assert!(
-        !log.contains("telling") && !log.contains("a-key-of-ours"),
-        "{log}"
-    );
 }
 
 #[tokio::test]
