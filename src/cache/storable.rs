@@ -33,6 +33,13 @@ pub enum SetCookie {
     Never,
 }
 
+impl SetCookie {
+    /// Whether it is what is done unless something else is configured.
+    pub(crate) fn is_usual(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// Whether an answer to a GET may be stored, for later GET and HEAD requests for the same
 /// target. `request` are the request's fields, as the origin received them.
 #[must_use]

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::num::NonZeroU32;
-use std::time::Duration;
 
 use http::{HeaderName, Method, StatusCode};
 use schemars::JsonSchema;
@@ -11,15 +10,13 @@ use serde::de;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::parameter::ParameterTable;
-use crate::cache::policy::{self, Mode, StatusLifetimes};
-use crate::cache::storable::SetCookie;
+use crate::cache::policy::{Mode, Policy};
 use crate::chain::TipSource;
 use crate::openapi;
 use crate::route::{
     self, ChainRules, ChainSegments, HeaderMode, MAX_QUERY_PARAMETERS, Methods, PathTemplate,
     RequestRules, ResponseSchema, RouteDocs, UpstreamTarget, parameter_names,
 };
-use crate::units::Time;
 use crate::validate::ParameterType;
 
 /// A kind of request that ordgate answers.
@@ -83,7 +80,7 @@ pub struct RouteEntry {
     #[serde(default, skip_serializing_if = "Query::is_empty")]
     query: Query,
     #[serde(default)]
-    pub(super) cache: PolicyTable,
+    pub(super) cache: Policy,
 }
 
 /// Which header fields pass.
@@ -178,50 +175,6 @@ impl Query {
     }
 }
 
-/// The freshness lifetime of a status.
-#[derive(Clone, Copy, Debug, Deserialize, Serialize, JsonSchema)]
-#[serde(transparent)]
-#[schemars(inline)]
-struct Lifetime(#[serde(with = "Time::<0>")] Duration);
-
-/// What a route stores, and for how long.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct PolicyTable {
-    /// "chain" keeps answers by the blocks that they depend on (`[chain]`) and ignores the
-    /// upstream's cache-control and etag. "override" gives each status the fixed lifetime of
-    /// `times`, whatever the upstream's fields say. "respect" is a shared cache by RFC 9111,
-    /// with stale-while-revalidate and stale-if-error (RFC 5861), Vary, validation,
-    /// invalidation, ranges and CDN-Cache-Control (RFC 9213). "off" stores nothing.
-    mode: Mode,
-    /// How long past its freshness an answer is served while a newer one is fetched.
-    #[serde(with = "Time::<0>")]
-    stale_while_revalidate: Duration,
-    /// How long past its freshness an answer is served when the upstream fails or its budget is
-    /// spent. With mode = "respect", the upstream's fields take precedence.
-    #[serde(with = "Time::<0>")]
-    stale_if_error: Duration,
-    /// With mode = "respect": which responses with set-cookie are stored, and their cookies
-    /// given to every client; "explicit" if it is not set.
-    ///
-    /// "explicit": those that say how long they are fresh (max-age, s-maxage, expires, a
-    /// targeted field) or that are public; "never": none. Routes with headers = "typed" pass no
-    /// cookie on, and store by the other rules unless it is "never".
-    #[serde(skip_serializing_if = "Option::is_none")]
-    store_set_cookie: Option<SetCookie>,
-    /// With mode = "chain": the tip of the indexer that answers ([chain.tip.NAME]).
-    ///
-    /// Without it, that is the one whose status path is the longest that the route's path
-    /// begins with.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tip: Option<String>,
-    /// With mode = "override": the freshness lifetime for statuses (200, 400 to 499), for
-    /// classes (2xx, 4xx), and for `empty`: a 200 whose `results` is an empty list. What has no
-    /// time is not stored.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    times: BTreeMap<String, Lifetime>,
-}
-
 impl RouteEntry {
     /// The route, without its upstream and the route that it is derived from.
     ///
@@ -244,7 +197,7 @@ impl RouteEntry {
         };
         self.check(&query, &mut problems);
         let template = self.upstream_path.as_ref().unwrap_or(&self.path);
-        let cache = self.cache.policy(template, tips, &mut problems);
+        let tip = self.tip(template, tips, &mut problems);
         if !problems.is_empty() {
             return Err(problems);
         }
@@ -273,7 +226,10 @@ impl RouteEntry {
             name: self.name.as_str().into(),
             headers,
             passed,
-            cache,
+            cache: Policy {
+                tip,
+                ..self.cache.clone()
+            },
             chain: ChainRules {
                 window: self.pages.then_some(window),
                 segments: ChainSegments::of(&params, &path),
@@ -340,6 +296,67 @@ impl RouteEntry {
             self.upstream_page.is_some() && !self.pages,
             "upstream_page goes with pages = true",
         );
+        self.check_cache(problems);
+    }
+
+    /// Says which keys of its cache do not go together.
+    fn check_cache(&self, problems: &mut Vec<String>) {
+        let mut refuse = |is_wrong: bool, why: &str| {
+            if is_wrong {
+                problems.push(why.to_owned());
+            }
+        };
+        let mode = self.cache.mode;
+        let (is_override, times) = (mode == Mode::Override, &self.cache.times.0);
+        refuse(
+            is_override && times.is_empty(),
+            "cache.times is missing or empty: mode = \"override\" needs a lifetime",
+        );
+        refuse(
+            !is_override && !times.is_empty(),
+            "cache.times goes with mode = \"override\"",
+        );
+        for key in times.keys() {
+            let status = key.parse().ok();
+            let is_status = status.is_some_and(|status: StatusCode| {
+                status == StatusCode::OK || status.is_client_error()
+            });
+            refuse(
+                !is_status && !matches!(&**key, "empty" | "2xx" | "4xx"),
+                &format!(
+                    "cache.times.{key}: allowed are a status (200, 400 to 499), a class (2xx, 4xx) and empty"
+                ),
+            );
+        }
+        refuse(
+            !self.cache.set_cookie.is_usual() && mode != Mode::Respect,
+            "cache.store_set_cookie goes with mode = \"respect\"",
+        );
+        refuse(
+            self.cache.tip_name.is_some() && mode != Mode::Chain,
+            "cache.tip goes with mode = \"chain\"",
+        );
+    }
+
+    /// The number of its tip: the named one, else the one whose status path is the longest that
+    /// its path begins with.
+    fn tip(&self, path: &str, tips: &[TipSource], problems: &mut Vec<String>) -> u16 {
+        let place = |(at, tip): (u16, &TipSource)| match &self.cache.tip_name {
+            Some(name) => (*tip.name == **name).then_some((0, at)),
+            None => {
+                let status = tip.path.as_deref()?.split('?').next()?;
+                path.starts_with(status).then_some((status.len(), at))
+            }
+        };
+        let found = (0..).zip(tips).filter_map(place).max();
+        if let (Some(name), None) = (&self.cache.tip_name, found) {
+            let known: Vec<_> = tips.iter().map(|tip| &*tip.name).collect();
+            problems.push(format!(
+                "cache.tip is {name:?}; allowed are the names of [chain.tip.NAME]: {}",
+                known.join(", ")
+            ));
+        }
+        found.map_or(u16::MAX, |(_, at)| at)
     }
 
     /// The parameters of the path, in its order.
@@ -374,79 +391,4 @@ impl Verb {
             Self::Get | Self::Any => Method::GET,
         }
     }
-}
-
-impl PolicyTable {
-    /// The policy, with the number of the tip.
-    fn policy(&self, path: &str, tips: &[TipSource], problems: &mut Vec<String>) -> policy::Policy {
-        let mut times = StatusLifetimes::default();
-        for (key, Lifetime(time)) in &self.times {
-            let status = key.parse::<StatusCode>().ok();
-            match (&**key, status) {
-                ("empty", _) => times.empty = Some(*time),
-                ("2xx", _) => times.classes[1] = Some(*time),
-                ("4xx", _) => times.classes[3] = Some(*time),
-                (_, Some(status)) if status == StatusCode::OK || status.is_client_error() => {
-                    times.exact.push((status, *time));
-                }
-                _ => problems.push(format!(
-                    "cache.times.{key}: allowed are a status (200, 400 to 499), a class (2xx, 4xx) and empty"
-                )),
-            }
-        }
-        let mut refuse = |is_wrong: bool, why: &str| {
-            if is_wrong {
-                problems.push(why.to_owned());
-            }
-        };
-        refuse(
-            self.mode == Mode::Override && self.times.is_empty(),
-            "cache.times is missing or empty: mode = \"override\" needs a lifetime",
-        );
-        refuse(
-            self.mode != Mode::Override && !self.times.is_empty(),
-            "cache.times goes with mode = \"override\"",
-        );
-        refuse(
-            self.store_set_cookie.is_some() && self.mode != Mode::Respect,
-            "cache.store_set_cookie goes with mode = \"respect\"",
-        );
-        refuse(
-            self.tip.is_some() && self.mode != Mode::Chain,
-            "cache.tip goes with mode = \"chain\"",
-        );
-        let named = self.tip.as_ref().map(|name| {
-            let found = tips.iter().position(|tip| *tip.name == **name);
-            found.unwrap_or_else(|| {
-                let known: Vec<_> = tips.iter().map(|tip| &*tip.name).collect();
-                problems.push(format!(
-                    "cache.tip is {name:?}; allowed are the names of [chain.tip.NAME]: {}",
-                    known.join(", ")
-                ));
-                0
-            })
-        });
-        let tip = named.or_else(|| nearest(tips, path));
-        policy::Policy {
-            mode: self.mode,
-            times,
-            stale_while_revalidate: self.stale_while_revalidate,
-            stale_if_error: self.stale_if_error,
-            set_cookie: self.store_set_cookie.unwrap_or_default(),
-            tip: tip.map_or(u16::MAX, |tip| tip as u16),
-        }
-    }
-}
-
-/// The tip whose status path is the longest that a route's path begins with.
-fn nearest(tips: &[TipSource], path: &str) -> Option<usize> {
-    let above = |source: &TipSource| {
-        let status = source.path.as_deref()?;
-        let status = status.split('?').next().unwrap_or(status);
-        path.starts_with(status).then_some(status.len())
-    };
-    let found = (0..)
-        .zip(tips)
-        .filter_map(|(at, tip)| Some((above(tip)?, at)));
-    found.max().map(|(_, at)| at)
 }

@@ -1,7 +1,7 @@
 //! Which route a table finds, and the canonical form of requests.
 
 use super::*;
-use crate::cache::policy::Mode;
+use crate::cache::policy::{Lifetime, Mode};
 
 fn parameter(name: &str, kind: ParameterType, default: Option<&str>) -> Parameter {
     Parameter {
@@ -419,7 +419,9 @@ fn changes_that_keep_stored_responses() {
         ("its mode", |r| r.cache.mode = Mode::Respect, false),
         (
             "its times",
-            |r| r.cache.times.empty = Some(std::time::Duration::ZERO),
+            |r| {
+                r.cache.times.0 = [("empty".to_owned(), Lifetime(std::time::Duration::ZERO))].into()
+            },
             false,
         ),
         (
