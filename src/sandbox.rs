@@ -58,11 +58,11 @@ mod tokens;
 
 pub use answer::Answer;
 pub use api::Api;
-use api::Model;
+use api::{Model, Received};
 use chain::Chain;
 pub use examples::Examples;
+use provider::Provider;
 pub use provider::{Counts, Fault, FaultKind};
-use provider::{Provider, Received};
 
 /// The properties of a sandbox. Values out of bounds are clamped.
 #[derive(Clone)]
@@ -200,8 +200,13 @@ impl Sandbox {
     /// The upstream's present answer, without key check, rate limit, faults and counting. Tests compare with it.
     #[must_use]
     pub fn answer(&self, method: &Method, path_and_query: &str, headers: &HeaderMap) -> Answer {
-        let model = &self.state().model;
-        model.answer(Api::Both, method, path_and_query, headers)
+        let request = Received {
+            api: Api::Both,
+            method,
+            target: path_and_query,
+            headers,
+        };
+        self.state().model.answer(&request)
     }
 
     /// Adds blocks. After a rollback, the first ones replace the deleted blocks.

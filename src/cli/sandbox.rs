@@ -60,7 +60,7 @@ fn ready(sandbox: &Sandbox, ordinals: SocketAddr, runes: SocketAddr) -> String {
         true => format!("http://{ordinals} (ordinals) and http://{runes} (runes)"),
     };
     let examples = sandbox.examples();
-    let (token, transaction, block) = (examples.token(), examples.transaction(), examples.block());
+    let [token, transaction, block] = examples.first();
     let mut ready = format!(
         "ordgate sandbox is ready on {addresses}; control: {CONTROL_ROUTES}. Try:
   curl -i 'http://{ordinals}{token}'

@@ -87,7 +87,7 @@ fn start(flags: ServeFlags) -> Result<ExitCode> {
         let is_tcp = |listener: &&BoundListener| listener.address.tcp().is_some();
         let public = listeners.iter().find(is_tcp);
         let url = public.map_or_else(String::new, BoundListener::url);
-        for path in [examples.token(), examples.transaction(), examples.block()] {
+        for path in examples.first() {
             ready.push_str(&format!("  curl -i '{url}{path}'\n"));
         }
     }

@@ -47,6 +47,16 @@ pub(super) struct Route {
     answer: fn(&Model, &Asked<'_>) -> Result<Answer, String>,
 }
 
+/// A request as a server has read it.
+pub(super) struct Received<'a> {
+    /// What the server serves.
+    pub(super) api: Api,
+    pub(super) method: &'a Method,
+    /// The path with its query.
+    pub(super) target: &'a str,
+    pub(super) headers: &'a HeaderMap,
+}
+
 /// A request for a route.
 struct Asked<'a> {
     /// The decoded parameter of the path.
@@ -112,14 +122,14 @@ pub(super) fn route(api: Api, path: &str) -> Option<(&'static Route, String)> {
 }
 
 impl Model {
-    /// The answer of a server of this API. `target` is the path with its query.
-    pub(super) fn answer(
-        &self,
-        api: Api,
-        method: &Method,
-        target: &str,
-        headers: &HeaderMap,
-    ) -> Answer {
+    /// The answer to a request.
+    pub(super) fn answer(&self, request: &Received<'_>) -> Answer {
+        let Received {
+            api,
+            method,
+            target,
+            headers,
+        } = *request;
         if *method == Method::OPTIONS {
             return Answer::preflight(headers);
         }

@@ -48,6 +48,15 @@ pub(super) struct TxKey {
 }
 
 impl TxKey {
+    /// A transaction of the original block at a height.
+    const fn original(height: u32, number: u16) -> Self {
+        Self {
+            height,
+            fork: 0,
+            number,
+        }
+    }
+
     pub(super) const fn word(self) -> u64 {
         ((self.height as u64) << 32) | ((self.fork as u64) << 16) | self.number as u64
     }
@@ -71,15 +80,16 @@ pub(super) struct Placed {
 /// The blocks, and the state for their replacement.
 #[derive(Clone, Debug)]
 pub(super) struct Chain {
-    seed: u64,
+    pub(super) seed: u64,
     /// The height of the first block; the pattern of sizes begins here.
-    origin: u32,
+    pub(super) origin: u32,
     /// The number of transactions in the largest blocks.
     largest: u16,
-    blocks: VecDeque<Block>,
+    pub(super) blocks: VecDeque<Block>,
     /// The `fork` of each deleted block without a replacement; the lowest height is last.
     undone: Vec<u32>,
-    next_serial: u32,
+    /// The serial of the next block.
+    pub(super) next_serial: u32,
 }
 
 impl Chain {
@@ -100,30 +110,13 @@ impl Chain {
         chain
     }
 
-    pub(super) const fn seed(&self) -> u64 {
-        self.seed
-    }
-
-    pub(super) const fn origin(&self) -> u32 {
-        self.origin
-    }
-
     pub(super) fn tip(&self) -> Option<&Block> {
         self.blocks.back()
-    }
-
-    pub(super) fn blocks(&self) -> impl DoubleEndedIterator<Item = &Block> {
-        self.blocks.iter()
     }
 
     pub(super) fn at(&self, height: u32) -> Option<&Block> {
         let first = self.blocks.front()?.height;
         self.blocks.get(height.checked_sub(first)? as usize)
-    }
-
-    /// The serial of the next block.
-    pub(super) const fn next_serial(&self) -> u32 {
-        self.next_serial
     }
 
     /// Adds a block; does nothing at the highest height that fits in a u32.
@@ -223,7 +216,7 @@ impl Chain {
             return None;
         }
         let home = self.at(key.height)?;
-        let block = if key.fork == 0 && self.is_deferred(key.height, home.fork, key.number) {
+        let block = if key.fork == 0 && self.is_deferred(key, home.fork) {
             self.at(key.height.checked_add(1)?)?
         } else {
             home
@@ -238,26 +231,14 @@ impl Chain {
     /// The transactions of a block that have rune activity, by ascending index.
     pub(super) fn placements(&self, block: &Block) -> Vec<Placed> {
         let mut keys = Vec::new();
-        if let Some(below) = block
-            .height
-            .checked_sub(1)
-            .filter(|below| *below >= self.origin)
-        {
-            let carried = (0..self.tx_count(below))
-                .filter(|n| self.is_deferred(below, block.parent_fork, *n));
-            keys.extend(carried.map(|number| TxKey {
-                height: below,
-                fork: 0,
-                number,
-            }));
+        let below = block.height.checked_sub(1);
+        if let Some(below) = below.filter(|below| *below >= self.origin) {
+            let carried = (0..self.tx_count(below)).map(|number| TxKey::original(below, number));
+            keys.extend(carried.filter(|key| self.is_deferred(*key, block.parent_fork)));
         }
-        let own = (0..self.tx_count(block.height))
-            .filter(|n| !self.is_deferred(block.height, block.fork, *n));
-        keys.extend(own.map(|number| TxKey {
-            height: block.height,
-            fork: 0,
-            number,
-        }));
+        let own = 0..self.tx_count(block.height);
+        let own = own.map(|number| TxKey::original(block.height, number));
+        keys.extend(own.filter(|key| !self.is_deferred(*key, block.fork)));
         if block.fork > 0 {
             // A replacement has one or two transactions that the orphan did not have.
             let extra =
@@ -305,12 +286,7 @@ impl Chain {
     }
 
     /// True if a replacement moves this transaction of the original block to the next block: one in eight.
-    fn is_deferred(&self, height: u32, fork: u32, number: u16) -> bool {
-        let key = TxKey {
-            height,
-            fork: 0,
-            number,
-        };
+    fn is_deferred(&self, key: TxKey, fork: u32) -> bool {
         fork > 0 && mix2(self.seed ^ SALT_DEFER ^ u64::from(fork), key.word()).is_multiple_of(8)
     }
 }

@@ -4,6 +4,9 @@
 //! an invalid one gets a 400 that names what is allowed. The routes have no protection, so a sandbox should listen on
 //! loopback only.
 
+use std::any::{Any, TypeId};
+use std::fmt::Display;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -95,11 +98,11 @@ fn check_names(query: &str, allowed: &[&str]) -> Result<(), String> {
 }
 
 fn fault(query: &str) -> Result<Fault, String> {
-    let delay = number(query, "delay", 1_000, 0..=600_000)?;
+    let delay = number(query, "delay", 1_000, 0..=600_000u64)?;
     let kind = text(query, "kind")?.unwrap_or_default();
     let kind = match kind.as_str() {
         "close" => FaultKind::Close,
-        "stall" => FaultKind::Stall(Duration::from_millis(delay.into())),
+        "stall" => FaultKind::Stall(Duration::from_millis(delay)),
         other => {
             let status = StatusCode::from_str(other).ok();
             let status =
@@ -109,14 +112,7 @@ fn fault(query: &str) -> Result<Fault, String> {
             })?)
         }
     };
-    let chance = match text(query, "chance")? {
-        None => 1.0,
-        Some(text) => text
-            .parse()
-            .ok()
-            .filter(|chance| (0.0..=1.0).contains(chance))
-            .ok_or_else(|| format!("chance is {text:?}; allowed is a number from 0 to 1"))?,
-    };
+    let chance = number(query, "chance", 1.0, 0.0..=1.0)?;
     // One with a chance stays until it is cleared.
     let times = if chance < 1.0 { u32::MAX } else { 1 };
     Ok(Fault {
@@ -136,23 +132,26 @@ fn text(query: &str, name: &str) -> Result<Option<String>, String> {
     }
 }
 
-/// A whole number within bounds.
-fn number(
+/// A number within bounds: a whole one if those are.
+fn number<T: FromStr + PartialOrd + Display + Any>(
     query: &str,
     name: &str,
-    default: u32,
-    allowed: std::ops::RangeInclusive<u32>,
-) -> Result<u32, String> {
+    default: T,
+    allowed: RangeInclusive<T>,
+) -> Result<T, String> {
     let Some(text) = text(query, name)? else {
         return Ok(default);
     };
-    text.parse()
-        .ok()
-        .filter(|number| allowed.contains(number))
-        .ok_or_else(|| {
-            let (least, most) = (allowed.start(), allowed.end());
-            format!("{name} is {text:?}; allowed is a whole number from {least} to {most}")
-        })
+    let number = text.parse().ok().filter(|number| allowed.contains(number));
+    number.ok_or_else(|| {
+        let (least, most) = (allowed.start(), allowed.end());
+        let kind = if TypeId::of::<T>() == TypeId::of::<f64>() {
+            "number"
+        } else {
+            "whole number"
+        };
+        format!("{name} is {text:?}; allowed is a {kind} from {least} to {most}")
+    })
 }
 
 #[cfg(test)]

@@ -32,22 +32,11 @@ pub struct Examples {
 }
 
 impl Examples {
-    /// The path of a token; empty if there is none.
+    /// The first path of each; empty where there is none.
     #[must_use]
-    pub fn token(&self) -> &str {
-        self.tokens.first().map_or("", String::as_str)
-    }
-
-    /// The path of a transaction; empty if there is none.
-    #[must_use]
-    pub fn transaction(&self) -> &str {
-        self.transactions.first().map_or("", String::as_str)
-    }
-
-    /// The path of a block; empty if there is none.
-    #[must_use]
-    pub fn block(&self) -> &str {
-        self.blocks.first().map_or("", String::as_str)
+    pub fn first(&self) -> [&str; 3] {
+        [&self.tokens, &self.transactions, &self.blocks]
+            .map(|paths| paths.first().map_or("", String::as_str))
     }
 
     pub(super) fn of(chain: &Chain) -> Self {
@@ -58,13 +47,13 @@ impl Examples {
         let tickers = tokens::tickers().map(|ticker| utf8_percent_encode(ticker, RESERVED));
         let paths = tickers.map(|ticker| format!("/ordinals/v1/brc-20/tokens/{ticker}"));
         examples.tokens.extend(paths);
-        let count = chain.blocks().count();
-        for block in chain.blocks().skip(count.saturating_sub(BLOCKS)) {
+        let count = chain.blocks.len();
+        for block in chain.blocks.iter().skip(count.saturating_sub(BLOCKS)) {
             let placements = chain.placements(block);
             if placements.is_empty() {
                 continue;
             }
-            let any = mix2(chain.seed(), u64::from(block.height)) as usize % placements.len();
+            let any = mix2(chain.seed, u64::from(block.height)) as usize % placements.len();
             let wide = placements.iter().find(|placed| chain.is_wide(placed.key));
             let id = chain.tx_id(wide.unwrap_or(&placements[any]).key);
             let path = format!("/runes/v1/transactions/{id}/activity");

@@ -10,14 +10,14 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use http::header::RETRY_AFTER;
-use http::{HeaderMap, Method, StatusCode};
+use http::{Method, StatusCode};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::Settings;
 use super::answer::Answer;
-use super::api::{Api, Model, route};
+use super::api::{Model, Received, route};
 use super::mix::{mix2, share};
 
 /// The most requests of a minute that are counted and limited exactly.
@@ -147,15 +147,6 @@ pub(super) struct Provider {
     journal: VecDeque<Value>,
 }
 
-/// A request as the server has read it.
-pub(super) struct Received<'a> {
-    pub(super) api: Api,
-    pub(super) method: &'a Method,
-    /// The path with its query.
-    pub(super) target: &'a str,
-    pub(super) headers: &'a HeaderMap,
-}
-
 impl Provider {
     /// Decides on a request: the answer and how long it takes; without an answer, the connection closes.
     pub(super) fn receive(
@@ -165,10 +156,7 @@ impl Provider {
         request: &Received<'_>,
         now: Instant,
     ) -> (Option<Answer>, Duration) {
-        let (path, _) = request
-            .target
-            .split_once('?')
-            .unwrap_or((request.target, ""));
+        let path = request.target.split('?').next().unwrap_or_default();
         let counts = &mut self.counts;
         counts.total += 1;
         match route(request.api, path) {
@@ -253,19 +241,16 @@ impl Provider {
         request: &Received<'_>,
         now: Instant,
     ) -> Answer {
-        let Received {
-            api,
-            method,
-            target,
-            headers,
-        } = *request;
-        if *method == Method::OPTIONS {
-            return model.answer(api, method, target, headers);
+        if *request.method == Method::OPTIONS {
+            return model.answer(request);
         }
         let key = match settings.require_key.as_deref() {
             None => Some(0),
             Some(known) => {
-                let given = headers.get("x-api-key").and_then(|key| key.to_str().ok());
+                let given = request
+                    .headers
+                    .get("x-api-key")
+                    .and_then(|key| key.to_str().ok());
                 known
                     .split(',')
                     .position(|known| Some(known.trim()) == given)
@@ -275,7 +260,7 @@ impl Provider {
             return Answer::provider(StatusCode::UNAUTHORIZED, "Unauthorized");
         };
         let Some(limit) = settings.requests_per_minute else {
-            return model.answer(api, method, target, headers);
+            return model.answer(request);
         };
         if self.by_key.len() <= key {
             self.by_key.resize_with(key + 1, Minute::default);
@@ -284,7 +269,7 @@ impl Provider {
         let granted = minute.count(now) < limit;
         let mut answer = if granted {
             minute.add(now);
-            model.answer(api, method, target, headers)
+            model.answer(request)
         } else {
             let mut answer = Answer::provider(StatusCode::TOO_MANY_REQUESTS, "Too Many Requests");
             answer.headers.insert(RETRY_AFTER, minute.reset(now).into());

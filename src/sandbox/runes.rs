@@ -37,7 +37,7 @@ const KNOWN: [(&str, u8); 20] = [
 ];
 
 /// An event of a transaction.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Event {
     /// One of [`OPERATIONS`].
     pub(super) operation: &'static str,
@@ -52,7 +52,7 @@ pub(super) struct Event {
 /// The events of a transaction, by ascending event index. There is always at least one.
 pub(super) fn events(chain: &Chain, placed: Placed) -> Vec<Event> {
     let key = placed.key;
-    let chance = &mut Stream::new(mix2(chain.seed(), key.word()));
+    let chance = &mut Stream::new(mix2(chain.seed, key.word()));
     if chain.is_wide(key) {
         let pairs = 33 + chance.below(8) as u16;
         return transfer(chance, pairs);
@@ -63,10 +63,7 @@ pub(super) fn events(chain: &Chain, placed: Placed) -> Vec<Event> {
         0 if may_etch => etching(chance),
         0..=6 => mint(chance),
         7 => vec![burn(chance, None, None)],
-        8..=11 => {
-            let rune = pick_rune(chance);
-            vec![receive(chance, rune, 0)]
-        }
+        8..=11 => mint(chance).split_off(1),
         _ => {
             let pairs = 1 + chance.below(5) as u16;
             transfer(chance, pairs)
@@ -77,11 +74,7 @@ pub(super) fn events(chain: &Chain, placed: Placed) -> Vec<Event> {
 fn etching(chance: &mut Stream) -> Vec<Event> {
     let mut events = vec![Event {
         operation: "etching",
-        rune: None,
-        amount: None,
-        vout: None,
-        address: None,
-        receiver: None,
+        ..Event::default()
     }];
     if chance.below(2) == 0 {
         events.push(receive(chance, None, 1));
@@ -134,7 +127,7 @@ fn receive(chance: &mut Stream, rune: Option<usize>, vout: u16) -> Event {
         amount: Some(pick_amount(chance)),
         vout: Some(vout),
         address: Some(pick_address(chance)),
-        receiver: None,
+        ..Event::default()
     }
 }
 
@@ -145,7 +138,7 @@ fn burn(chance: &mut Stream, vout: Option<u16>, address: Option<u64>) -> Event {
         amount: Some(pick_amount(chance)),
         vout,
         address,
-        receiver: None,
+        ..Event::default()
     }
 }
 
@@ -204,7 +197,7 @@ fn rune(chain: &Chain, block: &Block, placed: Placed, known: Option<usize>) -> (
     let (id, number, spaced, divisibility) = match known {
         Some(index) => {
             let (spaced, divisibility) = KNOWN[index];
-            let height = chain.origin().saturating_sub(11 * index as u32);
+            let height = chain.origin.saturating_sub(11 * index as u32);
             let id = match index {
                 0 => "1:0".to_owned(),
                 _ => format!("{height}:{}", 3 + 7 * index),
@@ -213,9 +206,9 @@ fn rune(chain: &Chain, block: &Block, placed: Placed, known: Option<usize>) -> (
         }
         None => {
             let key = placed.key;
-            let number = 100 + u64::from(key.height - chain.origin()) * 64 + u64::from(key.number);
+            let number = 100 + u64::from(key.height - chain.origin) * 64 + u64::from(key.number);
             let id = format!("{}:{}", block.height, placed.index);
-            let chance = mix2(chain.seed() ^ 0x6e61_6d65, key.word());
+            let chance = mix2(chain.seed ^ 0x6e61_6d65, key.word());
             (id, number, etched_name(chance), (chance % 9) as u8)
         }
     };

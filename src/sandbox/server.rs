@@ -21,9 +21,8 @@ use tokio::time::{Instant, sleep};
 
 use super::Sandbox;
 use super::answer::Answer;
-use super::api::Api;
+use super::api::{Api, Received};
 use super::control;
-use super::provider::Received;
 
 /// How long the reference keeps idle connections.
 const KEEP_ALIVE: Duration = Duration::from_secs(72);

@@ -83,12 +83,12 @@ fn progress(chain: &Chain, every: u32, index: usize, ahead: bool) -> (u64, u64) 
     let (true, Some(tip)) = (every > 0, chain.tip()) else {
         return (0, 0);
     };
-    let since = tip.height.saturating_add(u32::from(ahead)) - chain.origin();
-    let active = chain.origin() + since / every * every;
+    let since = tip.height.saturating_add(u32::from(ahead)) - chain.origin;
+    let active = chain.origin + since / every * every;
     let serial = match chain.at(active) {
         Some(block) => block.serial,
         // Only the next block can be above the tip.
-        None if active > tip.height => chain.next_serial(),
+        None if active > tip.height => chain.next_serial,
         None => 0,
     };
     let chance = mix2(u64::from(serial) << 8, index as u64);
@@ -97,7 +97,7 @@ fn progress(chain: &Chain, every: u32, index: usize, ahead: bool) -> (u64, u64) 
 
 fn written(chain: &Chain, token: Token, index: usize, ahead: bool) -> Value {
     let (ticker, max, limit, decimals, every, kind) = token;
-    let fixed = &mut Stream::new(mix2(chain.seed() ^ 0x74_6f6b_656e, index as u64));
+    let fixed = &mut Stream::new(mix2(chain.seed ^ 0x74_6f6b_656e, index as u64));
     let (steps, chance) = progress(chain, every, index, ahead);
     let unit = 10u128.pow(u32::from(decimals));
     let greatest = u128::from(max) * unit;
@@ -121,7 +121,7 @@ fn written(chain: &Chain, token: Token, index: usize, ahead: bool) -> Value {
     let number = 300_000 + fixed.below(90_000_000) as i64;
     let tx_id: String = (0..4).map(|_| format!("{:016x}", fixed.next())).collect();
     let deployed = chain
-        .origin()
+        .origin
         .saturating_sub(1_000 + fixed.below(50_000) as u32);
     let address = address(fixed.below(700));
     let (max_supply, minted_supply) = (decimal(greatest, decimals), decimal(minted, decimals));

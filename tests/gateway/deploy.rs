@@ -267,7 +267,7 @@ async fn the_example_of_a_self_hosted_indexer_serves() {
     ready(admin).await;
     let mut client = Client::connect(public).await;
     let examples = sandbox.examples();
-    let paths = [examples.token(), examples.transaction(), examples.block()];
+    let paths = examples.first();
     serves(&mut client, &sandbox, &paths).await;
     // A block of a thousand transactions is one page of the upstream.
     let block = "/runes/v1/blocks/840023/activity";
@@ -329,7 +329,7 @@ async fn the_example_of_a_sidecar_serves() {
     ready(admin).await;
     let mut client = Client::connect(public).await;
     let examples = sandbox.examples();
-    let paths = [examples.token(), examples.transaction(), examples.block()];
+    let paths = examples.first();
     serves(&mut client, &sandbox, &paths).await;
     let written = SIDECAR
         .lines()

@@ -181,7 +181,7 @@ async fn a_setting_that_needs_a_restart_is_reported() {
 async fn the_chain_survives_a_reload_and_old_probes_end() {
     let sandbox = Sandbox::new(Settings::default());
     let gateway = Setup::alone().chain().sandbox(&sandbox).start();
-    let path = sandbox.examples().block().to_owned();
+    let path = sandbox.examples().blocks[0].clone();
     let first = gateway.get(&path).await;
     assert!(!is_hit(&first));
     let tips = async || gateway.status()["chain"]["tips"].clone();

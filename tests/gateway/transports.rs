@@ -128,7 +128,7 @@ fn origin(seen: &Seen) -> Reply {
 /// The requests, with the sandbox's paths.
 fn requests(sandbox: &Sandbox) -> Vec<(&'static str, String, Fields)> {
     let examples = sandbox.examples();
-    let (block, _limit) = examples.block().split_once('?').unwrap();
+    let (block, _limit) = examples.blocks[0].split_once('?').unwrap();
     let height = sandbox.tip().height - 50;
     let hash = sandbox.hash_at(height).unwrap();
     let hash = format!("/runes/v1/blocks/{hash}/activity");
@@ -138,14 +138,14 @@ fn requests(sandbox: &Sandbox) -> Vec<(&'static str, String, Fields)> {
     let all = ROWS.into_iter().chain(of_conditions);
     let all = all.map(|(method, target, fields)| {
         let target = target
-            .replace("{token}", examples.token())
-            .replace("{tx}", examples.transaction())
+            .replace("{token}", &examples.tokens[0])
+            .replace("{tx}", &examples.transactions[0])
             .replace("{block}", block)
             .replace("{hash}", &hash);
         (method, target, fields)
     });
     let mut all: Vec<_> = all.collect();
-    let long = format!("{}?{}", examples.token(), "x".repeat(9000));
+    let long = format!("{}?{}", &examples.tokens[0], "x".repeat(9000));
     all.push(("GET", long, &[]));
     all
 }

@@ -3,7 +3,7 @@
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use serde_json::Value;
 
-use super::{Answer, Api, Model, OPERATIONS};
+use super::{Answer, Api, Model, OPERATIONS, Received};
 use crate::sandbox::chain::Chain;
 
 /// A small block, the one of a thousand transactions, and one without any.
@@ -23,14 +23,23 @@ fn model() -> Model {
     sized(100)
 }
 
+fn with(model: &Model, method: &Method, target: &str, headers: &HeaderMap) -> Answer {
+    model.answer(&Received {
+        api: Api::Both,
+        method,
+        target,
+        headers,
+    })
+}
+
 fn get(model: &Model, target: &str) -> Answer {
-    model.answer(Api::Both, &Method::GET, target, &HeaderMap::new())
+    with(model, &Method::GET, target, &HeaderMap::new())
 }
 
 fn conditional(model: &Model, target: &str, tag: &str) -> u16 {
     let tag = HeaderValue::from_str(tag).unwrap();
     let headers = HeaderMap::from_iter([(HeaderName::from_static("if-none-match"), tag)]);
-    let answer = model.answer(Api::Both, &Method::GET, target, &headers);
+    let answer = with(model, &Method::GET, target, &headers);
     answer.status.as_u16()
 }
 
@@ -147,12 +156,8 @@ fn other_errors_have_the_recorded_bodies() {
             "{\"statusCode\":500,\"code\":\"22003\",\"error\":\"Internal Server Error\",\"message\":\"value \\\"9223372036854775808\\\" is out of range for type bigint\"}",
         ),
     ] {
-        let answer = model.answer(
-            Api::Both,
-            &method.parse().unwrap(),
-            target,
-            &HeaderMap::new(),
-        );
+        let method = method.parse().unwrap();
+        let answer = with(&model, &method, target, &HeaderMap::new());
         assert_eq!(answer.status, status, "{target}");
         assert!(
             text(&answer).starts_with(body),

@@ -23,7 +23,7 @@ fn equal_histories_give_equal_chains() {
 #[test]
 fn hashes_and_ids_are_found() {
     let chain = chain();
-    for block in chain.blocks() {
+    for block in chain.blocks.iter() {
         let hash = chain.hash(block);
         assert!(hash.len() == 64 && hash.starts_with("0000000000000000000"));
         assert_eq!(chain.by_hash(&hash), Some(block));
@@ -65,7 +65,7 @@ fn after_a_reorg_each_transaction_is_in_one_block() {
     chain.apply();
     chain.push();
     let mut seen = HashSet::new();
-    for block in chain.blocks().filter(|block| block.height >= 840_190) {
+    for block in chain.blocks.iter().filter(|block| block.height >= 840_190) {
         for placed in chain.placements(block) {
             assert!(
                 seen.insert(placed.key.word()),

@@ -11,7 +11,7 @@ fn items_have_the_recorded_members() {
     let chain = Chain::new(3, 840_000, 120, 1_000);
     let mut seen = BTreeMap::new();
     let mut beyond_u64 = 0;
-    for block in chain.blocks() {
+    for block in chain.blocks.iter() {
         for placed in chain.placements(block) {
             let events = events(&chain, placed);
             let most = if chain.is_wide(placed.key) { 90 } else { 12 };

@@ -81,10 +81,10 @@ async fn each_server_has_only_its_own_api() {
     let examples = sandbox.examples();
     for (own, other, path) in [
         (ordinals, runes, "/ordinals/v1/"),
-        (ordinals, runes, examples.token()),
+        (ordinals, runes, &*examples.tokens[0]),
         (runes, ordinals, "/runes/"),
-        (runes, ordinals, examples.block()),
-        (runes, ordinals, examples.transaction()),
+        (runes, ordinals, &*examples.blocks[0]),
+        (runes, ordinals, &*examples.transactions[0]),
     ] {
         let right = ask(own, &format!("GET {path}"), "").await;
         assert!(right.starts_with("HTTP/1.1 200 "), "{path}: {right}");
