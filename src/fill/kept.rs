@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
-use http::StatusCode;
+use http::{HeaderValue, StatusCode};
 
 use super::ingest::prepared;
 use super::lookup::own_key;
@@ -288,9 +288,9 @@ impl Fill {
     fn value_of(&self, stored: &StoredResponse) -> Value {
         Value {
             run: self.lower.run,
-            status: stored.status,
-            content_type: stored.content_type(),
-            etag: stored.etag.clone(),
+            status: stored.status.as_u16(),
+            content_type: stored.content_type().as_bytes().to_vec(),
+            etag: stored.etag.as_bytes().to_vec(),
             received: self.wall_millis(stored.received),
             lifetime: stored.lifetime,
             took: stored.took,
@@ -328,12 +328,15 @@ impl Fill {
             heights: value.heights,
             is_settled: false,
         });
-        let is_page = value.status == StatusCode::OK && stamp.is_some();
+        let status = StatusCode::from_u16(value.status).ok()?;
+        let content_type = HeaderValue::from_bytes(&value.content_type).ok()?;
+        let etag = HeaderValue::from_bytes(&value.etag).ok()?;
+        let is_page = status == StatusCode::OK && stamp.is_some();
         Some(StoredResponse {
-            status: value.status,
+            status,
             fields: match &stamp {
-                Some(stamp) => self.fields_of(value.content_type, stamp),
-                None => prepared(value.content_type, ClientFreshness::For(value.lifetime)),
+                Some(stamp) => self.fields_of(content_type, stamp),
+                None => prepared(content_type, ClientFreshness::For(value.lifetime)),
             },
             received: now.before(age),
             lifetime,
@@ -342,7 +345,7 @@ impl Fill {
             body: value.body,
             is_encodable: value.is_encodable,
             encodings: Encodings::default(),
-            etag: value.etag,
+            etag,
             checked: CheckedPurge::at(sequence),
             stamp,
         })

@@ -8,10 +8,7 @@
 mod table;
 
 use std::path::PathBuf;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::mpsc::{self, Receiver};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -24,6 +21,7 @@ use tokio::time::timeout;
 use super::value::Value;
 use super::{Settings, StateError, access, database};
 use crate::clock::Clock;
+use crate::sync::lock;
 
 /// How long a look-up may take. In unit tests, a busy machine makes no miss of an answer.
 const LOOK_UP: Duration = Duration::from_millis(if cfg!(test) { 60_000 } else { 100 });
@@ -101,34 +99,19 @@ pub type BlockHash = (u32, [u8; 32]);
 pub struct Answers(Option<Arc<Handle>>);
 
 struct Handle {
-    commands: mpsc::Sender<Command>,
-    counts: Arc<Counts>,
+    jobs: mpsc::Sender<Job>,
+    shown: Arc<Mutex<AnswersSnapshot>>,
     /// The bytes that may still wait.
     room: Arc<Semaphore>,
     clock: Clock,
     path: PathBuf,
-    max_bytes: u64,
 }
 
-/// What the callers and the thread share.
-#[derive(Default)]
-struct Counts {
-    bytes: AtomicU64,
-    hits: AtomicU64,
-    misses: AtomicU64,
-    dropped: AtomicU64,
-    /// Why it is not used any more.
-    fault: OnceLock<String>,
-}
-
-enum Command {
-    /// What is done with the tables, if they are used still, and the number of the last purge.
-    Do(Box<dyn FnOnce(&mut AnswersTable, u64) -> rusqlite::Result<()> + Send>),
-    Purge(Vec<PurgeRows>, u64, oneshot::Sender<Result<(), StateError>>),
-}
+/// What the thread does.
+type Job = Box<dyn FnOnce(&mut Worker) + Send>;
 
 /// The stored responses for `/status` and metrics.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct AnswersSnapshot {
     /// The bytes in use.
     pub bytes: u64,
@@ -152,26 +135,31 @@ impl Answers {
     ) -> Result<Self, StateError> {
         let path = settings.path.join("answers.db");
         let table = AnswersTable::open(&path, settings.max_bytes, patience)?;
-        let (commands, received) = mpsc::channel();
-        let counts = Arc::new(Counts::default());
-        counts.bytes.store(table.used(), Relaxed);
-        let worker = Worker {
+        let (jobs, received) = mpsc::channel::<Job>();
+        let shown = Arc::new(Mutex::new(AnswersSnapshot {
+            bytes: table.used(),
+            max_bytes: settings.max_bytes,
+            ..AnswersSnapshot::default()
+        }));
+        let mut worker = Worker {
             table: Some(table),
             path: path.clone(),
-            max_bytes: settings.max_bytes,
-            counts: Arc::clone(&counts),
+            shown: Arc::clone(&shown),
             last_purge: 0,
         };
         let started = thread::Builder::new().name("answers.db".to_owned());
-        let started = started.spawn(move || worker.run(&received));
+        let started = started.spawn(move || {
+            for job in received {
+                worker.run(job);
+            }
+        });
         started.map_err(|error| access(&path, error))?;
         Ok(Self(Some(Arc::new(Handle {
-            commands,
-            counts,
+            jobs,
+            shown,
             room: Arc::new(Semaphore::new(MOST_BYTES)),
             clock: clock.clone(),
             path,
-            max_bytes: settings.max_bytes,
         }))))
     }
 
@@ -188,11 +176,11 @@ impl Answers {
         let now = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
         let found = handle.read(LOOK_UP, move |table| table.look_up(&key, now));
         let found = found.await.flatten();
-        let counter = match found {
-            Some(_) => &handle.counts.hits,
-            None => &handle.counts.misses,
-        };
-        counter.fetch_add(1, Relaxed);
+        let mut shown = lock(&handle.shown);
+        match found {
+            Some(_) => shown.hits += 1,
+            None => shown.misses += 1,
+        }
         found
     }
 
@@ -202,15 +190,15 @@ impl Answers {
         let Some(handle) = &self.0 else {
             return;
         };
-        let counts = Arc::clone(&handle.counts);
+        let shown = Arc::clone(&handle.shown);
         let is_sent = handle.send(row.value.body.len(), move |table, last_purge| {
             if row.purge < last_purge || !table.put(&row)? {
-                counts.dropped.fetch_add(1, Relaxed);
+                lock(&shown).dropped += 1;
             }
             Ok(())
         });
         if !is_sent {
-            handle.counts.dropped.fetch_add(1, Relaxed);
+            lock(&handle.shown).dropped += 1;
         }
     }
 
@@ -225,8 +213,11 @@ impl Answers {
         let (reply, done) = oneshot::channel();
         let handle = self.0.clone();
         if let Some(handle) = &handle {
-            // The thread ends when the handle is dropped.
-            let _sent = handle.commands.send(Command::Purge(rows, number, reply));
+            handle.run(move |worker| {
+                worker.last_purge = worker.last_purge.max(number);
+                // Whoever waited may have gone.
+                let _gone = reply.send(worker.purge(&rows));
+            });
         }
         async move {
             let Some(handle) = handle else {
@@ -236,7 +227,7 @@ impl Answers {
                 Ok(Ok(result)) => result,
                 Ok(Err(_)) | Err(_) => {
                     let error = "a purge was not done within ten seconds".to_owned();
-                    fault(&handle.counts, error.clone());
+                    fault(&handle.shown, &error);
                     let path = handle.path.clone();
                     Err(StateError::Purge { path, error })
                 }
@@ -290,21 +281,19 @@ impl Answers {
     /// For `/status` and metrics; `None` where nothing is stored.
     pub fn snapshot(&self) -> Option<AnswersSnapshot> {
         let handle = self.0.as_deref()?;
-        let counts = &*handle.counts;
-        Some(AnswersSnapshot {
-            bytes: counts.bytes.load(Relaxed),
-            max_bytes: handle.max_bytes,
-            hits: counts.hits.load(Relaxed),
-            misses: counts.misses.load(Relaxed),
-            dropped: counts.dropped.load(Relaxed),
-            fault: counts.fault.get().cloned(),
-        })
+        Some(lock(&handle.shown).clone())
     }
 }
 
 impl Handle {
-    /// Gives the thread something to do, which keeps so many bytes until it is done; `false`
-    /// if too much waits, or the database is not used any more.
+    fn run(&self, job: impl FnOnce(&mut Worker) + Send + 'static) {
+        // The thread ends when this is dropped.
+        let _sent = self.jobs.send(Box::new(job));
+    }
+
+    /// Gives the thread something to do with the tables, and with the number of the last purge;
+    /// it keeps so many bytes until it is done. `false` if too much waits, or the database is
+    /// not used any more.
     fn send(
         &self,
         bytes: usize,
@@ -312,15 +301,20 @@ impl Handle {
     ) -> bool {
         let bytes = u32::try_from(bytes.max(LEAST_BYTES)).unwrap_or(u32::MAX);
         let room = Arc::clone(&self.room).try_acquire_many_owned(bytes);
-        let Some(room) = room.ok().filter(|_| self.counts.fault.get().is_none()) else {
+        let Some(room) = room.ok().filter(|_| lock(&self.shown).fault.is_none()) else {
             return false;
         };
-        let act = move |table: &mut AnswersTable, last_purge| {
-            let done = act(table, last_purge);
+        self.run(move |worker| {
+            let done = match &mut worker.table {
+                Some(table) => act(table, worker.last_purge),
+                None => Ok(()),
+            };
+            if let Err(error) = done {
+                worker.mend(&error);
+            }
             drop(room);
-            done
-        };
-        self.commands.send(Command::Do(Box::new(act))).is_ok()
+        });
+        true
     }
 
     /// What is read within a time.
@@ -345,8 +339,10 @@ impl Handle {
 }
 
 /// From now on the database is not used.
-fn fault(counts: &Counts, error: String) {
-    if counts.fault.set(error.clone()).is_ok() {
+fn fault(shown: &Mutex<AnswersSnapshot>, error: &str) {
+    let mut shown = lock(shown);
+    if shown.fault.is_none() {
+        shown.fault = Some(error.to_owned());
         tracing::error!(
             error,
             "nothing is stored on disk until ordgate is restarted: answers.db cannot be used"
@@ -359,33 +355,18 @@ struct Worker {
     /// The database, until an error.
     table: Option<AnswersTable>,
     path: PathBuf,
-    max_bytes: u64,
-    counts: Arc<Counts>,
+    shown: Arc<Mutex<AnswersSnapshot>>,
     last_purge: u64,
 }
 
 impl Worker {
-    fn run(mut self, commands: &Receiver<Command>) {
-        while let Ok(command) = commands.recv() {
-            if self.counts.fault.get().is_some() {
-                self.table = None;
-            }
-            match (command, &mut self.table) {
-                (Command::Purge(rows, number, reply), _) => {
-                    self.last_purge = self.last_purge.max(number);
-                    // Whoever waited may have gone.
-                    let _gone = reply.send(self.purge(&rows));
-                }
-                (Command::Do(act), Some(table)) => {
-                    if let Err(error) = act(table, self.last_purge) {
-                        self.mend(&error);
-                    }
-                }
-                (Command::Do(_), None) => {}
-            }
-            let used = self.table.as_ref().map_or(0, AnswersTable::used);
-            self.counts.bytes.store(used, Relaxed);
+    fn run(&mut self, job: Job) {
+        if lock(&self.shown).fault.is_some() {
+            self.table = None;
         }
+        job(self);
+        let used = self.table.as_ref().map_or(0, AnswersTable::used);
+        lock(&self.shown).bytes = used;
     }
 
     /// Begins a damaged database anew; after any other error it is not used any more.
@@ -396,7 +377,7 @@ impl Worker {
             tracing::error!(%error, "answers.db is damaged, and is begun anew");
             return;
         }
-        fault(&self.counts, error.to_string());
+        fault(&self.shown, &error.to_string());
         self.table = None;
         // If it stays, each purge tries again, and says if that fails.
         let _removed = database::remove(&self.path);
@@ -413,7 +394,7 @@ impl Worker {
         let Err(error) = purged else {
             return Ok(());
         };
-        fault(&self.counts, error);
+        fault(&self.shown, &error);
         self.table = None;
         database::remove(&self.path).map_err(|error| StateError::Purge {
             path: self.path.clone(),
@@ -426,7 +407,8 @@ impl Worker {
         let was_used = self.table.take().is_some();
         database::remove(&self.path).map_err(|error| error.to_string())?;
         if was_used {
-            let table = AnswersTable::open(&self.path, self.max_bytes, Duration::ZERO);
+            let most = lock(&self.shown).max_bytes;
+            let table = AnswersTable::open(&self.path, most, Duration::ZERO);
             self.table = Some(table.map_err(|error| error.to_string())?);
         }
         Ok(())

@@ -10,10 +10,7 @@
 
 mod journal;
 
-use std::collections::HashMap;
 use std::path::Path;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 use std::sync::{Arc, OnceLock};
 use std::thread;
@@ -55,6 +52,7 @@ pub struct Earlier {
 /// A request whose spending is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpentId {
+    /// A random one.
     number: u64,
     key: KeyDigest,
 }
@@ -66,9 +64,8 @@ pub struct Spent(Option<Arc<Handle>>);
 struct Handle {
     commands: SyncSender<Command>,
     clock: Clock,
-    next: AtomicU64,
-    /// By key: when windows began, in milliseconds since the boot.
-    earlier: HashMap<KeyDigest, Vec<u64>>,
+    /// When windows began, in milliseconds since the boot.
+    earlier: Vec<(SpentId, u64)>,
     unknown_until: u64,
     fault: Arc<Fault>,
 }
@@ -107,7 +104,6 @@ impl Spent {
         Ok(Self(Some(Arc::new(Handle {
             commands,
             clock: clock.clone(),
-            next: AtomicU64::new(found.next),
             earlier: found.ended,
             unknown_until: found.unknown_until,
             fault,
@@ -120,8 +116,8 @@ impl Spent {
             return Earlier::default();
         };
         let now = handle.now();
-        let ended = handle.earlier.get(key).into_iter().flatten();
-        let ages = ended.map(|at| Duration::from_millis(now.saturating_sub(*at)));
+        let ended = handle.earlier.iter().filter(|(id, _)| id.key == *key);
+        let ages = ended.map(|(_, at)| Duration::from_millis(now.saturating_sub(*at)));
         Earlier {
             ages: ages.filter(|age| *age < LONGEST).collect(),
             unknown_for: handle.unknown_for(),
@@ -133,10 +129,7 @@ impl Spent {
     /// it if it is not sent.
     pub fn begin(&self, key: KeyDigest) -> (SpentId, impl Future<Output = ()> + use<>) {
         let handle = self.0.clone();
-        let next = handle
-            .as_ref()
-            .map(|handle| handle.next.fetch_add(1, Relaxed));
-        let number = next.unwrap_or_default();
+        let number = fastrand::u64(..);
         let id = SpentId { number, key };
         let (reply, committed) = oneshot::channel();
         self.send(Command::Put(id, None, Some(reply)));
@@ -210,18 +203,13 @@ fn millis(time: Duration) -> u64 {
 /// The id of the machine's present boot. Where it cannot be read, each process has one of
 /// its own.
 fn boot_id() -> String {
-    const FILE: &str = "/proc/sys/kernel/random/boot_id";
-    match std::fs::read_to_string(FILE) {
-        Ok(id) => id.trim().to_owned(),
-        Err(error) => {
-            tracing::warn!(
-                file = FILE,
-                %error,
-                "the boot id cannot be read: after each start ordgate waits a window before it sends requests"
-            );
-            format!("{:x}", fastrand::u128(..))
-        }
-    }
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+    id.unwrap_or_else(|error| {
+        tracing::warn!(%error, "the boot id cannot be read: after each start ordgate waits a window before it sends requests");
+        format!("{:x}", fastrand::u128(..))
+    })
+    .trim()
+    .to_owned()
 }
 
 /// The thread.

@@ -2,13 +2,11 @@
 //! in the engine of replicas.
 //!
 //! A CRC, which covers what the response is found by too; a version, the fields by postcard,
-//! and the body, which is compressed with zstd where that makes it smaller. Any bytes give a
-//! response or `None`.
+//! and the body by zstd. Any bytes give a response or `None`.
 
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderValue, StatusCode};
 use serde::{Deserialize, Serialize};
 
 use super::crc;
@@ -23,14 +21,11 @@ const LEVEL: i32 = 3;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Value {
     /// The upstream's status.
-    #[serde(with = "status")]
-    pub status: StatusCode,
+    pub status: u16,
     /// Its content type.
-    #[serde(with = "field")]
-    pub content_type: HeaderValue,
+    pub content_type: Vec<u8>,
     /// ordgate's ETag of the body.
-    #[serde(with = "field")]
-    pub etag: HeaderValue,
+    pub etag: Vec<u8>,
     /// When it was received, in milliseconds since 1970.
     pub received: u64,
     /// The process that received it, by a random number.
@@ -50,30 +45,13 @@ pub struct Value {
     pub body: Bytes,
 }
 
-/// What precedes the body.
-#[derive(Serialize, Deserialize)]
-struct Head<T> {
-    value: T,
-    /// The length of the body before compression.
-    length: u32,
-    is_compressed: bool,
-}
-
 /// The bytes of a response that is found by `name`.
 pub fn encode(value: &Value, name: &[u8]) -> Vec<u8> {
-    let compressed = zstd::bulk::compress(&value.body, LEVEL);
-    let compressed = compressed
-        .ok()
-        .filter(|small| small.len() < value.body.len());
-    let head = Head {
-        value,
-        length: u32::try_from(value.body.len()).unwrap_or(u32::MAX),
-        is_compressed: compressed.is_some(),
-    };
+    let length = u32::try_from(value.body.len()).unwrap_or(u32::MAX);
     let begun = vec![0, 0, 0, 0, VERSION];
-    // It cannot fail in memory; what is empty would be no response.
-    let mut bytes = postcard::to_extend(&head, begun).unwrap_or_default();
-    bytes.extend_from_slice(compressed.as_deref().unwrap_or(&value.body));
+    // Neither can fail in memory; what is empty would be no response.
+    let mut bytes = postcard::to_extend(&(value, length), begun).unwrap_or_default();
+    bytes.extend(zstd::bulk::compress(&value.body, LEVEL).unwrap_or_default());
     if let Some((sum, content)) = bytes.split_first_chunk_mut::<4>() {
         *sum = crc(&[name, content]).to_le_bytes();
     }
@@ -93,50 +71,20 @@ pub fn decode(bytes: &[u8], name: &[u8], most_body: usize) -> Option<Value> {
 /// What follows the CRC.
 pub fn decode_content(content: &[u8], most_body: usize) -> Option<Value> {
     let rest = content.strip_prefix(&[VERSION])?;
-    let (head, rest) = postcard::take_from_bytes::<Head<Value>>(rest).ok()?;
-    let length = usize::try_from(head.length).ok()?;
-    if length > most_body || head.value.heights.is_some_and(|(low, high)| low > high) {
+    let ((value, length), rest) = postcard::take_from_bytes::<(Value, u32)>(rest).ok()?;
+    let length = usize::try_from(length).ok()?;
+    if length > most_body || value.heights.is_some_and(|(low, high)| low > high) {
         return None;
     }
-    let body = if head.is_compressed {
-        zstd::bulk::decompress(rest, length).ok()?
-    } else {
-        rest.to_vec()
-    };
+    let body = zstd::bulk::decompress(rest, length).ok()?;
     if body.len() != length {
         return None;
     }
     Some(Value {
         // A boxed slice has no spare capacity, which the store's bound would not count.
         body: body.into_boxed_slice().into(),
-        ..head.value
+        ..value
     })
-}
-
-mod status {
-    use http::StatusCode;
-    use serde::{Deserialize, Deserializer, Serializer, de};
-
-    pub(super) fn serialize<S: Serializer>(status: &StatusCode, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_u16(status.as_u16())
-    }
-
-    pub(super) fn deserialize<'d, D: Deserializer<'d>>(from: D) -> Result<StatusCode, D::Error> {
-        StatusCode::from_u16(u16::deserialize(from)?).map_err(de::Error::custom)
-    }
-}
-
-mod field {
-    use http::HeaderValue;
-    use serde::{Deserialize, Deserializer, Serializer, de};
-
-    pub(super) fn serialize<S: Serializer>(value: &HeaderValue, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_bytes(value.as_bytes())
-    }
-
-    pub(super) fn deserialize<'d, D: Deserializer<'d>>(from: D) -> Result<HeaderValue, D::Error> {
-        HeaderValue::from_bytes(<&[u8]>::deserialize(from)?).map_err(de::Error::custom)
-    }
 }
 
 #[cfg(test)]
@@ -145,9 +93,9 @@ mod tests {
 
     fn value(body: &'static str) -> Value {
         Value {
-            status: StatusCode::NOT_FOUND,
-            content_type: HeaderValue::from_bytes(b"text/plain; a=\"\xe9\"").unwrap(),
-            etag: HeaderValue::from_static("\"e\""),
+            status: 404,
+            content_type: b"text/plain".to_vec(),
+            etag: b"\"e\"".to_vec(),
             received: 1_700_000_000_123,
             run: u64::MAX,
             lifetime: Duration::from_millis(30_001),

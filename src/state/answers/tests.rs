@@ -2,8 +2,6 @@
 
 use std::fs;
 
-use http::{HeaderValue, StatusCode};
-
 use super::*;
 use crate::chain::Class;
 use crate::state::State;
@@ -40,9 +38,9 @@ impl Place {
             expires: self.now() + 10_000,
             purge: 0,
             value: Value {
-                status: StatusCode::OK,
-                content_type: HeaderValue::from_static("application/json"),
-                etag: HeaderValue::from_static("\"e\""),
+                status: 200,
+                content_type: b"application/json".to_vec(),
+                etag: b"\"e\"".to_vec(),
                 received: self.now(),
                 run: 1,
                 lifetime: Duration::from_secs(10),
@@ -270,16 +268,15 @@ async fn a_bound_that_became_smaller_begins_anew() {
 }
 
 /// Answers whose thread does not run, and what it would be given.
-fn stuck() -> (Place, Answers, Receiver<Command>) {
+fn stuck() -> (Place, Answers, mpsc::Receiver<Job>) {
     let place = Place::new();
-    let (commands, received) = mpsc::channel();
+    let (jobs, received) = mpsc::channel();
     let handle = Handle {
-        commands,
-        counts: Arc::default(),
+        jobs,
+        shown: Arc::default(),
         room: Arc::new(Semaphore::new(MOST_BYTES)),
         clock: place.clock.clone(),
         path: place.path().join("answers.db"),
-        max_bytes: 1,
     };
     (place, Answers(Some(Arc::new(handle))), received)
 }

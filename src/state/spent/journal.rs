@@ -6,14 +6,14 @@
 //! place. Not covered: a log that someone removes, or cuts where a transaction ends,
 //! without restarting the machine.
 
-use std::collections::HashMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use std::{fs, io};
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, params};
 
-use super::{Command, KeyDigest, LONGEST, SpentId, WINDOW, millis};
+use super::{Command, LONGEST, SpentId, WINDOW, millis};
 use crate::state::database::{self, OpenError};
 use crate::state::{StateError, crc};
 
@@ -46,11 +46,9 @@ pub(super) struct Journal {
 /// What was read at the start.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Found {
-    /// By key: when windows began, in milliseconds since the boot.
-    pub(super) ended: HashMap<KeyDigest, Vec<u64>>,
+    /// When windows began, in milliseconds since the boot, in ascending order.
+    pub(super) ended: Vec<(SpentId, u64)>,
     pub(super) unknown_until: u64,
-    /// The next id.
-    pub(super) next: u64,
 }
 
 impl Journal {
@@ -129,8 +127,11 @@ impl Journal {
     }
 
     /// Leaves the database unreadable: it is not known what is spent from now on.
-    pub(super) fn spoil(self) -> std::io::Result<()> {
-        drop(self.database);
+    pub(super) fn spoil(self) -> io::Result<()> {
+        // While it is locked. Closing it must not write the log into the file then.
+        let no_checkpoint = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
+        let is_set = self.database.set_db_config(no_checkpoint, true);
+        is_set.map_err(io::Error::other)?;
         database::spoil(&self.path)
     }
 }
@@ -176,20 +177,19 @@ fn read(database: &mut Connection, boot: &str, now: u64) -> Result<Found, OpenEr
     }
     let run = "UPDATE run SET boot = ?1, crc = ?2";
     transaction.execute(run, params![boot, crc_of_run(boot, unknown_until)])?;
-    let mut found = Found {
-        unknown_until,
-        next: 1,
-        ..Found::default()
-    };
+    let mut ended = Vec::new();
     for (id, at, _) in rows {
-        found.next = found.next.max(id.number.saturating_add(1));
         // Whoever sent one that was under way has ended.
         let began = at.unwrap_or(now);
-        found.ended.entry(id.key).or_default().push(began);
+        ended.push((id, began));
         put(&transaction, id, Some(began))?;
     }
+    ended.sort_unstable_by_key(|(_, began)| *began);
     transaction.commit()?;
-    Ok(found)
+    Ok(Found {
+        ended,
+        unknown_until,
+    })
 }
 
 fn crc_of(id: SpentId, at: Option<u64>) -> u32 {
