@@ -16,21 +16,37 @@ const TEXT: &str = r"^(?!(?:.*[/\\])?\.{1,2}(?:[/\\;]|$))[^\u0000-\u001f\u007f-\
 /// A transaction of the sandbox.
 const TRANSACTION: &str = "a6da4bd3d7c77c5d9bd6951683ce4f8a626fd6b4f0402bf6ae0b9d6231015aa0";
 
-/// A parameter of the path or the query.
+/// A parameter of the path or the query. Only what is required has an example: another one
+/// would change the answer.
 pub(super) fn parameter(parameter: &Parameter, location: &str) -> Value {
+    let is_required = location == "path";
     let mut value = json!({
         "name": parameter.name,
         "in": location,
-        "required": location == "path",
+        "required": is_required,
         "schema": schema(parameter),
     });
-    if let Some(example) = example(parameter) {
+    if let Some(example) = example(&parameter.kind).filter(|_| is_required) {
         value["example"] = example;
     }
-    if let Some(description) = &parameter.description {
-        value["description"] = json!(description);
+    let own = parameter.description.as_deref();
+    let texts: Vec<_> = own.into_iter().chain(words(&parameter.kind)).collect();
+    if !texts.is_empty() {
+        value["description"] = texts.join(": ").into();
     }
     value
+}
+
+/// What a pattern means, for those who read the page.
+fn words(kind: &ParameterType) -> Option<&str> {
+    match kind {
+        ParameterType::Hex64 => Some("64 hexadecimal digits"),
+        ParameterType::Block { .. } => Some("a height or a hash"),
+        ParameterType::Text { pattern, .. } => Some(&pattern.as_ref()?.0),
+        ParameterType::Ticker | ParameterType::Integer { .. } | ParameterType::Enumeration(_) => {
+            None
+        }
+    }
 }
 
 fn schema(parameter: &Parameter) -> Value {
@@ -73,16 +89,13 @@ fn number_or_text(kind: &ParameterType, value: &str) -> Value {
 
 /// A value that is valid, and has content in the sandbox where it names something; none for
 /// a text with a pattern, for which none can be made.
-fn example(parameter: &Parameter) -> Option<Value> {
-    if let Some(default) = &parameter.default {
-        return Some(number_or_text(&parameter.kind, default));
-    }
-    Some(match &parameter.kind {
+fn example(kind: &ParameterType) -> Option<Value> {
+    Some(match kind {
         ParameterType::Hex64 => json!(TRANSACTION),
         ParameterType::Block { .. } => json!("840000"),
         ParameterType::Ticker => json!("ordi"),
         ParameterType::Integer { min, max } => json!(10.clamp(*min, *max)),
-        ParameterType::Enumeration(values) => json!(values.last()),
+        ParameterType::Enumeration(values) => json!(values.first()),
         ParameterType::Text {
             pattern: Some(_), ..
         } => return None,
