@@ -135,6 +135,11 @@ impl Cache {
         }
     }
 
+    /// The store.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
     /// How fresh a stored response is, and its age: by the chain where it has a chain stamp, by
     /// the origin's fields where it has those, by its lifetime otherwise.
     #[inline]
@@ -153,11 +158,6 @@ impl Cache {
                 (freshness, age.min(date::MOST))
             }
         }
-    }
-
-    /// The store.
-    pub fn store(&self) -> &Store {
-        &self.store
     }
 }
 
@@ -193,7 +193,7 @@ mod tests {
             }
         };
         assert_eq!(at(0), "uri-miss None", "nothing is stored");
-        assert!(cache.store().insert(key.clone(), Arc::new(stored)));
+        assert!(cache.store.insert(key.clone(), Arc::new(stored)));
         for (age, expected) in [
             (0, "Fresh 10"),
             (9, "Fresh 1"),

@@ -26,7 +26,7 @@ use tokio::task::spawn_blocking;
 
 use crate::cache::StoredResponse;
 use crate::cache::coding::{CODINGS, Coding, preferred};
-use crate::cache::directives::RequestDirectives;
+use crate::cache::directives::Directives;
 use crate::cache::key::Key;
 use crate::cache::store::Store;
 use crate::chain::Class;
@@ -132,13 +132,13 @@ impl Compression {
 #[inline]
 fn forbids_encoding(fields: &HeaderMap) -> bool {
     fields.contains_key(RANGE)
-        || fields.contains_key(CACHE_CONTROL) && RequestDirectives::of(fields).no_transform
+        || fields.contains_key(CACHE_CONTROL) && Directives::of_request(fields).no_transform
 }
 
 /// The body of a stored response in a coding; `None` where it would not be smaller, or
 /// cannot be encoded.
 async fn encode_smaller(stored: &StoredResponse, coding: Coding) -> Option<Bytes> {
-    let effort = match stored.stamp() {
+    let effort = match stored.stamp.as_ref() {
         Some(stamp) if stamp.class == Class::Final => Effort::High,
         Some(_) | None => Effort::Usual,
     };

@@ -184,15 +184,15 @@ impl fmt::Display for ParameterType {
         match self {
             Self::Hex64 => f.write_str("64 hexadecimal digits"),
             Self::Block { zeros } => {
+                let zeros = match zeros {
+                    0 => String::new(),
+                    zeros => format!(" with at least {zeros} leading zeros"),
+                };
+                let most = u32::MAX;
                 write!(
                     f,
-                    "a block height (at most {HEIGHT_DIGITS} digits, 0 to {}) or a block hash (64 hexadecimal digits",
-                    u32::MAX
-                )?;
-                match zeros {
-                    0 => f.write_str(")"),
-                    zeros => write!(f, " with at least {zeros} leading zeros)"),
-                }
+                    "a block height (at most {HEIGHT_DIGITS} digits, 0 to {most}) or a block hash (64 hexadecimal digits{zeros})"
+                )
             }
             Self::Ticker => write!(
                 f,
@@ -204,14 +204,13 @@ impl fmt::Display for ParameterType {
             ),
             Self::Enumeration(values) => write!(f, "one of {}", values.join(", ")),
             Self::Text { min, max, pattern } => {
+                let pattern = pattern.as_ref();
+                let pattern =
+                    pattern.map_or_else(String::new, |(source, _)| format!(" that match {source}"));
                 write!(
                     f,
-                    "{min} to {max} characters of UTF-8 without control characters"
-                )?;
-                match pattern {
-                    Some((source, _)) => write!(f, " that match {source}"),
-                    None => Ok(()),
-                }
+                    "{min} to {max} characters of UTF-8 without control characters{pattern}"
+                )
             }
         }
     }

@@ -5,7 +5,7 @@
 
 use http::HeaderMap;
 use http::header::{CACHE_CONTROL, PRAGMA};
-use ordgate::cache::directives::{RequestDirectives, ResponseDirectives};
+use ordgate::cache::directives::Directives;
 use ordgate_fuzz::{field, lines, members, other_case};
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| {
@@ -23,53 +23,38 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| {
         && lines(input).all(|line| ordgate_fuzz::value(line).is_some())
     {
         let single: Vec<_> = parted.concat();
-        assert_eq!(
-            whole.directives(),
-            both(single.iter().copied()).directives()
-        );
+        assert_eq!(whole.directives, both(single.iter().copied()).directives);
         let joined = single.join(&b", "[..]);
-        assert_eq!(whole.directives(), both([&joined[..]]).directives());
+        assert_eq!(whole.directives, both([&joined[..]]).directives);
     }
 
-    let (request, response) = (&whole.request, &whole.response);
-    // Directives of both kinds are read alike.
-    assert_eq!(request.no_store, response.no_store);
-    assert_eq!(request.max_age, response.max_age);
-    assert!(response.s_maxage.is_none() || response.forbid_stale());
+    let directives = &whole.directives;
+    assert!(directives.s_maxage.is_none() || directives.forbid_stale());
 });
 
 #[derive(Debug, PartialEq)]
 struct Both {
-    request: RequestDirectives,
-    response: ResponseDirectives,
+    directives: Directives,
     pragma: bool,
-}
-
-impl Both {
-    fn directives(&self) -> (&RequestDirectives, &ResponseDirectives) {
-        (&self.request, &self.response)
-    }
 }
 
 fn both<'l>(lines: impl IntoIterator<Item = &'l [u8]> + Clone) -> Both {
     let headers = field(&CACHE_CONTROL, lines.clone());
-    let response = ResponseDirectives::of(&headers);
+    let directives = Directives::of(&headers);
     // Pragma says only one thing, and only alone (RFC 9111 §5.4).
     let mut pragma: HeaderMap = field(&PRAGMA, lines);
-    let alone = RequestDirectives::of(&pragma);
-    let only = RequestDirectives {
+    let alone = Directives::of_request(&pragma);
+    let only = Directives {
         no_cache: alone.no_cache,
-        ..RequestDirectives::default()
+        ..Directives::default()
     };
     assert_eq!(alone, only);
     pragma.extend(headers.clone());
-    let request = RequestDirectives::of(&headers);
     if headers.contains_key(CACHE_CONTROL) {
-        assert_eq!(RequestDirectives::of(&pragma), request);
+        assert_eq!(Directives::of_request(&pragma), directives);
     }
     Both {
-        request,
-        response,
+        directives,
         pragma: alone.no_cache,
     }
 }

@@ -203,7 +203,7 @@ fn next(
 }
 
 fn fresh(judged: &JudgedResponse) -> String {
-    let class = judged.stored.stamp().map(|stamp| stamp.class.name());
+    let class = judged.stored.stamp.as_ref().map(|stamp| stamp.class.name());
     let class = class.map_or_else(String::new, |class| format!(" ({class})"));
     match judged.freshness {
         Freshness::BecameFinal { .. } => {
@@ -250,7 +250,7 @@ fn response(gateway: &Gateway, route: &Route, judged: &JudgedResponse) -> Value 
         None => (Some(&stored.etag), stored.lifetime),
     };
     let vary = stored.origin().and_then(|origin| origin.map.get(VARY));
-    let stamp = stored.stamp();
+    let stamp = stored.stamp.as_ref();
     let heights = stamp.and_then(|stamp| stamp.heights);
     json!({
         "status": stored.status.as_u16(),

@@ -19,71 +19,18 @@ use sfv::{BareItem, Dictionary, ListEntry, Parser};
 use super::date::{self, seconds};
 use super::list::{is_token, is_whitespace, members, plain, trim};
 
-/// The directives of a request (RFC 9111 §5.2.1).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RequestDirectives {
-    /// `no-cache`, or `Pragma: no-cache` without `Cache-Control` (§5.2.1.4, §5.4).
+/// What `Cache-Control` says, in a request (RFC 9111 §5.2.1) or a response (§5.2.2).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Directives {
+    /// `no-cache` (§5.2.1.4, §5.2.2.4); of a request also `Pragma: no-cache` without
+    /// `Cache-Control` (§5.4).
     pub no_cache: bool,
-    /// `no-store` (§5.2.1.5).
+    /// `no-store` (§5.2.1.5, §5.2.2.5).
     pub no_store: bool,
-    /// `no-transform` (§5.2.1.6).
+    /// `no-transform` (§5.2.1.6, §5.2.2.6).
     pub no_transform: bool,
     /// `only-if-cached` (§5.2.1.7).
     pub only_if_cached: bool,
-    /// `max-age` (§5.2.1.1).
-    pub max_age: Option<Duration>,
-    /// `min-fresh` (§5.2.1.3).
-    pub min_fresh: Option<Duration>,
-    /// `max-stale` (§5.2.1.2); without an argument, the longest time.
-    pub max_stale: Option<Duration>,
-    /// `stale-if-error` (RFC 5861 §4).
-    pub stale_if_error: Option<Duration>,
-}
-
-impl RequestDirectives {
-    /// Reads the directives of a request.
-    #[must_use]
-    pub fn of(headers: &HeaderMap) -> Self {
-        let mut directives = Self::default();
-        if headers.contains_key(CACHE_CONTROL) {
-            each_directive(headers, |name, argument| directives.apply(name, argument));
-        } else {
-            // §5.4: Pragma counts only without Cache-Control.
-            let lines = headers.get_all(PRAGMA).iter();
-            let mut members = lines.flat_map(|line| plain(line.as_bytes()));
-            directives.no_cache = members.any(|member| member.eq_ignore_ascii_case(b"no-cache"));
-        }
-        directives
-    }
-
-    fn apply(&mut self, name: &[u8], argument: Option<&[u8]>) {
-        match name {
-            b"no-cache" => self.no_cache = true,
-            b"no-store" => self.no_store = true,
-            b"no-transform" => self.no_transform = true,
-            b"only-if-cached" => self.only_if_cached = true,
-            b"max-age" => shorten(&mut self.max_age, argument),
-            b"stale-if-error" => shorten(&mut self.stale_if_error, argument),
-            b"min-fresh" => {
-                let asked = argument.and_then(seconds).unwrap_or(date::MOST);
-                self.min_fresh = self.min_fresh.max(Some(asked));
-            }
-            b"max-stale" if argument.is_none() => {
-                self.max_stale.get_or_insert(Duration::MAX);
-            }
-            b"max-stale" => shorten(&mut self.max_stale, argument),
-            _ => {}
-        }
-    }
-}
-
-/// The directives of a response (RFC 9111 §5.2.2), from whichever field.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ResponseDirectives {
-    /// `no-store` (§5.2.2.5).
-    pub no_store: bool,
-    /// `no-transform` (§5.2.2.6).
-    pub(crate) no_transform: bool,
     /// `must-understand` (§5.2.2.3).
     pub(crate) must_understand: bool,
     /// `must-revalidate` (§5.2.2.2).
@@ -92,14 +39,16 @@ pub struct ResponseDirectives {
     pub(crate) proxy_revalidate: bool,
     /// `public` (§5.2.2.9).
     pub public: bool,
-    /// `no-cache` (§5.2.2.4).
-    pub no_cache: bool,
     /// `private` (§5.2.2.7).
     pub private: bool,
-    /// `max-age` (§5.2.2.1).
+    /// `max-age` (§5.2.1.1, §5.2.2.1).
     pub max_age: Option<Duration>,
     /// `s-maxage` (§5.2.2.10).
     pub s_maxage: Option<Duration>,
+    /// `min-fresh` (§5.2.1.3).
+    pub min_fresh: Option<Duration>,
+    /// `max-stale` (§5.2.1.2); without an argument, the longest time.
+    pub max_stale: Option<Duration>,
     /// `stale-while-revalidate` (RFC 5861 §3).
     pub stale_while_revalidate: Option<Duration>,
     /// `stale-if-error` (RFC 5861 §4).
@@ -110,7 +59,7 @@ pub struct ResponseDirectives {
 
 const CDN: HeaderName = HeaderName::from_static("cdn-cache-control");
 
-impl ResponseDirectives {
+impl Directives {
     /// Reads the directives that govern a response: those of `CDN-Cache-Control`, which is for
     /// caches like this one, where it is valid and not empty (RFC 9213 §2.2), else those of
     /// `Cache-Control`.
@@ -136,15 +85,16 @@ impl ResponseDirectives {
             ..Self::default()
         };
         for (key, entry) in &dictionary {
-            let argument = match entry {
-                ListEntry::Item(item) => match item.bare_item {
-                    BareItem::Boolean(true) => None,
-                    BareItem::Integer(number) => Some(i64::from(number).to_string()),
-                    _ => Some(String::new()),
-                },
+            let item = match entry {
+                ListEntry::Item(item) => Some(&item.bare_item),
+                ListEntry::InnerList(_) => None,
+            };
+            let argument = match item {
+                Some(BareItem::Boolean(true)) => None,
+                Some(BareItem::Integer(number)) => Some(i64::from(*number).to_string()),
                 // RFC 9213 §2.1: a value of another type is ignored. The directive then counts
                 // like a malformed one: it may restrict, and never permits.
-                ListEntry::InnerList(_) => Some(String::new()),
+                _ => Some(String::new()),
             };
             let argument = argument.as_deref().map(str::as_bytes);
             directives.apply(key.as_str().as_bytes(), argument);
@@ -152,7 +102,22 @@ impl ResponseDirectives {
         (!dictionary.is_empty()).then_some(directives)
     }
 
-    /// Reads the `Cache-Control` of a response.
+    /// Reads the directives of a request.
+    #[must_use]
+    pub fn of_request(headers: &HeaderMap) -> Self {
+        if headers.contains_key(CACHE_CONTROL) {
+            return Self::of(headers);
+        }
+        // §5.4: Pragma counts only without Cache-Control.
+        let lines = headers.get_all(PRAGMA).iter();
+        let mut members = lines.flat_map(|line| plain(line.as_bytes()));
+        Self {
+            no_cache: members.any(|member| member.eq_ignore_ascii_case(b"no-cache")),
+            ..Self::default()
+        }
+    }
+
+    /// Reads `Cache-Control`.
     #[must_use]
     pub fn of(headers: &HeaderMap) -> Self {
         let mut directives = Self::default();
@@ -170,16 +135,25 @@ impl ResponseDirectives {
     /// Applies a directive by its lower-case name. An argument that cannot be read is empty.
     fn apply(&mut self, name: &[u8], argument: Option<&[u8]>) {
         match name {
+            b"no-cache" => self.no_cache = true,
             b"no-store" => self.no_store = true,
             b"no-transform" => self.no_transform = true,
+            b"only-if-cached" => self.only_if_cached = true,
+            b"must-understand" => self.must_understand |= argument.is_none(),
             b"must-revalidate" => self.must_revalidate = true,
             b"proxy-revalidate" => self.proxy_revalidate = true,
-            b"must-understand" => self.must_understand |= argument.is_none(),
             b"public" => self.public |= argument.is_none(),
-            b"no-cache" => self.no_cache = true,
             b"private" => self.private = true,
             b"max-age" => shorten(&mut self.max_age, argument),
             b"s-maxage" => shorten(&mut self.s_maxage, argument),
+            b"min-fresh" => {
+                let asked = argument.and_then(seconds).unwrap_or(date::MOST);
+                self.min_fresh = self.min_fresh.max(Some(asked));
+            }
+            b"max-stale" if argument.is_none() => {
+                self.max_stale.get_or_insert(Duration::MAX);
+            }
+            b"max-stale" => shorten(&mut self.max_stale, argument),
             b"stale-while-revalidate" => shorten(&mut self.stale_while_revalidate, argument),
             b"stale-if-error" => shorten(&mut self.stale_if_error, argument),
             _ => {}

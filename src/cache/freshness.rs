@@ -10,7 +10,7 @@ use http::header::{AGE, DATE, EXPIRES, LAST_MODIFIED};
 use http::{HeaderMap, StatusCode};
 
 use super::date;
-use super::directives::ResponseDirectives;
+use super::directives::Directives;
 use super::list::plain;
 
 /// The longest heuristic lifetime (§4.2.2).
@@ -21,7 +21,7 @@ const LONGEST_GUESS: Duration = Duration::from_hours(24);
 pub(crate) fn lifetime(
     status: StatusCode,
     headers: &HeaderMap,
-    directives: &ResponseDirectives,
+    directives: &Directives,
     response_time: SystemTime,
 ) -> Duration {
     explicit_lifetime(headers, directives, response_time).unwrap_or_else(|| {
@@ -40,7 +40,7 @@ pub(crate) fn lifetime(
 #[must_use]
 pub(crate) fn explicit_lifetime(
     headers: &HeaderMap,
-    directives: &ResponseDirectives,
+    directives: &Directives,
     response_time: SystemTime,
 ) -> Option<Duration> {
     directives.s_maxage.or(directives.max_age).or_else(|| {

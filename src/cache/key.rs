@@ -4,8 +4,6 @@
 //! `upstream` sends its target. Each route has its own policy, so the same target
 //! has a different key on another route.
 
-use std::borrow::Borrow;
-
 /// A route's number and a canonical target, as one byte string.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Key(Vec<u8>);
@@ -44,11 +42,6 @@ impl Key {
         target_of(&self.0)
     }
 
-    /// The whole key, without spare capacity.
-    pub(crate) fn into_boxed(self) -> Box<[u8]> {
-        self.0.into_boxed_slice()
-    }
-
     /// The whole key.
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.0
@@ -73,11 +66,5 @@ impl From<&[u8]> for Key {
     /// From the bytes of a whole key.
     fn from(bytes: &[u8]) -> Self {
         Self(bytes.to_vec())
-    }
-}
-
-impl Borrow<[u8]> for Key {
-    fn borrow(&self) -> &[u8] {
-        &self.0
     }
 }

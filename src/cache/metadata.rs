@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use http::HeaderValue;
 
-use crate::chain::Class;
 use crate::sync::lock;
 
 /// How long clients may reuse a response: its `cache-control`.
@@ -25,22 +24,13 @@ pub enum ClientFreshness {
     Immutable(Duration),
 }
 
-impl ClientFreshness {
-    /// The `cache-control` of a finality class.
-    pub(crate) fn of_class(class: Class, lifetime: Duration) -> Self {
-        match class {
-            Class::Final => Self::Immutable(lifetime),
-            Class::Recent | Class::Live | Class::Absent => Self::For(lifetime),
-        }
-    }
-}
-
 /// Content type and client freshness of stored responses.
 #[derive(Debug)]
 pub struct Metadata {
     pub(crate) content_type: HeaderValue,
     pub(crate) client_freshness: ClientFreshness,
-    number: usize,
+    /// A number that no other metadata has, or [`NUMBERED`] where it is not shared.
+    pub(crate) number: usize,
 }
 
 /// How many different [`Metadata`] are shared and numbered. An upstream has one
@@ -81,12 +71,6 @@ impl Metadata {
         table.metadata(content_type, client_freshness)
     }
 
-    /// A number that no other metadata has, or [`NUMBERED`] where it is not
-    /// shared.
-    pub(crate) fn number(&self) -> usize {
-        self.number
-    }
-
     /// Bytes that a response which does not share its metadata adds.
     pub(super) fn weight(&self) -> usize {
         match self.number < NUMBERED {
@@ -110,11 +94,11 @@ mod tests {
         };
         let one = of(7);
         assert!(Arc::ptr_eq(&one, &of(7)));
-        assert_ne!(one.number(), of(8).number());
+        assert_ne!(one.number, of(8).number);
         assert_eq!(one.weight(), 0);
         // Beyond the bound, each response has metadata of its own.
         let last = (0..NUMBERED as u64 + 9).map(&mut of).last().unwrap();
-        assert_eq!(last.number(), NUMBERED);
+        assert_eq!(last.number, NUMBERED);
         assert!(last.weight() > 0);
         assert!(!Arc::ptr_eq(&last, &of(NUMBERED as u64 + 8)));
         assert!(Arc::ptr_eq(&one, &of(7)));

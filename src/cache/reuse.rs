@@ -11,7 +11,7 @@ use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderMap, Method, StatusCode};
 
 use super::date;
-use super::directives::{RequestDirectives, ResponseDirectives};
+use super::directives::Directives;
 use super::freshness::{age_on_arrival, lifetime};
 use super::outcome::Forward;
 
@@ -20,7 +20,7 @@ use super::outcome::Forward;
 pub(crate) struct StoredFacts {
     /// Whether it is itself a server error.
     is_error: bool,
-    directives: ResponseDirectives,
+    directives: Directives,
     lifetime: Duration,
     age_on_arrival: Duration,
     arrived: SystemTime,
@@ -36,7 +36,7 @@ impl StoredFacts {
         request_time: SystemTime,
         response_time: SystemTime,
     ) -> Self {
-        let directives = ResponseDirectives::governing(headers);
+        let directives = Directives::governing(headers);
         Self {
             lifetime: lifetime(status, headers, &directives, response_time),
             age_on_arrival: age_on_arrival(headers, request_time, response_time),
@@ -120,7 +120,7 @@ pub(crate) fn has_content(request: &HeaderMap) -> bool {
 /// # Errors
 /// Why it may not before it has been validated.
 pub(crate) fn may_reuse(
-    request: &RequestDirectives,
+    request: &Directives,
     stored: &StoredFacts,
     now: SystemTime,
     failed: Option<Duration>,

@@ -12,7 +12,7 @@ use http::{HeaderMap, StatusCode};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::directives::{RequestDirectives, ResponseDirectives};
+use super::directives::Directives;
 use super::freshness::{explicit_lifetime, heuristically_cacheable};
 use super::hop;
 use super::reuse::has_content;
@@ -49,7 +49,7 @@ pub(crate) fn storable(
     received: SystemTime,
     set_cookie: SetCookie,
 ) -> bool {
-    let directives = &ResponseDirectives::governing(response);
+    let directives = &Directives::governing(response);
     let is_explicit = explicit_lifetime(response, directives, received).is_some();
     // §3.5: a directive allows sharing the answer to an authorized request.
     let is_shared =
@@ -60,7 +60,7 @@ pub(crate) fn storable(
         && may_store_status(status)
         && (!directives.must_understand || is_understood(status))
         // §5.2.1.5: a cache must not store any part of a response to a request with no-store.
-        && !RequestDirectives::of(request).no_store
+        && !Directives::of_request(request).no_store
         // §3, §5.2.2.3: no-store is absent, or overridden by a must-understand that is met.
         && (!directives.no_store || directives.must_understand)
         // §3: private is absent.
@@ -89,7 +89,7 @@ pub(crate) fn storable(
 #[must_use]
 pub(crate) fn is_for_everyone(
     response: &HeaderMap,
-    directives: &ResponseDirectives,
+    directives: &Directives,
     received: SystemTime,
 ) -> bool {
     let lasts = match explicit_lifetime(response, directives, received) {

@@ -4,7 +4,6 @@
 //! decided by `freshness` and `reuse`. moka may refuse or evict any entry at any
 //! time, so no caller may expect to read what it has just written.
 
-use std::borrow::Borrow;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
@@ -133,7 +132,9 @@ impl Store {
     #[cold]
     fn drop_if_purged(&self, key: &[u8], entry: Entry) -> Option<Entry> {
         let last = self.purges.last();
-        if self.entry_was_purged(key, &entry) {
+        // Then all of them go.
+        let mut all = entry.responses().iter();
+        if all.any(|stored| self.response_was_purged(key, stored)) {
             self.cache.invalidate(key);
             return None;
         }
@@ -143,19 +144,9 @@ impl Store {
         Some(entry)
     }
 
-    /// Whether a purge since the last check matches one of the responses of an entry: then
-    /// all of them go.
-    fn entry_was_purged(&self, key: &[u8], entry: &Entry) -> bool {
-        let mut all = entry.responses().iter();
-        all.any(|stored| self.response_was_purged(key, stored))
-    }
-
     /// Whether a purge since a response was last checked matches it, stored or not.
-    pub(crate) fn response_was_purged<K>(&self, key: &K, stored: &StoredResponse) -> bool
-    where
-        K: Borrow<[u8]> + ?Sized,
-    {
-        self.fetch_was_purged(&stored.purge_subject(key.borrow()), stored.checked.number())
+    pub(crate) fn response_was_purged(&self, key: &[u8], stored: &StoredResponse) -> bool {
+        self.fetch_was_purged(&stored.purge_subject(key), stored.checked.number())
     }
 
     /// Whether a purge since the number `since` matches an answer.
@@ -188,7 +179,7 @@ impl Store {
         let weight = entry.weight(key.as_bytes());
         let fits = u64::from(weight) <= self.max_body();
         if fits {
-            self.cache.insert(key.into_boxed(), entry);
+            self.cache.insert(key.as_bytes().into(), entry);
             self.keep_bound(weight);
         }
         fits

@@ -140,16 +140,6 @@ impl StoredResponse {
         }
     }
 
-    /// Its relation to the chain, on a route in mode `chain`.
-    pub(crate) fn stamp(&self) -> Option<&ChainStamp> {
-        self.stamp.as_ref()
-    }
-
-    /// The index of its page, where its body is one.
-    pub(crate) fn page(&self) -> Option<&Page> {
-        self.page.as_deref()
-    }
-
     /// Its content type; an empty value where it has none.
     pub(crate) fn content_type(&self) -> HeaderValue {
         let value = match &self.fields {

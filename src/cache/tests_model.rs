@@ -17,7 +17,7 @@ use proptest::prelude::{Just, ProptestConfig, Strategy, prop_assert_eq, prop_one
 use messages::{Request, Response, Spelling, Vary, at, requests, responses, spellings};
 
 use super::{
-    directives::RequestDirectives,
+    directives::Directives,
     outcome::Forward,
     reuse::{Reuse, StoredFacts, may_reuse},
     storable::{SetCookie, storable},
@@ -178,7 +178,7 @@ fn apply_rules(moment: &Moment<'_>, spelling: Spelling) -> Option<Result<Reuse, 
         return None;
     }
     let now = at(i64::try_from(moment.age - u64::from(moment.response.age.unwrap_or(0))).unwrap());
-    let directives = RequestDirectives::of(&presented);
+    let directives = Directives::of_request(&presented);
     Some(may_reuse(&directives, &stored, now, moment.failed))
 }
 

@@ -233,7 +233,7 @@ impl Fetch {
             false => self.fill.is_answer(&self.lookup, &stale.stored),
         };
         let store = self.fill.cache.store();
-        let is_purged = || store.response_was_purged(self.key(), &stale.stored);
+        let is_purged = || store.response_was_purged(self.key().as_bytes(), &stale.stored);
         (is_usable && !is_purged()).then(|| stale.clone())
     }
 

@@ -14,7 +14,7 @@ use super::exchange::Fetched;
 use super::lookup::own_key;
 use super::store::Times;
 use super::{AnswerSource, Fetch, Fill, FillAnswer};
-use crate::cache::directives::ResponseDirectives;
+use crate::cache::directives::Directives;
 use crate::cache::key::Key;
 use crate::cache::metadata::{ClientFreshness, Metadata};
 use crate::cache::policy::Mode;
@@ -100,7 +100,11 @@ impl Fetch {
         let lifetime = lifetime.filter(|_| route.cache.mode == Mode::Override);
         let freshness = lifetime.map(ClientFreshness::For);
         let stored = fill.prepare(head, body, freshness, lifetime.unwrap_or_default(), times);
-        let is_stored = lifetime.is_some() && !fill.cache.store().response_was_purged(key, &stored);
+        let is_stored = lifetime.is_some()
+            && !fill
+                .cache
+                .store()
+                .response_was_purged(key.as_bytes(), &stored);
         fill.store(key, route, stored, is_stored)
     }
 }
@@ -131,7 +135,7 @@ impl Fill {
             took: times.took,
             etag: etag(&body),
             body,
-            is_encodable: !ResponseDirectives::of(&fields).no_transform,
+            is_encodable: !Directives::of(&fields).no_transform,
             encodings: Encodings::default(),
             checked: CheckedPurge::at(times.purge),
             stamp: None,
@@ -143,10 +147,11 @@ impl Fill {
     pub(super) fn fields_of(&self, content_type: HeaderValue, stamp: &ChainStamp) -> StoredFields {
         let now = self.clock.now();
         let lifetime = (self.chain.tip(stamp.tip)).client_lifetime(stamp.class, now);
-        prepared(
-            content_type,
-            ClientFreshness::of_class(stamp.class, lifetime),
-        )
+        let freshness = match stamp.class == Class::Final {
+            true => ClientFreshness::Immutable(lifetime),
+            false => ClientFreshness::For(lifetime),
+        };
+        prepared(content_type, freshness)
     }
 
     /// Stores an answer of the upstream, if it may be stored and is not too large.
@@ -191,7 +196,7 @@ impl Fill {
 
     /// Notes which transactions are in a window of their block.
     fn note_transactions(&self, key: &Key, route: &Route, stored: &StoredResponse) {
-        let (Some(page), Some(size)) = (stored.page(), route.chain.window) else {
+        let (Some(page), Some(size)) = (stored.page.as_deref(), route.chain.window) else {
             return;
         };
         let size = u64::from(size.get());

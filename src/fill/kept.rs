@@ -150,7 +150,11 @@ impl Fill {
             None => None,
         };
         let stored = Arc::new(self.restored(route, value, class, sequence)?);
-        if self.cache.store().response_was_purged(key, &stored) {
+        if self
+            .cache
+            .store()
+            .response_was_purged(key.as_bytes(), &stored)
+        {
             return None;
         }
         let from = match class {
@@ -212,7 +216,7 @@ impl Fill {
 
     /// A response as other replicas have it.
     fn shared_response(&self, stored: &StoredResponse) -> SharedResponse {
-        let mark = stored.stamp().and_then(|stamp| {
+        let mark = stored.stamp.as_ref().and_then(|stamp| {
             let (epoch, mark) = self.chain.tip(stamp.tip).read(|ledger| ledger.tip_mark())?;
             (stamp.epoch == epoch).then_some(mark)
         });
@@ -256,7 +260,7 @@ impl Fill {
     /// Keeps a response that was just stored in memory, if it is worth it. Never waits.
     pub(super) fn keep(&self, key: &Key, route: &Route, stored: &StoredResponse) {
         let answers = &self.lower.answers;
-        let stamp = stored.stamp();
+        let stamp = stored.stamp.as_ref();
         let is_worth_it = match stamp {
             Some(stamp) => stamp.class == Class::Final && stamp.heights.is_some(),
             None => route.cache.mode == Mode::Override && !stored.lifetime.is_zero(),
@@ -269,7 +273,11 @@ impl Fill {
         }
         let purge = stored.checked.number();
         let tip = stamp.and_then(|stamp| self.lower.names.tip(stamp.tip));
-        let blocks = stored.page().map_or(&[][..], |page| &page.blocks).iter();
+        let blocks = stored
+            .page
+            .as_deref()
+            .map_or(&[][..], |page| &page.blocks)
+            .iter();
         // The highest proves all others. It must be known before what names it.
         if let Some((tip, block)) = tip.zip(blocks.max_by_key(|block| block.height)) {
             answers.put_blocks(tip, vec![(block.height, block.hash)], purge);
@@ -295,8 +303,8 @@ impl Fill {
             lifetime: stored.lifetime,
             took: stored.took,
             is_encodable: stored.is_encodable,
-            class: stored.stamp().map(|stamp| stamp.class),
-            heights: stored.stamp().and_then(|stamp| stamp.heights),
+            class: stored.stamp.as_ref().map(|stamp| stamp.class),
+            heights: stored.stamp.as_ref().and_then(|stamp| stamp.heights),
             body: stored.body.clone(),
         }
     }

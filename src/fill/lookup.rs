@@ -95,7 +95,7 @@ impl Fill {
         let Some(BlockReference::Hash(requested)) = block(by_hash.target(), at) else {
             return true;
         };
-        match stored.page().map_or(&[][..], |page| &page.blocks) {
+        match stored.page.as_deref().map_or(&[][..], |page| &page.blocks) {
             [block] => block.hash == requested,
             // An empty page mentions no block: the hash must still be at that height.
             [] | [_, _, ..] => {
@@ -126,7 +126,7 @@ pub(super) fn own_key(key: &Key, route: &Route, stored: &StoredResponse) -> Key 
         let Some(BlockReference::Hash(requested)) = block(key.target(), at) else {
             return None;
         };
-        match &stored.page()?.blocks[..] {
+        match &stored.page.as_deref()?.blocks[..] {
             [block] if block.hash == requested => with_segment(key, at, &block.height.to_string()),
             _ => None,
         }

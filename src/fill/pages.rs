@@ -205,7 +205,7 @@ impl Fill {
             .filter_map(|window| window.stored.clone())
             .collect();
         // Windows past the list's end are not requested.
-        let mut pages = stored.iter().filter_map(|part| part.page());
+        let mut pages = stored.iter().filter_map(|part| part.page.as_deref());
         let total = pages.find(|page| !page.is_empty()).map(|page| page.total);
         let is_within = |offset| total.is_none_or(|total| offset < total);
         wanted.retain(|window| window.stored.is_some() || is_within(window.offset));
@@ -230,7 +230,7 @@ impl Fill {
             return Ok(FillAnswer { stored, from });
         }
         let parts: Vec<_> = found.iter().map(|part| part.stored.clone()).collect();
-        let stored = match parts.iter().find(|part| part.page().is_none()) {
+        let stored = match parts.iter().find(|part| part.page.as_deref().is_none()) {
             // An error answers every page.
             Some(error) => error.clone(),
             None => {
@@ -241,7 +241,11 @@ impl Fill {
                 Arc::new(cut)
             }
         };
-        if self.cache.store().response_was_purged(list.key, &stored) {
+        if self
+            .cache
+            .store()
+            .response_was_purged(list.key.as_bytes(), &stored)
+        {
             return Err(Uncut::Disagree);
         }
         if is_kept {
@@ -257,7 +261,8 @@ impl Fill {
             return None;
         }
         // Windows past the end add nothing.
-        let is_empty = |part: &&Arc<StoredResponse>| part.page().is_some_and(|p| p.is_empty());
+        let is_empty =
+            |part: &&Arc<StoredResponse>| part.page.as_deref().is_some_and(|p| p.is_empty());
         let within: Vec<_> = parts.iter().filter(|p| !is_empty(p)).cloned().collect();
         let parts = if within.is_empty() { parts } else { &within };
         let cut = cut_page(&windows_of(parts), list.offset, list.limit)?;
@@ -271,15 +276,15 @@ impl Fill {
         parts: &Parts,
         (body, page): (Vec<u8>, Box<Page>),
     ) -> Option<StoredResponse> {
-        let class = |part: &&Arc<StoredResponse>| part.stamp().map(|stamp| stamp.class);
+        let class = |part: &&Arc<StoredResponse>| part.stamp.as_ref().map(|stamp| stamp.class);
         let least = parts.iter().min_by_key(class)?;
-        let stamps = || parts.iter().filter_map(|part| part.stamp());
+        let stamps = || parts.iter().filter_map(|part| part.stamp.as_ref());
         let heights = stamps().filter_map(|stamp| stamp.heights);
         let stamp = ChainStamp {
             epoch: stamps().map(|stamp| stamp.epoch).min()?,
             heights: heights.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1))),
             is_settled: stamps().all(|stamp| stamp.is_settled),
-            ..*least.stamp()?
+            ..*least.stamp.as_ref()?
         };
         Some(StoredResponse {
             status: least.status,
@@ -384,7 +389,7 @@ impl Fill {
 
 /// Whether a response is the window of `size` items at an offset; else why it is not.
 fn check_part(part: &StoredResponse, offset: u64, size: u64) -> Result<(), &'static str> {
-    let page = part.page().ok_or("an answer is no page")?;
+    let page = part.page.as_deref().ok_or("an answer is no page")?;
     check_window(page, offset, size)
 }
 
@@ -392,7 +397,7 @@ fn check_part(part: &StoredResponse, offset: u64, size: u64) -> Result<(), &'sta
 /// hash determines its list, or of one epoch.
 fn are_of_one_moment(parts: &Parts) -> bool {
     let windows = windows_of(parts);
-    let stamps = || parts.iter().filter_map(|part| part.stamp());
+    let stamps = || parts.iter().filter_map(|part| part.stamp.as_ref());
     let is_live = stamps().any(|stamp| stamp.class == Class::Live);
     let has_blocks = windows.iter().any(|window| !window.page.blocks.is_empty());
     let is_one = match has_blocks && !is_live {
@@ -413,6 +418,6 @@ fn windows_of(parts: &Parts) -> Vec<Window<'_>> {
 }
 
 fn window(part: &StoredResponse) -> Option<Window<'_>> {
-    let (body, page) = (&*part.body, part.page()?);
+    let (body, page) = (&*part.body, part.page.as_deref()?);
     Some(Window { body, page })
 }

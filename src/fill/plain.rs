@@ -13,7 +13,7 @@ use http::{HeaderMap, Method, StatusCode};
 use super::fields::{has_conditions, is_overridden};
 use super::{Announced, AnswerSource, Fetch, Fill, FillAnswer, LookupKey};
 use crate::cache::decision::{Decision, by_fields};
-use crate::cache::directives::RequestDirectives;
+use crate::cache::directives::Directives;
 use crate::cache::outcome::Forward;
 use crate::cache::policy::Mode;
 use crate::cache::reuse::{Reuse, applies, may_reuse};
@@ -56,7 +56,7 @@ impl Fill {
             Ok(_) if is_for_origin => Err(Forward::Request),
             selected => selected.map(|stored| self.cache.judged(stored, now)),
         };
-        let (directives, wall) = (RequestDirectives::of(fields), self.clock.wall(now));
+        let (directives, wall) = (Directives::of_request(fields), self.clock.wall(now));
         let reuse = |judged: &JudgedResponse| match judged.stored.origin() {
             Some(origin) => may_reuse(&directives, &origin.reuse, wall, None),
             None => Err(Forward::Stale),
@@ -98,7 +98,7 @@ impl Fetch {
     /// Whether a stored response may answer this request now, as far as its age matters.
     /// `failed` is the route's `stale_if_error` where the origin has failed.
     fn reuse(&self, stored: &StoredResponse, failed: Option<Duration>) -> Option<Reuse> {
-        let directives = RequestDirectives::of(&self.request.fields);
+        let directives = Directives::of_request(&self.request.fields);
         let now = self.fill.clock.wall(self.fill.clock.now());
         may_reuse(&directives, &stored.origin()?.reuse, now, failed).ok()
     }
@@ -107,13 +107,13 @@ impl Fetch {
     /// waiting when it was received, and has no directives about its age, may use it
     /// however long it took to arrive.
     pub(super) fn may_use(&self, stored: &StoredResponse, arrived: Moment) -> bool {
-        let directives = RequestDirectives::of(&self.request.fields);
+        let directives = Directives::of_request(&self.request.fields);
         let wants_age = directives.max_age.is_some() || directives.min_fresh.is_some();
         let waited = arrived <= stored.received && !wants_age;
         let store = self.fill.cache.store();
         let sent = self.sent();
         stored.answers(|| &sent)
-            && !store.response_was_purged(self.key(), stored)
+            && !store.response_was_purged(self.key().as_bytes(), stored)
             && (waited || self.reuse(stored, None).is_some())
     }
 
@@ -123,7 +123,8 @@ impl Fetch {
         let failed = Some(self.route().cache.stale_if_error);
         self.stored.as_ref().is_some_and(|chosen| {
             self.reuse(&chosen.stored, failed) == Some(Reuse::IfError)
-                && !(self.fill.cache.store()).response_was_purged(self.key(), &chosen.stored)
+                && !(self.fill.cache.store())
+                    .response_was_purged(self.key().as_bytes(), &chosen.stored)
         })
     }
 
@@ -168,7 +169,7 @@ impl Fetch {
     /// Whether the answer to another request may answer this one.
     fn may_follow(&self) -> bool {
         let fields = &self.request.fields;
-        let directives = RequestDirectives::of(fields);
+        let directives = Directives::of_request(fields);
         // A range of a response that is not complete cannot be cut, and an answer
         // to an authorized request may be for that client alone.
         let is_own = [RANGE, AUTHORIZATION]

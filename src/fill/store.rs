@@ -10,7 +10,7 @@ use http::{HeaderMap, Method, StatusCode};
 use super::exchange::Fetched;
 use super::fields::is_overridden;
 use super::{Announced, Answer, AnswerSource, Fetch, FillAnswer};
-use crate::cache::directives::ResponseDirectives;
+use crate::cache::directives::Directives;
 use crate::cache::policy::Mode;
 use crate::cache::purge::CheckedPurge;
 use crate::cache::storable::{SetCookie, storable, stored_fields};
@@ -53,8 +53,8 @@ impl Fetch {
         let is_encodable = is_typed
             && status == StatusCode::OK
             && !fields.contains_key(CONTENT_ENCODING)
-            && !ResponseDirectives::governing(fields).no_transform
-            && !ResponseDirectives::of(fields).no_transform;
+            && !Directives::governing(fields).no_transform
+            && !Directives::of(fields).no_transform;
         let mut map = compact(&stored_fields(fields));
         if !fields.contains_key(DATE) {
             map.insert(DATE, date::value(received));
@@ -133,7 +133,7 @@ impl Fetch {
         let (sent, store) = (self.sent(), self.fill.cache.store());
         let is_same = |other: &Arc<StoredResponse>| other.answers(|| &sent);
         // One that was purged while it came takes no other's place.
-        let is_purged = store.response_was_purged(self.key(), stored);
+        let is_purged = store.response_was_purged(self.key().as_bytes(), stored);
         store.amend(self.key(), |variants| {
             let mut same = variants.iter().filter(|other| is_same(other));
             if !is_purged && !same.any(|other| other.received > stored.received) {

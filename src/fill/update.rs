@@ -13,7 +13,7 @@ use super::exchange::Fetched;
 use super::fields::is_overridden;
 use super::store::Times;
 use super::{Answer, AnswerSource, Fetch, FillAnswer};
-use crate::cache::directives::{RequestDirectives, ResponseDirectives};
+use crate::cache::directives::Directives;
 use crate::cache::freshen::{freshen, names};
 use crate::cache::key::Key;
 use crate::cache::policy::Mode;
@@ -27,7 +27,7 @@ impl Fetch {
     pub(super) fn apply_not_modified(&self, head: &HeaderMap, times: Times) -> Option<Fetched> {
         let (chosen, store) = (self.validated()?, self.fill.cache.store());
         let origin = chosen.origin()?;
-        if store.response_was_purged(self.key(), chosen) {
+        if store.response_was_purged(self.key().as_bytes(), chosen) {
             return None;
         }
         let mut stored = chosen.clone();
@@ -115,7 +115,7 @@ impl Fetch {
     fn invalidate_by_head(&self) {
         let request = &self.request.fields;
         // An answer for this client alone does not concern the responses of others.
-        let is_private = RequestDirectives::of(request).no_store
+        let is_private = Directives::of_request(request).no_store
             || request.contains_key(AUTHORIZATION)
             || is_overridden(request);
         if is_private && self.route().headers == HeaderMode::All {
@@ -141,7 +141,7 @@ impl Fetch {
 /// nothing about them.
 fn update<'h>(fields: &'h HeaderMap, received: SystemTime) -> Cow<'h, HeaderMap> {
     if !fields.contains_key(SET_COOKIE)
-        || is_for_everyone(fields, &ResponseDirectives::governing(fields), received)
+        || is_for_everyone(fields, &Directives::governing(fields), received)
     {
         return Cow::Borrowed(fields);
     }

@@ -40,7 +40,7 @@ impl Responder {
         let is_unchanged = is_ok && is_not_modified(request, own, is_encodable);
         let length = stored.body.len() as u64;
         let selection = match is_ok && *context.method == Method::GET && coming.is_none() {
-            true => select(request, own, is_encodable, length),
+            true => select(request, own, length),
             false => Selection::Whole,
         };
         let encoded = match coming {

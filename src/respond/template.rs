@@ -40,7 +40,7 @@ impl Responder {
     ) -> HeaderMap {
         let form = coding.map_or(0, |coding| 1 + coding.index()) * 2 + usize::from(is_http2);
         let make = || self.make_template(metadata, coding, is_http2);
-        match (self.templates).get(metadata.number() * (CODINGS + 1) * 2 + form) {
+        match (self.templates).get(metadata.number * (CODINGS + 1) * 2 + form) {
             Some(slot) => (**slot.get_or_init(|| Box::new(make()))).clone(),
             None => make(),
         }

@@ -8,7 +8,7 @@ use proptest::prelude::{prop_assert_eq, proptest};
 
 use super::*;
 use crate::cache::date;
-use crate::cache::directives::RequestDirectives;
+use crate::cache::directives::Directives;
 use crate::cache::policy::Mode;
 use crate::cache::reuse::{StoredFacts, may_reuse};
 
@@ -69,7 +69,7 @@ fn noon() -> SystemTime {
 /// `cache-control` is stored; or none.
 fn respect(control: &'static str, stored: Option<(&'static str, u64)>) -> String {
     let control = HeaderValue::from_static(control);
-    let directives = RequestDirectives::of(&HeaderMap::from_iter([(CACHE_CONTROL, control)]));
+    let directives = Directives::of_request(&HeaderMap::from_iter([(CACHE_CONTROL, control)]));
     let facts = |(control, age): (&'static str, u64)| {
         let mut headers = HeaderMap::new();
         headers.insert(CACHE_CONTROL, HeaderValue::from_static(control));

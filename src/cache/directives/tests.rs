@@ -17,12 +17,12 @@ fn headers(name: HeaderName, lines: &[&str]) -> HeaderMap {
     headers
 }
 
-fn response(lines: &[&str]) -> ResponseDirectives {
-    ResponseDirectives::of(&headers(CACHE_CONTROL, lines))
+fn response(lines: &[&str]) -> Directives {
+    Directives::of(&headers(CACHE_CONTROL, lines))
 }
 
-fn request(lines: &[&str]) -> RequestDirectives {
-    RequestDirectives::of(&headers(CACHE_CONTROL, lines))
+fn request(lines: &[&str]) -> Directives {
+    Directives::of_request(&headers(CACHE_CONTROL, lines))
 }
 
 #[test]
@@ -66,7 +66,7 @@ proptest! {
         if let Ok(value) = HeaderValue::from_bytes(&line) {
             let mut headers = HeaderMap::new();
             headers.insert(CACHE_CONTROL, value);
-            let _ = (ResponseDirectives::of(&headers), RequestDirectives::of(&headers));
+            let _ = (Directives::of(&headers), Directives::of_request(&headers));
         }
     }
 

@@ -72,7 +72,7 @@ fn lifetimes() {
     "#;
     for [status, fields, seconds, explicit, section] in rows(table) {
         let headers = headers(fields);
-        let governing = ResponseDirectives::governing(&headers);
+        let governing = Directives::governing(&headers);
         let found = lifetime(status.parse().unwrap(), &headers, &governing, noon());
         let stated = explicit_lifetime(&headers, &governing, noon());
         let case = format!("{status} | {fields}: {section}");
@@ -97,7 +97,7 @@ fn without_a_date_expires_counts_from_the_receipt() {
     let received = noon() + Duration::from_millis(750);
     for [fields, millis, section] in rows(table) {
         let headers = headers(fields);
-        let governing = ResponseDirectives::governing(&headers);
+        let governing = Directives::governing(&headers);
         let found = explicit_lifetime(&headers, &governing, received);
         let expected = Duration::from_millis(millis.parse().unwrap());
         assert_eq!(found, Some(expected), "{fields}: {section}");
@@ -148,7 +148,7 @@ proptest! {
         // Dates that HTTP can write.
         let (date, expires) = (date.max(-1_999_999_999), expires.max(-1_999_999_999));
         let headers = headers(&format!("date: noon{date:+} & expires: noon{expires:+}"));
-        let found = lifetime(StatusCode::OK, &headers, &ResponseDirectives::default(), noon());
+        let found = lifetime(StatusCode::OK, &headers, &Directives::default(), noon());
         prop_assert_eq!(i64::try_from(found.as_secs()).unwrap(), (expires - date).max(0));
     }
 }

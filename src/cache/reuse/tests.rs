@@ -26,13 +26,13 @@ fn stored_with(status: StatusCode, cache_control: &'static str, age: u64) -> Sto
     StoredFacts::of(status, &headers, noon(), noon())
 }
 
-fn directives(cache_control: &'static str) -> RequestDirectives {
+fn directives(cache_control: &'static str) -> Directives {
     let mut headers = HeaderMap::new();
     headers.insert(
         header::CACHE_CONTROL,
         HeaderValue::from_static(cache_control),
     );
-    RequestDirectives::of(&headers)
+    Directives::of_request(&headers)
 }
 
 fn text(decided: Result<Reuse, Forward>) -> String {
@@ -158,7 +158,7 @@ fn only_get_and_head_without_content_are_answered_from_memory() {
 fn a_response_made_stale_must_be_validated() {
     let mut response = stored("max-age=60", 0);
     response.make_stale();
-    let request = RequestDirectives::default();
+    let request = Directives::default();
     let decided = |failed| may_reuse(&request, &response, noon(), failed);
     assert_eq!(decided(None), Err(Forward::Stale), "§4.3.5");
     assert_eq!(decided(Some(Duration::MAX)), Ok(Reuse::IfError), "§4.2.4");

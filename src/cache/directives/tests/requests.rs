@@ -4,11 +4,7 @@ use super::*;
 
 #[test]
 fn request_directives_are_read() {
-    type Row = (
-        &'static [&'static str],
-        fn(&mut RequestDirectives),
-        &'static str,
-    );
+    type Row = (&'static [&'static str], fn(&mut Directives), &'static str);
     let table: &[Row] = &[
         (&["no-cache"], |d| d.no_cache = true, "§5.2.1.4"),
         (&["no-store"], |d| d.no_store = true, "§5.2.1.5"),
@@ -54,7 +50,7 @@ fn request_directives_are_read() {
         (&["foo"], |_| {}, "§5.2.3"),
     ];
     for (lines, set, section) in table {
-        let mut expected = RequestDirectives::default();
+        let mut expected = Directives::default();
         set(&mut expected);
         assert_eq!(request(lines), expected, "{lines:?}: {section}");
     }
@@ -63,14 +59,14 @@ fn request_directives_are_read() {
 #[test]
 fn pragma_counts_only_without_cache_control() {
     let mut headers = headers(PRAGMA, &["foo, No-Cache"]);
-    assert!(RequestDirectives::of(&headers).no_cache, "§5.4");
+    assert!(Directives::of_request(&headers).no_cache, "§5.4");
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("max-age=60"));
-    assert!(!RequestDirectives::of(&headers).no_cache, "§5.4");
+    assert!(!Directives::of_request(&headers).no_cache, "§5.4");
     headers.remove(CACHE_CONTROL);
     headers.insert(PRAGMA, HeaderValue::from_static("unrecognised"));
     assert_eq!(
-        RequestDirectives::of(&headers),
-        RequestDirectives::default(),
+        Directives::of_request(&headers),
+        Directives::default(),
         "§5.4"
     );
 }

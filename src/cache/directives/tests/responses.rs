@@ -51,11 +51,7 @@ fn max_age_of_a_response_is_read_in_all_spellings() {
 
 #[test]
 fn response_directives_are_read() {
-    type Row = (
-        &'static [&'static str],
-        fn(&mut ResponseDirectives),
-        &'static str,
-    );
+    type Row = (&'static [&'static str], fn(&mut Directives), &'static str);
     let table: &[Row] = &[
         (&["no-store"], |d| d.no_store = true, "§5.2.2.5"),
         (&["No-StOrE"], |d| d.no_store = true, "§5.2"),
@@ -151,7 +147,7 @@ fn response_directives_are_read() {
         ),
     ];
     for (lines, set, section) in table {
-        let mut expected = ResponseDirectives::default();
+        let mut expected = Directives::default();
         set(&mut expected);
         assert_eq!(response(lines), expected, "{lines:?}: {section}");
     }

@@ -29,7 +29,7 @@ fn a_valid_target_governs() {
         cdn-cache-control: foo & cdn-cache-control: max-age=60           | 60         | true     | RFC 9651 §4.2, several lines
     "#;
     for [text, max_age, targeted, section] in rows(table) {
-        let governing = ResponseDirectives::governing(&fields(text));
+        let governing = Directives::governing(&fields(text));
         let found = governing.max_age.map(|time| time.as_secs());
         assert_eq!(found, max_age.parse().ok(), "{text}: {section}");
         let is_targeted = targeted == "true";
@@ -41,7 +41,7 @@ fn a_valid_target_governs() {
 fn restrictions_of_another_type_still_restrict() {
     let of = |value: &str| {
         let response = fields(&format!("cdn-cache-control: {value}"));
-        ResponseDirectives::governing(&response)
+        Directives::governing(&response)
     };
     assert!(of("no-store").no_store, "RFC 9111 §5.2.2.5");
     assert!(of("no-store=?0").no_store, "§2.1");
