@@ -23,13 +23,14 @@ use std::time::Duration;
 pub use address::ListenAddress;
 use address::Permissions;
 use arc_swap::ArcSwap;
+use connection::DRAIN_GRACE;
 use establish::Accepted;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 pub use socket::ListeningSocket;
 use socket::Socket;
 use tokio::sync::{Semaphore, watch as signal};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::clock::Clock;
 use crate::connections::{Bounds, OpenConnection, OverLimit};
@@ -257,10 +258,14 @@ impl Acceptor {
             }
         }
         // Serves the connections that the kernel has already completed.
-        while !listener.is_inherited
-            && let Ok(Ok((socket, peer))) = timeout(QUEUE_IS_EMPTY, socket.accept()).await
-        {
-            self.admit(socket, peer, &listener);
+        let end = Instant::now() + DRAIN_GRACE;
+        while !listener.is_inherited {
+            let wait = end.min(Instant::now() + QUEUE_IS_EMPTY);
+            match timeout_at(wait, socket.accept()).await {
+                Ok(Ok((socket, peer))) => self.admit(socket, peer, &listener),
+                Ok(Err(error)) if is_connection_error(&error) => {}
+                Ok(Err(_)) | Err(_) => break,
+            }
         }
         Ok(())
     }

@@ -157,7 +157,8 @@ impl Connections {
 /// A buffer that a connection sends, or that is collected for it, and counts until this is
 /// dropped.
 pub(crate) struct Held {
-    of: Arc<Activity>,
+    /// The connection that sends it.
+    pub(crate) of: Arc<Activity>,
     buffer: usize,
 }
 
@@ -178,11 +179,6 @@ impl Held {
             held.release(of, buffer);
             held.hold(of, buffer, bytes);
         });
-    }
-
-    /// The connection that sends it.
-    pub(crate) fn activity(&self) -> &Activity {
-        &self.of
     }
 }
 

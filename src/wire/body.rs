@@ -74,7 +74,7 @@ impl CountedPiece {
     fn advance(&mut self, count: usize) {
         self.piece.advance(count);
         // In HTTP/1.1 the socket says what the client has taken.
-        let activity = self.held.activity();
+        let activity = &self.held.of;
         if activity.is_http2() {
             activity.forgive(count as u64);
             activity.take(count as u64);
@@ -84,7 +84,7 @@ impl CountedPiece {
 
 impl Drop for CountedPiece {
     fn drop(&mut self) {
-        let activity = self.held.activity();
+        let activity = &self.held.of;
         if activity.is_http2() {
             activity.forgive(self.piece.remaining() as u64);
         }
