@@ -32,7 +32,7 @@ use crate::wire::origin::{self, AllowedOrigin};
 use file::{Digest, Entry, Expiry, TokenName};
 
 pub use file::TokenFile;
-pub use redact::{redact, shown_path, without_query};
+pub use redact::{redact, without_query};
 
 /// `x-api-key`, where clients of the API send their key.
 const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");

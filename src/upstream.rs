@@ -161,9 +161,10 @@ impl Upstream {
             keys.clear();
         }
         // The content of a `ca_file` may have changed.
-        let how = |of: &Settings| (of.ca_file.clone(), of.connect_timeout);
-        let connects_alike =
-            |before: &&Self| settings.ca_file.is_none() && how(&settings) == how(&before.settings);
+        let connects_alike = |before: &&Self| {
+            let has_file = [&settings, &before.settings].map(|of| of.ca_file.is_some());
+            has_file == [false; 2] && settings.connect_timeout == before.settings.connect_timeout
+        };
         let pool = match before.filter(connects_alike) {
             Some(before) => before.pool.clone(),
             None => ConnectionPool::new(&settings)?,

@@ -172,10 +172,6 @@ impl Failure {
 }
 
 /// The reason of a connection's error.
-#[expect(
-    clippy::wildcard_enum_match_arm,
-    reason = "most kinds of other crates' errors are of no interest here, and more may come"
-)]
 pub(super) fn classify(error: &ConnectionError) -> Reason {
     // hyper-util has no other sign of it.
     if links(error).any(|link| link.to_string() == "dns error") {

@@ -146,7 +146,7 @@ impl ProviderKey {
             (_, None) => how.limits,
         };
         state.budget.set_limits(own, how.probes);
-        state.has_several_hosts = how.hosts.len() > 1;
+        state.has_several_hosts = how.hosts.iter().any(|host| *host != how.hosts[0]);
         state
             .hosts
             .retain(|at| at.matters(now) || how.hosts.contains(&at.host));
@@ -188,8 +188,6 @@ impl KeyUse {
         self.limits = self.limits.stricter(other.limits);
         self.probes = self.probes.saturating_add(other.probes);
         self.hosts.extend(other.hosts);
-        self.hosts.sort_unstable();
-        self.hosts.dedup();
     }
 }
 

@@ -131,7 +131,7 @@ fn miss(keys: &Keys) -> Result<Charge, Failure> {
 }
 
 fn taken(keys: &Keys) -> Charge {
-    miss(keys).ok().expect("there is budget")
+    miss(keys).expect("there is budget")
 }
 
 /// For how long a request is denied.
@@ -207,23 +207,6 @@ fn without_a_key_there_is_no_budget() {
 }
 
 #[test]
-fn a_cooling_key_is_not_used_at_its_host() {
-    let clock = Clock::manual();
-    let keys = keys("a,b", 10, 10, &clock);
-    taken(&keys).cool_down(7);
-    for _ in 0..3 {
-        assert_eq!(taken(&keys).name(), "key-2");
-    }
-    let other = take(&keys, "http://other", false).ok().unwrap();
-    assert_eq!(other.name(), "key-1");
-    drop(other);
-    taken(&keys).cool_down(9);
-    assert_eq!(denied_for(miss(&keys)), millis(7_000));
-    clock.advance(Duration::from_secs(7));
-    assert_eq!(taken(&keys).name(), "key-1");
-}
-
-#[test]
 fn a_refused_key_is_tried_each_minute() {
     let clock = Clock::manual();
     let (keys, status) = (keys("a", 100, 100, &clock), StatusCode::FORBIDDEN);
@@ -243,55 +226,6 @@ fn a_refused_key_is_tried_each_minute() {
     clock.advance(SET_ASIDE);
     taken(&keys).accept();
     assert_eq!(snapshot(&keys).state, "ready");
-}
-
-#[test]
-fn two_upstreams_with_one_key_have_one_budget_and_the_strictest_limits() {
-    let clock = Clock::manual();
-    let of = |text: &str| {
-        let text = format!("builtin_routes = false\n{text}");
-        Config::parse("p", &text).unwrap().upstreams
-    };
-    let upstream = |name: &str, per_minute: u32| {
-        format!(
-            "[upstreams.{name}]\nurl = \"http://127.0.0.1:1\"\n\
-             requests_per_minute = {per_minute}\n\
-             [[route]]\nname = \"{name}\"\npath = \"/{name}\"\nupstream = \"{name}\"\n"
-        )
-    };
-    let (two, one) = (upstream("a", 3) + &upstream("b", 9), upstream("b", 9));
-    let keys = ProviderKeys {
-        shared: ApiKey::list("a-key").unwrap(),
-        ..ProviderKeys::default()
-    };
-    let budgets = Arc::default();
-    let make = |of: &[Settings], before: Option<&Upstreams>| {
-        Upstreams::new(of, &keys, before, &budgets, &clock, None).unwrap()
-    };
-    let both = make(&of(&two), None);
-    both.take_over();
-    let left = |all: &Upstreams, name: &str| {
-        let key = all.named(name).unwrap().key_snapshots().remove(0);
-        (key.remaining, key.per_minute)
-    };
-    for name in ["a", "b"] {
-        let probe = RequestPriority::own(Priority::Probe);
-        let upstream = both.named(name).unwrap();
-        let mut permit = upstream.permit(probe, None).ok().unwrap();
-        permit.mark_sent(true);
-    }
-    assert_eq!(
-        [left(&both, "a"), left(&both, "b")],
-        [(Some(1), Some(3)); 2]
-    );
-    // A configuration that is rejected changes nothing; one that is used forgets nothing.
-    let next = make(&of(&one), Some(&both));
-    assert_eq!(left(&both, "a"), (Some(1), Some(3)));
-    next.take_over();
-    drop(both);
-    assert_eq!(left(&next, "b"), (Some(7), Some(9)));
-    clock.advance(Duration::from_secs(61));
-    assert_eq!(left(&next, "b"), (Some(9), Some(9)));
 }
 
 #[test]
