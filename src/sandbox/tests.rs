@@ -5,19 +5,6 @@ use http::{HeaderMap, Method};
 use super::{Sandbox, Settings};
 
 #[test]
-fn rollback_and_apply_give_the_chain_of_a_reorg() {
-    let halves = Sandbox::new(Settings::default());
-    let whole = Sandbox::new(Settings::default());
-    let parent = halves.hash_at(840_197);
-    assert_eq!(halves.rollback(2), 2);
-    assert_eq!(Some(halves.tip().hash), parent);
-    assert_eq!(halves.transactions_at(840_199), Vec::<String>::new());
-    assert_eq!(halves.apply(), 2);
-    assert_eq!(whole.reorg(2), 2);
-    assert_eq!(halves.tip(), whole.tip());
-}
-
-#[test]
 fn every_example_has_content() {
     for blocks in [1, 2, 5, 60, 200] {
         let sandbox = Sandbox::new(Settings {

@@ -40,22 +40,6 @@ fn hashes_and_ids_are_found() {
 }
 
 #[test]
-fn after_a_rollback_the_parent_is_the_tip_and_replacements_differ() {
-    let mut chain = chain();
-    let old = *chain.tip().expect("a tip");
-    let old_hash = chain.hash(&old);
-    assert_eq!(chain.rollback(2), 2);
-    assert_eq!(chain.tip().expect("a tip").height, old.height - 2);
-    assert_eq!(chain.by_hash(&old_hash), None);
-    assert_eq!(chain.apply(), 2);
-    let new = *chain.tip().expect("a tip");
-    assert_eq!(new.height, old.height);
-    assert_ne!(chain.hash(&new), old_hash);
-    assert_ne!(new.timestamp, old.timestamp);
-    assert_eq!(chain.by_hash(&old_hash), None);
-}
-
-#[test]
 fn after_a_reorg_each_transaction_is_in_one_block() {
     let mut chain = chain();
     let before: Vec<_> = (840_190..840_200)
