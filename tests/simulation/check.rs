@@ -9,7 +9,7 @@ mod events;
 mod mark;
 mod records;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use answer::{Judged, times};
 use bytes::Bytes;
@@ -19,19 +19,13 @@ use ordgate::cache::purge::Purge;
 use ordgate::pages::Hash;
 pub(crate) use records::{Asked, Reply, Sent, UpstreamAnswer};
 
-use crate::tally::Tally;
 use crate::weather::Weather;
 use crate::world::{BlockId, Subject, Target, Thing, Time, World};
 
+/// What is counted, of a play or of many.
+pub(crate) type Tally = BTreeMap<&'static str, u64>;
+
 const FINAL_DEPTH: u32 = 6;
-
-/// The last answer that was delivered for a page.
-struct Good {
-    thing: Thing,
-    epoch: (u32, String),
-}
-
-type Place = (Subject, usize, usize, Option<String>);
 
 pub(crate) struct Judge {
     pub(crate) tally: Tally,
@@ -44,7 +38,6 @@ pub(crate) struct Judge {
     peak: [u32; 2],
     /// When each status was asked for, and when it came.
     statuses: [Vec<(Time, Time)>; 2],
-    good: HashMap<Place, Good>,
     bodies: HashMap<HeaderValue, Bytes>,
 }
 
@@ -59,9 +52,12 @@ impl Judge {
             confirmed: [None, None],
             peak: [0, 0],
             statuses: [Vec::new(), Vec::new()],
-            good: HashMap::new(),
             bodies: HashMap::new(),
         }
+    }
+
+    pub(super) fn count(&mut self, what: &'static str) {
+        *self.tally.entry(what).or_default() += 1;
     }
 
     /// Judges an answer. `known` is which block ordgate takes to be at a height.
@@ -73,7 +69,7 @@ impl Judge {
         known: impl Fn(u32) -> Option<Hash>,
     ) -> Result<(), String> {
         self.sent[client].over = true;
-        self.tally.answers += 1;
+        self.count("answers");
         let text = self.sent[client].text.clone();
         let fault = |why: String| format!("client {client}, {text}: {why}");
         match self.body(client, &reply).map_err(fault)? {
@@ -91,7 +87,7 @@ impl Judge {
         let body = match reply.status.as_u16() {
             200 | 400 | 404 => reply.body.clone(),
             304 => {
-                self.tally.unchanged += 1;
+                self.count("unchanged");
                 let tag = reply.etag.as_ref().unwrap();
                 if self.sent[client].had.as_ref() != Some(tag) {
                     return Err("304 for a tag that it did not send".to_owned());
@@ -99,12 +95,12 @@ impl Judge {
                 self.bodies[tag].clone()
             }
             502..=504 if self.weather.fails() => {
-                self.tally.refused += 1;
+                self.count("refused");
                 return Ok(None);
             }
             // All answers were overtaken by reorgs or purges.
             503 if reply.says("proxy_internal_error") => {
-                self.tally.unsettled += 1;
+                self.count("overtaken");
                 return Ok(None);
             }
             status => return Err(format!("status {status} though nothing has failed")),
@@ -147,10 +143,16 @@ impl Judge {
             is_immutable: reply.cache_control.contains("immutable"),
             is_stale: reply.says("ttl=-") || reply.says("stale-if-error") || barely,
         };
-        self.tally.hits += u64::from(reply.says("; hit"));
-        self.tally.stale += u64::from(answer.is_stale);
-        self.tally.immutable += u64::from(answer.is_immutable);
-        self.check(&answer, known)
+        let counted = [
+            ("from memory", reply.says("; hit")),
+            ("stale", answer.is_stale),
+            ("immutable", answer.is_immutable),
+        ];
+        self.check(&answer, known)?;
+        for (what, _) in counted.into_iter().filter(|(_, is_so)| *is_so) {
+            self.count(what);
+        }
+        Ok(())
     }
 }
 
@@ -160,20 +162,6 @@ fn named(body: &str, thing: Thing) -> Option<BlockId> {
         true => None,
         false => thing.block(),
     }
-}
-
-/// Under which name a perfect cache would hold an answer.
-fn place(world: &World, thing: Thing, target: &Target) -> Place {
-    let subject = match (thing, &target.subject) {
-        (Thing::List(block, None), _) => Subject::Height(world.blocks[block].height),
-        (_, subject) => subject.clone(),
-    };
-    // A refusal is the same for every page.
-    let (limit, offset) = match thing == Thing::Refused {
-        true => (0, 0),
-        false => (target.limit, target.offset),
-    };
-    (subject, limit, offset, target.operation.clone())
 }
 
 /// Whether a purge means an answer that was made from the upstream's to another

@@ -24,11 +24,11 @@ use ordgate::gateway::Gateway;
 use ordgate::serve;
 use ordgate::upstream::{Answer, Failure, ProviderKeys, UpstreamClient};
 use ordgate::wire::body::BodyError;
-use origin::Origin;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
 use crate::dice::Dice;
+use crate::stand_in::StandIn;
 
 /// Milliseconds since the play began.
 type Time = u64;
@@ -195,7 +195,7 @@ struct Play {
     now: Time,
     clock: Clock,
     gateway: Arc<Gateway>,
-    origin: Origin,
+    origin: StandIn,
     agenda: BTreeMap<(Time, u64), Event>,
     planned: u64,
     /// When each version of a resource began, by resource.
@@ -263,7 +263,7 @@ impl Play {
                 ..calm
             },
         };
-        let (clock, origin) = (Clock::manual(), Origin::default());
+        let (clock, origin) = (Clock::manual(), StandIn::default());
         let asked: Arc<dyn UpstreamClient> = Arc::new(origin.clone());
         let keys = ProviderKeys::default();
         let config = Config::parse("simulation", CONFIG).unwrap();
@@ -348,14 +348,14 @@ impl Play {
         let (mut still, mut before) = (0, (0, 0, 0));
         while still < 4 {
             tokio::task::yield_now().await;
-            let asked = self.origin.0.lock().unwrap().len();
+            let asked = self.origin.asked().len();
             let replies = self.replies.lock().unwrap().len();
             let after = (asked, replies, tasks.metrics().num_alive_tasks());
             still = if before == after { still + 1 } else { 0 };
             before = after;
         }
-        let mut passed = std::mem::take(&mut *self.origin.0.lock().unwrap());
-        passed.sort_by(|one, other| one.0.cmp(&other.0));
+        let mut passed = std::mem::take(&mut *self.origin.asked());
+        passed.sort_by(|one, other| one.text.cmp(&other.text));
         for passed in passed {
             self.meet(passed)?;
         }

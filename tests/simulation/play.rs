@@ -19,10 +19,9 @@ use ordgate::{probe, serve};
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
-use crate::check::{Judge, Reply};
+use crate::check::{Judge, Reply, Tally};
 use crate::dice::Dice;
 use crate::stand_in::StandIn;
-use crate::tally::Tally;
 use crate::weather::{SETUPS, Setup, Weather};
 use crate::world::{ORDINALS, RUNES, TICKERS, Thing, Time, World};
 

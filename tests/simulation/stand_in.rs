@@ -5,18 +5,17 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use http::HeaderMap;
 use ordgate::reason::Reason;
 use ordgate::upstream::{
     Answer, Failure, Priority, RequestPriority, UpstreamClient, UpstreamRequest,
 };
 use tokio::sync::oneshot;
 
-use crate::world::Target;
-
 /// A request that has just come.
 pub(crate) struct Asked {
     pub(crate) text: String,
-    pub(crate) target: Target,
+    pub(crate) fields: HeaderMap,
     pub(crate) priority: Priority,
     pub(crate) reply: oneshot::Sender<Result<Answer, Failure>>,
 }
@@ -40,7 +39,7 @@ impl UpstreamClient for StandIn {
         let (reply, answer) = oneshot::channel();
         self.asked().push(Asked {
             text: request.target.to_owned(),
-            target: Target::read(request.target),
+            fields: request.fields,
             priority: wish.priority,
             reply,
         });

@@ -12,12 +12,14 @@ use ordgate::reason::Reason;
 use ordgate::upstream::Failure;
 use tokio::sync::mpsc;
 
-use super::origin::{Passed, Pieces, exchange, read};
+use super::origin::{Pieces, exchange, read};
 use super::{Asked, Event, KINDS, Play, Reply, Sent};
+use crate::stand_in;
 
 impl Play {
     /// The origin receives a request.
-    pub(super) fn meet(&mut self, (target, fields, reply): Passed) -> Result<(), String> {
+    pub(super) fn meet(&mut self, asked: stand_in::Asked) -> Result<(), String> {
+        let (target, fields, reply) = (asked.text, asked.fields, asked.reply);
         let resource: usize = target[1..].parse().unwrap();
         let text = |name| {
             fields

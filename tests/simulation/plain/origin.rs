@@ -1,48 +1,16 @@
-//! The origin: what it is asked, and bodies that come in pieces.
+//! Answers of the origin: bodies that come in pieces.
 
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::HeaderMap;
 use http_body::{Body as _, Frame};
 use http_body_util::BodyExt;
-use ordgate::reason::Reason;
-use ordgate::upstream::{
-    Answer, AnswerBody, Failure, RequestPriority, UpstreamClient, UpstreamRequest,
-};
+use ordgate::upstream::{Answer, AnswerBody};
 use ordgate::wire::body::BodyError;
-use tokio::sync::{mpsc, oneshot};
-
-/// What is passed on to the origin, as it comes.
-pub(super) type Passed = (String, HeaderMap, oneshot::Sender<Result<Answer, Failure>>);
-
-#[derive(Clone, Default)]
-pub(super) struct Origin(pub(super) Arc<Mutex<Vec<Passed>>>);
-
-impl UpstreamClient for Origin {
-    fn send<'a>(
-        &'a self,
-        request: UpstreamRequest<'a>,
-        _wish: RequestPriority,
-    ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>> {
-        let (reply, answer) = oneshot::channel();
-        let passed = (request.target.to_owned(), request.fields, reply);
-        self.0.lock().unwrap().push(passed);
-        Box::pin(async {
-            answer
-                .await
-                .unwrap_or(Err(Failure::new(Reason::ConnectionClosed)))
-        })
-    }
-
-    fn max_wait(&self) -> Duration {
-        Duration::from_secs(90)
-    }
-}
+use tokio::sync::mpsc;
 
 /// A body that comes as the play has it.
 pub(super) struct Pieces(pub(super) mpsc::UnboundedReceiver<Result<Bytes, BodyError>>);

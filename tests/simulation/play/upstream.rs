@@ -10,7 +10,7 @@ use ordgate::upstream::{Answer, AnswerBody, Failure, Priority};
 use super::{Event, Play};
 use crate::check::{Asked, UpstreamAnswer};
 use crate::stand_in;
-use crate::world::RUNES;
+use crate::world::{RUNES, Target};
 
 impl Play {
     /// Plans what becomes of new requests to the upstream.
@@ -19,13 +19,14 @@ impl Play {
         // ask at one moment are put in an order that is the seed's alone.
         let mut asked = std::mem::take(&mut *self.stand_in.asked());
         asked.sort_by(|one, other| one.text.cmp(&other.text));
-        for stand_in::Asked {
-            text,
-            target,
-            priority,
-            reply,
-        } in asked
-        {
+        for asked in asked {
+            let stand_in::Asked {
+                text,
+                priority,
+                reply,
+                ..
+            } = asked;
+            let target = Target::read(&text);
             let (id, nth) = (self.waiting.len(), self.tick());
             self.waiting.push(Some(reply));
             self.tell(|| format!("upstream {id} is asked {text} ({priority:?})"));
@@ -35,7 +36,7 @@ impl Play {
                 && self.weather.behind > 0
                 && self.dice.percent(self.weather.behind);
             let asked = Asked::new(text, target, (nth, self.now), is_behind);
-            self.judge.asked(&self.world, id, asked, is_probe)?;
+            self.judge.asked(id, asked, is_probe)?;
             let [tag, _, _] = self.weather.latency;
             let fails = match is_probe {
                 true => self.clouded || self.dice.percent(self.weather.failures / 2),
