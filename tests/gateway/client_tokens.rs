@@ -277,8 +277,7 @@ async fn a_token_expires_as_soon_as_the_systems_clock_says_so() {
     assert_eq!(gateway.reload_client_tokens(&lines).await.status, 200);
     let mut kept = gateway.client().await;
     let (began, day) = (gateway.wall(), Duration::from_secs(24 * 3600));
-    // The machine was suspended for a day: responses become as old little by little. Then that
-    // was a mistake.
+    // The machine was suspended for a day, and responses are as old. Then that was a mistake.
     for (wall, expected) in [(began, 200), (began + day, 401), (began, 200)] {
         gateway.set_wall(wall);
         let answer = with(&mut kept, &token).await;

@@ -4,8 +4,7 @@
 
 use std::net::SocketAddr;
 
-use tokio::net::TcpSocket;
-
+use super::transport::dial;
 use super::wire::Wire;
 use super::within;
 
@@ -103,14 +102,8 @@ pub(crate) fn request(stream: u32, target: &str, fields: &[(&str, &str)]) -> Vec
 impl FrameClient {
     /// Connects, and sends nothing.
     pub(crate) async fn silent(from: [u8; 4], address: SocketAddr) -> Self {
-        Self::over(TcpSocket::new_v4().unwrap(), from, address).await
-    }
-
-    async fn over(socket: TcpSocket, from: [u8; 4], address: SocketAddr) -> Self {
-        socket.bind(SocketAddr::from((from, 0))).unwrap();
-        let stream = within("connecting", socket.connect(address)).await.unwrap();
         Self {
-            wire: Wire::new(stream),
+            wire: Wire::new(dial(from, address).await.unwrap()),
         }
     }
 

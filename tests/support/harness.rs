@@ -12,7 +12,6 @@ pub(crate) mod polite;
 pub(crate) mod process;
 pub(crate) mod respect;
 pub(crate) mod sandbox_server;
-pub(crate) mod socket;
 pub(crate) mod tls;
 pub(crate) mod transport;
 pub(crate) mod upstream;

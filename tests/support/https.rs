@@ -16,10 +16,11 @@ use rustls::{
 };
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+use super::transport::dial;
 use super::within;
 
 /// An authority, and a folder for the certificates that it signs.
@@ -146,20 +147,13 @@ impl HttpsClient {
         }
     }
 
-    /// A connection without TLS yet.
-    pub(crate) async fn dial(&self, address: SocketAddr) -> TcpStream {
-        let socket = TcpSocket::new_v4().unwrap();
-        socket.bind(SocketAddr::from((self.from, 0))).unwrap();
-        within("connecting", socket.connect(address)).await.unwrap()
-    }
-
     /// Connects and does the handshake.
     pub(crate) async fn connect(
         &self,
         address: SocketAddr,
         name: &str,
     ) -> io::Result<TlsStream<TcpStream>> {
-        self.secure(self.dial(address).await, name).await
+        self.secure(dial(self.from, address).await?, name).await
     }
 
     /// Does the handshake.

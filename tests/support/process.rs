@@ -238,11 +238,6 @@ impl Process {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Waits until the process, which was killed, has ended.
-    pub(crate) fn reap(&mut self) {
-        self.child.wait().unwrap();
-    }
-
     /// Waits for its end.
     pub(crate) fn wait(mut self) -> Left {
         for _ in 0..2 {

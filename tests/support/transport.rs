@@ -75,7 +75,7 @@ impl Endpoint {
     }
 }
 
-pub(super) async fn dial(from: [u8; 4], address: SocketAddr) -> io::Result<TcpStream> {
+pub(crate) async fn dial(from: [u8; 4], address: SocketAddr) -> io::Result<TcpStream> {
     let socket = TcpSocket::new_v4()?;
     socket.bind(SocketAddr::from((from, 0)))?;
     let stream = within("connecting", socket.connect(address)).await?;

@@ -1,8 +1,7 @@
-//! A full disk, and a kill. What a directory must be like is in `state::tests`.
+//! A full disk. A kill, and what a directory must be like is in `state::tests`.
 
 use rustix::process::Signal;
 
-use super::is_from_disk;
 use crate::chain::block;
 use crate::support::process::Process;
 use crate::support::{Client, within};
@@ -34,28 +33,4 @@ async fn a_disk_that_is_full_is_no_error_of_a_client() {
     assert_eq!(client.get(&block(840_150)).await.status, 200);
     process.signal(Signal::TERM);
     assert_eq!(process.wait().code(), Some(0));
-}
-
-#[tokio::test]
-async fn what_is_on_disk_survives_a_kill() {
-    let directory = tempfile::tempdir().unwrap();
-    let state = directory.path().join("state").display().to_string();
-    let arguments = ["--sandbox", "--state", &state];
-    let (mut process, public, admin) = Process::serve(&arguments, &[]);
-    let target = block(840_100);
-    let first = Client::connect(public).await.get(&target).await;
-    let mut operator = Client::connect(admin).await;
-    let explain = format!("/explain?url={target}");
-    within("it is on disk", async {
-        while operator.get(&explain).await.json()["on_disk"] != true {}
-    })
-    .await;
-    process.signal(Signal::KILL);
-    process.reap();
-    let (_process, public, _) = Process::serve(&arguments, &[]);
-    let again = Client::connect(public).await.get(&target).await;
-    assert_eq!(again.body, first.body);
-    assert_eq!(again.field("etag"), first.field("etag"));
-    let status = again.must("cache-status");
-    assert!(is_from_disk(&again), "{status}");
 }

@@ -4,6 +4,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::{https, started, until_handshakes};
 use crate::support::https::{Certificates, HttpsClient};
+use crate::support::transport::dial;
 use crate::support::{Setup, TOKEN, Upstream, within};
 
 const HOSTILE: [u8; 4] = [127, 0, 0, 66];
@@ -29,7 +30,8 @@ async fn an_unfinished_handshake_makes_room_for_the_next() {
     let hello = hello(&hostile);
     let mut begun = Vec::new();
     for _ in 0..5 {
-        let mut stream = hostile.dial(https(&gateway)).await;
+        let stream = dial(hostile.from, https(&gateway)).await;
+        let mut stream = stream.unwrap();
         stream.write_all(&hello).await.unwrap();
         within("the ServerHello", stream.read_u8()).await.unwrap();
         begun.push(stream);
