@@ -123,17 +123,6 @@ fn check(path: &Path, found: &Metadata, is_directory: bool, user: u32) -> Result
     Ok(())
 }
 
-/// A CRC of several parts.
-fn crc(parts: &[&[u8]]) -> u32 {
-    let mut crc = crc32fast::Hasher::new();
-    for part in parts {
-        // Where one ends and the next begins counts too.
-        crc.update(&(part.len() as u64).to_le_bytes());
-        crc.update(part);
-    }
-    crc.finalize()
-}
-
 /// Why the state directory cannot be used, or a purge could not be made durable.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {

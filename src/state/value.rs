@@ -9,7 +9,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::crc;
 use crate::chain::Class;
 
 /// Grows with each change of the form. Values of another version are absent.
@@ -43,6 +42,17 @@ pub struct Value {
     /// The upstream's body.
     #[serde(skip)]
     pub body: Bytes,
+}
+
+/// A CRC of several parts.
+pub(super) fn crc(parts: &[&[u8]]) -> u32 {
+    let mut crc = crc32fast::Hasher::new();
+    for part in parts {
+        // Where one ends and the next begins counts too.
+        crc.update(&(part.len() as u64).to_le_bytes());
+        crc.update(part);
+    }
+    crc.finalize()
 }
 
 /// The bytes of a response that is found by `name`.

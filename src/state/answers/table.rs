@@ -13,9 +13,9 @@ use rusqlite::types::ToSql;
 use rusqlite::{Connection, Error, OptionalExtension, Row as Found, ffi, params};
 
 use super::{BlockHash, PurgeRows, Row, RowKey};
+use crate::state::StateError;
 use crate::state::database::{self, OpenError};
-use crate::state::value::{self, Value};
-use crate::state::{StateError, crc};
+use crate::state::value::{self, Value, crc};
 
 const TABLES: &str = "
 CREATE TABLE answers (

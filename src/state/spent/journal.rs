@@ -14,8 +14,9 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, params};
 
 use super::{Command, LONGEST, SpentId, WINDOW, millis};
+use crate::state::StateError;
 use crate::state::database::{self, OpenError};
-use crate::state::{StateError, crc};
+use crate::state::value::crc;
 
 const TABLES: &str = "
 CREATE TABLE run (
