@@ -257,17 +257,19 @@ impl Acceptor {
                 }
             }
         }
+        if listener.is_inherited {
+            return Ok(());
+        }
         // Serves the connections that the kernel has already completed.
         let end = Instant::now() + DRAIN_GRACE;
-        while !listener.is_inherited {
+        loop {
             let wait = end.min(Instant::now() + QUEUE_IS_EMPTY);
             match timeout_at(wait, socket.accept()).await {
                 Ok(Ok((socket, peer))) => self.admit(socket, peer, &listener),
                 Ok(Err(error)) if is_connection_error(&error) => {}
-                Ok(Err(_)) | Err(_) => break,
+                Ok(Err(_)) | Err(_) => return Ok(()),
             }
         }
-        Ok(())
     }
 
     fn admit(self: &Arc<Self>, socket: Socket, peer: IpAddr, listener: &Listener) {
