@@ -298,15 +298,6 @@ fn check(file: &File, upstreams: &[upstream::Settings], problems: &mut Vec<Strin
             ),
         );
     }
-    for (key, number) in [
-        ("requests_per_minute", file.limit.requests_per_minute),
-        ("burst", file.limit.burst),
-    ] {
-        refuse(
-            number > MAX_RATE,
-            format!("limit.{key} is {number}; allowed is a whole number from 1 to {MAX_RATE}"),
-        );
-    }
     for (name, tip) in &file.chain.tip {
         let path = &tip.path;
         let is_plain = path.bytes().all(|b| b.is_ascii_graphic() && b != b'#');

@@ -27,7 +27,8 @@ use crate::sync::lock;
 use crate::units::Size;
 use crate::wire::unindexed;
 
-/// The largest rate and burst: larger ones may exceed governor's 64 bits.
+/// The largest rate and burst: larger ones count as this, since they may exceed governor's 64
+/// bits.
 pub(crate) const MAX_RATE: NonZeroU32 = NonZeroU32::new(60_000_000).expect("it is not 0");
 
 /// What one client may use. A client is an IPv4 address, an IPv6 /64, or a name of the token

@@ -12,7 +12,6 @@ mod reloader;
 mod threads;
 
 use std::net::SocketAddr;
-use std::num::NonZeroUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -118,17 +117,12 @@ impl Server {
         let sandbox = options.sandbox;
         let sandbox = sandbox.map(|own| threads::spawn_sandbox(own, stopping.clone()));
         let (sandbox, thread) = sandbox.transpose()?.unzip();
-        let (sandbox, threads) = (sandbox.flatten(), Vec::from_iter(thread));
+        let threads = Vec::from_iter(thread);
         config.use_sandbox(sandbox.as_ref());
         let process = Process::new(&config, clock.clone())?;
         let (first, _) = build(config.clone(), &keys, &process, None, None)?;
 
-        let workers = match config.file.server.workers {
-            0 => std::thread::available_parallelism().map_or(1, NonZeroUsize::get),
-            workers => usize::from(workers),
-        };
-        let workers = (0..workers).map(|_| threads::runtime());
-        let workers = workers.collect::<Result<Vec<_>, _>>()?;
+        let workers = threads::workers(config.file.server.workers)?;
         let control = threads::runtime()?;
         let handles = workers.iter().map(|worker| worker.handle().clone());
         let handles: Vec<_> = handles.collect();

@@ -141,13 +141,8 @@ async fn until_stopped(
     }
     supervisor::stopping();
     server.drain();
-    let (drained, finished) = tokio::sync::oneshot::channel();
     let draining = server.clone();
-    std::thread::spawn(move || {
-        draining.wait();
-        // Nothing receives it after a second signal.
-        let _ = drained.send(());
-    });
+    let finished = tokio::task::spawn_blocking(move || draining.wait());
     let stopped_at_once = async {
         loop {
             let is_interrupt = tokio::select! {

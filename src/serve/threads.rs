@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::num::NonZeroUsize;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -26,6 +27,15 @@ pub(super) fn runtime() -> Result<Runtime, StartError> {
         what: "a runtime",
         error,
     })
+}
+
+/// The runtimes of this number of workers; of 0, of one per core.
+pub(super) fn workers(configured: u16) -> Result<Vec<Runtime>, StartError> {
+    let number = match configured {
+        0 => std::thread::available_parallelism().map_or(1, NonZeroUsize::get),
+        workers => usize::from(workers),
+    };
+    (0..number).map(|_| runtime()).collect()
 }
 
 /// Runs a future on a new thread, and waits for it: the caller's thread may have a runtime.
@@ -66,7 +76,7 @@ pub(super) async fn stopped(mut stop: watch::Receiver<bool>) {
 pub(super) fn spawn_sandbox(
     sandbox: Sandbox,
     stop: watch::Receiver<bool>,
-) -> Result<(Option<SandboxUpstream>, JoinHandle<()>), StartError> {
+) -> Result<(SandboxUpstream, JoinHandle<()>), StartError> {
     let content = sandbox.content().into();
     let free_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let (socket, address) = bind_tcp(sandbox.listen().unwrap_or(free_port))?;
@@ -85,6 +95,6 @@ pub(super) fn spawn_sandbox(
         }
     };
     let thread = spawn("sandbox", runtime()?, serve)?;
-    let url = base_url(&format!("http://{address}"));
-    Ok((url.ok().map(|url| (url, content)), thread))
+    let url = base_url(&format!("http://{address}")).expect("an address and a port are a host");
+    Ok(((url, content), thread))
 }
