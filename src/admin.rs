@@ -27,7 +27,7 @@ use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
 use http::header::{ALLOW, AUTHORIZATION, WWW_AUTHENTICATE};
-use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderValue, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -36,7 +36,6 @@ use response::{invalid, json_body, problem, problem_with, text, typed};
 use serde_json::json;
 pub use token::Token;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
@@ -49,7 +48,6 @@ use crate::log_writer::LogInterval;
 use crate::reload::{NotReloaded, Reloads};
 use crate::sync::lock;
 use crate::telemetry;
-use crate::validate::Invalid;
 use crate::wire::Body;
 
 /// What the admin listener serves.
@@ -90,8 +88,6 @@ impl Admin {
     /// Serves until the process ends.
     pub async fn serve(self: Arc<Self>, listener: TcpListener) {
         let mut open: Vec<(Client, AbortHandle)> = Vec::new();
-        let purged = Arc::new(Notify::new());
-        tokio::spawn(sweep_after_purges(self.current.clone(), purged.clone()));
         let log = LogInterval::default();
         loop {
             let (stream, peer) = match listener.accept().await {
@@ -113,7 +109,7 @@ impl Admin {
                 let (_, task) = open.remove(victim(&open));
                 task.abort();
             }
-            let served = tokio::spawn(self.clone().serve_one(stream, purged.clone()));
+            let served = tokio::spawn(self.clone().serve_one(stream));
             open.push((peer.ip().into(), served.abort_handle()));
             // Let it read its request before further connections are accepted,
             // for which it might be closed.
@@ -121,10 +117,9 @@ impl Admin {
         }
     }
 
-    async fn serve_one(self: Arc<Self>, stream: TcpStream, purged: Arc<Notify>) {
-        let service = service_fn(|request| async {
-            Ok::<_, Infallible>(self.answer(request, &purged).await)
-        });
+    async fn serve_one(self: Arc<Self>, stream: TcpStream) {
+        let service =
+            service_fn(|request| async { Ok::<_, Infallible>(self.answer(request).await) });
         let mut connection = pin!(
             http1::Builder::new()
                 .timer(TokioTimer::new())
@@ -142,7 +137,7 @@ impl Admin {
         }
     }
 
-    async fn answer(&self, request: Request<Incoming>, purged: &Notify) -> Response<Body> {
+    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
         let (path, fields) = (request.uri().path(), request.headers());
         let file = dashboard::file(path);
         // Probes need no token and may use any host name: they reveal nothing else. The
@@ -158,30 +153,24 @@ impl Admin {
         if !is_probe && let Err((status, detail)) = host::check(&request, &self.hosts.load()) {
             return problem(status, &detail);
         }
-        let reads = matches!(
-            path,
-            "/healthz" | "/readyz" | "/metrics" | "/status" | "/history" | "/explain"
-        );
-        let methods = match path {
-            "/purge" | "/reload" => &[Method::POST][..],
-            _ if reads || file.is_some() => &[Method::GET, Method::HEAD],
+        let (changes, allow) = match path {
+            "/purge" | "/reload" => (true, "POST"),
+            "/healthz" | "/readyz" | "/metrics" | "/status" | "/history" | "/explain" => {
+                (false, "GET, HEAD")
+            }
+            _ if file.is_some() => (false, "GET, HEAD"),
             _ => {
                 let paths = "The paths are /, /healthz, /readyz, /metrics, /status, /history, /explain, /purge and /reload\n";
                 return text(StatusCode::NOT_FOUND, paths);
             }
         };
-        if !methods.contains(request.method()) {
-            let allow = if methods.len() == 1 {
-                "POST"
-            } else {
-                "GET, HEAD"
-            };
+        if !allow.split(", ").any(|method| method == request.method()) {
             let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "Allow has the methods\n");
             let allow = HeaderValue::from_static(allow);
             response.headers_mut().insert(ALLOW, allow);
             return response;
         }
-        if methods.len() == 1 && browser::is_foreign_page(fields) {
+        if changes && browser::is_foreign_page(fields) {
             let detail = "A page in a browser must not do this: use the dashboard (at / here), ordgate purge, kill -HUP, or a client that sends neither origin nor a sec-fetch-site other than same-origin or none";
             return problem(StatusCode::FORBIDDEN, detail);
         }
@@ -195,22 +184,16 @@ impl Admin {
                 text(StatusCode::SERVICE_UNAVAILABLE, "draining\n")
             }
             "/readyz" => ready(gateway),
-            "/metrics" => match telemetry::render(status::figures(self, gateway)) {
-                Ok(metrics) => typed(telemetry::MEDIA_TYPE, metrics.into()),
-                Err(error) => problem(
-                    StatusCode::INTERNAL_SERVER_ERROR,
-                    &format!("The metrics could not be written: {error}"),
-                ),
-            },
-            "/history" => self.history(request.uri().query()),
-            "/explain" => explain_elsewhere(gateway.clone(), request.uri().query()).await,
-            "/purge" => {
-                let response = purge::answer(gateway, request, TIMEOUT).await;
-                if response.status() == StatusCode::OK {
-                    purged.notify_one();
-                }
-                response
+            "/metrics" => {
+                let metrics = telemetry::render(&status::figures(self, gateway));
+                typed(telemetry::MEDIA_TYPE, metrics.into())
             }
+            "/history" => json_body(self.history.json().to_string()),
+            "/explain" => match explain::answer(gateway, request.uri().query()).await {
+                Ok(explained) => json_body(format!("{explained:#}\n")),
+                Err(wrong) => invalid(&wrong),
+            },
+            "/purge" => purge::answer(gateway, request, TIMEOUT).await,
             "/reload" => self.reload().await,
             _ => json_body(status::status(self, gateway).to_string()),
         }
@@ -232,20 +215,6 @@ impl Admin {
         sent.is_some_and(|(scheme, sent)| {
             scheme.eq_ignore_ascii_case("bearer") && Token::new(sent) == token
         })
-    }
-
-    /// The last ten minutes, or the points since a former answer: `since` is its `until`.
-    fn history(&self, query: Option<&str>) -> Response<Body> {
-        let query = query.unwrap_or("");
-        let since = query.strip_prefix("since=").map(str::parse);
-        match since {
-            None if query.is_empty() => json_body(self.history.json(None).to_string()),
-            Some(Ok(since)) => json_body(self.history.json(Some(since)).to_string()),
-            Some(Err(_)) | None => {
-                let allowed = "since=MILLISECONDS alone, the value of until in an earlier answer";
-                invalid(&Invalid::new("the query", query, allowed))
-            }
-        }
     }
 
     /// Reloads the configuration.
@@ -289,34 +258,6 @@ fn ready(gateway: &Gateway) -> Response<Body> {
         why.push_str(&format!("not ready: {missing}\n"));
     }
     text(status, why)
-}
-
-/// Explains a URL, on another thread: a long list takes a while.
-async fn explain_elsewhere(gateway: Arc<Gateway>, query: Option<&str>) -> Response<Body> {
-    let query = query.map(str::to_owned);
-    let explained = move || explain::answer(&gateway, query.as_deref());
-    match tokio::task::spawn_blocking(explained).await {
-        Ok(Ok(explained)) => json_body(format!("{explained:#}\n")),
-        Ok(Err(wrong)) => invalid(&wrong),
-        Err(error) => {
-            tracing::error!(%error, "explaining a URL has failed");
-            let detail = "Explaining this URL has failed (see the log)";
-            problem(StatusCode::INTERNAL_SERVER_ERROR, detail)
-        }
-    }
-}
-
-/// Frees the memory of purged responses after each purge. It runs on another
-/// thread, since this one answers the operator and probes the tips.
-async fn sweep_after_purges(current: Current, purged: Arc<Notify>) {
-    loop {
-        purged.notified().await;
-        let gateway = current.load_full();
-        let swept = tokio::task::spawn_blocking(move || gateway.maintain());
-        if let Err(error) = swept.await {
-            tracing::error!(%error, "sweeping has failed");
-        }
-    }
 }
 
 #[cfg(test)]

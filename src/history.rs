@@ -95,24 +95,18 @@ impl ProcessHistory {
 
     /// The series: `interval_seconds`, `until` (when the last point was taken, in milliseconds
     /// of Unix time; `null` without points), and `series`, each with its points, the oldest
-    /// first, `null` where there is no number. With `since`, a former `until`, only later
-    /// points.
-    pub fn json(&self, since: Option<u64>) -> Value {
+    /// first, `null` where there is no number.
+    pub fn json(&self) -> Value {
         let rows = lock(&self.0);
-        let interval = INTERVAL.as_millis() as u64;
         let last = rows.last.as_ref().filter(|_| !rows.rows.is_empty());
         let until = last.map(|(_, _, wall)| {
             let since = wall.duration_since(SystemTime::UNIX_EPOCH);
             since.map_or(0, |since| since.as_millis() as u64)
         });
-        let later = since.zip(until).map_or(usize::MAX, |(since, until)| {
-            ((until.saturating_sub(since) + interval / 2) / interval) as usize
-        });
-        let begin = rows.rows.len().saturating_sub(later);
         // A chart shows no more digits.
         let point = |value: f64| (value * 1000.0).round() / 1000.0;
         let series = SERIES.iter().enumerate().map(|(place, name)| {
-            let points = rows.rows.range(begin..).map(|row| point(row[place]));
+            let points = rows.rows.iter().map(|row| point(row[place]));
             ((*name).to_owned(), points.collect::<Value>())
         });
         json!({
@@ -232,7 +226,7 @@ mod tests {
             // Counters that begin anew.
             ((0, reading(100, 100)), (2, reading(10, 102)), [0.0, 1.0]),
         ] {
-            let series = history([first, second]).json(None)["series"].clone();
+            let series = history([first, second]).json()["series"].clone();
             let last = |name: &str| series[name].as_array().unwrap().last().unwrap().as_f64();
             assert_eq!(["hit", "miss"].map(last), [hits, misses].map(Some));
             // There were no times, and there is no limit.
@@ -258,27 +252,12 @@ mod tests {
     }
 
     #[test]
-    fn later_points_follow_a_former_answer_and_ten_minutes_are_kept() {
-        let whole = history((0..310).map(|at| (2 * at, reading(at, 0))));
-        let points = |since| whole.json(since)["series"]["hit"].as_array().unwrap().len();
-        let until = whole.json(None)["until"].as_u64().unwrap();
-        assert_eq!(until, 618_000);
-        // since, how many points
-        for (since, expected) in [
-            (None, POINTS),
-            (Some(until), 0),
-            (Some(until - 2000), 1),
-            (Some(until - 9100), 5),
-            (Some(0), POINTS),
-        ] {
-            assert_eq!(points(since), expected, "{since:?}");
-        }
-        // An interval without samples has points without numbers.
-        let missing = history([(0, reading(0, 0)), (6, reading(6, 0))]);
-        assert_eq!(
-            missing.json(None)["series"]["hit"],
-            json!([null, null, 1.0])
-        );
-        assert_eq!(ProcessHistory::default().json(None)["until"], Value::Null);
+    fn ten_minutes_are_kept_and_gaps_have_no_numbers() {
+        let whole = history((0..310).map(|at| (2 * at, reading(at, 0)))).json();
+        assert_eq!(whole["until"], 618_000);
+        assert_eq!(whole["series"]["hit"].as_array().unwrap().len(), POINTS);
+        let missing = history([(0, reading(0, 0)), (6, reading(6, 0))]).json();
+        assert_eq!(missing["series"]["hit"], json!([null, null, 1.0]));
+        assert_eq!(ProcessHistory::default().json()["until"], Value::Null);
     }
 }

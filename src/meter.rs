@@ -10,8 +10,8 @@ pub mod errors;
 pub(crate) mod latency;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::StatusCode;
@@ -26,6 +26,7 @@ use crate::cache::outcome::{OUTCOMES, Outcome};
 use crate::connections::Connections;
 use crate::log_writer::LogInterval;
 use crate::reason::Reason;
+use crate::sync::lock;
 
 /// Classes of status codes: 1xx to 5xx.
 const CLASSES: usize = 5;
@@ -50,16 +51,19 @@ pub enum RequestKind {
 
 /// The names of the kinds of requests in logs and metrics, where they are outcomes too.
 pub const KIND_NAMES: [&str; OUTCOMES.len() + 3] = {
-    let mut names = [""; OUTCOMES.len() + 3];
-    let mut at = 0;
-    while at < OUTCOMES.len() {
-        names[at] = OUTCOMES[at];
-        at += 1;
-    }
-    names[at] = "document";
-    names[at + 1] = "preflight";
-    names[at + 2] = "refused";
-    names
+    let [hit, stale, miss, collapsed, bypass, disk, shared] = OUTCOMES;
+    [
+        hit,
+        stale,
+        miss,
+        collapsed,
+        bypass,
+        disk,
+        shared,
+        "document",
+        "preflight",
+        "refused",
+    ]
 };
 
 impl RequestKind {
@@ -134,35 +138,12 @@ pub struct Totals {
     /// When it was last logged that a connection could not be accepted.
     #[serde(skip)]
     pub not_accepted: LogInterval,
-    /// Requests that were refused or failed, and refused connections.
+    /// Requests that were refused or failed, by reason.
     #[serde(skip)]
-    pub refused: RefusalCounts,
+    pub refused: Mutex<BTreeMap<Reason, u64>>,
     /// The last answers with a 5xx status.
     #[serde(skip)]
     pub errors: RecentErrors,
-}
-
-/// Counts of refusals and failures since the start, by reason.
-#[derive(Debug)]
-pub struct RefusalCounts([AtomicU64; Reason::ALL.len()]);
-
-impl Default for RefusalCounts {
-    fn default() -> Self {
-        Self(std::array::from_fn(|_| AtomicU64::new(0)))
-    }
-}
-
-impl RefusalCounts {
-    /// Counts one.
-    pub fn count(&self, reason: Reason) {
-        self.0[reason as usize].fetch_add(1, Relaxed);
-    }
-
-    /// How many there were of each reason.
-    pub fn snapshot(&self) -> BTreeMap<Reason, u64> {
-        let counts = self.0.iter().map(|count| count.load(Relaxed));
-        Reason::ALL.into_iter().zip(counts).collect()
-    }
 }
 
 /// Counts of TLS towards clients since the start.
@@ -270,7 +251,7 @@ impl Meter {
         took: Duration,
     ) {
         if let RequestKind::Failure(_, reason) | RequestKind::Refusal(reason) = kind {
-            self.totals.refused.count(reason);
+            *lock(&self.totals.refused).entry(reason).or_default() += 1;
         }
         let route = route.map_or(0, |route| usize::from(route) + 1);
         let class = usize::from(status.as_u16() / 100).clamp(1, CLASSES) - 1;
@@ -340,10 +321,7 @@ mod tests {
             [document, refused, hits],
             "what stays counts on"
         );
-        let refused = next.totals.refused.snapshot();
-        assert_eq!(
-            (refused[&Reason::NoRoute], refused.values().sum()),
-            (2, 2_u64)
-        );
+        let refused = lock(&next.totals.refused).clone();
+        assert_eq!(refused, BTreeMap::from([(Reason::NoRoute, 2)]));
     }
 }

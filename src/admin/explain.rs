@@ -11,7 +11,6 @@ use http::header::{ETAG, VARY};
 use http::{HeaderMap, HeaderValue, Method, Uri};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use tokio::runtime::Handle;
 
 use super::query::{listed, public_target, value};
 use crate::cache::JudgedResponse;
@@ -27,7 +26,6 @@ use crate::fill::LookupKey;
 use crate::gateway::Gateway;
 use crate::route::Route;
 use crate::validate::Invalid;
-use crate::wire::head::MAX_TARGET_BYTES;
 
 /// The most variants that are listed.
 const MOST: usize = 20;
@@ -65,7 +63,7 @@ impl Next {
 }
 
 /// What is known of the URL in a query.
-pub(super) fn answer(gateway: &Gateway, query: Option<&str>) -> Result<Value, Invalid> {
+pub(super) async fn answer(gateway: &Gateway, query: Option<&str>) -> Result<Value, Invalid> {
     let allowed = "given once and alone: a public path with its query, percent-encoded";
     let raw = query.and_then(|query| query.strip_prefix("url="));
     let raw = raw.filter(|raw| !raw.contains('&'));
@@ -73,20 +71,13 @@ pub(super) fn answer(gateway: &Gateway, query: Option<&str>) -> Result<Value, In
     let url = value("url", raw)?;
     let mut known = Map::new();
     known.insert("url".into(), url.as_str().into());
-    let next = explain(gateway, &public_target(&url)?, &mut known);
+    let next = explain(gateway, &public_target(&url)?, &mut known).await;
     known.insert("next".into(), json!(next));
     Ok(known.into())
 }
 
 /// Adds what is known of a target; returns what the next request for it does.
-fn explain(gateway: &Gateway, target: &Uri, known: &mut Map<String, Value>) -> Next {
-    let length = target
-        .path_and_query()
-        .map_or(0, |target| target.as_str().len());
-    if length > MAX_TARGET_BYTES {
-        let why = format!("The target has {length} bytes, and the most is {MAX_TARGET_BYTES}");
-        return Next::new("refuse with 414", why);
-    }
+async fn explain(gateway: &Gateway, target: &Uri, known: &mut Map<String, Value>) -> Next {
     let Some(found) = gateway.routes.find(target.path()) else {
         known.insert("route".into(), Value::Null);
         let mut documents = gateway.documents.iter();
@@ -131,16 +122,19 @@ fn explain(gateway: &Gateway, target: &Uri, known: &mut Map<String, Value>) -> N
     known.insert("stored".into(), stored);
     known.insert("under_way".into(), gateway.fill.is_under_way(key).into());
     let windows = gateway.fill.windows_of(key);
-    // It waits for the disk.
     let is_on = gateway.state.answers.is_on();
-    let has = |key: &&Key| is_on && Handle::current().block_on(gateway.fill.is_kept(key));
-    let kept: Vec<_> = std::iter::once(key).chain(&windows).filter(has).collect();
+    let mut kept = Vec::new();
+    for key in std::iter::once(key).chain(&windows).filter(|_| is_on) {
+        if gateway.fill.is_kept(key).await {
+            kept.push(key.target());
+        }
+    }
     known.insert("on_disk".into(), is_on.then_some(!kept.is_empty()).into());
     let targets = windows.iter().map(Key::target);
     known.insert("windows".into(), targets.collect::<Value>());
     let mut next = next(gateway, route, &lookup, judged.as_ref(), now);
     let sends = &mut next.upstream_requests;
-    sends.retain(|target| !kept.iter().any(|kept| kept.target() == target));
+    sends.retain(|target| !kept.contains(&&**target));
     match next.does == "fetch" && !kept.is_empty() && sends.is_empty() {
         true => Next::new(
             "look it up on disk",

@@ -13,6 +13,7 @@ use crate::listener::BoundListener;
 use crate::log_writer::Destination;
 use crate::meter::LatencyHistogram;
 use crate::meter::errors::AnsweredError;
+use crate::sync::lock;
 use crate::telemetry::process::ProcessFigures;
 
 /// What stays as it is in a value of a query.
@@ -23,15 +24,11 @@ const QUERY_VALUE: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'_')
     .remove(b'~');
 
-/// The body of `/status`: the figures but for the buckets of histograms and for reasons that
-/// have not occurred.
+/// The body of `/status`: the figures but for the buckets of histograms.
 pub(super) fn status(admin: &Admin, gateway: &Gateway) -> Value {
     let mut status = figures(admin, gateway);
     if let Some(members) = status.as_object_mut() {
         members.remove("histograms");
-    }
-    if let Some(refused) = status["refused"].as_object_mut() {
-        refused.retain(|_, count| *count != 0);
     }
     status
 }
@@ -94,7 +91,7 @@ pub(super) fn figures(admin: &Admin, gateway: &Gateway) -> Value {
         "upstream": upstreams.get(gateway.upstreams.first().name()),
         "upstreams": upstreams,
         "errors": errors(gateway, label),
-        "refused": totals.refused.snapshot(),
+        "refused": *lock(&totals.refused),
         "log_lines_dropped": Map::from_iter(dropped),
     });
     add_requests(gateway, &mut status);
@@ -218,7 +215,7 @@ fn errors(gateway: &Gateway, label: impl Fn(Client) -> String) -> Value {
             "at": date::value(clock.wall(error.at)).to_str().ok(),
             "ago_seconds": clock.now().since(error.at).as_secs(),
             "client": label(error.client),
-            "method": error.method.as_str(),
+            "method": error.method,
             "path": error.target,
             "status": error.status.as_u16(),
             "reason": error.reason,

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::chain::{FinalitySettings, TipSource};
 use crate::units::Time;
-use crate::upstream::{self, DEFAULT};
+use crate::upstream::DEFAULT;
 
 /// Routes with cache.mode = "chain": answers are kept by the blocks that they depend on
 /// rather than by time.
@@ -81,20 +81,14 @@ impl ChainTable {
         }
     }
 
-    /// The tips, each with its upstream's name: what its table says, or its own name if there is
-    /// such an upstream.
-    pub(super) fn tips(&self, upstreams: &[upstream::Settings]) -> Vec<TipSource> {
-        let source = |(name, table): (&String, &TipTable)| {
-            let mut names = upstreams.iter().map(|one| &*one.name);
-            let same = names.find(|upstream| upstream == name);
-            let upstream = table.upstream.as_deref().or(same);
-            TipSource {
-                name: name.as_str().into(),
-                path: Some(table.path.as_str().into()),
-                every: table.every,
-                upstream: 0,
-                upstream_name: upstream.unwrap_or(DEFAULT).into(),
-            }
+    /// The tips, whose upstreams are assigned later.
+    pub(super) fn tips(&self) -> Vec<TipSource> {
+        let source = |(name, table): (&String, &TipTable)| TipSource {
+            name: name.as_str().into(),
+            path: Some(table.path.as_str().into()),
+            every: table.every,
+            upstream: 0,
+            upstream_name: DEFAULT.into(),
         };
         self.tip.iter().map(source).collect()
     }

@@ -11,6 +11,7 @@ use crate::clock::Moment;
 use crate::identify::Client;
 use crate::reason::Reason;
 use crate::sync::lock;
+use crate::trace::method_name;
 use crate::wire::request_id::RequestId;
 
 /// How many are kept.
@@ -28,7 +29,8 @@ pub(crate) struct AnsweredError {
     pub(crate) at: Moment,
     /// The client whose request it was.
     pub(crate) client: Client,
-    pub(crate) method: Method,
+    /// `_OTHER` for one that is not standard, which may be anything.
+    pub(crate) method: &'static str,
     /// Path and query, at most 256 bytes of it, without client tokens.
     pub(crate) target: Box<str>,
     /// Whether that is not all of it.
@@ -54,7 +56,7 @@ impl AnsweredError {
         Self {
             at,
             client,
-            method: bounded(method),
+            method: method_name(method),
             is_cut: *kept != *target,
             target: (&*kept).into(),
             status,
@@ -88,18 +90,6 @@ impl RecentErrors {
     pub(crate) fn last(&self) -> Vec<AnsweredError> {
         lock(&self.0).iter().rev().cloned().collect()
     }
-}
-
-/// A method; a long one, which may be anything, is replaced, and so is one with a key.
-fn bounded(method: &Method) -> Method {
-    const LONGEST: usize = 32;
-    let text = method.as_str();
-    let other = match () {
-        () if text.len() > LONGEST => "TOO-LONG",
-        () if *redact(text, LONGEST) != *text => "REDACTED",
-        () => return method.clone(),
-    };
-    Method::from_bytes(other.as_bytes()).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -161,7 +151,7 @@ mod tests {
             let error = error(0, &long, &target);
             assert_eq!((error.target.len(), error.cause.len()), (kept, MOST_TEXT));
             assert_eq!(error.is_cut, kept < target.len());
-            assert_eq!(error.method.as_str(), "TOO-LONG");
+            assert_eq!(error.method, "_OTHER");
         }
     }
 }

@@ -1,15 +1,6 @@
 //! `/metrics`: the figures of `/status` as OpenMetrics text. [`FAMILIES`] says which member
 //! of `/status` is which metric.
 
-use std::fmt;
-
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::text::encode;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
-use prometheus_client::registry::Registry;
 use serde_json::Value;
 
 use crate::meter::latency::BOUNDS;
@@ -88,7 +79,6 @@ const FAMILIES: &[(Kind, &str, &str, &str, &str)] = &[
     (Gauge, "process_resident_memory_bytes", "Resident memory", "process/resident_memory_bytes", ""),
     (Gauge, "process_open_fds", "Open file descriptors", "process/open_fds", ""),
     (Gauge, "process_max_fds", "The most file descriptors that may be open", "process/max_fds", ""),
-    (Gauge, "process_start_time_seconds", "When the process was started, in seconds since 1970", "process/start_time_seconds", ""),
     (Present, "ordgate_build_info", "The version of ordgate, and what it was built from", "version", "version commit rustc"),
     (Counter, "ordgate_upstream_results", "Results of requests to the upstream: answered, failed, or why it was not sent: no budget was left (over_budget), too many were in flight or waited (no_slot), the breaker was open (breaker_open); failed requests that were not retried because there were too many retries (unretried); and changes of the endpoint in use (switches)", "upstreams/{upstream}/results/{result}", ""),
     (Counter, "ordgate_upstream_requests", "Requests sent to the upstream, by route (none for probes of tips) and by reason: probe, miss, revalidation, retry, key-check, block-check (whether a block still is in the chain)", "upstreams/{upstream}/sent_for/*/requests", "route reason"),
@@ -107,42 +97,43 @@ const FAMILIES: &[(Kind, &str, &str, &str, &str)] = &[
 ];
 
 /// The metrics of what `/status` is made from.
-///
-/// # Errors
-/// If the text cannot be formatted.
-pub fn render(figures: Value) -> Result<String, fmt::Error> {
-    let mut registry = Registry::default();
-    registry.register_collector(Box::new(Reading(figures)));
+pub fn render(figures: &Value) -> String {
     let mut text = String::with_capacity(16 * 1024);
-    encode(&mut text, &registry)?;
-    Ok(text)
-}
-
-type Labels = Vec<(String, String)>;
-
-#[derive(Debug)]
-struct Reading(Value);
-
-impl Collector for Reading {
-    fn encode(&self, mut to: DescriptorEncoder<'_>) -> fmt::Result {
-        for rows in FAMILIES.chunk_by(|(_, one, ..), (_, other, ..)| one == other) {
-            let Some((kind, name, help, ..)) = rows.first() else {
-                continue;
-            };
-            let mut found = Vec::new();
-            for (.., path, labels) in rows {
-                find(&self.0, path, labels, Labels::new(), &mut found);
-            }
-            let mut family = to.encode_descriptor(name, help, None, kind.metric_type())?;
-            for (labels, value) in found {
-                for (labels, sample) in samples(*kind, labels, value) {
-                    let to = family.encode_family(&labels)?;
-                    sample.encode(to)?;
-                }
+    for rows in FAMILIES.chunk_by(|(_, one, ..), (_, other, ..)| one == other) {
+        let Some((kind, name, help, ..)) = rows.first() else {
+            continue;
+        };
+        let mut found = Vec::new();
+        for (.., path, labels) in rows {
+            find(figures, path, labels, Labels::new(), &mut found);
+        }
+        let type_name = kind.type_name();
+        text.push_str(&format!(
+            "# HELP {name} {help}\n# TYPE {name} {type_name}\n"
+        ));
+        for (labels, value) in found {
+            for (suffix, more, value) in samples(*kind, value) {
+                let labels = labels.iter().chain(&more);
+                let labels = labels.map(|(label, value)| format!("{label}=\"{}\"", escaped(value)));
+                let labels = labels.collect::<Vec<_>>().join(",");
+                text.push_str(&match labels.is_empty() {
+                    true => format!("{name}{suffix} {value}\n"),
+                    false => format!("{name}{suffix}{{{labels}}} {value}\n"),
+                });
             }
         }
-        Ok(())
     }
+    text.push_str("# EOF\n");
+    text
+}
+
+/// Labels with their values.
+type Labels = Vec<(String, String)>;
+
+/// A label's value as OpenMetrics quotes it.
+fn escaped(value: &str) -> String {
+    let value = value.replace('\\', "\\\\").replace('"', "\\\"");
+    value.replace('\n', "\\n")
 }
 
 /// Finds the members at a path, with their labels.
@@ -194,70 +185,49 @@ fn set(labels: &mut Labels, label: &str, value: &str) {
     labels.push((label.to_owned(), value.to_owned()));
 }
 
-/// The value of a sample.
-enum Sample<'v> {
-    Whole(u64),
-    Total(f64),
-    Gauge(f64),
-    Histogram(&'v Value),
-}
+/// A sample: what follows the family's name, a label of its own, and its value.
+type Sample = (&'static str, Option<(String, String)>, String);
 
 /// The samples of a member.
-fn samples(kind: Kind, labels: Labels, value: &Value) -> Vec<(Labels, Sample<'_>)> {
-    let flag = |is: bool| Sample::Gauge(f64::from(u8::from(is)));
-    let number = value.as_f64();
-    let sample = match kind {
-        Counter => match value.as_u64() {
-            Some(count) => Some(Sample::Whole(count)),
-            None => number.map(Sample::Total),
-        },
-        Gauge => match value.as_bool() {
-            Some(is) => Some(flag(is)),
-            None => number.map(Sample::Gauge),
-        },
-        Present => Some(flag(!value.is_null())),
-        Histogram => Some(Sample::Histogram(value)),
+fn samples(kind: Kind, value: &Value) -> Vec<Sample> {
+    let flag = |is: bool| u8::from(is).to_string();
+    match kind {
+        Gauge if value.is_boolean() => vec![("", None, flag(*value == true))],
+        Counter | Gauge if !value.is_number() => Vec::new(),
+        Counter => vec![("_total", None, value.to_string())],
+        Gauge => vec![("", None, value.to_string())],
+        Present => vec![("", None, flag(!value.is_null()))],
         OneOf(label, all) => {
-            let each = all.iter().map(|one| {
-                let mut labels = labels.clone();
-                set(&mut labels, label, one);
-                (labels, flag(value.as_str() == Some(one)))
-            });
-            return each.collect();
+            let one = |one: &&str| {
+                let label = Some((label.to_owned(), (*one).to_owned()));
+                ("", label, flag(value == *one))
+            };
+            all.iter().map(one).collect()
         }
-    };
-    sample
-        .into_iter()
-        .map(|sample| (labels.clone(), sample))
-        .collect()
-}
-
-impl Kind {
-    const fn metric_type(self) -> MetricType {
-        match self {
-            Counter => MetricType::Counter,
-            Gauge | Present | OneOf(..) => MetricType::Gauge,
-            Histogram => MetricType::Histogram,
+        Histogram => {
+            let bounds = BOUNDS
+                .iter()
+                .map(|micros| (*micros as f64 / 1e6).to_string());
+            let counts = value["counts"].as_array().into_iter().flatten();
+            let mut total = 0;
+            let mut samples = Vec::new();
+            for (bound, count) in bounds.chain(["+Inf".to_owned()]).zip(counts) {
+                total += count.as_u64().unwrap_or(0);
+                samples.push(("_bucket", Some(("le".to_owned(), bound)), total.to_string()));
+            }
+            samples.push(("_sum", None, value["sum"].to_string()));
+            samples.push(("_count", None, total.to_string()));
+            samples
         }
     }
 }
 
-impl Sample<'_> {
-    fn encode(&self, mut to: MetricEncoder<'_>) -> fmt::Result {
+impl Kind {
+    const fn type_name(self) -> &'static str {
         match self {
-            Self::Whole(count) => ConstCounter::new(*count).encode(to),
-            Self::Total(total) => ConstCounter::new(*total).encode(to),
-            Self::Gauge(value) => ConstGauge::new(*value).encode(to),
-            Self::Histogram(times) => {
-                let counts = times["counts"].as_array().into_iter().flatten();
-                let counts = counts.map(|count| count.as_u64().unwrap_or(0));
-                let bounds = BOUNDS.iter().map(|micros| *micros as f64 / 1e6);
-                let bounds = bounds.chain([f64::INFINITY]);
-                let buckets: Vec<_> = bounds.zip(counts).collect();
-                let count = buckets.iter().map(|(_, count)| count).sum();
-                let sum = times["sum"].as_f64().unwrap_or(0.0);
-                to.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)
-            }
+            Counter => "counter",
+            Gauge | Present | OneOf(..) => "gauge",
+            Histogram => "histogram",
         }
     }
 }
@@ -276,18 +246,25 @@ mod tests {
             ] } },
             "chain": { "tips": [{ "name": "t", "known": true, "height": 7 }] },
             "requests": [{ "route": null, "outcome": "hit", "class": "2xx", "requests": 3 }],
+            "log_lines_dropped": { "a\"b\\": 1 },
+            "histograms": { "waits": [{ "upstream": "u", "priority": "probe",
+                "times": { "counts": [2, 1], "sum": 0.25 } }] },
             "state_directory": { "answers": { "fault": null }, "spent": { "fault": "lost" } },
         });
-        let text = render(figures).unwrap();
+        let text = render(&figures);
         for line in [
-            "ordgate_upstream_budget{upstream=\"runes\",key=\"key-1\"} 500.0",
-            "ordgate_upstream_key_state{upstream=\"runes\",key=\"key-1\",state=\"cooling\"} 1.0",
-            "ordgate_upstream_key_state{upstream=\"runes\",key=\"key-1\",state=\"ready\"} 0.0",
-            "ordgate_tip_known{tip=\"t\"} 1.0",
-            "ordgate_tip_height{tip=\"t\"} 7.0",
+            "ordgate_upstream_budget{upstream=\"runes\",key=\"key-1\"} 500",
+            "ordgate_upstream_key_state{upstream=\"runes\",key=\"key-1\",state=\"cooling\"} 1",
+            "ordgate_upstream_key_state{upstream=\"runes\",key=\"key-1\",state=\"ready\"} 0",
+            "ordgate_tip_known{tip=\"t\"} 1",
+            "ordgate_tip_height{tip=\"t\"} 7",
             "ordgate_requests_total{route=\"none\",outcome=\"hit\",class=\"2xx\"} 3",
-            "ordgate_state_fault{database=\"answers.db\"} 0.0",
-            "ordgate_state_fault{database=\"spent.db\"} 1.0",
+            "ordgate_state_fault{database=\"answers.db\"} 0",
+            "ordgate_state_fault{database=\"spent.db\"} 1",
+            r#"ordgate_log_lines_dropped_total{output="a\"b\\"} 1"#,
+            "ordgate_upstream_queue_seconds_bucket{upstream=\"u\",priority=\"probe\",le=\"0.00002\"} 3",
+            "ordgate_upstream_queue_seconds_sum{upstream=\"u\",priority=\"probe\"} 0.25",
+            "ordgate_upstream_queue_seconds_count{upstream=\"u\",priority=\"probe\"} 3",
         ] {
             assert!(text.lines().any(|own| own == line), "{line} in\n{text}");
         }

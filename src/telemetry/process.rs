@@ -16,8 +16,6 @@ pub(crate) struct ProcessFigures {
     pub(crate) open_fds: usize,
     /// The most that it may open; `None` without a limit.
     pub(crate) max_fds: Option<u64>,
-    /// When it was started, in seconds since 1970.
-    pub(crate) start_time_seconds: f64,
 }
 
 impl ProcessFigures {
@@ -30,13 +28,8 @@ impl ProcessFigures {
         let fields: Vec<_> = rest.split_ascii_whitespace().collect();
         let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
         let ticks = rustix::param::clock_ticks_per_second();
-        let seconds = |count: u64| count as f64 / ticks as f64;
-        let system = fs::read_to_string("/proc/stat").ok()?;
-        let booted = system
-            .lines()
-            .find_map(|line| line.strip_prefix("btime "))?;
         Some(Self {
-            cpu_seconds: seconds(field(14)? + field(15)?),
+            cpu_seconds: (field(14)? + field(15)?) as f64 / ticks as f64,
             resident_memory_bytes: field(24)? * rustix::param::page_size() as u64,
             // One of them is of this directory.
             open_fds: fs::read_dir("/proc/self/fd")
@@ -44,7 +37,6 @@ impl ProcessFigures {
                 .count()
                 .saturating_sub(1),
             max_fds: getrlimit(Resource::Nofile).current,
-            start_time_seconds: booted.trim().parse::<f64>().ok()? + seconds(field(22)?),
         })
     }
 }

@@ -225,7 +225,7 @@ impl BodyReader {
             collected.change(|progress| {
                 progress.reader = None;
                 let held = progress.held.take();
-                if held.is_some_and(|held| held.activity().is_closed()) {
+                if held.is_some_and(|held| held.of.is_closed()) {
                     progress.chunks = Vec::new();
                     progress.end = End::Broken;
                 }

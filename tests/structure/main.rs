@@ -157,7 +157,6 @@ fn libraries_are_used_only_where_they_belong() {
         ("anyhow", &["cli", "cli::admin", "cli::check", "cli::environment", "cli::man", "cli::sandbox", "cli::serve"]),
         ("clap", &["cli", "cli::flags", "cli::man"]),
         ("matchit", &["route::request", "route::table"]),
-        ("prometheus_client", &["telemetry::metrics", "telemetry::metrics::process", "telemetry::metrics::upstream"]),
         ("redis", &["shared::engine", "shared::engine::url"]),
         ("tracing_appender", &["log_writer"]),
         ("tracing_subscriber", &["telemetry"]),

@@ -5,7 +5,6 @@ import { clock } from './text.js'
 
 const INTERVAL = 2000
 const PATIENCE = 8000
-const MOST_POINTS = 300
 
 const STORED = 'ordgate-token'
 // What a request can have: a browser refuses to send anything else.
@@ -39,34 +38,12 @@ export function useToken (text) {
 }
 
 /** The points of all series, with their times in seconds of Unix time. */
-export const history = { times: [], series: {}, until: null }
+export const history = { times: [], series: {} }
 
-function addPoints ({ interval_seconds: interval, until, series }) {
-  const names = Object.keys(series)
-  const points = names.length ? series[names[0]].length : 0
-  if (!points || !until) return
-  const known = history.times.at(-1) ?? -Infinity
-  for (const name of names) {
-    history.series[name] ??= history.times.map(() => null)
-  }
-  const add = (time, value) => {
-    history.times.push(time)
-    for (const [name, values] of Object.entries(history.series)) values.push(value(name))
-  }
-  for (let at = 0; at < points; at += 1) {
-    const time = until / 1000 - (points - 1 - at) * interval
-    if (time <= known + interval / 2) continue
-    const last = history.times.at(-1)
-    // The line has a gap where nothing was measured.
-    if (last !== undefined && time - last > interval * 1.6) add(last + interval, () => null)
-    add(time, (name) => series[name]?.[at] ?? null)
-  }
-  const surplus = history.times.length - MOST_POINTS
-  if (surplus > 0) {
-    history.times.splice(0, surplus)
-    for (const values of Object.values(history.series)) values.splice(0, surplus)
-  }
-  history.until = until
+function take ({ interval_seconds: interval, until, series }) {
+  const points = until ? Object.values(series)[0].length : 0
+  history.times = Array.from({ length: points }, (_, at) => until / 1000 - (points - 1 - at) * interval)
+  history.series = series
 }
 
 /**
@@ -86,9 +63,8 @@ export function poll (show, connection) {
     }
     if (!status.ok) throw new Error(`status ${status.status}`)
     const read = await status.json()
-    const since = history.until === null ? '' : `?since=${history.until}`
-    const points = await request(`history${since}`)
-    if (points.ok) addPoints(await points.json())
+    const points = await request('history')
+    if (points.ok) take(await points.json())
     lost = null
     show(read)
   }
