@@ -207,7 +207,7 @@ fn samples(kind: Kind, value: &Value) -> Vec<Sample> {
         Histogram => {
             let bounds = BOUNDS
                 .iter()
-                .map(|micros| (*micros as f64 / 1e6).to_string());
+                .map(|micros| format!("{:?}", *micros as f64 / 1e6));
             let counts = value["counts"].as_array().into_iter().flatten();
             let mut total = 0;
             let mut samples = Vec::new();
@@ -262,7 +262,7 @@ mod tests {
             "ordgate_state_fault{database=\"answers.db\"} 0",
             "ordgate_state_fault{database=\"spent.db\"} 1",
             r#"ordgate_log_lines_dropped_total{output="a\"b\\"} 1"#,
-            "ordgate_upstream_queue_seconds_bucket{upstream=\"u\",priority=\"probe\",le=\"0.00002\"} 3",
+            "ordgate_upstream_queue_seconds_bucket{upstream=\"u\",priority=\"probe\",le=\"2e-5\"} 3",
             "ordgate_upstream_queue_seconds_sum{upstream=\"u\",priority=\"probe\"} 0.25",
             "ordgate_upstream_queue_seconds_count{upstream=\"u\",priority=\"probe\"} 3",
         ] {

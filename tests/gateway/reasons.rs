@@ -97,7 +97,7 @@ async fn latency_is_counted_by_route_and_outcome() {
     assert_eq!(status["latency_total"]["count"], 4);
     // The clock stands still, so each took no time.
     let series = "ordgate_request_duration_seconds_bucket";
-    let labels = "{le=\"0.0001\",route=\"brc20-token\",outcome=\"hit\"}";
+    let labels = "{route=\"brc20-token\",outcome=\"hit\",le=\"0.0001\"}";
     assert_eq!(
         metric(&gateway, &format!("{series}{labels}")).await,
         Some(2.0)

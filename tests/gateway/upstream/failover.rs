@@ -236,11 +236,11 @@ async fn an_endpoint_that_lags_is_not_used_while_another_is_sound() {
         for (at, upstream) in upstreams.iter().enumerate() {
             let labels = format!("{{upstream=\"default\",endpoint=\"{}\"", upstream.url());
             let name = format!("ordgate_upstream_selected{labels}}}");
-            let asked = if at == expected { "1.0" } else { "0.0" };
+            let asked = if at == expected { "1" } else { "0" };
             assert_eq!(metric(&gateway, &name).await, asked, "{heights:?}");
             let condition = format!("condition=\"{}\"", conditions[at]);
             let name = format!("ordgate_upstream_condition{labels},{condition}}}");
-            assert_eq!(metric(&gateway, &name).await, "1.0", "{heights:?}");
+            assert_eq!(metric(&gateway, &name).await, "1", "{heights:?}");
         }
         // The other is asked where this one fails, and believed once its height is right.
         upstreams[expected].always(Reply::status(500, "{}"));
