@@ -37,9 +37,8 @@ mod store;
 mod uncacheable;
 mod update;
 
-use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, Method, Request, StatusCode, Version};
@@ -48,7 +47,7 @@ use crate::cache::key::Key;
 use crate::cache::outcome::Forward;
 use crate::cache::{Cache, JudgedResponse, StoredResponse};
 use crate::chain::Chain;
-use crate::clock::{Clock, Moment};
+use crate::clock::Clock;
 use crate::collapse::{Collapse, Wait};
 use crate::failure_backoff::FailureBackoff;
 use crate::identify::TrustedProxies;
@@ -79,8 +78,6 @@ pub struct Fill {
     pub(crate) lower: LowerTiers,
     /// What plain routes need of the configuration.
     pub(crate) plain: PlainSettings,
-    /// Until when the pages of routes are not cut from windows, by the routes' numbers.
-    suspended: Mutex<BTreeMap<u16, Moment>>,
     /// The keys that failed recently.
     pub(crate) failures: Arc<FailureBackoff>,
     /// The keys of plain routes whose answers could not be shared lately.
@@ -195,7 +192,6 @@ impl Fill {
             failures: before.map_or_else(Arc::default, |fill| fill.failures.clone()),
             uncacheable: before.map_or_else(Arc::default, |fill| fill.uncacheable.clone()),
             collapse: before.map_or_else(Collapse::new, |fill| fill.collapse.clone()),
-            suspended: Mutex::default(),
             routes,
             cache,
             chain,

@@ -47,9 +47,6 @@ pub(super) fn figures(admin: &Admin, gateway: &Gateway) -> Value {
     let listeners: Vec<_> = admin.bound(gateway).iter().map(listener).collect();
     let table = &totals.connections;
     let dropped = Destination::ALL.map(|to| (to.name().to_owned(), to.dropped().into()));
-    let paged = gateway
-        .paged()
-        .map(|(route, sliceable)| json!({ "route": route.name, "sliceable": sliceable }));
     let mut status = json!({
         "version": build::VERSION,
         "commit": build::COMMIT,
@@ -84,7 +81,6 @@ pub(super) fn figures(admin: &Admin, gateway: &Gateway) -> Value {
         "chain": {
             "tips": tips(gateway),
             "purges": gateway.cache.store().purges(),
-            "routes": paged.collect::<Value>(),
         },
         "collapse": { "keys": gateway.fill.collapse.len() },
         "remembered_errors": gateway.fill.failures.len(),

@@ -5,11 +5,10 @@
 //! block, if all that it needs is stored.
 //!
 //! The page itself is requested if its windows disagree, or if the upstream's answers are no
-//! windows (it caps pages lower, its totals are inconsistent); after the latter, windows of
-//! that route are tried again a minute later.
+//! windows (it caps pages lower, its totals are inconsistent). A stored answer that is no
+//! window is not requested again while it is fresh.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::future::join_all;
 use http::StatusCode;
@@ -31,14 +30,11 @@ use crate::pages::{
 use crate::reason::Reason;
 use crate::route::Route;
 use crate::route::canonical::{page as page_of, segment, with_page};
-use crate::sync::lock;
 use crate::upstream::answer::refuses_every_page;
 use crate::upstream::{Failure, RequestPriority};
 
 /// The most windows that one page is cut from. A longer page is requested itself.
 const MOST_WINDOWS: u64 = 16;
-/// For how long a route's pages are requested themselves after an answer was no window.
-const SUSPENDED: Duration = Duration::from_mins(1);
 
 /// Stored windows of a list, ascending.
 type Parts = [Arc<StoredResponse>];
@@ -129,7 +125,7 @@ impl Fill {
         wait: Wait,
         priority: RequestPriority,
     ) -> Option<(FillResult, bool)> {
-        let list = self.list(key, route)?;
+        let list = List::of(key, route)?;
         let wanted = self.wanted(&list)?;
         let fetches = wanted.into_iter().map(async |window| {
             if let Some(stored) = window.stored {
@@ -142,28 +138,21 @@ impl Fill {
         let (parts, joined): (Vec<_>, Vec<_>) = join_all(fetches).await.into_iter().unzip();
         let joined = joined.into_iter().all(|joined| joined);
         let parts: Result<Vec<_>, _> = parts.into_iter().collect();
-        let why = match parts.and_then(|parts| self.cut_and_store(&list, &parts)) {
+        match parts.and_then(|parts| self.cut_and_store(&list, &parts)) {
             Ok(found) => {
                 let joined = joined && found.from != AnswerSource::Memory;
                 return Some((Ok(found), joined));
             }
             Err(Uncut::Failed(failure)) => return Some((Err(failure), joined)),
-            Err(Uncut::Disagree) => None,
-            Err(Uncut::NoWindow(why)) => Some(why),
-        };
-        let (found, joined) = self.fetch(key, false, wait, priority).await;
-        let is_ok = |found: &FillAnswer| found.stored.status == StatusCode::OK;
-        if let Some(why) = why
-            && found.as_ref().is_ok_and(is_ok)
-        {
-            self.suspend_windows(&list, why);
+            Err(Uncut::Disagree) => {}
+            Err(Uncut::NoWindow(why)) => tracing::warn!(
+                route = &*route.name,
+                upstream_page = list.size,
+                why,
+                "a page cannot be cut from windows and is requested itself; perhaps upstream_page is more than the upstream allows"
+            ),
         }
-        Some((found, joined))
-    }
-
-    /// The page that a key requests, if it may be cut from windows.
-    fn list<'k>(&self, key: &'k Key, route: &'k Route) -> Option<List<'k>> {
-        List::of(key, route).filter(|_| self.are_pages_cut(route.number))
+        Some(self.fetch(key, false, wait, priority).await)
     }
 
     /// The windows that a page is cut from. `None` where it is to be requested itself: it is a
@@ -302,26 +291,6 @@ impl Fill {
         })
     }
 
-    /// Requests the pages of a route themselves for a while.
-    fn suspend_windows(&self, list: &List<'_>, why: &str) {
-        let now = self.clock.now();
-        let before = lock(&self.suspended).insert(list.route.number, now + SUSPENDED);
-        if before.is_none_or(|until| until <= now) {
-            tracing::warn!(
-                route = &*list.route.name,
-                upstream_page = list.size,
-                why,
-                "pages of this route cannot be cut from windows: for a minute each page is requested itself; perhaps upstream_page is more than the upstream allows"
-            );
-        }
-    }
-
-    /// Whether a route's pages are cut from windows at present.
-    pub(crate) fn are_pages_cut(&self, route: u16) -> bool {
-        let until = lock(&self.suspended).get(&route).copied();
-        until.is_none_or(|until| until <= self.clock.now())
-    }
-
     /// The keys of the windows that a page is cut from; none where it is not cut.
     pub(crate) fn windows_of(&self, key: &Key) -> Vec<Key> {
         let list = self.route(key).and_then(|route| List::of(key, route));
@@ -337,7 +306,7 @@ impl Fill {
         if route.is_some_and(|route| self.cut_transaction(key, route).is_some()) {
             return Vec::new();
         }
-        let wanted = route.and_then(|route| self.wanted(&self.list(key, route)?));
+        let wanted = route.and_then(|route| self.wanted(&List::of(key, route)?));
         let Some(wanted) = wanted else {
             return vec![key.clone()];
         };

@@ -6,7 +6,6 @@ use std::time::Duration;
 use super::Gateway;
 use crate::cache::policy::Mode;
 use crate::chain::{Progress, TipSnapshot};
-use crate::route::Route;
 
 impl Gateway {
     /// The numbers of the tips that are probed: a route uses them, and they have a
@@ -69,13 +68,6 @@ impl Gateway {
         let tips = self.tips().into_iter();
         let each = tips.map(|tip| self.fill.chain.tip(tip).reach(Progress::Probed, max_wait));
         futures_util::future::join_all(each).await;
-    }
-
-    /// The paged routes, and whether their pages are cut from windows at present.
-    pub(crate) fn paged(&self) -> impl Iterator<Item = (&Route, bool)> {
-        let routes = self.routes.routes().iter();
-        let paged = routes.filter(|route| route.chain.window.is_some());
-        paged.map(|route| (route, self.fill.are_pages_cut(route.number)))
     }
 
     /// The tips that routes use, one for each route.
