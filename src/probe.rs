@@ -9,9 +9,7 @@
 //! After each status, the block is asked for that a check needs, if there is one
 //! (`Fill::check_blocks`).
 //!
-//! Where replicas share an engine, one of them asks for all ([`shared`]).
-
-mod shared;
+//! Where replicas share an engine, one of them asks for all ([`crate::shared::tip`]).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,20 +18,25 @@ use futures_util::future::join_all;
 use http::StatusCode;
 use http::header::ETAG;
 use serde_json::Value;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
-use crate::chain::STANDBYS_SELDOM;
 use crate::chain::ledger::RequestStart;
+use crate::chain::{STANDBYS_SELDOM, TipSource};
 use crate::clock::Moment;
 use crate::fill::Fill;
 use crate::reason::Reason;
+use crate::shared::tip::{SharedTips, TipLook};
 use crate::upstream::failure::hint;
 use crate::upstream::{
     Answer, AnswerBody, Failure, Priority, RequestPriority, Upstream, UpstreamRequest,
 };
 
-/// The shortest time from a probe to one that was requested, at first.
-const SOONEST: Duration = Duration::from_millis(250);
+/// The shortest time from a probe to one that was requested: an upstream of several servers
+/// with different tips suggests a new one with every answer.
+const SOONEST: Duration = Duration::from_secs(1);
+/// The time from one status to the next while the engine does not answer: each replica asks
+/// for itself.
+const ALONE: Duration = Duration::from_secs(15);
 /// The shortest time that a status may take.
 const MIN_PATIENCE: Duration = Duration::from_secs(2);
 /// The time between probes of standbys where no route has a tip,
@@ -41,63 +44,73 @@ const STANDBYS_EVERY: Duration = Duration::from_secs(5);
 /// and their target then; any answer shows that the endpoint is up.
 const ANYTHING: &str = "/";
 
+/// A status that an indexer has reported, also as replicas tell each other: the height and the
+/// tag.
+type Status = (u32, Option<Vec<u8>>);
+
 /// Probes a tip until the task is cancelled.
 pub async fn watch(fill: Arc<Fill>, tip: u16) {
     let Some(source) = fill.chain.source(tip).cloned() else {
         return;
     };
-    // After a reload the tip may be known already. (With a manual clock, the time until
-    // the next probe does not pass.)
-    let until_due = fill.chain.tip(tip).until_next_probe(fill.clock.now());
-    if !until_due.is_zero() && until_due < source.every {
-        let requested = fill.chain.tip(tip).state.probe_request.notified();
-        let _whichever = tokio::time::timeout(until_due, requested).await;
-    }
-    let mut early = 0_u32;
     let shared = fill.lower.shared.clone();
     let shared = shared.filter(|shared| shared.has_engine());
+    let mut began = Instant::now();
+    // After a reload the tip may be known already.
+    let mut due = began + fill.chain.tip(tip).until_next_probe(fill.clock.now());
     loop {
-        let began = Instant::now();
-        let (is_known, age, every) = match &shared {
-            Some(shared) => {
-                let most = if early > 0 { SOONEST } else { source.every };
-                shared::look(&fill, &shared.tips, (tip, &source), most).await
+        let requested = fill.chain.tip(tip).state.probe_request.notified();
+        let most = match timeout_at(due, requested).await {
+            Ok(()) => {
+                sleep_until(began + SOONEST.min(source.every)).await;
+                SOONEST
             }
+            Err(_elapsed) => source.every,
+        };
+        began = Instant::now();
+        let (is_known, age, every) = match &shared {
+            Some(shared) => look(&fill, &shared.tips, (tip, &source), most).await,
             None => (probe(&fill, tip).await, Duration::ZERO, source.every),
         };
         if is_known {
-            let fill = fill.clone();
-            tokio::spawn(async move { fill.check_blocks(tip).await });
+            fill.check_blocks_aside(tip);
         }
-        let mut due = began + every.saturating_sub(age);
-        loop {
-            tokio::select! {
-                biased;
-                () = sleep_until(due) => early = 0,
-                () = fill.chain.tip(tip).state.probe_request.notified() => {
-                    let soonest = began + soonest(early, source.every);
-                    sleep_until(soonest).await;
-                    early = early.saturating_add(1);
-                    break;
-                }
-            }
-            // (With a manual clock, the time until the next probe does not pass.)
-            let until_due = fill.chain.tip(tip).until_next_probe(fill.clock.now());
-            if until_due.is_zero() || until_due >= every {
-                break;
-            }
-            due = Instant::now() + until_due;
-        }
+        due = began + every.saturating_sub(age);
     }
 }
 
-/// The shortest time from a probe to one that was requested, after so many requested
-/// ones in a row. If several servers of one upstream have different tips, every answer
-/// suggests a new tip, and the probes would take half of the budget.
-fn soonest(early: u32, every: Duration) -> Duration {
-    SOONEST
-        .saturating_mul(2_u32.saturating_pow(early))
-        .min(every)
+/// Has a status of a tip applied that was asked less than `most` ago, here or by another
+/// replica. Returns whether there was one, how long ago it was, and the time to the next.
+async fn look(
+    fill: &Arc<Fill>,
+    tips: &Arc<SharedTips>,
+    (tip, source): (u16, &TipSource),
+    most: Duration,
+) -> (bool, Duration, Duration) {
+    let (upstream, chain) = (fill.upstreams.get(source.upstream), fill.chain.tip(tip));
+    let (selected, url) = upstream.selected_endpoint();
+    let path = source.path.as_deref().unwrap_or_default();
+    let look = tips.look(&format!("{url} {path}"), most).await;
+    let every = match look {
+        TipLook::Absent => source.every.max(ALONE),
+        TipLook::Answer { .. } | TipLook::Ask(_) => source.every,
+    };
+    chain.change(|ledger| ledger.view.interval = every);
+    if let TipLook::Answer { asked, answer } = &look
+        && let Ok(status) = postcard::from_bytes::<Status>(answer)
+    {
+        upstream.record_status(usize::from(selected), path, Some(status.0));
+        apply(fill, tip, (None, *asked), &status).await;
+        return (true, fill.clock.now().since(*asked), every);
+    }
+    let asked = ask(fill, tip).await;
+    if let (TipLook::Ask(claim), Some((endpoint, status))) = (look, &asked)
+        && *endpoint == selected
+        && let Ok(answer) = postcard::to_allocvec(status)
+    {
+        claim.store(&answer).await;
+    }
+    (asked.is_some(), Duration::ZERO, every)
 }
 
 /// Probes the standby endpoints until the task is cancelled. After a failover it
@@ -169,69 +182,52 @@ pub(crate) fn budget(fill: &Fill, upstream: u16, tips: &[u16]) -> (u32, Option<D
     (own.saturating_add(probes), patience.max())
 }
 
-/// A status that an indexer has reported.
-struct Status {
-    /// Taken before the request was sent; `None` if another replica has sent it.
-    start: Option<RequestStart>,
-    /// When it was sent, at the earliest.
-    sent: Moment,
-    /// The number of the endpoint.
-    endpoint: u16,
-    height: u32,
-    tag: Option<Vec<u8>>,
-}
-
 /// Sends one probe, and applies the status that it reports. Returns whether there was one.
 pub async fn probe(fill: &Arc<Fill>, tip: u16) -> bool {
     ask(fill, tip).await.is_some()
 }
 
-/// The same, with the status.
-async fn ask(fill: &Arc<Fill>, tip: u16) -> Option<Status> {
+/// The same, with the number of the endpoint and the status.
+async fn ask(fill: &Arc<Fill>, tip: u16) -> Option<(u16, Status)> {
     let (source, chain) = (fill.chain.source(tip)?, fill.chain.tip(tip));
     let start = chain.read(|ledger| ledger.start());
     let (path, sent) = (source.path.as_deref()?, fill.clock.now());
     let priority = RequestPriority::own(Priority::Probe);
     let client = fill.upstreams.client(source.upstream);
-    let fetched = client.send(UpstreamRequest::typed(path), priority);
-    let learned = match fetched.await {
-        Ok(answer) => {
-            let upstream = fill.upstreams.get(source.upstream);
-            let learned = learn(upstream, path, &answer);
-            let base = upstream.base_url(answer.endpoint);
-            let learned = learned.map_err(|why| format!("{base}{path} {why}"));
-            learned.map(|height| (answer, height))
+    let answer = client.send(UpstreamRequest::typed(path), priority).await;
+    let answer = answer.map_err(|failure| explain(&failure, path));
+    let learned = answer.and_then(|answer| {
+        let upstream = fill.upstreams.get(source.upstream);
+        let base = upstream.base_url(answer.endpoint);
+        let height = learn(upstream, path, &answer);
+        let height = height.map_err(|why| format!("{base}{path} {why}"))?;
+        let tag = answer.head.headers.get(ETAG);
+        let tag = tag.map(|tag| tag.as_bytes().to_vec());
+        Ok((answer.endpoint, (height, tag)))
+    });
+    match learned {
+        Ok((endpoint, status)) => {
+            apply(fill, tip, (Some(start), sent), &status).await;
+            chain.change(|ledger| ledger.probes += 1);
+            Some((endpoint, status))
         }
-        Err(failure) => Err(explain(&failure, path)),
-    };
-    let (answer, height) = match learned {
-        Ok(learned) => learned,
         Err(why) => {
             chain.probe_failed(why);
-            return None;
+            None
         }
-    };
-    let status = Status {
-        start: Some(start),
-        sent,
-        endpoint: answer.endpoint,
-        height,
-        tag: (answer.head.headers.get(ETAG)).map(|tag| tag.as_bytes().to_vec()),
-    };
-    apply(fill, tip, &status).await;
-    chain.change(|ledger| ledger.probes += 1);
-    Some(status)
+    }
 }
 
-/// Applies a status that was asked for here, or by another replica.
-async fn apply(fill: &Arc<Fill>, tip: u16, status: &Status) {
-    let (sent, now) = ((status.start, status.sent), fill.clock.now());
-    let tag = status.tag.as_deref();
-    let purge = fill
-        .chain
-        .tip(tip)
-        .apply_status(sent, status.height, tag, now);
-    if let Some(from) = purge {
+/// Applies a status that was asked for at a moment, here or by another replica; of the latter
+/// it is not known where the ledger was then.
+async fn apply(
+    fill: &Arc<Fill>,
+    tip: u16,
+    sent: (Option<RequestStart>, Moment),
+    (height, tag): &Status,
+) {
+    let (chain, now) = (fill.chain.tip(tip), fill.clock.now());
+    if let Some(from) = chain.apply_status(sent, *height, tag.as_deref(), now) {
         fill.purge_from(tip, from).await;
     }
 }
@@ -239,15 +235,11 @@ async fn apply(fill: &Arc<Fill>, tip: u16, status: &Status) {
 /// Why a probe has failed, for the operator.
 fn explain(failure: &Failure, path: &str) -> String {
     let base = failure.endpoint.as_deref().unwrap_or_default();
-    let what = match failure.received {
-        _ if failure.reason == Reason::WrongUpstream => {
-            "answers that there is no such route".to_owned()
-        }
-        Some(status) if failure.reason == Reason::NotJson => {
-            format!("answers {status}, but no JSON")
-        }
-        Some(status) => format!("fails with {status}"),
-        None => format!("fails: {}", failure.reason.name()),
+    let what = match (failure.reason, failure.received) {
+        (Reason::WrongUpstream, _) => "answers that there is no such route".to_owned(),
+        (Reason::NotJson, Some(status)) => format!("answers {status}, but no JSON"),
+        (_, Some(status)) => format!("fails with {status}"),
+        (reason, None) => format!("fails: {}", reason.name()),
     };
     let hint = hint(failure.reason).map(|hint| format!("; {hint}"));
     format!("{base}{path} {what}{}", hint.unwrap_or_default())

@@ -151,7 +151,7 @@ fn libraries_are_used_only_where_they_belong() {
         ("rusqlite", &["state::answers", "state::answers::table", "state::database", "state::spent", "state::spent::journal"]),
         ("opentelemetry", &["trace", "telemetry::otlp"]),
         ("opentelemetry_sdk", &["telemetry::otlp"]),
-        ("postcard", &["state::value", "shared::responses", "fill::names", "probe::shared"]),
+        ("postcard", &["state::value", "shared::responses", "fill::names", "probe"]),
         ("crossbeam_epoch", &["cache::store"]),
         ("governor", &["limit", "clock"]),
         ("anyhow", &["cli", "cli::admin", "cli::check", "cli::environment", "cli::man", "cli::sandbox", "cli::serve"]),
