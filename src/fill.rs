@@ -34,11 +34,11 @@ mod pages;
 mod plain;
 mod purges;
 mod store;
-mod uncacheable;
 mod update;
 
+use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::{HeaderMap, Method, Request, StatusCode, Version};
@@ -47,18 +47,17 @@ use crate::cache::key::Key;
 use crate::cache::outcome::Forward;
 use crate::cache::{Cache, JudgedResponse, StoredResponse};
 use crate::chain::Chain;
-use crate::clock::Clock;
+use crate::clock::{Clock, Moment};
 use crate::collapse::{Collapse, Wait};
 use crate::failure_backoff::FailureBackoff;
 use crate::identify::TrustedProxies;
 use crate::route::{Route, RouteTable};
-use crate::upstream::{Failure, RequestPriority, UpstreamClient, Upstreams};
+use crate::upstream::{Failure, RequestPriority, Upstreams};
 use crate::wire::Body;
 pub(crate) use kept::LowerTiers;
 pub(crate) use lookup::LookupKey;
 pub(crate) use names::StoredNames;
 pub(crate) use purges::follow;
-use uncacheable::Uncacheable;
 
 /// Fetches what memory does not have.
 pub struct Fill {
@@ -80,8 +79,9 @@ pub struct Fill {
     pub(crate) plain: PlainSettings,
     /// The keys that failed recently.
     pub(crate) failures: Arc<FailureBackoff>,
-    /// The keys of plain routes whose answers could not be shared lately.
-    uncacheable: Arc<Uncacheable>,
+    /// The keys of plain routes whose last answer could not be shared, and until when no request
+    /// for them waits for another's answer. (Varnish calls this hit-for-miss.)
+    unshared: Arc<Mutex<HashMap<Vec<u8>, Moment>>>,
 }
 
 /// What plain routes need of the configuration.
@@ -101,15 +101,14 @@ pub(crate) struct Fetch {
     pub(crate) lookup: LookupKey,
     /// The client's request, which decides the answer on plain routes only.
     pub(crate) request: ClientRequest,
-    /// Why it is not answered from memory.
+    /// Why it is not answered from memory: with [`Forward::Request`], although a fresh response
+    /// may be stored.
     pub(crate) why: Forward,
     /// The selected stored response: it may be validated, or answer where the upstream
     /// fails.
     pub(crate) stored: Option<JudgedResponse>,
     /// How urgent it is.
     pub(crate) priority: RequestPriority,
-    /// Whether it goes to the upstream although a fresh response is stored.
-    pub(crate) anew: bool,
 }
 
 /// A client's request, as received.
@@ -190,7 +189,7 @@ impl Fill {
     ) -> Arc<Self> {
         Arc::new(Self {
             failures: before.map_or_else(Arc::default, |fill| fill.failures.clone()),
-            uncacheable: before.map_or_else(Arc::default, |fill| fill.uncacheable.clone()),
+            unshared: before.map_or_else(Arc::default, |fill| fill.unshared.clone()),
             collapse: before.map_or_else(Collapse::new, |fill| fill.collapse.clone()),
             routes,
             cache,
@@ -217,7 +216,6 @@ impl Fill {
             why,
             stored,
             priority,
-            anew: false,
         })
     }
 
@@ -231,13 +229,9 @@ impl Fill {
         // The leader has deadlines of its own; the last second is for a leader whose
         // runtime has stopped.
         let lower = self.lower.longest_wait();
-        self.upstream_of(key).max_wait() + FIRST_PROBE * 2 + lower + Duration::from_secs(1)
-    }
-
-    /// The client of the upstream of a key's route.
-    fn upstream_of(&self, key: &Key) -> &Arc<dyn UpstreamClient> {
-        let number = self.route(key).map_or(0, |route| route.upstream.number);
-        self.upstreams.client(number)
+        let upstream = self.route(key).map_or(0, |route| route.upstream.number);
+        let upstream = self.upstreams.client(upstream).max_wait();
+        upstream + FIRST_PROBE + lower + Duration::from_secs(1)
     }
 
     /// The answer to a request that memory does not have, on a route in mode `chain` or
@@ -251,9 +245,8 @@ impl Fill {
     ) -> (FillResult, bool) {
         if let Some(route) = self.route(key) {
             if let Some(stored) = self.cut_transaction(key, route) {
-                self.cache.store().insert(key.clone(), stored.clone());
-                // The index by which it was cut does not outlive the process.
-                self.keep(key, route, &stored);
+                // Also on disk: the index by which it was cut does not outlive the process.
+                self.take(key, &stored);
                 let from = AnswerSource::Memory;
                 return (Ok(FillAnswer { stored, from }), false);
             }
@@ -261,13 +254,7 @@ impl Fill {
                 return answered;
             }
         }
-        self.fetch(key, false, wait, priority).await
-    }
-
-    /// How the last fetch for a key has failed, if it was not answered since.
-    fn last_failure(&self, key: &Key) -> Option<Failure> {
-        let (requests, now) = (self.requests(key), self.clock.now());
-        requests.iter().find_map(|key| self.failures.last(key, now))
+        self.fetch(key, Forward::UriMiss, wait, priority).await
     }
 
     /// Whether all that would be requested for a key is being fetched.

@@ -182,7 +182,7 @@ fn next(
         Decision::Fetch { stored: None, .. } => match judged.map(|judged| judged.freshness) {
             Some(Freshness::Fresh { .. } | Freshness::BecameFinal { .. }) => Next::fetch(
                 "The response stored for this height is of another block than the requested hash, because of a reorg, so the hash is fetched",
-                lookup.by_hash.as_slice(),
+                std::slice::from_ref(lookup.requested()),
             ),
             Some(Freshness::Stale { .. }) => {
                 plan().because("The stored response is too old to be served, even stale")

@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use super::{AnswerSource, Fill};
 use crate::cache::key::Key;
+use crate::cache::outcome::Forward;
 use crate::cache::policy::Mode;
 use crate::chain::{Progress, TipNumber};
 use crate::collapse::Wait;
@@ -35,7 +36,7 @@ impl Fill {
     }
 
     /// The same, while the caller goes on.
-    pub(super) fn check_blocks_aside(self: &Arc<Self>, tip: TipNumber) {
+    pub(crate) fn check_blocks_aside(self: &Arc<Self>, tip: TipNumber) {
         let fill = self.clone();
         tokio::spawn(async move { fill.check_blocks(tip).await });
     }
@@ -46,17 +47,10 @@ impl Fill {
             purpose: "block-check",
             ..RequestPriority::own(Priority::Revalidation)
         };
-        // Another fetch of the key may have been under way, which was sent too early or has
-        // found the block in memory.
-        for _ in 0..2 {
-            let wait = Wait::until(Instant::now() + self.longest_wait(key));
-            match self.fetch(key, true, wait, priority).await.0 {
-                Ok(found) if matches!(found.from, AnswerSource::Upstream { .. }) => return true,
-                Ok(_) => {}
-                Err(_) => return false,
-            }
-        }
-        false
+        let wait = Wait::until(Instant::now() + self.longest_wait(key));
+        let (found, _) = self.fetch(key, Forward::Request, wait, priority).await;
+        // Another's fetch of the key may have found it in memory.
+        found.is_ok_and(|found| matches!(found.from, AnswerSource::Upstream { .. }))
     }
 
     /// The key that shows the block at a height by its first item, which no client's request

@@ -1,93 +1,48 @@
 //! What an answer contains, as far as the chain is concerned: its content for the
-//! finality class, the heights that it mentions, and whether it shows a block to be
-//! empty. Pure.
+//! finality class, and the heights that it mentions. Pure.
 
 use http::StatusCode;
 
-use crate::cache::key::Key;
 use crate::chain::Content;
-use crate::pages::{Hash, Page, hash};
-use crate::route::Route;
-use crate::route::canonical::{BlockReference, block, is_whole_list, page as page_of, segment};
+use crate::pages::{Hash, Page};
+use crate::route::canonical::BlockReference;
 
-/// What a request is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Subject {
-    /// The block whose list it requests.
-    block: Option<BlockReference>,
-    /// The block or transaction that a segment of 64 hex digits identifies.
-    hash: Option<Hash>,
-    /// Whether it requests a list that is not filtered, from its first item on.
-    is_whole_list: bool,
-}
-
-impl Subject {
-    pub(super) fn of(key: &Key, route: &Route) -> Self {
-        let from_start = page_of(key).is_none_or(|(_, offset)| offset == 0);
-        let digits = route
-            .chain
-            .segments
-            .hex64
-            .and_then(|at| segment(key.target(), at));
-        Self {
-            block: route
-                .chain
-                .segments
-                .block
-                .and_then(|at| block(key.target(), at)),
-            hash: digits.and_then(hash),
-            is_whole_list: from_start && is_whole_list(key.as_bytes()),
-        }
+/// The content of an answer to a request for a block's list, or for what a segment of 64 hex
+/// digits identifies. It is confirmed where each of its items is of the block or the
+/// transaction that was requested: such a list is complete.
+pub(super) fn content(
+    (block, hash): (Option<BlockReference>, Option<Hash>),
+    status: StatusCode,
+    is_empty: bool,
+    page: Option<&Page>,
+) -> Content {
+    // A block without activity has an empty list. Not found, or any other client
+    // error, is no statement about a block.
+    if status.is_client_error() {
+        return Content::Nothing { block: None };
     }
-
-    /// The content of an answer. It is confirmed where each of its items is of the
-    /// block or the transaction that was requested: such a list is complete.
-    pub(super) fn content(self, status: StatusCode, empty: bool, page: Option<&Page>) -> Content {
-        // A block without activity has an empty list. Not found, or any other client
-        // error, is no statement about a block.
-        if status.is_client_error() {
-            return Content::Nothing { block: None };
-        }
-        if empty {
-            let block = match self.block {
-                Some(BlockReference::Height(height)) => Some(height),
-                Some(BlockReference::Hash(_)) | None => None,
-            };
-            return Content::Nothing { block };
-        }
-        let Some(page) = page.filter(|page| page.is_located) else {
-            return Content::Other;
+    if is_empty {
+        let block = match block {
+            Some(BlockReference::Height(height)) => Some(height),
+            Some(BlockReference::Hash(_)) | None => None,
         };
-        let [only] = &page.blocks[..] else {
-            return Content::Other;
-        };
-        let is_of_block = match self.block {
-            Some(BlockReference::Height(height)) => only.height == height,
-            Some(BlockReference::Hash(hash)) => only.hash == hash,
-            None => false,
-        };
-        let is_of_hash = || {
-            self.hash.is_some_and(|requested| {
-                let mut parts = page.txs.iter();
-                requested == only.hash || parts.all(|part| part.tx == requested)
-            })
-        };
-        match is_of_block || is_of_hash() {
-            true => Content::Confirmed {
-                height: only.height,
-            },
-            false => Content::Other,
-        }
+        return Content::Nothing { block };
     }
-
-    /// The height of the requested block, where the answer shows that its whole list
-    /// is empty: if it had items before, it was orphaned.
-    pub(super) fn empty_block(self, content: Content, page: Option<&Page>) -> Option<u32> {
-        let Content::Nothing { block } = content else {
-            return None;
-        };
-        let is_empty_list = page.is_some_and(|page| page.total == 0);
-        block.filter(|_| self.is_whole_list && is_empty_list)
+    let page = page.filter(|page| page.is_located);
+    let Some((page, [only])) = page.map(|page| (page, &page.blocks[..])) else {
+        return Content::Other;
+    };
+    let is_of_block = match block {
+        Some(BlockReference::Height(height)) => only.height == height,
+        Some(BlockReference::Hash(hash)) => only.hash == hash,
+        None => false,
+    };
+    let is_of_hash = |hash| hash == only.hash || page.txs.iter().all(|part| part.tx == hash);
+    match is_of_block || hash.is_some_and(is_of_hash) {
+        true => Content::Confirmed {
+            height: only.height,
+        },
+        false => Content::Other,
     }
 }
 
@@ -115,7 +70,7 @@ pub(super) fn heights(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pages::BodyIndex;
+    use crate::pages::{BodyIndex, hash};
 
     /// A page with an item in each of these blocks, by transaction.
     fn body(items: &[(u32, u8)]) -> BodyIndex {
@@ -135,32 +90,20 @@ mod tests {
         hash(&format!("{number:064x}")).unwrap()
     }
 
-    const NONE: Subject = Subject {
-        block: None,
-        hash: None,
-        is_whole_list: true,
-    };
+    type Subject = (Option<BlockReference>, Option<Hash>);
+
+    const NONE: Subject = (None, None);
 
     fn by_height(height: u32) -> Subject {
-        Subject {
-            block: Some(BlockReference::Height(height)),
-            ..NONE
-        }
+        (Some(BlockReference::Height(height)), None)
     }
 
     fn by_hash(of: u32) -> Subject {
-        Subject {
-            block: Some(BlockReference::Hash(number(of))),
-            hash: Some(number(of)),
-            ..NONE
-        }
+        (Some(BlockReference::Hash(number(of))), Some(number(of)))
     }
 
     fn transaction(tx: u32) -> Subject {
-        Subject {
-            hash: Some(number(tx)),
-            ..NONE
-        }
+        (None, Some(number(tx)))
     }
 
     #[test]
@@ -184,26 +127,11 @@ mod tests {
         ] {
             let body = body(items);
             let page = body.page.as_deref();
-            let actual = subject.content(StatusCode::OK, body.empty, page);
+            let actual = super::content(subject, StatusCode::OK, body.empty, page);
             assert_eq!(actual, content, "{subject:?} {items:?}");
-            let refused = subject.content(StatusCode::NOT_FOUND, body.empty, None);
+            let refused = super::content(subject, StatusCode::NOT_FOUND, body.empty, None);
             assert_eq!(refused, nothing(None), "a refusal names no block");
         }
-    }
-
-    #[test]
-    fn only_the_whole_list_of_a_block_shows_that_it_is_empty() {
-        let empty = body(&[]);
-        let page = empty.page.as_deref();
-        let nothing = Content::Nothing { block: Some(7) };
-        assert_eq!(by_height(7).empty_block(nothing, page), Some(7));
-        assert_eq!(by_height(7).empty_block(nothing, None), None);
-        let part = Subject {
-            is_whole_list: false,
-            ..by_height(7)
-        };
-        assert_eq!(part.empty_block(nothing, page), None);
-        assert_eq!(by_height(7).empty_block(Content::Other, page), None);
     }
 
     #[test]

@@ -12,13 +12,11 @@ use http_body_util::BodyExt;
 use tokio::time::Instant;
 
 use super::body::{Collecting, PacedBody, Read, content_length, is_event_stream};
-use super::fields::RequestFields;
 use super::store::{Times, pass_on};
-use super::{Announced, Answer, FIRST_PROBE, Fetch, FillResult, MOST_ATTEMPTS};
+use super::{Announced, Answer, Fetch, FillResult, MOST_ATTEMPTS};
 use crate::cache::hop;
 use crate::cache::policy::Mode;
 use crate::cache::reuse::is_failure;
-use crate::chain::Progress;
 use crate::reason::Reason;
 use crate::upstream::{
     AnswerBody, Failure, RequestBody, RequestPriority, ResponseBody, Slot, UpstreamRequest,
@@ -80,16 +78,7 @@ impl Fetch {
     ) -> Result<Option<Fetched>, Failure> {
         let (fill, route) = (&self.fill, self.route());
         let (is_typed, tip) = (self.is_typed(), route.cache.tip);
-        if route.cache.mode == Mode::Chain {
-            fill.chain
-                .tip(tip)
-                .reach(Progress::Probed, FIRST_PROBE)
-                .await;
-        }
-        let RequestFields {
-            mut fields,
-            validates,
-        } = self.request_fields(unconditional, body.is_some());
+        let (mut fields, validates) = self.request_fields(unconditional, body.is_some());
         let (number, client) = (route.upstream.number, self.priority.client);
         let body = match body {
             None => None,
@@ -130,7 +119,7 @@ impl Fetch {
             // It may be about a response that is not stored (any more).
             return Ok(self.apply_not_modified(&fields, times));
         }
-        if is_failure(status) && self.may_be_stale() {
+        if is_failure(status) && self.stale().is_some() {
             // The stale response takes its place.
             return Err(Failure::status(Reason::ServerError, status));
         }
@@ -212,7 +201,7 @@ impl Fetch {
         });
         // A small body is already there. Where a stale response could be sent if this one
         // breaks off, its end is waited for; the client's wait is bounded by `stale_wait`.
-        let read = match self.may_be_stale() {
+        let read = match self.stale().is_some() {
             true => Some(collecting.read().await),
             false => collecting.read().now_or_never(),
         };

@@ -10,14 +10,15 @@ use tokio::time::{Instant, timeout_at};
 
 use super::exchange::Fetched;
 use super::{
-    Announced, Answer, AnswerSource, ClientRequest, Fetch, Fill, FillAnswer, FillResult,
-    MOST_ATTEMPTS,
+    Announced, Answer, AnswerSource, ClientRequest, FIRST_PROBE, Fetch, Fill, FillAnswer,
+    FillResult, MOST_ATTEMPTS,
 };
 use crate::cache::key::Key;
 use crate::cache::outcome::Forward;
 use crate::cache::policy::Mode;
+use crate::cache::reuse::Reuse;
 use crate::cache::{JudgedResponse, StoredResponse};
-use crate::chain::Freshness;
+use crate::chain::{Freshness, Progress};
 use crate::clock::Moment;
 use crate::collapse::{FetchError, Follow, Lead, Mark, Role, Wait};
 use crate::reason::Reason;
@@ -59,7 +60,7 @@ impl Fetch {
         }
         let (fill, lookup, priority) = (&self.fill, &self.lookup, self.priority);
         let (mut found, mut collapsed) = fill.answer(&lookup.key, wait, priority).await;
-        if let (Ok(answer), Some(by_hash)) = (&found, &lookup.by_hash)
+        if let (Ok(answer), Some((by_hash, _))) = (&found, &lookup.by_hash)
             && !fill.is_answer(lookup, &answer.stored)
         {
             // Another block has this height by now: fetch by the hash.
@@ -85,7 +86,7 @@ impl Fetch {
                     let (give, take) = oneshot::channel();
                     // One request with conditions goes up as it is: its client may have a
                     // response that the origin does not let caches store.
-                    let lead = self.clone().lead(lead, Some(give), round > 0);
+                    let lead = self.clone().lead(lead, give, round > 0);
                     tokio::spawn(trace::inherit(lead));
                     let answer = match timeout_at(wait.deadline, take).await {
                         Ok(Ok(answer)) => answer,
@@ -141,14 +142,10 @@ impl Fetch {
 
     /// Fetches for all that wait. The fetch belongs to no connection; the leader's own
     /// client has its answer through `give`, as soon as it begins.
-    async fn lead(self: Arc<Self>, lead: Lead<Announced>, give: Option<Give>, again: bool) {
+    async fn lead(self: Arc<Self>, lead: Lead<Announced>, give: Give, again: bool) {
         let Fetched { own, all, rest } = self.obtain(again).await;
-        let give = |own| {
-            if let Some(give) = give {
-                // Fails if the client has disconnected.
-                let _given = give.send(own).is_ok();
-            }
-        };
+        // Fails if the client has disconnected.
+        let give = |own| drop(give.send(own));
         let end = |lead: Lead<Announced>, all: Announced| {
             let (failures, key) = (&self.fill.failures, self.key());
             match &all {
@@ -176,8 +173,14 @@ impl Fetch {
             let from = AnswerSource::Memory;
             return Fetched::by_all(Ok(FillAnswer { stored, from }));
         }
-        if self.is_plain() || self.anew {
+        if self.is_plain() || self.why == Forward::Request {
             return self.exchange(None, again).await;
+        }
+        let policy = &self.route().cache;
+        if policy.mode == Mode::Chain {
+            // Without a tip, nothing of what others have can be used, nor an answer be stored.
+            let tip = self.fill.chain.tip(policy.tip);
+            tip.reach(Progress::Probed, FIRST_PROBE).await;
         }
         match self.fill.recall(self.key(), self.route()).await {
             Ok(found) => Fetched::by_all(Ok(found)),
@@ -214,22 +217,26 @@ impl Fetch {
     /// Whether a request goes to the upstream for it.
     pub(crate) fn is_sent(&self) -> bool {
         let (fill, key) = (&self.fill, self.key());
-        self.is_plain() || self.why == Forward::Bypass || !fill.requests(key).is_empty()
+        self.why == Forward::Bypass || !fill.requests(key).is_empty()
     }
 
     /// Why it could not be sent now, or how the last one for its key has failed.
     pub(crate) fn held(&self) -> Option<Failure> {
-        let failed = self.fill.last_failure(self.key());
-        let upstream = self.fill.upstreams.get(self.route().upstream.number);
+        let (fill, now) = (&self.fill, self.fill.clock.now());
+        let requests = fill.requests(self.key());
+        let failed = requests.iter().find_map(|key| fill.failures.last(key, now));
+        let upstream = fill.upstreams.get(self.route().upstream.number);
         failed.or_else(|| upstream.held(self.priority.client))
     }
 
-    /// The stale response that may answer though the upstream has not, or with an error. Not one that was purged meanwhile, or whose height and hash a
+    /// The stale response that may answer though the upstream has not, or with an error (RFC
+    /// 5861 §4, RFC 9111 §4.2.4). Not one that was purged meanwhile, or whose height and hash a
     /// reorg has separated.
     pub(crate) fn stale(&self) -> Option<JudgedResponse> {
         let stale = self.stored.as_ref()?;
+        let failed = Some(self.route().cache.stale_if_error);
         let is_usable = match self.is_plain() {
-            true => self.may_be_stale(),
+            true => self.reuse(&stale.stored, failed) == Some(Reuse::IfError),
             false => self.fill.is_answer(&self.lookup, &stale.stored),
         };
         let store = self.fill.cache.store();
@@ -237,31 +244,26 @@ impl Fetch {
         (is_usable && !is_purged()).then(|| stale.clone())
     }
 
-    /// Fetches again what is stale, for nobody in particular, unless a fetch is under way or
-    /// the last ones have failed.
+    /// Fetches again what is stale, for nobody in particular, unless a fetch is under way, the
+    /// last ones have failed, or the answer could not be shared.
     pub(crate) fn refresh(&self) {
-        let fill = &self.fill;
-        if !self.is_plain() {
-            return fill.refresh(self.key(), self.priority);
-        }
-        let (own, key) = self.revalidation();
-        if fill.failures.recent(self.key(), fill.clock.now()).is_none()
-            && let Role::Lead(lead) = fill.collapse.join(&key, fill.mark(self.key()))
-        {
-            tokio::spawn(own.lead(lead, None, false));
+        let (fill, own) = (&self.fill, self.revalidation());
+        let (keys, now) = (fill.requests(own.key()), fill.clock.now());
+        let has_failed = |key: &Key| fill.failures.recent(key, now).is_some();
+        if own.shared_key().is_some() && !own.joins() && !keys.iter().any(has_failed) {
+            let wait = Wait::until(Instant::now() + fill.longest_wait(own.key()));
+            tokio::spawn(async move { own.answer(None, wait).await });
         }
     }
 }
 
 impl Fill {
     /// Fetches a key of a route in mode `chain` or `override`, or waits for the fetch that is
-    /// under way, and says which. With `anew` it goes to the upstream although a fresh
-    /// response is stored. Fails when the wait is over, or at once where the key has failed
-    /// repeatedly.
+    /// under way, and says which. Fails when the wait is over, or at once where the key has failed repeatedly.
     pub(super) async fn fetch(
         self: &Arc<Self>,
         key: &Key,
-        anew: bool,
+        why: Forward,
         wait: Wait,
         priority: RequestPriority,
     ) -> (FillResult, bool) {
@@ -269,10 +271,9 @@ impl Fill {
             fill: self.clone(),
             lookup: key.clone().into(),
             request: ClientRequest::own(),
-            why: Forward::UriMiss,
+            why,
             stored: None,
             priority,
-            anew,
         });
         let (answer, collapsed) = fetch.share(wait).await;
         let found = match answer {
@@ -298,20 +299,6 @@ impl Fill {
     fn is_outdated(&self, key: &Key, fetch: &Follow<Announced>) -> bool {
         let (began, now) = (fetch.mark, self.mark(key));
         began.epoch != now.epoch || self.cache.store().may_be_purged(key, began.purges)
-    }
-
-    /// Fetches a key again that is stale, unless a fetch is under way.
-    pub(crate) fn refresh(self: &Arc<Self>, key: &Key, priority: RequestPriority) {
-        let requests = self.requests(key);
-        let is_needless = |key: &Key| {
-            let failed = self.failures.recent(key, self.clock.now());
-            failed.is_some() || self.collapse.has(key.as_bytes())
-        };
-        if !requests.iter().any(is_needless) {
-            let (fill, key) = (self.clone(), key.clone());
-            let wait = Wait::until(Instant::now() + self.longest_wait(&key));
-            tokio::spawn(async move { fill.answer(&key, wait, priority).await });
-        }
     }
 
     /// What is stored for a key and fresh.

@@ -149,17 +149,10 @@ pub(super) fn has_conditions(fields: &HeaderMap) -> bool {
     CONDITIONS.iter().any(|name| fields.contains_key(name)) || fields.contains_key(RANGE)
 }
 
-/// The fields of a request to the upstream.
-pub(super) struct RequestFields {
-    pub(super) fields: HeaderMap,
-    /// Whether they ask for a validation of stored responses.
-    pub(super) validates: bool,
-}
-
 impl Fetch {
-    /// The fields that go to the upstream. `unconditional` leaves out all
-    /// conditions.
-    pub(super) fn request_fields(&self, unconditional: bool, has_body: bool) -> RequestFields {
+    /// The fields that go to the upstream, and whether they ask for a validation of stored
+    /// responses. `unconditional` leaves out all conditions.
+    pub(super) fn request_fields(&self, unconditional: bool, has_body: bool) -> (HeaderMap, bool) {
         let request = &self.request;
         let mut fields = self.sent();
         hop::add_via(&mut fields, request.version, &self.fill.plain.pseudonym);
@@ -182,7 +175,7 @@ impl Fetch {
             }
             // Otherwise the client's own conditions go up.
         }
-        RequestFields { fields, validates }
+        (fields, validates)
     }
 
     /// The selected stored response, if a 304 may be about it. Another, such as a

@@ -9,9 +9,8 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, ETAG};
 use http::{HeaderMap, HeaderValue, StatusCode};
 
-use super::content::{Subject, heights};
+use super::content::{content, heights};
 use super::exchange::Fetched;
-use super::lookup::own_key;
 use super::store::Times;
 use super::{AnswerSource, Fetch, Fill, FillAnswer};
 use crate::cache::directives::Directives;
@@ -22,10 +21,9 @@ use crate::cache::purge::{CheckedPurge, PurgeSubject};
 use crate::cache::validator::etag;
 use crate::cache::{Encodings, StoredFields, StoredResponse};
 use crate::chain::ledger::Observation;
-use crate::chain::{ChainStamp, Class, TransactionLocation};
-use crate::pages::{BodyIndex, check_window};
-use crate::route::Route;
-use crate::route::canonical::is_whole_list;
+use crate::chain::{ChainStamp, Class, Content, TransactionLocation};
+use crate::pages::{BodyIndex, check_window, hash};
+use crate::route::canonical::{block, is_whole_list, page as page_of, segment};
 
 impl Fetch {
     /// In mode `chain`: applies an answer to the ledger, and stores it, under the block's height
@@ -40,9 +38,13 @@ impl Fetch {
     ) -> Option<Fetched> {
         let (fill, key, route) = (&self.fill, self.key(), self.route());
         let (tip, status) = (route.cache.tip, head.0);
-        let subject = Subject::of(key, route);
+        let (target, segments) = (key.target(), &route.chain.segments);
+        let subject = (
+            segments.block.and_then(|at| block(target, at)),
+            segments.hex64.and_then(|at| hash(segment(target, at)?)),
+        );
         let page = index.page.filter(|_| status == StatusCode::OK);
-        let content = subject.content(status, index.empty, page.as_deref());
+        let content = content(subject, status, index.empty, page.as_deref());
         let heights = heights(content, index.deploy_height, page.as_deref());
         let purgeable = PurgeSubject {
             key: key.as_bytes(),
@@ -53,10 +55,18 @@ impl Fetch {
         if fill.cache.store().fetch_was_purged(&purgeable, times.purge) {
             return None;
         }
+        // A block whose whole list is empty was orphaned, if it had items before.
+        let is_whole_list = page.as_deref().is_some_and(|page| page.total == 0)
+            && page_of(key).is_none_or(|(_, offset)| offset == 0)
+            && is_whole_list(key.as_bytes());
+        let empty_block = match content {
+            Content::Nothing { block } => block.filter(|_| is_whole_list),
+            Content::Confirmed { .. } | Content::Other => None,
+        };
         let observation = Observation {
             route: route.number,
             blocks: page.as_deref().map_or(&[], |page| &page.blocks),
-            empty_block: subject.empty_block(content, page.as_deref()),
+            empty_block,
             tag: head.1.get(ETAG).map(HeaderValue::as_bytes),
         };
         let applied = (fill.chain.tip(tip)).apply_answer(times.start, observation, times.received);
@@ -81,8 +91,8 @@ impl Fetch {
         if is_stored {
             stored.fields = fill.fields_of(stored.content_type(), &stamp);
         }
-        let key = own_key(key, route, &stored);
-        let stored = fill.store(&key, route, stored, is_stored);
+        let key = fill.own_key(key, &stored);
+        let stored = fill.store(&key, stored, is_stored);
         Some(Fetched::by_all(Ok(stored)))
     }
 
@@ -105,7 +115,7 @@ impl Fetch {
                 .cache
                 .store()
                 .response_was_purged(key.as_bytes(), &stored);
-        fill.store(key, route, stored, is_stored)
+        fill.store(key, stored, is_stored)
     }
 }
 
@@ -155,25 +165,26 @@ impl Fill {
     }
 
     /// Stores an answer of the upstream, if it may be stored and is not too large.
-    fn store(
-        &self,
-        key: &Key,
-        route: &Route,
-        stored: StoredResponse,
-        may_store: bool,
-    ) -> FillAnswer {
+    fn store(&self, key: &Key, stored: StoredResponse, may_store: bool) -> FillAnswer {
         let stored = Arc::new(stored);
-        let is_stored = may_store && self.take(key, route, &stored);
-        if is_stored {
-            self.keep(key, route, &stored);
-        }
+        let is_stored = may_store && self.take(key, &stored);
         let from = AnswerSource::Upstream { stored: is_stored };
         FillAnswer { stored, from }
     }
 
-    /// Takes a response into memory; returns whether it was not too large.
-    pub(super) fn take(&self, key: &Key, route: &Route, stored: &Arc<StoredResponse>) -> bool {
-        self.note_transactions(key, route, stored);
+    /// Takes a response into memory, and keeps it if that is worth it; returns whether it was not
+    /// too large.
+    pub(super) fn take(&self, key: &Key, stored: &Arc<StoredResponse>) -> bool {
+        let is_stored = self.take_kept(key, stored);
+        if is_stored {
+            self.keep(key, stored);
+        }
+        is_stored
+    }
+
+    /// Takes a response into memory that is kept already.
+    pub(super) fn take_kept(&self, key: &Key, stored: &Arc<StoredResponse>) -> bool {
+        self.note_transactions(key, stored);
         self.cache.store().insert(key.clone(), stored.clone())
     }
 
@@ -187,22 +198,19 @@ impl Fill {
             stamp.class = Class::Final;
         }
         let stored = Arc::new(stored);
-        self.cache.store().insert(key.clone(), stored.clone());
-        if let Some(route) = self.route(key) {
-            self.keep(key, route, &stored);
-        }
+        self.take(key, &stored);
         stored
     }
 
     /// Notes which transactions are in a window of their block.
-    fn note_transactions(&self, key: &Key, route: &Route, stored: &StoredResponse) {
-        let (Some(page), Some(size)) = (stored.page.as_deref(), route.chain.window) else {
+    fn note_transactions(&self, key: &Key, stored: &StoredResponse) {
+        let (Some(page), Some(route)) = (stored.page.as_deref(), self.route(key)) else {
+            return;
+        };
+        let (Some(size), [block]) = (route.chain.window, &page.blocks[..]) else {
             return;
         };
         let size = u64::from(size.get());
-        let [block] = &page.blocks[..] else {
-            return;
-        };
         let is_window = check_window(page, page.offset, size).is_ok() && page.offset % size == 0;
         let lists_block = route.chain.segments.block.is_some() && is_whole_list(key.as_bytes());
         if is_window && lists_block {

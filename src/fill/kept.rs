@@ -11,9 +11,8 @@ use std::time::{Duration, UNIX_EPOCH};
 use http::{HeaderValue, StatusCode};
 
 use super::ingest::prepared;
-use super::lookup::own_key;
 use super::names::StoredNames;
-use super::{AnswerSource, FIRST_PROBE, Fill, FillAnswer, FillResult};
+use super::{AnswerSource, Fill, FillAnswer, FillResult};
 use crate::cache::key::Key;
 use crate::cache::metadata::ClientFreshness;
 use crate::cache::policy::Mode;
@@ -73,16 +72,14 @@ const TOLERANCE: Duration = Duration::from_secs(60);
 impl Fill {
     /// Takes over the blocks that an earlier run knew, before the first request.
     pub(crate) async fn seed(&self) {
-        for number in 0..self.chain.len() {
-            let Ok(number) = u16::try_from(number) else {
+        for number in 0.. {
+            let Some(name) = self.lower.names.tip(number) else {
                 return;
             };
-            if let Some(name) = self.lower.names.tip(number) {
-                let known = self.lower.answers.blocks(name).await.into_iter();
-                let known = known.map(|(height, hash)| Block { height, hash });
-                let tip = self.chain.tip(number);
-                tip.change(|ledger| known.for_each(|block| ledger.learn(block)));
-            }
+            let known = self.lower.answers.blocks(name).await.into_iter();
+            let known = known.map(|(height, hash)| Block { height, hash });
+            let tip = self.chain.tip(number);
+            tip.change(|ledger| known.for_each(|block| ledger.learn(block)));
         }
     }
 
@@ -105,22 +102,14 @@ impl Fill {
         let (Some(shared), Some(generation), Some(named)) = (shared, generation, named) else {
             return Err(None);
         };
-        if route.cache.mode == Mode::Chain {
-            // Without a tip, nothing of what others have can be used.
-            self.chain
-                .tip(route.cache.tip)
-                .reach(Progress::Probed, FIRST_PROBE)
-                .await;
-        }
         let usable = |found: &SharedResponse| self.use_shared(route, found, sequence);
         let stored = match shared.responses.look_up(&named, generation, usable).await {
             LookUp::Found(stored) => Arc::new(stored),
             LookUp::Lead(lock) => return Err(Some(lock)),
             LookUp::Alone => return Err(None),
         };
-        let own = own_key(key, route, &stored);
-        self.take(&own, route, &stored);
-        self.keep(&own, route, &stored);
+        let own = self.own_key(key, &stored);
+        self.take(&own, &stored);
         let from = AnswerSource::Shared;
         Ok(FillAnswer { stored, from })
     }
@@ -160,7 +149,7 @@ impl Fill {
         let from = match class {
             Some(Class::Recent) => AnswerSource::Unconfirmed,
             _ => {
-                self.take(key, route, &stored);
+                self.take_kept(key, &stored);
                 AnswerSource::Disk
             }
         };
@@ -258,19 +247,20 @@ impl Fill {
     }
 
     /// Keeps a response that was just stored in memory, if it is worth it. Never waits.
-    pub(super) fn keep(&self, key: &Key, route: &Route, stored: &StoredResponse) {
+    pub(super) fn keep(&self, key: &Key, stored: &StoredResponse) {
         let answers = &self.lower.answers;
         let stamp = stored.stamp.as_ref();
         let is_worth_it = match stamp {
             Some(stamp) => stamp.class == Class::Final && stamp.heights.is_some(),
-            None => route.cache.mode == Mode::Override && !stored.lifetime.is_zero(),
+            None => {
+                let mode = self.route(key).map(|route| route.cache.mode);
+                mode == Some(Mode::Override) && !stored.lifetime.is_zero()
+            }
         };
-        let Some(row) = self.lower.names.row_key(key) else {
+        let row = self.lower.names.row_key(key);
+        let Some(row) = row.filter(|_| answers.is_on() && is_worth_it) else {
             return;
         };
-        if !answers.is_on() || !is_worth_it {
-            return;
-        }
         let purge = stored.checked.number();
         let tip = stamp.and_then(|stamp| self.lower.names.tip(stamp.tip));
         let blocks = stored

@@ -12,6 +12,7 @@ use crate::cache::key::Key;
 use crate::cache::policy::Mode;
 use crate::cache::{JudgedResponse, StoredResponse};
 use crate::clock::Moment;
+use crate::pages::Hash;
 use crate::route::Route;
 use crate::route::canonical::{BlockReference, block, with_segment};
 
@@ -20,9 +21,9 @@ use crate::route::canonical::{BlockReference, block, with_segment};
 pub(crate) struct LookupKey {
     /// The key.
     pub(crate) key: Key,
-    /// The block's key by its hash, where the client requested it by hash and its
+    /// The block's key by its hash, and that, where the client requested it by hash and its
     /// height is known.
-    pub(crate) by_hash: Option<Key>,
+    pub(crate) by_hash: Option<(Key, Hash)>,
 }
 
 impl From<Key> for LookupKey {
@@ -34,12 +35,12 @@ impl From<Key> for LookupKey {
 impl LookupKey {
     /// The key of the client's request.
     pub(crate) fn requested(&self) -> &Key {
-        self.by_hash.as_ref().unwrap_or(&self.key)
+        self.by_hash.as_ref().map_or(&self.key, |(key, _)| key)
     }
 }
 
 /// The hex digits of a hash.
-const HASH: usize = 64;
+const HEX_DIGITS: usize = 64;
 
 impl Fill {
     /// The key by which a client's request is looked up: a block by its height where
@@ -48,20 +49,17 @@ impl Fill {
     #[inline]
     pub(crate) fn lookup_key(&self, route: &Route, key: Key) -> LookupKey {
         // A hash alone is longer than most keys: this is called for every hit.
-        if key.as_bytes().len() < HASH || route.cache.mode != Mode::Chain {
+        if key.as_bytes().len() < HEX_DIGITS || route.cache.mode != Mode::Chain {
             return key.into();
         }
-        let by_height = route.chain.segments.block.and_then(|at| {
-            let Some(BlockReference::Hash(hash)) = block(key.target(), at) else {
-                return None;
-            };
+        let by_height = requested_hash(route, &key).and_then(|(at, hash)| {
             let height = self.chain.tip(route.cache.tip).height_of(&hash)?;
-            with_segment(&key, at, &height.to_string())
+            Some((with_segment(&key, at, &height.to_string())?, hash))
         });
         match by_height {
-            Some(by_height) => LookupKey {
+            Some((by_height, hash)) => LookupKey {
                 key: by_height,
-                by_hash: Some(key),
+                by_hash: Some((key, hash)),
             },
             None => key.into(),
         }
@@ -86,50 +84,39 @@ impl Fill {
     /// Whether a response found by height is of the block that the client requested
     /// by hash: after a reorg it may be of another.
     pub(crate) fn is_answer(&self, lookup: &LookupKey, stored: &StoredResponse) -> bool {
-        let (Some(by_hash), Some(route)) = (&lookup.by_hash, self.route(&lookup.key)) else {
-            return true;
-        };
-        let Some(at) = route.chain.segments.block else {
-            return true;
-        };
-        let Some(BlockReference::Hash(requested)) = block(by_hash.target(), at) else {
+        let Some((by_hash, requested)) = &lookup.by_hash else {
             return true;
         };
         match stored.page.as_deref().map_or(&[][..], |page| &page.blocks) {
-            [block] => block.hash == requested,
+            [block] => block.hash == *requested,
             // An empty page mentions no block: the hash must still be at that height.
-            [] | [_, _, ..] => {
-                let height = self.chain.tip(route.cache.tip).height_of(&requested);
-                let by_height = height.and_then(|h| with_segment(by_hash, at, &h.to_string()));
-                by_height.as_ref() == Some(&lookup.key)
+            [] | [_, _, ..] => self
+                .route(by_hash)
+                .is_some_and(|route| self.lookup_key(route, by_hash.clone()) == *lookup),
+        }
+    }
+
+    /// The key that an answer is stored under: by height, where the request was by hash
+    /// and the answer shows the block's height.
+    pub(crate) fn own_key(&self, key: &Key, stored: &StoredResponse) -> Key {
+        let by_height = self.route(key).and_then(|route| {
+            let (at, requested) = requested_hash(route, key)?;
+            match &stored.page.as_deref()?.blocks[..] {
+                [block] if block.hash == requested => {
+                    with_segment(key, at, &block.height.to_string())
+                }
+                _ => None,
             }
-        }
+        });
+        by_height.unwrap_or_else(|| key.clone())
     }
 }
 
-impl Fill {
-    /// The key under which the response to a client's request is stored.
-    pub(crate) fn stored_key(&self, requested: &Key, stored: &StoredResponse) -> Key {
-        let route = self.route(requested);
-        let route = route.filter(|route| route.cache.mode == Mode::Chain);
-        route.map_or_else(
-            || requested.clone(),
-            |route| own_key(requested, route, stored),
-        )
+/// The hash by which a key requests a block, and the number of its segment.
+fn requested_hash(route: &Route, key: &Key) -> Option<(usize, Hash)> {
+    let at = route.chain.segments.block?;
+    match block(key.target(), at)? {
+        BlockReference::Hash(hash) => Some((at, hash)),
+        BlockReference::Height(_) => None,
     }
-}
-
-/// The key that an answer is stored under: by height, where the request was by hash
-/// and the answer shows the block's height.
-pub(super) fn own_key(key: &Key, route: &Route, stored: &StoredResponse) -> Key {
-    let by_height = route.chain.segments.block.and_then(|at| {
-        let Some(BlockReference::Hash(requested)) = block(key.target(), at) else {
-            return None;
-        };
-        match &stored.page.as_deref()?.blocks[..] {
-            [block] if block.hash == requested => with_segment(key, at, &block.height.to_string()),
-            _ => None,
-        }
-    });
-    by_height.unwrap_or_else(|| key.clone())
 }

@@ -14,10 +14,10 @@ use futures_util::future::join_all;
 use http::StatusCode;
 
 use super::ingest::prepared;
-use super::lookup::own_key;
 use super::{AnswerSource, Fill, FillAnswer, FillResult};
 use crate::cache::key::Key;
 use crate::cache::metadata::ClientFreshness;
+use crate::cache::outcome::Forward;
 use crate::cache::purge::CheckedPurge;
 use crate::cache::validator::etag;
 use crate::cache::{Encodings, StoredResponse};
@@ -42,7 +42,6 @@ type Parts = [Arc<StoredResponse>];
 /// A page of a list that a client requests.
 struct List<'k> {
     key: &'k Key,
-    route: &'k Route,
     /// Items of a window.
     size: u64,
     limit: u64,
@@ -69,12 +68,11 @@ enum Uncut {
 
 impl<'k> List<'k> {
     /// The page that a key requests, if its route has pages and it is not too long.
-    fn of(key: &'k Key, route: &'k Route) -> Option<Self> {
+    fn of(key: &'k Key, route: &Route) -> Option<Self> {
         let (limit, offset) = page_of(key)?;
         let size = u64::from(route.chain.window?.get());
         (limit <= size * (MOST_WINDOWS - 1)).then_some(Self {
             key,
-            route,
             size,
             limit,
             offset,
@@ -132,7 +130,9 @@ impl Fill {
                 let from = AnswerSource::Memory;
                 return (Ok(FillAnswer { stored, from }), true);
             }
-            let (found, joined) = self.fetch(&window.key, false, wait, priority).await;
+            let (found, joined) = self
+                .fetch(&window.key, Forward::UriMiss, wait, priority)
+                .await;
             (list.check_fetched(found, window.offset), joined)
         });
         let (parts, joined): (Vec<_>, Vec<_>) = join_all(fetches).await.into_iter().unzip();
@@ -152,7 +152,7 @@ impl Fill {
                 "a page cannot be cut from windows and is requested itself; perhaps upstream_page is more than the upstream allows"
             ),
         }
-        Some(self.fetch(key, false, wait, priority).await)
+        Some(self.fetch(key, Forward::UriMiss, wait, priority).await)
     }
 
     /// The windows that a page is cut from. `None` where it is to be requested itself: it is a
@@ -238,7 +238,7 @@ impl Fill {
             return Err(Uncut::Disagree);
         }
         if is_kept {
-            let key = own_key(list.key, list.route, &stored);
+            let key = self.own_key(list.key, &stored);
             self.cache.store().insert(key, stored.clone());
         }
         Ok(FillAnswer { stored, from })

@@ -21,6 +21,14 @@ use crate::cache::vary::secondary_key;
 use crate::cache::{JudgedResponse, StoredResponse, validator};
 use crate::clock::Moment;
 use crate::route::{HeaderMode, Route};
+use crate::sync::lock;
+
+/// How long no request waits for another's answer after one that could not be shared: as long
+/// as its directives are likely to stay the same.
+const UNSHARED: Duration = Duration::from_secs(60);
+/// How many such keys are remembered. If there are more, all are forgotten: each costs one wait
+/// then.
+const MOST_UNSHARED: usize = 4096;
 
 impl Fill {
     /// The same as [`decide`](Self::decide), on a plain route.
@@ -82,22 +90,24 @@ impl Fetch {
 
     /// A fresh response that another has stored since this request looked.
     pub(super) fn stored_meanwhile(&self) -> Option<Arc<StoredResponse>> {
-        match (self.is_plain(), self.anew) {
-            (false, true) => None,
-            (false, false) => self.fill.fresh(self.key()),
-            (true, _) => match self.decide() {
-                Decision::Serve {
-                    stored,
-                    reuse: Reuse::Fresh,
-                } => Some(stored.stored),
-                Decision::Serve { .. } | Decision::Fetch { .. } | Decision::OnlyIfCached => None,
-            },
+        if self.why == Forward::Request {
+            return None;
+        }
+        if !self.is_plain() {
+            return self.fill.fresh(self.key());
+        }
+        match self.decide() {
+            Decision::Serve {
+                stored,
+                reuse: Reuse::Fresh,
+            } => Some(stored.stored),
+            Decision::Serve { .. } | Decision::Fetch { .. } | Decision::OnlyIfCached => None,
         }
     }
 
     /// Whether a stored response may answer this request now, as far as its age matters.
     /// `failed` is the route's `stale_if_error` where the origin has failed.
-    fn reuse(&self, stored: &StoredResponse, failed: Option<Duration>) -> Option<Reuse> {
+    pub(super) fn reuse(&self, stored: &StoredResponse, failed: Option<Duration>) -> Option<Reuse> {
         let directives = Directives::of_request(&self.request.fields);
         let now = self.fill.clock.wall(self.fill.clock.now());
         may_reuse(&directives, &stored.origin()?.reuse, now, failed).ok()
@@ -117,17 +127,6 @@ impl Fetch {
             && (waited || self.reuse(stored, None).is_some())
     }
 
-    /// Whether the selected stored response may be served stale if the origin has failed (RFC
-    /// 5861 §4, RFC 9111 §4.2.4), on a plain route.
-    pub(super) fn may_be_stale(&self) -> bool {
-        let failed = Some(self.route().cache.stale_if_error);
-        self.stored.as_ref().is_some_and(|chosen| {
-            self.reuse(&chosen.stored, failed) == Some(Reuse::IfError)
-                && !(self.fill.cache.store())
-                    .response_was_purged(self.key().as_bytes(), &chosen.stored)
-        })
-    }
-
     /// The key under which it is collapsed with other requests; `None` where it may not be.
     /// On a plain route it must be a GET that lacks a fresh stored response.
     pub(super) fn shared_key(&self) -> Option<Vec<u8>> {
@@ -135,19 +134,17 @@ impl Fetch {
         if !route.is_plain() {
             return (route.cache.mode != Mode::Off).then(|| self.key().as_bytes().to_vec());
         }
-        let is_get = route.headers == HeaderMode::Typed || self.request.method == Method::GET;
-        let now = self.fill.clock.now();
-        let may_share = is_get
-            && route.cache.mode == Mode::Respect
-            && self.lacks_fresh()
-            && self.may_follow()
-            && !(self.fill.uncacheable).has(&self.uncacheable_key(), now);
+        let is_unshared = || {
+            let until = lock(&self.fill.unshared).get(&self.unshared_key()).copied();
+            until.is_some_and(|until| until > self.fill.clock.now())
+        };
+        let may_share = route.cache.mode == Mode::Respect && self.may_follow() && !is_unshared();
         may_share.then(|| self.key_with_variant())
     }
 
     /// The key, and whether the client identifies itself: an origin that answers
     /// such clients with `private` may have one answer for all others.
-    fn uncacheable_key(&self) -> Vec<u8> {
+    fn unshared_key(&self) -> Vec<u8> {
         let mut key = self.key().as_bytes().to_vec();
         let has = |name| self.request.fields.contains_key(name);
         if has(AUTHORIZATION) || has(COOKIE) {
@@ -157,16 +154,8 @@ impl Fetch {
         key
     }
 
-    /// Whether the request goes to the upstream for lack of a fresh response, and
-    /// not because its client rejects the stored one.
-    fn lacks_fresh(&self) -> bool {
-        matches!(
-            self.why,
-            Forward::UriMiss | Forward::VaryMiss | Forward::Stale
-        )
-    }
-
-    /// Whether the answer to another request may answer this one.
+    /// Whether the answer to another request may answer this one: a GET that goes to the upstream
+    /// for lack of a fresh response, and not because its client rejects the stored one.
     fn may_follow(&self) -> bool {
         let fields = &self.request.fields;
         let directives = Directives::of_request(fields);
@@ -175,9 +164,15 @@ impl Fetch {
         let is_own = [RANGE, AUTHORIZATION]
             .iter()
             .any(|name| fields.contains_key(name));
-        !directives.no_store
+        let is_typed = self.is_typed();
+        (is_typed || self.request.method == Method::GET)
+            && matches!(
+                self.why,
+                Forward::UriMiss | Forward::VaryMiss | Forward::Stale
+            )
+            && !directives.no_store
             && !directives.no_cache
-            && (self.route().headers == HeaderMode::Typed || !validator::for_the_origin(fields))
+            && (is_typed || !validator::for_the_origin(fields))
             && (self.stored.is_some() || !is_own)
     }
 
@@ -203,11 +198,14 @@ impl Fetch {
     pub(super) fn not_shared(&self, status: StatusCode) -> Announced {
         // An error may pass at once, and the answer to a special request says nothing
         // about the key.
-        let is_ordinary = self.request.method == Method::GET && self.lacks_fresh();
         let leads = self.stored.is_some() || !has_conditions(&self.request.fields);
-        if !status.is_server_error() && is_ordinary && self.may_follow() && leads {
-            let now = self.fill.clock.now();
-            (self.fill.uncacheable).remember(&self.uncacheable_key(), now);
+        if !status.is_server_error() && self.may_follow() && leads {
+            let mut unshared = lock(&self.fill.unshared);
+            if unshared.len() >= MOST_UNSHARED {
+                unshared.clear();
+            }
+            let until = self.fill.clock.now() + UNSHARED;
+            unshared.insert(self.unshared_key(), until);
         }
         None
     }
@@ -219,7 +217,7 @@ impl Fetch {
         if !origin.is_some_and(|origin| origin.reuse.is_shareable()) {
             return self.not_shared(stored.status);
         }
-        (self.fill.uncacheable).forget(&self.uncacheable_key());
+        lock(&self.fill.unshared).remove(&self.unshared_key());
         Some(Ok(FillAnswer {
             stored: stored.clone(),
             from: AnswerSource::Upstream { stored: true },
@@ -227,8 +225,8 @@ impl Fetch {
     }
 
     /// The request by which a response that was served stale is validated (RFC 5861 §3): a
-    /// GET for nobody in particular. Also returns the key under which it is collapsed.
-    pub(super) fn revalidation(&self) -> (Arc<Self>, Vec<u8>) {
+    /// GET for nobody in particular.
+    pub(super) fn revalidation(&self) -> Arc<Self> {
         let mut request = self.request.clone();
         request.method = Method::GET;
         request.fields.remove(CACHE_CONTROL);
@@ -240,6 +238,7 @@ impl Fetch {
             fill: self.fill.clone(),
             lookup: self.lookup.clone(),
             request,
+            why: Forward::Stale,
             stored: None,
             ..*self
         };
@@ -248,7 +247,6 @@ impl Fetch {
             Decision::Fetch { stored, .. } => stored,
             Decision::OnlyIfCached => None,
         };
-        let key = own.key_with_variant();
-        (Arc::new(own), key)
+        Arc::new(own)
     }
 }

@@ -184,7 +184,7 @@ impl Gateway {
         let mut response = match answer {
             Answer::Stored(found) => {
                 // Its compressed body is looked for under the key by which it is stored.
-                let key = self.fill.stored_key(key, &found.stored);
+                let key = self.fill.own_key(key, &found.stored);
                 let JudgedResponse { stored, age, .. } = self.judge(&found);
                 (self.responder).stored(stored, &key, outcome, fields, age)
             }
