@@ -11,8 +11,7 @@
 //! Deliberately absent: what is fetched, and any store. Values are passed on, not kept.
 
 use std::collections::HashMap;
-use std::hash::BuildHasher;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use foldhash::quality::RandomState;
@@ -23,14 +22,11 @@ use crate::sync::lock;
 use crate::trace;
 use crate::trace::LeadingRequest;
 
-const SHARDS: usize = 16;
-
 type Flights<V> = HashMap<Box<[u8]>, Follow<V>, RandomState>;
 
 /// The fetches under way, by key.
 pub struct Collapse<V> {
-    shards: [Mutex<Flights<V>>; SHARDS],
-    hasher: RandomState,
+    flights: Mutex<Flights<V>>,
 }
 
 /// A position in the order of purges and epochs. Whoever joins a fetch compares that at
@@ -120,14 +116,13 @@ impl<V> Collapse<V> {
     /// No fetches.
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self {
-            shards: std::array::from_fn(|_| Mutex::default()),
-            hasher: RandomState::default(),
+            flights: Mutex::default(),
         })
     }
 
     /// Closes a fetch to later requests. Present followers keep it.
     pub(crate) fn retire(&self, key: &[u8], fetch: &Follow<V>) {
-        let mut flights = self.shard(key);
+        let mut flights = lock(&self.flights);
         // It may be closed already, and another lead.
         let is_it = |found: &Follow<V>| found.progress.same_channel(&fetch.progress);
         if flights.get(key).is_some_and(is_it) {
@@ -137,28 +132,24 @@ impl<V> Collapse<V> {
 
     /// Whether a key is being fetched.
     pub(crate) fn has(&self, key: &[u8]) -> bool {
-        self.shard(key).contains_key(key)
+        lock(&self.flights).contains_key(key)
     }
 
     /// The number of fetches under way.
     pub fn len(&self) -> usize {
-        self.shards.iter().map(|shard| lock(shard).len()).sum()
+        lock(&self.flights).len()
     }
 
     /// Whether no fetch is under way.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
-
-    fn shard(&self, key: &[u8]) -> MutexGuard<'_, Flights<V>> {
-        lock(&self.shards[self.hasher.hash_one(key) as usize % SHARDS])
-    }
 }
 
 impl<V: Clone> Collapse<V> {
     /// Leads the fetch of a key, or follows it. `mark` is the present one.
     pub(crate) fn join(self: &Arc<Self>, key: &[u8], mark: Mark) -> Role<V> {
-        let mut flights = self.shard(key);
+        let mut flights = lock(&self.flights);
         if let Some(follow) = flights.get(key) {
             return Role::Follow(follow.clone());
         }

@@ -9,7 +9,7 @@
 //! Deliberately absent: the health of the upstream as a whole (`upstream::endpoint`).
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use foldhash::quality::RandomState;
@@ -42,21 +42,21 @@ struct FailedKey {
 
 /// After this many failures in a row a key is still requested at once.
 const AT_ONCE: u32 = 3;
-/// The most keys that are remembered. Those that failed the longest ago make room, so
-/// that a key that keeps failing is remembered however many others fail once.
+/// The most keys that are remembered. If there are more, all are forgotten: each may be
+/// requested once more then.
 const MOST: usize = 4096;
 
 impl FailureBackoff {
     /// How a key failed, if it is not to be requested yet.
     pub(crate) fn recent(&self, key: &Key, now: Moment) -> Option<Failure> {
-        let keys = self.keys();
+        let keys = lock(&self.keys);
         let failed = keys.get(key.as_bytes())?;
         (failed.until > now).then(|| failed.failure.clone())
     }
 
     /// How a key failed last, if it has not been answered since.
     pub(crate) fn last(&self, key: &Key, now: Moment) -> Option<Failure> {
-        let keys = self.keys();
+        let keys = lock(&self.keys);
         let failed = keys.get(key.as_bytes())?;
         (!is_over(failed, now)).then(|| failed.failure.clone())
     }
@@ -66,7 +66,7 @@ impl FailureBackoff {
         if !is_remembered(failure) {
             return;
         }
-        let mut keys = self.keys();
+        let mut keys = lock(&self.keys);
         let count = match keys.get(key.as_bytes()) {
             Some(failed) if !is_over(failed, now) => failed.count.saturating_add(1),
             Some(_) | None => 1,
@@ -83,7 +83,10 @@ impl FailureBackoff {
         };
         let count = count.max(least);
         if keys.len() >= MOST && !keys.contains_key(key.as_bytes()) {
-            self.make_room(&mut keys, now);
+            keys.retain(|_, failed| !is_over(failed, now));
+            if keys.len() >= MOST {
+                keys.clear();
+            }
         }
         let until = match count.checked_sub(AT_ONCE + 1) {
             // Too few failures for a pause.
@@ -104,7 +107,7 @@ impl FailureBackoff {
 
     /// Forgets a key, which was answered.
     pub(crate) fn forget(&self, key: &Key) {
-        let mut keys = self.keys();
+        let mut keys = lock(&self.keys);
         if !keys.is_empty() {
             keys.remove(key.as_bytes());
         }
@@ -112,29 +115,7 @@ impl FailureBackoff {
 
     /// How many keys are remembered.
     pub(crate) fn len(&self) -> usize {
-        self.keys().len()
-    }
-
-    /// Forgets keys whose failures are long ago; if there are none, the quarter that
-    /// failed the longest ago, so that this is rarely needed.
-    fn make_room(&self, keys: &mut HashMap<Box<[u8]>, FailedKey, RandomState>, now: Moment) {
-        keys.retain(|_, failed| !is_over(failed, now));
-        if keys.len() < MOST {
-            return;
-        }
-        let mut surplus = MOST / 4;
-        let mut times: Vec<_> = keys.values().map(|failed| failed.at).collect();
-        let (_, last, _) = times.select_nth_unstable(surplus);
-        let last = *last;
-        keys.retain(|_, failed| {
-            let goes = surplus > 0 && failed.at <= last;
-            surplus -= usize::from(goes);
-            !goes
-        });
-    }
-
-    fn keys(&self) -> MutexGuard<'_, HashMap<Box<[u8]>, FailedKey, RandomState>> {
-        lock(&self.keys)
+        lock(&self.keys).len()
     }
 }
 
