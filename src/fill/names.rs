@@ -3,19 +3,18 @@
 //!
 //! A stored response is found by its route's name, its target, and a digest of all that
 //! the route's answers depend on: with another path, mode or upstream, what was stored
-//! before is not found. A purge goes by the route's name alone, so that replicas with
-//! different configurations, as during a rollout, all apply it.
+//! before is not found. A purge goes to other replicas by the sender's numbers: one whose routes
+//! and tips have other names, as during a rollout, drops all it has.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use aws_lc_rs::digest::{SHA256, digest};
-use serde::{Deserialize, Serialize};
 
 use crate::cache::key::Key;
 use crate::cache::policy::Mode;
 use crate::cache::purge::Purge;
-use crate::chain::{Chain, TipNumber, TipSource};
+use crate::chain::{Chain, TipNumber};
 use crate::route::{Route, RouteTable};
 use crate::state::{PurgeRows, RowKey};
 use crate::upstream::{Settings, Upstreams};
@@ -24,37 +23,33 @@ use crate::upstream::{Settings, Upstreams};
 #[derive(Default)]
 pub(crate) struct StoredNames {
     /// By the numbers of the routes: the name, and the digest of the route's meaning.
-    routes: HashMap<u16, [Arc<str>; 2]>,
+    routes: BTreeMap<u16, [Arc<str>; 2]>,
     /// By the numbers of the tips: the name, and the digest of the tip's meaning.
     tips: Vec<[Arc<str>; 2]>,
 }
 
-/// Purges as replicas tell each other: by the sender's numbers, which its names explain.
-#[derive(Serialize, Deserialize)]
-struct PurgeRecord {
-    routes: Vec<(u16, String)>,
-    tips: Vec<String>,
-    purges: Vec<Purge>,
-}
-
 impl StoredNames {
-    /// Those of a configuration.
+    /// Those of a configuration, each with the digest of all that its answers depend on; of a
+    /// route in mode `chain`, that is also its tip, and the depth at which answers are final.
     pub(crate) fn of(table: &RouteTable, upstreams: &Upstreams, chain: &Chain) -> Self {
         let sources = (0..).map_while(|tip| chain.source(tip));
         let settings = |number| &upstreams.get(number).settings;
         let tips: Vec<[Arc<str>; 2]> = sources
             .map(|source| {
-                let meaning = of_tip(source, settings(source.upstream));
-                [source.name.as_ref().into(), meaning]
+                let asked = upstream(settings(source.upstream));
+                let meaning = (&source.name, &source.path, asked);
+                [(*source.name).into(), hex_digest(&format!("{meaning:?}"))]
             })
             .collect();
         let depth = chain.finality.final_depth;
         let route = |route: &Route| {
             let tip = tips.get(usize::from(route.cache.tip));
             let tip = tip.filter(|_| route.cache.mode == Mode::Chain);
-            let tip = tip.map(|[_, meaning]| meaning);
-            let meaning = of_route(route, settings(route.upstream.number), tip, depth);
-            (route.number, [route.name.as_ref().into(), meaning])
+            let tip = tip.map(|[_, meaning]| (meaning, depth));
+            let asked = upstream(settings(route.upstream.number));
+            let meaning = format!("{} {asked:?} {tip:?}", route.meaning());
+            let both = [route.name.as_ref().into(), hex_digest(&meaning)];
+            (route.number, both)
         };
         Self {
             routes: table.routes().iter().map(route).collect(),
@@ -84,48 +79,27 @@ impl StoredNames {
         self.tips.get(usize::from(tip)).map(|[_, meaning]| meaning)
     }
 
-    /// Purges as other replicas are told of them.
-    pub(super) fn record(&self, purges: &[Purge]) -> Vec<u8> {
-        let routes = self.routes.iter();
-        let record = PurgeRecord {
-            routes: routes
-                .map(|(number, [name, _])| (*number, name.to_string()))
-                .collect(),
-            tips: self.tips.iter().map(|[name, _]| name.to_string()).collect(),
-            purges: purges.to_vec(),
-        };
-        // Without bytes, it is a purge of everything.
-        postcard::to_allocvec(&record).unwrap_or_default()
+    /// The digest of all names and their numbers.
+    fn all(&self) -> Arc<str> {
+        let routes = self.routes.iter().map(|(number, [name, _])| (number, name));
+        let tips = self.tips.iter().map(|[name, _]| name);
+        let all = (routes.collect::<Vec<_>>(), tips.collect::<Vec<_>>());
+        hex_digest(&format!("{all:?}"))
     }
 
-    /// The purges that another replica tells of: everything, if that cannot be read. Routes
-    /// that are unknown here have nothing stored here; of an unknown tip, all tips are meant.
+    /// Purges as other replicas are told of them.
+    pub(super) fn record(&self, purges: &[Purge]) -> Vec<u8> {
+        // Without bytes, it is a purge of everything.
+        postcard::to_allocvec(&(&*self.all(), purges)).unwrap_or_default()
+    }
+
+    /// The purges that another replica tells of: everything, if that cannot be read, or if its
+    /// numbers mean something else here.
     pub(super) fn purges(&self, record: &[u8]) -> Vec<Purge> {
-        let Ok(record) = postcard::from_bytes::<PurgeRecord>(record) else {
-            return vec![Purge::All];
-        };
-        let own_route = |theirs: u16| {
-            let (_, name) = record.routes.iter().find(|(number, _)| *number == theirs)?;
-            let own = self.routes.iter().find(|(_, [own, _])| **own == **name);
-            own.map(|(number, _)| *number)
-        };
-        let own_tip = |theirs: TipNumber| {
-            let name = record.tips.get(usize::from(theirs))?;
-            let own = self.tips.iter().position(|[own, _]| **own == **name)?;
-            TipNumber::try_from(own).ok()
-        };
-        let own = |mut purge: Purge| {
-            match &mut purge {
-                Purge::All | Purge::Text(_) => {}
-                Purge::Route(route)
-                | Purge::Target { route, .. }
-                | Purge::Segment { route, .. }
-                | Purge::Path { route, .. } => *route = own_route(*route)?,
-                Purge::Heights { tip, .. } => *tip = tip.and_then(own_tip),
-            }
-            Some(purge)
-        };
-        record.purges.iter().cloned().filter_map(own).collect()
+        match postcard::from_bytes::<(&str, Vec<Purge>)>(record) {
+            Ok((names, purges)) if *names == *self.all() => purges,
+            _ => vec![Purge::All],
+        }
     }
 
     /// A purge by names. One that cannot be said by them purges more.
@@ -176,22 +150,6 @@ fn upstream(settings: &Settings) -> (&str, String) {
     (&settings.name, preferred)
 }
 
-fn of_tip(tip: &TipSource, asked: &Settings) -> Arc<str> {
-    let meaning = (&tip.name, &tip.path, upstream(asked));
-    hex_digest(&format!("{meaning:?}"))
-}
-
-/// The digest of all that a route's answers depend on; on a route in mode `chain`, its tip
-/// and the depth at which answers are final.
-fn of_route(route: &Route, asked: &Settings, tip: Option<&Arc<str>>, depth: u32) -> Arc<str> {
-    let tip = tip.map(|tip| (tip, depth));
-    hex_digest(&format!(
-        "{} {:?} {tip:?}",
-        route.meaning(),
-        upstream(asked)
-    ))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -205,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn purges_are_told_by_names_and_unknown_routes_are_not_purged() {
+    fn purges_are_told_by_numbers_and_everything_is_purged_where_they_differ() {
         let purges = [
             Purge::All,
             Purge::Text("abc".into()),
@@ -231,20 +189,14 @@ mod tests {
         ];
         let record = names().record(&purges);
         assert_eq!(names().purges(&record), purges);
-        // Another replica has other numbers, and lacks a route and a tip.
-        let mut others = names();
-        let blocks = others.routes.remove(&3).unwrap();
-        others.routes = [(9, blocks)].into();
-        others.tips.pop();
-        let heard = others.purges(&record);
-        assert_eq!(heard[2], Purge::Route(9));
-        assert_eq!(heard.len(), 5, "{heard:?}");
-        let any = Purge::Heights {
-            tip: None,
-            from: 7,
-            to: u32::MAX,
-        };
-        assert_eq!(heard[4], any);
+        // Another replica has other numbers, or lacks a tip.
+        let (mut renumbered, mut fewer) = (names(), names());
+        let blocks = renumbered.routes.remove(&3).unwrap();
+        renumbered.routes.insert(9, blocks);
+        fewer.tips.pop();
+        for others in [renumbered, fewer] {
+            assert_eq!(others.purges(&record), [Purge::All]);
+        }
         for broken in [&b""[..], &record[..record.len() - 1], b"\xff"] {
             assert_eq!(names().purges(broken), [Purge::All]);
         }
