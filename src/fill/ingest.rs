@@ -83,14 +83,15 @@ impl Fetch {
         let may_store = status == StatusCode::OK || status.is_client_error();
         let is_stored = applied.stored_in.is_some() && may_store;
         let lifetime = stamp.class.lifetime();
-        let mut stored = StoredResponse {
+        let freshness = match is_stored {
+            true => fill.client_freshness(&stamp),
+            false => ClientFreshness::Nothing,
+        };
+        let stored = StoredResponse {
             stamp: Some(stamp),
             page,
-            ..fill.prepare(head, body, None, lifetime, times)
+            ..prepare(head, body, freshness, lifetime, times)
         };
-        if is_stored {
-            stored.fields = fill.fields_of(stored.content_type(), &stamp);
-        }
         let key = fill.own_key(key, &stored);
         let stored = fill.store(&key, stored, is_stored);
         Some(Fetched::by_all(Ok(stored)))
@@ -108,8 +109,8 @@ impl Fetch {
         let (fill, key, route) = (&self.fill, self.key(), self.route());
         let lifetime = route.cache.times.lifetime(head.0, is_empty);
         let lifetime = lifetime.filter(|_| route.cache.mode == Mode::Override);
-        let freshness = lifetime.map(ClientFreshness::For);
-        let stored = fill.prepare(head, body, freshness, lifetime.unwrap_or_default(), times);
+        let freshness = lifetime.map_or(ClientFreshness::Nothing, ClientFreshness::For);
+        let stored = prepare(head, body, freshness, lifetime.unwrap_or_default(), times);
         let is_stored = lifetime.is_some()
             && !fill
                 .cache
@@ -120,48 +121,14 @@ impl Fetch {
 }
 
 impl Fill {
-    /// What is stored of an answer, on a route whose fields ordgate prepares. Clients do not
-    /// store what has no `freshness`.
-    fn prepare(
-        &self,
-        (status, fields): (StatusCode, HeaderMap),
-        body: Bytes,
-        freshness: Option<ClientFreshness>,
-        lifetime: Duration,
-        times: Times,
-    ) -> StoredResponse {
-        // A copy: a parsed value is a slice of the connection's read buffer, which it would keep
-        // in memory for as long as the answer is stored.
-        let content_type = fields.get(CONTENT_TYPE);
-        let content_type =
-            content_type.and_then(|value| HeaderValue::from_bytes(value.as_bytes()).ok());
-        let json = HeaderValue::from_static("application/json");
-        let freshness = freshness.unwrap_or(ClientFreshness::Nothing);
-        StoredResponse {
-            status,
-            fields: prepared(content_type.unwrap_or(json), freshness),
-            received: times.received,
-            lifetime,
-            took: times.took,
-            etag: etag(&body),
-            body,
-            is_encodable: !Directives::of(&fields).no_transform,
-            encodings: Encodings::default(),
-            checked: CheckedPurge::at(times.purge),
-            stamp: None,
-            page: None,
-        }
-    }
-
-    /// The fields of a response in mode `chain`.
-    pub(super) fn fields_of(&self, content_type: HeaderValue, stamp: &ChainStamp) -> StoredFields {
-        let now = self.clock.now();
-        let lifetime = (self.chain.tip(stamp.tip)).client_lifetime(stamp.class, now);
-        let freshness = match stamp.class == Class::Final {
+    /// For how long clients may use a response in mode `chain`.
+    pub(super) fn client_freshness(&self, stamp: &ChainStamp) -> ClientFreshness {
+        let (tip, now) = (self.chain.tip(stamp.tip), self.clock.now());
+        let lifetime = tip.client_lifetime(stamp.class, now);
+        match stamp.class == Class::Final {
             true => ClientFreshness::Immutable(lifetime),
             false => ClientFreshness::For(lifetime),
-        };
-        prepared(content_type, freshness)
+        }
     }
 
     /// Stores an answer of the upstream, if it may be stored and is not too large.
@@ -222,6 +189,36 @@ impl Fill {
             let txs = page.txs.iter().map(|part| part.tx);
             self.chain.note_transactions(location, txs);
         }
+    }
+}
+
+/// What is stored of an answer, on a route whose fields ordgate prepares.
+fn prepare(
+    (status, fields): (StatusCode, HeaderMap),
+    body: Bytes,
+    freshness: ClientFreshness,
+    lifetime: Duration,
+    times: Times,
+) -> StoredResponse {
+    // A copy: a parsed value is a slice of the connection's read buffer, which it would keep
+    // in memory for as long as the answer is stored.
+    let content_type = fields.get(CONTENT_TYPE);
+    let content_type =
+        content_type.and_then(|value| HeaderValue::from_bytes(value.as_bytes()).ok());
+    let json = HeaderValue::from_static("application/json");
+    StoredResponse {
+        status,
+        fields: prepared(content_type.unwrap_or(json), freshness),
+        received: times.received,
+        lifetime,
+        took: times.took,
+        etag: etag(&body),
+        body,
+        is_encodable: !Directives::of(&fields).no_transform,
+        encodings: Encodings::default(),
+        checked: CheckedPurge::at(times.purge),
+        stamp: None,
+        page: None,
     }
 }
 

@@ -329,13 +329,14 @@ impl Fill {
         let status = StatusCode::from_u16(value.status).ok()?;
         let content_type = HeaderValue::from_bytes(&value.content_type).ok()?;
         let etag = HeaderValue::from_bytes(&value.etag).ok()?;
+        let freshness = match &stamp {
+            Some(stamp) => self.client_freshness(stamp),
+            None => ClientFreshness::For(value.lifetime),
+        };
         let is_page = status == StatusCode::OK && stamp.is_some();
         Some(StoredResponse {
             status,
-            fields: match &stamp {
-                Some(stamp) => self.fields_of(content_type, stamp),
-                None => prepared(content_type, ClientFreshness::For(value.lifetime)),
-            },
+            fields: prepared(content_type, freshness),
             received: now.before(age),
             lifetime,
             took: value.took,

@@ -277,7 +277,7 @@ impl Fill {
         };
         Some(StoredResponse {
             status: least.status,
-            fields: self.fields_of(least.content_type(), &stamp),
+            fields: prepared(least.content_type(), self.client_freshness(&stamp)),
             received: parts.iter().map(|part| part.received).min()?,
             lifetime: parts.iter().map(|part| part.lifetime).min()?,
             took: parts.iter().map(|part| part.took).max()?,

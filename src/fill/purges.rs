@@ -110,10 +110,10 @@ impl Fill {
 
 /// Follows what other replicas purge, until it is dropped. `fill` is the present one.
 pub(crate) async fn follow(fill: impl Fn() -> Arc<Fill>) {
-    let Some(shared) = fill().lower.shared.clone() else {
-        return std::future::pending().await;
-    };
-    let apply = async |heard, generation| fill().apply_heard(heard, generation).await;
-    shared.run(apply).await;
+    let shared = fill().lower.shared.clone();
+    if let Some(shared) = shared {
+        let apply = async |heard, generation| fill().apply_heard(heard, generation).await;
+        shared.run(apply).await;
+    }
     std::future::pending().await
 }
