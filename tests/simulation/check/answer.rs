@@ -112,7 +112,7 @@ impl Judge {
     }
 
     /// A block that the upstream refuses is refused for every page of its list, and
-    /// needs no second request for the page itself.
+    /// needs no second request for the page itself, unless what was found was purged since.
     fn check_refusal(&self, answer: &Judged<'_>) -> Result<(), String> {
         let mut things = answer.times.iter().map(|(_, thing)| *thing);
         let refused = things.any(|thing| thing == Thing::Refused);
@@ -121,7 +121,9 @@ impl Judge {
         if is_refusal && !refused || refused && status == StatusCode::OK {
             return Err(format!("status {status}: {}", answer.text));
         }
-        if refused && answer.from.target.limit != self.weather.setup.window {
+        let from = answer.from;
+        let is_purged = self.purges.iter().any(|(_, purge)| *purge < from.nth);
+        if refused && !is_purged && from.target.limit != self.weather.setup.window {
             let text = &answer.from.text;
             return Err(format!("the page is requested as well: {text}"));
         }
