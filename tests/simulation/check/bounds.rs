@@ -39,15 +39,18 @@ impl Judge {
     }
 
     /// The request that brought an answer that says only that nothing has changed: the last
-    /// that may have.
+    /// that may have. A page of a transaction may have been cut from its block, which is
+    /// another thing: then the last of the same tip.
     pub(super) fn source(&self, at: &Sent, times: &[(usize, Thing)]) -> usize {
-        let mut asked = self.asked.iter();
+        let is_of_tip =
+            |asked: &Asked| asked.target.tip() == at.target.tip() && asked.delivered.is_some();
         let brought = |asked: &Asked| {
             let is_it = |thing| times.iter().any(|(_, of)| *of == thing);
-            let is_of_tip = asked.target.tip() == at.target.tip();
-            is_of_tip && asked.delivered.is_some() && asked.thing.is_some_and(is_it)
+            is_of_tip(asked) && asked.thing.is_some_and(is_it)
         };
-        asked.rposition(brought).unwrap()
+        let mut asked = self.asked.iter();
+        let last = self.asked.iter().rposition(is_of_tip);
+        asked.rposition(brought).or(last).unwrap()
     }
 
     /// How long an answer of the upstream takes, nearly always.
