@@ -153,7 +153,7 @@ pub(super) struct Collecting {
 pub(super) enum Read {
     /// All of it; trailers are not stored.
     Whole(Bytes),
-    /// It is too long, takes too long or is too much for its client, and is not stored.
+    /// It is too long, or takes too long, to be stored.
     TooMuch,
 }
 
@@ -179,9 +179,7 @@ impl Collecting {
             if Some(self.received) == self.length && self.received <= self.max {
                 return Ok(Read::Whole(self.collector.whole(&data)));
             }
-            if !self.collector.push(data) {
-                break;
-            }
+            self.collector.push(data);
         }
         Ok(Read::TooMuch)
     }

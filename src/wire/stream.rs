@@ -79,16 +79,12 @@ impl Collected {
 pub struct Collector(Arc<Collected>);
 
 impl Collector {
-    /// Adds a chunk. Returns whether more is wanted: not once the reader's connection was
-    /// closed because of what it holds.
-    pub fn push(&self, chunk: Bytes) -> bool {
-        let mut is_wanted = true;
+    /// Adds a chunk.
+    pub fn push(&self, chunk: Bytes) {
         self.0.change(|progress| {
             progress.bytes += chunk.len() as u64;
             progress.chunks.push(chunk);
-            is_wanted = matches!(progress.end, End::More);
         });
-        is_wanted
     }
 
     /// The chunks so far, and the last one, as one.
@@ -224,11 +220,7 @@ impl BodyReader {
         if let From::Collected(collected, _) = &self.from {
             collected.change(|progress| {
                 progress.reader = None;
-                let held = progress.held.take();
-                if held.is_some_and(|held| held.of.is_closed()) {
-                    progress.chunks = Vec::new();
-                    progress.end = End::Broken;
-                }
+                progress.held = None;
             });
         }
     }

@@ -45,21 +45,6 @@ fn a_broken_body_is_an_error_and_a_reader_may_leave() {
     assert_eq!(collector.whole(b"c"), "abc");
 }
 
-#[test]
-fn collecting_ends_with_a_connection_that_was_closed_for_what_it_holds() {
-    for is_closed in [false, true] {
-        let (collector, open) = (Collector::default(), opened());
-        let mut reader = collector.reader(None);
-        reader.serve(open.activity());
-        assert!(collector.push("ab".into()));
-        if is_closed {
-            open.activity().close();
-        }
-        drop(reader);
-        assert_eq!(collector.push("c".into()), !is_closed);
-    }
-}
-
 /// A connection in a table of its own.
 fn opened() -> OpenConnection {
     let table = Arc::<Connections>::default();
